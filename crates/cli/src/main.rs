@@ -1,0 +1,22 @@
+//! The `tamma` command.
+//!
+//! This crate is the only one that reads the environment, the files around it and the terminal. It
+//! decides nothing: it asks the others and prints what they say.
+
+mod commands;
+mod output;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::commands::Tamma;
+
+fn main() -> ExitCode {
+    match commands::run(&Tamma::parse()) {
+        Ok(code) => code,
+        // Whoever reads us has had enough, as in `tamma config show | head`.
+        Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => output::failure(&error),
+    }
+}

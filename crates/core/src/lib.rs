@@ -1,0 +1,24 @@
+#![doc = include_str!("../README.md")]
+
+pub mod approval;
+pub mod budget;
+pub mod complexity;
+pub mod cost;
+pub mod escalation;
+pub mod ids;
+pub mod knowledge;
+pub mod learning;
+pub mod log;
+pub mod metrics;
+pub mod picture;
+pub mod pipeline;
+pub mod plan;
+pub mod review;
+pub mod risk;
+pub mod rules;
+pub mod stuck;
+pub mod task;
+pub mod task_loop;
+pub mod tier;
+
+pub use task_loop::{begin, step};

@@ -1,0 +1,284 @@
+//! The review: what our own checks say of one exact commit, and what it scores.
+//!
+//! Nothing here believes the agent. Gates are judged against the base commit and a second run
+//! ([`gate`]), the files against the plan ([`conformance`]), and every acceptance criterion needs
+//! evidence. The verdict carries all of it, so that it can be shown and explained; the machine
+//! carries only its [`Summary`], and the [`Fingerprint`] by which it sees that it goes in circles.
+//! Running the checks, and running them again, is the caller's job.
+
+pub mod conformance;
+mod fingerprint;
+pub mod gate;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use strum::{Display, EnumIter, EnumString};
+
+pub use self::fingerprint::Fingerprint;
+use crate::review::conformance::Conformance;
+use crate::review::gate::Judged;
+
+/// How bad an issue is. Errors and worse fail the review.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    Display,
+    EnumString,
+    EnumIter,
+)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum Severity {
+    /// Good to know.
+    Info,
+    /// Worth mending.
+    Warning,
+    /// Must be mended.
+    Error,
+    /// Must be mended before anything else happens.
+    Critical,
+}
+
+/// What an issue is about.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    Display,
+    EnumString,
+    EnumIter,
+)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum Category {
+    /// What the code does.
+    Code,
+    /// How it is tested.
+    Test,
+    /// How it reads.
+    Style,
+    /// What it lets others do.
+    Security,
+    /// How fast it is.
+    Performance,
+}
+
+/// One thing that a check or a reviewer found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Issue {
+    /// How bad it is.
+    pub severity: Severity,
+    /// What it is about.
+    pub category: Category,
+    /// What is wrong, for people and for the next run.
+    pub message: String,
+    /// The file it is in, if it is in one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    /// The line, counted from 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line: Option<u32>,
+}
+
+impl Issue {
+    fn blocks(&self) -> bool {
+        self.severity >= Severity::Error
+    }
+}
+
+/// What the validator says of one acceptance criterion.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Judgement {
+    /// It is met, and this shows it: a test, a line, the output of a command.
+    Met {
+        /// Where to look.
+        evidence: String,
+    },
+    /// It is not met.
+    Unmet {
+        /// What is missing.
+        why: String,
+    },
+    /// The validator said nothing about it.
+    #[default]
+    Unjudged,
+}
+
+/// An acceptance criterion with what the validator says of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Criterion {
+    /// What must be true, in the author's words.
+    pub text: String,
+    /// What the validator says.
+    pub judgement: Judgement,
+}
+
+impl Criterion {
+    /// Whether it is met and shown to be. A claim without evidence is only a claim.
+    pub fn is_met(&self) -> bool {
+        matches!(&self.judgement, Judgement::Met { evidence } if !evidence.trim().is_empty())
+    }
+}
+
+/// Puts the criteria of a task together with what the validator said of them.
+///
+/// The task decides which criteria there are: one that the validator passed over is there,
+/// unjudged, and one that it made up is not.
+pub fn criteria(wanted: &[String], said: &BTreeMap<String, Judgement>) -> Vec<Criterion> {
+    wanted
+        .iter()
+        .map(|text| Criterion {
+            text: text.clone(),
+            judgement: said.get(text).cloned().unwrap_or_default(),
+        })
+        .collect()
+}
+
+/// Everything that a verdict is made from.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Inputs {
+    /// The gates, judged.
+    pub gates: Vec<Judged>,
+    /// What was found, by gates, patterns and reviewers.
+    pub issues: Vec<Issue>,
+    /// The task's criteria, judged.
+    pub criteria: Vec<Criterion>,
+    /// The change against the plan.
+    pub conformance: Conformance,
+}
+
+/// Why points were taken off.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    Display,
+    EnumIter,
+)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum Deduction {
+    /// 25 for every gate that failed or ran out of time.
+    FailedGates,
+    /// 40 for every critical issue.
+    CriticalIssues,
+    /// 15 for every error.
+    Errors,
+    /// 3 for every warning.
+    Warnings,
+    /// 20 for every criterion that is not shown to be met.
+    UnmetCriteria,
+    /// 30 for every critical file that the plan did not name.
+    UnplannedCriticalFiles,
+    /// 3 for every other file that was touched without a plan or in another way than planned.
+    PlanDrift,
+}
+
+/// What the review says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// Whether the change may go on. The score does not decide this.
+    pub passed: bool,
+    /// 0 to 100, for comparing one attempt with another.
+    pub score: u8,
+    /// Every deduction that counted, with the points it took off.
+    pub deductions: Vec<(Deduction, u8)>,
+    /// What it was made from, for showing and for the next run's brief.
+    pub inputs: Inputs,
+}
+
+/// What the machine carries of a verdict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Summary {
+    /// Whether the change may go on.
+    pub passed: bool,
+    /// 0 to 100.
+    pub score: u8,
+    /// Failed gates, errors and worse, and critical files that nobody planned.
+    pub blocking: u16,
+    /// Criteria that are not shown to be met.
+    pub unmet: u16,
+    /// Whether a critical issue of security was found.
+    pub security_critical: bool,
+}
+
+/// Judges a change.
+pub fn verdict(inputs: Inputs) -> Verdict {
+    let of = |severity| inputs.issues.iter().filter(|issue| issue.severity == severity).count();
+    let deductions: Vec<_> = [
+        (Deduction::FailedGates, failed_gates(&inputs), 25),
+        (Deduction::CriticalIssues, of(Severity::Critical), 40),
+        (Deduction::Errors, of(Severity::Error), 15),
+        (Deduction::Warnings, of(Severity::Warning), 3),
+        (Deduction::UnmetCriteria, unmet(&inputs), 20),
+        (Deduction::UnplannedCriticalFiles, inputs.conformance.unplanned_critical.len(), 30),
+        (Deduction::PlanDrift, inputs.conformance.drift(), 3),
+    ]
+    .into_iter()
+    .filter(|(_, count, _)| *count > 0)
+    .map(|(deduction, count, each)| {
+        // A score has no more than 100 points to lose, whatever the count.
+        (deduction, u8::try_from(count.saturating_mul(each)).map_or(100, |points| points.min(100)))
+    })
+    .collect();
+    Verdict {
+        passed: blocking(&inputs) == 0 && unmet(&inputs) == 0,
+        score: deductions.iter().fold(100, |score: u8, (_, points)| score.saturating_sub(*points)),
+        deductions,
+        inputs,
+    }
+}
+
+impl Verdict {
+    /// What the machine carries of it.
+    pub fn summary(&self) -> Summary {
+        let count = |number| u16::try_from(number).unwrap_or(u16::MAX);
+        Summary {
+            passed: self.passed,
+            score: self.score,
+            blocking: count(blocking(&self.inputs)),
+            unmet: count(unmet(&self.inputs)),
+            security_critical: self.inputs.issues.iter().any(|issue| {
+                issue.severity == Severity::Critical && issue.category == Category::Security
+            }),
+        }
+    }
+}
+
+fn failed_gates(inputs: &Inputs) -> usize {
+    inputs.gates.iter().filter(|gate| gate.counts()).count()
+}
+
+fn unmet(inputs: &Inputs) -> usize {
+    inputs.criteria.iter().filter(|criterion| !criterion.is_met()).count()
+}
+
+fn blocking(inputs: &Inputs) -> usize {
+    failed_gates(inputs)
+        + inputs.issues.iter().filter(|issue| issue.blocks()).count()
+        + inputs.conformance.unplanned_critical.len()
+}

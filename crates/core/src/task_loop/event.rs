@@ -1,0 +1,312 @@
+//! What can happen to a task.
+//!
+//! Events are kept for as long as the task's history is, and read back by newer programs: a field
+//! may be added with a default, a variant may be added, and nothing is ever renamed or removed
+//! without a new [`Format`].
+
+use serde::{Deserialize, Serialize};
+use strum::Display;
+
+use super::{State, Timestamp};
+use crate::approval::{Binding, Pin};
+use crate::budget::Grant;
+use crate::cost::Usage;
+use crate::ids::{CommitId, Name, ProjectId, Reason, Reference, TaskId};
+use crate::plan::Outline;
+use crate::review::{Fingerprint, Summary};
+use crate::task::Priority;
+
+/// The version of a serialised form. This program writes 1 and reads 1.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "u16", into = "u16")]
+pub struct Format;
+
+impl Format {
+    /// The version that is written.
+    pub const CURRENT: u16 = 1;
+}
+
+impl From<Format> for u16 {
+    fn from(Format: Format) -> Self {
+        Format::CURRENT
+    }
+}
+
+impl TryFrom<u16> for Format {
+    type Error = String;
+    fn try_from(found: u16) -> Result<Self, String> {
+        if found == Self::CURRENT {
+            Ok(Self)
+        } else {
+            Err(format!(
+                "format {found} is not known here: this program reads format {}. A newer Tamma \
+                 wrote it; upgrade this one",
+                Self::CURRENT
+            ))
+        }
+    }
+}
+
+/// How a task comes in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Received {
+    /// The task.
+    pub task: TaskId,
+    /// Its project.
+    pub project: ProjectId,
+    /// Its priority.
+    pub priority: Priority,
+    /// When it came.
+    pub at: Timestamp,
+    /// Who brought it.
+    pub by: Actor,
+    /// The plan it brought with it, if it did. That plan is reviewed before it is believed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<Reference>,
+}
+
+/// Who did something.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Actor {
+    /// A person, authenticated before the event was made.
+    Person(Name),
+    /// Tamma itself.
+    Tamma,
+    /// The council.
+    Council,
+}
+
+/// Something that happened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Event {
+    /// The version of this form.
+    #[serde(default)]
+    pub format: Format,
+    /// When.
+    pub at: Timestamp,
+    /// Who.
+    pub by: Actor,
+    /// What.
+    pub what: What,
+}
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum What {
+    /// An engine took a run up.
+    Started {
+        /// The ticket of the run.
+        ticket: u32,
+        /// Which engine.
+        engine: Name,
+    },
+    /// A job ended.
+    Done {
+        /// The ticket of the job.
+        ticket: u32,
+        /// What it used, if it used a model.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        usage: Option<Usage>,
+        /// How it ended.
+        outcome: Outcome,
+    },
+    /// Time passed.
+    Tick,
+    /// The base commit or the rules changed under the task.
+    Repinned(Pin),
+    /// A person asked for something.
+    Asked(Action),
+}
+
+/// How a job ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Display)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum Outcome {
+    /// There is room, and nothing to wait for.
+    Admitted,
+    /// Base and rules are pinned, the baseline is taken.
+    Prepared(Pin),
+    /// There is a valid plan.
+    Planned(Outline),
+    /// The plan has flaws, described there.
+    PlanInvalid(Reference),
+    /// The knowledge check is done.
+    Checked {
+        /// Critical prohibitions the plan breaks.
+        blockers: u16,
+        /// Warnings.
+        warnings: u16,
+    },
+    /// The engine says it is done, with this commit.
+    RunFinished(CommitId),
+    /// The gates have run.
+    Tested(Gates),
+    /// The review is done.
+    Reviewed {
+        /// What it came to.
+        summary: Summary,
+        /// What the failure looks like, if it is one.
+        #[serde(default)]
+        fingerprint: Fingerprint,
+    },
+    /// The brief for the next run is there.
+    Briefed(Reference),
+    /// The council's root cause, fix and dissent are there.
+    Concluded(Reference),
+    /// It is this task's turn to be delivered.
+    TurnCame,
+    /// The change is delivered as this commit.
+    Delivered(CommitId),
+    /// A hook failed, or the change conflicts; the text is there.
+    DeliveryRejected(Reference),
+    /// So many lessons were written down.
+    Learned(u16),
+    /// The work so far is committed, pushed and reported.
+    Landed,
+    /// The job was stopped, as it was told to.
+    Interrupted,
+    /// The job itself failed.
+    Failed(Failure),
+}
+
+/// What the gates came to, by how each failure is classed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gates {
+    /// Gates that passed.
+    pub passed: u16,
+    /// Gates that failed because of the change. Only these count.
+    pub failed: u16,
+    /// Gates that fail on the base commit too.
+    pub pre_existing: u16,
+    /// Gates that passed when run again.
+    pub flaky: u16,
+    /// Whether one of those that failed found a critical security fault.
+    pub security_critical: bool,
+    /// What the failure looks like, if it is one.
+    #[serde(default)]
+    pub fingerprint: Fingerprint,
+}
+
+/// Why a job failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// What kind of failure it is.
+    pub kind: FailureKind,
+    /// What was seen.
+    pub reason: Reason,
+}
+
+/// What kind of failure it is. None of them says anything about the change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Display)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum FailureKind {
+    /// The process or the step died.
+    Crashed,
+    /// The agent or service could not be reached.
+    Unavailable,
+    /// It took longer than it may.
+    TimedOut,
+    /// The provider's quota is used up until then.
+    Quota {
+        /// Which provider.
+        provider: Name,
+        /// Until when.
+        until: Timestamp,
+    },
+    /// It reached a limit of the budget.
+    OverBudget,
+}
+
+/// What a person asks for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Display)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum Action {
+    /// Let this plan run.
+    Approve {
+        /// What they saw.
+        binding: Binding,
+    },
+    /// Do not let this plan run.
+    Reject {
+        /// What they saw.
+        binding: Binding,
+        /// Why.
+        reason: Reason,
+    },
+    /// Change this plan, field by field.
+    AskChanges {
+        /// What they saw.
+        binding: Binding,
+        /// The changes.
+        changes: Reference,
+    },
+    /// Lift the prohibition for this plan. Whether their role allows it was checked before.
+    Override {
+        /// What they saw.
+        binding: Binding,
+        /// Why.
+        reason: Reason,
+    },
+    /// Take this change.
+    Accept {
+        /// The commit they reviewed.
+        commit: CommitId,
+    },
+    /// Send this change back.
+    Rework {
+        /// The commit they reviewed.
+        commit: CommitId,
+        /// Their comments.
+        comments: Reference,
+    },
+    /// Stop for now.
+    Pause,
+    /// Go on from where it was.
+    Resume,
+    /// End it.
+    Cancel {
+        /// Why.
+        reason: Reason,
+    },
+    /// Change what is wanted.
+    Modify {
+        /// What is wanted now.
+        note: Reference,
+    },
+    /// Do not wait any longer; or, as an answer, try what failed again, with its counters cleared.
+    Retry {
+        /// What it may use beyond its limits.
+        #[serde(default)]
+        grant: Grant,
+    },
+    /// As an answer: go on.
+    Continue {
+        /// What it may use beyond its limits.
+        #[serde(default)]
+        grant: Grant,
+    },
+    /// As an answer: go back to an earlier state.
+    RollBack {
+        /// Where to.
+        to: State,
+        /// Why.
+        reason: Reason,
+    },
+    /// As an answer: take the failed step as done.
+    Skip {
+        /// Why.
+        reason: Reason,
+    },
+    /// As an answer: give it up.
+    Abandon {
+        /// Why.
+        reason: Reason,
+    },
+    /// I have seen it; stop reminding.
+    Acknowledge,
+}

@@ -1,0 +1,330 @@
+//! What the machine remembers of one task.
+//!
+//! It is small on purpose: identifiers, counters and references. A platform holds millions of
+//! these, and a history replays them from the first event on.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use strum::{Display, EnumIter};
+
+use super::event::Format;
+use super::{JobKind, State, Timestamp};
+use crate::approval::{Approval, Binding, Check, Pin};
+use crate::budget::{Grant, Spend};
+use crate::cost::Usd;
+use crate::escalation::{Decision, Limit};
+use crate::ids::{CommitId, Name, PlanHash, ProjectId, Reference, TaskId};
+use crate::plan::Outline;
+use crate::risk;
+use crate::rules::{HaltCondition, Rules};
+use crate::stuck::Attempt;
+use crate::task::Priority;
+use crate::tier::Tier;
+
+/// Which behaviour a task was started with.
+///
+/// A change of behaviour that an old history would replay differently gets a new edition. Tasks
+/// keep the one they were started with for as long as they live.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Edition {
+    /// The first.
+    #[default]
+    #[serde(rename = "2026-11")]
+    November2026,
+}
+
+/// Everything the machine remembers of one task.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskLoop {
+    /// The version of this form.
+    pub format: Format,
+    /// The behaviour it was started with.
+    pub edition: Edition,
+    /// The task.
+    pub task: TaskId,
+    /// Its project.
+    pub project: ProjectId,
+    /// Its priority.
+    pub priority: Priority,
+
+    /// Where it is.
+    pub state: State,
+    /// Since when.
+    pub since: Timestamp,
+    /// Whether it is paused, beside its state.
+    pub paused: Option<Pause>,
+    /// How long it has been where it is, as the soft timeout counts.
+    pub clock: Clock,
+    /// How many entries it has written to the log.
+    pub entries: u64,
+
+    /// Base and rules.
+    pub pin: Option<Pin>,
+    /// The plan it brought.
+    pub brought: Option<Reference>,
+    /// The current plan.
+    pub plan: Option<Outline>,
+    /// What the next plan must take into account.
+    pub note: Option<Reference>,
+    /// What the check of the current plan came to.
+    pub check: Option<Check>,
+    /// The plan for which a person lifted a prohibition.
+    pub overridden: Option<PlanHash>,
+    /// Who has approved so far.
+    pub approvals: Vec<Approval>,
+    /// What may run.
+    pub approved: Option<Binding>,
+
+    /// How many jobs there have been.
+    pub tickets: u32,
+    /// The job that is under way.
+    pub work: Option<Work>,
+    /// The job that was told to stop because the task has gone elsewhere. Nothing starts before it
+    /// has ended.
+    pub leaving: Option<Work>,
+    /// When the next job may start.
+    pub not_before: Option<Timestamp>,
+    /// The quota it waits for.
+    pub quota: Option<Quota>,
+
+    /// The tier of the next run.
+    pub tier: Tier,
+    /// Failures in a row in that tier.
+    pub tier_failures: u8,
+    /// How often the plan has been adjusted.
+    pub retries: u8,
+    /// How often the council has been asked.
+    pub councils: u8,
+    /// How many runs have been finished.
+    pub iterations: u16,
+    /// Timeouts of a run in a row.
+    pub timeouts: u8,
+    /// Failures of the work of a state itself, in a row.
+    pub failures: BTreeMap<State, u8>,
+    /// The last attempts, as many as are compared.
+    pub attempts: Vec<Attempt>,
+    /// What was decided after the last failure.
+    pub decision: Option<Decision>,
+    /// What failed, for the next run.
+    pub brief: Option<Reference>,
+
+    /// The change under review.
+    pub commit: Option<CommitId>,
+    /// Whether an engine has ever worked on it, so that there may be something to lose.
+    pub touched: bool,
+    /// Whether that still has to be landed.
+    pub to_land: bool,
+
+    /// What it has spent.
+    pub spend: Spend,
+    /// What the dearest run so far has cost.
+    pub dearest_run: Option<Usd>,
+    /// What people have granted.
+    pub granted: Grant,
+    /// Whether people were warned of the budget.
+    pub cost_warned: bool,
+
+    /// How many questions it has asked.
+    pub questions: u32,
+    /// The question that is open.
+    pub question: Option<Question>,
+}
+
+/// A pause.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pause {
+    /// Who paused it.
+    pub by: Name,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// How long a task has been where it is. A pause does not count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Clock {
+    /// From when it counts.
+    pub from: Timestamp,
+    /// How far it has come.
+    pub stage: Stage,
+}
+
+/// How far a soft timeout has come.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    Display,
+    EnumIter,
+)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum Stage {
+    /// Under 80 %.
+    #[default]
+    Quiet,
+    /// 80 %: people were warned.
+    Warned,
+    /// 100 %: people were alerted.
+    Alerted,
+    /// 150 %: people were alerted urgently.
+    Escalated,
+}
+
+impl Stage {
+    /// The next stage and the share of the limit at which it comes, in percent.
+    pub fn following(self) -> Option<(Self, u32)> {
+        match self {
+            Self::Quiet => Some((Self::Warned, 80)),
+            Self::Warned => Some((Self::Alerted, 100)),
+            Self::Alerted => Some((Self::Escalated, 150)),
+            Self::Escalated => None,
+        }
+    }
+}
+
+/// A job that is under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Work {
+    /// Its number.
+    pub ticket: u32,
+    /// What it is.
+    pub kind: JobKind,
+    /// The earliest it starts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_before: Option<Timestamp>,
+    /// What was set aside for it.
+    pub reserved: Usd,
+    /// Whether it was told to stop.
+    pub stopping: bool,
+}
+
+/// A provider's quota that is used up.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Quota {
+    /// Which provider.
+    pub provider: Name,
+    /// Until when.
+    pub until: Timestamp,
+}
+
+/// A question that waits for a person.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Question {
+    /// Its number.
+    pub number: u32,
+    /// Why it is asked.
+    pub cause: Cause,
+    /// When it was asked.
+    pub at: Timestamp,
+    /// How often it has been repeated.
+    pub reminders: u32,
+    /// Who has seen it; then it is not repeated.
+    pub seen_by: Option<Name>,
+    /// Where the task was.
+    pub from: State,
+    /// Where it goes on, if that is the answer.
+    pub resume: State,
+}
+
+/// Why people are told something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// The plan needs so many approvals.
+    ApprovalNeeded {
+        /// How risky it is.
+        risk: risk::Level,
+        /// How many people must approve.
+        approvers: u8,
+    },
+    /// The change needs a person's review.
+    ReviewNeeded,
+    /// The plan breaks so many critical prohibitions.
+    Blocked(u16),
+    /// A person refused the plan.
+    Rejected,
+    /// A halt condition holds.
+    Halted(HaltCondition),
+    /// A limit of the loop is reached.
+    LimitReached(Limit),
+    /// The work of a state failed too often.
+    WorkFailed(State),
+    /// The engine failed too often.
+    EngineFailed,
+    /// The engine took too long, also with more time.
+    EngineTimedOut,
+    /// A review failed and the loop goes on.
+    ReviewFailed,
+    /// The budget is nearly spent.
+    CostWarning,
+    /// The task has been where it is for longer than expected.
+    Slow {
+        /// Where.
+        state: State,
+        /// How far it has come.
+        stage: Stage,
+    },
+}
+
+impl TaskLoop {
+    /// What an approval would be bound to now.
+    pub fn binding(&self) -> Option<Binding> {
+        Some(Binding { plan: self.plan.as_ref()?.hash, pin: self.pin? })
+    }
+
+    /// Whether the current plan may run.
+    pub fn is_approved(&self) -> bool {
+        self.approved.is_some() && self.approved == self.binding()
+    }
+
+    /// The level of risk of the current plan, if it has been checked.
+    pub fn risk(&self) -> Option<risk::Level> {
+        self.check.as_ref().map(|check| check.risk.level)
+    }
+
+    /// How many runs the task may have.
+    pub fn max_iterations(&self, rules: &Rules) -> u16 {
+        rules.scrum_master.task_loop.max_iterations.saturating_add(self.granted.iterations)
+    }
+
+    /// How often the work of the current state has failed in a row.
+    pub fn failures_here(&self) -> u8 {
+        self.failures.get(&self.state).copied().unwrap_or_default()
+    }
+
+    /// When the next stage of the soft timeout comes, and which.
+    pub fn next_stage(&self, rules: &Rules) -> Option<(Timestamp, Stage)> {
+        let minutes = self.state.soft_timeout(&rules.scrum_master.task_loop.state_timeouts)?;
+        let (stage, percent) = self.clock.stage.following()?;
+        let seconds = i64::from(minutes) * 60 * i64::from(percent) / 100;
+        // Waiting for a quota is nobody's delay.
+        let from =
+            self.quota.as_ref().map_or(self.clock.from, |quota| quota.until.max(self.clock.from));
+        Some((from.checked_add_signed(chrono::TimeDelta::seconds(seconds))?, stage))
+    }
+
+    /// When the open question is to be asked again.
+    pub fn next_reminder(&self, rules: &Rules) -> Option<Timestamp> {
+        let question = self.question.as_ref().filter(|question| question.seen_by.is_none())?;
+        let minutes = i64::from(rules.scrum_master.user_interaction.auto_timeout_minutes);
+        let times = i64::from(question.reminders) + 1;
+        question.at.checked_add_signed(chrono::TimeDelta::minutes(minutes.checked_mul(times)?))
+    }
+
+    /// When the machine wants to be told that time has passed.
+    pub fn wake_at(&self, rules: &Rules) -> Option<Timestamp> {
+        if self.paused.is_some() || self.state.is_terminal() {
+            return None;
+        }
+        let stage = self.next_stage(rules).map(|(at, _)| at);
+        [stage, self.next_reminder(rules)].into_iter().flatten().min()
+    }
+}

@@ -1,0 +1,34 @@
+//! The picture of the machine in the documentation is the machine's.
+#![expect(clippy::disallowed_methods, reason = "the picture is a file")]
+
+#[test]
+fn the_picture_in_the_documentation_is_up_to_date() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/machine.md");
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(text == tamma_core::picture::draw(), "docs/machine.md is out of date; run: just gen");
+}
+
+#[test]
+fn the_picture_draws_every_arrow_or_names_it() {
+    use tamma_core::task_loop::table;
+    let picture = tamma_core::picture::draw();
+    for (from, on, to) in table::arrows() {
+        let drawn = picture.lines().any(|line| {
+            line.starts_with(&format!("    {from} --> {to}:")) && line.contains(&on.to_string())
+        });
+        let named = picture.lines().any(|line| {
+            line.starts_with(&format!("- **{on}** → `{to}`")) && line.contains(&format!("`{from}`"))
+        });
+        assert!(drawn != named, "{from} --{on}--> {to}");
+    }
+    for end in ["completed", "cancelled", "failed"] {
+        assert!(picture.contains(&format!("    {end} --> [*]\n")));
+    }
+    for row in [
+        "| Implement | `in_progress` | 4 h |",
+        "| Plan | `planning` | 30 min |",
+        "| Alert | `human_escalation` | none |",
+    ] {
+        assert!(picture.contains(row), "{row}");
+    }
+}

@@ -1,0 +1,16 @@
+//! One test for every rule of the specification, by section. A test's name is its rule.
+
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
+
+mod s10_knowledge;
+mod s11_pipeline;
+mod s11_signal;
+mod s12_events;
+mod s13_configuration;
+mod s3_machine;
+mod s4_plan;
+mod s5_approve;
+mod s6_implement;
+mod s7_decision;
+mod s7_verdict;
+mod world;

@@ -1,0 +1,665 @@
+//! Sections 5 and 10: the knowledge check, prohibited code, lessons and their effect.
+
+use chrono::{DateTime, Duration, Utc};
+use proptest::prelude::*;
+use rstest::rstest;
+use strum::IntoEnumIterator as _;
+use tamma_core::complexity::Signals;
+use tamma_core::ids::{KnowledgeId, ProjectId, Reference, TaskId};
+use tamma_core::knowledge::{
+    Entry, Findings, Kind, MatchReason, Scope, Severity, Status, Violation, added_lines, check,
+};
+use tamma_core::learning::{
+    Effect, Lesson, Merge, Occasion, Outcomes, effect, fingerprint, merge, occasions,
+};
+use tamma_core::plan::{Action, FileChange, Plan};
+use tamma_core::review;
+use tamma_core::rules::Rules;
+use tamma_core::task::{Priority, Task, TaskType};
+use uuid::Uuid;
+
+const HERE: ProjectId = ProjectId(Uuid::from_u128(1));
+const ELSEWHERE: ProjectId = ProjectId(Uuid::from_u128(2));
+
+fn now() -> DateTime<Utc> {
+    "2026-03-01T12:00:00Z".parse().unwrap()
+}
+
+fn id(number: u128) -> KnowledgeId {
+    KnowledgeId(Uuid::from_u128(number))
+}
+
+fn texts(list: &[&str]) -> Vec<String> {
+    list.iter().map(|text| (*text).to_owned()).collect()
+}
+
+fn task() -> Task {
+    Task {
+        id: TaskId(Uuid::from_u128(9)),
+        project: HERE,
+        title: "Rotate the tokens".to_owned(),
+        description: "Old sessions stay valid.".to_owned(),
+        r#type: TaskType::Bugfix,
+        priority: Priority::Medium,
+        acceptance_criteria: Vec::new(),
+        labels: Vec::new(),
+        depends_on: Vec::new(),
+        suggested_agent: None,
+        issue_url: None,
+        metadata: std::collections::BTreeMap::new(),
+    }
+}
+
+fn plan() -> Plan {
+    Plan {
+        summary: "A feature flag guards it".to_owned(),
+        approach: "Call unsafe_decode() on the cookie".to_owned(),
+        file_changes: vec![
+            FileChange {
+                path: "src/auth/token.rs".to_owned(),
+                action: Action::Modify,
+                description: "Use SQL directly".to_owned(),
+                estimated_lines: 10,
+            },
+            FileChange {
+                path: "README.md".to_owned(),
+                action: Action::Modify,
+                description: "Say so".to_owned(),
+                estimated_lines: 1,
+            },
+        ],
+        testing_strategy: "a unit test with selenium".to_owned(),
+        signals: Signals::default(),
+        estimated_tokens: None,
+        estimated_cost_usd: None,
+        risks: Vec::new(),
+        dependencies: Vec::new(),
+    }
+}
+
+fn entry(kind: Kind) -> Entry {
+    Entry {
+        id: id(1),
+        kind,
+        text: "Tokens are opaque".to_owned(),
+        scope: Scope::Project(HERE),
+        globs: Vec::new(),
+        task_types: Vec::new(),
+        keywords: Vec::new(),
+        pattern: None,
+        severity: Severity::Critical,
+        owner: None,
+        evidence: Vec::new(),
+        status: Status::Approved,
+        expires_at: None,
+    }
+}
+
+fn prohibition() -> Entry {
+    entry(Kind::Prohibition)
+}
+
+fn checked(entry: Entry) -> Findings {
+    check(&task(), &plan(), &[entry], now(), &Rules::default())
+}
+
+/// The reasons for which the one entry blocks; none when it does not.
+fn blocks(entry: Entry) -> Vec<MatchReason> {
+    let findings = checked(entry);
+    assert_eq!(findings.can_proceed(), findings.blockers.is_empty());
+    assert!(findings.warnings.is_empty());
+    findings.blockers.into_iter().flat_map(|one| one.reasons).collect()
+}
+
+fn keyword(word: &str) -> MatchReason {
+    MatchReason::Keyword(word.to_owned())
+}
+
+fn path(glob: &str, path: &str) -> MatchReason {
+    MatchReason::Path { glob: glob.to_owned(), path: path.to_owned() }
+}
+
+fn pattern(pattern: &str, found: &str) -> MatchReason {
+    MatchReason::Pattern { pattern: pattern.to_owned(), found: found.to_owned() }
+}
+
+fn undecidable(condition: &str) -> MatchReason {
+    MatchReason::Undecidable { condition: condition.to_owned() }
+}
+
+// What counts at all.
+
+#[rstest]
+#[case::in_force(prohibition(), true)]
+#[case::organisation(Entry { scope: Scope::Organisation, ..prohibition() }, true)]
+#[case::elsewhere(Entry { scope: Scope::Project(ELSEWHERE), ..prohibition() }, false)]
+#[case::pending(Entry { status: Status::Pending, ..prohibition() }, false)]
+#[case::rejected(Entry { status: Status::Rejected, ..prohibition() }, false)]
+#[case::retired(Entry { status: Status::Retired, ..prohibition() }, false)]
+#[case::not_yet_expired(
+    Entry { expires_at: Some(now() + Duration::seconds(1)), ..prohibition() },
+    true
+)]
+#[case::expires_now(Entry { expires_at: Some(now()), ..prohibition() }, false)]
+fn only_approved_unexpired_entries_in_scope_count(#[case] entry: Entry, #[case] counts: bool) {
+    let entry =
+        Entry { task_types: vec![TaskType::Bugfix], pattern: Some("tokens".to_owned()), ..entry };
+    assert_eq!(entry.is_in_force(HERE, now()), counts);
+    assert_eq!(!blocks(entry.clone()).is_empty(), counts);
+    let lines = added_lines(&task(), &[entry], now(), "a.rs", &[(1, "tokens")]);
+    assert_eq!(!lines.is_empty(), counts);
+}
+
+// Prohibitions.
+
+#[test]
+fn a_prohibition_with_no_condition_matches_nothing() {
+    assert_eq!(checked(prohibition()), Findings::default());
+}
+
+#[rstest]
+#[case(Severity::Low, false)]
+#[case(Severity::Medium, false)]
+#[case(Severity::High, false)]
+#[case(Severity::Critical, true)]
+fn a_critical_prohibition_blocks_and_any_other_warns(
+    #[case] severity: Severity,
+    #[case] is_blocker: bool,
+) {
+    let findings = checked(Entry { severity, task_types: vec![TaskType::Bugfix], ..prohibition() });
+    assert_eq!(findings.blockers.len(), usize::from(is_blocker));
+    assert_eq!(findings.warnings.len(), usize::from(!is_blocker));
+    assert_eq!(findings.can_proceed(), !is_blocker);
+}
+
+#[rstest]
+#[case::glob(Entry { globs: texts(&["docs/**"]), ..prohibition() })]
+#[case::task_type(Entry { task_types: vec![TaskType::Docs], ..prohibition() })]
+#[case::keyword(Entry { keywords: texts(&["password"]), ..prohibition() })]
+#[case::pattern(Entry { pattern: Some("eval".to_owned()), ..prohibition() })]
+fn conditions_of_different_kinds_must_all_hold(#[case] failing: Entry) {
+    let holding = Entry {
+        globs: texts(&["src/auth/**"]),
+        task_types: vec![TaskType::Bugfix],
+        keywords: texts(&["cookie"]),
+        pattern: Some(r"unsafe_\w+".to_owned()),
+        ..prohibition()
+    };
+    assert_eq!(
+        blocks(holding.clone()),
+        [
+            path("src/auth/**", "src/auth/token.rs"),
+            MatchReason::TaskType(TaskType::Bugfix),
+            keyword("cookie"),
+            pattern(r"unsafe_\w+", "unsafe_decode"),
+        ]
+    );
+    let or = |ours: Vec<String>, theirs| if ours.is_empty() { theirs } else { ours };
+    let one_fails = Entry {
+        globs: or(failing.globs, holding.globs),
+        task_types: if failing.task_types.is_empty() {
+            holding.task_types
+        } else {
+            failing.task_types
+        },
+        keywords: or(failing.keywords, holding.keywords),
+        pattern: failing.pattern.or(holding.pattern),
+        ..prohibition()
+    };
+    assert!(blocks(one_fails).is_empty());
+}
+
+#[rstest]
+#[case::glob(
+    Entry { globs: texts(&["docs/**", "*.md"]), ..prohibition() },
+    path("*.md", "README.md")
+)]
+#[case::task_type(
+    Entry { task_types: vec![TaskType::Docs, TaskType::Bugfix], ..prohibition() },
+    MatchReason::TaskType(TaskType::Bugfix)
+)]
+#[case::keyword(
+    Entry { keywords: texts(&["password", "tokens"]), ..prohibition() },
+    keyword("tokens")
+)]
+fn within_a_kind_one_that_holds_is_enough(#[case] entry: Entry, #[case] reason: MatchReason) {
+    assert_eq!(blocks(entry), [reason]);
+}
+
+#[rstest]
+#[case::title("rotate", true)]
+#[case::description("sessions", true)]
+#[case::summary("guards", true)]
+#[case::approach("cookie", true)]
+#[case::file_description("sql", true)]
+#[case::case("TOKENS", true)]
+#[case::part_of_a_word("token", false)]
+#[case::part_of_an_identifier("unsafe", false)]
+#[case::identifier("unsafe_decode", true)]
+#[case::phrase("Feature Flag", true)]
+#[case::phrase_with_marks("feature-flag", true)]
+#[case::phrase_in_another_order("flag feature", false)]
+#[case::phrase_across_texts("it call", false)]
+#[case::how_it_is_tested_is_not_what_it_does("selenium", false)]
+#[case::nothing("", false)]
+#[case::only_marks("++", false)]
+fn keywords_match_whole_words_whatever_their_case(#[case] word: &str, #[case] matches: bool) {
+    let reasons = blocks(Entry { keywords: texts(&[word]), ..prohibition() });
+    assert_eq!(reasons, if matches { vec![keyword(word)] } else { Vec::new() });
+}
+
+#[test]
+fn a_long_match_is_cut_for_people() {
+    let mut task = task();
+    task.title = "x".repeat(200);
+    let entry = Entry { pattern: Some("x+".to_owned()), ..prohibition() };
+    let findings = check(&task, &plan(), &[entry], now(), &Rules::default());
+    assert_eq!(findings.blockers[0].reasons[0], pattern("x+", &"x".repeat(80)));
+}
+
+#[rstest]
+#[case::pattern(Entry { pattern: Some("(".to_owned()), ..prohibition() }, "(")]
+#[case::glob(Entry { globs: texts(&["docs/**", "a{"]), ..prohibition() }, "a{")]
+fn what_cannot_be_decided_does_not_pass(#[case] entry: Entry, #[case] condition: &str) {
+    assert_eq!(blocks(entry.clone()), [undecidable(condition)]);
+    let high = checked(Entry { severity: Severity::High, ..entry.clone() });
+    assert_eq!(high.warnings[0].reasons, [undecidable(condition)]);
+    let learning = checked(Entry { kind: Kind::Learning, ..entry });
+    assert_eq!(learning.warnings[0].reasons, [undecidable(condition)]);
+    assert!(learning.learnings.is_empty() && learning.can_proceed());
+}
+
+#[test]
+fn what_is_decided_by_another_condition_needs_no_pattern() {
+    let entry =
+        Entry { task_types: vec![TaskType::Docs], pattern: Some("(".to_owned()), ..prohibition() };
+    assert!(blocks(entry).is_empty());
+}
+
+// Ranked entries.
+
+fn half_relevant(kind: Kind) -> Entry {
+    Entry {
+        task_types: vec![TaskType::Bugfix],
+        keywords: texts(&["tokens", "password"]),
+        severity: Severity::Low,
+        ..entry(kind)
+    }
+}
+
+#[rstest]
+#[case(75, true)]
+#[case(76, false)]
+#[case(0, true)]
+fn ranked_entries_are_shown_at_or_above_the_configured_relevance(
+    #[case] least: u8,
+    #[case] shown: bool,
+) {
+    let mut rules = Rules::default();
+    rules.scrum_master.learning_capture.min_relevance_score = least;
+    let entry = half_relevant(Kind::Learning);
+    let findings = check(&task(), &plan(), &[entry], now(), &rules);
+    let relevance: Vec<_> = findings.learnings.iter().map(|one| one.relevance).collect();
+    assert_eq!(relevance, if shown { vec![75] } else { Vec::new() });
+}
+
+#[test]
+fn every_kind_has_a_list_of_its_own() {
+    let list = |kind| {
+        let findings = checked(half_relevant(kind));
+        [findings.recommendations.len(), findings.conventions.len(), findings.learnings.len()]
+    };
+    assert_eq!(list(Kind::Recommendation), [1, 0, 0]);
+    assert_eq!(list(Kind::Convention), [0, 1, 0]);
+    assert_eq!(list(Kind::Learning), [0, 0, 1]);
+}
+
+#[rstest]
+#[case::glob(Entry { globs: texts(&["src/**"]), ..entry(Kind::Learning) }, 100)]
+#[case::pattern(Entry { pattern: Some("SQL".to_owned()), ..entry(Kind::Learning) }, 100)]
+#[case::one_of_three_keywords(
+    Entry { keywords: texts(&["sql", "no", "none"]), ..entry(Kind::Learning) },
+    33
+)]
+#[case::one_of_two_kinds(
+    Entry {
+        globs: texts(&["docs/**"]),
+        task_types: vec![TaskType::Bugfix],
+        ..entry(Kind::Learning)
+    },
+    50
+)]
+fn relevance_is_the_share_of_conditions_that_hold(#[case] entry: Entry, #[case] relevance: u8) {
+    let mut rules = Rules::default();
+    rules.scrum_master.learning_capture.min_relevance_score = 0;
+    let findings = check(&task(), &plan(), &[entry], now(), &rules);
+    assert_eq!(findings.learnings[0].relevance, relevance);
+}
+
+#[test]
+fn what_has_nothing_in_common_with_a_plan_is_never_shown() {
+    let mut rules = Rules::default();
+    rules.scrum_master.learning_capture.min_relevance_score = 0;
+    let unrelated = Entry { keywords: texts(&["password"]), ..entry(Kind::Convention) };
+    for entry in [unrelated, entry(Kind::Convention)] {
+        let findings = check(&task(), &plan(), &[entry], now(), &rules);
+        assert_eq!(findings, Findings::default());
+    }
+}
+
+#[test]
+fn the_most_relevant_come_first() {
+    let full = Entry { id: id(3), keywords: texts(&["sql"]), ..half_relevant(Kind::Learning) };
+    let entries =
+        [Entry { id: id(2), ..half_relevant(Kind::Learning) }, half_relevant(Kind::Learning), full];
+    let findings = check(&task(), &plan(), &entries, now(), &Rules::default());
+    let order: Vec<_> = findings.learnings.iter().map(|one| one.entry).collect();
+    assert_eq!(order, [id(3), id(1), id(2)]);
+}
+
+fn any_entry() -> impl Strategy<Value = Entry> {
+    (
+        any::<u8>(),
+        0..4_usize,
+        0..4_usize,
+        prop::collection::vec("[a-z*/{\\[]{0,6}", 0..3),
+        prop::collection::vec("(sql|cookie|no|)", 0..3),
+        prop::option::of("[a-z(|*]{0,5}"),
+    )
+        .prop_map(|(number, kind, severity, globs, keywords, pattern)| Entry {
+            id: id(number.into()),
+            kind: Kind::iter().nth(kind).unwrap(),
+            severity: Severity::iter().nth(severity).unwrap(),
+            globs,
+            keywords,
+            pattern,
+            ..prohibition()
+        })
+}
+
+proptest! {
+    #[test]
+    fn the_check_does_not_depend_on_the_order_of_the_entries(
+        mut entries in prop::collection::vec(any_entry(), 0..6),
+    ) {
+        entries.sort_by_key(|entry| entry.id);
+        entries.dedup_by_key(|entry| entry.id);
+        let forwards = check(&task(), &plan(), &entries, now(), &Rules::default());
+        entries.reverse();
+        let backwards = check(&task(), &plan(), &entries, now(), &Rules::default());
+        prop_assert_eq!(&forwards, &backwards);
+        for one in forwards.blockers.iter().chain(&forwards.learnings) {
+            prop_assert!(one.relevance <= 100 && !one.reasons.is_empty());
+        }
+    }
+}
+
+#[test]
+fn every_reason_is_told_to_people() {
+    let told: Vec<_> = [
+        path("src/**", "src/a.rs"),
+        MatchReason::TaskType(TaskType::Bugfix),
+        keyword("sql"),
+        pattern("a+", "aa"),
+        undecidable("("),
+    ]
+    .iter()
+    .map(ToString::to_string)
+    .collect();
+    assert_eq!(
+        told,
+        [
+            "`src/a.rs` is under `src/**`",
+            "the task is a bugfix",
+            "it speaks of `sql`",
+            "`aa` matches `a+`",
+            "cannot be decided: `(` is not a glob or pattern; mend the entry",
+        ]
+    );
+}
+
+// Prohibited code.
+
+fn no_panics() -> Entry {
+    Entry { pattern: Some(r"\.unwrap\(\)".to_owned()), ..prohibition() }
+}
+
+fn violation(line: Option<u32>, reason: MatchReason) -> Violation {
+    Violation {
+        entry: id(1),
+        severity: Severity::Critical,
+        file: "src/a.rs".to_owned(),
+        line,
+        reason,
+    }
+}
+
+fn violations(entries: &[Entry]) -> Vec<Violation> {
+    let lines = [(3, "let a = b.unwrap();"), (4, "let c = d?;"), (9, "e.unwrap()")];
+    added_lines(&task(), entries, now(), "src/a.rs", &lines)
+}
+
+#[test]
+fn prohibited_code_is_found_on_the_added_lines() {
+    let found = || pattern(r"\.unwrap\(\)", ".unwrap()");
+    let expected = [violation(Some(3), found()), violation(Some(9), found())];
+    assert_eq!(violations(&[no_panics()]), expected);
+}
+
+#[rstest]
+#[case::path(Entry { globs: texts(&["src/**"]), ..no_panics() }, true)]
+#[case::other_path(Entry { globs: texts(&["docs/**"]), ..no_panics() }, false)]
+#[case::task_type(Entry { task_types: vec![TaskType::Bugfix], ..no_panics() }, true)]
+#[case::other_task_type(Entry { task_types: vec![TaskType::Docs], ..no_panics() }, false)]
+#[case::keywords_are_about_plans(Entry { keywords: texts(&["none"]), ..no_panics() }, true)]
+#[case::recommendation(Entry { kind: Kind::Recommendation, ..no_panics() }, false)]
+#[case::no_pattern(Entry { pattern: None, globs: texts(&["**"]), ..no_panics() }, false)]
+fn prohibited_code_is_narrowed_by_paths_and_task_types(#[case] entry: Entry, #[case] found: bool) {
+    assert_eq!(!violations(&[entry]).is_empty(), found);
+}
+
+#[test]
+fn a_pattern_that_cannot_be_read_forbids_the_file_and_not_a_line() {
+    let broken = Entry { pattern: Some("(".to_owned()), ..prohibition() };
+    assert_eq!(violations(std::slice::from_ref(&broken)), [violation(None, undecidable("("))]);
+    assert!(added_lines(&task(), &[broken], now(), "src/a.rs", &[]).is_empty());
+}
+
+#[test]
+fn violations_come_in_the_order_of_the_lines() {
+    let other = Entry { id: id(2), pattern: Some("let".to_owned()), ..prohibition() };
+    let order: Vec<_> =
+        violations(&[other, no_panics()]).iter().map(|one| (one.line, one.entry)).collect();
+    assert_eq!(order, [(Some(3), id(1)), (Some(3), id(2)), (Some(4), id(2)), (Some(9), id(1))]);
+}
+
+#[rstest]
+#[case(Severity::Low, review::Severity::Warning)]
+#[case(Severity::Medium, review::Severity::Warning)]
+#[case(Severity::High, review::Severity::Warning)]
+#[case(Severity::Critical, review::Severity::Critical)]
+fn only_a_critical_violation_blocks_the_review(
+    #[case] severity: Severity,
+    #[case] of_issue: review::Severity,
+) {
+    let violation = Violation { severity, ..violation(Some(3), pattern("a+", "aa")) };
+    assert_eq!(
+        violation.issue(),
+        review::Issue {
+            severity: of_issue,
+            category: review::Category::Code,
+            message: format!("prohibited by {}: `aa` matches `a+`", id(1)),
+            file: Some("src/a.rs".to_owned()),
+            line: Some(3),
+        }
+    );
+}
+
+// Status.
+
+#[test]
+fn only_a_pending_entry_can_be_approved_and_nothing_stays_what_it_is_by_changing() {
+    let allowed: Vec<_> = Status::iter()
+        .flat_map(|from| Status::iter().map(move |to| (from, to)))
+        .filter(|(from, to)| from.may_become(*to))
+        .collect();
+    assert_eq!(
+        allowed,
+        [
+            (Status::Pending, Status::Approved),
+            (Status::Pending, Status::Rejected),
+            (Status::Approved, Status::Retired),
+            (Status::Rejected, Status::Pending),
+            (Status::Retired, Status::Pending),
+        ]
+    );
+}
+
+// Learning.
+
+#[rstest]
+#[case::clean_success(true, 0, true, true, &[Occasion::Success])]
+#[case::mended(true, 1, true, true, &[Occasion::Success, Occasion::Improvement])]
+#[case::failure(false, 0, true, true, &[Occasion::Failure])]
+#[case::failure_after_retries(false, 2, true, true, &[Occasion::Failure])]
+#[case::success_is_not_captured(true, 0, false, true, &[])]
+#[case::only_the_mending_is_captured(true, 1, false, true, &[Occasion::Improvement])]
+#[case::only_the_success_is_captured(true, 1, true, false, &[Occasion::Success])]
+#[case::failure_is_not_captured(false, 1, true, false, &[])]
+fn a_finished_task_teaches_what_the_configuration_captures(
+    #[case] succeeded: bool,
+    #[case] retries: u16,
+    #[case] capture_success: bool,
+    #[case] capture_failure: bool,
+    #[case] expected: &[Occasion],
+) {
+    let mut rules = Rules::default();
+    rules.scrum_master.learning_capture.capture_success = capture_success;
+    rules.scrum_master.learning_capture.capture_failure = capture_failure;
+    assert_eq!(occasions(succeeded, retries, &rules), expected);
+}
+
+fn reference(text: &str) -> Reference {
+    text.parse().unwrap()
+}
+
+fn lesson(text: &str) -> Lesson {
+    Lesson {
+        project: HERE,
+        occasion: Occasion::Improvement,
+        kind: Kind::Learning,
+        text: text.to_owned(),
+        keywords: texts(&["tokens"]),
+        severity: Severity::Medium,
+        evidence: vec![reference("review/1"), reference("review/2")],
+    }
+}
+
+#[test]
+fn a_new_lesson_is_always_pending_and_holds_where_it_was_learned() {
+    assert_eq!(
+        lesson("Run the migrations first").into_entry(id(5)),
+        Entry {
+            id: id(5),
+            kind: Kind::Learning,
+            text: "Run the migrations first".to_owned(),
+            keywords: texts(&["tokens"]),
+            severity: Severity::Medium,
+            evidence: vec![reference("review/1"), reference("review/2")],
+            status: Status::Pending,
+            ..prohibition()
+        }
+    );
+}
+
+#[test]
+fn a_lesson_nobody_had_is_new() {
+    assert_eq!(merge(&[], &lesson("a")), Merge::New);
+    assert_eq!(merge(&[lesson("b").into_entry(id(1))], &lesson("a")), Merge::New);
+}
+
+#[test]
+fn a_lesson_in_other_clothes_is_a_duplicate_and_only_its_evidence_is_added() {
+    let known = Entry {
+        evidence: vec![reference("review/1")],
+        ..lesson("Run the migrations first!").into_entry(id(4))
+    };
+    let later = Entry { id: id(6), ..known.clone() };
+    let merged = merge(&[later, known], &lesson("FIRST, run the  migrations"));
+    assert_eq!(merged, Merge::Duplicate { of: id(4), evidence: vec![reference("review/2")] });
+}
+
+#[rstest]
+#[case::rejected(Entry { status: Status::Rejected, ..lesson("a b").into_entry(id(4)) }, true)]
+#[case::everywhere(Entry { scope: Scope::Organisation, ..lesson("a b").into_entry(id(4)) }, true)]
+#[case::elsewhere(
+    Entry { scope: Scope::Project(ELSEWHERE), ..lesson("a b").into_entry(id(4)) },
+    false
+)]
+#[case::another_kind(Entry { kind: Kind::Convention, ..lesson("a b").into_entry(id(4)) }, false)]
+#[case::one_word(Entry { text: "ab".to_owned(), ..lesson("a b").into_entry(id(4)) }, false)]
+fn a_duplicate_is_looked_for_where_the_lesson_would_hold(
+    #[case] known: Entry,
+    #[case] is_duplicate: bool,
+) {
+    assert_eq!(merge(&[known], &lesson("a b")) != Merge::New, is_duplicate);
+}
+
+#[test]
+fn a_fingerprint_is_of_the_kind_and_the_words() {
+    let learning = fingerprint(Kind::Learning, "b a");
+    assert_eq!(lesson("A, b.").fingerprint(), learning);
+    assert_ne!(fingerprint(Kind::Prohibition, "b a"), learning);
+    assert_ne!(fingerprint(Kind::Learning, "b a c"), learning);
+}
+
+#[rstest]
+#[case(9, 9, None)]
+#[case(10, 0, Some(0))]
+#[case(10, 7, Some(70))]
+#[case(30, 20, Some(66))]
+#[case::more_than_there_were(10, 15, Some(100))]
+#[case::far_more_than_there_were(10, u32::MAX, Some(100))]
+fn a_rate_needs_ten_tasks(#[case] tasks: u32, #[case] first_pass: u32, #[case] rate: Option<u8>) {
+    assert_eq!(Outcomes { tasks, first_pass }.first_pass_rate(), rate);
+}
+
+#[rstest]
+#[case(60, 50, Effect::Helps { with: 60, without: 50 })]
+#[case(59, 50, Effect::NoDifference { with: 59, without: 50 })]
+#[case(50, 59, Effect::NoDifference { with: 50, without: 59 })]
+#[case(50, 60, Effect::Hurts { with: 50, without: 60 })]
+fn an_effect_is_ten_points_of_the_first_pass_rate(
+    #[case] with: u32,
+    #[case] without: u32,
+    #[case] expected: Effect,
+) {
+    let of = |first_pass| Outcomes { tasks: 100, first_pass };
+    assert_eq!(effect(of(with), of(without)), expected);
+}
+
+#[test]
+fn with_too_few_tasks_on_either_side_nobody_can_tell() {
+    let (few, enough) =
+        (Outcomes { tasks: 9, first_pass: 9 }, Outcomes { tasks: 10, first_pass: 0 });
+    assert_eq!(effect(few, enough), Effect::TooFew);
+    assert_eq!(effect(enough, few), Effect::TooFew);
+}
+
+#[rstest]
+#[case(Effect::Helps { with: 60, without: 50 }, false, "helps: 60 % pass at once with it, 50 % without")]
+#[case(
+    Effect::NoDifference { with: 50, without: 50 },
+    true,
+    "makes no difference: 50 % pass at once with it, 50 % without"
+)]
+#[case(Effect::Hurts { with: 50, without: 60 }, true, "hurts: 50 % pass at once with it, 60 % without")]
+#[case(Effect::TooFew, false, "too few tasks to tell")]
+fn a_lesson_that_does_not_help_is_offered_for_retirement(
+    #[case] effect: Effect,
+    #[case] offered: bool,
+    #[case] told: &str,
+) {
+    assert_eq!(effect.offer_retirement(), offered);
+    assert_eq!(effect.to_string(), told);
+}

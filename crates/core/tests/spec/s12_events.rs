@@ -1,0 +1,217 @@
+//! Section 12: events and metrics.
+
+use chrono::TimeDelta;
+use rstest::rstest;
+use strum::IntoEnumIterator;
+use tamma_core::cost::Usd;
+use tamma_core::ids::TaskId;
+use tamma_core::log::{Entry, EntryName, Fact};
+use tamma_core::metrics::{Logged, Metrics, compute};
+use tamma_core::rules::Rules;
+use tamma_core::task_loop::{Action, Outcome, State, Trigger};
+use uuid::Uuid;
+
+use crate::world::{World, costing, minute, reason};
+
+#[rstest]
+#[case("SM_TASK_RECEIVED")]
+#[case("SM_PLAN_STARTED")]
+#[case("SM_PLAN_GENERATED")]
+#[case("SM_KNOWLEDGE_CHECKED")]
+#[case("SM_APPROVAL_REQUESTED")]
+#[case("SM_APPROVAL_AUTO")]
+#[case("SM_APPROVAL_GRANTED")]
+#[case("SM_APPROVAL_DENIED")]
+#[case("SM_IMPLEMENTATION_STARTED")]
+#[case("SM_IMPLEMENTATION_PROGRESS")]
+#[case("SM_IMPLEMENTATION_COMPLETED")]
+#[case("SM_IMPLEMENTATION_FAILED")]
+#[case("SM_REVIEW_STARTED")]
+#[case("SM_REVIEW_PASSED")]
+#[case("SM_REVIEW_FAILED")]
+#[case("SM_PLAN_ADJUSTED")]
+#[case("SM_LEARNING_CAPTURED")]
+#[case("SM_ALERT_SENT")]
+#[case("SM_ALERT_ACKNOWLEDGED")]
+#[case("SM_TASK_COMPLETED")]
+#[case("SM_TASK_CANCELLED")]
+#[case("SM_STATE_TRANSITION")]
+#[case("SM_ERROR_OCCURRED")]
+fn the_seeds_names_of_events_are_kept(#[case] name: &str) {
+    let known: EntryName = name.parse().unwrap();
+    assert_eq!(known.to_string(), name);
+    assert_eq!(serde_json::to_string(&known).unwrap(), format!("\"{name}\""));
+}
+
+#[test]
+fn a_task_that_goes_well_writes_these_events() {
+    let world = World::new().to(State::Completed);
+    let names: Vec<_> = world.log.iter().map(|entry| entry.name.to_string()).collect();
+    assert_eq!(
+        names,
+        [
+            "SM_TASK_RECEIVED",
+            "SM_TASK_ASSIGNED",
+            "SM_PLAN_STARTED",
+            "SM_PLAN_GENERATED",
+            "SM_KNOWLEDGE_CHECKED",
+            "SM_APPROVAL_AUTO",
+            "SM_APPROVAL_GRANTED",
+            "SM_IMPLEMENTATION_STARTED",
+            "SM_IMPLEMENTATION_COMPLETED",
+            "SM_REVIEW_STARTED",
+            "SM_REVIEW_PASSED",
+            "SM_STATE_TRANSITION",
+            "SM_DELIVERED",
+            "SM_LEARNING_CAPTURED",
+            "SM_TASK_COMPLETED",
+        ]
+    );
+}
+
+#[test]
+fn every_arrow_has_a_name_in_the_log() {
+    let plain = |on: &Trigger| EntryName::from(*on) == EntryName::SmStateTransition;
+    let unnamed: Vec<_> = Trigger::iter().filter(plain).collect();
+    assert_eq!(
+        unnamed,
+        [
+            Trigger::Blocked,
+            Trigger::RunInterrupted,
+            Trigger::Briefed,
+            Trigger::TurnCame,
+            Trigger::Alerted,
+            Trigger::Continued,
+        ]
+    );
+}
+
+#[test]
+fn an_entry_leaves_out_what_it_does_not_have() {
+    let world = World::new();
+    let json = serde_json::to_value(&world.log[0]).unwrap();
+    assert_eq!(json.get("data"), None);
+    assert_eq!(json.get("reason"), None);
+    let world = world.to(State::Planning);
+    let json = serde_json::to_value(world.log.last().unwrap()).unwrap();
+    assert!(json["data"]["pin"].is_object());
+}
+
+// Metrics.
+
+/// The logs of some tasks, each with its own id, written down so many milliseconds later.
+fn figures(worlds: Vec<World>, late: i64) -> Metrics {
+    let mut log = Vec::new();
+    for (number, world) in worlds.into_iter().enumerate() {
+        let task = TaskId(Uuid::from_u128(number as u128));
+        log.extend(world.log.into_iter().map(|entry| Entry { task, ..entry }));
+    }
+    let at = |entry: &Entry| entry.at + TimeDelta::milliseconds(late);
+    compute(log.iter().map(|entry| Logged { entry, at: at(entry) }))
+}
+
+fn completed() -> World {
+    World::new().to(State::Completed)
+}
+
+fn cancelled() -> World {
+    let mut world = World::new();
+    world.ask(Action::Cancel { reason: reason() });
+    world
+}
+
+fn approved_after(minutes: i64) -> World {
+    let mut world = World::with(|rules| rules.scrum_master.task_loop.auto_approve_low_risk = false);
+    world.walk(State::AwaitingApproval).done(Outcome::Checked { blockers: 0, warnings: 0 });
+    world.now = minute(minutes);
+    world.walk(State::Validated);
+    world
+}
+
+#[test]
+fn without_a_case_there_is_no_figure() {
+    assert_eq!(figures(Vec::new(), 0), Metrics::default());
+    let running = figures(vec![World::new()], 0);
+    assert_eq!((running.ended, running.completion_rate), (0, None));
+    assert_eq!((running.cost_per_completed, running.lesson_rate), (None, None));
+}
+
+#[test]
+fn the_completion_rate_is_of_tasks_that_have_ended() {
+    let metrics =
+        figures(vec![completed(), completed(), completed(), cancelled(), World::new()], 0);
+    assert_eq!((metrics.ended, metrics.completion_rate), (4, Some(75)));
+}
+
+#[test]
+fn retries_are_adjusted_plans_for_each_task() {
+    let mut retried = World::new();
+    retried.fail_in(1).fail_in(2).walk(State::Completed);
+    let metrics = figures(vec![completed(), retried], 0);
+    assert_eq!(metrics.retries_per_100_tasks, Some(50));
+}
+
+#[test]
+fn the_lesson_rate_is_of_tasks_that_left_one() {
+    let mut silent = World::new().to(State::Learning);
+    silent.done(Outcome::Learned(0));
+    let metrics = figures(vec![completed(), silent], 0);
+    assert_eq!(metrics.lesson_rate, Some(50));
+}
+
+#[test]
+fn the_approval_turnaround_is_the_median_from_asking_to_the_answer() {
+    let worlds = vec![approved_after(1), approved_after(3), approved_after(100)];
+    assert_eq!(figures(worlds, 0).approval_turnaround_ms, Some(3 * 60_000));
+    assert_eq!(figures(vec![completed()], 0).approval_turnaround_ms, None);
+}
+
+#[test]
+fn the_transition_latency_is_from_happening_to_being_written_down() {
+    assert_eq!(figures(vec![completed()], 12).transition_latency_ms, Some(12));
+    assert_eq!(figures(vec![World::new()], 12).transition_latency_ms, None);
+    // A clock that is behind does not make it negative.
+    assert_eq!(figures(vec![completed()], -5).transition_latency_ms, Some(0));
+}
+
+#[test]
+fn the_latency_is_that_of_the_99th_of_a_hundred_transitions() {
+    let world = completed();
+    let transition = world.log.iter().find(|entry| entry.on.is_some()).unwrap();
+    let logged: Vec<_> = (1..=100)
+        .map(|late| Logged { entry: transition, at: transition.at + TimeDelta::milliseconds(late) })
+        .collect();
+    assert_eq!(compute(logged).transition_latency_ms, Some(99));
+}
+
+#[test]
+fn the_rating_is_the_mean_of_what_people_say() {
+    let world = completed();
+    let rated = |stars| Entry {
+        name: EntryName::SmTaskRated,
+        on: None,
+        data: Fact::Rating(stars),
+        ..world.log[0].clone()
+    };
+    let log = [rated(5), rated(4)];
+    let metrics = compute(log.iter().map(|entry| Logged { entry, at: entry.at }));
+    assert_eq!(metrics.rating_hundredths, Some(450));
+}
+
+#[test]
+fn the_cost_per_completed_task_includes_what_the_others_cost() {
+    let mut dear = World::new().to(State::Planning);
+    let plan = crate::world::plan(1);
+    dear.done_costing(Some(costing(300)), Outcome::Planned(plan));
+    dear.ask(Action::Cancel { reason: reason() });
+    let metrics = figures(vec![completed(), completed(), dear], 0);
+    assert_eq!(metrics.cost_per_completed, Some(Usd::cents(150)));
+}
+
+#[test]
+fn rules_have_a_version_that_changes_with_them() {
+    let mut other = Rules::default();
+    assert_eq!(Rules::default().version(), other.version());
+    other.scrum_master.task_loop.max_retries = 2;
+    assert_ne!(Rules::default().version(), other.version());
+}

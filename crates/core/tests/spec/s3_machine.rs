@@ -1,0 +1,866 @@
+//! Section 3: the machine.
+
+use rstest::rstest;
+use strum::IntoEnumIterator;
+use tamma_core::budget::Grant;
+use tamma_core::cost::Usd;
+use tamma_core::log::{EntryName, Fact};
+use tamma_core::rules::Rules;
+use tamma_core::task_loop::{
+    Action, Actor, AlertKind, Answer, Cause, Command, FailureKind, Job, JobKind, Next, Outcome,
+    Phase, Refusal, Severity, Stage, State, StopReason, Trigger, What, answers, table,
+};
+
+use crate::world::{
+    World, commit, costing, failure, green, minute, note, passed, person, pin, plan, reason, red,
+    text,
+};
+
+#[test]
+fn a_task_that_goes_well_takes_the_main_way() {
+    let world = World::new().to(State::Completed);
+    assert_eq!(world.way(), State::MAIN_WAY);
+}
+
+#[rstest]
+#[case(State::Pending, Job::Admit)]
+#[case(State::Assigned, Job::Prepare)]
+#[case(State::Planning, Job::Plan { version: 1, from: None, note: None })]
+#[case(State::AwaitingApproval, Job::Check { plan: plan(1) })]
+#[case(State::Testing, Job::Test { commit: commit(9), risk: tamma_core::risk::Level::Low })]
+#[case(State::QualityReview, Job::Review { commit: commit(9) })]
+#[case(State::Approved, Job::AwaitTurn)]
+#[case(State::Committing, Job::Deliver { commit: commit(9) })]
+#[case(State::Learning, Job::Learn { ending: State::Completed })]
+fn every_state_of_the_main_way_starts_its_own_job(#[case] state: State, #[case] job: Job) {
+    let world = World::new().to(state);
+    assert_eq!(world.started(), Some(&job));
+    assert_eq!(world.it.work.expect("a job").kind, job.kind());
+}
+
+#[rstest]
+#[case(State::Pending, Phase::Receive, Some(60))]
+#[case(State::Assigned, Phase::Receive, Some(15))]
+#[case(State::Planning, Phase::Plan, Some(30))]
+#[case(State::AwaitingApproval, Phase::Approve, Some(60))]
+#[case(State::Validated, Phase::Implement, Some(15))]
+#[case(State::InProgress, Phase::Implement, Some(240))]
+#[case(State::Testing, Phase::Review, Some(30))]
+#[case(State::QualityReview, Phase::Review, Some(30))]
+#[case(State::Adjusting, Phase::Adjust, Some(15))]
+#[case(State::CtoIntervention, Phase::Council, Some(60))]
+#[case(State::Approved, Phase::Deliver, Some(10))]
+#[case(State::Committing, Phase::Deliver, Some(15))]
+#[case(State::Learning, Phase::Learn, Some(15))]
+#[case(State::HumanEscalation, Phase::Alert, None)]
+#[case(State::Completed, Phase::Done, None)]
+#[case(State::Cancelled, Phase::Done, None)]
+#[case(State::Failed, Phase::Done, None)]
+fn every_state_has_its_phase_and_soft_timeout(
+    #[case] state: State,
+    #[case] phase: Phase,
+    #[case] minutes: Option<u32>,
+) {
+    let limits = Rules::default().scrum_master.task_loop.state_timeouts;
+    assert_eq!(state.phase(), phase);
+    assert_eq!(state.soft_timeout(&limits), minutes);
+}
+
+#[test]
+fn the_board_shows_phases_by_their_names() {
+    let names: Vec<_> = Phase::iter().map(|phase| phase.to_string()).collect();
+    let expected = [
+        "Receive",
+        "Plan",
+        "Approve",
+        "Implement",
+        "Review",
+        "Adjust",
+        "Council",
+        "Deliver",
+        "Learn",
+        "Alert",
+        "Done",
+    ];
+    assert_eq!(names, expected);
+}
+
+#[rstest]
+fn nothing_leaves_a_terminal_state(
+    #[values(State::Completed, State::Cancelled, State::Failed)] end: State,
+) {
+    assert!(end.is_terminal());
+    assert!(table::arrows().all(|(from, ..)| from != end));
+    let mut world = ended_in(end);
+    let refused = world.try_ask("ann", Action::Resume);
+    assert_eq!(refused, Err(Refusal::Ended(end)));
+    assert_eq!(world.it.next(&world.rules), None);
+    assert_eq!(world.it.wake_at(&world.rules), None);
+}
+
+fn ended_in(end: State) -> World {
+    match end {
+        State::Completed => World::new().to(State::Completed),
+        State::Cancelled => {
+            let mut world = World::new();
+            world.ask(Action::Cancel { reason: reason() });
+            world
+        }
+        _ => {
+            let mut world = alerted();
+            world.ask(Action::Abandon { reason: reason() });
+            world
+        }
+    }
+}
+
+/// A task whose preparation keeps failing.
+fn alerted() -> World {
+    let mut world = World::new().to(State::Assigned);
+    for _ in 0..3 {
+        world.done(failure(FailureKind::Crashed));
+    }
+    assert_eq!(world.it.state, State::HumanEscalation);
+    world
+}
+
+#[test]
+fn the_table_has_no_arrow_that_skips_a_state_of_the_main_way() {
+    let along = |state| State::MAIN_WAY.iter().position(|way| *way == state);
+    for (from, on, to) in table::arrows() {
+        if let (Some(from), Some(to)) = (along(from), along(to)) {
+            assert!(to <= from + 1, "{on} skips");
+        }
+    }
+}
+
+#[test]
+fn every_live_state_can_be_cancelled() {
+    for state in State::iter().filter(|state| !state.is_terminal()) {
+        assert!(table::allows(state, Trigger::Cancelled, State::Cancelled));
+    }
+}
+
+#[test]
+fn a_cancelled_task_stops_its_job_says_why_and_still_teaches() {
+    let mut world = World::new().to(State::InProgress);
+    let ticket = world.it.work.expect("a run").ticket;
+    world.ask(Action::Cancel { reason: reason() });
+    assert_eq!(world.it.state, State::Cancelled);
+    let learn = Job::Learn { ending: State::Cancelled };
+    assert_eq!(
+        world.commands,
+        [
+            Command::Stop { ticket, why: StopReason::Ended },
+            Command::Start { ticket: ticket + 1, not_before: None, job: learn },
+        ]
+    );
+    let last = world.log.last().expect("an entry");
+    assert_eq!(last.name, EntryName::SmTaskCancelled);
+    assert_eq!(last.reason.as_deref(), Some("because"));
+    assert_eq!(last.data, Fact::Spend(world.it.spend));
+}
+
+#[test]
+fn a_cancelled_task_does_not_teach_where_failures_are_not_captured() {
+    let mut world =
+        World::with(|rules| rules.scrum_master.learning_capture.capture_failure = false);
+    world.done(Outcome::Admitted).ask(Action::Cancel { reason: reason() });
+    assert_eq!(world.started(), None);
+}
+
+#[test]
+fn an_event_that_does_not_fit_is_refused_with_a_reason_and_changes_nothing() {
+    let mut world = World::new().to(State::Testing);
+    let before = world.it.clone();
+    let refused = world.try_done(Outcome::Briefed(note())).expect_err("it does not fit");
+    assert_eq!(refused.to_string(), "a job of kind `test` cannot end as `briefed`");
+    assert_eq!(world.it, before);
+}
+
+#[test]
+fn a_result_with_another_ticket_is_stale() {
+    let mut world = World::new();
+    let done = What::Done { ticket: 7, usage: None, outcome: Outcome::Admitted };
+    let refused = world.feed(Actor::Tamma, done).expect_err("it is stale");
+    assert_eq!(
+        refused.to_string(),
+        "the result is of job 7, which is not under way (that is job 1): it is too late"
+    );
+}
+
+#[test]
+fn only_a_person_may_ask_for_anything() {
+    for by in [Actor::Tamma, Actor::Council] {
+        let refused = World::new().feed(by, What::Asked(Action::Pause));
+        assert_eq!(refused, Err(Refusal::NotAPerson("pause".to_owned())));
+    }
+}
+
+#[test]
+fn time_in_a_task_never_runs_backwards() {
+    let mut world = World::new();
+    world.now = minute(10);
+    world.done(Outcome::Admitted);
+    world.now = minute(3);
+    world.done(Outcome::Prepared(pin(1)));
+    assert_eq!(world.it.since, minute(10));
+    assert_eq!(world.log.last().expect("an entry").at, minute(10));
+}
+
+// Pause and resume.
+
+#[test]
+fn a_pause_is_a_flag_beside_the_state_and_stops_the_job() {
+    let mut world = World::new().to(State::Testing);
+    let ticket = world.it.work.expect("a job").ticket;
+    world.ask(Action::Pause);
+    assert_eq!(world.it.state, State::Testing);
+    assert_eq!(world.commands, [Command::Stop { ticket, why: StopReason::Paused }]);
+    assert_eq!(world.it.next(&world.rules), Some(Next::Resume { paused_by: text("ann") }));
+    assert_eq!(world.it.wake_at(&world.rules), None);
+}
+
+#[test]
+fn resuming_goes_back_to_where_it_was() {
+    let mut world = World::new().to(State::Testing);
+    world.ask(Action::Pause).done(Outcome::Interrupted);
+    assert_eq!(world.it.work, None);
+    world.ask(Action::Resume);
+    assert_eq!(world.it.state, State::Testing);
+    let again = Job::Test { commit: commit(9), risk: tamma_core::risk::Level::Low };
+    assert_eq!(world.started(), Some(&again));
+}
+
+#[test]
+fn a_job_that_ends_in_a_pause_counts_and_the_next_waits() {
+    let mut world = World::new().to(State::Testing);
+    world.ask(Action::Pause).done(green());
+    assert_eq!(world.it.state, State::QualityReview);
+    assert_eq!(world.started(), None);
+    world.ask(Action::Resume);
+    assert_eq!(world.started(), Some(&Job::Review { commit: commit(9) }));
+}
+
+#[test]
+fn a_run_that_a_pause_interrupted_waits_for_an_engine_again() {
+    let mut world = World::new().to(State::InProgress);
+    world.ask(Action::Pause).done(Outcome::Interrupted);
+    assert_eq!(world.it.state, State::Validated);
+    world.ask(Action::Resume);
+    assert!(matches!(world.started(), Some(Job::Implement(order)) if order.iteration == 1));
+}
+
+#[test]
+fn resuming_waits_until_the_job_has_stopped() {
+    let mut world = World::new().to(State::Testing);
+    world.ask(Action::Pause).ask(Action::Resume);
+    assert_eq!(world.started(), None);
+    assert_eq!(world.it.next(&world.rules), Some(Next::Stopped { job: JobKind::Test }));
+    world.done(Outcome::Interrupted);
+    assert!(world.started().is_some());
+}
+
+#[rstest]
+#[case(State::Committing)]
+#[case(State::Learning)]
+fn a_pause_lets_delivery_and_learning_finish(#[case] state: State) {
+    let mut world = World::new().to(state);
+    world.ask(Action::Pause);
+    assert_eq!(world.commands, []);
+}
+
+#[test]
+fn a_pause_does_not_count_against_the_soft_timeout() {
+    let mut world = World::new().to(State::Testing);
+    world.now = minute(10);
+    world.ask(Action::Pause);
+    world.now = minute(1_000);
+    world.ask(Action::Resume);
+    assert_eq!(world.it.wake_at(&world.rules), Some(minute(990 + 24)));
+}
+
+#[test]
+fn a_pause_does_not_count_as_waiting_for_an_answer() {
+    let mut world = alerted();
+    world.ask(Action::Pause);
+    world.now = minute(500);
+    world.ask(Action::Resume);
+    assert_eq!(world.it.wake_at(&world.rules), Some(minute(560)));
+}
+
+#[test]
+fn only_what_is_not_paused_can_be_paused_and_only_what_is_can_be_resumed() {
+    let mut world = World::new();
+    assert_eq!(world.try_ask("ann", Action::Resume), Err(Refusal::NotPaused));
+    world.ask(Action::Pause);
+    assert_eq!(world.try_ask("ann", Action::Pause), Err(Refusal::Paused));
+}
+
+#[test]
+fn people_may_decide_while_a_task_is_paused() {
+    let mut world = asking();
+    let binding = world.binding();
+    world.ask(Action::Pause).ask(Action::Approve { binding });
+    assert_eq!(world.it.state, State::Validated);
+    assert_eq!(world.started(), None);
+    assert!(world.ask(Action::Resume).started().is_some());
+}
+
+/// A task whose plan waits for a person.
+fn asking() -> World {
+    let mut world = World::with(|rules| rules.scrum_master.task_loop.auto_approve_low_risk = false);
+    world.walk(State::AwaitingApproval).done(Outcome::Checked { blockers: 0, warnings: 0 });
+    world
+}
+
+// Soft timeouts.
+
+#[test]
+fn a_soft_timeout_warns_at_80_alerts_at_100_and_escalates_at_150_percent() {
+    let mut world = World::new().to(State::Testing);
+    for (minutes, stage, severity, name) in [
+        (24, Stage::Warned, Severity::Info, EntryName::SmTimeoutWarning),
+        (30, Stage::Alerted, Severity::Warning, EntryName::SmTimeoutAlert),
+        (45, Stage::Escalated, Severity::Critical, EntryName::SmTimeoutEscalated),
+    ] {
+        assert_eq!(world.it.wake_at(&world.rules), Some(minute(minutes)));
+        world.now = minute(minutes - 1);
+        let early = world.feed(Actor::Tamma, What::Tick);
+        assert_eq!(early, Err(Refusal::NothingDue(Some(minute(minutes)))));
+        world.tick_at(minutes);
+        let cause = Cause::Slow { state: State::Testing, stage };
+        let alerts = world.alerts();
+        assert_eq!(alerts.len(), 1);
+        assert_eq!((alerts[0].kind, alerts[0].severity), (AlertKind::Timeout, severity));
+        assert_eq!((alerts[0].cause, alerts[0].question), (cause, None));
+        assert_eq!(world.log.last().expect("an entry").name, name);
+    }
+    assert_eq!(world.it.wake_at(&world.rules), None);
+}
+
+#[test]
+fn a_soft_timeout_never_stops_work() {
+    let mut world = World::new().to(State::Testing);
+    let work = world.it.work;
+    world.tick_at(500);
+    assert_eq!((world.it.state, world.it.work), (State::Testing, work));
+}
+
+#[test]
+fn stages_that_were_missed_are_told_once() {
+    let mut world = World::new().to(State::Testing);
+    world.tick_at(500);
+    assert_eq!(world.it.clock.stage, Stage::Escalated);
+    assert_eq!(world.alerts().len(), 1);
+}
+
+#[test]
+fn the_soft_timeout_starts_anew_in_every_state() {
+    let mut world = World::new().to(State::Testing);
+    world.tick_at(24).done(green());
+    assert_eq!(world.it.clock.stage, Stage::Quiet);
+    assert_eq!(world.it.wake_at(&world.rules), Some(minute(24 + 24)));
+}
+
+#[test]
+fn trying_again_in_the_same_state_does_not_restart_the_soft_timeout() {
+    let mut world = World::new().to(State::Planning);
+    world.now = minute(5);
+    world.done(Outcome::PlanInvalid(note()));
+    assert_eq!((world.it.since, world.it.clock.from), (minute(0), minute(0)));
+}
+
+#[test]
+fn soft_timeouts_are_configurable() {
+    let mut world = World::with(|rules| {
+        rules.scrum_master.task_loop.state_timeouts.pending = 10;
+    });
+    assert_eq!(world.it.wake_at(&world.rules), Some(minute(8)));
+    world.tick_at(8);
+}
+
+#[test]
+fn a_task_that_waits_for_a_person_has_no_soft_timeout_but_reminds() {
+    let mut world = alerted();
+    assert_eq!(world.it.wake_at(&world.rules), Some(minute(60)));
+    world.tick_at(61);
+    let number = world.it.question.as_ref().expect("a question").number;
+    assert_eq!(world.alerts()[0].question, Some(number));
+    assert_eq!(world.it.wake_at(&world.rules), Some(minute(120)));
+}
+
+#[test]
+fn an_open_question_is_the_only_message_about_a_slow_state() {
+    let mut world = asking();
+    world.tick_at(48);
+    assert_eq!(world.alerts(), Vec::<&tamma_core::task_loop::Alert>::new());
+    assert!(world.has_logged(EntryName::SmTimeoutWarning));
+    world.tick_at(60);
+    assert_eq!(world.alerts().len(), 1);
+    assert_eq!(world.alerts()[0].kind, AlertKind::ApprovalNeeded);
+    assert_eq!(world.alerts()[0].severity, Severity::Warning);
+}
+
+#[test]
+fn reminders_that_were_missed_are_not_made_up_for() {
+    let mut world = alerted();
+    world.tick_at(60 * 10 + 5);
+    assert_eq!(world.alerts().len(), 1);
+    assert_eq!(world.it.question.as_ref().expect("a question").reminders, 10);
+    assert_eq!(world.it.wake_at(&world.rules), Some(minute(660)));
+}
+
+#[test]
+fn acknowledging_stops_the_reminders() {
+    let mut world = alerted();
+    world.ask(Action::Acknowledge);
+    assert_eq!(world.it.wake_at(&world.rules), None);
+    assert!(world.has_logged(EntryName::SmAlertAcknowledged));
+    assert_eq!(World::new().try_ask("ann", Action::Acknowledge), Err(Refusal::NoQuestion));
+}
+
+// What moves this forward next?
+
+#[test]
+fn every_live_state_of_the_main_way_says_what_moves_it_forward() {
+    for state in &State::MAIN_WAY[..11] {
+        let world = World::new().to(*state);
+        let next = world.it.next(&world.rules).expect("something moves it");
+        assert!(matches!(next, Next::Work { expected_by: Some(_), .. }), "{state}: {next:?}");
+    }
+}
+
+#[rstest]
+#[case::work(World::new(), "`admit` is under way, expected by 2024-10-04 00:48 UTC")]
+#[case::late(late(), "`admit` is under way, longer than expected")]
+#[case::paused(paused(), "paused by ann: it goes on when somebody resumes it")]
+#[case::approval(
+    asking(),
+    "a plan of low risk needs approval: it waits for a person to approve, reject, ask changes, \
+     modify or cancel; reminds at 2024-10-04 01:00 UTC"
+)]
+#[case::seen(
+    seen(),
+    "the work of `assigned` keeps failing: it waits for a person to continue, modify, retry, roll \
+     back, cancel or abandon; somebody has seen it"
+)]
+#[case::again(backed_off(), "tries `admit` again at 2024-10-04 00:00 UTC")]
+#[case::quota(without_quota(), "the quota of acme is used up until 2024-10-04 03:20 UTC")]
+#[case::stopping(stopping(), "waits until `plan` has stopped")]
+fn what_moves_a_task_forward_is_said_in_words(#[case] world: World, #[case] words: &str) {
+    let next = world.it.next(&world.rules).expect("something moves it");
+    assert_eq!(next.to_string(), words);
+}
+
+fn late() -> World {
+    let mut world = World::new();
+    world.tick_at(1_000);
+    world
+}
+
+fn paused() -> World {
+    let mut world = World::new();
+    world.ask(Action::Pause);
+    world
+}
+
+fn seen() -> World {
+    let mut world = alerted();
+    world.ask(Action::Acknowledge);
+    world
+}
+
+fn backed_off() -> World {
+    let mut world = World::new();
+    world.done(failure(FailureKind::Crashed));
+    world
+}
+
+fn without_quota() -> World {
+    let mut world = World::new().to(State::InProgress);
+    world.done(failure(FailureKind::Quota { provider: text("acme"), until: minute(200) }));
+    world
+}
+
+fn stopping() -> World {
+    let mut world = World::new().to(State::Planning);
+    world.ask(Action::Modify { note: note() });
+    world
+}
+
+// Counting failures.
+
+#[test]
+fn failures_are_counted_per_state_and_reset_on_success() {
+    let mut world = World::new();
+    world.done(failure(FailureKind::Crashed)).done(failure(FailureKind::Unavailable));
+    assert_eq!(world.it.failures_here(), 2);
+    world.done(Outcome::Admitted).done(failure(FailureKind::Crashed));
+    assert_eq!(world.it.failures_here(), 1);
+    assert_eq!(world.it.failures.get(&State::Pending), None);
+}
+
+#[rstest]
+#[case(State::Pending)]
+#[case(State::Assigned)]
+#[case(State::Planning)]
+#[case(State::AwaitingApproval)]
+#[case(State::Testing)]
+#[case(State::QualityReview)]
+#[case(State::Approved)]
+#[case(State::Committing)]
+fn three_failures_of_a_states_own_work_ask_a_person(#[case] state: State) {
+    let mut world = World::new().to(state);
+    for _ in 0..2 {
+        world.done(failure(FailureKind::Crashed));
+        assert_eq!(world.it.state, state);
+    }
+    world.done(failure(FailureKind::Crashed));
+    assert_eq!(world.it.state, State::HumanEscalation);
+    let question = world.it.question.as_ref().expect("a question");
+    assert_eq!(question.cause, Cause::WorkFailed(state));
+    assert_eq!((question.from, question.resume), (state, state));
+}
+
+#[test]
+fn work_that_failed_is_tried_again_later_each_time() {
+    let mut world = World::with(|rules| {
+        rules.scrum_master.task_loop.max_failures_per_state = 10;
+    });
+    for seconds in [30, 60, 120, 240] {
+        world.done(failure(FailureKind::Crashed));
+        let again = world.it.work.expect("a job").not_before.expect("later");
+        assert_eq!((again - world.now).num_seconds(), seconds);
+    }
+}
+
+#[test]
+fn a_person_may_end_the_wait() {
+    let mut world = backed_off();
+    let ticket = world.it.work.expect("a job").ticket;
+    world.ask(Action::Retry { grant: Grant::default() });
+    assert_eq!(world.commands, [Command::Stop { ticket, why: StopReason::Superseded }]);
+    world.done(Outcome::Interrupted);
+    assert_eq!(world.it.work.expect("a job").not_before, None);
+    assert_eq!(world.started(), Some(&Job::Admit));
+    let refused = world.try_ask("ann", Action::Retry { grant: Grant::default() });
+    assert_eq!(refused, Err(Refusal::NothingToRetry));
+}
+
+#[test]
+fn a_wait_that_is_over_cannot_be_ended() {
+    let mut world = backed_off();
+    world.now = minute(1);
+    let refused = world.try_ask("ann", Action::Retry { grant: Grant::default() });
+    assert_eq!(refused, Err(Refusal::NothingToRetry));
+}
+
+#[test]
+fn a_job_that_stops_without_being_told_to_has_failed() {
+    let mut world = World::new();
+    world.done(Outcome::Interrupted);
+    assert_eq!(world.it.failures_here(), 1);
+    let last = world.log.last().expect("an entry");
+    assert_eq!(last.reason.as_deref(), Some("it stopped without being told to"));
+}
+
+// Modifying.
+
+#[rstest]
+#[case(State::Pending)]
+#[case(State::Assigned)]
+fn before_planning_a_change_of_mind_is_only_noted(#[case] state: State) {
+    let mut world = World::new().to(state);
+    world.ask(Action::Modify { note: note() });
+    assert_eq!(world.it.state, state);
+    assert!(world.has_logged(EntryName::SmTaskModified));
+    world.walk(State::Planning);
+    let planned = Job::Plan { version: 1, from: None, note: Some(note()) };
+    assert_eq!(world.started(), Some(&planned));
+}
+
+#[rstest]
+#[case(State::Planning)]
+#[case(State::AwaitingApproval)]
+#[case(State::Validated)]
+#[case(State::InProgress)]
+#[case(State::Testing)]
+#[case(State::QualityReview)]
+#[case(State::Approved)]
+fn a_change_of_mind_plans_anew_once_the_old_job_has_stopped(#[case] state: State) {
+    let mut world = World::new().to(state);
+    let ticket = world.it.work.expect("a job").ticket;
+    world.ask(Action::Modify { note: note() });
+    assert_eq!(world.it.state, State::Planning);
+    assert_eq!(world.commands, [Command::Stop { ticket, why: StopReason::Superseded }]);
+    assert_eq!((world.it.approved, world.it.check.as_ref()), (None, None));
+    world.done(Outcome::Interrupted);
+    assert!(matches!(world.started(), Some(Job::Plan { note: Some(_), .. })));
+}
+
+#[rstest]
+#[case(State::Committing)]
+#[case(State::Learning)]
+fn what_is_on_its_way_out_cannot_be_modified(#[case] state: State) {
+    let mut world = World::new().to(state);
+    let refused = world.try_ask("ann", Action::Modify { note: note() });
+    assert_eq!(refused, Err(Refusal::NotNow { state, action: "modify".to_owned() }));
+}
+
+#[test]
+fn a_job_that_was_left_is_paid_and_its_result_forgotten() {
+    let mut world = World::new().to(State::InProgress);
+    let ticket = world.it.work.expect("a run").ticket;
+    world.ask(Action::Modify { note: note() });
+    let outcome = Outcome::RunFinished(commit(5));
+    let done = What::Done { ticket, usage: Some(costing(123)), outcome };
+    world.feed(Actor::Tamma, done).expect("it is paid");
+    assert_eq!(world.it.spend.usd, Usd::cents(123));
+    assert_eq!((world.it.state, world.it.commit), (State::Planning, None));
+    assert_eq!(world.it.leaving, None);
+}
+
+// Answers to an alert.
+
+#[test]
+fn continue_goes_on_where_it_was_with_its_failures_forgotten() {
+    let mut world = alerted();
+    world.ask(Action::Continue { grant: Grant::default() });
+    assert_eq!(world.it.state, State::Assigned);
+    assert!(world.it.failures.is_empty());
+    assert_eq!(world.started(), Some(&Job::Prepare));
+}
+
+#[test]
+fn retry_tries_what_failed_again() {
+    let mut world = alerted();
+    world.ask(Action::Retry { grant: Grant::default() });
+    assert_eq!(world.it.state, State::Assigned);
+    assert!(world.has_logged(EntryName::SmTaskRetried));
+}
+
+#[test]
+fn an_answer_closes_the_question() {
+    let mut world = alerted();
+    let question = world.it.question.as_ref().expect("a question").number;
+    world.ask(Action::Continue { grant: Grant::default() });
+    assert!(world.commands.contains(&Command::Settle { question }));
+    assert_eq!(world.it.question, None);
+}
+
+#[test]
+fn abandon_fails_the_task_and_only_an_alerted_one() {
+    let mut world = alerted();
+    world.ask(Action::Abandon { reason: reason() });
+    assert_eq!(world.it.state, State::Failed);
+    assert_eq!(world.started(), Some(&Job::Learn { ending: State::Failed }));
+    let refused = World::new().try_ask("ann", Action::Abandon { reason: reason() });
+    let state = State::Pending;
+    assert_eq!(refused, Err(Refusal::NotNow { state, action: "abandon".to_owned() }));
+}
+
+/// A task whose delivery keeps failing for reasons of its own.
+fn undeliverable() -> World {
+    let mut world = World::new().to(State::Committing);
+    for _ in 0..3 {
+        world.done(failure(FailureKind::Unavailable));
+    }
+    world.done(Outcome::Landed);
+    world
+}
+
+#[rstest]
+#[case(State::Planning)]
+#[case(State::AwaitingApproval)]
+#[case(State::Validated)]
+#[case(State::Testing)]
+#[case(State::QualityReview)]
+fn a_person_may_roll_back_to_an_earlier_state(#[case] to: State) {
+    let mut world = undeliverable();
+    world.ask(Action::RollBack { to, reason: reason() });
+    assert_eq!(world.it.state, to);
+    assert!(world.started().is_some());
+    let keeps_approval = !matches!(to, State::Planning | State::AwaitingApproval);
+    assert_eq!(world.it.is_approved(), keeps_approval);
+    let last = world.log.last().expect("an entry");
+    assert_eq!((last.name, last.on), (EntryName::SmRolledBack, Some(Trigger::RolledBack)));
+    assert_eq!((&last.actor, last.reason.as_deref()), (&person("ann"), Some("because")));
+}
+
+#[rstest]
+#[case(State::Completed, "no task is rolled back there")]
+#[case(State::InProgress, "no task is rolled back there")]
+#[case(State::Planning, "it has not been past it")]
+fn nobody_rolls_back_to_where_a_task_has_not_been(#[case] to: State, #[case] why: &'static str) {
+    let refused = alerted().try_ask("ann", Action::RollBack { to, reason: reason() });
+    assert_eq!(refused, Err(Refusal::NoWayBack { to, why }));
+}
+
+#[test]
+fn rolling_back_needs_what_the_state_works_on() {
+    // Approved, then blocked by a change of rules before anything ran.
+    let mut world = undeliverable();
+    world.feed(Actor::Tamma, What::Repinned(pin(2))).expect("the pin changes");
+    let to = State::Validated;
+    let refused = world.try_ask("ann", Action::RollBack { to, reason: reason() });
+    assert_eq!(refused, Err(Refusal::NoWayBack { to, why: "its plan is not approved" }));
+
+    let mut world = World::new().to(State::Approved);
+    world.it.commit = None;
+    for _ in 0..3 {
+        world.done(failure(FailureKind::Crashed));
+    }
+    for to in [State::Testing, State::QualityReview] {
+        let refused = world.try_ask("ann", Action::RollBack { to, reason: reason() });
+        assert_eq!(refused, Err(Refusal::NoWayBack { to, why: "it has no change to look at" }));
+    }
+    world.it.plan = None;
+    let to = State::AwaitingApproval;
+    let refused = world.try_ask("ann", Action::RollBack { to, reason: reason() });
+    assert_eq!(refused, Err(Refusal::NoWayBack { to, why: "it has no plan" }));
+}
+
+#[rstest]
+#[case(State::Testing, State::QualityReview)]
+#[case(State::QualityReview, State::Approved)]
+#[case(State::Committing, State::Learning)]
+fn a_person_may_skip_a_failed_step_and_says_why(#[case] failed: State, #[case] next: State) {
+    let mut world = World::new().to(failed);
+    for _ in 0..3 {
+        world.done(failure(FailureKind::Crashed));
+    }
+    world.ask(Action::Skip { reason: reason() });
+    assert_eq!(world.it.state, next);
+    let last = world.log.last().expect("an entry");
+    assert_eq!((last.name, last.reason.as_deref()), (EntryName::SmSkipped, Some("because")));
+    assert_eq!(last.actor, person("ann"));
+}
+
+#[rstest]
+#[case(State::Pending)]
+#[case(State::Assigned)]
+#[case(State::Planning)]
+#[case(State::AwaitingApproval)]
+#[case(State::Approved)]
+fn approval_and_what_comes_before_it_cannot_be_skipped(#[case] failed: State) {
+    let mut world = World::new().to(failed);
+    for _ in 0..3 {
+        world.done(failure(FailureKind::Crashed));
+    }
+    let refused = world.try_ask("ann", Action::Skip { reason: reason() });
+    assert_eq!(refused, Err(Refusal::NotAnAnswer { action: "skip".to_owned() }));
+}
+
+#[test]
+fn a_change_that_failed_its_review_may_be_taken_as_it_is() {
+    let mut world = World::with(|rules| rules.scrum_master.task_loop.max_iterations = 1);
+    world.fail_in(1).done(Outcome::Landed).ask(Action::Skip { reason: reason() });
+    assert_eq!(world.it.state, State::Approved);
+    assert_eq!(world.walk(State::Completed).it.commit, Some(commit(10)));
+}
+
+#[test]
+fn without_a_change_there_is_nothing_to_skip_to() {
+    let mut world = World::new().to(State::Planning);
+    for _ in 0..3 {
+        world.done(Outcome::PlanInvalid(note()));
+    }
+    assert_eq!(world.it.state, State::CtoIntervention);
+    for _ in 0..3 {
+        world.done(failure(FailureKind::Crashed));
+    }
+    let refused = world.try_ask("ann", Action::Skip { reason: reason() });
+    assert_eq!(refused, Err(Refusal::NotAnAnswer { action: "skip".to_owned() }));
+}
+
+#[test]
+fn an_action_that_is_no_answer_does_not_answer() {
+    let mut world = alerted();
+    let refused = world.try_ask("ann", Action::Accept { commit: commit(1) });
+    assert_eq!(refused, Err(Refusal::NotAnAnswer { action: "accept".to_owned() }));
+}
+
+#[rstest]
+#[case::blocked(Cause::Blocked(1), &[Answer::Override, Answer::Modify, Answer::Retry, Answer::Cancel, Answer::Abandon])]
+#[case::rejected(Cause::Rejected, &[Answer::Modify, Answer::Retry, Answer::Cancel, Answer::Abandon])]
+#[case::review(Cause::ReviewNeeded, &[Answer::Accept, Answer::Rework, Answer::Modify, Answer::Cancel])]
+#[case::engine(Cause::EngineFailed, &[Answer::Continue, Answer::Modify, Answer::Retry, Answer::RollBack, Answer::Cancel, Answer::Abandon])]
+fn every_alert_says_what_may_be_answered(#[case] cause: Cause, #[case] expected: &[Answer]) {
+    let mut question = alerted().it.question.expect("a question");
+    question.cause = cause;
+    assert_eq!(answers(&question), expected);
+}
+
+#[test]
+fn work_is_landed_before_a_person_thinks_and_only_where_there_is_some() {
+    assert_eq!(alerted().started(), None);
+    let mut world = World::new().to(State::Testing);
+    for _ in 0..3 {
+        world.done(failure(FailureKind::Crashed));
+    }
+    assert_eq!(world.started(), Some(&Job::Land));
+    world.done(Outcome::Landed);
+    assert!(world.has_logged(EntryName::SmWorkLanded));
+    assert_eq!((world.started(), world.it.to_land), (None, false));
+}
+
+#[test]
+fn an_answer_lets_the_landing_finish_before_anything_starts() {
+    let mut world = World::new().to(State::Testing);
+    for _ in 0..3 {
+        world.done(failure(FailureKind::Crashed));
+    }
+    world.ask(Action::Continue { grant: Grant::default() });
+    assert!(!world.commands.iter().any(|command| matches!(command, Command::Stop { .. })));
+    assert_eq!(world.started(), None);
+    world.done(Outcome::Landed);
+    assert!(matches!(world.started(), Some(Job::Test { .. })));
+}
+
+#[test]
+fn landing_that_keeps_failing_is_given_up_and_said() {
+    let mut world = World::new().to(State::Testing);
+    for _ in 0..5 {
+        world.done(failure(FailureKind::Crashed));
+    }
+    assert_eq!(world.started(), Some(&Job::Land));
+    world.done(failure(FailureKind::OverBudget));
+    assert_eq!((world.started(), world.it.to_land), (None, false));
+    let cause = Cause::WorkFailed(State::HumanEscalation);
+    assert_eq!(world.alerts()[0].cause, cause);
+    assert_eq!(world.alerts()[0].severity, Severity::Critical);
+    assert_eq!(world.it.failures_here(), 0);
+}
+
+// The edges of the table.
+
+#[test]
+fn states_come_before_others_on_the_way() {
+    assert!(State::Planning.is_before(State::Testing));
+    assert!(State::QualityReview.is_before(State::Adjusting));
+    assert!(!State::Testing.is_before(State::Testing));
+    assert!(!State::Testing.is_before(State::Planning));
+}
+
+#[test]
+fn a_failed_review_and_a_failed_gate_go_to_adjusting() {
+    let mut world = World::new().to(State::Testing);
+    world.done(red(1));
+    assert_eq!(world.it.state, State::Adjusting);
+    let mut world = World::new().to(State::QualityReview);
+    let Outcome::Reviewed { mut summary, fingerprint } = passed() else { panic!("a review") };
+    summary.passed = false;
+    world.done(Outcome::Reviewed { summary, fingerprint });
+    assert_eq!(world.it.state, State::Adjusting);
+}
+
+#[test]
+fn the_log_is_numbered_without_gaps_and_names_who_did_what() {
+    let world = World::new().to(State::Completed);
+    let numbers: Vec<_> = world.log.iter().map(|entry| entry.sequence).collect();
+    assert_eq!(numbers, (1..=world.it.entries).collect::<Vec<_>>());
+    assert_eq!(world.log[0].name, EntryName::SmTaskReceived);
+    assert_eq!(world.log[0].actor, person("ann"));
+    assert!(world.log[1..].iter().all(|entry| entry.actor == Actor::Tamma));
+}
