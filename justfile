@@ -26,14 +26,19 @@ setup:
 fmt:
     cargo fmt --all
 
-# Check everything that needs no test: format, clippy, spelling, licences and bans, unused dependencies.
+# Check everything that needs no test: format, size, clippy, spelling, bans, unused dependencies.
 [group("check")]
-lint: fmt-check clippy spell deny machete
+lint: fmt-check size clippy spell deny machete
 
 # Check the format and change nothing.
 [group("check")]
 fmt-check:
     cargo fmt --all -- --check
+
+# Fail for a source file of more than 800 lines: it is perhaps two rooms in one.
+[group("check")]
+size:
+    @git ls-files --cached --others --exclude-standard '*.rs' | xargs awk 'FNR == 801 { print FILENAME " has more than 800 lines: which two nouns are in it?"; bad = 1 } END { exit bad }'
 
 # Run clippy on every target; a warning is an error.
 [group("check")]
@@ -122,6 +127,8 @@ mutants-core *args:
     unset CARGO_TARGET_DIR
     # The rules are tested one by one; a few random sequences are enough beside them.
     export TAMMA_SEQUENCES=100
+    cargo test --quiet --package tamma-core --profile mutants --no-run \
+        --test spec --test invariants --test picture
     code=0
     cargo mutants --package tamma-core --jobs 2 {{ args }} || code=$?
     # 2: some survived, 3: some timed out. Both are judged below; anything else is a failed run.

@@ -8,6 +8,7 @@ mod s11_signal;
 mod s12_events;
 mod s13_configuration;
 mod s3_machine;
+mod s3_people;
 mod s4_plan;
 mod s5_approve;
 mod s6_implement;
