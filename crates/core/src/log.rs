@@ -14,6 +14,7 @@ use crate::escalation::Decision;
 use crate::ids::{CommitId, Name, Reference, TaskId};
 use crate::plan::Outline;
 use crate::review::Summary;
+use crate::risk;
 use crate::task_loop::{Actor, Cause, FailureKind, Format, Gates, State, Timestamp, Trigger};
 
 /// One line of the log.
@@ -167,7 +168,12 @@ pub enum Fact {
     Pin(Pin),
     Plan(Outline),
     Check(Check),
-    Binding(Binding),
+    /// A decision about a plan: what exactly, and how risky it was.
+    Approval {
+        #[serde(flatten)]
+        binding: Binding,
+        risk: risk::Level,
+    },
     Commit(CommitId),
     Engine(Name),
     Failure(FailureKind),

@@ -109,7 +109,7 @@ fn contested() -> World {
     let binding = world.binding();
     world.ask(Action::Override { binding, reason: reason() });
     world.done(Outcome::Checked { blockers: 1, warnings: 2 });
-    world.tick_at(60).ask(Action::Acknowledge).ask(Action::Approve { binding });
+    world.tick_at(60).ask(Action::Acknowledge).ask(Action::Approve { binding, reason: None });
     world.feed(Actor::Tamma, What::Repinned(pin(2))).unwrap();
     world.done(Outcome::Checked { blockers: 0, warnings: 0 });
     let binding = world.binding();
@@ -120,8 +120,8 @@ fn contested() -> World {
     world.ask(Action::Retry { grant: Grant::default() }).done(Outcome::Planned(plan(3)));
     world.done(Outcome::Checked { blockers: 0, warnings: 0 });
     let binding = world.binding();
-    world.ask(Action::Approve { binding });
-    world.try_ask("bo", Action::Approve { binding }).unwrap();
+    world.ask(Action::Approve { binding, reason: None });
+    world.try_ask("bo", Action::Approve { binding, reason: None }).unwrap();
     world.start().done(Outcome::RunFinished(commit(4))).done(red(1)).done(Outcome::Landed);
     world.ask(Action::Continue { grant: Grant { iterations: 1, ..Grant::default() } });
     world.start().done(Outcome::RunFinished(commit(5))).done(red(2)).done(Outcome::Landed);
@@ -140,7 +140,9 @@ fn cancelled() -> World {
         rules.ceremony.low.human_review = true;
     });
     world.walk(State::QualityReview).done(passed());
-    world.ask(Action::Accept { commit: commit(9) }).done(failure(FailureKind::OverBudget));
+    world
+        .ask(Action::Accept { commit: commit(9), reason: None })
+        .done(failure(FailureKind::OverBudget));
     world.ask(Action::Cancel { reason: reason() });
     world
 }

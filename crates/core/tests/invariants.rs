@@ -104,7 +104,7 @@ impl Oracle {
                 }
             }
             What::Repinned(pin) => self.pin = Some(*pin),
-            What::Asked(Action::Approve { binding }) => {
+            What::Asked(Action::Approve { binding, .. }) => {
                 if let Actor::Person(name) = &event.by {
                     self.yes.insert(name.clone(), *binding);
                 }
@@ -292,12 +292,12 @@ fn answer(world: &World, detail: u8) -> Action {
         State::AwaitingApproval => match detail % 8 {
             0 => Action::Reject { binding, reason: reason() },
             1 => Action::AskChanges { binding, changes: note() },
-            _ => Action::Approve { binding },
+            _ => Action::Approve { binding, reason: None },
         },
         State::QualityReview if detail.is_multiple_of(3) => {
             Action::Rework { commit, comments: note() }
         }
-        State::QualityReview => Action::Accept { commit },
+        State::QualityReview => Action::Accept { commit, reason: None },
         _ => match detail % 12 {
             0..=2 => Action::Continue { grant: grant(detail / 12) },
             3..=5 => Action::Retry { grant: grant(detail / 12) },

@@ -230,6 +230,9 @@ pub enum Action {
     Approve {
         /// What they saw.
         binding: Binding,
+        /// Why, if they say so.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<Reason>,
     },
     /// Do not let this plan run.
     Reject {
@@ -256,6 +259,9 @@ pub enum Action {
     Accept {
         /// The commit they reviewed.
         commit: CommitId,
+        /// Why, if they say so.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<Reason>,
     },
     /// Send this change back.
     Rework {

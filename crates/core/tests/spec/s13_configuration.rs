@@ -619,3 +619,20 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn all_problems_read_as_one_line() {
+    let problems = load("weather: 1\nbudget:\n  warn_percent: 0\n", &[]).unwrap_err();
+    let text = problems.to_string();
+    assert!(text.starts_with("1:1: there is no key `weather`"), "{text}");
+    assert!(text.contains("; 3:17: `budget.warn_percent` cannot be 0"), "{text}");
+}
+
+#[test]
+fn a_table_of_the_users_own_is_shown_too_and_its_money_as_numbers() {
+    let settings = load("", &[]).unwrap().settings();
+    assert!(settings.iter().any(|one| one.path == "prices" && one.value == json!({})));
+    let text = "prices:\n  opus:\n    input: 1.5\n    cached: 0.5\n    output: 2\n";
+    let settings = load(text, &[]).unwrap().settings();
+    assert!(settings.iter().any(|one| one.path == "prices.opus.input" && one.value == json!(1.5)));
+}

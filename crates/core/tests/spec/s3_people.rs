@@ -107,7 +107,7 @@ fn only_what_is_not_paused_can_be_paused_and_only_what_is_can_be_resumed() {
 fn people_may_decide_while_a_task_is_paused() {
     let mut world = asking();
     let binding = world.binding();
-    world.ask(Action::Pause).ask(Action::Approve { binding });
+    world.ask(Action::Pause).ask(Action::Approve { binding, reason: None });
     assert_eq!(world.it.state, State::Validated);
     assert_eq!(world.started(), None);
     assert!(world.ask(Action::Resume).started().is_some());
@@ -325,7 +325,7 @@ fn without_a_change_there_is_nothing_to_skip_to() {
 #[test]
 fn an_action_that_is_no_answer_does_not_answer() {
     let mut world = alerted();
-    let refused = world.try_ask("ann", Action::Accept { commit: commit(1) });
+    let refused = world.try_ask("ann", Action::Accept { commit: commit(1), reason: None });
     assert_eq!(refused, Err(Refusal::NotAnAnswer { action: "accept".to_owned() }));
 }
 

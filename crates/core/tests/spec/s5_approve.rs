@@ -211,12 +211,14 @@ fn a_named_person_approves_exactly_what_they_saw() {
     let mut world = asking();
     world.now = minute(7);
     let binding = world.binding();
-    world.ask(Action::Approve { binding });
+    world.ask(Action::Approve { binding, reason: Some(text("looks right")) });
     assert_eq!(world.it.state, State::Validated);
     let [approval] = &world.it.approvals[..] else { panic!("one approval") };
     assert_eq!((approval.by.as_str(), approval.at, approval.binding), ("ann", minute(7), binding));
     let last = world.log.last().unwrap();
-    assert_eq!((last.name, &last.data), (EntryName::SmApprovalGranted, &Fact::Binding(binding)));
+    let kept = Fact::Approval { binding, risk: Level::Medium };
+    assert_eq!((last.name, &last.data), (EntryName::SmApprovalGranted, &kept));
+    assert_eq!(last.reason.as_deref(), Some("looks right"));
 }
 
 #[rstest]
@@ -229,7 +231,8 @@ fn approving_something_else_than_what_is_there_is_refused_and_says_why(
     #[case] words: &str,
 ) {
     let mut world = asking();
-    let refused = world.try_ask("ann", Action::Approve { binding: seen }).unwrap_err();
+    let refused =
+        world.try_ask("ann", Action::Approve { binding: seen, reason: None }).unwrap_err();
     assert_eq!(refused, Refusal::Drifted(drift));
     assert_eq!(refused.to_string(), words);
 }
@@ -240,7 +243,7 @@ fn nothing_can_be_decided_before_the_check_has_ended() {
     let binding = world.binding();
     let state = State::AwaitingApproval;
     for (action, name) in [
-        (Action::Approve { binding }, "approve"),
+        (Action::Approve { binding, reason: None }, "approve"),
         (Action::Reject { binding, reason: reason() }, "reject"),
         (Action::AskChanges { binding, changes: note() }, "ask_changes"),
     ] {
@@ -253,7 +256,7 @@ fn nothing_can_be_decided_before_the_check_has_ended() {
 fn approving_makes_sense_only_where_a_plan_waits() {
     let mut world = World::new().to(State::Testing);
     let binding = world.binding();
-    let refused = world.try_ask("ann", Action::Approve { binding });
+    let refused = world.try_ask("ann", Action::Approve { binding, reason: None });
     let state = State::Testing;
     assert_eq!(refused, Err(Refusal::NotNow { state, action: "approve".to_owned() }));
 }
@@ -264,12 +267,12 @@ fn two_approvers_are_two_people() {
     rules.ceremony.medium.approvers = 2;
     let mut world = asking_under(rules);
     let binding = world.binding();
-    world.ask(Action::Approve { binding });
+    world.ask(Action::Approve { binding, reason: None });
     assert_eq!(world.it.state, State::AwaitingApproval);
     assert!(world.has_logged(EntryName::SmApprovalGranted));
-    let twice = world.try_ask("ann", Action::Approve { binding });
+    let twice = world.try_ask("ann", Action::Approve { binding, reason: None });
     assert_eq!(twice, Err(Refusal::ApprovedTwice));
-    world.try_ask("bo", Action::Approve { binding }).unwrap();
+    world.try_ask("bo", Action::Approve { binding, reason: None }).unwrap();
     assert_eq!(world.it.state, State::Validated);
 }
 
@@ -282,6 +285,7 @@ fn a_rejected_plan_goes_to_a_person_with_its_reason() {
     assert_eq!(world.it.question.as_ref().unwrap().cause, Cause::Rejected);
     let denied = world.log.iter().find(|entry| entry.name == EntryName::SmApprovalDenied).unwrap();
     assert_eq!(denied.reason.as_deref(), Some("too big"));
+    assert_eq!(denied.data, Fact::Approval { binding, risk: Level::Medium });
     world.ask(Action::Retry { grant: Grant::default() });
     assert_eq!(world.it.state, State::Planning);
 }
@@ -319,9 +323,10 @@ fn a_person_may_override_a_prohibition_with_a_reason_and_must_still_approve() {
     let last = world.log.last().unwrap();
     assert_eq!(last.name, EntryName::SmOverridden);
     assert_eq!(last.reason.as_deref(), Some("it is an emergency"));
+    assert_eq!(last.data, Fact::Approval { binding, risk: Level::Low });
     world.done(BLOCKED);
     assert_eq!(world.it.state, State::AwaitingApproval);
-    world.ask(Action::Approve { binding });
+    world.ask(Action::Approve { binding, reason: None });
     assert_eq!(world.it.state, State::Validated);
 }
 
@@ -384,13 +389,13 @@ fn a_change_while_people_decide_asks_them_again() {
     rules.ceremony.medium.approvers = 2;
     let mut world = asking_under(rules);
     let old = world.binding();
-    world.ask(Action::Approve { binding: old });
+    world.ask(Action::Approve { binding: old, reason: None });
     world.feed(Actor::Tamma, What::Repinned(pin(2))).unwrap();
     assert_eq!((world.it.state, world.it.question.as_ref()), (State::AwaitingApproval, None));
     assert_eq!(world.commands[0], Command::Settle { question: 1 });
     assert!(matches!(world.started(), Some(Job::Check { .. })));
     assert!(world.it.approvals.is_empty());
-    let refused = world.try_ask("bo", Action::Approve { binding: old });
+    let refused = world.try_ask("bo", Action::Approve { binding: old, reason: None });
     assert_eq!(refused, Err(Refusal::Drifted(Drift::Base)));
 }
 
@@ -459,7 +464,7 @@ fn the_level_sets_reviewers_gates_tier_and_budget() {
     rules.ceremony.medium.budget_usd = Some(Usd::cents(1_234));
     let mut world = asking_under(rules);
     let binding = world.binding();
-    world.ask(Action::Approve { binding });
+    world.ask(Action::Approve { binding, reason: None });
     let Some(Job::Implement(order)) = world.started() else { panic!("a run") };
     assert_eq!(order.tier, Tier::Complex);
     assert_eq!(order.allowance.usd, Some(Usd::cents(1_234)));

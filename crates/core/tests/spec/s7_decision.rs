@@ -418,10 +418,11 @@ fn a_person_reviews_where_asked_and_their_word_is_about_one_commit() {
     assert_eq!(world.started(), None);
     assert_eq!(world.alerts()[0].kind, AlertKind::ApprovalNeeded);
     let (seen, now) = (commit(1), commit(9));
-    let refused = world.try_ask("ann", Action::Accept { commit: seen });
+    let refused = world.try_ask("ann", Action::Accept { commit: seen, reason: None });
     assert_eq!(refused, Err(Refusal::OtherCommit { seen, now }));
-    world.ask(Action::Accept { commit: now });
+    world.ask(Action::Accept { commit: now, reason: Some(text("clean")) });
     assert_eq!(world.it.state, State::Approved);
+    assert_eq!(world.log.last().unwrap().reason.as_deref(), Some("clean"));
 }
 
 #[test]
@@ -442,7 +443,7 @@ fn a_persons_comments_go_back_to_the_agent() {
 fn a_person_reviews_only_what_our_own_checks_have_passed() {
     let mut world = World::with(|rules| rules.ceremony.low.human_review = true);
     world.walk(State::QualityReview);
-    let refused = world.try_ask("ann", Action::Accept { commit: commit(9) });
+    let refused = world.try_ask("ann", Action::Accept { commit: commit(9), reason: None });
     let state = State::QualityReview;
     assert_eq!(refused, Err(Refusal::NotNow { state, action: "accept".to_owned() }));
 }

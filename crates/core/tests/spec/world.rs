@@ -206,7 +206,7 @@ impl World {
                 State::Adjusting => self.done(Outcome::Briefed(text("brief"))),
                 State::AwaitingApproval if self.it.question.is_some() => {
                     let binding = self.binding();
-                    self.ask(Action::Approve { binding })
+                    self.ask(Action::Approve { binding, reason: None })
                 }
                 State::AwaitingApproval => self.done(Outcome::Checked { blockers: 0, warnings: 0 }),
                 State::Validated => self.start(),
@@ -214,7 +214,7 @@ impl World {
                 State::Testing => self.done(green()),
                 State::QualityReview if self.it.question.is_some() => {
                     let commit = self.it.commit.expect("a commit");
-                    self.ask(Action::Accept { commit })
+                    self.ask(Action::Accept { commit, reason: None })
                 }
                 State::QualityReview => self.done(passed()),
                 State::CtoIntervention => self.done(Outcome::Concluded(text("guidance"))),

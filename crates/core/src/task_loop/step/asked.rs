@@ -3,16 +3,19 @@
 //! Who may do what is decided before an event is made. The machine only insists that it was a
 //! person, that they saw what is there now, and that the answer fits the question.
 
+use chrono::TimeDelta;
+
 use super::Turn;
+use super::moves::Why;
 use crate::approval::{Approval, Binding};
 use crate::budget::Grant;
-use crate::ids::{CommitId, Name, Reference};
+use crate::ids::{CommitId, Name, Reason, Reference};
 use crate::log::{EntryName, Fact};
 use crate::review::Fingerprint;
 use crate::rules::HaltCondition;
 use crate::task_loop::next::{answers, skip_to};
 use crate::task_loop::{
-    Action, Actor, Answer, Cause, Command, Pause, Question, Refusal, State, StopReason,
+    Action, Actor, Answer, Cause, Command, Pause, Question, Refusal, State, StopReason, Timestamp,
     Trigger as On, table,
 };
 
@@ -27,23 +30,20 @@ impl Turn<'_> {
             // At any time.
             (Action::Pause, _) => self.pause(person),
             (Action::Resume, _) => self.resume(),
-            (Action::Cancel { reason }, _) => self.go(
-                On::Cancelled,
-                State::Cancelled,
-                Some(reason.to_string().into()),
-                Fact::None,
-            ),
+            (Action::Cancel { reason }, _) => {
+                self.go(On::Cancelled, State::Cancelled, in_words(Some(reason)), Fact::None)
+            }
             (Action::Acknowledge, _) => self.acknowledge(person),
             (Action::Modify { note }, _) => self.modify(action, note),
 
             // A plan that waits.
-            (Action::Approve { binding }, State::AwaitingApproval) => {
+            (Action::Approve { binding, reason }, State::AwaitingApproval) => {
                 self.saw(action, binding)?;
-                self.approved_by(person, *binding)
+                self.approved_by(person, *binding, in_words(reason.as_ref()))
             }
             (Action::Reject { binding, reason }, State::AwaitingApproval) => {
                 self.saw(action, binding)?;
-                let why = Some(reason.to_string().into());
+                let why = in_words(Some(reason));
                 self.escalate(On::Rejected, Cause::Rejected, State::Planning, why)
             }
             (Action::AskChanges { binding, changes }, State::AwaitingApproval) => {
@@ -55,9 +55,9 @@ impl Turn<'_> {
             }
 
             // A change that waits.
-            (Action::Accept { commit }, State::QualityReview) => {
+            (Action::Accept { commit, reason }, State::QualityReview) => {
                 self.reviewed_by_person(action, *commit)?;
-                self.pass_review(Fact::Commit(*commit))
+                self.pass_review(in_words(reason.as_ref()), Fact::Commit(*commit))
             }
             (Action::Rework { commit, comments }, State::QualityReview) => {
                 self.reviewed_by_person(action, *commit)?;
@@ -95,10 +95,11 @@ impl Turn<'_> {
             return Err(Refusal::NotPaused);
         };
         // A pause counts neither against the state nor as waiting for an answer.
-        let paused = self.at - pause.at;
-        self.it.clock.from += paused;
+        let paused = (self.at - pause.at).max(TimeDelta::zero());
+        let later = |moment: Timestamp| moment.checked_add_signed(paused).unwrap_or(moment);
+        self.it.clock.from = later(self.it.clock.from);
         if let Some(question) = &mut self.it.question {
-            question.at += paused;
+            question.at = later(question.at);
         }
         self.write(EntryName::SmTaskResumed, None, Fact::None);
         Ok(())
@@ -143,7 +144,7 @@ impl Turn<'_> {
         self.it.question.as_ref().map(drop).ok_or_else(not_now)
     }
 
-    fn approved_by(&mut self, person: &Name, binding: Binding) -> Result<(), Refusal> {
+    fn approved_by(&mut self, person: &Name, binding: Binding, why: Why) -> Result<(), Refusal> {
         if self.it.approvals.iter().any(|approval| approval.by == *person) {
             return Err(Refusal::ApprovedTwice);
         }
@@ -151,9 +152,10 @@ impl Turn<'_> {
         let given = self.it.approvals.len();
         let level = self.it.risk().unwrap_or_default();
         if given >= usize::from(self.rules.ceremony.get(level).approvers) {
-            self.approve()
+            self.approve(why)
         } else {
-            self.write(EntryName::SmApprovalGranted, None, Fact::Binding(binding));
+            let data = self.decided();
+            self.write(EntryName::SmApprovalGranted, why, data);
             Ok(())
         }
     }
@@ -199,7 +201,7 @@ impl Turn<'_> {
             }
             Action::RollBack { to, reason } => {
                 self.roll_back(*to, &question)?;
-                self.go(On::RolledBack, *to, Some(reason.to_string().into()), Fact::None)
+                self.go(On::RolledBack, *to, in_words(Some(reason)), Fact::None)
             }
             Action::Skip { reason } => {
                 let to = skip_to(&question).ok_or_else(not_an_answer)?;
@@ -207,17 +209,18 @@ impl Turn<'_> {
                     return Err(not_an_answer());
                 }
                 self.start_afresh();
-                self.go(On::Skipped, to, Some(reason.to_string().into()), Fact::None)
+                self.go(On::Skipped, to, in_words(Some(reason)), Fact::None)
             }
             Action::Override { binding, reason } => {
                 self.saw(action, binding)?;
+                let data = self.decided();
                 self.it.overridden = Some(binding.plan);
                 self.it.check = None;
-                let why = Some(reason.to_string().into());
-                self.go(On::Overridden, State::AwaitingApproval, why, Fact::Binding(*binding))
+                let why = in_words(Some(reason));
+                self.go(On::Overridden, State::AwaitingApproval, why, data)
             }
             Action::Abandon { reason } => {
-                self.go(On::Abandoned, State::Failed, Some(reason.to_string().into()), Fact::None)
+                self.go(On::Abandoned, State::Failed, in_words(Some(reason)), Fact::None)
             }
             _ => Err(not_an_answer()),
         }
@@ -283,4 +286,9 @@ impl Turn<'_> {
         self.it.attempts.clear();
         self.it.to_land = false;
     }
+}
+
+/// What a person gave as their reason.
+fn in_words(reason: Option<&Reason>) -> Why {
+    reason.map(|reason| reason.to_string().into())
 }

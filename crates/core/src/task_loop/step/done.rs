@@ -196,7 +196,7 @@ impl Turn<'_> {
             }
             Ruling::Automatic => {
                 self.write(EntryName::SmApprovalAuto, None, Fact::None);
-                self.approve()
+                self.approve(None)
             }
             Ruling::Ask(approvers) => {
                 let cause = Cause::ApprovalNeeded { risk: level, approvers };
@@ -208,13 +208,14 @@ impl Turn<'_> {
     }
 
     /// The plan may run, as it is now and nothing else.
-    pub(super) fn approve(&mut self) -> Result<(), Refusal> {
+    pub(super) fn approve(&mut self, why: Reason) -> Result<(), Refusal> {
         let Some(binding) = self.it.binding() else {
             return Err(Refusal::NotApproved);
         };
         self.it.approved = Some(binding);
         self.it.tier = self.choose_tier();
-        self.go(On::Approved, State::Validated, None, Fact::Binding(binding))
+        let data = self.decided();
+        self.go(On::Approved, State::Validated, why, data)
     }
 
     /// The first run gets the tier of the plan's complexity, or the one its risk asks for. Later
@@ -245,15 +246,15 @@ impl Turn<'_> {
             self.ask(Cause::ReviewNeeded, here, here);
             Ok(())
         } else {
-            self.pass_review(Fact::Review(summary))
+            self.pass_review(None, Fact::Review(summary))
         }
     }
 
     /// The change is good.
-    pub(super) fn pass_review(&mut self, data: Fact) -> Result<(), Refusal> {
+    pub(super) fn pass_review(&mut self, why: Reason, data: Fact) -> Result<(), Refusal> {
         self.remember(true, Fingerprint::default());
         self.it.tier_failures = 0;
-        self.go(On::ReviewPassed, State::Approved, None, data)
+        self.go(On::ReviewPassed, State::Approved, why, data)
     }
 
     fn remember(&mut self, passed: bool, fingerprint: Fingerprint) {

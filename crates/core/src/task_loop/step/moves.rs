@@ -83,6 +83,12 @@ impl Turn<'_> {
         self.it.approved = None;
     }
 
+    /// What a decision about the current plan is about, for the log.
+    pub(super) fn decided(&self) -> Fact {
+        let risk = self.it.risk().unwrap_or_default();
+        self.it.binding().map_or(Fact::None, |binding| Fact::Approval { binding, risk })
+    }
+
     /// Hands the task to a person.
     pub(super) fn escalate(
         &mut self,
@@ -93,7 +99,8 @@ impl Turn<'_> {
     ) -> Result<(), Refusal> {
         let from = self.it.state;
         self.it.to_land = self.it.touched;
-        self.go(on, State::HumanEscalation, why, Fact::Cause(cause))?;
+        let data = if cause == Cause::Rejected { self.decided() } else { Fact::Cause(cause) };
+        self.go(on, State::HumanEscalation, why, data)?;
         self.ask(cause, from, resume);
         Ok(())
     }
@@ -186,7 +193,6 @@ fn kind(cause: Cause) -> AlertKind {
 
 pub(super) fn severity(cause: Cause) -> Severity {
     match cause {
-        Cause::ReviewFailed => Severity::Info,
         Cause::Halted(_) | Cause::Blocked(_) => Severity::Critical,
         Cause::Slow { stage, .. } => match stage {
             Stage::Quiet | Stage::Warned => Severity::Info,
