@@ -179,14 +179,14 @@ fn show_tells_where_each_value_came_from_and_no_secret() {
         .filter(|line| line.starts_with("budget") || line.contains("channels"))
         .collect();
     assert_snapshot!(shown.join("\n"), @r#"
-    budget.day_usd = 12.5  # TAMMA_BUDGET_DAY_USD
-    budget.project_usd = null  # default
-    budget.task_tokens = null  # default
-    budget.task_usd = 50.0  # default
-    budget.warn_percent = 80  # default
-    scrum_master.alerts.channels[0].config.url = "https://x/${TOKEN}"  # tamma.yaml:6:16
-    scrum_master.alerts.channels[0].enabled = true  # default
     scrum_master.alerts.channels[0].type = "webhook"  # tamma.yaml:4:15
+    scrum_master.alerts.channels[0].enabled = true  # default
+    scrum_master.alerts.channels[0].config.url = "https://x/${TOKEN}"  # tamma.yaml:6:16
+    budget.task_usd = 50.0  # default
+    budget.task_tokens = null  # default
+    budget.project_usd = null  # default
+    budget.day_usd = 12.5  # TAMMA_BUDGET_DAY_USD
+    budget.warn_percent = 80  # default
     "#);
     assert!(!text(&output.stdout).contains("hush"));
 

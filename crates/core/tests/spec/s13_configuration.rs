@@ -174,7 +174,7 @@ fn a_misspelt_key_is_named_with_line_column_and_the_right_spelling() {
 fn a_key_like_no_other_gets_the_list_of_keys() {
     let (code, line, column, _, help) = only_problem("weather: sunny\n");
     assert_eq!((code, line, column), ("unknown_key", 1, 1));
-    assert_eq!(help, "known are `budget`, `ceremony`, `prices`, `scrum_master`, `tiers`");
+    assert_eq!(help, "known are `scrum_master`, `tiers`, `budget`, `ceremony`, `prices`");
 }
 
 #[test]
