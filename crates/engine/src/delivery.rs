@@ -1,0 +1,89 @@
+//! Delivery: putting a passed change where it belongs, exactly once.
+//!
+//! Today that is the branch of the task in the project's repository; merging and pull requests are
+//! *planned*. Doing it again changes nothing, so a caller that does not know whether it succeeded
+//! simply asks again. What a hook or another's commit refuses is not retried: its text goes back to
+//! the task.
+
+use tamma_core::ids::{CommitId, TaskId};
+
+use crate::mirror::{self, Mirror, branch};
+
+/// What can go wrong with a delivery.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The mirror, git or the disk failed.
+    #[error(transparent)]
+    Mirror(#[from] mirror::Error),
+    /// The branch is there and has commits that are not ours.
+    #[error("`{branch}` is at {found} in the project's repository, which is not part of {commit}")]
+    Conflict {
+        /// The branch.
+        branch: String,
+        /// Where it is.
+        found: CommitId,
+        /// What was to be delivered.
+        commit: CommitId,
+    },
+    /// The project's repository did not take it: a hook, a rule, or the branch is checked out there.
+    #[error("the project's repository did not take `{branch}`: {text}")]
+    Rejected {
+        /// The branch.
+        branch: String,
+        /// What it said.
+        text: String,
+    },
+}
+
+/// What a delivery came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Delivered {
+    /// The branch is now at the commit.
+    Now,
+    /// It was already, so nothing was done.
+    Before,
+}
+
+/// Leaves the task's branch in the project's repository, at the commit.
+pub async fn branch_to_source(
+    mirror: &Mirror,
+    task: TaskId,
+    commit: CommitId,
+) -> Result<Delivered, Error> {
+    let branch = branch(task);
+    let name = format!("refs/heads/{branch}");
+    let git = |mirror: &Mirror| mirror.git.clone();
+    let listed = git(mirror)
+        .at(&mirror.path)
+        .run(["ls-remote", "--quiet", &mirror.source, &name])
+        .await
+        .map_err(mirror::Error::from)?;
+    let found: Option<CommitId> = match listed.split('\t').next().filter(|id| !id.is_empty()) {
+        Some(id) => Some(id.parse().map_err(mirror::Error::from)?),
+        None => None,
+    };
+    if let Some(found) = found {
+        if found == commit {
+            return Ok(Delivered::Before);
+        }
+        let (older, newer) = (found.to_string(), commit.to_string());
+        let call = ["merge-base", "--is-ancestor", &older, &newer];
+        let answer = git(mirror).at(&mirror.path).ask(&call).await.map_err(mirror::Error::from)?;
+        if answer.code != Some(0) {
+            return Err(Error::Conflict { branch, found, commit });
+        }
+    }
+    // The lease makes it certain that what we looked at is what we replace.
+    let lease = format!(
+        "--force-with-lease={name}:{}",
+        found.map(|found| found.to_string()).unwrap_or_default()
+    );
+    let refspec = format!("{commit}:{name}");
+    let call = ["push", "--quiet", &lease, &mirror.source, &refspec];
+    let answer = git(mirror).at(&mirror.path).ask(&call).await.map_err(mirror::Error::from)?;
+    if answer.code == Some(0) {
+        Ok(Delivered::Now)
+    } else {
+        Err(Error::Rejected { branch, text: answer.stderr })
+    }
+}

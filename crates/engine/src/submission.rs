@@ -1,0 +1,133 @@
+//! What an agent hands in: a plan or a verdict, checked before it is believed.
+//!
+//! This is the way for agents that have no tool of ours in their session: the last message ends in
+//! a block of JSON, which is read here. An invalid one goes back to the agent with everything that
+//! is wrong with it; how often is the business of [`agent`](crate::agent). The tools `submit_plan`
+//! and `submit_verdict` are *planned* and will hand in through the same checks.
+
+use std::collections::BTreeMap;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use tamma_core::plan::Plan;
+use tamma_core::review::{Issue, Judgement};
+
+use crate::agent::Mode;
+
+/// What the validator says of a change.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Verdict {
+    /// What it says of each criterion, by the text of the criterion.
+    pub criteria: BTreeMap<String, Judgement>,
+    /// What else it found.
+    #[serde(default)]
+    pub issues: Vec<Issue>,
+}
+
+/// What came of a run beside the files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Submission {
+    /// Nothing was asked for.
+    Nothing,
+    /// A plan without flaws.
+    Plan(Box<Plan>),
+    /// A verdict.
+    Verdict(Verdict),
+    /// The agent was asked again, and what it handed in is still not right.
+    Invalid {
+        /// What is wrong with it.
+        flaws: Vec<String>,
+        /// Its last message.
+        text: String,
+    },
+}
+
+/// Reads what a run of this mode must hand in from the last message.
+pub(crate) fn read(mode: Mode, text: &str) -> Result<Submission, Vec<String>> {
+    match mode {
+        Mode::Implement => Ok(Submission::Nothing),
+        Mode::Plan => {
+            let plan: Plan = parse(text)?;
+            let flaws: Vec<_> = plan.flaws().iter().map(ToString::to_string).collect();
+            if flaws.is_empty() { Ok(Submission::Plan(Box::new(plan))) } else { Err(flaws) }
+        }
+        Mode::Validate => parse(text).map(Submission::Verdict),
+    }
+}
+
+/// How an agent is told to hand in.
+pub(crate) fn instructions(mode: Mode) -> Option<&'static str> {
+    match mode {
+        Mode::Implement => None,
+        Mode::Plan => Some(include_str!("submission/plan.md")),
+        Mode::Validate => Some(include_str!("submission/verdict.md")),
+    }
+}
+
+/// How an agent is told what is wrong with what it handed in.
+pub(crate) fn ask_again(mode: Mode, flaws: &[String]) -> String {
+    let list = flaws.join("\n- ");
+    let how = instructions(mode).unwrap_or_default();
+    format!("What you handed in cannot be taken:\n\n- {list}\n\nHand it in again, whole.\n\n{how}")
+}
+
+fn parse<T: DeserializeOwned>(text: &str) -> Result<T, Vec<String>> {
+    let Some(block) = last_block(text) else {
+        return Err(vec!["the message has no block that starts with ```json".to_owned()]);
+    };
+    serde_json::from_str(block).map_err(|error| vec![error.to_string()])
+}
+
+/// The last block of JSON in a message. What is in it may hold fences of its own, inside a line.
+fn last_block(text: &str) -> Option<&str> {
+    let start = text.rmatch_indices("```json").map(|(at, _)| at).find(|at| {
+        let before = &text[..*at];
+        before.is_empty() || before.ends_with('\n')
+    })?;
+    let rest = &text[start + "```json".len()..];
+    let end = rest.find("\n```")?;
+    Some(&rest[..end])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_block_counts_and_fences_inside_its_lines_do_not_end_it() {
+        let text = "First:\n```json\n{\"a\": 1}\n```\nNo, this:\n```json\n{\"b\": \"```\"}\n```\n";
+        assert_eq!(last_block(text), Some("\n{\"b\": \"```\"}"));
+        assert_eq!(last_block("no block"), None);
+        assert_eq!(last_block("```json\n{ never ended"), None);
+    }
+
+    #[test]
+    fn a_plan_is_refused_with_everything_that_is_wrong_with_it() {
+        let plan =
+            r#"{"summary": "", "approach": "a", "file_changes": [], "testing_strategy": "t"}"#;
+        let flaws = read(Mode::Plan, &format!("```json\n{plan}\n```")).expect_err("flaws");
+        assert_eq!(
+            flaws,
+            ["`summary` is empty", "`file_changes` names no file: say which files will change"]
+        );
+    }
+
+    #[test]
+    fn a_verdict_has_a_judgement_for_each_criterion() {
+        let text =
+            "```json\n{\"criteria\": {\"it works\": {\"met\": {\"evidence\": \"a test\"}}}}\n```";
+        let judged = Judgement::Met { evidence: "a test".to_owned() };
+        let criteria = BTreeMap::from([("it works".to_owned(), judged)]);
+        let expected = Verdict { criteria, issues: Vec::new() };
+        assert_eq!(read(Mode::Validate, text), Ok(Submission::Verdict(expected)));
+    }
+
+    #[test]
+    fn the_examples_that_agents_are_shown_are_taken() {
+        for mode in [Mode::Plan, Mode::Validate] {
+            let example = instructions(mode).expect("there are instructions");
+            assert!(read(mode, example).is_ok(), "{:?}", read(mode, example));
+        }
+    }
+}

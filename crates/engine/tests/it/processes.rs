@@ -1,0 +1,123 @@
+//! Processes: on record before they run, and gone after their owner.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use tamma_engine::agent::Mode;
+use tamma_engine::process::{Group, Launch};
+use tamma_testkit::agent::{Script, Step};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
+use tokio_util::sync::CancellationToken;
+
+use crate::stage::{Seen, Stage, environment, group, lives, noon, pid};
+
+/// Tells the program of the tests, started by a test, to be an owner that will be killed.
+const OWNER: &str = "TAMMA_TEST_OWNER";
+
+fn launch(stage: &Stage, program: &str, args: &[&str]) -> Launch {
+    Launch {
+        program: program.into(),
+        args: args.iter().map(|argument| (*argument).to_owned()).collect(),
+        env: environment(),
+        folder: stage.project(),
+        run: stage.run(),
+        at: noon(),
+    }
+}
+
+#[tokio::test]
+async fn the_record_is_there_before_the_program_runs() {
+    let stage = Stage::set().await;
+    let records = stage.records().await;
+    let listing = format!("ls {}/runs", stage.data().display());
+    let (mut group, mut pipes) =
+        Group::start(&launch(&stage, "sh", &["-c", &listing]), &records, |record| {
+            let name = format!("{}-7-1-{}.json", record.run.task, record.pgid);
+            assert!(stage.data().join("runs").join(name).exists());
+        })
+        .await
+        .unwrap();
+    let mut listed = String::new();
+    pipes.stdout.read_to_string(&mut listed).await.unwrap();
+    assert_eq!(listed.trim(), format!("{}-7-1-{}.json", stage.task, group.record().pgid));
+    group.stop(Duration::from_secs(5)).await.unwrap();
+    assert_eq!(records.all().await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn arguments_are_not_text_to_a_shell() {
+    let stage = Stage::set().await;
+    let odd = "$(touch oops) `touch oops` ; touch oops \n 'x\"";
+    let launch = launch(&stage, "printf", &["%s", odd]);
+    let (mut group, mut pipes) =
+        Group::start(&launch, &stage.records().await, |_| {}).await.unwrap();
+    let mut said = String::new();
+    pipes.stdout.read_to_string(&mut said).await.unwrap();
+    assert_eq!(said, odd);
+    assert!(!stage.project().join("oops").exists());
+    group.stop(Duration::from_secs(5)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_group_that_is_dropped_is_killed_and_stays_on_record() {
+    let stage = Stage::set().await;
+    let records = stage.records().await;
+    let launch = launch(&stage, "sh", &["-c", "echo up; sleep 600 & wait"]);
+    let (running, pipes) = Group::start(&launch, &records, |_| {}).await.unwrap();
+    let mut lines = BufReader::new(pipes.stdout).lines();
+    assert_eq!(lines.next_line().await.unwrap().as_deref(), Some("up"));
+    let pgid = running.record().pgid;
+    drop(running);
+    // The pipe closes when the last that held it is gone.
+    assert_eq!(lines.next_line().await.unwrap(), None);
+    assert_eq!(records.all().await.unwrap().len(), 1);
+    // The owner lives, so this is not for reaping; it is for the owner's next start.
+    assert_eq!(records.reap(Duration::ZERO).await.unwrap(), []);
+    assert_eq!(group(pgid), [0; 0]);
+}
+
+/// Not a test: the owner in the test below, which is killed.
+#[tokio::test]
+#[ignore = "started by a test, in a process of its own"]
+async fn owner() {
+    let Some(data) = std::env::var_os(OWNER) else { return };
+    let data = std::path::PathBuf::from(data);
+    let stage = Stage::set().await;
+    let records = tamma_engine::process::Records::open(&data).await.unwrap();
+    let sleeper = |leave, name: &str| Step::Spawn {
+        command: "trap '' TERM; while :; do sleep 1; done".to_owned(),
+        leave,
+        pid_file: data.join(name),
+    };
+    let script =
+        Script::of([sleeper(false, "inside.pid"), sleeper(true, "outside.pid"), Step::Hang]);
+    let order = stage.order(&stage.project(), Mode::Implement);
+    let cancel = CancellationToken::new();
+    stage.agent(&script).run(&order, &records, &Seen::default().observer(), &cancel).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_a_killed_owner_left_is_ended_by_the_next_one() {
+    let stage = Stage::set().await;
+    let records = stage.records().await;
+    let mut owner = tokio::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "processes::owner", "--ignored"])
+        .env(OWNER, stage.data())
+        .stdout(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let left =
+        [pid(&stage.data().join("inside.pid")).await, pid(&stage.data().join("outside.pid")).await];
+    let recorded = records.all().await.unwrap();
+    assert_eq!(recorded.len(), 1);
+    assert_eq!(records.reap(Duration::ZERO).await.unwrap(), [], "its owner lives");
+    assert!(left.iter().all(|pid| lives(*pid)));
+
+    owner.kill().await.unwrap();
+    assert!(left.iter().any(|pid| lives(*pid)), "a kill of the owner is not enough");
+    assert_eq!(records.reap(Duration::from_millis(50)).await.unwrap(), recorded);
+    assert!(!left.iter().any(|pid| lives(*pid)));
+    assert_eq!(group(recorded[0].pgid), [0; 0]);
+    assert_eq!(records.all().await.unwrap(), []);
+}

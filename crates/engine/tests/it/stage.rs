@@ -1,0 +1,216 @@
+//! What every test plays on: a project with a commit, a data folder, and a clock that stands.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tamma_core::budget::Limit;
+use tamma_core::ids::{CommitId, ProjectId, TaskId};
+use tamma_core::task_loop::Timestamp;
+use tamma_engine::agent::{Agent, Mode, Observer, Patience, Report, RunOrder, Update};
+use tamma_engine::git::Git;
+use tamma_engine::mirror::Mirror;
+use tamma_engine::permission;
+use tamma_engine::process::{Records, RunId};
+use tamma_engine::worktree::{Author, Worktree};
+use tamma_testkit::agent::{SCRIPT, Script, program};
+use tempfile::TempDir;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+/// How long anything may take before the test has failed.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+pub(crate) struct Stage {
+    folder: TempDir,
+    pub(crate) task: TaskId,
+}
+
+impl Stage {
+    /// A project with one commit, in a folder of its own.
+    pub(crate) async fn set() -> Self {
+        let task = TaskId("0192a000-0000-7000-8000-000000000001".parse().unwrap());
+        let stage = Self { folder: tempfile::tempdir().unwrap(), task };
+        let project = stage.project();
+        std::fs::create_dir_all(project.join("src")).unwrap();
+        std::fs::write(project.join("README.md"), "a project\n").unwrap();
+        std::fs::write(project.join("src/old.txt"), "old\n").unwrap();
+        stage.git(&["init", "--quiet", "--initial-branch=main"]).await;
+        stage.git(&["add", "--all"]).await;
+        stage.git(&["commit", "--quiet", "-m", "first"]).await;
+        stage
+    }
+
+    /// The user's own checkout.
+    pub(crate) fn project(&self) -> PathBuf {
+        self.folder.path().join("project")
+    }
+
+    pub(crate) fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    /// A file outside every checkout.
+    pub(crate) fn aside(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Runs git in the user's own checkout.
+    pub(crate) async fn git(&self, arguments: &[&str]) -> String {
+        git_in(&self.project(), arguments).await
+    }
+
+    pub(crate) async fn mirror(&self) -> Mirror {
+        let project = ProjectId("0192a000-0000-7000-8000-000000000002".parse().unwrap());
+        let git = Git::find("git").await.unwrap();
+        let source = self.project().display().to_string();
+        Mirror::open(git, &self.data(), project, &source).await.unwrap()
+    }
+
+    pub(crate) async fn base(&self) -> CommitId {
+        self.git(&["rev-parse", "main"]).await.parse().unwrap()
+    }
+
+    pub(crate) async fn worktree(&self) -> Worktree {
+        Worktree::open(&self.mirror().await, self.task, self.base().await).await.unwrap()
+    }
+
+    pub(crate) async fn records(&self) -> Records {
+        Records::open(&self.data()).await.unwrap()
+    }
+
+    pub(crate) fn run(&self) -> RunId {
+        RunId { task: self.task, ticket: 7, generation: 1 }
+    }
+
+    /// An agent that follows a script.
+    pub(crate) fn agent(&self, script: &Script) -> Agent {
+        let path = self.aside("script.json");
+        script.write(&path).unwrap();
+        let mut env = environment();
+        env.insert(SCRIPT.to_owned(), path.display().to_string());
+        Agent { command: program().unwrap(), args: Vec::new(), env }
+    }
+
+    pub(crate) fn order(&self, workspace: &Path, mode: Mode) -> RunOrder {
+        RunOrder {
+            run: self.run(),
+            at: noon(),
+            workspace: workspace.to_owned(),
+            prompt: "Do it.".to_owned(),
+            mode,
+            time_limit: PATIENCE,
+            allowance: Limit::default(),
+            policy: permission::inside(workspace, mode),
+            patience: Patience { late: Duration::ZERO, ..Patience::default() },
+        }
+    }
+
+    /// Runs an agent to its end, and returns what was seen of it.
+    pub(crate) async fn play(&self, script: &Script, order: &RunOrder) -> (Report, Vec<Update>) {
+        let seen = Seen::default();
+        let cancel = CancellationToken::new();
+        let report = self
+            .agent(script)
+            .run(order, &self.records().await, &seen.observer(), &cancel)
+            .await
+            .unwrap();
+        (report, seen.all())
+    }
+}
+
+/// What an observer saw.
+#[derive(Clone, Default)]
+pub(crate) struct Seen {
+    updates: Arc<Mutex<Vec<Update>>>,
+    changed: Arc<Notify>,
+}
+
+impl Seen {
+    pub(crate) fn observer(&self) -> Observer {
+        let seen = self.clone();
+        Arc::new(move |update| {
+            seen.updates.lock().unwrap().push(update);
+            seen.changed.notify_one();
+        })
+    }
+
+    pub(crate) fn all(&self) -> Vec<Update> {
+        self.updates.lock().unwrap().clone()
+    }
+
+    /// Waits until something has been seen.
+    pub(crate) async fn until<T>(&self, find: impl Fn(&Update) -> Option<T>) -> T {
+        let look = async {
+            loop {
+                if let Some(found) = self.all().iter().find_map(&find) {
+                    return found;
+                }
+                self.changed.notified().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, look).await.expect("it is seen in time")
+    }
+}
+
+pub(crate) fn author() -> Author {
+    Author { name: "Ann".to_owned(), email: "ann@example.org".to_owned() }
+}
+
+pub(crate) fn noon() -> Timestamp {
+    "2026-11-15T12:00:00Z".parse().unwrap()
+}
+
+/// What a program needs to find other programs.
+pub(crate) fn environment() -> BTreeMap<String, String> {
+    BTreeMap::from([("PATH".to_owned(), std::env::var("PATH").unwrap())])
+}
+
+pub(crate) async fn git_in(folder: &Path, arguments: &[&str]) -> String {
+    let output = tokio::process::Command::new("git")
+        .args(["-c", "user.name=Ann", "-c", "user.email=ann@example.org"])
+        .args(arguments)
+        .current_dir(folder)
+        .output()
+        .await
+        .unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_owned();
+    assert!(output.status.success(), "git {arguments:?}: {}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+/// The number that a process wrote to a file.
+pub(crate) async fn pid(file: &Path) -> u32 {
+    let look = async {
+        loop {
+            if let Ok(text) = std::fs::read_to_string(file) {
+                return text.trim().parse().unwrap();
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, look).await.expect("it is written in time")
+}
+
+/// Whether a process lives, by the system's own table.
+pub(crate) fn lives(pid: u32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| {
+        let state = stat.rsplit_once(')').unwrap().1.trim_start().chars().next();
+        !matches!(state, Some('Z' | 'X'))
+    })
+}
+
+/// Every process of a group that lives, by the system's own table.
+pub(crate) fn group(pgid: u32) -> Vec<u32> {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    processes
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
+        .filter(|pid| {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
+            fields.split_whitespace().nth(2) == Some(&pgid.to_string())
+        })
+        .filter(|pid| lives(*pid))
+        .collect()
+}

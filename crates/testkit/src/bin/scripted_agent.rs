@@ -1,0 +1,19 @@
+//! The scripted agent on its standard input and output.
+
+use anyhow::Context as _;
+use tamma_testkit::agent::{SCRIPT, serve};
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> anyhow::Result<()> {
+    let script = match std::env::var_os(SCRIPT) {
+        Some(path) => {
+            let text = std::fs::read(&path)
+                .with_context(|| format!("cannot read `{}`", path.display()))?;
+            Some(serde_json::from_slice(&text).with_context(|| format!("`{}`", path.display()))?)
+        }
+        None => None,
+    };
+    serve(script, agent_client_protocol::Stdio::new())
+        .await
+        .map_err(|error| anyhow::anyhow!("the connection failed: {error:?}"))
+}
