@@ -1,7 +1,9 @@
 //! The scripted agent on its standard input and output.
 
+use agent_client_protocol::ByteStreams;
 use anyhow::Context as _;
 use tamma_testkit::agent::{SCRIPT, serve};
+use tokio_util::compat::{TokioAsyncReadCompatExt as _, TokioAsyncWriteCompatExt as _};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
@@ -13,7 +15,9 @@ async fn main() -> anyhow::Result<()> {
         }
         None => None,
     };
-    serve(script, agent_client_protocol::Stdio::new())
+    let transport =
+        ByteStreams::new(tokio::io::stdout().compat_write(), tokio::io::stdin().compat());
+    serve(script, transport)
         .await
         .map_err(|error| anyhow::anyhow!("the connection failed: {error:?}"))
 }
