@@ -89,7 +89,7 @@ impl Mirror {
             .await?;
         // A bare repository keeps no log of its refs unless told to; it is how a lost commit is found.
         mirror.git.at(&mirror.path).run(["config", "core.logAllRefUpdates", "always"]).await?;
-        mirror.fetch().await?;
+        mirror.bring_in().await?;
         let complete = mirror.path.join("tamma-complete");
         fs::write(&complete, "").await.map_err(disk("write", &complete))?;
         Ok(mirror)
@@ -97,6 +97,12 @@ impl Mirror {
 
     /// Brings in what is new in the project's repository.
     pub async fn fetch(&self) -> Result<(), Error> {
+        // Two at once would stumble over each other's refs.
+        let _lock = self.lock().await?;
+        self.bring_in().await
+    }
+
+    async fn bring_in(&self) -> Result<(), Error> {
         self.git
             .at(&self.path)
             .run([

@@ -11,7 +11,7 @@
 //! Stopping is retried here, until nothing lives or the patience is over; then it is an error,
 //! because a slot whose process may still write is not free.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -46,8 +46,11 @@ const SETPRIV: [&str; 3] =
 /// How long a killed process may take to disappear.
 const KILLED: Duration = Duration::from_secs(10);
 
-/// How often it is looked whether a process that is not our child is gone.
-const LOOK: Duration = Duration::from_millis(10);
+/// How soon it is looked again whether processes that are not our children are gone, at first.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// How seldom, at last.
+const SELDOM: Duration = Duration::from_millis(100);
 
 /// What can go wrong with a process.
 #[derive(Debug, thiserror::Error)]
@@ -131,20 +134,13 @@ impl Record {
         format!("{}/{}", self.run, self.pgid)
     }
 
-    /// The processes of it that live.
-    pub fn living(&self) -> Vec<u32> {
-        if self.boot != table::boot() {
-            return Vec::new();
-        }
-        let mark = format!("{MARK}={}", self.mark());
-        let processes = table::read();
-        // The group's number is taken again only when all of the group is gone; a leader that
-        // started at another time is another group's.
-        let ours = processes
-            .iter()
-            .find(|process| process.identity.pid == self.pgid)
-            .is_none_or(|leader| leader.identity == self.leader);
-        processes
+    /// The processes of it that live: those of the group, and those with its mark elsewhere.
+    ///
+    /// The group's number is taken again when all of the group is gone. Whoever does not know that
+    /// the group is still ours asks [`Record::is_ours`] first.
+    fn living(&self, ours: bool) -> Vec<u32> {
+        let mark = self.assignment();
+        table::read()
             .iter()
             .filter(|process| !process.ended)
             .filter(|process| (ours && process.group == self.pgid) || process.has(&mark))
@@ -152,41 +148,59 @@ impl Record {
             .collect()
     }
 
+    /// Whether the group that has the number now is the one that was recorded.
+    fn is_ours(&self) -> bool {
+        let mark = self.assignment();
+        self.boot == table::boot()
+            && table::read().iter().any(|process| {
+                process.identity == self.leader || process.group == self.pgid && process.has(&mark)
+            })
+    }
+
+    /// How the mark stands in an environment.
+    fn assignment(&self) -> String {
+        format!("{MARK}={}", self.mark())
+    }
+
     /// Ends all of it: asks, kills after the grace, and makes sure.
-    async fn end(&self, grace: Duration) -> Result<(), Error> {
+    async fn end(&self, ours: bool, grace: Duration) -> Result<(), Error> {
         if !table::is_there() {
             // Nothing can be confirmed without a table of processes; what can be done is done.
-            if let Some(group) = number(self.pgid) {
+            if let Some(group) = number(self.pgid).filter(|_| ours) {
                 let _ = kill_process_group(group, Signal::KILL);
             }
             return Ok(());
         }
-        if self.sweep(Signal::TERM, grace, false).await.is_empty() {
+        if self.sweep(ours, Signal::TERM, grace).await.is_empty() {
             return Ok(());
         }
-        let pids = self.sweep(Signal::KILL, KILLED, true).await;
+        let pids = self.sweep(ours, Signal::KILL, KILLED).await;
         if pids.is_empty() { Ok(()) } else { Err(Error::StillAlive { run: self.run, pids }) }
     }
 
     /// Signals what lives, waits until it is gone or the time is over, and returns what is left.
-    async fn sweep(&self, signal: Signal, limit: Duration, again: bool) -> Vec<u32> {
+    async fn sweep(&self, ours: bool, signal: Signal, limit: Duration) -> Vec<u32> {
         let until = Instant::now() + limit;
-        let mut pids = self.living();
-        send(signal, &pids);
-        while !pids.is_empty() && Instant::now() < until {
-            sleep(LOOK).await;
-            pids = self.living();
-            if again {
-                // Whatever was born since the last look.
-                send(signal, &pids);
+        let mut signalled = BTreeSet::new();
+        let mut pause = LOOK;
+        loop {
+            let record = self.clone();
+            // The table of a busy machine is long, and others wait for this thread.
+            let look = tokio::task::spawn_blocking(move || record.living(ours));
+            let pids = look.await.unwrap_or_else(|_| self.living(ours));
+            // Also whatever was born since the last look; nobody is asked twice.
+            send(signal, pids.iter().filter(|pid| signalled.insert(**pid)));
+            if pids.is_empty() || Instant::now() >= until {
+                return pids;
             }
+            sleep(pause.min(until.saturating_duration_since(Instant::now()))).await;
+            pause = (pause * 2).min(SELDOM);
         }
-        pids
     }
 }
 
-fn send(signal: Signal, pids: &[u32]) {
-    for pid in pids.iter().filter_map(|pid| number(*pid)) {
+fn send<'a>(signal: Signal, pids: impl Iterator<Item = &'a u32>) {
+    for pid in pids.filter_map(|pid| number(*pid)) {
         // A process that ended between the look and the signal is what we want.
         let _ = kill_process(pid, signal);
     }
@@ -247,7 +261,7 @@ impl Records {
             let owned = record.boot == table::boot()
                 && table::identity(record.owner.pid) == Some(record.owner);
             if !owned {
-                record.end(grace).await?;
+                record.end(record.is_ours(), grace).await?;
                 self.remove(&record).await?;
                 reaped.push(record);
             }
@@ -384,7 +398,7 @@ impl Group {
         // Beside each other, because a leader that has ended counts as gone only when waited for.
         let (_, ended) = tokio::join!(
             tokio::time::timeout(grace + KILLED, self.child.wait()),
-            self.record.end(grace)
+            self.record.end(true, grace)
         );
         ended?;
         self.records.remove(&self.record).await?;

@@ -165,3 +165,31 @@ pub fn program() -> anyhow::Result<PathBuf> {
         )
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn say(text: &str) -> Step {
+        Step::Say(text.to_owned())
+    }
+
+    #[test]
+    fn the_first_case_that_fits_the_prompt_is_played() {
+        let folder = tempfile::tempdir().expect("folder");
+        let case = |when: &str, unless: Option<&str>| Case {
+            when: when.to_owned(),
+            unless: unless.map(PathBuf::from),
+            steps: vec![say(when)],
+        };
+        let script = Script {
+            cases: vec![case("plan", None), case("build", Some("built"))],
+            ..Script::of([say("otherwise")])
+        };
+        let steps = |prompt: &str| script.clone().steps(prompt, folder.path());
+        assert_eq!(steps("please plan and build"), [say("plan")]);
+        assert_eq!(steps("please build"), [say("build")]);
+        std::fs::write(folder.path().join("built"), "").expect("written");
+        assert_eq!(steps("please build"), [say("otherwise")]);
+    }
+}

@@ -236,7 +236,7 @@ async fn an_agent_that_hangs_times_out_and_its_whole_tree_is_gone() {
         ])
     };
     let mut order = stage.order(tree.path(), Mode::Implement);
-    order.time_limit = Duration::from_secs(2);
+    order.time_limit = Duration::from_secs(3);
     order.patience.cancel = Duration::from_millis(50);
     order.patience.stop = Duration::from_millis(50);
     let (report, seen) = stage.play(&script, &order).await;

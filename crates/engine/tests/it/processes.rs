@@ -4,7 +4,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use tamma_engine::agent::Mode;
-use tamma_engine::process::{Group, Launch};
+use tamma_engine::process::{Group, Identity, Launch, Record};
 use tamma_testkit::agent::{Script, Step};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio_util::sync::CancellationToken;
@@ -120,4 +120,28 @@ async fn what_a_killed_owner_left_is_ended_by_the_next_one() {
     assert!(!left.iter().any(|pid| lives(*pid)));
     assert_eq!(group(recorded[0].pgid), [0; 0]);
     assert_eq!(records.all().await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn a_stranger_that_has_the_number_of_a_dead_group_is_left_alone() {
+    let stage = Stage::set().await;
+    let records = stage.records().await;
+    let mut stranger =
+        tokio::process::Command::new("sleep").arg("600").process_group(0).spawn().unwrap();
+    let pgid = stranger.id().unwrap();
+    let dead = |pid| Identity { pid, started: 1 };
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    let record = Record {
+        run: stage.run(),
+        pgid,
+        leader: dead(pgid),
+        owner: dead(std::process::id()),
+        boot: boot.trim().to_owned(),
+        started: noon(),
+    };
+    let path = stage.data().join("runs/an-old-one.json");
+    std::fs::write(&path, serde_json::to_vec(&record).unwrap()).unwrap();
+    assert_eq!(records.reap(Duration::ZERO).await.unwrap(), [record]);
+    assert!(lives(pgid));
+    stranger.kill().await.unwrap();
 }

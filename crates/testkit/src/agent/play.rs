@@ -349,3 +349,22 @@ fn write(path: &Path, content: &str) -> Result<(), Error> {
     }
     std::fs::write(path, content).map_err(Error::into_internal_error)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_is_in_the_prompt_else_in_the_environment_else_in_the_folder() {
+        let folder = tempfile::tempdir().expect("folder");
+        let script = |text: &str| Script::of([Step::Say(text.to_owned())]);
+        let chosen = |given: Option<&Script>, prompt: &str| choose(given, prompt, folder.path());
+        assert!(chosen(None, "Do it.").is_err());
+        script("folder").write(&folder.path().join(SCRIPT_FILE)).expect("written");
+        assert_eq!(chosen(None, "Do it.").expect("a script"), script("folder"));
+        let given = script("environment");
+        assert_eq!(chosen(Some(&given), "Do it.").expect("a script"), given);
+        let prompt = "Do it.\n```script\n{\"steps\": [{\"say\": \"prompt\"}]}\n```\n";
+        assert_eq!(chosen(Some(&given), prompt).expect("a script"), script("prompt"));
+    }
+}
