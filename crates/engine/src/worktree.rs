@@ -218,10 +218,34 @@ impl Worktree {
         }
         let git = || self.mirror.git.at(&self.path).env("GIT_INDEX_FILE", &index);
         git().run(["read-tree", &base.to_string()]).await?;
-        git().run(["add", "--all"]).await?;
+        // A repository that the agent made inside the worktree: git would keep a pointer to it, or
+        // refuse, and the files would be lost with the folder.
+        let nested =
+            nested(&git().run(["ls-files", "-z", "--others", "--exclude-standard"]).await?);
+        let around = nested.iter().map(|folder| format!(":(exclude,literal){folder}"));
+        let all = ["add", "--all", "--", "."].map(str::to_owned);
+        git().run(all.into_iter().chain(around)).await?;
+        let files = self.files_of(nested).await?;
+        if !files.is_empty() {
+            let call = ["update-index", "--add", "--remove", "-z", "--stdin"];
+            git().input(files).run(call).await?;
+        }
         let tree = git().run(["write-tree"]).await?;
         clear(&index).await?;
         Ok(tree)
+    }
+
+    /// The files of repositories inside the worktree, each ended by a null character.
+    async fn files_of(&self, mut repositories: Vec<String>) -> Result<String, Error> {
+        let mut files = String::new();
+        while let Some(folder) = repositories.pop() {
+            let call = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"];
+            let listed = self.mirror.git.at(&self.path.join(&folder)).run(call).await?;
+            repositories.extend(nested(&listed).iter().map(|deeper| format!("{folder}{deeper}")));
+            let here = listed.split('\0').filter(|path| !path.is_empty() && !path.ends_with('/'));
+            files.extend(here.map(|path| format!("{folder}{path}\0")));
+        }
+        Ok(files)
     }
 
     async fn record(
@@ -317,6 +341,11 @@ impl Worktree {
     async fn git<const N: usize>(&self, arguments: [&str; N]) -> Result<String, Error> {
         Ok(self.mirror.git.at(&self.path).run(arguments).await?)
     }
+}
+
+/// The repositories in a list of files: git shows each as a folder.
+fn nested(listed: &str) -> Vec<String> {
+    listed.split('\0').filter(|path| path.ends_with('/')).map(str::to_owned).collect()
 }
 
 async fn exists(path: &Path) -> Result<bool, Error> {

@@ -157,6 +157,35 @@ async fn what_an_agent_did_to_git_does_not_keep_its_work_out() {
 }
 
 #[tokio::test]
+async fn files_of_a_repository_that_an_agent_made_inside_are_kept_as_files() {
+    let stage = Stage::set().await;
+    let tree = stage.worktree().await;
+    let inner = tree.path().join("vendor/inner thing");
+    fs::create_dir_all(inner.join("deeper")).unwrap();
+    for (folder, commit) in [(inner.clone(), true), (inner.join("deeper"), false)] {
+        git_in(&folder, &["init", "--quiet"]).await;
+        fs::write(folder.join("file.txt"), "inside\n").unwrap();
+        if commit {
+            fs::write(folder.join(".gitignore"), "ignored.txt\n").unwrap();
+            fs::write(folder.join("ignored.txt"), "noise\n").unwrap();
+            git_in(&folder, &["add", "--all", "--", "file.txt", ".gitignore"]).await;
+            git_in(&folder, &["commit", "--quiet", "-m", "inner"]).await;
+        }
+    }
+    let paths = |prefix: &str| {
+        let names = ["", "deeper/"].map(|folder| format!("{prefix}{folder}file.txt"));
+        names.into_iter().chain([format!("{prefix}.gitignore")])
+    };
+    let expected: BTreeMap<_, _> =
+        paths("vendor/inner thing/").map(|path| (path, Action::Create)).collect();
+    assert_eq!(tree.diff_stat(stage.base().await).await.unwrap(), expected);
+    let commit = tree.commit_all(1, "With an inner one", &author()).await.unwrap();
+    assert_eq!(tree.commit_all(2, "Again", &author()).await.unwrap(), commit);
+    assert_eq!(tree.diff_stat(stage.base().await).await.unwrap(), expected);
+    assert_eq!(tree.remove().await.unwrap(), None, "all of it is committed");
+}
+
+#[tokio::test]
 async fn the_diff_has_every_file_committed_or_not() {
     let stage = Stage::set().await;
     let tree = stage.worktree().await;
