@@ -409,12 +409,22 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // Dropped in the middle of something: nobody will wait, so the record stays for the next
-        // worker to make sure of it.
-        if !self.gone
-            && let Some(group) = number(self.record.pgid)
-        {
+        // Dropped in the middle of something: nobody waits for it any more.
+        if self.gone {
+            return;
+        }
+        if let Some(group) = number(self.record.pgid) {
             let _ = kill_process_group(group, Signal::KILL);
+        }
+        // Those that left the group are looked for beside whatever comes next. Where there is no
+        // next, or where it fails, the record stays, and the next worker makes sure.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let (record, records) = (self.record.clone(), self.records.clone());
+            runtime.spawn(async move {
+                if record.end(true, Duration::ZERO).await.is_ok() {
+                    let _ = records.remove(&record).await;
+                }
+            });
         }
     }
 }

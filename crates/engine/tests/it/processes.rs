@@ -9,7 +9,7 @@ use tamma_testkit::agent::{Script, Step};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio_util::sync::CancellationToken;
 
-use crate::stage::{Seen, Stage, environment, group, lives, noon, pid};
+use crate::stage::{Seen, Stage, environment, group, lives, noon, pid, until};
 
 /// Tells the program of the tests, started by a test, to be an owner that will be killed.
 const OWNER: &str = "TAMMA_TEST_OWNER";
@@ -59,21 +59,22 @@ async fn arguments_are_not_text_to_a_shell() {
 }
 
 #[tokio::test]
-async fn a_group_that_is_dropped_is_killed_and_stays_on_record() {
+async fn a_group_that_is_dropped_is_ended_all_the_same() {
     let stage = Stage::set().await;
     let records = stage.records().await;
-    let launch = launch(&stage, "sh", &["-c", "echo up; sleep 600 & wait"]);
+    let left = stage.aside("left.pid");
+    let leave = format!("setsid sh -c 'echo $$ > {}; exec sleep 600' & wait", left.display());
+    let launch = launch(&stage, "sh", &["-c", &leave]);
     let (running, pipes) = Group::start(&launch, &records, |_| {}).await.unwrap();
-    let mut lines = BufReader::new(pipes.stdout).lines();
-    assert_eq!(lines.next_line().await.unwrap().as_deref(), Some("up"));
-    let pgid = running.record().pgid;
+    let (pgid, left) = (running.record().pgid, pid(&left).await);
+    assert!(lives(left));
     drop(running);
     // The pipe closes when the last that held it is gone.
+    let mut lines = BufReader::new(pipes.stdout).lines();
     assert_eq!(lines.next_line().await.unwrap(), None);
-    assert_eq!(records.all().await.unwrap().len(), 1);
-    // The owner lives, so this is not for reaping; it is for the owner's next start.
-    assert_eq!(records.reap(Duration::ZERO).await.unwrap(), []);
     assert_eq!(group(pgid), [0; 0]);
+    assert!(!lives(left), "nor does the one that left the group");
+    until(async || records.all().await.unwrap().is_empty()).await;
 }
 
 /// Not a test: the owner in the test below, which is killed.

@@ -180,17 +180,21 @@ pub(crate) async fn git_in(folder: &Path, arguments: &[&str]) -> String {
     text(&output.stdout)
 }
 
-/// The number that a process wrote to a file.
-pub(crate) async fn pid(file: &Path) -> u32 {
+/// Waits until something holds that tells nobody when it does.
+pub(crate) async fn until(holds: impl AsyncFn() -> bool) {
     let look = async {
-        loop {
-            if let Ok(text) = std::fs::read_to_string(file) {
-                return text.trim().parse().unwrap();
-            }
+        while !holds().await {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, look).await.expect("it is written in time")
+    tokio::time::timeout(PATIENCE, look).await.expect("it holds in time");
+}
+
+/// The number that a process writes to a file.
+pub(crate) async fn pid(file: &Path) -> u32 {
+    let read = || std::fs::read_to_string(file).ok()?.trim().parse().ok();
+    until(async || read().is_some()).await;
+    read().unwrap()
 }
 
 /// Whether a process lives, by the system's own table.
