@@ -208,8 +208,9 @@ pub struct Report {
 impl Agent {
     /// Runs the agent once, and returns when nothing of it lives any more.
     ///
-    /// However it ends, that is a [`Report`]. An error is ours: the record could not be kept, or
-    /// something of the agent cannot be killed, and then its slot is not free.
+    /// However it ends, that is a [`Report`]. An error is ours: the record could not be kept, a later
+    /// run of the task has taken the place of this one, or something of the agent cannot be killed,
+    /// and then its slot is not free.
     pub async fn run(
         &self,
         order: &RunOrder,
@@ -217,6 +218,7 @@ impl Agent {
         observer: &Observer,
         cancel: &CancellationToken,
     ) -> Result<Report, process::Error> {
+        records.take_over(order.run, order.patience.stop).await?;
         let launch = Launch {
             program: self.command.clone(),
             args: self.args.clone(),

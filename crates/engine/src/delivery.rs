@@ -52,9 +52,8 @@ pub async fn branch_to_source(
 ) -> Result<Delivered, Error> {
     let branch = branch(task);
     let name = format!("refs/heads/{branch}");
-    let git = |mirror: &Mirror| mirror.git.clone();
-    let listed = git(mirror)
-        .at(&mirror.path)
+    let git = || mirror.git.at(&mirror.path);
+    let listed = git()
         .run(["ls-remote", "--quiet", &mirror.source, &name])
         .await
         .map_err(mirror::Error::from)?;
@@ -68,7 +67,7 @@ pub async fn branch_to_source(
         }
         let (older, newer) = (found.to_string(), commit.to_string());
         let call = ["merge-base", "--is-ancestor", &older, &newer];
-        let answer = git(mirror).at(&mirror.path).ask(&call).await.map_err(mirror::Error::from)?;
+        let answer = git().ask(&call).await.map_err(mirror::Error::from)?;
         if answer.code != Some(0) {
             return Err(Error::Conflict { branch, found, commit });
         }
@@ -80,7 +79,7 @@ pub async fn branch_to_source(
     );
     let refspec = format!("{commit}:{name}");
     let call = ["push", "--quiet", &lease, &mirror.source, &refspec];
-    let answer = git(mirror).at(&mirror.path).ask(&call).await.map_err(mirror::Error::from)?;
+    let answer = git().ask(&call).await.map_err(mirror::Error::from)?;
     if answer.code == Some(0) {
         Ok(Delivered::Now)
     } else {

@@ -79,6 +79,14 @@ pub enum Error {
         /// The processes.
         pids: Vec<u32>,
     },
+    /// A later piece of work of the same task runs, so this one has no business here.
+    #[error("{run} is too late: {by} has taken its place")]
+    Superseded {
+        /// What was to be started.
+        run: RunId,
+        /// What runs.
+        by: RunId,
+    },
     /// The system did not say how it ended.
     #[error("cannot wait for a child process")]
     Wait(#[source] io::Error),
@@ -267,6 +275,24 @@ impl Records {
             }
         }
         Ok(reaped)
+    }
+
+    /// Makes a piece of work the only one of its task on this machine.
+    ///
+    /// A task has one job at a time. An earlier one that still runs was given up by whoever asked
+    /// for it, so it is ended, also where its owner lives; and one that is earlier itself is refused.
+    pub async fn take_over(&self, run: RunId, grace: Duration) -> Result<(), Error> {
+        let order = |run: RunId| (run.ticket, run.generation);
+        for record in self.all().await?.into_iter().filter(|record| record.run.task == run.task) {
+            if order(record.run) > order(run) {
+                return Err(Error::Superseded { run, by: record.run });
+            }
+            if order(record.run) < order(run) {
+                record.end(record.is_ours(), grace).await?;
+                self.remove(&record).await?;
+            }
+        }
+        Ok(())
     }
 
     fn path(&self, record: &Record) -> PathBuf {

@@ -9,8 +9,9 @@ use tamma_core::plan::{Action, FileChange, Plan};
 use tamma_core::review::Judgement;
 use tamma_core::task_loop::FailureKind;
 use tamma_engine::agent::{Agent, Mode, Report, RunEnd, Update};
+use tamma_engine::process;
 use tamma_engine::submission::Submission;
-use tamma_testkit::agent::{Script, Step};
+use tamma_testkit::agent::{Case, Script, Step};
 use tokio_util::sync::CancellationToken;
 
 use crate::stage::{Seen, Stage, environment, group, lives, noon, pid};
@@ -336,4 +337,49 @@ async fn an_agent_that_has_spent_its_allowance_is_stopped() {
     assert_eq!(report.end, RunEnd::OverBudget);
     assert_eq!(report.usage.expect("reported").cost, Cost::Known("1.5".parse().unwrap()));
     nothing_is_left(&stage, &seen).await;
+}
+
+#[tokio::test]
+async fn a_later_run_of_a_task_takes_the_place_of_an_earlier_one() {
+    let stage = Stage::set().await;
+    let tree = stage.worktree().await;
+    let records = stage.records().await;
+    let never = CancellationToken::new();
+    let earlier = stage.order(tree.path(), Mode::Implement);
+    let mut later = earlier.clone();
+    later.run.generation += 1;
+    let script = Script {
+        cases: vec![Case {
+            when: "later".to_owned(),
+            steps: vec![Step::Say("later".to_owned()), Step::Hang],
+            ..Case::default()
+        }],
+        ..Script::of([Step::Say("earlier".to_owned()), Step::Hang])
+    };
+    later.prompt = "Do it later.".to_owned();
+    let agent = stage.agent(&script);
+    let (first, second) = (Seen::default(), Seen::default());
+    let (see_first, see_second) = (first.observer(), second.observer());
+    let stop = CancellationToken::new();
+    let said = |seen: &Seen, text: &str| {
+        let (seen, text) = (seen.clone(), Update::Said(text.to_owned()));
+        async move { seen.until(|update| (*update == text).then_some(())).await }
+    };
+    let run_first = agent.run(&earlier, &records, &see_first, &never);
+    let run_second = async {
+        said(&first, "earlier").await;
+        agent.run(&later, &records, &see_second, &stop).await.unwrap()
+    };
+    let check = async {
+        said(&second, "later").await;
+        assert_eq!(group(pgid(&first.all())), [0; 0], "one at a time");
+        let refused = agent.run(&earlier, &records, &see_first, &never).await;
+        let Err(process::Error::Superseded { by, .. }) = refused else { panic!("{refused:?}") };
+        assert_eq!(by, later.run);
+        stop.cancel();
+    };
+    let (first_end, second_end, ()) = tokio::join!(run_first, run_second, check);
+    assert!(matches!(first_end.unwrap().end, RunEnd::Crashed { .. }));
+    assert_eq!(second_end.end, RunEnd::Cancelled);
+    nothing_is_left(&stage, &second.all()).await;
 }
