@@ -26,9 +26,9 @@ setup:
 fmt:
     cargo fmt --all
 
-# Check everything that needs no test: format, size, clippy, spelling, bans, unused dependencies.
+# Check everything that needs no test: format, size, clippy, spelling, bans, dependencies, migrations.
 [group("check")]
-lint: fmt-check size clippy spell deny machete
+lint: fmt-check size clippy spell deny machete migrations
 
 # Check the format and change nothing.
 [group("check")]
@@ -59,6 +59,11 @@ deny:
 [group("check")]
 machete:
     cargo machete
+
+# Check that migrations do not lock or break what runs.
+[group("check")]
+migrations:
+    squawk crates/store/migrations/*.sql
 
 # Check our dependencies against the advisory database, which is fetched; not part of ci.
 [group("check")]
@@ -94,6 +99,26 @@ gen:
     write docs/machine.md cargo run --quiet --locked -p tamma-core --example picture
     write docs/reference/tamma.schema.json cargo run --quiet --locked -p tamma-cli -- config schema
     write docs/reference/configuration.md cargo run --quiet --locked -p tamma-cli -- config reference
+
+# Check the store's queries against a PostgreSQL of their own, and write down what they are (.sqlx).
+[group("generate")]
+gen-sql:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    folder="$(mktemp -d)"
+    coproc server { bash crates/testkit/src/postgres.sh "$folder" $$; }
+    read -r url <&"${server[0]}"
+    for migration in crates/store/migrations/*.sql; do
+        psql --quiet --no-psqlrc --set ON_ERROR_STOP=1 --dbname "$url" --file "$migration" > /dev/null
+    done
+    # The macros write what they find to this folder, and only when they are expanded anew.
+    rm -rf crates/store/.sqlx
+    mkdir crates/store/.sqlx
+    touch crates/store/src/lib.rs
+    DATABASE_URL="$url" SQLX_OFFLINE=false SQLX_OFFLINE_DIR="$PWD/crates/store/.sqlx" \
+        cargo check --quiet --locked -p tamma-store
+    touch crates/store/src/lib.rs
+    echo "wrote crates/store/.sqlx: $(ls crates/store/.sqlx | wc -l) queries"
 
 # Fail if a generated document is not what the code says.
 [group("generate")]

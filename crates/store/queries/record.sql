@@ -1,0 +1,144 @@
+-- Takes a task some steps further: one statement, so one transaction and one round trip.
+--
+-- $1 the task, $2 the revision it must have, $3 the entries it must have, $4 its new revision,
+-- $5 its memory, $6 its projection, $7 entries, $8 alerts, $9 what became of earlier alerts,
+-- $10 approvals, $11 iterations, $12 usage. No row is in two of them: a statement changes a row once.
+WITH before AS (
+    -- Whoever comes second waits here, and then finds another revision.
+    SELECT id, project, risk FROM tasks
+    WHERE id = $1 AND revision = $2 AND entries = $3
+    FOR UPDATE
+),
+moved AS (
+    UPDATE tasks SET
+        revision = $4,
+        memory = $5,
+        entries = p.entries,
+        priority = p.priority,
+        state = p.state,
+        phase = p.phase,
+        live = p.live,
+        paused = p.paused,
+        since = p.since,
+        risk = p.risk,
+        iterations = p.iterations,
+        retries = p.retries,
+        councils = p.councils,
+        spent_usd = p.spent_usd,
+        spent_tokens = p.spent_tokens,
+        spend_estimated = p.spend_estimated,
+        question = p.question,
+        asked_at = p.asked_at,
+        next = p.next,
+        wake_at = p.wake_at,
+        due_at = p.due_at,
+        failures = tasks.failures + p.failures,
+        updated_at = clock_timestamp()
+    FROM before, jsonb_to_record($6) AS p (
+        entries bigint, priority text, state text, phase text, live boolean, paused boolean,
+        since timestamptz, risk text, iterations integer, retries integer, councils integer,
+        spent_usd numeric, spent_tokens bigint, spend_estimated boolean, question jsonb,
+        asked_at timestamptz, next jsonb, wake_at timestamptz, due_at timestamptz, failures integer
+    )
+    WHERE tasks.id = before.id
+    RETURNING tasks.id, tasks.project, before.risk AS risk_before
+),
+logged AS (
+    INSERT INTO entries
+    (task, sequence, project, at, at_nanos, format, name, "from", "to", "on", actor, reason, data)
+    SELECT
+        moved.id, e.sequence, moved.project, e.at, e.at_nanos, e.format, e.name, e."from", e."to",
+        e."on", e.actor, e.reason, e.data
+    FROM moved, jsonb_to_recordset($7) AS e (
+        sequence bigint, at timestamptz, at_nanos smallint, format smallint, name text,
+        "from" text, "to" text, "on" text, actor jsonb, reason text, data jsonb
+    )
+    RETURNING sequence
+),
+alerted AS (
+    INSERT INTO alerts
+    (
+        task, project, question, kind, severity, cause, answers, at, reminders, acknowledged_by,
+        acknowledged_at, settled_at
+    )
+    SELECT
+        moved.id, moved.project, a.question, a.kind, a.severity, a.cause, a.answers, a.at,
+        a.reminders, a.acknowledged_by, a.acknowledged_at, a.settled_at
+    FROM moved, jsonb_to_recordset($8) AS a (
+        question integer, kind text, severity text, cause jsonb, answers text [], at timestamptz,
+        reminders integer, acknowledged_by text, acknowledged_at timestamptz,
+        settled_at timestamptz
+    )
+    ON CONFLICT (task, question) WHERE question IS NOT NULL DO UPDATE SET
+        severity = excluded.severity,
+        reminders = alerts.reminders + excluded.reminders + 1,
+        acknowledged_by = coalesce(excluded.acknowledged_by, alerts.acknowledged_by),
+        acknowledged_at = coalesce(excluded.acknowledged_at, alerts.acknowledged_at),
+        settled_at = coalesce(excluded.settled_at, alerts.settled_at)
+),
+followed AS (
+    UPDATE alerts SET
+        acknowledged_by = coalesce(f.acknowledged_by, alerts.acknowledged_by),
+        acknowledged_at = coalesce(f.acknowledged_at, alerts.acknowledged_at),
+        settled_at = coalesce(f.settled_at, alerts.settled_at)
+    FROM moved, jsonb_to_recordset($9) AS f (
+        question integer, acknowledged_by text, acknowledged_at timestamptz, settled_at timestamptz
+    )
+    WHERE alerts.task = moved.id AND alerts.question = f.question
+),
+decided AS (
+    INSERT INTO approvals
+    (task, sequence, project, at, decision, decided_by, reason, plan, base, policy, risk)
+    SELECT
+        moved.id, d.sequence, moved.project, d.at, d.decision, d.decided_by, d.reason, d.plan,
+        d.base, d.policy, coalesce(d.risk, moved.risk_before)
+    FROM moved, jsonb_to_recordset($10) AS d (
+        sequence bigint, at timestamptz, decision text, decided_by text, reason text, plan text,
+        base text, policy text, risk text
+    )
+),
+worked AS (
+    INSERT INTO iterations
+    (
+        task, number, project, tier, engine, plan, started_at, commit, finished_at, outcome, score,
+        fingerprint, judged_at
+    )
+    SELECT
+        moved.id, i.number, moved.project, i.tier, i.engine, i.plan, i.started_at, i.commit,
+        i.finished_at, i.outcome, i.score, i.fingerprint, i.judged_at
+    FROM moved, jsonb_to_recordset($11) AS i (
+        number integer, tier text, engine text, plan text, started_at timestamptz, commit text,
+        finished_at timestamptz, outcome text, score integer, fingerprint jsonb,
+        judged_at timestamptz
+    )
+    ON CONFLICT (task, number) DO UPDATE SET
+        tier = coalesce(excluded.tier, iterations.tier),
+        engine = coalesce(excluded.engine, iterations.engine),
+        plan = coalesce(excluded.plan, iterations.plan),
+        started_at = coalesce(excluded.started_at, iterations.started_at),
+        commit = coalesce(excluded.commit, iterations.commit),
+        finished_at = coalesce(excluded.finished_at, iterations.finished_at),
+        outcome = coalesce(excluded.outcome, iterations.outcome),
+        score = coalesce(excluded.score, iterations.score),
+        fingerprint = coalesce(excluded.fingerprint, iterations.fingerprint),
+        judged_at = coalesce(excluded.judged_at, iterations.judged_at)
+),
+used AS (
+    INSERT INTO usage
+    (task, ticket, project, job, at, tokens_input, tokens_cached, tokens_output, cost_usd)
+    SELECT
+        moved.id, u.ticket, moved.project, u.job, u.at, u.tokens_input, u.tokens_cached,
+        u.tokens_output, u.cost_usd
+    FROM moved, jsonb_to_recordset($12) AS u (
+        ticket bigint, job text, at timestamptz, tokens_input bigint, tokens_cached bigint,
+        tokens_output bigint, cost_usd numeric
+    )
+    ON CONFLICT (task, ticket) DO NOTHING
+),
+told AS (
+    SELECT pg_notify('tamma_entries', $1::text || ' ' || max(logged.sequence)) AS done
+    FROM logged HAVING count(*) > 0
+)
+SELECT
+    (SELECT count(*) FROM moved) AS "moved!",
+    (SELECT count(*) FROM told) AS "told!"

@@ -1,0 +1,29 @@
+#![doc = include_str!("../README.md")]
+
+mod alerts;
+mod cards;
+mod changes;
+mod connection;
+mod decisions;
+mod entries;
+mod error;
+mod iterations;
+mod plans;
+mod projects;
+mod record;
+mod spelling;
+mod tasks;
+mod usage;
+
+pub use alerts::Sent;
+pub use cards::{Card, Filter, Listed, Page, Place};
+pub use changes::{Change, Changes};
+pub use connection::{Store, create_database, databases, drop_database, rename_database, schema};
+pub use decisions::{Decision, Verdict};
+pub use entries::Line;
+pub use error::{Conflict, Damage, Error, Result};
+pub use iterations::{Ending, Iteration};
+pub use projects::Project;
+pub use record::{Record, Written};
+pub use tasks::Whole;
+pub use usage::{Total, Used};

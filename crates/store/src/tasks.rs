@@ -1,0 +1,58 @@
+//! One task, whole: what is wanted, how it stands, and its machine.
+
+use tamma_core::ids::{ProjectId, TaskId};
+use tamma_core::task::Task;
+use tamma_core::task_loop::TaskLoop;
+
+use crate::cards::Listed;
+use crate::connection::Store;
+use crate::error::{Damage, Result};
+use crate::record::no_task;
+use crate::spelling::{read, read_word};
+
+/// One task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Whole {
+    /// What is wanted.
+    pub task: Task,
+    /// How it stands.
+    pub listed: Listed,
+    /// Its machine; or why that cannot be read, which hides nothing else.
+    pub machine: Result<TaskLoop, Damage>,
+    /// How many events the machine has taken.
+    pub step: u64,
+}
+
+impl Store {
+    /// One task.
+    pub async fn task(&self, id: TaskId) -> Result<Whole> {
+        let row = sqlx::query!(
+            "SELECT
+                project, title, description, type, priority, acceptance_criteria, labels,
+                depends_on, suggested_agent, issue_url, metadata, memory, revision
+             FROM tasks WHERE id = $1",
+            id.0
+        )
+        .fetch_optional(&self.steps)
+        .await?
+        .ok_or_else(|| no_task(id.0))?;
+        let listed = self.listed(id).await?.ok_or_else(|| no_task(id.0))?;
+        let whose = |damage: Damage| damage.of(id.to_string());
+        let task = Task {
+            id,
+            project: ProjectId(row.project),
+            title: row.title,
+            description: row.description,
+            r#type: read_word("type", row.r#type).map_err(whose)?,
+            priority: read_word("priority", row.priority).map_err(whose)?,
+            acceptance_criteria: read("criteria", row.acceptance_criteria).map_err(whose)?,
+            labels: row.labels,
+            depends_on: row.depends_on.into_iter().map(TaskId).collect(),
+            suggested_agent: row.suggested_agent,
+            issue_url: row.issue_url,
+            metadata: read("metadata", row.metadata).map_err(whose)?,
+        };
+        let machine = read("machine", row.memory).map_err(whose);
+        Ok(Whole { task, listed, machine, step: row.revision.unsigned_abs() })
+    }
+}

@@ -1,0 +1,10 @@
+//! The store on a real PostgreSQL, driven by the real machine.
+#![expect(clippy::expect_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::allow_attributes, dead_code, reason = "the world is shared with other tests")]
+
+mod growth;
+mod lists;
+mod once;
+mod tape;
+#[path = "../../../core/tests/spec/world.rs"]
+mod world;

@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# A private PostgreSQL in a folder, for as long as a process lives.
+#
+#   postgres.sh FOLDER PROCESS [PORT]
+#
+# Prints the server's URL when it answers, then waits until the process is gone, stops the server
+# and removes the folder. Listens on a socket in the folder, and on the port of 127.0.0.1 if one is
+# given. Nothing in it survives a crash of the machine, which makes it fast.
+set -euo pipefail
+
+folder="$1" process="$2" port="${3:-}"
+
+# The newest that the system has; else the one on the PATH.
+bin="$(ls -d /usr/lib/postgresql/*/bin /usr/pgsql-*/bin /opt/homebrew/opt/postgresql*/bin \
+    /usr/local/opt/postgresql*/bin 2> /dev/null | sort -V | tail -n 1 || true)"
+if [ ! -x "$bin/initdb" ] && command -v initdb > /dev/null; then
+    bin="$(dirname "$(readlink -f "$(command -v initdb)")")"
+fi
+if [ ! -x "$bin/pg_ctl" ]; then
+    echo "PostgreSQL is not installed: install the package \`postgresql\`, or name a server in TAMMA_TEST_POSTGRES" >&2
+    exit 1
+fi
+
+# PostgreSQL refuses to run as root, so it runs as somebody who owns nothing else here.
+as=()
+mkdir -p "$folder/socket"
+if [ "$(id -u)" = 0 ]; then
+    owner=postgres
+    id "$owner" > /dev/null 2>&1 || owner=nobody
+    as=(setpriv "--reuid=$owner" "--regid=$(id -g "$owner")" --clear-groups --)
+    chmod 755 "$folder"
+    mkdir -p "$folder/server"
+    chown "$owner" "$folder/server" "$folder/socket"
+else
+    mkdir -p "$folder/server"
+fi
+
+data="$folder/server/data" log="$folder/server/log"
+listen=""
+if [ -n "$port" ]; then listen=127.0.0.1; else port=5432; fi
+cd /
+stop() {
+    "${as[@]}" "$bin/pg_ctl" -D "$data" -m immediate stop > /dev/null 2>&1 || true
+    rm -rf "$folder"
+}
+trap stop EXIT
+
+"${as[@]}" "$bin/initdb" -D "$data" -U postgres -A trust -E UTF8 --no-locale --no-sync > "$folder/initdb" 2>&1 ||
+    { cat "$folder/initdb" >&2; exit 1; }
+"${as[@]}" "$bin/pg_ctl" -D "$data" -l "$log" -w -t 60 start > /dev/null 2>&1 -o "-p $port -k $folder/socket \
+    -c listen_addresses='$listen' -c fsync=off -c synchronous_commit=off -c full_page_writes=off \
+    -c max_connections=400 -c shared_buffers=64MB -c max_wal_size=1GB -c timezone=UTC" ||
+    { cat "$log" >&2; exit 1; }
+
+if [ -n "$listen" ]; then
+    echo "postgres://postgres@127.0.0.1:$port/postgres"
+else
+    echo "postgres:///postgres?host=$folder/socket&user=postgres"
+fi
+
+# Whoever started this reads one line. Holding the pipes open would keep them waiting for more.
+exec > /dev/null 2>&1
+while kill -0 "$process" 2> /dev/null && [ -e "$data/postmaster.pid" ]; do sleep 1; done

@@ -1,0 +1,94 @@
+//! A small git repository to work on, made by the `git` program.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail};
+use tempfile::TempDir;
+
+const FILES: [(&str, &str); 4] = [
+    ("README.md", "# Greeter\n\nGreets whoever is named in `names.txt`.\n"),
+    ("names.txt", "ann\nbo\n"),
+    (
+        "greet.sh",
+        "#!/bin/sh\nset -eu\nwhile read -r name; do echo \"hello, $name\"; done < names.txt\n",
+    ),
+    (
+        "check.sh",
+        "#!/bin/sh\nset -eu\ncd \"$(dirname \"$0\")\"\ntest -s names.txt\n\
+         test \"$(sh greet.sh | wc -l)\" -eq \"$(wc -l < names.txt)\"\necho ok\n",
+    ),
+];
+
+/// A repository with one commit on `main`. Its check, `sh check.sh`, passes.
+#[derive(Debug)]
+pub struct Repository {
+    folder: TempDir,
+}
+
+impl Repository {
+    /// Makes one.
+    pub fn new() -> Result<Self> {
+        let it = Self { folder: tempfile::tempdir()? };
+        it.git(&["init", "--quiet", "--initial-branch=main"])?;
+        for (name, content) in FILES {
+            it.write(name, content)?;
+        }
+        it.commit("the greeter")?;
+        Ok(it)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Writes a file.
+    pub fn write(&self, name: &str, content: &str) -> Result<()> {
+        let path = self.path().join(name);
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        Ok(fs::write(path, content)?)
+    }
+
+    /// Commits everything, and gives the name of the commit.
+    pub fn commit(&self, message: &str) -> Result<String> {
+        self.git(&["add", "--all"])?;
+        self.git(&["commit", "--quiet", "--message", message])?;
+        self.git(&["rev-parse", "HEAD"])
+    }
+
+    /// Runs git in it and gives what it printed.
+    pub fn git(&self, arguments: &[&str]) -> Result<String> {
+        self.run("git", arguments)
+    }
+
+    /// Runs its check.
+    pub fn check(&self) -> Result<String> {
+        self.run("sh", &["check.sh"])
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "repositories for tests are made here")]
+    fn run(&self, program: &str, arguments: &[&str]) -> Result<String> {
+        let output = Command::new(program)
+            .args(arguments)
+            .current_dir(self.path())
+            // Nothing of whoever runs the tests: not their name, hooks, signing or editor.
+            .env("GIT_CONFIG_GLOBAL", "/dev/null")
+            .env("GIT_CONFIG_NOSYSTEM", "1")
+            .env("GIT_AUTHOR_NAME", "Ann")
+            .env("GIT_AUTHOR_EMAIL", "ann@example.com")
+            .env("GIT_COMMITTER_NAME", "Ann")
+            .env("GIT_COMMITTER_EMAIL", "ann@example.com")
+            .env_remove("GIT_DIR")
+            .output()
+            .with_context(|| format!("`{program}` does not start"))?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            bail!("`{program} {}` failed: {}", arguments.join(" "), said.trim());
+        }
+        Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+    }
+}
