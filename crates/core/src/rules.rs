@@ -4,9 +4,13 @@
 //! is a valid one. [`load()`] reads a file with the environment over it and tells where each value
 //! came from; [`schema()`] describes the file to editors.
 
+mod agents;
 mod check;
+mod delivery;
 mod fit;
+mod gates;
 mod load;
+mod names;
 mod problem;
 mod reference;
 mod schema;
@@ -27,6 +31,9 @@ use crate::ids::PolicyVersion;
 use crate::risk;
 use crate::tier::Tier;
 
+pub use agents::{AgentRules, Engines, Roles};
+pub use delivery::{Delivery, Mode};
+pub use gates::GateRules;
 pub use load::{Loaded, Setting, Source, load};
 pub use problem::{Fault, Origin, Place, Problem, Problems};
 pub use reference::reference;
@@ -34,7 +41,7 @@ pub use schema::schema;
 pub use variables::{Target, VARIABLES, Variable};
 
 /// Everything that `tamma.yaml` may say.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
 #[serde(default, deny_unknown_fields)]
 pub struct Rules {
     /// How the loop behaves: limits, approval, learning, alerts, people.
@@ -43,6 +50,21 @@ pub struct Rules {
     /// Which agent and model each tier stands for.
     #[garde(dive)]
     pub tiers: Tiers,
+    /// The agents there are, by name. An entry is laid over the built-in one of that name.
+    #[garde(dive)]
+    pub agents: BTreeMap<String, AgentRules>,
+    /// Which tier does the work beside the implementation.
+    #[garde(dive)]
+    pub roles: Roles,
+    /// The checks that a change has to pass, by name. One that no level of risk names always runs.
+    #[garde(dive)]
+    pub gates: BTreeMap<String, GateRules>,
+    /// Where a change that has passed goes, and where it started.
+    #[garde(dive)]
+    pub delivery: Delivery,
+    /// What a worker runs.
+    #[garde(dive)]
+    pub engines: Engines,
     /// What may be spent.
     #[garde(dive)]
     pub budget: Budget,
@@ -54,11 +76,45 @@ pub struct Rules {
     pub prices: BTreeMap<String, Price>,
 }
 
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            scrum_master: ScrumMaster::default(),
+            tiers: Tiers::default(),
+            agents: agents::built_in(),
+            roles: Roles::default(),
+            gates: BTreeMap::new(),
+            delivery: Delivery::default(),
+            engines: Engines::default(),
+            budget: Budget::default(),
+            ceremony: Ceremonies::default(),
+            prices: BTreeMap::new(),
+        }
+    }
+}
+
 impl Rules {
     /// The version of these rules: their hash, to which approvals are bound.
+    ///
+    /// It is the hash of [`Rules::without_secrets`]: a key that is changed voids no approval, and
+    /// nothing about it can be learned from the version.
     pub fn version(&self) -> PolicyVersion {
         // As with a plan's hash: this cannot fail, and the hash of nothing approves nothing.
-        PolicyVersion::of(&serde_json::to_vec(self).unwrap_or_default())
+        PolicyVersion::of(&serde_json::to_vec(&self.without_secrets()).unwrap_or_default())
+    }
+
+    /// These rules as they may be kept and shown: the names of what may be secret are there, the
+    /// values are empty. They are of the same version.
+    #[must_use]
+    pub fn without_secrets(&self) -> Self {
+        let mut rules = self.clone();
+        let environments = rules.agents.values_mut().map(|agent| &mut agent.env);
+        let channels = &mut rules.scrum_master.alerts.channels;
+        let configs = channels.iter_mut().map(|channel| &mut channel.config);
+        for values in environments.chain(configs) {
+            values.values_mut().for_each(String::clear);
+        }
+        rules
     }
 }
 
@@ -543,10 +599,10 @@ impl Default for Tiers {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub struct TierRules {
-    /// The agent that runs.
+    /// The agent that runs: the name of one of `agents`.
     #[garde(length(min = 1, max = 100))]
     pub agent: String,
-    /// The model it uses, in the agent's own words.
+    /// The model it uses, in the agent's own words. `default` leaves the choice to the agent.
     #[garde(length(min = 1, max = 100))]
     pub model: String,
     /// What a run usually costs. It prices the next run while nothing better is known.
@@ -637,7 +693,8 @@ pub struct Ceremony {
     /// The weakest tier that may start.
     #[garde(skip)]
     pub first_tier: Tier,
-    /// Gates that run from this level on, beside those that always do.
+    /// Names of `gates` that run from this level on, and not below. A gate that no level names
+    /// always runs.
     #[garde(inner(length(min = 1, max = 100)))]
     pub gates: Vec<String>,
     /// Dollars for one task, in place of `budget.task_usd`.

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumIter, EnumString};
 
@@ -21,6 +22,7 @@ use strum::{Display, EnumIter, EnumString};
     Hash,
     Serialize,
     Deserialize,
+    JsonSchema,
     Display,
     EnumString,
     EnumIter,

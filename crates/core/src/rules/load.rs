@@ -13,7 +13,7 @@ use super::Rules;
 use super::check::{Walk, join};
 use super::problem::{Fault, Origin, Problem, Problems};
 use super::schema::{schema, with_numbers};
-use super::{tree, variables};
+use super::{names, tree, variables};
 
 /// A file that has been read.
 #[derive(Debug, Clone, Copy)]
@@ -110,11 +110,12 @@ fn judge(rules: Json, walk: &mut Walk<'_>) -> Option<Rules> {
             walk.problems.push(Problem { fault: Fault::Refused { path, reason }, origin });
         }
     }
+    names::check(&rules, walk);
     Some(rules)
 }
 
 /// Where a path was set, or else the section it is in.
-fn nearest(origins: &BTreeMap<String, Origin>, path: &str) -> Origin {
+pub(super) fn nearest(origins: &BTreeMap<String, Origin>, path: &str) -> Origin {
     let mut path = path;
     loop {
         if let Some(origin) = origins.get(path) {

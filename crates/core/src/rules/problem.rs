@@ -139,6 +139,20 @@ pub enum Fault {
         /// All choices.
         choices: Vec<String>,
     },
+    /// A name that another part of the file should have, and has not.
+    #[error("`{path}` names {found}, which is not in `{section}`")]
+    UnknownName {
+        /// The key.
+        path: String,
+        /// The section that should have it.
+        section: String,
+        /// The name, as shown to people.
+        found: String,
+        /// The name that was probably meant.
+        meant: Option<String>,
+        /// The names there are.
+        known: Vec<String>,
+    },
     /// A variable that the file names and nobody has set.
     #[error("the variable `{name}` is not set")]
     UndefinedVariable {
@@ -185,6 +199,15 @@ impl Fault {
                 format!("did you mean `{meant}`? The choices are {}", quoted(choices))
             }
             Self::UnknownChoice { choices, .. } => format!("the choices are {}", quoted(choices)),
+            Self::UnknownName { meant: Some(meant), section, .. } => {
+                format!("did you mean `{meant}`? Or add it to `{section}`")
+            }
+            Self::UnknownName { section, known, .. } if known.is_empty() => {
+                format!("add it to `{section}`, which has none yet")
+            }
+            Self::UnknownName { section, known, .. } => {
+                format!("add it to `{section}`, or name one of {}", quoted(known))
+            }
             Self::UndefinedVariable { name } => {
                 format!("set {name}, or give a fallback: `${{{name}:-...}}`")
             }
@@ -251,6 +274,6 @@ fn suggest(word: &str, known: &[String]) -> String {
 }
 
 /// Words in code quotes, with commas between them.
-pub(super) fn quoted(words: &[String]) -> String {
-    words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")
+pub(super) fn quoted<'a>(words: impl IntoIterator<Item = &'a String>) -> String {
+    words.into_iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")
 }

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use super::check::join;
+use super::problem::quoted;
 use super::schema::{schema, with_numbers};
 use super::shape::{Kind, Shape};
 use super::{Rules, VARIABLES};
@@ -70,6 +71,8 @@ fn section(page: &mut String, root: &Value, schema: &Value, path: &str, default:
         }
         let default = match default_here {
             _ if required.contains(&key.as_str()) => "required".to_owned(),
+            // What is built in has names; the values are in the schema and in the example.
+            Some(Value::Object(table)) if !table.is_empty() => quoted(table.keys()),
             Some(default) => format!("`{default}`"),
             None => String::new(),
         };

@@ -117,6 +117,7 @@ impl<'a> Shape<'a> {
             Kind::Number { min, .. } if min.is_finite() => format!("a number from {min}"),
             Kind::Number { .. } => "a number".to_owned(),
             Kind::Text { min: 0, max: u64::MAX } => "a text".to_owned(),
+            Kind::Text { min: 0, max } => format!("a text of at most {max} characters"),
             Kind::Text { min, max: u64::MAX } => format!("a text of at least {min} characters"),
             Kind::Text { min, max } => format!("a text of {min} to {max} characters"),
             Kind::Any => "a value".to_owned(),

@@ -85,6 +85,11 @@ pub const VARIABLES: &[Variable] = &[
     key("TAMMA_TIER_SIMPLE_MODEL", "tiers.simple.model", "The model of the simple tier."),
     key("TAMMA_TIER_MODERATE_MODEL", "tiers.moderate.model", "The model of the moderate tier."),
     key("TAMMA_TIER_COMPLEX_MODEL", "tiers.complex.model", "The model of the complex tier."),
+    key("TAMMA_TIER_SIMPLE_AGENT", "tiers.simple.agent", "The agent of the simple tier."),
+    key("TAMMA_TIER_MODERATE_AGENT", "tiers.moderate.agent", "The agent of the moderate tier."),
+    key("TAMMA_TIER_COMPLEX_AGENT", "tiers.complex.agent", "The agent of the complex tier."),
+    key("TAMMA_ENGINES_SLOTS", "engines.slots", "How many agents a worker runs at once."),
+    key("TAMMA_DELIVERY_BASE", "delivery.base", "The branch that work starts from."),
     Variable {
         name: "TAMMA_ALERT_WEBHOOK_URL",
         target: Target::Channel(ChannelType::Webhook, "url"),

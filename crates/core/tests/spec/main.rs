@@ -6,6 +6,7 @@ mod s10_knowledge;
 mod s11_pipeline;
 mod s11_signal;
 mod s12_events;
+mod s13_agents;
 mod s13_configuration;
 mod s3_machine;
 mod s3_people;

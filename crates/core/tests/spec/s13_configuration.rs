@@ -174,7 +174,11 @@ fn a_misspelt_key_is_named_with_line_column_and_the_right_spelling() {
 fn a_key_like_no_other_gets_the_list_of_keys() {
     let (code, line, column, _, help) = only_problem("weather: sunny\n");
     assert_eq!((code, line, column), ("unknown_key", 1, 1));
-    assert_eq!(help, "known are `scrum_master`, `tiers`, `budget`, `ceremony`, `prices`");
+    assert_eq!(
+        help,
+        "known are `scrum_master`, `tiers`, `agents`, `roles`, `gates`, `delivery`, `engines`, \
+         `budget`, `ceremony`, `prices`"
+    );
 }
 
 #[test]
@@ -259,6 +263,58 @@ scrum_master:
     16,
     "add `cached`: a number from 0 to 1000000000"
 )]
+#[case(
+    "gates: {test: {kind: tests}}",
+    "missing_key",
+    15,
+    "add `command`: a text of 1 to 10000 characters"
+)]
+#[case(
+    "agents: {goose: {args: [acp]}}",
+    "missing_key",
+    17,
+    "add `command`: the program to start, such as `goose`"
+)]
+#[case(
+    "agents: {codex: {command: \"\"}}",
+    "out_of_range",
+    27,
+    "write a text of 1 to 1000 characters"
+)]
+#[case("engines: {slots: 0}", "out_of_range", 18, "write a whole number from 1 to 1000")]
+#[case(
+    "gates: {t: {command: x, kind: test}}",
+    "unknown_choice",
+    31,
+    "did you mean `tests`? The choices are `tests`, `types`, `lint`, `security`, `secrets`, \
+     `format`, `build`, `command`"
+)]
+// Names that point at nothing.
+#[case(
+    "tiers: {simple: {agent: claude_cod}}",
+    "unknown_name",
+    25,
+    "did you mean `claude-code`? Or add it to `agents`"
+)]
+#[case(
+    "tiers: {complex: {agent: goose}}",
+    "unknown_name",
+    26,
+    "add it to `agents`, or name one of `claude-code`, `codex`, `gemini`, `opencode`"
+)]
+#[case(
+    "ceremony: {high: {gates: [fuzz]}}",
+    "unknown_name",
+    27,
+    "add it to `gates`, which has none yet"
+)]
+// Names that are none.
+#[case("gates: {a b: {command: x}}", "refused", 14, "")]
+#[case("agents: {\"\": {command: x}}", "refused", 14, "")]
+#[case("agents: {codex: {env: {\"A=B\": x}}}", "refused", 23, "")]
+// What is planned.
+#[case("delivery: {mode: merge}", "refused", 18, "")]
+#[case("delivery: {mode: pull_request}", "refused", 18, "")]
 // What only the types know.
 #[case("scrum_master: {risk_thresholds: {critical_files: [\"a[\"]}}", "refused", 51, "")]
 #[case("scrum_master: {task_loop: {require_approval_high_risk: false}}", "refused", 56, "")]
@@ -300,20 +356,21 @@ fn a_variable_in_braces_without_quotes_is_explained() {
 fn variables_are_put_in_with_fallbacks_and_escapes() {
     let text = "\
 tiers:
-  simple: {model: 'a-${NAME}', agent: '$${NAME}'}
+  simple: {model: 'a-${NAME}'}
   moderate: {model: '${NOT_THERE:-sonnet}', agent: '${EMPTY:-claude-code}'}
-  complex: {model: 'costs $5', agent: 'x$'}
+  complex: {model: 'costs $5'}
+agents: {codex: {command: '$${NAME}', args: ['x$']}}
 ceremony:
   low: {approvers: '${COUNT}', human_review: '${YES}', budget_usd: '${NOT_THERE:-null}'}
 ";
     let pairs = [("NAME", "haiku"), ("EMPTY", ""), ("COUNT", "2"), ("YES", "true")];
     let rules = load(text, &pairs).unwrap().rules;
     assert_eq!(rules.tiers.simple.model, "a-haiku");
-    assert_eq!(rules.tiers.simple.agent, "${NAME}");
     assert_eq!(rules.tiers.moderate.model, "sonnet");
     assert_eq!(rules.tiers.moderate.agent, "claude-code");
     assert_eq!(rules.tiers.complex.model, "costs $5");
-    assert_eq!(rules.tiers.complex.agent, "x$");
+    assert_eq!(rules.agents["codex"].command, "${NAME}");
+    assert_eq!(rules.agents["codex"].args, ["x$"]);
     assert_eq!(rules.ceremony.low.approvers, 2);
     assert!(rules.ceremony.low.human_review);
     assert_eq!(rules.ceremony.low.budget_usd, None);

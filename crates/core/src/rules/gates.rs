@@ -1,0 +1,50 @@
+//! Gates: the checks that a change has to pass, by name.
+
+use garde::Validate;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use strum::IntoEnumIterator as _;
+
+use super::Rules;
+use crate::review::gate::Kind;
+use crate::risk;
+
+/// How a gate is run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
+#[serde(deny_unknown_fields)]
+pub struct GateRules {
+    /// The command line, which `sh -c` runs in the worktree. It passes if it exits with 0.
+    #[garde(length(min = 1, max = 10_000))]
+    pub command: String,
+    /// What it checks.
+    #[serde(default = "any_command")]
+    #[garde(skip)]
+    pub kind: Kind,
+    /// Seconds that it may take.
+    #[serde(default = "half_an_hour")]
+    #[garde(range(min = 1, max = 86_400))]
+    pub timeout_seconds: u32,
+}
+
+fn any_command() -> Kind {
+    Kind::Command
+}
+
+fn half_an_hour() -> u32 {
+    1_800
+}
+
+impl Rules {
+    /// The gates that run at a level of risk, by name.
+    ///
+    /// A gate that no level names always runs. One that a level names runs from that level on.
+    pub fn gates_at(&self, level: risk::Level) -> impl Iterator<Item = (&str, &GateRules)> {
+        let from = |name: &String| {
+            risk::Level::iter().find(|level| self.ceremony.get(*level).gates.contains(name))
+        };
+        self.gates
+            .iter()
+            .filter(move |(name, _)| from(name).is_none_or(|from| from <= level))
+            .map(|(name, gate)| (name.as_str(), gate))
+    }
+}

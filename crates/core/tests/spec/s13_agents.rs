@@ -1,0 +1,224 @@
+//! Section 13: the parts of `tamma.yaml` that say which agents and gates there are, and that no
+//! version depends on a secret.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use rstest::rstest;
+use serde_json::json;
+use tamma_core::review::gate::Kind;
+use tamma_core::risk::Level;
+use tamma_core::rules::{
+    self, AgentRules, Channel, ChannelType, GateRules, Loaded, Mode, Origin, Problem, Problems,
+    Rules, Source,
+};
+use tamma_core::tier::Tier;
+
+fn load(text: &str, pairs: &[(&str, &str)]) -> Result<Loaded, Problems> {
+    let variables =
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    rules::load(Some(Source { name: "tamma.yaml", text }), &variables)
+}
+
+fn problems(text: &str, pairs: &[(&str, &str)]) -> Vec<Problem> {
+    load(text, pairs).unwrap_err().iter().cloned().collect()
+}
+
+#[rstest]
+#[case("claude-code", "claude-agent-acp", &[], "anthropic")]
+#[case("codex", "codex-acp", &[], "openai")]
+#[case("gemini", "gemini", &["--acp"], "google")]
+#[case("opencode", "opencode", &["acp"], "opencode")]
+fn the_well_known_agents_are_built_in(
+    #[case] name: &str,
+    #[case] command: &str,
+    #[case] args: &[&str],
+    #[case] provider: &str,
+) {
+    let agents = Rules::default().agents;
+    assert_eq!(agents.len(), 4);
+    let expected = AgentRules {
+        command: command.to_owned(),
+        args: args.iter().map(|one| (*one).to_owned()).collect(),
+        env: BTreeMap::new(),
+        inherit: ["PATH", "HOME", "LANG", "TERM"].map(str::to_owned).to_vec(),
+        provider: provider.to_owned(),
+    };
+    assert_eq!(agents[name], expected);
+}
+
+#[test]
+fn an_agent_is_laid_over_the_built_in_one_key_by_key() {
+    let text = "\
+agents:
+  opencode: {env: {OPENCODE_CONFIG: here.json}}
+  goose: {command: goose, args: [acp]}
+";
+    let mut expected = Rules::default();
+    let opencode = expected.agents.get_mut("opencode").unwrap();
+    opencode.env.insert("OPENCODE_CONFIG".to_owned(), "here.json".to_owned());
+    let goose = AgentRules {
+        command: "goose".to_owned(),
+        args: vec!["acp".to_owned()],
+        ..AgentRules::default()
+    };
+    expected.agents.insert("goose".to_owned(), goose);
+    assert_eq!(load(text, &[]).unwrap().rules, expected);
+}
+
+#[test]
+fn a_tier_finds_its_agent_and_provider() {
+    let text = "\
+tiers: {simple: {agent: goose}}
+agents: {goose: {command: goose}}
+";
+    let rules = load(text, &[]).unwrap().rules;
+    assert_eq!(rules.agent(Tier::Simple), Some(("goose", &rules.agents["goose"])));
+    assert_eq!(rules.provider(Tier::Simple), "goose");
+    assert_eq!(rules.agent(Tier::Complex), Some(("claude-code", &rules.agents["claude-code"])));
+    assert_eq!(rules.provider(Tier::Complex), "anthropic");
+}
+
+#[test]
+fn an_agent_that_a_variable_names_must_be_there_and_its_value_is_not_told() {
+    let told = problems("", &[("TAMMA_TIER_SIMPLE_AGENT", "codeks")]);
+    assert_eq!(told.len(), 1, "{told:#?}");
+    assert_eq!(told[0].variable(), Some("TAMMA_TIER_SIMPLE_AGENT"));
+    let told = [told, problems("tiers: {simple: {agent: '${IT}'}}", &[("IT", "codeks")])].concat();
+    assert_eq!(told.len(), 2, "{told:#?}");
+    for problem in told {
+        assert_eq!(problem.fault.code(), "unknown_name");
+        let all = format!("{problem} {problem:?} {:?}", problem.fault.help());
+        assert!(!all.contains("codeks") && !all.contains("did you mean"), "{all}");
+    }
+    let rules = load("", &[("TAMMA_TIER_SIMPLE_AGENT", "codex")]).unwrap().rules;
+    assert_eq!(rules.tiers.simple.agent, "codex");
+}
+
+#[test]
+fn what_is_named_and_wrong_is_told_once_where_it_is() {
+    let text = "\
+tiers: {simple: {agent: goose}}
+agents: {goose: {command: 3}}
+ceremony: {low: {gates: [test]}}
+gates: {test: {command: ''}}
+";
+    let told: Vec<_> = problems(text, &[])
+        .iter()
+        .map(|problem| (problem.fault.code(), problem.place().unwrap().line))
+        .collect();
+    assert_eq!(told, [("wrong_type", 2), ("out_of_range", 4)]);
+}
+
+#[test]
+fn roles_delivery_and_engines_have_their_defaults_and_are_set() {
+    let rules = Rules::default();
+    assert_eq!((rules.roles.planner, rules.roles.validator), (Tier::Moderate, Tier::Simple));
+    assert_eq!((rules.delivery.mode, rules.delivery.base), (Mode::Branch, None));
+    assert_eq!(rules.engines.slots, 2);
+    let text = "\
+roles: {planner: complex, validator: moderate}
+delivery: {base: main}
+engines: {slots: 4}
+";
+    let rules = load(text, &[("TAMMA_ENGINES_SLOTS", "8")]).unwrap().rules;
+    assert_eq!((rules.roles.planner, rules.roles.validator), (Tier::Complex, Tier::Moderate));
+    assert_eq!(rules.delivery.base.as_deref(), Some("main"));
+    assert_eq!(rules.engines.slots, 8);
+    let rules = load(text, &[("TAMMA_DELIVERY_BASE", "next")]).unwrap().rules;
+    assert_eq!(rules.delivery.base.as_deref(), Some("next"));
+}
+
+#[test]
+fn a_way_to_deliver_that_is_planned_is_refused_and_says_so() {
+    let told = problems("delivery: {mode: pull_request}", &[]);
+    assert_eq!(
+        told[0].to_string(),
+        "`delivery.mode` is refused: `pull_request` is planned and not there yet: write `branch`, \
+         and take the branch from there"
+    );
+}
+
+#[test]
+fn there_are_no_gates_by_default_and_one_needs_only_its_command() {
+    assert_eq!(Rules::default().gates, BTreeMap::new());
+    let rules = load("gates: {all: {command: make check}}", &[]).unwrap().rules;
+    let gate =
+        GateRules { command: "make check".to_owned(), kind: Kind::Command, timeout_seconds: 1_800 };
+    assert_eq!(rules.gates, BTreeMap::from([("all".to_owned(), gate)]));
+}
+
+#[rstest]
+#[case(Level::Low, &["lint", "test"])]
+#[case(Level::Medium, &["audit", "lint", "test"])]
+#[case(Level::High, &["audit", "fuzz", "lint", "test"])]
+fn a_gate_runs_from_the_level_that_names_it_and_always_if_none_does(
+    #[case] level: Level,
+    #[case] names: &[&str],
+) {
+    let text = "\
+gates:
+  test: {command: a, kind: tests}
+  lint: {command: b, kind: lint}
+  audit: {command: c, kind: security}
+  fuzz: {command: d}
+ceremony:
+  low: {gates: [lint]}
+  medium: {gates: [audit]}
+  high: {gates: [fuzz, audit]}
+";
+    let rules = load(text, &[]).unwrap().rules;
+    let run: Vec<&str> = rules.gates_at(level).map(|(name, _)| name).collect();
+    assert_eq!(run, names);
+}
+
+#[test]
+fn a_secret_out_of_a_variable_is_in_the_rules_and_not_in_what_is_shown() {
+    let text = "agents: {codex: {env: {OPENAI_API_KEY: '${KEY}'}}}";
+    let loaded = load(text, &[("KEY", "hush")]).unwrap();
+    assert_eq!(loaded.rules.agents["codex"].env["OPENAI_API_KEY"], "hush");
+    let path = "agents.codex.env.OPENAI_API_KEY";
+    let shown = loaded.settings().into_iter().find(|one| one.path == path).unwrap();
+    assert_eq!(shown.value, json!("${KEY}"));
+    assert!(matches!(shown.origin, Origin::File(_)));
+}
+
+/// Rules with these values where secrets may be.
+fn with_secrets(env: &BTreeMap<String, String>, config: &BTreeMap<String, String>) -> Rules {
+    let mut rules = Rules::default();
+    rules.agents.get_mut("codex").unwrap().env.clone_from(env);
+    let channel = Channel { r#type: ChannelType::Webhook, enabled: true, config: config.clone() };
+    rules.scrum_master.alerts.channels.push(channel);
+    rules
+}
+
+fn emptied(values: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    values.keys().map(|name| (name.clone(), String::new())).collect()
+}
+
+proptest! {
+    #[test]
+    fn without_secrets_the_names_are_left_and_the_version_is_the_same(
+        env in prop::collection::btree_map("[A-Z_]{1,8}", any::<String>(), 0..4),
+        config in prop::collection::btree_map("[a-z]{1,8}", any::<String>(), 0..4),
+    ) {
+        let rules = with_secrets(&env, &config);
+        let bare = rules.without_secrets();
+        prop_assert_eq!(&bare, &with_secrets(&emptied(&env), &emptied(&config)));
+        prop_assert_eq!(bare.version(), rules.version());
+        prop_assert_eq!(bare.without_secrets(), bare);
+    }
+}
+
+#[test]
+fn a_version_changes_with_the_name_of_a_secret_and_with_everything_else() {
+    let none = BTreeMap::new();
+    let env = |name: &str| BTreeMap::from([(name.to_owned(), "hush".to_owned())]);
+    let version = with_secrets(&env("A"), &none).version();
+    assert_ne!(version, with_secrets(&env("B"), &none).version());
+    assert_ne!(version, with_secrets(&none, &none).version());
+    assert_ne!(version, with_secrets(&env("A"), &env("A")).version());
+    let mut other = with_secrets(&env("A"), &none);
+    other.agents.get_mut("codex").unwrap().args.push("--fast".to_owned());
+    assert_ne!(version, other.version());
+}
