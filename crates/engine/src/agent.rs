@@ -47,6 +47,8 @@ pub enum Mode {
     Implement,
     /// To judge a change. It may only look.
     Validate,
+    /// To give advice, which is what it says. It may only look.
+    Advise,
 }
 
 /// What an agent is to do, and within what.
@@ -231,7 +233,13 @@ impl Agent {
         let (mut group, pipes) = match Group::start(&launch, records, recorded).await {
             Ok(started) => started,
             Err(process::Error::Start { program, source }) => {
-                let reason = format!("cannot start `{}`: {source}", program.display());
+                let program = program.display();
+                let reason = match source.kind() {
+                    std::io::ErrorKind::NotFound => {
+                        format!("cannot start `{program}`: it is not installed, or not on the PATH")
+                    }
+                    _ => format!("cannot start `{program}`: {source}"),
+                };
                 return Ok(Report::unavailable(reason));
             }
             Err(ours) => return Err(ours),

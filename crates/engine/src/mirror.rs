@@ -34,7 +34,7 @@ pub enum Error {
     #[error("git named a commit that cannot be read")]
     NotACommit(#[from] ids::Error),
     /// A commit or a name that the project's repository does not have.
-    #[error("`{revision}` is not in `{repository}`: push it there, or name another")]
+    #[error("`{repository}` has no commit `{revision}`: commit or push it there, or name another")]
     Unknown {
         /// What was looked for.
         revision: String,
@@ -169,6 +169,22 @@ impl Lock {
             Err(stopped) => Err(disk("lock", &path)(io::Error::other(stopped))),
         }
     }
+}
+
+/// The newest commit of a branch of a repository, or of the one that its `HEAD` is at. Nothing is
+/// copied.
+pub async fn newest(git: &Git, source: &str, branch: Option<&str>) -> Result<CommitId, Error> {
+    let name = branch.map_or_else(|| "HEAD".to_owned(), |branch| format!("refs/heads/{branch}"));
+    let listed = git.at(Path::new(".")).run(["ls-remote", "--quiet", "--", source, &name]).await?;
+    let found = listed.lines().find_map(|line| {
+        let (commit, found) = line.split_once('\t')?;
+        (found == name).then_some(commit)
+    });
+    let unknown = || Error::Unknown {
+        revision: branch.unwrap_or("HEAD").to_owned(),
+        repository: source.to_owned(),
+    };
+    Ok(found.ok_or_else(unknown)?.parse()?)
 }
 
 /// The branch of a task.

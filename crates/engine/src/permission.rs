@@ -50,7 +50,7 @@ pub type Policy = Arc<dyn Fn(&Ask) -> Ruling + Send + Sync>;
 
 /// Allows work inside a worktree, and nothing outside it.
 ///
-/// A planner and a validator may only look. An implementer may change files of the worktree, but
+/// A planner, a validator and an adviser may only look. An implementer may change files of the worktree, but
 /// not its link to the repository, and run commands.
 pub fn inside(worktree: &Path, mode: Mode) -> Policy {
     let worktree = worktree.to_owned();
@@ -66,7 +66,7 @@ fn rule(worktree: &Path, mode: Mode, ask: &Ask) -> Result<String, String> {
     }
     match (ask.kind, mode) {
         (Kind::Read, _) => Ok("reading is allowed".to_owned()),
-        (Kind::Write | Kind::Command, Mode::Plan | Mode::Validate) => {
+        (Kind::Write | Kind::Command, Mode::Plan | Mode::Validate | Mode::Advise) => {
             Err("this run may only look".to_owned())
         }
         (Kind::Write, Mode::Implement) if ask.paths.is_empty() => {
@@ -142,7 +142,7 @@ mod tests {
     #[test]
     fn a_planner_and_a_validator_may_only_look() {
         let folder = tempfile::tempdir().expect("folder");
-        for mode in [Mode::Plan, Mode::Validate] {
+        for mode in [Mode::Plan, Mode::Validate, Mode::Advise] {
             let policy = inside(folder.path(), mode);
             assert!(policy(&ask(Kind::Read, &["a.rs"])).allowed);
             assert!(!policy(&ask(Kind::Write, &["a.rs"])).allowed);

@@ -46,7 +46,7 @@ pub enum Submission {
 /// Reads what a run of this mode must hand in from the last message.
 pub(crate) fn read(mode: Mode, text: &str) -> Result<Submission, Vec<String>> {
     match mode {
-        Mode::Implement => Ok(Submission::Nothing),
+        Mode::Implement | Mode::Advise => Ok(Submission::Nothing),
         Mode::Plan => {
             let plan: Plan = parse(text)?;
             let flaws: Vec<_> = plan.flaws().iter().map(ToString::to_string).collect();
@@ -59,7 +59,7 @@ pub(crate) fn read(mode: Mode, text: &str) -> Result<Submission, Vec<String>> {
 /// How an agent is told to hand in.
 pub(crate) fn instructions(mode: Mode) -> Option<&'static str> {
     match mode {
-        Mode::Implement => None,
+        Mode::Implement | Mode::Advise => None,
         Mode::Plan => Some(include_str!("submission/plan.md")),
         Mode::Validate => Some(include_str!("submission/verdict.md")),
     }

@@ -102,9 +102,7 @@ impl Worktree {
             tip
         } else {
             let run = format!("{}/{ticket}", self.task);
-            let format = format!("--format=%(trailers:key={TRAILER},valueonly)");
-            let made_by = self.git(["log", "-1", &format, &tip.to_string()]).await?;
-            let parents = if made_by.trim() == run {
+            let parents = if self.made_by(tip).await? == run {
                 let line = self.git(["rev-list", "--parents", "-1", &tip.to_string()]).await?;
                 line.split(' ').skip(1).map(str::to_owned).collect()
             } else {
@@ -119,6 +117,20 @@ impl Worktree {
         self.git(["symbolic-ref", "HEAD", &self.reference()]).await?;
         self.git(["read-tree", "HEAD"]).await?;
         Ok(commit)
+    }
+
+    /// The commit that a ticket has made, if it is the one the branch is at.
+    pub async fn commit_of(&self, ticket: u32) -> Result<Option<CommitId>, Error> {
+        let tip = self.head().await?;
+        let made_by = self.made_by(tip).await?;
+        Ok((made_by == format!("{}/{ticket}", self.task)).then_some(tip))
+    }
+
+    /// Which piece of work a commit says it is of.
+    async fn made_by(&self, commit: CommitId) -> Result<String, Error> {
+        let format = format!("--format=%(trailers:key={TRAILER},valueonly)");
+        let said = self.git(["log", "-1", &format, &commit.to_string()]).await?;
+        Ok(said.trim().to_owned())
     }
 
     /// Saves what is not committed on the branch under `refs/tamma/salvage/<task>`.
@@ -155,8 +167,26 @@ impl Worktree {
     pub async fn diff_stat(&self, base: CommitId) -> Result<BTreeMap<String, Action>, Error> {
         let _lock = self.lock().await?;
         let tree = self.snapshot(base).await?;
-        let base = base.to_string();
-        let call = ["diff-tree", "-r", "-z", "--no-renames", "--name-status", &base, &tree];
+        self.differing(&base.to_string(), &tree).await
+    }
+
+    /// Every file that differs between two commits.
+    pub async fn touched(
+        &self,
+        base: CommitId,
+        commit: CommitId,
+    ) -> Result<BTreeMap<String, Action>, Error> {
+        self.differing(&base.to_string(), &commit.to_string()).await
+    }
+
+    /// What differs between two commits, as a patch.
+    pub async fn diff(&self, base: CommitId, commit: CommitId) -> Result<String, Error> {
+        let (base, commit) = (base.to_string(), commit.to_string());
+        self.git(["diff-tree", "-r", "-p", "--no-renames", "--no-ext-diff", &base, &commit]).await
+    }
+
+    async fn differing(&self, from: &str, to: &str) -> Result<BTreeMap<String, Action>, Error> {
+        let call = ["diff-tree", "-r", "-z", "--no-renames", "--name-status", from, to];
         let listed = self.git(call).await?;
         let mut parts = listed.split('\0').filter(|part| !part.is_empty());
         let mut touched = BTreeMap::new();
