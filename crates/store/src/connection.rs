@@ -18,6 +18,10 @@ static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!();
 /// How many connections a process has for each of its two kinds of work, unless told otherwise.
 const CONNECTIONS: u32 = 10;
 
+/// How long a connection rests before it is asked whether it still works. Shorter than a server
+/// needs to start again, so that its restart costs nobody a statement.
+const RESTED: Duration = Duration::from_millis(500);
+
 /// The store. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Store {
@@ -39,8 +43,17 @@ impl Store {
         let pool = PgPoolOptions::new()
             .max_connections(connections)
             .acquire_timeout(Duration::from_secs(10))
-            // A connection that broke is found out by the statement, which costs no round trip.
-            .test_before_acquire(false);
+            // A connection that broke while it was in use is found out by the statement, which costs
+            // no round trip. One that has rested may have lost its server meanwhile, and is asked.
+            .test_before_acquire(false)
+            .before_acquire(|connection, resting| {
+                Box::pin(async move {
+                    if resting.idle_for > RESTED {
+                        connection.ping().await?;
+                    }
+                    Ok(true)
+                })
+            });
         let lists = options.clone().options([("plan_cache_mode", "force_custom_plan")]);
         Ok(Self {
             lists: pool.clone().connect_lazy_with(lists),

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod alerts;
+mod answers;
 mod cards;
 mod changes;
 mod connection;
@@ -13,6 +14,7 @@ mod projects;
 mod record;
 mod spelling;
 mod tasks;
+mod texts;
 mod usage;
 
 pub use alerts::Sent;

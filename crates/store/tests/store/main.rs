@@ -5,6 +5,7 @@
 mod growth;
 mod lists;
 mod once;
+mod restart;
 mod tape;
 #[path = "../../../core/tests/spec/world.rs"]
 mod world;
