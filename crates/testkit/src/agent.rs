@@ -71,6 +71,13 @@ pub enum Step {
         /// What is in it then.
         content: String,
     },
+    /// Adds a line to a file without asking. A test counts by it how often something was done.
+    Append {
+        /// Which file.
+        path: PathBuf,
+        /// The line, without its end.
+        line: String,
+    },
     /// Asks, and deletes a file if it may.
     Delete {
         /// Which file.

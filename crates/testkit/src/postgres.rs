@@ -1,4 +1,6 @@
-//! A database for each test, on a real PostgreSQL.
+//! A database for each test, on a real PostgreSQL; and a server that a test may kill.
+
+mod server;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -7,6 +9,8 @@ use anyhow::{Context as _, Result, anyhow};
 use tamma_store::Store;
 
 use crate::shared;
+
+pub use server::{Server, Session};
 
 /// The script that starts a server. It is also of use by itself.
 pub const SCRIPT: &str = include_str!("postgres.sh");

@@ -6,6 +6,11 @@
 # Prints the server's URL when it answers, then waits until the process is gone, stops the server
 # and removes the folder. Listens on a socket in the folder, and on the port of 127.0.0.1 if one is
 # given. Nothing in it survives a crash of the machine, which makes it fast.
+#
+#   postgres.sh FOLDER killable PORT
+#
+# Becomes the server instead, on the port and on the data that the folder has. It writes as safely
+# as it can, so it may be killed at any moment and started again.
 set -euo pipefail
 
 folder="$1" process="$2" port="${3:-}"
@@ -39,6 +44,12 @@ data="$folder/server/data" log="$folder/server/log"
 listen=""
 if [ -n "$port" ]; then listen=127.0.0.1; else port=5432; fi
 cd /
+if [ "$process" = killable ]; then
+    [ -e "$data/PG_VERSION" ] || "${as[@]}" "$bin/initdb" -D "$data" -U postgres -A trust -E UTF8 --no-locale
+    exec "${as[@]}" "$bin/postgres" -D "$data" -p "$port" -k "$folder/socket" \
+        -c listen_addresses=127.0.0.1 -c fsync=on -c synchronous_commit=on -c full_page_writes=on \
+        -c max_connections=200 -c shared_buffers=64MB -c timezone=UTC
+fi
 stop() {
     "${as[@]}" "$bin/pg_ctl" -D "$data" -m immediate stop > /dev/null 2>&1 || true
     rm -rf "$folder"

@@ -1,6 +1,6 @@
 //! The kit itself.
 
-use tamma_testkit::postgres::Database;
+use tamma_testkit::postgres::{self, Database};
 use tamma_testkit::repository::Repository;
 use tamma_testkit::temporal::Server;
 
@@ -36,6 +36,22 @@ async fn temporal_starts_dies_and_starts_again() {
     assert!(!answers(server.address()).await);
     server.restart().await.expect("it starts again");
     assert!(answers(server.address()).await);
+}
+
+#[tokio::test]
+async fn postgres_dies_with_what_was_not_written_and_starts_again_with_the_rest() {
+    let mut server = postgres::Server::start().await.expect("it starts");
+    let ask = async |server: &postgres::Server, sql: &str| server.ask("postgres", sql).await;
+    ask(&server, "CREATE TABLE lines (number int)").await.expect("made");
+    ask(&server, "INSERT INTO lines VALUES (1)").await.expect("written");
+    let mut open = server.session("postgres").expect("a session");
+    open.run("BEGIN").await.expect("begun");
+    open.run("INSERT INTO lines VALUES (2)").await.expect("not written yet");
+    server.kill().await.expect("killed");
+    assert!(ask(&server, "SELECT 1").await.is_err());
+    assert!(open.run("COMMIT").await.is_err(), "the session is gone with the server");
+    server.restart().await.expect("it starts again");
+    assert_eq!(ask(&server, "SELECT number FROM lines").await.expect("read"), "1");
 }
 
 #[test]

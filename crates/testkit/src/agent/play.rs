@@ -1,6 +1,7 @@
 //! The agent's side of the protocol.
 
 use std::collections::BTreeMap;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -192,6 +193,7 @@ impl Turn<'_> {
                 }
             }
             Step::WriteUnasked { path, content } => write(&self.folder.join(path), &content)?,
+            Step::Append { path, line } => append(&self.folder.join(path), &line)?,
             Step::Delete { path } => {
                 let path = self.folder.join(path);
                 let call = self
@@ -348,6 +350,13 @@ fn write(path: &Path, content: &str) -> Result<(), Error> {
         std::fs::create_dir_all(folder).map_err(Error::into_internal_error)?;
     }
     std::fs::write(path, content).map_err(Error::into_internal_error)
+}
+
+fn append(path: &Path, line: &str) -> Result<(), Error> {
+    let file = std::fs::File::options().create(true).append(true).open(path);
+    // In one call, so that two who write at once do not mix.
+    file.and_then(|mut file| file.write_all(format!("{line}\n").as_bytes()))
+        .map_err(Error::into_internal_error)
 }
 
 #[cfg(test)]
