@@ -1,0 +1,39 @@
+//! What agents are told: templates, filled with what a run is about.
+
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::Serde;
+use minijinja::{Environment, UndefinedBehavior, Value};
+use serde::Serialize;
+
+use crate::error::Error;
+
+/// What a run is for, as its prompt says it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Prompt {
+    Plan,
+    Implement,
+    Validate,
+    Advise,
+}
+
+/// Fills the template of a run.
+pub(crate) fn fill(prompt: Prompt, about: impl Serialize) -> Result<String, Error> {
+    let (name, template) = match prompt {
+        Prompt::Plan => ("plan", include_str!("prompts/plan.md")),
+        Prompt::Implement => ("implement", include_str!("prompts/implement.md")),
+        Prompt::Validate => ("validate", include_str!("prompts/validate.md")),
+        Prompt::Advise => ("advise", include_str!("prompts/advise.md")),
+    };
+    let mut environment = Environment::new();
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    environment.set_syntax(
+        SyntaxConfig::builder()
+            .trim_blocks(true)
+            .lstrip_blocks(true)
+            .build()
+            .map_err(|error| Error::Odd(error.to_string()))?,
+    );
+    environment
+        .render_named_str(name, template, Value::from(Serde(about)))
+        .map_err(|error| Error::Odd(format!("the prompt `{name}` cannot be written: {error}")))
+}

@@ -1,0 +1,19 @@
+//! The loop on real parts: a durable engine, PostgreSQL, git and a scripted agent that speaks the
+//! real protocol.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::disallowed_methods,
+    reason = "a test fails by panicking, and looks at the clock"
+)]
+
+#[path = "it/durable.rs"]
+mod durable;
+#[path = "it/people.rs"]
+mod people;
+#[path = "it/stage.rs"]
+mod stage;
+#[path = "it/twice.rs"]
+mod twice;
+#[path = "it/way.rs"]
+mod way;

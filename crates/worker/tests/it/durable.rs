@@ -1,0 +1,139 @@
+//! What outlives a worker, a history that has grown long, and a program of another day.
+
+use std::path::PathBuf;
+
+use tamma_core::task_loop::{Action, State};
+use tamma_flow::{Pace, TaskFlow};
+use tamma_testkit::agent::{Case, Step};
+use temporalio_client::{
+    WorkflowDescribeOptions, WorkflowFetchHistoryOptions, WorkflowGetResultOptions, WorkflowHistory,
+};
+use temporalio_sdk::workflow_replayer::{WorkflowReplayer, WorkflowReplayerOptions};
+
+use crate::stage::{Handle, Stage, agents, script, until};
+
+/// Where the histories of released versions are.
+fn histories() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/histories")
+}
+
+/// Keeps the history of a run under a name, where that is asked for: `just gen-histories` does.
+async fn keep(handle: &Handle, name: &str) {
+    if std::env::var_os("TAMMA_KEEP_HISTORIES").is_none() {
+        return;
+    }
+    let history = handle.fetch_history(WorkflowFetchHistoryOptions::default());
+    let json = history.to_json().await.unwrap();
+    std::fs::create_dir_all(histories()).unwrap();
+    std::fs::write(histories().join(name), json).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_that_is_stopped_in_the_middle_is_followed_by_another() {
+    let stage = Stage::set(&script(1)).await;
+    let (begun, go) = (stage.aside("begun"), stage.aside("go"));
+    let held = vec![
+        Step::WriteUnasked { path: begun.clone(), content: String::new() },
+        Step::AwaitFile(go.clone()),
+    ];
+    let mut script = script(1);
+    let when = "You are implementing".to_owned();
+    script.cases.insert(0, Case { when, unless: Some(go.clone()), steps: held });
+    stage.rewrite(&script);
+    let client = stage.client().await;
+    let task = stage.task(1);
+    let id = task.id;
+    let handle = stage.begin(&client, task).await;
+    stage.play(until(async || begun.exists().then_some(()))).await;
+    assert!(agents(&stage).is_empty(), "the worker left its agent behind");
+    std::fs::write(&go, "").unwrap();
+    let ended = stage.play(handle.get_result(WorkflowGetResultOptions::default())).await.unwrap();
+    assert_eq!(ended.state, State::Completed);
+    let range = format!("main..tamma/{id}");
+    assert_eq!(stage.repository.git(&["rev-list", "--count", &range]).unwrap(), "1");
+    keep(&handle, "second-worker.json").await;
+}
+
+/// The run that the workflow is in now.
+async fn run_of(handle: &Handle) -> String {
+    let described = handle.describe(WorkflowDescribeOptions::default()).await.unwrap();
+    let info = described.raw().workflow_execution_info.clone().unwrap();
+    info.execution.unwrap().run_id
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_long_history_goes_on_in_a_new_run_and_nothing_is_lost() {
+    let mut stage = Stage::set(&script(7)).await;
+    stage.pace = Pace { history_events: 8, ..stage.pace };
+    let client = stage.client().await;
+    let task = stage.task(1);
+    let id = task.id;
+    let handle = stage.begin(&client, task).await;
+    let first = run_of(&handle).await;
+    let ended = stage
+        .play(async {
+            let binding = stage.until(id, State::AwaitingApproval).await.binding();
+            let binding = until(async || stage.machine(id).await.question.and(binding)).await;
+            for _ in 0..3 {
+                stage.ask(&handle, "Ann", Action::Pause).await.unwrap();
+                stage.ask(&handle, "Ann", Action::Resume).await.unwrap();
+            }
+            let approve = Action::Approve { binding, reason: None };
+            stage.ask(&handle, "Ann", approve).await.unwrap();
+            handle.get_result(WorkflowGetResultOptions::default()).await.unwrap()
+        })
+        .await;
+    assert_eq!(ended.state, State::Completed);
+    let last = run_of(&handle).await;
+    assert_ne!(first, last, "it never went on in a new run");
+    let log = stage.log(id).await;
+    let sequences: Vec<_> = log.iter().map(|entry| entry.sequence).collect();
+    assert_eq!(sequences, (1..=stage.machine(id).await.entries).collect::<Vec<_>>());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn histories_to_keep() {
+    // One of each kind that a released version leaves behind; kept by `just gen-histories`.
+    let stage = Stage::set(&script(1)).await;
+    let client = stage.client().await;
+    let handle = stage.begin(&client, stage.task(1)).await;
+    stage.play(handle.get_result(WorkflowGetResultOptions::default())).await.unwrap();
+    keep(&handle, "low-risk.json").await;
+
+    let stage = Stage::set(&script(7)).await;
+    let client = stage.client().await;
+    let task = stage.task(2);
+    let id = task.id;
+    let handle = stage.begin(&client, task).await;
+    stage
+        .play(async {
+            let binding = stage.until(id, State::AwaitingApproval).await.binding();
+            let binding = until(async || stage.machine(id).await.question.and(binding)).await;
+            stage.ask(&handle, "Ann", Action::Pause).await.unwrap();
+            stage.ask(&handle, "Bo", Action::Resume).await.unwrap();
+            keep(&handle, "waits-for-approval.json").await;
+            let approve = Action::Approve { binding, reason: None };
+            stage.ask(&handle, "Ann", approve).await.unwrap();
+            handle.get_result(WorkflowGetResultOptions::default()).await.unwrap()
+        })
+        .await;
+    keep(&handle, "approved-by-a-person.json").await;
+}
+
+/// A change of the workflow, or of the machine's commands, that an old history does not fit fails
+/// here. Then it needs a patch (`ctx.patched`) or a new edition of the machine; the history is what
+/// tasks that run now have, and is not to be changed.
+#[tokio::test]
+async fn histories_of_this_version_replay() {
+    let mut names: Vec<_> =
+        std::fs::read_dir(histories()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    names.sort();
+    assert!(names.len() >= 4, "the histories are gone: {names:?}");
+    for path in names {
+        let history = WorkflowHistory::from_json(&std::fs::read(&path).unwrap()).unwrap();
+        let options = WorkflowReplayerOptions::new().register_workflow::<TaskFlow>().unwrap();
+        let replayer = WorkflowReplayer::new(options.build()).unwrap();
+        let replayed = replayer.replay_workflow(history).await;
+        assert!(replayed.is_ok(), "{}: {replayed:?}", path.display());
+    }
+}
