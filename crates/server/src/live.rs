@@ -1,0 +1,63 @@
+//! Changes as they happen, for everybody who watches.
+//!
+//! The database is listened to once for the whole process, and what it tells is passed on to every
+//! watcher. A watcher that is too slow is told that it has missed something, and reads the log
+//! again from where it was; the log is the truth, and a change only says that it has grown.
+
+use tamma_core::ids::TaskId;
+use tamma_store::{Change, Changes};
+use tokio::sync::broadcast::{self, error::RecvError};
+
+/// How many changes a watcher may be behind before it reads the log again.
+const BEHIND: usize = 1024;
+
+/// Where changes are told.
+#[derive(Debug, Clone)]
+pub(crate) struct Live(broadcast::Sender<Change>);
+
+/// Somebody who waits for the log of one task to grow.
+#[derive(Debug)]
+pub(crate) struct Watcher {
+    task: TaskId,
+    changes: broadcast::Receiver<Change>,
+}
+
+impl Live {
+    /// Nobody watches yet.
+    pub(crate) fn new() -> Self {
+        Self(broadcast::Sender::new(BEHIND))
+    }
+
+    /// Passes on what the database tells, until it refuses to.
+    pub(crate) async fn pass_on(&self, mut changes: Changes) -> tamma_store::Error {
+        loop {
+            match changes.next().await {
+                // Nobody may be watching, which is no fault.
+                Ok(change) => drop(self.0.send(change)),
+                Err(error) => return error,
+            }
+        }
+    }
+
+    /// Watches a task from now on.
+    pub(crate) fn watch(&self, task: TaskId) -> Watcher {
+        Watcher { task, changes: self.0.subscribe() }
+    }
+}
+
+impl Watcher {
+    /// Waits until the log may have entries after a number. Returns whether there will ever be
+    /// any: not, once the server stops.
+    pub(crate) async fn grown_beyond(&mut self, sequence: u64) -> bool {
+        loop {
+            match self.changes.recv().await {
+                Ok(change) if change.task == self.task && change.sequence > sequence => {
+                    return true;
+                }
+                Ok(_) => {}
+                Err(RecvError::Lagged(_)) => return true,
+                Err(RecvError::Closed) => return false,
+            }
+        }
+    }
+}

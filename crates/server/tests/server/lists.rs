@@ -1,0 +1,118 @@
+//! Lists, the log, and the live stream.
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::stage::{Stage, new_id};
+
+async fn add(stage: &Stage, title: &str) -> String {
+    let (status, added) = stage.post("/tasks", &json!({ "id": new_id(), "title": title })).await;
+    assert_eq!(status, 201, "{added}");
+    added["task"]["id"].as_str().expect("an id").to_owned()
+}
+
+fn titles(page: &Value) -> Vec<&str> {
+    let tasks = page["tasks"].as_array().expect("tasks");
+    tasks.iter().filter_map(|task| task["title"].as_str()).collect()
+}
+
+#[tokio::test]
+async fn a_list_goes_on_where_the_last_page_ended() {
+    let stage = Stage::new().await;
+    stage.project("/nowhere").await;
+    for title in ["one", "two", "three"] {
+        add(&stage, title).await;
+    }
+    let (_, first) = stage.get("/tasks?limit=2").await;
+    assert_eq!(titles(&first), ["three", "two"]);
+    let next = first["next"].as_str().expect("more");
+    let (_, second) = stage.get(&format!("/tasks?limit=2&after={next}")).await;
+    assert_eq!(titles(&second), ["one"]);
+    assert_eq!(second.get("next"), None);
+    assert_eq!(titles(&stage.get("/tasks?text=two").await.1), ["two"]);
+    assert_eq!(titles(&stage.get("/tasks?state=live&phase=receive").await.1).len(), 3);
+    assert_eq!(titles(&stage.get("/tasks?state=completed,failed").await.1).len(), 0);
+    assert_eq!(titles(&stage.get("/inbox").await.1).len(), 0);
+    for bad in ["limit=0", "limit=501", "after=yesterday", "short=12", "short=xyzw"] {
+        assert_eq!(stage.get(&format!("/tasks?{bad}")).await.0, 422, "{bad}");
+    }
+    assert_eq!(stage.get("/inbox?after=1-2").await.0, 422);
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn a_task_is_found_by_the_digits_that_people_see() {
+    let stage = Stage::new().await;
+    stage.project("/nowhere").await;
+    let id = add(&stage, "one").await;
+    add(&stage, "two").await;
+    let short = &id[id.len() - 8..];
+    let (_, found) = stage.get(&format!("/tasks?short={}", short.to_uppercase())).await;
+    assert_eq!(titles(&found), ["one"]);
+    // The first digits are the time, which both share.
+    let (_, found) = stage.get(&format!("/tasks?short={}", &id[..8])).await;
+    assert_eq!(titles(&found).len(), 2);
+    let (_, whole) = stage.get(&format!("/tasks/{id}")).await;
+    assert_eq!(whole["short"], short);
+    assert_eq!(whole["question"], Value::Null);
+    assert_eq!(stage.get(&format!("/tasks/{id}/plan")).await.0, 404);
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn the_log_is_exported_whole_or_in_part() {
+    let stage = Stage::new().await;
+    stage.project("/nowhere").await;
+    let id = add(&stage, "one").await;
+    add(&stage, "two").await;
+    for (path, lines) in [
+        ("/export".to_owned(), 2),
+        ("/export?project=greeter".to_owned(), 2),
+        (format!("/export?task={id}"), 1),
+    ] {
+        let response = stage.request(Method::GET, &path).send().await.expect("an answer");
+        let text = response.text().await.expect("a text");
+        assert_eq!(text.lines().count(), lines, "{path}");
+        for line in text.lines() {
+            let entry: Value = serde_json::from_str(line).expect("JSON");
+            assert_eq!(entry["name"], "SM_TASK_RECEIVED");
+        }
+    }
+    assert_eq!(stage.get(&format!("/export?task={}", new_id())).await.0, 404);
+    assert_eq!(stage.get("/metrics").await.1["figures"]["ended"], 0);
+    assert_eq!(stage.get("/metrics?days=0").await.0, 422);
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn the_stream_replays_and_then_tells_what_happens_and_ends_with_the_server() {
+    let stage = Stage::new().await;
+    stage.project("/nowhere").await;
+    let id = add(&stage, "one").await;
+    let path = format!("/tasks/{id}/events");
+    let mut response = stage.request(Method::GET, &path).send().await.expect("an answer");
+    let first = response.chunk().await.expect("a chunk").expect("an event");
+    let first = String::from_utf8_lossy(&first).into_owned();
+    assert!(first.contains("id: 1\n") && first.contains("SM_TASK_RECEIVED"), "{first}");
+    // From the last one that is known, nothing comes again, and what comes then does.
+    let request = stage.request(Method::GET, &path).header("last-event-id", "1");
+    let mut live = request.send().await.expect("an answer");
+    let whole = stage.store.task(id.parse().map(tamma_core::ids::TaskId).expect("an id")).await;
+    let machine = whole.expect("a task").machine.expect("readable");
+    let event = tamma_core::task_loop::Event {
+        format: tamma_core::task_loop::Format,
+        at: machine.since,
+        by: crate::world::person("ann"),
+        what: tamma_core::task_loop::What::Asked(tamma_core::task_loop::Action::Pause),
+    };
+    let rules = tamma_core::rules::Rules::default();
+    let step = tamma_core::step(&machine, &event, &rules).expect("taken");
+    let record = tamma_store::Record::new(1, event.at, &step);
+    stage.store.record(&[record], &rules).await.expect("written");
+    let next = live.chunk().await.expect("a chunk").expect("an event");
+    let next = String::from_utf8_lossy(&next).into_owned();
+    assert!(next.contains("id: 2\n") && next.contains("SM_TASK_PAUSED"), "{next}");
+    // A stream that would never end ends with the server.
+    stage.end().await;
+    while let Ok(Some(_)) = live.chunk().await {}
+}
