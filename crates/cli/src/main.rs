@@ -3,8 +3,21 @@
 //! This crate is the only one that reads the environment, the files around it and the terminal. It
 //! decides nothing: it asks the others and prints what they say.
 
+mod agents;
+mod client;
 mod commands;
+mod draft;
+mod endpoint;
+mod folders;
+mod look;
 mod output;
+mod person;
+mod progress;
+mod repository;
+mod roles;
+mod services;
+mod survey;
+mod watch;
 
 use std::process::ExitCode;
 

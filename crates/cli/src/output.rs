@@ -10,7 +10,11 @@ use anstyle::{AnsiColor, Style};
 use serde_json::Value;
 use tamma_core::rules::{Place, Problem};
 
+use crate::commands::doctor::Verdict;
+
 const ERROR: Style = AnsiColor::Red.on_default().bold();
+const GOOD: Style = AnsiColor::Green.on_default().bold();
+const NOTE: Style = AnsiColor::Yellow.on_default().bold();
 const STRONG: Style = Style::new().bold();
 const MARGIN: Style = AnsiColor::Blue.on_default().bold();
 const HELP: Style = AnsiColor::Cyan.on_default().bold();
@@ -65,7 +69,7 @@ fn excerpt(out: &mut impl Write, source: &str, at: Place, margin: usize) -> io::
 }
 
 /// A text without control characters: what stands in a file must not command the terminal.
-fn plain(text: &str) -> String {
+pub(crate) fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for letter in text.chars() {
         if letter.is_control() {
@@ -83,16 +87,111 @@ pub(crate) fn count(out: &mut impl Write, problems: usize) -> io::Result<()> {
     writeln!(out, "{ERROR}error{ERROR:#}{STRONG}: {problems} found{STRONG:#}")
 }
 
-/// Writes one value of the configuration.
-pub(crate) fn setting(
+/// A value of the configuration, as it is shown.
+pub(crate) struct Shown {
+    /// The section that it is shown under.
+    pub(crate) section: String,
+    /// Its path in that section; empty for a section that is empty.
+    pub(crate) key: String,
+    pub(crate) value: Value,
+    /// Where it came from, unless it is a default.
+    pub(crate) from: Option<String>,
+}
+
+/// Values longer than this do not push the column behind them.
+const COLUMN: usize = 24;
+
+/// Writes the configuration, section by section. What is not a default is marked.
+pub(crate) fn settings(out: &mut impl Write, settings: &[Shown]) -> io::Result<()> {
+    for (index, section) in settings.chunk_by(|one, next| one.section == next.section).enumerate() {
+        if index > 0 {
+            writeln!(out)?;
+        }
+        heading(out, &plain(&section[0].section))?;
+        // Lengths are those of what is written, without colours.
+        let widest = section.iter().map(|one| plain(&one.key).chars().count()).max();
+        let widest = widest.unwrap_or_default();
+        for Shown { key, value, from, .. } in section {
+            // JSON writes control characters in its own way, so only the key has to be made plain.
+            let (key, value) = (plain(key), value.to_string());
+            let gap = if widest == 0 { "" } else { "  " };
+            match from {
+                None => writeln!(out, "    {key:widest$}{gap}{FAINT}{value}{FAINT:#}")?,
+                Some(from) => writeln!(
+                    out,
+                    "  {GOOD}*{GOOD:#} {key:widest$}{gap}{STRONG}{value:COLUMN$}{STRONG:#}  {HELP}{}{HELP:#}",
+                    plain(from)
+                )?,
+            }
+        }
+    }
+    let set = settings.iter().filter(|one| one.from.is_some()).count();
+    let (set, all) = (counted(set, "value"), settings.len());
+    writeln!(out, "\n{FAINT}{set} of {all} set (*); the others are defaults{FAINT:#}")
+}
+
+/// Writes what was found about one thing that Tamma needs or can use.
+pub(crate) fn check(
     out: &mut impl Write,
-    path: &str,
-    value: &Value,
-    from: &str,
+    verdict: Verdict,
+    name: &str,
+    text: &str,
 ) -> io::Result<()> {
-    // JSON writes control characters in its own way, so only the path has to be made plain.
-    let path = plain(path);
-    writeln!(out, "{path} = {STRONG}{value}{STRONG:#}  {FAINT}# {from}{FAINT:#}")
+    let (style, sign) = match verdict {
+        Verdict::Good => (GOOD, '✓'),
+        Verdict::Note => (NOTE, '!'),
+        Verdict::Missing => (ERROR, '✗'),
+    };
+    writeln!(out, "{style}{sign}{style:#} {STRONG}{name}{STRONG:#}: {}", plain(text))
+}
+
+/// Writes what the lines below are about.
+pub(crate) fn heading(out: &mut impl Write, text: &str) -> io::Result<()> {
+    writeln!(out, "{STRONG}{text}{STRONG:#}")
+}
+
+/// Writes a small table: what it is, its name, and what there is to say of it.
+pub(crate) fn rows(out: &mut impl Write, rows: &[(&str, String, String)]) -> io::Result<()> {
+    let widest = |part: fn(&(&str, String, String)) -> usize| rows.iter().map(part).max();
+    let first = widest(|row| row.0.chars().count()).unwrap_or_default();
+    // A name without more to say may be a sentence, and is no column.
+    let second = widest(|row| if row.2.is_empty() { 0 } else { row.1.chars().count() });
+    let second = second.unwrap_or_default();
+    for (index, (what, name, more)) in rows.iter().enumerate() {
+        // The same word is not said again on the lines below.
+        let again = index > 0 && rows[index - 1].0 == *what;
+        let what = if again { "" } else { *what };
+        let (name, more) = (plain(name), plain(more));
+        write!(out, "  {FAINT}{what:first$}{FAINT:#}  ")?;
+        if more.is_empty() {
+            writeln!(out, "{name}")?;
+        } else {
+            writeln!(out, "{STRONG}{name:second$}{STRONG:#}  {more}")?;
+        }
+    }
+    writeln!(out)
+}
+
+/// Writes something that was done.
+pub(crate) fn done(out: &mut impl Write, what: &str) -> io::Result<()> {
+    writeln!(out, "  {GOOD}✓{GOOD:#} {}", plain(what))
+}
+
+/// Writes commands that a person may run next, and what each is for.
+pub(crate) fn next(out: &mut impl Write, commands: &[(String, String)]) -> io::Result<()> {
+    let width = commands.iter().map(|(command, _)| command.chars().count()).max();
+    let width = width.unwrap_or_default();
+    for (command, why) in commands {
+        let (command, why) = (plain(command), plain(why));
+        writeln!(out, "  {HELP}{command:width$}{HELP:#}  {FAINT}{why}{FAINT:#}")?;
+    }
+    Ok(())
+}
+
+/// Writes a value as JSON, for programs.
+pub(crate) fn json(value: &impl serde::Serialize) -> anyhow::Result<()> {
+    writeln!(anstream::stdout().lock(), "{}", serde_json::to_string_pretty(value)?)?;
+    Ok(())
 }
 
 /// A number with its noun.

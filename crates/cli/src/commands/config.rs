@@ -11,9 +11,9 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
-use tamma_core::rules::{self, Loaded, Origin, Problem, Problems, Source};
+use tamma_core::rules::{self, Loaded, Origin, Problem, Problems, Setting, Source};
 
-use crate::output;
+use crate::output::{self, Shown};
 
 const NAME: &str = "tamma.yaml";
 
@@ -26,7 +26,7 @@ pub(super) enum Command {
     Check(Target),
     /// Shows every value and where it came from.
     ///
-    /// A value that came out of a variable is shown as the variable, since it may be a secret.
+    /// What is not a default is marked. A value that came out of a variable is shown as the variable, since it may be a secret.
     Show(Target),
     /// Writes the JSON schema of `tamma.yaml`, for editors.
     Schema,
@@ -61,6 +61,41 @@ pub(super) fn run(command: &Command) -> Result<ExitCode> {
     }
 }
 
+/// What there is of a configuration where we are.
+pub(super) enum Found {
+    /// No file, and nothing wrong with the environment.
+    None,
+    /// A file without a mistake.
+    Valid(String),
+    /// Mistakes, in a file or in the environment.
+    Wrong {
+        /// Where they are.
+        name: String,
+        /// How many.
+        problems: usize,
+    },
+}
+
+/// Looks at the nearest configuration, without telling what is in it.
+pub(super) fn examine() -> Result<Found> {
+    let file = find(None)?;
+    let loaded = load(file.as_ref());
+    let name = file.map(|file| file.name);
+    Ok(match (loaded, name) {
+        (Ok(_), None) => Found::None,
+        (Ok(_), Some(name)) => Found::Valid(name),
+        (Err(problems), name) => Found::Wrong {
+            name: name.unwrap_or_else(|| "the environment".to_owned()),
+            problems: problems.len(),
+        },
+    })
+}
+
+/// The rules that hold here, if they can be read.
+pub(super) fn load_here() -> Option<rules::Rules> {
+    Some(load(find(None).ok()?.as_ref()).ok()?.rules)
+}
+
 /// A file with its text.
 struct File {
     name: String,
@@ -68,7 +103,7 @@ struct File {
 }
 
 fn check(target: &Target) -> Result<ExitCode> {
-    let file = find(target)?;
+    let file = find(target.file.as_deref())?;
     let loaded = match load(file.as_ref()) {
         Ok(loaded) => loaded,
         Err(problems) => return refuse(target, file.as_ref(), &problems),
@@ -91,7 +126,7 @@ fn check(target: &Target) -> Result<ExitCode> {
 }
 
 fn show(target: &Target) -> Result<ExitCode> {
-    let file = find(target)?;
+    let file = find(target.file.as_deref())?;
     let loaded = match load(file.as_ref()) {
         Ok(loaded) => loaded,
         Err(problems) => return refuse(target, file.as_ref(), &problems),
@@ -113,15 +148,27 @@ fn show(target: &Target) -> Result<ExitCode> {
         writeln!(out, "{}", serde_json::to_string_pretty(&shown)?)?;
         return Ok(ExitCode::SUCCESS);
     }
-    for setting in &settings {
-        let from = match &setting.origin {
-            Origin::Default => "default".to_owned(),
-            Origin::File(at) => format!("{name}:{}:{}", at.line, at.column),
-            Origin::Variable { name } => name.clone(),
-        };
-        output::setting(&mut out, &setting.path, &setting.value, &from)?;
-    }
+    let shown: Vec<Shown> = settings.into_iter().map(|setting| shown(setting, name)).collect();
+    output::settings(&mut out, &shown)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// A value for the terminal. `file` is what the file is called.
+fn shown(setting: Setting, file: &str) -> Shown {
+    let Setting { path, value, origin } = setting;
+    // Our largest section is shown as the sections in it.
+    let names = if path.starts_with("scrum_master.") { 2 } else { 1 };
+    let end = path.match_indices('.').nth(names - 1).map_or(path.len(), |(at, _)| at);
+    Shown {
+        section: path[..end].to_owned(),
+        key: path[end..].trim_start_matches('.').to_owned(),
+        value,
+        from: match origin {
+            Origin::Default => None,
+            Origin::File(at) => Some(format!("{file}:{}:{}", at.line, at.column)),
+            Origin::Variable { name } => Some(name),
+        },
+    }
 }
 
 /// Tells what is wrong, to people on standard error, to programs on standard output.
@@ -169,9 +216,9 @@ fn load(file: Option<&File>) -> Result<Loaded, Problems> {
 }
 
 /// The file that was named, or the one that is nearest, if there is any.
-fn find(target: &Target) -> Result<Option<File>> {
-    let path = match &target.file {
-        Some(path) => Some(path.clone()),
+fn find(named: Option<&Path>) -> Result<Option<File>> {
+    let path = match named {
+        Some(path) => Some(path.to_owned()),
         None => nearest(&std::env::current_dir().context("cannot tell the current folder")?),
     };
     let Some(path) = path else {
