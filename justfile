@@ -5,10 +5,10 @@
 set shell := ["bash", "-euo", "pipefail", "-c"]
 
 # What CI runs, in order. `.ci/run` reads this list.
-ci_verbs := "lint doc test gen-check"
+ci_verbs := "lint doc test chaos-ci gen-check"
 
 # Files written by `just gen`, and never by hand.
-generated := "docs/machine.md docs/reference/tamma.schema.json docs/reference/configuration.md"
+generated := "docs/machine.md docs/reference/tamma.schema.json docs/reference/configuration.md docs/reference/commands.md docs/reference/openapi.json"
 
 nextest_profile := if env("CI", "") == "" { "default" } else { "ci" }
 
@@ -81,7 +81,21 @@ test *args:
     cargo test --doc --workspace --locked --quiet
     cargo nextest run --workspace --locked --profile {{ nextest_profile }} {{ args }}
 
-# Write the generated documents: the picture of the machine, the schema, the configuration reference.
+# Show it from nothing: a repository, tasks, an approval, a restart. Prints what it does.
+[group("try")]
+demo:
+    bash demo/demo.sh
+
+# Run the commands of docs/operating.md: given servers, the roles apart, backup, restore, retention.
+[group("try")]
+demo-operating:
+    bash demo/operating.sh
+
+# Kill parts of Tamma at eight points of a task's way, and look what is lost.
+[group("check")]
+chaos-ci: (chaos "--few")
+
+# Write the generated documents: the picture of the machine, the schema, and the references.
 [group("generate")]
 gen:
     #!/usr/bin/env bash
@@ -96,9 +110,15 @@ gen:
         cat "$scratch/out" > "$to"
         echo "wrote $to"
     }
-    write docs/machine.md cargo run --quiet --locked -p tamma-core --example picture
-    write docs/reference/tamma.schema.json cargo run --quiet --locked -p tamma-cli -- config schema
-    write docs/reference/configuration.md cargo run --quiet --locked -p tamma-cli -- config reference
+    # The whole workspace, as the tests build it: a single package would be built with other
+    # features, and everything below it once more.
+    cargo build --quiet --locked --workspace --all-targets
+    built="${CARGO_TARGET_DIR:-target}/debug"
+    write docs/machine.md "$built/examples/picture"
+    write docs/reference/tamma.schema.json "$built/tamma" config schema
+    write docs/reference/configuration.md "$built/tamma" config reference
+    write docs/reference/commands.md "$built/tamma" help-reference
+    write docs/reference/openapi.json "$built/examples/openapi"
 
 # Check the store's queries against a PostgreSQL of their own, and write down what they are (.sqlx).
 [group("generate")]
@@ -120,6 +140,11 @@ gen-sql:
     touch crates/store/src/lib.rs
     echo "wrote crates/store/.sqlx: $(ls crates/store/.sqlx | wc -l) queries"
 
+# Keep the histories that this version's workflows leave behind, for later versions to replay.
+[group("generate")]
+gen-histories:
+    TAMMA_KEEP_HISTORIES=1 cargo nextest run --workspace --locked -E 'package(tamma-worker) & (test(histories_to_keep) | test(followed_by_another))'
+
 # Fail if a generated document is not what the code says.
 [group("generate")]
 gen-check: gen
@@ -137,6 +162,17 @@ gen-check: gen
         exit 1
     fi
     echo "generated documents are in step with the code"
+
+# Kill each part of Tamma at each point of a task's way, and look what is lost (docs/chaos.md).
+[group("deep")]
+chaos *args:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    # The whole workspace, so that nothing is compiled twice for other features. The programs lie
+    # beside each other, where the target directory says.
+    cargo build --workspace --all-targets --locked --quiet
+    target="$(cargo metadata --format-version 1 --no-deps --locked | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')"
+    exec "$target/debug/chaos" {{ args }}
 
 # Run the invariants over 100,000 random sequences, optimised (TAMMA_SEQUENCES to change).
 [group("deep")]
