@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # A private PostgreSQL in a folder, for as long as a process lives.
 #
-#   postgres.sh FOLDER PROCESS [PORT]
+#   postgres.sh FOLDER PROCESS [PORT [SETTING...]]
 #
 # Prints the server's URL when it answers, then waits until the process is gone, stops the server
 # and removes the folder. Listens on a socket in the folder, and on the port of 127.0.0.1 if one is
-# given. Nothing in it survives a crash of the machine, which makes it fast.
+# given. Nothing in it survives a crash of the machine, which makes it fast, unless a setting
+# such as `fsync=on` says otherwise.
 #
 #   postgres.sh FOLDER killable PORT
 #
@@ -14,6 +15,8 @@
 set -euo pipefail
 
 folder="$1" process="$2" port="${3:-}"
+settings=""
+for setting in "${@:4}"; do settings="$settings -c $setting"; done
 
 # The newest that the system has; else the one on the PATH.
 bin="$(ls -d /usr/lib/postgresql/*/bin /usr/pgsql-*/bin /opt/homebrew/opt/postgresql*/bin \
@@ -60,7 +63,7 @@ trap stop EXIT
     { cat "$folder/initdb" >&2; exit 1; }
 "${as[@]}" "$bin/pg_ctl" -D "$data" -l "$log" -w -t 60 start > /dev/null 2>&1 -o "-p $port -k $folder/socket \
     -c listen_addresses='$listen' -c fsync=off -c synchronous_commit=off -c full_page_writes=off \
-    -c max_connections=400 -c shared_buffers=64MB -c max_wal_size=1GB -c timezone=UTC" ||
+    -c max_connections=400 -c shared_buffers=64MB -c max_wal_size=1GB -c timezone=UTC$settings" ||
     { cat "$log" >&2; exit 1; }
 
 if [ -n "$listen" ]; then

@@ -43,6 +43,16 @@ impl Server {
         format!("127.0.0.1:{}", self.port)
     }
 
+    /// Its first process, if it runs.
+    pub fn process(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
+    /// The folder of its data.
+    pub fn folder(&self) -> &std::path::Path {
+        self.folder.path()
+    }
+
     /// Kills it at once, as a crash would.
     pub fn kill(&mut self) {
         let Some(mut child) = self.child.take() else { return };
