@@ -223,6 +223,18 @@ mutants-core *args:
 bench-core:
     cargo run --release --quiet --locked -p tamma-core --example bench
 
+# Measure the loop beside the bare engine, optimised; about eight minutes. `--fast-database` does not wait for the disk.
+[group("deep")]
+bench-loop *args:
+    cargo build --profile measure --quiet --locked --workspace --bins
+    "${CARGO_TARGET_DIR:-target}/measure/bench-loop" {{ args }}
+
+# Measure 5,000 tasks that wait for approval, optimised. An argument is another number of tasks.
+[group("deep")]
+bench-waiting *args:
+    cargo build --profile measure --quiet --locked --workspace --bins
+    "${CARGO_TARGET_DIR:-target}/measure/bench-waiting" {{ args }}
+
 # Run everything that CI runs, in the same order.
 [group("check")]
 ci:
