@@ -5,7 +5,7 @@
 set shell := ["bash", "-euo", "pipefail", "-c"]
 
 # What CI runs, in order. `.ci/run` reads this list.
-ci_verbs := "lint doc test chaos-ci gen-check"
+ci_verbs := "lint doc test chaos-ci salvage-ci escape agents-ci gen-check"
 
 # Files written by `just gen`, and never by hand.
 generated := "docs/machine.md docs/reference/tamma.schema.json docs/reference/configuration.md docs/reference/commands.md docs/reference/openapi.json"
@@ -86,6 +86,11 @@ test *args:
 demo:
     bash demo/demo.sh
 
+# Take a task through with a real agent, with everything real but the model: claude-code, codex, gemini or opencode.
+[group("try")]
+demo-real agent="claude-code":
+    bash demo/real.sh {{ agent }}
+
 # Run the commands of docs/operating.md: given servers, the roles apart, backup, restore, retention.
 [group("try")]
 demo-operating:
@@ -94,6 +99,10 @@ demo-operating:
 # Kill parts of Tamma at eight points of a task's way, and look what is lost.
 [group("check")]
 chaos-ci: (chaos "--few")
+
+# Kill an agent, its worker and both at random moments, and look what is missing elsewhere.
+[group("check")]
+salvage-ci: (salvage "--few")
 
 # Write the generated documents: the picture of the machine, the schema, and the references.
 [group("generate")]
@@ -174,6 +183,49 @@ chaos *args:
     target="$(cargo metadata --format-version 1 --no-deps --locked | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')"
     exec "$target/debug/chaos" {{ args }}
 
+# Let a hostile agent try every way out of its sandbox that we know of (docs/confinement.md). `--control` has no sandbox.
+[group("check")]
+escape *args:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    # As above: the whole workspace, so that nothing is compiled twice for other features.
+    cargo build --workspace --all-targets --locked --quiet
+    target="$(cargo metadata --format-version 1 --no-deps --locked | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')"
+    exec "$target/debug/escape" {{ args }}
+# Kill an agent, its worker or both at 20 random moments; a second worker with an empty disk goes on.
+[group("deep")]
+salvage *args:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    cargo build --workspace --all-targets --locked --quiet
+    target="$(cargo metadata --format-version 1 --no-deps --locked | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')"
+    exec "$target/debug/salvage" {{ args }}
+
+# Run every built-in agent, as a real program, through one contract against a scripted model (docs/agents.md).
+[group("check")]
+agents *args:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    for folder in e2e/agents/*/; do
+        [ -d "$folder/node_modules" ] || npm ci --prefix "$folder" --no-audit --no-fund
+    done
+    # As above: the whole workspace, so that nothing is compiled twice for other features.
+    cargo build --workspace --all-targets --locked --quiet
+    target="$(cargo metadata --format-version 1 --no-deps --locked | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')"
+    exec "$target/debug/agents" {{ args }}
+
+# Two of the agents and a handful of scenarios.
+[group("check")]
+agents-ci:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    for name in claude-code codex; do
+        [ -d "e2e/agents/$name/node_modules" ] || npm ci --prefix "e2e/agents/$name" --no-audit --no-fund
+    done
+    cargo build --workspace --all-targets --locked --quiet
+    target="$(cargo metadata --format-version 1 --no-deps --locked | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')"
+    exec "$target/debug/agents" --few
+
 # Run the invariants over 100,000 random sequences, optimised (TAMMA_SEQUENCES to change).
 [group("deep")]
 soak-core:
@@ -223,6 +275,12 @@ mutants-core *args:
 bench-core:
     cargo run --release --quiet --locked -p tamma-core --example bench
 
+# Measure what the gateway adds to the first byte of a model's answer, optimised. An argument is another number of calls.
+[group("deep")]
+bench-gateway *args:
+    cargo build --profile measure --quiet --locked --workspace --bins
+    "${CARGO_TARGET_DIR:-target}/measure/bench-gateway" {{ args }}
+
 # Measure the loop beside the bare engine, optimised; about eight minutes. `--fast-database` does not wait for the disk.
 [group("deep")]
 bench-loop *args:
@@ -234,6 +292,12 @@ bench-loop *args:
 bench-waiting *args:
     cargo build --profile measure --quiet --locked --workspace --bins
     "${CARGO_TARGET_DIR:-target}/measure/bench-waiting" {{ args }}
+
+# Measure 50 agents at once on one worker, optimised: memory of a slot, and transitions beside them.
+[group("deep")]
+bench-engines *args:
+    cargo build --profile measure --quiet --locked --workspace --bins
+    "${CARGO_TARGET_DIR:-target}/measure/bench-engines" {{ args }}
 
 # Run everything that CI runs, in the same order.
 [group("check")]

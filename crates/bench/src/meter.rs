@@ -92,12 +92,17 @@ pub fn spent(process: u32) -> Spent {
 /// The memory of a process and all below it that is in RAM, in bytes. Memory that several of them
 /// share is counted once for each.
 pub fn resident(process: u32) -> u64 {
-    let of = |process: u32| {
+    family(process).into_iter().map(resident_alone).sum()
+}
+
+/// The memory of a process by itself that is in RAM, in bytes.
+pub fn resident_alone(process: u32) -> u64 {
+    let of = || {
         let text = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
         let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
         line.trim().trim_end_matches("kB").trim().parse::<u64>().ok()
     };
-    family(process).into_iter().filter_map(of).sum::<u64>() * 1024
+    of().unwrap_or_default() * 1024
 }
 
 /// The bytes of the files in a folder.

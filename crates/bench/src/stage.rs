@@ -166,9 +166,9 @@ impl Stage {
         let (folder, repository) = (tempfile::tempdir()?, Repository::new()?);
         let project = ProjectId(Uuid::from_u128(1));
         let (script, agent) = (folder.path().join("script.json"), program()?);
-        script_of(files).write(&script)?;
+        script_of(files, None).write(&script)?;
         let configuration = format!(
-            "agents:\n  scripted:\n    command: {}\n    env:\n      {SCRIPT}: {}\n\
+            "engines:\n  sandbox: off\nagents:\n  scripted:\n    command: {}\n    env:\n      {SCRIPT}: {}\n\
              tiers:\n  simple: {{ agent: scripted }}\n  moderate: {{ agent: scripted }}\n  \
              complex: {{ agent: scripted }}\n\
              gates:\n  check: {{ command: sh check.sh, kind: tests }}\n",
@@ -191,6 +191,18 @@ impl Stage {
     /// A worker of the product.
     pub fn tamma_work(&self) -> Result<Process> {
         self.started(self.tamma("work")?.env("TAMMA_LOG", "error"))
+    }
+
+    /// A worker of the product with so many slots.
+    pub fn tamma_work_with(&self, slots: usize) -> Result<Process> {
+        let slots = slots.to_string();
+        self.started(self.tamma("work")?.args(["--slots", &slots]).env("TAMMA_LOG", "error"))
+    }
+
+    /// Lets every agent that is started from now on wait in the middle of its work until a file is
+    /// there, or none. Before it waits, it adds a line to that file's neighbour `held`.
+    pub fn hold(&self, until: Option<&Path>) -> Result<()> {
+        script_of(1, until).write(&self.folder.path().join("script.json"))
     }
 
     /// A server of the product, and where it is.
@@ -301,8 +313,9 @@ pub fn plan(files: usize) -> Plan {
     }
 }
 
-/// An agent that answers at once, and says what it cost so that nobody waits for that.
-fn script_of(files: usize) -> Script {
+/// An agent that answers at once, and says what it cost so that nobody waits for that. When it works,
+/// it may have to wait for a file.
+fn script_of(files: usize, until: Option<&Path>) -> Script {
     let usage = || Step::Usage { cost: "0.01".to_owned() };
     let case = |when: &str, steps: Vec<Step>| Case { when: when.to_owned(), unless: None, steps };
     let plan = plan(files);
@@ -310,7 +323,11 @@ fn script_of(files: usize) -> Script {
         path: change.path.clone().into(),
         content: "ann\nbo\ncy\n".to_owned(),
     };
-    let work = plan.file_changes.iter().map(write).chain([usage()]).collect();
+    let wait = until.into_iter().flat_map(|file| {
+        let (path, line) = (file.with_file_name("held"), "waits".to_owned());
+        [Step::Append { path, line }, Step::AwaitFile(file.to_owned())]
+    });
+    let work = plan.file_changes.iter().map(write).chain(wait).chain([usage()]).collect();
     Script {
         cases: vec![
             case("You are the planner", vec![usage(), Step::Plan(Box::new(plan))]),

@@ -48,7 +48,10 @@ impl Fixture {
         it.repository.write("tamma.yaml", &it.configuration(agent))?;
         let hook = it.repository.path().join(".git/hooks/pre-receive");
         fs::create_dir_all(it.repository.path().join(".git/hooks"))?;
-        fs::write(&hook, format!("#!/bin/sh\n{}", it.passing(names::DELIVER, "true")))?;
+        // What is saved on the way is none of what is counted: only a branch is a delivery.
+        let branches = "grep -q ' refs/heads/' || exit 0\n";
+        let delivery = it.passing(names::DELIVER, "true");
+        fs::write(&hook, format!("#!/bin/sh\n{branches}{delivery}"))?;
         fs::set_permissions(&hook, fs::Permissions::from_mode(0o755))?;
         for job in HELD {
             it.release(job)?;
@@ -106,7 +109,7 @@ impl Fixture {
 
     fn configuration(&self, agent: &Path) -> String {
         format!(
-            "agents:\n  scripted:\n    command: {}\n    env:\n      {SCRIPT}: {}\n\
+            "engines:\n  sandbox: off\nagents:\n  scripted:\n    command: {}\n    env:\n      {SCRIPT}: {}\n\
              tiers:\n  simple: {{ agent: scripted }}\n  moderate: {{ agent: scripted }}\n  \
              complex: {{ agent: scripted }}\n\
              gates:\n  check: {{ command: sh {}, kind: tests }}\n",

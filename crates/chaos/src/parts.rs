@@ -1,28 +1,19 @@
 //! The parts that are killed and started again: the worker, the server, Temporal, PostgreSQL.
 
 use std::ffi::OsStr;
-use std::fs::File;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
-use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 use tamma_core::ids::TaskId;
 use tamma_store::Store;
+use tamma_testkit::role::Role;
 use tamma_testkit::{postgres, temporal};
-use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
-use tokio::process::{Child, ChildStdout, Command};
-use tokio::time::timeout;
+use tokio::process::Command;
 
 use crate::hold::{self, DATABASE};
 use crate::point::Victim;
-
-/// How long a part may take to be there.
-const PATIENCE: Duration = Duration::from_mins(1);
-
-/// Seconds without a sign of life after which a worker is taken for dead.
-const HEARTBEAT: &str = "3";
 
 /// Everything that Tamma is made of when it runs.
 pub(crate) struct Parts {
@@ -43,14 +34,6 @@ pub(crate) struct Person {
     url: String,
 }
 
-/// A process of the program `tamma` that stays.
-pub(crate) struct Role {
-    arguments: Vec<String>,
-    tamma: PathBuf,
-    log: PathBuf,
-    running: Option<(Child, Lines<BufReader<ChildStdout>>)>,
-}
-
 impl Parts {
     /// Starts everything, with logs in a folder.
     pub(crate) async fn start(tamma: &Path, folder: &Path) -> Result<Self> {
@@ -67,12 +50,8 @@ impl Parts {
             let data = folder.join("data").display().to_string();
             let (database, temporal) = (postgres.url(user, DATABASE), temporal.address());
             let given = [name, "--database", &database, "--temporal", &temporal, "--data", &data];
-            Role {
-                arguments: given.iter().chain(more).map(|each| (*each).to_owned()).collect(),
-                tamma: tamma.to_owned(),
-                log: folder.join(format!("{name}.log")),
-                running: None,
-            }
+            let arguments = given.iter().chain(more).map(|each| (*each).to_owned());
+            Role::new(tamma, arguments, folder.join(format!("{name}.log")))
         };
         let mut server = role("serve", "server", &["--listen", &listen]);
         let mut worker = role("work", "worker", &[]);
@@ -148,53 +127,6 @@ impl Person {
         command.args(arguments).args(["--server", &self.url, "--json"]);
         command.env("TAMMA_PERSON", crate::PERSON).stdin(Stdio::null()).kill_on_drop(true);
         command
-    }
-}
-
-impl Role {
-    /// Starts it, and waits until it says that it is there.
-    async fn start(&mut self) -> Result<()> {
-        let log = File::options().create(true).append(true).open(&self.log)?;
-        let mut child = Command::new(&self.tamma)
-            .args(&self.arguments)
-            .env("TAMMA_HEARTBEAT_SECONDS", HEARTBEAT)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(log)
-            // An interrupt at the terminal is for whoever runs this.
-            .process_group(0)
-            .kill_on_drop(true)
-            .spawn()
-            .with_context(|| format!("`{}` does not start", self.tamma.display()))?;
-        let output = child.stdout.take().context("no pipe")?;
-        let mut lines = BufReader::new(output).lines();
-        let ready = timeout(PATIENCE, lines.next_line()).await;
-        let ready = ready.with_context(|| format!("see `{}`", self.log.display()))??;
-        if ready.is_none() {
-            bail!("it has ended before it was ready: see `{}`", self.log.display());
-        }
-        self.running = Some((child, lines));
-        Ok(())
-    }
-
-    /// Kills it at once, and nothing that it has started.
-    async fn kill(&mut self) -> Result<()> {
-        if let Some((mut child, _)) = self.running.take() {
-            child.kill().await?;
-        }
-        Ok(())
-    }
-
-    fn is_running(&mut self) -> Result<bool> {
-        match &mut self.running {
-            Some((child, _)) => Ok(child.try_wait()?.is_none()),
-            None => Ok(false),
-        }
-    }
-
-    /// Its process.
-    pub(crate) fn process(&self) -> Option<u32> {
-        self.running.as_ref().and_then(|(child, _)| child.id())
     }
 }
 

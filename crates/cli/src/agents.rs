@@ -90,8 +90,10 @@ pub(crate) fn look(
             continue;
         };
         if let Some(program) = find(&agent.command) {
+            // With its key on the worker, it speaks to our gateway, and needs neither key nor network.
+            let keyed = is_set(&agent.key);
             let given = |name: &&&str| agent.inherit.iter().any(|one| one == **name);
-            let needs = known.keys.iter().chain(NETWORK).filter(|name| !given(name));
+            let needs = known.keys.iter().chain(NETWORK).filter(|name| !keyed && !given(name));
             let needs = needs.copied().filter(|name| is_set(name)).collect();
             agents.installed.push(Installed { known, program, needs });
         } else if known.bare.is_some_and(|bare| find(bare).is_some()) {
@@ -118,7 +120,7 @@ mod tests {
     fn agents_are_found_in_our_order_with_the_variables_that_are_set() {
         let here = ["gemini", "opencode", "claude", "codex", "codex-acp"];
         let find = |name: &str| here.contains(&name).then(|| PathBuf::from("/bin").join(name));
-        let set = ["OPENAI_API_KEY", "HTTPS_PROXY", "PATH"];
+        let set = ["OPENAI_API_KEY", "GOOGLE_API_KEY", "HTTPS_PROXY", "PATH"];
         let agents = look(find, |name| set.contains(&name));
         let found: Vec<_> = agents
             .installed
@@ -128,9 +130,9 @@ mod tests {
         assert_eq!(
             found,
             [
-                ("codex", Some("/bin/codex-acp"), &["OPENAI_API_KEY", "HTTPS_PROXY"][..]),
-                ("opencode", Some("/bin/opencode"), &["OPENAI_API_KEY", "HTTPS_PROXY"]),
-                ("gemini", Some("/bin/gemini"), &["HTTPS_PROXY"]),
+                ("codex", Some("/bin/codex-acp"), &[][..]),
+                ("opencode", Some("/bin/opencode"), &[]),
+                ("gemini", Some("/bin/gemini"), &["GOOGLE_API_KEY", "HTTPS_PROXY"]),
             ]
         );
         let half: Vec<_> = agents.half.iter().map(|known| known.name).collect();

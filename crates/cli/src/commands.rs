@@ -11,6 +11,7 @@ mod init;
 mod reference;
 mod task;
 mod up;
+mod workspace;
 
 use std::process::ExitCode;
 
@@ -82,8 +83,13 @@ enum Command {
     Cancel(act::Cancel),
     /// Tries what failed again, or what waits at once.
     Retry(act::Retry),
+    /// Tells an agent what it wanted to know, and lets its task go on.
+    Reply(act::Reply),
     /// Answers a task's question.
-    Answer(Box<act::Reply>),
+    Answer(Box<act::Answer>),
+    /// Shows and gives back what is on this machine's disk for tasks.
+    #[command(subcommand, arg_required_else_help = true)]
+    Workspace(workspace::Command),
     /// Writes the reference of all commands as Markdown.
     #[command(hide = true)]
     HelpReference,
@@ -109,7 +115,9 @@ pub(crate) fn run(tamma: &Tamma) -> Result<ExitCode> {
         Command::Resume(one) => act::resume(one),
         Command::Cancel(arguments) => act::cancel(arguments),
         Command::Retry(arguments) => act::retry(arguments),
+        Command::Reply(arguments) => act::reply(arguments),
         Command::Answer(arguments) => act::answer(arguments),
+        Command::Workspace(command) => workspace::run(command),
         Command::HelpReference => reference::run(),
     }
 }

@@ -7,7 +7,7 @@ use chrono::{DateTime, FixedOffset, TimeDelta, Utc};
 use tamma_core::cost::Usd;
 use tamma_core::risk::Level;
 use tamma_core::task_loop::{Phase, State};
-use tamma_server::shape::{Spend, Whole};
+use tamma_server::shape::{RunUsage, Spend, Whole};
 
 /// What stands out.
 pub(crate) const STRONG: Style = Style::new().bold();
@@ -105,6 +105,27 @@ pub(crate) fn money(spend: &Spend) -> String {
     format!("{about}{}", dollars(spend.usd))
 }
 
+/// What a run has cost: what was counted, or what the agent says, or that nobody knows.
+pub(crate) fn cost(usage: Option<&RunUsage>) -> String {
+    match usage.and_then(|usage| Some((usage.usd?, usage.metered))) {
+        Some((usd, true)) => dollars(usd),
+        Some((usd, false)) => format!("≈ {} (as the agent reports)", dollars(usd)),
+        None => "unknown".to_owned(),
+    }
+}
+
+/// How many tokens a run has used, if anybody has said so.
+pub(crate) fn tokens(usage: Option<&RunUsage>) -> String {
+    let sum =
+        |usage: &RunUsage| usage.input.saturating_add(usage.cached).saturating_add(usage.output);
+    usage.map(sum).map_or_else(|| "unknown".to_owned(), number)
+}
+
+/// How wide the terminal is, if there is one.
+pub(crate) fn width() -> Option<usize> {
+    comfy_table::Table::new().width().map(usize::from)
+}
+
 /// An amount of money, with at least two digits after the point.
 pub(crate) fn dollars(usd: Usd) -> String {
     let text = usd.to_string();
@@ -169,6 +190,22 @@ mod tests {
             ["3", "0.4", "0.42", "0.1234"].map(told),
             ["$3.00", "$0.40", "$0.42", "$0.1234"]
         );
+    }
+
+    #[test]
+    fn a_cost_that_nobody_knows_is_unknown_and_one_that_is_reported_says_so() {
+        let usage = |usd: Option<&str>, metered| RunUsage {
+            input: 1200,
+            cached: 30,
+            output: 4,
+            usd: usd.map(|usd| usd.parse().expect("money")),
+            metered,
+        };
+        assert_eq!(cost(Some(&usage(Some("0.42"), true))), "$0.42");
+        assert_eq!(cost(Some(&usage(Some("0.42"), false))), "≈ $0.42 (as the agent reports)");
+        assert_eq!(cost(Some(&usage(None, true))), "unknown");
+        assert_eq!((cost(None), tokens(None)), ("unknown".to_owned(), "unknown".to_owned()));
+        assert_eq!(tokens(Some(&usage(None, true))), "1,234");
     }
 
     #[test]

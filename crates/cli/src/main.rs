@@ -26,6 +26,14 @@ use clap::Parser;
 use crate::commands::Tamma;
 
 fn main() -> ExitCode {
+    // Not a command for people: the launcher that becomes an agent inside its sandbox. What follows
+    // is not for us to understand, so it is not parsed.
+    if std::env::args_os().nth(1).is_some_and(|first| first == "inside") {
+        return match tamma_worker::inside(std::env::args_os().skip(2)) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => output::failure(&error.into()),
+        };
+    }
     match commands::run(&Tamma::parse()) {
         Ok(code) => code,
         // Whoever reads us has had enough, as in `tamma config show | head`.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use tamma_flow::Pace;
-use tamma_store::Store;
+use tamma_store::{Objects, Store};
 use temporalio_client::{Client, ClientOptions, Connection, ConnectionOptions, Url};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -21,6 +21,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How many months of the log have a place of their own, counted from now.
 const MONTHS_AHEAD: u32 = 3;
+
+/// How long what agents said line by line is kept, in whole months. Transcripts stay.
+const LINES_KEPT: chrono::TimeDelta = chrono::TimeDelta::days(90);
 
 /// The namespace of Temporal that tasks are in.
 const NAMESPACE: &str = "default";
@@ -59,13 +62,20 @@ pub(crate) async fn prepare(store: &Store) -> Result<()> {
     Ok(())
 }
 
-/// Makes room in the log for the months to come, once a day.
+/// Makes room in the log for the months to come, and removes old lines of runs, once a day.
 async fn keep_room(store: &Store) {
     let mut days = tokio::time::interval(Duration::from_hours(24));
     loop {
         days.tick().await;
         if let Err(error) = store.ensure_partitions(today(), MONTHS_AHEAD).await {
             tracing::warn!(%error, "the log has no room made ahead; it is tried again tomorrow");
+        }
+        match store.forget_lines(now() - LINES_KEPT).await {
+            Ok(0) => {}
+            Ok(months) => tracing::info!(months, "old lines of runs were removed"),
+            Err(error) => {
+                tracing::warn!(%error, "old lines of runs stay; it is tried again tomorrow");
+            }
         }
     }
 }
@@ -255,9 +265,13 @@ pub(crate) fn pace(heartbeat_seconds: Option<u32>) -> Pace {
 }
 
 /// How a worker works with its data in a folder.
-pub(crate) fn worker(data: &Path, slots: usize) -> tamma_worker::Config {
+pub(crate) fn worker(data: &Path, objects: Objects, slots: usize) -> tamma_worker::Config {
+    // Found anew it could be another one, after an upgrade for instance.
+    let program = std::env::current_exe().unwrap_or_else(|_| "tamma".into());
     tamma_worker::Config {
         environment: environment(),
+        launcher: tamma_worker::Launcher { program, args: vec!["inside".to_owned()] },
+        objects,
         slots,
         ..tamma_worker::Config::new(data.join("work"))
     }
@@ -281,7 +295,11 @@ pub(crate) fn run<T>(role: impl Future<Output = Result<T>>) -> Result<T> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(role)
 }
 
-#[expect(clippy::disallowed_methods, reason = "this is the edge: the command reads the clock")]
 fn today() -> chrono::NaiveDate {
-    chrono::Utc::now().date_naive()
+    now().date_naive()
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is the edge: the command reads the clock")]
+fn now() -> chrono::DateTime<chrono::Utc> {
+    chrono::Utc::now()
 }

@@ -13,11 +13,12 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use eventsource_stream::Eventsource as _;
-use futures_util::StreamExt as _;
+use futures_util::stream::BoxStream;
+use futures_util::{StreamExt as _, future};
 use indicatif::{ProgressBar, ProgressStyle};
 use reqwest::{Method, StatusCode};
 use tamma_core::task_loop::State;
-use tamma_server::shape::{Card, Line, Whole};
+use tamma_server::shape::{Card, Line, Present, Run, Whole};
 use uuid::Uuid;
 
 use crate::client::{Client, Error};
@@ -29,6 +30,9 @@ const ASKED: u8 = 3;
 
 /// How long a server may be away before it is given up.
 const AWAY: Duration = Duration::from_mins(1);
+/// How often the clock of the live line moves.
+const SECOND: Duration = Duration::from_secs(1);
+
 const FIRST_WAIT: Duration = Duration::from_millis(250);
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
@@ -43,8 +47,9 @@ pub(crate) struct Options {
 
 /// Follows a task until it has ended, or waits for a person where that is the end.
 pub(crate) async fn watch(client: &Client, task: Uuid, options: Options) -> Result<ExitCode> {
+    let screen = Screen::new(options.json);
     let mut watch =
-        Watch { client, task, options, last: 0, asked: None, screen: Screen::new(options.json) };
+        Watch { client, task, options, last: 0, asked: None, card: None, run: None, screen };
     let (mut away, mut wait) = (Duration::ZERO, FIRST_WAIT);
     loop {
         let known = watch.last;
@@ -66,7 +71,7 @@ pub(crate) async fn watch(client: &Client, task: Uuid, options: Options) -> Resu
 }
 
 /// Whether what went wrong may pass by itself.
-fn passes(error: &anyhow::Error) -> bool {
+pub(crate) fn passes(error: &anyhow::Error) -> bool {
     match error.downcast_ref::<Error>() {
         Some(Error::Unreachable { .. }) => true,
         Some(Error::Problem(problem)) => problem.status == 503,
@@ -82,6 +87,10 @@ struct Watch<'a> {
     last: u64,
     /// The question that people were told of.
     asked: Option<u32>,
+    /// How the task stood at the last look.
+    card: Option<Card>,
+    /// The run that is under way.
+    run: Option<Present>,
     screen: Screen,
 }
 
@@ -97,7 +106,26 @@ impl Watch<'_> {
         }
         // Everything that is there is shown at once, and then how it stands.
         let mut batches = response.bytes_stream().eventsource().ready_chunks(256);
-        while let Some(batch) = batches.next().await {
+        let mut runs = self.runs().await;
+        // The live line has a clock in it.
+        let mut seconds = tokio::time::interval(SECOND);
+        loop {
+            let batch = tokio::select! {
+                batch = batches.next() => batch,
+                run = runs.next(), if self.screen.lives() => {
+                    match run {
+                        Some(run) => self.run = Some(run),
+                        None => runs = nothing(),
+                    }
+                    self.status();
+                    continue;
+                }
+                _ = seconds.tick(), if self.screen.lives() => {
+                    self.status();
+                    continue;
+                }
+            };
+            let Some(batch) = batch else { return Ok(None) };
             for event in batch {
                 // A broken stream is taken up again by the caller.
                 let Ok(event) = event else { return Ok(None) };
@@ -107,7 +135,29 @@ impl Watch<'_> {
                 return Ok(Some(code));
             }
         }
-        Ok(None)
+    }
+
+    /// How the runs of the task stand, as that changes; nothing where nobody sees it.
+    async fn runs(&self) -> BoxStream<'static, Present> {
+        if !self.screen.lives() {
+            return nothing();
+        }
+        let path = format!("/tasks/{}/lines/stream", self.task);
+        let request = self.client.request(Method::GET, &path).query(&[("after", "end")]);
+        // The log is what matters: without this, the live line says less.
+        let Ok(response) = self.client.send(request).await else { return nothing() };
+        let present = |event: Result<eventsource_stream::Event, _>| {
+            let event = event.ok().filter(|event| event.event == "run");
+            future::ready(event.and_then(|event| serde_json::from_str(&event.data).ok()))
+        };
+        response.bytes_stream().eventsource().filter_map(present).boxed()
+    }
+
+    /// Sets the live line.
+    fn status(&self) {
+        if let Some(card) = &self.card {
+            self.screen.note(&status(card, self.run.as_ref(), look::now()));
+        }
     }
 
     fn show(&mut self, data: &str) -> Result<()> {
@@ -134,7 +184,9 @@ impl Watch<'_> {
             let done = whole.card.state == State::Completed;
             return Ok(Some(if done { ExitCode::SUCCESS } else { ExitCode::FAILURE }));
         }
-        self.screen.note(&status(&whole.card, look::now()));
+        self.card = Some(whole.card.clone());
+        self.run.clone_from(&whole.run);
+        self.status();
         // What led to the question is shown before it.
         let all_shown = whole.card.entries <= self.last;
         let question = whole.question.as_ref().filter(|_| whole.card.waits_for_person && all_shown);
@@ -155,8 +207,43 @@ impl Watch<'_> {
     }
 }
 
+/// Nothing ever comes.
+fn nothing() -> BoxStream<'static, Present> {
+    futures_util::stream::pending().boxed()
+}
+
+/// The agent of a run, and its model if that is known.
+pub(crate) fn engine(run: &Run) -> String {
+    match &run.model {
+        Some(model) => format!("{} ({})", plain(&run.agent), plain(model)),
+        None => plain(&run.agent),
+    }
+}
+
+/// The live line while an agent works: who, for how long, what it does, what it has used.
+fn working(present: &Present, now: chrono::DateTime<chrono::Utc>) -> String {
+    let Present { run, doing } = present;
+    let usage = run.usage.as_ref();
+    let mut parts = vec![format!("{} for {}", engine(run), lasting(now - run.started_at))];
+    // The first row of it: there is one line for all.
+    let doing =
+        doing.as_ref().and_then(|line| line.text.lines().find(|row| !row.trim().is_empty()));
+    parts.push(doing.map_or_else(|| "starting".to_owned(), |row| plain(row.trim())));
+    if usage.is_some() {
+        parts.push(format!("{} tokens", look::tokens(usage)));
+    }
+    parts.push(match look::cost(usage).as_str() {
+        "unknown" => "cost unknown".to_owned(),
+        cost => cost.to_owned(),
+    });
+    parts.join(" · ")
+}
+
 /// The live line: where it is, since when, what it has cost, what comes next.
-fn status(card: &Card, now: chrono::DateTime<chrono::Utc>) -> String {
+fn status(card: &Card, run: Option<&Present>, now: chrono::DateTime<chrono::Utc>) -> String {
+    if let Some(run) = run {
+        return working(run, now);
+    }
     let next = card.next_in_words.as_deref().unwrap_or("nothing more to do");
     format!(
         "{} for {} · {} · {}",
@@ -201,6 +288,11 @@ fn request(whole: &Whole) -> String {
         styled(&plain(why), STRONG),
         asked.unwrap_or_default()
     );
+    if let Some(asks) = whole.question.as_ref().and_then(|it| it.asks.as_ref()) {
+        for line in asks.lines() {
+            look::add(&mut text, format_args!("\n  {}", plain(line)));
+        }
+    }
     for command in crate::commands::suggestions(whole) {
         look::add(&mut text, format_args!("\n    {command}"));
     }
@@ -224,6 +316,11 @@ impl Screen {
             bar
         });
         Self { bar }
+    }
+
+    /// Whether there is a line that lives.
+    fn lives(&self) -> bool {
+        self.bar.is_some()
     }
 
     /// Writes a line that stays.
@@ -254,5 +351,43 @@ impl Screen {
 impl Drop for Screen {
     fn drop(&mut self) {
         self.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_live_line_says_who_works_for_how_long_on_what_and_what_that_costs() {
+        let run = |usage: serde_json::Value, text: Option<&str>| -> Present {
+            let doing = text.map(|text| {
+                json!({ "place": "4.1.7", "run": "4", "at": "2026-11-15T10:20:30Z", "kind": "tool",
+                        "text": text })
+            });
+            serde_json::from_value(json!({
+                "run": "4", "ticket": 4, "attempt": 1, "agent": "claude-code", "model": "opus",
+                "tier": "complex", "mode": "implement", "session": null,
+                "started_at": "2026-11-15T10:20:00Z", "ended_at": null, "end": null, "reason": null,
+                "usage": usage, "calls": 3, "lines": 7, "transcript": false, "doing": doing,
+            }))
+            .expect("a run")
+        };
+        let now = "2026-11-15T10:23:30Z".parse().expect("a moment");
+        let counted =
+            json!({ "input": 1200, "cached": 30, "output": 4, "usd": "0.03", "metered": true });
+        assert_eq!(
+            working(&run(counted, Some("Edit src/lib.rs: in progress\nmore")), now),
+            "claude-code (opus) for 3 min · Edit src/lib.rs: in progress · 1,234 tokens · $0.03"
+        );
+        let reported =
+            json!({ "input": 12, "cached": 0, "output": 4, "usd": "0.03", "metered": false });
+        assert!(
+            working(&run(reported, None), now)
+                .ends_with("starting · 16 tokens · ≈ $0.03 (as the agent reports)")
+        );
+        assert!(working(&run(json!(null), None), now).ends_with("· starting · cost unknown"));
     }
 }

@@ -145,7 +145,7 @@ fn a_valid_file_gets_one_line() {
     let folder = repository(Some("budget:\n  task_usd: 5\n"));
     let output = run(&folder, &["config", "check"]);
     assert_eq!(output.status.code(), Some(0));
-    assert_snapshot!(text(&output.stdout), @"tamma.yaml is valid: 1 value set, 106 defaults");
+    assert_snapshot!(text(&output.stdout), @"tamma.yaml is valid: 1 value set, 162 defaults");
     assert_eq!(text(&output.stderr), "");
 }
 
@@ -153,7 +153,7 @@ fn a_valid_file_gets_one_line() {
 fn without_a_file_the_defaults_hold() {
     let output = run(&repository(None), &["config", "check"]);
     assert_eq!(output.status.code(), Some(0));
-    assert_snapshot!(text(&output.stdout), @"there is no tamma.yaml, so the defaults hold: 0 values set, 107 defaults");
+    assert_snapshot!(text(&output.stdout), @"there is no tamma.yaml, so the defaults hold: 0 values set, 163 defaults");
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn the_file_is_found_from_a_folder_below() {
     let below = folder.path().join("a/b");
     fs::create_dir_all(&below).unwrap();
     let output = tamma(&folder, &["config", "check"]).current_dir(below).output().unwrap();
-    assert_snapshot!(text(&output.stdout), @"../../tamma.yaml is valid: 0 values set, 107 defaults");
+    assert_snapshot!(text(&output.stdout), @"../../tamma.yaml is valid: 0 values set, 163 defaults");
 }
 
 #[test]

@@ -39,7 +39,7 @@ impl Machine {
         let (agent, file) = (program().unwrap(), machine.path("script.json"));
         script.write(&file).unwrap();
         let configuration = format!(
-            "agents:\n  scripted:\n    command: {}\n    env:\n      {SCRIPT}: {}\n\
+            "engines:\n  sandbox: off\nagents:\n  scripted:\n    command: {}\n    env:\n      {SCRIPT}: {}\n\
              tiers:\n  simple: {{ agent: scripted }}\n  moderate: {{ agent: scripted }}\n  \
              complex: {{ agent: scripted }}\n\
              gates:\n  check: {{ command: sh check.sh, kind: tests }}\n",

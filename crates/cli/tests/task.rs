@@ -34,6 +34,8 @@ fn a_server_that_does_not_answer_is_told_with_the_way_to_start_one() {
         &["inbox"],
         &["approve", "1a2b3c4d", "--plan", "01234567"],
         &["task", "watch", "0192a000-0000-7000-8000-000000000001"],
+        &["task", "log", "0192a000-0000-7000-8000-000000000001"],
+        &["task", "log", "0192a000-0000-7000-8000-000000000001", "--follow"],
     ] {
         let output = run(&folder, &[arguments, &["--server", &url]].concat());
         assert_eq!(output.status.code(), Some(1), "{arguments:?}");
@@ -81,6 +83,9 @@ fn what_is_wrong_with_a_command_is_told_before_anybody_is_asked() {
         &["task", "add", "x", "--type", "miracle"],
         &["task", "add", "x", "--until-asked"],
         &["answer", "1a2b", "perhaps"],
+        &["task", "log", "1a2b", "--kinds", "sung"],
+        &["task", "log", "1a2b", "--run", "four"],
+        &["task", "log", "1a2b", "--transcript"],
         &["retry", "1a2b", "--grant-usd", "-3"],
     ] {
         assert_eq!(run(&folder, arguments).status.code(), Some(2), "{arguments:?}");
@@ -92,7 +97,8 @@ fn the_reference_names_every_command() {
     let folder = TempDir::new().unwrap();
     let output = run(&folder, &["help-reference"]);
     let reference = text(&output.stdout);
-    for name in ["task add", "task watch", "approve", "answer", "inbox", "config check"] {
+    for name in ["task add", "task watch", "task log", "approve", "answer", "inbox", "config check"]
+    {
         assert!(reference.contains(&format!("`tamma {name}`")), "{name}");
     }
     assert!(!reference.contains("help-reference"), "what is hidden stays hidden");

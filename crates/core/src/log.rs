@@ -100,6 +100,8 @@ pub enum EntryName {
     SmWorkLanded,
     SmAlertSent,
     SmAlertAcknowledged,
+    SmQuestionAsked,
+    SmQuestionAnswered,
     SmTimeoutWarning,
     SmTimeoutAlert,
     SmTimeoutEscalated,

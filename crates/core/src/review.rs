@@ -12,6 +12,7 @@ pub mod gate;
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumIter, EnumString};
 
@@ -31,6 +32,7 @@ use crate::review::gate::Judged;
     Hash,
     Serialize,
     Deserialize,
+    JsonSchema,
     Display,
     EnumString,
     EnumIter,
@@ -60,6 +62,7 @@ pub enum Severity {
     Hash,
     Serialize,
     Deserialize,
+    JsonSchema,
     Display,
     EnumString,
     EnumIter,
@@ -80,7 +83,7 @@ pub enum Category {
 }
 
 /// One thing that a check or a reviewer found.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Issue {
     /// How bad it is.
     pub severity: Severity,
@@ -103,7 +106,7 @@ impl Issue {
 }
 
 /// What the validator says of one acceptance criterion.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Judgement {
     /// It is met, and this shows it: a test, a line, the output of a command.

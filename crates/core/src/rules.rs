@@ -11,8 +11,10 @@ mod fit;
 mod gates;
 mod load;
 mod names;
+mod permissions;
 mod problem;
 mod reference;
+mod sandbox;
 mod schema;
 mod shape;
 mod tree;
@@ -31,12 +33,14 @@ use crate::ids::PolicyVersion;
 use crate::risk;
 use crate::tier::Tier;
 
-pub use agents::{AgentRules, Engines, Roles};
+pub use agents::{AgentRules, Engines, Roles, SessionModes};
 pub use delivery::{Delivery, Mode};
 pub use gates::GateRules;
 pub use load::{Loaded, Setting, Source, load};
+pub use permissions::{AgentRole, Deed, Line, Lines, Permissions};
 pub use problem::{Fault, Origin, Place, Problem, Problems};
 pub use reference::reference;
+pub use sandbox::Sandbox;
 pub use schema::schema;
 pub use variables::{Target, VARIABLES, Variable};
 
@@ -65,6 +69,9 @@ pub struct Rules {
     /// What a worker runs.
     #[garde(dive)]
     pub engines: Engines,
+    /// What agents may do, beside the defaults.
+    #[garde(dive)]
+    pub permissions: Permissions,
     /// What may be spent.
     #[garde(dive)]
     pub budget: Budget,
@@ -86,6 +93,7 @@ impl Default for Rules {
             gates: BTreeMap::new(),
             delivery: Delivery::default(),
             engines: Engines::default(),
+            permissions: Permissions::default(),
             budget: Budget::default(),
             ceremony: Ceremonies::default(),
             prices: BTreeMap::new(),
@@ -542,15 +550,24 @@ pub struct UserInteraction {
     /// Seconds between two such updates.
     #[garde(range(min = 1, max = 86_400))]
     pub update_interval_seconds: u32,
-    /// Minutes after which an unanswered question is asked again. Nothing is ever decided by
-    /// waiting.
+    /// Minutes after which an unanswered question is asked again. Nothing about a plan or a change
+    /// is ever decided by waiting.
     #[garde(range(min = 1, max = 43_200))]
     pub auto_timeout_minutes: u32,
+    /// Minutes after which an agent's question that nobody has seen gets the answer that the agent
+    /// named for that case. A question without one waits; a permission that nobody gives is refused.
+    #[garde(range(min = 1, max = 43_200))]
+    pub default_after_minutes: u32,
 }
 
 impl Default for UserInteraction {
     fn default() -> Self {
-        Self { proactive_updates: true, update_interval_seconds: 30, auto_timeout_minutes: 60 }
+        Self {
+            proactive_updates: true,
+            update_interval_seconds: 30,
+            auto_timeout_minutes: 60,
+            default_after_minutes: 240,
+        }
     }
 }
 

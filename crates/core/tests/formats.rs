@@ -39,7 +39,7 @@ use tamma_core::{begin, step};
 use world::{World, commit, costing, failure, minute, note, passed, pin, plan, reason, red, text};
 
 /// The folders of fixtures, the newest last.
-const VERSIONS: [&str; 1] = ["2026-11"];
+const VERSIONS: [&str; 2] = ["2026-11", "2026-11-engines"];
 
 /// What one task went through, whole.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -147,6 +147,18 @@ fn cancelled() -> World {
     world
 }
 
+/// An agent asks, and is answered by a person and by time.
+fn asked() -> World {
+    let mut world = World::new();
+    world.walk(State::InProgress);
+    world.done(Outcome::Asked { question: note(), default: None });
+    world.ask(Action::Reply { reply: note() });
+    world.start().done(Outcome::Asked { question: note(), default: Some(note()) });
+    world.tick_at(500);
+    world.start().done(Outcome::RunFinished(commit(9)));
+    world
+}
+
 fn folder(version: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(version)
 }
@@ -156,6 +168,7 @@ fn folder(version: &str) -> PathBuf {
 #[case("troubled", troubled())]
 #[case("contested", contested())]
 #[case("cancelled", cancelled())]
+#[case("asked", asked())]
 fn what_this_version_writes_is_on_file(#[case] name: &str, #[case] world: World) {
     let history = History::play(world.received, world.rules, world.taken);
     let newest = folder(VERSIONS[VERSIONS.len() - 1]);
@@ -235,9 +248,9 @@ fn the_histories_have_every_kind_of_event_outcome_action_and_job_in_them() {
     let count = |under: &str| found.iter().filter(|name| name.starts_with(under)).count();
     // A new variant belongs in one of the histories above; then these numbers grow with it.
     assert_eq!(count("what."), 5, "{found:#?}");
-    assert_eq!(count("outcome."), 17, "{found:#?}");
+    assert_eq!(count("outcome."), 18, "{found:#?}");
     assert_eq!(count("failure."), 5, "{found:#?}");
-    assert_eq!(count("action."), 16, "{found:#?}");
+    assert_eq!(count("action."), 17, "{found:#?}");
     assert_eq!(count("command."), 5, "{found:#?}");
     assert_eq!(count("job."), 13, "{found:#?}");
 }

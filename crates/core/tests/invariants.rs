@@ -219,6 +219,12 @@ fn ended_as(world: &World, kind: JobKind, detail: u8) -> Outcome {
     match kind {
         JobKind::Admit => Outcome::Admitted,
         JobKind::Prepare => Outcome::Prepared(pin(1)),
+        JobKind::Plan | JobKind::Implement | JobKind::Review | JobKind::Convene
+            if detail % 32 == 31 =>
+        {
+            let default = (detail > 128).then(note);
+            Outcome::Asked { question: note(), default }
+        }
         JobKind::Plan if detail.is_multiple_of(4) => Outcome::PlanInvalid(note()),
         JobKind::Plan => Outcome::Planned(next_plan(world, detail)),
         JobKind::Check => Outcome::Checked {
@@ -298,6 +304,9 @@ fn answer(world: &World, detail: u8) -> Action {
             Action::Rework { commit, comments: note() }
         }
         State::QualityReview => Action::Accept { commit, reason: None },
+        _ if world.it.question.as_ref().is_some_and(|it| it.about.is_some()) && detail > 60 => {
+            Action::Reply { reply: note() }
+        }
         _ => match detail % 12 {
             0..=2 => Action::Continue { grant: grant(detail / 12) },
             3..=5 => Action::Retry { grant: grant(detail / 12) },

@@ -7,6 +7,7 @@
 
 use tamma_core::ids::{CommitId, TaskId};
 
+use crate::git::Answer;
 use crate::mirror::{self, Mirror, branch};
 
 /// What can go wrong with a delivery.
@@ -52,37 +53,61 @@ pub async fn branch_to_source(
 ) -> Result<Delivered, Error> {
     let branch = branch(task);
     let name = format!("refs/heads/{branch}");
-    let git = || mirror.git.at(&mirror.path);
-    let listed = git()
-        .run(["ls-remote", "--quiet", &mirror.source, &name])
-        .await
-        .map_err(mirror::Error::from)?;
-    let found: Option<CommitId> = match listed.split('\t').next().filter(|id| !id.is_empty()) {
-        Some(id) => Some(id.parse().map_err(mirror::Error::from)?),
-        None => None,
-    };
-    if let Some(found) = found {
-        if found == commit {
-            return Ok(Delivered::Before);
-        }
-        let (older, newer) = (found.to_string(), commit.to_string());
-        let call = ["merge-base", "--is-ancestor", &older, &newer];
-        let answer = git().ask(&call).await.map_err(mirror::Error::from)?;
-        if answer.code != Some(0) {
-            return Err(Error::Conflict { branch, found, commit });
-        }
+    // Most often it is not there yet. The lease makes it certain that what we expect is what we
+    // replace.
+    let answer = push(mirror, &name, None, commit).await?;
+    if answer.code == Some(0) {
+        return Ok(if answer.stdout.contains("[up to date]") {
+            Delivered::Before
+        } else {
+            Delivered::Now
+        });
     }
-    // The lease makes it certain that what we looked at is what we replace.
-    let lease = format!(
-        "--force-with-lease={name}:{}",
-        found.map(|found| found.to_string()).unwrap_or_default()
-    );
-    let refspec = format!("{commit}:{name}");
-    let call = ["push", "--quiet", &lease, &mirror.source, &refspec];
-    let answer = git().ask(&call).await.map_err(mirror::Error::from)?;
+    // It was, or the commit was made by another host.
+    let Some(found) = on_source(mirror, &name).await? else {
+        if mirror.commit(&commit.to_string()).await?.is_some() {
+            return Err(Error::Rejected { branch, text: answer.stderr });
+        }
+        mirror.bring_work(task, commit).await?;
+        return came_to(branch, push(mirror, &name, None, commit).await?);
+    };
+    mirror.bring_work(task, commit).await?;
+    let (older, newer) = (found.to_string(), commit.to_string());
+    let call = ["merge-base", "--is-ancestor", &older, &newer];
+    let answer = mirror.git.at(&mirror.path).ask(&call).await.map_err(mirror::Error::from)?;
+    if answer.code != Some(0) {
+        return Err(Error::Conflict { branch, found, commit });
+    }
+    came_to(branch, push(mirror, &name, Some(found), commit).await?)
+}
+
+fn came_to(branch: String, answer: Answer) -> Result<Delivered, Error> {
     if answer.code == Some(0) {
         Ok(Delivered::Now)
     } else {
         Err(Error::Rejected { branch, text: answer.stderr })
     }
+}
+
+/// Where a branch of the project's repository is.
+async fn on_source(mirror: &Mirror, name: &str) -> Result<Option<CommitId>, mirror::Error> {
+    let call = ["ls-remote", "--quiet", &mirror.source, name];
+    let listed = mirror.git.at(&mirror.path).run(call).await?;
+    match listed.split('\t').next().filter(|id| !id.is_empty()) {
+        Some(id) => Ok(Some(id.parse()?)),
+        None => Ok(None),
+    }
+}
+
+async fn push(
+    mirror: &Mirror,
+    name: &str,
+    from: Option<CommitId>,
+    commit: CommitId,
+) -> Result<Answer, mirror::Error> {
+    let from = from.map(|from| from.to_string()).unwrap_or_default();
+    let lease = format!("--force-with-lease={name}:{from}");
+    let refspec = format!("{commit}:{name}");
+    let call = ["push", "--porcelain", &lease, &mirror.source, &refspec];
+    Ok(mirror.git.at(&mirror.path).ask(&call).await?)
 }

@@ -10,6 +10,8 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
@@ -88,6 +90,7 @@ impl Version {
 #[derive(Debug, Clone)]
 pub struct Git {
     program: PathBuf,
+    calls: Arc<AtomicU64>,
 }
 
 impl Git {
@@ -96,13 +99,18 @@ impl Git {
 
     /// Takes the program at a path, or by name from the search path, if it is new enough.
     pub async fn find(program: impl Into<PathBuf>) -> Result<Self, Error> {
-        let git = Self { program: program.into() };
+        let git = Self { program: program.into(), calls: Arc::default() };
         let said = git.at(Path::new(".")).run(["version"]).await?;
         let found = Version::read(&said).ok_or(Error::NoVersion(said))?;
         if found < Self::MINIMUM {
             return Err(Error::TooOld { found, minimum: Self::MINIMUM });
         }
         Ok(git)
+    }
+
+    /// How often it has been run, by this one and all that were cloned from it.
+    pub fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
     }
 
     /// A call of git in a folder.
@@ -160,6 +168,7 @@ impl Call<'_> {
     /// Runs it and returns how it ended, whatever the exit code is.
     pub(crate) async fn ask<S: AsRef<OsStr>>(self, arguments: &[S]) -> Result<Answer, Error> {
         let start = |source| Error::Start { program: self.git.program.clone(), source };
+        self.git.calls.fetch_add(1, Ordering::Relaxed);
         let mut command = Command::new(&self.git.program);
         command
             // An agent writes to the checkout: nothing in it may run when we look at it.

@@ -5,9 +5,11 @@
 //! saved work is `refs/tamma/salvage/*`. Whatever is done here can be done again: a caller that was
 //! interrupted simply calls once more.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
 use tamma_core::ids::{self, CommitId, ProjectId, TaskId};
 use tokio::fs;
@@ -41,6 +43,14 @@ pub enum Error {
         /// Where.
         repository: String,
     },
+    /// A commit of a task that is on another host only, which could not push it.
+    #[error("{commit} of task {task} is neither here nor in the project's repository yet")]
+    Elsewhere {
+        /// The task.
+        task: TaskId,
+        /// The commit.
+        commit: CommitId,
+    },
 }
 
 /// Gives a failure of the file system its place.
@@ -56,7 +66,13 @@ pub struct Mirror {
     pub(crate) data: PathBuf,
     pub(crate) path: PathBuf,
     pub(crate) source: String,
+    known: Known,
 }
+
+/// The commits that a process knows its mirrors to have, so that it does not ask again. Cheap to
+/// clone.
+#[derive(Debug, Clone, Default)]
+pub struct Known(Arc<Mutex<BTreeSet<(PathBuf, CommitId)>>>);
 
 /// The right to change a mirror's list of worktrees, or one of them. The system takes it back if we die.
 pub(crate) struct Lock(#[expect(dead_code, reason = "held for as long as it lives")] File);
@@ -71,15 +87,34 @@ impl Mirror {
         project: ProjectId,
         source: &str,
     ) -> Result<Self, Error> {
+        Self::open_knowing(git, data, project, source, &Known::default()).await
+    }
+
+    /// The same, for a process that opens it often.
+    pub async fn open_knowing(
+        git: Git,
+        data: &Path,
+        project: ProjectId,
+        source: &str,
+        known: &Known,
+    ) -> Result<Self, Error> {
         let mirrors = data.join("mirrors");
         fs::create_dir_all(&mirrors).await.map_err(disk("make", &mirrors))?;
         let data = fs::canonicalize(data).await.map_err(disk("find", data))?;
         let path = data.join("mirrors").join(format!("{project}.git"));
-        let mirror = Self { git, data, path, source: source.to_owned() };
-        let _lock = mirror.lock().await?;
-        if fs::try_exists(mirror.path.join("tamma-complete")).await.is_ok_and(|there| there) {
+        let mirror = Self { git, data, path, source: source.to_owned(), known: known.clone() };
+        // It gets this file, which says what it is of, when it is complete.
+        let complete = mirror.path.join("tamma-complete");
+        let of = |text: std::io::Result<String>| text.ok().filter(|text| text == source);
+        if of(fs::read_to_string(&complete).await).is_some() {
             return Ok(mirror);
         }
+        let _lock = mirror.lock().await?;
+        if fs::try_exists(&complete).await.is_ok_and(|there| there) {
+            fs::write(&complete, source).await.map_err(disk("write", &complete))?;
+            return Ok(mirror);
+        }
+        mirror.known.forget(&mirror.path);
         // Each of these may have been done before by somebody who was interrupted.
         let folder = mirror.path.as_os_str();
         mirror
@@ -90,9 +125,14 @@ impl Mirror {
         // A bare repository keeps no log of its refs unless told to; it is how a lost commit is found.
         mirror.git.at(&mirror.path).run(["config", "core.logAllRefUpdates", "always"]).await?;
         mirror.bring_in().await?;
-        let complete = mirror.path.join("tamma-complete");
-        fs::write(&complete, "").await.map_err(disk("write", &complete))?;
+        fs::write(&complete, source).await.map_err(disk("write", &complete))?;
         Ok(mirror)
+    }
+
+    /// Whether a data folder has the mirror of a project.
+    pub async fn is_here(data: &Path, project: ProjectId) -> bool {
+        let complete = data.join("mirrors").join(format!("{project}.git/tamma-complete"));
+        fs::try_exists(complete).await.is_ok_and(|there| there)
     }
 
     /// Brings in what is new in the project's repository.
@@ -129,6 +169,9 @@ impl Mirror {
 
     /// Makes sure that a commit is here, and fetches where it is not.
     pub(crate) async fn require(&self, commit: CommitId) -> Result<(), Error> {
+        if self.known.has(&self.path, commit) {
+            return Ok(());
+        }
         let name = commit.to_string();
         if self.commit(&name).await?.is_none() {
             self.fetch().await?;
@@ -136,7 +179,28 @@ impl Mirror {
                 return Err(Error::Unknown { revision: name, repository: self.source.clone() });
             }
         }
+        self.known.add(&self.path, commit);
         Ok(())
+    }
+
+    /// Makes sure that a commit of a task is here, which another host may have made.
+    pub(crate) async fn bring_work(&self, task: TaskId, commit: CommitId) -> Result<(), Error> {
+        let name = commit.to_string();
+        if self.commit(&name).await?.is_some() {
+            return Ok(());
+        }
+        let work = crate::worktree::work_ref(task);
+        let call = ["fetch", "--quiet", "--no-write-fetch-head", "--no-tags", &self.source, &work];
+        let fetched = self.git.at(&self.path).ask(&call).await?;
+        if fetched.code == Some(0) && self.commit(&name).await?.is_some() {
+            return Ok(());
+        }
+        Err(Error::Elsewhere { task, commit })
+    }
+
+    /// The project's repository.
+    pub fn source(&self) -> &str {
+        &self.source
     }
 
     /// The commit that a name stands for, if it stands for one.
@@ -150,6 +214,24 @@ impl Mirror {
     /// Waits until nobody else changes the list of worktrees.
     pub(crate) async fn lock(&self) -> Result<Lock, Error> {
         Lock::hold(self.path.with_extension("lock")).await
+    }
+}
+
+impl Known {
+    fn has(&self, mirror: &Path, commit: CommitId) -> bool {
+        self.0.lock().is_ok_and(|known| known.contains(&(mirror.to_owned(), commit)))
+    }
+
+    fn add(&self, mirror: &Path, commit: CommitId) {
+        if let Ok(mut known) = self.0.lock() {
+            known.insert((mirror.to_owned(), commit));
+        }
+    }
+
+    fn forget(&self, mirror: &Path) {
+        if let Ok(mut known) = self.0.lock() {
+            known.retain(|(path, _)| path != mirror);
+        }
     }
 }
 

@@ -455,6 +455,11 @@ impl Drop for Group {
     }
 }
 
+/// Where a program is: the path itself, or the first place of a search path that has it.
+pub(crate) fn program(name: &Path, search: Option<&str>) -> Option<PathBuf> {
+    table::find(name, search)
+}
+
 async fn spawn(launch: &Launch) -> io::Result<Box<dyn ChildWrapper>> {
     let mut command = match SETPRIV.iter().find(|path| Path::new(path).exists()) {
         Some(setpriv) => {

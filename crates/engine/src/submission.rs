@@ -1,21 +1,24 @@
 //! What an agent hands in: a plan or a verdict, checked before it is believed.
 //!
-//! This is the way for agents that have no tool of ours in their session: the last message ends in
-//! a block of JSON, which is read here. An invalid one goes back to the agent with everything that
-//! is wrong with it; how often is the business of [`agent`](crate::agent). The tools `submit_plan`
-//! and `submit_verdict` are *planned* and will hand in through the same checks.
+//! It comes through a tool of our [`desk`](crate::desk), or, from an agent that has no tool of ours in
+//! its session or did not use it, as a block of JSON at the end of its last message. Both go through
+//! the checks here. What is invalid goes back to the agent with everything that is wrong with it; how
+//! often is the business of [`agent`](crate::agent).
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tamma_core::plan::Plan;
 use tamma_core::review::{Issue, Judgement};
 
 use crate::agent::Mode;
+use crate::plain;
 
 /// What the validator says of a change.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Verdict {
     /// What it says of each criterion, by the text of the criterion.
@@ -47,12 +50,20 @@ pub enum Submission {
 pub(crate) fn read(mode: Mode, text: &str) -> Result<Submission, Vec<String>> {
     match mode {
         Mode::Implement | Mode::Advise => Ok(Submission::Nothing),
+        Mode::Plan | Mode::Validate => check(mode, block(text)?),
+    }
+}
+
+/// Checks what a run of this mode hands in.
+pub(crate) fn check(mode: Mode, value: Value) -> Result<Submission, Vec<String>> {
+    match mode {
+        Mode::Implement | Mode::Advise => Ok(Submission::Nothing),
         Mode::Plan => {
-            let plan: Plan = parse(text)?;
+            let plan: Plan = parse(value)?;
             let flaws: Vec<_> = plan.flaws().iter().map(ToString::to_string).collect();
             if flaws.is_empty() { Ok(Submission::Plan(Box::new(plan))) } else { Err(flaws) }
         }
-        Mode::Validate => parse(text).map(Submission::Verdict),
+        Mode::Validate => parse(value).map(Submission::Verdict),
     }
 }
 
@@ -72,11 +83,18 @@ pub(crate) fn ask_again(mode: Mode, flaws: &[String]) -> String {
     format!("What you handed in cannot be taken:\n\n- {list}\n\nHand it in again, whole.\n\n{how}")
 }
 
-fn parse<T: DeserializeOwned>(text: &str) -> Result<T, Vec<String>> {
+fn parse<T: DeserializeOwned>(value: Value) -> Result<T, Vec<String>> {
+    serde_json::from_value(value).map_err(|error| vec![error.to_string()])
+}
+
+fn block(text: &str) -> Result<Value, Vec<String>> {
     let Some(block) = last_block(text) else {
         return Err(vec!["the message has no block that starts with ```json".to_owned()]);
     };
-    serde_json::from_str(block).map_err(|error| vec![error.to_string()])
+    let flaw = |error: serde_json::Error| vec![error.to_string()];
+    let value: serde_json::Value = serde_json::from_str(block).map_err(flaw)?;
+    // People read it on terminals.
+    serde_json::from_str(&plain::value(value).to_string()).map_err(flaw)
 }
 
 /// The last block of JSON in a message. What is in it may hold fences of its own, inside a line.

@@ -6,9 +6,15 @@
 //! - a commit is made from a snapshot of the files and becomes visible by moving the branch once;
 //! - a folder loses its name before it is removed, and what it had is saved before that.
 //!
+//! No work is on one machine only: what is committed and what is not is pushed to hidden refs of the
+//! project's repository (`refs`), and a machine that has nothing, or less, goes on from there.
+//!
 //! No call trusts what an agent may have done to the index, to `HEAD` or to the hooks. Whoever
 //! calls makes sure that no process of an earlier run still writes here
 //! ([`reap`](crate::process::Records::reap)).
+
+mod refs;
+mod salvage;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,10 +23,14 @@ use tamma_core::ids::{CommitId, TaskId};
 use tamma_core::plan::Action;
 use tokio::fs;
 
+pub(crate) use self::refs::work as work_ref;
+use self::refs::{RUN, Refs};
+pub(crate) use self::salvage::Uncommitted;
+pub use self::salvage::{Newest, Saved, forget};
 use crate::mirror::{Error, Lock, Mirror, branch, disk};
 
-/// The trailer by which a commit says which piece of work made it.
-const TRAILER: &str = "Tamma-Run";
+/// The index that snapshots are made through, beside the one that the agent uses.
+const INDEX: &str = "tamma-index";
 
 /// Who a commit is by.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +39,15 @@ pub struct Author {
     pub name: String,
     /// Their address.
     pub email: String,
+}
+
+/// How much of the files a snapshot must have.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Care {
+    /// Every file, or it fails.
+    Everything,
+    /// What can be read: an agent is at work, and files come and go.
+    WhatCanBeRead,
 }
 
 /// The checkout of one task.
@@ -40,38 +59,86 @@ pub struct Worktree {
 }
 
 impl Worktree {
-    /// Opens the worktree of a task, and makes it first, on its branch from `base`, where there is
-    /// none. A branch that is there already is taken as it is.
+    /// Opens the worktree of a task with the newest of its work, wherever that was done.
     pub async fn open(mirror: &Mirror, task: TaskId, base: CommitId) -> Result<Self, Error> {
+        Self::open_at(mirror, task, base, Newest::Unknown).await
+    }
+
+    /// Opens the worktree of a task, and makes it first where there is none: on its branch, which
+    /// starts from `base`, with what was not committed when it was left.
+    ///
+    /// Where the newest may be on another host, the project's repository is asked for it. What is
+    /// here and is not part of that is put aside, under `refs/tamma/aside/`.
+    pub async fn open_at(
+        mirror: &Mirror,
+        task: TaskId,
+        base: CommitId,
+        newest: Newest,
+    ) -> Result<Self, Error> {
         let worktrees = mirror.data.join("worktrees");
         fs::create_dir_all(&worktrees).await.map_err(disk("make", &worktrees))?;
         let tree = Self { mirror: mirror.clone(), task, path: worktrees.join(task.to_string()) };
         mirror.require(base).await?;
+        let mut refs = tree.refs().await?;
+        let is_newest = match newest {
+            Newest::Nothing => true,
+            Newest::At(commit) => refs.head() == Some(commit),
+            Newest::Unknown => false,
+        };
+        if !is_newest {
+            refs = tree.catch_up(refs, base).await?;
+        }
+        if let Newest::At(commit) = newest
+            && refs.head() != Some(commit)
+        {
+            return Err(Error::Elsewhere { task, commit });
+        }
         let _lock = mirror.lock().await?;
         if exists(&tree.path).await? {
             tree.repair().await?;
             return Ok(tree);
         }
-        if mirror.commit(&tree.reference()).await?.is_none() {
-            // The empty old value: only if it is not there.
-            let call = ["update-ref", &tree.reference(), &base.to_string(), ""];
-            mirror.git.at(&mirror.path).run(call).await?;
-        }
-        let unfinished = worktrees.join("new").join(task.to_string());
-        clear(&unfinished).await?;
-        // Twice, because an add that was killed leaves its folder locked.
-        let add = ["worktree", "add", "--quiet", "--force", "--force"].map(AsRef::as_ref);
-        let branch = branch(task);
-        let place = [unfinished.as_os_str(), branch.as_ref()];
-        mirror.git.at(&mirror.path).run(add.into_iter().chain(place)).await?;
-        fs::rename(&unfinished, &tree.path).await.map_err(disk("rename", &unfinished))?;
+        tree.make(&refs, base).await?;
         tree.repair().await?;
         Ok(tree)
+    }
+
+    /// Makes the folder, which gets its name when it is complete.
+    async fn make(&self, refs: &Refs, base: CommitId) -> Result<(), Error> {
+        let git = || self.mirror.git.at(&self.mirror.path);
+        if refs.branch.is_none() {
+            // The empty old value: only if it is not there.
+            let call = ["update-ref", &refs::on_branch(self.task), &base.to_string(), ""];
+            git().run(call).await?;
+        }
+        let unfinished = self.mirror.data.join("worktrees").join("new").join(self.task.to_string());
+        clear(&unfinished).await?;
+        // Twice, because an add that was killed leaves its folder locked.
+        let mut add = vec!["worktree", "add", "--quiet", "--force", "--force"];
+        let uncommitted = refs.uncommitted();
+        if uncommitted.is_some() {
+            add.push("--no-checkout");
+        }
+        let branch = branch(self.task);
+        let place = [unfinished.as_os_str(), branch.as_ref()];
+        git().run(add.into_iter().map(AsRef::as_ref).chain(place)).await?;
+        if let Some(tree) = uncommitted {
+            let git = || self.mirror.git.at(&unfinished);
+            git().run(["read-tree", "--reset", "-u", tree]).await?;
+            // The files stay; what is not committed is seen as that again.
+            git().run(["read-tree", "HEAD"]).await?;
+        }
+        fs::rename(&unfinished, &self.path).await.map_err(disk("rename", &unfinished))
     }
 
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The repository that it hangs on.
+    pub fn repository(&self) -> &Path {
+        &self.mirror.path
     }
 
     /// Whose it is.
@@ -81,14 +148,15 @@ impl Worktree {
 
     /// The commit that the branch is at.
     pub async fn head(&self) -> Result<CommitId, Error> {
-        self.require(&self.reference()).await
+        self.refs().await?.head().ok_or_else(|| self.no_branch())
     }
 
     /// Commits all there is as the work of one ticket, and returns the commit.
     ///
     /// When nothing has changed, that is the commit the branch is at. A ticket has at most one
     /// commit at the tip: where it is there already and the files have changed since, the commit is
-    /// replaced.
+    /// replaced. It is pushed; that the project's repository cannot be reached is no error, and it
+    /// is tried again with the next salvage.
     pub async fn commit_all(
         &self,
         ticket: u32,
@@ -96,77 +164,66 @@ impl Worktree {
         author: &Author,
     ) -> Result<CommitId, Error> {
         let _lock = self.lock().await?;
-        let tip = self.head().await?;
-        let tree = self.snapshot(tip).await?;
-        let commit = if tree == self.tree_of(tip).await? {
-            tip
-        } else {
+        let mut refs = self.refs().await?;
+        let tip = refs.branch.clone().ok_or_else(|| self.no_branch())?;
+        let tree = self.snapshot(tip.commit, Care::Everything).await?;
+        let mut commit = tip.commit;
+        if tree != tip.tree {
             let run = format!("{}/{ticket}", self.task);
-            let parents = if self.made_by(tip).await? == run {
-                let line = self.git(["rev-list", "--parents", "-1", &tip.to_string()]).await?;
-                line.split(' ').skip(1).map(str::to_owned).collect()
-            } else {
-                vec![tip.to_string()]
-            };
-            let message = format!("{}\n\n{TRAILER}: {run}\n", message.trim_end());
-            let commit = self.record(&tree, &parents, &message, author).await?;
-            self.move_ref(&self.reference(), commit, Some(tip)).await?;
-            commit
-        };
+            let parents = if tip.run == run { tip.parents } else { vec![tip.commit] };
+            let message = format!("{}\n\n{RUN}: {run}\n", message.trim_end());
+            commit = self.record(&tree, &parents, &message, author).await?;
+            self.move_ref(&refs::on_branch(self.task), commit, Some(tip.commit)).await?;
+            refs.branch = Some(refs::Tip { commit, tree, parents, run, branch: None });
+        }
         // The agent may have left the branch, and the index is the one of the commit before.
-        self.git(["symbolic-ref", "HEAD", &self.reference()]).await?;
-        self.git(["read-tree", "HEAD"]).await?;
+        if self.left_the_branch().await?.is_some() {
+            self.git(["symbolic-ref", "HEAD", &refs::on_branch(self.task)]).await?;
+        }
+        // The one that the snapshot was made through has exactly these files.
+        let folder = self.folder_in_mirror();
+        let index = folder.join("index");
+        fs::rename(folder.join(INDEX), &index).await.map_err(disk("rename", &index))?;
+        if let Some(why) = salvage::push(&self.mirror, self.task, &mut refs).await? {
+            tracing::warn!(task = %self.task, %commit, why, "a commit is on this machine only");
+        }
         Ok(commit)
     }
 
     /// The commit that a ticket has made, if it is the one the branch is at.
     pub async fn commit_of(&self, ticket: u32) -> Result<Option<CommitId>, Error> {
-        let tip = self.head().await?;
-        let made_by = self.made_by(tip).await?;
-        Ok((made_by == format!("{}/{ticket}", self.task)).then_some(tip))
+        let tip = self.refs().await?.branch;
+        let run = format!("{}/{ticket}", self.task);
+        Ok(tip.filter(|tip| tip.run == run).map(|tip| tip.commit))
     }
 
-    /// Which piece of work a commit says it is of.
-    async fn made_by(&self, commit: CommitId) -> Result<String, Error> {
-        let format = format!("--format=%(trailers:key={TRAILER},valueonly)");
-        let said = self.git(["log", "-1", &format, &commit.to_string()]).await?;
-        Ok(said.trim().to_owned())
+    /// The worktree of a task, if this machine has one.
+    pub async fn find(mirror: &Mirror, task: TaskId) -> Result<Option<Self>, Error> {
+        let path = mirror.data.join("worktrees").join(task.to_string());
+        let tree = Self { mirror: mirror.clone(), task, path };
+        Ok(exists(&tree.path).await?.then_some(tree))
     }
 
-    /// Saves what is not committed on the branch under `refs/tamma/salvage/<task>`.
-    ///
-    /// Returns what was saved, or nothing where there is nothing to save. An earlier salvage stays
-    /// reachable from the new one.
-    pub async fn salvage(&self) -> Result<Option<CommitId>, Error> {
-        let _lock = self.lock().await?;
-        self.save().await
-    }
-
-    /// Saves what is not committed, then removes the worktree. The branch stays.
-    pub async fn remove(self) -> Result<Option<CommitId>, Error> {
+    /// Saves what is not committed, then removes the worktree. The branch stays. What is saved is
+    /// pushed, unless all that counts has been delivered.
+    pub async fn remove(self, push: bool) -> Result<Saved, Error> {
         let _list = self.mirror.lock().await?;
         let _lock = self.lock().await?;
-        let old = self.mirror.data.join("worktrees").join("old");
-        let removed = old.join(self.task.to_string());
-        let mut saved = None;
+        let (mut commit, mut refs) = (None, self.refs().await?);
         if exists(&self.path).await? {
             self.relink().await?;
-            saved = self.save().await?;
-            // What an interrupted removal has left here was saved before it got this name.
-            clear(&removed).await?;
-            fs::create_dir_all(&old).await.map_err(disk("make", &old))?;
-            fs::rename(&self.path, &removed).await.map_err(disk("rename", &self.path))?;
+            (commit, refs) = self.save().await?;
         }
-        clear(&removed).await?;
-        let prune = ["worktree", "prune", "--expire", "now"];
-        self.mirror.git.at(&self.mirror.path).run(prune).await?;
-        Ok(saved)
+        let why =
+            if push { salvage::push(&self.mirror, self.task, &mut refs).await? } else { None };
+        self.take_down().await?;
+        Ok(Saved { commit, pushed: push && why.is_none(), why })
     }
 
     /// Every file that differs from a commit, in the files as they are now, committed or not.
     pub async fn diff_stat(&self, base: CommitId) -> Result<BTreeMap<String, Action>, Error> {
         let _lock = self.lock().await?;
-        let tree = self.snapshot(base).await?;
+        let tree = self.snapshot(base, Care::Everything).await?;
         self.differing(&base.to_string(), &tree).await
     }
 
@@ -204,9 +261,11 @@ impl Worktree {
 
     /// Whether the files that git knows are exactly those of a commit, and `HEAD` is there.
     pub(crate) async fn is_at(&self, commit: CommitId) -> Result<bool, Error> {
-        let head = self.require("HEAD").await?;
-        let changed = self.git(["status", "--porcelain", "--untracked-files=no"]).await?;
-        Ok(head == commit && changed.is_empty())
+        let call = ["status", "--porcelain=v2", "--branch", "--untracked-files=no"];
+        let said = self.git(call).await?;
+        let at = format!("# branch.oid {commit}");
+        let is_clean = said.lines().all(|line| line.starts_with('#'));
+        Ok(is_clean && said.lines().any(|line| line == at))
     }
 
     /// Waits until nobody else looks at or changes this worktree.
@@ -214,35 +273,11 @@ impl Worktree {
         Lock::hold(self.mirror.data.join("worktrees").join(format!("{}.lock", self.task))).await
     }
 
-    async fn save(&self) -> Result<Option<CommitId>, Error> {
-        let branch = self.head().await?;
-        let head = self.require("HEAD").await?;
-        let tree = self.snapshot(head).await?;
-        if head == branch && tree == self.tree_of(head).await? {
-            return Ok(None);
-        }
-        let reference = format!("refs/tamma/salvage/{}", self.task);
-        let before = self.mirror.commit(&reference).await?;
-        let mut parents = vec![head.to_string()];
-        if let Some(before) = before {
-            let same_tree = self.tree_of(before).await? == tree;
-            if same_tree && self.require(&format!("{before}^1")).await? == head {
-                return Ok(Some(before));
-            }
-            parents.push(before.to_string());
-        }
-        let message = format!("Work of {} that was not committed\n", self.task);
-        let tamma = Author { name: "Tamma".to_owned(), email: "tamma@localhost".to_owned() };
-        let commit = self.record(&tree, &parents, &message, &tamma).await?;
-        self.move_ref(&reference, commit, before).await?;
-        Ok(Some(commit))
-    }
-
     /// Writes all files, as they are, as a tree, through an index of our own.
     ///
     /// The agent's index is left alone and not believed: it may hide files.
-    async fn snapshot(&self, base: CommitId) -> Result<String, Error> {
-        let index = self.folder_in_mirror().join("tamma-index");
+    async fn snapshot(&self, base: CommitId, care: Care) -> Result<String, Error> {
+        let index = self.folder_in_mirror().join(INDEX);
         for stale in [index.clone(), index.with_extension("lock")] {
             clear(&stale).await?;
         }
@@ -253,16 +288,20 @@ impl Worktree {
         let nested =
             nested(&git().run(["ls-files", "-z", "--others", "--exclude-standard"]).await?);
         let around = nested.iter().map(|folder| format!(":(exclude,literal){folder}"));
-        let all = ["add", "--all", "--", "."].map(str::to_owned);
-        git().run(all.into_iter().chain(around)).await?;
+        let mut all = vec!["add", "--all"];
+        all.extend((care == Care::WhatCanBeRead).then_some("--ignore-errors"));
+        all.extend(["--", "."]);
+        let all = all.into_iter().map(str::to_owned);
+        let added = git().run(all.chain(around)).await;
+        if care == Care::Everything {
+            added?;
+        }
         let files = self.files_of(nested).await?;
         if !files.is_empty() {
             let call = ["update-index", "--add", "--remove", "-z", "--stdin"];
             git().input(files).run(call).await?;
         }
-        let tree = git().run(["write-tree"]).await?;
-        clear(&index).await?;
-        Ok(tree)
+        Ok(git().run(["write-tree"]).await?)
     }
 
     /// The files of repositories inside the worktree, each ended by a null character.
@@ -281,10 +320,11 @@ impl Worktree {
     async fn record(
         &self,
         tree: &str,
-        parents: &[String],
+        parents: &[CommitId],
         message: &str,
         author: &Author,
     ) -> Result<CommitId, Error> {
+        let parents: Vec<_> = parents.iter().map(ToString::to_string).collect();
         let parents = parents.iter().flat_map(|parent| ["-p", parent]);
         let written = self
             .mirror
@@ -317,7 +357,7 @@ impl Worktree {
     async fn repair(&self) -> Result<(), Error> {
         self.relink().await?;
         let folder = self.folder_in_mirror();
-        let references = [self.reference(), format!("refs/tamma/salvage/{}", self.task)];
+        let references = [refs::on_branch(self.task), refs::salvage(self.task)];
         let locks = ["index.lock", "HEAD.lock"]
             .map(|lock| folder.join(lock))
             .into_iter()
@@ -355,17 +395,29 @@ impl Worktree {
         self.mirror.path.join("worktrees").join(self.task.to_string())
     }
 
-    fn reference(&self) -> String {
-        format!("refs/heads/{}", branch(self.task))
+    /// Where the task's work is.
+    async fn refs(&self) -> Result<Refs, Error> {
+        Refs::read(&self.mirror, self.task).await
+    }
+
+    fn no_branch(&self) -> Error {
+        let (revision, repository) = (branch(self.task), self.mirror.path.display().to_string());
+        Error::Unknown { revision, repository }
+    }
+
+    /// The commit that `HEAD` is at, where it is not on the branch.
+    async fn left_the_branch(&self) -> Result<Option<CommitId>, Error> {
+        let file = self.folder_in_mirror().join("HEAD");
+        let text = fs::read_to_string(&file).await.map_err(disk("read", &file))?;
+        if text.trim_end() == format!("ref: {}", refs::on_branch(self.task)) {
+            return Ok(None);
+        }
+        let call = ["rev-parse", "--verify", "HEAD^{commit}"];
+        Ok(Some(self.git(call).await?.parse()?))
     }
 
     async fn tree_of(&self, commit: CommitId) -> Result<String, Error> {
         self.git(["rev-parse", "--verify", &format!("{commit}^{{tree}}")]).await
-    }
-
-    async fn require(&self, name: &str) -> Result<CommitId, Error> {
-        let name = format!("{name}^{{commit}}");
-        Ok(self.git(["rev-parse", "--verify", &name]).await?.parse()?)
     }
 
     async fn git<const N: usize>(&self, arguments: [&str; N]) -> Result<String, Error> {

@@ -5,6 +5,7 @@ mod extract;
 mod log;
 mod overview;
 mod projects;
+mod runs;
 mod tasks;
 
 use axum::Router;
@@ -46,6 +47,7 @@ pub(crate) struct Desk {
     tags(
         (name = "tasks", description = "Adding, finding and steering tasks."),
         (name = "log", description = "What has happened, and what happens."),
+        (name = "runs", description = "What agents do, and what they did."),
         (name = "projects", description = "The repositories that tasks are for."),
         (name = "overview", description = "How well it goes."),
     )
@@ -61,6 +63,10 @@ fn routes() -> OpenApiRouter<Desk> {
         .routes(routes!(log::history))
         .routes(routes!(log::events))
         .routes(routes!(log::export))
+        .routes(routes!(runs::list))
+        .routes(routes!(runs::lines))
+        .routes(routes!(runs::follow))
+        .routes(routes!(runs::transcript))
         .routes(routes!(tasks::inbox))
         .routes(routes!(projects::list, projects::register))
         .routes(routes!(overview::health))

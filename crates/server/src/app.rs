@@ -8,16 +8,18 @@ mod ask;
 mod projects;
 mod read;
 mod rules;
+mod runs;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::http::StatusCode;
 use tamma_flow::Pace;
-use tamma_store::Store;
+use tamma_store::{Objects, Store};
 use temporalio_client::Client;
 
 pub(crate) use read::Window;
+pub(crate) use runs::which;
 
 use crate::live::Live;
 use crate::problem::{Fault, Problem};
@@ -32,6 +34,7 @@ pub(crate) struct App {
     pub(crate) temporal: Client,
     pub(crate) environment: std::sync::Arc<BTreeMap<String, String>>,
     pub(crate) pace: Pace,
+    pub(crate) objects: Objects,
     pub(crate) live: Live,
 }
 
@@ -88,6 +91,14 @@ pub(crate) enum Error {
         /// Why; for the log only.
         source: Source,
     },
+    /// What is wanted is there, and not here.
+    #[error("It is kept at `{place}`, which cannot be read from where this server runs.")]
+    Elsewhere {
+        /// Where.
+        place: String,
+        /// Why not; for the log only.
+        source: Source,
+    },
     /// Something stored cannot be read.
     #[error("The stored {what} of `{key}` cannot be read.")]
     Damaged {
@@ -125,6 +136,7 @@ impl From<tamma_store::Error> for Error {
             E::Corrupt(damage) => {
                 Self::Damaged { what: damage.what, key: damage.key.clone(), source: damage.into() }
             }
+            E::Objects { place, source } => Self::Elsewhere { place, source },
             error if error.is_retryable() => {
                 Self::Unavailable { what: "The database", source: error.into() }
             }
@@ -174,6 +186,14 @@ impl From<Error> for Problem {
                 let status = StatusCode::SERVICE_UNAVAILABLE;
                 Self::new(status, "unavailable", "Something is not available", detail)
                     .hint("Ask again in a moment. `tamma doctor` says what is missing.")
+            }
+            Error::Elsewhere { place, source } => {
+                tracing::warn!(place, error = chain(&*source), "objects cannot be read");
+                let title = "It cannot be read from here";
+                Self::new(StatusCode::NOT_FOUND, "elsewhere", title, detail).hint(
+                    "Read it on the worker's machine, or start the server with the same objects \
+                     as the workers: `--objects`, TAMMA_OBJECTS.",
+                )
             }
             Error::Damaged { what, key, source } => {
                 tracing::error!(what, key, error = chain(&*source), "damaged");

@@ -5,7 +5,7 @@
 //! again from where it was; the log is the truth, and a change only says that it has grown.
 
 use tamma_core::ids::TaskId;
-use tamma_store::{Change, Changes};
+use tamma_store::{Change, Changes, LineChange, LineChanges};
 use tokio::sync::broadcast::{self, error::RecvError};
 
 /// How many changes a watcher may be behind before it reads the log again.
@@ -13,7 +13,10 @@ const BEHIND: usize = 1024;
 
 /// Where changes are told.
 #[derive(Debug, Clone)]
-pub(crate) struct Live(broadcast::Sender<Change>);
+pub(crate) struct Live {
+    log: broadcast::Sender<Change>,
+    lines: broadcast::Sender<LineChange>,
+}
 
 /// Somebody who waits for the log of one task to grow.
 #[derive(Debug)]
@@ -22,26 +25,56 @@ pub(crate) struct Watcher {
     changes: broadcast::Receiver<Change>,
 }
 
+/// Somebody who waits for the runs of one task to say or do something.
+#[derive(Debug)]
+pub(crate) struct LineWatcher {
+    task: TaskId,
+    changes: broadcast::Receiver<LineChange>,
+}
+
 impl Live {
     /// Nobody watches yet.
     pub(crate) fn new() -> Self {
-        Self(broadcast::Sender::new(BEHIND))
+        Self { log: broadcast::Sender::new(BEHIND), lines: broadcast::Sender::new(BEHIND) }
     }
 
     /// Passes on what the database tells, until it refuses to.
-    pub(crate) async fn pass_on(&self, mut changes: Changes) -> tamma_store::Error {
-        loop {
-            match changes.next().await {
-                // Nobody may be watching, which is no fault.
-                Ok(change) => drop(self.0.send(change)),
-                Err(error) => return error,
+    pub(crate) async fn pass_on(
+        &self,
+        mut changes: Changes,
+        mut lines: LineChanges,
+    ) -> tamma_store::Error {
+        let log = async {
+            loop {
+                match changes.next().await {
+                    // Nobody may be watching, which is no fault.
+                    Ok(change) => drop(self.log.send(change)),
+                    Err(error) => return error,
+                }
             }
+        };
+        let lines = async {
+            loop {
+                match lines.next().await {
+                    Ok(change) => drop(self.lines.send(change)),
+                    Err(error) => return error,
+                }
+            }
+        };
+        tokio::select! {
+            error = log => error,
+            error = lines => error,
         }
     }
 
     /// Watches a task from now on.
     pub(crate) fn watch(&self, task: TaskId) -> Watcher {
-        Watcher { task, changes: self.0.subscribe() }
+        Watcher { task, changes: self.log.subscribe() }
+    }
+
+    /// Watches what the runs of a task say from now on.
+    pub(crate) fn watch_lines(&self, task: TaskId) -> LineWatcher {
+        LineWatcher { task, changes: self.lines.subscribe() }
     }
 }
 
@@ -56,6 +89,20 @@ impl Watcher {
                 }
                 Ok(_) => {}
                 Err(RecvError::Lagged(_)) => return true,
+                Err(RecvError::Closed) => return false,
+            }
+        }
+    }
+}
+
+impl LineWatcher {
+    /// Waits until there may be new lines. Returns whether there will ever be any: not, once the
+    /// server stops.
+    pub(crate) async fn grown(&mut self) -> bool {
+        loop {
+            match self.changes.recv().await {
+                Ok(LineChange::Grown(task)) if task != self.task => {}
+                Ok(_) | Err(RecvError::Lagged(_)) => return true,
                 Err(RecvError::Closed) => return false,
             }
         }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tamma_flow::Pace;
-use tamma_store::{Changes, Store};
+use tamma_store::{Changes, LineChanges, Objects, Store};
 use temporalio_client::Client;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -26,6 +26,8 @@ pub struct Config {
     pub environment: BTreeMap<String, String>,
     /// How patient new tasks are with their workers.
     pub pace: Pace,
+    /// Where large things are kept, such as transcripts.
+    pub objects: Objects,
 }
 
 impl Config {
@@ -96,20 +98,20 @@ pub struct Server {
     address: SocketAddr,
     guard: Guard,
     app: App,
-    changes: Changes,
+    changes: (Changes, LineChanges),
 }
 
 impl Server {
     /// Takes the address. Nothing is answered before [`Server::run`].
     pub async fn bind(config: Config, store: Store, temporal: Client) -> Result<Self, Error> {
         config.check()?;
-        let Config { address, token, environment, pace } = config;
+        let Config { address, token, environment, pace, objects } = config;
         let listener =
             TcpListener::bind(address).await.map_err(|source| Error::Bind { address, source })?;
         let address = listener.local_addr()?;
-        let changes = store.changes().await?;
+        let changes = (store.changes().await?, store.line_changes().await?);
         let environment = Arc::new(environment);
-        let app = App { store, temporal, environment, pace, live: Live::new() };
+        let app = App { store, temporal, environment, pace, objects, live: Live::new() };
         Ok(Self { listener, address, guard: Guard::new(token.as_deref()), app, changes })
     }
 
@@ -121,12 +123,13 @@ impl Server {
     /// Answers until it is told to stop; then it finishes what it has begun.
     pub async fn run(self, stop: CancellationToken) -> Result<(), Error> {
         let live = self.app.live.clone();
+        let (changes, lines) = self.changes;
         let router = api::router(self.app, self.guard, stop.clone());
         let serving = axum::serve(self.listener, router)
             .with_graceful_shutdown(stop.clone().cancelled_owned());
         tokio::select! {
             served = async { serving.await } => Ok(served?),
-            error = live.pass_on(self.changes) => {
+            error = live.pass_on(changes, lines) => {
                 stop.cancel();
                 Err(error.into())
             }

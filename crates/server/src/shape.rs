@@ -5,11 +5,13 @@
 
 mod action;
 mod card;
+mod run;
 mod task;
 
 pub use action::{Action, Grant, Standing};
 pub(crate) use card::listed;
 pub use card::{Card, Damaged, Page, Spend, short};
+pub use run::{Present, Run, RunLine, RunLines, RunUsage, Runs};
 pub use task::{
     Alert, Approval, Decision, Iteration, PlanVersion, Question, RiskFactor, RiskReport, Whole,
 };

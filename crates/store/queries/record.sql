@@ -2,7 +2,8 @@
 --
 -- $1 the task, $2 the revision it must have, $3 the entries it must have, $4 its new revision,
 -- $5 its memory, $6 its projection, $7 entries, $8 alerts, $9 what became of earlier alerts,
--- $10 approvals, $11 iterations, $12 usage. No row is in two of them: a statement changes a row once.
+-- $10 approvals, $11 iterations, $12 usage, $13 holds. No row is in two of them: a statement changes
+-- a row once.
 WITH before AS (
     -- Whoever comes second waits here, and then finds another revision.
     SELECT id, project, risk FROM tasks
@@ -134,6 +135,12 @@ used AS (
         tokens_output bigint, cost_usd numeric
     )
     ON CONFLICT (task, ticket) DO NOTHING
+),
+held AS (
+    INSERT INTO holds (provider, until)
+    SELECT h.provider, h.until
+    FROM moved, jsonb_to_recordset($13) AS h (provider text, until timestamptz)
+    ON CONFLICT (provider) DO UPDATE SET until = greatest(holds.until, excluded.until)
 ),
 told AS (
     SELECT pg_notify('tamma_entries', $1::text || ' ' || max(logged.sequence)) AS done

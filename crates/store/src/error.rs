@@ -30,6 +30,15 @@ pub enum Error {
     /// What is stored cannot be read.
     #[error("the stored {} of `{}` cannot be read", .0.what, .0.key)]
     Corrupt(#[source] Damage),
+    /// The place of large things cannot be used.
+    #[error("what is kept at `{place}` cannot be reached from here")]
+    Objects {
+        /// Where.
+        place: String,
+        /// Why not.
+        #[source]
+        source: Source,
+    },
     /// The database refused a statement of ours, which is a fault of ours.
     #[error("the database refused a statement")]
     Refused(#[source] Source),

@@ -34,7 +34,7 @@ pub struct Record<'a> {
     pub next: &'a TaskLoop,
     /// What it wrote down.
     pub entries: &'a [Entry],
-    /// What it wants done: alerts are opened and settled.
+    /// What it wants done: alerts are opened and settled, providers held.
     pub commands: &'a [Command],
     /// What the job that ended has used, if one has.
     pub used: Option<Used>,
@@ -141,6 +141,7 @@ impl Store {
             json(&rows.approvals),
             json(&rows.iterations),
             json(&rows.usage),
+            json(&rows.holds),
         )
         .fetch_one(&self.steps)
         .await?

@@ -5,7 +5,9 @@
 //! [`SCRIPT`] names, in `.tamma-script.json` of its folder. It does nothing else, and never reaches
 //! out of the machine.
 
+mod opening;
 mod play;
+mod tools;
 
 use std::path::{Path, PathBuf};
 
@@ -18,6 +20,12 @@ pub use play::serve;
 
 /// The variable that names the file of the script.
 pub const SCRIPT: &str = "TAMMA_SCRIPT";
+
+/// The variable that names the address of the model's API, without `/v1`.
+pub const URL: &str = "TAMMA_URL";
+
+/// The variable that holds the key for it.
+pub const TOKEN: &str = "TAMMA_TOKEN";
 
 /// The file of the script in the agent's folder.
 pub const SCRIPT_FILE: &str = ".tamma-script.json";
@@ -35,6 +43,29 @@ pub struct Script {
     pub deaf: bool,
     /// It never answers the first message.
     pub mute: bool,
+    /// The models that it offers. It starts with the first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub models: Vec<String>,
+    /// The modes that it offers. It starts with the first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub modes: Vec<String>,
+    /// The models are offered in the way that the protocol no longer has.
+    pub old_fashioned: bool,
+    /// How it goes on with an earlier session.
+    pub resume: Resume,
+}
+
+/// How an agent goes on with an earlier session.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Resume {
+    /// Not at all.
+    #[default]
+    Never,
+    /// At once, with any session that it is asked for. It plays its script from the start.
+    Resume,
+    /// After it has told the whole conversation again.
+    Load,
 }
 
 /// What an agent does for some prompts.
@@ -78,6 +109,18 @@ pub enum Step {
         /// The line, without its end.
         line: String,
     },
+    /// Adds numbered lines with the time to a file, one after a pause, without asking, until it has
+    /// so many. It goes on from what it finds, and says in another file how much that was.
+    Journal {
+        /// Which file.
+        path: PathBuf,
+        /// How many lines it has in the end.
+        lines: u32,
+        /// Milliseconds between two of them.
+        pause: u32,
+        /// Where it says how many it has found.
+        found: PathBuf,
+    },
     /// Asks, and deletes a file if it may.
     Delete {
         /// Which file.
@@ -89,6 +132,25 @@ pub enum Step {
     Ask {
         /// What it calls it.
         title: String,
+    },
+    /// Calls a tool of a server in its session, and says what came back.
+    Tool {
+        /// Which tool.
+        name: String,
+        /// What it is called with.
+        #[serde(default)]
+        args: Value,
+    },
+    /// Calls a model, at the address in [`URL`] with the key in [`TOKEN`], and says the status.
+    Model,
+    /// Says which model, mode and session it has, and the variables and files that it is asked for.
+    Tell {
+        /// Variables of its environment.
+        #[serde(default)]
+        env: Vec<String>,
+        /// Files below its home.
+        #[serde(default)]
+        files: Vec<PathBuf>,
     },
     /// Reports what the session has cost so far, in dollars.
     Usage {

@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 
-use tamma_engine::{delivery, gate, git, mirror, process};
+use tamma_engine::{delivery, gate, gateway, git, mirror, process};
 use tamma_flow::port::FINAL;
 use temporalio_common::error::ApplicationFailure;
 use temporalio_sdk::activities::ActivityError;
@@ -25,6 +25,9 @@ pub enum Error {
     /// A process could not be recorded or ended.
     #[error(transparent)]
     Process(#[from] process::Error),
+    /// The gateway could not be opened.
+    #[error(transparent)]
+    Gateway(#[from] gateway::Error),
     /// A gate could not be run.
     #[error(transparent)]
     Gate(#[from] gate::Error),
@@ -34,6 +37,14 @@ pub enum Error {
     /// What came of a job cannot be put on the disk, or found there.
     #[error("the answer in `{}` cannot be used", path.display())]
     Answer {
+        /// Where it is.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// A transcript cannot be written or put in its place.
+    #[error("the transcript in `{}` cannot be used", path.display())]
+    Transcript {
         /// Where it is.
         path: PathBuf,
         /// Why not.

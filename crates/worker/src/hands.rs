@@ -6,11 +6,13 @@ mod brief;
 mod check;
 mod convene;
 mod deliver;
+mod finish;
 mod implement;
 mod land;
 mod plan;
 mod prepare;
 mod review;
+mod room;
 mod test;
 
 use std::collections::BTreeMap;
@@ -25,9 +27,11 @@ use tamma_core::plan::Plan;
 use tamma_core::rules::Rules;
 use tamma_core::task::Task;
 use tamma_core::task_loop::{Job, Outcome, Step, TaskLoop, Timestamp};
+use tamma_engine::gateway::Gateway;
 use tamma_engine::git::Git;
+use tamma_engine::mirror::{Known, Mirror};
 use tamma_engine::process::{Records, RunId};
-use tamma_engine::worktree::Worktree;
+use tamma_engine::worktree::{Newest, Worktree};
 use tamma_flow::port::{Answer, Diary, Errand, names};
 use tamma_flow::{Begun, TaskFlow};
 use tamma_store::{Conflict, Record, Store};
@@ -45,6 +49,9 @@ use crate::site::Site;
 /// How often a job says that it lives.
 const PULSE: Duration = Duration::from_millis(500);
 
+/// The gateway's socket, in the data folder.
+const GATEWAY: &str = "gateway.sock";
+
 /// The longest pause between two attempts to write down what came of a job.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -56,6 +63,10 @@ pub struct Activities {
     pub(crate) git: Git,
     pub(crate) records: Records,
     drawer: Drawer,
+    /// Where agents reach models and our tools.
+    pub(crate) gateway: Gateway,
+    /// What the mirrors on this machine are known to have.
+    known: Known,
     /// For agents that only look, which no slot of the engine queue counts.
     pub(crate) lookers: Arc<Semaphore>,
     /// Rules by version. They never change, and there are few.
@@ -122,6 +133,17 @@ impl Work {
             self.memory.pin.ok_or_else(|| Error::Odd("the task has no base yet".to_owned()))?;
         Ok(pin.base)
     }
+
+    /// Where the task's newest work is, as far as the job tells. A job that names a commit judges
+    /// that one, and before the first run there is nothing anywhere. Everything else has to be
+    /// asked, because an earlier attempt, or a run that failed, may have been on another host.
+    fn newest(&self) -> Newest {
+        match &self.call.errand.job {
+            Job::Test { commit, .. } | Job::Review { commit } => Newest::At(*commit),
+            _ if !self.memory.touched && self.call.attempt == 1 => Newest::Nothing,
+            _ => Newest::Unknown,
+        }
+    }
 }
 
 impl Activities {
@@ -130,10 +152,12 @@ impl Activities {
         Ok(Self {
             git: Git::find("git").await?,
             drawer: Drawer::open(&config.data).await?,
+            gateway: Gateway::open(Some(&config.data.join(GATEWAY))).await?,
             lookers: Arc::new(Semaphore::new(config.slots.max(1))),
             config: Arc::new(config),
             store,
             records,
+            known: Known::default(),
             rules: Arc::default(),
         })
     }
@@ -250,6 +274,11 @@ impl Activities {
             Err(tamma_store::Error::Conflict(Conflict::Older { .. })) => {}
             written => drop(written?),
         }
+        if let Some(last) = diary.steps.last()
+            && last.next.state.is_terminal()
+        {
+            self.finish(diary.project, &last.next);
+        }
         Ok(rules)
     }
 
@@ -273,9 +302,15 @@ impl Activities {
         Site::of(project, &self.config.environment).await
     }
 
-    /// The worktree of a job's task.
+    /// Our own copy of a project's repository.
+    pub(crate) async fn mirror(&self, site: &Site) -> Result<Mirror, Error> {
+        site.mirror(&self.git, &self.config.data, &self.known).await
+    }
+
+    /// The worktree of a job's task, with the newest of its work, wherever that was done.
     pub(crate) async fn worktree(&self, work: &Work, site: &Site) -> Result<Worktree, Error> {
-        site.worktree(&self.git, &self.config.data, work.task.id, work.base()?).await
+        let mirror = self.mirror(site).await?;
+        Ok(Worktree::open_at(&mirror, work.task.id, work.base()?, work.newest()).await?)
     }
 
     /// The plan that a job is about.

@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod answers;
 mod drawer;
 mod error;
 mod faults;
@@ -7,6 +8,9 @@ mod hands;
 mod prompts;
 mod runs;
 mod site;
+mod toolchains;
+mod turns;
+mod witness;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,7 +19,7 @@ use std::time::Duration;
 use tamma_engine::agent::Patience;
 use tamma_engine::process::Records;
 use tamma_flow::{ENGINES, QUEUE, TaskFlow};
-use tamma_store::Store;
+use tamma_store::{Objects, Store};
 use temporalio_client::Client;
 use temporalio_sdk::runtime::RuntimeOptions;
 use temporalio_sdk::runtime::worker_tuner::{FixedSizeSlotSupplier, TunerHolder};
@@ -25,6 +29,9 @@ use tokio_util::sync::CancellationToken;
 pub use error::Error;
 pub use faults::Faults;
 pub use hands::{Activities, Announce, Call};
+/// What the launcher inside a sandbox does, for the program that is it.
+pub use tamma_engine::confine::{Launcher, inside};
+pub use witness::{Ending, Eye, Redact, RunFacts, Witness};
 
 /// How long running jobs go on when the worker is told to stop. What takes longer than a moment takes
 /// hours, so it is stopped, and taken up by the next worker.
@@ -38,6 +45,8 @@ const AGAIN: Duration = Duration::from_secs(2);
 pub struct Config {
     /// Where mirrors, worktrees and records of processes are.
     pub data: PathBuf,
+    /// Where large things are kept, such as transcripts: a folder.
+    pub objects: Objects,
     /// The variables that the configuration may name and agents may inherit.
     pub environment: BTreeMap<String, String>,
     /// How many runs at once.
@@ -46,6 +55,8 @@ pub struct Config {
     pub cached: usize,
     /// How long an agent is waited for.
     pub patience: Patience,
+    /// The program that comes first in a sandbox: one that calls [`inside()`].
+    pub launcher: Launcher,
     /// Where the worker is made to fail; nowhere, but in tests.
     pub faults: Faults,
 }
@@ -53,12 +64,15 @@ pub struct Config {
 impl Config {
     /// A worker with its data in a folder, and defaults for the rest.
     pub fn new(data: impl Into<PathBuf>) -> Self {
+        let data = data.into();
         Self {
-            data: data.into(),
+            objects: Objects::new(data.join("objects").display().to_string()),
+            data,
             environment: BTreeMap::new(),
             slots: 2,
             cached: 1000,
             patience: Patience::default(),
+            launcher: Launcher { program: "tamma".into(), args: vec!["inside".to_owned()] },
             faults: Faults::none(),
         }
     }
@@ -78,6 +92,18 @@ pub async fn run(
     for record in records.reap(Duration::from_secs(2)).await? {
         tracing::warn!(run = %record.run, "ended what a dead worker left running");
     }
+    // It may be a lot, and nobody waits for it.
+    let (data, objects, kept) = (config.data.clone(), config.objects.clone(), store.clone());
+    tokio::spawn(async move {
+        match witness::put_leftovers(&data, &objects, &kept).await {
+            Ok(0) => {}
+            Ok(put) => tracing::info!(put, "transcripts of a dead worker are in their place"),
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(error, "transcripts of a dead worker stay on this machine");
+            }
+        }
+    });
     let (slots, cached) = (config.slots, config.cached);
     let activities = Activities::new(config, store, records).await?;
     let runtime = Runtime::from_current_tokio(RuntimeOptions::default()).map_err(engine)?;

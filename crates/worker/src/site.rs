@@ -1,13 +1,11 @@
-//! One project on this machine: its rules, its mirror, and the worktree of a task.
+//! One project on this machine: its rules, and our own copy of its repository.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use tamma_core::ids::{CommitId, TaskId};
 use tamma_core::rules::{self, Rules};
 use tamma_engine::git::Git;
-use tamma_engine::mirror::Mirror;
-use tamma_engine::worktree::Worktree;
+use tamma_engine::mirror::{Known, Mirror};
 use tamma_store::Project;
 
 use crate::error::Error;
@@ -48,19 +46,13 @@ impl Site {
     }
 
     /// Our own copy of the repository.
-    pub(crate) async fn mirror(&self, git: &Git, data: &Path) -> Result<Mirror, Error> {
-        let Project { id, repository, .. } = &self.project;
-        Ok(Mirror::open(git.clone(), data, *id, repository).await?)
-    }
-
-    /// The checkout of a task.
-    pub(crate) async fn worktree(
+    pub(crate) async fn mirror(
         &self,
         git: &Git,
         data: &Path,
-        task: TaskId,
-        base: CommitId,
-    ) -> Result<Worktree, Error> {
-        Ok(Worktree::open(&self.mirror(git, data).await?, task, base).await?)
+        known: &Known,
+    ) -> Result<Mirror, Error> {
+        let Project { id, repository, .. } = &self.project;
+        Ok(Mirror::open_knowing(git.clone(), data, *id, repository, known).await?)
     }
 }

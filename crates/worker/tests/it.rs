@@ -11,9 +11,15 @@
 mod durable;
 #[path = "it/people.rs"]
 mod people;
+#[path = "it/questions.rs"]
+mod questions;
 #[path = "it/stage.rs"]
 mod stage;
+#[path = "it/turns.rs"]
+mod turns;
 #[path = "it/twice.rs"]
 mod twice;
 #[path = "it/way.rs"]
 mod way;
+#[path = "it/witness.rs"]
+mod witness;

@@ -94,14 +94,23 @@ pub(crate) struct Retry {
     more: More,
 }
 
-/// `tamma answer`.
+/// `tamma reply`.
 #[derive(Debug, Args)]
 pub(crate) struct Reply {
     #[command(flatten)]
     one: One,
+    /// What the agent is told.
+    text: String,
+}
+
+/// `tamma answer`.
+#[derive(Debug, Args)]
+pub(crate) struct Answer {
+    #[command(flatten)]
+    one: One,
     /// The answer: one of those that the task names.
-    #[arg(value_enum)]
-    answer: Word,
+    #[arg(value_enum, value_name = "ANSWER")]
+    word: Word,
     /// Why, or what is to be different.
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
@@ -127,6 +136,7 @@ enum Word {
     Override,
     Accept,
     Rework,
+    Reply,
     Continue,
     Modify,
     Retry,
@@ -189,6 +199,7 @@ fn told(id: Uuid, action: &Action, standing: &Standing) -> String {
         Action::Cancel { .. } => "cancelled",
         Action::Modify { .. } => "modified",
         Action::Retry { .. } => "tried again",
+        Action::Reply { .. } => "answered",
         Action::Continue { .. } => "continued",
         Action::RollBack { .. } => "rolled back",
         Action::Skip { .. } => "skipped ahead",
@@ -297,33 +308,40 @@ pub(super) fn retry(retry: &Retry) -> Result<ExitCode> {
     retry.one.ask(async |_, _| Ok(Some(Action::Retry { grant })))
 }
 
+/// Tells an agent what it wanted to know.
+pub(super) fn reply(reply: &Reply) -> Result<ExitCode> {
+    let text = reply.text.clone();
+    reply.one.ask(async |_, _| Ok(Some(Action::Reply { text })))
+}
+
 /// Answers a task's question.
-pub(super) fn answer(reply: &Reply) -> Result<ExitCode> {
-    reply.one.ask(async |_, whole| action(reply, whole).map(Some))
+pub(super) fn answer(answer: &Answer) -> Result<ExitCode> {
+    answer.one.ask(async |_, whole| action(answer, whole).map(Some))
 }
 
 /// The action that an answer is.
-fn action(reply: &Reply, whole: &Whole) -> Result<Action> {
-    let reason = || match &reply.reason {
+fn action(answer: &Answer, whole: &Whole) -> Result<Action> {
+    let reason = || match &answer.reason {
         Some(reason) => Ok(reason.clone()),
         None => bail!("say why, or what is to be different, with `--reason`"),
     };
-    let grant = || reply.more.clone().into();
-    Ok(match reply.answer {
+    let grant = || answer.more.clone().into();
+    Ok(match answer.word {
         Word::Approve => {
-            Action::Approve { plan: seen(reply, whole)?, reason: reply.reason.clone() }
+            Action::Approve { plan: seen(answer, whole)?, reason: answer.reason.clone() }
         }
-        Word::Reject => Action::Reject { plan: seen(reply, whole)?, reason: reason()? },
-        Word::AskChanges => Action::AskChanges { plan: seen(reply, whole)?, changes: reason()? },
-        Word::Override => Action::Override { plan: seen(reply, whole)?, reason: reason()? },
+        Word::Reject => Action::Reject { plan: seen(answer, whole)?, reason: reason()? },
+        Word::AskChanges => Action::AskChanges { plan: seen(answer, whole)?, changes: reason()? },
+        Word::Override => Action::Override { plan: seen(answer, whole)?, reason: reason()? },
         Word::Accept => {
-            Action::Accept { commit: reviewed(reply, whole)?, reason: reply.reason.clone() }
+            Action::Accept { commit: reviewed(answer, whole)?, reason: answer.reason.clone() }
         }
-        Word::Rework => Action::Rework { commit: reviewed(reply, whole)?, comments: reason()? },
+        Word::Rework => Action::Rework { commit: reviewed(answer, whole)?, comments: reason()? },
+        Word::Reply => Action::Reply { text: reason()? },
         Word::Continue => Action::Continue { grant: grant() },
         Word::Modify => Action::Modify { note: reason()? },
         Word::Retry => Action::Retry { grant: grant() },
-        Word::RollBack => match reply.to {
+        Word::RollBack => match answer.to {
             Some(to) => Action::RollBack { to, reason: reason()? },
             None => bail!("say where to roll back to with `--to`, such as `--to planning`"),
         },
@@ -335,9 +353,9 @@ fn action(reply: &Reply, whole: &Whole) -> Result<Action> {
 }
 
 /// The plan that the person has seen. Nobody decides about one unseen.
-fn seen(reply: &Reply, whole: &Whole) -> Result<String> {
+fn seen(answer: &Answer, whole: &Whole) -> Result<String> {
     let hash = &current(whole)?.hash;
-    match &reply.plan {
+    match &answer.plan {
         Some(plan) => Ok(plan.clone()),
         None => bail!(
             "say which plan you have seen; the one that is there now is `--plan {}`",
@@ -347,8 +365,8 @@ fn seen(reply: &Reply, whole: &Whole) -> Result<String> {
 }
 
 /// The commit that the person has reviewed.
-fn reviewed(reply: &Reply, whole: &Whole) -> Result<String> {
-    match (&reply.commit, &whole.commit) {
+fn reviewed(answer: &Answer, whole: &Whole) -> Result<String> {
+    match (&answer.commit, &whole.commit) {
         (Some(commit), _) => Ok(commit.clone()),
         (None, Some(now)) => bail!(
             "say which commit you have reviewed; the one that is there now is `--commit {}`",

@@ -40,13 +40,14 @@ pub(super) struct Migrate {
 pub(super) fn serve(arguments: &Serve) -> Result<ExitCode> {
     let data = folders::data(arguments.given.data())?;
     std::fs::create_dir_all(&data)?;
-    let server = Some(arguments.listen.config());
+    let server = Some(arguments.listen.config(arguments.given.objects(&data)));
     play(&arguments.given, Roles { server, worker: None, data })
 }
 
 pub(super) fn work(arguments: &Work) -> Result<ExitCode> {
     let data = folders::data(arguments.given.data())?;
-    let worker = Some(roles::worker(&data, usize::from(arguments.slots)));
+    let worker =
+        Some(roles::worker(&data, arguments.given.objects(&data), usize::from(arguments.slots)));
     play(&arguments.given, Roles { server: None, worker, data })
 }
 

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use tamma_store::Objects;
 
 /// The servers and the folder that a command works with.
 #[derive(Debug, Args)]
@@ -19,6 +20,10 @@ pub(crate) struct Given {
     /// `~/.local/share/tamma`, and `/var/lib/tamma` for root.
     #[arg(long, env = "TAMMA_DATA", hide_env_values = true, value_name = "FOLDER")]
     data: Option<PathBuf>,
+    /// The folder for large things, such as transcripts, which the API and all workers have to
+    /// reach. By default `objects` in the folder for data.
+    #[arg(long, env = "TAMMA_OBJECTS", hide_env_values = true, value_name = "FOLDER")]
+    objects: Option<String>,
 }
 
 impl Given {
@@ -30,6 +35,12 @@ impl Given {
     /// Temporal's address.
     pub(crate) fn temporal(&self) -> Option<&str> {
         self.temporal.as_deref().filter(|address| !address.is_empty())
+    }
+
+    /// Where large things are kept, with the folder for data.
+    pub(crate) fn objects(&self, data: &Path) -> Objects {
+        let named = self.objects.clone().filter(|place| !place.is_empty());
+        Objects::new(named.unwrap_or_else(|| data.join("objects").display().to_string()))
     }
 
     /// The folder, if one was named.

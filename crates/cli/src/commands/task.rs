@@ -1,6 +1,7 @@
 //! `tamma task`: adding, finding and following tasks.
 
 mod add;
+mod history;
 pub(super) mod list;
 mod log;
 pub(crate) mod show;
@@ -27,9 +28,11 @@ pub(super) enum Command {
     /// soon as it waits for a person.
     Watch(Watch),
     /// Shows what has happened to a task.
-    History(log::History),
+    History(history::History),
+    /// Shows what the agents of a task say and do, and with --follow what comes.
+    Log(log::Arguments),
     /// Writes the log as lines of JSON: of one task, of a project, or of everything.
-    Export(log::Export),
+    Export(history::Export),
 }
 
 #[derive(Debug, Args)]
@@ -54,7 +57,8 @@ pub(super) fn run(command: &Command) -> Result<ExitCode> {
             let options = Options { until_asked: *until_asked, json: target.json };
             watch::watch(&client, id, options).await
         }),
-        Command::History(arguments) => log::history(arguments),
-        Command::Export(arguments) => log::export(arguments),
+        Command::History(arguments) => history::history(arguments),
+        Command::Log(arguments) => log::run(arguments),
+        Command::Export(arguments) => history::export(arguments),
     }
 }

@@ -12,7 +12,7 @@ use clap::Args;
 use serde_json::json;
 use tamma_core::ids::ProjectId;
 use tamma_server::shape::{self, Projects};
-use tamma_store::{Project, Store};
+use tamma_store::{Objects, Project, Store};
 use tokio_util::sync::CancellationToken;
 
 use super::config::{self, Found};
@@ -61,12 +61,13 @@ pub(super) struct Listen {
 
 impl Listen {
     /// How the server is set up.
-    pub(super) fn config(&self) -> tamma_server::Config {
+    pub(super) fn config(&self, objects: Objects) -> tamma_server::Config {
         tamma_server::Config {
             address: self.address,
             token: self.token.clone().filter(|token| !token.is_empty()),
             environment: roles::environment(),
             pace: roles::pace(self.heartbeat_seconds),
+            objects,
         }
     }
 }
@@ -86,7 +87,7 @@ async fn up(arguments: &Arguments) -> Result<ExitCode> {
         Err(error) => return Err(error.into()),
     };
     // What cannot work is told before anything is started.
-    arguments.listen.config().check()?;
+    arguments.listen.config(arguments.given.objects(&data)).check()?;
     let stop = CancellationToken::new();
     roles::until_asked_to_end(&stop)?;
     let progress = Progress::new(arguments.quiet);
@@ -116,9 +117,10 @@ async fn play(
         None => None,
     };
     let slots = arguments.slots.map(usize::from).or_else(configured_slots).unwrap_or(SLOTS);
+    let objects = arguments.given.objects(data);
     let roles = Roles {
-        server: Some(arguments.listen.config()),
-        worker: Some(roles::worker(data, slots)),
+        server: Some(arguments.listen.config(objects.clone())),
+        worker: Some(roles::worker(data, objects, slots)),
         data: data.to_owned(),
     };
     let quiet = arguments.quiet;

@@ -58,7 +58,7 @@ fn glyph(name: EntryName) -> (&'static str, AnsiColor) {
         | N::SmReviewPassed
         | N::SmDelivered
         | N::SmTaskCompleted => ("✔", AnsiColor::Green),
-        N::SmApprovalRequested | N::SmAlertSent => ("?", AnsiColor::Yellow),
+        N::SmApprovalRequested | N::SmAlertSent | N::SmQuestionAsked => ("?", AnsiColor::Yellow),
         N::SmTimeoutWarning
         | N::SmTimeoutAlert
         | N::SmTimeoutEscalated
@@ -82,6 +82,7 @@ fn glyph(name: EntryName) -> (&'static str, AnsiColor) {
         | N::SmLearningCaptured
         | N::SmWorkLanded
         | N::SmAlertAcknowledged
+        | N::SmQuestionAnswered
         | N::SmTaskResumed
         | N::SmTaskModified
         | N::SmTaskRetried

@@ -89,6 +89,7 @@ pub const VARIABLES: &[Variable] = &[
     key("TAMMA_TIER_MODERATE_AGENT", "tiers.moderate.agent", "The agent of the moderate tier."),
     key("TAMMA_TIER_COMPLEX_AGENT", "tiers.complex.agent", "The agent of the complex tier."),
     key("TAMMA_ENGINES_SLOTS", "engines.slots", "How many agents a worker runs at once."),
+    key("TAMMA_ENGINES_SANDBOX", "engines.sandbox", "What confines an agent's process."),
     key("TAMMA_DELIVERY_BASE", "delivery.base", "The branch that work starts from."),
     Variable {
         name: "TAMMA_ALERT_WEBHOOK_URL",

@@ -166,6 +166,14 @@ pub enum Outcome {
     Learned(u16),
     /// The work so far is committed, pushed and reported.
     Landed,
+    /// The agent has a question for a person, and has stopped.
+    Asked {
+        /// What it asks.
+        question: Reference,
+        /// What is taken for the answer when nobody gives one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        default: Option<Reference>,
+    },
     /// The job was stopped, as it was told to.
     Interrupted,
     /// The job itself failed.
@@ -295,6 +303,11 @@ pub enum Action {
         /// What it may use beyond its limits.
         #[serde(default)]
         grant: Grant,
+    },
+    /// As an answer: what the agent wanted to know.
+    Reply {
+        /// The reply.
+        reply: Reference,
     },
     /// As an answer: go back to an earlier state.
     RollBack {

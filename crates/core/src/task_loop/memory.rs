@@ -232,6 +232,12 @@ pub struct Question {
     pub from: State,
     /// Where it goes on, if that is the answer.
     pub resume: State,
+    /// What an agent asks, if one does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub about: Option<Reference>,
+    /// What is taken for the answer when nobody gives one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default: Option<Reference>,
 }
 
 /// Why people are told something.
@@ -257,6 +263,8 @@ pub enum Cause {
     LimitReached(Limit),
     /// The work of a state failed too often.
     WorkFailed(State),
+    /// An agent has a question.
+    AgentAsked,
     /// The engine failed too often.
     EngineFailed,
     /// The engine took too long, also with more time.
@@ -319,12 +327,21 @@ impl TaskLoop {
         question.at.checked_add_signed(chrono::TimeDelta::minutes(minutes.checked_mul(times)?))
     }
 
+    /// When the open question answers itself: only what an agent asks, and only where it said what
+    /// to take when nobody answers. A person who has seen it is waited for.
+    pub fn default_at(&self, rules: &Rules) -> Option<Timestamp> {
+        let question = self.question.as_ref().filter(|question| question.seen_by.is_none())?;
+        question.default.as_ref()?;
+        let minutes = i64::from(rules.scrum_master.user_interaction.default_after_minutes);
+        question.at.checked_add_signed(chrono::TimeDelta::minutes(minutes))
+    }
+
     /// When the machine wants to be told that time has passed.
     pub fn wake_at(&self, rules: &Rules) -> Option<Timestamp> {
         if self.paused.is_some() || self.state.is_terminal() {
             return None;
         }
         let stage = self.next_stage(rules).map(|(at, _)| at);
-        [stage, self.next_reminder(rules)].into_iter().flatten().min()
+        [stage, self.next_reminder(rules), self.default_at(rules)].into_iter().flatten().min()
     }
 }

@@ -81,6 +81,7 @@ pub enum Answer {
     Accept,
     Rework,
     Override,
+    Reply,
     Continue,
     Modify,
     Retry,
@@ -100,6 +101,7 @@ impl TryFrom<&Action> for Answer {
             Action::Accept { .. } => Self::Accept,
             Action::Rework { .. } => Self::Rework,
             Action::Override { .. } => Self::Override,
+            Action::Reply { .. } => Self::Reply,
             Action::Continue { .. } => Self::Continue,
             Action::Modify { .. } => Self::Modify,
             Action::Retry { .. } => Self::Retry,
@@ -121,6 +123,7 @@ pub fn answers(question: &Question) -> Vec<Answer> {
         }
         Cause::ReviewNeeded => vec![A::Accept, A::Rework, A::Modify, A::Cancel],
         Cause::Blocked(_) => vec![A::Override, A::Modify, A::Retry, A::Cancel, A::Abandon],
+        Cause::AgentAsked => vec![A::Reply, A::Modify, A::Cancel, A::Abandon],
         Cause::Rejected => vec![A::Modify, A::Retry, A::Cancel, A::Abandon],
         _ => {
             let mut answers = vec![A::Continue, A::Modify, A::Retry, A::RollBack];
@@ -239,6 +242,7 @@ impl fmt::Display for Cause {
                 f.write_str("the council has been asked as often as it may")
             }
             Self::WorkFailed(state) => write!(f, "the work of `{state}` keeps failing"),
+            Self::AgentAsked => f.write_str("an agent has a question"),
             Self::EngineFailed => f.write_str("the engine keeps failing"),
             Self::EngineTimedOut => f.write_str("the engine took too long, also with more time"),
             Self::ReviewFailed => f.write_str("a review failed; the loop goes on"),

@@ -13,6 +13,8 @@ mod s3_people;
 mod s4_plan;
 mod s5_approve;
 mod s6_implement;
+mod s6_permissions;
+mod s6_questions;
 mod s7_decision;
 mod s7_verdict;
 mod world;

@@ -25,26 +25,84 @@ fn problems(text: &str, pairs: &[(&str, &str)]) -> Vec<Problem> {
 }
 
 #[rstest]
-#[case("claude-code", "claude-agent-acp", &[], "anthropic")]
-#[case("codex", "codex-acp", &[], "openai")]
-#[case("gemini", "gemini", &["--acp"], "google")]
-#[case("opencode", "opencode", &["acp"], "opencode")]
+#[case("claude-code", "claude-agent-acp", "anthropic", "ANTHROPIC_API_KEY")]
+#[case("codex", "codex-acp", "openai", "OPENAI_API_KEY")]
+#[case("gemini", "gemini", "google", "GEMINI_API_KEY")]
+#[case("opencode", "opencode", "openai", "OPENAI_API_KEY")]
 fn the_well_known_agents_are_built_in(
     #[case] name: &str,
     #[case] command: &str,
-    #[case] args: &[&str],
     #[case] provider: &str,
+    #[case] key: &str,
 ) {
     let agents = Rules::default().agents;
     assert_eq!(agents.len(), 4);
-    let expected = AgentRules {
-        command: command.to_owned(),
-        args: args.iter().map(|one| (*one).to_owned()).collect(),
-        env: BTreeMap::new(),
-        inherit: ["PATH", "HOME", "LANG", "TERM"].map(str::to_owned).to_vec(),
-        provider: provider.to_owned(),
-    };
-    assert_eq!(agents[name], expected);
+    let agent = &agents[name];
+    let told = (agent.command.as_str(), agent.provider.as_str(), agent.key.as_str());
+    assert_eq!(told, (command, provider, key));
+    assert_eq!(agent.inherit, ["PATH", "HOME", "LANG", "TERM"]);
+    assert!(agent.upstream.starts_with("https://"), "{}", agent.upstream);
+    assert!(!agent.modes.look.is_empty() && !agent.modes.work.is_empty());
+    assert!(!agent.home.is_empty());
+    // Wherever it is told where its models are, that is our gateway, with the run's own token.
+    let all: Vec<_> = agent.env.values().chain(agent.files.values()).collect();
+    for word in ["{{ url }}", "{{ token }}"] {
+        assert!(all.iter().any(|text| text.contains(word)), "{name} is not given {word}");
+    }
+}
+
+#[test]
+fn what_is_built_in_is_what_a_user_could_have_written() {
+    let rules = Rules::default();
+    for (name, agent) in &rules.agents {
+        let text = serde_saphyr::to_string(&json!({ "agents": { name: agent } })).unwrap();
+        assert_eq!(load(&text, &[]).unwrap().rules, rules, "{name}");
+    }
+}
+
+#[rstest]
+#[case("files: {/etc/passwd: x}")]
+#[case("files: {../.bashrc: x}")]
+#[case("files: {a/../../b: x}")]
+#[case("files: {a//b: x}")]
+#[case("home: [..]")]
+#[case("home: [/home/ann/.ssh]")]
+fn what_an_agent_has_in_its_home_is_below_it(#[case] key: &str) {
+    let told = problems(&format!("agents: {{codex: {{{key}}}}}"), &[]);
+    assert_eq!(told.len(), 1, "{told:#?}");
+    assert!(told[0].to_string().contains("below the home"), "{}", told[0]);
+}
+
+#[test]
+fn any_other_agent_is_defined_without_code() {
+    let text = "\
+agents:
+  goose:
+    command: goose
+    args: [acp]
+    provider: openai
+    upstream: https://api.openai.com
+    key: OPENAI_API_KEY
+    env: {OPENAI_HOST: '{{ url }}', OPENAI_API_KEY: '{{ token }}'}
+    files: {.config/goose/config.yaml: 'GOOSE_MODEL: {{ model }}'}
+    home: [.config/goose]
+    modes: {look: [chat], work: [approve]}
+";
+    let rules = load(text, &[]).unwrap().rules;
+    let goose = &rules.agents["goose"];
+    assert_eq!(goose.modes.look, ["chat"]);
+    assert_eq!(goose.files[".config/goose/config.yaml"], "GOOSE_MODEL: {{ model }}");
+    assert_eq!(goose.key, "OPENAI_API_KEY");
+}
+
+#[test]
+fn a_file_of_an_agent_is_part_of_the_version_and_a_variable_is_not() {
+    let version = |text: &str| load(text, &[]).unwrap().rules.version();
+    let plain = version("");
+    assert_ne!(version("agents: {codex: {files: {.codex/config.toml: x}}}"), plain);
+    assert_ne!(version("agents: {codex: {upstream: 'https://example.org'}}"), plain);
+    let with = |value: &str| version(&format!("agents: {{codex: {{env: {{A: {value}}}}}}}"));
+    assert_eq!(with("one"), with("two"));
 }
 
 #[test]
@@ -186,6 +244,7 @@ fn a_secret_out_of_a_variable_is_in_the_rules_and_not_in_what_is_shown() {
 /// Rules with these values where secrets may be.
 fn with_secrets(env: &BTreeMap<String, String>, config: &BTreeMap<String, String>) -> Rules {
     let mut rules = Rules::default();
+    rules.agents.values_mut().for_each(|agent| agent.env.clear());
     rules.agents.get_mut("codex").unwrap().env.clone_from(env);
     let channel = Channel { r#type: ChannelType::Webhook, enabled: true, config: config.clone() };
     rules.scrum_master.alerts.channels.push(channel);
@@ -221,4 +280,19 @@ fn a_version_changes_with_the_name_of_a_secret_and_with_everything_else() {
     let mut other = with_secrets(&env("A"), &none);
     other.agents.get_mut("codex").unwrap().args.push("--fast".to_owned());
     assert_ne!(version, other.version());
+}
+
+#[test]
+fn a_tier_asks_for_its_model_and_leaves_the_choice_to_an_agent_that_has_none_named() {
+    let model = |text: &str| {
+        let rules = load(text, &[]).unwrap().rules;
+        rules.model(Tier::Simple).map(str::to_owned)
+    };
+    let built_in = Rules::default();
+    let built_in = built_in.tiers.get(Tier::Simple);
+    assert_eq!(model("{}").as_deref(), Some(built_in.model.as_str()));
+    assert_eq!(model("tiers: {simple: {agent: codex}}"), None);
+    assert_eq!(model("tiers: {simple: {model: default}}"), None);
+    let named = model("tiers: {simple: {agent: codex, model: gpt-5.5}}");
+    assert_eq!(named.as_deref(), Some("gpt-5.5"));
 }

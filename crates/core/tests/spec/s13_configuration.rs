@@ -177,7 +177,7 @@ fn a_key_like_no_other_gets_the_list_of_keys() {
     assert_eq!(
         help,
         "known are `scrum_master`, `tiers`, `agents`, `roles`, `gates`, `delivery`, `engines`, \
-         `budget`, `ceremony`, `prices`"
+         `permissions`, `budget`, `ceremony`, `prices`"
     );
 }
 
@@ -312,6 +312,10 @@ scrum_master:
 #[case("gates: {a b: {command: x}}", "refused", 14, "")]
 #[case("agents: {\"\": {command: x}}", "refused", 14, "")]
 #[case("agents: {codex: {env: {\"A=B\": x}}}", "refused", 23, "")]
+#[case("engines: {readable: [cache]}", "refused", 22, "")]
+#[case("engines: {readable: [/]}", "refused", 22, "")]
+#[case("permissions: {planner: {allow: [cargo]}}", "refused", 33, "")]
+#[case("permissions: {council: {deny: ['write: ../x']}}", "refused", 32, "")]
 // What is planned.
 #[case("delivery: {mode: merge}", "refused", 18, "")]
 #[case("delivery: {mode: pull_request}", "refused", 18, "")]
@@ -523,6 +527,10 @@ fn the_example_has_every_key_at_its_default() {
     let loaded = load(EXAMPLE, &[]).unwrap();
     assert_eq!(loaded.rules, Rules::default());
     for setting in loaded.settings() {
+        // What the built-in agents are given is in files of its own, and nobody writes it again.
+        if setting.path.starts_with("agents.") {
+            continue;
+        }
         assert_ne!(setting.origin, Origin::Default, "{} is not in the example", setting.path);
     }
 }

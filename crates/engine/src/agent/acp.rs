@@ -1,38 +1,49 @@
 //! The Agent Client Protocol: one session over the agent's standard input and output.
 //!
-//! This is the only file that names the protocol's library. Messages from the agent are kept as raw
-//! JSON and read leniently: the library would drop an update of a kind that it does not know, and
-//! fail on a stop reason that it does not know. Time is measured by our own clock, and a stop reason
-//! is only what the agent says of itself.
+//! This folder is the only place that names the protocol's library. Messages from the agent are kept
+//! as raw JSON and read leniently: the library would drop an update of a kind that it does not know,
+//! and fail on a stop reason that it does not know. Time is measured by our own clock, and a stop
+//! reason is only what the agent says of itself: what the gateway saw stands over it.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+mod ask;
+mod choice;
+mod heard;
+
+use std::sync::Arc;
+use std::time::Duration;
 
 use agent_client_protocol::schema::ProtocolVersion;
 use agent_client_protocol::v1::ConnectionTo;
 use agent_client_protocol::v1::schema::{
-    CancelNotification, ClientCapabilities, ContentBlock, Implementation, InitializeRequest,
-    NewSessionRequest, PermissionOptionKind, PromptRequest, RequestPermissionOutcome,
-    RequestPermissionRequest, RequestPermissionResponse, SelectedPermissionOutcome, SessionId,
+    CancelNotification, ClientCapabilities, ContentBlock, HttpHeader, Implementation,
+    InitializeRequest, LoadSessionRequest, McpServer, McpServerHttp, NewSessionRequest,
+    PromptRequest, RequestPermissionOutcome, RequestPermissionRequest, RequestPermissionResponse,
+    ResumeSessionRequest, SessionId,
 };
 use agent_client_protocol::{
     Agent, ByteStreams, Client, Error, JsonRpcNotification, UntypedMessage,
 };
+use futures_util::FutureExt as _;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tamma_core::budget::Limit;
-use tamma_core::cost::{Cost, Tokens, Usage};
+use tamma_core::rules::SessionModes;
 use tamma_core::task_loop::Timestamp;
 use tokio::process::{ChildStdin, ChildStdout};
-use tokio::sync::Notify;
 use tokio::time::timeout;
 use tokio_util::compat::{TokioAsyncReadCompatExt as _, TokioAsyncWriteCompatExt as _};
 use tokio_util::sync::CancellationToken;
 
-use super::{Observer, Report, RunEnd, RunOrder, Update};
-use crate::permission::{Ask, Kind};
+use self::choice::Offer;
+pub(super) use self::heard::Heard;
+use super::{Observer, RunEnd, RunOrder, Update};
+use crate::desk::{self, Desk, Question};
+use crate::gateway::{Door, Failed, Stop};
+use crate::permission::Verdict;
+use crate::plain;
 use crate::submission::{self, Submission};
+
+/// The model that leaves the choice to the agent.
+pub(super) const LEAVE: &str = "default";
 
 /// The protocol's code for "sign in first".
 const AUTHENTICATE_FIRST: i32 = -32_000;
@@ -46,212 +57,325 @@ struct RawUpdate {
     update: Value,
 }
 
-/// What has been heard from the agent so far.
-#[derive(Clone, Default)]
-pub(super) struct Heard {
-    state: Arc<Mutex<State>>,
-    over_budget: Arc<Notify>,
-}
-
-#[derive(Default)]
-struct State {
-    agent: Option<String>,
-    session: Option<String>,
-    /// What it said in this turn.
-    text: String,
-    tokens: Option<Tokens>,
-    cost: Option<Cost>,
-    tools: BTreeMap<String, Value>,
-    cancelled: bool,
-}
-
-impl Heard {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // What it holds is consistent after every single assignment.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn usage(&self) -> Option<Usage> {
-        let state = self.lock();
-        (state.tokens.is_some() || state.cost.is_some()).then(|| Usage {
-            tokens: state.tokens.unwrap_or_default(),
-            cost: state.cost.unwrap_or_default(),
-        })
-    }
-
-    /// How a run ends whose agent is gone. One that never had a session never was available.
-    pub(super) fn died(&self, reason: &str) -> RunEnd {
-        let reason = reason.to_owned();
-        if self.lock().session.is_some() {
-            RunEnd::Crashed { reason }
-        } else {
-            RunEnd::Unavailable { reason }
-        }
-    }
-
-    /// What is known of the run, with the end that is yet to be filled in.
-    pub(super) fn report(&self) -> Report {
-        let usage = self.usage();
-        let state = self.lock();
-        let (agent, session) = (state.agent.clone(), state.session.clone());
-        Report { end: RunEnd::Cancelled, usage, session, agent, stderr: String::new() }
-    }
-
-    /// Takes an update in, and says what it was.
-    fn take(&self, update: Value, allowance: &Limit) -> Update {
-        let text = |value: &Value| value.as_str().map(str::to_owned);
-        let said = || text(&update["content"]["text"]);
-        match (update["sessionUpdate"].as_str().unwrap_or_default(), said()) {
-            ("agent_message_chunk", Some(said)) => {
-                self.lock().text.push_str(&said);
-                Update::Said(said)
-            }
-            ("agent_thought_chunk", Some(thought)) => Update::Thought(thought),
-            ("tool_call" | "tool_call_update", _) => {
-                let id = text(&update["toolCallId"]).unwrap_or_default();
-                merge(self.lock().tools.entry(id.clone()).or_default(), &update);
-                Update::Tool { id, title: text(&update["title"]), status: text(&update["status"]) }
-            }
-            // `used` is how full the context is, which is not what was consumed.
-            ("usage_update", _) if update["cost"].is_object() => {
-                let cost = dollars(&update["cost"]);
-                self.lock().cost = Some(cost);
-                if let (Cost::Known(spent), Some(limit)) = (cost, allowance.usd)
-                    && spent > limit
-                {
-                    self.over_budget.notify_one();
-                }
-                Update::Used(self.usage().unwrap_or_default())
-            }
-            _ => Update::Other(update),
-        }
-    }
+/// What a conversation is about, and who takes part.
+#[derive(Clone)]
+pub(super) struct Talk {
+    pub(super) order: RunOrder,
+    pub(super) modes: SessionModes,
+    pub(super) heard: Heard,
+    pub(super) see: Observer,
+    pub(super) cancel: CancellationToken,
+    pub(super) desk: Desk,
+    pub(super) door: Option<Arc<Door>>,
 }
 
 /// Holds the conversation of one run, to its end.
-pub(super) async fn talk(
-    (stdin, stdout): (ChildStdin, ChildStdout),
-    order: RunOrder,
-    heard: Heard,
-    observer: Observer,
-    cancel: CancellationToken,
-) -> RunEnd {
-    let allowance = order.allowance;
-    let policy = order.policy.clone();
-    let (updates, asks, session) = (heard.clone(), heard.clone(), heard.clone());
-    let (see_update, see_ask, see) = (observer.clone(), observer.clone(), observer);
+pub(super) async fn talk((stdin, stdout): (ChildStdin, ChildStdout), talk: Talk) -> RunEnd {
+    let (updates, asks, after) = (talk.clone(), talk.clone(), talk.clone());
     let ended = Client
         .v1()
         .name("tamma")
         .on_receive_notification(
             async move |raw: RawUpdate, _cx| {
-                see_update(updates.take(raw.update, &allowance));
+                if let Some(update) = updates.heard.take(raw.update, &updates.order.allowance) {
+                    (updates.see)(update);
+                }
                 Ok(())
             },
             agent_client_protocol::on_receive_notification!(),
         )
         .on_receive_request(
             async move |request: RequestPermissionRequest, responder, _cx| {
-                let (cancelled, known) = {
-                    let state = asks.lock();
-                    let known = state.tools.get(&*request.tool_call.tool_call_id.0).cloned();
-                    (state.cancelled, known.unwrap_or_default())
-                };
-                let outcome = if cancelled {
-                    RequestPermissionOutcome::Cancelled
-                } else {
-                    let ask = ask(&request, known);
-                    let ruling = policy(&ask);
-                    let outcome = answer(&request, ruling.allowed);
-                    see_ask(Update::Asked(ask, ruling));
-                    outcome
-                };
-                responder.respond(RequestPermissionResponse::new(outcome))
+                responder.respond(RequestPermissionResponse::new(asks.answer(&request)))
             },
             agent_client_protocol::on_receive_request!(),
         )
         .connect_with(
             ByteStreams::new(stdin.compat_write(), stdout.compat()),
-            async move |agent: ConnectionTo<Agent>| {
-                Session { agent, order, heard: session, see, cancel }.hold().await
-            },
+            async move |agent: ConnectionTo<Agent>| Session { agent, talk }.hold().await,
         )
         .await;
-    ended.unwrap_or_else(|error| failed(&heard, &error))
+    after.judge(&ended)
+}
+
+impl Talk {
+    fn answer(&self, request: &RequestPermissionRequest) -> RequestPermissionOutcome {
+        let (cancelled, known) = {
+            let state = self.heard.lock();
+            let known = state.tools.get(&*request.tool_call.tool_call_id.0).cloned();
+            (state.cancelled, known.unwrap_or_default())
+        };
+        if cancelled {
+            return RequestPermissionOutcome::Cancelled;
+        }
+        let ours = self.door.is_some() && ask::is_ours(request, &known);
+        let ask = ask::ask(request, known);
+        let ruling = if ours { ask::ours() } else { (self.order.policy)(&ask) };
+        let outcome = ask::answer(request, ruling.verdict);
+        if ruling.verdict == Verdict::Ask {
+            self.heard.lock().cancelled = true;
+            self.heard.asked.send_replace(Some(ask::question(&ask, &ruling)));
+        }
+        (self.see)(Update::Asked(ask, ruling));
+        outcome
+    }
+
+    /// How the run ended, by what the agent says and what the gateway saw.
+    fn judge(&self, ended: &Result<RunEnd, Error>) -> RunEnd {
+        let end = match ended {
+            Ok(end) => end.clone(),
+            Err(error) => failed(&self.heard, error),
+        };
+        // What we decided stands; only what the agent says of itself is looked at again.
+        let said = match &end {
+            RunEnd::Finished { submission, .. } => {
+                *submission == Submission::Nothing
+                    || matches!(submission, Submission::Invalid { .. })
+            }
+            RunEnd::Crashed { .. } | RunEnd::Unavailable { .. } | RunEnd::Quota { .. } => true,
+            _ => false,
+        };
+        let Some(door) = self.door.as_ref().filter(|_| said) else {
+            return end;
+        };
+        if let Some(stop) = door.stopped().now_or_never() {
+            return stopped(stop);
+        }
+        let gone = ended.as_ref().is_err_and(agent_client_protocol::is_incoming_transport_closed);
+        match door.ledger().last_failure {
+            Some(Failed { status, text }) if !gone => {
+                let text = text.trim();
+                let reason = format!("the model's provider answered {status}: {text}");
+                if status >= 500 {
+                    RunEnd::Unavailable { reason }
+                } else {
+                    RunEnd::Crashed { reason }
+                }
+            }
+            _ => end,
+        }
+    }
+}
+
+fn stopped(stop: Stop) -> RunEnd {
+    match stop {
+        Stop::OverBudget { .. } => RunEnd::OverBudget,
+        Stop::Quota { until } => RunEnd::Quota { until },
+    }
 }
 
 /// One session, from its beginning to its end.
 struct Session {
     agent: ConnectionTo<Agent>,
-    order: RunOrder,
-    heard: Heard,
-    see: Observer,
-    cancel: CancellationToken,
+    talk: Talk,
 }
 
 impl Session {
     async fn hold(self) -> Result<RunEnd, Error> {
+        let patience = self.talk.order.patience;
         // A run that was cancelled while it started needs no session.
         let started = tokio::select! {
-            started = timeout(self.order.patience.start, self.start()) => started,
-            () = self.cancel.cancelled() => return Ok(RunEnd::Cancelled),
+            started = self.start() => started?,
+            () = self.talk.cancel.cancelled() => return Ok(RunEnd::Cancelled),
         };
-        let Ok(session) = started else {
-            let reason = "the agent gave no answer when it was started".to_owned();
-            return Ok(RunEnd::Unavailable { reason });
+        let session = match started {
+            Ok(session) => session,
+            Err(reason) => return Ok(RunEnd::Unavailable { reason }),
         };
-        let session = session?;
         let turns = self.turns(&session);
         tokio::pin!(turns);
         let end = tokio::select! {
+            // In this order: what we know stands over what the agent says at the same moment.
+            biased;
+            stop = self.stopped() => stopped(stop),
+            () = self.talk.cancel.cancelled() => RunEnd::Cancelled,
+            question = self.asked() => {
+                // It may hear that its question was passed on, so that its session is whole when it
+                // goes on. Then it has nothing more to do.
+                let ended = self.talk.heard.tool_ended.notified();
+                tokio::select! {
+                    _ = &mut turns => return Ok(RunEnd::Asked { question }),
+                    _ = timeout(patience.cancel, ended) => RunEnd::Asked { question },
+                }
+            }
             end = &mut turns => return end,
-            () = tokio::time::sleep(self.order.time_limit) => RunEnd::TimedOut,
-            () = self.cancel.cancelled() => RunEnd::Cancelled,
-            () = self.heard.over_budget.notified() => RunEnd::OverBudget,
+            () = tokio::time::sleep(self.talk.order.time_limit) => RunEnd::TimedOut,
+            () = self.talk.heard.over_budget.notified() => RunEnd::OverBudget,
         };
         // From now on every question is answered with "cancelled", as the protocol asks.
-        self.heard.lock().cancelled = true;
+        self.talk.heard.lock().cancelled = true;
         self.agent.send_notification(CancelNotification::new(session.clone()))?;
         // The agent may still say what it used. Whatever it says, we have decided how this ended.
-        drop(timeout(self.order.patience.cancel, &mut turns).await);
+        drop(timeout(patience.cancel, &mut turns).await);
         Ok(end)
     }
 
-    async fn start(&self) -> Result<SessionId, Error> {
+    /// Waits until the gateway lets no more calls through.
+    async fn stopped(&self) -> Stop {
+        match &self.talk.door {
+            Some(door) => door.stopped().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Waits until a person has to be asked.
+    async fn asked(&self) -> Question {
+        let mut permission = self.talk.heard.asked.subscribe();
+        let permission = async {
+            let found = permission.wait_for(Option::is_some).await;
+            match found.ok().and_then(|found| found.clone()) {
+                Some(question) => question,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            question = permission => question,
+            question = self.talk.desk.asked() => question,
+        }
+    }
+
+    /// Comes to a session. The inner error is a reason why there is none.
+    async fn start(&self) -> Result<Result<SessionId, String>, Error> {
+        let patience = self.talk.order.patience;
+        let silent = |what: &str, limit: Duration| {
+            Ok(Err(format!("the agent gave no answer to {what} in {} s", limit.as_secs())))
+        };
+        let Ok(hello) = timeout(patience.start, self.greet()).await else {
+            return silent("the first message", patience.start);
+        };
+        match timeout(patience.session, self.open(&hello?)).await {
+            Ok(opened) => opened,
+            Err(_) => silent("the request for a session", patience.session),
+        }
+    }
+
+    async fn greet(&self) -> Result<Value, Error> {
         let hello = InitializeRequest::new(ProtocolVersion::V1)
             .client_capabilities(ClientCapabilities::new())
             .client_info(Implementation::new("tamma", env!("CARGO_PKG_VERSION")));
-        let hello = self.agent.send_request(hello).block_task().await?;
-        self.heard.lock().agent =
-            hello.agent_info.map(|agent| format!("{} {}", agent.name, agent.version));
-        let session = NewSessionRequest::new(self.order.workspace.clone());
-        let answer = self.request("session/new", &session).await?;
-        let name = answer["sessionId"].as_str().unwrap_or_default().to_owned();
-        self.heard.lock().session = Some(name.clone());
-        (self.see)(Update::Session(name.clone()));
-        Ok(SessionId::new(name))
+        let hello = self.request("initialize", &hello).await?;
+        let text = |name: &str| hello["agentInfo"][name].as_str().unwrap_or_default();
+        let agent = format!("{} {}", text("name"), text("version")).trim().to_owned();
+        self.talk.heard.lock().agent = (!agent.is_empty()).then_some(agent);
+        Ok(hello)
+    }
+
+    /// Opens the session that was asked for, or goes on with it, and makes its choices.
+    async fn open(&self, hello: &Value) -> Result<Result<SessionId, String>, Error> {
+        let able = &hello["agentCapabilities"];
+        let (name, session, resumed) = self.session(able).await?;
+        {
+            let mut state = self.talk.heard.lock();
+            state.session = Some(name.clone());
+            state.resumed = resumed;
+        }
+        (self.talk.see)(Update::Session { name: name.clone(), resumed });
+        if let Err(reason) = self.choose(&name, &session).await? {
+            return Ok(Err(reason));
+        }
+        Ok(Ok(SessionId::new(name)))
+    }
+
+    async fn session(&self, able: &Value) -> Result<(String, Value, bool), Error> {
+        let order = &self.talk.order;
+        let folder = order.workspace.clone();
+        let servers = self.servers(able);
+        if let Some(name) = &order.resume {
+            let id = SessionId::new(name.clone());
+            let gone_on = if able["sessionCapabilities"]["resume"].is_object() {
+                let resume = ResumeSessionRequest::new(id, folder.clone());
+                self.request("session/resume", &resume.mcp_servers(servers.clone())).await
+            } else if able["loadSession"] == true {
+                self.talk.heard.lock().replaying = true;
+                let load = LoadSessionRequest::new(id, folder.clone());
+                let loaded = self.request("session/load", &load.mcp_servers(servers.clone())).await;
+                self.talk.heard.lock().replaying = false;
+                loaded
+            } else {
+                Err(Error::method_not_found())
+            };
+            match gone_on {
+                Ok(session) => return Ok((name.clone(), session, true)),
+                Err(error) if agent_client_protocol::is_incoming_transport_closed(&error) => {
+                    return Err(error);
+                }
+                // The worktree has what was done. The rest the agent finds out again.
+                Err(error) => tracing::info!(error = error.message, "a session cannot be resumed"),
+            }
+        }
+        let new = NewSessionRequest::new(folder).mcp_servers(servers);
+        let session = self.request("session/new", &new).await?;
+        Ok((session["sessionId"].as_str().unwrap_or_default().to_owned(), session, false))
+    }
+
+    /// Our desk, where the agent can come to it. One that cannot hands in by its last message.
+    fn servers(&self, able: &Value) -> Vec<McpServer> {
+        let door = self.talk.door.as_ref().filter(|_| able["mcpCapabilities"]["http"] == true);
+        let server = door.map(|door| {
+            let bearer = format!("Bearer {}", door.token().expose());
+            let server = McpServerHttp::new(desk::NAME, format!("{}/mcp", door.url()));
+            McpServer::Http(server.headers(vec![HttpHeader::new("Authorization", bearer)]))
+        });
+        server.into_iter().collect()
+    }
+
+    /// Chooses the mode and the model. The inner error says what cannot be had.
+    async fn choose(&self, name: &str, session: &Value) -> Result<Result<(), String>, Error> {
+        let order = &self.talk.order;
+        let modes = &self.talk.modes;
+        let modes = if order.mode.looks() { &modes.look } else { &modes.work };
+        if !modes.is_empty() {
+            let offer = Offer::modes(session);
+            let found = offer
+                .as_ref()
+                .and_then(|offer| modes.iter().find_map(|mode| Some((offer, offer.find(mode)?))));
+            let Some((offer, mode)) = found else {
+                return Ok(Err(not_offered("mode", &modes.join("` or `"), offer.as_ref())));
+            };
+            self.set(name, offer, mode).await?;
+        }
+        if let Some(model) = order.model.as_deref().filter(|model| *model != LEAVE) {
+            let offer = Offer::models(session);
+            let found = offer.as_ref().and_then(|offer| Some((offer, offer.find(model)?)));
+            let Some((offer, model)) = found else {
+                return Ok(Err(not_offered("model", model, offer.as_ref())));
+            };
+            self.set(name, offer, model).await?;
+        }
+        Ok(Ok(()))
+    }
+
+    async fn set(&self, session: &str, offer: &Offer, value: &str) -> Result<(), Error> {
+        if offer.now.as_deref() == Some(value) {
+            return Ok(());
+        }
+        let (method, params) = offer.choose(session, value);
+        self.request(method, &params).await.map(drop)
     }
 
     /// Prompts, and prompts again while what is handed in cannot be taken.
     async fn turns(&self, session: &SessionId) -> Result<RunEnd, Error> {
-        let mode = self.order.mode;
+        let Talk { order, heard, desk, see, .. } = &self.talk;
+        let mode = order.mode;
         let mut prompt = match submission::instructions(mode) {
-            Some(how) => format!("{}\n\n{how}", self.order.prompt),
-            None => self.order.prompt.clone(),
+            Some(how) => format!("{}\n\n{how}", order.prompt),
+            None => order.prompt.clone(),
         };
-        let mut again = self.order.patience.again;
+        let mut again = order.patience.again;
         loop {
             let stop = self.turn(session, prompt).await?;
-            let text = std::mem::take(&mut self.heard.lock().text);
-            let submission = match submission::read(mode, &text) {
+            let text = std::mem::take(&mut heard.lock().text);
+            let handed_in = desk.submission().map_or_else(|| submission::read(mode, &text), Ok);
+            let submission = match handed_in {
                 Ok(submission) => submission,
-                Err(flaws) if again == 0 || self.heard.lock().cancelled => {
+                // To ask again a model that cannot answer is of no use.
+                Err(flaws) if again == 0 || heard.lock().cancelled || self.is_cut_off() => {
                     Submission::Invalid { flaws, text }
                 }
                 Err(flaws) => {
                     again -= 1;
                     prompt = submission::ask_again(mode, &flaws);
-                    (self.see)(Update::Refused(flaws));
+                    see(Update::Refused(flaws));
                     continue;
                 }
             };
@@ -259,24 +383,21 @@ impl Session {
         }
     }
 
+    fn is_cut_off(&self) -> bool {
+        self.talk.door.as_ref().is_some_and(|door| door.ledger().last_failure.is_some())
+    }
+
     async fn turn(&self, session: &SessionId, prompt: String) -> Result<String, Error> {
+        let Talk { order, heard, door, see, .. } = &self.talk;
         let request = PromptRequest::new(session.clone(), vec![ContentBlock::from(prompt)]);
         let answer = self.request("session/prompt", &request).await?;
-        if let Some(tokens) = tokens(&answer) {
-            let mut state = self.heard.lock();
-            let before = state.tokens.unwrap_or_default();
-            state.tokens = Some(Tokens {
-                input: before.input.saturating_add(tokens.input),
-                cached: before.cached.saturating_add(tokens.cached),
-                output: before.output.saturating_add(tokens.output),
-            });
-        }
-        if self.heard.lock().cost.is_none() {
+        heard.add(&answer);
+        if door.is_none() && heard.lock().cost.is_none() {
             // Some agents report what a turn cost after they have ended it.
-            tokio::time::sleep(self.order.patience.late).await;
+            tokio::time::sleep(order.patience.late).await;
         }
-        if let Some(usage) = self.heard.usage() {
-            (self.see)(Update::Used(usage));
+        if let Some(usage) = heard.usage() {
+            see(Update::Used(usage));
         }
         Ok(answer["stopReason"].as_str().unwrap_or("unknown").to_owned())
     }
@@ -284,6 +405,16 @@ impl Session {
     async fn request(&self, method: &str, params: &impl Serialize) -> Result<Value, Error> {
         let params = serde_json::to_value(params).map_err(Error::into_internal_error)?;
         self.agent.send_request(UntypedMessage::new(method, params)?).block_task().await
+    }
+}
+
+fn not_offered(what: &str, wanted: &str, offer: Option<&Offer>) -> String {
+    match offer {
+        Some(offer) => {
+            let all = offer.all.join("`, `");
+            format!("the agent has no {what} `{wanted}`; it offers `{all}`")
+        }
+        None => format!("the agent has no {what} `{wanted}`, and offers none to choose from"),
     }
 }
 
@@ -296,6 +427,7 @@ fn failed(heard: &Heard, error: &Error) -> RunEnd {
         Some(data) => format!("{} ({data})", error.message),
         None => error.message.clone(),
     };
+    let reason = plain::text(&reason).into_owned();
     let code = i32::from(error.code);
     match error.data.as_ref().and_then(reset) {
         Some(until) => RunEnd::Quota { until },
@@ -318,83 +450,6 @@ fn reset(data: &Value) -> Option<Timestamp> {
     }
 }
 
-/// The tokens of one turn, as far as the agent says.
-fn tokens(answer: &Value) -> Option<Tokens> {
-    let usage = &answer["usage"];
-    let count = |name: &str| usage[name].as_u64();
-    let (input, output) = (count("inputTokens")?, count("outputTokens")?);
-    Some(Tokens { input, cached: count("cachedReadTokens").unwrap_or_default(), output })
-}
-
-fn dollars(cost: &Value) -> Cost {
-    let amount = (cost["currency"] == "USD").then(|| cost["amount"].to_string().parse().ok());
-    amount.flatten().map_or(Cost::Unknown, Cost::Known)
-}
-
-/// Lays what is new of a tool call over what was known of it.
-fn merge(known: &mut Value, new: &Value) {
-    match (known, new) {
-        (Value::Object(known), Value::Object(new)) => {
-            for (name, value) in new.iter().filter(|(_, value)| !value.is_null()) {
-                known.insert(name.clone(), value.clone());
-            }
-        }
-        (known, new) => *known = new.clone(),
-    }
-}
-
-/// What a request is about. Agents put it into different places, and may have said it before.
-fn ask(request: &RequestPermissionRequest, known: Value) -> Ask {
-    let mut call = known;
-    merge(&mut call, &serde_json::to_value(&request.tool_call).unwrap_or_default());
-    let input = &call["rawInput"];
-    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
-    let mut paths: Vec<PathBuf> = Vec::new();
-    paths.extend(list(&call["locations"]).iter().filter_map(path));
-    paths.extend(
-        list(&call["content"]).iter().filter(|part| part["type"] == "diff").filter_map(path),
-    );
-    let named = ["file_path", "filePath", "filepath", "path"].iter().map(|name| &input[*name]);
-    paths.extend(named.filter_map(Value::as_str).map(PathBuf::from));
-    let changes = ["changes", "fileChanges"].iter().filter_map(|name| input[*name].as_object());
-    paths.extend(changes.flat_map(|changes| changes.keys()).map(PathBuf::from));
-    paths.sort();
-    paths.dedup();
-    let command = ["command", "cmd"].iter().find_map(|name| match &input[*name] {
-        Value::String(command) => Some(command.clone()),
-        Value::Array(words) => {
-            Some(words.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" "))
-        }
-        _ => None,
-    });
-    let kind = match call["kind"].as_str().unwrap_or_default() {
-        _ if command.is_some() => Kind::Command,
-        "execute" => Kind::Command,
-        "edit" | "delete" | "move" => Kind::Write,
-        "read" | "search" | "think" => Kind::Read,
-        _ => Kind::Other,
-    };
-    Ask { kind, title: call["title"].as_str().unwrap_or_default().to_owned(), paths, command }
-}
-
-fn path(value: &Value) -> Option<PathBuf> {
-    value["path"].as_str().map(PathBuf::from)
-}
-
-/// The answer, by the kind of the option: the agent names and orders them as it likes.
-///
-/// Never "always": what that covers is different in every agent.
-fn answer(request: &RequestPermissionRequest, allowed: bool) -> RequestPermissionOutcome {
-    let wanted =
-        if allowed { PermissionOptionKind::AllowOnce } else { PermissionOptionKind::RejectOnce };
-    match request.options.iter().find(|option| option.kind == wanted) {
-        Some(option) => RequestPermissionOutcome::Selected(SelectedPermissionOutcome::new(
-            option.option_id.clone(),
-        )),
-        None => RequestPermissionOutcome::Cancelled,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -408,29 +463,5 @@ mod tests {
         assert_eq!(reset(&json!({ "resets_at": noon.timestamp() })), Some(noon));
         assert_eq!(reset(&json!({ "resetAt": "soon" })), None);
         assert_eq!(reset(&json!("429 Too Many Requests")), None);
-    }
-
-    #[test]
-    fn a_cost_in_another_currency_is_unknown_and_not_zero() {
-        let known = dollars(&json!({ "amount": 0.25, "currency": "USD" }));
-        assert_eq!(known, Cost::Known("0.25".parse().expect("money")));
-        assert_eq!(dollars(&json!({ "amount": 0.25, "currency": "EUR" })), Cost::Unknown);
-    }
-
-    #[test]
-    fn what_is_asked_is_found_wherever_the_agent_put_it() {
-        let request = |call: Value| {
-            let request = json!({ "sessionId": "s", "toolCall": call, "options": [] });
-            serde_json::from_value::<RequestPermissionRequest>(request).expect("a request")
-        };
-        let known = json!({ "kind": "edit", "locations": [{ "path": "/w/a" }] });
-        let asked = ask(&request(json!({ "toolCallId": "1", "title": "Edit" })), known);
-        assert_eq!((asked.kind, asked.paths), (Kind::Write, vec![PathBuf::from("/w/a")]));
-        let call = json!({ "toolCallId": "1", "rawInput": { "command": ["git", "push"] } });
-        let asked = ask(&request(call), Value::Null);
-        assert_eq!((asked.kind, asked.command.as_deref()), (Kind::Command, Some("git push")));
-        let call =
-            json!({ "toolCallId": "1", "kind": "edit", "rawInput": { "changes": { "b": 1 } } });
-        assert_eq!(ask(&request(call), Value::Null).paths, [PathBuf::from("b")]);
     }
 }

@@ -9,6 +9,7 @@ use tamma_core::plan::{Action, FileChange, Plan};
 use tamma_core::review::Judgement;
 use tamma_core::task_loop::FailureKind;
 use tamma_engine::agent::{Agent, Mode, Report, RunEnd, Update};
+use tamma_engine::permission::Verdict;
 use tamma_engine::process;
 use tamma_engine::submission::Submission;
 use tamma_testkit::agent::{Case, Script, Step};
@@ -16,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::stage::{Seen, Stage, environment, group, lives, noon, pid};
 
-fn plan() -> Plan {
+pub(crate) fn plan() -> Plan {
     Plan {
         summary: "A greeting".to_owned(),
         approach: "Write it down".to_owned(),
@@ -35,12 +36,12 @@ fn plan() -> Plan {
     }
 }
 
-fn finished(submission: Submission) -> RunEnd {
+pub(crate) fn finished(submission: Submission) -> RunEnd {
     RunEnd::Finished { stop: "end_turn".to_owned(), submission }
 }
 
 /// The group that an agent ran in, from what was seen.
-fn pgid(seen: &[Update]) -> u32 {
+pub(crate) fn pgid(seen: &[Update]) -> u32 {
     let recorded = |update: &Update| match update {
         Update::Recorded(record) => Some(record.pgid),
         _ => None,
@@ -48,7 +49,7 @@ fn pgid(seen: &[Update]) -> u32 {
     seen.iter().find_map(recorded).expect("it was recorded")
 }
 
-async fn nothing_is_left(stage: &Stage, seen: &[Update]) {
+pub(crate) async fn nothing_is_left(stage: &Stage, seen: &[Update]) {
     assert_eq!(group(pgid(seen)), [0; 0], "no process of the group lives");
     assert_eq!(stage.records().await.all().await.unwrap(), [], "no record is left");
 }
@@ -78,7 +79,9 @@ async fn an_agent_writes_files_says_what_it_does_and_finishes() {
     let expected = Report {
         end: finished(Submission::Nothing),
         usage: Some(usage),
+        metered: false,
         session: Some("scripted-0".to_owned()),
+        resumed: false,
         agent: Some("scripted-agent 0.1.0".to_owned()),
         stderr: "a complaint\n".to_owned(),
     };
@@ -183,18 +186,18 @@ async fn nothing_is_allowed_outside_the_worktree() {
     let rulings: Vec<_> = seen
         .iter()
         .filter_map(|update| match update {
-            Update::Asked(_, ruling) => Some((ruling.allowed, ruling.reason.clone())),
+            Update::Asked(_, ruling) => Some((ruling.verdict, ruling.reason.clone())),
             _ => None,
         })
         .collect();
-    let denied = |reason: &str| (false, reason.to_owned());
+    let denied = |reason: &str| (Verdict::Deny, reason.to_owned());
     assert_eq!(
         rulings,
         [
             denied(&format!("`{}` is outside the worktree", outside.display())),
-            denied("`.git` is not the agent's to change"),
-            denied("it is not clear what it would do"),
-            (true, "inside the worktree".to_owned()),
+            denied("the link to the repository is not the agent's to change"),
+            denied("no rule allows it"),
+            (Verdict::Allow, "an implementer may change files of the worktree".to_owned()),
         ]
     );
 }
@@ -295,7 +298,7 @@ async fn an_agent_that_cannot_start_is_unavailable() {
     let (records, seen) = (stage.records().await, Seen::default());
     for (command, args) in [("no-such-agent", vec![]), ("sh", vec!["-c", "echo no >&2; exit 9"])] {
         let args = args.into_iter().map(str::to_owned).collect();
-        let agent = Agent { command: command.into(), args, env: environment() };
+        let agent = Agent { command: command.into(), args, env: environment(), ..Agent::default() };
         let cancel = CancellationToken::new();
         let report = agent.run(&order, &records, &seen.observer(), &cancel).await.unwrap();
         assert!(matches!(report.end, RunEnd::Unavailable { .. }), "{report:?}");

@@ -6,15 +6,20 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tamma_core::budget::Limit;
+use tamma_core::cost::Price;
 use tamma_core::ids::{CommitId, ProjectId, TaskId};
 use tamma_core::task_loop::Timestamp;
-use tamma_engine::agent::{Agent, Mode, Observer, Patience, Report, RunOrder, Update};
+use tamma_engine::agent::{Access, Agent, Mode, Observer, Patience, Report, RunOrder, Update};
+use tamma_engine::desk::nothing_known;
+use tamma_engine::gateway::{Gateway, Upstream};
 use tamma_engine::git::Git;
 use tamma_engine::mirror::Mirror;
 use tamma_engine::permission;
 use tamma_engine::process::{Records, RunId};
+use tamma_engine::secret::Secret;
 use tamma_engine::worktree::{Author, Worktree};
 use tamma_testkit::agent::{SCRIPT, Script, program};
+use tamma_testkit::model::Model;
 use tempfile::TempDir;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -62,10 +67,20 @@ impl Stage {
     }
 
     pub(crate) async fn mirror(&self) -> Mirror {
+        self.mirror_on(&self.data(), Git::find("git").await.unwrap()).await
+    }
+
+    /// The mirror of a host that has its data in a folder.
+    pub(crate) async fn mirror_on(&self, data: &Path, git: Git) -> Mirror {
         let project = ProjectId("0192a000-0000-7000-8000-000000000002".parse().unwrap());
-        let git = Git::find("git").await.unwrap();
         let source = self.project().display().to_string();
-        Mirror::open(git, &self.data(), project, &source).await.unwrap()
+        Mirror::open(git, data, project, &source).await.unwrap()
+    }
+
+    /// The worktree on a host of that name, each with a disk of its own.
+    pub(crate) async fn host(&self, name: &str) -> Worktree {
+        let mirror = self.mirror_on(&self.aside(name), Git::find("git").await.unwrap()).await;
+        Worktree::open(&mirror, self.task, self.base().await).await.unwrap()
     }
 
     pub(crate) async fn base(&self) -> CommitId {
@@ -90,7 +105,21 @@ impl Stage {
         script.write(&path).unwrap();
         let mut env = environment();
         env.insert(SCRIPT.to_owned(), path.display().to_string());
-        Agent { command: program().unwrap(), args: Vec::new(), env }
+        Agent { command: program().unwrap(), env, ..Agent::default() }
+    }
+
+    /// Access to our tools, and to a model if there is one.
+    pub(crate) async fn access(&self, model: Option<&Model>) -> Access {
+        let upstream = model.map(|model| Upstream {
+            base: model.url(),
+            key: Secret::new("the-key-of-the-provider"),
+            quota_patience: Duration::from_secs(1),
+        });
+        let gateway = Gateway::open(None).await.unwrap();
+        let price = |amount: &str| amount.parse().unwrap();
+        let price = Price { input: price("3"), cached: price("0.3"), output: price("15") };
+        let prices = [("scripted".to_owned(), price)].into();
+        Access { gateway, upstream, prices, bounds: Vec::new(), warn_percent: 80 }
     }
 
     pub(crate) fn order(&self, workspace: &Path, mode: Mode) -> RunOrder {
@@ -103,7 +132,16 @@ impl Stage {
             time_limit: PATIENCE,
             allowance: Limit::default(),
             policy: permission::inside(workspace, mode),
+            cage: None,
             patience: Patience { late: Duration::ZERO, ..Patience::default() },
+            protected: Vec::new(),
+            forbidden: Vec::new(),
+            asked: Vec::new(),
+            model: None,
+            resume: None,
+            home: self.folder.path().join("home"),
+            access: None,
+            search: nothing_known(),
         }
     }
 

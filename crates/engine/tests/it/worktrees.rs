@@ -47,7 +47,7 @@ async fn opening_goes_on_from_wherever_it_was_interrupted() {
     let reference = format!("refs/heads/{}", branch(stage.task));
     git_in(&mirror_path, &["update-ref", &reference, &base.to_string()]).await;
     let tree = Worktree::open(&mirror, stage.task, base).await.unwrap();
-    tree.remove().await.unwrap();
+    tree.remove(true).await.unwrap();
 
     // Killed in the middle of the checkout: git leaves its folder locked, half of the files there.
     let add = unfinished.display().to_string();
@@ -56,7 +56,7 @@ async fn opening_goes_on_from_wherever_it_was_interrupted() {
     fs::remove_file(unfinished.join("README.md")).unwrap();
     let tree = Worktree::open(&mirror, stage.task, base).await.unwrap();
     assert_eq!(git_in(tree.path(), &["status", "--porcelain"]).await, "");
-    tree.remove().await.unwrap();
+    tree.remove(true).await.unwrap();
 
     // Killed after the folder got its name, before the links were mended; and a git of an earlier
     // run was killed while it wrote.
@@ -182,7 +182,7 @@ async fn files_of_a_repository_that_an_agent_made_inside_are_kept_as_files() {
     let commit = tree.commit_all(1, "With an inner one", &author()).await.unwrap();
     assert_eq!(tree.commit_all(2, "Again", &author()).await.unwrap(), commit);
     assert_eq!(tree.diff_stat(stage.base().await).await.unwrap(), expected);
-    assert_eq!(tree.remove().await.unwrap(), None, "all of it is committed");
+    assert_eq!(tree.remove(true).await.unwrap().commit, None, "all of it is committed");
 }
 
 #[tokio::test]
@@ -210,15 +210,15 @@ async fn the_diff_has_every_file_committed_or_not() {
 async fn work_is_saved_before_its_folder_is_removed() {
     let stage = Stage::set().await;
     let tree = stage.worktree().await;
-    assert_eq!(tree.salvage().await.unwrap(), None);
+    assert_eq!(tree.salvage().await.unwrap().commit, None);
     fs::write(tree.path().join("draft.txt"), "one\n").unwrap();
-    let first = tree.salvage().await.unwrap().expect("there is work");
-    assert_eq!(tree.salvage().await.unwrap(), Some(first), "the same work is saved once");
+    let first = tree.salvage().await.unwrap().commit.expect("there is work");
+    assert_eq!(tree.salvage().await.unwrap().commit, Some(first), "the same work is saved once");
     assert_eq!(git_in(tree.path(), &["status", "--porcelain"]).await, "?? draft.txt");
 
     fs::write(tree.path().join("draft.txt"), "two\n").unwrap();
     let path = tree.path().to_owned();
-    let second = tree.remove().await.unwrap().expect("there is work");
+    let second = tree.remove(true).await.unwrap().commit.expect("there is work");
     assert!(!path.exists());
 
     // What was saved is there, what was saved before is reachable, and the task can go on.
@@ -238,7 +238,7 @@ async fn removing_goes_on_from_where_it_was_interrupted() {
     let removed = stage.data().join("worktrees/old").join(stage.task.to_string());
     fs::create_dir_all(removed.parent().unwrap()).unwrap();
     fs::rename(tree.path(), &removed).unwrap();
-    assert_eq!(tree.remove().await.unwrap(), None);
+    assert_eq!(tree.remove(true).await.unwrap().commit, None);
     assert!(!removed.exists());
     let tree = stage.worktree().await;
     assert_eq!(git_in(tree.path(), &["status", "--porcelain"]).await, "");
@@ -250,7 +250,7 @@ async fn a_worktree_whose_link_an_agent_removed_is_saved_all_the_same() {
     let tree = stage.worktree().await;
     fs::remove_file(tree.path().join(".git")).unwrap();
     fs::write(tree.path().join("draft.txt"), "one\n").unwrap();
-    let saved = tree.remove().await.unwrap().expect("there is work");
+    let saved = tree.remove(true).await.unwrap().commit.expect("there is work");
     let tree = stage.worktree().await;
     assert_eq!(git_in(tree.path(), &["show", &format!("{saved}:draft.txt")]).await, "one");
 }

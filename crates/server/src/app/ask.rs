@@ -105,6 +105,7 @@ impl App {
             Action::Modify { note } => A::Modify { note: self.store.keep(&said(&note)?).await? },
             Action::Retry { grant } => A::Retry { grant: grant.into() },
             Action::Continue { grant } => A::Continue { grant: grant.into() },
+            Action::Reply { text } => A::Reply { reply: self.store.keep(&said(&text)?).await? },
             Action::RollBack { to, reason: why } => A::RollBack { to, reason: reason(why)? },
             Action::Skip { reason: why } => A::Skip { reason: reason(why)? },
             Action::Abandon { reason: why } => A::Abandon { reason: reason(why)? },

@@ -2,7 +2,7 @@
 
 use chrono::TimeDelta;
 use tamma_core::ids::{ProjectId, TaskId};
-use tamma_core::task_loop::{TaskLoop, answers};
+use tamma_core::task_loop::{self, TaskLoop, answers};
 use tamma_store::{Filter, Listed, Place};
 use temporalio_client::tonic::Request;
 use temporalio_common::protos::temporal::api::workflowservice::v1::GetSystemInfoRequest;
@@ -99,8 +99,11 @@ impl App {
         };
         let machine = machine.as_ref();
         let task = whole.task;
+        let card = readable(whole.listed)?;
+        // A run without an end whose task has ended has lost its worker.
+        let run = if card.state.is_terminal() { None } else { self.present(id).await? };
         Ok(Whole {
-            card: readable(whole.listed)?,
+            card,
             description: task.description,
             acceptance_criteria: task.acceptance_criteria,
             labels: task.labels,
@@ -108,7 +111,10 @@ impl App {
             suggested_agent: task.suggested_agent,
             issue_url: task.issue_url,
             metadata: task.metadata,
-            question: machine.and_then(question),
+            question: match machine.and_then(|it| it.question.as_ref()) {
+                Some(question) => Some(self.question(question).await?),
+                None => None,
+            },
             risk_report: machine
                 .and_then(|it| it.check.as_ref())
                 .map(|check| RiskReport::new(&check.risk, check.blockers, check.warnings)),
@@ -116,10 +122,32 @@ impl App {
             approvals: machine.map(approvals).unwrap_or_default(),
             decisions: decisions.into_iter().map(Decision::from).collect(),
             runs: runs.into_iter().map(Iteration::from).collect(),
+            run,
             alerts: alerts.into_iter().map(Alert::from).collect(),
             base: machine.and_then(|it| it.pin).map(|pin| pin.base.to_string()),
             commit: machine.and_then(|it| it.commit).map(|commit| commit.to_string()),
             damage,
+        })
+    }
+
+    /// A question, with what an agent asks, if one does.
+    async fn question(&self, question: &task_loop::Question) -> Result<Question, Error> {
+        let mut words = [None, None];
+        for (place, kept) in words.iter_mut().zip([&question.about, &question.default]) {
+            if let Some(kept) = kept {
+                *place = Some(self.store.kept(kept).await?);
+            }
+        }
+        let [asks, default] = words;
+        Ok(Question {
+            number: question.number,
+            cause: question.cause,
+            in_words: question.cause.to_string(),
+            asks,
+            default,
+            asked_at: question.at,
+            answers: answers(question),
+            seen_by: question.seen_by.as_ref().map(ToString::to_string),
         })
     }
 
@@ -180,18 +208,6 @@ impl App {
         );
         Health { healthy: store && temporal, store, temporal }
     }
-}
-
-fn question(machine: &TaskLoop) -> Option<Question> {
-    let question = machine.question.as_ref()?;
-    Some(Question {
-        number: question.number,
-        cause: question.cause,
-        in_words: question.cause.to_string(),
-        asked_at: question.at,
-        answers: answers(question),
-        seen_by: question.seen_by.as_ref().map(ToString::to_string),
-    })
 }
 
 fn approvals(machine: &TaskLoop) -> Vec<Approval> {

@@ -85,6 +85,11 @@ pub enum Action {
         #[serde(default)]
         grant: Grant,
     },
+    /// As an answer: what the agent wanted to know.
+    Reply {
+        /// The reply, which the agent reads.
+        text: String,
+    },
     /// As an answer: go back to an earlier state.
     RollBack {
         /// Where to.

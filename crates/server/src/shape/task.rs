@@ -13,7 +13,7 @@ use tamma_store::{Ending, Verdict};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::Card;
+use super::{Card, Present};
 
 /// One task with everything that is known of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -47,6 +47,9 @@ pub struct Whole {
     pub decisions: Vec<Decision>,
     /// Its runs, and what came of each.
     pub runs: Vec<Iteration>,
+    /// The run that is under way, and what its agent does at the moment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<Present>,
     /// What people were told.
     pub alerts: Vec<Alert>,
     /// The commit that its work starts from.
@@ -68,6 +71,12 @@ pub struct Question {
     pub cause: Cause,
     /// Why it is asked, in words.
     pub in_words: String,
+    /// What an agent asks, in its own words, if one does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asks: Option<String>,
+    /// What it takes for the answer when nobody gives one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default: Option<String>,
     /// When it was asked.
     pub asked_at: DateTime<Utc>,
     /// What may be answered.

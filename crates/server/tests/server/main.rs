@@ -4,6 +4,7 @@
 
 mod door;
 mod lists;
+mod runs;
 mod stage;
 mod tasks;
 #[path = "../../../core/tests/spec/world.rs"]

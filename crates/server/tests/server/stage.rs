@@ -30,6 +30,7 @@ pub(crate) fn config(address: &str, token: Option<&str>) -> Config {
         token: token.map(str::to_owned),
         environment: BTreeMap::new(),
         pace: tamma_flow::Pace::default(),
+        objects: tamma_store::Objects::new("/nowhere"),
     }
 }
 

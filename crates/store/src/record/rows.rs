@@ -99,6 +99,8 @@ pub(super) struct Rows<'a> {
     pub(super) approvals: Vec<ApprovalRow<'a>>,
     pub(super) iterations: Vec<IterationRow<'a>>,
     pub(super) usage: Vec<UsageRow>,
+    /// Providers that nobody may ask for a while, each once.
+    pub(super) holds: Vec<HoldRow<'a>>,
     /// How many entries say that something failed.
     pub(super) failures: u32,
 }
@@ -177,6 +179,12 @@ pub(super) struct UsageRow {
     cost_usd: Option<tamma_core::cost::Usd>,
 }
 
+#[derive(Serialize)]
+pub(super) struct HoldRow<'a> {
+    provider: &'a Name,
+    until: Timestamp,
+}
+
 impl<'a> Rows<'a> {
     pub(super) fn of(steps: &[Record<'a>]) -> Self {
         let mut rows = Self::default();
@@ -207,8 +215,14 @@ impl<'a> Rows<'a> {
                     Command::Settle { question } => {
                         endings.entry(*question).or_default().settled_at = Some(step.at);
                     }
-                    Command::Start { .. } | Command::Stop { .. } | Command::HoldProvider { .. } => {
+                    Command::HoldProvider { provider, until } => {
+                        let until = until.trunc_subsecs(6);
+                        match rows.holds.iter_mut().find(|row| row.provider == provider) {
+                            Some(row) => row.until = row.until.max(until),
+                            None => rows.holds.push(HoldRow { provider, until }),
+                        }
                     }
+                    Command::Start { .. } | Command::Stop { .. } => {}
                 }
             }
             let seen =

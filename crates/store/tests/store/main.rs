@@ -3,9 +3,11 @@
 #![allow(clippy::allow_attributes, dead_code, reason = "the world is shared with other tests")]
 
 mod growth;
+mod leases;
 mod lists;
 mod once;
 mod restart;
+mod runs;
 mod tape;
 #[path = "../../../core/tests/spec/world.rs"]
 mod world;

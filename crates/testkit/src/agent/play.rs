@@ -9,25 +9,30 @@ use std::time::Duration;
 
 use agent_client_protocol::v1::ConnectionTo;
 use agent_client_protocol::v1::schema::{
-    AgentCapabilities, CancelNotification, ContentBlock, ContentChunk, Cost, Diff, Implementation,
-    InitializeRequest, InitializeResponse, NewSessionRequest, NewSessionResponse, PermissionOption,
+    CancelNotification, ContentBlock, ContentChunk, Cost, Diff, McpServer, PermissionOption,
     PermissionOptionKind, PromptRequest, PromptResponse, RequestPermissionOutcome,
     RequestPermissionRequest, SessionId, SessionNotification, SessionUpdate, StopReason, ToolCall,
     ToolCallLocation, ToolCallStatus, ToolCallUpdate, ToolCallUpdateFields, ToolKind, Usage,
     UsageUpdate,
 };
 use agent_client_protocol::{Agent, Client, ConnectTo, Error, UntypedMessage};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::process::Command;
 use tokio::sync::watch;
 
-use super::{SCRIPT_FILE, Script, Step};
+use super::opening::{Again, Hello, Load, New, SetMode, SetModel, SetOption, hello, offers};
+use super::{Resume, SCRIPT_FILE, Script, Step, tools};
 
-/// How often it is looked whether a file is there.
-const LOOK: Duration = Duration::from_millis(10);
+/// The first and the longest pause between two looks whether a file is there. Many agents that wait
+/// for long must not keep the machine busy.
+const LOOK: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(200));
 
 struct Session {
     folder: PathBuf,
+    /// The servers of tools that it was given.
+    servers: Vec<McpServer>,
+    model: Option<String>,
+    mode: Option<String>,
     /// What is left to do, once the first prompt has chosen it.
     steps: Option<std::vec::IntoIter<Step>>,
     deaf: bool,
@@ -48,6 +53,28 @@ impl Shared {
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         look(sessions.get_mut(&*id.0).ok_or_else(Error::invalid_params)?)
     }
+
+    /// Begins a session, and answers with what it offers.
+    fn begin(&self, id: Option<String>, new: New) -> Value {
+        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        let id = id.unwrap_or_else(|| format!("scripted-{}", sessions.len()));
+        let first = |list: &[String]| list.first().cloned();
+        let session = Session {
+            folder: new.cwd,
+            servers: new.mcp_servers,
+            model: self.script.as_ref().and_then(|script| first(&script.models)),
+            mode: self.script.as_ref().and_then(|script| first(&script.modes)),
+            steps: None,
+            deaf: false,
+        };
+        sessions.insert(id.clone(), session);
+        offers(&id, self.script.as_ref())
+    }
+
+    /// Whether it can go on with a session in this way.
+    fn resumes(&self, way: Resume) -> bool {
+        self.script.as_ref().is_some_and(|script| script.resume == way)
+    }
 }
 
 /// Plays the agent on a connection, until the other side closes it.
@@ -60,32 +87,71 @@ pub async fn serve(
     let mute = script.as_ref().is_some_and(|script| script.mute);
     let shared =
         Arc::new(Shared { script, sessions: Mutex::default(), cancelled: watch::channel(0).0 });
-    let (sessions, cancels, prompts) = (shared.clone(), shared.clone(), shared);
+    let [greets, news, resumes, loads] = [(); 4].map(|()| shared.clone());
+    let [options, modes, models] = [(); 3].map(|()| shared.clone());
+    let (cancels, prompts) = (shared.clone(), shared);
     Agent
         .v1()
         .name("scripted-agent")
         .on_receive_request(
-            async move |request: InitializeRequest, responder, _cx| {
+            async move |request: Hello, responder, _cx| {
                 if mute {
                     std::future::pending::<()>().await;
                 }
-                responder.respond(
-                    InitializeResponse::new(request.protocol_version)
-                        .agent_info(Implementation::new(
-                            "scripted-agent",
-                            env!("CARGO_PKG_VERSION"),
-                        ))
-                        .agent_capabilities(AgentCapabilities::new()),
-                )
+                responder.respond(hello(&request, greets.script.as_ref()))
             },
             agent_client_protocol::on_receive_request!(),
         )
         .on_receive_request(
-            async move |request: NewSessionRequest, responder, _cx| {
-                let mut all = sessions.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-                let id = format!("scripted-{}", all.len());
-                all.insert(id.clone(), Session { folder: request.cwd, steps: None, deaf: false });
-                responder.respond(NewSessionResponse::new(SessionId::new(id)))
+            async move |request: New, responder, _cx| responder.respond(news.begin(None, request)),
+            agent_client_protocol::on_receive_request!(),
+        )
+        .on_receive_request(
+            async move |request: Again, responder, _cx| {
+                if !resumes.resumes(Resume::Resume) {
+                    return responder.respond_with_error(Error::method_not_found());
+                }
+                responder.respond(resumes.begin(Some(request.session_id), request.new))
+            },
+            agent_client_protocol::on_receive_request!(),
+        )
+        .on_receive_request(
+            async move |Load { again }: Load, responder, cx: ConnectionTo<Client>| {
+                if !loads.resumes(Resume::Load) {
+                    return responder.respond_with_error(Error::method_not_found());
+                }
+                replay(&cx, &again.session_id)?;
+                responder.respond(loads.begin(Some(again.session_id), again.new))
+            },
+            agent_client_protocol::on_receive_request!(),
+        )
+        .on_receive_request(
+            async move |request: SetOption, responder, _cx| {
+                options.with(&SessionId::new(request.session_id), |session| {
+                    session.model = Some(request.value);
+                    Ok(())
+                })?;
+                responder.respond(json!({ "configOptions": [] }))
+            },
+            agent_client_protocol::on_receive_request!(),
+        )
+        .on_receive_request(
+            async move |request: SetMode, responder, _cx| {
+                modes.with(&SessionId::new(request.session_id), |session| {
+                    session.mode = Some(request.mode_id);
+                    Ok(())
+                })?;
+                responder.respond(json!({}))
+            },
+            agent_client_protocol::on_receive_request!(),
+        )
+        .on_receive_request(
+            async move |request: SetModel, responder, _cx| {
+                models.with(&SessionId::new(request.session_id), |session| {
+                    session.model = Some(request.model_id);
+                    Ok(())
+                })?;
+                responder.respond(json!({}))
             },
             agent_client_protocol::on_receive_request!(),
         )
@@ -118,6 +184,14 @@ pub async fn serve(
         .await
 }
 
+/// Tells an earlier conversation again.
+fn replay(client: &ConnectionTo<Client>, session: &str) -> Result<(), Error> {
+    let content = json!({ "type": "text", "text": "what was said before" });
+    let update = json!({ "sessionUpdate": "agent_message_chunk", "content": content });
+    let params = json!({ "sessionId": session, "update": update });
+    client.send_notification(UntypedMessage::new("session/update", params)?)
+}
+
 async fn turn(
     shared: &Shared,
     client: &ConnectionTo<Client>,
@@ -140,7 +214,10 @@ async fn turn(
         }
         Ok(session.folder.clone())
     })?;
-    let mut turn = Turn { client, id, folder, calls: 0 };
+    let (servers, now) = shared.with(&id, |session| {
+        Ok((session.servers.clone(), (session.model.clone(), session.mode.clone())))
+    })?;
+    let mut turn = Turn { client, id, folder, servers, now, calls: 0 };
     loop {
         let next =
             shared.with(&turn.id, |session| Ok(session.steps.as_mut().and_then(Iterator::next)))?;
@@ -170,7 +247,19 @@ struct Turn<'a> {
     client: &'a ConnectionTo<Client>,
     id: SessionId,
     folder: PathBuf,
+    servers: Vec<McpServer>,
+    /// The model and the mode.
+    now: (Option<String>, Option<String>),
     calls: u32,
+}
+
+/// Waits until a file is there.
+async fn await_file(path: &Path) {
+    let mut pause = LOOK.0;
+    while !path.exists() {
+        tokio::time::sleep(pause).await;
+        pause = (pause * 11 / 10).min(LOOK.1);
+    }
 }
 
 impl Turn<'_> {
@@ -194,6 +283,10 @@ impl Turn<'_> {
             }
             Step::WriteUnasked { path, content } => write(&self.folder.join(path), &content)?,
             Step::Append { path, line } => append(&self.folder.join(path), &line)?,
+            Step::Journal { path, lines, pause, found } => {
+                let (path, found) = (self.folder.join(path), self.folder.join(found));
+                journal(&path, lines, Duration::from_millis(pause.into()), &found).await?;
+            }
             Step::Delete { path } => {
                 let path = self.folder.join(path);
                 let call = self
@@ -222,6 +315,12 @@ impl Turn<'_> {
                 let call = self.call(title, ToolKind::Other);
                 self.may(call).await?;
             }
+            Step::Tool { name, args } => self.tool(name, &args).await?,
+            Step::Model => {
+                let status = tools::model().await;
+                self.say(status.map_or_else(|error| format!("{error:#}"), |s| s.to_string()))?;
+            }
+            Step::Tell { env, files } => self.tell(&env, &files)?,
             Step::Usage { cost } => {
                 let amount: f64 = cost.parse().map_err(Error::into_internal_error)?;
                 let used = UsageUpdate::new(1_000, 200_000).cost(Cost::new(amount, "USD"));
@@ -238,11 +337,7 @@ impl Turn<'_> {
             }
             #[expect(clippy::print_stderr, reason = "it is what the step is for")]
             Step::Complain(text) => eprintln!("{text}"),
-            Step::AwaitFile(path) => {
-                while !self.folder.join(&path).exists() {
-                    tokio::time::sleep(LOOK).await;
-                }
-            }
+            Step::AwaitFile(path) => await_file(&self.folder.join(path)).await,
             Step::Spawn { command, leave, pid_file } => {
                 self.spawn(&command, leave, &self.folder.join(pid_file))?;
             }
@@ -264,6 +359,39 @@ impl Turn<'_> {
             }
         }
         Ok(None)
+    }
+
+    /// Says what it has and what it was given.
+    fn tell(&self, env: &[String], files: &[PathBuf]) -> Result<(), Error> {
+        let value = |name: &String| std::env::var(name).ok();
+        let home = PathBuf::from(std::env::var_os("HOME").unwrap_or_default());
+        let text = |path: &PathBuf| std::fs::read_to_string(home.join(path)).ok();
+        let told = json!({
+            "model": self.now.0,
+            "mode": self.now.1,
+            "session": self.id,
+            "env": env.iter().map(value).collect::<Vec<_>>(),
+            "files": files.iter().map(text).collect::<Vec<_>>(),
+        });
+        self.say(told.to_string())
+    }
+
+    /// Calls a tool of a server in the session.
+    async fn tool(&mut self, name: String, args: &Value) -> Result<(), Error> {
+        let call = self.call(format!("{name} (tamma MCP Server)"), ToolKind::Other);
+        if !self.may(call).await? {
+            return Ok(());
+        }
+        match tools::call(&self.servers, &name, args).await {
+            Ok(text) => {
+                self.say(text)?;
+                self.done()
+            }
+            Err(error) => {
+                self.say(format!("{error:#}"))?;
+                self.ended(ToolCallStatus::Failed)
+            }
+        }
     }
 
     fn update(&self, update: SessionUpdate) -> Result<(), Error> {
@@ -357,6 +485,25 @@ fn append(path: &Path, line: &str) -> Result<(), Error> {
     // In one call, so that two who write at once do not mix.
     file.and_then(|mut file| file.write_all(format!("{line}\n").as_bytes()))
         .map_err(Error::into_internal_error)
+}
+
+/// Adds lines to a file until it has so many.
+async fn journal(path: &Path, lines: u32, pause: Duration, found: &Path) -> Result<(), Error> {
+    let before = std::fs::read_to_string(path).unwrap_or_default().lines().count();
+    append(found, &before.to_string())?;
+    let mut pace = tokio::time::interval(pause);
+    for number in before + 1..=lines as usize {
+        pace.tick().await;
+        append(path, &format!("{number} {}", milliseconds()))?;
+    }
+    Ok(())
+}
+
+/// The time it is, in milliseconds.
+#[expect(clippy::disallowed_methods, reason = "this agent tells the time")]
+fn milliseconds() -> u128 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.unwrap_or_default().as_millis()
 }
 
 #[cfg(test)]

@@ -21,10 +21,10 @@ impl Activities {
         let attempts = self.reports(work).await?.join("\n");
         let about = json!({ "task": work.task, "plan": plan, "attempts": attempts });
         let prompt = fill(Prompt::Advise, about)?;
-        let run = self.look(work, &site, worktree.path(), Tier::TOP, Mode::Advise, prompt).await?;
+        let run = self.look(work, &site, &worktree, Tier::TOP, Mode::Advise, prompt).await?;
         self.pass("agent ended")?;
         if !matches!(run.report.end, RunEnd::Finished { .. }) {
-            return run.failed();
+            return self.unfinished(work, run).await;
         }
         let said = self.surely(&work.call.stop, || self.store.keep(&run.said)).await?;
         let outcome = Outcome::Concluded(said);

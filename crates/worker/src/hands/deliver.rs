@@ -10,7 +10,7 @@ use crate::error::Error;
 impl Activities {
     pub(super) async fn deliver(&self, work: &Work, commit: CommitId) -> Result<Told, Error> {
         let site = self.site(work).await?;
-        let mirror = site.mirror(&self.git, &self.config.data).await?;
+        let mirror = self.mirror(&site).await?;
         let delivered = delivery::branch_to_source(&mirror, work.task.id, commit).await;
         self.pass("handed over")?;
         match delivered {

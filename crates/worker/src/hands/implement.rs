@@ -1,29 +1,37 @@
 //! Runs an engine in the task's own worktree, and commits what it made.
 
+use std::time::Duration;
+
 use serde_json::json;
 use tamma_core::task_loop::{Order, Outcome};
 use tamma_engine::agent::{Mode, RunEnd};
-use tamma_engine::worktree::Author;
+use tamma_engine::worktree::{Author, Worktree};
 use tamma_flow::Begun;
 use tamma_flow::port::Answer;
+use tokio_util::sync::CancellationToken;
 
 use super::{Activities, Told, Work, now};
 use crate::error::Error;
 use crate::prompts::{Prompt, fill};
+use crate::runs::Assignment;
 
 impl Activities {
     pub(super) async fn implement(&self, work: &Work, order: &Order) -> Result<Told, Error> {
         let site = self.site(work).await?;
+        // Nobody writes here any more, before anything is put aside or brought in.
+        self.records.take_over(work.run(), self.config.patience.stop).await?;
         let worktree = self.worktree(work, &site).await?;
         let ticket = work.call.errand.ticket;
         if work.call.attempt > 1 {
-            // Nobody writes here any more; what an earlier attempt has left is saved.
-            self.records.take_over(work.run(), self.config.patience.stop).await?;
             // It is committed only after the agent has ended, so a commit of this run is the whole.
             if let Some(commit) = worktree.commit_of(ticket).await? {
+                save(&worktree).await?;
                 return Ok(Outcome::RunFinished(commit).into());
             }
-            worktree.salvage().await?;
+            save(&worktree).await?;
+        }
+        if let Some(full) = self.room(&site).await? {
+            return Ok(full);
         }
         let (engine, _) = crate::runs::agent_of(&site, order.tier)?;
         (work.call.announce)(Begun { at: now(), ticket, engine }).await?;
@@ -37,10 +45,14 @@ impl Activities {
         let prompt = fill(Prompt::Implement, about)?;
         let run = match self.run_order(work, order, &site, &worktree, prompt).await {
             Err(Error::Stopped) => {
-                worktree.salvage().await?;
+                save(&worktree).await?;
                 return Err(Error::Stopped);
             }
-            run => run?,
+            Err(error) => {
+                save(&worktree).await?;
+                return Err(error);
+            }
+            Ok(run) => run,
         };
         self.pass("agent ended")?;
         if matches!(run.report.end, RunEnd::Finished { .. }) {
@@ -50,8 +62,8 @@ impl Activities {
             let outcome = Outcome::RunFinished(commit);
             return Ok(Told::from(Answer::Ended { outcome, usage: run.report.usage }));
         }
-        worktree.salvage().await?;
-        run.failed()
+        save(&worktree).await?;
+        self.unfinished(work, run).await
     }
 
     async fn run_order(
@@ -59,30 +71,56 @@ impl Activities {
         work: &Work,
         order: &Order,
         site: &crate::site::Site,
-        worktree: &tamma_engine::worktree::Worktree,
+        worktree: &Worktree,
         prompt: String,
     ) -> Result<crate::runs::Run, Error> {
-        let limits = (order.seconds, order.allowance);
-        let running = self.run_agent(
-            work,
-            site,
-            worktree.path(),
-            order.tier,
-            Mode::Implement,
+        let assignment = Assignment {
+            tier: order.tier,
+            mode: Mode::Implement,
             prompt,
-            limits,
-        );
-        tokio::pin!(running);
-        let mut save = tokio::time::interval(crate::runs::SALVAGE);
-        save.tick().await;
-        loop {
-            tokio::select! {
-                run = &mut running => return run,
-                // So that hours of work do not hang on one machine's life.
-                _ = save.tick() => drop(worktree.salvage().await?),
-            }
+            seconds: order.seconds,
+            allowance: order.allowance,
+        };
+        let over = CancellationToken::new();
+        let running = async {
+            let run = self.run_agent(work, site, worktree, assignment).await;
+            over.cancel();
+            run
+        };
+        // Twice in that time, because saving takes time too, and what is written meanwhile is not in
+        // it: so nothing older than that is missing wherever the run goes on.
+        let pause = Duration::from_secs(u64::from(site.rules.engines.salvage_seconds)) / 2;
+        // Beside the run, which must not wait for it; and to its end, so that no lock is left.
+        let (run, ()) = tokio::join!(running, keep_saving(worktree, pause, &over));
+        run
+    }
+}
+
+/// Saves the work of a run again and again, so that hours of it do not hang on one machine's life.
+async fn keep_saving(worktree: &Worktree, pause: Duration, over: &CancellationToken) {
+    let mut due = tokio::time::interval(pause);
+    due.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    due.tick().await;
+    loop {
+        tokio::select! {
+            _ = due.tick() => {}
+            () = over.cancelled() => return,
+        }
+        if let Err(error) = save(worktree).await {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(task = %worktree.task(), error, "the work of a run is not saved this time");
         }
     }
+}
+
+/// Saves what a worktree has. That the project's repository cannot be reached is told, and is no
+/// reason to stop: it is tried again the next time.
+async fn save(worktree: &Worktree) -> Result<(), Error> {
+    let saved = worktree.salvage().await?;
+    if let Some(why) = saved.why {
+        tracing::warn!(task = %worktree.task(), why, "work is saved on this machine only");
+    }
+    Ok(())
 }
 
 /// Who commits are by.

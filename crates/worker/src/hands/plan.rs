@@ -39,7 +39,7 @@ impl Activities {
         let about = json!({ "task": work.task, "before": before, "note": note });
         let prompt = fill(Prompt::Plan, about)?;
         let tier = work.rules.roles.planner;
-        let run = self.look(work, &site, worktree.path(), tier, Mode::Plan, prompt).await?;
+        let run = self.look(work, &site, &worktree, tier, Mode::Plan, prompt).await?;
         self.pass("agent ended")?;
         match run.report.end {
             RunEnd::Finished { submission: Submission::Plan(plan), .. } => {
@@ -55,7 +55,7 @@ impl Activities {
                 let outcome = Outcome::PlanInvalid(flaws);
                 Ok(Told::from(Answer::Ended { outcome, usage: run.report.usage }))
             }
-            _ => run.failed(),
+            _ => self.unfinished(work, run).await,
         }
     }
 

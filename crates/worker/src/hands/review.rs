@@ -1,20 +1,25 @@
 //! Judges one exact commit: the files against the plan, the criteria by a validator that may only
 //! look. Nothing here believes the agent that made it.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde_json::json;
 use tamma_core::cost::{Cost, Tokens, Usage, Usd};
 use tamma_core::ids::CommitId;
+use tamma_core::plan::Action;
 use tamma_core::review::{
     Category, Fingerprint, Inputs, Issue, Judgement, Severity, conformance, criteria, verdict,
 };
 use tamma_core::task_loop::Outcome;
 use tamma_engine::agent::{Mode, RunEnd};
+use tamma_engine::permission::{Law, Violation};
 use tamma_engine::submission::{Submission, Verdict};
+use tamma_engine::worktree::Worktree;
 use tamma_flow::port::Answer;
 
 use super::{Activities, Told, Work};
+use crate::answers;
 use crate::error::Error;
 use crate::prompts::{Prompt, fill};
 
@@ -27,21 +32,24 @@ impl Activities {
         // Where nobody is asked, that costs nothing, and that is known.
         let mut usage = Some(Usage { tokens: Tokens::default(), cost: Cost::Known(Usd::ZERO) });
         let mut said = Verdict::default();
-        if !work.task.acceptance_criteria.is_empty() {
+        let forbidden = self.forbidden(work, &worktree, &touched).await?;
+        // Nobody is paid to judge what cannot be taken.
+        if !work.task.acceptance_criteria.is_empty() && forbidden.is_empty() {
             let paths: Vec<_> = touched.keys().collect();
             let prompt = fill(Prompt::Validate, json!({ "task": work.task, "touched": paths }))?;
             let tier = work.rules.roles.validator;
-            let run = self.look(work, &site, worktree.path(), tier, Mode::Validate, prompt).await?;
+            let run = self.look(work, &site, &worktree, tier, Mode::Validate, prompt).await?;
             self.pass("agent ended")?;
             usage = run.report.usage;
             match run.report.end {
                 RunEnd::Finished { submission: Submission::Verdict(verdict), .. } => said = verdict,
                 // Nothing that can be believed was said, so no criterion is met.
                 RunEnd::Finished { .. } => {}
-                _ => return run.failed(),
+                _ => return self.unfinished(work, run).await,
             }
         }
         let mut issues = said.issues;
+        issues.extend(forbidden);
         if touched.is_empty() {
             issues.push(Issue {
                 severity: Severity::Error,
@@ -69,6 +77,30 @@ impl Activities {
         }
         let outcome = Outcome::Reviewed { summary, fingerprint };
         Ok(Told { answer: Answer::Ended { outcome, usage }, report })
+    }
+}
+
+impl Activities {
+    /// The rules of what an agent may change, once more on what it did change: whatever it asked
+    /// for, and whatever the sandbox let through.
+    async fn forbidden(
+        &self,
+        work: &Work,
+        worktree: &Worktree,
+        touched: &BTreeMap<String, Action>,
+    ) -> Result<Vec<Issue>, Error> {
+        let allowed = answers::allowed(&self.answered(work).await?);
+        let permissions = &work.rules.permissions;
+        let law = Law::new(worktree.path(), Mode::Implement, permissions, allowed)
+            .map_err(|error| Error::Configuration(error.to_string()))?;
+        let issue = |violation: Violation| Issue {
+            severity: Severity::Error,
+            category: Category::Security,
+            message: format!("it may not be changed: {}", violation.reason),
+            file: Some(violation.path),
+            line: None,
+        };
+        Ok(law.on_diff(touched).into_iter().map(issue).collect())
     }
 }
 

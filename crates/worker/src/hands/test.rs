@@ -22,8 +22,8 @@ impl Activities {
         risk: Level,
     ) -> Result<Told, Error> {
         let site = self.site(work).await?;
-        let worktree = self.worktree(work, &site).await?;
         self.records.take_over(work.run(), self.config.patience.stop).await?;
+        let worktree = self.worktree(work, &site).await?;
         let mut gates = Gates::default();
         let (mut report, mut failing) = (String::new(), Vec::new());
         // Which gates there are is pinned with the task; how they are run, too.

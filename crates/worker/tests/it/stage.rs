@@ -39,11 +39,18 @@ pub(crate) struct Stage {
     pub(crate) folder: TempDir,
     pub(crate) project: ProjectId,
     pub(crate) pace: Pace,
+    /// What else the configuration says.
+    more: String,
 }
 
 impl Stage {
     /// All parts, and an agent that follows a script.
     pub(crate) async fn set(script: &Script) -> Self {
+        Self::set_with(script, "").await
+    }
+
+    /// The same, with more in the configuration.
+    pub(crate) async fn set_with(script: &Script, more: &str) -> Self {
         let database = Database::fresh().await.unwrap();
         let store = database.store().await.unwrap();
         let stage = Self {
@@ -54,6 +61,7 @@ impl Stage {
             folder: tempfile::tempdir().unwrap(),
             project: ProjectId(Uuid::from_u128(1)),
             pace: Pace { heartbeat_seconds: 5, ..Pace::default() },
+            more: more.to_owned(),
         };
         script.write(&stage.script()).unwrap();
         stage.repository.write("tamma.yaml", &stage.configuration()).unwrap();
@@ -92,23 +100,31 @@ impl Stage {
             "agents:\n  scripted:\n    command: scripted-agent\n    env:\n      {SCRIPT}: {}\n\
              tiers:\n  simple: {{ agent: scripted }}\n  moderate: {{ agent: scripted }}\n  \
              complex: {{ agent: scripted }}\n\
-             gates:\n  check: {{ command: sh check.sh, kind: tests }}\n",
+             gates:\n  check: {{ command: sh check.sh, kind: tests }}\n{}",
             self.script().display(),
+            self.more,
         )
     }
 
     pub(crate) fn rules(&self) -> Rules {
         let text = self.configuration();
         let file = rules::Source { name: "tamma.yaml", text: &text };
-        rules::load(Some(file), &BTreeMap::new()).unwrap().rules.without_secrets()
+        rules::load(Some(file), &Self::environment()).unwrap().rules.without_secrets()
     }
 
-    pub(crate) fn config(&self) -> Config {
+    /// What the worker's variables are. The scripted agent leaves signs for the tests outside of its
+    /// worktree, so it has no sandbox; what that does is tried elsewhere, with agents that need none.
+    fn environment() -> BTreeMap<String, String> {
         let agent = program().unwrap();
         let path =
             format!("{}:{}", agent.parent().unwrap().display(), std::env::var("PATH").unwrap());
+        let sandbox = ("TAMMA_ENGINES_SANDBOX".to_owned(), "off".to_owned());
+        BTreeMap::from([("PATH".to_owned(), path), sandbox])
+    }
+
+    pub(crate) fn config(&self) -> Config {
         Config {
-            environment: BTreeMap::from([("PATH".to_owned(), path)]),
+            environment: Self::environment(),
             patience: Patience { late: Duration::ZERO, ..Patience::default() },
             ..Config::new(self.folder.path().join("data"))
         }
@@ -134,7 +150,9 @@ impl Stage {
         let (worked, result) = tokio::join!(work, body);
         worked.unwrap();
         let Ok(result) = result else {
-            panic!("it did not end in time: {:#?}", self.names(self.task(1).id).await);
+            let lines = self.store.history(self.task(1).id, 0, 1000).await.unwrap();
+            let told = lines.iter().map(|line| (line.entry.name, &line.entry.reason));
+            panic!("it did not end in time: {:#?}", told.collect::<Vec<_>>());
         };
         result
     }

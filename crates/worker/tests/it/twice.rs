@@ -161,7 +161,7 @@ async fn every_activity_can_fail_at_every_step_and_be_run_again() {
     let hands = Activities::new(config, stage.store.clone(), records).await.unwrap();
     let drive = Drive { stage: &stage, hands, fuse };
 
-    let (undisturbed, _) = drive.go(1, None).await;
+    let (undisturbed, _) = Box::pin(drive.go(1, None)).await;
     assert_eq!(undisturbed.state, State::Completed);
     assert_eq!((undisturbed.commits, undisturbed.plans), (1, true));
     let mut number = 2;
@@ -179,7 +179,7 @@ async fn every_activity_can_fail_at_every_step_and_be_run_again() {
         JobKind::Learn,
     ] {
         for after in 0.. {
-            let (came, failed) = drive.go(number, Some((kind, after))).await;
+            let (came, failed) = Box::pin(drive.go(number, Some((kind, after)))).await;
             number += 1;
             assert_eq!(came, undisturbed, "{kind} failed after {after} steps");
             if !failed {

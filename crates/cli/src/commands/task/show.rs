@@ -7,10 +7,11 @@ use anyhow::Result;
 use chrono::{DateTime, Utc};
 use clap::Args;
 use tamma_core::task_loop::Answer;
-use tamma_server::shape::{Iteration, PlanVersion, RiskReport, Whole};
+use tamma_server::shape::{Iteration, PlanVersion, RiskReport, Run, Runs, Whole};
 
+use super::list::{drawn, table};
 use crate::client::{self, Client, Target};
-use crate::look::{self, FAINT, STRONG, ago, money, paint, styled, words};
+use crate::look::{self, FAINT, STRONG, ago, lasting, money, paint, styled, words};
 use crate::output::{self, counted, plain};
 
 #[derive(Debug, Args)]
@@ -36,7 +37,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
         if arguments.target.json {
             output::json(&whole)?;
         } else {
-            writeln!(anstream::stdout().lock(), "{}", task(&whole, look::now()))?;
+            let Runs { runs } = client.get(&format!("/tasks/{id}/runs"), &[]).await?;
+            writeln!(anstream::stdout().lock(), "{}", task(&whole, &runs, look::now()))?;
         }
         Ok(ExitCode::SUCCESS)
     })
@@ -55,6 +57,7 @@ pub(crate) fn suggestions(whole: &Whole) -> Vec<String> {
         Answer::Override => format!("tamma answer {id} override --plan {plan} --reason TEXT"),
         Answer::Accept => format!("tamma answer {id} accept --commit {commit}"),
         Answer::Rework => format!("tamma answer {id} rework --commit {commit} --reason TEXT"),
+        Answer::Reply => format!("tamma reply {id} TEXT"),
         Answer::Continue => format!("tamma answer {id} continue [--grant-runs 1]"),
         Answer::Modify => format!("tamma answer {id} modify --reason TEXT"),
         Answer::Retry => format!("tamma retry {id}"),
@@ -86,7 +89,7 @@ impl Rows {
 }
 
 /// Everything that is known of a task.
-fn task(whole: &Whole, now: DateTime<Utc>) -> String {
+fn task(whole: &Whole, runs: &[Run], now: DateTime<Utc>) -> String {
     let card = &whole.card;
     let head = format!("{}  {}", styled(&card.short, STRONG), styled(&plain(&card.title), STRONG));
     let mut rows = Rows(head);
@@ -122,6 +125,10 @@ fn task(whole: &Whole, now: DateTime<Utc>) -> String {
     if let Some(issue) = &whole.issue_url {
         rows.add("issue", plain(issue));
     }
+    if let Some(question) = whole.question.as_ref() {
+        rows.each("asks", question.asks.iter().map(|asks| plain(asks)));
+        rows.each("else", question.default.iter().map(|default| plain(default)));
+    }
     let open = whole.alerts.iter().filter(|alert| alert.settled_at.is_none());
     rows.each("alert", open.map(|it| format!("{}, {}", plain(&it.in_words), ago(it.at, now))));
     if let Some(damage) = &whole.damage {
@@ -138,6 +145,9 @@ fn task(whole: &Whole, now: DateTime<Utc>) -> String {
     if let Some(content) = whole.plan.as_ref().and_then(|plan| plan.content.as_ref()) {
         look::add(&mut text, format_args!("\n\n{}", written(content)));
     }
+    if !runs.is_empty() {
+        look::add(&mut text, format_args!("\n\n{}", engines(runs, now)));
+    }
     if card.waits_for_person {
         text += "\n\nTo answer:";
         for command in suggestions(whole) {
@@ -145,6 +155,27 @@ fn task(whole: &Whole, now: DateTime<Utc>) -> String {
         }
     }
     text
+}
+
+/// The runs of a task: who did what, how it ended, and what it used.
+fn engines(runs: &[Run], now: DateTime<Utc>) -> String {
+    let heads = ["run", "for", "tier", "agent", "model", "end", "tokens", "cost", "time"];
+    let mut table = table(&heads);
+    for run in runs {
+        let usage = run.usage.as_ref();
+        table.add_row([
+            run.run.clone(),
+            plain(&run.mode),
+            run.tier.map(|tier| tier.to_string()).unwrap_or_default(),
+            plain(&run.agent),
+            run.model.as_deref().map(plain).unwrap_or_default(),
+            run.end.map_or_else(|| "under way".to_owned(), |end| words(&end)),
+            look::tokens(usage),
+            look::cost(usage),
+            lasting(run.ended_at.unwrap_or(now) - run.started_at),
+        ]);
+    }
+    drawn(&table)
 }
 
 /// What a person sees before they approve.
@@ -263,7 +294,7 @@ pub(crate) mod tests {
     #[test]
     fn a_task_that_waits_shows_its_plan_and_the_commands_that_answer() {
         let now = "2026-11-15T10:23:30Z".parse().expect("a moment");
-        let text = anstream::adapter::strip_str(&task(&whole(), now)).to_string();
+        let text = anstream::adapter::strip_str(&task(&whole(), &[], now)).to_string();
         insta::assert_snapshot!(text, @r"
         1a2b3c4d  Greet the whole world
           state      awaiting approval, 3 min ago
@@ -298,6 +329,37 @@ pub(crate) mod tests {
             tamma modify 1a2b3c4d TEXT
             tamma answer 1a2b3c4d modify --reason TEXT
             tamma cancel 1a2b3c4d --reason TEXT
+        ");
+    }
+
+    #[test]
+    fn runs_are_a_table_and_what_nobody_knows_is_unknown() {
+        let run = |fields: serde_json::Value| -> Run {
+            let mut run = serde_json::json!({
+                "run": "2", "ticket": 2, "attempt": 1, "agent": "claude-code", "model": "opus",
+                "tier": "complex", "mode": "plan", "session": null,
+                "started_at": "2026-11-15T10:20:00Z", "ended_at": "2026-11-15T10:21:00Z",
+                "end": "finished", "reason": null, "calls": 3, "lines": 7, "transcript": true,
+                "usage": {
+                    "input": 1200, "cached": 30, "output": 4, "usd": "0.03", "metered": true
+                },
+            });
+            let fields = fields.as_object().expect("an object").clone();
+            run.as_object_mut().expect("an object").extend(fields);
+            serde_json::from_value(run).expect("a run")
+        };
+        let now = "2026-11-15T10:23:30Z".parse().expect("a moment");
+        let runs = [
+            run(serde_json::json!({})),
+            run(serde_json::json!({
+                "run": "4.2", "mode": "implement", "end": null, "ended_at": null, "model": null,
+                "usage": null, "tier": null,
+            })),
+        ];
+        insta::assert_snapshot!(anstream::adapter::strip_str(&engines(&runs, now)), @r"
+        run  for        tier     agent        model  end        tokens   cost     time
+        2    plan       complex  claude-code  opus   finished   1,234    $0.03    1 min
+        4.2  implement           claude-code         under way  unknown  unknown  3 min
         ");
     }
 

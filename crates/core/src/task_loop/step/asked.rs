@@ -194,6 +194,7 @@ impl Turn<'_> {
                 self.grant(&question, *grant)?;
                 self.go_on(On::Continued, &question, Fact::Grant(*grant))
             }
+            Action::Reply { reply } => self.replied(&question, reply, None),
             Action::Retry { grant } => {
                 self.grant(&question, *grant)?;
                 self.it.retries = 0;
@@ -226,6 +227,31 @@ impl Turn<'_> {
         }
     }
 
+    /// An agent has its answer, and the same work goes on. What failed before still counts.
+    pub(super) fn replied(
+        &mut self,
+        question: &Question,
+        reply: &Reference,
+        why: Why,
+    ) -> Result<(), Refusal> {
+        let kept = Fact::Kept(reply.clone());
+        self.write(EntryName::SmQuestionAnswered, why, kept.clone());
+        let to = self.way_on(question);
+        self.go(On::Continued, to, None, kept)
+    }
+
+    /// Where a question lets the task go on. A run needs an approval that still holds.
+    fn way_on(&mut self, question: &Question) -> State {
+        let to = match question.resume {
+            State::Validated if !self.it.is_approved() => State::AwaitingApproval,
+            to => to,
+        };
+        if to == State::AwaitingApproval {
+            self.void_approval();
+        }
+        to
+    }
+
     /// Gives a task more room. Where a limit stopped it, it needs some.
     fn grant(&mut self, question: &Question, grant: Grant) -> Result<(), Refusal> {
         let enough = match question.cause {
@@ -243,16 +269,10 @@ impl Turn<'_> {
         Ok(())
     }
 
-    /// Goes on where the question says. A run needs an approval that still holds.
+    /// Goes on where the question says.
     fn go_on(&mut self, on: On, question: &Question, data: Fact) -> Result<(), Refusal> {
         self.start_afresh();
-        let to = match question.resume {
-            State::Validated if !self.it.is_approved() => State::AwaitingApproval,
-            to => to,
-        };
-        if to == State::AwaitingApproval {
-            self.void_approval();
-        }
+        let to = self.way_on(question);
         self.go(on, to, None, data)
     }
 

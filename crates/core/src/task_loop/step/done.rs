@@ -123,6 +123,11 @@ impl Turn<'_> {
             }
 
             // Alert.
+            (
+                S::Planning | S::InProgress | S::QualityReview | S::Adjusting | S::CtoIntervention,
+                JobKind::Plan | JobKind::Implement | JobKind::Review | JobKind::Convene,
+                Outcome::Asked { question, default },
+            ) => self.agent_asked(question, default.as_ref()),
             (S::HumanEscalation, _, Outcome::Landed) => {
                 self.it.to_land = false;
                 self.write(EntryName::SmWorkLanded, None, Fact::None);
@@ -354,6 +359,21 @@ impl Turn<'_> {
         self.follow(decision)
     }
 
+    /// An agent wants to know something. What it has made stays where it is, and is saved there: the
+    /// same work goes on when the answer comes, so nothing is landed.
+    fn agent_asked(
+        &mut self,
+        question: &Reference,
+        default: Option<&Reference>,
+    ) -> Result<(), Refusal> {
+        let from = self.it.state;
+        let resume = if from == State::InProgress { State::Validated } else { from };
+        let cause = Cause::AgentAsked;
+        self.go(On::Alerted, State::HumanEscalation, None, Fact::Cause(cause))?;
+        self.ask_about(cause, from, resume, Some(question), default);
+        Ok(())
+    }
+
     /// Counts a failure of the current state's own work.
     fn count_failure(&mut self) -> u8 {
         let count = self.it.failures.entry(self.it.state).or_default();
@@ -451,7 +471,11 @@ impl Outcome {
     fn is_success(&self) -> bool {
         !matches!(
             self,
-            Self::PlanInvalid(_) | Self::DeliveryRejected(_) | Self::Interrupted | Self::Failed(_)
+            Self::PlanInvalid(_)
+                | Self::DeliveryRejected(_)
+                | Self::Asked { .. }
+                | Self::Interrupted
+                | Self::Failed(_)
         )
     }
 }

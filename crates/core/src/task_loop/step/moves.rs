@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use super::Turn;
+use crate::ids::Reference;
 use crate::log::{Entry, EntryName, Fact};
 use crate::task_loop::{
     Alert, AlertKind, Cause, Clock, Command, Job, JobKind, Question, Refusal, Severity, Stage,
@@ -107,6 +108,18 @@ impl Turn<'_> {
 
     /// Asks people something, and keeps the question until it is answered.
     pub(super) fn ask(&mut self, cause: Cause, from: State, resume: State) {
+        self.ask_about(cause, from, resume, None, None);
+    }
+
+    /// The same, where what is asked is kept somewhere, perhaps with an answer for want of another.
+    pub(super) fn ask_about(
+        &mut self,
+        cause: Cause,
+        from: State,
+        resume: State,
+        about: Option<&Reference>,
+        default: Option<&Reference>,
+    ) {
         self.it.questions += 1;
         self.it.question = Some(Question {
             number: self.it.questions,
@@ -116,12 +129,18 @@ impl Turn<'_> {
             seen_by: None,
             from,
             resume,
+            about: about.cloned(),
+            default: default.cloned(),
         });
-        let name = match cause {
-            Cause::ApprovalNeeded { .. } => EntryName::SmApprovalRequested,
-            _ => EntryName::SmAlertSent,
-        };
-        self.write(name, None, Fact::Cause(cause));
+        match (cause, about) {
+            (Cause::ApprovalNeeded { .. }, _) => {
+                self.write(EntryName::SmApprovalRequested, None, Fact::Cause(cause));
+            }
+            (_, Some(about)) => {
+                self.write(EntryName::SmQuestionAsked, None, Fact::Kept(about.clone()));
+            }
+            (_, None) => self.write(EntryName::SmAlertSent, None, Fact::Cause(cause)),
+        }
         self.alert(cause, severity(cause));
     }
 
@@ -176,7 +195,7 @@ fn kind(cause: Cause) -> AlertKind {
     use crate::rules::HaltCondition;
     match cause {
         Cause::ApprovalNeeded { .. } | Cause::ReviewNeeded => AlertKind::ApprovalNeeded,
-        Cause::Blocked(_) | Cause::Rejected => AlertKind::TaskBlocked,
+        Cause::Blocked(_) | Cause::Rejected | Cause::AgentAsked => AlertKind::TaskBlocked,
         Cause::LimitReached(_) | Cause::Halted(HaltCondition::MaxIterationsReached) => {
             AlertKind::MaxRetriesExceeded
         }

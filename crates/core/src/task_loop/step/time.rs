@@ -1,4 +1,5 @@
-//! What time does: soft timeouts and reminders. Neither stops or decides anything.
+//! What time does: soft timeouts and reminders, neither of which stops or decides anything, and the
+//! answer that an agent's question brought for want of another.
 
 use super::Turn;
 use crate::log::{EntryName, Fact};
@@ -12,6 +13,9 @@ impl Turn<'_> {
             return Err(Refusal::NothingDue(wake));
         }
         self.advance_soft_timeout();
+        if self.it.default_at(self.rules).is_some_and(|due| due <= self.at) {
+            return self.answer_for_want_of_another();
+        }
         self.remind();
         Ok(())
     }
@@ -36,6 +40,15 @@ impl Turn<'_> {
         if self.it.question.is_none() {
             self.alert(cause, super::moves::severity(cause));
         }
+    }
+
+    /// Nobody has answered an agent's question, and it said what to take then.
+    fn answer_for_want_of_another(&mut self) -> Result<(), Refusal> {
+        let Some(question) = self.it.question.clone() else { return Ok(()) };
+        let Some(default) = question.default.clone() else { return Ok(()) };
+        let minutes = self.rules.scrum_master.user_interaction.default_after_minutes;
+        let why = format!("nobody answered within {minutes} minutes");
+        self.replied(&question, &default, Some(why.into()))
     }
 
     fn remind(&mut self) {

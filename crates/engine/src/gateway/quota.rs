@@ -1,0 +1,166 @@
+//! When a provider that says "too much" will answer again.
+
+use std::time::Duration;
+
+use axum::http::HeaderMap;
+use chrono::DateTime;
+use serde_json::Value;
+use tamma_core::task_loop::Timestamp;
+
+use super::clock::later;
+
+/// From here on a number of seconds is a date: nobody says "in thirty years", and nobody gave a limit
+/// before 2001.
+const NOT_A_SPAN: i64 = 1_000_000_000;
+
+/// When the provider will answer again, if it has said so.
+pub(super) fn reset(headers: &HeaderMap, body: &str, now: Timestamp) -> Option<Timestamp> {
+    let header = |name: &str| headers.get(name)?.to_str().ok();
+    let after = header("retry-after-ms")
+        .and_then(|ms| ms.parse().ok())
+        .map(|ms| later(now, Duration::from_millis(ms)))
+        .or_else(|| header("retry-after").and_then(|text| moment(text, now)));
+    let said = serde_json::from_str(body).ok().and_then(|body: Value| in_body(&body, now));
+    let in_words = || in_words(body, now);
+    // What is said about this call goes before the state of all limits, most of which are not reached.
+    after.max(said).or_else(in_words).or_else(|| in_headers(headers, now))
+}
+
+/// The last reset of the limits that are reached.
+fn in_headers(headers: &HeaderMap, now: Timestamp) -> Option<Timestamp> {
+    let text = |name: &str| headers.get(name)?.to_str().ok();
+    let resets = headers.iter().filter_map(|(name, value)| {
+        let name = name.as_str();
+        let remaining = if name.starts_with("anthropic-ratelimit-") {
+            format!("{}-remaining", name.strip_suffix("-reset")?)
+        } else if let Some(what) = name.strip_prefix("x-ratelimit-reset") {
+            format!("x-ratelimit-remaining{what}")
+        } else {
+            return None;
+        };
+        let reached = text(&remaining).is_none_or(|left| left.trim() == "0");
+        moment(value.to_str().ok()?, now).filter(|_| reached)
+    });
+    resets.max()
+}
+
+/// The last of the times that a body gives, wherever it gives them.
+fn in_body(body: &Value, now: Timestamp) -> Option<Timestamp> {
+    match body {
+        Value::Array(all) => all.iter().filter_map(|value| in_body(value, now)).max(),
+        Value::Object(all) => {
+            let found = all.iter().filter_map(|(key, value)| match key.as_str() {
+                "resets_at" | "resetsAt" | "reset_at" | "resetAt" | "retryDelay"
+                | "retry_after" | "resets_in_seconds" => match value {
+                    Value::String(text) => moment(text, now),
+                    Value::Number(number) => moment(&number.to_string(), now),
+                    _ => None,
+                },
+                _ => in_body(value, now),
+            });
+            found.max()
+        }
+        _ => None,
+    }
+}
+
+/// "Please try again in 6m0s."
+fn in_words(body: &str, now: Timestamp) -> Option<Timestamp> {
+    let (_, rest) = body.split_once("try again in ")?;
+    let word = rest.split(|c: char| c.is_whitespace() || c == '"').next()?;
+    span(word.trim_end_matches(['.', ','])).map(|span| later(now, span))
+}
+
+/// A time, as a date, as seconds since 1970, as seconds from now, or as a span from now.
+fn moment(text: &str, now: Timestamp) -> Option<Timestamp> {
+    let text = text.trim();
+    let date = DateTime::parse_from_rfc3339(text).or_else(|_| DateTime::parse_from_rfc2822(text));
+    if let Ok(date) = date {
+        return Some(date.to_utc());
+    }
+    match text.parse::<i64>() {
+        Ok(seconds) if seconds >= NOT_A_SPAN => DateTime::from_timestamp_secs(seconds),
+        _ => span(text).map(|span| later(now, span)),
+    }
+}
+
+/// `90`, `1.5s`, `20ms`, `6m0s`, `1h2m`.
+fn span(text: &str) -> Option<Duration> {
+    if let Ok(seconds) = text.parse::<f64>() {
+        return Duration::try_from_secs_f64(seconds).ok();
+    }
+    let mut whole = Duration::ZERO;
+    let mut rest = text;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let (number, unit) = rest.split_at(digits);
+        let length = unit.find(|c: char| c.is_ascii_digit()).unwrap_or(unit.len());
+        let (unit, next) = unit.split_at(length);
+        let seconds = match unit {
+            "ms" => 0.001,
+            "s" => 1.0,
+            "m" => 60.0,
+            "h" => 3600.0,
+            "d" => 86400.0,
+            _ => return None,
+        };
+        let part = Duration::try_from_secs_f64(number.parse::<f64>().ok()? * seconds).ok()?;
+        whole = whole.checked_add(part)?;
+        rest = next;
+    }
+    (!text.is_empty()).then_some(whole)
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::{HeaderName, HeaderValue};
+
+    use super::*;
+
+    fn wait(headers: &[(&'static str, &'static str)], body: &str) -> Option<f64> {
+        let now = DateTime::from_timestamp_secs(1_800_000_000).expect("a time");
+        let headers = headers
+            .iter()
+            .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
+        let reset = reset(&headers.collect(), body, now)?;
+        Some((reset - now).as_seconds_f64())
+    }
+
+    #[test]
+    fn a_header_says_when_to_come_again() {
+        assert_eq!(wait(&[("retry-after", "90")], ""), Some(90.0));
+        assert_eq!(wait(&[("retry-after", "Fri, 15 Jan 2027 09:00:00 GMT")], ""), Some(3600.0));
+        assert_eq!(wait(&[("retry-after-ms", "1500")], ""), Some(1.5));
+        let anthropic = "anthropic-ratelimit-tokens-reset";
+        assert_eq!(wait(&[(anthropic, "2027-01-15T08:10:00Z")], ""), Some(600.0));
+        assert_eq!(wait(&[("anthropic-ratelimit-unified-reset", "1800000060")], ""), Some(60.0));
+        assert_eq!(wait(&[("x-ratelimit-reset-requests", "6m0.5s")], ""), Some(360.5));
+        assert_eq!(wait(&[], "{}"), None);
+    }
+
+    #[test]
+    fn a_limit_that_is_not_reached_says_nothing() {
+        let headers = [
+            ("x-ratelimit-reset-requests", "24h"),
+            ("x-ratelimit-remaining-requests", "17"),
+            ("x-ratelimit-reset-tokens", "20ms"),
+            ("x-ratelimit-remaining-tokens", "0"),
+        ];
+        assert_eq!(wait(&headers, ""), Some(0.02));
+        let both = [("retry-after", "5"), ("anthropic-ratelimit-requests-reset", "1800009999")];
+        assert_eq!(wait(&both, ""), Some(5.0), "what is said about the call goes before");
+    }
+
+    #[test]
+    fn a_body_says_when_to_come_again() {
+        assert_eq!(wait(&[], r#"{"error":{"resets_at":1800000030}}"#), Some(30.0));
+        assert_eq!(wait(&[], r#"{"error":{"resets_in_seconds":45}}"#), Some(45.0));
+        assert_eq!(wait(&[], r#"{"resetAt":"2027-01-15T08:01:00Z"}"#), Some(60.0));
+        let gemini = r#"{"error":{"code":429,"details":[{"@type":"x/google.rpc.RetryInfo",
+            "retryDelay":"34.5s"}]}}"#;
+        assert_eq!(wait(&[], gemini), Some(34.5));
+        let words = r#"{"error":{"message":"Rate limit. Please try again in 1m2s. Thanks."}}"#;
+        assert_eq!(wait(&[], words), Some(62.0));
+        assert_eq!(wait(&[], r#"{"error":{"message":"Please try again in 20ms"}}"#), Some(0.02));
+    }
+}

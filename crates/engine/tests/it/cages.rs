@@ -1,0 +1,252 @@
+//! Cages on a real machine: what a process in one sees, changes and reaches.
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tamma_core::rules::Sandbox;
+use tamma_engine::agent::{Mode, RunEnd};
+use tamma_engine::confine::{self, Cage, Kind, Launcher, Network};
+use tamma_engine::process::{self, Group, Launch};
+use tamma_engine::submission::Submission;
+use tamma_engine::worktree::Worktree;
+use tamma_testkit::agent::{SCRIPT, Script, Step};
+use tokio::io::AsyncReadExt as _;
+
+use crate::stage::{Stage, environment, lives, noon};
+
+fn launcher() -> Launcher {
+    Launcher { program: PathBuf::from(env!("CARGO_BIN_EXE_tamma-inside")), args: Vec::new() }
+}
+
+fn cage(stage: &Stage, tree: &Worktree, kind: Kind) -> Cage {
+    let home = stage.data().join("homes").join("this");
+    std::fs::create_dir_all(&home).unwrap();
+    Cage {
+        kind,
+        launcher: launcher(),
+        worktree: tree.path().to_owned(),
+        looking: false,
+        repository: Some(mirror(stage)),
+        home,
+        readable: Vec::new(),
+        writable: Vec::new(),
+        protected: Vec::new(),
+        hidden: Vec::new(),
+        network: Network::Nothing,
+    }
+}
+
+fn mirror(stage: &Stage) -> PathBuf {
+    let mirrors = std::fs::read_dir(stage.data().join("mirrors")).unwrap();
+    mirrors.flatten().map(|entry| entry.path()).find(|path| path.is_dir()).unwrap()
+}
+
+fn launch(stage: &Stage, tree: &Worktree, script: &str) -> Launch {
+    Launch {
+        program: PathBuf::from("sh"),
+        args: vec!["-c".to_owned(), script.to_owned()],
+        env: environment(),
+        folder: tree.path().to_owned(),
+        run: stage.run(),
+        at: noon(),
+    }
+}
+
+/// Runs a script in a cage, and returns its exit code and what it wrote.
+async fn run(stage: &Stage, tree: &Worktree, cage: &Cage, script: &str) -> (Option<i32>, String) {
+    let launch = cage.wrap(launch(stage, tree, script));
+    let (mut group, mut pipes) =
+        Group::start(&launch, &stage.records().await, |_| {}).await.unwrap();
+    drop(pipes.stdin);
+    let (mut out, mut err) = (String::new(), String::new());
+    let (read, complained) =
+        tokio::join!(pipes.stdout.read_to_string(&mut out), pipes.stderr.read_to_string(&mut err));
+    read.and(complained).unwrap();
+    let status = group.wait().await.unwrap();
+    group.stop(Duration::from_secs(1)).await.unwrap();
+    (status.code(), format!("{out}{err}"))
+}
+
+fn kinds() -> [Kind; 2] {
+    // Both are here wherever these tests run; a machine without them should say so, not pass.
+    [Sandbox::Bubblewrap, Sandbox::Landlock].map(|sandbox| confine::choose(sandbox).unwrap())
+}
+
+#[tokio::test]
+async fn the_worktree_and_the_home_can_be_written_and_nothing_else() {
+    let stage = Stage::set().await;
+    let tree = stage.worktree().await;
+    let secret = stage.aside("secret.txt");
+    std::fs::write(&secret, "hush").unwrap();
+    let other = stage.data().join("homes/other");
+    std::fs::create_dir_all(&other).unwrap();
+    for kind in kinds() {
+        let cage = cage(&stage, &tree, kind);
+        let (mirror, home) = (mirror(&stage), cage.home.display().to_string());
+        let script = format!(
+            "echo in > here.txt; echo in > {home}/x; echo tmp > $TMPDIR/x && cat $TMPDIR/x
+             (echo out > {aside}) 2>/dev/null
+             for f in /etc/x /usr/x {mirror}/x {mirror}/refs/heads/x {other}/x ~/x; do
+               echo out > $f && echo WROTE $f; done 2>/dev/null
+             cat {secret} /etc/shadow 2>/dev/null | head -c 300; 
+             git status --short; git log --oneline | wc -l; exit 7",
+            aside = stage.aside("out.txt").display(),
+            mirror = mirror.display(),
+            other = other.display(),
+            secret = secret.display(),
+        );
+        let (code, said) = run(&stage, &tree, &cage, &script).await;
+        assert_eq!((code, said.as_str()), (Some(7), "tmp\n?? here.txt\n1\n"), "{kind}");
+        assert_eq!(std::fs::read_to_string(cage.home.join("x")).unwrap(), "in\n");
+        assert!(!stage.aside("out.txt").exists());
+        std::fs::remove_file(tree.path().join("here.txt")).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn who_only_looks_cannot_write_and_what_is_protected_stays() {
+    let stage = Stage::set().await;
+    let tree = stage.worktree().await;
+    for kind in kinds() {
+        let looking = Cage { looking: true, ..cage(&stage, &tree, kind) };
+        let script = "echo x > README.md; echo x > new; rm -f src/old.txt; cat README.md";
+        let (_, said) = run(&stage, &tree, &looking, script).await;
+        assert!(said.starts_with("a project\n"), "{kind}: {said}");
+        assert!(tree.path().join("src/old.txt").exists() && !tree.path().join("new").exists());
+    }
+    let protected = vec![tree.path().join("src"), tree.path().join("not/there")];
+    let cage = Cage { protected, ..cage(&stage, &tree, Kind::Bubblewrap) };
+    let script = "echo x > src/old.txt; echo x > src/new; mv src gone; rm -rf .git; mv .git x
+                  echo gitdir: /x > .git; echo ok > README.md";
+    let (_, said) = run(&stage, &tree, &cage, script).await;
+    assert_eq!(std::fs::read_to_string(tree.path().join("src/old.txt")).unwrap(), "old\n");
+    assert!(!tree.path().join("src/new").exists(), "{said}");
+    assert_eq!(std::fs::read_to_string(tree.path().join("README.md")).unwrap(), "ok\n");
+    assert_eq!(tree.head().await.unwrap(), stage.base().await, "git still finds its repository");
+}
+
+#[tokio::test]
+async fn only_the_gateway_is_reached_at_the_port_that_it_has_outside() {
+    let stage = Stage::set().await;
+    let tree = stage.worktree().await;
+    let socket = stage.aside("gateway.sock");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let answers = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut asked = [0; 5];
+        stream.read_exact(&mut asked).unwrap();
+        stream.write_all(b"world").unwrap();
+        asked
+    });
+    // Somebody else on loopback, who must not be reached.
+    let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    other.set_nonblocking(true).unwrap();
+    let spare = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = spare.local_addr().unwrap().port();
+    let network = Network::Gateway { port, socket };
+    let cage = Cage { network, ..cage(&stage, &tree, Kind::Bubblewrap) };
+    let script = format!(
+        "exec 3<>/dev/tcp/127.0.0.1/{port} && printf hello >&3 && head -c 5 <&3; echo
+         exec 4<>/dev/tcp/127.0.0.1/{} && echo REACHED",
+        other.local_addr().unwrap().port()
+    );
+    let script = format!("exec bash -c '{script}' 2>/dev/null");
+    let (_, said) = run(&stage, &tree, &cage, &script).await;
+    assert_eq!(said, "world\n");
+    assert_eq!(&answers.join().unwrap(), b"hello");
+    let cage = Cage {
+        kind: Kind::Landlock,
+        network: Network::Gateway { port, socket: stage.aside("none") },
+        ..cage
+    };
+    let (_, said) = run(&stage, &tree, &cage, &script.replace("head -c 5 <&3", "echo in")).await;
+    assert_eq!(said, "in\n\n");
+    assert!(other.accept().is_err(), "nobody came");
+    drop(spare);
+}
+
+#[tokio::test]
+async fn processes_of_the_machine_are_not_in_sight_and_none_is_left() {
+    let stage = Stage::set().await;
+    let tree = stage.worktree().await;
+    let mut order = stage.order(tree.path(), Mode::Implement);
+    let cage = cage(&stage, &tree, Kind::Bubblewrap);
+    let file = cage.home.join("pid");
+    // Without an environment it has no mark; its call has the folder's name.
+    let home = cage.home.display().to_string();
+    let command = format!(
+        "(env -i setsid sh -c 'sleep 3600; :' {home} &) ; ls /proc | grep -c '^[0-9]' > {home}"
+    );
+    let script = Script::of([
+        Step::Spawn {
+            command: format!("{command}/count; sleep 3600"),
+            leave: true,
+            pid_file: file,
+        },
+        Step::AwaitFile(cage.home.join("count")),
+        Step::End { tokens: None },
+    ]);
+    let path = cage.home.join("script.json");
+    script.write(&path).unwrap();
+    let mut agent = stage.agent(&script);
+    agent.env.insert(SCRIPT.to_owned(), path.display().to_string());
+    order.cage = Some(cage.clone());
+    let (seen, cancel) =
+        (crate::stage::Seen::default(), tokio_util::sync::CancellationToken::new());
+    let report =
+        agent.run(&order, &stage.records().await, &seen.observer(), &cancel).await.unwrap();
+    let (stop, submission) = ("end_turn".to_owned(), Submission::Nothing);
+    assert_eq!(report.end, RunEnd::Finished { stop, submission }, "{}", report.stderr);
+    let inside: u32 =
+        std::fs::read_to_string(cage.home.join("count")).unwrap().trim().parse().unwrap();
+    assert!(inside < 12, "{inside} processes are in sight");
+    assert_eq!(called(&home), Vec::<u32>::new());
+}
+
+/// Every process that has this in its call.
+fn called(words: &str) -> Vec<u32> {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    processes
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
+        .filter(|pid| {
+            let call = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&call).contains(words)
+        })
+        .filter(|pid| lives(*pid))
+        .collect()
+}
+
+#[tokio::test]
+async fn a_program_that_is_not_there_is_said_so_and_not_its_cage() {
+    let stage = Stage::set().await;
+    let tree = stage.worktree().await;
+    for kind in kinds() {
+        let mut launch = launch(&stage, &tree, "");
+        launch.program = PathBuf::from("no-such-agent");
+        let launch = cage(&stage, &tree, kind).wrap(launch);
+        let error = Group::start(&launch, &stage.records().await, |_| {}).await.unwrap_err();
+        let process::Error::Start { program, .. } = error else { panic!("{error}") };
+        assert_eq!(program, Path::new("no-such-agent"));
+    }
+}
+
+#[tokio::test]
+async fn what_is_hidden_is_not_seen_below_what_can_be_read() {
+    let stage = Stage::set().await;
+    let tree = stage.worktree().await;
+    std::fs::create_dir_all(stage.aside("shop/back")).unwrap();
+    std::fs::write(stage.aside("shop/front.txt"), "front\n").unwrap();
+    std::fs::write(stage.aside("shop/back/key.txt"), "key\n").unwrap();
+    for kind in kinds() {
+        let cage = Cage {
+            readable: vec![stage.aside("shop")],
+            hidden: vec![stage.aside("shop/back"), stage.aside("elsewhere")],
+            ..cage(&stage, &tree, kind)
+        };
+        let shop = stage.aside("shop");
+        let script = format!("cat {0}/front.txt {0}/back/key.txt 2>/dev/null", shop.display());
+        assert_eq!(run(&stage, &tree, &cage, &script).await.1, "front\n", "{kind}");
+    }
+}

@@ -1,0 +1,58 @@
+//! OpenAI chat completions.
+
+use serde_json::{Value, json};
+
+use super::answer::{Answer, Worded, event};
+
+pub(super) fn worded(answer: &Answer) -> Worded {
+    let id = format!("chatcmpl-{}", answer.mark);
+    let calls = answer.calls.iter().enumerate().map(|(number, call)| {
+        json!({
+            "index": number, "id": answer.call_id("call", number), "type": "function",
+            "function": { "name": call.name, "arguments": call.input.object().to_string() },
+        })
+    });
+    let calls: Vec<_> = calls.collect();
+    let reason = match answer.stop.as_deref() {
+        Some("max_tokens") => "length",
+        Some("refusal") => "content_filter",
+        _ if !calls.is_empty() => "tool_calls",
+        _ => "stop",
+    };
+    let tokens = answer.tokens;
+    let usage = answer.usage(json!({
+        "prompt_tokens": tokens.input + tokens.cached,
+        "completion_tokens": tokens.output,
+        "total_tokens": tokens.total(),
+        "prompt_tokens_details": { "cached_tokens": tokens.cached },
+        "completion_tokens_details": { "reasoning_tokens": tokens.output / 4 },
+    }));
+    let mut message = json!({ "role": "assistant", "content": answer.text });
+    if !calls.is_empty() {
+        message["tool_calls"] = json!(calls);
+    }
+    let whole = json!({
+        "id": id, "object": "chat.completion", "created": 1, "model": answer.model,
+        "choices": [{ "index": 0, "message": message, "finish_reason": reason }], "usage": usage,
+    });
+
+    let chunk = |choices: Value, usage: &Value| {
+        event(&json!({
+            "id": id, "object": "chat.completion.chunk", "created": 1, "model": answer.model,
+            "choices": choices, "usage": usage,
+        }))
+    };
+    let part = |delta: Value, reason: Option<&str>| {
+        let choice = json!({ "index": 0, "delta": delta, "finish_reason": reason });
+        chunk(json!([choice]), &Value::Null)
+    };
+    let mut events = vec![part(json!({ "role": "assistant", "content": "" }), None)];
+    events.extend(answer.text.as_ref().map(|text| part(json!({ "content": text }), None)));
+    events.extend(calls.iter().map(|call| part(json!({ "tool_calls": [call] }), None)));
+    events.push(part(json!({}), Some(reason)));
+    if answer.told {
+        events.push(chunk(json!([]), &usage));
+    }
+    events.push("data: [DONE]\n\n".to_owned());
+    Worded { whole, events }
+}

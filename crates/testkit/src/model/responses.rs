@@ -1,0 +1,90 @@
+//! OpenAI responses.
+
+use serde_json::{Value, json};
+
+use super::answer::{Answer, Worded, named_event};
+use super::offer::Input;
+
+pub(super) fn worded(answer: &Answer) -> Worded {
+    let items = items(answer);
+    let tokens = answer.tokens;
+    let usage = answer.usage(json!({
+        "input_tokens": tokens.input + tokens.cached,
+        "input_tokens_details": { "cached_tokens": tokens.cached },
+        "output_tokens": tokens.output,
+        "output_tokens_details": { "reasoning_tokens": tokens.output / 4 },
+        "total_tokens": tokens.total(),
+    }));
+    let response = |status: &str, output: &[Value], usage: &Value| {
+        let reason = (status == "incomplete").then(|| json!({ "reason": "max_output_tokens" }));
+        json!({
+            "id": format!("resp_{}", answer.mark), "object": "response", "created_at": 1,
+            "status": status, "model": answer.model, "output": output, "usage": usage,
+            "incomplete_details": reason,
+        })
+    };
+    let cut = answer.stop.as_deref() == Some("max_tokens");
+    let status = if cut { "incomplete" } else { "completed" };
+    let whole = response(status, &items, &usage);
+
+    let mut events = Vec::new();
+    let mut push = |name: &str, mut data: Value| {
+        data["sequence_number"] = json!(events.len());
+        events.push(named_event(name, data));
+    };
+    push("response.created", json!({ "response": response("in_progress", &[], &Value::Null) }));
+    for (index, item) in items.iter().enumerate() {
+        let mut begun = item.clone();
+        begun["status"] = json!("in_progress");
+        match item["type"].as_str() {
+            Some("message") => begun["content"] = json!([]),
+            Some("function_call") => begun["arguments"] = json!(""),
+            _ => {}
+        }
+        push("response.output_item.added", json!({ "output_index": index, "item": begun }));
+        if item["type"] == "message" {
+            let delta = json!({
+                "output_index": index, "item_id": item["id"], "content_index": 0,
+                "delta": item["content"][0]["text"],
+            });
+            push("response.output_text.delta", delta);
+        }
+        push("response.output_item.done", json!({ "output_index": index, "item": item }));
+    }
+    push(&format!("response.{status}"), json!({ "response": whole }));
+    Worded { whole, events }
+}
+
+fn items(answer: &Answer) -> Vec<Value> {
+    let mark = &answer.mark;
+    let mut items = Vec::new();
+    items.extend(answer.text.as_ref().map(|text| {
+        json!({
+            "type": "message", "id": format!("msg_{mark}"), "role": "assistant",
+            "status": "completed",
+            "content": [{ "type": "output_text", "text": text, "annotations": [] }],
+        })
+    }));
+    for (number, call) in answer.calls.iter().enumerate() {
+        let (space, name) = match call.name.split_once('.') {
+            Some((space, name)) => (Some(space), name),
+            None => (None, call.name.as_str()),
+        };
+        let id = answer.call_id("call", number);
+        let mut item = match &call.input {
+            Input::Args(args) => json!({
+                "type": "function_call", "id": format!("fc_{mark}_{number}"), "call_id": id,
+                "name": name, "arguments": args.to_string(), "status": "completed",
+            }),
+            Input::Text(text) => json!({
+                "type": "custom_tool_call", "id": format!("ctc_{mark}_{number}"), "call_id": id,
+                "name": name, "input": text, "status": "completed",
+            }),
+        };
+        if let Some(space) = space {
+            item["namespace"] = json!(space);
+        }
+        items.push(item);
+    }
+    items
+}

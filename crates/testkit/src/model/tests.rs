@@ -1,0 +1,118 @@
+use serde_json::json;
+
+use super::*;
+
+async fn post(model: &Model, path: &str, body: &Value) -> Value {
+    let answer = reqwest::Client::new()
+        .post(format!("{}{path}", model.url()))
+        .json(body)
+        .send()
+        .await
+        .expect("answered");
+    answer.json().await.expect("JSON")
+}
+
+fn chat(messages: &Value) -> Value {
+    let tools = json!([{ "type": "function", "function": { "name": "bash" } }]);
+    json!({ "model": "m", "messages": messages, "tools": tools })
+}
+
+fn steps() -> [Step; 2] {
+    [Step::call(Call::Shell { cmd: "ls".to_owned() }), Step::say("Done.")]
+}
+
+#[tokio::test]
+async fn the_conversation_says_which_step_is_next() {
+    let model = Model::start(Script::of(steps())).await.expect("a model");
+    let user = json!({ "role": "user", "content": "Do it, as [c0s7] says." });
+    let first = post(&model, "/v1/chat/completions", &chat(&json!([user]))).await;
+    let message = first["choices"][0]["message"].clone();
+    assert_eq!(message["tool_calls"][0]["id"], "call_c0s0_0");
+    assert_eq!(message["tool_calls"][0]["function"]["name"], "bash");
+    let again = post(&model, "/v1/chat/completions", &chat(&json!([user]))).await;
+    assert_eq!(again, first, "a retry is answered alike");
+    let result = json!({ "role": "tool", "tool_call_id": "call_c0s0_0", "content": "" });
+    let second = post(&model, "/v1/chat/completions", &chat(&json!([user, message, result]))).await;
+    let message = second["choices"][0]["message"].clone();
+    assert_eq!(message["content"], "Done. [c0s1]");
+    let third = post(&model, "/v1/chat/completions", &chat(&json!([user, message, user]))).await;
+    assert_eq!(third["choices"][0]["message"]["content"], "That is all. [c0s2]");
+    assert_eq!(model.requests().iter().map(|r| r.step).collect::<Vec<_>>(), [0, 0, 1, 2].map(Some));
+}
+
+#[tokio::test]
+async fn a_request_on_the_side_plays_no_step_but_is_in_the_books() {
+    let model = Model::start(Script::of(steps())).await.expect("a model");
+    let messages = json!([{ "role": "user", "content": "Name this." }]);
+    let bare = json!({ "model": "small", "messages": messages });
+    let title = post(&model, "/v1/messages", &bare).await;
+    assert_eq!(title["content"][0]["text"], "A scripted title");
+    let sent = model.sent();
+    assert_eq!((sent.len(), sent[0].side, sent[0].model.as_str()), (1, true, "small"));
+    assert_eq!(model.requests()[0].step, None);
+    let mut formed = chat(&messages);
+    formed["response_format"] = json!({ "type": "json_schema" });
+    let title = post(&model, "/v1/chat/completions", &formed).await;
+    assert_eq!(
+        title["choices"][0]["message"]["content"],
+        r#"{"title":"A scripted title","outcome":"allow"}"#
+    );
+}
+
+#[tokio::test]
+async fn the_first_case_that_fits_is_played() {
+    let case = |when: &str, unless: Option<&str>| Case {
+        when: when.to_owned(),
+        unless: unless.map(str::to_owned),
+        steps: vec![Step::say(when)],
+    };
+    let cases = vec![case("You plan", None), case("You \"build\"", Some("again"))];
+    let script = Script { cases, ..Script::of([Step::say("otherwise")]) };
+    let model = Model::start(script).await.expect("a model");
+    let said = async |prompt: &str| {
+        let request = chat(&json!([{ "role": "user", "content": prompt }]));
+        let answer = post(&model, "/v1/chat/completions", &request).await;
+        answer["choices"][0]["message"]["content"].as_str().expect("a text").to_owned()
+    };
+    assert_eq!(said("You plan. You \"build\".").await, "You plan [c1s0]");
+    assert_eq!(said("You \"build\".").await, "You \"build\" [c2s0]");
+    assert_eq!(said("You \"build\" again.").await, "otherwise [c0s0]");
+}
+
+#[tokio::test]
+async fn a_step_fails_as_often_as_it_is_told_to() {
+    let mut step = Step::fail(2, 429);
+    step.headers.insert("retry-after".to_owned(), "7".to_owned());
+    let model = Model::start(Script::of([step])).await.expect("a model");
+    let request = chat(&json!([{ "role": "user", "content": "Go." }]));
+    let mut statuses = Vec::new();
+    for _ in 0..3 {
+        let url = format!("{}/v1/responses", model.url());
+        let answer = reqwest::Client::new().post(url).json(&request).send().await.expect("answer");
+        let after = answer.headers().get("retry-after").map(|value| value.as_bytes().to_vec());
+        statuses.push((answer.status().as_u16(), after.is_some()));
+    }
+    assert_eq!(statuses, [(429, true), (429, true), (200, false)]);
+    assert_eq!(model.sent().len(), 1);
+}
+
+#[test]
+fn a_tool_is_found_by_the_end_of_its_name() {
+    let call = Call::tool("submit_plan", json!({ "a": 1 }));
+    let name =
+        |request: &Value| offer::Offer::of(request, &place::words(request)).resolve(&call).name;
+    let chat = json!({ "tools": [{ "function": { "name": "tamma_submit_plan" } },
+        { "function": { "name": "resubmit_plan_b" } }] });
+    assert_eq!(name(&chat), "tamma_submit_plan");
+    let gemini =
+        json!({ "tools": [{ "functionDeclarations": [{ "name": "mcp_tamma_submit_plan" }] }] });
+    assert_eq!(name(&gemini), "mcp_tamma_submit_plan");
+    let spaces = json!({ "tools": [{ "type": "namespace", "name": "mcp__tamma__",
+        "tools": [{ "type": "function", "name": "submit_plan" }] }] });
+    assert_eq!(name(&spaces), "mcp__tamma__.submit_plan");
+    let told = json!({ "tools": [{ "name": "ToolSearch" }],
+        "messages": [{ "role": "user", "content": "Deferred:\nmcp__tamma__submit_plan\n" }] });
+    assert_eq!(name(&told), "mcp__tamma__submit_plan");
+    let searched = json!({ "tools": [{ "type": "tool_search" }] });
+    assert_eq!(name(&searched), "mcp__tamma.submit_plan");
+}

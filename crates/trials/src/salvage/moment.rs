@@ -1,0 +1,69 @@
+//! Who is killed, and when: random, and the same again for the same seed.
+
+use std::fmt;
+use std::time::Duration;
+
+/// Who is killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Victim {
+    /// The agent; its worker goes on.
+    Agent,
+    /// The worker, with its disk. The system ends its agent.
+    Worker,
+    /// Both at once, with the disk.
+    Both,
+}
+
+impl fmt::Display for Victim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Agent => "agent",
+            Self::Worker => "worker",
+            Self::Both => "both",
+        })
+    }
+}
+
+/// One kill.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Kill {
+    pub(crate) victim: Victim,
+    /// How long after the first line.
+    pub(crate) after: Duration,
+}
+
+/// Moments that look random, from a seed.
+#[derive(Debug)]
+pub(crate) struct Dice(u64);
+
+impl Dice {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The next kill. The victims take turns, so that each is met also where there are few.
+    pub(crate) fn kill(&mut self, number: u32) -> Kill {
+        let victim = [Victim::Worker, Victim::Both, Victim::Agent][number as usize % 3];
+        Kill { victim, after: Duration::from_millis(200 + self.next() % 5_000) }
+    }
+
+    /// The next number, by the method that is called `SplitMix64`.
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+}
+
+/// A seed that is another every time.
+pub(crate) fn seed() -> u64 {
+    u64::try_from(now().as_nanos() & u128::from(u32::MAX)).unwrap_or_default()
+}
+
+/// The time it is, as the agent writes it.
+#[expect(clippy::disallowed_methods, reason = "this is the edge: a trial reads the clock")]
+pub(crate) fn now() -> Duration {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default()
+}

@@ -1,0 +1,183 @@
+//! A run that is seen: lines as they come, and everything in the transcript.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::Utc;
+use serde_json::Value;
+use tamma_core::cost::{Cost, Tokens, Usage};
+use tamma_core::ids::{ProjectId, TaskId};
+use tamma_core::rules::Rules;
+use tamma_core::task::{Priority, Task};
+use tamma_core::task_loop::{Actor, Received, begin};
+use tamma_engine::agent::{Mode, Update};
+use tamma_engine::gateway::{Dialect, ModelCall};
+use tamma_engine::process::RunId;
+use tamma_store::{
+    LineChange, LineKind, LinePlace, Objects, Project, RunEnd, RunNumber, Store, Wanted,
+};
+use tamma_testkit::postgres::Database;
+use tamma_worker::{Ending, Redact, RunFacts, Witness};
+use tempfile::TempDir;
+use uuid::Uuid;
+
+use crate::stage::PATIENCE;
+
+struct Scene {
+    _database: Database,
+    store: Store,
+    objects: Objects,
+    folder: TempDir,
+    task: TaskId,
+}
+
+impl Scene {
+    async fn set() -> Self {
+        let database = Database::fresh().await.unwrap();
+        let store = database.store().await.unwrap();
+        let (project, task) = (ProjectId(Uuid::from_u128(1)), TaskId(Uuid::now_v7()));
+        let (name, repository) = ("greeter".to_owned(), "/greeter".to_owned());
+        store.register(&Project { id: project, name, repository }).await.unwrap();
+        let wanted: Task = serde_json::from_value(serde_json::json!({
+            "id": task, "project": project, "title": "Greet", "type": "feature",
+        }))
+        .unwrap();
+        let received = Received {
+            task,
+            project,
+            priority: Priority::Medium,
+            at: Utc::now(),
+            by: Actor::Tamma,
+            plan: None,
+        };
+        let rules = Rules::default();
+        store.receive(&wanted, &begin(&received, &rules), &rules).await.unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let objects = Objects::new(folder.path().join("objects").display().to_string());
+        Self { _database: database, store, objects, folder, task }
+    }
+
+    async fn witness(&self, attempt: u32) -> Witness {
+        let run = RunId { task: self.task, ticket: 4, generation: attempt };
+        let facts = RunFacts {
+            run,
+            at: Utc::now(),
+            agent: "scripted".to_owned(),
+            model: None,
+            tier: None,
+            mode: Mode::Implement,
+        };
+        let redact: Redact = Arc::new(|text| text.replace("sk-secret", "…"));
+        let data = self.folder.path();
+        Witness::begin(&self.store, &self.objects, data, facts, redact).await.unwrap()
+    }
+
+    async fn lines(&self) -> Vec<(LineKind, String)> {
+        let lines = self.store.lines(self.task, &Wanted::default(), LinePlace::START, 1000).await;
+        lines.unwrap().into_iter().map(|line| (line.kind, line.text)).collect()
+    }
+
+    fn spooled(&self) -> usize {
+        std::fs::read_dir(self.folder.path().join("transcripts")).unwrap().count()
+    }
+}
+
+#[tokio::test]
+async fn a_run_is_seen_while_it_works_and_kept_when_it_has_ended() {
+    let scene = Scene::set().await;
+    let mut changes = scene.store.line_changes().await.unwrap();
+    let witness = scene.witness(1).await;
+    let see = witness.observer();
+    see(Update::Session { name: "s-1".to_owned(), resumed: false });
+    see(Update::Said("The key is sk-".to_owned()));
+    see(Update::Said("secret.\n\nNow I ".to_owned()));
+    let told = tokio::time::timeout(PATIENCE, changes.next()).await.unwrap().unwrap();
+    assert_eq!(told, LineChange::Grown(scene.task));
+    assert_eq!(scene.lines().await, [(LineKind::Said, "The key is ….".to_owned())]);
+    see(Update::Said("edit.".to_owned()));
+    see(Update::Tool {
+        id: "1".to_owned(),
+        title: Some("Edit \u{1b}[31ma.rs".to_owned()),
+        status: Some("completed".to_owned()),
+        kind: Some("edit".to_owned()),
+        locations: vec!["a.rs".to_owned()],
+    });
+    see(Update::Called(ModelCall {
+        run: RunId { task: scene.task, ticket: 4, generation: 1 },
+        at: Utc::now(),
+        model: "large".to_owned(),
+        dialect: Dialect::Anthropic,
+        status: 200,
+        tokens: Some(Tokens { input: 100, cached: 0, output: 5 }),
+        cost: Cost::Unknown,
+        first_byte: None,
+        took: Duration::from_millis(1200),
+        note: None,
+    }));
+    let ending = Ending { end: RunEnd::Finished, reason: Some("with sk-secret".to_owned()) };
+    witness.finish(ending, None, false).await.unwrap();
+    let lines = scene.lines().await;
+    let texts: Vec<_> = lines.iter().map(|(_, text)| text.as_str()).collect();
+    let expected = [
+        "The key is ….",
+        "Now I edit.",
+        "Edit a.rs: completed",
+        "large · 100 in, 0 cached, 5 out · cost unknown · 1.2 s",
+    ];
+    assert_eq!(texts, expected);
+    let run = scene.store.latest_run(scene.task).await.unwrap().unwrap();
+    assert_eq!((run.end, run.reason.as_deref()), (Some(RunEnd::Finished), Some("with …")));
+    assert_eq!((run.session.as_deref(), run.model.as_deref()), (Some("s-1"), Some("large")));
+    let tokens = Tokens { input: 100, cached: 0, output: 5 };
+    assert_eq!(run.usage, Some(Usage { tokens, cost: Cost::Unknown }));
+    assert!(run.metered && run.ended_at.is_some());
+    // The transcript has everything, and no secret; nothing is left where it was written.
+    let key = run.transcript.unwrap();
+    let file = scene.folder.path().join("objects").join(&key);
+    let text = std::fs::read_to_string(file).unwrap();
+    assert!(!text.contains("sk-secret") && !text.contains('\u{1b}'), "{text}");
+    let records: Vec<Value> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(records.len(), 5, "{text}");
+    assert_eq!(records[0]["session"]["name"], "s-1");
+    assert_eq!(scene.spooled(), 0);
+}
+
+#[tokio::test]
+async fn an_agent_that_talks_a_lot_does_not_wait_and_loses_nothing() {
+    let scene = Scene::set().await;
+    let witness = scene.witness(1).await;
+    let see = witness.observer();
+    for number in 0..3000 {
+        see(Update::Said(format!("line {number}\n\n")));
+    }
+    let ending = Ending { end: RunEnd::Finished, reason: None };
+    witness.finish(ending, Some(Usage::default()), false).await.unwrap();
+    let run = scene.store.latest_run(scene.task).await.unwrap().unwrap();
+    assert_eq!(run.lines, 3000);
+    let after = LinePlace { run: RunNumber { ticket: 4, attempt: 1 }, sequence: 2999 };
+    let last = scene.store.lines(scene.task, &Wanted::default(), after, 10).await.unwrap();
+    assert_eq!(last.iter().map(|line| line.text.as_str()).collect::<Vec<_>>(), ["line 2999"]);
+}
+
+#[tokio::test]
+async fn a_run_that_is_given_up_says_so() {
+    let scene = Scene::set().await;
+    let mut changes = scene.store.line_changes().await.unwrap();
+    let witness = scene.witness(1).await;
+    witness.observer()(Update::Said("half a sen".to_owned()));
+    drop(witness);
+    let ended = async {
+        loop {
+            changes.next().await.unwrap();
+            let run = scene.store.latest_run(scene.task).await.unwrap().unwrap();
+            if run.ended_at.is_some() {
+                return run;
+            }
+        }
+    };
+    let run = tokio::time::timeout(Duration::from_secs(30), ended).await.unwrap();
+    assert_eq!(run.end, Some(RunEnd::Cancelled));
+    assert_eq!(scene.lines().await, [(LineKind::Said, "half a sen".to_owned())]);
+    assert!(run.transcript.is_some());
+}
