@@ -179,7 +179,7 @@ impl Ground {
                  tiers:\n  simple: {{ agent: scripted }}\n  moderate: {{ agent: scripted }}\n  \
                  complex: {{ agent: scripted }}\n\
                  gates:\n  check: {{ command: sh check.sh, kind: tests }}\n\
-                 engines: {{ salvage_seconds: {} }}\n",
+                 engines: {{ salvage_seconds: {}, sandbox: off }}\n",
                 self.agent.display(),
                 script.display(),
                 self.interval,
