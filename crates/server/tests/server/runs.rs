@@ -133,8 +133,9 @@ async fn lines_are_streamed_as_they_come_with_how_the_run_and_the_task_stand() {
     until(&mut live, "event: task").await;
     say(&stage.store, task, &[(2, LineKind::Tool, "Run the tests")]).await;
     for stream in [&mut all, &mut live] {
-        let told = until(stream, "event: run").await;
-        assert!(told.contains("id: 4.2.2") && !told.contains("hello\""), "{told}");
+        // How the run stands may be told once more before it: a notice may come late.
+        let told = until(stream, "id: 4.2.2").await;
+        assert!(!told.contains("hello\""), "{told}");
     }
     // A stream that would never end ends with the server.
     stage.end().await;
