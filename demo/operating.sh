@@ -31,9 +31,11 @@ for name in $(compgen -e | grep '^TAMMA_' || true); do unset "$name"; done
 export NO_COLOR=1 TAMMA_PERSON=Grace
 export GIT_CONFIG_GLOBAL="$folder/gitconfig" GIT_CONFIG_NOSYSTEM=1
 mkdir "$folder/bin" "$folder/greeter"
+# Beside each other in a folder of the PATH, because that is what the agent sees in its sandbox.
+cp "$here/agent.json" "$built/scripted-agent" "$folder/bin/"
 cat > "$folder/bin/opencode" << EOF
 #!/bin/sh
-TAMMA_SCRIPT='$here/agent.json' exec '$built/scripted-agent' "\$@"
+TAMMA_SCRIPT='$folder/bin/agent.json' exec '$folder/bin/scripted-agent' "\$@"
 EOF
 chmod +x "$folder/bin/opencode"
 ln -s "$built/tamma" "$folder/bin/tamma"
