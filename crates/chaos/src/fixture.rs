@@ -168,5 +168,6 @@ fn plan(files: usize) -> Plan {
         estimated_cost_usd: None,
         risks: Vec::new(),
         dependencies: Vec::new(),
+        test_changes: Vec::new(),
     }
 }

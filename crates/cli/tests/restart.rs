@@ -164,6 +164,7 @@ fn plan(files: usize) -> Plan {
         estimated_cost_usd: None,
         risks: Vec::new(),
         dependencies: Vec::new(),
+        test_changes: Vec::new(),
     }
 }
 

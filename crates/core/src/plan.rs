@@ -40,6 +40,10 @@ pub struct Plan {
     /// What it needs that is not there yet.
     #[serde(default)]
     pub dependencies: Vec<String>,
+    /// Tests that are there and will be removed, skipped or expect something else, by the names that
+    /// the tests' reports give them, or files of tests. All others must go on passing as they are.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub test_changes: Vec<String>,
 }
 
 /// One file of a plan.

@@ -9,6 +9,7 @@
 pub mod conformance;
 mod fingerprint;
 pub mod gate;
+pub mod record;
 
 use std::collections::BTreeMap;
 
@@ -109,10 +110,19 @@ impl Issue {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Judgement {
-    /// It is met, and this shows it: a test, a line, the output of a command.
+    /// It is met, and this shows it: a file and a line, or a test that passed.
     Met {
-        /// Where to look.
+        /// What can be seen there.
         evidence: String,
+        /// The file to look at, from the root of the repository.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        file: Option<String>,
+        /// The line in it, counted from 1.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        line: Option<u32>,
+        /// The test that shows it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        test: Option<String>,
     },
     /// It is not met.
     Unmet {
@@ -136,7 +146,7 @@ pub struct Criterion {
 impl Criterion {
     /// Whether it is met and shown to be. A claim without evidence is only a claim.
     pub fn is_met(&self) -> bool {
-        matches!(&self.judgement, Judgement::Met { evidence } if !evidence.trim().is_empty())
+        matches!(&self.judgement, Judgement::Met { evidence, .. } if !evidence.trim().is_empty())
     }
 }
 

@@ -14,6 +14,7 @@ mod names;
 mod permissions;
 mod problem;
 mod reference;
+mod review;
 mod sandbox;
 mod schema;
 mod shape;
@@ -35,11 +36,12 @@ use crate::tier::Tier;
 
 pub use agents::{AgentRules, Engines, Roles, SessionModes};
 pub use delivery::{Delivery, Mode};
-pub use gates::GateRules;
+pub use gates::{GateRules, Report};
 pub use load::{Loaded, Setting, Source, load};
 pub use permissions::{AgentRole, Deed, Line, Lines, Permissions};
 pub use problem::{Fault, Origin, Place, Problem, Problems};
 pub use reference::reference;
+pub use review::{Apart, Council, PatternRules, ReviewRules, Seat};
 pub use sandbox::Sandbox;
 pub use schema::schema;
 pub use variables::{Target, VARIABLES, Variable};
@@ -63,6 +65,14 @@ pub struct Rules {
     /// The checks that a change has to pass, by name. One that no level of risk names always runs.
     #[garde(dive)]
     pub gates: BTreeMap<String, GateRules>,
+    /// What a review looks for beside them.
+    #[serde(skip_serializing_if = "is_default")]
+    #[garde(dive)]
+    pub review: ReviewRules,
+    /// Who is asked about a task that is stuck.
+    #[serde(skip_serializing_if = "is_default")]
+    #[garde(dive)]
+    pub council: Council,
     /// Where a change that has passed goes, and where it started.
     #[garde(dive)]
     pub delivery: Delivery,
@@ -91,6 +101,8 @@ impl Default for Rules {
             agents: agents::built_in(),
             roles: Roles::default(),
             gates: BTreeMap::new(),
+            review: ReviewRules::default(),
+            council: Council::default(),
             delivery: Delivery::default(),
             engines: Engines::default(),
             permissions: Permissions::default(),
@@ -124,6 +136,11 @@ impl Rules {
         }
         rules
     }
+}
+
+/// Left out of what is compared, so that rules from before there was a choice stay what they were.
+fn is_default<T: Default + PartialEq>(it: &T) -> bool {
+    *it == T::default()
 }
 
 /// How the loop behaves.

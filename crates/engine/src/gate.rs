@@ -4,7 +4,7 @@
 //! command exits with 0. Reading the names of what failed from the tool's report is *planned*. What
 //! a result means is judged by [`tamma_core::review::gate`], and so is whether to run it again.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -128,7 +128,9 @@ impl Gate {
         code: Option<i32>,
         output: String,
     ) -> GateRun {
-        let (name, kind, failures) = (self.name.clone(), self.kind, BTreeSet::new());
-        GateRun { result: GateResult { name, kind, outcome, failures }, commit, code, output }
+        let (name, kind) = (self.name.clone(), self.kind);
+        let (failures, passed, skipped) = Default::default();
+        let result = GateResult { name, kind, outcome, failures, passed, skipped };
+        GateRun { result, commit, code, output }
     }
 }

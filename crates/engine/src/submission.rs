@@ -135,7 +135,8 @@ mod tests {
     fn a_verdict_has_a_judgement_for_each_criterion() {
         let text =
             "```json\n{\"criteria\": {\"it works\": {\"met\": {\"evidence\": \"a test\"}}}}\n```";
-        let judged = Judgement::Met { evidence: "a test".to_owned() };
+        let evidence = "a test".to_owned();
+        let judged = Judgement::Met { evidence, file: None, line: None, test: None };
         let criteria = BTreeMap::from([("it works".to_owned(), judged)]);
         let expected = Verdict { criteria, issues: Vec::new() };
         assert_eq!(read(Mode::Validate, text), Ok(Submission::Verdict(expected)));

@@ -75,6 +75,12 @@ pub struct GateResult {
     /// The failing tests or findings by name, where the tool names them.
     #[serde(default)]
     pub failures: BTreeSet<String>,
+    /// The tests that passed by name, where the tool names them.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub passed: BTreeSet<String>,
+    /// The tests that were not run by name, where the tool names them.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub skipped: BTreeSet<String>,
 }
 
 impl GateResult {
@@ -142,6 +148,9 @@ pub struct Judged {
     /// What was gone when the gate ran again.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub flaky: BTreeSet<String>,
+    /// Tests that ran on the base commit, and that the change has removed or skips without a plan.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub missing: BTreeSet<String>,
 }
 
 impl Judged {
@@ -174,5 +183,6 @@ pub fn classify(
         _ if !flaky.is_empty() => Standing::Flaky,
         _ => Standing::PreExisting,
     };
-    Judged { name: result.name.clone(), kind: result.kind, standing, new, pre_existing, flaky }
+    let (name, kind, missing) = (result.name.clone(), result.kind, BTreeSet::new());
+    Judged { name, kind, standing, new, pre_existing, flaky, missing }
 }

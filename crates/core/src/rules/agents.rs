@@ -14,8 +14,9 @@ use garde::Validate;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::review::Apart;
 use super::sandbox::{Sandbox, is_whole};
-use super::{Rules, Tiers};
+use super::{Rules, Tiers, is_default};
 use crate::tier::Tier;
 
 /// How an agent is started. It speaks the Agent Client Protocol on its standard input and output.
@@ -156,11 +157,16 @@ pub struct Roles {
     /// The tier that judges whether a change meets the acceptance criteria.
     #[garde(skip)]
     pub validator: Tier,
+    /// How far the validator must be from the agent whose work it judges; another tier takes its place
+    /// where that of `validator` is too near.
+    #[serde(skip_serializing_if = "is_default")]
+    #[garde(skip)]
+    pub validator_apart: Apart,
 }
 
 impl Default for Roles {
     fn default() -> Self {
-        Self { planner: Tier::Moderate, validator: Tier::Simple }
+        Self { planner: Tier::Moderate, validator: Tier::Simple, validator_apart: Apart::default() }
     }
 }
 

@@ -3,9 +3,9 @@
 use garde::Validate;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use strum::IntoEnumIterator as _;
+use strum::{Display, EnumString, IntoEnumIterator as _};
 
-use super::Rules;
+use super::{Rules, is_default};
 use crate::review::gate::Kind;
 use crate::risk;
 
@@ -24,6 +24,46 @@ pub struct GateRules {
     #[serde(default = "half_an_hour")]
     #[garde(range(min = 1, max = 86_400))]
     pub timeout_seconds: u32,
+    /// The form of the report that the command writes to the file that the variable `REPORT` names.
+    /// With it, every failure is known by its name; a gate that writes none has failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[garde(skip)]
+    pub report: Option<Report>,
+    /// Whether it disturbs others, so that none runs beside it. Gates that build run before all others
+    /// and are always alone.
+    #[serde(default, skip_serializing_if = "is_default")]
+    #[garde(skip)]
+    pub alone: bool,
+    /// Whether it reaches the network, for what installs things. Code of the change runs in gates, so
+    /// the others do not.
+    #[serde(default, skip_serializing_if = "is_default")]
+    #[garde(skip)]
+    pub network: bool,
+}
+
+/// The form of a report.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    Display,
+    EnumString,
+)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum Report {
+    /// Test results as JUnit's XML.
+    Junit,
+    /// Findings as SARIF.
+    Sarif,
 }
 
 fn any_command() -> Kind {

@@ -74,6 +74,7 @@ fn plan() -> Plan {
         estimated_cost_usd: None,
         risks: Vec::new(),
         dependencies: Vec::new(),
+        test_changes: Vec::new(),
     }
 }
 

@@ -201,8 +201,14 @@ fn a_way_to_deliver_that_is_planned_is_refused_and_says_so() {
 fn there_are_no_gates_by_default_and_one_needs_only_its_command() {
     assert_eq!(Rules::default().gates, BTreeMap::new());
     let rules = load("gates: {all: {command: make check}}", &[]).unwrap().rules;
-    let gate =
-        GateRules { command: "make check".to_owned(), kind: Kind::Command, timeout_seconds: 1_800 };
+    let gate = GateRules {
+        command: "make check".to_owned(),
+        kind: Kind::Command,
+        timeout_seconds: 1_800,
+        report: None,
+        alone: false,
+        network: false,
+    };
     assert_eq!(rules.gates, BTreeMap::from([("all".to_owned(), gate)]));
 }
 

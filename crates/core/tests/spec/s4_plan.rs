@@ -25,6 +25,7 @@ fn written() -> Plan {
         estimated_cost_usd: Some(Usd::cents(30)),
         risks: Vec::new(),
         dependencies: Vec::new(),
+        test_changes: Vec::new(),
     }
 }
 

@@ -19,7 +19,14 @@ fn set(names: &[&str]) -> BTreeSet<String> {
 }
 
 fn gate(outcome: Outcome, failures: &[&str]) -> GateResult {
-    GateResult { name: "unit".to_owned(), kind: Kind::Tests, outcome, failures: set(failures) }
+    GateResult {
+        name: "unit".to_owned(),
+        kind: Kind::Tests,
+        outcome,
+        failures: set(failures),
+        passed: BTreeSet::new(),
+        skipped: BTreeSet::new(),
+    }
 }
 
 fn passed() -> GateResult {
@@ -42,6 +49,7 @@ fn judged(standing: Standing) -> Judged {
         new: BTreeSet::new(),
         pre_existing: BTreeSet::new(),
         flaky: BTreeSet::new(),
+        missing: BTreeSet::new(),
     }
 }
 
@@ -182,9 +190,8 @@ fn when_both_commits_time_out_what_was_found_still_counts_by_name() {
 fn any_gate() -> impl Strategy<Value = GateResult> {
     let outcome =
         prop_oneof![Just(Outcome::Passed), Just(Outcome::Failed), Just(Outcome::TimedOut)];
-    (outcome, prop::collection::btree_set("[a-d]", 0..4)).prop_map(|(outcome, failures)| {
-        GateResult { name: "unit".to_owned(), kind: Kind::Tests, outcome, failures }
-    })
+    (outcome, prop::collection::btree_set("[a-d]", 0..4))
+        .prop_map(|(outcome, failures)| GateResult { failures, ..gate(outcome, &[]) })
 }
 
 proptest! {
@@ -276,7 +283,7 @@ fn criterion(judgement: Judgement) -> Criterion {
 }
 
 fn met(evidence: &str) -> Judgement {
-    Judgement::Met { evidence: evidence.to_owned() }
+    Judgement::Met { evidence: evidence.to_owned(), file: None, line: None, test: None }
 }
 
 #[rstest]

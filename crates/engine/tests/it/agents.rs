@@ -33,6 +33,7 @@ pub(crate) fn plan() -> Plan {
         estimated_cost_usd: None,
         risks: Vec::new(),
         dependencies: Vec::new(),
+        test_changes: Vec::new(),
     }
 }
 

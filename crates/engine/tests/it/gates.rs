@@ -22,7 +22,9 @@ fn gate(command: &str, seconds: u64) -> Gate {
 }
 
 fn result(outcome: Outcome) -> GateResult {
-    GateResult { name: "tests".to_owned(), kind: Kind::Tests, outcome, failures: BTreeSet::new() }
+    let (failures, passed, skipped) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+    let name = "tests".to_owned();
+    GateResult { name, kind: Kind::Tests, outcome, failures, passed, skipped }
 }
 
 #[tokio::test]

@@ -252,6 +252,7 @@ fn script_of(found: &Path) -> Script {
         estimated_cost_usd: None,
         risks: Vec::new(),
         dependencies: Vec::new(),
+        test_changes: Vec::new(),
     };
     let write =
         Step::Journal { path: FILE.into(), lines: LINES, pause: PAUSE, found: found.to_owned() };

@@ -273,6 +273,7 @@ pub(crate) fn plan(files: usize) -> Plan {
         estimated_cost_usd: None,
         risks: Vec::new(),
         dependencies: Vec::new(),
+        test_changes: Vec::new(),
     }
 }
 

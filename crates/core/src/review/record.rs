@@ -1,0 +1,114 @@
+//! What is kept of the checks of a commit, for reports and for whoever has to decide.
+
+use serde::{Deserialize, Serialize};
+use strum::{Display, EnumString};
+
+use super::Verdict;
+use super::gate::Judged;
+use crate::ids::CommitId;
+use crate::tier::Tier;
+
+/// What is kept of one check of a commit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Record {
+    /// The gates ran.
+    Gates(Tested),
+    /// The rest was judged.
+    Review(Reviewed),
+}
+
+impl Record {
+    /// The commit that was checked.
+    pub fn commit(&self) -> CommitId {
+        match self {
+            Self::Gates(tested) => tested.commit,
+            Self::Review(reviewed) => reviewed.commit,
+        }
+    }
+}
+
+/// What the gates came to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tested {
+    /// The commit they judged.
+    pub commit: CommitId,
+    /// The commit they were compared with.
+    pub base: CommitId,
+    /// All of them, in the order in which they were begun.
+    pub gates: Vec<Ran>,
+    /// Milliseconds that all of it took.
+    pub millis: u64,
+}
+
+/// What one gate came to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ran {
+    /// Its result, judged.
+    pub judged: Judged,
+    /// Its command line.
+    pub command: String,
+    /// The exit code, if it came to its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<i32>,
+    /// Milliseconds that its first run took.
+    pub millis: u64,
+    /// How many tests it named, where it names them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tests: Option<Tests>,
+    /// Where the base commit's result came from.
+    pub baseline: Baseline,
+    /// Whether it ran again.
+    #[serde(default)]
+    pub again: bool,
+    /// The end of what it wrote.
+    pub output: String,
+}
+
+/// How many tests a gate named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tests {
+    /// Those that passed.
+    pub passed: u32,
+    /// Those that failed.
+    pub failed: u32,
+    /// Those that were not run.
+    pub skipped: u32,
+}
+
+/// Where the base commit's result of a gate came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Display, EnumString)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum Baseline {
+    /// Nobody had to know it.
+    NotNeeded,
+    /// It was known.
+    Known,
+    /// The gate was run on the base commit.
+    Taken,
+}
+
+/// What the rest of a review came to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reviewed {
+    /// The commit it judged.
+    pub commit: CommitId,
+    /// What it says, with everything it was made from.
+    pub verdict: Verdict,
+    /// Who judged the criteria, if anybody had to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub validator: Option<Validator>,
+}
+
+/// Who judged the criteria.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Validator {
+    /// The tier.
+    pub tier: Tier,
+    /// The agent.
+    pub agent: String,
+    /// The model, if one was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+}
