@@ -206,8 +206,10 @@ salvage *args:
 agents *args:
     #!/usr/bin/env bash
     set -euo pipefail
+    # Not `npm ci`: it refuses a lock file without the parts for other systems, which not every
+    # registry has. The versions are those of the lock file either way.
     for folder in e2e/agents/*/; do
-        [ -d "$folder/node_modules" ] || npm ci --prefix "$folder" --no-audit --no-fund
+        [ -d "$folder/node_modules" ] || npm install --no-save --prefix "$folder" --no-audit --no-fund
     done
     # As above: the whole workspace, so that nothing is compiled twice for other features.
     cargo build --workspace --all-targets --locked --quiet
@@ -220,7 +222,7 @@ agents-ci:
     #!/usr/bin/env bash
     set -euo pipefail
     for name in claude-code codex; do
-        [ -d "e2e/agents/$name/node_modules" ] || npm ci --prefix "e2e/agents/$name" --no-audit --no-fund
+        [ -d "e2e/agents/$name/node_modules" ] || npm install --no-save --prefix "e2e/agents/$name" --no-audit --no-fund
     done
     cargo build --workspace --all-targets --locked --quiet
     target="$(cargo metadata --format-version 1 --no-deps --locked | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')"

@@ -20,7 +20,7 @@ case "$agent" in
     *) fail "there is no agent \`$agent\` here: claude-code, codex, gemini or opencode" ;;
 esac
 installed="$PWD/e2e/agents/$agent"
-[ -d "$installed/node_modules" ] || npm ci --prefix "$installed" --no-audit --no-fund
+[ -d "$installed/node_modules" ] || npm install --no-save --prefix "$installed" --no-audit --no-fund
 
 [ -n "${TAMMA_BUILT:-}" ] || cargo build --quiet --locked --workspace --all-targets
 built="${TAMMA_BUILT:-$(cargo metadata --format-version 1 --no-deps --offline | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')/debug}"

@@ -128,7 +128,8 @@ pub mod names {
 /// The type of a failure that trying again does not mend.
 pub const FINAL: &str = "Final";
 
-/// The activities.
+/// The activities: their names and types. The library wants a body for each and throws it away; the
+/// worker's `hands` do the work, under the same names.
 pub struct Hands;
 
 #[activity_definitions]
