@@ -7,6 +7,7 @@ mod changes;
 mod checks;
 mod connection;
 mod decisions;
+mod ear;
 mod entries;
 mod error;
 mod iterations;

@@ -4,23 +4,19 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use sqlx::postgres::PgListener;
 use tamma_core::ids::TaskId;
 use tamma_core::task_loop::Timestamp;
 
 use crate::connection::Store;
+use crate::ear::{Ear, Heard};
 use crate::error::{Damage, Result};
 use crate::runs::RunNumber;
 use crate::spelling::{read_number, read_word, word};
 
 const CHANNEL: &str = "tamma_lines";
-
-const FIRST_WAIT: Duration = Duration::from_millis(50);
-const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
 /// What kind of thing a line tells.
 #[derive(
@@ -222,9 +218,7 @@ impl Store {
 
     /// Listens for new lines. Everything that is written from now on is told.
     pub async fn line_changes(&self) -> Result<LineChanges> {
-        let mut listener = PgListener::connect_with(&self.lists).await?;
-        listener.listen(CHANNEL).await?;
-        Ok(LineChanges { store: self.clone(), listener: Some(listener) })
+        Ok(LineChanges(Ear::open(&self.lists, CHANNEL).await?))
     }
 }
 
@@ -254,45 +248,19 @@ pub enum LineChange {
 
 /// Lines as they are written. See [`Store::line_changes`].
 #[derive(Debug)]
-pub struct LineChanges {
-    store: Store,
-    listener: Option<PgListener>,
-}
+pub struct LineChanges(Ear);
 
 impl LineChanges {
     /// The next change. Waits until there is one, also while the database is away; fails only
     /// where the database refuses to be listened to.
     pub async fn next(&mut self) -> Result<LineChange> {
-        let mut wait = FIRST_WAIT;
         loop {
-            match self.attempt().await {
-                Ok(Some(change)) => return Ok(change),
-                Ok(None) => {}
-                Err(error) if error.is_retryable() => {
-                    self.listener = None;
-                    tokio::time::sleep(wait).await;
-                    wait = (wait * 2).min(LONGEST_WAIT);
-                }
-                Err(error) => return Err(error),
+            let Heard::Note(note) = self.0.next().await? else { return Ok(LineChange::Unknown) };
+            // One that is not ours is passed over.
+            if let Some(id) = note.split(' ').next().and_then(|id| id.parse().ok()) {
+                return Ok(LineChange::Grown(TaskId(id)));
             }
         }
-    }
-
-    async fn attempt(&mut self) -> Result<Option<LineChange>> {
-        let Some(listener) = &mut self.listener else {
-            let mut listener = PgListener::connect_with(&self.store.lists).await?;
-            listener.listen(CHANNEL).await?;
-            self.listener = Some(listener);
-            return Ok(Some(LineChange::Unknown));
-        };
-        if let Some(notification) = listener.try_recv().await? {
-            // One that is not ours is passed over.
-            let task = notification.payload().split(' ').next().and_then(|id| id.parse().ok());
-            return Ok(task.map(|id| LineChange::Grown(TaskId(id))));
-        }
-        // The connection is gone, and so is what was sent to it.
-        self.listener = None;
-        Ok(None)
     }
 }
 

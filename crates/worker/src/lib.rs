@@ -31,7 +31,7 @@ pub use faults::Faults;
 pub use hands::{Activities, Announce, Call};
 /// What the launcher inside a sandbox does, for the program that is it.
 pub use tamma_engine::confine::{Launcher, inside};
-pub use witness::{Ending, Eye, Redact, RunFacts, Witness};
+pub use witness::{Ending, Redact, RunFacts, Witness};
 
 /// How long running jobs go on when the worker is told to stop. What takes longer than a moment takes
 /// hours, so it is stopped, and taken up by the next worker.

@@ -91,33 +91,14 @@ impl From<&agent::RunEnd> for Ending {
     }
 }
 
-/// Tells the witness what was seen. Cheap to clone; it never waits.
-#[derive(Debug, Clone)]
-pub struct Eye {
-    seen: mpsc::Sender<(Timestamp, Seen)>,
-    missed: Arc<AtomicU64>,
-}
-
-impl Eye {
-    /// Something that Tamma has to say about the run.
-    pub fn note(&self, text: impl Into<String>) {
-        self.see(Seen::Note(text.into()));
-    }
-
-    fn see(&self, seen: Seen) {
-        if self.seen.try_send((now(), seen)).is_err() {
-            self.missed.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-}
-
 /// How it all ended, for the task that writes it down.
 type Last = (Ending, Option<(Usage, bool)>);
 
 /// Sees one run. Dropped without [`Witness::finish`], it writes down that the run was given up.
 #[derive(Debug)]
 pub struct Witness {
-    eye: Eye,
+    seen: mpsc::Sender<(Timestamp, Seen)>,
+    missed: Arc<AtomicU64>,
     last: Option<oneshot::Sender<Last>>,
     scribe: Option<JoinHandle<Result<(), Error>>>,
 }
@@ -156,18 +137,17 @@ impl Witness {
             missed: missed.clone(),
         };
         let scribe = tokio::spawn(scribe.write(ears, ended));
-        Ok(Self { eye: Eye { seen, missed }, last: Some(last), scribe: Some(scribe) })
+        Ok(Self { seen, missed, last: Some(last), scribe: Some(scribe) })
     }
 
-    /// Sees what the engine tells.
+    /// Sees what the engine tells. It never waits: what cannot be taken in at once is counted.
     pub fn observer(&self) -> Observer {
-        let eye = self.eye();
-        Arc::new(move |update| eye.see(Seen::Update(update)))
-    }
-
-    /// For what others than the engine have to tell: the gateway its model calls.
-    pub fn eye(&self) -> Eye {
-        self.eye.clone()
+        let (seen, missed) = (self.seen.clone(), self.missed.clone());
+        Arc::new(move |update| {
+            if seen.try_send((now(), Seen::Update(update))).is_err() {
+                missed.fetch_add(1, Ordering::Relaxed);
+            }
+        })
     }
 
     /// The run has ended. Returns when everything is written down, or cannot be: a run that is paid
