@@ -9,6 +9,7 @@
 pub mod conformance;
 mod fingerprint;
 pub mod gate;
+pub mod patterns;
 pub mod record;
 
 use std::collections::BTreeMap;

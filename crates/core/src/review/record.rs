@@ -1,5 +1,7 @@
 //! What is kept of the checks of a commit, for reports and for whoever has to decide.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumString};
 
@@ -56,6 +58,9 @@ pub struct Ran {
     /// How many tests it named, where it names them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tests: Option<Tests>,
+    /// The tests that passed, by name, where it names them. Evidence is looked up here.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub passed_names: BTreeSet<String>,
     /// Where the base commit's result came from.
     pub baseline: Baseline,
     /// Whether it ran again.
