@@ -10,6 +10,7 @@ pub mod conformance;
 pub mod evidence;
 mod fingerprint;
 pub mod gate;
+pub mod patch;
 pub mod patterns;
 pub mod record;
 

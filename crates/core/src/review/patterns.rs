@@ -121,6 +121,19 @@ pub fn undecidable(name: &str, why: &str) -> Issue {
     }
 }
 
+/// A text, line by line, with what kind of secret it is in place of every line that has one.
+pub fn without_secrets(text: &str) -> String {
+    let line = |line: &str| match secret::form_of(line) {
+        // The first letter says in a patch whether the line is new.
+        Some(form) => {
+            let first: String = line.chars().take(1).filter(|it| "+- ".contains(*it)).collect();
+            format!("{first}[hidden: this looks like {form}]")
+        }
+        None => line.to_owned(),
+    };
+    text.split('\n').map(line).collect::<Vec<_>>().join("\n")
+}
+
 /// The secrets in the lines that a change adds to a file. What a secret is stays out of the issue,
 /// which goes into reports and prompts.
 pub fn secrets(path: &str, lines: &[(u32, &str)]) -> Vec<Issue> {

@@ -7,7 +7,7 @@ use strum::{Display, EnumString};
 
 use super::Verdict;
 use super::gate::Judged;
-use crate::ids::CommitId;
+use crate::ids::{CommitId, Reference};
 use crate::tier::Tier;
 
 /// What is kept of one check of a commit.
@@ -101,6 +101,9 @@ pub struct Reviewed {
     pub commit: CommitId,
     /// What it says, with everything it was made from.
     pub verdict: Verdict,
+    /// The change itself, as a patch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub diff: Option<Reference>,
     /// Who judged the criteria, if anybody had to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validator: Option<Validator>,

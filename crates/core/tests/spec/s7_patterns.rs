@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 use rstest::rstest;
 use tamma_core::review::evidence::{Doubt, Ground, named};
-use tamma_core::review::patterns::{Matcher, Patterns, secrets};
+use tamma_core::review::patterns::{Matcher, Patterns, secrets, without_secrets};
 use tamma_core::review::{Category, Judgement, Severity, criteria};
 use tamma_core::rules::{self, Apart, Problems, Rules, Source};
 use tamma_core::tier::Tier;
@@ -122,6 +122,8 @@ fn a_secret_on_an_added_line_is_critical_and_is_not_told(#[case] line: String, #
     assert_eq!((issue.file.as_deref(), issue.line), (Some("src/config.py"), Some(2)));
     assert!(issue.message.contains(form), "{}", issue.message);
     assert!(!issue.message.contains(&LONG[..10]), "{}", issue.message);
+    let hidden = without_secrets(&format!("a\n+{line}\n"));
+    assert_eq!(hidden, format!("a\n+[hidden: this looks like {form}]\n"));
     // What a package manager writes is full of hashes.
     assert!(secrets("package-lock.json", &[(1, &line)]).is_empty());
     assert!(secrets("crates/a/Cargo.lock", &[(1, &line)]).is_empty());
