@@ -137,8 +137,8 @@ impl Fixture {
             .collect();
         // Work that is not committed when the hold is reached, and is not all of it.
         let half = vec![Step::Write { path: "names.txt".into(), content: "ann\n".to_owned() }];
-        let verdict =
-            json!({ "criteria": { CRITERION: { "met": { "evidence": "names.txt:3" } } } });
+        let met = json!({ "evidence": "the name is there", "file": "names.txt", "line": 3 });
+        let verdict = json!({ "criteria": { CRITERION: { "met": met } } });
         Script {
             cases: vec![
                 case("You are the planner", names::PLAN, vec![], vec![Step::Plan(Box::new(plan))]),

@@ -1,14 +1,17 @@
 //! The review: what our own checks say of one exact commit, and what it scores.
 //!
 //! Nothing here believes the agent. Gates are judged against the base commit and a second run
-//! ([`gate`]), the files against the plan ([`conformance`]), and every acceptance criterion needs
-//! evidence. The verdict carries all of it, so that it can be shown and explained; the machine
+//! ([`gate`]), the added lines by what they must not have in them ([`patterns`]), the files against
+//! the plan ([`conformance`]), and every acceptance criterion needs [`evidence`]. The verdict carries all of it, so that it can be shown and explained; the machine
 //! carries only its [`Summary`], and the [`Fingerprint`] by which it sees that it goes in circles.
 //! Running the checks, and running them again, is the caller's job.
 
 pub mod conformance;
+pub mod evidence;
 mod fingerprint;
 pub mod gate;
+pub mod patch;
+pub mod patterns;
 pub mod record;
 
 use std::collections::BTreeMap;
@@ -19,6 +22,7 @@ use strum::{Display, EnumIter, EnumString};
 
 pub use self::fingerprint::Fingerprint;
 use crate::review::conformance::Conformance;
+use crate::review::evidence::Doubt;
 use crate::review::gate::Judged;
 
 /// How bad an issue is. Errors and worse fail the review.
@@ -141,25 +145,31 @@ pub struct Criterion {
     pub text: String,
     /// What the validator says.
     pub judgement: Judgement,
+    /// Why what it says does not count: what it points at is not there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub doubt: Option<Doubt>,
 }
 
 impl Criterion {
     /// Whether it is met and shown to be. A claim without evidence is only a claim.
     pub fn is_met(&self) -> bool {
-        matches!(&self.judgement, Judgement::Met { evidence, .. } if !evidence.trim().is_empty())
+        matches!(self.judgement, Judgement::Met { .. }) && self.doubt.is_none()
     }
 }
 
-/// Puts the criteria of a task together with what the validator said of them.
+/// Puts the criteria of a task together with what the validator said of them. Every claim is in
+/// doubt until it is [weighed](evidence::Ground::weigh).
 ///
 /// The task decides which criteria there are: one that the validator passed over is there,
 /// unjudged, and one that it made up is not.
 pub fn criteria(wanted: &[String], said: &BTreeMap<String, Judgement>) -> Vec<Criterion> {
     wanted
         .iter()
-        .map(|text| Criterion {
-            text: text.clone(),
-            judgement: said.get(text).cloned().unwrap_or_default(),
+        .map(|text| {
+            let judgement = said.get(text).cloned().unwrap_or_default();
+            let is_claim = matches!(judgement, Judgement::Met { .. });
+            let doubt = is_claim.then_some(Doubt::Nowhere);
+            Criterion { text: text.clone(), judgement, doubt }
         })
         .collect()
 }
@@ -207,6 +217,8 @@ pub enum Deduction {
     UnmetCriteria,
     /// 30 for every critical file that the plan did not name.
     UnplannedCriticalFiles,
+    /// 30 for every file that decides how gates run and that the plan did not name.
+    UnplannedGuardedFiles,
     /// 3 for every other file that was touched without a plan or in another way than planned.
     PlanDrift,
 }
@@ -231,7 +243,7 @@ pub struct Summary {
     pub passed: bool,
     /// 0 to 100.
     pub score: u8,
-    /// Failed gates, errors and worse, and critical files that nobody planned.
+    /// Failed gates, errors and worse, and critical and guarded files that nobody planned.
     pub blocking: u16,
     /// Criteria that are not shown to be met.
     pub unmet: u16,
@@ -249,6 +261,7 @@ pub fn verdict(inputs: Inputs) -> Verdict {
         (Deduction::Warnings, of(Severity::Warning), 3),
         (Deduction::UnmetCriteria, unmet(&inputs), 20),
         (Deduction::UnplannedCriticalFiles, inputs.conformance.unplanned_critical.len(), 30),
+        (Deduction::UnplannedGuardedFiles, inputs.conformance.unplanned_guarded.len(), 30),
         (Deduction::PlanDrift, inputs.conformance.drift(), 3),
     ]
     .into_iter()
@@ -294,4 +307,5 @@ fn blocking(inputs: &Inputs) -> usize {
     failed_gates(inputs)
         + inputs.issues.iter().filter(|issue| issue.blocks()).count()
         + inputs.conformance.unplanned_critical.len()
+        + inputs.conformance.unplanned_guarded.len()
 }

@@ -9,6 +9,7 @@ pub mod gateway;
 pub mod git;
 pub mod mirror;
 mod output;
+pub mod patterns;
 pub mod permission;
 pub mod plain;
 pub mod process;

@@ -63,8 +63,28 @@ pub(crate) fn check(mode: Mode, value: Value) -> Result<Submission, Vec<String>>
             let flaws: Vec<_> = plan.flaws().iter().map(ToString::to_string).collect();
             if flaws.is_empty() { Ok(Submission::Plan(Box::new(plan))) } else { Err(flaws) }
         }
-        Mode::Validate => parse(value).map(Submission::Verdict),
+        Mode::Validate => {
+            let verdict: Verdict = parse(value)?;
+            let flaws = unshown(&verdict);
+            if flaws.is_empty() { Ok(Submission::Verdict(verdict)) } else { Err(flaws) }
+        }
     }
+}
+
+/// Claims that nobody can look up. Whether what they name is there is for the review to find out.
+fn unshown(verdict: &Verdict) -> Vec<String> {
+    let is_named = |name: &Option<String>| name.as_ref().is_some_and(|it| !it.trim().is_empty());
+    let unshown = |judgement: &Judgement| match judgement {
+        Judgement::Met { evidence, file, test, .. } => {
+            evidence.trim().is_empty() || !(is_named(file) || is_named(test))
+        }
+        Judgement::Unmet { .. } | Judgement::Unjudged => false,
+    };
+    let claims = verdict.criteria.iter().filter(|(_, judgement)| unshown(judgement));
+    let flaw = |(text, _)| {
+        format!("`{text}`: say what shows it, and where: `evidence`, and a `file` or a `test`")
+    };
+    claims.map(flaw).collect()
 }
 
 /// How an agent is told to hand in.
@@ -133,13 +153,22 @@ mod tests {
 
     #[test]
     fn a_verdict_has_a_judgement_for_each_criterion() {
-        let text =
-            "```json\n{\"criteria\": {\"it works\": {\"met\": {\"evidence\": \"a test\"}}}}\n```";
+        let handed_in = |place: &str| {
+            let met = format!("{{\"evidence\": \"a test\"{place}}}");
+            let text =
+                format!("```json\n{{\"criteria\": {{\"it works\": {{\"met\": {met}}}}}}}\n```");
+            read(Mode::Validate, &text)
+        };
+        for nowhere in ["", ", \"file\": \" \"", ", \"line\": 3"] {
+            let flaws = handed_in(nowhere).expect_err("nobody can look it up");
+            assert!(flaws[0].starts_with("`it works`: say what shows it"), "{flaws:?}");
+        }
         let evidence = "a test".to_owned();
-        let judged = Judgement::Met { evidence, file: None, line: None, test: None };
+        let test = Some("it_works".to_owned());
+        let judged = Judgement::Met { evidence, file: None, line: None, test };
         let criteria = BTreeMap::from([("it works".to_owned(), judged)]);
         let expected = Verdict { criteria, issues: Vec::new() };
-        assert_eq!(read(Mode::Validate, text), Ok(Submission::Verdict(expected)));
+        assert_eq!(handed_in(", \"test\": \"it_works\""), Ok(Submission::Verdict(expected)));
     }
 
     #[test]

@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 
 use tamma_core::ids::{CommitId, TaskId};
 use tamma_core::plan::Action;
+use tamma_core::review::patch::{self, Added};
 use tokio::fs;
 
 pub(crate) use self::refs::work as work_ref;
@@ -240,6 +241,30 @@ impl Worktree {
     pub async fn diff(&self, base: CommitId, commit: CommitId) -> Result<String, Error> {
         let (base, commit) = (base.to_string(), commit.to_string());
         self.git(["diff-tree", "-r", "-p", "--no-renames", "--no-ext-diff", &base, &commit]).await
+    }
+
+    /// The lines that a commit adds to each file, counted from 1.
+    ///
+    /// Every file is taken for text: what an agent writes into `.gitattributes` must not hide lines.
+    pub async fn added(&self, base: CommitId, commit: CommitId) -> Result<Added, Error> {
+        let (base, commit) = (base.to_string(), commit.to_string());
+        let options = ["--no-renames", "--no-ext-diff", "--no-textconv", "--text", "--unified=0"];
+        let call = ["-c", "core.quotePath=false", "diff-tree", "-r", "-p"];
+        let call = call.into_iter().chain(options).chain([base.as_str(), commit.as_str()]);
+        Ok(patch::added(&self.mirror.git.at(&self.path).run(call).await?))
+    }
+
+    /// Whether a commit comes from another, so that nothing before it was rewritten.
+    pub async fn descends(&self, base: CommitId, commit: CommitId) -> Result<bool, Error> {
+        let call = ["merge-base", "--is-ancestor", &base.to_string(), &commit.to_string()];
+        Ok(self.mirror.git.at(&self.path).ask(&call).await?.code == Some(0))
+    }
+
+    /// The text of a file at a commit, if it is there and is a file.
+    pub async fn text(&self, commit: CommitId, path: &str) -> Result<Option<String>, Error> {
+        let call = ["cat-file", "blob", &format!("{commit}:{path}")];
+        let answer = self.mirror.git.at(&self.path).ask(&call).await?;
+        Ok((answer.code == Some(0)).then_some(answer.stdout))
     }
 
     async fn differing(&self, from: &str, to: &str) -> Result<BTreeMap<String, Action>, Error> {

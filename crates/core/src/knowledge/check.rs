@@ -15,6 +15,7 @@ use super::{Entry, Kind, MatchReason, Severity};
 use crate::ids::KnowledgeId;
 use crate::plan::Plan;
 use crate::review;
+use crate::review::patterns::Matcher;
 use crate::rules::Rules;
 use crate::task::{Task, TaskType};
 
@@ -251,7 +252,6 @@ pub fn added_lines(
         let concerns = !lines.is_empty()
             && entry.kind == Kind::Prohibition
             && entry.is_in_force(task.project, now)
-            && (entry.globs.is_empty() || !paths(&entry.globs, &[path]).is_empty())
             && (entry.task_types.is_empty() || entry.task_types.contains(&task.r#type));
         if !concerns {
             continue;
@@ -263,12 +263,18 @@ pub fn added_lines(
             line,
             reason,
         };
-        match Regex::new(pattern) {
-            Ok(regex) => violations.extend(lines.iter().filter_map(|(number, text)| {
-                found(&regex, text).map(|reason| violation(Some(*number), reason))
-            })),
-            Err(_) => violations
-                .push(violation(None, MatchReason::Undecidable { condition: pattern.clone() })),
+        match Matcher::new(pattern, &entry.globs) {
+            Ok(matcher) => {
+                violations.extend(matcher.found(path, lines).into_iter().map(|(line, found)| {
+                    let reason = MatchReason::Pattern { pattern: pattern.clone(), found };
+                    violation(Some(line), reason)
+                }));
+            }
+            Err(_) if entry.globs.is_empty() || !paths(&entry.globs, &[path]).is_empty() => {
+                let reason = MatchReason::Undecidable { condition: pattern.clone() };
+                violations.push(violation(None, reason));
+            }
+            Err(_) => {}
         }
     }
     violations.sort_by_key(|one| (one.line, one.entry));

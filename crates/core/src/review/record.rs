@@ -1,11 +1,13 @@
 //! What is kept of the checks of a commit, for reports and for whoever has to decide.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumString};
 
 use super::Verdict;
 use super::gate::Judged;
-use crate::ids::CommitId;
+use crate::ids::{CommitId, Reference};
 use crate::tier::Tier;
 
 /// What is kept of one check of a commit.
@@ -56,6 +58,9 @@ pub struct Ran {
     /// How many tests it named, where it names them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tests: Option<Tests>,
+    /// The tests that passed, by name, where it names them. Evidence is looked up here.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub passed_names: BTreeSet<String>,
     /// Where the base commit's result came from.
     pub baseline: Baseline,
     /// Whether it ran again.
@@ -96,6 +101,9 @@ pub struct Reviewed {
     pub commit: CommitId,
     /// What it says, with everything it was made from.
     pub verdict: Verdict,
+    /// The change itself, as a patch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub diff: Option<Reference>,
     /// Who judged the criteria, if anybody had to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validator: Option<Validator>,

@@ -13,6 +13,7 @@ use std::sync::LazyLock;
 use garde::Validate;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use strum::IntoEnumIterator as _;
 
 use super::review::Apart;
 use super::sandbox::{Sandbox, is_whole};
@@ -237,6 +238,36 @@ impl Rules {
         let (it, built_in) = (self.tiers.get(tier), Tiers::default());
         let unsaid = built_in.get(tier).agent != it.agent && built_in.get(tier).model == it.model;
         Some(it.model.as_str()).filter(|model| *model != "default" && !unsaid)
+    }
+
+    /// The tier that judges the work of another: that of `roles.validator`, or else the strongest
+    /// that is as far from it as `roles.validator_apart` asks for. Where no tier is, the first one
+    /// judges all the same; [`Rules::is_judged_apart`] tells.
+    pub fn validator(&self, implementer: Tier) -> Tier {
+        let first = self.roles.validator;
+        let rest = Tier::iter().rev();
+        std::iter::once(first)
+            .chain(rest)
+            .find(|it| self.is_apart(*it, implementer))
+            .unwrap_or(first)
+    }
+
+    /// Whether there is a validator far enough from a tier.
+    pub fn is_judged_apart(&self, implementer: Tier) -> bool {
+        self.is_apart(self.validator(implementer), implementer)
+    }
+
+    fn is_apart(&self, one: Tier, other: Tier) -> bool {
+        let agent = |tier| &self.tiers.get(tier).agent;
+        match self.roles.validator_apart {
+            Apart::Never => true,
+            Apart::Provider => self.provider(one) != self.provider(other),
+            Apart::Model => match (self.model(one), self.model(other)) {
+                // Where agents choose, nobody knows the model; another agent is what can be had.
+                (None, None) => agent(one) != agent(other),
+                (one, other) => one != other,
+            },
+        }
     }
 
     /// Who serves the models of a tier.

@@ -1,7 +1,7 @@
-//! Names in the file that point at other parts of it.
+//! Names in the file that point at other parts of it, and sections whose keys belong together.
 //!
 //! A tier names an agent and a level of risk names gates. What is named has to be there, which
-//! neither the schema nor a single value can tell.
+//! neither the schema nor a single value can tell; nor which keys of a pattern go with which.
 
 use super::Rules;
 use super::check::{Walk, join};
@@ -27,6 +27,15 @@ pub(super) fn check(rules: &Rules, walk: &mut Walk<'_>) {
     }
     for name in rules.gates.keys() {
         check_name(walk, "gates", name);
+    }
+    for (name, pattern) in &rules.review.patterns {
+        check_name(walk, "review.patterns", name);
+        if let Some((key, reason)) = pattern.flaw() {
+            let path = join("review.patterns", name);
+            let path = key.map_or(path.clone(), |key| join(&path, key));
+            let origin = nearest(&walk.origins, &path);
+            walk.problems.push(Problem { fault: Fault::Refused { path, reason }, origin });
+        }
     }
     let (tiers, levels) = (&rules.tiers, &rules.ceremony);
     let agents: Vec<String> = rules.agents.keys().cloned().collect();

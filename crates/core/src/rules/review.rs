@@ -91,7 +91,7 @@ impl Default for ReviewRules {
 pub struct PatternRules {
     /// A regular expression for a line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[garde(inner(length(min = 1, max = 10_000)))]
+    #[garde(inner(length(min = 1, max = 10_000), custom(is_regex)))]
     pub regex: Option<String>,
     /// A rule of ast-grep: a pattern such as `eval($CODE)`, or the YAML of its key `rule`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -116,6 +116,40 @@ pub struct PatternRules {
     #[serde(default = "code")]
     #[garde(skip)]
     pub category: Category,
+}
+
+/// The languages that a pattern may be in.
+const LANGUAGES: [&str; 7] = ["go", "java", "javascript", "python", "rust", "tsx", "typescript"];
+
+impl PatternRules {
+    /// What is wrong with it as a whole: which key, and why.
+    pub(super) fn flaw(&self) -> Option<(Option<&'static str>, String)> {
+        let known = || LANGUAGES.join("`, `");
+        match (&self.regex, &self.code, &self.language) {
+            (Some(_), Some(_), _) => {
+                Some((None, "it has both `regex` and `code`: keep one of them".to_owned()))
+            }
+            (None, None, _) => {
+                Some((None, "it has neither `regex` nor `code`: add one of them".to_owned()))
+            }
+            (None, Some(_), None) => {
+                Some((None, format!("`code` needs a `language`: one of `{}`", known())))
+            }
+            (_, _, Some(language)) if !LANGUAGES.contains(&language.as_str()) => {
+                Some((Some("language"), format!("this must be one of `{}`", known())))
+            }
+            _ => None,
+        }
+    }
+}
+
+fn is_regex(text: &str, (): &()) -> garde::Result {
+    regex::Regex::new(text).map(drop).map_err(|error| {
+        // The last line says what it is; those before it draw where.
+        let error = error.to_string();
+        let reason = error.lines().last().unwrap_or_default().trim_start_matches("error: ");
+        garde::Error::new(format!("this is no regular expression: {reason}"))
+    })
 }
 
 fn an_error() -> Severity {

@@ -16,5 +16,6 @@ mod s6_implement;
 mod s6_permissions;
 mod s6_questions;
 mod s7_decision;
+mod s7_patterns;
 mod s7_verdict;
 mod world;

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use rstest::rstest;
 use tamma_core::plan::{Action, FileChange};
 use tamma_core::review::conformance::{Conformance, Mismatch, compare};
+use tamma_core::review::evidence::{Doubt, Ground};
 use tamma_core::review::gate::{
     GateResult, Judged, Kind, Outcome, Standing, classify, judge, judge_old_tests, names,
 };
@@ -14,7 +15,7 @@ use tamma_core::review::{
     criteria, verdict,
 };
 use tamma_core::risk;
-use tamma_core::rules::Rules;
+use tamma_core::rules::{self, Rules};
 
 fn set(names: &[&str]) -> BTreeSet<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
@@ -380,6 +381,7 @@ fn every_difference_from_the_plan_is_named() {
     let plan = [planned("src/a.rs", Action::Modify), planned("src/b.rs", Action::Delete)];
     let done = touched(&[
         ("Cargo.lock", Action::Modify),
+        ("pytest.ini", Action::Create),
         ("src/auth/login.rs", Action::Create),
         ("src/b.rs", Action::Modify),
         ("src/c.rs", Action::Create),
@@ -389,6 +391,7 @@ fn every_difference_from_the_plan_is_named() {
         conformance,
         Conformance {
             unplanned_critical: vec!["Cargo.lock".to_owned(), "src/auth/login.rs".to_owned()],
+            unplanned_guarded: vec!["pytest.ini".to_owned()],
             unplanned: vec!["src/c.rs".to_owned()],
             untouched: vec!["src/a.rs".to_owned()],
             mismatched: vec![Mismatch {
@@ -399,6 +402,68 @@ fn every_difference_from_the_plan_is_named() {
         }
     );
     assert_eq!(conformance.drift(), 2);
+}
+
+fn with_gates(commands: &[&str]) -> Rules {
+    let gates = commands.iter().enumerate();
+    let gates: String =
+        gates.map(|(at, command)| format!("  g{at}: {{ command: '{command}' }}\n")).collect();
+    let text = format!("gates:\n{gates}");
+    let file = rules::Source { name: "tamma.yaml", text: &text };
+    rules::load(Some(file), &BTreeMap::new()).unwrap().rules
+}
+
+#[rstest]
+#[case::configured("crates/a/clippy.toml", "cargo clippy", true)]
+#[case::configured_at_the_root("package.json", "npm test", true)]
+#[case::named("ci/check.sh", "sh ci/check.sh --all", true)]
+#[case::named_from_here("check.sh", "./check.sh", true)]
+#[case::named_in_quotes("check.sh", "bash -c \"./check.sh && echo ok\"", true)]
+#[case::named_from_its_folder("web/check.sh", "cd web && sh check.sh", true)]
+#[case::another_file("ci/lib.sh", "sh ci/check.sh", false)]
+#[case::in_another_folder("old/check.sh", "sh check.sh", false)]
+#[case::module_in_place_of_the_tool("pytest.py", "python -m pytest", true)]
+#[case::package_in_place_of_the_tool("pytest/__init__.py", "python -m pytest", true)]
+#[case::of_that_name_elsewhere("src/pytest.py", "python -m pytest", false)]
+#[case::tests("tests/test_a.py", "pytest tests/", false)]
+#[case::code("src/lib.rs", "cargo test --lib", false)]
+fn a_file_that_decides_how_gates_run_needs_a_plan(
+    #[case] path: &str,
+    #[case] command: &str,
+    #[case] guarded: bool,
+) {
+    let rules = with_gates(&["true", command]);
+    let done = touched(&[(path, Action::Modify)]);
+    let found = compare(&[], &done, &rules);
+    assert_eq!(!found.unplanned_guarded.is_empty(), guarded, "{found:?}");
+    assert_eq!(verdict(with_conformance(found)).passed, !guarded);
+    // People have seen a plan that names it.
+    let found = compare(&[planned(path, Action::Modify)], &done, &rules);
+    assert_eq!(found, Conformance::default());
+}
+
+proptest! {
+    #[test]
+    fn every_touched_file_that_is_not_planned_is_named_once(
+        plan in prop::collection::btree_set("(src/|)(auth/|)[ab](\\.rs|\\.sh|/conftest\\.py)", 0..5),
+        done in prop::collection::btree_set("(src/|)(auth/|)[ab](\\.rs|\\.sh|/conftest\\.py)", 0..8),
+    ) {
+        let rules = with_gates(&["sh a.sh"]);
+        let plan: Vec<_> = plan.iter().map(|path| planned(path, Action::Modify)).collect();
+        let done: BTreeMap<_, _> = done.into_iter().map(|path| (path, Action::Modify)).collect();
+        let found = compare(&plan, &done, &rules);
+        let mut named: Vec<_> =
+            [&found.unplanned_critical, &found.unplanned_guarded, &found.unplanned]
+                .into_iter().flatten().cloned().collect();
+        named.sort();
+        let unplanned: Vec<_> =
+            done.keys().filter(|path| plan.iter().all(|it| it.path != **path)).cloned().collect();
+        prop_assert_eq!(&named, &unplanned);
+        let blocks = unplanned.iter().any(|path| {
+            path.contains("auth/") || path.ends_with("conftest.py") || path == "a.sh"
+        });
+        prop_assert_eq!(verdict(with_conformance(found)).passed, !blocks);
+    }
 }
 
 #[test]
@@ -414,11 +479,14 @@ fn the_configuration_says_which_files_are_critical() {
 // Criteria.
 
 fn criterion(judgement: Judgement) -> Criterion {
-    Criterion { text: "it works".to_owned(), judgement }
+    let said = BTreeMap::from([("it works".to_owned(), judgement)]);
+    let ground = Ground { passed: set(&["tests::it_works"]), ..Ground::default() };
+    ground.weigh(criteria(&["it works".to_owned()], &said)).remove(0)
 }
 
 fn met(evidence: &str) -> Judgement {
-    Judgement::Met { evidence: evidence.to_owned(), file: None, line: None, test: None }
+    let test = Some("it_works".to_owned());
+    Judgement::Met { evidence: evidence.to_owned(), file: None, line: None, test }
 }
 
 #[rstest]
@@ -440,8 +508,9 @@ fn the_task_decides_which_criteria_there_are() {
     assert_eq!(
         criteria(&["a".to_owned(), "b".to_owned()], &said),
         [
-            Criterion { text: "a".to_owned(), judgement: Judgement::Unjudged },
-            Criterion { text: "b".to_owned(), judgement: met("here") },
+            Criterion { text: "a".to_owned(), judgement: Judgement::Unjudged, doubt: None },
+            // Until somebody has looked, it is a claim.
+            Criterion { text: "b".to_owned(), judgement: met("here"), doubt: Some(Doubt::Nowhere) },
         ]
     );
 }
@@ -488,6 +557,11 @@ fn a_change_with_nothing_against_it_passes_with_a_hundred() {
 #[case(
     with_conformance(Conformance { unplanned_critical: paths(1), ..Conformance::default() }),
     Deduction::UnplannedCriticalFiles,
+    30
+)]
+#[case(
+    with_conformance(Conformance { unplanned_guarded: paths(1), ..Conformance::default() }),
+    Deduction::UnplannedGuardedFiles,
     30
 )]
 fn any_one_of_these_fails_the_review(

@@ -201,7 +201,7 @@ async fn an_agent_that_hands_nothing_in_is_asked_again_and_then_uses_the_tool() 
         Step::End { tokens: None },
         Step::Tool {
             name: "submit_verdict".to_owned(),
-            args: json!({ "criteria": { "a": { "met": { "evidence": "b" } } } }),
+            args: json!({ "criteria": { "a": { "met": { "evidence": "b", "file": "c" } } } }),
         },
     ]);
     let mut order = stage.order(&stage.project(), Mode::Validate);

@@ -304,3 +304,31 @@ async fn what_a_hook_says_comes_back() {
     let delivery::Error::Rejected { text, .. } = error else { panic!("{error}") };
     assert!(text.contains("the tide is out"), "{text}");
 }
+
+#[tokio::test]
+async fn added_lines_are_found_in_every_file_whatever_an_agent_says_of_it() {
+    let stage = Stage::set().await;
+    let tree = stage.worktree().await;
+    let base = stage.base().await;
+    let write = |name: &str, text: &str| fs::write(tree.path().join(name), text).unwrap();
+    // Git would say of these only that they differ.
+    write(".gitattributes", "*.txt binary\n*.md -diff\n");
+    write("README.md", "changed\n+++ b/other\n");
+    write("a b \"é\".txt", "one\ntwo\0\n");
+    fs::remove_file(tree.path().join("src/old.txt")).unwrap();
+    let commit = tree.commit_all(1, "One", &author()).await.unwrap();
+    let added = tree.added(base, commit).await.unwrap();
+    let lines = |name: &str| added[name].iter().map(|(at, it)| (*at, &**it)).collect::<Vec<_>>();
+    assert_eq!(added.len(), 3, "{added:?}");
+    assert_eq!(lines("README.md"), [(1, "changed"), (2, "+++ b/other")]);
+    assert_eq!(lines("a b \"é\".txt"), [(1, "one"), (2, "two\0")]);
+    assert_eq!(
+        tree.text(commit, "README.md").await.unwrap().as_deref(),
+        Some("changed\n+++ b/other")
+    );
+    for nothing in ["src/old.txt", "src", "../README.md", ""] {
+        assert_eq!(tree.text(commit, nothing).await.unwrap(), None, "{nothing}");
+    }
+    assert!(tree.descends(base, commit).await.unwrap());
+    assert!(!tree.descends(commit, base).await.unwrap());
+}

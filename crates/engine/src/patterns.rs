@@ -1,0 +1,248 @@
+//! Prohibited code: rules of ast-grep, held against the files of a commit.
+//!
+//! A rule sees the whole file, because a line alone cannot be parsed; what it finds counts only
+//! where it touches a line that the change adds. Patterns for lines are
+//! [`core`](tamma_core::review::patterns)'s.
+
+use std::str::FromStr as _;
+
+use ast_grep_config::{DeserializeEnv, RuleCore, SerializableRuleCore};
+use ast_grep_core::Language as _;
+use ast_grep_core::matcher::Pattern;
+use ast_grep_core::tree_sitter::LanguageExt as _;
+use ast_grep_language::SupportLang;
+use globset::{Glob, GlobSet, GlobSetBuilder};
+use tamma_core::review::Issue;
+use tamma_core::review::patterns::{issue, undecidable};
+use tamma_core::rules::{PatternRules, ReviewRules};
+
+/// Why a rule cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Its language is not one of ours.
+    #[error("`{0}` is no language that code can be searched in")]
+    Language(String),
+    /// It is neither a pattern of its language nor the YAML of a rule.
+    #[error("it is no pattern and no rule of ast-grep: {0}")]
+    Rule(String),
+}
+
+/// The rules for code of a project, ready to be looked for.
+pub struct Rules<'a> {
+    rules: Vec<Rule<'a>>,
+    undecidable: Vec<Issue>,
+}
+
+struct Rule<'a> {
+    name: &'a str,
+    pattern: &'a PatternRules,
+    paths: GlobSet,
+    /// What looks for it, in each language of the files it is about.
+    matchers: Vec<(SupportLang, RuleCore)>,
+}
+
+impl<'a> Rules<'a> {
+    /// Those of the rules that have `code`.
+    pub fn of(rules: &'a ReviewRules) -> Self {
+        let mut all = Self { rules: Vec::new(), undecidable: Vec::new() };
+        for (name, pattern) in &rules.patterns {
+            match Rule::of(name, pattern) {
+                Ok(rule) => all.rules.extend(rule),
+                Err(error) => all.undecidable.push(undecidable(name, &error.to_string())),
+            }
+        }
+        all
+    }
+
+    /// Those that cannot be used, so that nothing may pass.
+    pub fn undecidable(&self) -> &[Issue] {
+        &self.undecidable
+    }
+
+    /// Whether any of them is about a file, so that somebody has to read it.
+    pub fn concern(&self, path: &str) -> bool {
+        let language = SupportLang::from_path(path);
+        self.rules.iter().any(|rule| rule.matcher(path, language).is_some())
+    }
+
+    /// What is wrong with the lines that a change adds to a file.
+    pub fn issues(&self, path: &str, text: &str, added: &[(u32, String)]) -> Vec<Issue> {
+        let Some(language) = SupportLang::from_path(path) else { return Vec::new() };
+        let tree = language.ast_grep(text);
+        let mut issues = Vec::new();
+        for rule in &self.rules {
+            let Some(matcher) = rule.matcher(path, Some(language)) else { continue };
+            for found in tree.root().find_all(matcher) {
+                let number = |line: usize| u32::try_from(line + 1).unwrap_or(u32::MAX);
+                let lines = number(found.start_pos().line())..=number(found.end_pos().line());
+                let Some((line, _)) = added.iter().find(|(line, _)| lines.contains(line)) else {
+                    continue;
+                };
+                let text = found.text();
+                let first: String =
+                    text.lines().next().unwrap_or_default().chars().take(80).collect();
+                issues.push(issue(rule.name, rule.pattern, path, *line, &first));
+            }
+        }
+        issues.sort_by_key(|issue| issue.line);
+        issues.dedup();
+        issues
+    }
+}
+
+impl<'a> Rule<'a> {
+    fn of(name: &'a str, pattern: &'a PatternRules) -> Result<Option<Self>, Error> {
+        let Some(code) = &pattern.code else { return Ok(None) };
+        let language = pattern.language.as_deref().unwrap_or_default();
+        let language =
+            SupportLang::from_str(language).map_err(|_| Error::Language(language.to_owned()))?;
+        // The two have one language and two grammars.
+        let languages = match language {
+            SupportLang::TypeScript => vec![SupportLang::TypeScript, SupportLang::Tsx],
+            language => vec![language],
+        };
+        let matchers = languages
+            .into_iter()
+            .map(|language| Ok((language, matcher(code, language)?)))
+            .collect::<Result<_, Error>>()?;
+        // Rules that were loaded have no glob that cannot be read.
+        let mut paths = GlobSetBuilder::new();
+        for glob in pattern.paths.iter().filter_map(|glob| Glob::new(glob).ok()) {
+            paths.add(glob);
+        }
+        let paths = paths.build().unwrap_or_default();
+        Ok(Some(Self { name, pattern, paths, matchers }))
+    }
+
+    fn matcher(&self, path: &str, language: Option<SupportLang>) -> Option<&RuleCore> {
+        if !self.paths.is_empty() && !self.paths.is_match(path) {
+            return None;
+        }
+        self.matchers.iter().find(|(it, _)| Some(*it) == language).map(|(_, matcher)| matcher)
+    }
+}
+
+/// What looks for code in a language: a pattern, or the YAML of a rule.
+fn matcher(code: &str, language: SupportLang) -> Result<RuleCore, Error> {
+    // A rule is a map with keys that ast-grep knows; a pattern that reads as a map has none of them.
+    let rule: Option<serde_json::Value> = ast_grep_config::from_str(code).ok();
+    let known = [
+        "pattern", "kind", "regex", "nthChild", "range", "inside", "has", "precedes", "follows",
+        "all", "any", "not", "matches",
+    ];
+    let is_rule = |value: &serde_json::Value| {
+        value.as_object().is_some_and(|map| map.keys().any(|key| known.contains(&key.as_str())))
+    };
+    let rule = match rule.filter(is_rule) {
+        Some(rule) => rule,
+        // It would be taken, and find nothing.
+        None if Pattern::try_new(code, language).is_ok_and(|pattern| pattern.has_error()) => {
+            return Err(Error::Rule(format!("`{code}` cannot be read as {language}")));
+        }
+        None => serde_json::json!({ "pattern": code }),
+    };
+    let told = |error: &dyn std::error::Error| {
+        let mut reasons = vec![error.to_string()];
+        let mut source = error.source();
+        while let Some(error) = source {
+            reasons.push(error.to_string());
+            source = error.source();
+        }
+        Error::Rule(reasons.join(" "))
+    };
+    let rule: SerializableRuleCore = serde_json::from_value(serde_json::json!({ "rule": rule }))
+        .map_err(|error| told(&error))?;
+    let matcher = rule.get_matcher(DeserializeEnv::new(language)).map_err(|error| told(&error))?;
+    Ok(matcher)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn rules(pattern: &str) -> ReviewRules {
+        let text = format!("review:\n  patterns:\n    p:\n      message: no\n{pattern}");
+        let file = tamma_core::rules::Source { name: "tamma.yaml", text: &text };
+        let loaded = tamma_core::rules::load(Some(file), &BTreeMap::new());
+        loaded.expect("rules").rules.review
+    }
+
+    fn found(pattern: &str, path: &str, text: &str, added: &[u32]) -> Vec<(u32, String)> {
+        let rules = rules(pattern);
+        let ready = Rules::of(&rules);
+        assert_eq!(ready.undecidable(), []);
+        let lines: Vec<_> = text.lines().map(str::to_owned).collect();
+        let added: Vec<_> =
+            added.iter().map(|&line| (line, lines[line as usize - 1].clone())).collect();
+        let issues = ready.issues(path, text, &added);
+        issues.into_iter().map(|it| (it.line.expect("a line"), it.message)).collect()
+    }
+
+    const UNWRAP: &str = "      code: $A.unwrap()\n      language: rust\n";
+    const RUST: &str = "fn a() {\n    // x.unwrap() in words\n    let b = c\n        .d()\n        \
+                        .unwrap();\n    let e = \"f.unwrap()\";\n    g.unwrap();\n}\n";
+
+    #[test]
+    fn code_is_found_where_it_is_code_and_touches_an_added_line() {
+        // Not in a comment, not in a text, and not on lines that were there before.
+        let all = found(UNWRAP, "src/a.rs", RUST, &[1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(all.iter().map(|it| it.0).collect::<Vec<_>>(), [3, 7]);
+        assert_eq!(all[1].1, "`p` is prohibited here: no (found: `g.unwrap()`)");
+        assert_eq!(found(UNWRAP, "src/a.rs", RUST, &[5]).len(), 1, "a part of it is added");
+        assert_eq!(found(UNWRAP, "src/a.rs", RUST, &[2, 6, 8]), []);
+        assert_eq!(found(UNWRAP, "src/a.py", RUST, &[7]), [], "another language");
+    }
+
+    #[test]
+    fn a_rule_may_be_written_in_yaml() {
+        let rule = "      language: python\n      code: |\n        any:\n          - pattern: \
+                    eval($$$)\n          - pattern: exec($$$)\n        not:\n          inside: { kind: \
+                    class_definition, stopBy: end }\n";
+        let text = "eval(x)\nexec(y)\nclass A:\n    def b(self):\n        eval(z)\nevaluate(x)\n";
+        let lines: Vec<_> =
+            found(rule, "a.py", text, &[1, 2, 3, 4, 5, 6]).iter().map(|it| it.0).collect();
+        assert_eq!(lines, [1, 2]);
+    }
+
+    #[test]
+    fn typescript_is_found_in_both_of_its_grammars_and_only_under_its_paths() {
+        let rule =
+            "      code: 'console.log($$$)'\n      language: typescript\n      paths: ['src/**']\n";
+        let text =
+            "export const a = (b: number): number => {\n  console.log(b);\n  return b;\n};\n";
+        assert_eq!(found(rule, "src/a.ts", text, &[2]).len(), 1);
+        assert_eq!(found(rule, "src/a.tsx", text, &[2]).len(), 1);
+        assert_eq!(found(rule, "test/a.ts", text, &[2]), []);
+        assert_eq!(found(rule, "src/a.ts", text, &[1, 3]), []);
+    }
+
+    #[test]
+    fn every_language_that_rules_may_name_has_a_grammar() {
+        for (language, path, text) in [
+            ("go", "a.go", "package a\nfunc b() { c() }\n"),
+            ("java", "A.java", "class A { void b() { c(); } }\n"),
+            ("javascript", "a.js", "c();\n"),
+            ("javascript", "a.mjs", "c();\n"),
+            ("python", "a.py", "c()\n"),
+            ("rust", "a.rs", "fn b() { c() }\n"),
+            ("tsx", "a.tsx", "c();\n"),
+            ("typescript", "a.ts", "c();\n"),
+        ] {
+            let rule = format!("      code: c()\n      language: {language}\n");
+            let last = u32::try_from(text.lines().count()).expect("few");
+            assert_eq!(found(&rule, path, text, &[last]).len(), 1, "{language}: {path}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_told_and_lets_nothing_pass() {
+        for code in ["      code: 'fn (('\n", "      code: 'kind: no_such_kind'\n"] {
+            let rules = rules(&format!("{code}      language: rust\n"));
+            let ready = Rules::of(&rules);
+            let [issue] = ready.undecidable() else { panic!("{code}: {:?}", ready.undecidable()) };
+            assert!(issue.message.contains("the pattern `p` cannot be decided"), "{issue:?}");
+        }
+    }
+}
