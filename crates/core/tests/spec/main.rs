@@ -15,6 +15,8 @@ mod s5_approve;
 mod s6_implement;
 mod s6_permissions;
 mod s6_questions;
+mod s7_council;
 mod s7_decision;
+mod s7_stuck;
 mod s7_verdict;
 mod world;
