@@ -2,6 +2,7 @@
 
 use rstest::rstest;
 use tamma_core::cost::Usd;
+use tamma_core::council::{Conclusion, Confidence, Spoken, View, minutes};
 use tamma_core::log::{EntryName, Fact};
 use tamma_core::rules::{HaltCondition, Seat};
 use tamma_core::task_loop::{
@@ -169,4 +170,72 @@ fn a_task_of_the_first_edition_has_its_council_as_it_was() {
     assert_eq!(world.it.work.unwrap().reserved, world.rules.tiers.complex.typical_run_usd);
     world.done(Outcome::Concluded(text("guidance")));
     assert_eq!(world.it.state, State::Adjusting);
+}
+
+fn view() -> View {
+    View {
+        root_cause: "The list is never sorted.".to_owned(),
+        fix: "Sort it in `src/list.rs`.".to_owned(),
+        confidence: Confidence::High,
+        against: "It may be sorted\nelsewhere.".to_owned(),
+    }
+}
+
+#[test]
+fn the_minutes_say_cause_fix_dissent_and_who_said_what() {
+    let conclusion = Conclusion {
+        root_cause: "The list is never sorted.".to_owned(),
+        fix: "Sort it.".to_owned(),
+        dissent: vec!["Member 2 was not there.".to_owned()],
+    };
+    let members = [
+        Spoken { seat: seat(Tier::Moderate, "one"), view: Some(view()) },
+        Spoken { seat: seat(Tier::Complex, "two"), view: None },
+    ];
+    let text = minutes(&conclusion, &seat(Tier::Complex, "three"), &members);
+    let expected = "\
+# What the council concluded
+
+## Root cause
+
+The list is never sorted.
+
+## Fix
+
+Sort it.
+
+## Dissent
+
+- Member 2 was not there.
+
+## Who sat
+
+The chair: the complex tier, three.
+
+### Member 1: the moderate tier, one
+
+- Root cause (high confidence): The list is never sorted.
+- Fix: Sort it in `src/list.rs`.
+- Against it: It may be sorted
+  elsewhere.
+
+### Member 2: the complex tier, two
+
+Was absent: the run failed.
+";
+    assert_eq!(text, expected);
+    let unanimous = Conclusion { dissent: Vec::new(), ..conclusion };
+    let text = minutes(&unanimous, &seat(Tier::Complex, "three"), &members);
+    assert!(text.contains("## Dissent\n\nNobody disagreed.\n"), "{text}");
+}
+
+#[test]
+fn what_says_nothing_or_too_much_is_refused() {
+    let empty = View { root_cause: " ".to_owned(), fix: "a".repeat(9_000), ..view() };
+    let flaws = ["`root_cause` is empty", "`fix` is longer than 8000 bytes: say it shorter"];
+    assert_eq!(empty.flaws(), flaws);
+    let dissent = vec![String::new()];
+    let nothing = Conclusion { root_cause: "a".to_owned(), fix: String::new(), dissent };
+    assert_eq!(nothing.flaws(), ["`fix` is empty", "`dissent` is empty"]);
+    assert_eq!(view().flaws(), Vec::<String>::new());
 }
