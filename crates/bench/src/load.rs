@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
-use tamma_core::task_loop::{Actor, Received, State, begin};
+use tamma_core::task_loop::{Actor, Edition, Received, State, begin};
 use tamma_flow::{Input, Origin, Pace, TaskFlow, attributes, workflow_id};
 use temporalio_client::{
     WorkflowDescribeOptions, WorkflowFetchHistoryOptions, WorkflowGetResultOptions,
@@ -167,6 +167,7 @@ fn received(stage: &Stage, number: u64) -> Result<Received> {
         at: utc_now(),
         by: Actor::Person("Ann".parse()?),
         plan: None,
+        edition: Edition::NEWEST,
     })
 }
 

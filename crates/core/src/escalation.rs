@@ -4,15 +4,18 @@
 //!
 //! 1. A halt condition holds: the work is landed and a person is asked. Where a critical security
 //!    finding is not a halt condition, the top tier takes over at once.
-//! 2. The task is stuck: top tier and council.
+//! 2. The task is [stuck](crate::stuck): top tier and council.
 //! 3. Enough failures in a row in a tier: the next tier, or from the top one the council.
 //! 4. Where 2 or 3 would need one retry or one council too many: a person is asked instead.
 //! 5. Otherwise the same plan runs again in the same tier, with a brief of what failed.
+
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
 use crate::rules::{HaltCondition, Rules};
 use crate::stuck::{self, Attempt, Likeness};
+use crate::task_loop::{Cause, Edition};
 use crate::tier::Tier;
 
 /// What the decision looks at.
@@ -36,6 +39,8 @@ pub struct Situation<'a> {
     pub security_critical: bool,
     /// Whether the task has spent what it may.
     pub over_budget: bool,
+    /// The behaviour that the task was started with.
+    pub edition: Edition,
 }
 
 /// What is to be done.
@@ -91,6 +96,50 @@ pub struct Decision {
     pub why: Why,
 }
 
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Halt(_) => f.write_str("land the work and ask a person"),
+            Self::Iterate(tier) => write!(f, "try the same plan again, in tier {tier}"),
+            Self::Escalate(tier) => write!(f, "adjust the plan and go on in tier {tier}"),
+            Self::Council => f.write_str("ask the council"),
+            Self::AskPerson(Limit::Retries) => {
+                f.write_str("ask a person: the plan was adjusted as often as it may be")
+            }
+            Self::AskPerson(Limit::Councils) => {
+                f.write_str("ask a person: the council was asked as often as it may be")
+            }
+        }
+    }
+}
+
+impl fmt::Display for Decision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.verdict)?;
+        match (self.why, self.verdict) {
+            (Why::HaltCondition, Verdict::Halt(condition)) => {
+                write!(f, "{}", Cause::Halted(condition))
+            }
+            (Why::HaltCondition, _) => f.write_str("a halt condition holds"),
+            (Why::SecurityCritical, _) => f.write_str("there is a critical security finding"),
+            (Why::Stuck(likeness), _) => f.write_str(likeness.in_words()),
+            (Why::FailuresInTier(count), _) => {
+                write!(f, "it failed {} in a row in the tier", times(count))
+            }
+            (Why::RoomToTry, _) => f.write_str("there is still something to try"),
+            (Why::FailuresInState(count), _) => write!(f, "the step failed {}", times(count)),
+        }
+    }
+}
+
+fn times(count: u8) -> String {
+    match count {
+        1 => "once".to_owned(),
+        2 => "twice".to_owned(),
+        _ => format!("{count} times"),
+    }
+}
+
 /// Decides what follows a failed review.
 pub fn after_failed_review(situation: &Situation<'_>, rules: &Rules) -> Decision {
     let limits = &rules.scrum_master.task_loop;
@@ -112,7 +161,11 @@ pub fn after_failed_review(situation: &Situation<'_>, rules: &Rules) -> Decision
     }
 
     // Rule 2.
-    let alike = if limits.stuck_detection { stuck::detect(situation.attempts) } else { None };
+    let alike = match situation.edition {
+        _ if !limits.stuck_detection => None,
+        Edition::November2026 => stuck::alike(situation.attempts),
+        Edition::Review2026 => stuck::detect(situation.attempts),
+    };
     if let Some(likeness) = alike {
         let why = Why::Stuck(likeness);
         return decided(council(situation, rules), why);

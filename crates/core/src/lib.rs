@@ -4,6 +4,7 @@ pub mod approval;
 pub mod budget;
 pub mod complexity;
 pub mod cost;
+pub mod council;
 pub mod escalation;
 pub mod ids;
 pub mod knowledge;

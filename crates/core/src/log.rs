@@ -15,7 +15,10 @@ use crate::ids::{CommitId, Name, Reference, TaskId};
 use crate::plan::Outline;
 use crate::review::Summary;
 use crate::risk;
-use crate::task_loop::{Actor, Cause, FailureKind, Format, Gates, State, Timestamp, Trigger};
+use crate::rules::Seat;
+use crate::task_loop::{
+    Actor, Cause, FailureKind, Format, Gates, Opinion, State, Timestamp, Trigger,
+};
 
 /// One line of the log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -93,6 +96,8 @@ pub enum EntryName {
     SmReviewFailed,
     SmDecisionMade,
     SmCouncilConvened,
+    SmCouncilOpinion,
+    SmCouncilMemberAbsent,
     SmCouncilConcluded,
     SmDelivered,
     SmDeliveryFailed,
@@ -185,6 +190,11 @@ pub enum Fact {
     Cause(Cause),
     Grant(Grant),
     Kept(Reference),
+    /// What a member of the council said, or that it was not there.
+    Opinion {
+        seat: Seat,
+        opinion: Opinion,
+    },
     Lessons(u16),
     /// What the whole task cost, in its last entry.
     Spend(Spend),

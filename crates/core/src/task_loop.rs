@@ -28,7 +28,9 @@ pub use command::{Alert, AlertKind, Command, Job, JobKind, Order, Severity, Stop
 pub use event::{
     Action, Actor, Event, Failure, FailureKind, Format, Gates, Outcome, Received, What,
 };
-pub use memory::{Cause, Clock, Edition, Pause, Question, Quota, Stage, TaskLoop, Work};
+pub use memory::{
+    Cause, Clock, Edition, Opinion, Pause, Place, Question, Quota, Stage, TaskLoop, Work,
+};
 pub use next::{Answer, Next, answers};
 pub use refusal::Refusal;
 pub use state::{Phase, State};

@@ -39,7 +39,7 @@ use tamma_core::{begin, step};
 use world::{World, commit, costing, failure, minute, note, passed, pin, plan, reason, red, text};
 
 /// The folders of fixtures, the newest last.
-const VERSIONS: [&str; 2] = ["2026-11", "2026-11-engines"];
+const VERSIONS: [&str; 3] = ["2026-11", "2026-11-engines", "2026-11-review"];
 
 /// What one task went through, whole.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -159,6 +159,17 @@ fn asked() -> World {
     world
 }
 
+/// A task whose fixes go round in a circle, with a council that not everybody comes to.
+fn counselled() -> World {
+    let mut world = World::new();
+    world.fail_in(1).fail_in(2).fail_in(1);
+    assert_eq!(world.it.state, State::CtoIntervention);
+    world.done(Outcome::Opined(note())).done(failure(FailureKind::Crashed));
+    world.done(failure(FailureKind::TimedOut)).done(Outcome::Concluded(note()));
+    world.walk(State::Completed);
+    world
+}
+
 fn folder(version: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(version)
 }
@@ -169,6 +180,7 @@ fn folder(version: &str) -> PathBuf {
 #[case("contested", contested())]
 #[case("cancelled", cancelled())]
 #[case("asked", asked())]
+#[case("counselled", counselled())]
 fn what_this_version_writes_is_on_file(#[case] name: &str, #[case] world: World) {
     let history = History::play(world.received, world.rules, world.taken);
     let newest = folder(VERSIONS[VERSIONS.len() - 1]);
@@ -248,7 +260,7 @@ fn the_histories_have_every_kind_of_event_outcome_action_and_job_in_them() {
     let count = |under: &str| found.iter().filter(|name| name.starts_with(under)).count();
     // A new variant belongs in one of the histories above; then these numbers grow with it.
     assert_eq!(count("what."), 5, "{found:#?}");
-    assert_eq!(count("outcome."), 18, "{found:#?}");
+    assert_eq!(count("outcome."), 19, "{found:#?}");
     assert_eq!(count("failure."), 5, "{found:#?}");
     assert_eq!(count("action."), 17, "{found:#?}");
     assert_eq!(count("command."), 5, "{found:#?}");

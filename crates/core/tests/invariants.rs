@@ -29,9 +29,10 @@ use tamma_core::plan::Outline;
 use tamma_core::risk;
 use tamma_core::rules::{HaltCondition, Rules};
 use tamma_core::step;
+use tamma_core::stuck::MEMORY;
 use tamma_core::task_loop::{
-    Action, Actor, Command, Event, FailureKind, Job, JobKind, Outcome, Refusal, State, Step,
-    TaskLoop, Trigger, What, table,
+    Action, Actor, Command, Edition, Event, FailureKind, Job, JobKind, Outcome, Place, Refusal,
+    State, Step, TaskLoop, Trigger, What, table,
 };
 use tamma_core::tier::Tier;
 use world::{World, commit, failure, green, note, passed, person, pin, plan, reason, red, summary};
@@ -248,7 +249,10 @@ fn ended_as(world: &World, kind: JobKind, detail: u8) -> Outcome {
         },
         JobKind::Review => passed(),
         JobKind::Brief => Outcome::Briefed(note()),
-        JobKind::Convene => Outcome::Concluded(note()),
+        JobKind::Convene => match world.it.place(&world.rules) {
+            Some(Place::Member(_)) => Outcome::Opined(note()),
+            Some(Place::Chair) | None => Outcome::Concluded(note()),
+        },
         JobKind::AwaitTurn => Outcome::TurnCame,
         JobKind::Deliver if detail.is_multiple_of(2) => Outcome::DeliveryRejected(note()),
         JobKind::Deliver => Outcome::Delivered(commit(detail)),
@@ -352,6 +356,10 @@ fn play(
     seen: &mut BTreeSet<(State, Trigger, State)>,
 ) -> Result<(), TestCaseError> {
     let mut world = World::under(rules(choice));
+    // Tasks of the first edition live on.
+    if choice >> 13 == 0 {
+        world.it.edition = Edition::November2026;
+    }
     let mut oracle = Oracle { sequence: world.it.entries, last_ticket: 1, ..Oracle::default() };
     oracle.running.insert(1);
     for happening in happenings {
@@ -499,7 +507,8 @@ fn counters_hold(it: &TaskLoop, rules: &Rules) -> Result<(), TestCaseError> {
     prop_assert!(it.councils <= limits.max_councils && it.councils <= 2);
     prop_assert!(it.iterations <= it.max_iterations(rules));
     prop_assert!(it.timeouts <= 2);
-    prop_assert!(it.attempts.len() <= 3);
+    prop_assert!(it.attempts.len() <= MEMORY);
+    prop_assert!(it.opinions.len() <= rules.council.members.len());
     Ok(())
 }
 

@@ -76,8 +76,10 @@ pub enum Mode {
     Implement,
     /// To judge a change. It may only look.
     Validate,
-    /// To give advice, which is what it says. It may only look.
+    /// To say as a member of the council what is wrong. It may only look.
     Advise,
+    /// To conclude as its chair. It may only look.
+    Conclude,
 }
 
 impl Mode {

@@ -22,6 +22,7 @@ use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde::Deserialize;
 use serde_json::Value;
+use tamma_core::council::{Conclusion, View};
 use tamma_core::plan::Plan;
 use tokio::sync::watch;
 
@@ -36,6 +37,10 @@ pub const NAME: &str = "tamma";
 pub const SUBMIT_PLAN: &str = "submit_plan";
 /// Hands in a verdict.
 pub const SUBMIT_VERDICT: &str = "submit_verdict";
+/// Hands in what a member of the council thinks.
+pub const SUBMIT_OPINION: &str = "submit_opinion";
+/// Hands in what the council concludes.
+pub const SUBMIT_CONCLUSION: &str = "submit_conclusion";
 /// Tells how far the agent is.
 pub const REPORT_PROGRESS: &str = "report_progress";
 /// Asks a person.
@@ -44,8 +49,15 @@ pub const ASK_HUMAN: &str = "ask_human";
 pub const SEARCH_KNOWLEDGE: &str = "search_knowledge";
 
 /// All of them.
-pub const TOOLS: [&str; 5] =
-    [SUBMIT_PLAN, SUBMIT_VERDICT, REPORT_PROGRESS, ASK_HUMAN, SEARCH_KNOWLEDGE];
+pub const TOOLS: [&str; 7] = [
+    SUBMIT_PLAN,
+    SUBMIT_VERDICT,
+    SUBMIT_OPINION,
+    SUBMIT_CONCLUSION,
+    REPORT_PROGRESS,
+    ASK_HUMAN,
+    SEARCH_KNOWLEDGE,
+];
 
 /// Searches what was learned: a query in, texts out, the best first.
 pub type Search = Arc<dyn Fn(String) -> BoxFuture<'static, Vec<String>> + Send + Sync>;
@@ -140,7 +152,15 @@ impl Desk {
                 SUBMIT_VERDICT,
                 "Hands in the verdict on every acceptance criterion. Then end your turn.",
             )),
-            Mode::Implement | Mode::Advise => {}
+            Mode::Advise => tools.push(tool::<View>(
+                SUBMIT_OPINION,
+                "Hands in what you think is wrong and will mend it. Then end your turn.",
+            )),
+            Mode::Conclude => tools.push(tool::<Conclusion>(
+                SUBMIT_CONCLUSION,
+                "Hands in what the council concludes, with its dissent. Then end your turn.",
+            )),
+            Mode::Implement => {}
         }
         tools.push(tool::<Progress>(
             REPORT_PROGRESS,
@@ -161,7 +181,10 @@ impl Desk {
     /// Serves one call. The error is what the model is told to mend.
     async fn serve(&self, name: &str, arguments: Value) -> Result<String, Vec<String>> {
         match (name, self.mode) {
-            (SUBMIT_PLAN, Mode::Plan) | (SUBMIT_VERDICT, Mode::Validate) => {
+            (SUBMIT_PLAN, Mode::Plan)
+            | (SUBMIT_VERDICT, Mode::Validate)
+            | (SUBMIT_OPINION, Mode::Advise)
+            | (SUBMIT_CONCLUSION, Mode::Conclude) => {
                 let submission = submission::check(self.mode, arguments)?;
                 *self.submission.lock().unwrap_or_else(PoisonError::into_inner) = Some(submission);
                 Ok("Taken. End your turn now.".to_owned())
@@ -266,13 +289,14 @@ mod tests {
         let always = ["report_progress", "ask_human", "search_knowledge"];
         assert_eq!(names(Mode::Plan), [&["submit_plan"][..], &always].concat());
         assert_eq!(names(Mode::Validate), [&["submit_verdict"][..], &always].concat());
+        assert_eq!(names(Mode::Advise), [&["submit_opinion"][..], &always].concat());
+        assert_eq!(names(Mode::Conclude), [&["submit_conclusion"][..], &always].concat());
         assert_eq!(names(Mode::Implement), always);
-        assert_eq!(names(Mode::Advise), always);
     }
 
     #[test]
     fn a_schema_is_in_one_piece_and_says_what_is_needed() {
-        for mode in [Mode::Plan, Mode::Validate] {
+        for mode in [Mode::Plan, Mode::Validate, Mode::Advise, Mode::Conclude] {
             let tool = desk(mode).tools().remove(0);
             let text = serde_json::to_string(&tool.input_schema).expect("JSON");
             assert!(!text.contains("$ref") && !text.contains("$defs"), "{text}");

@@ -1,4 +1,4 @@
-//! What an agent hands in: a plan or a verdict, checked before it is believed.
+//! What an agent hands in: a plan, a verdict, an opinion or a conclusion, checked before it is believed.
 //!
 //! It comes through a tool of our [`desk`](crate::desk), or, from an agent that has no tool of ours in
 //! its session or did not use it, as a block of JSON at the end of its last message. Both go through
@@ -11,6 +11,7 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tamma_core::council::{Conclusion, View};
 use tamma_core::plan::Plan;
 use tamma_core::review::{Issue, Judgement};
 
@@ -37,6 +38,10 @@ pub enum Submission {
     Plan(Box<Plan>),
     /// A verdict.
     Verdict(Verdict),
+    /// What a member of the council thinks.
+    Opinion(View),
+    /// What the council concludes.
+    Conclusion(Conclusion),
     /// The agent was asked again, and what it handed in is still not right.
     Invalid {
         /// What is wrong with it.
@@ -49,15 +54,15 @@ pub enum Submission {
 /// Reads what a run of this mode must hand in from the last message.
 pub(crate) fn read(mode: Mode, text: &str) -> Result<Submission, Vec<String>> {
     match mode {
-        Mode::Implement | Mode::Advise => Ok(Submission::Nothing),
-        Mode::Plan | Mode::Validate => check(mode, block(text)?),
+        Mode::Implement => Ok(Submission::Nothing),
+        Mode::Plan | Mode::Validate | Mode::Advise | Mode::Conclude => check(mode, block(text)?),
     }
 }
 
 /// Checks what a run of this mode hands in.
 pub(crate) fn check(mode: Mode, value: Value) -> Result<Submission, Vec<String>> {
     match mode {
-        Mode::Implement | Mode::Advise => Ok(Submission::Nothing),
+        Mode::Implement => Ok(Submission::Nothing),
         Mode::Plan => {
             let plan: Plan = parse(value)?;
             let flaws: Vec<_> = plan.flaws().iter().map(ToString::to_string).collect();
@@ -67,6 +72,16 @@ pub(crate) fn check(mode: Mode, value: Value) -> Result<Submission, Vec<String>>
             let verdict: Verdict = parse(value)?;
             let flaws = unshown(&verdict);
             if flaws.is_empty() { Ok(Submission::Verdict(verdict)) } else { Err(flaws) }
+        }
+        Mode::Advise => {
+            let view: View = parse(value)?;
+            let flaws = view.flaws();
+            if flaws.is_empty() { Ok(Submission::Opinion(view)) } else { Err(flaws) }
+        }
+        Mode::Conclude => {
+            let conclusion: Conclusion = parse(value)?;
+            let flaws = conclusion.flaws();
+            if flaws.is_empty() { Ok(Submission::Conclusion(conclusion)) } else { Err(flaws) }
         }
     }
 }
@@ -90,9 +105,11 @@ fn unshown(verdict: &Verdict) -> Vec<String> {
 /// How an agent is told to hand in.
 pub(crate) fn instructions(mode: Mode) -> Option<&'static str> {
     match mode {
-        Mode::Implement | Mode::Advise => None,
+        Mode::Implement => None,
         Mode::Plan => Some(include_str!("submission/plan.md")),
         Mode::Validate => Some(include_str!("submission/verdict.md")),
+        Mode::Advise => Some(include_str!("submission/opinion.md")),
+        Mode::Conclude => Some(include_str!("submission/conclusion.md")),
     }
 }
 
@@ -172,8 +189,20 @@ mod tests {
     }
 
     #[test]
+    fn what_a_council_hands_in_says_something() {
+        let text = r#"{"root_cause": "a", "fix": " ", "confidence": "high", "against": "b"}"#;
+        let flaws = read(Mode::Advise, &format!("```json\n{text}\n```")).expect_err("flaws");
+        assert_eq!(flaws, ["`fix` is empty"]);
+        let text = r#"{"root_cause": "", "fix": "a", "dissent": []}"#;
+        let flaws = read(Mode::Conclude, &format!("```json\n{text}\n```")).expect_err("flaws");
+        assert_eq!(flaws, ["`root_cause` is empty"]);
+        let flaws = read(Mode::Advise, "It is the list.").expect_err("flaws");
+        assert!(flaws[0].contains("```json"), "{flaws:?}");
+    }
+
+    #[test]
     fn the_examples_that_agents_are_shown_are_taken() {
-        for mode in [Mode::Plan, Mode::Validate] {
+        for mode in [Mode::Plan, Mode::Validate, Mode::Advise, Mode::Conclude] {
             let example = instructions(mode).expect("there are instructions");
             assert!(read(mode, example).is_ok(), "{:?}", read(mode, example));
         }

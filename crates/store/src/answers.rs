@@ -5,8 +5,8 @@ use serde::de::DeserializeOwned;
 use tamma_core::ids::TaskId;
 
 use crate::connection::Store;
-use crate::error::{Error, Result};
-use crate::spelling::{json, read};
+use crate::error::{Damage, Error, Result};
+use crate::spelling::{json, read, read_number};
 
 impl Store {
     /// Keeps what a job answered. The first answer stays.
@@ -43,15 +43,22 @@ impl Store {
         found.map(|answer| kept(task, answer)).transpose()
     }
 
-    /// What the jobs of a task answered, the newest first.
-    pub async fn answers<T: DeserializeOwned>(&self, task: TaskId) -> Result<Vec<T>> {
-        let found = sqlx::query_scalar!(
-            "SELECT answer FROM answers WHERE task = $1 ORDER BY ticket DESC LIMIT 100",
+    /// What the jobs of a task answered, by their tickets, the newest first.
+    pub async fn answers<T: DeserializeOwned>(&self, task: TaskId) -> Result<Vec<(u32, T)>> {
+        let found = sqlx::query!(
+            "SELECT ticket, answer FROM answers WHERE task = $1 ORDER BY ticket DESC LIMIT 100",
             task.0,
         )
         .fetch_all(&self.steps)
         .await?;
-        found.into_iter().map(|answer| kept(task, answer)).collect()
+        let damaged = |damage: Damage| Error::Corrupt(damage.of(task.to_string()));
+        found
+            .into_iter()
+            .map(|row| {
+                let ticket = read_number("answer", row.ticket).map_err(damaged)?;
+                Ok((ticket, kept(task, row.answer)?))
+            })
+            .collect()
     }
 }
 

@@ -421,6 +421,7 @@ fn kept(judged: Judged, rules: &GateRules, it: &Timed, baseline: Baseline, again
         code: it.run.code,
         millis: it.millis,
         tests,
+        passed_names: result.passed.clone(),
         baseline,
         again,
         output: output[from..].replace('\0', "\u{fffd}"),

@@ -2,6 +2,7 @@
 #![expect(missing_docs, reason = "the macro makes constants that cannot be documented")]
 
 mod admit;
+mod attempts;
 mod brief;
 mod check;
 mod convene;
@@ -227,7 +228,9 @@ impl Activities {
             Job::Test { commit, risk } => self.test(&work, *commit, *risk).await,
             Job::Review { commit } => self.review(&work, *commit).await,
             Job::Brief { decision, note } => self.brief(&work, decision, note.as_ref()).await,
-            Job::Convene { .. } => self.convene(&work).await,
+            Job::Convene { council, seat, opinions } => {
+                self.convene(&work, *council, *seat, opinions).await
+            }
             // A branch of its own waits for nobody. The merge queue is planned.
             Job::AwaitTurn => Ok(Outcome::TurnCame.into()),
             Job::Deliver { commit } => self.deliver(&work, *commit).await,

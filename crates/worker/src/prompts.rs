@@ -14,6 +14,7 @@ pub(crate) enum Prompt {
     Implement,
     Validate,
     Advise,
+    Conclude,
 }
 
 /// Fills the template of a run.
@@ -23,6 +24,7 @@ pub(crate) fn fill(prompt: Prompt, about: impl Serialize) -> Result<String, Erro
         Prompt::Implement => ("implement", include_str!("prompts/implement.md")),
         Prompt::Validate => ("validate", include_str!("prompts/validate.md")),
         Prompt::Advise => ("advise", include_str!("prompts/advise.md")),
+        Prompt::Conclude => ("conclude", include_str!("prompts/conclude.md")),
     };
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::Strict);

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use tamma_core::budget::{self, Limit, Spend};
 use tamma_core::ids::Name;
-use tamma_core::rules::AgentRules;
+use tamma_core::rules::{AgentRules, Seat};
 use tamma_core::task_loop::{FailureKind, Outcome, Timestamp};
 use tamma_core::tier::Tier;
-use tamma_engine::agent::{Access, Agent, Mode, Observer, Report, RunEnd, RunOrder, Update};
+use tamma_engine::agent::{Access, Agent, Mode, Report, RunEnd, RunOrder};
 use tamma_engine::confine::{self, Cage, Network};
 use tamma_engine::gateway::{Bound, Upstream, Whose};
 use tamma_engine::permission::{Law, Policy, Verdict};
@@ -39,7 +39,7 @@ pub(crate) const PLAIN: [&str; 4] = ["PATH", "HOME", "LANG", "TERM"];
 
 /// What an agent is to do.
 pub(crate) struct Assignment {
-    pub(crate) tier: Tier,
+    pub(crate) place: Place,
     pub(crate) mode: Mode,
     pub(crate) prompt: String,
     /// Seconds that it may take.
@@ -48,11 +48,29 @@ pub(crate) struct Assignment {
     pub(crate) allowance: Limit,
 }
 
+/// Who does it, and where they live.
+pub(crate) struct Place {
+    /// The agent and the model of a tier, or others in their place.
+    pub(crate) seat: Seat,
+    /// The name of a home that it shares with nobody, where it is not the agent's for this task.
+    pub(crate) home: Option<String>,
+}
+
+impl From<Tier> for Place {
+    fn from(tier: Tier) -> Self {
+        Seat::from(tier).into()
+    }
+}
+
+impl From<Seat> for Place {
+    fn from(seat: Seat) -> Self {
+        Self { seat, home: None }
+    }
+}
+
 /// A run that has ended.
 pub(crate) struct Run {
     pub(crate) report: Report,
-    /// What the agent said, whole.
-    pub(crate) said: String,
     /// What a person would allow with a yes, where the run ended with such a question.
     subjects: Vec<String>,
     provider: Name,
@@ -62,7 +80,7 @@ impl Run {
     /// A run that was never begun.
     fn not_begun(end: RunEnd, provider: Name) -> Self {
         let report = Report::not_begun(end);
-        Self { report, said: String::new(), subjects: Vec::new(), provider }
+        Self { report, subjects: Vec::new(), provider }
     }
 
     /// The answer for a run that did not finish.
@@ -87,13 +105,14 @@ impl Run {
     }
 }
 
-/// The agent of a tier, and its name.
-pub(crate) fn agent_of(site: &Site, tier: Tier) -> Result<(Name, &AgentRules), Error> {
+/// The agent of a seat, and its name.
+pub(crate) fn agent_of<'a>(site: &'a Site, seat: &Seat) -> Result<(Name, &'a AgentRules), Error> {
     let missing = || {
-        let agent = &site.rules.tiers.get(tier).agent;
+        let agent = seat.agent.as_ref().unwrap_or(&site.rules.tiers.get(seat.tier).agent);
+        let tier = seat.tier;
         Error::Configuration(format!("the agent `{agent}` of the tier `{tier}` is not defined"))
     };
-    let (name, agent) = site.rules.agent(tier).ok_or_else(missing)?;
+    let (name, agent) = site.rules.agent_at(seat).ok_or_else(missing)?;
     Ok((name.parse().map_err(|_| missing())?, agent))
 }
 
@@ -118,10 +137,11 @@ impl Activities {
         work: &Work,
         site: &Site,
         worktree: &Worktree,
-        tier: Tier,
+        place: impl Into<Place>,
         mode: Mode,
         prompt: String,
     ) -> Result<Run, Error> {
+        let place = place.into();
         let _place = tokio::select! {
             place = self.lookers.acquire() => place.map_err(|_| Error::Stopped)?,
             () = work.call.stop.cancelled() => return Err(Error::Stopped),
@@ -130,7 +150,7 @@ impl Activities {
         let memory = &work.memory;
         let limit = budget::limit(memory.risk(), &memory.granted, &work.rules);
         let allowance = budget::left(&memory.spend, &limit);
-        let assignment = Assignment { tier, mode, prompt, seconds, allowance };
+        let assignment = Assignment { place, mode, prompt, seconds, allowance };
         self.run_agent(work, site, worktree, assignment).await
     }
 
@@ -142,11 +162,12 @@ impl Activities {
         worktree: &Worktree,
         assignment: Assignment,
     ) -> Result<Run, Error> {
-        let Assignment { tier, mode, prompt, seconds, allowance } = assignment;
-        let (name, rules) = agent_of(site, tier)?;
+        let Assignment { place, mode, prompt, seconds, allowance } = assignment;
+        let Place { seat, home } = place;
+        let (name, rules) = agent_of(site, &seat)?;
         let provider: Name = site
             .rules
-            .provider(tier)
+            .provider_at(&seat)
             .parse()
             .map_err(|_| Error::Configuration("a provider has no name".to_owned()))?;
         let _place = match self.turn(work, provider.as_str()).await? {
@@ -165,7 +186,7 @@ impl Activities {
         let law = Law::new(worktree.path(), mode, &work.rules.permissions, allowed)
             .map_err(|error| Error::Configuration(error.to_string()))?;
         let upstream = self.upstream(rules);
-        let home = self.home(work, &name);
+        let home = self.home(work, home.as_deref().unwrap_or(name.as_str()));
         let cage = match self.cage(site, worktree, &law, mode, (rules, &home, upstream.is_some())) {
             Ok(cage) => cage,
             Err(error) => {
@@ -173,7 +194,7 @@ impl Activities {
                 return Ok(Run::not_begun(RunEnd::Unavailable { reason }, provider));
             }
         };
-        let model = site.rules.model(tier).map(str::to_owned);
+        let model = site.rules.model_at(&seat).map(str::to_owned);
         let before = self.unfinished_before(work, mode).await?;
         let left = if before.is_some() && mode == Mode::Implement { LEFT } else { "" };
         let same = |run: &tamma_store::Run| {
@@ -182,8 +203,7 @@ impl Activities {
         };
         let resume = before.filter(same).and_then(|run| run.session);
         let secrets = self.secrets(rules, upstream.as_ref());
-        let (subjects, said) =
-            (Arc::<Mutex<Vec<String>>>::default(), Arc::<Mutex<String>>::default());
+        let subjects = Arc::<Mutex<Vec<String>>>::default();
         let order = RunOrder {
             run: work.run(),
             at,
@@ -210,14 +230,20 @@ impl Activities {
             search: tamma_engine::desk::nothing_known(),
             patience: self.config.patience,
         };
-        let facts =
-            RunFacts { run: order.run, at, agent: name.to_string(), model, tier: Some(tier), mode };
+        let facts = RunFacts {
+            run: order.run,
+            at,
+            agent: name.to_string(),
+            model,
+            tier: Some(seat.tier),
+            mode,
+        };
         let redactor = Redactor::new(secrets);
         let redact = Arc::new(move |text: &str| redactor.redact(text).into_owned());
         let witness =
             Witness::begin(&self.store, &self.config.objects, &self.config.data, facts, redact)
                 .await?;
-        let observer = listening(witness.observer(), said.clone());
+        let observer = witness.observer();
         let mut agent = Agent::of(rules, &self.config.environment);
         if order.access.as_ref().is_some_and(|access| access.upstream.is_some()) {
             // The key stays with the gateway, whatever the file says.
@@ -233,8 +259,8 @@ impl Activities {
         if report.end == RunEnd::Cancelled {
             return Err(Error::Stopped);
         }
-        let (said, subjects) = (taken(&said), taken(&subjects));
-        Ok(Run { report, said, subjects, provider })
+        let subjects = taken(&subjects);
+        Ok(Run { report, subjects, provider })
     }
 
     /// The answer for a run that did not finish: a question for a person, or a failure.
@@ -295,8 +321,8 @@ impl Activities {
     }
 
     /// The folder of a task's own for an agent, which a later run finds again.
-    fn home(&self, work: &Work, agent: &Name) -> PathBuf {
-        self.config.data.join("homes").join(work.task.id.to_string()).join(agent.as_str())
+    fn home(&self, work: &Work, name: &str) -> PathBuf {
+        self.config.data.join("homes").join(work.task.id.to_string()).join(name)
     }
 
     /// What an agent may see, change and reach.
@@ -351,6 +377,10 @@ impl Activities {
         work: &Work,
         mode: Mode,
     ) -> Result<Option<tamma_store::Run>, Error> {
+        // What one seat of the council has begun is not for another to go on with.
+        if matches!(mode, Mode::Advise | Mode::Conclude) {
+            return Ok(None);
+        }
         let last = self.store.latest_run(work.task.id).await?;
         let over = Some(tamma_store::RunEnd::Finished);
         Ok(last.filter(|run| run.mode == mode.to_string() && run.end != over))
@@ -374,16 +404,6 @@ fn noting(law: Law, subjects: Arc<Mutex<Vec<String>>>) -> Policy {
             *noted = law.subjects(ask);
         }
         ruling
-    })
-}
-
-/// An observer that also keeps what the agent says.
-fn listening(see: Observer, said: Arc<Mutex<String>>) -> Observer {
-    Arc::new(move |update| {
-        if let (Update::Said(text), Ok(mut said)) = (&update, said.lock()) {
-            said.push_str(text);
-        }
-        see(update);
     })
 }
 

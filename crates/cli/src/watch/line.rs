@@ -78,6 +78,8 @@ fn glyph(name: EntryName) -> (&'static str, AnsiColor) {
         | N::SmReviewStarted
         | N::SmDecisionMade
         | N::SmCouncilConvened
+        | N::SmCouncilOpinion
+        | N::SmCouncilMemberAbsent
         | N::SmCouncilConcluded
         | N::SmLearningCaptured
         | N::SmWorkLanded
@@ -96,7 +98,9 @@ fn glyph(name: EntryName) -> (&'static str, AnsiColor) {
 /// The fact of an entry, in a few words.
 fn fact(fact: &Fact) -> Option<String> {
     Some(match fact {
-        Fact::None | Fact::Kept(_) | Fact::Decision(_) => return None,
+        Fact::None | Fact::Kept(_) => return None,
+        Fact::Decision(decision) => decision.to_string(),
+        Fact::Opinion { seat, .. } => format!("of {seat}"),
         Fact::Pin(pin) => format!("on {}", short(&pin.base.to_string())),
         Fact::Plan(plan) => {
             let files = counted(plan.files.into(), "file");

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumString};
 
-use super::Verdict;
 use super::gate::Judged;
+use super::{Severity, Verdict};
 use crate::ids::{CommitId, Reference};
 use crate::tier::Tier;
 
@@ -21,6 +21,32 @@ pub enum Record {
 }
 
 impl Record {
+    /// What stood against the change, one text for each: what a gate found new, an issue, a criterion,
+    /// a file. The same fault of a later commit has the same text.
+    pub fn faults(&self) -> BTreeSet<String> {
+        match self {
+            Self::Gates(tested) => {
+                let failed = tested.gates.iter().map(|ran| &ran.judged).filter(|it| it.counts());
+                failed.flat_map(faults_of).collect()
+            }
+            Self::Review(Reviewed { verdict, .. }) => {
+                let inputs = &verdict.inputs;
+                let mut faults: BTreeSet<_> =
+                    inputs.gates.iter().filter(|it| it.counts()).flat_map(faults_of).collect();
+                let issues = inputs.issues.iter().filter(|it| it.severity >= Severity::Error);
+                faults.extend(issues.map(|issue| match &issue.file {
+                    Some(file) => format!("{file}: {}", issue.message),
+                    None => issue.message.clone(),
+                }));
+                let critical = inputs.conformance.unplanned_critical.iter();
+                faults.extend(critical.map(|path| format!("{path}: critical and not planned")));
+                let unmet = inputs.criteria.iter().filter(|criterion| !criterion.is_met());
+                faults.extend(unmet.map(|criterion| format!("not met: {}", criterion.text)));
+                faults
+            }
+        }
+    }
+
     /// The commit that was checked.
     pub fn commit(&self) -> CommitId {
         match self {
@@ -28,6 +54,27 @@ impl Record {
             Self::Review(reviewed) => reviewed.commit,
         }
     }
+}
+
+/// What a gate holds against a change: what it named, or itself.
+fn faults_of(gate: &Judged) -> Vec<String> {
+    let named: Vec<_> = gate
+        .new
+        .iter()
+        .map(|fault| (fault, ""))
+        .chain(gate.missing.iter().map(|test| (test, " is missing")))
+        .collect();
+    if named.is_empty() {
+        return vec![format!("{}: {}", gate.name, gate.standing.to_string().replace('_', " "))];
+    }
+    let text = |(fault, what): (&String, &str)| {
+        if *fault == gate.name {
+            format!("{fault}: failed")
+        } else {
+            format!("{}: {fault}{what}", gate.name)
+        }
+    };
+    named.into_iter().map(text).collect()
 }
 
 /// What the gates came to.

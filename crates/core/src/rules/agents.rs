@@ -15,7 +15,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::IntoEnumIterator as _;
 
-use super::review::Apart;
+use super::review::{Apart, Seat};
 use super::sandbox::{Sandbox, is_whole};
 use super::{Rules, Tiers, is_default};
 use crate::tier::Tier;
@@ -225,7 +225,42 @@ impl Default for Engines {
     }
 }
 
+impl From<Tier> for Seat {
+    fn from(tier: Tier) -> Self {
+        Self { tier, agent: None, model: None }
+    }
+}
+
 impl Rules {
+    /// The agent of a seat, by name: its own, or the tier's.
+    pub fn agent_at(&self, seat: &Seat) -> Option<(&str, &AgentRules)> {
+        match &seat.agent {
+            Some(name) => {
+                self.agents.get_key_value(name).map(|(name, agent)| (name.as_str(), agent))
+            }
+            None => self.agent(seat.tier),
+        }
+    }
+
+    /// The model that a seat asks its agent for. One with an agent of its own and no model lets that
+    /// agent choose.
+    pub fn model_at<'a>(&'a self, seat: &'a Seat) -> Option<&'a str> {
+        match (&seat.model, &seat.agent) {
+            (Some(model), _) => Some(model.as_str()).filter(|model| *model != "default"),
+            (None, Some(agent)) if *agent != self.tiers.get(seat.tier).agent => None,
+            (None, _) => self.model(seat.tier),
+        }
+    }
+
+    /// Who serves the models of a seat.
+    pub fn provider_at<'a>(&'a self, seat: &'a Seat) -> &'a str {
+        match (self.agent_at(seat), &seat.agent) {
+            (Some((_, agent)), _) if !agent.provider.is_empty() => &agent.provider,
+            (_, Some(agent)) => agent,
+            (_, None) => self.provider(seat.tier),
+        }
+    }
+
     /// The agent of a tier, by name. Rules that were loaded have one for every tier.
     pub fn agent(&self, tier: Tier) -> Option<(&str, &AgentRules)> {
         let name = &self.tiers.get(tier).agent;

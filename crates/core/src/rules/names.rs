@@ -1,7 +1,8 @@
 //! Names in the file that point at other parts of it, and sections whose keys belong together.
 //!
-//! A tier names an agent and a level of risk names gates. What is named has to be there, which
-//! neither the schema nor a single value can tell; nor which keys of a pattern go with which.
+//! A tier and a seat of the council name an agent, and a level of risk names gates. What is named has
+//! to be there, which neither the schema nor a single value can tell; nor which keys of a pattern go
+//! with which.
 
 use super::Rules;
 use super::check::{Walk, join};
@@ -43,6 +44,14 @@ pub(super) fn check(rules: &Rules, walk: &mut Walk<'_>) {
         [("simple", &tiers.simple), ("moderate", &tiers.moderate), ("complex", &tiers.complex)]
     {
         check_target(walk, "agents", &agents, format!("tiers.{key}.agent"), &tier.agent);
+    }
+    let council = &rules.council;
+    let members = council.members.iter().enumerate();
+    let members = members.map(|(index, seat)| (format!("council.members[{index}]"), seat));
+    for (path, seat) in members.chain([("council.chair".to_owned(), &council.chair)]) {
+        if let Some(agent) = &seat.agent {
+            check_target(walk, "agents", &agents, join(&path, "agent"), agent);
+        }
     }
     let gates: Vec<String> = rules.gates.keys().cloned().collect();
     for (key, level) in [("low", &levels.low), ("medium", &levels.medium), ("high", &levels.high)] {

@@ -1,6 +1,7 @@
 //! What a review looks for beside the gates, and who judges.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use garde::Validate;
 use schemars::JsonSchema;
@@ -223,4 +224,14 @@ pub struct Seat {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[garde(inner(length(min = 1, max = 200)))]
     pub model: Option<String>,
+}
+
+impl fmt::Display for Seat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the {} tier", self.tier)?;
+        if let Some(agent) = &self.agent {
+            write!(f, ", {agent}")?;
+        }
+        self.model.as_ref().map_or(Ok(()), |model| write!(f, ", {model}"))
+    }
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumIter};
 
-use super::{Answer, Cause, State, Timestamp};
+use super::{Answer, Cause, Opinion, Place, State, Timestamp};
 use crate::approval::Pin;
 use crate::budget::Limit;
 use crate::escalation::Decision;
@@ -108,10 +108,16 @@ pub enum Job {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         note: Option<Reference>,
     },
-    /// Ask the council.
+    /// Ask the council: one seat of it, or, without one, a model of the top tier for all of it.
     Convene {
         /// The first or the second time.
         council: u8,
+        /// Whose turn it is.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        seat: Option<Place>,
+        /// What the members have said, for the chair. Members do not know of each other.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        opinions: Vec<Opinion>,
     },
     /// Wait for the task's turn to be delivered.
     AwaitTurn,

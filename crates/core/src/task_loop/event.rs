@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 use strum::Display;
 
-use super::{State, Timestamp};
+use super::{Edition, State, Timestamp};
 use crate::approval::{Binding, Pin};
 use crate::budget::Grant;
 use crate::cost::Usage;
@@ -63,6 +63,10 @@ pub struct Received {
     /// The plan it brought with it, if it did. That plan is reviewed before it is believed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<Reference>,
+    /// The behaviour it is started with. It comes from outside, because a history that is played
+    /// again begins here.
+    #[serde(default, skip_serializing_if = "Edition::is_first")]
+    pub edition: Edition,
 }
 
 /// Who did something.
@@ -154,6 +158,8 @@ pub enum Outcome {
     },
     /// The brief for the next run is there.
     Briefed(Reference),
+    /// What a member of the council thinks is there.
+    Opined(Reference),
     /// The council's root cause, fix and dissent are there.
     Concluded(Reference),
     /// It is this task's turn to be delivered.

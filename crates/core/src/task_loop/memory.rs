@@ -17,8 +17,8 @@ use crate::escalation::{Decision, Limit};
 use crate::ids::{CommitId, Name, PlanHash, ProjectId, Reference, TaskId};
 use crate::plan::Outline;
 use crate::risk;
-use crate::rules::{HaltCondition, Rules};
-use crate::stuck::Attempt;
+use crate::rules::{Council, HaltCondition, Rules, Seat};
+use crate::stuck::{self, Attempt};
 use crate::task::Priority;
 use crate::tier::Tier;
 
@@ -28,10 +28,31 @@ use crate::tier::Tier;
 /// keep the one they were started with for as long as they live.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Edition {
-    /// The first.
+    /// The first. What says nothing of an edition was written by it.
     #[default]
     #[serde(rename = "2026-11")]
     November2026,
+    /// Flapping and circular fixes count as stuck, and the council sits seat by seat.
+    #[serde(rename = "2026-11-review")]
+    Review2026,
+}
+
+impl Edition {
+    /// What new tasks are started with.
+    pub const NEWEST: Self = Self::Review2026;
+
+    /// Whether it is the one that says nothing of itself.
+    pub(super) fn is_first(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// How many attempts a task remembers.
+    pub(super) fn remembers(self) -> usize {
+        match self {
+            Self::November2026 => stuck::WINDOW,
+            Self::Review2026 => stuck::MEMORY,
+        }
+    }
 }
 
 /// Everything the machine remembers of one task.
@@ -108,6 +129,9 @@ pub struct TaskLoop {
     pub decision: Option<Decision>,
     /// What failed, for the next run.
     pub brief: Option<Reference>,
+    /// What the members of the council have said so far, in the order of their seats.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub opinions: Vec<Opinion>,
 
     /// The change under review.
     pub commit: Option<CommitId>,
@@ -206,6 +230,38 @@ pub struct Work {
     pub stopping: bool,
 }
 
+/// What a member of the council said.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Opinion {
+    /// It is kept there.
+    Said(Reference),
+    /// Nothing: its run failed.
+    Absent,
+}
+
+/// Whose turn it is in the council.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Place {
+    /// A member, by its number from 0.
+    Member(u8),
+    /// The chair, which reads what the members said and concludes.
+    Chair,
+}
+
+impl Place {
+    /// Who sits there.
+    pub fn seat(self, council: &Council) -> &Seat {
+        match self {
+            Self::Member(number) => {
+                council.members.get(usize::from(number)).unwrap_or(&council.chair)
+            }
+            Self::Chair => &council.chair,
+        }
+    }
+}
+
 /// A provider's quota that is used up.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quota {
@@ -296,6 +352,18 @@ impl TaskLoop {
     /// The level of risk of the current plan, if it has been checked.
     pub fn risk(&self) -> Option<risk::Level> {
         self.check.as_ref().map(|check| check.risk.level)
+    }
+
+    /// Whose turn it is in the council, where it sits seat by seat.
+    pub fn place(&self, rules: &Rules) -> Option<Place> {
+        let said = self.opinions.len();
+        match self.edition {
+            Edition::November2026 => None,
+            Edition::Review2026 if said < rules.council.members.len() => {
+                Some(u8::try_from(said).map_or(Place::Chair, Place::Member))
+            }
+            Edition::Review2026 => Some(Place::Chair),
+        }
     }
 
     /// How many runs the task may have.

@@ -14,8 +14,8 @@ mod time;
 use std::collections::BTreeMap;
 
 use super::{
-    Actor, Clock, Command, Edition, Event, Format, Received, Refusal, Stage, State, StopReason,
-    TaskLoop, Timestamp, Trigger, What,
+    Actor, Clock, Command, Event, Format, Received, Refusal, Stage, State, StopReason, TaskLoop,
+    Timestamp, Trigger, What,
 };
 use crate::approval::Pin;
 use crate::budget::{Grant, Spend};
@@ -51,7 +51,7 @@ pub fn begin(received: &Received, rules: &Rules) -> Step {
     let mut turn = Turn {
         it: TaskLoop {
             format: Format,
-            edition: Edition::default(),
+            edition: received.edition,
             task: received.task,
             project: received.project,
             priority: received.priority,
@@ -83,6 +83,7 @@ pub fn begin(received: &Received, rules: &Rules) -> Step {
             attempts: Vec::new(),
             decision: None,
             brief: None,
+            opinions: Vec::new(),
             commit: None,
             touched: false,
             to_land: false,

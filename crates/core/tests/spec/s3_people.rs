@@ -315,9 +315,11 @@ fn without_a_change_there_is_nothing_to_skip_to() {
         world.done(Outcome::PlanInvalid(note()));
     }
     assert_eq!(world.it.state, State::CtoIntervention);
-    for _ in 0..3 {
+    // Nobody comes to the council, three times.
+    for _ in 0..3 * world.rules.council.members.len() {
         world.done(failure(FailureKind::Crashed));
     }
+    assert_eq!(world.it.state, State::HumanEscalation);
     let refused = world.try_ask("ann", Action::Skip { reason: reason() });
     assert_eq!(refused, Err(Refusal::NotAnAnswer { action: "skip".to_owned() }));
 }

@@ -7,7 +7,8 @@ use tamma_core::log::EntryName;
 use tamma_core::plan::{Action, FileChange, Flaw, Outline, Plan};
 use tamma_core::rules::Rules;
 use tamma_core::task_loop::{
-    Actor, Cause, FailureKind, Job, Outcome, Received, Refusal, State, Trigger, What,
+    Actor, Cause, Edition, FailureKind, Job, Outcome, Place, Received, Refusal, State, Trigger,
+    What,
 };
 use tamma_core::tier::Tier;
 use tamma_core::{begin, escalation};
@@ -205,11 +206,12 @@ fn three_invalid_plans_go_to_the_council() {
     }
     world.done(Outcome::PlanInvalid(note()));
     assert_eq!(world.it.state, State::CtoIntervention);
-    assert_eq!(world.started(), Some(&Job::Convene { council: 1 }));
+    let (seat, opinions) = (Some(Place::Member(0)), Vec::new());
+    assert_eq!(world.started(), Some(&Job::Convene { council: 1, seat, opinions }));
     // It is a failure of planning, not of a change: it is not a retry.
     assert_eq!((world.it.councils, world.it.retries), (1, 0));
     assert!(world.it.failures.is_empty());
-    world.done(Outcome::Concluded(text("guidance")));
+    world.walk(State::Adjusting);
     let guided = Job::Plan { version: 1, from: None, note: Some(text("guidance")) };
     assert_eq!(world.started(), Some(&guided));
 }
@@ -222,8 +224,7 @@ fn after_two_councils_planning_asks_a_person() {
             world.done(Outcome::PlanInvalid(note()));
         }
         assert_eq!((world.it.state, world.it.councils), (State::CtoIntervention, council));
-        world.done(Outcome::Concluded(note()));
-        assert_eq!(world.it.state, State::Adjusting);
+        world.walk(State::Adjusting);
     }
     for _ in 0..2 {
         world.done(Outcome::PlanInvalid(note()));
@@ -245,6 +246,7 @@ fn a_plan_that_was_brought_is_reviewed_first() {
         at: minute(0),
         by: Actor::Tamma,
         plan: Some(text("brought")),
+        edition: Edition::NEWEST,
     };
     let rules = Rules::default();
     let mut world = World::new();

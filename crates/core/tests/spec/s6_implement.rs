@@ -492,11 +492,13 @@ fn every_job_that_asks_a_model_is_priced_before_it_starts(
 }
 
 #[test]
-fn the_council_is_priced_at_the_top_tier() {
+fn each_seat_of_the_council_is_priced_at_its_tier() {
     let mut world = World::new().to(State::Planning);
     for _ in 0..3 {
         world.done(Outcome::PlanInvalid(note()));
     }
+    assert_eq!(world.it.work.unwrap().reserved, Usd::cents(100));
+    world.done(Outcome::Opined(note()));
     assert_eq!(world.it.work.unwrap().reserved, Usd::cents(400));
 }
 

@@ -14,8 +14,8 @@ use tamma_core::review::{Fingerprint, Summary};
 use tamma_core::rules::Rules;
 use tamma_core::task::Priority;
 use tamma_core::task_loop::{
-    Action, Actor, Alert, Command, Event, Failure, FailureKind, Format, Gates, Job, Outcome,
-    Received, Refusal, State, TaskLoop, Timestamp, What,
+    Action, Actor, Alert, Command, Edition, Event, Failure, FailureKind, Format, Gates, Job,
+    Outcome, Place, Received, Refusal, State, TaskLoop, Timestamp, What,
 };
 use tamma_core::{begin, step};
 use uuid::Uuid;
@@ -108,6 +108,7 @@ impl World {
             at: minute(0),
             by: Actor::Person(text("ann")),
             plan: None,
+            edition: Edition::NEWEST,
         };
         let first = begin(&received, &rules);
         Self {
@@ -217,7 +218,7 @@ impl World {
                     self.ask(Action::Accept { commit, reason: None })
                 }
                 State::QualityReview => self.done(passed()),
-                State::CtoIntervention => self.done(Outcome::Concluded(text("guidance"))),
+                State::CtoIntervention => self.counsel(),
                 State::Approved => self.done(Outcome::TurnCame),
                 State::Committing => self.done(Outcome::Delivered(commit(10))),
                 State::Learning => self.done(Outcome::Learned(1)),
@@ -225,6 +226,15 @@ impl World {
             };
         }
         self
+    }
+
+    /// The seat whose turn it is says what it is there to say.
+    pub(crate) fn counsel(&mut self) -> &mut Self {
+        let outcome = match self.it.place(&self.rules) {
+            Some(Place::Member(_)) => Outcome::Opined(text("opinion")),
+            Some(Place::Chair) | None => Outcome::Concluded(text("guidance")),
+        };
+        self.done(outcome)
     }
 
     fn job_is_plan(&self) -> bool {

@@ -11,7 +11,7 @@ use tamma_core::ids::{Name, TaskId};
 use tamma_core::plan::Plan;
 use tamma_core::rules::Rules;
 use tamma_core::task::Task;
-use tamma_core::task_loop::{Actor, Received, begin};
+use tamma_core::task_loop::{Actor, Edition, Received, begin};
 use tamma_flow::{Input, Origin, QUEUE, TaskFlow, attributes, workflow_id};
 use temporalio_client::errors::WorkflowStartError;
 use temporalio_client::{
@@ -68,6 +68,7 @@ impl App {
             at: clock::now(),
             by: Actor::Person(by),
             plan,
+            edition: Edition::NEWEST,
         };
         let first = begin(&received, &rules);
         let new = self.start(&task, received, &rules, &first.next).await?;

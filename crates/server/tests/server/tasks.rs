@@ -2,7 +2,7 @@
 
 use reqwest::Method;
 use serde_json::json;
-use tamma_core::task_loop::{Actor, Received, begin};
+use tamma_core::task_loop::{Actor, Edition, Received, begin};
 use tamma_core::{ids::TaskId, rules::Rules};
 use tamma_flow::{TaskFlow, workflow_id};
 use temporalio_client::WorkflowDescribeOptions;
@@ -150,6 +150,7 @@ async fn a_plan_that_has_changed_is_not_approved_and_both_are_named() {
         at: chrono::DateTime::UNIX_EPOCH + chrono::TimeDelta::days(20_000),
         by: Actor::Tamma,
         plan: None,
+        edition: Edition::NEWEST,
     };
     let mut first = begin(&received, &rules);
     let path = format!("/tasks/{id}/actions");

@@ -6,8 +6,8 @@ use tamma_core::log::Entry;
 use tamma_core::rules::Rules;
 use tamma_core::task::{Priority, Task, TaskType};
 use tamma_core::task_loop::{
-    Action, Actor, Event, FailureKind, Format, JobKind, Outcome, Received, State, Step, TaskLoop,
-    Timestamp, What,
+    Action, Actor, Edition, Event, FailureKind, Format, JobKind, Outcome, Place, Received, State,
+    Step, TaskLoop, Timestamp, What,
 };
 use tamma_core::{begin, step};
 use tamma_store::{Project, Record, Store, Used};
@@ -70,6 +70,7 @@ impl Tape {
             at: now,
             by: person("ann"),
             plan: None,
+            edition: Edition::NEWEST,
         };
         let first = begin(&received, &rules);
         Self { task, rules, now, steps: vec![(now, first, None)] }
@@ -166,7 +167,10 @@ impl Tape {
             State::InProgress => self.done(Outcome::RunFinished(commit(9))),
             State::Testing => self.done(green()),
             State::QualityReview => self.done(passed()),
-            State::CtoIntervention => self.done(Outcome::Concluded(note())),
+            State::CtoIntervention => match it.place(&self.rules) {
+                Some(Place::Member(_)) => self.done(Outcome::Opined(note())),
+                Some(Place::Chair) | None => self.done(Outcome::Concluded(note())),
+            },
             State::Approved => self.done(Outcome::TurnCame),
             State::Committing => self.done(Outcome::Delivered(commit(10))),
             State::Learning => self.done(Outcome::Learned(1)),

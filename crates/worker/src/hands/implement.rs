@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
+use tamma_core::escalation::{Decision, Verdict};
 use tamma_core::task_loop::{Order, Outcome};
 use tamma_engine::agent::{Mode, RunEnd};
 use tamma_engine::worktree::{Author, Worktree};
@@ -33,10 +34,15 @@ impl Activities {
         if let Some(full) = self.room(&site).await? {
             return Ok(full);
         }
-        let (engine, _) = crate::runs::agent_of(&site, order.tier)?;
+        let (engine, _) = crate::runs::agent_of(&site, &order.tier.into())?;
         (work.call.announce)(Begun { at: now(), ticket, engine }).await?;
         self.pass("announced")?;
+        let iterates = |decision: Decision| matches!(decision.verdict, Verdict::Iterate(_));
         let brief = match &order.brief {
+            // After another plan the last brief is of an older attempt.
+            _ if order.iteration > 1 && !work.memory.decision.is_some_and(iterates) => {
+                self.failures(work).await?
+            }
             Some(brief) => Some(self.store.kept(brief).await?),
             None => None,
         };
@@ -75,7 +81,7 @@ impl Activities {
         prompt: String,
     ) -> Result<crate::runs::Run, Error> {
         let assignment = Assignment {
-            tier: order.tier,
+            place: order.tier.into(),
             mode: Mode::Implement,
             prompt,
             seconds: order.seconds,

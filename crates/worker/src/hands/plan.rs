@@ -3,7 +3,7 @@
 use serde_json::json;
 use tamma_core::ids::Reference;
 use tamma_core::plan::Plan;
-use tamma_core::task_loop::Outcome;
+use tamma_core::task_loop::{Outcome, State};
 use tamma_engine::agent::{Mode, RunEnd};
 use tamma_engine::submission::Submission;
 use tamma_flow::port::Answer;
@@ -36,7 +36,12 @@ impl Activities {
         };
         let site = self.site(work).await?;
         let worktree = self.worktree(work, &site).await?;
-        let about = json!({ "task": work.task, "before": before, "note": note });
+        // A plan that is adjusted is adjusted because of what failed.
+        let failed = match work.memory.state {
+            State::Adjusting => self.failures(work).await?,
+            _ => None,
+        };
+        let about = json!({ "task": work.task, "before": before, "note": note, "failed": failed });
         let prompt = fill(Prompt::Plan, about)?;
         let tier = work.rules.roles.planner;
         let run = self.look(work, &site, &worktree, tier, Mode::Plan, prompt).await?;

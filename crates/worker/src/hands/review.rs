@@ -159,7 +159,7 @@ impl Activities {
     async fn validate(&self, change: &Change<'_>, site: &Site) -> Result<(Validator, Run), Error> {
         let Change { work, worktree, .. } = change;
         let tier = work.rules.validator(work.memory.tier);
-        let (agent, _) = crate::runs::agent_of(site, tier)?;
+        let (agent, _) = crate::runs::agent_of(site, &tier.into())?;
         let model = site.rules.model(tier).map(str::to_owned);
         let prompt = fill(Prompt::Validate, change.about())?;
         let run = self.look(work, site, worktree, tier, Mode::Validate, prompt).await?;

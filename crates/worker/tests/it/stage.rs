@@ -10,7 +10,7 @@ use tamma_core::log::{Entry, EntryName};
 use tamma_core::plan::{Action, FileChange, Plan};
 use tamma_core::rules::{self, Rules};
 use tamma_core::task::{Priority, Task, TaskType};
-use tamma_core::task_loop::{self, Actor, Received, State, TaskLoop};
+use tamma_core::task_loop::{self, Actor, Edition, Received, State, TaskLoop};
 use tamma_engine::agent::Patience;
 use tamma_flow::{Answered, Ask, Input, Origin, Pace, QUEUE, TaskFlow, attributes, workflow_id};
 use tamma_store::{Project, Store};
@@ -184,6 +184,7 @@ impl Stage {
             at: chrono::Utc::now(),
             by: person("Ann"),
             plan: None,
+            edition: Edition::NEWEST,
         };
         let rules = self.rules();
         let first = task_loop::begin(&received, &rules);

@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex};
 use tamma_core::ids::TaskId;
 use tamma_core::log::EntryName;
 use tamma_core::task_loop::{
-    Actor, Command, Event, Format, JobKind, Received, State, Step as Taken, What, begin, step,
+    Actor, Command, Edition, Event, Format, JobKind, Received, State, Step as Taken, What, begin,
+    step,
 };
 use tamma_engine::process::Records;
 use tamma_flow::Begun;
@@ -50,6 +51,7 @@ impl Drive<'_> {
             at: chrono::Utc::now(),
             by: person("Ann"),
             plan: None,
+            edition: Edition::NEWEST,
         };
         let mut failed = false;
         let Taken { next, commands, entries } = begin(&received, &rules);

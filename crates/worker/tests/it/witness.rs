@@ -9,7 +9,7 @@ use tamma_core::cost::{Cost, Tokens, Usage};
 use tamma_core::ids::{ProjectId, TaskId};
 use tamma_core::rules::Rules;
 use tamma_core::task::{Priority, Task};
-use tamma_core::task_loop::{Actor, Received, begin};
+use tamma_core::task_loop::{Actor, Edition, Received, begin};
 use tamma_engine::agent::{Mode, Update};
 use tamma_engine::gateway::{Dialect, ModelCall};
 use tamma_engine::process::RunId;
@@ -49,6 +49,7 @@ impl Scene {
             at: Utc::now(),
             by: Actor::Tamma,
             plan: None,
+            edition: Edition::NEWEST,
         };
         let rules = Rules::default();
         store.receive(&wanted, &begin(&received, &rules), &rules).await.unwrap();

@@ -14,11 +14,11 @@ use crate::ids::Reference;
 use crate::log::{EntryName, Fact};
 use crate::plan::Outline;
 use crate::review::{Fingerprint, Summary};
-use crate::rules::HaltCondition;
-use crate::stuck::{Attempt, WINDOW};
+use crate::rules::{HaltCondition, Seat};
+use crate::stuck::Attempt;
 use crate::task_loop::{
-    Cause, Command, FailureKind, Gates, JobKind, Outcome, Quota, Refusal, Severity, State,
-    Timestamp, Trigger as On, Work,
+    Cause, Command, FailureKind, Gates, JobKind, Opinion, Outcome, Place, Quota, Refusal, Severity,
+    State, Timestamp, Trigger as On, Work,
 };
 use crate::tier::Tier;
 use crate::{approval, risk};
@@ -98,8 +98,13 @@ impl Turn<'_> {
 
             // Adjust.
             (S::Adjusting, JobKind::Brief, Outcome::Briefed(brief)) => self.briefed(brief),
-            (S::CtoIntervention, _, Outcome::Concluded(guidance)) => {
+            (S::CtoIntervention, _, Outcome::Opined(opinion)) if self.member().is_some() => {
+                self.opined(Opinion::Said(opinion.clone()), None);
+                Ok(())
+            }
+            (S::CtoIntervention, _, Outcome::Concluded(guidance)) if self.member().is_none() => {
                 self.it.note = Some(guidance.clone());
+                self.it.opinions.clear();
                 // What comes now is a new approach: it is not compared with the old one.
                 self.it.attempts.clear();
                 let kept = Fact::Kept(guidance.clone());
@@ -264,7 +269,7 @@ impl Turn<'_> {
 
     fn remember(&mut self, passed: bool, fingerprint: Fingerprint) {
         self.it.attempts.push(Attempt { tier: self.it.tier, passed, fingerprint });
-        let old = self.it.attempts.len().saturating_sub(WINDOW);
+        let old = self.it.attempts.len().saturating_sub(self.it.edition.remembers());
         self.it.attempts.drain(..old);
     }
 
@@ -286,6 +291,7 @@ impl Turn<'_> {
             max_iterations: self.it.max_iterations(self.rules),
             security_critical,
             over_budget: self.is_over_budget(),
+            edition: self.it.edition,
         };
         let decision = escalation::after_failed_review(&situation, self.rules);
         self.follow(decision)
@@ -335,7 +341,45 @@ impl Turn<'_> {
         self.it.tier = Tier::TOP;
         self.it.tier_failures = 0;
         self.it.failures.clear();
+        self.it.opinions.clear();
         self.go(On::CouncilCalled, State::CtoIntervention, None, Fact::None)
+    }
+
+    /// The member of the council whose turn it is, if it is a member's.
+    fn member(&self) -> Option<Seat> {
+        match self.it.place(self.rules)? {
+            place @ Place::Member(_) => Some(place.seat(&self.rules.council).clone()),
+            Place::Chair => None,
+        }
+    }
+
+    /// A member of the council has said something, or is not there.
+    fn opined(&mut self, opinion: Opinion, why: Reason) {
+        let name = match opinion {
+            Opinion::Said(_) => EntryName::SmCouncilOpinion,
+            Opinion::Absent => EntryName::SmCouncilMemberAbsent,
+        };
+        if let Some(seat) = self.member() {
+            self.write(name, why, Fact::Opinion { seat, opinion: opinion.clone() });
+        }
+        self.it.opinions.push(opinion);
+    }
+
+    /// A member's run failed: the council goes on without it, if anybody is left to say something.
+    /// Returns whether it does.
+    fn goes_on_without(&mut self, why: &Reason) -> bool {
+        let in_council = self.it.state == State::CtoIntervention;
+        if !in_council || self.member().is_none() {
+            return false;
+        }
+        self.opined(Opinion::Absent, why.clone());
+        let nobody = self.it.opinions.iter().all(|opinion| *opinion == Opinion::Absent);
+        if nobody && self.member().is_none() {
+            // All of them are asked again.
+            self.it.opinions.clear();
+            return false;
+        }
+        true
     }
 
     fn briefed(&mut self, brief: &Reference) -> Result<(), Refusal> {
@@ -412,6 +456,7 @@ impl Turn<'_> {
                 }
                 self.go(On::EngineFailed, State::Validated, why, data)
             }
+            _ if self.goes_on_without(&why) => Ok(()),
             _ => {
                 let failures = self.count_failure();
                 if failures < self.rules.scrum_master.task_loop.max_failures_per_state {

@@ -8,7 +8,7 @@ use crate::budget::{self, Reservation};
 use crate::cost::Usd;
 use crate::escalation::Verdict;
 use crate::rules::HaltCondition;
-use crate::task_loop::{Cause, Command, Job, Order, Severity, State, Trigger, Work};
+use crate::task_loop::{Cause, Command, Job, Order, Place, Severity, State, Trigger, Work};
 use crate::tier::Tier;
 
 impl Turn<'_> {
@@ -62,7 +62,7 @@ impl Turn<'_> {
                 }
                 _ => self.plan(),
             },
-            State::CtoIntervention => Job::Convene { council: it.councils },
+            State::CtoIntervention => self.convene(),
             State::Approved => Job::AwaitTurn,
             State::Committing => Job::Deliver { commit: it.commit? },
             State::Learning => Job::Learn { ending: State::Completed },
@@ -80,6 +80,16 @@ impl Turn<'_> {
             from: last.map(|plan| plan.kept_at.clone()).or_else(|| self.it.brought.clone()),
             note: self.it.note.clone(),
         }
+    }
+
+    /// One seat of the council after the other. What the members said is for the chair only.
+    fn convene(&self) -> Job {
+        let (council, seat) = (self.it.councils, self.it.place(self.rules));
+        let opinions = match seat {
+            Some(Place::Chair) => self.it.opinions.clone(),
+            Some(Place::Member(_)) | None => Vec::new(),
+        };
+        Job::Convene { council, seat, opinions }
     }
 
     fn order(&self) -> Option<Order> {
@@ -109,7 +119,9 @@ impl Turn<'_> {
             Job::Plan { .. } => typical(self.it.tier),
             Job::Implement(_) => Some(self.price_of_run()),
             Job::Review { .. } => typical(Tier::Simple),
-            Job::Convene { .. } => typical(Tier::TOP),
+            Job::Convene { seat, .. } => {
+                typical(seat.map_or(Tier::TOP, |place| place.seat(&self.rules.council).tier))
+            }
             _ => None,
         }
     }
