@@ -28,6 +28,8 @@ pub enum Kind {
     Mirror,
     /// The home of a task's runs.
     Home,
+    /// Where gates run on the commits of a task, or on those that a project's tasks start from.
+    Gates,
 }
 
 /// One folder.
@@ -109,6 +111,14 @@ impl Workspaces {
             };
             found.push(self.weigh((Kind::Home, path), task, None, unsaved).await?);
         }
+        for (path, name) in folders(&self.data.join("gates")).await? {
+            let Ok(id) = name.parse() else { continue };
+            let project = Mirror::is_here(&self.data, ProjectId(id)).await.then_some(ProjectId(id));
+            let task = project.is_none().then_some(TaskId(id));
+            let busy = task.is_some_and(|task| busy.contains(&task));
+            let unsaved = busy.then(|| "a process works in it".to_owned());
+            found.push(self.weigh((Kind::Gates, path), task, project, unsaved).await?);
+        }
         found.sort_by_key(|it| std::cmp::Reverse(it.bytes));
         Ok(found)
     }
@@ -161,6 +171,10 @@ impl Workspaces {
             (Kind::Home, Some(_), _) => {
                 fs::remove_dir_all(&it.path).await.map_err(disk("remove", &it.path))?;
                 Ok(None)
+            }
+            (Kind::Gates, Some(TaskId(id)), _) | (Kind::Gates, _, Some(ProjectId(id))) => {
+                let cleared = crate::gate::clear(&self.data, id).await?;
+                Ok((!cleared).then(|| "gates run in it".to_owned()))
             }
             _ => Ok(Some("nobody knows whose it is".to_owned())),
         }
@@ -275,7 +289,7 @@ impl Listed {
 }
 
 /// The folders in a folder, with their names.
-async fn folders(path: &Path) -> Result<Vec<(PathBuf, String)>, Error> {
+pub(crate) async fn folders(path: &Path) -> Result<Vec<(PathBuf, String)>, Error> {
     let mut entries = match fs::read_dir(path).await {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         read => read.map_err(disk("read", path))?,

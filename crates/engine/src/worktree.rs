@@ -284,15 +284,6 @@ impl Worktree {
         Ok(touched)
     }
 
-    /// Whether the files that git knows are exactly those of a commit, and `HEAD` is there.
-    pub(crate) async fn is_at(&self, commit: CommitId) -> Result<bool, Error> {
-        let call = ["status", "--porcelain=v2", "--branch", "--untracked-files=no"];
-        let said = self.git(call).await?;
-        let at = format!("# branch.oid {commit}");
-        let is_clean = said.lines().all(|line| line.starts_with('#'));
-        Ok(is_clean && said.lines().any(|line| line == at))
-    }
-
     /// Waits until nobody else looks at or changes this worktree.
     async fn lock(&self) -> Result<Lock, Error> {
         Lock::hold(self.mirror.data.join("worktrees").join(format!("{}.lock", self.task))).await
@@ -464,7 +455,7 @@ async fn exists(path: &Path) -> Result<bool, Error> {
 }
 
 /// Removes a file or a folder with all that is in it, if it is there.
-async fn clear(path: &Path) -> Result<(), Error> {
+pub(crate) async fn clear(path: &Path) -> Result<(), Error> {
     let removed = match fs::symlink_metadata(path).await {
         Ok(found) if found.is_dir() => fs::remove_dir_all(path).await,
         Ok(_) => fs::remove_file(path).await,

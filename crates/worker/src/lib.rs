@@ -4,6 +4,7 @@ mod answers;
 mod drawer;
 mod error;
 mod faults;
+mod gates;
 mod hands;
 mod prompts;
 mod runs;

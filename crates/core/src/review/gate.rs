@@ -3,6 +3,9 @@
 //! A gate says what fails; it cannot say whose fault that is. A failure that the base commit has
 //! too is *pre-existing*, one that is gone when the gate runs again is *flaky*; neither counts
 //! against the change, and both are shown. Where it cannot be told, the failure counts.
+//!
+//! A test that no longer runs cannot fail, so what ran on the base commit must still run, and in its
+//! old version still pass, unless the plan says that it will not.
 
 use std::collections::BTreeSet;
 
@@ -92,6 +95,40 @@ impl GateResult {
             Outcome::Failed if self.failures.is_empty() => BTreeSet::from([self.name.clone()]),
             Outcome::Failed | Outcome::TimedOut => self.failures.clone(),
         }
+    }
+
+    /// This run and another of the same gate on the same commit as one: what failed in either of
+    /// them is known to fail.
+    #[must_use]
+    pub fn joined(&self, other: &Self) -> Self {
+        let both = |of: fn(&Self) -> &BTreeSet<String>| of(self) | of(other);
+        let failures = &self.faults() | &other.faults();
+        let passed = both(|run| &run.passed);
+        let skipped = &(&both(|run| &run.skipped) - &passed) - &failures;
+        let outcome = self.outcome.max(other.outcome);
+        Self { name: self.name.clone(), kind: self.kind, outcome, failures, passed, skipped }
+    }
+
+    /// The tests that ran, where these are tests.
+    fn ran(&self) -> BTreeSet<String> {
+        // A linter's findings have names too, and it is good when they are gone.
+        if self.passed.is_empty() && self.kind != Kind::Tests {
+            return BTreeSet::new();
+        }
+        let failed = self.failures.iter().filter(|name| **name != self.name).cloned();
+        self.passed.iter().cloned().chain(failed).collect()
+    }
+
+    /// The tests that ran on the base commit and do not run here.
+    fn lacks(&self, baseline: &Self) -> BTreeSet<String> {
+        let names = |run: &Self| run.passed.len() + run.failures.len() + run.skipped.len();
+        // One that broke off, or that names nothing, has failed and says nothing about single tests.
+        if self.outcome == Outcome::TimedOut
+            || (self.outcome == Outcome::Failed && names(self) == 0)
+        {
+            return BTreeSet::new();
+        }
+        &(&baseline.ran() - &self.passed) - &self.failures
     }
 
     /// Whether a fault of an earlier run is still there in this one.
@@ -185,4 +222,74 @@ pub fn classify(
     };
     let (name, kind, missing) = (result.name.clone(), result.kind, BTreeSet::new());
     Judged { name, kind, standing, new, pre_existing, flaky, missing }
+}
+
+/// Judges a gate's result as [`classify`] does, and by the tests that are missing: those that ran on
+/// the base commit, do not run now, and that `planned` does not name.
+pub fn judge(
+    result: &GateResult,
+    baseline: Option<&GateResult>,
+    rerun: Option<&GateResult>,
+    planned: &[String],
+) -> Judged {
+    let mut judged = classify(result, baseline, rerun);
+    let Some(baseline) = baseline else { return judged };
+    let gone = result.lacks(baseline).into_iter().filter(|test| !names(planned, test));
+    let still = rerun.filter(|rerun| rerun.outcome != Outcome::TimedOut);
+    let still = still.map(|rerun| rerun.lacks(baseline));
+    // A run that stopped at its first failure has not run the rest; the second one may have.
+    let (missing, back): (BTreeSet<_>, BTreeSet<_>) =
+        gone.partition(|test| still.as_ref().is_none_or(|still| still.contains(test)));
+    if !missing.is_empty() && judged.standing != Standing::TimedOut {
+        judged.standing = Standing::Failed;
+    } else if !back.is_empty() && !judged.counts() {
+        judged.standing = Standing::Flaky;
+    }
+    judged.missing = missing;
+    judged.flaky.extend(back);
+    judged
+}
+
+/// Judges a run of the change with the tests as they were on the base commit. What `planned` names may
+/// fail there.
+pub fn judge_old_tests(
+    result: &GateResult,
+    baseline: Option<&GateResult>,
+    rerun: Option<&GateResult>,
+    planned: &[String],
+) -> Judged {
+    let mut judged = classify(result, baseline, rerun);
+    judged.new.retain(|test| !names(planned, test));
+    if judged.standing == Standing::Failed && judged.new.is_empty() {
+        judged.standing = match (judged.flaky.is_empty(), judged.pre_existing.is_empty()) {
+            (false, _) => Standing::Flaky,
+            (true, false) => Standing::PreExisting,
+            (true, true) => Standing::Passed,
+        };
+    }
+    judged
+}
+
+/// Whether a plan's list of tests names one: by the name that reports give it, by the last part of
+/// that, or by the file that it is in, whose name is a part of the test's.
+pub fn names(planned: &[String], test: &str) -> bool {
+    let parts = || test.split(['/', '.', ':', ' ', '>']).filter(|part| !part.is_empty());
+    planned.iter().filter(|entry| !entry.is_empty()).any(|entry| {
+        let is_last = test.strip_suffix(entry.as_str());
+        let is_last =
+            is_last.is_some_and(|rest| rest.is_empty() || rest.ends_with([':', '>', ' ']));
+        let file = entry.rsplit('/').next().unwrap_or(entry);
+        let stem =
+            file.split_once('.').filter(|(stem, ending)| !stem.is_empty() && is_ending(ending));
+        is_last
+            || test.contains(entry.as_str()) && entry.contains('/')
+            || stem.is_some_and(|(stem, _)| parts().any(|part| part == stem))
+    })
+}
+
+/// Whether this can be the ending of a file's name, such as `py` or `test.ts`.
+fn is_ending(text: &str) -> bool {
+    text.split('.').all(|part| {
+        (1..=5).contains(&part.len()) && part.chars().all(|letter| letter.is_ascii_alphanumeric())
+    })
 }

@@ -32,6 +32,15 @@ pub struct ReviewRules {
     pub patterns: BTreeMap<String, PatternRules>,
 }
 
+impl ReviewRules {
+    /// Whether a file holds tests.
+    pub fn holds_tests(&self, path: &str) -> bool {
+        // The rules were validated when they were loaded, so every glob is one.
+        let globs = self.tests.iter().filter_map(|glob| globset::Glob::new(glob).ok());
+        globs.map(|glob| glob.compile_matcher()).any(|glob| glob.is_match(path))
+    }
+}
+
 impl Default for ReviewRules {
     fn default() -> Self {
         let texts = |globs: &[&str]| globs.iter().map(|glob| (*glob).to_owned()).collect();

@@ -7,7 +7,9 @@ use rstest::rstest;
 use tamma_core::plan::{Action, FileChange};
 use tamma_core::review::conformance::{Conformance, Mismatch, compare};
 use tamma_core::review::evidence::{Doubt, Ground};
-use tamma_core::review::gate::{GateResult, Judged, Kind, Outcome, Standing, classify};
+use tamma_core::review::gate::{
+    GateResult, Judged, Kind, Outcome, Standing, classify, judge, judge_old_tests, names,
+};
 use tamma_core::review::{
     Category, Criterion, Deduction, Fingerprint, Inputs, Issue, Judgement, Severity, Summary,
     criteria, verdict,
@@ -195,6 +197,102 @@ fn any_gate() -> impl Strategy<Value = GateResult> {
         .prop_map(|(outcome, failures)| GateResult { failures, ..gate(outcome, &[]) })
 }
 
+/// One whose report names tests: what failed, what passed and what was skipped.
+fn any_tests() -> impl Strategy<Value = GateResult> {
+    let names = || prop::collection::btree_set("[a-d]", 0..4);
+    (any_gate(), names(), names()).prop_map(|(gate, passed, skipped)| GateResult {
+        skipped: &(&skipped - &passed) - &gate.failures,
+        passed: &passed - &gate.failures,
+        ..gate
+    })
+}
+
+fn ran(outcome: Outcome, failures: &[&str], passed: &[&str], skipped: &[&str]) -> GateResult {
+    GateResult { passed: set(passed), skipped: set(skipped), ..gate(outcome, failures) }
+}
+
+// Missing tests.
+
+#[test]
+fn a_test_that_no_longer_runs_is_missing_and_counts_also_where_the_gate_passes() {
+    let base = ran(Outcome::Failed, &["b"], &["a", "c"], &["d"]);
+    let now = ran(Outcome::Passed, &[], &["a"], &["c", "d"]);
+    let it = judge(&now, Some(&base), None, &[]);
+    assert_eq!(it, Judged { missing: set(&["b", "c"]), ..judged(Standing::Failed) });
+    assert!(it.counts());
+    let planned = ["b".to_owned(), "c".to_owned()];
+    assert_eq!(judge(&now, Some(&base), None, &planned), judged(Standing::Passed));
+    assert_eq!(judge(&now, None, None, &[]), judged(Standing::Passed));
+}
+
+#[test]
+fn a_finding_that_is_gone_is_not_missing() {
+    let lint = |run: GateResult| GateResult { kind: Kind::Lint, ..run };
+    let it = judge(&lint(passed()), Some(&lint(failed(&["a"]))), None, &[]);
+    assert_eq!(it, Judged { kind: Kind::Lint, ..judged(Standing::Passed) });
+}
+
+#[test]
+fn one_that_broke_off_is_not_said_to_have_removed_what_it_did_not_reach() {
+    let base = ran(Outcome::Passed, &[], &["a", "b"], &[]);
+    for now in [timed_out(&[]), failed(&[])] {
+        let it = judge(&now, Some(&base), None, &[]);
+        assert!(it.missing.is_empty() && it.counts(), "{it:?}");
+    }
+    // A report without a single test is another matter.
+    assert_eq!(judge(&passed(), Some(&base), None, &[]).missing, set(&["a", "b"]));
+}
+
+#[test]
+fn what_the_second_run_ran_is_not_missing() {
+    let base = ran(Outcome::Passed, &[], &["a", "b"], &[]);
+    let stopped_early = ran(Outcome::Failed, &["x"], &["a"], &[]);
+    let again = ran(Outcome::Passed, &[], &["a", "b", "x"], &[]);
+    let it = judge(&stopped_early, Some(&base), Some(&again), &[]);
+    assert_eq!(it, Judged { flaky: set(&["b", "x"]), ..judged(Standing::Flaky) });
+}
+
+#[rstest]
+#[case::name("calc::adds", "calc::adds", true)]
+#[case::last_part("adds", "calc::adds", true)]
+#[case::last_part_of_words("adds two", "calc > adds two", true)]
+#[case::part_of_a_word("dds", "calc::adds", false)]
+#[case::another("calc::subtracts", "calc::adds", false)]
+#[case::python_file("tests/test_calc.py", "tests.test_calc::test_adds", true)]
+#[case::another_python_file("tests/test_other.py", "tests.test_calc::test_adds", false)]
+#[case::typescript_file("test/calc.test.ts", "test/calc.test.ts::adds", true)]
+#[case::rust_file("tests/calc.rs", "greeter::calc::adds", true)]
+#[case::nothing("", "calc::adds", false)]
+fn a_plan_names_a_test_by_its_name_or_its_file(
+    #[case] entry: &str,
+    #[case] test: &str,
+    #[case] named: bool,
+) {
+    assert_eq!(names(&[entry.to_owned()], test), named);
+}
+
+#[test]
+fn the_tests_as_they_were_must_pass_unless_the_plan_names_them() {
+    let it = judge_old_tests(&failed(&["a", "b"]), Some(&passed()), None, &["a".to_owned()]);
+    assert_eq!(it, Judged { new: set(&["b"]), ..judged(Standing::Failed) });
+    let both = ["a".to_owned(), "b".to_owned()];
+    let it = judge_old_tests(&failed(&["a", "b"]), Some(&passed()), None, &both);
+    assert_eq!(it, judged(Standing::Passed));
+    let it = judge_old_tests(&failed(&["a", "b"]), Some(&failed(&["b"])), None, &both);
+    assert_eq!(it.standing, Standing::PreExisting);
+    // A gate that names nothing cannot be excused by a name.
+    assert!(judge_old_tests(&failed(&[]), Some(&passed()), None, &both).counts());
+}
+
+#[test]
+fn what_fails_in_one_of_two_runs_of_the_base_commit_is_known_to_fail() {
+    let base = failed(&["a"]).joined(&failed(&["b"]));
+    assert_eq!(base.failures, set(&["a", "b"]));
+    assert!(!classify(&failed(&["a", "b"]), Some(&base), None).counts());
+    assert!(!classify(&failed(&[]), Some(&failed(&[]).joined(&passed())), None).counts());
+    assert_eq!(passed().joined(&passed()), passed());
+}
+
 proptest! {
     #[test]
     fn no_failure_is_lost_or_judged_twice(
@@ -221,6 +319,43 @@ proptest! {
         let same = classify(&result, Some(&result), rerun.as_ref());
         prop_assert!(!same.counts());
         prop_assert!(same.new.is_subset(&alone.new));
+    }
+
+    #[test]
+    fn a_second_run_of_the_base_commit_only_excuses_failures(
+        result in any_tests(),
+        one in any_tests(),
+        two in any_tests(),
+        rerun in prop::option::of(any_tests()),
+    ) {
+        let both = one.joined(&two);
+        prop_assert_eq!(&both.failures, &two.joined(&one).failures);
+        let it = classify(&result, Some(&both), rerun.as_ref());
+        for base in [&one, &two] {
+            let alone = classify(&result, Some(base), rerun.as_ref());
+            prop_assert!(it.new.is_subset(&alone.new));
+            prop_assert!(!it.counts() || alone.counts());
+        }
+    }
+
+    #[test]
+    fn a_missing_test_always_counts_and_a_plan_can_only_excuse(
+        result in any_tests(),
+        base in any_tests(),
+        rerun in prop::option::of(any_tests()),
+        planned in prop::collection::vec("[a-d]", 0..4),
+    ) {
+        let plain = classify(&result, Some(&base), rerun.as_ref());
+        let strict = judge(&result, Some(&base), rerun.as_ref(), &[]);
+        let it = judge(&result, Some(&base), rerun.as_ref(), &planned);
+        prop_assert!(it.missing.is_empty() || it.counts());
+        prop_assert!(it.missing.is_subset(&strict.missing));
+        prop_assert!(it.missing.iter().all(|test| !names(&planned, test)));
+        prop_assert!(strict.missing.iter().all(|test| !result.passed.contains(test)));
+        prop_assert!(!plain.counts() || it.counts(), "nothing is excused by what is missing");
+        prop_assert!(!it.counts() || strict.counts());
+        let same = judge(&result, Some(&result), rerun.as_ref(), &[]);
+        prop_assert!(!same.counts());
     }
 }
 

@@ -1,4 +1,4 @@
-//! Clears up after a task that has ended: its worktree, and what the project's repository keeps of
+//! Clears up after a task that has ended: its worktree, its checkout for gates, and what the project's repository keeps of
 //! it beside its branch.
 
 use tamma_core::ids::{CommitId, ProjectId, TaskId};
@@ -45,6 +45,9 @@ impl Activities {
             if let Some(why) = saved.why {
                 tracing::warn!(%task, why, "what is left of a task is on this machine only");
             }
+        }
+        if !tamma_engine::gate::clear(&self.config.data, task.0).await? {
+            tracing::info!(%task, "gates of an ended task still run; their checkout stays for now");
         }
         // Everything is in the branch that was delivered. In every other case it stays, for people.
         if let Some(commit) = delivered

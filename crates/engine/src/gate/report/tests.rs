@@ -1,0 +1,108 @@
+//! Reports as real tools have written them, in a checkout at `/checkout`.
+
+use super::*;
+
+fn set(names: &[&str]) -> BTreeSet<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+fn tests(text: &str) -> Named {
+    let (named, why) = junit(text, Path::new("/checkout"));
+    assert_eq!(why, None);
+    named
+}
+
+fn findings(text: &str) -> Named {
+    sarif(text, Path::new("/checkout")).expect("it is SARIF")
+}
+
+#[test]
+fn pytest_names_tests_by_module_and_class() {
+    let named = tests(include_str!("samples/pytest.xml"));
+    let failures = [
+        "tests.test_calc.TestC::test_in",
+        "tests.test_calc::test_bad",
+        "tests.test_calc::test_err",
+    ];
+    assert_eq!(named.failures, set(&failures));
+    let passed =
+        ["tests.test_calc::test_adds", "tests.test_calc::test_p[1]", "tests.test_calc::test_p[2]"];
+    assert_eq!(named.passed, set(&passed));
+    assert_eq!(named.skipped, set(&["tests.test_calc::test_skip"]));
+}
+
+#[test]
+fn node_names_tests_by_suite_and_one_that_is_still_to_be_done_has_not_failed() {
+    let named = tests(include_str!("samples/node.xml"));
+    assert_eq!(named.failures, set(&["bad", "suite::inner bad"]));
+    assert_eq!(named.passed, set(&["adds", "parent::child", "suite::inner"]));
+    assert_eq!(named.skipped, set(&["skip", "todo"]));
+}
+
+#[test]
+fn a_file_that_node_cannot_load_is_named_without_the_checkout() {
+    let named = tests(include_str!("samples/node-broken.xml"));
+    assert!(named.failures.contains("test/broken.test.mjs"), "{named:?}");
+}
+
+#[test]
+fn vitest_names_tests_by_file() {
+    let named = tests(include_str!("samples/vitest.xml"));
+    assert_eq!(named.failures, set(&["vt/calc.test.ts::bad"]));
+    assert_eq!(named.passed, set(&["vt/calc.test.ts::adds", "vt/calc.test.ts::suite > inner"]));
+    assert_eq!(named.skipped, set(&["vt/calc.test.ts::skip"]));
+}
+
+#[test]
+fn nextest_names_tests_by_program_and_path() {
+    let named = tests(include_str!("samples/nextest.xml"));
+    assert_eq!(named.failures, set(&["calc::tests::bad"]));
+    assert_eq!(named.passed, set(&["calc::tests::ok"]));
+}
+
+#[test]
+fn of_a_report_that_breaks_off_everything_before_is_there() {
+    let whole = include_str!("samples/pytest.xml");
+    let half = &whole[..whole.find("test_p[1]").expect("it is there")];
+    let (named, why) = junit(half, Path::new("/checkout"));
+    assert_eq!(named.passed, set(&["tests.test_calc::test_adds"]));
+    assert_eq!(named.failures, set(&["tests.test_calc::test_bad"]));
+    assert!(why.is_some());
+    for other in ["", "no tests ran", "<html></html>", "{}"] {
+        let (named, why) = junit(other, Path::new("/checkout"));
+        assert_eq!((named, why.is_some()), (Named::default(), true), "{other}");
+    }
+}
+
+#[test]
+fn ruff_and_eslint_say_how_bad_a_finding_is() {
+    let named = findings(include_str!("samples/ruff.sarif"));
+    let failures = [
+        "F401: bad.py: `os` imported but unused",
+        "F821: bad.py: Undefined name `y`",
+        "I001: bad.py: Import block is un-sorted or un-formatted",
+    ];
+    assert!(named.failures.is_superset(&set(&failures)), "{named:?}");
+    let named = findings(include_str!("samples/eslint.sarif"));
+    assert_eq!(named.failures, set(&["no-undef: x.js: 'foo' is not defined."]));
+    let warning = "no-unused-vars: x.js: 'a' is assigned a value but never used.";
+    assert_eq!(named.warnings, set(&[warning]));
+}
+
+#[test]
+fn a_level_may_be_the_rules_and_what_is_suppressed_is_not_there() {
+    let text = r#"{"version": "2.1.0", "runs": [{
+        "tool": {"driver": {"name": "x", "rules": [
+            {"id": "r", "defaultConfiguration": {"level": "error"}}, {"id": "s"}]}},
+        "results": [
+            {"ruleId": "r", "message": {"text": "line 12 is wrong"}},
+            {"ruleId": "r", "message": {"text": "line 40 is wrong"}},
+            {"ruleId": "s", "message": {"text": "so so"}},
+            {"ruleId": "r", "message": {"text": "not new"}, "suppressions": [{"kind": "inSource"}]},
+            {"ruleId": "r", "message": {"text": "good"}, "kind": "pass"}]}]}"#;
+    let named = findings(text);
+    // They moved, and one more came: each has a name of its own, without its line.
+    assert_eq!(named.failures, set(&["r: : line # is wrong", "r: : line # is wrong (2)"]));
+    assert_eq!(named.warnings, set(&["s: : so so"]));
+    assert!(sarif("not json", Path::new("/checkout")).is_err());
+}
