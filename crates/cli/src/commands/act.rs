@@ -405,3 +405,21 @@ fn reviewed(answer: &Answer, whole: &Whole) -> Result<String> {
         (None, None) => bail!("task {} has no change to review yet", whole.card.short),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_comment_names_a_file_a_line_and_what_is_to_be_different() {
+        let comment = line_comment("src/a.rs:12: use a: type").expect("a comment");
+        assert_eq!(
+            (comment.file.as_str(), comment.line, comment.text.as_str()),
+            ("src/a.rs", 12, "use a: type")
+        );
+        for wrong in ["src/a.rs", "src/a.rs:12", "src/a.rs:0:no", "src/a.rs:x:no", ":1:no", "a:1: "]
+        {
+            assert!(line_comment(wrong).is_err(), "{wrong}");
+        }
+    }
+}
