@@ -171,8 +171,11 @@ impl Ground {
                     State::Completed
                     | State::Failed
                     | State::Cancelled
-                    | State::HumanEscalation
-                    | State::AwaitingApproval => return Ok(machine.state),
+                    | State::HumanEscalation => return Ok(machine.state),
+                    // A plan of low risk only passes through here.
+                    State::AwaitingApproval if machine.question.is_some() => {
+                        bail!("somebody is asked to approve the plan")
+                    }
                     state if Instant::now() > until => {
                         bail!("it is still {state} after {} s", PATIENCE.as_secs())
                     }
