@@ -201,6 +201,15 @@ salvage *args:
     target="$(cargo metadata --format-version 1 --no-deps --locked | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')"
     exec "$target/debug/salvage" {{ args }}
 
+# Play every way in which an agent says that it is done and is not, and look whether one is believed.
+[group("try")]
+lies *args:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    cargo build --workspace --all-targets --locked --quiet
+    target="$(cargo metadata --format-version 1 --no-deps --locked | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')"
+    exec "$target/debug/lies" {{ args }}
+
 # Run every built-in agent, as a real program, through one contract against a scripted model (docs/agents.md).
 [group("check")]
 agents *args:

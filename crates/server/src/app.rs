@@ -5,6 +5,7 @@
 
 mod add;
 mod ask;
+mod change;
 mod projects;
 mod read;
 mod rules;

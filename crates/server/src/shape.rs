@@ -8,7 +8,7 @@ mod card;
 mod run;
 mod task;
 
-pub use action::{Action, Grant, Standing};
+pub use action::{Action, Change, Grant, LineComment, Standing};
 pub(crate) use card::listed;
 pub use card::{Card, Damaged, Page, Spend, short};
 pub use run::{Present, Run, RunLine, RunLines, RunUsage, Runs};

@@ -123,6 +123,7 @@ impl<'a> Round<'a> {
             .collect();
         let old = self.old_tests(touched);
         if !old.is_empty() && !passing.is_empty() {
+            let passing = passing.into_iter().map(|name| (name, &first[name].run.result)).collect();
             ran.extend(self.with_old_tests(&checkout, &old, &passing, &mut baselines).await?);
         }
         Ok(ran)
@@ -145,22 +146,23 @@ impl<'a> Round<'a> {
         &self,
         checkout: &Checkout,
         old: &[String],
-        passing: &BTreeSet<&'a str>,
+        passing: &BTreeMap<&'a str, &GateResult>,
         baselines: &mut Baselines<'a>,
     ) -> Result<Vec<Ran>, Error> {
         let files = Files::WithOld(old);
         // What was built may be built from the tests too. Nothing new is installed.
         let is_wanted = |name: &str, rules: &GateRules| {
-            passing.contains(name) || (rules.kind == Kind::Build && !rules.network)
+            passing.contains_key(name) || (rules.kind == Kind::Build && !rules.network)
         };
         let runs = self.go(checkout, &files, is_wanted).await?;
-        let failed = passing.iter().filter(|name| runs[**name].failed());
+        let failed = passing.keys().filter(|name| runs[**name].failed());
         let unknown = failed.filter(|name| !baselines.contains_key(**name)).copied().collect();
         baselines.extend(self.baselines(unknown).await?);
         let mut ran = Vec::new();
-        for (name, rules) in self.gates.iter().filter(|(name, _)| passing.contains(name)) {
+        for (name, rules) in self.gates.iter().filter(|(name, _)| passing.contains_key(name)) {
             let (it, baseline) = (&runs[name], baselines.get(name));
-            let base = baseline.map(|(result, _)| result);
+            let base = baseline.map(|(result, _)| result.without(&passing[name].passed));
+            let base = base.as_ref();
             let mut judged = judge_old_tests(&it.run.result, base, None, &self.planned);
             let mut again = false;
             if judged.counts()

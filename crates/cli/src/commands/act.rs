@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use tamma_core::cost::Usd;
 use tamma_core::task_loop::{self, State};
-use tamma_server::shape::{Action, Grant, PlanVersion, Standing, Whole, short};
+use tamma_server::shape::{Action, Grant, LineComment, PlanVersion, Standing, Whole, short};
 use uuid::Uuid;
 
 use super::task::show;
@@ -123,8 +123,26 @@ pub(crate) struct Answer {
     /// The commit you have reviewed, for `accept` and `rework`.
     #[arg(long, value_name = "HASH")]
     commit: Option<String>,
+    /// What is to be different on a line of the change, for `rework`; may be given several times.
+    /// `tamma task diff` shows the numbers.
+    #[arg(long = "comment", value_name = "FILE:LINE:TEXT", value_parser = line_comment)]
+    comments: Vec<LineComment>,
     #[command(flatten)]
     more: More,
+}
+
+/// A comment on a line, as it is written.
+fn line_comment(text: &str) -> Result<LineComment, String> {
+    let wrong = || format!("`{text}` is not FILE:LINE:TEXT, such as `src/a.rs:12:name it`");
+    let mut parts = text.splitn(3, ':').map(str::trim);
+    let (Some(file), Some(line), Some(said)) = (parts.next(), parts.next(), parts.next()) else {
+        return Err(wrong());
+    };
+    let line = line.parse().ok().filter(|line| *line > 0).ok_or_else(wrong)?;
+    if file.is_empty() || said.is_empty() {
+        return Err(wrong());
+    }
+    Ok(LineComment { file: file.to_owned(), line, text: said.to_owned() })
 }
 
 /// What can be answered.
@@ -321,6 +339,9 @@ pub(super) fn answer(answer: &Answer) -> Result<ExitCode> {
 
 /// The action that an answer is.
 fn action(answer: &Answer, whole: &Whole) -> Result<Action> {
+    if !answer.comments.is_empty() && answer.word != Word::Rework {
+        bail!("`--comment` is for `rework`, which sends a change back");
+    }
     let reason = || match &answer.reason {
         Some(reason) => Ok(reason.clone()),
         None => bail!("say why, or what is to be different, with `--reason`"),
@@ -336,7 +357,16 @@ fn action(answer: &Answer, whole: &Whole) -> Result<Action> {
         Word::Accept => {
             Action::Accept { commit: reviewed(answer, whole)?, reason: answer.reason.clone() }
         }
-        Word::Rework => Action::Rework { commit: reviewed(answer, whole)?, comments: reason()? },
+        Word::Rework => Action::Rework {
+            commit: reviewed(answer, whole)?,
+            comments: match &answer.reason {
+                None if answer.comments.is_empty() => {
+                    bail!("say what is to be different, with `--reason` or with `--comment`")
+                }
+                reason => reason.clone().unwrap_or_default(),
+            },
+            lines: answer.comments.clone(),
+        },
         Word::Reply => Action::Reply { text: reason()? },
         Word::Continue => Action::Continue { grant: grant() },
         Word::Modify => Action::Modify { note: reason()? },
@@ -373,5 +403,23 @@ fn reviewed(answer: &Answer, whole: &Whole) -> Result<String> {
             now.get(..12).unwrap_or(now)
         ),
         (None, None) => bail!("task {} has no change to review yet", whole.card.short),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_comment_names_a_file_a_line_and_what_is_to_be_different() {
+        let comment = line_comment("src/a.rs:12: use a: type").expect("a comment");
+        assert_eq!(
+            (comment.file.as_str(), comment.line, comment.text.as_str()),
+            ("src/a.rs", 12, "use a: type")
+        );
+        for wrong in ["src/a.rs", "src/a.rs:12", "src/a.rs:0:no", "src/a.rs:x:no", ":1:no", "a:1: "]
+        {
+            assert!(line_comment(wrong).is_err(), "{wrong}");
+        }
     }
 }

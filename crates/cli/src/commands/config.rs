@@ -12,6 +12,7 @@ use anyhow::{Context as _, Result};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use tamma_core::rules::{self, Loaded, Origin, Problem, Problems, Setting, Source};
+use tamma_core::tier::Tier;
 
 use crate::output::{self, Shown};
 
@@ -96,6 +97,27 @@ pub(super) fn load_here() -> Option<rules::Rules> {
     Some(load(find(None).ok()?.as_ref()).ok()?.rules)
 }
 
+/// What is allowed and does less than it says: a validator that is too near, and patterns for code
+/// that only a parser can refuse.
+pub(super) fn notes(rules: &rules::Rules) -> Vec<String> {
+    let tiers = [Tier::Simple, Tier::Moderate, Tier::Complex];
+    let near = tiers.into_iter().filter(|tier| !rules.is_judged_apart(*tier));
+    let near: Vec<_> = near.map(|tier| format!("`{tier}`")).collect();
+    let mut notes = Vec::new();
+    if !near.is_empty() {
+        notes.push(format!(
+            "no tier has another {} than {}, so `{}` judges all the same: give it one, or \
+             take `roles.validator_apart` back",
+            rules.roles.validator_apart,
+            near.join(" and "),
+            rules.roles.validator,
+        ));
+    }
+    let patterns = tamma_engine::patterns::Rules::of(&rules.review);
+    notes.extend(patterns.undecidable().iter().map(|issue| issue.message.clone()));
+    notes
+}
+
 /// A file with its text.
 struct File {
     name: String,
@@ -109,9 +131,14 @@ fn check(target: &Target) -> Result<ExitCode> {
         Err(problems) => return refuse(target, file.as_ref(), &problems),
     };
     let mut out = anstream::stdout().lock();
+    let notes = notes(&loaded.rules);
     if target.json {
         let file = file.map(|file| file.name);
-        writeln!(out, "{}", json!({ "valid": true, "file": file, "problems": [] }))?;
+        let mut answer = json!({ "valid": true, "file": file, "problems": [] });
+        if !notes.is_empty() {
+            answer["notes"] = json!(notes);
+        }
+        writeln!(out, "{answer}")?;
         return Ok(ExitCode::SUCCESS);
     }
     let settings = loaded.settings();
@@ -121,6 +148,9 @@ fn check(target: &Target) -> Result<ExitCode> {
     match file {
         Some(file) => writeln!(out, "{} is valid: {set} set, {defaults}", file.name)?,
         None => writeln!(out, "there is no {NAME}, so the defaults hold: {set} set, {defaults}")?,
+    }
+    for note in notes {
+        writeln!(out, "note: {note}")?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -256,7 +256,14 @@ async fn repository(search: &Search) -> Vec<Check> {
     };
     let configuration = match config::examine() {
         Ok(config::Found::None) => Check::good("tamma.yaml", "there is none; the defaults hold"),
-        Ok(config::Found::Valid(name)) => Check::good("tamma.yaml", format!("{name} is valid")),
+        Ok(config::Found::Valid(name)) => match config::load_here().map(|it| config::notes(&it)) {
+            Some(notes) if !notes.is_empty() => Check::note(
+                "tamma.yaml",
+                format!("{name} is valid and does less than it says"),
+                "`tamma config check` tells why",
+            ),
+            _ => Check::good("tamma.yaml", format!("{name} is valid")),
+        },
         Ok(config::Found::Wrong { name, problems }) => Check::missing(
             "tamma.yaml",
             format!("{} in {name}", output::counted(problems, "problem")),

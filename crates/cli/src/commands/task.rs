@@ -1,6 +1,7 @@
 //! `tamma task`: adding, finding and following tasks.
 
 mod add;
+mod diff;
 mod history;
 pub(super) mod list;
 mod log;
@@ -22,6 +23,8 @@ pub(super) enum Command {
     List(list::Arguments),
     /// Shows everything that is known of a task.
     Show(show::Arguments),
+    /// Shows the change that a task has made, with the numbers of its lines, once it was reviewed.
+    Diff(diff::Arguments),
     /// Follows a task until it has ended.
     ///
     /// Exits with 0 if it was completed and with 1 if it was not; with --until-asked also with 3, as
@@ -51,6 +54,7 @@ pub(super) fn run(command: &Command) -> Result<ExitCode> {
         Command::Add(arguments) => add::run(arguments),
         Command::List(arguments) => list::run(arguments),
         Command::Show(arguments) => show::run(arguments),
+        Command::Diff(arguments) => diff::run(arguments),
         Command::Watch(Watch { id, until_asked, target }) => client::run(target, async {
             let client = Client::new(target)?;
             let id = client.which(id).await?;

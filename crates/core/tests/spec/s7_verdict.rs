@@ -285,6 +285,17 @@ fn the_tests_as_they_were_must_pass_unless_the_plan_names_them() {
 }
 
 #[test]
+fn a_test_that_the_change_makes_pass_must_pass_as_it_was() {
+    let base = failed(&["a", "b"]);
+    // Somebody has edited `a` until it passed.
+    let it = judge_old_tests(&failed(&["a", "b"]), Some(&base.without(&set(&["a"]))), None, &[]);
+    assert_eq!((it.new, it.pre_existing), (set(&["a"]), set(&["b"])));
+    assert_eq!(base.without(&set(&[])), base);
+    assert_eq!(base.without(&set(&["a", "b"])).outcome, Outcome::Passed);
+    assert_eq!(failed(&[]).without(&set(&["a"])), failed(&[]), "it has no names to go by");
+}
+
+#[test]
 fn what_fails_in_one_of_two_runs_of_the_base_commit_is_known_to_fail() {
     let base = failed(&["a"]).joined(&failed(&["b"]));
     assert_eq!(base.failures, set(&["a", "b"]));

@@ -14,7 +14,7 @@ use super::Desk;
 use super::extract::{Asked, Given, Person, Which, window};
 use crate::app::Error;
 use crate::problem::Problem;
-use crate::shape::{Added, NewTask, Page, PlanVersion, Whole};
+use crate::shape::{Added, Change, NewTask, Page, PlanVersion, Whole};
 
 /// Which tasks are wanted.
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -158,6 +158,23 @@ pub(super) async fn plan(
     Which(task): Which,
 ) -> Result<Json<PlanVersion>, Problem> {
     Ok(Json(desk.app.plan(task).await?))
+}
+
+/// Shows the newest change of a task that was reviewed.
+#[utoipa::path(
+    get, path = "/tasks/{id}/diff", tag = "tasks", operation_id = "show_diff",
+    params(("id" = uuid::Uuid, Path, description = "The task.")),
+    responses(
+        (status = OK, body = Change),
+        (status = NOT_FOUND, body = Problem, content_type = "application/problem+json",
+            description = "There is no such task, or nothing of it was reviewed yet."),
+    )
+)]
+pub(super) async fn diff(
+    State(desk): State<Desk>,
+    Which(task): Which,
+) -> Result<Json<Change>, Problem> {
+    Ok(Json(desk.app.change(task).await?))
 }
 
 /// Whose questions are wanted.

@@ -95,10 +95,11 @@ impl App {
                 commit: reviewed(machine, &commit, "accept")?,
                 reason: why.map(reason).transpose()?,
             },
-            Action::Rework { commit, comments } => A::Rework {
-                commit: reviewed(machine, &commit, "rework")?,
-                comments: self.store.keep(&said(&comments)?).await?,
-            },
+            Action::Rework { commit, comments, lines } => {
+                let commit = reviewed(machine, &commit, "rework")?;
+                let text = self.commented(machine.task, commit, &comments, &lines).await?;
+                A::Rework { commit, comments: self.store.keep(&text).await? }
+            }
             Action::Pause {} => A::Pause,
             Action::Resume {} => A::Resume,
             Action::Cancel { reason: why } => A::Cancel { reason: reason(why)? },

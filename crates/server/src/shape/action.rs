@@ -7,6 +7,29 @@ use tamma_core::cost::Usd;
 use tamma_core::task_loop::State;
 use utoipa::ToSchema;
 
+/// What a person says of one line of a change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LineComment {
+    /// The file, from the root of the repository.
+    pub file: String,
+    /// The line after the change, counted from 1.
+    pub line: u32,
+    /// What is to be different.
+    pub text: String,
+}
+
+/// A change that a task has made and that was reviewed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Change {
+    /// The commit.
+    pub commit: String,
+    /// Whether our own checks let it pass.
+    pub passed: bool,
+    /// What it changes, as a patch. Lines that look like secrets are hidden.
+    pub patch: String,
+}
+
 /// What a person asks of a task. It is written as an object with one key, the name of the action.
 ///
 /// Where a plan or a commit is named, the person says which one they have seen: its hash, or at
@@ -57,7 +80,11 @@ pub enum Action {
         /// The commit they reviewed.
         commit: String,
         /// What is to be different.
+        #[serde(default)]
         comments: String,
+        /// What is to be different on lines of the change.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        lines: Vec<LineComment>,
     },
     /// Stop for now.
     Pause {},

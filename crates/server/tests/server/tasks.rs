@@ -204,3 +204,27 @@ async fn a_loop_without_a_worker_does_not_answer_and_that_is_said() {
     assert!(problem["what_to_do"].as_str().expect("a text").starts_with("Is a worker running?"));
     stage.end().await;
 }
+
+#[tokio::test]
+async fn the_change_of_a_task_is_shown_once_it_was_reviewed() {
+    let stage = Stage::new().await;
+    stage.project("/nowhere").await;
+    let id = new_id();
+    stage.post("/tasks", &json!({ "id": id, "title": "Greet the world" })).await;
+    let path = format!("/tasks/{id}/diff");
+    assert_eq!(stage.get(&path).await.0, 404);
+    let patch = "--- a/a\n+++ b/a\n@@ -1 +1 @@\n-x\n+y\n";
+    let commit: tamma_core::ids::CommitId = "a".repeat(40).parse().expect("a commit");
+    let record = tamma_core::review::record::Record::Review(tamma_core::review::record::Reviewed {
+        commit,
+        verdict: tamma_core::review::verdict(tamma_core::review::Inputs::default()),
+        diff: Some(stage.store.keep(patch).await.expect("kept")),
+        validator: None,
+    });
+    stage.store.keep_check(TaskId(id), 7, 1, &record).await.expect("kept");
+    let (status, change) = stage.get(&path).await;
+    assert_eq!(status, 200, "{change}");
+    assert_eq!(change, json!({ "commit": commit.to_string(), "passed": true, "patch": patch }));
+    assert_eq!(stage.get(&format!("/tasks/{}/diff", new_id())).await.0, 404);
+    stage.end().await;
+}

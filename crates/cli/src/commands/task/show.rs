@@ -56,7 +56,9 @@ pub(crate) fn suggestions(whole: &Whole) -> Vec<String> {
         Answer::AskChanges => format!("tamma modify {id} TEXT"),
         Answer::Override => format!("tamma answer {id} override --plan {plan} --reason TEXT"),
         Answer::Accept => format!("tamma answer {id} accept --commit {commit}"),
-        Answer::Rework => format!("tamma answer {id} rework --commit {commit} --reason TEXT"),
+        Answer::Rework => format!(
+            "tamma answer {id} rework --commit {commit} --reason TEXT [--comment FILE:LINE:TEXT]"
+        ),
         Answer::Reply => format!("tamma reply {id} TEXT"),
         Answer::Continue => format!("tamma answer {id} continue [--grant-runs 1]"),
         Answer::Modify => format!("tamma answer {id} modify --reason TEXT"),

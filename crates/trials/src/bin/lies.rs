@@ -1,0 +1,120 @@
+//! Plays the ways in which an agent says that it is done and is not, through the real loop: a server, a
+//! worker, gates, review. None may be believed; and agents that did the work must be, because a judge
+//! that refuses everything is of no use.
+
+#[path = "../lies/caught.rs"]
+mod caught;
+#[path = "../lies/ground.rs"]
+mod ground;
+#[path = "../lies/ways.rs"]
+mod ways;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, bail};
+use clap::Parser;
+use tokio::sync::Semaphore;
+
+use self::ground::Ground;
+use self::ways::{Way, honest, lies};
+
+/// Plays the ways in which an agent says that it is done and is not.
+#[derive(Debug, Parser)]
+#[command(name = "lies")]
+struct Arguments {
+    /// Only those with this in their name.
+    only: Option<String>,
+    /// How many tasks at once.
+    #[arg(long, default_value_t = 4)]
+    at_once: u16,
+}
+
+fn main() -> Result<ExitCode> {
+    let arguments = Arguments::parse();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        // What was started goes with what is dropped here.
+        tokio::select! {
+            ended = run(&arguments) => ended,
+            asked = tokio::signal::ctrl_c() => { asked?; bail!("it was asked to end") }
+        }
+    })
+}
+
+/// What came of one of them.
+struct Played {
+    way: Way,
+    /// Whether it was believed, and why or why not.
+    ended: Result<(bool, String)>,
+}
+
+async fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let begun = Instant::now();
+    let wanted = |way: &Way| arguments.only.as_ref().is_none_or(|it| way.name.contains(&**it));
+    let (lies, honest) = (lies(), honest());
+    let ways: Vec<_> = lies.into_iter().chain(honest).filter(wanted).collect();
+    let folder = std::env::temp_dir().join(format!("tamma-lies-{}", std::process::id()));
+    std::fs::create_dir_all(&folder)?;
+    let kept = || format!("the logs are in `{}`", folder.display());
+    let ground = Ground::prepare(&folder, arguments.at_once).await.with_context(kept)?;
+    let played = play(Arc::new(ground), ways, usize::from(arguments.at_once)).await?;
+    let good = tell(&played)?;
+    let mut out = std::io::stdout();
+    if good {
+        std::fs::remove_dir_all(&folder)?;
+    } else {
+        writeln!(std::io::stderr(), "{}", kept())?;
+    }
+    let of = |lie: bool| played.iter().filter(move |it| it.way.lie == lie);
+    let believed = |lie| of(lie).filter(|it| matches!(it.ended, Ok((true, _)))).count();
+    writeln!(out, "honest: {} of {} believed", believed(false), of(false).count())?;
+    writeln!(
+        out,
+        "lies: {} of {} believed, in {} s",
+        believed(true),
+        of(true).count(),
+        begun.elapsed().as_secs()
+    )?;
+    Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Plays all of them, some at once, and returns them in their order.
+async fn play(ground: Arc<Ground>, ways: Vec<Way>, at_once: usize) -> Result<Vec<Played>> {
+    let places = Arc::new(Semaphore::new(at_once));
+    let mut playing = Vec::new();
+    for (number, way) in (1..).zip(ways) {
+        let (ground, places) = (ground.clone(), places.clone());
+        playing.push(tokio::spawn(async move {
+            let _place = places.acquire_owned().await?;
+            let ended = ground.play(number, &way).await;
+            Ok::<_, anyhow::Error>(Played { way, ended })
+        }));
+    }
+    let mut played = Vec::new();
+    for one in playing {
+        played.push(one.await??);
+    }
+    Ok(played)
+}
+
+/// Tells what came of each, and whether all of it is as it should be.
+fn tell(played: &[Played]) -> Result<bool> {
+    let mut out = std::io::stdout();
+    let mut good = true;
+    let width = played.iter().map(|it| it.way.name.len()).max().unwrap_or_default();
+    for Played { way, ended } in played {
+        let (right, told) = match ended {
+            Ok((believed, why)) if *believed != way.lie => (true, why.clone()),
+            Ok((true, _)) => (false, "BELIEVED".to_owned()),
+            Ok((false, why)) => (false, format!("NOT BELIEVED: {why}")),
+            Err(error) => (false, format!("NOT TRIED: {error:#}")),
+        };
+        good &= right;
+        let kind = if way.lie { "lie" } else { "honest" };
+        writeln!(out, "{kind:<6}  {:<width$}  {told}", way.name)?;
+    }
+    Ok(good)
+}

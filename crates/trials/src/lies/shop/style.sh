@@ -1,0 +1,3 @@
+#!/bin/sh
+# No tabs.
+! grep -n "$(printf '\t')" shop.py
