@@ -30,6 +30,9 @@ use crate::toolchains;
 /// How much of what a gate wrote is kept, in bytes.
 const OUTPUT: usize = 16 * 1024;
 
+/// How long doing nothing in a sandbox may take.
+const TRIAL: Duration = Duration::from_secs(30);
+
 /// The gates of one commit.
 pub(crate) struct Round<'a> {
     hands: &'a Activities,
@@ -185,6 +188,8 @@ impl<'a> Round<'a> {
         is_wanted: impl Fn(&str, &GateRules) -> bool,
     ) -> Result<BTreeMap<&'a str, Timed>, Error> {
         let mut done = BTreeMap::new();
+        self.lay(checkout, files).await?;
+        self.try_cage(checkout).await?;
         for now in [Stage::Build, Stage::Beside, Stage::Alone] {
             let these: Vec<_> = self
                 .gates
@@ -256,6 +261,20 @@ impl<'a> Round<'a> {
         let millis = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
         let cut = run.result.outcome == Outcome::TimedOut && left < own;
         Ok(Timed { run, millis, cut })
+    }
+
+    /// Makes sure that gates can be run at all. Without a sandbox there is nothing to try.
+    async fn try_cage(&self, checkout: &Checkout) -> Result<(), Error> {
+        let Some((name, rules)) = self.gates.first().filter(|_| self.sandbox != confine::Kind::Off)
+        else {
+            return Ok(());
+        };
+        let gate = self.gate(checkout, name, rules, TRIAL);
+        let (which, records) = ((self.work.run(), now()), &self.hands.records);
+        match gate.try_cage(checkout, which, records, &self.work.call.stop).await {
+            Err(gate::Error::Cancelled) => Err(Error::Stopped),
+            tried => Ok(tried?),
+        }
     }
 
     fn gate(&self, checkout: &Checkout, name: &str, rules: &GateRules, limit: Duration) -> Gate {

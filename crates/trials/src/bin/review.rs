@@ -142,7 +142,7 @@ fn explain(came: &ground::Came) -> Result<()> {
             "--- {} {} (exit {:?}): {:?}",
             judged.name, judged.standing, ran.code, judged
         )?;
-        if judged.counts() {
+        if ran.code != Some(0) {
             writeln!(out, "{}", ran.output.trim_end())?;
         }
     }

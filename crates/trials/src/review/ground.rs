@@ -90,8 +90,7 @@ impl Ground {
             .collect();
         let search = environment.entry("PATH".to_owned()).or_default();
         *search = format!("{}:{search}", programs.python.join("bin").display());
-        let launcher =
-            Launcher { program: programs.launcher.clone(), args: Vec::new() };
+        let launcher = Launcher { program: programs.launcher.clone(), args: Vec::new() };
         let config = Config {
             environment: environment.clone(),
             launcher,
