@@ -189,7 +189,11 @@ fn a_python_repository_is_checked_by_the_tools_it_configures() {
         gates(&machine.init()),
         [
             ("test", "tests", "python3 -m pytest --junitxml \"$REPORT\""),
-            ("lint", "lint", "python3 -m ruff check --output-format sarif --output-file \"$REPORT\" ."),
+            (
+                "lint",
+                "lint",
+                "python3 -m ruff check --output-format sarif --output-file \"$REPORT\" ."
+            ),
             ("types", "types", "python3 -m mypy ."),
         ]
     );

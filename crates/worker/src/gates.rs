@@ -282,10 +282,8 @@ impl<'a> Round<'a> {
         let mut env = crate::runs::inherited(environment, &crate::runs::PLAIN);
         env.extend(toolchains::variables(environment));
         env.insert("CI".to_owned(), "1".to_owned());
-        let network = match rules.network {
-            true => Network::Open { ports: Vec::new() },
-            false => Network::Nothing,
-        };
+        let network =
+            if rules.network { Network::Open { ports: Vec::new() } } else { Network::Nothing };
         let readable = self.site.rules.engines.readable.iter().map(PathBuf::from);
         let hidden = [self.hands.config.data.clone()].into_iter();
         let cage = Cage {

@@ -90,7 +90,8 @@ async fn run(arguments: &Arguments) -> Result<ExitCode> {
                     // A base commit of its own each time, so that its results are found out anew.
                     more => Some(ground.site(language, &more).await?),
                 };
-                match ground.review(own.as_ref().unwrap_or(&shared), case).await {
+                let site = own.as_ref().unwrap_or(&shared);
+                match Box::pin(ground.review(site, case)).await {
                     Ok(came) => {
                         millis += came.took.as_millis();
                         good += u32::from(came.what == expected);
@@ -111,8 +112,8 @@ async fn run(arguments: &Arguments) -> Result<ExitCode> {
         }
         // A base commit that nobody has seen, twice.
         let fresh = ground.site(language, &[]).await?;
-        let first = ground.review(&fresh, Case::CleanChange).await?;
-        let second = ground.review(&fresh, Case::CleanChange).await?;
+        let first = Box::pin(ground.review(&fresh, Case::CleanChange)).await?;
+        let second = Box::pin(ground.review(&fresh, Case::CleanChange)).await?;
         caches.push((language, first, second));
     }
     let mut out = std::io::stdout();

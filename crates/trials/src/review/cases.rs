@@ -120,7 +120,7 @@ impl Language {
                 let (name, text) = self.flaky();
                 vec![(name.to_owned(), text.to_owned())]
             }
-            _ => vec![(source, self.grown(whole, self.addition(case)))],
+            _ => vec![(source, self.grown(whole, &self.addition(case)))],
         }
     }
 
@@ -141,7 +141,7 @@ impl Language {
     }
 
     /// The file with one more function.
-    fn grown(self, whole: &str, addition: String) -> String {
+    fn grown(self, whole: &str, addition: &str) -> String {
         match self {
             // The tests in it are last.
             Self::Rust => whole.replace("#[cfg(test)]", &format!("{addition}\n#[cfg(test)]")),
