@@ -59,6 +59,7 @@ fn routes() -> OpenApiRouter<Desk> {
         .routes(routes!(tasks::list, tasks::add))
         .routes(routes!(tasks::show))
         .routes(routes!(tasks::plan))
+        .routes(routes!(tasks::report))
         .routes(routes!(actions::ask))
         .routes(routes!(log::history))
         .routes(routes!(log::events))

@@ -7,6 +7,7 @@ mod add;
 mod ask;
 mod projects;
 mod read;
+mod report;
 mod rules;
 mod runs;
 

@@ -4,6 +4,7 @@ mod add;
 mod history;
 pub(super) mod list;
 mod log;
+mod report;
 pub(crate) mod show;
 
 use std::process::ExitCode;
@@ -22,6 +23,8 @@ pub(super) enum Command {
     List(list::Arguments),
     /// Shows everything that is known of a task.
     Show(show::Arguments),
+    /// Tells of a task, iteration by iteration: gates, criteria, decisions, councils and cost.
+    Report(report::Arguments),
     /// Follows a task until it has ended.
     ///
     /// Exits with 0 if it was completed and with 1 if it was not; with --until-asked also with 3, as
@@ -51,6 +54,7 @@ pub(super) fn run(command: &Command) -> Result<ExitCode> {
         Command::Add(arguments) => add::run(arguments),
         Command::List(arguments) => list::run(arguments),
         Command::Show(arguments) => show::run(arguments),
+        Command::Report(arguments) => report::run(arguments),
         Command::Watch(Watch { id, until_asked, target }) => client::run(target, async {
             let client = Client::new(target)?;
             let id = client.which(id).await?;
