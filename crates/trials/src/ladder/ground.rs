@@ -1,5 +1,6 @@
 //! Where the ways are gone: a Temporal, a PostgreSQL, a server, a worker, and a repository for each way.
 
+use std::collections::BTreeSet;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -58,6 +59,8 @@ pub(crate) struct Gone {
     pub(crate) log: Vec<Entry>,
     /// Whether what was made is on the branch that was pushed.
     pub(crate) pushed: bool,
+    /// The models that were called, if there were any.
+    pub(crate) models: BTreeSet<String>,
 }
 
 impl Ground {
@@ -102,7 +105,7 @@ impl Ground {
         let repository = Repository::new()?;
         repository.write("gate.sh", GATE)?;
         // The model listens for as long as this lives.
-        let (agent, _model) = self.agent(way).await?;
+        let (agent, model) = self.agent(way).await?;
         let tier = match &self.agent {
             Agent::Real { name, .. } => format!("{{ agent: {name}, model: default }}"),
             Agent::Scripted(_) => "{ agent: scripted }".to_owned(),
@@ -135,7 +138,9 @@ impl Ground {
         let log = self.log(task).await?;
         let shown = format!("tamma/{task}:{}", way.left());
         let pushed = repository.git(&["show", &shown]).is_ok();
-        Ok(Gone { task, machine, log, pushed })
+        let requests = model.iter().flat_map(Model::requests);
+        let models = requests.filter_map(|request| request.model).collect();
+        Ok(Gone { task, machine, log, pushed, models })
     }
 
     /// The agent of a way as the configuration has it, and the model that it talks to.
@@ -195,9 +200,11 @@ impl Ground {
         })??;
         if machine.state == State::HumanEscalation {
             let log = self.log(task).await?;
+            let reasons: Vec<_> = log.iter().filter_map(|entry| entry.reason.as_deref()).collect();
             ensure!(
                 log.iter().any(|entry| entry.name == EntryName::SmWorkLanded),
-                "its work is not landed"
+                "its work is not landed: {}",
+                reasons.join("; ")
             );
         }
         Ok(machine)
@@ -209,5 +216,7 @@ impl Ground {
     }
 }
 
-/// What the models cost that the agents ask for when they may choose.
-const PRICES: &str = "prices:\n";
+/// What the models cost that the agents ask for when they may choose. The prices are made up.
+const PRICES: &str = "prices:\n  \
+    claude-opus-5-5: { input: 3.0, cached: 0.3, output: 15.0 }\n  \
+    gpt-5.5: { input: 3.0, cached: 0.3, output: 15.0 }\n";

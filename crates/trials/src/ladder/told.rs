@@ -20,6 +20,7 @@ pub(crate) struct Told {
     states: Vec<State>,
     decisions: usize,
     pushed: bool,
+    models: Vec<String>,
     /// What is not as it should be.
     pub(crate) faults: Vec<String>,
 }
@@ -53,6 +54,7 @@ pub(crate) async fn tell(store: &Store, way: Way, gone: &Gone) -> Result<Told> {
         states: happened.states,
         decisions: happened.decisions.len(),
         pushed: gone.pushed,
+        models: gone.models.iter().cloned().collect(),
         report,
         faults,
     })
@@ -136,6 +138,9 @@ impl fmt::Display for Told {
             costs.join(", "),
             report.spend.tokens
         )?;
+        if !self.models.is_empty() {
+            writeln!(f, "  models: {}", self.models.join(", "))?;
+        }
         if self.pushed {
             writeln!(f, "  its work is on the branch tamma/{} of the repository", report.task)?;
         }
