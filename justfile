@@ -5,7 +5,7 @@
 set shell := ["bash", "-euo", "pipefail", "-c"]
 
 # What CI runs, in order. `.ci/run` reads this list.
-ci_verbs := "lint doc test chaos-ci salvage-ci escape agents-ci review-ci gen-check"
+ci_verbs := "lint doc test chaos-ci salvage-ci escape agents-ci review-ci lies ladder-ci gen-check"
 
 # Files written by `just gen`, and never by hand.
 generated := "docs/machine.md docs/reference/tamma.schema.json docs/reference/configuration.md docs/reference/commands.md docs/reference/openapi.json"
@@ -209,6 +209,20 @@ lies *args:
     cargo build --workspace --all-targets --locked --quiet
     target="$(cargo metadata --format-version 1 --no-deps --locked | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')"
     exec "$target/debug/lies" {{ args }}
+
+# Go the four ways that follow a failed review, with a real agent and a scripted model (docs/after-a-failed-review.md).
+[group("check")]
+ladder *args:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    [ -d e2e/agents/claude-code/node_modules ] || npm install --no-save --prefix e2e/agents/claude-code --no-audit --no-fund
+    cargo build --workspace --all-targets --locked --quiet
+    target="$(cargo metadata --format-version 1 --no-deps --locked | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')"
+    exec "$target/debug/ladder" {{ args }}
+
+# Two of the ways, with an agent that follows a script.
+[group("check")]
+ladder-ci: (ladder "--few")
 
 # Run every built-in agent, as a real program, through one contract against a scripted model (docs/agents.md).
 [group("check")]

@@ -14,6 +14,7 @@ pub mod metrics;
 pub mod picture;
 pub mod pipeline;
 pub mod plan;
+pub mod report;
 pub mod review;
 pub mod risk;
 pub mod rules;

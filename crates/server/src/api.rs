@@ -60,6 +60,7 @@ fn routes() -> OpenApiRouter<Desk> {
         .routes(routes!(tasks::show))
         .routes(routes!(tasks::plan))
         .routes(routes!(tasks::diff))
+        .routes(routes!(tasks::report))
         .routes(routes!(actions::ask))
         .routes(routes!(log::history))
         .routes(routes!(log::events))

@@ -8,6 +8,7 @@ mod ask;
 mod change;
 mod projects;
 mod read;
+mod report;
 mod rules;
 mod runs;
 

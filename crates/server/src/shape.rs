@@ -13,7 +13,8 @@ pub(crate) use card::listed;
 pub use card::{Card, Damaged, Page, Spend, short};
 pub use run::{Present, Run, RunLine, RunLines, RunUsage, Runs};
 pub use task::{
-    Alert, Approval, Decision, Iteration, PlanVersion, Question, RiskFactor, RiskReport, Whole,
+    Alert, Approval, Decision, Ending, Iteration, PlanVersion, Question, RiskFactor, RiskReport,
+    TaskReport, Whole,
 };
 
 use std::collections::BTreeMap;

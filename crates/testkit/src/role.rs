@@ -21,6 +21,7 @@ const HEARTBEAT: &str = "3";
 pub struct Role {
     tamma: PathBuf,
     arguments: Vec<String>,
+    env: Vec<(String, String)>,
     log: PathBuf,
     running: Option<(Child, Lines<BufReader<ChildStdout>>)>,
 }
@@ -29,7 +30,14 @@ impl Role {
     /// One that is not started yet. What it complains about goes to a file.
     pub fn new(tamma: &Path, arguments: impl IntoIterator<Item = String>, log: PathBuf) -> Self {
         let arguments = arguments.into_iter().collect();
-        Self { tamma: tamma.to_owned(), arguments, log, running: None }
+        Self { tamma: tamma.to_owned(), arguments, env: Vec::new(), log, running: None }
+    }
+
+    /// The same with a variable in its environment.
+    #[must_use]
+    pub fn with(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.env.push((name.into(), value.into()));
+        self
     }
 
     /// Starts it, and waits until it says that it is there.
@@ -37,6 +45,7 @@ impl Role {
         let log = File::options().create(true).append(true).open(&self.log)?;
         let mut child = Command::new(&self.tamma)
             .args(&self.arguments)
+            .envs(self.env.iter().cloned())
             .env("TAMMA_HEARTBEAT_SECONDS", HEARTBEAT)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

@@ -5,6 +5,7 @@ mod diff;
 mod history;
 pub(super) mod list;
 mod log;
+mod report;
 pub(crate) mod show;
 
 use std::process::ExitCode;
@@ -25,6 +26,8 @@ pub(super) enum Command {
     Show(show::Arguments),
     /// Shows the change that a task has made, with the numbers of its lines, once it was reviewed.
     Diff(diff::Arguments),
+    /// Tells of a task, iteration by iteration: gates, criteria, decisions, councils and cost.
+    Report(report::Arguments),
     /// Follows a task until it has ended.
     ///
     /// Exits with 0 if it was completed and with 1 if it was not; with --until-asked also with 3, as
@@ -55,6 +58,7 @@ pub(super) fn run(command: &Command) -> Result<ExitCode> {
         Command::List(arguments) => list::run(arguments),
         Command::Show(arguments) => show::run(arguments),
         Command::Diff(arguments) => diff::run(arguments),
+        Command::Report(arguments) => report::run(arguments),
         Command::Watch(Watch { id, until_asked, target }) => client::run(target, async {
             let client = Client::new(target)?;
             let id = client.which(id).await?;

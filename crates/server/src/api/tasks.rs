@@ -14,7 +14,7 @@ use super::Desk;
 use super::extract::{Asked, Given, Person, Which, window};
 use crate::app::Error;
 use crate::problem::Problem;
-use crate::shape::{Added, Change, NewTask, Page, PlanVersion, Whole};
+use crate::shape::{Added, Change, NewTask, Page, PlanVersion, TaskReport, Whole};
 
 /// Which tasks are wanted.
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -175,6 +175,33 @@ pub(super) async fn diff(
     Which(task): Which,
 ) -> Result<Json<Change>, Problem> {
     Ok(Json(desk.app.change(task).await?))
+}
+
+/// Which part of a report is wanted.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(default)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Part {
+    /// The number of an iteration; without one the whole task is told of.
+    iteration: Option<u16>,
+}
+
+/// Tells of a task: its iterations with gates, criteria and decisions, its councils, and its cost.
+#[utoipa::path(
+    get, path = "/tasks/{id}/report", tag = "tasks", operation_id = "report",
+    params(("id" = uuid::Uuid, Path, description = "The task."), Part),
+    responses(
+        (status = OK, body = TaskReport),
+        (status = NOT_FOUND, body = Problem, content_type = "application/problem+json",
+            description = "There is no such task, or no such iteration."),
+    )
+)]
+pub(super) async fn report(
+    State(desk): State<Desk>,
+    Which(task): Which,
+    Asked(part): Asked<Part>,
+) -> Result<Json<TaskReport>, Problem> {
+    Ok(Json(desk.app.report(task, part.iteration).await?))
 }
 
 /// Whose questions are wanted.

@@ -6,10 +6,12 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use tamma_core::cost::Usd;
 use tamma_core::plan::{Outline, Plan};
+use tamma_core::report::Report;
 use tamma_core::risk::{Level, Risk, Weight};
 use tamma_core::task_loop::{AlertKind, Answer, Cause, Severity};
 use tamma_core::tier::Tier;
-use tamma_store::{Ending, Verdict};
+pub use tamma_store::Ending;
+use tamma_store::Verdict;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
@@ -59,6 +61,17 @@ pub struct Whole {
     /// What of it cannot be read, if anything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub damage: Option<String>,
+}
+
+/// What there is to tell of a task: each iteration with its gates, criteria and decision, each
+/// council, and what it cost.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TaskReport {
+    /// `task`, `title`, `state`, `iterations`, `councils`, `asked`, `tiers`, `costs`, `spend` and
+    /// `lessons`.
+    #[serde(flatten)]
+    #[schema(value_type = Object)]
+    pub report: Report,
 }
 
 /// A question that waits for a person.

@@ -7,7 +7,7 @@ use anyhow::Result;
 use chrono::{DateTime, Utc};
 use clap::Args;
 use tamma_core::task_loop::Answer;
-use tamma_server::shape::{Iteration, PlanVersion, RiskReport, Run, Runs, Whole};
+use tamma_server::shape::{Ending, Iteration, PlanVersion, RiskReport, Run, Runs, Whole};
 
 use super::list::{drawn, table};
 use crate::client::{self, Client, Target};
@@ -149,6 +149,14 @@ fn task(whole: &Whole, runs: &[Run], now: DateTime<Utc>) -> String {
     }
     if !runs.is_empty() {
         look::add(&mut text, format_args!("\n\n{}", engines(runs, now)));
+    }
+    let failed =
+        |run: &Iteration| matches!(run.ending, Some(Ending::GatesFailed | Ending::ReviewFailed));
+    if whole.runs.iter().any(failed) {
+        look::add(
+            &mut text,
+            format_args!("\n\nWhat failed, and what was decided: tamma task report {}", card.short),
+        );
     }
     if card.waits_for_person {
         text += "\n\nTo answer:";
@@ -324,6 +332,8 @@ pub(crate) mod tests {
 
           tests   A test for each language.
           beware  Welsh is hard
+
+        What failed, and what was decided: tamma task report 1a2b3c4d
 
         To answer:
             tamma approve 1a2b3c4d --plan 0123456789ab
