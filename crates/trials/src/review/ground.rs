@@ -17,7 +17,8 @@ use tamma_core::review::{Category, Severity};
 use tamma_core::rules::{self, Rules};
 use tamma_core::task::{Priority, Task, TaskType};
 use tamma_core::task_loop::{
-    Actor, Command, Event, Format, JobKind, Outcome, Received, Timestamp, What, begin, step,
+    Actor, Command, Edition, Event, Format, JobKind, Outcome, Received, Timestamp, What, begin,
+    step,
 };
 use tamma_engine::process::Records;
 use tamma_flow::Begun;
@@ -213,7 +214,8 @@ impl Ground {
         let (id, project) = (task.id, task.project);
         let by = Actor::Person("Ann".parse()?);
         let (at, priority) = (now(), task.priority);
-        let received = Received { task: id, project, priority, at, by, plan: None };
+        let (plan, edition) = (None, Edition::NEWEST);
+        let received = Received { task: id, project, priority, at, by, plan, edition };
         let first = begin(&received, rules);
         let (mut memory, mut due) = (first.next.clone(), first.commands.clone());
         let (next, entries, commands) = (first.next, first.entries, first.commands);
