@@ -5,7 +5,7 @@
 set shell := ["bash", "-euo", "pipefail", "-c"]
 
 # What CI runs, in order. `.ci/run` reads this list.
-ci_verbs := "lint doc test chaos-ci salvage-ci escape agents-ci gen-check"
+ci_verbs := "lint doc test chaos-ci salvage-ci escape agents-ci review-ci gen-check"
 
 # Files written by `just gen`, and never by hand.
 generated := "docs/machine.md docs/reference/tamma.schema.json docs/reference/configuration.md docs/reference/commands.md docs/reference/openapi.json"
@@ -236,6 +236,26 @@ agents-ci:
     cargo build --workspace --all-targets --locked --quiet
     target="$(cargo metadata --format-version 1 --no-deps --locked | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')"
     exec "$target/debug/agents" --few
+
+# Review changes in Rust, Python and TypeScript with the real tools: is each judged as it should be (docs/gates.md)? `--few` tries each once.
+[group("check")]
+review *args:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    [ -d e2e/review/node_modules ] || npm install --no-save --prefix e2e/review --no-audit --no-fund
+    # As above: the whole workspace, so that nothing is compiled twice for other features.
+    cargo build --workspace --all-targets --locked --quiet
+    target="$(cargo metadata --format-version 1 --no-deps --locked | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')"
+    python="$target/review-python"
+    if ! [ -x "$python/bin/mypy" ]; then
+        python3 -m venv --clear "$python"
+        "$python/bin/pip" install --quiet --disable-pip-version-check --requirement e2e/review/requirements.txt
+    fi
+    exec "$target/debug/review" --python "$python" --modules e2e/review/node_modules {{ args }}
+
+# Every case of a review once.
+[group("check")]
+review-ci: (review "--few")
 
 # Run the invariants over 100,000 random sequences, optimised (TAMMA_SEQUENCES to change).
 [group("deep")]

@@ -46,10 +46,16 @@ fn gates(text: &mut String, checks: &[Check]) {
     text.push_str(
         "\n# What a change has to pass. Each is run by `sh -c` in a fresh checkout.\ngates:\n",
     );
-    for Check { name, kind, command, because } in checks {
+    for Check { name, kind, command, because, report, network } in checks {
         let (because, command) = (comment(because), value(command));
         let _ =
             write!(text, "  # {because}\n  {name}:\n    command: {command}\n    kind: {kind}\n");
+        if let Some(report) = report {
+            let _ = writeln!(text, "    report: {report}");
+        }
+        if *network {
+            text.push_str("    network: true\n");
+        }
     }
 }
 
@@ -167,9 +173,13 @@ mod tests {
                 kind: Kind::Tests,
                 command: command.to_owned(),
                 because: "Because\nof this.".to_owned(),
+                report: Some(tamma_core::rules::Report::Junit),
+                network: true,
             };
             let survey = Survey { languages: Vec::new(), checks: vec![check] };
-            assert_eq!(read(&draft(&survey, &none())).gates["test"].command, command);
+            let gate = read(&draft(&survey, &none())).gates["test"].clone();
+            assert_eq!((gate.command.as_str(), gate.network), (command, true));
+            assert_eq!(gate.report, Some(tamma_core::rules::Report::Junit));
         }
     }
 

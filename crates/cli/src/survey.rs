@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 use tamma_core::review::gate::Kind;
+use tamma_core::rules::Report;
 
 /// Files of a root whose text is looked at.
 pub(crate) const READ: &[&str] = &[
@@ -75,6 +76,10 @@ pub(crate) struct Check {
     pub(crate) command: String,
     /// What it was guessed from, as a sentence.
     pub(crate) because: String,
+    /// The form of the report that it writes, where the tool is known to write one.
+    pub(crate) report: Option<Report>,
+    /// Whether it needs the network.
+    pub(crate) network: bool,
 }
 
 /// Looks at a root.
@@ -116,7 +121,13 @@ struct Found {
 }
 
 fn check(name: &str, kind: Kind, command: impl Into<String>, because: impl Into<String>) -> Check {
-    Check { name: name.to_owned(), kind, command: command.into(), because: because.into() }
+    let (name, command, because) = (name.to_owned(), command.into(), because.into());
+    Check { name, kind, command, because, report: None, network: false }
+}
+
+/// What the project depends on is not in a fresh checkout, and only this gate reaches the network.
+fn install(command: &str, because: impl Into<String>) -> Check {
+    Check { network: true, ..check("install", Kind::Build, command, because) }
 }
 
 fn rust(root: &Root) -> Option<Found> {
@@ -128,6 +139,7 @@ fn rust(root: &Root) -> Option<Found> {
     let checks = vec![
         check("test", Kind::Tests, format!("cargo test{of}"), because),
         check("lint", Kind::Lint, format!("cargo clippy{of} -- -D warnings"), because),
+        check("format", Kind::Format, "cargo fmt --all --check", because),
     ];
     Some(Found { because: file.to_owned(), checks })
 }
@@ -145,23 +157,20 @@ fn node(root: &Root) -> Option<Found> {
         ("npm-shrinkwrap.json", "npm", "npm ci"),
     ];
     let lock = locks.into_iter().find(|(lock, ..)| root.has(lock));
-    let (manager, mut install) = match lock {
-        Some((_, manager, install)) => (manager, install),
+    let (manager, mut command) = match lock {
+        Some((_, manager, command)) => (manager, command),
         None => ("npm", "npm install --no-package-lock"),
     };
     // The newer yarn has another word for it.
     if manager == "yarn" && root.has(".yarnrc.yml") {
-        install = "yarn install --immutable";
+        command = "yarn install --immutable";
     }
     let any = |key: &str| package[key].as_object().is_some_and(|map| !map.is_empty());
-    // A worktree is a fresh checkout: what the project depends on is not there yet.
-    let before = if any("dependencies") || any("devDependencies") {
-        format!("{install} && ")
-    } else {
-        String::new()
-    };
     let by = lock.map_or(String::new(), |(lock, ..)| format!(", and {lock} is {manager}'s"));
     let mut checks = Vec::new();
+    if any("dependencies") || any("devDependencies") {
+        checks.push(install(command, format!("package.json has dependencies{by}.")));
+    }
     for (name, kind, scripts) in [
         ("test", Kind::Tests, &["test"][..]),
         ("lint", Kind::Lint, &["lint"]),
@@ -174,10 +183,22 @@ fn node(root: &Root) -> Option<Found> {
         };
         if let Some(script) = scripts.iter().find(given) {
             let because = format!("package.json has the script `{script}`{by}.");
-            let command = format!("{before}{manager} run {script}");
-            checks.push(check(name, kind, command, because));
+            let mut found = check(name, kind, format!("{manager} run {script}"), because);
+            // Only where nothing else is in the script that could take the arguments for its own.
+            let text = package["scripts"][*script].as_str().unwrap_or_default();
+            if manager == "npm" && ["vitest", "vitest run"].contains(&text) {
+                let more = "--reporter=default --reporter=junit --outputFile.junit=\"$REPORT\"";
+                found.command = format!("npm run {script} -- {more}");
+                found.report = Some(Report::Junit);
+            }
+            checks.push(found);
         }
     }
+    // Nothing is installed for nobody.
+    checks.retain({
+        let alone = checks.len() == 1;
+        move |check| !(alone && check.network)
+    });
     Some(Found { because: file.to_owned(), checks })
 }
 
@@ -185,12 +206,12 @@ fn python(root: &Root) -> Option<Found> {
     const MANIFESTS: &[&str] =
         &["pyproject.toml", "setup.cfg", "setup.py", "requirements.txt", "tox.ini"];
     let file = root.first(MANIFESTS)?;
-    let (run, by) = if root.has("uv.lock") {
-        ("uv run ", ", and uv.lock is uv's")
+    let (run, first, by) = if root.has("uv.lock") {
+        ("uv run --no-sync ", Some("uv sync"), ", and uv.lock is uv's")
     } else if root.has("poetry.lock") {
-        ("poetry install && poetry run ", ", and poetry.lock is poetry's")
+        ("poetry run ", Some("poetry install"), ", and poetry.lock is poetry's")
     } else {
-        ("python3 -m ", "")
+        ("python3 -m ", None, "")
     };
     let pytest = root
         .first(&["pytest.ini", "conftest.py"])
@@ -206,17 +227,22 @@ fn python(root: &Root) -> Option<Found> {
         .first(&["mypy.ini", ".mypy.ini"])
         .or_else(|| root.line(&["pyproject.toml"], "[tool.mypy"))
         .or_else(|| root.line(&["setup.cfg"], "[mypy"));
-    let checks = [
-        ("test", Kind::Tests, "pytest", "pytest", pytest),
-        ("lint", Kind::Lint, "ruff", "ruff check .", ruff),
-        ("types", Kind::Types, "mypy", "mypy .", mypy),
+    let ruff_says = "ruff check --output-format sarif --output-file \"$REPORT\" .";
+    let pytest_says = "pytest --junitxml \"$REPORT\"";
+    let mut checks: Vec<Check> = [
+        ("test", Kind::Tests, "pytest", pytest_says, Some(Report::Junit), pytest),
+        ("lint", Kind::Lint, "ruff", ruff_says, Some(Report::Sarif), ruff),
+        ("types", Kind::Types, "mypy", "mypy .", None, mypy),
     ]
     .into_iter()
-    .filter_map(|(name, kind, tool, command, file)| {
+    .filter_map(|(name, kind, tool, command, report, file)| {
         let because = format!("{} speaks of {tool}{by}.", file?);
-        Some(check(name, kind, format!("{run}{command}"), because))
+        Some(Check { report, ..check(name, kind, format!("{run}{command}"), because) })
     })
     .collect();
+    if let Some(command) = first.filter(|_| !checks.is_empty()) {
+        checks.insert(0, install(command, format!("There is a {file}{by}.")));
+    }
     Some(Found { because: file.to_owned(), checks })
 }
 
@@ -313,13 +339,14 @@ mod tests {
             [
                 one("test", Kind::Tests, "cargo test --workspace"),
                 one("lint", Kind::Lint, "cargo clippy --workspace -- -D warnings"),
+                one("format", Kind::Format, "cargo fmt --all --check"),
             ]
         );
     }
 
     #[test]
     fn scripts_are_run_by_the_package_manager_of_the_lock_file() {
-        let package = r#"{"scripts": {"test": "vitest", "lint": "eslint .", "typecheck": "tsc"}}"#;
+        let package = r#"{"scripts": {"test": "jest", "lint": "eslint .", "typecheck": "tsc"}}"#;
         for (lock, manager) in [
             ("package-lock.json", "npm"),
             ("pnpm-lock.yaml", "pnpm"),
@@ -339,18 +366,43 @@ mod tests {
     }
 
     #[test]
-    fn dependencies_are_installed_first_because_a_worktree_has_none() {
-        let package = r#"{"scripts": {"test": "x"}, "devDependencies": {"vitest": "1"}}"#;
-        let command = |more: &[(&str, &str)]| {
-            let files = [&[("package.json", package)], more].concat();
-            commands(&files)[0].2.clone()
+    fn dependencies_are_installed_first_because_a_checkout_has_none() {
+        let package = r#"{"scripts": {"test": "x"}, "devDependencies": {"x": "1"}}"#;
+        let found = |more: &[(&str, &str)]| {
+            look(&root(&[&[("package.json", package)], more].concat())).checks
         };
-        assert_eq!(command(&[("package-lock.json", "")]), "npm ci && npm run test");
-        assert_eq!(command(&[]), "npm install --no-package-lock && npm run test");
-        assert_eq!(
-            command(&[("yarn.lock", ""), (".yarnrc.yml", "")]),
-            "yarn install --immutable && yarn run test"
-        );
+        let checks = found(&[("package-lock.json", "")]);
+        let shown: Vec<_> = checks
+            .iter()
+            .map(|check| (check.name.as_str(), check.command.as_str(), check.network))
+            .collect();
+        assert_eq!(shown, [("install", "npm ci", true), ("test", "npm run test", false)]);
+        assert_eq!(checks[0].kind, Kind::Build);
+        assert_eq!(found(&[])[0].command, "npm install --no-package-lock");
+        let yarn = found(&[("yarn.lock", ""), (".yarnrc.yml", "")]);
+        assert_eq!(yarn[0].command, "yarn install --immutable");
+        // Where nothing is checked, nothing is installed.
+        let bare = r#"{"devDependencies": {"x": "1"}}"#;
+        assert_eq!(look(&root(&[("package.json", bare)])).checks, []);
+        let locked = [("pyproject.toml", "[tool.mypy]\n"), ("poetry.lock", "")];
+        let expected = [
+            one("install", Kind::Build, "poetry install"),
+            one("types", Kind::Types, "poetry run mypy ."),
+        ];
+        assert_eq!(commands(&locked), expected);
+    }
+
+    #[test]
+    fn a_tool_that_can_report_is_asked_to() {
+        let package = r#"{"scripts": {"test": "vitest run", "lint": "eslint ."}}"#;
+        let reports = |files: &[(&str, &str)]| {
+            look(&root(files)).checks.into_iter().map(|check| check.report).collect::<Vec<_>>()
+        };
+        assert_eq!(reports(&[("package.json", package)]), [Some(Report::Junit), None]);
+        assert_eq!(reports(&[("package.json", package), ("yarn.lock", "")]), [None, None]);
+        let tools = "[tool.pytest]\n[tool.ruff]\n[tool.mypy]\n";
+        let expected = [Some(Report::Junit), Some(Report::Sarif), None];
+        assert_eq!(reports(&[("pyproject.toml", tools)]), expected);
     }
 
     #[test]
@@ -369,18 +421,29 @@ mod tests {
         assert_eq!(
             commands(&[("pyproject.toml", all)]),
             [
-                one("test", Kind::Tests, "python3 -m pytest"),
-                one("lint", Kind::Lint, "python3 -m ruff check ."),
+                one("test", Kind::Tests, "python3 -m pytest --junitxml \"$REPORT\""),
+                one(
+                    "lint",
+                    Kind::Lint,
+                    "python3 -m ruff check --output-format sarif --output-file \"$REPORT\" ."
+                ),
                 one("types", Kind::Types, "python3 -m mypy ."),
             ]
         );
         assert_eq!(
             commands(&[("pyproject.toml", "[tool.ruff.lint]\n"), ("uv.lock", "")]),
-            [one("lint", Kind::Lint, "uv run ruff check .")]
+            [
+                one("install", Kind::Build, "uv sync"),
+                one(
+                    "lint",
+                    Kind::Lint,
+                    "uv run --no-sync ruff check --output-format sarif --output-file \"$REPORT\" ."
+                )
+            ]
         );
         assert_eq!(
             commands(&[("requirements.txt", "requests\npytest>=8\n")]),
-            [one("test", Kind::Tests, "python3 -m pytest")]
+            [one("test", Kind::Tests, "python3 -m pytest --junitxml \"$REPORT\"")]
         );
         assert_eq!(commands(&[("pyproject.toml", "[project]\nname = \"a\"\n")]), []);
     }
@@ -404,7 +467,7 @@ mod tests {
             .into_iter()
             .map(|(name, ..)| name)
             .collect();
-        assert_eq!(names, ["rust-test", "rust-lint", "node-test"]);
+        assert_eq!(names, ["rust-test", "rust-lint", "rust-format", "node-test"]);
     }
 
     #[test]

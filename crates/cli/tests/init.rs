@@ -172,8 +172,9 @@ fn a_node_repository_is_checked_by_its_scripts() {
     assert_eq!(
         gates(&answer),
         [
-            ("test", "tests", "pnpm install --frozen-lockfile && pnpm run test"),
-            ("lint", "lint", "pnpm install --frozen-lockfile && pnpm run lint"),
+            ("install", "build", "pnpm install --frozen-lockfile"),
+            ("test", "tests", "pnpm run test"),
+            ("lint", "lint", "pnpm run lint"),
         ]
     );
     assert_eq!(answer["languages"], json!([{ "name": "JavaScript", "because": "package.json" }]));
@@ -187,8 +188,12 @@ fn a_python_repository_is_checked_by_the_tools_it_configures() {
     assert_eq!(
         gates(&machine.init()),
         [
-            ("test", "tests", "python3 -m pytest"),
-            ("lint", "lint", "python3 -m ruff check ."),
+            ("test", "tests", "python3 -m pytest --junitxml \"$REPORT\""),
+            (
+                "lint",
+                "lint",
+                "python3 -m ruff check --output-format sarif --output-file \"$REPORT\" ."
+            ),
             ("types", "types", "python3 -m mypy ."),
         ]
     );

@@ -43,6 +43,12 @@ pub enum Error {
     /// Its process could not be recorded or ended.
     #[error(transparent)]
     Process(#[from] process::Error),
+    /// Its cage does not even run what does nothing. Whatever a gate says there is not about the code.
+    #[error("the sandbox for gates does not start: {said}")]
+    Cage {
+        /// What was said about it.
+        said: String,
+    },
     /// We were told to stop it.
     #[error("the gate was stopped")]
     Cancelled,
@@ -153,6 +159,24 @@ impl Gate {
             }
         }
         Ok(self.came_to(outcome, named, code, output))
+    }
+
+    /// Makes sure that its cage runs anything at all: a cage that does not would fail on every commit
+    /// alike, and what fails everywhere counts against nobody.
+    pub async fn try_cage(
+        &self,
+        checkout: &Checkout,
+        which: (RunId, Timestamp),
+        records: &Records,
+        cancel: &CancellationToken,
+    ) -> Result<(), Error> {
+        let args = vec!["-c".to_owned(), ":".to_owned()];
+        let nothing = Self { program: "/bin/sh".into(), args, report: None, ..self.clone() };
+        let ran = nothing.run(checkout, which, records, cancel).await?;
+        match ran.result.outcome {
+            Outcome::Passed => Ok(()),
+            _ => Err(Error::Cage { said: ran.output.trim().to_owned() }),
+        }
     }
 
     fn came_to(

@@ -237,9 +237,9 @@ impl Known {
 
 impl Lock {
     /// Takes it if nobody else holds it.
-    pub(crate) async fn try_hold(path: PathBuf) -> Result<Option<Self>, Error> {
-        let failed = |source| disk("lock", &path)(source);
-        let file = File::options().create(true).append(true).open(&path).map_err(failed)?;
+    pub(crate) fn try_hold(path: &Path) -> Result<Option<Self>, Error> {
+        let failed = |source| disk("lock", path)(source);
+        let file = File::options().create(true).append(true).open(path).map_err(failed)?;
         match file.try_lock() {
             Ok(()) => Ok(Some(Self(file))),
             Err(std::fs::TryLockError::WouldBlock) => Ok(None),

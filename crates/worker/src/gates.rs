@@ -30,6 +30,9 @@ use crate::toolchains;
 /// How much of what a gate wrote is kept, in bytes.
 const OUTPUT: usize = 16 * 1024;
 
+/// How long doing nothing in a sandbox may take.
+const TRIAL: Duration = Duration::from_secs(30);
+
 /// The gates of one commit.
 pub(crate) struct Round<'a> {
     hands: &'a Activities,
@@ -187,6 +190,8 @@ impl<'a> Round<'a> {
         is_wanted: impl Fn(&str, &GateRules) -> bool,
     ) -> Result<BTreeMap<&'a str, Timed>, Error> {
         let mut done = BTreeMap::new();
+        self.lay(checkout, files).await?;
+        self.try_cage(checkout).await?;
         for now in [Stage::Build, Stage::Beside, Stage::Alone] {
             let these: Vec<_> = self
                 .gates
@@ -260,15 +265,27 @@ impl<'a> Round<'a> {
         Ok(Timed { run, millis, cut })
     }
 
+    /// Makes sure that gates can be run at all. Without a sandbox there is nothing to try.
+    async fn try_cage(&self, checkout: &Checkout) -> Result<(), Error> {
+        let Some((name, rules)) = self.gates.first().filter(|_| self.sandbox != confine::Kind::Off)
+        else {
+            return Ok(());
+        };
+        let gate = self.gate(checkout, name, rules, TRIAL);
+        let (which, records) = ((self.work.run(), now()), &self.hands.records);
+        match gate.try_cage(checkout, which, records, &self.work.call.stop).await {
+            Err(gate::Error::Cancelled) => Err(Error::Stopped),
+            tried => Ok(tried?),
+        }
+    }
+
     fn gate(&self, checkout: &Checkout, name: &str, rules: &GateRules, limit: Duration) -> Gate {
         let environment = &self.hands.config.environment;
         let mut env = crate::runs::inherited(environment, &crate::runs::PLAIN);
         env.extend(toolchains::variables(environment));
         env.insert("CI".to_owned(), "1".to_owned());
-        let network = match rules.network {
-            true => Network::Open { ports: Vec::new() },
-            false => Network::Nothing,
-        };
+        let network =
+            if rules.network { Network::Open { ports: Vec::new() } } else { Network::Nothing };
         let readable = self.site.rules.engines.readable.iter().map(PathBuf::from);
         let hidden = [self.hands.config.data.clone()].into_iter();
         let cage = Cage {

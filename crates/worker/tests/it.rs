@@ -9,6 +9,8 @@
 
 #[path = "it/durable.rs"]
 mod durable;
+#[path = "it/gates.rs"]
+mod gates;
 #[path = "it/people.rs"]
 mod people;
 #[path = "it/questions.rs"]

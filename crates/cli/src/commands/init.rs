@@ -173,6 +173,8 @@ fn as_json(done: &Done) -> Value {
                 "kind": one.kind,
                 "command": one.command,
                 "because": one.because,
+                "report": one.report,
+                "network": one.network,
             })
         })
         .collect();

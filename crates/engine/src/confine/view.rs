@@ -70,7 +70,7 @@ impl View {
 
     /// Shows something, and if it is a link, what it leads to.
     fn show(&mut self, path: &Path, sight: &Sight) {
-        let mut path = path.to_owned();
+        let mut path = self.straight(path);
         // No chain of links is longer than the kernel would follow.
         for _ in 0..40 {
             let Ok(to) = path.read_link() else { break };
@@ -84,6 +84,18 @@ impl View {
         }
         if *sight != Sight::Readable || !self.covers(&path) {
             self.add(&path, sight.clone());
+        }
+    }
+
+    /// The same without a link that is shown above it: nothing can be laid below a link.
+    fn straight(&self, path: &Path) -> PathBuf {
+        let is_linked = self.sights.iter().any(|(above, sight)| {
+            matches!(sight, Sight::Link(_)) && path.starts_with(above) && path != above
+        });
+        let folder = path.parent().filter(|_| is_linked).and_then(|it| it.canonicalize().ok());
+        match (folder, path.file_name()) {
+            (Some(folder), Some(name)) => folder.join(name),
+            _ => path.to_owned(),
         }
     }
 

@@ -97,7 +97,7 @@ impl Checkout {
 
     /// Lays files of another commit over those that are here.
     pub async fn overlay(&self, commit: CommitId, files: &[String]) -> Result<(), Error> {
-        let names = files.iter().map(|file| format!("{file}\0")).collect::<String>();
+        let names = files.join("\0");
         let commit = commit.to_string();
         let call =
             ["checkout", "--quiet", &commit, "--pathspec-from-file=-", "--pathspec-file-nul"];
@@ -153,7 +153,7 @@ pub async fn clear(data: &Path, id: Uuid) -> Result<bool, Error> {
     if fs::symlink_metadata(&place.folder).await.is_err() {
         return Ok(true);
     }
-    let Some(_lock) = Lock::try_hold(place.lock()).await? else { return Ok(false) };
+    let Some(_lock) = Lock::try_hold(&place.lock())? else { return Ok(false) };
     for mirror in crate::workspaces::folders(&data.join("mirrors")).await? {
         clear_path(&mirror.0.join("worktrees").join(place.name())).await?;
     }

@@ -121,16 +121,13 @@ impl<'a> Cases<'a> {
         // Node's runner calls the class of every test so.
         let class =
             attribute(tag, "classname").filter(|class| !class.is_empty() && class != "test");
-        let name = match class {
-            Some(class) => format!("{class}::{name}"),
-            None => {
-                let file = attribute(tag, "file").into_iter();
-                let parts: Vec<_> = file
-                    .chain(self.suites.iter().cloned())
-                    .filter(|part| !part.is_empty())
-                    .collect();
-                if parts.is_empty() { name } else { format!("{}::{name}", parts.join(" > ")) }
-            }
+        let name = if let Some(class) = class {
+            format!("{class}::{name}")
+        } else {
+            let file = attribute(tag, "file").into_iter();
+            let parts: Vec<_> =
+                file.chain(self.suites.iter().cloned()).filter(|part| !part.is_empty()).collect();
+            if parts.is_empty() { name } else { format!("{}::{name}", parts.join(" > ")) }
         };
         plain(&name, self.checkout)
     }
