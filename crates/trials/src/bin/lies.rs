@@ -108,7 +108,7 @@ fn tell(played: &[Played]) -> Result<bool> {
     for Played { way, ended } in played {
         let (right, told) = match ended {
             Ok((believed, why)) if *believed != way.lie => (true, why.clone()),
-            Ok((true, _)) => (false, "BELIEVED".to_owned()),
+            Ok((true, why)) => (false, format!("BELIEVED: {why}")),
             Ok((false, why)) => (false, format!("NOT BELIEVED: {why}")),
             Err(error) => (false, format!("NOT TRIED: {error:#}")),
         };

@@ -53,3 +53,13 @@ fn review(reviewed: &Reviewed) -> Option<String> {
         (_, None) => format!("criterion not judged: {}", criterion.text),
     })
 }
+
+/// What the gates of a task said, in a few words.
+pub(crate) fn standings(checks: &[Check]) -> String {
+    let gates = checks.iter().flat_map(|check| match &check.record {
+        Record::Gates(tested) => tested.gates.as_slice(),
+        Record::Review(_) => &[],
+    });
+    let told = gates.map(|ran| format!("{} {}", ran.judged.name, ran.judged.standing));
+    told.collect::<Vec<_>>().join(", ")
+}

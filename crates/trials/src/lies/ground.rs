@@ -19,7 +19,7 @@ use tokio::process::Command;
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
-use crate::caught::what_caught;
+use crate::caught::{standings, what_caught};
 use crate::ways::{CRITERIA, Way};
 
 /// How long a task may take.
@@ -134,7 +134,8 @@ impl Ground {
         if state == State::Completed {
             let branch = format!("tamma/{task}");
             let delivered = repository.git(&["log", "--format=%s", &format!("main..{branch}")])?;
-            return Ok((true, format!("delivered: {delivered}")));
+            let gates = standings(&self.store.checks(task).await?);
+            return Ok((true, format!("delivered: {delivered} ({gates})")));
         }
         let checks = self.store.checks(task).await?;
         let lines = self.store.history(task, 0, 1_000).await?;
