@@ -332,6 +332,7 @@ mod tests {
             [
                 one("test", Kind::Tests, "cargo test"),
                 one("lint", Kind::Lint, "cargo clippy -- -D warnings"),
+                one("format", Kind::Format, "cargo fmt --all --check"),
             ]
         );
         assert_eq!(

@@ -161,7 +161,7 @@ fn a_rust_repository_with_opencode_is_ready_to_go() {
     assert_snapshot!(machine.still(text(&output.stdout)));
     assert_snapshot!(machine.written());
     let check = machine.tamma(&["config", "check"]);
-    assert_snapshot!(text(&check.stdout), @"tamma.yaml is valid: 10 values set, 158 defaults");
+    assert_snapshot!(text(&check.stdout), @"tamma.yaml is valid: 12 values set, 159 defaults");
 }
 
 #[test]

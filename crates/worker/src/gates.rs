@@ -316,14 +316,14 @@ impl<'a> Round<'a> {
     /// What gates say of the base commit: as it is known, or they are run there.
     async fn baselines(&self, needed: BTreeSet<&'a str>) -> Result<Baselines<'a>, Error> {
         let mut known = Baselines::new();
-        self.look_up(&needed, &mut known, Baseline::Known).await?;
+        self.look_up(&needed, &mut known).await?;
         if known.len() == needed.len() || Instant::now() >= self.until {
             return Ok(known);
         }
         let project = self.work.call.errand.diary.project;
         let checkout = self.checkout(Checkout::of_project(&self.mirror, project)).await?;
         // Another task may have taken them while we waited.
-        self.look_up(&needed, &mut known, Baseline::Known).await?;
+        self.look_up(&needed, &mut known).await?;
         let missing: BTreeSet<&str> =
             needed.into_iter().filter(|name| !known.contains_key(name)).collect();
         if missing.is_empty() {
@@ -344,7 +344,7 @@ impl<'a> Round<'a> {
                 result = result.joined(&second.run.result);
             }
             if !cut {
-                let (stop, how) = (&self.work.call.stop, self.how(rules));
+                let (stop, how) = (&self.work.call.stop, self.how(name, rules));
                 let keep = || self.hands.store.keep_baseline(project, self.base, how, &result);
                 self.hands.surely(stop, keep).await?;
             }
@@ -359,27 +359,26 @@ impl<'a> Round<'a> {
         &self,
         needed: &BTreeSet<&'a str>,
         known: &mut Baselines<'a>,
-        from: Baseline,
     ) -> Result<(), Error> {
         let project = self.work.call.errand.diary.project;
         for (name, rules) in self.gates.iter().filter(|(name, _)| needed.contains(name)) {
             if known.contains_key(name) {
                 continue;
             }
-            let found = self.hands.store.baseline(project, self.base, self.how(rules)).await?;
-            if let Some(mut result) = found {
-                // It may have had another name; what it does is the same.
-                (*name).clone_into(&mut result.name);
-                known.insert(name, (result, from));
+            let found =
+                self.hands.store.baseline(project, self.base, self.how(name, rules)).await?;
+            if let Some(result) = found {
+                known.insert(name, (result, Baseline::Known));
             }
         }
         Ok(())
     }
 
-    /// How a gate is run, as a hash: with what is built before it. How long it may take is no part of
-    /// it, unless that is why it failed.
-    fn how(&self, rules: &GateRules) -> Digest {
-        let mut text = format!("{}\0{:?}\0{}", rules.command, rules.report, rules.network);
+    /// How a gate is run, as a hash: with what is built before it.
+    fn how(&self, name: &str, rules: &GateRules) -> Digest {
+        let GateRules { command, kind, report, network, timeout_seconds, .. } = rules;
+        let mut text =
+            format!("{name}\0{command}\0{kind}\0{report:?}\0{network}\0{timeout_seconds}");
         for (_, build) in self.gates.iter().filter(|(_, rules)| rules.kind == Kind::Build) {
             text = format!("{text}\0{}", build.command);
         }
