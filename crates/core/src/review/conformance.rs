@@ -123,7 +123,7 @@ impl<'a> Guard<'a> {
                 at = at.split_once('/')?.1;
                 Some(at)
             })
-            .any(|rest| named(rest))
+            .any(named)
         };
         self.globs.is_match(path)
             || named(path)

@@ -13,6 +13,7 @@ use crate::tier::Tier;
 /// What is kept of one check of a commit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[expect(clippy::large_enum_variant, reason = "there is one at a time, on its way to the store")]
 pub enum Record {
     /// The gates ran.
     Gates(Tested),

@@ -12,11 +12,11 @@ mod ways;
 use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
 use clap::Parser;
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
 use self::ground::Ground;
 use self::ways::{Way, honest, lies};
