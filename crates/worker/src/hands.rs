@@ -229,7 +229,8 @@ impl Activities {
             Job::Review { commit } => self.review(&work, *commit).await,
             Job::Brief { decision, note } => self.brief(&work, decision, note.as_ref()).await,
             Job::Convene { council, seat, opinions } => {
-                self.convene(&work, *council, *seat, opinions).await
+                // It has three kinds of runs in it, which is much for one future.
+                Box::pin(self.convene(&work, *council, *seat, opinions)).await
             }
             // A branch of its own waits for nobody. The merge queue is planned.
             Job::AwaitTurn => Ok(Outcome::TurnCame.into()),
