@@ -229,8 +229,7 @@ impl Activities {
             Job::Review { commit } => self.review(&work, *commit).await,
             Job::Brief { decision, note } => self.brief(&work, decision, note.as_ref()).await,
             Job::Convene { council, seat, opinions } => {
-                // It has three kinds of runs in it, which is much for one future.
-                Box::pin(self.convene(&work, *council, *seat, opinions)).await
+                self.convene(&work, *council, *seat, opinions).await
             }
             // A branch of its own waits for nobody. The merge queue is planned.
             Job::AwaitTurn => Ok(Outcome::TurnCame.into()),
@@ -409,8 +408,8 @@ async fn long(
         })
     });
     let (attempt, stop) = (ctx.info().attempt, CancellationToken::new());
-    let work = hands.perform(Call { errand, attempt, stop: stop.clone(), announce });
-    tokio::pin!(work);
+    // On the heap, because a job that runs agents is big.
+    let mut work = Box::pin(hands.perform(Call { errand, attempt, stop: stop.clone(), announce }));
     let mut pulse = tokio::time::interval(PULSE);
     let mut told = false;
     loop {
