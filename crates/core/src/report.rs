@@ -168,7 +168,7 @@ impl Spent {
             self.tokens = self.tokens.saturating_add(usage.tokens.total());
         }
         match usage.map(|usage| usage.cost) {
-            Some(Cost::Known(usd)) => self.usd = self.usd + usd,
+            Some(Cost::Known(usd)) => self.usd += usd,
             Some(Cost::Unknown) | None => self.unknown += 1,
         }
     }
@@ -399,6 +399,12 @@ impl Report {
         self.iterations.retain(|it| it.number == number);
         self.councils.retain(|sitting| sitting.after == number);
         self.asked.retain(|asked| asked.after == number);
-        (!self.iterations.is_empty()).then_some(self)
+        let it = self.iterations.first()?;
+        let Spent { usd, tokens, unknown, .. } = it.cost;
+        self.spend = Spend { usd, tokens, estimated: unknown > 0 };
+        self.tiers = it.tier.map(|tier| (tier, 1)).into_iter().collect();
+        self.costs.clear();
+        self.lessons = None;
+        Some(self)
     }
 }

@@ -408,8 +408,8 @@ async fn long(
         })
     });
     let (attempt, stop) = (ctx.info().attempt, CancellationToken::new());
-    let work = hands.perform(Call { errand, attempt, stop: stop.clone(), announce });
-    tokio::pin!(work);
+    // On the heap, because a job that runs agents is big.
+    let mut work = Box::pin(hands.perform(Call { errand, attempt, stop: stop.clone(), announce }));
     let mut pulse = tokio::time::interval(PULSE);
     let mut told = false;
     loop {

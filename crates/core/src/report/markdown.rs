@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{Gate, Iteration, Report, Sitting, Spent};
+use crate::cost::Usd;
 use crate::review::Judgement;
 use crate::review::gate::Standing;
 
@@ -18,7 +19,7 @@ pub fn markdown(report: &Report) -> String {
         text,
         "It is {state}, after {}, for {about}{} and {} tokens.",
         counted(report.iterations.len(), "iteration"),
-        report.spend.usd,
+        dollars(report.spend.usd),
         report.spend.tokens
     );
     if !report.tiers.is_empty() {
@@ -169,9 +170,19 @@ fn sat(sitting: &Sitting) -> String {
 
 fn cost(spent: &Spent) -> String {
     match spent.unknown {
-        0 => spent.usd.to_string(),
+        0 => dollars(spent.usd),
         all if all == spent.runs => "unknown".to_owned(),
-        some => format!("{} and {some} unknown", spent.usd),
+        some => format!("{} and {some} unknown", dollars(spent.usd)),
+    }
+}
+
+/// An amount of money, with at least two digits after the point.
+fn dollars(usd: Usd) -> String {
+    let text = usd.to_string();
+    match text.split_once('.').map(|(_, cents)| cents.len()) {
+        None => format!("{text}.00"),
+        Some(1) => format!("{text}0"),
+        Some(_) => text,
     }
 }
 

@@ -42,6 +42,7 @@ impl Edition {
     pub const NEWEST: Self = Self::Review2026;
 
     /// Whether it is the one that says nothing of itself.
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks with a reference")]
     pub(super) fn is_first(&self) -> bool {
         *self == Self::default()
     }

@@ -556,7 +556,7 @@ fn the_council_is_never_asked_a_third_time_whatever_a_person_answers() {
 }
 
 /// The run of every member of the council fails.
-fn nobody_comes(world: &mut World, kind: FailureKind) {
+fn nobody_comes(world: &mut World, kind: &FailureKind) {
     for _ in &world.rules.council.members.clone() {
         world.done(failure(kind.clone()));
     }
@@ -567,7 +567,7 @@ fn a_council_that_cannot_be_held_asks_a_person() {
     let mut world = World::new();
     world.fail_in(1).fail_in(1).fail_in(1);
     for _ in 0..3 {
-        nobody_comes(&mut world, FailureKind::Unavailable);
+        nobody_comes(&mut world, &FailureKind::Unavailable);
     }
     assert_eq!(world.it.state, State::HumanEscalation);
     let question = world.it.question.as_ref().unwrap();
@@ -580,7 +580,7 @@ fn a_stuck_task_that_a_person_skips_is_taken_as_it_is() {
     let mut world = World::new();
     world.fail_in(1).fail_in(1).fail_in(1);
     for _ in 0..3 {
-        nobody_comes(&mut world, FailureKind::Crashed);
+        nobody_comes(&mut world, &FailureKind::Crashed);
     }
     world.done(Outcome::Landed).ask(Action::Skip { reason: text("good enough") });
     assert_eq!(world.it.state, State::Approved);

@@ -36,7 +36,7 @@ struct Arguments {
     /// The agent: claude-code, codex, or scripted for one without a model.
     #[arg(long, default_value = "claude-code")]
     agent: String,
-    /// Only this way: always_new, stuck, security or budget.
+    /// Only this way: `always_new`, stuck, security or budget.
     #[arg(long, value_name = "WAY")]
     only: Option<String>,
     /// Where the agents are installed, each in a folder of its name.

@@ -111,13 +111,16 @@ impl Way {
     /// Its gates, as the configuration has them.
     pub(crate) fn gates(self) -> String {
         match self {
-            Self::AlwaysNew | Self::Budget => WORDS
-                .windows(2)
-                .map(|pair| {
-                    let [this, next] = pair else { return String::new() };
-                    format!("  {this}: {{ command: sh gate.sh {this} {next}, kind: tests }}\n")
-                })
-                .collect(),
+            Self::AlwaysNew | Self::Budget => {
+                let lines: Vec<_> = WORDS
+                    .iter()
+                    .zip(&WORDS[1..])
+                    .map(|(this, next)| {
+                        format!("  {this}: {{ command: sh gate.sh {this} {next}, kind: tests }}\n")
+                    })
+                    .collect();
+                lines.concat()
+            }
             Self::Stuck => {
                 "  greets: { command: grep -q right greeting.txt, kind: tests }\n".to_owned()
             }

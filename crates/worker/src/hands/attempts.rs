@@ -125,7 +125,9 @@ pub(super) fn compared(attempts: &[Attempt]) -> Option<String> {
     };
     let (again, new): (Vec<_>, Vec<_>) =
         last.faults.iter().partition(|fault| !before(fault).is_empty());
-    if !earlier.is_empty() {
+    if earlier.is_empty() {
+        list("It failed", last.faults.iter().cloned().collect());
+    } else {
         list("New in this attempt", new.into_iter().cloned().collect());
         let again = again
             .into_iter()
@@ -133,8 +135,6 @@ pub(super) fn compared(attempts: &[Attempt]) -> Option<String> {
         list("Failed before, and fails again", again.collect());
         let gone = earlier.last().into_iter().flat_map(|it| it.faults.difference(&last.faults));
         list("Failed in the attempt before, and no longer does", gone.cloned().collect());
-    } else {
-        list("It failed", last.faults.iter().cloned().collect());
     }
     (!text.is_empty()).then_some(text)
 }

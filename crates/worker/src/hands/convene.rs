@@ -67,7 +67,7 @@ impl Activities {
                     RunEnd::Finished { submission: Submission::Opinion(view), .. } => {
                         let kept = serde_json::to_string_pretty(view).unwrap_or_default();
                         let kept = self.surely(&work.call.stop, || self.store.keep(&kept)).await?;
-                        ended(run, Outcome::Opined(kept))
+                        Ok(ended(&run, Outcome::Opined(kept)))
                     }
                     _ => self.said_nothing(work, run).await,
                 }
@@ -83,7 +83,7 @@ impl Activities {
                     RunEnd::Finished { submission: Submission::Conclusion(conclusion), .. } => {
                         let text = minutes(conclusion, &rules.chair, &members);
                         let kept = self.surely(&work.call.stop, || self.store.keep(&text)).await?;
-                        ended(run, Outcome::Concluded(kept))
+                        Ok(ended(&run, Outcome::Concluded(kept)))
                     }
                     _ => self.said_nothing(work, run).await,
                 }
@@ -101,7 +101,7 @@ impl Activities {
                         let conclusion = Conclusion { root_cause, fix, dissent: vec![against] };
                         let text = minutes(&conclusion, &seat, &[]);
                         let kept = self.surely(&work.call.stop, || self.store.keep(&text)).await?;
-                        ended(run, Outcome::Concluded(kept))
+                        Ok(ended(&run, Outcome::Concluded(kept)))
                     }
                     _ => self.said_nothing(work, run).await,
                 }
@@ -123,7 +123,7 @@ impl Activities {
             .take(tamma_core::ids::Reason::MAX)
             .collect();
         let reason = reason.parse().map_err(|_| Error::Odd("a reason is empty".to_owned()))?;
-        ended(run, Outcome::Failed(Failure { kind: FailureKind::Crashed, reason }))
+        Ok(ended(&run, Outcome::Failed(Failure { kind: FailureKind::Crashed, reason })))
     }
 
     /// What the members said, as it was kept.
@@ -186,6 +186,6 @@ fn room(council: u8, member: u8) -> String {
     format!("council-{council}-member-{member}")
 }
 
-fn ended(run: Run, outcome: Outcome) -> Result<Told, Error> {
-    Ok(Told::from(Answer::Ended { outcome, usage: run.report.usage }))
+fn ended(run: &Run, outcome: Outcome) -> Told {
+    Told::from(Answer::Ended { outcome, usage: run.report.usage })
 }
