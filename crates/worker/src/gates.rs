@@ -14,7 +14,9 @@ use std::time::Duration;
 use futures::{FutureExt as _, StreamExt as _};
 use tamma_core::ids::{CommitId, Digest};
 use tamma_core::plan::Action;
-use tamma_core::review::gate::{GateResult, Judged, Kind, Outcome, judge, judge_old_tests};
+use tamma_core::review::gate::{
+    GateResult, Judged, Kind, Outcome, Standing, judge, judge_old_tests,
+};
 use tamma_core::review::record::{Baseline, Ran, Tests};
 use tamma_core::rules::{GateRules, Report};
 use tamma_engine::confine::{self, Cage, Network};
@@ -32,6 +34,10 @@ const OUTPUT: usize = 16 * 1024;
 
 /// How long doing nothing in a sandbox may take.
 const TRIAL: Duration = Duration::from_secs(30);
+
+/// How a shell exits when it finds a command and cannot run it, and when it finds none.
+const CANNOT_RUN: i32 = 126;
+const NOT_THERE: i32 = 127;
 
 /// The gates of one commit.
 pub(crate) struct Round<'a> {
@@ -115,6 +121,18 @@ impl<'a> Round<'a> {
             {
                 judged = judge(&it.run.result, base, Some(&rerun.run.result), &self.planned);
                 again = true;
+            }
+            if judged.standing == Standing::PreExisting
+                && let Some(code @ (CANNOT_RUN | NOT_THERE)) = it.run.code
+            {
+                // It fails alike on every commit and judges none: that is for a person, not an agent.
+                let said = it.run.output.lines().rev().find(|line| !line.trim().is_empty());
+                return Err(Error::Configuration(format!(
+                    "the gate `{name}` cannot be run, neither on the change nor on the commit it \
+                     started from (exit {code}: {}). Install what it needs on the worker, or mend \
+                     `gates.{name}.command`",
+                    said.unwrap_or("it says nothing").trim()
+                )));
             }
             let from = baseline.map_or(Baseline::NotNeeded, |(_, from)| *from);
             ran.push(kept(judged, rules, it, from, again));

@@ -4,6 +4,7 @@ use tamma_core::ids::TaskId;
 use tamma_core::plan::{Action, FileChange, Plan};
 use tamma_core::review::gate::Standing;
 use tamma_core::review::record::{Baseline, Record, Tested};
+use tamma_core::task_loop::State;
 use tamma_testkit::agent::{Case, Script, Step};
 
 use crate::stage::{Stage, plan, script, until};
@@ -133,4 +134,20 @@ async fn the_base_commit_is_asked_once_and_what_fails_there_does_not_count() {
     let second = tested(&stage, 2).await;
     assert_eq!(second.gates[1].judged, first.gates[1].judged);
     assert_eq!(second.gates[1].baseline, Baseline::Known);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gate_that_runs_on_no_commit_judges_none_and_is_told_to_a_person() {
+    let more = "  broken: { command: no-such-tool --all, kind: lint }\n\
+                scrum_master: { task_loop: { max_failures_per_state: 1 } }\n";
+    let stage = Stage::set_with(&script(1), more).await;
+    let client = stage.client().await;
+    let task = stage.task(1);
+    let id = task.id;
+    stage.begin(&client, task).await;
+    stage.play(stage.until(id, State::HumanEscalation)).await;
+    let log = stage.log(id).await;
+    let told = log.iter().filter_map(|entry| entry.reason.as_deref());
+    let told = told.filter(|reason| reason.contains("the gate `broken` cannot be run")).count();
+    assert!(told > 0, "{:#?}", log.iter().map(|it| (it.name, &it.reason)).collect::<Vec<_>>());
 }
