@@ -417,9 +417,9 @@ fn every_difference_from_the_plan_is_named() {
 
 fn with_gates(commands: &[&str]) -> Rules {
     let gates = commands.iter().enumerate();
-    let gates: String =
+    let gates: Vec<_> =
         gates.map(|(at, command)| format!("  g{at}: {{ command: '{command}' }}\n")).collect();
-    let text = format!("gates:\n{gates}");
+    let text = format!("gates:\n{}", gates.concat());
     let file = rules::Source { name: "tamma.yaml", text: &text };
     rules::load(Some(file), &BTreeMap::new()).unwrap().rules
 }
