@@ -106,12 +106,17 @@ impl Ground {
         repository.write("gate.sh", GATE)?;
         // The model listens for as long as this lives.
         let (agent, model) = self.agent(way).await?;
-        let tier = match &self.agent {
+        let tier = |model: &str| match &self.agent {
+            Agent::Real { name, .. } if name == CLAUDE => {
+                format!("{{ agent: {name}, model: {model} }}")
+            }
             Agent::Real { name, .. } => format!("{{ agent: {name}, model: default }}"),
             Agent::Scripted(_) => "{ agent: scripted }".to_owned(),
         };
+        let (simple, moderate, complex) = (tier("haiku"), tier("sonnet"), tier("opus"));
         let configuration = format!(
-            "agents:\n{agent}tiers:\n  simple: {tier}\n  moderate: {tier}\n  complex: {tier}\n\
+            "agents:\n{agent}tiers:\n  simple: {simple}\n  moderate: {moderate}\n  \
+             complex: {complex}\n\
              gates:\n{}budget: {{ task_usd: {} }}\n{}\
              engines: {{ sandbox: {} }}\n",
             way.gates(),
@@ -216,7 +221,12 @@ impl Ground {
     }
 }
 
-/// What the models cost that the agents ask for when they may choose. The prices are made up.
+/// The agent whose models are called haiku, sonnet and opus, one for each tier.
+const CLAUDE: &str = "claude-code";
+
+/// What the models cost that the agents then ask for. The prices are made up.
 const PRICES: &str = "prices:\n  \
-    claude-opus-5-5: { input: 3.0, cached: 0.3, output: 15.0 }\n  \
+    claude-haiku-5-5: { input: 3.0, cached: 0.3, output: 15.0 }\n  \
+    claude-sonnet-5-5: { input: 6.0, cached: 0.6, output: 30.0 }\n  \
+    claude-opus-5-5: { input: 12.0, cached: 1.2, output: 60.0 }\n  \
     gpt-5.5: { input: 3.0, cached: 0.3, output: 15.0 }\n";

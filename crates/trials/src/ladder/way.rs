@@ -122,7 +122,9 @@ impl Way {
                 lines.concat()
             }
             Self::Stuck => {
-                "  greets: { command: grep -q right greeting.txt, kind: tests }\n".to_owned()
+                // It passes where the work starts: what fails there too counts against nobody.
+                let command = "test ! -e greeting.txt || grep -q right greeting.txt";
+                format!("  greets: {{ command: '{command}', kind: tests }}\n")
             }
             Self::Security => "  keys: { command: test ! -e key.txt, kind: security }\n".to_owned(),
         }

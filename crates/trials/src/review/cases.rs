@@ -223,7 +223,7 @@ impl Language {
                 "tests/sometimes.rs",
                 "//! It depends.\n\nuse std::path::Path;\n\n#[test]\nfn it_is_there() {\n    let \
                  sign = Path::new(env!(\"CARGO_MANIFEST_DIR\")).join(\"target/sign\");\n    let \
-                 is_there = sign.exists();\n    std::fs::write(&sign, \"\").unwrap();\n    \
+                 is_there = sign.exists();\n    std::fs::write(&sign, \"\").expect(\"a sign\");\n    \
                  assert!(is_there);\n}\n",
             ),
             Self::Python => (
