@@ -4,7 +4,7 @@
 //!
 //! 1. A halt condition holds: the work is landed and a person is asked. Where a critical security
 //!    finding is not a halt condition, the top tier takes over at once.
-//! 2. The task is [stuck](crate::stuck): top tier and council.
+//! 2. The task is [`stuck`]: top tier and council.
 //! 3. Enough failures in a row in a tier: the next tier, or from the top one the council.
 //! 4. Where 2 or 3 would need one retry or one council too many: a person is asked instead.
 //! 5. Otherwise the same plan runs again in the same tier, with a brief of what failed.

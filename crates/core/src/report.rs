@@ -1,7 +1,7 @@
 //! What people are told of a task: one report for each iteration, and one of the whole.
 //!
 //! It is made from what is written down anyway (the log, the records of the checks, the runs), so it
-//! can be made at any time, and always says the same of the same. [`markdown`] is for pull requests;
+//! can be made at any time, and always says the same of the same. [`markdown()`] is for pull requests;
 //! how it looks on a terminal is the command line's business.
 
 mod markdown;
