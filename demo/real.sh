@@ -104,6 +104,8 @@ task="$(grep -om 1 "^[0-9a-f]* added" "$folder/said" | cut -d " " -f 1)"
 run "tamma task log $task"
 heard 'greet.sh is written'
 run "tamma task show $task"
+run "tamma task report $task"
+heard 'greets'
 branch="$(git for-each-ref --format='%(refname:short)' refs/heads/tamma)"
 [ "$(git show "$branch:greet.sh" | sh)" = 'Hello, world!' ] || fail 'the script does not greet'
 if grep -rqF 'a-key-that-only-the-gateway-knows' "$folder/data" --include='*' 2> /dev/null; then
