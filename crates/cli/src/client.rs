@@ -226,6 +226,19 @@ impl Client {
         Ok(self.read(request).await?)
     }
 
+    /// Puts something in the place of what is there, in the name of a person.
+    pub(crate) async fn put<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        by: &str,
+        body: &impl Serialize,
+    ) -> Result<T> {
+        let by = HeaderValue::from_bytes(by.as_bytes())
+            .context("your name has characters in it that cannot be sent")?;
+        let request = self.request(reqwest::Method::PUT, path).header(PERSON, by).json(body);
+        Ok(self.read(request).await?)
+    }
+
     /// The id of the task that is meant: all of it, or some digits from its beginning or end.
     pub(crate) async fn which(&self, said: &str) -> Result<Uuid, Error> {
         if let Ok(id) = said.parse() {

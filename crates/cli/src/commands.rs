@@ -8,6 +8,7 @@ pub(crate) mod doctor;
 pub(crate) mod given;
 mod inbox;
 mod init;
+mod knowledge;
 mod reference;
 mod task;
 mod up;
@@ -87,6 +88,9 @@ enum Command {
     Reply(act::Reply),
     /// Answers a task's question.
     Answer(Box<act::Answer>),
+    /// Writes down, finds and decides about what the team knows.
+    #[command(subcommand, arg_required_else_help = true)]
+    Knowledge(knowledge::Command),
     /// Shows and gives back what is on this machine's disk for tasks.
     #[command(subcommand, arg_required_else_help = true)]
     Workspace(workspace::Command),
@@ -117,6 +121,7 @@ pub(crate) fn run(tamma: &Tamma) -> Result<ExitCode> {
         Command::Retry(arguments) => act::retry(arguments),
         Command::Reply(arguments) => act::reply(arguments),
         Command::Answer(arguments) => act::answer(arguments),
+        Command::Knowledge(command) => knowledge::run(command),
         Command::Workspace(command) => workspace::run(command),
         Command::HelpReference => reference::run(),
     }

@@ -6,6 +6,11 @@
 //! afterwards. Both say for every match what matched what.
 
 mod check;
+mod hazard;
+pub mod import;
+mod index;
+pub mod markdown;
+mod mention;
 
 use std::fmt;
 
@@ -15,7 +20,10 @@ use strum::{Display, EnumIter, EnumString};
 
 pub(crate) use self::check::words;
 pub use self::check::{Findings, Match, Violation, added_lines, check};
+pub use self::hazard::{Hazard, hazards};
+pub use self::index::Index;
 use crate::ids::{KnowledgeId, Name, ProjectId, Reference};
+use crate::plan::Action;
 use crate::task::TaskType;
 
 /// What an entry is.
@@ -160,6 +168,9 @@ pub struct Entry {
     /// The words it is about.
     #[serde(default)]
     pub keywords: Vec<String>,
+    /// What is planned to happen to files under its globs; nothing where anything counts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub actions: Vec<Action>,
     /// The code it is about, as a regular expression.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pattern: Option<String>,

@@ -90,6 +90,7 @@ impl Lesson {
             globs: Vec::new(),
             task_types: Vec::new(),
             keywords: self.keywords,
+            actions: Vec::new(),
             pattern: None,
             severity: self.severity,
             owner: None,

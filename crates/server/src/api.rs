@@ -2,6 +2,7 @@
 
 mod actions;
 mod extract;
+mod knowledge;
 mod log;
 mod overview;
 mod projects;
@@ -48,6 +49,7 @@ pub(crate) struct Desk {
         (name = "tasks", description = "Adding, finding and steering tasks."),
         (name = "log", description = "What has happened, and what happens."),
         (name = "runs", description = "What agents do, and what they did."),
+        (name = "knowledge", description = "What the team knows."),
         (name = "projects", description = "The repositories that tasks are for."),
         (name = "overview", description = "How well it goes."),
     )
@@ -70,6 +72,11 @@ fn routes() -> OpenApiRouter<Desk> {
         .routes(routes!(runs::follow))
         .routes(routes!(runs::transcript))
         .routes(routes!(tasks::inbox))
+        .routes(routes!(knowledge::list, knowledge::add))
+        .routes(routes!(knowledge::show, knowledge::edit))
+        .routes(routes!(knowledge::decide))
+        .routes(routes!(knowledge::import))
+        .routes(routes!(knowledge::check))
         .routes(routes!(projects::list, projects::register))
         .routes(routes!(overview::health))
         .routes(routes!(overview::metrics));

@@ -6,6 +6,7 @@
 mod add;
 mod ask;
 mod change;
+mod knowledge;
 mod projects;
 mod read;
 mod report;

@@ -5,12 +5,17 @@
 
 mod action;
 mod card;
+mod knowledge;
 mod run;
 mod task;
 
 pub use action::{Action, Change, Grant, LineComment, Standing};
 pub(crate) use card::listed;
 pub use card::{Card, Damaged, Page, Spend, short};
+pub use knowledge::{
+    Knowledge, KnowledgeAnswer, KnowledgeChange, KnowledgeDecision, KnowledgeEdit, KnowledgeImport,
+    KnowledgeImported, KnowledgeList, KnowledgeMatch, KnowledgeQuestion, NewKnowledge,
+};
 pub use run::{Present, Run, RunLine, RunLines, RunUsage, Runs};
 pub use task::{
     Alert, Approval, Decision, Ending, Iteration, PlanVersion, Question, RiskFactor, RiskReport,

@@ -5,7 +5,7 @@
 
 use std::error::Error as StdError;
 
-use tamma_core::ids::TaskId;
+use tamma_core::ids::{KnowledgeId, TaskId};
 
 type Source = Box<dyn StdError + Send + Sync>;
 
@@ -90,6 +90,12 @@ pub enum Conflict {
         task: TaskId,
         /// Which version.
         version: u32,
+    },
+    /// Somebody has changed an entry meanwhile.
+    #[error("somebody has changed the entry {entry} meanwhile: look at it again")]
+    KnowledgeChanged {
+        /// The entry.
+        entry: KnowledgeId,
     },
     /// A name is taken, or something that is referred to is not there.
     #[error("`{0}` does not allow it")]

@@ -11,7 +11,9 @@ mod ear;
 mod entries;
 mod error;
 mod iterations;
+mod knowledge;
 mod leases;
+mod library;
 mod lines;
 mod model_calls;
 mod objects;
@@ -33,7 +35,9 @@ pub use decisions::{Decision, Verdict};
 pub use entries::Line;
 pub use error::{Conflict, Damage, Error, Result};
 pub use iterations::{Ending, Iteration};
+pub use knowledge::{Deed, KnowledgeChange, KnowledgeFilter, Known, MatchRole, Matched};
 pub use leases::Kind as Lease;
+pub use library::Library;
 pub use lines::{
     LineChange, LineChanges, LineKind, LinePlace, NewLine, NoLinePlace, RunLine, Wanted,
 };

@@ -35,7 +35,7 @@ use tamma_engine::process::{Records, RunId};
 use tamma_engine::worktree::{Newest, Worktree};
 use tamma_flow::port::{Answer, Diary, Errand, names};
 use tamma_flow::{Begun, TaskFlow};
-use tamma_store::{Conflict, Record, Store};
+use tamma_store::{Conflict, Library, Record, Store};
 use temporalio_client::WorkflowExecuteUpdateOptions;
 use temporalio_macros::activities;
 use temporalio_sdk::activities::{ActivityContext, ActivityError};
@@ -61,6 +61,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub struct Activities {
     pub(crate) config: Arc<Config>,
     pub(crate) store: Store,
+    /// What the team knows.
+    pub(crate) library: Library,
     pub(crate) git: Git,
     pub(crate) records: Records,
     drawer: Drawer,
@@ -156,6 +158,7 @@ impl Activities {
             gateway: Gateway::open(Some(&config.data.join(GATEWAY))).await?,
             lookers: Arc::new(Semaphore::new(config.slots.max(1))),
             config: Arc::new(config),
+            library: Library::new(&store),
             store,
             records,
             known: Known::default(),

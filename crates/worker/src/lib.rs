@@ -6,6 +6,7 @@ mod error;
 mod faults;
 mod gates;
 mod hands;
+mod known;
 mod prompts;
 mod runs;
 mod site;

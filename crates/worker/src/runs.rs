@@ -227,7 +227,7 @@ impl Activities {
                 bounds,
                 warn_percent: work.rules.budget.warn_percent,
             }),
-            search: tamma_engine::desk::nothing_known(),
+            search: crate::known::search(&self.library, work.call.errand.diary.project),
             patience: self.config.patience,
         };
         let facts = RunFacts {

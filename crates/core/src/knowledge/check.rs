@@ -2,22 +2,21 @@
 //!
 //! An entry has up to four kinds of condition: paths, task types, words and a pattern. Within a
 //! kind, one that holds is enough. A prohibition needs every kind it has; the other entries are
-//! ranked by the share that holds.
+//! ranked ([`Index`]).
 
 use std::cmp::Reverse;
 
 use chrono::{DateTime, Utc};
 use globset::Glob;
-use regex::Regex;
 use serde::{Deserialize, Serialize};
 
-use super::{Entry, Kind, MatchReason, Severity};
+use super::{Entry, Index, Kind, MatchReason, Severity};
 use crate::ids::KnowledgeId;
 use crate::plan::Plan;
 use crate::review;
 use crate::review::patterns::Matcher;
 use crate::rules::Rules;
-use crate::task::{Task, TaskType};
+use crate::task::Task;
 
 /// An entry that matched, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,7 +25,7 @@ pub struct Match {
     pub entry: KnowledgeId,
     /// What matched what.
     pub reasons: Vec<MatchReason>,
-    /// The share of its conditions that hold, 0 to 100.
+    /// How much it has to say to the plan, 0 to 100. A prohibition that matches has all.
     pub relevance: u8,
 }
 
@@ -50,9 +49,23 @@ impl Findings {
     pub fn can_proceed(&self) -> bool {
         self.blockers.is_empty()
     }
+
+    /// Puts the most relevant first.
+    pub(super) fn sort(&mut self) {
+        for list in [
+            &mut self.blockers,
+            &mut self.warnings,
+            &mut self.recommendations,
+            &mut self.conventions,
+            &mut self.learnings,
+        ] {
+            list.sort_by_key(|one| (Reverse(one.relevance), one.entry));
+        }
+    }
 }
 
-/// Holds a task and its plan against the entries that are in force.
+/// Holds a task and its plan against entries. Who has many of them and many plans makes an [`Index`] of
+/// them once.
 pub fn check(
     task: &Task,
     plan: &Plan,
@@ -60,131 +73,7 @@ pub fn check(
     now: DateTime<Utc>,
     rules: &Rules,
 ) -> Findings {
-    let mut texts = vec![&*task.title, &*task.description, &*plan.summary, &*plan.approach];
-    texts.extend(plan.file_changes.iter().map(|change| &*change.description));
-    let subject = Subject {
-        paths: plan.file_changes.iter().map(|change| &*change.path).collect(),
-        task_type: task.r#type,
-        words: texts.iter().map(|text| words(text)).collect(),
-        texts,
-    };
-    let enough = rules.scrum_master.learning_capture.min_relevance_score;
-
-    let mut findings = Findings::default();
-    for entry in entries.iter().filter(|entry| entry.is_in_force(task.project, now)) {
-        let conditions = conditions(entry, &subject);
-        let relevance = relevance(&conditions);
-        let holds = !conditions.is_empty() && conditions.iter().all(Condition::holds);
-        let reasons: Vec<_> = conditions.into_iter().flat_map(|one| one.reasons).collect();
-        let undecided = reasons.iter().any(|it| matches!(it, MatchReason::Undecidable { .. }));
-        let list = match entry.kind {
-            Kind::Prohibition if !holds => continue,
-            Kind::Prohibition if entry.severity == Severity::Critical => &mut findings.blockers,
-            Kind::Prohibition => &mut findings.warnings,
-            _ if undecided => &mut findings.warnings,
-            // Where everything is relevant enough, what has nothing in common still is not.
-            _ if reasons.is_empty() || relevance < enough => continue,
-            Kind::Recommendation => &mut findings.recommendations,
-            Kind::Convention => &mut findings.conventions,
-            Kind::Learning => &mut findings.learnings,
-        };
-        list.push(Match { entry: entry.id, reasons, relevance });
-    }
-    for list in [
-        &mut findings.blockers,
-        &mut findings.warnings,
-        &mut findings.recommendations,
-        &mut findings.conventions,
-        &mut findings.learnings,
-    ] {
-        list.sort_by_key(|one| (Reverse(one.relevance), one.entry));
-    }
-    findings
-}
-
-/// What the entries are held against.
-struct Subject<'a> {
-    paths: Vec<&'a str>,
-    task_type: TaskType,
-    texts: Vec<&'a str>,
-    words: Vec<Vec<String>>,
-}
-
-/// The conditions of one kind that an entry has: why they hold, and which share of them does.
-struct Condition {
-    reasons: Vec<MatchReason>,
-    percent: usize,
-}
-
-impl Condition {
-    fn holds(&self) -> bool {
-        !self.reasons.is_empty()
-    }
-
-    /// A kind of which one is as good as all.
-    fn any(reasons: Vec<MatchReason>) -> Self {
-        Self { percent: if reasons.is_empty() { 0 } else { 100 }, reasons }
-    }
-}
-
-fn conditions(entry: &Entry, subject: &Subject<'_>) -> Vec<Condition> {
-    let mut conditions = Vec::new();
-    if !entry.globs.is_empty() {
-        conditions.push(Condition::any(paths(&entry.globs, &subject.paths)));
-    }
-    if !entry.task_types.is_empty() {
-        conditions.push(Condition::any(task_type(&entry.task_types, subject.task_type)));
-    }
-    if !entry.keywords.is_empty() {
-        let reasons = keywords(&entry.keywords, &subject.words);
-        let percent = reasons.len() * 100 / entry.keywords.len();
-        conditions.push(Condition { reasons, percent });
-    }
-    if let Some(pattern) = &entry.pattern {
-        let reasons = match Regex::new(pattern) {
-            Ok(regex) => subject.texts.iter().filter_map(|text| found(&regex, text)).collect(),
-            Err(_) => vec![MatchReason::Undecidable { condition: pattern.clone() }],
-        };
-        conditions.push(Condition::any(reasons));
-    }
-    conditions
-}
-
-fn relevance(conditions: &[Condition]) -> u8 {
-    let sum: usize = conditions.iter().map(|one| one.percent).sum();
-    sum.checked_div(conditions.len()).and_then(|mean| u8::try_from(mean).ok()).unwrap_or_default()
-}
-
-fn paths(globs: &[String], paths: &[&str]) -> Vec<MatchReason> {
-    let mut reasons = Vec::new();
-    for text in globs {
-        match Glob::new(text).map(|glob| glob.compile_matcher()) {
-            Ok(glob) => {
-                reasons.extend(paths.iter().filter(|path| glob.is_match(path)).map(|path| {
-                    MatchReason::Path { glob: text.clone(), path: (*path).to_owned() }
-                }));
-            }
-            Err(_) => reasons.push(MatchReason::Undecidable { condition: text.clone() }),
-        }
-    }
-    reasons
-}
-
-fn task_type(types: &[TaskType], of_task: TaskType) -> Vec<MatchReason> {
-    types.iter().filter(|it| **it == of_task).map(|it| MatchReason::TaskType(*it)).collect()
-}
-
-/// Whole words, or several in a row, whatever their case.
-fn keywords(keywords: &[String], texts: &[Vec<String>]) -> Vec<MatchReason> {
-    keywords
-        .iter()
-        .filter(|keyword| {
-            let wanted = words(keyword);
-            !wanted.is_empty()
-                && texts.iter().any(|text| text.windows(wanted.len()).any(|run| run == wanted))
-        })
-        .map(|keyword| MatchReason::Keyword(keyword.clone()))
-        .collect()
+    Index::new(entries.iter().cloned()).check(task, plan, now, rules)
 }
 
 pub(crate) fn words(text: &str) -> Vec<String> {
@@ -192,13 +81,6 @@ pub(crate) fn words(text: &str) -> Vec<String> {
         .filter(|word| !word.is_empty())
         .map(str::to_lowercase)
         .collect()
-}
-
-fn found(regex: &Regex, text: &str) -> Option<MatchReason> {
-    regex.find(text).map(|found| MatchReason::Pattern {
-        pattern: regex.to_string(),
-        found: found.as_str().chars().take(80).collect(),
-    })
 }
 
 /// A line of a change that does what the team has forbidden.
@@ -237,9 +119,9 @@ impl Violation {
 ///
 /// Paths and task types narrow a prohibition here as they do for a plan. Keywords do not: they
 /// are about the words of a plan, and code that is forbidden stays so whatever the plan said.
-pub fn added_lines(
+pub fn added_lines<'a>(
     task: &Task,
-    entries: &[Entry],
+    entries: impl IntoIterator<Item = &'a Entry>,
     now: DateTime<Utc>,
     path: &str,
     lines: &[(u32, &str)],
@@ -270,7 +152,7 @@ pub fn added_lines(
                     violation(Some(line), reason)
                 }));
             }
-            Err(_) if entry.globs.is_empty() || !paths(&entry.globs, &[path]).is_empty() => {
+            Err(_) if is_under(&entry.globs, path) => {
                 let reason = MatchReason::Undecidable { condition: pattern.clone() };
                 violations.push(violation(None, reason));
             }
@@ -279,4 +161,12 @@ pub fn added_lines(
     }
     violations.sort_by_key(|one| (one.line, one.entry));
     violations
+}
+
+/// Whether a path may be under one of some globs: it is where there are none, or where one cannot be
+/// read.
+fn is_under(globs: &[String], path: &str) -> bool {
+    let under =
+        |glob: &String| Glob::new(glob).is_ok_and(|glob| glob.compile_matcher().is_match(path));
+    globs.is_empty() || globs.iter().any(|glob| Glob::new(glob).is_err() || under(glob))
 }

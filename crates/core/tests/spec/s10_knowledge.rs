@@ -87,6 +87,7 @@ fn entry(kind: Kind) -> Entry {
         globs: Vec::new(),
         task_types: Vec::new(),
         keywords: Vec::new(),
+        actions: Vec::new(),
         pattern: None,
         severity: Severity::Critical,
         owner: None,
@@ -183,6 +184,7 @@ fn conditions_of_different_kinds_must_all_hold(#[case] failing: Entry) {
         globs: texts(&["src/auth/**"]),
         task_types: vec![TaskType::Bugfix],
         keywords: texts(&["cookie"]),
+        actions: Vec::new(),
         pattern: Some(r"unsafe_\w+".to_owned()),
         ..prohibition()
     };
@@ -204,6 +206,7 @@ fn conditions_of_different_kinds_must_all_hold(#[case] failing: Entry) {
             failing.task_types
         },
         keywords: or(failing.keywords, holding.keywords),
+        actions: Vec::new(),
         pattern: failing.pattern.or(holding.pattern),
         ..prohibition()
     };
@@ -373,6 +376,7 @@ fn any_entry() -> impl Strategy<Value = Entry> {
             severity: Severity::iter().nth(severity).unwrap(),
             globs,
             keywords,
+            actions: Vec::new(),
             pattern,
             ..prohibition()
         })

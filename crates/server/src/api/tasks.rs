@@ -91,7 +91,7 @@ fn phase(text: &str) -> Result<Phase, Error> {
     Phase::iter().find(is_it).ok_or_else(|| no_such("phase", text, Phase::iter()))
 }
 
-fn no_such<T: ToString>(what: &str, word: &str, all: impl Iterator<Item = T>) -> Error {
+pub(super) fn no_such<T: ToString>(what: &str, word: &str, all: impl Iterator<Item = T>) -> Error {
     let word: String = word.chars().take(40).collect();
     let all: Vec<_> = all.map(|each| each.to_string().to_lowercase()).collect();
     Error::invalid(

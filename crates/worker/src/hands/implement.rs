@@ -47,7 +47,14 @@ impl Activities {
             None => None,
         };
         let (_, plan) = self.store.plan_by_hash(work.task.id, order.plan.hash).await?;
-        let about = json!({ "task": work.task, "plan": plan, "brief": brief, "iteration": order.iteration });
+        let known = self.known_of_plan(work, &plan).await?;
+        let about = json!({
+            "task": work.task,
+            "plan": plan,
+            "known": known,
+            "brief": brief,
+            "iteration": order.iteration,
+        });
         let prompt = fill(Prompt::Implement, about)?;
         let run = match self.run_order(work, order, &site, &worktree, prompt).await {
             Err(Error::Stopped) => {

@@ -41,7 +41,10 @@ impl Activities {
             State::Adjusting => self.failures(work).await?,
             _ => None,
         };
-        let about = json!({ "task": work.task, "before": before, "note": note, "failed": failed });
+        let known = self.known_of_task(work).await?;
+        let about = json!({
+            "task": work.task, "before": before, "note": note, "failed": failed, "known": known,
+        });
         let prompt = fill(Prompt::Plan, about)?;
         let tier = work.rules.roles.planner;
         let run = self.look(work, &site, &worktree, tier, Mode::Plan, prompt).await?;

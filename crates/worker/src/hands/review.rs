@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 use tamma_core::cost::{Cost, Tokens, Usage, Usd};
 use tamma_core::ids::CommitId;
+use tamma_core::knowledge;
 use tamma_core::plan::Action;
 use tamma_core::review::evidence::{self, Ground};
 use tamma_core::review::patterns::{self, Patterns};
@@ -23,7 +24,7 @@ use tamma_engine::submission::{Submission, Verdict};
 use tamma_engine::worktree::Worktree;
 use tamma_flow::port::Answer;
 
-use super::{Activities, Told, Work};
+use super::{Activities, Told, Work, now};
 use crate::answers;
 use crate::error::Error;
 use crate::prompts::{Prompt, fill};
@@ -118,6 +119,7 @@ impl Activities {
     async fn found(&self, change: &Change<'_>) -> Result<Vec<Issue>, Error> {
         let mut issues = self.forbidden(change).await?;
         issues.extend(change.prohibited().await?);
+        issues.extend(self.known_to_be_forbidden(change).await?);
         let wrong = |message: &str| Issue {
             severity: Severity::Error,
             category: Category::Code,
@@ -153,6 +155,22 @@ impl Activities {
             line: None,
         };
         Ok(law.on_diff(touched).into_iter().map(issue).collect())
+    }
+
+    /// What the team has forbidden, on the lines that the change adds.
+    async fn known_to_be_forbidden(&self, change: &Change<'_>) -> Result<Vec<Issue>, Error> {
+        let known = self.library.of(change.work.call.errand.diary.project).await?;
+        if known.entries().all(|entry| entry.pattern.is_none()) {
+            return Ok(Vec::new());
+        }
+        let mut issues = Vec::new();
+        for (path, added) in &change.worktree.added(change.work.base()?, change.commit).await? {
+            let lines: Vec<_> = added.iter().map(|(line, text)| (*line, text.as_str())).collect();
+            let task = &change.work.task;
+            let found = knowledge::added_lines(task, known.entries(), now(), path, &lines);
+            issues.extend(found.iter().map(knowledge::Violation::issue));
+        }
+        Ok(issues)
     }
 
     /// Asks a validator, and tells who it was.

@@ -1,0 +1,400 @@
+//! `tamma knowledge`: what the team knows, from writing it down to trying it on a plan.
+
+mod import;
+mod show;
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use chrono::{DateTime, NaiveDate, Utc};
+use clap::{Args, Subcommand};
+use tamma_core::knowledge::{Kind, Severity, Status, markdown};
+use tamma_core::plan::{Action, Plan};
+use tamma_core::task::TaskType;
+use tamma_server::shape::{
+    Knowledge, KnowledgeAnswer, KnowledgeDecision, KnowledgeEdit, KnowledgeList, KnowledgeQuestion,
+    NewKnowledge,
+};
+use uuid::Uuid;
+
+use crate::client::{self, Asker, Client, Target};
+use crate::output;
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Writes something down. It has no effect until a person approves it.
+    Add(Box<Add>),
+    /// Lists what there is, the oldest first.
+    List(List),
+    /// Shows an entry, with how it came to be what it is.
+    Show(One),
+    /// Finds what has the most to do with some words.
+    Search(Search),
+    /// Says an entry in other words. It has no effect until it is approved again.
+    Edit(Box<Edit>),
+    /// Lets an entry have effect.
+    ///
+    /// A prohibition then stops plans, everything else is told to agents where it is relevant.
+    Approve(Decide),
+    /// Turns an entry down. A task that proposes it again finds it here.
+    Reject(Decide),
+    /// Takes an entry out of force.
+    Retire(Decide),
+    /// Proposes what was turned down or retired once more.
+    Reopen(Decide),
+    /// Reads what is in files: an export, or what a repository already says.
+    ///
+    /// An export (`tamma knowledge export`) is taken as it is. From AGENTS.md, CLAUDE.md,
+    /// CONTRIBUTING.md, .cursor/rules and lint configurations, conventions are proposed. Without a
+    /// file, those of the repository here are read.
+    Import(import::Arguments),
+    /// Writes everything as Markdown that can live in the repository.
+    Export(Export),
+    /// Holds a plan against what the team knows, and changes nothing.
+    ///
+    /// Exits with 1 if a prohibition stands in its way.
+    Check(Check),
+}
+
+/// What an entry is about.
+#[derive(Debug, Args)]
+struct About {
+    /// A path that it is about, as a glob from the root. May be given several times.
+    #[arg(long = "glob", value_name = "GLOB")]
+    globs: Vec<String>,
+    /// A kind of task that it is about: feature, bugfix, refactor, test, docs or chore.
+    #[arg(long = "type", value_name = "TYPE")]
+    task_types: Vec<TaskType>,
+    /// A word, or words in a row, that it is about.
+    #[arg(long = "keyword", value_name = "WORDS")]
+    keywords: Vec<String>,
+    /// What is planned to happen to files under its globs: create, modify or delete.
+    #[arg(long = "action", value_name = "ACTION")]
+    actions: Vec<Action>,
+    /// The code that it is about, as a regular expression.
+    #[arg(long, value_name = "REGEX")]
+    pattern: Option<String>,
+    /// How bad it is to ignore it: low, medium, high or critical. A critical prohibition blocks.
+    #[arg(long, value_name = "SEVERITY")]
+    severity: Option<Severity>,
+    /// Who answers questions about it.
+    #[arg(long, value_name = "NAME")]
+    owner: Option<String>,
+    /// What it is based on, such as a commit or an address.
+    #[arg(long = "evidence", value_name = "REFERENCE")]
+    evidence: Vec<String>,
+    /// The day on which it stops counting, such as 2027-01-31.
+    #[arg(long, value_name = "DAY")]
+    expires: Option<NaiveDate>,
+}
+
+impl About {
+    fn expires_at(&self) -> Option<DateTime<Utc>> {
+        self.expires.map(|day| day.and_time(chrono::NaiveTime::MIN).and_utc())
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Add {
+    /// recommendation, prohibition, convention or learning.
+    kind: Kind,
+    /// What it says.
+    text: String,
+    #[command(flatten)]
+    about: About,
+    /// The project. It can be left out where there is exactly one.
+    #[arg(long, value_name = "NAME", conflicts_with = "organisation")]
+    project: Option<String>,
+    /// It holds in every project.
+    #[arg(long)]
+    organisation: bool,
+    #[command(flatten)]
+    asker: Asker,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct List {
+    /// Only those of a project, and of every project.
+    #[arg(long, value_name = "NAME")]
+    project: Option<String>,
+    /// Only of this kind.
+    #[arg(long, value_name = "KIND")]
+    kind: Option<Kind>,
+    /// Only of this status: pending, approved, rejected or retired.
+    #[arg(long, value_name = "STATUS")]
+    status: Option<Status>,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct One {
+    /// The entry: its id, or at least four digits of its beginning or end.
+    id: String,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Search {
+    /// The words.
+    text: String,
+    /// Only in a project, and in what holds in every project.
+    #[arg(long, value_name = "NAME")]
+    project: Option<String>,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Edit {
+    /// The entry: its id, or at least four digits of its beginning or end.
+    id: String,
+    /// What it says.
+    #[arg(long)]
+    text: Option<String>,
+    /// What follows replaces what is there; what is not named stays.
+    #[command(flatten)]
+    about: About,
+    /// Why, for its history.
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+    #[command(flatten)]
+    asker: Asker,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Decide {
+    /// The entry: its id, or at least four digits of its beginning or end.
+    id: String,
+    /// Why, for its history.
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+    /// Approves it although there is something to look at twice.
+    #[arg(long)]
+    despite: bool,
+    #[command(flatten)]
+    asker: Asker,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Export {
+    /// Only of a project, and of every project.
+    #[arg(long, value_name = "NAME")]
+    project: Option<String>,
+    /// Only of this status.
+    #[arg(long, value_name = "STATUS")]
+    status: Option<Status>,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Check {
+    /// The plan, as JSON.
+    #[arg(value_name = "FILE")]
+    plan: PathBuf,
+    /// The title of the task.
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    title: String,
+    /// What kind of work it is.
+    #[arg(long = "type", value_name = "TYPE", default_value = "feature")]
+    task_type: TaskType,
+    /// An entry to be tried as if it were approved.
+    #[arg(long, value_name = "ENTRY")]
+    with: Option<String>,
+    /// The project. It can be left out where there is exactly one.
+    #[arg(long, value_name = "NAME")]
+    project: Option<String>,
+    #[command(flatten)]
+    target: Target,
+}
+
+pub(super) fn run(command: &Command) -> Result<ExitCode> {
+    match command {
+        Command::Add(arguments) => client::run(&arguments.target, add(arguments)),
+        Command::List(arguments) => client::run(&arguments.target, list(arguments)),
+        Command::Show(One { id, target }) => client::run(target, async {
+            let found: Knowledge =
+                Client::new(target)?.get(&format!("/knowledge/{id}"), &[]).await?;
+            show::one(&found, target.json)
+        }),
+        Command::Search(arguments) => client::run(&arguments.target, search(arguments)),
+        Command::Edit(arguments) => client::run(&arguments.target, edit(arguments)),
+        Command::Approve(arguments) => decide(arguments, Status::Approved),
+        Command::Reject(arguments) => decide(arguments, Status::Rejected),
+        Command::Retire(arguments) => decide(arguments, Status::Retired),
+        Command::Reopen(arguments) => decide(arguments, Status::Pending),
+        Command::Import(arguments) => import::run(arguments),
+        Command::Export(arguments) => client::run(&arguments.target, export(arguments)),
+        Command::Check(arguments) => client::run(&arguments.target, check(arguments)),
+    }
+}
+
+async fn add(arguments: &Add) -> Result<ExitCode> {
+    let client = Client::new(&arguments.target)?;
+    let about = &arguments.about;
+    let id = client::new_id();
+    let new = NewKnowledge {
+        id: Some(id),
+        kind: arguments.kind,
+        text: arguments.text.clone(),
+        project: arguments.project.clone(),
+        organisation: arguments.organisation,
+        globs: about.globs.clone(),
+        task_types: about.task_types.clone(),
+        keywords: about.keywords.clone(),
+        actions: about.actions.clone(),
+        pattern: about.pattern.clone(),
+        severity: about.severity.unwrap_or(Severity::Medium),
+        owner: about.owner.clone(),
+        evidence: about.evidence.clone(),
+        expires_at: about.expires_at(),
+        imported: false,
+    };
+    let by = arguments.asker.name()?;
+    let added: Knowledge = client.post("/knowledge", &by, id, &new).await?;
+    show::changed(&added, "added, and waits for approval", arguments.target.json)
+}
+
+async fn list(arguments: &List) -> Result<ExitCode> {
+    let list = wanted(
+        &Client::new(&arguments.target)?,
+        &arguments.project,
+        &arguments.kind,
+        &arguments.status,
+    )
+    .await?;
+    show::list(&list, arguments.target.json)
+}
+
+async fn wanted(
+    client: &Client,
+    project: &Option<String>,
+    kind: &Option<Kind>,
+    status: &Option<Status>,
+) -> Result<KnowledgeList> {
+    let (kind, status) = (kind.map(|kind| kind.to_string()), status.map(|it| it.to_string()));
+    let query: Vec<(&str, &str)> = [("project", project), ("kind", &kind), ("status", &status)]
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value.as_deref()?)))
+        .collect();
+    Ok(client.get("/knowledge", &query).await?)
+}
+
+async fn search(arguments: &Search) -> Result<ExitCode> {
+    let mut query = vec![("search", arguments.text.as_str())];
+    query.extend(arguments.project.as_deref().map(|project| ("project", project)));
+    let list: KnowledgeList = Client::new(&arguments.target)?.get("/knowledge", &query).await?;
+    show::list(&list, arguments.target.json)
+}
+
+async fn edit(arguments: &Edit) -> Result<ExitCode> {
+    let client = Client::new(&arguments.target)?;
+    let path = format!("/knowledge/{}", arguments.id);
+    let Knowledge { mut entry, revision, .. } = client.get(&path, &[]).await?;
+    let about = &arguments.about;
+    fn replace<T: Clone>(it: &mut Vec<T>, with: &[T]) {
+        if !with.is_empty() {
+            *it = with.to_vec();
+        }
+    }
+    if let Some(text) = &arguments.text {
+        entry.text.clone_from(text);
+    }
+    replace(&mut entry.globs, &about.globs);
+    replace(&mut entry.task_types, &about.task_types);
+    replace(&mut entry.keywords, &about.keywords);
+    replace(&mut entry.actions, &about.actions);
+    if about.pattern.is_some() {
+        entry.pattern.clone_from(&about.pattern);
+    }
+    if let Some(severity) = about.severity {
+        entry.severity = severity;
+    }
+    if let Some(owner) = &about.owner {
+        entry.owner = Some(owner.parse().context("that is not a name")?);
+    }
+    for evidence in &about.evidence {
+        entry.evidence.push(evidence.parse().context("that is too long to be evidence")?);
+    }
+    if let Some(expires_at) = about.expires_at() {
+        entry.expires_at = Some(expires_at);
+    }
+    let change = KnowledgeEdit { revision, entry, reason: arguments.reason.clone() };
+    let by = arguments.asker.name()?;
+    let edited: Knowledge = client.put(&path, &by, &change).await?;
+    show::changed(&edited, "changed, and waits for approval", arguments.target.json)
+}
+
+fn decide(arguments: &Decide, status: Status) -> Result<ExitCode> {
+    client::run(&arguments.target, async {
+        let client = Client::new(&arguments.target)?;
+        let path = format!("/knowledge/{}", arguments.id);
+        let seen: Knowledge = client.get(&path, &[]).await?;
+        if status == Status::Approved && !seen.hazards.is_empty() && !arguments.despite {
+            show::hazards(&seen)?;
+            return Ok(ExitCode::FAILURE);
+        }
+        let decision =
+            KnowledgeDecision { status, revision: seen.revision, reason: arguments.reason.clone() };
+        let by = arguments.asker.name()?;
+        let path = format!("{path}/decision");
+        let decided: Knowledge = client.post(&path, &by, client::new_id(), &decision).await?;
+        let what = match status {
+            Status::Approved => "approved: it counts from now on",
+            Status::Rejected => "turned down",
+            Status::Retired => "retired: it no longer counts",
+            Status::Pending => "proposed again, and waits for approval",
+        };
+        show::changed(&decided, what, arguments.target.json)
+    })
+}
+
+async fn export(arguments: &Export) -> Result<ExitCode> {
+    let client = Client::new(&arguments.target)?;
+    let list = wanted(&client, &arguments.project, &None, &arguments.status).await?;
+    if arguments.target.json {
+        output::json(&list)?;
+    } else {
+        let file = markdown::write(list.entries.iter().map(|known| &known.entry));
+        write!(anstream::stdout().lock(), "{file}")?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn check(arguments: &Check) -> Result<ExitCode> {
+    let text = std::fs::read_to_string(&arguments.plan)
+        .with_context(|| format!("{} cannot be read", arguments.plan.display()))?;
+    let plan: Plan = serde_json::from_str(&text)
+        .with_context(|| format!("{} is not a plan", arguments.plan.display()))?;
+    let client = Client::new(&arguments.target)?;
+    let with = match &arguments.with {
+        Some(with) => {
+            let tried: Knowledge = client.get(&format!("/knowledge/{with}"), &[]).await?;
+            Some(Uuid::from(tried.entry.id.0))
+        }
+        None => None,
+    };
+    let question = KnowledgeQuestion {
+        project: arguments.project.clone(),
+        title: arguments.title.clone(),
+        description: String::new(),
+        r#type: arguments.task_type,
+        plan,
+        with,
+    };
+    // Nothing is changed, so nobody has to be named; the header is there for all that is sent.
+    let answer: KnowledgeAnswer =
+        client.post("/knowledge/check", "anybody", client::new_id(), &question).await?;
+    show::answer(&answer, arguments.target.json)?;
+    Ok(if answer.can_proceed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

@@ -1,0 +1,175 @@
+//! How entries are shown.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use anstyle::AnsiColor;
+use anyhow::Result;
+use tamma_core::knowledge::{Scope, Severity, Status};
+use tamma_server::shape::{Knowledge, KnowledgeAnswer, KnowledgeList};
+use tamma_store::MatchRole;
+
+use crate::commands::task::list::{drawn, table};
+use crate::look::{self, FAINT, STRONG, ago, paint, styled};
+use crate::output::{self, plain};
+
+/// How much of a text a list shows.
+const SHOWN: usize = 90;
+
+pub(super) fn list(list: &KnowledgeList, json: bool) -> Result<ExitCode> {
+    if json {
+        output::json(list)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut out = anstream::stdout().lock();
+    if list.entries.is_empty() {
+        writeln!(out, "Nothing is known yet. `tamma knowledge add` writes something down, and")?;
+        writeln!(out, "`tamma knowledge import` reads what the repository already says.")?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut table = table(&["entry", "kind", "severity", "status", "what it says"]);
+    for known in &list.entries {
+        let entry = &known.entry;
+        let mut text: String = plain(entry.text.lines().next().unwrap_or_default());
+        if text.chars().count() > SHOWN || entry.text.lines().count() > 1 {
+            text = text.chars().take(SHOWN).collect::<String>().trim_end().to_owned() + " …";
+        }
+        let doubt = if known.hazards.is_empty() { "" } else { " !" };
+        table.add_row([
+            known.short.clone(),
+            entry.kind.to_string(),
+            paint(&entry.severity.to_string(), of_severity(entry.severity)),
+            paint(&format!("{}{doubt}", entry.status), of_status(entry.status)),
+            text,
+        ]);
+    }
+    writeln!(out, "{}", drawn(&table))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn one(known: &Knowledge, json: bool) -> Result<ExitCode> {
+    if json {
+        output::json(known)?;
+    } else {
+        writeln!(anstream::stdout().lock(), "{}", whole(known))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn changed(known: &Knowledge, what: &str, json: bool) -> Result<ExitCode> {
+    if json {
+        output::json(known)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut out = anstream::stdout().lock();
+    writeln!(out, "{} {what}.", styled(&known.short, STRONG))?;
+    for hazard in &known.hazards {
+        writeln!(out, "  {} {}", paint("!", AnsiColor::Yellow), plain(hazard))?;
+    }
+    if known.entry.status == Status::Pending {
+        writeln!(out, "`tamma knowledge approve {}` lets it have effect.", known.short)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Why an entry is not approved just so.
+pub(super) fn hazards(known: &Knowledge) -> Result<()> {
+    let mut out = anstream::stderr().lock();
+    writeln!(out, "{}", whole(known))?;
+    writeln!(
+        out,
+        "\nIt is not approved, because there is something to look at twice (see above)."
+    )?;
+    writeln!(out, "If you have: tamma knowledge approve {} --despite", known.short)?;
+    Ok(())
+}
+
+pub(super) fn answer(answer: &KnowledgeAnswer, json: bool) -> Result<()> {
+    if json {
+        return output::json(answer);
+    }
+    let mut out = anstream::stdout().lock();
+    for found in &answer.matches {
+        let colour = match found.role {
+            MatchRole::Blocker => AnsiColor::Red,
+            MatchRole::Warning => AnsiColor::Yellow,
+            _ => AnsiColor::Green,
+        };
+        let role = paint(&format!("{:<14}", found.role.to_string()), colour);
+        writeln!(out, "{role} {}  {}", styled(&found.short, STRONG), plain(&found.text))?;
+        for because in &found.because {
+            writeln!(out, "{:14} {}", "", styled(&plain(because), FAINT))?;
+        }
+    }
+    let said = match (answer.can_proceed, answer.matches.is_empty()) {
+        (true, true) => "Nothing that is known has to do with this plan.",
+        (true, false) => "No prohibition stands in the way of this plan.",
+        (false, _) => "The plan does what is forbidden: a person would have to decide.",
+    };
+    writeln!(out, "{said}")?;
+    Ok(())
+}
+
+fn whole(known: &Knowledge) -> String {
+    let entry = &known.entry;
+    let mut text =
+        format!("{}  {}", styled(&known.short, STRONG), styled(&entry.kind.to_string(), STRONG));
+    let mut row = |name: &str, value: String| {
+        if !value.is_empty() {
+            look::add(
+                &mut text,
+                format_args!("\n  {} {value}", styled(&format!("{name:<10}"), FAINT)),
+            );
+        }
+    };
+    row("status", paint(&entry.status.to_string(), of_status(entry.status)));
+    row("severity", paint(&entry.severity.to_string(), of_severity(entry.severity)));
+    row(
+        "holds in",
+        match entry.scope {
+            Scope::Organisation => "every project".to_owned(),
+            Scope::Project(id) => format!("project {id}"),
+        },
+    );
+    row("paths", plain(&entry.globs.join(", ")));
+    row("types", entry.task_types.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "));
+    row("words", plain(&entry.keywords.join(", ")));
+    row("actions", entry.actions.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "));
+    row("pattern", entry.pattern.as_deref().map(plain).unwrap_or_default());
+    row("owner", entry.owner.as_ref().map(|owner| plain(owner.as_str())).unwrap_or_default());
+    row("expires", entry.expires_at.map(|at| at.date_naive().to_string()).unwrap_or_default());
+    for evidence in &entry.evidence {
+        row("evidence", plain(evidence.as_str()));
+    }
+    for hazard in &known.hazards {
+        row("look twice", paint(&plain(hazard), AnsiColor::Yellow));
+    }
+    let now = look::now();
+    for change in &known.changes {
+        let by = change.by.as_deref().map(|by| format!(" by {}", plain(by))).unwrap_or_default();
+        let why =
+            change.reason.as_deref().map(|why| format!(": {}", plain(why))).unwrap_or_default();
+        row("change", format!("{}{by} {}{why}", change.deed, ago(change.at, now)));
+    }
+    row("id", entry.id.to_string());
+    let said: Vec<_> = entry.text.lines().map(|line| format!("  {}", plain(line))).collect();
+    look::add(&mut text, format_args!("\n\n{}", said.join("\n")));
+    text
+}
+
+fn of_status(status: Status) -> AnsiColor {
+    match status {
+        Status::Pending => AnsiColor::Yellow,
+        Status::Approved => AnsiColor::Green,
+        Status::Rejected | Status::Retired => AnsiColor::BrightBlack,
+    }
+}
+
+fn of_severity(severity: Severity) -> AnsiColor {
+    match severity {
+        Severity::Critical => AnsiColor::Red,
+        Severity::High => AnsiColor::Yellow,
+        Severity::Medium => AnsiColor::Blue,
+        Severity::Low => AnsiColor::BrightBlack,
+    }
+}
