@@ -11,6 +11,7 @@ pub mod import;
 mod index;
 pub mod markdown;
 mod mention;
+mod stems;
 
 use std::fmt;
 
@@ -220,6 +221,8 @@ pub enum MatchReason {
         /// What it matched, cut to a readable length.
         found: String,
     },
+    /// No condition holds, but these words of the entry are the plan's as well.
+    Words(Vec<String>),
     /// A glob or a pattern is not one, so nobody can tell. It counts as matched: what cannot be
     /// decided must not pass.
     Undecidable {
@@ -235,6 +238,7 @@ impl fmt::Display for MatchReason {
             Self::TaskType(kind) => write!(f, "the task is a {kind}"),
             Self::Keyword(word) => write!(f, "it speaks of `{word}`"),
             Self::Pattern { pattern, found } => write!(f, "`{found}` matches `{pattern}`"),
+            Self::Words(words) => write!(f, "it shares `{}`", words.join("`, `")),
             Self::Undecidable { condition } => {
                 write!(
                     f,

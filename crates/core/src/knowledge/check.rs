@@ -4,12 +4,10 @@
 //! kind, one that holds is enough. A prohibition needs every kind it has; the other entries are
 //! ranked ([`Index`]).
 
-use std::cmp::Reverse;
-
 use chrono::{DateTime, Utc};
-use globset::Glob;
 use serde::{Deserialize, Serialize};
 
+use super::index::glob;
 use super::{Entry, Index, Kind, MatchReason, Severity};
 use crate::ids::KnowledgeId;
 use crate::plan::Plan;
@@ -48,19 +46,6 @@ impl Findings {
     /// Whether the plan may go on without a person's override.
     pub fn can_proceed(&self) -> bool {
         self.blockers.is_empty()
-    }
-
-    /// Puts the most relevant first.
-    pub(super) fn sort(&mut self) {
-        for list in [
-            &mut self.blockers,
-            &mut self.warnings,
-            &mut self.recommendations,
-            &mut self.conventions,
-            &mut self.learnings,
-        ] {
-            list.sort_by_key(|one| (Reverse(one.relevance), one.entry));
-        }
     }
 }
 
@@ -145,18 +130,20 @@ pub fn added_lines<'a>(
             line,
             reason,
         };
-        match Matcher::new(pattern, &entry.globs) {
+        if !is_under(&entry.globs, path) {
+            continue;
+        }
+        match Matcher::new(pattern, &[]) {
             Ok(matcher) => {
                 violations.extend(matcher.found(path, lines).into_iter().map(|(line, found)| {
                     let reason = MatchReason::Pattern { pattern: pattern.clone(), found };
                     violation(Some(line), reason)
                 }));
             }
-            Err(_) if is_under(&entry.globs, path) => {
+            Err(_) => {
                 let reason = MatchReason::Undecidable { condition: pattern.clone() };
                 violations.push(violation(None, reason));
             }
-            Err(_) => {}
         }
     }
     violations.sort_by_key(|one| (one.line, one.entry));
@@ -166,7 +153,8 @@ pub fn added_lines<'a>(
 /// Whether a path may be under one of some globs: it is where there are none, or where one cannot be
 /// read.
 fn is_under(globs: &[String], path: &str) -> bool {
-    let under =
-        |glob: &String| Glob::new(glob).is_ok_and(|glob| glob.compile_matcher().is_match(path));
-    globs.is_empty() || globs.iter().any(|glob| Glob::new(glob).is_err() || under(glob))
+    let may_hold = |text: &String| {
+        glob(text).is_none_or(|readable| readable.compile_matcher().is_match(path))
+    };
+    globs.is_empty() || globs.iter().any(may_hold)
 }
