@@ -10,6 +10,7 @@ mod hazard;
 pub mod import;
 mod index;
 pub mod markdown;
+pub mod meaning;
 mod mention;
 mod stems;
 
@@ -223,6 +224,8 @@ pub enum MatchReason {
     },
     /// No condition holds, but these words of the entry are the plan's as well.
     Words(Vec<String>),
+    /// No condition holds and no word is shared, but a model says that they mean much the same.
+    Meaning,
     /// A glob or a pattern is not one, so nobody can tell. It counts as matched: what cannot be
     /// decided must not pass.
     Undecidable {
@@ -239,6 +242,7 @@ impl fmt::Display for MatchReason {
             Self::Keyword(word) => write!(f, "it speaks of `{word}`"),
             Self::Pattern { pattern, found } => write!(f, "`{found}` matches `{pattern}`"),
             Self::Words(words) => write!(f, "it shares `{}`", words.join("`, `")),
+            Self::Meaning => f.write_str("it means much the same"),
             Self::Undecidable { condition } => {
                 write!(
                     f,

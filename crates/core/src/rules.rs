@@ -7,6 +7,7 @@
 mod agents;
 mod check;
 mod delivery;
+mod embeddings;
 mod fit;
 mod gates;
 mod load;
@@ -36,6 +37,7 @@ use crate::tier::Tier;
 
 pub use agents::{AgentRules, Engines, Roles, SessionModes};
 pub use delivery::{Delivery, Mode};
+pub use embeddings::Embeddings;
 pub use gates::{GateRules, Report};
 pub use load::{Loaded, Setting, Source, load};
 pub use permissions::{AgentRole, Deed, Line, Lines, Permissions};
@@ -73,6 +75,10 @@ pub struct Rules {
     #[serde(skip_serializing_if = "is_default")]
     #[garde(dive)]
     pub council: Council,
+    /// A model that tells which entries of the knowledge base mean the same as a plan.
+    #[serde(skip_serializing_if = "is_default")]
+    #[garde(dive)]
+    pub embeddings: Embeddings,
     /// Where a change that has passed goes, and where it started.
     #[garde(dive)]
     pub delivery: Delivery,
@@ -103,6 +109,7 @@ impl Default for Rules {
             gates: BTreeMap::new(),
             review: ReviewRules::default(),
             council: Council::default(),
+            embeddings: Embeddings::default(),
             delivery: Delivery::default(),
             engines: Engines::default(),
             permissions: Permissions::default(),

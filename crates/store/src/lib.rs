@@ -25,6 +25,7 @@ mod spelling;
 mod tasks;
 mod texts;
 mod usage;
+mod vectors;
 
 pub use alerts::Sent;
 pub use cards::{Card, Filter, Listed, Page, Place};
@@ -48,3 +49,4 @@ pub use record::{Record, Written};
 pub use runs::{EndedRun, NewRun, News, NoRunNumber, Run, RunEnd, RunNumber};
 pub use tasks::Whole;
 pub use usage::{Total, Used};
+pub use vectors::KnowledgeVector;

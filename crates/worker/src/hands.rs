@@ -45,6 +45,7 @@ use tokio_util::sync::CancellationToken;
 use crate::Config;
 use crate::drawer::Drawer;
 use crate::error::Error;
+use crate::meaning::Meanings;
 use crate::site::Site;
 
 /// How often a job says that it lives.
@@ -63,6 +64,8 @@ pub struct Activities {
     pub(crate) store: Store,
     /// What the team knows.
     pub(crate) library: Library,
+    /// What it means, where a model is configured.
+    pub(crate) meanings: Meanings,
     pub(crate) git: Git,
     pub(crate) records: Records,
     drawer: Drawer,
@@ -159,6 +162,7 @@ impl Activities {
             lookers: Arc::new(Semaphore::new(config.slots.max(1))),
             config: Arc::new(config),
             library: Library::new(&store),
+            meanings: Meanings::default(),
             store,
             records,
             known: Known::default(),

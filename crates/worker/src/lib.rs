@@ -7,6 +7,7 @@ mod faults;
 mod gates;
 mod hands;
 mod known;
+mod meaning;
 mod prompts;
 mod runs;
 mod site;

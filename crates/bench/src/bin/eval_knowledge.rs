@@ -14,10 +14,13 @@ use chrono::{DateTime, Utc};
 use serde::Deserialize;
 use tamma_bench::figures::{ms, percentile, table};
 use tamma_core::ids::{Digest, KnowledgeId, ProjectId, Reference, TaskId};
-use tamma_core::knowledge::{Entry, Findings, Index, Kind, Match, Scope, Severity, Status};
+use tamma_core::knowledge::{
+    Entry, Findings, Index, Kind, Match, Scope, Severity, Status, meaning,
+};
 use tamma_core::plan::{Action, Plan};
 use tamma_core::rules::Rules;
 use tamma_core::task::{Priority, Task, TaskType};
+use tamma_engine::meaning::{AT_ONCE, Embedder};
 use uuid::Uuid;
 
 const PROJECTS: [&str; 3] = ["shop", "silt", "atelier"];
@@ -99,50 +102,111 @@ struct Score {
     joint: Vec<f64>,
 }
 
-fn main() -> Result<()> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../eval/knowledge");
-    let mut keys = BTreeMap::new();
-    let mut entries = Vec::new();
-    for project in PROJECTS {
-        let file: EntryFile = read(&folder.join(project).join("entries.yaml"))?;
-        for labelled in file.entries {
-            let entry = entry(project, &labelled)?;
-            keys.insert(entry.id, labelled.key);
-            entries.push(entry);
-        }
-    }
-    let index = Index::new(entries.iter().cloned());
-    let (rules, now) = (Rules::default(), NOW.parse()?);
-    let (mut scores, mut hard) = (BTreeMap::<&str, Score>::new(), BTreeMap::<String, Score>::new());
-    let mut cases = Vec::new();
-    for project in PROJECTS {
-        let file: PlanFile = read(&folder.join(project).join("plans.yaml"))?;
-        for case in file.plans {
-            let task = task(project, &case);
-            let found = index.check(&task, &case.plan, now, &rules);
-            for score in
-                [scores.entry(project).or_default(), hard.entry(case.hard.clone()).or_default()]
-            {
-                score.take(&case, &found, &keys);
+/// The labelled set.
+struct Set {
+    entries: Vec<Entry>,
+    keys: BTreeMap<KnowledgeId, String>,
+    cases: Vec<(&'static str, Task, Case)>,
+}
+
+impl Set {
+    fn read() -> Result<Self> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../eval/knowledge");
+        let mut set = Self { entries: Vec::new(), keys: BTreeMap::new(), cases: Vec::new() };
+        for project in PROJECTS {
+            let file: EntryFile = read(&folder.join(project).join("entries.yaml"))?;
+            for labelled in file.entries {
+                let entry = entry(project, &labelled)?;
+                set.keys.insert(entry.id, labelled.key);
+                set.entries.push(entry);
             }
-            cases.push((task, case.plan));
+            let file: PlanFile = read(&folder.join(project).join("plans.yaml"))?;
+            set.cases.extend(file.plans.into_iter().map(|it| (project, task(project, &it), it)));
         }
+        Ok(set)
     }
-    println!("{}", shown("project", scores.iter().map(|(name, score)| (*name, score))));
-    println!("{}", shown("hard", hard.iter().map(|(name, score)| (name.as_str(), score))));
-    let all = |list: fn(&Score) -> &Vec<String>| -> Vec<String> {
-        scores.values().flat_map(|score| list(score).clone()).collect()
+
+    /// Holds every plan against every entry, prints how well that was done, and says how well ranked
+    /// entries were found. `near` has what a model found nearest to each plan, if one was asked.
+    fn judge(&self, index: &Index, near: &[Vec<KnowledgeId>]) -> Result<(f64, usize)> {
+        let (rules, now) = (Rules::default(), NOW.parse()?);
+        let mut projects = BTreeMap::<&str, Score>::new();
+        let mut hard = BTreeMap::<&str, Score>::new();
+        let mut all = Score::default();
+        for (at, (project, task, case)) in self.cases.iter().enumerate() {
+            let near = near.get(at).map(Vec::as_slice).unwrap_or_default();
+            let found = index.check_with(task, &case.plan, now, &rules, near);
+            for score in [
+                projects.entry(*project).or_default(),
+                hard.entry(case.hard.as_str()).or_default(),
+                &mut all,
+            ] {
+                score.take(case, &found, &self.keys);
+            }
+        }
+        let rows = projects.iter().map(|(name, score)| (*name, score)).chain([("all", &all)]);
+        println!("{}", shown("project", rows));
+        println!("{}", shown("hard", hard.iter().map(|(name, score)| (*name, score))));
+        for (what, list) in
+            [("wrongly stopped", &all.wrongly_stopped), ("wrongly passed", &all.wrongly_passed)]
+        {
+            for case in list {
+                println!("{what}: {case}");
+            }
+        }
+        Ok((mean(&all.recalls), all.wrongly_stopped.len() + all.wrongly_passed.len()))
+    }
+
+    /// What a model finds nearest to each plan.
+    async fn near(&self, url: &str) -> Result<Vec<Vec<KnowledgeId>>> {
+        let embedder = Embedder::new(url, "eval", None)?;
+        let texts: Vec<(KnowledgeId, String)> = self
+            .entries
+            .iter()
+            .filter_map(|entry| Some((entry.id, meaning::of_entry(entry)?)))
+            .collect();
+        let mut vectors = Vec::new();
+        for some in texts.chunks(AT_ONCE) {
+            let input: Vec<String> = some.iter().map(|(_, text)| text.clone()).collect();
+            let found = embedder.vectors(&input).await?;
+            vectors.extend(some.iter().map(|(id, _)| *id).zip(found));
+        }
+        let mut near = Vec::new();
+        for (_, task, case) in &self.cases {
+            let of_plan = embedder.vectors(&[meaning::of_plan(task, &case.plan)]).await?;
+            let of_plan = of_plan.first().context("no vector of a plan")?;
+            let vectors = vectors.iter().map(|(id, vector)| (*id, vector.as_slice()));
+            near.push(meaning::nearest(of_plan, vectors));
+        }
+        Ok(near)
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    // Where a model for embeddings is, as `embeddings.url` has it: what it adds is measured too.
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let url = match arguments.as_slice() {
+        [] => None,
+        [name, url] if name == "--embeddings" => Some(url),
+        _ => anyhow::bail!("usage: eval-knowledge [--embeddings <url>]"),
     };
-    let (stopped, passed) = (all(|it| &it.wrongly_stopped), all(|it| &it.wrongly_passed));
-    for (what, list) in [("wrongly stopped", &stopped), ("wrongly passed", &passed)] {
-        for case in list {
-            println!("{what}: {case}");
-        }
+    let set = Set::read()?;
+    println!("{} entries, {} plans\n", set.entries.len(), set.cases.len());
+    let index = Index::new(set.entries.iter().cloned());
+    println!("by words and conditions\n");
+    let (recall, wrong) = set.judge(&index, &[])?;
+    println!("recall at {FIRST}: {recall:.3}\n");
+    if let Some(url) = url {
+        println!("with embeddings, fused by rank\n");
+        let near = set.near(url).await?;
+        let (recall, wrong) = set.judge(&index, &near)?;
+        println!("recall at {FIRST} with embeddings: {recall:.3}\n");
+        ensure!(wrong == 0, "prohibitions are not decided as labelled with embeddings");
+        ensure!(recall >= RECALL, "recall at {FIRST} with embeddings is under {RECALL}");
     }
-    let slowest = growth(&entries, &cases, now, &rules);
-    let recall = mean(scores.values().flat_map(|score| &score.recalls));
-    println!("recall at {FIRST}: {recall:.3}");
-    ensure!(stopped.is_empty() && passed.is_empty(), "prohibitions are not decided as labelled");
+    let slowest = growth(&set)?;
+    ensure!(wrong == 0, "prohibitions are not decided as labelled");
     ensure!(recall >= RECALL, "recall at {FIRST} is {recall:.3}, under {RECALL}");
     ensure!(slowest < LONGEST, "a check of 10,000 entries takes {slowest:?}");
     Ok(())
@@ -206,12 +270,8 @@ fn mean<'a>(values: impl IntoIterator<Item = &'a f64>) -> f64 {
 
 /// How long a check takes with more and more entries of one project, and the 99th percentile with ten
 /// thousand.
-fn growth(
-    entries: &[Entry],
-    cases: &[(Task, Plan)],
-    now: DateTime<Utc>,
-    rules: &Rules,
-) -> Duration {
+fn growth(set: &Set) -> Result<Duration> {
+    let (entries, rules, now) = (&set.entries, Rules::default(), NOW.parse()?);
     let mut rows =
         vec![["entries", "made in ms", "p50 in ms", "p99 in ms"].map(str::to_owned).to_vec()];
     let mut at_ten_thousand = Duration::ZERO;
@@ -235,9 +295,10 @@ fn growth(
         let index = Index::new(many);
         let made = begun.elapsed();
         let mut times = Vec::new();
-        for (task, plan) in cases {
+        for (_, task, case) in &set.cases {
+            let task = Task { project: ProjectId(project), ..task.clone() };
             let begun = Instant::now();
-            let found = index.check(task, plan, now, rules);
+            let found = index.check(&task, &case.plan, now, &rules);
             times.push(begun.elapsed());
             std::hint::black_box(found);
         }
@@ -248,7 +309,7 @@ fn growth(
         }
     }
     println!("{}", table(&rows));
-    at_ten_thousand
+    Ok(at_ten_thousand)
 }
 
 fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T> {

@@ -153,8 +153,7 @@ pub fn added_lines<'a>(
 /// Whether a path may be under one of some globs: it is where there are none, or where one cannot be
 /// read.
 fn is_under(globs: &[String], path: &str) -> bool {
-    let may_hold = |text: &String| {
-        glob(text).is_none_or(|readable| readable.compile_matcher().is_match(path))
-    };
+    let may_hold =
+        |text: &String| glob(text).is_none_or(|readable| readable.compile_matcher().is_match(path));
     globs.is_empty() || globs.iter().any(may_hold)
 }

@@ -18,7 +18,7 @@ pub(super) use self::conditions::glob;
 use self::conditions::{Globs, Keywords, Patterns};
 use self::subject::{Said, Subject};
 use super::stems::Stems;
-use super::{Entry, Findings, Kind, Match, MatchReason, Severity};
+use super::{Entry, Findings, Kind, Match, MatchReason, Severity, meaning};
 use crate::ids::KnowledgeId;
 use crate::plan::{FileChange, Plan};
 use crate::rules::Rules;
@@ -109,7 +109,7 @@ mod weight {
     /// How much of the best entry's score the others are measured against.
     pub(super) const BEST: f32 = 0.22;
     /// The score that is half of what can be had.
-    pub(super) const HALF: f32 = 0.6;
+    pub(super) const HALF: f32 = 0.5;
 }
 
 impl Index {
@@ -207,19 +207,32 @@ impl Index {
         let said = Said { words, only_in_paths: Vec::new() };
         let mut found: Vec<_> = self.tallies(&said).into_iter().enumerate().collect();
         found.retain(|(_, tally)| tally.shared() > 0.0);
-        found.sort_by(|(a, one), (b, other)| {
-            other.shared().total_cmp(&one.shared()).then(a.cmp(b))
-        });
+        found
+            .sort_by(|(a, one), (b, other)| other.shared().total_cmp(&one.shared()).then(a.cmp(b)));
         let found = found.into_iter().take(limit);
         found.filter_map(|(at, _)| self.entries.get(at)).map(|ready| ready.entry.id).collect()
     }
 
     /// Holds a task and its plan against the entries that are in force.
     pub fn check(&self, task: &Task, plan: &Plan, now: DateTime<Utc>, rules: &Rules) -> Findings {
+        self.check_with(task, plan, now, rules, &[])
+    }
+
+    /// The same, where a model has also told which entries mean the most like the plan
+    /// ([`meaning::nearest`]); the nearest first, and nothing where there is no model.
+    pub fn check_with(
+        &self,
+        task: &Task,
+        plan: &Plan,
+        now: DateTime<Utc>,
+        rules: &Rules,
+        near: &[KnowledgeId],
+    ) -> Findings {
         let check = Check::new(self, Subject::of(task, plan), now);
         let mut findings = Findings::default();
         check.prohibitions(&mut findings);
-        check.rank(rules.scrum_master.learning_capture.min_relevance_score, &mut findings);
+        let enough = rules.scrum_master.learning_capture.min_relevance_score;
+        check.rank(enough, near, &mut findings);
         findings
     }
 
@@ -244,7 +257,8 @@ impl Index {
         let firsts = said.words.keys().chain(&said.only_in_paths);
         for keyword in firsts.filter_map(|stem| self.ranked_keywords.get(stem)).flatten() {
             if said.has_all(&keyword.stems) {
-                let rare = keyword.stems.iter().map(|stem| self.postings[*stem as usize].rare).sum();
+                let rare =
+                    keyword.stems.iter().map(|stem| self.postings[*stem as usize].rare).sum();
                 for (at, _) in &keyword.entries {
                     let tally = &mut tallies[*at as usize];
                     tally.keywords = tally.keywords.saturating_add(1).min(3);
@@ -281,7 +295,8 @@ impl<'a> Check<'a> {
             for at in &glob.entries {
                 let Some(ready) = index.entries.get(*at as usize) else { continue };
                 let actions = &ready.entry.actions;
-                let concerned = |it: &&&FileChange| actions.is_empty() || actions.contains(&it.action);
+                let concerned =
+                    |it: &&&FileChange| actions.is_empty() || actions.contains(&it.action);
                 let under: Vec<_> = files.iter().filter(concerned).collect();
                 if under.is_empty() && glob.is_readable() {
                     continue;
@@ -348,7 +363,8 @@ impl<'a> Check<'a> {
         }
         let r#type = self.subject.task.r#type;
         if !entry.task_types.is_empty() {
-            reasons.push(entry.task_types.contains(&r#type).then_some(MatchReason::TaskType(r#type))?);
+            reasons
+                .push(entry.task_types.contains(&r#type).then_some(MatchReason::TaskType(r#type))?);
         }
         if !entry.keywords.is_empty() {
             reasons.extend(named?.iter().cloned());
@@ -364,56 +380,73 @@ impl<'a> Check<'a> {
     }
 
     /// The other entries, the most relevant first.
-    fn rank(&self, enough: u8, findings: &mut Findings) {
+    fn rank(&self, enough: u8, near: &[KnowledgeId], findings: &mut Findings) {
+        // Where the order may still change, what is not relevant by its words stays in.
+        let least = if near.is_empty() { enough.max(1) } else { 1 };
         let mut scored: Vec<(f32, u32)> = Vec::new();
         let mut best = 0.0;
         for (at, ready) in (0..).zip(&self.index.entries) {
             if !ready.is_ranked {
                 continue;
             }
-            let described = ready.is_always && !self.described(ready).is_empty();
-            let score = self.score(at, ready, described);
+            let found = if ready.is_always { self.described(ready) } else { Vec::new() };
+            if self.is_undecided(at) || found.iter().any(is_undecidable) {
+                self.warn(at, ready, findings);
+                continue;
+            }
+            let score = self.score(at, ready, !found.is_empty());
             // Whether it is in force is asked last: of many entries, few get so far.
-            if (share(score - weight::BEST * best) >= enough.max(1)
-                || described
-                || self.is_undecided(at))
-                && self.in_force(&ready.entry)
-            {
+            if share(score - weight::BEST * best) >= least && self.in_force(&ready.entry) {
                 best = score.max(best);
                 scored.push((score, at));
             }
         }
         scored.sort_by(|(one, a), (other, b)| other.total_cmp(one).then_with(|| a.cmp(b)));
+        let mut relevant: BTreeMap<Kind, Vec<(u8, u32)>> = BTreeMap::new();
         for (score, at) in scored {
             let Some(ready) = self.index.entries.get(at as usize) else { continue };
             let relevance = share(score - weight::BEST * best);
-            let list = match ready.entry.kind {
-                Kind::Recommendation => &mut findings.recommendations,
-                Kind::Convention => &mut findings.conventions,
-                Kind::Learning | Kind::Prohibition => &mut findings.learnings,
-            };
-            let is_listed = relevance >= enough && list.len() < LISTED;
-            let has_pattern = ready.pattern.is_some();
-            if !is_listed && !has_pattern && !self.is_undecided(at) {
-                continue;
-            }
-            let reasons = self.reasons(at, ready);
-            let undecided =
-                reasons.iter().any(|reason| matches!(reason, MatchReason::Undecidable { .. }));
-            let found = Match { entry: ready.entry.id, reasons, relevance };
-            if undecided {
-                findings.warnings.push(found);
-            } else if is_listed {
-                list.push(found);
-            }
+            relevant.entry(ready.entry.kind).or_default().push((relevance, at));
         }
+        for (kind, list) in [
+            (Kind::Recommendation, &mut findings.recommendations),
+            (Kind::Convention, &mut findings.conventions),
+            (Kind::Learning, &mut findings.learnings),
+        ] {
+            let mut ranked = relevant.remove(&kind).unwrap_or_default();
+            if !near.is_empty() {
+                ranked = meaning::fused(&ranked, &self.near_of(kind, near));
+            }
+            let listed = ranked.into_iter().filter(|(it, _)| *it >= enough.max(1)).take(LISTED);
+            list.extend(listed.filter_map(|(relevance, at)| {
+                let ready = self.index.entries.get(at as usize)?;
+                let reasons = self.reasons(at, ready);
+                Some(Match { entry: ready.entry.id, reasons, relevance })
+            }));
+        }
+    }
+
+    /// An entry that nobody can decide is shown as a warning, whatever it is.
+    fn warn(&self, at: u32, ready: &Ready, findings: &mut Findings) {
+        if self.in_force(&ready.entry) {
+            let reasons = self.reasons(at, ready);
+            findings.warnings.push(Match { entry: ready.entry.id, reasons, relevance: 0 });
+        }
+    }
+
+    /// The entries of a kind that are in force, of those that mean the most like the plan.
+    fn near_of(&self, kind: Kind, near: &[KnowledgeId]) -> Vec<u32> {
+        let places = near.iter().filter_map(|id| self.index.by_id.get(id).copied());
+        let of_kind = places.filter(|at| {
+            let ready = self.index.entries.get(*at as usize);
+            ready.is_some_and(|it| it.entry.kind == kind && self.in_force(&it.entry))
+        });
+        of_kind.take(LISTED).collect()
     }
 
     /// Whether a glob of an entry cannot be read.
     fn is_undecided(&self, at: u32) -> bool {
-        self.paths.get(&at).is_some_and(|reasons| {
-            reasons.iter().any(|reason| matches!(reason, MatchReason::Undecidable { .. }))
-        })
+        self.paths.get(&at).is_some_and(|reasons| reasons.iter().any(is_undecidable))
     }
 
     fn described(&self, ready: &Ready) -> Vec<MatchReason> {
@@ -448,9 +481,7 @@ impl<'a> Check<'a> {
         let entry = &ready.entry;
         let mut reasons = self.paths.get(&at).cloned().unwrap_or_default();
         let r#type = self.subject.task.r#type;
-        reasons.extend(
-            entry.task_types.contains(&r#type).then_some(MatchReason::TaskType(r#type)),
-        );
+        reasons.extend(entry.task_types.contains(&r#type).then_some(MatchReason::TaskType(r#type)));
         let named = entry.keywords.iter().filter(|keyword| {
             let stems = self.index.stems.known_in(keyword);
             !stems.is_empty() && self.said.has_all_with_paths(&stems)
@@ -458,7 +489,8 @@ impl<'a> Check<'a> {
         reasons.extend(named.map(|keyword| MatchReason::Keyword(keyword.clone())));
         reasons.extend(self.described(ready));
         if reasons.is_empty() {
-            reasons.extend(self.shared_words(entry));
+            // Where it shares no word either, a model has found that it means the same.
+            reasons.push(self.shared_words(entry).unwrap_or(MatchReason::Meaning));
         }
         reasons
     }
@@ -491,6 +523,10 @@ impl Tally {
             + weight::BEST_KEYWORD * self.best_keyword
             + weight::KEYWORD_IN_PATHS * f32::from(self.keywords_in_paths)
     }
+}
+
+fn is_undecidable(reason: &MatchReason) -> bool {
+    matches!(reason, MatchReason::Undecidable { .. })
 }
 
 /// A score as a share of what can be had, in percent.

@@ -112,14 +112,7 @@ fn cut(text: &str) -> (Vec<Word>, Vec<(usize, Mark)>) {
         if letter.is_alphanumeric() || letter == '_' || (letter == '\'' && open) {
             if !open {
                 let is_name = in_code || joined;
-                words.push(Word {
-                    text: String::new(),
-                    at,
-                    clause,
-                    comma,
-                    is_name,
-                    denied: false,
-                });
+                words.push(Word { text: String::new(), at, clause, comma, is_name, denied: false });
                 (open, comma) = (true, false);
             }
             if let Some(word) = words.last_mut() {
@@ -175,7 +168,12 @@ fn read(clause: &mut [Word]) {
             scopes.clear();
         }
         scopes.retain(|(reach, begun)| {
-            at - begun <= REACH && !(*reach == Reach::Object && ends_object(clause, *begun, at))
+            let is_over = match reach {
+                Reach::Clause => false,
+                Reach::Object => ends_object(clause, *begun, at),
+                Reach::Front => clause[at].comma || ends_object(clause, *begun, at),
+            };
+            at - begun <= REACH && !is_over
         });
         let denied = scopes.len() % 2 == 1;
         let cue = denial_at(clause, at);
@@ -210,6 +208,9 @@ fn ends_all(clause: &[Word], at: usize) -> bool {
     let joins = !word.is_name && joins_phrases(&word.text);
     if !joins && !word.comma {
         return false;
+    }
+    if joins && word.text == "nor" {
+        return true;
     }
     let next = if joins { at + 1 } else { at };
     // A denial that is said again begins anew: "no banner and no progress bar".
@@ -280,8 +281,7 @@ fn is_list(clause: &[Word]) -> bool {
     let first = clause.first().map(|word| word.text.as_str());
     first.is_some_and(|word| matches!(word, "any" | "anything" | "all" | "every" | "everything"))
         || (0..clause.len()).find(|at| is_verb(clause, *at)).is_some_and(|verb| {
-            let relative = verb > 0 && matches!(clause[verb - 1].text.as_str(), "which" | "that");
-            relative
+            verb > 0 && matches!(clause[verb - 1].text.as_str(), "which" | "that")
         })
 }
 

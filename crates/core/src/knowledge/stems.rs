@@ -9,13 +9,6 @@ use rust_stemmers::{Algorithm, Stemmer};
 
 use super::words;
 
-/// The stems of a text, in its order.
-pub(crate) fn stems_of(text: &str) -> Vec<String> {
-    let mut stems = Stems::default();
-    let found = stems.numbers_of(text);
-    found.into_iter().filter_map(|number| stems.texts.get(number as usize).cloned()).collect()
-}
-
 /// Stems, numbered as they come. A word's stem is found once, however often the word is read.
 pub(super) struct Stems {
     stemmer: Stemmer,

@@ -15,7 +15,8 @@ impl Activities {
         let (_, plan) = self.store.plan_by_hash(work.task.id, plan.hash).await?;
         let project = work.call.errand.diary.project;
         let known = self.library.of(project).await?;
-        let found = known.check(&work.task, &plan, now(), &work.rules);
+        let near = self.meanings.near(&self.store, &known, (&work.task, &plan), &work.rules).await;
+        let found = known.check_with(&work.task, &plan, now(), &work.rules, &near);
         let count = |matches: &[Match]| u16::try_from(matches.len()).unwrap_or(u16::MAX);
         let (blockers, warnings) = (count(&found.blockers), count(&found.warnings));
         let ranked = [&found.recommendations, &found.conventions, &found.learnings];

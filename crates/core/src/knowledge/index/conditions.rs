@@ -104,18 +104,18 @@ impl PathGlob {
 
     fn is_match(&self, path: &str) -> bool {
         // Most globs of many entries are never asked, and making a matcher is dear.
-        self.glob.as_ref().is_some_and(|glob| {
-            self.matcher.get_or_init(|| glob.compile_matcher()).is_match(path)
-        })
+        self.glob
+            .as_ref()
+            .is_some_and(|glob| self.matcher.get_or_init(|| glob.compile_matcher()).is_match(path))
     }
 }
 
 /// How much a glob says: `src/auth/*.rs` more than `src/**`. Four parts are all.
 fn precision(text: &str) -> f32 {
     let spelled = text.split('/').filter(|part| !part.is_empty() && !part.contains('*')).count();
-    let ending = text.rsplit_once("*.").is_some_and(|(_, ending)| {
-        !ending.is_empty() && ending.chars().all(char::is_alphanumeric)
-    });
+    let ending = text
+        .rsplit_once("*.")
+        .is_some_and(|(_, ending)| !ending.is_empty() && ending.chars().all(char::is_alphanumeric));
     let ending = if ending { 0.5 } else { 0.0 };
     f32::from(u8::try_from(spelled.min(4)).unwrap_or(4)) + ending
 }

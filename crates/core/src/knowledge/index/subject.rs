@@ -94,9 +94,8 @@ impl<'a> Subject<'a> {
         self.texts.iter().zip(&self.mentions).enumerate().map(move |(at, (text, mentions))| {
             let text: &'a str = text;
             let about_a_file = about_files.contains(&at);
-            let is_code = move |place: usize| {
-                about_a_file || text[..place].matches('`').count() % 2 == 1
-            };
+            let is_code =
+                move |place: usize| about_a_file || text[..place].matches('`').count() % 2 == 1;
             (text, mentions, is_code)
         })
     }

@@ -9,6 +9,8 @@ pub(super) enum Reach {
     Clause,
     /// Only the thing that follows: "instead of a float the table has integers".
     Object,
+    /// The same at the head of a clause, where a comma ends it: "instead of a float, integers".
+    Front,
 }
 
 /// Words that deny, or that only look as if they did.
@@ -128,8 +130,21 @@ const OBJECT: &[&[&str]] = &[
 
 /// Verbs whose object is not to be: in all their forms.
 const OBJECT_VERBS: &[&str] = &[
-    "avoid", "remove", "replace", "forbid", "prohibit", "disallow", "refuse", "reject", "ban",
-    "prevent", "omit", "exclude", "eliminate", "supersede", "outlaw",
+    "avoid",
+    "remove",
+    "replace",
+    "forbid",
+    "prohibit",
+    "disallow",
+    "refuse",
+    "reject",
+    "ban",
+    "prevent",
+    "omit",
+    "exclude",
+    "eliminate",
+    "supersede",
+    "outlaw",
 ];
 
 /// What follows the thing that is denied, after a verb of being or by itself.
@@ -161,23 +176,70 @@ const LEFT: &[&[&str]] = &[
 
 /// What a thing can be said to be, so that it is denied: "unsigned bodies stay refused".
 const REFUSED: &[&str] = &[
-    "refused", "forbidden", "prohibited", "banned", "disallowed", "rejected", "excluded",
-    "avoided", "removed", "replaced", "eliminated", "omitted", "gone", "impossible",
+    "refused",
+    "forbidden",
+    "prohibited",
+    "banned",
+    "disallowed",
+    "rejected",
+    "excluded",
+    "avoided",
+    "removed",
+    "replaced",
+    "eliminated",
+    "omitted",
+    "gone",
+    "impossible",
 ];
 
 /// What a thing can be said not to be, so that it is denied: "eval is not used". That it is not slow
 /// says nothing against it.
 const DONE: &[&str] = &[
-    "used", "touched", "changed", "needed", "required", "involved", "affected", "part", "allowed",
-    "permitted", "called", "added", "introduced", "planned", "included", "modified", "written",
-    "loaded", "stored", "kept", "wanted", "necessary", "considered", "altered", "run", "executed",
-    "imported", "supported", "sent", "set", "taken", "made", "created", "opened", "logged",
-    "exposed", "in", "an", "the", "there",
+    "used",
+    "touched",
+    "changed",
+    "needed",
+    "required",
+    "involved",
+    "affected",
+    "part",
+    "allowed",
+    "permitted",
+    "called",
+    "added",
+    "introduced",
+    "planned",
+    "included",
+    "modified",
+    "written",
+    "loaded",
+    "stored",
+    "kept",
+    "wanted",
+    "necessary",
+    "considered",
+    "altered",
+    "run",
+    "executed",
+    "imported",
+    "supported",
+    "sent",
+    "set",
+    "taken",
+    "made",
+    "created",
+    "opened",
+    "logged",
+    "exposed",
+    "in",
+    "an",
+    "the",
+    "there",
 ];
 
 const BE: &[&str] = &[
-    "is", "are", "was", "were", "be", "been", "being", "stay", "stays", "remain", "remains", "gets",
-    "get", "becomes",
+    "is", "are", "was", "were", "be", "been", "being", "stay", "stays", "remain", "remains",
+    "gets", "get", "becomes",
 ];
 
 const AUXILIARIES: &[&str] = &[
@@ -188,20 +250,152 @@ const AUXILIARIES: &[&str] = &[
 
 /// What plans do, as verbs without an ending.
 const VERBS: &[&str] = &[
-    "accept", "add", "allow", "answer", "append", "apply", "ask", "become", "begin", "borrow",
-    "break", "bring", "build", "bypass", "call", "carry", "change", "check", "choose", "clean",
-    "clear", "close", "come", "compare", "compute", "contain", "convert", "copy", "count", "create",
-    "cut", "decide", "defer", "define", "delete", "deploy", "disable", "drop", "edit", "enable",
-    "encrypt", "end", "expose", "extend", "fail", "fetch", "fill", "find", "fix", "format", "free",
-    "generate", "get", "give", "go", "guard", "handle", "hold", "import", "include", "increase",
-    "insert", "install", "introduce", "keep", "know", "leave", "let", "link", "list", "load",
-    "lock", "log", "look", "lose", "make", "map", "mark", "measure", "merge", "migrate", "mock",
-    "move", "need", "offer", "open", "overwrite", "parse", "pass", "patch", "pin", "print", "process",
-    "provide", "publish", "pull", "push", "put", "raise", "read", "record", "reduce", "refactor",
-    "rename", "render", "report", "rest", "retry", "return", "rewrite", "rotate", "run", "save",
-    "say", "see", "send", "serve", "set", "show", "sign", "skip", "split", "start", "stop", "store",
-    "stream", "switch", "take", "talk", "tell", "throw", "touch", "train", "treat", "truncate",
-    "try", "turn", "update", "upgrade", "use", "validate", "verify", "wait", "walk", "want", "wrap",
+    "accept",
+    "add",
+    "allow",
+    "answer",
+    "append",
+    "apply",
+    "ask",
+    "become",
+    "begin",
+    "borrow",
+    "break",
+    "bring",
+    "build",
+    "bypass",
+    "call",
+    "carry",
+    "change",
+    "check",
+    "choose",
+    "clean",
+    "clear",
+    "close",
+    "come",
+    "compare",
+    "compute",
+    "contain",
+    "convert",
+    "copy",
+    "count",
+    "create",
+    "cut",
+    "decide",
+    "defer",
+    "define",
+    "delete",
+    "deploy",
+    "disable",
+    "drop",
+    "edit",
+    "enable",
+    "encrypt",
+    "end",
+    "expose",
+    "extend",
+    "fail",
+    "fetch",
+    "fill",
+    "find",
+    "fix",
+    "format",
+    "free",
+    "generate",
+    "get",
+    "give",
+    "go",
+    "guard",
+    "handle",
+    "hold",
+    "import",
+    "include",
+    "increase",
+    "insert",
+    "install",
+    "introduce",
+    "keep",
+    "know",
+    "leave",
+    "let",
+    "link",
+    "list",
+    "load",
+    "lock",
+    "log",
+    "look",
+    "lose",
+    "make",
+    "map",
+    "mark",
+    "measure",
+    "merge",
+    "migrate",
+    "mock",
+    "move",
+    "need",
+    "offer",
+    "open",
+    "overwrite",
+    "parse",
+    "pass",
+    "patch",
+    "pin",
+    "print",
+    "process",
+    "provide",
+    "publish",
+    "pull",
+    "push",
+    "put",
+    "raise",
+    "read",
+    "record",
+    "reduce",
+    "refactor",
+    "rename",
+    "render",
+    "report",
+    "rest",
+    "retry",
+    "return",
+    "rewrite",
+    "rotate",
+    "run",
+    "save",
+    "say",
+    "see",
+    "send",
+    "serve",
+    "set",
+    "show",
+    "sign",
+    "skip",
+    "split",
+    "start",
+    "stop",
+    "store",
+    "stream",
+    "switch",
+    "take",
+    "talk",
+    "tell",
+    "throw",
+    "touch",
+    "train",
+    "treat",
+    "truncate",
+    "try",
+    "turn",
+    "update",
+    "upgrade",
+    "use",
+    "validate",
+    "verify",
+    "wait",
+    "walk",
+    "want",
+    "wrap",
     "write",
 ];
 
@@ -214,14 +408,32 @@ const DETERMINERS: &[&str] = &[
 const PREPOSITIONS: &[&str] = &[
     "of", "in", "on", "at", "to", "for", "from", "with", "by", "about", "into", "over", "under",
     "through", "between", "before", "after", "against", "as", "and", "or", "nor", "than", "like",
-    "without", "within", "behind", "beside", "per", "via", "is", "are", "be", "not", "except", "do",
-    "does", "inside", "outside", "across",
+    "without", "within", "behind", "beside", "per", "via", "is", "are", "be", "not", "except",
+    "do", "does", "inside", "outside", "across",
 ];
 
 /// Words with which a new statement begins.
 const CLAUSES: &[&str] = &[
-    "but", "however", "then", "because", "since", "so", "while", "whereas", "although", "though",
-    "when", "whenever", "where", "if", "unless", "until", "yet", "therefore", "hence", "otherwise",
+    "but",
+    "however",
+    "then",
+    "because",
+    "since",
+    "so",
+    "while",
+    "whereas",
+    "although",
+    "though",
+    "when",
+    "whenever",
+    "where",
+    "if",
+    "unless",
+    "until",
+    "yet",
+    "therefore",
+    "hence",
+    "otherwise",
 ];
 
 /// What follows the object of a denial and is no part of it: "replace the table with a view".
@@ -235,7 +447,9 @@ pub(super) fn denial_at(clause: &[Word], at: usize) -> Option<Cue> {
         return Some(Cue { words, reach: None });
     }
     if let Some(words) = longest(OBJECT, clause, at) {
-        return Some(Cue { words, reach: Some(Reach::Object) });
+        let fronts = at == 0 && matches!(word.text.as_str(), "instead" | "rather" | "in");
+        let reach = if fronts { Reach::Front } else { Reach::Object };
+        return Some(Cue { words, reach: Some(reach) });
     }
     if let Some(words) = longest(CLAUSE, clause, at) {
         return Some(Cue { words, reach: Some(Reach::Clause) });
@@ -248,8 +462,7 @@ pub(super) fn denial_at(clause: &[Word], at: usize) -> Option<Cue> {
     let passive = word.text.ends_with("ed") || word.text == "forbidden";
     let of_a_thing = before.is_some_and(|it| BE.contains(&it.text.as_str()));
     let is_verb = OBJECT_VERBS.iter().any(|verb| is_form(&word.text, verb));
-    (is_verb && !(passive && of_a_thing))
-        .then_some(Cue { words: 1, reach: Some(Reach::Object) })
+    (is_verb && !(passive && of_a_thing)).then_some(Cue { words: 1, reach: Some(Reach::Object) })
 }
 
 /// Whether what stands before a place of a clause is denied there.
@@ -289,7 +502,7 @@ pub(super) fn left_denial_at(clause: &[Word], at: usize) -> bool {
     let left = |verbs: &[&str]| {
         clause[..at].iter().rev().take(6).any(|it| !it.is_name && verbs.contains(&&*it.text))
     };
-    let ends = clause.get(at + 1).is_none_or(|next| next.comma || !starts_object(&next.text));
+    let ends = clause.get(at + 1).is_none_or(|next| next.comma || !is_determiner(&next.text));
     (word == "alone" && left(&["leave", "leaves", "leaving"]))
         || (word == "out"
             && ends
@@ -300,10 +513,6 @@ pub(super) fn left_denial_at(clause: &[Word], at: usize) -> bool {
 fn passes(clause: &[Word], at: usize) -> bool {
     at.checked_sub(1).is_some_and(|before| left_denial_at(clause, before))
         || at.checked_sub(2).is_some_and(|before| left_denial_at(clause, before))
-}
-
-fn starts_object(word: &str) -> bool {
-    is_determiner(word) || word == "of"
 }
 
 /// Whether a clause is a heading over what is not to be done.
@@ -328,8 +537,7 @@ pub(super) fn heads_exclusion(clause: &[Word]) -> bool {
         head.len() <= clause.len() - at
             && clause[at..].iter().zip(head).all(|(word, head)| word.text == *head)
     };
-    clause.len() <= 6
-        && (0..clause.len()).any(|at| HEADS.iter().any(|head| begins(at, head)))
+    clause.len() <= 6 && (0..clause.len()).any(|at| HEADS.iter().any(|head| begins(at, head)))
 }
 
 /// Whether a word of a clause is a verb that a subject does.
@@ -341,8 +549,21 @@ pub(super) fn is_verb(clause: &[Word], at: usize) -> bool {
     let before = at.checked_sub(1).and_then(|before| clause.get(before)).map(|it| &*it.text);
     // After these it is a thing: "the change", "no use of", "by default".
     let is_thing = before.is_some_and(|before| {
-        let joins = matches!(before, "and" | "or" | "nor" | "to" | "not" | "we" | "it" | "they"
-            | "you" | "one" | "do" | "does");
+        let joins = matches!(
+            before,
+            "and"
+                | "or"
+                | "nor"
+                | "to"
+                | "not"
+                | "we"
+                | "it"
+                | "they"
+                | "you"
+                | "one"
+                | "do"
+                | "does"
+        );
         !joins
             && (is_determiner(before)
                 || PREPOSITIONS.contains(&before)
