@@ -5,7 +5,7 @@
 set shell := ["bash", "-euo", "pipefail", "-c"]
 
 # What CI runs, in order. `.ci/run` reads this list.
-ci_verbs := "lint doc test chaos-ci salvage-ci escape agents-ci review-ci lies ladder-ci gen-check"
+ci_verbs := "lint doc test chaos-ci salvage-ci escape agents-ci review-ci lies ladder-ci eval-knowledge gen-check"
 
 # Files written by `just gen`, and never by hand.
 generated := "docs/machine.md docs/reference/tamma.schema.json docs/reference/configuration.md docs/reference/commands.md docs/reference/openapi.json"
@@ -270,6 +270,26 @@ review *args:
 # Every case of a review once.
 [group("check")]
 review-ci: (review "--few")
+
+# Hold 271 labelled plans against 364 entries: is each stopped or shown what it should be, and how fast? `--embeddings` also with a local model of words (docs/decisions/0009).
+[group("check")]
+eval-knowledge *args:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    # As above: the whole workspace, so that nothing is compiled twice for other features.
+    cargo build --workspace --all-targets --locked --quiet
+    target="$(cargo metadata --format-version 1 --no-deps --locked | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')"
+    case "{{ args }}" in
+    "") exec "$target/debug/eval-knowledge" ;;
+    "--embeddings") ;;
+    *) echo "usage: just eval-knowledge [--embeddings]" >&2; exit 2 ;;
+    esac
+    folder=eval/knowledge/embeddings
+    [ -d "$folder/node_modules" ] || npm install --no-save --prefix "$folder" --no-audit --no-fund
+    # It ends with its input, which is this script.
+    coproc model { exec node "$folder/server.mjs"; }
+    read -r url <&"${model[0]}"
+    "$target/debug/eval-knowledge" --embeddings "$url"
 
 # Run the invariants over 100,000 random sequences, optimised (TAMMA_SEQUENCES to change).
 [group("deep")]

@@ -176,7 +176,7 @@ fn a_key_like_no_other_gets_the_list_of_keys() {
     assert_eq!((code, line, column), ("unknown_key", 1, 1));
     assert_eq!(
         help,
-        "known are `scrum_master`, `tiers`, `agents`, `roles`, `gates`, `review`, `council`, `delivery`, `engines`, \
+        "known are `scrum_master`, `tiers`, `agents`, `roles`, `gates`, `review`, `council`, `embeddings`, `delivery`, `engines`, \
          `permissions`, `budget`, `ceremony`, `prices`"
     );
 }

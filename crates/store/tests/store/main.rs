@@ -9,5 +9,6 @@ mod once;
 mod restart;
 mod runs;
 mod tape;
+mod vectors;
 #[path = "../../../core/tests/spec/world.rs"]
 mod world;
