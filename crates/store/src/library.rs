@@ -7,7 +7,7 @@ use tamma_core::ids::ProjectId;
 use tamma_core::knowledge::Index;
 
 use crate::connection::Store;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::knowledge::KnowledgeFilter;
 
 /// A project's index, and the revision of the entries that it was made of.
@@ -35,7 +35,10 @@ impl Library {
         }
         let filter = KnowledgeFilter { project: Some(project), ..KnowledgeFilter::default() };
         let known = self.store.all_knowledge(&filter).await?;
-        let index = Arc::new(Index::new(known.into_iter().map(|known| known.entry)));
+        // With thousands of entries this takes a moment, in which others must not stand still.
+        let made = move || Index::new(known.into_iter().map(|known| known.entry));
+        let made = tokio::task::spawn_blocking(made).await;
+        let index = Arc::new(made.map_err(|error| Error::Unavailable(error.into()))?);
         // One that changed while it was read has another revision, and is read again the next time.
         let mut all = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         all.insert(project, (revision, index.clone()));

@@ -133,17 +133,14 @@ pub fn added_lines<'a>(
         if !is_under(&entry.globs, path) {
             continue;
         }
-        match Matcher::new(pattern, &[]) {
-            Ok(matcher) => {
-                violations.extend(matcher.found(path, lines).into_iter().map(|(line, found)| {
-                    let reason = MatchReason::Pattern { pattern: pattern.clone(), found };
-                    violation(Some(line), reason)
-                }));
-            }
-            Err(_) => {
-                let reason = MatchReason::Undecidable { condition: pattern.clone() };
-                violations.push(violation(None, reason));
-            }
+        if let Ok(matcher) = Matcher::new(pattern, &[]) {
+            violations.extend(matcher.found(path, lines).into_iter().map(|(line, found)| {
+                let reason = MatchReason::Pattern { pattern: pattern.clone(), found };
+                violation(Some(line), reason)
+            }));
+        } else {
+            let reason = MatchReason::Undecidable { condition: pattern.clone() };
+            violations.push(violation(None, reason));
         }
     }
     violations.sort_by_key(|one| (one.line, one.entry));

@@ -11,11 +11,11 @@ use crate::plan::Plan;
 use crate::task::Task;
 
 /// How fast a later place counts less. The usual figure for lists of a hundred; ours are shorter.
-const DAMPING: f32 = 20.0;
+const DAMPING: f32 = 10.0;
 
 /// How much the order by meaning counts against the one by words and conditions, which knows paths,
 /// types and names.
-const BY_MEANING: f32 = 0.5;
+const BY_MEANING: f32 = 0.2;
 
 /// The text of an entry, as a model is given it; nothing for a prohibition, which is never ranked.
 pub fn of_entry(entry: &Entry) -> Option<String> {

@@ -123,10 +123,11 @@ fn cut(text: &str) -> (Vec<Word>, Vec<(usize, Mark)>) {
         let was_open = std::mem::take(&mut open);
         // "no-op" and `--without-table` are names.
         joined = letter == '-' && !rest.starts_with(char::is_whitespace);
-        if joined && was_open {
-            if let Some(word) = words.last_mut() {
-                word.is_name = true;
-            }
+        if joined
+            && was_open
+            && let Some(word) = words.last_mut()
+        {
+            word.is_name = true;
         }
         if letter == '`' {
             in_code = !in_code;

@@ -8,7 +8,7 @@ use globset::{Glob, GlobBuilder, GlobMatcher};
 use regex::Regex;
 
 use super::subject::Subject;
-use crate::knowledge::mention::singulars;
+use crate::knowledge::mention::{Mentions, singulars};
 use crate::knowledge::{MatchReason, words};
 use crate::plan::FileChange;
 
@@ -46,10 +46,10 @@ impl Globs {
             Some(number) => *number,
             None => self.learn(text),
         };
-        if let Some(it) = self.all.get_mut(number as usize) {
-            if it.entries.last() != Some(&entry) {
-                it.entries.push(entry);
-            }
+        if let Some(it) = self.all.get_mut(number as usize)
+            && it.entries.last() != Some(&entry)
+        {
+            it.entries.push(entry);
         }
     }
 
@@ -141,10 +141,10 @@ impl Keywords {
             Some(number) => *number,
             None => self.learn(text),
         };
-        if let Some(it) = self.all.get_mut(number as usize) {
-            if it.entries.last() != Some(&entry) {
-                it.entries.push(entry);
-            }
+        if let Some(it) = self.all.get_mut(number as usize)
+            && it.entries.last() != Some(&entry)
+        {
+            it.entries.push(entry);
         }
     }
 
@@ -162,7 +162,7 @@ impl Keywords {
     /// The keywords that a plan names, and does not deny.
     pub(super) fn named_by(&self, subject: &Subject<'_>) -> Vec<&Keyword> {
         let mut candidates = std::collections::BTreeSet::new();
-        for word in subject.mentions.iter().flat_map(|it| it.words()) {
+        for word in subject.mentions.iter().flat_map(Mentions::words) {
             let more = [word.text.clone(), format!("{}s", word.text)];
             for form in more.into_iter().chain(singulars(&word.text)) {
                 candidates.extend(self.by_first.get(&form).into_iter().flatten().copied());

@@ -496,7 +496,7 @@ pub(super) fn left_denial_at(clause: &[Word], at: usize) -> bool {
     let verb_seen = word == "left" && BE.contains(&before);
     if longest(LEFT, clause, at).is_some() {
         let by_itself = matches!(word, "untouched" | "unchanged" | "unaffected" | "as" | "out");
-        return !verb_seen && !(seen && by_itself && passes(clause, at));
+        return !(verb_seen || seen && by_itself && passes(clause, at));
     }
     // "Leaves the amounts alone", "keeps dynamic code out".
     let left = |verbs: &[&str]| {
