@@ -270,10 +270,17 @@ fn mean<'a>(values: impl IntoIterator<Item = &'a f64>) -> f64 {
 
 /// How long a check takes with more and more entries of one project, and the 99th percentile with ten
 /// thousand.
+///
+/// Every check is made three times and the best counts, because others use the machine as well. What
+/// the first took is printed beside it: what a plan needs of globs and expressions is made ready then.
+#[expect(clippy::disallowed_methods, reason = "a measurement")]
 fn growth(set: &Set) -> Result<Duration> {
     let (entries, rules, now) = (&set.entries, Rules::default(), NOW.parse()?);
-    let mut rows =
-        vec![["entries", "made in ms", "p50 in ms", "p99 in ms"].map(str::to_owned).to_vec()];
+    let mut rows = vec![
+        ["entries", "made in ms", "p50 in ms", "p99 in ms", "p99 at first"]
+            .map(str::to_owned)
+            .to_vec(),
+    ];
     let mut at_ten_thousand = Duration::ZERO;
     for count in [1_000, 10_000, 100_000] {
         let project = id_of("shop");
@@ -294,16 +301,25 @@ fn growth(set: &Set) -> Result<Duration> {
         let begun = Instant::now();
         let index = Index::new(many);
         let made = begun.elapsed();
-        let mut times = Vec::new();
+        let (mut times, mut firsts) = (Vec::new(), Vec::new());
         for (_, task, case) in &set.cases {
             let task = Task { project: ProjectId(project), ..task.clone() };
-            let begun = Instant::now();
-            let found = index.check(&task, &case.plan, now, &rules);
-            times.push(begun.elapsed());
-            std::hint::black_box(found);
+            let taken = [(); 3].map(|()| {
+                let begun = Instant::now();
+                std::hint::black_box(index.check(&task, &case.plan, now, &rules));
+                begun.elapsed()
+            });
+            firsts.push(taken[0]);
+            times.extend(taken.into_iter().min());
         }
         let slowest = percentile(&times, 99);
-        rows.push(vec![count.to_string(), ms(Some(made)), ms(percentile(&times, 50)), ms(slowest)]);
+        rows.push(vec![
+            count.to_string(),
+            ms(Some(made)),
+            ms(percentile(&times, 50)),
+            ms(slowest),
+            ms(percentile(&firsts, 99)),
+        ]);
         if count == 10_000 {
             at_ten_thousand = slowest.unwrap_or_default();
         }
