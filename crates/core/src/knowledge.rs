@@ -20,7 +20,7 @@ use strum::{Display, EnumIter, EnumString};
 
 pub(crate) use self::check::words;
 pub use self::check::{Findings, Match, Violation, added_lines, check};
-pub use self::hazard::{Hazard, hazards};
+pub use self::hazard::{Hazard, hazards, without_secrets};
 pub use self::index::Index;
 use crate::ids::{KnowledgeId, Name, ProjectId, Reference};
 use crate::plan::Action;
