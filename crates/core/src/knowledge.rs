@@ -11,6 +11,7 @@ pub mod import;
 mod index;
 pub mod markdown;
 mod mention;
+mod offer;
 
 use std::fmt;
 
@@ -20,8 +21,9 @@ use strum::{Display, EnumIter, EnumString};
 
 pub(crate) use self::check::words;
 pub use self::check::{Findings, Match, Violation, added_lines, check};
-pub use self::hazard::{Hazard, hazards, without_secrets};
+pub use self::hazard::{Hazard, hazards};
 pub use self::index::Index;
+pub use self::offer::{Facts, IDLE, Offer, offers};
 use crate::ids::{KnowledgeId, Name, ProjectId, Reference};
 use crate::plan::Action;
 use crate::task::TaskType;

@@ -78,6 +78,7 @@ pub struct KnowledgeFilter {
 }
 
 struct Row {
+    id: Uuid,
     entry: serde_json::Value,
     revision: i64,
     created_at: Timestamp,
@@ -137,7 +138,7 @@ impl Store {
             Row,
             "INSERT INTO knowledge (id, project, kind, status, fingerprint, entry)
              VALUES ($1, $2, $3, $4, $5, $6)
-             RETURNING entry, revision, created_at, updated_at",
+             RETURNING id, entry, revision, created_at, updated_at",
             entry.id.0,
             project(entry),
             word(&entry.kind),
@@ -168,7 +169,7 @@ impl Store {
                 project = $2, kind = $3, status = $4, fingerprint = $5, entry = $6,
                 revision = nextval('knowledge_revisions'), updated_at = clock_timestamp()
              WHERE id = $1 AND revision = $7
-             RETURNING entry, revision, created_at, updated_at",
+             RETURNING id, entry, revision, created_at, updated_at",
             entry.id.0,
             project(entry),
             word(&entry.kind),
@@ -193,7 +194,7 @@ impl Store {
     pub async fn knowledge(&self, id: KnowledgeId) -> Result<Known> {
         let row = sqlx::query_as!(
             Row,
-            "SELECT entry, revision, created_at, updated_at FROM knowledge WHERE id = $1",
+            "SELECT id, entry, revision, created_at, updated_at FROM knowledge WHERE id = $1",
             id.0
         )
         .fetch_optional(&self.lists)
@@ -205,7 +206,7 @@ impl Store {
     pub async fn all_knowledge(&self, filter: &KnowledgeFilter) -> Result<Vec<Known>> {
         let rows = sqlx::query_as!(
             Row,
-            "SELECT entry, revision, created_at, updated_at FROM knowledge
+            "SELECT id, entry, revision, created_at, updated_at FROM knowledge
              WHERE ($1::uuid IS NULL OR project = $1 OR project IS NULL)
                 AND ($2::text IS NULL OR kind = $2)
                 AND ($3::text IS NULL OR status = $3)
@@ -372,7 +373,7 @@ fn fingerprint(entry: &Entry) -> String {
 
 fn known(row: Row) -> Result<Known> {
     Ok(Known {
-        entry: read("entry", row.entry)?,
+        entry: read("entry", row.entry).map_err(|damage| damage.of(row.id.to_string()))?,
         revision: read_number("entry", row.revision)?,
         created_at: row.created_at,
         updated_at: row.updated_at,

@@ -95,7 +95,8 @@ impl fmt::Display for Hazard {
             Self::Undecidable { condition } => {
                 write!(
                     f,
-                    "`{condition}` is not a glob, a pattern or a word, so nobody can decide it"
+                    "`{condition}` is not a glob, a pattern or a word, so nobody can decide it: \
+                     mend it"
                 )
             }
         }
@@ -133,18 +134,6 @@ pub fn hazards(entry: &Entry) -> Vec<Hazard> {
         all.push(Hazard::Long);
     }
     all
-}
-
-/// The entry with what kind of secret it was in place of everything that looks like one, so that it can
-/// be kept. A pattern cannot be cut and still be one, so it goes.
-pub fn without_secrets(mut entry: Entry) -> Entry {
-    let hides = |text: &str| patterns::without_secrets(text) != text;
-    entry.text = patterns::without_secrets(&entry.text);
-    entry.keywords.retain(|keyword| !hides(keyword));
-    entry.globs.retain(|glob| !hides(glob));
-    entry.pattern = entry.pattern.filter(|pattern| !hides(pattern));
-    entry.evidence.retain(|evidence| !hides(evidence.as_str()));
-    entry
 }
 
 /// What kind of secret the words of an issue speak of.

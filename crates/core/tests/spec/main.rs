@@ -4,6 +4,7 @@
 
 mod s10_hazards;
 mod s10_knowledge;
+mod s10_offers;
 mod s10_paper;
 mod s11_pipeline;
 mod s11_signal;

@@ -3,9 +3,7 @@
 use rstest::rstest;
 use strum::IntoEnumIterator as _;
 use tamma_core::ids::KnowledgeId;
-use tamma_core::knowledge::{
-    Entry, Hazard, Kind, Scope, Severity, Status, hazards, without_secrets,
-};
+use tamma_core::knowledge::{Entry, Hazard, Kind, Scope, Severity, Status, hazards};
 use tamma_core::task::TaskType;
 use uuid::Uuid;
 
@@ -194,16 +192,6 @@ fn a_secret_is_told_in_whatever_field_and_not_repeated() {
         let found = hazards(&entry);
         assert_eq!(found, [Hazard::Secret { form: "a token of GitHub".to_owned() }]);
         assert!(!found[0].to_string().contains(&token));
-        let kept = without_secrets(entry);
-        assert!(!serde_json::to_string(&kept).unwrap().contains(&token), "{kept:?}");
-        assert_eq!(hazards(&kept), [], "what is kept is no secret");
-    }
-}
-
-#[test]
-fn an_entry_without_a_secret_is_kept_to_the_letter() {
-    for entry in labelled() {
-        assert_eq!(without_secrets(entry.clone()), entry);
     }
 }
 
