@@ -202,6 +202,33 @@ impl Store {
         known(row.ok_or_else(|| Error::NotFound { what: "entry", key: id.to_string() })?)
     }
 
+    /// Several entries by their ids. One that is not there is left out.
+    pub async fn knowledge_of(&self, ids: &[KnowledgeId]) -> Result<Vec<Known>> {
+        let ids: Vec<_> = ids.iter().map(|id| id.0).collect();
+        let rows = sqlx::query_as!(
+            Row,
+            "SELECT id, entry, revision, created_at, updated_at FROM knowledge WHERE id = ANY($1)",
+            &ids
+        )
+        .fetch_all(&self.lists)
+        .await?;
+        rows.into_iter().map(known).collect()
+    }
+
+    /// Which entries have an id that begins or ends with some digits, up to a few.
+    pub async fn knowledge_like(&self, digits: &str) -> Result<Vec<KnowledgeId>> {
+        let found = sqlx::query_scalar!(
+            "SELECT id FROM knowledge
+             WHERE starts_with(replace(id::text, '-', ''), $1)
+                OR right(replace(id::text, '-', ''), length($1)) = $1
+             ORDER BY id LIMIT 9",
+            digits
+        )
+        .fetch_all(&self.lists)
+        .await?;
+        Ok(found.into_iter().map(KnowledgeId).collect())
+    }
+
     /// The entries that a filter lets through, the oldest first.
     pub async fn all_knowledge(&self, filter: &KnowledgeFilter) -> Result<Vec<Known>> {
         let rows = sqlx::query_as!(

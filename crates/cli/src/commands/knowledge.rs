@@ -1,15 +1,15 @@
 //! `tamma knowledge`: what the team knows, from writing it down to trying it on a plan.
 
 mod import;
-mod show;
+pub(super) mod show;
 
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use chrono::{DateTime, NaiveDate, Utc};
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use tamma_core::knowledge::{Kind, Severity, Status, markdown};
 use tamma_core::plan::{Action, Plan};
 use tamma_core::task::TaskType;
@@ -26,9 +26,9 @@ use crate::output;
 pub(super) enum Command {
     /// Writes something down. It has no effect until a person approves it.
     Add(Box<Add>),
-    /// Lists what there is, the oldest first.
+    /// Lists what there is, the oldest first; or what could be retired (`--offers`).
     List(List),
-    /// Shows an entry, with how it came to be what it is.
+    /// Shows an entry, with how it came to be what it is and what it did to tasks.
     Show(One),
     /// Finds what has the most to do with some words.
     Search(Search),
@@ -37,7 +37,7 @@ pub(super) enum Command {
     /// Lets an entry have effect.
     ///
     /// A prohibition then stops plans, everything else is told to agents where it is relevant.
-    Approve(Decide),
+    Approve(Approve),
     /// Turns an entry down. A task that proposes it again finds it here.
     Reject(Decide),
     /// Takes an entry out of force.
@@ -90,6 +90,18 @@ struct About {
     expires: Option<NaiveDate>,
 }
 
+/// What can be taken away from an entry.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Part {
+    Glob,
+    Type,
+    Keyword,
+    Action,
+    Pattern,
+    Evidence,
+    Expires,
+}
+
 impl About {
     fn expires_at(&self) -> Option<DateTime<Utc>> {
         self.expires.map(|day| day.and_time(chrono::NaiveTime::MIN).and_utc())
@@ -127,6 +139,10 @@ pub(super) struct List {
     /// Only of this status: pending, approved, rejected or retired.
     #[arg(long, value_name = "STATUS")]
     status: Option<Status>,
+    /// Only what could be retired, with why: expired, never matched, does not help, or about paths or
+    /// based on evidence that are gone.
+    #[arg(long)]
+    offers: bool,
     #[command(flatten)]
     target: Target,
 }
@@ -157,9 +173,12 @@ pub(super) struct Edit {
     /// What it says.
     #[arg(long)]
     text: Option<String>,
-    /// What follows replaces what is there; what is not named stays.
+    /// What follows replaces what is there; evidence is added to it. What is not named stays.
     #[command(flatten)]
     about: About,
+    /// A condition to be taken away. May be given several times.
+    #[arg(long, value_name = "PART")]
+    clear: Vec<Part>,
     /// Why, for its history.
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
@@ -176,13 +195,19 @@ pub(super) struct Decide {
     /// Why, for its history.
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
-    /// Approves it although there is something to look at twice.
-    #[arg(long)]
-    despite: bool,
     #[command(flatten)]
     asker: Asker,
     #[command(flatten)]
     target: Target,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Approve {
+    #[command(flatten)]
+    decide: Decide,
+    /// Approves it although there is something to look at twice.
+    #[arg(long)]
+    despite: bool,
 }
 
 #[derive(Debug, Args)]
@@ -229,10 +254,12 @@ pub(super) fn run(command: &Command) -> Result<ExitCode> {
         }),
         Command::Search(arguments) => client::run(&arguments.target, search(arguments)),
         Command::Edit(arguments) => client::run(&arguments.target, edit(arguments)),
-        Command::Approve(arguments) => decide(arguments, Status::Approved),
-        Command::Reject(arguments) => decide(arguments, Status::Rejected),
-        Command::Retire(arguments) => decide(arguments, Status::Retired),
-        Command::Reopen(arguments) => decide(arguments, Status::Pending),
+        Command::Approve(Approve { decide: arguments, despite }) => {
+            decide(arguments, Status::Approved, *despite)
+        }
+        Command::Reject(arguments) => decide(arguments, Status::Rejected, false),
+        Command::Retire(arguments) => decide(arguments, Status::Retired, false),
+        Command::Reopen(arguments) => decide(arguments, Status::Pending, false),
         Command::Import(arguments) => import::run(arguments),
         Command::Export(arguments) => client::run(&arguments.target, export(arguments)),
         Command::Check(arguments) => client::run(&arguments.target, check(arguments)),
@@ -266,41 +293,33 @@ async fn add(arguments: &Add) -> Result<ExitCode> {
 }
 
 async fn list(arguments: &List) -> Result<ExitCode> {
-    let list = wanted(
-        &Client::new(&arguments.target)?,
-        &arguments.project,
-        &arguments.kind,
-        &arguments.status,
-    )
-    .await?;
-    show::list(&list, arguments.target.json)
-}
-
-async fn wanted(
-    client: &Client,
-    project: &Option<String>,
-    kind: &Option<Kind>,
-    status: &Option<Status>,
-) -> Result<KnowledgeList> {
+    let List { project, kind, status, offers, target } = arguments;
     let (kind, status) = (kind.map(|kind| kind.to_string()), status.map(|it| it.to_string()));
-    let query: Vec<(&str, &str)> = [("project", project), ("kind", &kind), ("status", &status)]
-        .into_iter()
-        .filter_map(|(name, value)| Some((name, value.as_deref()?)))
-        .collect();
-    Ok(client.get("/knowledge", &query).await?)
+    let offers = offers.then(|| "true".to_owned());
+    let query = [("project", project), ("kind", &kind), ("status", &status), ("offers", &offers)];
+    let query: Vec<(&str, &str)> =
+        query.into_iter().filter_map(|(name, value)| Some((name, value.as_deref()?))).collect();
+    let list: KnowledgeList = Client::new(target)?.get("/knowledge", &query).await?;
+    let nothing = match (offers.is_some(), query.is_empty()) {
+        (true, _) => "Nothing is offered for retirement.",
+        (false, false) => "Nothing of that kind is known.",
+        (false, true) => show::NOTHING,
+    };
+    show::list(&list, nothing, target.json)
 }
 
 async fn search(arguments: &Search) -> Result<ExitCode> {
     let mut query = vec![("search", arguments.text.as_str())];
     query.extend(arguments.project.as_deref().map(|project| ("project", project)));
     let list: KnowledgeList = Client::new(&arguments.target)?.get("/knowledge", &query).await?;
-    show::list(&list, arguments.target.json)
+    show::list(&list, "Nothing that is known has to do with that.", arguments.target.json)
 }
 
 async fn edit(arguments: &Edit) -> Result<ExitCode> {
     let client = Client::new(&arguments.target)?;
     let path = format!("/knowledge/{}", arguments.id);
-    let Knowledge { mut entry, revision, .. } = client.get(&path, &[]).await?;
+    let Knowledge { mut entry, revision, short, .. } = client.get(&path, &[]).await?;
+    let before = entry.clone();
     let about = &arguments.about;
     fn replace<T: Clone>(it: &mut Vec<T>, with: &[T]) {
         if !with.is_empty() {
@@ -329,23 +348,44 @@ async fn edit(arguments: &Edit) -> Result<ExitCode> {
     if let Some(expires_at) = about.expires_at() {
         entry.expires_at = Some(expires_at);
     }
+    for part in &arguments.clear {
+        match part {
+            Part::Glob => entry.globs.clear(),
+            Part::Type => entry.task_types.clear(),
+            Part::Keyword => entry.keywords.clear(),
+            Part::Action => entry.actions.clear(),
+            Part::Pattern => entry.pattern = None,
+            Part::Evidence => entry.evidence.clear(),
+            Part::Expires => entry.expires_at = None,
+        }
+    }
+    if entry == before {
+        bail!(
+            "nothing of {short} would change: say what, with --text, --glob, --keyword, --clear or \
+             another option (`tamma knowledge edit --help`)"
+        );
+    }
     let change = KnowledgeEdit { revision, entry, reason: arguments.reason.clone() };
     let by = arguments.asker.name()?;
     let edited: Knowledge = client.put(&path, &by, &change).await?;
     show::changed(&edited, "changed, and waits for approval", arguments.target.json)
 }
 
-fn decide(arguments: &Decide, status: Status) -> Result<ExitCode> {
+fn decide(arguments: &Decide, status: Status, despite: bool) -> Result<ExitCode> {
     client::run(&arguments.target, async {
         let client = Client::new(&arguments.target)?;
         let path = format!("/knowledge/{}", arguments.id);
         let seen: Knowledge = client.get(&path, &[]).await?;
-        if status == Status::Approved && !seen.hazards.is_empty() && !arguments.despite {
-            show::hazards(&seen)?;
+        if status == Status::Approved && !seen.hazards.is_empty() && !despite {
+            show::hazards(&seen, arguments.target.json)?;
             return Ok(ExitCode::FAILURE);
         }
-        let decision =
-            KnowledgeDecision { status, revision: seen.revision, reason: arguments.reason.clone() };
+        let decision = KnowledgeDecision {
+            status,
+            revision: seen.revision,
+            reason: arguments.reason.clone(),
+            despite,
+        };
         let by = arguments.asker.name()?;
         let path = format!("{path}/decision");
         let decided: Knowledge = client.post(&path, &by, client::new_id(), &decision).await?;
@@ -361,12 +401,18 @@ fn decide(arguments: &Decide, status: Status) -> Result<ExitCode> {
 
 async fn export(arguments: &Export) -> Result<ExitCode> {
     let client = Client::new(&arguments.target)?;
-    let list = wanted(&client, &arguments.project, &None, &arguments.status).await?;
+    let (project, status) = (&arguments.project, arguments.status.map(|it| it.to_string()));
+    let query: Vec<(&str, &str)> = [("project", project), ("status", &status)]
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value.as_deref()?)))
+        .collect();
+    let list: KnowledgeList = client.get("/knowledge", &query).await?;
     if arguments.target.json {
         output::json(&list)?;
     } else {
+        // To the letter: a terminal's colours are no matter here.
         let file = markdown::write(list.entries.iter().map(|known| &known.entry));
-        write!(anstream::stdout().lock(), "{file}")?;
+        std::io::stdout().lock().write_all(file.as_bytes())?;
     }
     Ok(ExitCode::SUCCESS)
 }

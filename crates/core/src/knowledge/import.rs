@@ -24,14 +24,31 @@ pub struct Proposal {
     pub line: usize,
 }
 
-/// Whether a file says something that can be proposed, by its path from the root.
+/// Whether a file says something that can be proposed, by its path from the root of the repository.
 pub fn is_source(path: &str) -> bool {
     reader(path).is_some()
 }
 
-/// What a file says.
+/// What a file says. One in a folder speaks of that folder.
 pub fn proposals(path: &str, text: &str) -> Vec<Proposal> {
-    reader(path).map(|read| read(text)).unwrap_or_default()
+    let mut found = reader(path).map(|read| read(text)).unwrap_or_default();
+    let folder = folder(path);
+    for proposal in found.iter_mut().filter(|_| !folder.is_empty()) {
+        for glob in &mut proposal.globs {
+            *glob = format!("{folder}{glob}");
+        }
+        if proposal.globs.is_empty() {
+            proposal.globs.push(format!("{folder}**"));
+        }
+    }
+    found
+}
+
+/// The folder that a file speaks of, with its slash; nothing where that is the whole repository.
+fn folder(path: &str) -> &str {
+    let name = path.rfind('/').map_or(0, |at| at + 1);
+    let hidden = [".cursor/", ".github/"].into_iter().filter_map(|it| path.find(it));
+    path.get(..hidden.min().unwrap_or(name).min(name)).unwrap_or_default()
 }
 
 type Reader = fn(&str) -> Vec<Proposal>;

@@ -77,7 +77,8 @@ pub struct Facts<'a> {
     pub effect: Effect,
     /// The files of the repositories that it reaches, where they can be read.
     pub files: Option<&'a [String]>,
-    /// What of its evidence is no longer there.
+    /// What of its evidence is no longer there. Git forgets the commits of attempts that came to
+    /// nothing, so an entry is offered only when nothing is left of what it is based on.
     pub gone: &'a [Reference],
 }
 
@@ -100,7 +101,8 @@ pub fn offers(entry: &Entry, facts: &Facts<'_>, now: DateTime<Utc>) -> Vec<Offer
     if !globs.is_empty() {
         all.push(Offer::PathsGone { globs });
     }
-    if !facts.gone.is_empty() {
+    let gone = |evidence: &Reference| facts.gone.contains(evidence);
+    if !entry.evidence.is_empty() && entry.evidence.iter().all(gone) {
         all.push(Offer::EvidenceGone { evidence: facts.gone.to_vec() });
     }
     all

@@ -82,10 +82,15 @@ fn paths_that_reach_nothing_are_offered(#[case] globs: &[&str], #[case] gone: &[
 }
 
 #[test]
-fn evidence_that_is_gone_is_offered() {
-    let gone: [Reference; 1] = [text("commit:abc")];
-    let found = offers(&entry(), &Facts { gone: &gone, ..busy() }, now());
+fn an_entry_is_offered_when_nothing_is_left_of_its_evidence() {
+    let gone: [Reference; 2] = [text("commit:abc"), text("event:1/2")];
+    let facts = Facts { gone: &gone, ..busy() };
+    let based_on = |evidence: &[Reference]| Entry { evidence: evidence.to_vec(), ..entry() };
+    let found = offers(&based_on(&gone), &facts, now());
     assert_eq!(found, [Offer::EvidenceGone { evidence: gone.to_vec() }]);
+    let more = [gone[0].clone(), text("https://example.com/incident")];
+    assert_eq!(offers(&based_on(&more), &facts, now()), [], "something is left");
+    assert_eq!(offers(&based_on(&[]), &facts, now()), [], "it never had any");
 }
 
 #[rstest]
@@ -93,9 +98,10 @@ fn evidence_that_is_gone_is_offered() {
 #[case(Status::Rejected)]
 #[case(Status::Retired)]
 fn only_what_counts_can_be_retired(#[case] status: Status) {
-    let entry = Entry { status, expires_at: Some(now()), ..entry() };
-    let effect = Effect::Hurts { with: 1, without: 99 };
     let gone: [Reference; 1] = [text("commit:abc")];
+    let evidence = gone.to_vec();
+    let entry = Entry { status, evidence, expires_at: Some(now()), ..entry() };
+    let effect = Effect::Hurts { with: 1, without: 99 };
     let facts = Facts { tasks: 99, matched: 0, effect, files: Some(&[]), gone: &gone };
     assert_eq!(offers(&entry, &facts, now()), []);
 }

@@ -364,6 +364,20 @@ fn rules_with_a_head_hold_where_it_says(#[case] head: &str, #[case] globs: &[&st
     assert_eq!(file.lines().nth(rule.line - 1), Some("- Tests live beside the code."));
 }
 
+#[rstest]
+#[case("AGENTS.md", &[])]
+#[case("web/app/AGENTS.md", &["web/app/**"])]
+#[case(".cursor/rules/a.mdc", &["**/*.ts"])]
+#[case("web/.cursor/rules/deep/a.mdc", &["web/**/*.ts"])]
+#[case(".github/copilot-instructions.md", &[])]
+fn a_file_in_a_folder_speaks_of_that_folder(#[case] path: &str, #[case] globs: &[&str]) {
+    let head = if path.ends_with(".mdc") { "---\nglobs: *.ts\n---\n" } else { "" };
+    let [rule] = &proposals(path, &format!("{head}- Tests live beside the code."))[..] else {
+        panic!("one rule")
+    };
+    assert_eq!(rule.globs, globs);
+}
+
 fn banned(path: &str, text: &str) -> Vec<(usize, String, String)> {
     proposals(path, text)
         .into_iter()

@@ -221,6 +221,23 @@ async fn what_matched_a_plan_is_kept_with_why_and_whether_agents_were_told() {
     assert_eq!(store.matches(task, hash(2)).await.expect("matches"), []);
 }
 
+#[tokio::test]
+async fn an_entry_is_found_by_digits_of_its_id() {
+    let (_database, store) = fresh().await;
+    let ids = ["0192a000-0000-7000-8000-00001a2b3c4d", "0192b000-0000-7000-8000-0000ffff3c4d"];
+    let ids = ids.map(|id| KnowledgeId(id.parse().expect("an id")));
+    for id in ids {
+        add(&store, &Entry { id, ..entry(1) }).await;
+    }
+    let like = async |digits: &str| store.knowledge_like(digits).await.expect("ids");
+    assert_eq!(like("0192a0000000").await, [ids[0]]);
+    assert_eq!(like("1a2b3c4d").await, [ids[0]]);
+    assert_eq!(like("3c4d").await, ids);
+    assert_eq!(like("3c4").await, []);
+    let known = store.knowledge_of(&[ids[1], id(404)]).await.expect("entries");
+    assert_eq!(known.iter().map(|it| it.entry.id).collect::<Vec<_>>(), [ids[1]]);
+}
+
 /// Writes a task that ends, and how it went: passed at once, after one failure, or given up.
 async fn ended(store: &Store, number: u128, how: &str) -> TaskId {
     let mut tape = Tape::new(number, quick());

@@ -11,6 +11,7 @@ use tamma_server::shape::{Ending, Iteration, PlanVersion, RiskReport, Run, Runs,
 
 use super::list::{drawn, table};
 use crate::client::{self, Client, Target};
+use crate::commands::knowledge::show::matches;
 use crate::look::{self, FAINT, STRONG, ago, lasting, money, paint, styled, words};
 use crate::output::{self, counted, plain};
 
@@ -144,6 +145,9 @@ fn task(whole: &Whole, runs: &[Run], now: DateTime<Utc>) -> String {
     if !whole.description.trim().is_empty() {
         look::add(&mut text, format_args!("\n\n{}", indented(&whole.description)));
     }
+    if !whole.knowledge.is_empty() {
+        look::add(&mut text, format_args!("\n\n{}", known(whole)));
+    }
     if let Some(content) = whole.plan.as_ref().and_then(|plan| plan.content.as_ref()) {
         look::add(&mut text, format_args!("\n\n{}", written(content)));
     }
@@ -201,10 +205,19 @@ pub(crate) fn plan(whole: &Whole, plan: &PlanVersion) -> String {
         None => format!("not estimated, after {spent} so far"),
     };
     rows.add("cost", cost);
-    match &plan.content {
-        Some(content) => format!("{}\n\n{}\n", rows.0, written(content)),
-        None => rows.0,
+    let mut text = rows.0;
+    if !whole.knowledge.is_empty() {
+        look::add(&mut text, format_args!("\n\n{}", known(whole)));
     }
+    match &plan.content {
+        Some(content) => format!("{text}\n\n{}\n", written(content)),
+        None => text,
+    }
+}
+
+/// What the team knows about the plan.
+fn known(whole: &Whole) -> String {
+    format!("What the team knows about it:\n{}", matches(&whole.knowledge))
 }
 
 fn outline(plan: &PlanVersion) -> String {
