@@ -215,12 +215,14 @@ impl Store {
         rows.into_iter().map(known).collect()
     }
 
-    /// Which entries have an id that begins or ends with some digits, up to a few.
+    /// Which entries have an id that begins or ends with some digits, or whose last eight, by which people
+    /// call them, begin with them; up to a few.
     pub async fn knowledge_like(&self, digits: &str) -> Result<Vec<KnowledgeId>> {
         let found = sqlx::query_scalar!(
             "SELECT id FROM knowledge
              WHERE starts_with(replace(id::text, '-', ''), $1)
                 OR right(replace(id::text, '-', ''), length($1)) = $1
+                OR starts_with(right(id::text, 8), $1)
              ORDER BY id LIMIT 9",
             digits
         )

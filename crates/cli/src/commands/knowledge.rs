@@ -6,10 +6,12 @@ pub(super) mod show;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::str::FromStr;
 
 use anyhow::{Context as _, Result, bail};
 use chrono::{DateTime, NaiveDate, Utc};
 use clap::{Args, Subcommand, ValueEnum};
+use strum::IntoEnumIterator;
 use tamma_core::knowledge::{Kind, Severity, Status, markdown};
 use tamma_core::plan::{Action, Plan};
 use tamma_core::task::TaskType;
@@ -19,6 +21,7 @@ use tamma_server::shape::{
 };
 use uuid::Uuid;
 
+use super::task::add::project_here;
 use crate::client::{self, Asker, Client, Target};
 use crate::output;
 
@@ -58,6 +61,14 @@ pub(super) enum Command {
     Check(Check),
 }
 
+/// Reads one of some words, and names them all where it is none.
+fn one_of<T: FromStr + IntoEnumIterator + ToString>(word: &str) -> Result<T, String> {
+    word.parse().map_err(|_| {
+        let all: Vec<_> = T::iter().map(|it| it.to_string()).collect();
+        format!("it is one of {}", all.join(", "))
+    })
+}
+
 /// What an entry is about.
 #[derive(Debug, Args)]
 struct About {
@@ -65,7 +76,7 @@ struct About {
     #[arg(long = "glob", value_name = "GLOB")]
     globs: Vec<String>,
     /// A kind of task that it is about: feature, bugfix, refactor, test, docs or chore.
-    #[arg(long = "type", value_name = "TYPE")]
+    #[arg(long = "type", value_name = "TYPE", value_parser = one_of::<TaskType>)]
     task_types: Vec<TaskType>,
     /// A word, or words in a row, that it is about.
     #[arg(long = "keyword", value_name = "WORDS")]
@@ -77,7 +88,7 @@ struct About {
     #[arg(long, value_name = "REGEX")]
     pattern: Option<String>,
     /// How bad it is to ignore it: low, medium, high or critical. A critical prohibition blocks.
-    #[arg(long, value_name = "SEVERITY")]
+    #[arg(long, value_name = "SEVERITY", value_parser = one_of::<Severity>)]
     severity: Option<Severity>,
     /// Who answers questions about it.
     #[arg(long, value_name = "NAME")]
@@ -111,12 +122,13 @@ impl About {
 #[derive(Debug, Args)]
 pub(super) struct Add {
     /// recommendation, prohibition, convention or learning.
+    #[arg(value_parser = one_of::<Kind>)]
     kind: Kind,
     /// What it says.
     text: String,
     #[command(flatten)]
     about: About,
-    /// The project. It can be left out where there is exactly one.
+    /// The project. By default that of the repository you are in, or the only one.
     #[arg(long, value_name = "NAME", conflicts_with = "organisation")]
     project: Option<String>,
     /// It holds in every project.
@@ -134,10 +146,10 @@ pub(super) struct List {
     #[arg(long, value_name = "NAME")]
     project: Option<String>,
     /// Only of this kind.
-    #[arg(long, value_name = "KIND")]
+    #[arg(long, value_name = "KIND", value_parser = one_of::<Kind>)]
     kind: Option<Kind>,
     /// Only of this status: pending, approved, rejected or retired.
-    #[arg(long, value_name = "STATUS")]
+    #[arg(long, value_name = "STATUS", value_parser = one_of::<Status>)]
     status: Option<Status>,
     /// Only what could be retired, with why: expired, never matched, does not help, or about paths or
     /// based on evidence that are gone.
@@ -215,8 +227,8 @@ pub(super) struct Export {
     /// Only of a project, and of every project.
     #[arg(long, value_name = "NAME")]
     project: Option<String>,
-    /// Only of this status.
-    #[arg(long, value_name = "STATUS")]
+    /// Only of this status: pending, approved, rejected or retired.
+    #[arg(long, value_name = "STATUS", value_parser = one_of::<Status>)]
     status: Option<Status>,
     #[command(flatten)]
     target: Target,
@@ -232,11 +244,12 @@ pub(super) struct Check {
     title: String,
     /// What kind of work it is.
     #[arg(long = "type", value_name = "TYPE", default_value = "feature")]
+    #[arg(value_parser = one_of::<TaskType>)]
     task_type: TaskType,
     /// An entry to be tried as if it were approved.
     #[arg(long, value_name = "ENTRY")]
     with: Option<String>,
-    /// The project. It can be left out where there is exactly one.
+    /// The project. By default that of the repository you are in, or the only one.
     #[arg(long, value_name = "NAME")]
     project: Option<String>,
     #[command(flatten)]
@@ -248,9 +261,9 @@ pub(super) fn run(command: &Command) -> Result<ExitCode> {
         Command::Add(arguments) => client::run(&arguments.target, add(arguments)),
         Command::List(arguments) => client::run(&arguments.target, list(arguments)),
         Command::Show(One { id, target }) => client::run(target, async {
-            let found: Knowledge =
-                Client::new(target)?.get(&format!("/knowledge/{id}"), &[]).await?;
-            show::one(&found, target.json)
+            let client = Client::new(target)?;
+            let found: Knowledge = client.get(&format!("/knowledge/{id}"), &[]).await?;
+            show::one(&found, &client.get("/projects", &[]).await?, target.json)
         }),
         Command::Search(arguments) => client::run(&arguments.target, search(arguments)),
         Command::Edit(arguments) => client::run(&arguments.target, edit(arguments)),
@@ -266,15 +279,27 @@ pub(super) fn run(command: &Command) -> Result<ExitCode> {
     }
 }
 
+/// The project that is meant: the one that is named, or that of the repository here.
+async fn meant(client: &Client, named: Option<&str>) -> Result<Option<String>> {
+    match named {
+        Some(project) => Ok(Some(project.to_owned())),
+        None => project_here(client).await,
+    }
+}
+
 async fn add(arguments: &Add) -> Result<ExitCode> {
     let client = Client::new(&arguments.target)?;
     let about = &arguments.about;
     let id = client::new_id();
+    let project = match arguments.organisation {
+        true => None,
+        false => meant(&client, arguments.project.as_deref()).await?,
+    };
     let new = NewKnowledge {
         id: Some(id),
         kind: arguments.kind,
         text: arguments.text.clone(),
-        project: arguments.project.clone(),
+        project,
         organisation: arguments.organisation,
         globs: about.globs.clone(),
         task_types: about.task_types.clone(),
@@ -431,7 +456,7 @@ async fn check(arguments: &Check) -> Result<ExitCode> {
         None => None,
     };
     let question = KnowledgeQuestion {
-        project: arguments.project.clone(),
+        project: meant(&client, arguments.project.as_deref()).await?,
         title: arguments.title.clone(),
         description: String::new(),
         r#type: arguments.task_type,

@@ -233,6 +233,7 @@ async fn an_entry_is_found_by_digits_of_its_id() {
     assert_eq!(like("0192a0000000").await, [ids[0]]);
     assert_eq!(like("1a2b3c4d").await, [ids[0]]);
     assert_eq!(like("3c4d").await, ids);
+    assert_eq!(like("1a2b").await, [ids[0]]);
     assert_eq!(like("3c4").await, []);
     let known = store.knowledge_of(&[ids[1], id(404)]).await.expect("entries");
     assert_eq!(known.iter().map(|it| it.entry.id).collect::<Vec<_>>(), [ids[1]]);

@@ -25,7 +25,8 @@ const AT_ONCE: usize = 50;
 pub(in crate::commands) struct Arguments {
     /// The files. Without any, those of the repository here that say how things are done in it.
     files: Vec<PathBuf>,
-    /// The project. It can be left out where there is exactly one, and for an export of this Tamma.
+    /// The project. By default that of the repository you are in, or the only one; entries of an export
+    /// stay where they are.
     #[arg(long, value_name = "NAME")]
     project: Option<String>,
     /// Changes nothing, and says what would come of it.
@@ -42,11 +43,9 @@ pub(in crate::commands) struct Arguments {
 
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
     client::run(&arguments.target, async {
-        let import = Import {
-            client: Client::new(&arguments.target)?,
-            by: arguments.asker.name()?,
-            arguments,
-        };
+        let client = Client::new(&arguments.target)?;
+        let project = super::meant(&client, arguments.project.as_deref()).await?;
+        let import = Import { client, by: arguments.asker.name()?, project, arguments };
         let repository = Repository::of(Path::new(".")).ok();
         let files = match (arguments.files.as_slice(), &repository) {
             ([], Some(repository)) => sources(repository)?,
@@ -67,6 +66,12 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
             } else {
                 let entries = markdown::read(text)
                     .with_context(|| format!("{name} is not an export of knowledge"))?;
+                if entries.is_empty() {
+                    bail!(
+                        "{name} has no entries in it, and is no file that we know: `tamma knowledge \
+                         export` writes one"
+                    );
+                }
                 import.take(name, entries).await?
             };
             all.added += done.added;
@@ -123,6 +128,8 @@ fn name(file: &Path, repository: Option<&Repository>) -> String {
 struct Import<'a> {
     client: Client,
     by: String,
+    /// The project that files of a repository speak of.
+    project: Option<String>,
     arguments: &'a Arguments,
 }
 
@@ -159,7 +166,7 @@ impl Import<'_> {
     /// Proposes what a file says. What is there already, in whatever status, is not proposed again.
     async fn propose(&self, name: &str, text: &str) -> Result<KnowledgeImported> {
         let query: Vec<_> =
-            self.arguments.project.iter().map(|project| ("project", project.as_str())).collect();
+            self.project.iter().map(|project| ("project", project.as_str())).collect();
         let known: KnowledgeList = self.client.get("/knowledge", &query).await?;
         let mut done = KnowledgeImported::default();
         for proposal in import::proposals(name, text) {
@@ -184,7 +191,7 @@ impl Import<'_> {
     /// The identity of what a file says: the same every time, so that what a person has worded anew is
     /// not proposed once more.
     fn id(&self, name: &str, proposal: &Proposal) -> Uuid {
-        let project = self.arguments.project.as_deref().unwrap_or_default();
+        let project = self.project.as_deref().unwrap_or_default();
         let words = format!("{project}\n{name}\n{}", proposal.text);
         let digest = Digest::of(words.as_bytes()).to_string();
         let digits = u128::from_str_radix(&digest[..32], 16).unwrap_or_default();
@@ -196,7 +203,7 @@ impl Import<'_> {
             id: Some(id),
             kind: proposal.kind,
             text: proposal.text,
-            project: self.arguments.project.clone(),
+            project: self.project.clone(),
             organisation: false,
             globs: proposal.globs,
             task_types: Vec::new(),

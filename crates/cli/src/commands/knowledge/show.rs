@@ -5,13 +5,14 @@ use std::process::ExitCode;
 
 use anstyle::AnsiColor;
 use anyhow::Result;
+use comfy_table::Cell;
 use tamma_core::knowledge::{Scope, Severity, Status};
 use tamma_server::shape::{
-    Knowledge, KnowledgeAnswer, KnowledgeList, KnowledgeMatch, KnowledgeTally,
+    Knowledge, KnowledgeAnswer, KnowledgeList, KnowledgeMatch, KnowledgeTally, Projects,
 };
 use tamma_store::MatchRole;
 
-use crate::commands::task::list::{drawn, table};
+use crate::commands::task::list::{colour, drawn, table};
 use crate::look::{self, FAINT, STRONG, ago, paint, styled};
 use crate::output::{self, counted, plain};
 
@@ -32,7 +33,7 @@ pub(super) fn list(list: &KnowledgeList, nothing: &str, json: bool) -> Result<Ex
         writeln!(out, "{nothing}")?;
         return Ok(ExitCode::SUCCESS);
     }
-    let mut table = table(&["entry", "kind", "severity", "status", "what it says"]);
+    let mut table = table(&["ID", "KIND", "SEVERITY", "STATUS", "TEXT"]);
     for known in &list.entries {
         let entry = &known.entry;
         let mut text: String = plain(entry.text.lines().next().unwrap_or_default());
@@ -41,11 +42,11 @@ pub(super) fn list(list: &KnowledgeList, nothing: &str, json: bool) -> Result<Ex
         }
         let doubt = if known.hazards.is_empty() { "" } else { " !" };
         table.add_row([
-            known.short.clone(),
-            entry.kind.to_string(),
-            paint(&entry.severity.to_string(), of_severity(entry.severity)),
-            paint(&format!("{}{doubt}", entry.status), of_status(entry.status)),
-            text,
+            Cell::new(&known.short),
+            Cell::new(entry.kind),
+            Cell::new(entry.severity).fg(colour(of_severity(entry.severity))),
+            Cell::new(format!("{}{doubt}", entry.status)).fg(colour(of_status(entry.status))),
+            Cell::new(text),
         ]);
     }
     writeln!(out, "{}", drawn(&table))?;
@@ -62,11 +63,11 @@ pub(super) fn list(list: &KnowledgeList, nothing: &str, json: bool) -> Result<Ex
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) fn one(known: &Knowledge, json: bool) -> Result<ExitCode> {
+pub(super) fn one(known: &Knowledge, projects: &Projects, json: bool) -> Result<ExitCode> {
     if json {
         output::json(known)?;
     } else {
-        writeln!(anstream::stdout().lock(), "{}", whole(known))?;
+        writeln!(anstream::stdout().lock(), "{}", whole(known, Some(projects)))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -93,7 +94,7 @@ pub(super) fn hazards(known: &Knowledge, json: bool) -> Result<()> {
         output::json(known)?;
     }
     let mut out = anstream::stderr().lock();
-    writeln!(out, "{}", whole(known))?;
+    writeln!(out, "{}", whole(known, None))?;
     writeln!(
         out,
         "\nIt is not approved, because there is something to look at twice (see above)."
@@ -124,12 +125,12 @@ pub(super) fn answer(answer: &KnowledgeAnswer, json: bool) -> Result<()> {
 pub(in crate::commands) fn matches(all: &[KnowledgeMatch]) -> String {
     let mut text = String::new();
     for found in all {
-        let colour = match found.role {
+        let shade = match found.role {
             MatchRole::Blocker => AnsiColor::Red,
             MatchRole::Warning => AnsiColor::Yellow,
             _ => AnsiColor::Green,
         };
-        let role = paint(&format!("{:<14}", found.role.to_string()), colour);
+        let role = paint(&format!("{:<14}", found.role.to_string()), shade);
         let said = plain(&one_line(&found.text));
         look::add(&mut text, format_args!("\n  {role} {}  {said}", styled(&found.short, STRONG)));
         let mut because = found.because.clone();
@@ -166,7 +167,7 @@ fn went(tally: &KnowledgeTally) -> String {
     )
 }
 
-fn whole(known: &Knowledge) -> String {
+fn whole(known: &Knowledge, projects: Option<&Projects>) -> String {
     let entry = &known.entry;
     let mut text =
         format!("{}  {}", styled(&known.short, STRONG), styled(&entry.kind.to_string(), STRONG));
@@ -184,7 +185,11 @@ fn whole(known: &Knowledge) -> String {
         "holds in",
         match entry.scope {
             Scope::Organisation => "every project".to_owned(),
-            Scope::Project(id) => format!("project {id}"),
+            Scope::Project(id) => {
+                let all = projects.map(|it| it.projects.as_slice()).unwrap_or_default();
+                let name = all.iter().find(|it| it.id == id.0).map(|it| plain(&it.name));
+                name.unwrap_or_else(|| format!("project {id}"))
+            }
         },
     );
     row("paths", plain(&entry.globs.join(", ")));
