@@ -193,7 +193,7 @@ fn instruction(text: &str) -> Option<String> {
                 \b(secret|token|api\s+key|password|credential|environment\s+variable)s?\b
                 [^.\n]{0,40}\b(to|at|into|with)\b
             | \b(curl|wget)\s+[^\n]{0,60}https?://
-            | \b(curl|wget)\b[^\n]{0,80}\|\s*(ba|z)?sh\b
+            | \b(curl|wget)\b[^\n]{0,80}\|\s*(bash|zsh|sh)\b
             | \b(approve|accept|merge)\s+(every|all|any)(thing)?\s+
                 (plan|change|task|lesson|entry|entries|request|proposal)s?\b
             | \b(do\s+not|don't|never)\s+(tell|inform|alert|ask|mention\s+(this|it)\s+to)\s+

@@ -76,7 +76,7 @@ fn plan(path: &str) -> Value {
             "path": path, "action": "modify", "description": "a cache", "estimated_lines": 3,
         }],
         "testing_strategy": "A test that asks twice.",
-        "signals": { "novelty": 0, "security": 0, "ambiguity": 0 },
+        "signals": {},
     })
 }
 
@@ -186,7 +186,7 @@ async fn an_entry_that_cannot_be_kept_is_refused_with_the_way_to_mend_it() {
     ] {
         let (status, problem) = stage.post("/knowledge", &new).await;
         assert_eq!((status, problem["detail"].as_str()), (422, Some(detail)), "{problem}");
-        assert!(problem["hint"].is_string(), "{problem}");
+        assert!(problem["what_to_do"].is_string(), "{problem}");
         assert!(!problem.to_string().contains(&token), "a secret is not repeated");
     }
     let (_, list) = stage.get("/knowledge").await;
