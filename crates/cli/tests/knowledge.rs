@@ -204,6 +204,9 @@ fn a_task_whose_plan_is_forbidden_waits_and_says_why() {
     let hash = whole["plan"]["hash"].as_str().unwrap();
     let why = ["--reason", "names.in is gone"];
     machine.said(0, &[&["answer", &task, "override", "--plan", hash][..], &why].concat());
+    // An override does not approve the plan: that is another question.
+    machine.said(3, &["task", "watch", &task, "--until-asked"]);
+    machine.said(0, &["approve", &task, "--plan", hash]);
     let watched = machine.said(0, &["task", "watch", &task]);
     assert!(watched.contains("completed"), "{watched}");
     let entry = json(&["knowledge", "show", &ban]);
