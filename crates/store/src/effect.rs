@@ -30,7 +30,7 @@ impl Tally {
         self.outcomes.tasks += 1;
         self.outcomes.first_pass += u32::from(passed);
         self.iterations += u64::from(ended.iterations);
-        self.cost = self.cost + ended.cost;
+        self.cost += ended.cost;
     }
 }
 

@@ -152,7 +152,7 @@ fn compiled(glob: &str) -> Option<GlobMatcher> {
 fn is_about_everything(entry: &Entry) -> bool {
     let globs: Vec<_> = entry.globs.iter().filter_map(|glob| compiled(glob)).collect();
     let reached = |path: &&str| globs.iter().any(|glob| glob.is_match(path));
-    let narrow_paths = !entry.globs.is_empty() && !ANYWHERE.iter().all(|path| reached(path));
+    let narrow_paths = !entry.globs.is_empty() && !ANYWHERE.iter().all(reached);
     let pattern = entry.pattern.as_deref().and_then(|pattern| Regex::new(pattern).ok());
     let narrow_pattern =
         pattern.is_some_and(|pattern| !ANYTHING.iter().all(|line| pattern.is_match(line)));

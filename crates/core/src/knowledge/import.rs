@@ -106,7 +106,7 @@ fn blocks(text: &str) -> Vec<Block> {
             fence = if fence.is_none() { mark } else { fence.filter(|end| mark != Some(*end)) };
             open = false;
         } else if let Some(title) = plain.strip_prefix('#') {
-            heading = title.trim_matches(['#', ' ']).to_owned();
+            title.trim_matches(['#', ' ']).clone_into(&mut heading);
             open = false;
         } else if let Some(last) = all.last_mut().filter(|_| open && item(plain).is_none()) {
             last.text.push(' ');

@@ -29,7 +29,7 @@ pub(super) fn clippy(text: &str) -> Vec<Proposal> {
         found.extend(ban.captures_iter(items).filter_map(|it| {
             let name = it.get(1).or_else(|| it.get(3))?;
             let line = line_of(&text, list.end() + name.start());
-            Some(refused(name.as_str(), told(&it, 2), in_rust(name.as_str()), line))
+            Some(refused(name.as_str(), told(&it, 2), &in_rust(name.as_str()), line))
         }));
     }
     found
@@ -66,12 +66,12 @@ pub(super) fn ruff(text: &str) -> Vec<Proposal> {
     let bans = ban.captures_iter(&text).filter_map(|it| {
         let name = it.get(1).or_else(|| it.get(2))?;
         let line = line_of(&text, name.start());
-        Some(refused(name.as_str(), told(&it, 3), name.as_str().to_owned(), line))
+        Some(refused(name.as_str(), told(&it, 3), name.as_str(), line))
     });
     bans.collect()
 }
 
-/// What ESLint is told to refuse: the rules that begin with `no-restricted`.
+/// What `eslint` is told to refuse: the rules that begin with `no-restricted`.
 pub(super) fn eslint(text: &str) -> Vec<Proposal> {
     let plain = without_comments(text, &["//", "#"]);
     // Of which JSON is a part, and lists may end with a comma.
@@ -96,7 +96,7 @@ pub(super) fn eslint(text: &str) -> Vec<Proposal> {
                 restricted(rule, item, &mut |name, why| {
                     let first = name.split('.').next().unwrap_or(name);
                     let line = line_of(&plain, after(rule_at, first));
-                    found.push(refused(name, why, name.to_owned(), line));
+                    found.push(refused(name, why, name, line));
                 });
             }
         }
@@ -104,7 +104,7 @@ pub(super) fn eslint(text: &str) -> Vec<Proposal> {
     found
 }
 
-/// One thing that a rule of ESLint restricts, or several.
+/// One thing that a rule of `eslint` restricts, or several.
 fn restricted(rule: &str, item: &Value, take: &mut impl FnMut(&str, Option<String>)) {
     let text = |key: &str| item.get(key).and_then(Value::as_str);
     if let Value::String(name) = item {
@@ -129,7 +129,7 @@ fn restricted(rule: &str, item: &Value, take: &mut impl FnMut(&str, Option<Strin
     }
 }
 
-fn refused(name: &str, why: Option<String>, in_code: String, line: usize) -> Proposal {
+fn refused(name: &str, why: Option<String>, in_code: &str, line: usize) -> Proposal {
     let why = why.map(|why| format!(": {why}")).unwrap_or_default();
     // Only a letter has a border between words beside it.
     let border = |letter: Option<char>| {
@@ -140,7 +140,7 @@ fn refused(name: &str, why: Option<String>, in_code: String, line: usize) -> Pro
         kind: Kind::Convention,
         text: format!("`{name}` is not used here{why}"),
         globs: Vec::new(),
-        pattern: Some(format!("{before}{}{after}", regex::escape(&in_code))),
+        pattern: Some(format!("{before}{}{after}", regex::escape(in_code))),
         severity: Severity::High,
         line,
     }
