@@ -7,13 +7,18 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use tamma_server::Sight;
 
 use crate::survey::{READ, Root};
 
 /// A longer file than this is not read: it is not one that a person wrote.
 const LONGEST: u64 = 1_000_000;
+
+/// How long git may take to say what is in a repository.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A repository with a work tree.
 pub(crate) struct Repository {
@@ -66,6 +71,17 @@ impl Repository {
         Ok(Root(files))
     }
 
+    /// Its files, committed or not, without those that it ignores.
+    pub(crate) fn files(&self) -> Result<Vec<String>> {
+        let listed = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"];
+        let output = git(&self.root, &listed)?;
+        if !output.status.success() {
+            bail!("git does not list {}: {}", self.root.display(), words(&output));
+        }
+        let files = String::from_utf8_lossy(&output.stdout).into_owned();
+        Ok(files.split('\0').filter(|path| !path.is_empty()).map(str::to_owned).collect())
+    }
+
     /// Whether there is any commit that work could start from.
     pub(crate) fn has_commit(&self) -> Result<bool> {
         let head = git(&self.root, &["rev-parse", "--verify", "--quiet", "HEAD"])?;
@@ -99,6 +115,39 @@ impl Repository {
         }
         Ok(true)
     }
+}
+
+/// What there is in a repository, and which of some commits it lacks. Nothing where it is elsewhere, or
+/// git does not answer in time: who asks can do without.
+pub(crate) async fn look(repository: String, commits: Vec<String>) -> Option<Sight> {
+    let folder = PathBuf::from(repository.strip_prefix("file://").unwrap_or(&repository));
+    let looking = tokio::task::spawn_blocking(move || sight(&folder, commits));
+    tokio::time::timeout(PATIENCE, looking).await.ok()?.ok()?
+}
+
+fn sight(folder: &Path, commits: Vec<String>) -> Option<Sight> {
+    let listed = git(folder, &["ls-tree", "-r", "-z", "--name-only", "HEAD"]).ok()?;
+    if !listed.status.success() {
+        return None;
+    }
+    let files = String::from_utf8_lossy(&listed.stdout);
+    let files = files.split('\0').filter(|path| !path.is_empty()).map(str::to_owned).collect();
+    // A commit is digits; anything else could be taken for an option.
+    let is_commit = |commit: &String| {
+        commit.len() >= 4 && commit.chars().all(|digit| digit.is_ascii_hexdigit())
+    };
+    let commits: Vec<String> = commits.into_iter().filter(is_commit).collect();
+    let mut absent = Vec::new();
+    // As many at once as one command line takes.
+    for some in commits.chunks(500) {
+        let mut arguments = vec!["rev-list", "--no-walk", "--ignore-missing"];
+        arguments.extend(some.iter().map(String::as_str));
+        let found = git(folder, &arguments).ok().filter(|output| output.status.success())?;
+        let found = String::from_utf8_lossy(&found.stdout).into_owned();
+        let has = |commit: &String| found.lines().any(|line| line.starts_with(commit.as_str()));
+        absent.extend(some.iter().filter(|commit| !has(commit)).cloned());
+    }
+    Some(Sight { files, absent })
 }
 
 /// Asks git.

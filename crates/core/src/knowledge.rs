@@ -13,6 +13,7 @@ pub mod markdown;
 pub mod meaning;
 mod mention;
 mod stems;
+mod offer;
 
 use std::fmt;
 
@@ -24,6 +25,7 @@ pub(crate) use self::check::words;
 pub use self::check::{Findings, Match, Violation, added_lines, check};
 pub use self::hazard::{Hazard, hazards};
 pub use self::index::Index;
+pub use self::offer::{Facts, IDLE, Offer, offers};
 use crate::ids::{KnowledgeId, Name, ProjectId, Reference};
 use crate::plan::Action;
 use crate::task::TaskType;

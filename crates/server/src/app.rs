@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use tamma_flow::Pace;
-use tamma_store::{Objects, Store};
+use tamma_store::{Library, Objects, Store};
 use temporalio_client::Client;
 
 pub(crate) use read::Window;
@@ -26,6 +26,7 @@ pub(crate) use runs::which;
 
 use crate::live::Live;
 use crate::problem::{Fault, Problem};
+use crate::server::Look;
 
 /// How long the durable engine has to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -39,6 +40,8 @@ pub(crate) struct App {
     pub(crate) pace: Pace,
     pub(crate) objects: Objects,
     pub(crate) live: Live,
+    pub(crate) library: Library,
+    pub(crate) look: Option<Look>,
 }
 
 type Source = Box<dyn std::error::Error + Send + Sync>;
@@ -73,6 +76,9 @@ pub(crate) enum Error {
     /// The machine says no.
     #[error("{0}")]
     Refused(String),
+    /// There is something that a person should look at twice before they approve it.
+    #[error("There is something to look at twice: {}.", .0.join("; "))]
+    Doubtful(Vec<String>),
     /// What they decided about is not there any more.
     #[error("The {what} is now {now}, not {seen}: it has changed since you saw it.")]
     Changed {
@@ -169,8 +175,14 @@ impl From<Error> for Problem {
                 Self { problems: faults, ..problem }
             }
             Error::Refused(_) => {
-                let title = "The task cannot do that now";
+                let title = "That cannot be done now";
                 Self::new(StatusCode::CONFLICT, "refused", title, detail)
+            }
+            Error::Doubtful(_) => {
+                let title = "It is not approved just so";
+                Self::new(StatusCode::CONFLICT, "doubtful", title, detail).hint(
+                    "Edit the entry; or approve it with `despite` (`--despite`), if you have looked.",
+                )
             }
             Error::Changed { what, .. } => {
                 let title = "It has changed since you saw it";

@@ -11,7 +11,7 @@ pub mod shape;
 
 pub use api::openapi;
 pub use problem::{MEDIA_TYPE as PROBLEM, Problem};
-pub use server::{Config, Error, Server};
+pub use server::{Config, Error, Look, Server, Sight};
 
 /// The header that says who asks.
 pub const PERSON: &str = "tamma-person";

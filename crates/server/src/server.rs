@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
 use tamma_flow::Pace;
-use tamma_store::{Changes, LineChanges, Objects, Store};
+use tamma_store::{Changes, Library, LineChanges, Objects, Store};
 use temporalio_client::Client;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -28,7 +29,21 @@ pub struct Config {
     pub pace: Pace,
     /// Where large things are kept, such as transcripts.
     pub objects: Objects,
+    /// How repositories are looked at from here; nothing where they cannot be.
+    pub look: Option<Look>,
 }
+
+/// What there is in a repository.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Sight {
+    /// Its files, by their paths from the root.
+    pub files: Vec<String>,
+    /// Of the commits that were asked for, those that it does not have.
+    pub absent: Vec<String>,
+}
+
+/// Looks at a repository, and for some commits in it. Nothing where that cannot be done from here.
+pub type Look = Arc<dyn Fn(String, Vec<String>) -> BoxFuture<'static, Option<Sight>> + Send + Sync>;
 
 impl Config {
     /// Whether a server could be set up so, before anything is started for it.
@@ -105,13 +120,14 @@ impl Server {
     /// Takes the address. Nothing is answered before [`Server::run`].
     pub async fn bind(config: Config, store: Store, temporal: Client) -> Result<Self, Error> {
         config.check()?;
-        let Config { address, token, environment, pace, objects } = config;
+        let Config { address, token, environment, pace, objects, look } = config;
         let listener =
             TcpListener::bind(address).await.map_err(|source| Error::Bind { address, source })?;
         let address = listener.local_addr()?;
         let changes = (store.changes().await?, store.line_changes().await?);
         let environment = Arc::new(environment);
-        let app = App { store, temporal, environment, pace, objects, live: Live::new() };
+        let (live, library) = (Live::new(), Library::new(&store));
+        let app = App { store, temporal, environment, pace, objects, live, library, look };
         Ok(Self { listener, address, guard: Guard::new(token.as_deref()), app, changes })
     }
 

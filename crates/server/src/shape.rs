@@ -13,8 +13,9 @@ pub use action::{Action, Change, Grant, LineComment, Standing};
 pub(crate) use card::listed;
 pub use card::{Card, Damaged, Page, Spend, short};
 pub use knowledge::{
-    Knowledge, KnowledgeAnswer, KnowledgeChange, KnowledgeDecision, KnowledgeEdit, KnowledgeImport,
-    KnowledgeImported, KnowledgeList, KnowledgeMatch, KnowledgeQuestion, NewKnowledge,
+    Knowledge, KnowledgeAnswer, KnowledgeChange, KnowledgeDecision, KnowledgeEdit, KnowledgeEffect,
+    KnowledgeImport, KnowledgeImported, KnowledgeList, KnowledgeMatch, KnowledgeQuestion,
+    KnowledgeTally, NewKnowledge,
 };
 pub use run::{Present, Run, RunLine, RunLines, RunUsage, Runs};
 pub use task::{

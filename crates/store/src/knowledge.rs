@@ -78,6 +78,7 @@ pub struct KnowledgeFilter {
 }
 
 struct Row {
+    id: Uuid,
     entry: serde_json::Value,
     revision: i64,
     created_at: Timestamp,
@@ -137,7 +138,7 @@ impl Store {
             Row,
             "INSERT INTO knowledge (id, project, kind, status, fingerprint, entry)
              VALUES ($1, $2, $3, $4, $5, $6)
-             RETURNING entry, revision, created_at, updated_at",
+             RETURNING id, entry, revision, created_at, updated_at",
             entry.id.0,
             project(entry),
             word(&entry.kind),
@@ -168,7 +169,7 @@ impl Store {
                 project = $2, kind = $3, status = $4, fingerprint = $5, entry = $6,
                 revision = nextval('knowledge_revisions'), updated_at = clock_timestamp()
              WHERE id = $1 AND revision = $7
-             RETURNING entry, revision, created_at, updated_at",
+             RETURNING id, entry, revision, created_at, updated_at",
             entry.id.0,
             project(entry),
             word(&entry.kind),
@@ -193,7 +194,7 @@ impl Store {
     pub async fn knowledge(&self, id: KnowledgeId) -> Result<Known> {
         let row = sqlx::query_as!(
             Row,
-            "SELECT entry, revision, created_at, updated_at FROM knowledge WHERE id = $1",
+            "SELECT id, entry, revision, created_at, updated_at FROM knowledge WHERE id = $1",
             id.0
         )
         .fetch_optional(&self.lists)
@@ -201,11 +202,40 @@ impl Store {
         known(row.ok_or_else(|| Error::NotFound { what: "entry", key: id.to_string() })?)
     }
 
+    /// Several entries by their ids. One that is not there is left out.
+    pub async fn knowledge_of(&self, ids: &[KnowledgeId]) -> Result<Vec<Known>> {
+        let ids: Vec<_> = ids.iter().map(|id| id.0).collect();
+        let rows = sqlx::query_as!(
+            Row,
+            "SELECT id, entry, revision, created_at, updated_at FROM knowledge WHERE id = ANY($1)",
+            &ids
+        )
+        .fetch_all(&self.lists)
+        .await?;
+        rows.into_iter().map(known).collect()
+    }
+
+    /// Which entries have an id that begins or ends with some digits, or whose last eight, by which people
+    /// call them, begin with them; up to a few.
+    pub async fn knowledge_like(&self, digits: &str) -> Result<Vec<KnowledgeId>> {
+        let found = sqlx::query_scalar!(
+            "SELECT id FROM knowledge
+             WHERE starts_with(replace(id::text, '-', ''), $1)
+                OR right(replace(id::text, '-', ''), length($1)) = $1
+                OR starts_with(right(id::text, 8), $1)
+             ORDER BY id LIMIT 9",
+            digits
+        )
+        .fetch_all(&self.lists)
+        .await?;
+        Ok(found.into_iter().map(KnowledgeId).collect())
+    }
+
     /// The entries that a filter lets through, the oldest first.
     pub async fn all_knowledge(&self, filter: &KnowledgeFilter) -> Result<Vec<Known>> {
         let rows = sqlx::query_as!(
             Row,
-            "SELECT entry, revision, created_at, updated_at FROM knowledge
+            "SELECT id, entry, revision, created_at, updated_at FROM knowledge
              WHERE ($1::uuid IS NULL OR project = $1 OR project IS NULL)
                 AND ($2::text IS NULL OR kind = $2)
                 AND ($3::text IS NULL OR status = $3)
@@ -372,7 +402,7 @@ fn fingerprint(entry: &Entry) -> String {
 
 fn known(row: Row) -> Result<Known> {
     Ok(Known {
-        entry: read("entry", row.entry)?,
+        entry: read("entry", row.entry).map_err(|damage| damage.of(row.id.to_string()))?,
         revision: read_number("entry", row.revision)?,
         created_at: row.created_at,
         updated_at: row.updated_at,

@@ -1,6 +1,6 @@
 //! `tamma task`: adding, finding and following tasks.
 
-mod add;
+pub(super) mod add;
 mod diff;
 mod history;
 pub(super) mod list;

@@ -68,6 +68,9 @@ impl Listen {
             environment: roles::environment(),
             pace: roles::pace(self.heartbeat_seconds),
             objects,
+            look: Some(std::sync::Arc::new(|repository, commits| {
+                Box::pin(crate::repository::look(repository, commits))
+            })),
         }
     }
 }

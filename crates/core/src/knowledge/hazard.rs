@@ -7,22 +7,41 @@
 use std::fmt;
 use std::sync::LazyLock;
 
-use globset::Glob;
+use globset::{GlobBuilder, GlobMatcher};
 use regex::Regex;
 use serde::{Deserialize, Serialize};
+use strum::IntoEnumIterator as _;
 
-use super::{Entry, Kind};
+use super::{Entry, Kind, words};
+use crate::ids::{Name, Reference};
 use crate::review::patterns;
+use crate::task::TaskType;
 
 /// The longest text that people read before they approve it.
 const LONG: usize = 1_000;
 
-/// Paths that have nothing in common: a glob that matches all of them is about everything.
+/// Paths that have nothing in common: globs that reach all of them are about everything.
 const ANYWHERE: [&str; 4] =
     ["a", "src/main.rs", "docs/deep/down/page.md", ".github/workflows/ci.yml"];
 
-/// Lines that have nothing in common: a pattern that matches all of them is about everything.
-const ANYTHING: [&str; 4] = ["let x = 1;", "# A heading", "    return None", "}"];
+/// Lines that have nothing in common: a pattern that finds something in each is about everything.
+const ANYTHING: [&str; 3] = ["let x = 1;", "# A heading for people", "    return None"];
+
+/// Words that are in almost every plan, besides those that are in every text.
+const IN_EVERY_PLAN: [&str; 12] = [
+    "add",
+    "change",
+    "code",
+    "file",
+    "files",
+    "fix",
+    "implement",
+    "test",
+    "tests",
+    "task",
+    "update",
+    "write",
+];
 
 /// Something to look at twice.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,7 +63,7 @@ pub enum Hazard {
     },
     /// It is so long that nobody reads it to the end.
     Long,
-    /// A glob or a pattern of it is none.
+    /// A glob, a pattern or a word of it is none.
     Undecidable {
         /// Which.
         condition: String,
@@ -65,43 +84,50 @@ impl fmt::Display for Hazard {
                 )
             }
             Self::Hidden => write!(f, "it has characters in it that nobody sees: write it anew"),
-            Self::Secret { form } => write!(f, "there is something in it that looks like {form}"),
+            Self::Secret { form } => write!(
+                f,
+                "there is something in it that looks like {form}: take it out, and change it where \
+                 it is used"
+            ),
             Self::Long => {
                 write!(f, "it has more than {LONG} characters: say it in a few sentences")
             }
             Self::Undecidable { condition } => {
-                write!(f, "`{condition}` is not a glob or a pattern, so it would match everything")
+                write!(
+                    f,
+                    "`{condition}` is not a glob, a pattern or a word, so nobody can decide it: \
+                     mend it"
+                )
             }
         }
     }
 }
 
-/// What of an entry should be looked at twice.
+/// What of an entry should be looked at twice. An entry with none may be approved just so.
 pub fn hazards(entry: &Entry) -> Vec<Hazard> {
     let mut all = Vec::new();
-    let undecidable = entry
-        .globs
-        .iter()
-        .filter(|glob| Glob::new(glob).is_err())
-        .chain(entry.pattern.iter().filter(|pattern| Regex::new(pattern).is_err()));
+    let no_globs = entry.globs.iter().filter(|glob| compiled(glob).is_none());
+    let no_patterns = entry.pattern.iter().filter(|pattern| Regex::new(pattern).is_err());
+    let no_words = entry.keywords.iter().filter(|keyword| words(keyword).is_empty());
+    let undecidable = no_globs.chain(no_patterns).chain(no_words);
     all.extend(undecidable.map(|it| Hazard::Undecidable { condition: it.clone() }));
     if entry.kind == Kind::Prohibition && is_about_everything(entry) {
         all.push(Hazard::ForbidsEverything);
     }
-    let words = std::iter::once(&entry.text).chain(&entry.keywords);
-    for text in words.clone() {
-        if let Some(words) = instruction(text) {
-            all.push(Hazard::Instruction { words });
-        }
-    }
-    if words.clone().any(|text| text.contains(is_hidden)) {
+    // Everything that is shown to agents or people, whichever field somebody hid it in.
+    let said = || {
+        let evidence = entry.evidence.iter().map(Reference::as_str);
+        let owner = entry.owner.iter().map(Name::as_str);
+        let fields = entry.keywords.iter().chain(&entry.globs).chain(&entry.pattern);
+        let fields = fields.map(String::as_str).chain(evidence).chain(owner);
+        std::iter::once(entry.text.as_str()).chain(fields)
+    };
+    all.extend(said().find_map(instruction).map(|words| Hazard::Instruction { words }));
+    if said().any(has_hidden) {
         all.push(Hazard::Hidden);
     }
-    let lines: Vec<(u32, &str)> =
-        words.clone().flat_map(|text| text.lines()).map(|line| (1, line)).collect();
-    if let Some(secret) = patterns::secrets("", &lines).first() {
-        let form = secret.message.split(':').next().unwrap_or_default();
-        let form = form.trim_start_matches("this looks like ").to_owned();
+    let lines: Vec<(u32, &str)> = said().flat_map(str::lines).map(|line| (1, line)).collect();
+    if let Some(form) = patterns::secrets("", &lines).first().and_then(|it| secret(&it.message)) {
         all.push(Hazard::Secret { form });
     }
     if entry.text.chars().count() > LONG {
@@ -110,48 +136,91 @@ pub fn hazards(entry: &Entry) -> Vec<Hazard> {
     all
 }
 
-/// Whether no condition of an entry narrows it.
-fn is_about_everything(entry: &Entry) -> bool {
-    let narrow_paths = !entry.globs.is_empty()
-        && !entry.globs.iter().filter_map(|glob| Glob::new(glob).ok()).any(|glob| {
-            let glob = glob.compile_matcher();
-            ANYWHERE.iter().all(|path| glob.is_match(path))
-        });
-    let narrow_pattern = entry
-        .pattern
-        .as_deref()
-        .and_then(|pattern| Regex::new(pattern).ok())
-        .is_some_and(|pattern| !ANYTHING.iter().all(|line| pattern.is_match(line)));
-    // A few words that are in almost every plan narrow nothing.
-    let common = ["a", "add", "change", "code", "file", "fix", "test", "the", "update"];
-    let narrow_words = !entry.keywords.is_empty()
-        && !entry.keywords.iter().any(|word| common.contains(&word.trim().to_lowercase().as_str()));
-    !(narrow_paths || narrow_pattern || narrow_words || !entry.task_types.is_empty())
+/// What kind of secret the words of an issue speak of.
+fn secret(message: &str) -> Option<String> {
+    let form = message.split(':').next()?;
+    Some(form.trim_start_matches("this looks like ").to_owned())
 }
 
+fn compiled(glob: &str) -> Option<GlobMatcher> {
+    let glob = GlobBuilder::new(glob).literal_separator(true).build().ok()?;
+    Some(glob.compile_matcher())
+}
+
+/// Whether no condition of an entry narrows it. Of each kind of condition one that holds is enough, so
+/// together they are as wide as the widest.
+fn is_about_everything(entry: &Entry) -> bool {
+    let globs: Vec<_> = entry.globs.iter().filter_map(|glob| compiled(glob)).collect();
+    let reached = |path: &&str| globs.iter().any(|glob| glob.is_match(path));
+    let narrow_paths = !entry.globs.is_empty() && !ANYWHERE.iter().all(reached);
+    let pattern = entry.pattern.as_deref().and_then(|pattern| Regex::new(pattern).ok());
+    let narrow_pattern =
+        pattern.is_some_and(|pattern| !ANYTHING.iter().all(|line| pattern.is_match(line)));
+    let narrow_words =
+        !entry.keywords.is_empty() && !entry.keywords.iter().any(|word| is_common(word));
+    let narrow_types =
+        !entry.task_types.is_empty() && !TaskType::iter().all(|it| entry.task_types.contains(&it));
+    !(narrow_paths || narrow_pattern || narrow_words || narrow_types)
+}
+
+/// Whether words are in almost every plan.
+fn is_common(keyword: &str) -> bool {
+    let common = |word: &String| {
+        IN_EVERY_PLAN.contains(&word.as_str())
+            || include_str!("common-words.txt").split_whitespace().any(|it| it == word)
+    };
+    words(keyword).iter().all(common)
+}
+
+/// The words that speak to whoever reads them, if there are any.
+///
+/// This is a net and no wall: it makes a person look. What keeps an agent to its task is that it can
+/// only do what its permissions allow.
 fn instruction(text: &str) -> Option<String> {
     static SAID: LazyLock<Option<Regex>> = LazyLock::new(|| {
         Regex::new(
-            r"(?ix)
-            \b(ignore|disregard|forget)\s+(all\s+|any\s+|the\s+|your\s+)*(previous|prior|above|earlier|other)\b
-            | \byou\s+(are|must|should)\s+now\b
-            | \b(system|developer)\s+(prompt|message)\b
-            | \b(reveal|print|send|post|upload|exfiltrate)\b[^.\n]{0,40}\b(secret|token|key|password|credential|environment)s?\b
-            | \b(curl|wget)\s+[^\s]*https?://
-            | \b(approve|accept)\s+(every|all|any)\b
+            r"(?imx)
+            \b(ignore|disregard|forget|override|bypass)\s+
+                ((all|any|of|the|your|these|those|every|my|our)\s+)*
+                ((previous|prior|above|earlier|other|preceding)\b
+                | (instructions?|rules?|guardrails?|prompts?|permissions?|restrictions?)\b)
+            | \byou\s+(are|must|should|will)\s+now\b
+            | \bfrom\s+now\s+on,?\s+you\b
+            | \bas\s+an?\s+(ai|language\s+model|assistant|agent),?\s+you\b
+            | \b(system|developer)\s+(prompt|message|override)\b
+            | \bnew\s+instructions?\s*:
+            | \b(reveal|print|send|post|upload|exfiltrate|leak|email)\b[^.\n]{0,40}
+                \b(secret|token|api\s+key|password|credential|environment\s+variable)s?\b
+                [^.\n]{0,40}\b(to|at|into|with)\b
+            | \b(curl|wget)\s+[^\n]{0,60}https?://
+            | \b(curl|wget)\b[^\n]{0,80}\|\s*(bash|zsh|sh)\b
+            | \b(approve|accept|merge)\s+(every|all|any)(thing)?\s+
+                (plan|change|task|lesson|entry|entries|request|proposal)s?\b
+            | \b(do\s+not|don't|never)\s+(tell|inform|alert|ask|mention\s+(this|it)\s+to)\s+
+                (the\s+|any\s+)?(user|person|people|human|reviewer|approver|operator|anybody|anyone)
+            | </?\s*(system|assistant|user|instructions?|tool_(use|result))\s*>
+            | ^\s*(system|assistant|human)\s*:
+            | <\|(im_start|im_end|system|endoftext)\|>
             | <!--
             ",
         )
         .ok()
     });
     let found = SAID.as_ref()?.find(text)?;
-    Some(found.as_str().chars().take(60).collect())
+    let words: String = found.as_str().chars().filter(|it| !is_hidden(*it)).take(60).collect();
+    Some(words.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+fn has_hidden(text: &str) -> bool {
+    // A line end of Windows is no secret sign; one that goes back to the start of the line is.
+    text.replace("\r\n", "\n").contains(is_hidden)
 }
 
 /// Characters that change what is read without being seen.
 fn is_hidden(letter: char) -> bool {
     matches!(letter,
-        '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}'
-        | '\u{e0000}'..='\u{e007f}')
-        || (letter.is_control() && !matches!(letter, '\n' | '\t' | '\r'))
+        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
+        | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+        | '\u{3164}' | '\u{feff}' | '\u{ffa0}' | '\u{e0000}'..='\u{e01ef}')
+        || (letter.is_control() && !matches!(letter, '\n' | '\t'))
 }

@@ -3,9 +3,7 @@
 //! Files for agents and for people are lists of advice; lint configurations have bans of their own.
 //! What is found here is only a proposal: it is pending until a person approves it.
 
-use std::sync::LazyLock;
-
-use regex::Regex;
+mod bans;
 
 use super::{Kind, Severity};
 
@@ -26,14 +24,31 @@ pub struct Proposal {
     pub line: usize,
 }
 
-/// Whether a file says something that can be proposed, by its path from the root.
+/// Whether a file says something that can be proposed, by its path from the root of the repository.
 pub fn is_source(path: &str) -> bool {
     reader(path).is_some()
 }
 
-/// What a file says.
+/// What a file says. One in a folder speaks of that folder.
 pub fn proposals(path: &str, text: &str) -> Vec<Proposal> {
-    reader(path).map(|read| read(text)).unwrap_or_default()
+    let mut found = reader(path).map(|read| read(text)).unwrap_or_default();
+    let folder = folder(path);
+    for proposal in found.iter_mut().filter(|_| !folder.is_empty()) {
+        for glob in &mut proposal.globs {
+            *glob = format!("{folder}{glob}");
+        }
+        if proposal.globs.is_empty() {
+            proposal.globs.push(format!("{folder}**"));
+        }
+    }
+    found
+}
+
+/// The folder that a file speaks of, with its slash; nothing where that is the whole repository.
+fn folder(path: &str) -> &str {
+    let name = path.rfind('/').map_or(0, |at| at + 1);
+    let hidden = [".cursor/", ".github/"].into_iter().filter_map(|it| path.find(it));
+    path.get(..hidden.min().unwrap_or(name).min(name)).unwrap_or_default()
 }
 
 type Reader = fn(&str) -> Vec<Proposal>;
@@ -47,10 +62,10 @@ fn reader(path: &str) -> Option<Reader> {
         | "CONTRIBUTING.md"
         | "copilot-instructions.md"
         | ".cursorrules" => Some(advice),
-        "clippy.toml" | ".clippy.toml" => Some(clippy),
-        "pyproject.toml" | "ruff.toml" => Some(ruff),
-        ".eslintrc.json" | ".eslintrc" => Some(eslint),
-        _ if path.contains(".cursor/rules/") => Some(cursor),
+        "clippy.toml" | ".clippy.toml" => Some(bans::clippy),
+        "pyproject.toml" | "ruff.toml" | ".ruff.toml" => Some(bans::ruff),
+        ".eslintrc.json" | ".eslintrc" | ".eslintrc.yaml" | ".eslintrc.yml" => Some(bans::eslint),
+        _ if path.contains(".cursor/rules/") || name.ends_with(".instructions.md") => Some(scoped),
         _ => None,
     }
 }
@@ -58,41 +73,65 @@ fn reader(path: &str) -> Option<Reader> {
 /// The items of lists, and sentences that tell somebody to do or not to do something.
 fn advice(text: &str) -> Vec<Proposal> {
     let mut found: Vec<Proposal> = Vec::new();
-    let (mut heading, mut fenced, mut open) = (String::new(), false, false);
-    for (number, line) in text.lines().enumerate() {
-        let plain = line.trim();
-        if plain.starts_with("```") || plain.starts_with("~~~") {
-            fenced = !fenced;
-            open = false;
-        }
-        if fenced || plain.is_empty() {
-            open = false;
-            continue;
-        }
-        if let Some(title) = plain.strip_prefix('#') {
-            heading = title.trim_matches(['#', ' ']).to_owned();
-            open = false;
-        } else if let Some(item) = item(plain) {
-            let text = item.to_owned();
-            found.push(convention(text, &heading, number + 1));
-            open = true;
-        } else if open && line.starts_with([' ', '\t']) {
-            // An item goes on in the next line, a little to the right.
-            if let Some(last) = found.last_mut() {
-                last.text.push(' ');
-                last.text.push_str(plain);
-            }
+    for Block { heading, text, line, is_item } in blocks(&without_comments(text)) {
+        if is_item {
+            found.push(convention(&text, &heading, line));
         } else {
-            open = false;
-            let sentences = plain.split_inclusive(". ").map(str::trim);
-            for sentence in sentences.filter(|sentence| is_command(sentence)) {
-                found.push(convention(sentence.to_owned(), &heading, number + 1));
-            }
+            let sentences = text.split_inclusive(". ").map(str::trim);
+            let commands = sentences.filter(|sentence| is_command(sentence));
+            found.extend(commands.map(|sentence| convention(sentence, &heading, line)));
         }
     }
     // What is too short says nothing by itself, such as a link or the name of a command.
     found.retain(|it| it.text.split_whitespace().count() >= 4);
     found
+}
+
+/// An item of a list, or a paragraph.
+struct Block {
+    heading: String,
+    text: String,
+    line: usize,
+    is_item: bool,
+}
+
+/// The items and paragraphs of a text, without its blocks of code.
+fn blocks(text: &str) -> Vec<Block> {
+    let mut all: Vec<Block> = Vec::new();
+    let (mut heading, mut fence, mut open) = (String::new(), None, false);
+    for (number, line) in text.lines().enumerate() {
+        let plain = line.trim();
+        let mark = ["```", "~~~"].into_iter().find(|mark| plain.starts_with(mark));
+        if fence.is_some() || mark.is_some() || plain.is_empty() {
+            fence = if fence.is_none() { mark } else { fence.filter(|end| mark != Some(*end)) };
+            open = false;
+        } else if let Some(title) = plain.strip_prefix('#') {
+            title.trim_matches(['#', ' ']).clone_into(&mut heading);
+            open = false;
+        } else if let Some(last) = all.last_mut().filter(|_| open && item(plain).is_none()) {
+            last.text.push(' ');
+            last.text.push_str(plain);
+        } else {
+            let (text, is_item) = item(plain).map_or((plain, false), |item| (item, true));
+            let (heading, text) = (heading.clone(), text.to_owned());
+            all.push(Block { heading, text, line: number + 1, is_item });
+            open = true;
+        }
+    }
+    all
+}
+
+/// A text without its comments, which nobody sees where it is shown: what is hidden is no advice. The
+/// lines stay where they are.
+fn without_comments(text: &str) -> String {
+    let (mut seen, mut rest) = (String::new(), text);
+    while let Some((before, hidden)) = rest.split_once("<!--") {
+        seen.push_str(before);
+        let (comment, after) = hidden.split_once("-->").unwrap_or((hidden, ""));
+        seen.extend(comment.chars().filter(|letter| *letter == '\n'));
+        rest = after;
+    }
+    seen + rest
 }
 
 fn item(line: &str) -> Option<&str> {
@@ -127,81 +166,63 @@ fn is_command(sentence: &str) -> bool {
     })
 }
 
-fn convention(text: String, heading: &str, line: usize) -> Proposal {
-    let text = if heading.is_empty() { text } else { format!("{heading}: {text}") };
-    let forbids = ["never ", "do not ", "don't ", "must not "];
+fn convention(text: &str, heading: &str, line: usize) -> Proposal {
+    const FORBIDS: [&str; 5] = ["never ", "do not ", "don't ", "must not ", "mustn't "];
+    let text = if heading.is_empty() { text.to_owned() } else { format!("{heading}: {text}") };
     let small = text.to_lowercase();
-    let severity = if forbids.iter().any(|word| small.contains(word)) {
-        Severity::High
-    } else {
-        Severity::Medium
-    };
+    let forbids = FORBIDS.iter().any(|word| small.contains(word));
+    let severity = if forbids { Severity::High } else { Severity::Medium };
     Proposal { kind: Kind::Convention, text, globs: Vec::new(), pattern: None, severity, line }
 }
 
-/// Rules of Cursor: advice, with the paths it is about at the head of the file.
-fn cursor(text: &str) -> Vec<Proposal> {
-    let Some((head, body)) = text.strip_prefix("---\n").and_then(|rest| rest.split_once("\n---"))
-    else {
+/// Rules of Cursor and instructions of Copilot: advice, with the paths it is about at the head of the
+/// file.
+fn scoped(text: &str) -> Vec<Proposal> {
+    let mut lines = text.lines().enumerate();
+    let headed = lines.next().is_some_and(|(_, line)| line.trim_end() == "---");
+    let Some((end, _)) = lines.find(|(_, line)| headed && line.trim_end() == "---") else {
         return advice(text);
     };
-    let globs: Vec<String> = head
-        .lines()
-        .filter_map(|line| line.trim().strip_prefix("globs:"))
-        .flat_map(|globs| globs.split(','))
-        .map(|glob| glob.trim_matches([' ', '"', '\'', '[', ']']).to_owned())
-        .filter(|glob| !glob.is_empty())
-        .collect();
-    let before = text.len() - body.len();
-    let skipped = text.get(..before).map_or(0, |head| head.lines().count().saturating_sub(1));
-    let mut found = advice(body);
+    let globs = globs(text.lines().take(end));
+    let body: Vec<&str> = text.lines().skip(end + 1).collect();
+    let mut found = advice(&body.join("\n"));
     for proposal in &mut found {
         proposal.globs.clone_from(&globs);
-        proposal.line += skipped;
+        proposal.line += end + 1;
     }
     found
 }
 
-/// What clippy is told to refuse.
-fn clippy(text: &str) -> Vec<Proposal> {
-    static BAN: LazyLock<Option<Regex>> = LazyLock::new(|| {
-        Regex::new(r#"path\s*=\s*"([^"]+)"(?:[^}\n]*?reason\s*=\s*"([^"]+)")?"#).ok()
-    });
-    bans(&BAN, text, |name| name.rsplit("::").next().unwrap_or(name).to_owned())
-}
-
-/// What ruff is told to refuse.
-fn ruff(text: &str) -> Vec<Proposal> {
-    static BAN: LazyLock<Option<Regex>> =
-        LazyLock::new(|| Regex::new(r#"(?m)^\s*"([\w.]+)"\.msg\s*=\s*"([^"]+)""#).ok());
-    bans(&BAN, text, ToOwned::to_owned)
-}
-
-/// What ESLint is told to refuse.
-fn eslint(text: &str) -> Vec<Proposal> {
-    static BAN: LazyLock<Option<Regex>> = LazyLock::new(|| {
-        Regex::new(r#""name"\s*:\s*"([^"]+)"(?:\s*,\s*"message"\s*:\s*"([^"]+)")?"#).ok()
-    });
-    if !text.contains("no-restricted") {
-        return Vec::new();
+/// The globs of a head. It looks like YAML and is none: `*.ts` stands there without quotes.
+fn globs<'a>(head: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let (mut globs, mut in_list) = (Vec::new(), false);
+    for line in head {
+        let line = line.trim();
+        let value = line.strip_prefix("globs:").or_else(|| line.strip_prefix("applyTo:"));
+        let item = line.strip_prefix("- ").filter(|_| in_list);
+        in_list = value.is_some_and(|value| value.trim().is_empty()) || item.is_some();
+        for glob in value.or(item).into_iter().flat_map(split_globs) {
+            let glob = glob.trim_matches([' ', '"', '\'', '[', ']']);
+            if !glob.is_empty() {
+                // There a name without a folder means one in any folder.
+                let anywhere = if glob.contains('/') { "" } else { "**/" };
+                globs.push(format!("{anywhere}{glob}"));
+            }
+        }
     }
-    bans(&BAN, text, ToOwned::to_owned)
+    globs
 }
 
-fn bans(ban: &Option<Regex>, text: &str, in_code: impl Fn(&str) -> String) -> Vec<Proposal> {
-    let Some(ban) = ban else { return Vec::new() };
-    ban.captures_iter(text)
-        .filter_map(|found| {
-            let (at, name) = (found.get(0)?.start(), found.get(1)?.as_str());
-            let why = found.get(2).map(|why| format!(": {}", why.as_str())).unwrap_or_default();
-            Some(Proposal {
-                kind: Kind::Convention,
-                text: format!("`{name}` is not used here{why}"),
-                globs: Vec::new(),
-                pattern: Some(format!(r"\b{}\b", regex::escape(&in_code(name)))),
-                severity: Severity::High,
-                line: text.get(..at).map_or(1, |before| before.matches('\n').count() + 1),
-            })
-        })
-        .collect()
+/// Cuts at the commas that are not within braces.
+fn split_globs(text: &str) -> Vec<&str> {
+    let mut depth = 0_u32;
+    text.split(|letter: char| {
+        match letter {
+            '{' => depth += 1,
+            '}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        letter == ',' && depth == 0
+    })
+    .collect()
 }

@@ -1,13 +1,16 @@
 //! Entries as a Markdown file that can live in a repository, and back without loss.
 //!
 //! An entry is a section: a heading for people, what it says as a quotation, and everything else as a
-//! block of JSON. Whatever stands between is for people and is not read.
+//! block of JSON. A text that a quotation would not keep to the letter is in the block as well, and
+//! counts from there. Whatever else stands there is for people and is not read.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
 
 use super::Entry;
+use crate::ids::KnowledgeId;
 
 /// What the file begins with.
 const HEAD: &str = "# What the team knows\n\n\
@@ -18,7 +21,7 @@ const HEAD: &str = "# What the team knows\n\n\
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Flaw {
     /// A section has no block of JSON.
-    #[error("line {line}: the section has no block that starts with ```json")]
+    #[error("line {line}: the section has no block between ```json and ```")]
     NoBlock {
         /// The line of its heading.
         line: usize,
@@ -30,6 +33,14 @@ pub enum Flaw {
         line: usize,
         /// Why.
         why: String,
+    },
+    /// Two sections are the same entry, and nobody can tell which of them is meant.
+    #[error("line {line}: the entry {id} is there already, above: take one of them out")]
+    Twice {
+        /// The line of the second heading.
+        line: usize,
+        /// Which.
+        id: KnowledgeId,
     },
 }
 
@@ -45,26 +56,33 @@ pub fn write<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> String {
                 if line.is_empty() { ">".to_owned() } else { format!("> {line}") }
             );
         }
-        let mut rest = match serde_json::to_value(entry) {
+        let rest = match serde_json::to_value(entry) {
             Ok(Value::Object(rest)) => rest,
             _ => Map::new(),
         };
-        rest.remove("text");
+        let quotable = is_quotable(&entry.text);
+        let rest: Map<_, _> =
+            rest.into_iter().filter(|(name, _)| name != "text" || !quotable).collect();
         let rest = serde_json::to_string_pretty(&rest).unwrap_or_default();
         let _ = write!(file, "\n```json\n{rest}\n```\n");
     }
     file
 }
 
+/// Whether a text is the same after it was quoted, and after an editor has tidied the file.
+fn is_quotable(text: &str) -> bool {
+    let tidy = |line: &str| line.trim_end() == line && !line.contains(char::is_control);
+    text.split('\n').all(tidy)
+}
+
 /// Reads what [`write`] wrote, and what people made of it.
 pub fn read(file: &str) -> Result<Vec<Entry>, Flaw> {
-    let mut entries = Vec::new();
-    let mut section: Option<Section> = None;
+    let mut sections: Vec<Section> = Vec::new();
     let mut block: Option<String> = None;
     for (number, line) in file.lines().enumerate() {
         if let Some(text) = &mut block {
             if line.trim_end() == "```" {
-                if let (Some(section), Some(text)) = (&mut section, block.take()) {
+                if let (Some(section), Some(text)) = (sections.last_mut(), block.take()) {
                     section.block.get_or_insert(text);
                 }
             } else {
@@ -72,15 +90,23 @@ pub fn read(file: &str) -> Result<Vec<Entry>, Flaw> {
                 text.push('\n');
             }
         } else if line.starts_with("## ") {
-            entries.extend(section.take().map(Section::entry).transpose()?);
-            section = Some(Section { line: number + 1, text: Vec::new(), block: None });
+            sections.push(Section { line: number + 1, text: Vec::new(), block: None });
         } else if line.trim_end() == "```json" {
             block = Some(String::new());
-        } else if let (Some(section), Some(quoted)) = (&mut section, line.strip_prefix('>')) {
+        } else if let (Some(section), Some(quoted)) = (sections.last_mut(), line.strip_prefix('>'))
+        {
             section.text.push(quoted.strip_prefix(' ').unwrap_or(quoted).to_owned());
         }
     }
-    entries.extend(section.map(Section::entry).transpose()?);
+    let (mut entries, mut ids) = (Vec::new(), BTreeSet::new());
+    for section in sections {
+        let line = section.line;
+        let entry = section.entry()?;
+        if !ids.insert(entry.id) {
+            return Err(Flaw::Twice { line, id: entry.id });
+        }
+        entries.push(entry);
+    }
     Ok(entries)
 }
 
@@ -96,7 +122,7 @@ impl Section {
         let block = self.block.ok_or(Flaw::NoBlock { line })?;
         let flaw = |error: serde_json::Error| Flaw::NoEntry { line, why: error.to_string() };
         let mut rest: Map<String, Value> = serde_json::from_str(&block).map_err(flaw)?;
-        rest.insert("text".to_owned(), Value::String(self.text.join("\n")));
+        rest.entry("text").or_insert_with(|| Value::String(self.text.join("\n")));
         serde_json::from_value(Value::Object(rest)).map_err(flaw)
     }
 }

@@ -2,8 +2,11 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
 
+mod s10_hazards;
 mod s10_knowledge;
 mod s10_mention;
+mod s10_offers;
+mod s10_paper;
 mod s11_pipeline;
 mod s11_signal;
 mod s12_events;

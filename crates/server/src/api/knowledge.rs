@@ -32,6 +32,8 @@ pub(super) struct Wanted {
     status: Option<String>,
     /// Words: what has the most to do with them comes first.
     search: Option<String>,
+    /// Only what could be retired, with why.
+    offers: bool,
 }
 
 /// Lists what the team knows, the oldest first; or what a search finds, the best first.
@@ -60,6 +62,9 @@ pub(super) async fn list(
             .map(|word| one_of::<Status>("status", word))
             .transpose()?,
     };
+    if wanted.offers {
+        return Ok(Json(desk.app.knowledge_offers(&filter).await?));
+    }
     Ok(Json(desk.app.knowledge_list(&filter, wanted.search.as_deref()).await?))
 }
 
@@ -137,7 +142,8 @@ pub(super) async fn edit(
     responses(
         (status = OK, body = Knowledge),
         (status = CONFLICT, body = Problem, content_type = "application/problem+json",
-            description = "It cannot become that, or somebody has changed it meanwhile."),
+            description = "It cannot become that, there is something to look at twice, or somebody \
+                has changed it meanwhile."),
     )
 )]
 pub(super) async fn decide(
@@ -154,7 +160,11 @@ pub(super) async fn decide(
     post, path = "/knowledge/import", tag = "knowledge", operation_id = "import_knowledge",
     params(("Tamma-Person" = String, Header, description = "Who takes them in.")),
     request_body = KnowledgeImport,
-    responses((status = OK, body = KnowledgeImported))
+    responses(
+        (status = OK, body = KnowledgeImported),
+        (status = UNPROCESSABLE_ENTITY, body = Problem, content_type = "application/problem+json",
+            description = "An entry does not make sense; nothing was taken in."),
+    )
 )]
 pub(super) async fn import(
     State(desk): State<Desk>,

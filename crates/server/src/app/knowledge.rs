@@ -1,7 +1,12 @@
 //! What the team knows: writing it down, deciding about it, and holding a plan against it.
 
-use tamma_core::ids::{KnowledgeId, Name, ProjectId, Reference};
-use tamma_core::knowledge::{Entry, Scope, Status, hazards};
+mod aftermath;
+mod import;
+
+use std::sync::Arc;
+
+use tamma_core::ids::{KnowledgeId, Name, PlanHash, ProjectId, Reference, TaskId};
+use tamma_core::knowledge::{Entry, Hazard, Index, Match, Scope, Status, hazards};
 use tamma_core::task::{Priority, Task};
 use tamma_store::{Conflict, Deed, KnowledgeFilter, Known, MatchRole};
 use uuid::Uuid;
@@ -9,12 +14,16 @@ use uuid::Uuid;
 use super::{App, Error};
 use crate::clock;
 use crate::shape::{
-    Knowledge, KnowledgeAnswer, KnowledgeChange, KnowledgeDecision, KnowledgeEdit, KnowledgeImport,
-    KnowledgeImported, KnowledgeList, KnowledgeMatch, KnowledgeQuestion, NewKnowledge, short,
+    Knowledge, KnowledgeAnswer, KnowledgeChange, KnowledgeDecision, KnowledgeEdit, KnowledgeList,
+    KnowledgeMatch, KnowledgeQuestion, NewKnowledge, short,
 };
 
 /// How long the text of an entry may be.
 const LONGEST: usize = 10_000;
+
+/// How many globs, words and references an entry has at most, and how long each may be.
+const MOST: usize = 100;
+const LONGEST_PART: usize = 500;
 
 /// How many entries a search finds at most.
 const FOUND: usize = 20;
@@ -68,7 +77,7 @@ impl App {
         let mut known = self.store.all_knowledge(filter).await?;
         if let Some(search) = search {
             let entries: Vec<Entry> = known.iter().map(|known| known.entry.clone()).collect();
-            let found = tamma_core::knowledge::Index::new(entries).search(search, FOUND);
+            let found = Index::new(entries).search(search, FOUND);
             known.retain(|known| found.contains(&known.entry.id));
             known.sort_by_key(|known| found.iter().position(|id| *id == known.entry.id));
         }
@@ -79,7 +88,8 @@ impl App {
     pub(crate) async fn knowledge_one(&self, said: &str) -> Result<Knowledge, Error> {
         let known = self.store.knowledge(self.which_entry(said).await?).await?;
         let changes = self.store.knowledge_changes(known.entry.id).await?;
-        let mut knowledge = shown(known);
+        let [mut knowledge] = <[_; 1]>::try_from(self.aftermath(vec![known]).await?)
+            .map_err(|_| Error::NotFound { what: "entry", key: said.to_owned() })?;
         knowledge.changes = changes
             .into_iter()
             .map(|change| KnowledgeChange {
@@ -98,15 +108,10 @@ impl App {
         }
         let digits = said.replace('-', "").to_lowercase();
         let not_found = || Error::NotFound { what: "entry", key: said.to_owned() };
-        if digits.len() < 4 {
+        if digits.len() < 4 || !digits.chars().all(|digit| digit.is_ascii_hexdigit()) {
             return Err(not_found());
         }
-        let all = self.store.all_knowledge(&KnowledgeFilter::default()).await?;
-        let ids = all.into_iter().map(|known| known.entry.id).filter(|id| {
-            let text = id.0.simple().to_string();
-            text.starts_with(&digits) || text.ends_with(&digits)
-        });
-        let ids: Vec<_> = ids.collect();
+        let ids = self.store.knowledge_like(&digits).await?;
         match ids.as_slice() {
             [] => Err(not_found()),
             [id] => Ok(*id),
@@ -131,6 +136,10 @@ impl App {
                 "The entry is {}, so it cannot become {}.",
                 entry.status, decision.status
             )));
+        }
+        let doubts: Vec<_> = hazards(&entry).iter().map(ToString::to_string).collect();
+        if decision.status == Status::Approved && !decision.despite && !doubts.is_empty() {
+            return Err(Error::Doubtful(doubts));
         }
         let deed = match decision.status {
             Status::Approved => Deed::Approved,
@@ -162,6 +171,9 @@ impl App {
         }
         entry.status = Status::Pending;
         sound(&entry)?;
+        if let Scope::Project(id) = entry.scope {
+            self.project(Some(&id.to_string())).await?;
+        }
         self.write_entry(&entry, edit.revision, Deed::Edited, by, edit.reason.as_deref()).await
     }
 
@@ -184,33 +196,6 @@ impl App {
         }
     }
 
-    /// Takes in what was exported. Everything is as it was, with its status: who imports a file has
-    /// read it, as with any file of the repository.
-    pub(crate) async fn import_knowledge(
-        &self,
-        import: KnowledgeImport,
-        by: &Name,
-    ) -> Result<KnowledgeImported, Error> {
-        let mut done = KnowledgeImported::default();
-        for entry in import.entries {
-            sound(&entry)?;
-            match self.store.knowledge(entry.id).await {
-                Ok(there) if there.entry == entry => done.same += 1,
-                Ok(there) => {
-                    self.write_entry(&entry, there.revision, Deed::Imported, by, None).await?;
-                    done.changed += 1;
-                }
-                Err(tamma_store::Error::NotFound { .. }) => {
-                    let by = Some(by.as_str());
-                    self.store.add_knowledge(&entry, Deed::Imported, by, None).await?;
-                    done.added += 1;
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(done)
-    }
-
     /// Holds a plan against what the team knows, as the loop does before anybody approves it.
     pub(crate) async fn check_knowledge(
         &self,
@@ -218,12 +203,10 @@ impl App {
     ) -> Result<KnowledgeAnswer, Error> {
         let project = self.project(question.project.as_deref()).await?;
         let rules = self.rules_of(&project.repository).await?;
-        let mut known = self.knowledge_of(project.id).await?;
-        if let Some(id) = question.with {
-            let tried = known.iter_mut().find(|known| known.id.0 == id);
-            let tried = tried.ok_or_else(|| Error::NotFound { what: "entry", key: short(id) })?;
-            tried.status = Status::Approved;
-        }
+        let index = match question.with {
+            Some(id) => Arc::new(self.tried(project.id, KnowledgeId(id)).await?),
+            None => self.library.of(project.id).await?,
+        };
         let task = Task {
             id: tamma_core::ids::TaskId(clock::new_id()),
             project: project.id,
@@ -238,37 +221,62 @@ impl App {
             issue_url: None,
             metadata: std::collections::BTreeMap::new(),
         };
-        let index = tamma_core::knowledge::Index::new(known);
         let found = index.check(&task, &question.plan, clock::now(), &rules);
-        let mut matches = Vec::new();
-        for (role, list) in [
+        let lists = [
             (MatchRole::Blocker, &found.blockers),
             (MatchRole::Warning, &found.warnings),
             (MatchRole::Recommendation, &found.recommendations),
             (MatchRole::Convention, &found.conventions),
             (MatchRole::Learning, &found.learnings),
-        ] {
-            for found in list {
-                let Some(entry) = index.entry(found.entry) else { continue };
-                matches.push(KnowledgeMatch {
-                    role,
-                    id: found.entry.0,
-                    short: short(found.entry.0),
-                    text: entry.text.clone(),
-                    relevance: found.relevance,
-                    because: found.reasons.iter().map(ToString::to_string).collect(),
-                    reasons: found.reasons.clone(),
-                    evidence: entry.evidence.iter().map(ToString::to_string).collect(),
-                });
-            }
-        }
-        Ok(KnowledgeAnswer { can_proceed: found.can_proceed(), matches })
+        ];
+        let all = lists.into_iter().flat_map(|(role, list)| list.iter().map(move |it| (role, it)));
+        let matches = all.filter_map(|(role, matched)| {
+            Some(met(role, matched, index.entry(matched.entry)?, false))
+        });
+        Ok(KnowledgeAnswer { can_proceed: found.can_proceed(), matches: matches.collect() })
     }
 
-    async fn knowledge_of(&self, project: ProjectId) -> Result<Vec<Entry>, Error> {
+    /// What reaches a project, with one entry as if it were approved.
+    async fn tried(&self, project: ProjectId, id: KnowledgeId) -> Result<Index, Error> {
         let filter = KnowledgeFilter { project: Some(project), ..KnowledgeFilter::default() };
         let known = self.store.all_knowledge(&filter).await?;
-        Ok(known.into_iter().map(|known| known.entry).collect())
+        let mut entries: Vec<Entry> = known.into_iter().map(|known| known.entry).collect();
+        let tried = entries.iter_mut().find(|entry| entry.id == id);
+        let tried = tried.ok_or_else(|| Error::NotFound { what: "entry", key: short(id.0) })?;
+        tried.status = Status::Approved;
+        Ok(Index::new(entries))
+    }
+
+    /// What matched a plan of a task when it was checked.
+    pub(crate) async fn met_by(
+        &self,
+        task: TaskId,
+        plan: PlanHash,
+    ) -> Result<Vec<KnowledgeMatch>, Error> {
+        let matches = self.store.matches(task, plan).await?;
+        let ids: Vec<_> = matches.iter().map(|it| it.matched.entry).collect();
+        let known = self.store.knowledge_of(&ids).await?;
+        let matches = matches.iter().filter_map(|it| {
+            let known = known.iter().find(|known| known.entry.id == it.matched.entry)?;
+            Some(met(it.role, &it.matched, &known.entry, it.shown))
+        });
+        Ok(matches.collect())
+    }
+}
+
+fn met(role: MatchRole, matched: &Match, entry: &Entry, shown: bool) -> KnowledgeMatch {
+    KnowledgeMatch {
+        role,
+        id: entry.id.0,
+        short: short(entry.id.0),
+        text: entry.text.clone(),
+        relevance: matched.relevance,
+        because: matched.reasons.iter().map(ToString::to_string).collect(),
+        reasons: matched.reasons.clone(),
+        evidence: entry.evidence.iter().map(ToString::to_string).collect(),
+        owner: entry.owner.as_ref().map(ToString::to_string),
+        severity: entry.severity,
+        shown,
     }
 }
 
@@ -281,31 +289,55 @@ fn shown(known: Known) -> Knowledge {
         created_at: known.created_at,
         updated_at: known.updated_at,
         changes: Vec::new(),
+        effect: None,
+        offers: Vec::new(),
         entry: known.entry,
     }
 }
 
 /// Whether an entry can be kept at all. What is only doubtful is told when it is shown.
 fn sound(entry: &Entry) -> Result<(), Error> {
-    use tamma_core::knowledge::Hazard;
     if entry.text.trim().is_empty() || entry.text.chars().count() > LONGEST {
         return Err(Error::invalid(
             format!("The text of an entry has 1 to {LONGEST} characters."),
             "Say it in a few sentences.",
         ));
     }
-    let undecidable = hazards(entry).into_iter().find_map(|hazard| match hazard {
-        Hazard::Undecidable { condition } => Some(condition),
-        _ => None,
-    });
-    match undecidable {
-        None => Ok(()),
-        Some(condition) => Err(Error::invalid(
-            format!("`{condition}` is not a glob or a pattern."),
-            "Write globs from the root of the repository, such as `src/**/*.rs`, and patterns as \
-             regular expressions.",
-        )),
+    let parts = || entry.globs.iter().chain(&entry.keywords).chain(&entry.pattern);
+    let long = parts().any(|part| part.chars().count() > LONGEST_PART);
+    if parts().count() > MOST || entry.evidence.len() > MOST || long {
+        return Err(Error::invalid(
+            format!(
+                "An entry has at most {MOST} globs and words and {MOST} references, each of at most \
+                 {LONGEST_PART} characters."
+            ),
+            "Make several entries of it, or widen its globs.",
+        ));
     }
+    // The database has no place for it, and an entry is kept to the letter.
+    if entry.text.contains('\0') || parts().any(|part| part.contains('\0')) {
+        return Err(Error::invalid("There is a NUL in the entry.", "Take it out."));
+    }
+    for hazard in hazards(entry) {
+        match hazard {
+            Hazard::Undecidable { condition } => {
+                return Err(Error::invalid(
+                    format!("`{condition}` is not a glob, a pattern or a word."),
+                    "Write globs from the root of the repository, such as `src/**/*.rs`, and \
+                     patterns as regular expressions.",
+                ));
+            }
+            Hazard::Secret { form } => {
+                return Err(Error::invalid(
+                    format!("There is something in the entry that looks like {form}."),
+                    "Take it out, and change it where it is used: an entry is shown to people and \
+                     agents, and goes into files.",
+                ));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 fn named(text: &str) -> Result<Name, Error> {

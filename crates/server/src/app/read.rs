@@ -119,6 +119,10 @@ impl App {
                 .and_then(|it| it.check.as_ref())
                 .map(|check| RiskReport::new(&check.risk, check.blockers, check.warnings)),
             plan: machine.and_then(|it| it.plan.as_ref()).map(|plan| PlanVersion::new(plan, None)),
+            knowledge: match machine.and_then(|it| it.plan.as_ref()) {
+                Some(plan) => self.met_by(id, plan.hash).await?,
+                None => Vec::new(),
+            },
             approvals: machine.map(approvals).unwrap_or_default(),
             decisions: decisions.into_iter().map(Decision::from).collect(),
             runs: runs.into_iter().map(Iteration::from).collect(),

@@ -2,10 +2,12 @@
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
+use tamma_core::cost::Usd;
 use tamma_core::knowledge::{Entry, Kind, MatchReason, Severity, Status};
+use tamma_core::learning::Effect;
 use tamma_core::plan::{Action, Plan};
 use tamma_core::task::TaskType;
-use tamma_store::{Deed, MatchRole};
+use tamma_store::{Deed, Followed, MatchRole, Tally};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
@@ -31,6 +33,73 @@ pub struct Knowledge {
     /// How it came to be what it is, where one entry was asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<KnowledgeChange>,
+    /// What it did to tasks, where one entry or offers were asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effect: Option<KnowledgeEffect>,
+    /// Why it could be retired, in words, where one entry or offers were asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub offers: Vec<String>,
+}
+
+/// What an entry did to tasks since it counts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct KnowledgeEffect {
+    /// Since when it counts.
+    pub since: Option<DateTime<Utc>>,
+    /// How many tasks ended since then where it holds.
+    pub tasks: u32,
+    /// How many tasks it matched, ended or not.
+    pub matched: u32,
+    /// How many of those it stopped until a person decided.
+    pub stopped: u32,
+    /// When it last matched one.
+    pub last_matched_at: Option<DateTime<Utc>>,
+    /// How the tasks went whose agents were told.
+    pub with: KnowledgeTally,
+    /// How the others went.
+    pub without: KnowledgeTally,
+    /// What it did, as data.
+    #[schema(value_type = Object)]
+    pub verdict: Effect,
+    /// What it did, in words.
+    pub in_words: String,
+}
+
+/// How some tasks went that came as far as a review.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct KnowledgeTally {
+    /// How many there were.
+    pub tasks: u32,
+    /// How many of them passed at once.
+    pub first_pass: u32,
+    /// How many iterations they had together.
+    pub iterations: u64,
+    /// What they cost together, in US dollars.
+    #[schema(value_type = String)]
+    pub cost_usd: Usd,
+}
+
+impl From<Followed> for KnowledgeEffect {
+    fn from(it: Followed) -> Self {
+        Self {
+            since: it.since,
+            tasks: it.tasks,
+            matched: it.matched,
+            stopped: it.stopped,
+            last_matched_at: it.last_matched,
+            with: it.with.into(),
+            without: it.without.into(),
+            verdict: it.effect(),
+            in_words: it.effect().to_string(),
+        }
+    }
+}
+
+impl From<Tally> for KnowledgeTally {
+    fn from(Tally { outcomes, iterations, cost }: Tally) -> Self {
+        let (tasks, first_pass) = (outcomes.tasks, outcomes.first_pass);
+        Self { tasks, first_pass, iterations, cost_usd: cost }
+    }
 }
 
 /// Some entries.
@@ -123,6 +192,9 @@ pub struct KnowledgeDecision {
     /// Why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Approves it although there is something to look at twice.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub despite: bool,
 }
 
 /// Another wording of an entry. It is pending again.
@@ -146,10 +218,20 @@ pub struct KnowledgeImport {
     /// The entries. One that is there and says the same is left alone.
     #[schema(value_type = Vec<Object>)]
     pub entries: Vec<Entry>,
+    /// The id or the name of the project that entries of a project are taken into. Without it each must
+    /// be of one that is here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub project: Option<String>,
+    /// Takes approved entries as they are although there is something to look at twice.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub despite: bool,
+    /// Changes nothing, and tells what would come of it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub dry_run: bool,
 }
 
 /// What came of an import.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct KnowledgeImported {
     /// How many are new.
     pub added: u32,
@@ -157,6 +239,9 @@ pub struct KnowledgeImported {
     pub changed: u32,
     /// How many were there already.
     pub same: u32,
+    /// What was done to each that is not as it was before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 /// A plan to be held against what the team knows.
@@ -214,4 +299,13 @@ pub struct KnowledgeMatch {
     pub reasons: Vec<MatchReason>,
     /// Where it comes from.
     pub evidence: Vec<String>,
+    /// Who answers questions about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    /// low, medium, high or critical.
+    #[schema(value_type = String)]
+    pub severity: Severity,
+    /// Whether the agents that carry out the plan are told.
+    #[serde(default)]
+    pub shown: bool,
 }

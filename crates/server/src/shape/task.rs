@@ -15,7 +15,7 @@ use tamma_store::Verdict;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::{Card, Present};
+use super::{Card, KnowledgeMatch, Present};
 
 /// One task with everything that is known of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -43,6 +43,9 @@ pub struct Whole {
     pub risk_report: Option<RiskReport>,
     /// The plan that waits or runs, in outline.
     pub plan: Option<PlanVersion>,
+    /// What the team knows about that plan: what stands against it first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub knowledge: Vec<KnowledgeMatch>,
     /// Who has approved that plan so far.
     pub approvals: Vec<Approval>,
     /// Every decision about its plans.

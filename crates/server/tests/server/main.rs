@@ -3,6 +3,7 @@
 #![allow(clippy::allow_attributes, dead_code, reason = "the world is shared with other tests")]
 
 mod door;
+mod knowledge;
 mod lists;
 mod runs;
 mod stage;

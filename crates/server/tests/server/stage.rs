@@ -31,6 +31,7 @@ pub(crate) fn config(address: &str, token: Option<&str>) -> Config {
         environment: BTreeMap::new(),
         pace: tamma_flow::Pace::default(),
         objects: tamma_store::Objects::new("/nowhere"),
+        look: None,
     }
 }
 

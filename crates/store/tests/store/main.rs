@@ -3,6 +3,7 @@
 #![allow(clippy::allow_attributes, dead_code, reason = "the world is shared with other tests")]
 
 mod growth;
+mod knowledge;
 mod leases;
 mod lists;
 mod once;

@@ -126,7 +126,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
 ///
 /// In a repository that is not, nothing is guessed where all projects are on this machine: the task
 /// would be for another one. Elsewhere the server knows its projects by other paths than we do.
-async fn project_here(client: &Client) -> Result<Option<String>> {
+pub(crate) async fn project_here(client: &Client) -> Result<Option<String>> {
     let Ok(here) = Repository::of(Path::new(".")) else { return Ok(None) };
     let Projects { projects } = client.get("/projects", &[]).await?;
     let here = here.root;

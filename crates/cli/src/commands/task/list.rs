@@ -122,7 +122,8 @@ pub(crate) fn drawn(table: &Table) -> String {
     table.to_string().lines().map(tidy).collect::<Vec<_>>().join("\n")
 }
 
-fn colour(colour: anstyle::AnsiColor) -> Color {
+/// A colour as tables have it.
+pub(crate) fn colour(colour: anstyle::AnsiColor) -> Color {
     use anstyle::AnsiColor as A;
     match colour {
         A::Black => Color::Black,

@@ -11,6 +11,7 @@ use tamma_server::shape::{Ending, Iteration, PlanVersion, RiskReport, Run, Runs,
 
 use super::list::{drawn, table};
 use crate::client::{self, Client, Target};
+use crate::commands::knowledge::show::matches;
 use crate::look::{self, FAINT, STRONG, ago, lasting, money, paint, styled, words};
 use crate::output::{self, counted, plain};
 
@@ -144,6 +145,9 @@ fn task(whole: &Whole, runs: &[Run], now: DateTime<Utc>) -> String {
     if !whole.description.trim().is_empty() {
         look::add(&mut text, format_args!("\n\n{}", indented(&whole.description)));
     }
+    if !whole.knowledge.is_empty() {
+        look::add(&mut text, format_args!("\n\n{}", known(whole)));
+    }
     if let Some(content) = whole.plan.as_ref().and_then(|plan| plan.content.as_ref()) {
         look::add(&mut text, format_args!("\n\n{}", written(content)));
     }
@@ -201,10 +205,19 @@ pub(crate) fn plan(whole: &Whole, plan: &PlanVersion) -> String {
         None => format!("not estimated, after {spent} so far"),
     };
     rows.add("cost", cost);
-    match &plan.content {
-        Some(content) => format!("{}\n\n{}\n", rows.0, written(content)),
-        None => rows.0,
+    let mut text = rows.0;
+    if !whole.knowledge.is_empty() {
+        look::add(&mut text, format_args!("\n\n{}", known(whole)));
     }
+    match &plan.content {
+        Some(content) => format!("{text}\n\n{}\n", written(content)),
+        None => text,
+    }
+}
+
+/// What the team knows about the plan.
+fn known(whole: &Whole) -> String {
+    format!("What the team knows about it:\n{}", matches(&whole.knowledge))
 }
 
 fn outline(plan: &PlanVersion) -> String {
@@ -395,5 +408,39 @@ pub(crate) mod tests {
           tests   A test for each language.
           beware  Welsh is hard
         ");
+    }
+
+    #[test]
+    fn an_approver_reads_what_the_team_knows_why_it_matched_and_where_it_comes_from() {
+        let knowledge = serde_json::json!([
+            {
+                "role": "blocker", "id": "0192a000-0000-7000-8000-0000aaaa0001",
+                "short": "aaaa0001", "text": "No tables:\n use \u{1b}[31mgettext.",
+                "relevance": 100, "reasons": [], "severity": "critical", "owner": "maya",
+                "because": ["`src/greet.rs` is under `src/**`", "it speaks of `table`"],
+                "evidence": ["commit:4be01d9"], "shown": true,
+            },
+            {
+                "role": "learning", "id": "0192a000-0000-7000-8000-0000aaaa0002",
+                "short": "aaaa0002", "text": "Welsh needs a plural of its own.",
+                "relevance": 82, "reasons": [], "severity": "low", "because": [],
+                "evidence": [], "shown": true,
+            },
+        ]);
+        let knowledge = serde_json::from_value(knowledge).expect("matches");
+        let whole = Whole { knowledge, ..whole() };
+        let plan = plan(&whole, whole.plan.as_ref().expect("a plan"));
+        let told = anstream::adapter::strip_str(&plan).to_string();
+        let (_, told) = told.split_once("so far\n\n").expect("the head");
+        let (told, _) = told.split_once("\n\n").expect("the plan");
+        insta::assert_snapshot!(told, @r"
+        What the team knows about it:
+          blocker        aaaa0001  No tables: use \u{1b}[31mgettext.
+                         because `src/greet.rs` is under `src/**`, and it speaks of `table` (commit:4be01d9, ask maya)
+          learning       aaaa0002  Welsh needs a plural of its own.
+                         because it speaks of the same things
+        ");
+        let shown = task(&whole, &[], "2026-11-15T10:23:30Z".parse().expect("a moment"));
+        assert!(anstream::adapter::strip_str(&shown).to_string().contains(told));
     }
 }
