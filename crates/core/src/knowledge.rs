@@ -15,6 +15,7 @@ mod mention;
 use std::fmt;
 
 use chrono::{DateTime, Utc};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumIter, EnumString};
 
@@ -38,6 +39,7 @@ use crate::task::TaskType;
     Hash,
     Serialize,
     Deserialize,
+    JsonSchema,
     Display,
     EnumString,
     EnumIter,
@@ -87,6 +89,7 @@ impl Scope {
     Hash,
     Serialize,
     Deserialize,
+    JsonSchema,
     Display,
     EnumString,
     EnumIter,

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
 
 mod s10_knowledge;
+mod s10_learning;
 mod s11_pipeline;
 mod s11_signal;
 mod s12_events;
