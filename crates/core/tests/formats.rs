@@ -39,8 +39,7 @@ use tamma_core::{begin, step};
 use world::{World, commit, costing, failure, minute, note, passed, pin, plan, reason, red, text};
 
 /// The folders of fixtures, the newest last.
-const VERSIONS: [&str; 4] =
-    ["2026-11", "2026-11-engines", "2026-11-review", "2026-11-knowledge"];
+const VERSIONS: [&str; 4] = ["2026-11", "2026-11-engines", "2026-11-review", "2026-11-knowledge"];
 
 /// What one task went through, whole.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]

@@ -36,7 +36,7 @@ pub enum Evidence {
     /// What our own checks said of a commit, by the job that made them.
     Check(TaskId, u32),
     /// A commit that a task made.
-    Commit(CommitId),
+    Commit(TaskId, CommitId),
 }
 
 impl fmt::Display for Evidence {
@@ -45,7 +45,7 @@ impl fmt::Display for Evidence {
             Self::Event(task, number) => write!(f, "event:{task}/{number}"),
             Self::Plan(task, version) => write!(f, "plan:{task}/{version}"),
             Self::Check(task, ticket) => write!(f, "check:{task}/{ticket}"),
-            Self::Commit(commit) => write!(f, "commit:{commit}"),
+            Self::Commit(task, commit) => write!(f, "commit:{task}/{commit}"),
         }
     }
 }
@@ -57,16 +57,14 @@ impl FromStr for Evidence {
         let odd = || {
             format!(
                 "`{text}` is not evidence that can be looked up: `event:TASK/NUMBER`, \
-                 `plan:TASK/VERSION`, `check:TASK/JOB` or `commit:COMMIT`"
+                 `plan:TASK/VERSION`, `check:TASK/JOB` or `commit:TASK/COMMIT`"
             )
         };
         let (kind, rest) = text.split_once(':').ok_or_else(odd)?;
-        if kind == "commit" {
-            return rest.parse().map(Self::Commit).map_err(|_| odd());
-        }
         let (task, number) = rest.split_once('/').ok_or_else(odd)?;
         let task = TaskId(task.parse().map_err(|_| odd())?);
         match kind {
+            "commit" => return number.parse().map(|it| Self::Commit(task, it)).map_err(|_| odd()),
             "event" => number.parse().map(|number| Self::Event(task, number)),
             "plan" => number.parse().map(|version| Self::Plan(task, version)),
             "check" => number.parse().map(|ticket| Self::Check(task, ticket)),
@@ -172,7 +170,7 @@ impl Record {
             if commits.insert(commit) {
                 let label = format!("commit {}", short(commit));
                 let text = format!("what attempt {attempt} has made");
-                items.push(Item { label, evidence: Evidence::Commit(commit), text });
+                items.push(Item { label, evidence: Evidence::Commit(task, commit), text });
             }
             let text = format!("attempt {attempt}: {}", checked(record));
             let evidence = Evidence::Check(task, *ticket);
@@ -215,7 +213,7 @@ impl Record {
         let label = label.trim().trim_matches(['[', ']', '`']).to_lowercase();
         let commit = label.strip_prefix("commit ").filter(|digits| digits.len() >= 7);
         let fits = |item: &&Item| match (item.evidence, commit) {
-            (Evidence::Commit(known), Some(digits)) => known.to_string().starts_with(digits),
+            (Evidence::Commit(_, known), Some(digits)) => known.to_string().starts_with(digits),
             _ => item.label == label,
         };
         self.items.iter().find(fits).map(|item| item.evidence)
@@ -325,7 +323,8 @@ fn troubles(source: &Source<'_>) -> Vec<Trouble> {
     for (ticket, attempt, record) in source.checks {
         let in_code = matches!(record, record::Record::Review(_));
         last.insert(in_code, *attempt);
-        let evidence = [Evidence::Check(source.task, *ticket), Evidence::Commit(record.commit())];
+        let evidence =
+            [Evidence::Check(source.task, *ticket), Evidence::Commit(source.task, record.commit())];
         for (fault, file) in faults_of(record) {
             let trouble = all.entry(fault.clone()).or_insert_with(|| Trouble {
                 fault,

@@ -14,8 +14,8 @@ mod time;
 use std::collections::BTreeMap;
 
 use super::{
-    Actor, Clock, Command, Event, Format, Outcome, Received, Refusal, Stage, State, StopReason, TaskLoop,
-    Timestamp, Trigger, What,
+    Actor, Clock, Command, Event, Format, Outcome, Received, Refusal, Stage, State, StopReason,
+    TaskLoop, Timestamp, Trigger, What,
 };
 use crate::approval::Pin;
 use crate::budget::{Grant, Spend};

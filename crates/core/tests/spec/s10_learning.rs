@@ -336,7 +336,10 @@ fn a_lesson_has_the_same_identity_whenever_it_is_taught_and_another_in_another_t
 #[case(Evidence::Event(TASK, 12), "event:00000000-0000-0000-0000-000000000007/12")]
 #[case(Evidence::Plan(TASK, 2), "plan:00000000-0000-0000-0000-000000000007/2")]
 #[case(Evidence::Check(TASK, 9), "check:00000000-0000-0000-0000-000000000007/9")]
-#[case(Evidence::Commit(commit(1)), "commit:0101010101010101010101010101010101010101")]
+#[case(
+    Evidence::Commit(TASK, commit(1)),
+    "commit:00000000-0000-0000-0000-000000000007/0101010101010101010101010101010101010101"
+)]
 fn evidence_is_written_so_that_everybody_finds_it(#[case] evidence: Evidence, #[case] text: &str) {
     assert_eq!(evidence.to_string(), text);
     assert_eq!(text.parse(), Ok(evidence));
@@ -350,6 +353,7 @@ fn evidence_is_written_so_that_everybody_finds_it(#[case] evidence: Evidence, #[
 #[case("event:00000000-0000-0000-0000-000000000007/x")]
 #[case("weather:00000000-0000-0000-0000-000000000007/1")]
 #[case("commit:12")]
+#[case("commit:00000000-0000-0000-0000-000000000007/12")]
 fn what_nobody_can_look_up_is_no_evidence(#[case] text: &str) {
     let error = text.parse::<Evidence>().unwrap_err();
     assert!(error.starts_with(&format!("`{text}` is not evidence")), "{error}");
@@ -407,7 +411,7 @@ fn the_record_names_everything_that_a_lesson_may_point_at() {
     assert!(words.contains("expected 1, got 2"));
     assert!(words.contains("[event 1] SM_TASK_RECEIVED"));
     assert_eq!(record.find("[Event 1]"), Some(Evidence::Event(TASK, 1)));
-    assert_eq!(record.find("commit 0101010"), Some(Evidence::Commit(commit(1))));
+    assert_eq!(record.find("commit 0101010"), Some(Evidence::Commit(TASK, commit(1))));
     assert_eq!(record.find("commit 0101"), None);
     assert_eq!(record.find("event 9999"), None);
 }
@@ -559,7 +563,7 @@ fn what_a_lesson_points_at_is_kept_so_that_everybody_finds_it() {
     let lesson = handed_in.lessons(&record).remove(0);
     assert_eq!(
         lesson.evidence,
-        [Evidence::Check(TASK, 5), Evidence::Commit(commit(1))]
+        [Evidence::Check(TASK, 5), Evidence::Commit(TASK, commit(1))]
             .map(|it| reference(&it.to_string()))
     );
     assert_eq!((lesson.project, lesson.occasion), (HERE, Occasion::Improvement));

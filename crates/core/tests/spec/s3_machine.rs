@@ -7,12 +7,13 @@ use tamma_core::cost::Usd;
 use tamma_core::log::{EntryName, Fact};
 use tamma_core::rules::Rules;
 use tamma_core::task_loop::{
-    Action, Actor, AlertKind, Cause, Command, Edition, FailureKind, Job, Next, Outcome, Phase, Refusal,
-    Severity, Stage, State, StopReason, Trigger, What, table,
+    Action, Actor, AlertKind, Cause, Command, Edition, FailureKind, Job, Next, Outcome, Phase,
+    Refusal, Severity, Stage, State, StopReason, Trigger, What, table,
 };
 
 use crate::world::{
-    World, commit, costing, failure, green, minute, note, passed, person, pin, plan, reason, red, text,
+    World, commit, costing, failure, green, minute, note, passed, person, pin, plan, reason, red,
+    text,
 };
 
 #[test]

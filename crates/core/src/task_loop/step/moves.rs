@@ -6,8 +6,8 @@ use super::Turn;
 use crate::ids::Reference;
 use crate::log::{Entry, EntryName, Fact};
 use crate::task_loop::{
-    Alert, AlertKind, Cause, Clock, Command, JobKind, Question, Refusal, Severity, Stage,
-    State, StopReason, Trigger, Work, answers, table,
+    Alert, AlertKind, Cause, Clock, Command, JobKind, Question, Refusal, Severity, Stage, State,
+    StopReason, Trigger, Work, answers, table,
 };
 
 pub(super) type Why = Option<Cow<'static, str>>;
