@@ -4,6 +4,7 @@
 
 mod growth;
 mod leases;
+mod lessons;
 mod lists;
 mod once;
 mod restart;
