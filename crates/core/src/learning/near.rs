@@ -56,6 +56,9 @@ const DENY_NEXT: [&str; 14] = [
     "instead",
 ];
 
+/// What ends a clause that goes on after it.
+const COMMA: &str = ",";
+
 /// Words after which "not" denies the whole clause.
 const AUXILIARY: [&str; 21] = [
     "do", "does", "did", "must", "should", "shall", "may", "might", "can", "could", "will",
@@ -127,11 +130,7 @@ impl Gist {
     }
 
     fn read(&mut self, clause: &[String], stemmer: &Stemmer) {
-        let turn = clause.iter().position(|word| {
-            let word = word.as_str();
-            FIRST.contains(&word) || SECOND.contains(&word)
-        });
-        let swapped = turn.is_some_and(|at| SECOND.contains(&clause[at].as_str()));
+        let sides = sides(clause);
         let mut denied = clause.iter().enumerate().any(|(at, word)| {
             let after = at.checked_sub(1).map(|before| clause[before].as_str());
             DENY_ALL.contains(&word.as_str())
@@ -146,7 +145,9 @@ impl Gist {
             if is_name(word) {
                 self.names.insert(word.clone());
             }
-            if word.chars().all(|letter| letter.is_ascii_digit() || letter == '.') {
+            if word.starts_with(|letter: char| letter.is_ascii_digit())
+                && word.chars().all(|letter| letter.is_ascii_digit() || letter == '.')
+            {
                 self.numbers.insert(word.clone());
             }
             for part in parts(word).into_iter().filter(|part| says_something(part)) {
@@ -156,10 +157,10 @@ impl Gist {
                 } else {
                     sense.affirmed = true;
                 }
-                if let Some(turn) = turn {
-                    let first = (at < turn) != swapped;
-                    sense.first |= first;
-                    sense.second |= !first;
+                match sides(at) {
+                    Some(Side::First) => sense.first = true,
+                    Some(Side::Second) => sense.second = true,
+                    None => {}
                 }
             }
         }
@@ -210,6 +211,37 @@ impl Gist {
     }
 }
 
+/// On which side of a "before" something stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
+    First,
+    Second,
+}
+
+/// On which side of a "before" or "after" each word of a clause stands. A clause that begins with one,
+/// as in "After an import the cache is stale", has only the word after it on a side for sure, unless a
+/// comma ends it; and one with nothing that says something on one side divides nothing.
+fn sides(clause: &[String]) -> impl Fn(usize) -> Option<Side> {
+    let turn = clause.iter().position(|word| {
+        let word = word.as_str();
+        FIRST.contains(&word) || SECOND.contains(&word)
+    });
+    let says = |word: &String| word != COMMA && parts(word).iter().any(|part| says_something(part));
+    let range = turn.and_then(|turn| {
+        let next = turn + 1 + clause[turn + 1..].iter().position(says)?;
+        let leads = !clause[..turn].iter().any(says);
+        let ends = clause.last().is_some_and(|word| word == COMMA);
+        Some((turn, if leads && !ends { next + 1 } else { clause.len() }))
+    });
+    let swapped = turn.is_some_and(|at| SECOND.contains(&clause[at].as_str()));
+    move |at| {
+        let (turn, end) = range?;
+        let first = (at < turn) != swapped;
+        let side = if first { Side::First } else { Side::Second };
+        (at < end).then_some(side)
+    }
+}
+
 /// Twice what two sets share, of all that is in them, in percent. Two empty ones share nothing that
 /// anybody could tell.
 fn shared(one: &BTreeSet<String>, two: &BTreeSet<String>) -> u8 {
@@ -227,24 +259,43 @@ fn one_has_all(one: &BTreeSet<String>, two: &BTreeSet<String>) -> bool {
 fn clauses(text: &str) -> Vec<Vec<String>> {
     let mut clauses = vec![Vec::new()];
     let end = |clauses: &mut Vec<Vec<String>>| clauses.push(Vec::new());
-    for token in text.split_whitespace() {
-        let bare = token.trim_matches(|letter: char| !letter.is_alphanumeric() && letter != '_');
-        let small = if is_name(bare) { bare.to_owned() } else { bare.to_lowercase() };
-        let small = small.replace('’', "'");
-        if token.starts_with(['(', '–', '—']) || matches!(small.as_str(), "but" | "because") {
+    let tokens: Vec<(&str, String)> =
+        text.split_whitespace().map(|token| (token, bare(token))).collect();
+    for (at, (token, word)) in tokens.iter().enumerate() {
+        let denial = tokens[at + 1..].iter().take(2).any(|(_, next)| denies(next));
+        let turns = match word.as_str() {
+            "but" | "because" => true,
+            "and" | "or" => denial,
+            _ => false,
+        };
+        if turns || token.starts_with(['(', '–', '—']) {
             end(&mut clauses);
         }
-        if !small.is_empty()
-            && let Some(clause) = clauses.last_mut()
-        {
-            clause.push(small);
-        }
         let closed = token.trim_end_matches(['`', '"', '\'', '*', '”', '’']);
-        if closed.ends_with(['.', ',', ';', ':', '!', '?', ')', '–', '—']) || token == "-" {
+        if let Some(clause) = clauses.last_mut() {
+            if !word.is_empty() {
+                clause.push(word.clone());
+            }
+            if closed.ends_with(',') {
+                clause.push(COMMA.to_owned());
+            }
+        }
+        if closed.ends_with(['.', ',', ';', ':', '!', '?', ')', '–', '—']) || *token == "-" {
             end(&mut clauses);
         }
     }
     clauses
+}
+
+/// A word without what stands around it.
+fn bare(token: &str) -> String {
+    let bare = token.trim_matches(|letter: char| !letter.is_alphanumeric() && letter != '_');
+    let bare = if is_name(bare) { bare.to_owned() } else { bare.to_lowercase() };
+    bare.replace('’', "'")
+}
+
+fn denies(word: &str) -> bool {
+    DENY_ALL.contains(&word) || DENY_NEXT.contains(&word)
 }
 
 /// The words in a name such as `chargeTwice` or `src/pay/charge.rs`, in small letters.
@@ -284,7 +335,7 @@ fn is_name(word: &str) -> bool {
 }
 
 fn says_something(word: &str) -> bool {
-    !is_common(word) && !DENY_ALL.contains(&word) && !DENY_NEXT.contains(&word)
+    !is_common(word) && !denies(word)
 }
 
 /// Whether a word says nothing by itself.

@@ -53,7 +53,7 @@ impl Way {
             Self::Recommendation => json!({
                 "kind": "recommendation",
                 "text": "Change schema.txt and run gen.sh where a field of the generated API changes.",
-                "keywords": ["field", "generated", "schema"],
+                "keywords": ["field", "generated", "API"],
                 "globs": ["generated/**"],
                 "severity": "high",
                 "evidence": evidence,
