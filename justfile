@@ -5,7 +5,7 @@
 set shell := ["bash", "-euo", "pipefail", "-c"]
 
 # What CI runs, in order. `.ci/run` reads this list.
-ci_verbs := "lint doc test chaos-ci salvage-ci escape agents-ci review-ci lies ladder-ci eval-knowledge gen-check"
+ci_verbs := "lint doc test chaos-ci salvage-ci escape agents-ci review-ci lies ladder-ci circle-ci eval-knowledge gen-check"
 
 # Files written by `just gen`, and never by hand.
 generated := "docs/machine.md docs/reference/tamma.schema.json docs/reference/configuration.md docs/reference/commands.md docs/reference/openapi.json"
@@ -223,6 +223,29 @@ ladder *args:
 # Two of the ways, with an agent that follows a script.
 [group("check")]
 ladder-ci: (ladder "--few")
+
+# Go round the circle of learning with a real agent and a scripted model, and tell it as a story (docs/learning.md).
+[group("try")]
+circle *args:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    [ -d e2e/agents/claude-code/node_modules ] || npm install --no-save --prefix e2e/agents/claude-code --no-audit --no-fund
+    cargo build --workspace --all-targets --locked --quiet
+    target="$(cargo metadata --format-version 1 --no-deps --locked | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')"
+    exec "$target/debug/circle" {{ args }}
+
+# The same with an agent that follows a script.
+[group("check")]
+circle-ci: (circle "--few")
+
+# Play sixty tasks of all outcomes and look what they leave to learn from; merge sixty lessons.
+[group("try")]
+learning *args:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    cargo build --workspace --all-targets --locked --quiet
+    target="$(cargo metadata --format-version 1 --no-deps --locked | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')"
+    exec "$target/debug/learning" {{ args }}
 
 # Run every built-in agent, as a real program, through one contract against a scripted model (docs/agents.md).
 [group("check")]

@@ -164,7 +164,7 @@ pub fn after_failed_review(situation: &Situation<'_>, rules: &Rules) -> Decision
     let alike = match situation.edition {
         _ if !limits.stuck_detection => None,
         Edition::November2026 => stuck::alike(situation.attempts),
-        Edition::Review2026 => stuck::detect(situation.attempts),
+        Edition::Review2026 | Edition::Knowledge2026 => stuck::detect(situation.attempts),
     };
     if let Some(likeness) = alike {
         let why = Why::Stuck(likeness);

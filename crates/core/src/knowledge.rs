@@ -18,6 +18,7 @@ mod offer;
 use std::fmt;
 
 use chrono::{DateTime, Utc};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumIter, EnumString};
 
@@ -42,6 +43,7 @@ use crate::task::TaskType;
     Hash,
     Serialize,
     Deserialize,
+    JsonSchema,
     Display,
     EnumString,
     EnumIter,
@@ -91,6 +93,7 @@ impl Scope {
     Hash,
     Serialize,
     Deserialize,
+    JsonSchema,
     Display,
     EnumString,
     EnumIter,

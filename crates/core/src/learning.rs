@@ -1,17 +1,33 @@
 //! Learning: what a finished task can teach, and what became of what was taught.
 //!
-//! Lessons are written elsewhere, by a model or a person; here it is decided when there is
-//! occasion for one, whether it is known already, and whether it helped. A lesson enters the
+//! A [`Record`] is what there is to learn from, with a name for everything in it that can be looked up.
+//! A model writes lessons from it ([`Draft`]); where none can be asked there is a [`plain`] one, and what
+//! fails in task after task is told as a [`pattern()`]. Here it is decided when there is occasion for a
+//! lesson, whether it is known already, and whether it helped. A lesson enters the
 //! knowledge base as a pending entry, always: nothing that a task produced has any effect until a
 //! person approves it. Failing to learn never fails a task, so nothing here can fail.
 
+mod draft;
+mod near;
+mod pattern;
+mod plain;
+mod record;
+
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumIter, EnumString};
 
-use crate::ids::{Digest, KnowledgeId, ProjectId, Reference};
+pub use self::draft::{Draft, Taught};
+pub use self::near::{Gist, NEAR};
+pub use self::pattern::{Sighting, TASKS, pattern};
+pub use self::plain::plain;
+pub use self::record::{Evidence, Item, Record, Source, Trouble};
+use crate::ids::{Digest, KnowledgeId, ProjectId, Reference, TaskId};
 use crate::knowledge::{Entry, Kind, Scope, Severity, Status, words};
+use crate::plan::Action;
+use crate::review::patterns;
 use crate::rules::Rules;
 
 /// What a lesson was learned from.
@@ -68,16 +84,34 @@ pub struct Lesson {
     /// The words it is about.
     #[serde(default)]
     pub keywords: Vec<String>,
+    /// The paths it is about.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub globs: Vec<String>,
+    /// What is planned to happen to files under its globs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub actions: Vec<Action>,
+    /// The code it is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pattern: Option<String>,
     /// How bad it is to ignore it.
     pub severity: Severity,
-    /// What it is based on: the reports of the task.
+    /// What it is based on: events, commits and checks that can be looked up.
     pub evidence: Vec<Reference>,
+    /// How it came to be taught, for whoever decides about it: how often it failed, what it cost.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub note: String,
 }
 
 impl Lesson {
     /// By what two lessons are the same: see [`fingerprint`].
     pub fn fingerprint(&self) -> Digest {
         fingerprint(self.kind, &self.text)
+    }
+
+    /// The identity of the entry that a task's lesson becomes. It is always the same, so that a task
+    /// that is asked twice does not teach twice.
+    pub fn id(&self, task: TaskId) -> KnowledgeId {
+        id_of(&format!("{task}/{}", self.fingerprint()))
     }
 
     /// The entry it becomes, waiting for a person.
@@ -87,11 +121,11 @@ impl Lesson {
             kind: self.kind,
             text: self.text,
             scope: Scope::Project(self.project),
-            globs: Vec::new(),
+            globs: self.globs,
             task_types: Vec::new(),
             keywords: self.keywords,
-            actions: Vec::new(),
-            pattern: None,
+            actions: self.actions,
+            pattern: self.pattern,
             severity: self.severity,
             owner: None,
             evidence: self.evidence,
@@ -99,6 +133,30 @@ impl Lesson {
             expires_at: None,
         }
     }
+
+    /// The same without anything that looks like a secret, and what was taken out. A lesson is written
+    /// from what tasks have said, and is shown to people and models.
+    #[must_use]
+    pub fn without_secrets(mut self) -> (Self, Vec<&'static str>) {
+        let mut found = Vec::new();
+        let texts = [&mut self.text, &mut self.note].into_iter();
+        let texts = texts.chain(&mut self.keywords).chain(&mut self.globs).chain(&mut self.pattern);
+        for text in texts {
+            let (clean, forms) = patterns::redacted(text);
+            if !forms.is_empty() {
+                *text = clean;
+                found.extend(forms);
+            }
+        }
+        (self, found)
+    }
+}
+
+/// The identity of what is made from some words, the same every time.
+fn id_of(words: &str) -> KnowledgeId {
+    let digest = Digest::of(words.as_bytes()).to_string();
+    let number = u128::from_str_radix(&digest[..32], 16).unwrap_or_default();
+    KnowledgeId(uuid::Builder::from_custom_bytes(number.to_be_bytes()).into_uuid())
 }
 
 /// By what two pieces of knowledge are the same: their kind and the words they use, whatever the
@@ -124,20 +182,30 @@ pub enum Merge {
     },
 }
 
-/// Looks for a lesson among the entries that reach its project.
+/// Looks for a lesson among the entries that reach its project: one that says the same or nearly so
+/// ([`Gist`]), under the same conditions.
 ///
 /// One that was turned down or retired is found too, so that nobody is asked the same thing twice;
 /// the evidence that gathers there may make somebody take it up again.
-pub fn merge(existing: &[Entry], new: &Lesson) -> Merge {
-    let fingerprint_of_new = new.fingerprint();
+pub fn merge<'a>(existing: impl IntoIterator<Item = &'a Entry>, new: &Lesson) -> Merge {
+    let (gist, print) = (Gist::of(&new.text, &new.keywords), new.fingerprint());
+    let likeness = |entry: &Entry| {
+        let same_place = entry.scope.covers(new.project) && entry.kind == new.kind;
+        if !same_place || !has_conditions_of(entry, new) {
+            return None;
+        }
+        let other = Gist::of(&entry.text, &entry.keywords);
+        let same = fingerprint(entry.kind, &entry.text) == print && !gist.is_apart(&other);
+        if same {
+            return Some(100);
+        }
+        gist.is_near(&other).then(|| gist.likeness(&other))
+    };
     existing
-        .iter()
-        .filter(|entry| {
-            entry.scope.covers(new.project)
-                && fingerprint(entry.kind, &entry.text) == fingerprint_of_new
-        })
-        .min_by_key(|entry| entry.id)
-        .map_or(Merge::New, |entry| Merge::Duplicate {
+        .into_iter()
+        .filter_map(|entry| Some((likeness(entry)?, entry)))
+        .max_by_key(|(likeness, entry)| (*likeness, Reverse(entry.id)))
+        .map_or(Merge::New, |(_, entry)| Merge::Duplicate {
             of: entry.id,
             evidence: new
                 .evidence
@@ -146,6 +214,22 @@ pub fn merge(existing: &[Entry], new: &Lesson) -> Merge {
                 .cloned()
                 .collect(),
         })
+}
+
+/// Whether an entry is about what a lesson is about. For a prohibition every condition decides what it
+/// stops, so all of them must be the same; to the others a path is a hint, and only other paths keep
+/// them apart.
+fn has_conditions_of(entry: &Entry, lesson: &Lesson) -> bool {
+    let set = |globs: &[String]| globs.iter().cloned().collect::<BTreeSet<_>>();
+    let (mine, theirs) = (set(&entry.globs), set(&lesson.globs));
+    if entry.kind == Kind::Prohibition {
+        let actions = |list: &[Action]| list.iter().copied().collect::<BTreeSet<_>>();
+        return mine == theirs
+            && entry.pattern == lesson.pattern
+            && entry.task_types.is_empty()
+            && actions(&entry.actions) == actions(&lesson.actions);
+    }
+    mine.is_subset(&theirs) || theirs.is_subset(&mine)
 }
 
 /// How some tasks went.

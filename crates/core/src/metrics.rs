@@ -31,7 +31,7 @@ pub struct Metrics {
     pub completion_rate: Option<u64>,
     /// Adjusted plans for every hundred tasks that have ended. Goal: under 150.
     pub retries_per_100_tasks: Option<u64>,
-    /// The share of tasks that were completed and left at least one lesson. Goal: over 90.
+    /// The share of ended tasks, succeeded or not, that left at least one lesson. Goal: over 90.
     pub lesson_rate: Option<u64>,
     /// The median from asking for an approval to its answer. Goal: under 5 minutes.
     pub approval_turnaround_ms: Option<u64>,
@@ -99,7 +99,7 @@ impl Tally {
             ended: self.ended,
             completion_rate: percent(self.completed, self.ended),
             retries_per_100_tasks: percent(self.adjusted, self.ended),
-            lesson_rate: percent(self.taught, self.completed),
+            lesson_rate: percent(self.taught, self.ended),
             approval_turnaround_ms: percentile(&mut self.turnarounds, 50),
             transition_latency_ms: percentile(&mut self.latencies, 99),
             rating_hundredths: percent(stars, rated),

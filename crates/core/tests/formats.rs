@@ -39,7 +39,7 @@ use tamma_core::{begin, step};
 use world::{World, commit, costing, failure, minute, note, passed, pin, plan, reason, red, text};
 
 /// The folders of fixtures, the newest last.
-const VERSIONS: [&str; 3] = ["2026-11", "2026-11-engines", "2026-11-review"];
+const VERSIONS: [&str; 4] = ["2026-11", "2026-11-engines", "2026-11-review", "2026-11-knowledge"];
 
 /// What one task went through, whole.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -143,7 +143,7 @@ fn cancelled() -> World {
     world
         .ask(Action::Accept { commit: commit(9), reason: None })
         .done(failure(FailureKind::OverBudget));
-    world.ask(Action::Cancel { reason: reason() });
+    world.ask(Action::Cancel { reason: reason() }).done(Outcome::Learned(1));
     world
 }
 

@@ -29,7 +29,7 @@ use crate::permission::{Ask, Policy, Ruling};
 use crate::plain;
 use crate::process::{self, Group, Launch, Record, Records, RunId};
 use crate::secret::Redactor;
-use crate::submission::Submission;
+use crate::submission::{Known, Submission};
 
 /// How much of what an agent complains about is kept.
 const STDERR: usize = 16 * 1024;
@@ -80,6 +80,8 @@ pub enum Mode {
     Advise,
     /// To conclude as its chair. It may only look.
     Conclude,
+    /// To say what a task has taught. There is nothing to look at but what it is told.
+    Learn,
 }
 
 impl Mode {
@@ -141,6 +143,8 @@ pub struct RunOrder {
     pub access: Option<Access>,
     /// Searches what was learned, for the agent.
     pub search: Search,
+    /// Says what a lesson may point at.
+    pub evidence: Known,
     /// What confines it. Without one it can do whatever we can.
     pub cage: Option<Cage>,
     /// How long we wait for what.
@@ -334,7 +338,8 @@ impl Agent {
         // What an agent says is shown to people: nothing in it may be for their terminal.
         let observer = &plain::observer(observer);
         records.take_over(order.run, order.patience.stop).await?;
-        let desk = Desk::new(order.mode, order.search.clone(), observer.clone());
+        let desk =
+            Desk::new(order.mode, order.search.clone(), order.evidence.clone(), observer.clone());
         let door =
             order.access.as_ref().map(|access| Arc::new(access.admit(order, &desk, observer)));
         // The token of the door is a secret as long as the run lives.

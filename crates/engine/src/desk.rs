@@ -23,12 +23,13 @@ use schemars::generate::SchemaSettings;
 use serde::Deserialize;
 use serde_json::Value;
 use tamma_core::council::{Conclusion, View};
+use tamma_core::learning::Taught;
 use tamma_core::plan::Plan;
 use tokio::sync::watch;
 
 use crate::agent::{Mode, Observer, Update};
 use crate::plain;
-use crate::submission::{self, Submission, Verdict};
+use crate::submission::{self, Known, Submission, Verdict};
 
 /// The name of the server in the agent's session.
 pub const NAME: &str = "tamma";
@@ -41,6 +42,8 @@ pub const SUBMIT_VERDICT: &str = "submit_verdict";
 pub const SUBMIT_OPINION: &str = "submit_opinion";
 /// Hands in what the council concludes.
 pub const SUBMIT_CONCLUSION: &str = "submit_conclusion";
+/// Hands in what a task has taught.
+pub const SUBMIT_LESSONS: &str = "submit_lessons";
 /// Tells how far the agent is.
 pub const REPORT_PROGRESS: &str = "report_progress";
 /// Asks a person.
@@ -49,11 +52,12 @@ pub const ASK_HUMAN: &str = "ask_human";
 pub const SEARCH_KNOWLEDGE: &str = "search_knowledge";
 
 /// All of them.
-pub const TOOLS: [&str; 7] = [
+pub const TOOLS: [&str; 8] = [
     SUBMIT_PLAN,
     SUBMIT_VERDICT,
     SUBMIT_OPINION,
     SUBMIT_CONCLUSION,
+    SUBMIT_LESSONS,
     REPORT_PROGRESS,
     ASK_HUMAN,
     SEARCH_KNOWLEDGE,
@@ -98,6 +102,7 @@ struct Query {
 pub struct Desk {
     mode: Mode,
     search: Search,
+    evidence: Known,
     see: Observer,
     submission: Arc<Mutex<Option<Submission>>>,
     asked: watch::Sender<Option<Question>>,
@@ -105,9 +110,9 @@ pub struct Desk {
 
 impl Desk {
     /// A desk for a run of this mode. The observer sees what the agent tells.
-    pub fn new(mode: Mode, search: Search, see: Observer) -> Self {
+    pub fn new(mode: Mode, search: Search, evidence: Known, see: Observer) -> Self {
         let asked = watch::Sender::new(None);
-        Self { mode, search, see, submission: Arc::default(), asked }
+        Self { mode, search, evidence, see, submission: Arc::default(), asked }
     }
 
     /// The server, to be put behind the token of the run.
@@ -160,6 +165,11 @@ impl Desk {
                 SUBMIT_CONCLUSION,
                 "Hands in what the council concludes, with its dissent. Then end your turn.",
             )),
+            Mode::Learn => tools.push(tool::<Taught>(
+                SUBMIT_LESSONS,
+                "Hands in what the task has taught, each lesson with its evidence. Then end your \
+                 turn.",
+            )),
             Mode::Implement => {}
         }
         tools.push(tool::<Progress>(
@@ -184,8 +194,9 @@ impl Desk {
             (SUBMIT_PLAN, Mode::Plan)
             | (SUBMIT_VERDICT, Mode::Validate)
             | (SUBMIT_OPINION, Mode::Advise)
-            | (SUBMIT_CONCLUSION, Mode::Conclude) => {
-                let submission = submission::check(self.mode, arguments)?;
+            | (SUBMIT_CONCLUSION, Mode::Conclude)
+            | (SUBMIT_LESSONS, Mode::Learn) => {
+                let submission = submission::check(self.mode, arguments, &self.evidence)?;
                 *self.submission.lock().unwrap_or_else(PoisonError::into_inner) = Some(submission);
                 Ok("Taken. End your turn now.".to_owned())
             }
@@ -277,7 +288,7 @@ mod tests {
     use super::*;
 
     fn desk(mode: Mode) -> Desk {
-        Desk::new(mode, nothing_known(), Arc::new(|_| {}))
+        Desk::new(mode, nothing_known(), submission::no_evidence(), Arc::new(|_| {}))
     }
 
     fn names(mode: Mode) -> Vec<String> {
@@ -291,12 +302,13 @@ mod tests {
         assert_eq!(names(Mode::Validate), [&["submit_verdict"][..], &always].concat());
         assert_eq!(names(Mode::Advise), [&["submit_opinion"][..], &always].concat());
         assert_eq!(names(Mode::Conclude), [&["submit_conclusion"][..], &always].concat());
+        assert_eq!(names(Mode::Learn), [&["submit_lessons"][..], &always].concat());
         assert_eq!(names(Mode::Implement), always);
     }
 
     #[test]
     fn a_schema_is_in_one_piece_and_says_what_is_needed() {
-        for mode in [Mode::Plan, Mode::Validate, Mode::Advise, Mode::Conclude] {
+        for mode in [Mode::Plan, Mode::Validate, Mode::Advise, Mode::Conclude, Mode::Learn] {
             let tool = desk(mode).tools().remove(0);
             let text = serde_json::to_string(&tool.input_schema).expect("JSON");
             assert!(!text.contains("$ref") && !text.contains("$defs"), "{text}");

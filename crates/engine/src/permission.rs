@@ -67,7 +67,7 @@ pub fn role(mode: Mode) -> AgentRole {
         Mode::Plan => AgentRole::Planner,
         Mode::Implement => AgentRole::Implementer,
         Mode::Validate => AgentRole::Validator,
-        Mode::Advise | Mode::Conclude => AgentRole::Council,
+        Mode::Advise | Mode::Conclude | Mode::Learn => AgentRole::Council,
     }
 }
 
@@ -302,7 +302,7 @@ mod tests {
     #[test]
     fn a_planner_and_a_validator_may_only_look() {
         let folder = tempfile::tempdir().expect("folder");
-        for mode in [Mode::Plan, Mode::Validate, Mode::Advise, Mode::Conclude] {
+        for mode in [Mode::Plan, Mode::Validate, Mode::Advise, Mode::Conclude, Mode::Learn] {
             let law = law(folder.path(), mode, [&[], &[], &[]]);
             let verdict = |ask: &Ask| law.rule(ask).verdict;
             assert_eq!(verdict(&ask(Kind::Read, &["a.rs"])), Verdict::Allow);

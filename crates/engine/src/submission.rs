@@ -1,4 +1,5 @@
-//! What an agent hands in: a plan, a verdict, an opinion or a conclusion, checked before it is believed.
+//! What an agent hands in: a plan, a verdict, an opinion, a conclusion or lessons, checked before it is
+//! believed.
 //!
 //! It comes through a tool of our [`desk`](crate::desk), or, from an agent that has no tool of ours in
 //! its session or did not use it, as a block of JSON at the end of its last message. Both go through
@@ -6,12 +7,14 @@
 //! often is the business of [`agent`](crate::agent).
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tamma_core::council::{Conclusion, View};
+use tamma_core::learning::Taught;
 use tamma_core::plan::Plan;
 use tamma_core::review::{Issue, Judgement};
 
@@ -42,6 +45,8 @@ pub enum Submission {
     Opinion(View),
     /// What the council concludes.
     Conclusion(Conclusion),
+    /// What a task has taught.
+    Lessons(Taught),
     /// The agent was asked again, and what it handed in is still not right.
     Invalid {
         /// What is wrong with it.
@@ -51,16 +56,26 @@ pub enum Submission {
     },
 }
 
+/// Whether there is what a lesson points at.
+pub type Known = Arc<dyn Fn(&str) -> bool + Send + Sync>;
+
+/// For runs that teach nothing: there is nothing to point at.
+pub fn no_evidence() -> Known {
+    Arc::new(|_| false)
+}
+
 /// Reads what a run of this mode must hand in from the last message.
-pub(crate) fn read(mode: Mode, text: &str) -> Result<Submission, Vec<String>> {
+pub(crate) fn read(mode: Mode, text: &str, known: &Known) -> Result<Submission, Vec<String>> {
     match mode {
         Mode::Implement => Ok(Submission::Nothing),
-        Mode::Plan | Mode::Validate | Mode::Advise | Mode::Conclude => check(mode, block(text)?),
+        Mode::Plan | Mode::Validate | Mode::Advise | Mode::Conclude | Mode::Learn => {
+            check(mode, block(text)?, known)
+        }
     }
 }
 
 /// Checks what a run of this mode hands in.
-pub(crate) fn check(mode: Mode, value: Value) -> Result<Submission, Vec<String>> {
+pub(crate) fn check(mode: Mode, value: Value, known: &Known) -> Result<Submission, Vec<String>> {
     match mode {
         Mode::Implement => Ok(Submission::Nothing),
         Mode::Plan => {
@@ -82,6 +97,11 @@ pub(crate) fn check(mode: Mode, value: Value) -> Result<Submission, Vec<String>>
             let conclusion: Conclusion = parse(value)?;
             let flaws = conclusion.flaws();
             if flaws.is_empty() { Ok(Submission::Conclusion(conclusion)) } else { Err(flaws) }
+        }
+        Mode::Learn => {
+            let taught: Taught = parse(value)?;
+            let flaws = taught.flaws(|label| known(label));
+            if flaws.is_empty() { Ok(Submission::Lessons(taught)) } else { Err(flaws) }
         }
     }
 }
@@ -110,6 +130,7 @@ pub(crate) fn instructions(mode: Mode) -> Option<&'static str> {
         Mode::Validate => Some(include_str!("submission/verdict.md")),
         Mode::Advise => Some(include_str!("submission/opinion.md")),
         Mode::Conclude => Some(include_str!("submission/conclusion.md")),
+        Mode::Learn => Some(include_str!("submission/lessons.md")),
     }
 }
 
@@ -161,7 +182,8 @@ mod tests {
     fn a_plan_is_refused_with_everything_that_is_wrong_with_it() {
         let plan =
             r#"{"summary": "", "approach": "a", "file_changes": [], "testing_strategy": "t"}"#;
-        let flaws = read(Mode::Plan, &format!("```json\n{plan}\n```")).expect_err("flaws");
+        let flaws =
+            read(Mode::Plan, &format!("```json\n{plan}\n```"), &no_evidence()).expect_err("flaws");
         assert_eq!(
             flaws,
             ["`summary` is empty", "`file_changes` names no file: say which files will change"]
@@ -174,7 +196,7 @@ mod tests {
             let met = format!("{{\"evidence\": \"a test\"{place}}}");
             let text =
                 format!("```json\n{{\"criteria\": {{\"it works\": {{\"met\": {met}}}}}}}\n```");
-            read(Mode::Validate, &text)
+            read(Mode::Validate, &text, &no_evidence())
         };
         for nowhere in ["", ", \"file\": \" \"", ", \"line\": 3"] {
             let flaws = handed_in(nowhere).expect_err("nobody can look it up");
@@ -191,20 +213,39 @@ mod tests {
     #[test]
     fn what_a_council_hands_in_says_something() {
         let text = r#"{"root_cause": "a", "fix": " ", "confidence": "high", "against": "b"}"#;
-        let flaws = read(Mode::Advise, &format!("```json\n{text}\n```")).expect_err("flaws");
+        let flaws = read(Mode::Advise, &format!("```json\n{text}\n```"), &no_evidence())
+            .expect_err("flaws");
         assert_eq!(flaws, ["`fix` is empty"]);
         let text = r#"{"root_cause": "", "fix": "a", "dissent": []}"#;
-        let flaws = read(Mode::Conclude, &format!("```json\n{text}\n```")).expect_err("flaws");
+        let flaws = read(Mode::Conclude, &format!("```json\n{text}\n```"), &no_evidence())
+            .expect_err("flaws");
         assert_eq!(flaws, ["`root_cause` is empty"]);
-        let flaws = read(Mode::Advise, "It is the list.").expect_err("flaws");
+        let flaws = read(Mode::Advise, "It is the list.", &no_evidence()).expect_err("flaws");
         assert!(flaws[0].contains("```json"), "{flaws:?}");
     }
 
     #[test]
     fn the_examples_that_agents_are_shown_are_taken() {
-        for mode in [Mode::Plan, Mode::Validate, Mode::Advise, Mode::Conclude] {
+        let known: Known = Arc::new(|label| ["check 7", "commit 1a2b3c4d5e6f"].contains(&label));
+        for mode in [Mode::Plan, Mode::Validate, Mode::Advise, Mode::Conclude, Mode::Learn] {
             let example = instructions(mode).expect("there are instructions");
-            assert!(read(mode, example).is_ok(), "{:?}", read(mode, example));
+            let read = read(mode, example, &known);
+            assert!(read.is_ok(), "{read:?}");
         }
+    }
+
+    #[test]
+    fn a_lesson_points_at_something_that_is_there() {
+        let known: Known = Arc::new(|label| label == "event 3");
+        let lesson = |evidence: &str| {
+            let lesson = format!(
+                r#"{{"kind": "learning", "text": "a", "severity": "low", "evidence": {evidence}}}"#
+            );
+            read(Mode::Learn, &format!("```json\n{{\"lessons\": [{lesson}]}}\n```"), &known)
+        };
+        assert!(matches!(lesson(r#"["event 3"]"#), Ok(Submission::Lessons(_))));
+        let flaws = lesson(r#"["event 4"]"#).expect_err("flaws");
+        assert_eq!(flaws, ["lesson 1: there is no `event 4` in the record"]);
+        assert_eq!(lesson("[]").expect_err("flaws").len(), 1);
     }
 }

@@ -449,7 +449,12 @@ async fn finish(ctx: &WorkflowContext<TaskFlow>, desk: &mut Desk) {
         (&mut desk.job).await;
     }
     if let Some(start) = desk.last.take() {
-        errands::run(ctx.clone(), start, WorkflowCancellationToken::new()).await;
+        let ended = errands::run(ctx.clone(), start, WorkflowCancellationToken::new()).await;
+        // Tasks of older editions hear nothing after their end, and have nothing more to write.
+        let event = ctx.state_mut(|it| it.settle(ended, now(ctx)));
+        if ctx.state_mut(|it| it.take(&event)).is_ok() {
+            write_down(ctx).await;
+        }
     }
 }
 

@@ -368,7 +368,7 @@ impl Store {
     }
 }
 
-async fn change(
+pub(crate) async fn change(
     writing: &mut sqlx::PgConnection,
     entry: &Entry,
     deed: Deed,
@@ -389,14 +389,14 @@ async fn change(
     Ok(())
 }
 
-fn project(entry: &Entry) -> Option<Uuid> {
+pub(crate) fn project(entry: &Entry) -> Option<Uuid> {
     match entry.scope {
         Scope::Project(project) => Some(project.0),
         Scope::Organisation => None,
     }
 }
 
-fn fingerprint(entry: &Entry) -> String {
+pub(crate) fn fingerprint(entry: &Entry) -> String {
     learning::fingerprint(entry.kind, &entry.text).to_string()
 }
 

@@ -14,6 +14,7 @@ mod error;
 mod iterations;
 mod knowledge;
 mod leases;
+mod lessons;
 mod library;
 mod lines;
 mod model_calls;
@@ -40,6 +41,7 @@ pub use error::{Conflict, Damage, Error, Result};
 pub use iterations::{Ending, Iteration};
 pub use knowledge::{Deed, KnowledgeChange, KnowledgeFilter, Known, MatchRole, Matched};
 pub use leases::Kind as Lease;
+pub use lessons::{Proposed, Recurring};
 pub use library::Library;
 pub use lines::{
     LineChange, LineChanges, LineKind, LinePlace, NewLine, NoLinePlace, RunLine, Wanted,

@@ -10,6 +10,7 @@ mod deliver;
 mod finish;
 mod implement;
 mod land;
+mod learn;
 mod plan;
 mod prepare;
 mod review;
@@ -241,8 +242,7 @@ impl Activities {
             // A branch of its own waits for nobody. The merge queue is planned.
             Job::AwaitTurn => Ok(Outcome::TurnCame.into()),
             Job::Deliver { commit } => self.deliver(&work, *commit).await,
-            // Lessons are planned: there is no knowledge base to put them in yet.
-            Job::Learn { .. } => Ok(Outcome::Learned(0).into()),
+            Job::Learn { ending, model } => self.learn(&work, *ending, *model).await,
             Job::Land => self.land(&work).await,
         }
     }
@@ -369,8 +369,7 @@ fn is_worth_keeping(told: &Told) -> bool {
             outcome: Outcome::Admitted
                 | Outcome::Prepared(_)
                 | Outcome::Checked { .. }
-                | Outcome::TurnCame
-                | Outcome::Learned(_),
+                | Outcome::TurnCame,
             ..
         }
     )
@@ -493,7 +492,12 @@ impl Activities {
         ctx: ActivityContext,
         errand: Errand,
     ) -> Result<Answer, ActivityError> {
-        short(self, ctx, errand).await
+        // Without a model it is done in the workflow's own task.
+        if matches!(errand.job, Job::Learn { model: true, .. }) {
+            long(self, ctx, errand).await
+        } else {
+            short(self, ctx, errand).await
+        }
     }
 
     #[activity(name = names::PLAN)]

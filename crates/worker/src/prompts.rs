@@ -15,6 +15,7 @@ pub(crate) enum Prompt {
     Validate,
     Advise,
     Conclude,
+    Learn,
 }
 
 /// Fills the template of a run.
@@ -25,6 +26,7 @@ pub(crate) fn fill(prompt: Prompt, about: impl Serialize) -> Result<String, Erro
         Prompt::Validate => ("validate", include_str!("prompts/validate.md")),
         Prompt::Advise => ("advise", include_str!("prompts/advise.md")),
         Prompt::Conclude => ("conclude", include_str!("prompts/conclude.md")),
+        Prompt::Learn => ("learn", include_str!("prompts/learn.md")),
     };
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::Strict);

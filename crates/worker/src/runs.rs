@@ -15,6 +15,7 @@ use tamma_engine::confine::{self, Cage, Network};
 use tamma_engine::gateway::{Bound, Upstream, Whose};
 use tamma_engine::permission::{Law, Policy, Verdict};
 use tamma_engine::secret::{Redactor, Secret};
+use tamma_engine::submission::{Known, no_evidence};
 use tamma_engine::worktree::Worktree;
 use tamma_flow::port::Answer;
 
@@ -46,6 +47,29 @@ pub(crate) struct Assignment {
     pub(crate) seconds: u32,
     /// What of the task's budget it may spend.
     pub(crate) allowance: Limit,
+    /// What its lessons may point at, where it is to teach.
+    pub(crate) evidence: Option<Known>,
+}
+
+/// The folder that an agent works in.
+#[derive(Clone, Copy)]
+pub(crate) struct Room<'a> {
+    path: &'a Path,
+    /// The repository that the folder hangs on.
+    repository: Option<&'a Path>,
+}
+
+impl<'a> Room<'a> {
+    /// One with nothing in it.
+    pub(crate) fn empty(path: &'a Path) -> Self {
+        Self { path, repository: None }
+    }
+}
+
+impl<'a> From<&'a Worktree> for Room<'a> {
+    fn from(worktree: &'a Worktree) -> Self {
+        Self { path: worktree.path(), repository: Some(worktree.repository()) }
+    }
 }
 
 /// Who does it, and where they live.
@@ -150,7 +174,7 @@ impl Activities {
         let memory = &work.memory;
         let limit = budget::limit(memory.risk(), &memory.granted, &work.rules);
         let allowance = budget::left(&memory.spend, &limit);
-        let assignment = Assignment { place, mode, prompt, seconds, allowance };
+        let assignment = Assignment { place, mode, prompt, seconds, allowance, evidence: None };
         self.run_agent(work, site, worktree, assignment).await
     }
 
@@ -159,10 +183,11 @@ impl Activities {
         &self,
         work: &Work,
         site: &Site,
-        worktree: &Worktree,
+        room: impl Into<Room<'_>>,
         assignment: Assignment,
     ) -> Result<Run, Error> {
-        let Assignment { place, mode, prompt, seconds, allowance } = assignment;
+        let room = room.into();
+        let Assignment { place, mode, prompt, seconds, allowance, evidence } = assignment;
         let Place { seat, home } = place;
         let (name, rules) = agent_of(site, &seat)?;
         let provider: Name = site
@@ -183,11 +208,11 @@ impl Activities {
         }
         let answered = self.answered(work).await?;
         let allowed = answers::allowed(&answered);
-        let law = Law::new(worktree.path(), mode, &work.rules.permissions, allowed)
+        let law = Law::new(room.path, mode, &work.rules.permissions, allowed)
             .map_err(|error| Error::Configuration(error.to_string()))?;
         let upstream = self.upstream(rules);
         let home = self.home(work, home.as_deref().unwrap_or(name.as_str()));
-        let cage = match self.cage(site, worktree, &law, mode, (rules, &home, upstream.is_some())) {
+        let cage = match self.cage(site, room, &law, mode, (rules, &home, upstream.is_some())) {
             Ok(cage) => cage,
             Err(error) => {
                 let reason = error.to_string();
@@ -207,7 +232,7 @@ impl Activities {
         let order = RunOrder {
             run: work.run(),
             at,
-            workspace: worktree.path().to_owned(),
+            workspace: room.path.to_owned(),
             prompt: prompt + &answers::in_words(&answered) + left,
             mode,
             time_limit: Duration::from_secs(u64::from(seconds)),
@@ -228,6 +253,7 @@ impl Activities {
                 warn_percent: work.rules.budget.warn_percent,
             }),
             search: crate::known::search(&self.library, work.call.errand.diary.project),
+            evidence: evidence.unwrap_or_else(no_evidence),
             patience: self.config.patience,
         };
         let facts = RunFacts {
@@ -329,7 +355,7 @@ impl Activities {
     fn cage(
         &self,
         site: &Site,
-        worktree: &Worktree,
+        room: Room<'_>,
         law: &Law,
         mode: Mode,
         (rules, home, metered): (&AgentRules, &Path, bool),
@@ -348,9 +374,9 @@ impl Activities {
         Ok(Cage {
             kind: confine::choose(site.rules.engines.sandbox)?,
             launcher: self.config.launcher.clone(),
-            worktree: worktree.path().to_owned(),
+            worktree: room.path.to_owned(),
             looking: mode.looks(),
-            repository: Some(worktree.repository().to_owned()),
+            repository: room.repository.map(Path::to_owned),
             home: home.to_owned(),
             readable: site
                 .rules
@@ -377,8 +403,9 @@ impl Activities {
         work: &Work,
         mode: Mode,
     ) -> Result<Option<tamma_store::Run>, Error> {
-        // What one seat of the council has begun is not for another to go on with.
-        if matches!(mode, Mode::Advise | Mode::Conclude) {
+        // What one seat of the council has begun is not for another to go on with, and nobody waits
+        // for what a task has taught.
+        if matches!(mode, Mode::Advise | Mode::Conclude | Mode::Learn) {
             return Ok(None);
         }
         let last = self.store.latest_run(work.task.id).await?;

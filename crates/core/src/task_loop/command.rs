@@ -130,6 +130,10 @@ pub enum Job {
     Learn {
         /// How the task ends.
         ending: State,
+        /// Whether a model is asked: there is occasion, and money for it. Otherwise only what failed
+        /// is written down, which needs none.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        model: bool,
     },
     /// Commit, push and report what there is, so that nothing is lost while a person thinks.
     Land,

@@ -35,11 +35,14 @@ pub enum Edition {
     /// Flapping and circular fixes count as stuck, and the council sits seat by seat.
     #[serde(rename = "2026-11-review")]
     Review2026,
+    /// A model may be asked what a task teaches, and what came of that is an event, also after the end.
+    #[serde(rename = "2026-11-knowledge")]
+    Knowledge2026,
 }
 
 impl Edition {
     /// What new tasks are started with.
-    pub const NEWEST: Self = Self::Review2026;
+    pub const NEWEST: Self = Self::Knowledge2026;
 
     /// Whether it is the one that says nothing of itself.
     #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks with a reference")]
@@ -47,11 +50,16 @@ impl Edition {
         *self == Self::default()
     }
 
+    /// Whether a model may be asked what a task teaches.
+    pub(super) fn asks_what_it_taught(self) -> bool {
+        self >= Self::Knowledge2026
+    }
+
     /// How many attempts a task remembers.
     pub(super) fn remembers(self) -> usize {
         match self {
             Self::November2026 => stuck::WINDOW,
-            Self::Review2026 => stuck::MEMORY,
+            Self::Review2026 | Self::Knowledge2026 => stuck::MEMORY,
         }
     }
 }
@@ -360,10 +368,10 @@ impl TaskLoop {
         let said = self.opinions.len();
         match self.edition {
             Edition::November2026 => None,
-            Edition::Review2026 if said < rules.council.members.len() => {
-                Some(u8::try_from(said).map_or(Place::Chair, Place::Member))
+            Edition::Review2026 | Edition::Knowledge2026 => {
+                let member = u8::try_from(said).ok().filter(|_| said < rules.council.members.len());
+                Some(member.map_or(Place::Chair, Place::Member))
             }
-            Edition::Review2026 => Some(Place::Chair),
         }
     }
 

@@ -14,11 +14,12 @@ mod time;
 use std::collections::BTreeMap;
 
 use super::{
-    Actor, Clock, Command, Event, Format, Received, Refusal, Stage, State, StopReason, TaskLoop,
-    Timestamp, Trigger, What,
+    Actor, Clock, Command, Event, Format, Outcome, Received, Refusal, Stage, State, StopReason,
+    TaskLoop, Timestamp, Trigger, What,
 };
 use crate::approval::Pin;
 use crate::budget::{Grant, Spend};
+use crate::cost::Usage;
 use crate::ids::Name;
 use crate::log::{Entry, EntryName, Fact};
 use crate::rules::Rules;
@@ -116,6 +117,9 @@ pub fn step(before: &TaskLoop, event: &Event, rules: &Rules) -> Result<Step, Ref
         entries: Vec::new(),
     };
     match &event.what {
+        What::Done { ticket, usage, outcome } if turn.learns(*ticket) => {
+            turn.taught(usage.as_ref(), outcome);
+        }
         _ if before.state.is_terminal() => return Err(Refusal::Ended(before.state)),
         What::Started { ticket, engine } => turn.started(*ticket, engine)?,
         What::Done { ticket, usage, outcome } => turn.done(*ticket, usage.as_ref(), outcome)?,
@@ -130,6 +134,29 @@ pub fn step(before: &TaskLoop, event: &Event, rules: &Rules) -> Result<Step, Ref
 impl Turn<'_> {
     fn finish(self) -> Step {
         Step { next: self.it, commands: self.commands, entries: self.entries }
+    }
+
+    /// Whether a job is the one that a task has left behind at its end.
+    fn learns(&self, ticket: u32) -> bool {
+        self.it.state.is_terminal() && self.it.work.is_some_and(|work| work.ticket == ticket)
+    }
+
+    /// What an ended task has taught. Nothing moves any more, and failing to learn is no failure of
+    /// the task.
+    fn taught(&mut self, usage: Option<&Usage>, outcome: &Outcome) {
+        if let Some(work) = self.it.work.take() {
+            self.it.spend.book(usage, work.reserved);
+        }
+        match outcome {
+            Outcome::Learned(lessons) => {
+                self.write(EntryName::SmLearningCaptured, None, Fact::Lessons(*lessons));
+            }
+            Outcome::Failed(failure) => {
+                let (why, kind) = (failure.reason.to_string(), failure.kind.clone());
+                self.write(EntryName::SmErrorOccurred, Some(why.into()), Fact::Failure(kind));
+            }
+            _ => {}
+        }
     }
 
     /// An engine took a run up.

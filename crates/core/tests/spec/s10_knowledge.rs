@@ -7,14 +7,12 @@ use proptest::prelude::*;
 use rstest::rstest;
 use strum::IntoEnumIterator as _;
 use tamma_core::complexity::Signals;
-use tamma_core::ids::{KnowledgeId, ProjectId, Reference, TaskId};
+use tamma_core::ids::{KnowledgeId, ProjectId, TaskId};
 use tamma_core::knowledge::{
     Entry, Findings, Index, Kind, MatchReason, Scope, Severity, Status, Violation, added_lines,
     check,
 };
-use tamma_core::learning::{
-    Effect, Lesson, Merge, Occasion, Outcomes, effect, fingerprint, merge, occasions,
-};
+use tamma_core::learning::{Effect, Outcomes, effect};
 use tamma_core::plan::{Action, FileChange, Plan};
 use tamma_core::review;
 use tamma_core::rules::Rules;
@@ -631,103 +629,7 @@ fn only_a_pending_entry_can_be_approved_and_nothing_stays_what_it_is_by_changing
     );
 }
 
-// Learning.
-
-#[rstest]
-#[case::clean_success(true, 0, true, true, &[Occasion::Success])]
-#[case::mended(true, 1, true, true, &[Occasion::Success, Occasion::Improvement])]
-#[case::failure(false, 0, true, true, &[Occasion::Failure])]
-#[case::failure_after_retries(false, 2, true, true, &[Occasion::Failure])]
-#[case::success_is_not_captured(true, 0, false, true, &[])]
-#[case::only_the_mending_is_captured(true, 1, false, true, &[Occasion::Improvement])]
-#[case::only_the_success_is_captured(true, 1, true, false, &[Occasion::Success])]
-#[case::failure_is_not_captured(false, 1, true, false, &[])]
-fn a_finished_task_teaches_what_the_configuration_captures(
-    #[case] succeeded: bool,
-    #[case] retries: u16,
-    #[case] capture_success: bool,
-    #[case] capture_failure: bool,
-    #[case] expected: &[Occasion],
-) {
-    let mut rules = Rules::default();
-    rules.scrum_master.learning_capture.capture_success = capture_success;
-    rules.scrum_master.learning_capture.capture_failure = capture_failure;
-    assert_eq!(occasions(succeeded, retries, &rules), expected);
-}
-
-fn reference(text: &str) -> Reference {
-    text.parse().unwrap()
-}
-
-fn lesson(text: &str) -> Lesson {
-    Lesson {
-        project: HERE,
-        occasion: Occasion::Improvement,
-        kind: Kind::Learning,
-        text: text.to_owned(),
-        keywords: texts(&["tokens"]),
-        severity: Severity::Medium,
-        evidence: vec![reference("review/1"), reference("review/2")],
-    }
-}
-
-#[test]
-fn a_new_lesson_is_always_pending_and_holds_where_it_was_learned() {
-    assert_eq!(
-        lesson("Run the migrations first").into_entry(id(5)),
-        Entry {
-            id: id(5),
-            kind: Kind::Learning,
-            text: "Run the migrations first".to_owned(),
-            keywords: texts(&["tokens"]),
-            severity: Severity::Medium,
-            evidence: vec![reference("review/1"), reference("review/2")],
-            status: Status::Pending,
-            ..prohibition()
-        }
-    );
-}
-
-#[test]
-fn a_lesson_nobody_had_is_new() {
-    assert_eq!(merge(&[], &lesson("a")), Merge::New);
-    assert_eq!(merge(&[lesson("b").into_entry(id(1))], &lesson("a")), Merge::New);
-}
-
-#[test]
-fn a_lesson_in_other_clothes_is_a_duplicate_and_only_its_evidence_is_added() {
-    let known = Entry {
-        evidence: vec![reference("review/1")],
-        ..lesson("Run the migrations first!").into_entry(id(4))
-    };
-    let later = Entry { id: id(6), ..known.clone() };
-    let merged = merge(&[later, known], &lesson("FIRST, run the  migrations"));
-    assert_eq!(merged, Merge::Duplicate { of: id(4), evidence: vec![reference("review/2")] });
-}
-
-#[rstest]
-#[case::rejected(Entry { status: Status::Rejected, ..lesson("a b").into_entry(id(4)) }, true)]
-#[case::everywhere(Entry { scope: Scope::Organisation, ..lesson("a b").into_entry(id(4)) }, true)]
-#[case::elsewhere(
-    Entry { scope: Scope::Project(ELSEWHERE), ..lesson("a b").into_entry(id(4)) },
-    false
-)]
-#[case::another_kind(Entry { kind: Kind::Convention, ..lesson("a b").into_entry(id(4)) }, false)]
-#[case::one_word(Entry { text: "ab".to_owned(), ..lesson("a b").into_entry(id(4)) }, false)]
-fn a_duplicate_is_looked_for_where_the_lesson_would_hold(
-    #[case] known: Entry,
-    #[case] is_duplicate: bool,
-) {
-    assert_eq!(merge(&[known], &lesson("a b")) != Merge::New, is_duplicate);
-}
-
-#[test]
-fn a_fingerprint_is_of_the_kind_and_the_words() {
-    let learning = fingerprint(Kind::Learning, "b a");
-    assert_eq!(lesson("A, b.").fingerprint(), learning);
-    assert_ne!(fingerprint(Kind::Prohibition, "b a"), learning);
-    assert_ne!(fingerprint(Kind::Learning, "b a c"), learning);
-}
+// Effect.
 
 #[rstest]
 #[case(9, 9, None)]

@@ -157,6 +157,10 @@ fn the_lesson_rate_is_of_tasks_that_left_one() {
     silent.done(Outcome::Learned(0));
     let metrics = figures(vec![completed(), silent], 0);
     assert_eq!(metrics.lesson_rate, Some(50));
+    // One that did not succeed teaches too.
+    let mut taught = cancelled();
+    taught.done(Outcome::Learned(3));
+    assert_eq!(figures(vec![taught, cancelled()], 0).lesson_rate, Some(50));
 }
 
 #[test]

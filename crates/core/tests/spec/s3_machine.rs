@@ -3,15 +3,17 @@
 use rstest::rstest;
 use strum::IntoEnumIterator;
 use tamma_core::budget::Grant;
+use tamma_core::cost::Usd;
 use tamma_core::log::{EntryName, Fact};
 use tamma_core::rules::Rules;
 use tamma_core::task_loop::{
-    Action, Actor, AlertKind, Cause, Command, FailureKind, Job, Next, Outcome, Phase, Refusal,
-    Severity, Stage, State, StopReason, Trigger, What, table,
+    Action, Actor, AlertKind, Cause, Command, Edition, FailureKind, Job, Next, Outcome, Phase,
+    Refusal, Severity, Stage, State, StopReason, Trigger, What, table,
 };
 
 use crate::world::{
-    World, commit, failure, green, minute, note, passed, person, pin, plan, reason, red, text,
+    World, commit, costing, failure, green, minute, note, passed, person, pin, plan, reason, red,
+    text,
 };
 
 #[test]
@@ -29,7 +31,7 @@ fn a_task_that_goes_well_takes_the_main_way() {
 #[case(State::QualityReview, Job::Review { commit: commit(9) })]
 #[case(State::Approved, Job::AwaitTurn)]
 #[case(State::Committing, Job::Deliver { commit: commit(9) })]
-#[case(State::Learning, Job::Learn { ending: State::Completed })]
+#[case(State::Learning, Job::Learn { ending: State::Completed, model: true })]
 fn every_state_of_the_main_way_starts_its_own_job(#[case] state: State, #[case] job: Job) {
     let world = World::new().to(state);
     assert_eq!(world.started(), Some(&job));
@@ -145,7 +147,7 @@ fn a_cancelled_task_stops_its_job_says_why_and_still_teaches() {
     let ticket = world.it.work.expect("a run").ticket;
     world.ask(Action::Cancel { reason: reason() });
     assert_eq!(world.it.state, State::Cancelled);
-    let learn = Job::Learn { ending: State::Cancelled };
+    let learn = Job::Learn { ending: State::Cancelled, model: true };
     assert_eq!(
         world.commands,
         [
@@ -157,6 +159,50 @@ fn a_cancelled_task_stops_its_job_says_why_and_still_teaches() {
     assert_eq!(last.name, EntryName::SmTaskCancelled);
     assert_eq!(last.reason.as_deref(), Some("because"));
     assert_eq!(last.data, Fact::Spend(world.it.spend));
+}
+
+#[test]
+fn what_an_ended_task_has_taught_is_written_down_and_paid_and_moves_nothing() {
+    let mut world = World::new().to(State::InProgress);
+    world.ask(Action::Cancel { reason: reason() });
+    let before = world.it.clone();
+    world.done_costing(Some(costing(5)), Outcome::Learned(2));
+    let last = world.log.last().expect("an entry");
+    assert_eq!((last.name, &last.data), (EntryName::SmLearningCaptured, &Fact::Lessons(2)));
+    assert_eq!((world.it.state, world.it.since), (before.state, before.since));
+    assert_eq!(world.it.spend.usd, before.spend.usd + Usd::cents(5));
+    assert!(world.commands.is_empty());
+    assert_eq!(world.try_ask("ann", Action::Resume), Err(Refusal::Ended(State::Cancelled)));
+}
+
+#[test]
+fn failing_to_learn_after_the_end_is_written_down_and_is_no_failure_of_the_task() {
+    let mut world = World::new();
+    world.ask(Action::Cancel { reason: reason() }).done(failure(FailureKind::Crashed));
+    assert_eq!(world.it.state, State::Cancelled);
+    assert!(world.has_logged(EntryName::SmErrorOccurred));
+    assert!(world.it.work.is_none());
+}
+
+#[test]
+fn a_task_without_money_for_a_model_still_teaches_what_failed() {
+    let mut world = World::with(|rules| rules.budget.task_usd = Some(Usd::cents(100)));
+    world.walk(State::Planning);
+    world.done_costing(Some(costing(99)), Outcome::Planned(plan(1)));
+    world.ask(Action::Cancel { reason: reason() });
+    assert_eq!(world.started(), Some(&Job::Learn { ending: State::Cancelled, model: false }));
+}
+
+#[test]
+fn a_task_of_an_older_edition_asks_no_model_what_it_taught_and_hears_nothing_after_its_end() {
+    let mut world = World::new();
+    world.it.edition = Edition::Review2026;
+    world.ask(Action::Cancel { reason: reason() });
+    let ticket = world.it.tickets;
+    assert_eq!(world.started(), Some(&Job::Learn { ending: State::Cancelled, model: false }));
+    assert_eq!(world.it.work, None);
+    let what = What::Done { ticket, usage: None, outcome: Outcome::Learned(1) };
+    assert_eq!(world.feed(Actor::Tamma, what), Err(Refusal::Ended(State::Cancelled)));
 }
 
 #[test]

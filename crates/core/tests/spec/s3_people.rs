@@ -202,7 +202,7 @@ fn abandon_fails_the_task_and_only_an_alerted_one() {
     let mut world = alerted();
     world.ask(Action::Abandon { reason: reason() });
     assert_eq!(world.it.state, State::Failed);
-    assert_eq!(world.started(), Some(&Job::Learn { ending: State::Failed }));
+    assert_eq!(world.started(), Some(&Job::Learn { ending: State::Failed, model: true }));
     let refused = World::new().try_ask("ann", Action::Abandon { reason: reason() });
     let state = State::Pending;
     assert_eq!(refused, Err(Refusal::NotNow { state, action: "abandon".to_owned() }));

@@ -365,7 +365,9 @@ impl Session {
         loop {
             let stop = self.turn(session, prompt).await?;
             let text = std::mem::take(&mut heard.lock().text);
-            let handed_in = desk.submission().map_or_else(|| submission::read(mode, &text), Ok);
+            let handed_in = desk
+                .submission()
+                .map_or_else(|| submission::read(mode, &text, &order.evidence), Ok);
             let submission = match handed_in {
                 Ok(submission) => submission,
                 // To ask again a model that cannot answer is of no use.

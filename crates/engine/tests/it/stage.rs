@@ -142,6 +142,7 @@ impl Stage {
             home: self.folder.path().join("home"),
             access: None,
             search: nothing_known(),
+            evidence: tamma_engine::submission::no_evidence(),
         }
     }
 

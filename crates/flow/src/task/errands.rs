@@ -35,11 +35,13 @@ impl Start {
     /// project's and changes nothing outside.
     pub(super) fn is_short(&self) -> bool {
         use JobKind as K;
+        let plain = matches!(self.job, Job::Learn { model: false, .. });
         self.not_before.is_none()
-            && matches!(
-                self.job.kind(),
-                K::Admit | K::Prepare | K::Check | K::Brief | K::AwaitTurn | K::Learn
-            )
+            && (plain
+                || matches!(
+                    self.job.kind(),
+                    K::Admit | K::Prepare | K::Check | K::Brief | K::AwaitTurn
+                ))
     }
 }
 
@@ -111,12 +113,15 @@ async fn call(
     errand: Errand,
     stop: WorkflowCancellationToken,
 ) -> Answered {
+    let asks_model = matches!(errand.job, Job::Learn { model: true, .. });
     match errand.job.kind() {
         JobKind::Admit => short(ctx, Hands::admit, errand, stop).await,
         JobKind::Prepare => short(ctx, Hands::prepare, errand, stop).await,
         JobKind::Check => short(ctx, Hands::check, errand, stop).await,
         JobKind::Brief => short(ctx, Hands::brief, errand, stop).await,
         JobKind::AwaitTurn => short(ctx, Hands::await_turn, errand, stop).await,
+        JobKind::Learn if asks_model => long(ctx, Hands::learn, errand, None, stop).await,
+        // Without a model, as all tasks of older editions are.
         JobKind::Learn => short(ctx, Hands::learn, errand, stop).await,
         JobKind::Plan => long(ctx, Hands::plan, errand, None, stop).await,
         JobKind::Implement => long(ctx, Hands::implement, errand, Some(ENGINES), stop).await,

@@ -5,6 +5,7 @@
 mod growth;
 mod knowledge;
 mod leases;
+mod lessons;
 mod lists;
 mod once;
 mod restart;

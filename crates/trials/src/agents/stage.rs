@@ -176,6 +176,7 @@ impl Stage {
                 warn_percent: 80,
             }),
             search: nothing_known(),
+            evidence: tamma_engine::submission::no_evidence(),
             workspace: tree,
         }
     }

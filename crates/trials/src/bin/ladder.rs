@@ -13,12 +13,13 @@ mod told;
 mod way;
 
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
 use clap::Parser;
 use strum::IntoEnumIterator as _;
+use tamma_trials::stage::{self, beside};
 
 use crate::ground::{Agent, Ground};
 use crate::way::Way;
@@ -46,14 +47,7 @@ struct Arguments {
 
 fn main() -> Result<ExitCode> {
     let arguments = Arguments::parse();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(async {
-        // What was started goes with what is dropped here.
-        tokio::select! {
-            ended = run(&arguments) => ended,
-            asked = tokio::signal::ctrl_c() => { asked?; bail!("it was asked to end") }
-        }
-    })
+    stage::main(async { run(&arguments).await })
 }
 
 async fn run(arguments: &Arguments) -> Result<ExitCode> {
@@ -69,14 +63,14 @@ async fn run(arguments: &Arguments) -> Result<ExitCode> {
     let folder = beside("")?.join(format!("ladder-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
     let kept = || format!("the logs are in `{}`", folder.display());
-    let ground = Ground::prepare(&beside("tamma")?, &folder, agent).await.with_context(kept)?;
+    let ground = Ground::prepare(&folder, agent).await.with_context(kept)?;
     let (mut good, mut out) = (0, std::io::stdout());
     // All at once: a way mostly waits for its agent.
     let going = ways.iter().zip(1..).map(|(way, number)| ground.go(number, *way));
     let gone = futures_util::future::join_all(going).await;
     for (way, gone) in ways.iter().zip(gone) {
         let told = match gone {
-            Ok(gone) => told::tell(&ground.store, *way, &gone).await,
+            Ok(gone) => told::tell(&ground.stage.store, *way, &gone).await,
             Err(error) => Err(error),
         };
         match told {
@@ -112,15 +106,4 @@ fn agent(arguments: &Arguments) -> Result<Agent> {
         bail!("`{name}` is not installed in `{}`: run `just ladder`", programs.display());
     }
     Ok(Agent::Real { name, programs, key })
-}
-
-/// A program that is built beside this one, or the folder of it.
-fn beside(name: &str) -> Result<PathBuf> {
-    let here = std::env::current_exe()?;
-    let folder = here.parent().context("a program is in a folder")?;
-    let found = if name.is_empty() { folder.to_owned() } else { folder.join(name) };
-    if !Path::new(&found).exists() {
-        bail!("`{}` is not there: build the workspace", found.display());
-    }
-    Ok(found)
 }

@@ -11,10 +11,10 @@ mod ways;
 
 use std::io::Write as _;
 use std::process::ExitCode;
-use std::sync::Arc;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use clap::Parser;
+use tamma_trials::stage;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
@@ -34,14 +34,7 @@ struct Arguments {
 
 fn main() -> Result<ExitCode> {
     let arguments = Arguments::parse();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(async {
-        // What was started goes with what is dropped here.
-        tokio::select! {
-            ended = run(&arguments) => ended,
-            asked = tokio::signal::ctrl_c() => { asked?; bail!("it was asked to end") }
-        }
-    })
+    stage::main(async { run(&arguments).await })
 }
 
 /// What came of one of them.
@@ -60,7 +53,7 @@ async fn run(arguments: &Arguments) -> Result<ExitCode> {
     std::fs::create_dir_all(&folder)?;
     let kept = || format!("the logs are in `{}`", folder.display());
     let ground = Ground::prepare(&folder, arguments.at_once).await.with_context(kept)?;
-    let played = play(Arc::new(ground), ways, usize::from(arguments.at_once)).await?;
+    let played = play(&ground, ways, usize::from(arguments.at_once)).await?;
     let good = tell(&played)?;
     let mut out = std::io::stdout();
     if good {
@@ -82,22 +75,14 @@ async fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 /// Plays all of them, some at once, and returns them in their order.
-async fn play(ground: Arc<Ground>, ways: Vec<Way>, at_once: usize) -> Result<Vec<Played>> {
-    let places = Arc::new(Semaphore::new(at_once));
-    let mut playing = Vec::new();
-    for (number, way) in (1..).zip(ways) {
-        let (ground, places) = (ground.clone(), places.clone());
-        playing.push(tokio::spawn(async move {
-            let _place = places.acquire_owned().await?;
-            let ended = ground.play(number, &way).await;
-            Ok::<_, anyhow::Error>(Played { way, ended })
-        }));
-    }
-    let mut played = Vec::new();
-    for one in playing {
-        played.push(one.await??);
-    }
-    Ok(played)
+async fn play(ground: &Ground, ways: Vec<Way>, at_once: usize) -> Result<Vec<Played>> {
+    let places = Semaphore::new(at_once);
+    let playing = (1..).zip(ways).map(async |(number, way)| {
+        let _place = places.acquire().await?;
+        let ended = ground.play(number, &way).await;
+        Ok(Played { way, ended })
+    });
+    futures_util::future::join_all(playing).await.into_iter().collect()
 }
 
 /// Tells what came of each, and whether all of it is as it should be.

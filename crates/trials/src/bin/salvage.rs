@@ -12,11 +12,11 @@ mod journal;
 mod moment;
 
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use clap::Parser;
+use tamma_trials::stage;
 
 use self::ground::Ground;
 use self::moment::Dice;
@@ -41,14 +41,7 @@ struct Arguments {
 
 fn main() -> Result<ExitCode> {
     let arguments = Arguments::parse();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(async {
-        // What was started goes with what is dropped here.
-        tokio::select! {
-            ended = run(&arguments) => ended,
-            asked = tokio::signal::ctrl_c() => { asked?; bail!("it was asked to end") }
-        }
-    })
+    stage::main(async { run(&arguments).await })
 }
 
 async fn run(arguments: &Arguments) -> Result<ExitCode> {
@@ -58,9 +51,7 @@ async fn run(arguments: &Arguments) -> Result<ExitCode> {
     let folder = std::env::temp_dir().join(format!("tamma-salvage-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
     let kept = || format!("the logs are in `{}`", folder.display());
-    let (tamma, agent) = (beside("tamma")?, beside("scripted-agent")?);
-    let mut ground =
-        Ground::prepare(&tamma, &agent, &folder, arguments.interval).await.with_context(kept)?;
+    let mut ground = Ground::prepare(&folder, arguments.interval).await.with_context(kept)?;
     let mut out = std::io::stdout();
     writeln!(out, "seed {seed}, salvage interval {} s", arguments.interval)?;
     writeln!(
@@ -91,14 +82,4 @@ async fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     writeln!(out, "salvage: {good} of {kills}")?;
     Ok(if all { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-/// A program that is built with this one.
-fn beside(name: &str) -> Result<PathBuf> {
-    let here = std::env::current_exe()?;
-    let found = here.parent().unwrap_or(Path::new(".")).join(name);
-    if !found.is_file() {
-        bail!("`{}` is not built: run `cargo build --workspace --bins`", found.display());
-    }
-    Ok(found)
 }

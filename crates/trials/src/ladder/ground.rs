@@ -1,35 +1,22 @@
 //! Where the ways are gone: a Temporal, a PostgreSQL, a server, a worker, and a repository for each way.
 
 use std::collections::BTreeSet;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
-use tamma_core::ids::{ProjectId, TaskId};
+use anyhow::{Result, bail, ensure};
+use tamma_core::ids::TaskId;
 use tamma_core::log::{Entry, EntryName};
 use tamma_core::task_loop::{State, TaskLoop};
-use tamma_store::{Project, Store};
 use tamma_testkit::agent::SCRIPT;
 use tamma_testkit::model::Model;
 use tamma_testkit::repository::Repository;
-use tamma_testkit::role::Role;
-use tamma_testkit::{postgres, temporal};
-use tokio::process::Command;
-use tokio::time::{sleep, timeout};
-use uuid::Uuid;
+use tamma_trials::stage::Stage;
 
 use crate::way::{GATE, Way};
 
 /// How long a way may take.
 const PATIENCE: Duration = Duration::from_mins(15);
-
-/// How often is looked how far a task is, which tells nobody here.
-const LOOK: Duration = Duration::from_millis(100);
-
-/// How many entries of a log are read.
-const ENTRIES: u32 = 10_000;
 
 /// Who does the work.
 #[derive(Debug, Clone)]
@@ -42,13 +29,7 @@ pub(crate) enum Agent {
 
 /// Everything that the ways share.
 pub(crate) struct Ground {
-    _postgres: postgres::Server,
-    _temporal: temporal::Server,
-    _roles: [Role; 2],
-    pub(crate) store: Store,
-    tamma: PathBuf,
-    folder: PathBuf,
-    url: String,
+    pub(crate) stage: Stage,
     agent: Agent,
 }
 
@@ -65,39 +46,17 @@ pub(crate) struct Gone {
 
 impl Ground {
     /// Starts everything, with logs in a folder.
-    pub(crate) async fn prepare(tamma: &Path, folder: &Path, agent: Agent) -> Result<Self> {
-        let (postgres, temporal) =
-            tokio::try_join!(postgres::Server::start(), temporal::Server::start())?;
-        postgres.ask("postgres", "CREATE DATABASE tamma").await?;
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        let listen = format!("127.0.0.1:{port}");
-        let (database, address) = (postgres.url("postgres", "tamma"), temporal.address());
-        let role = |name: &str, more: &[&str]| {
-            let data = folder.join(name).display().to_string();
-            let given = [name, "--database", &database, "--temporal", &address, "--data", &data];
-            let arguments = given.iter().chain(more).map(|word| (*word).to_owned());
-            Role::new(tamma, arguments, folder.join(format!("{name}.log")))
-        };
-        let mut server = role("serve", &["--listen", &listen]);
-        server.start().await?;
-        let mut worker = role("work", &[]);
+    pub(crate) async fn prepare(folder: &Path, agent: Agent) -> Result<Self> {
+        let mut stage = Stage::start(folder).await?;
+        let mut worker = stage.worker("work", &[]);
         if let Agent::Real { programs, key, .. } = &agent {
             let path = std::env::var("PATH").unwrap_or_default();
             worker = worker
                 .with("PATH", format!("{}:{path}", programs.display()))
                 .with(*key, "a-key-that-only-the-gateway-knows");
         }
-        worker.start().await?;
-        Ok(Self {
-            store: Store::connect(&database).await?,
-            _postgres: postgres,
-            _temporal: temporal,
-            _roles: [server, worker],
-            tamma: tamma.to_owned(),
-            folder: folder.to_owned(),
-            url: format!("http://{listen}"),
-            agent,
-        })
+        stage.employ(worker).await?;
+        Ok(Self { stage, agent })
     }
 
     /// Goes one way to its end.
@@ -126,21 +85,11 @@ impl Ground {
         );
         repository.write("tamma.yaml", &configuration)?;
         repository.commit("gates")?;
-        let id = |kind: u128| {
-            let number = (kind << 32) + u128::from(number);
-            Uuid::from_u128(0x0192_a000_0000_7000_8000_0000_0000_0000 + number)
-        };
-        let (project, task) = (way.to_string(), TaskId(id(2)));
-        self.store
-            .register(&Project {
-                id: ProjectId(id(1)),
-                name: project.clone(),
-                repository: repository.path().display().to_string(),
-            })
-            .await?;
-        self.add(way, &project, task).await?;
+        let project = way.to_string();
+        self.stage.register(number, &project, &repository).await?;
+        let task = self.stage.add(number, way.title(), &["--project", &project]).await?;
         let machine = self.ended(task).await?;
-        let log = self.log(task).await?;
+        let log = self.stage.log(task).await?;
         let shown = format!("tamma/{task}:{}", way.left());
         let pushed = repository.git(&["show", &shown]).is_ok();
         let requests = model.iter().flat_map(Model::requests);
@@ -156,7 +105,7 @@ impl Ground {
                 Ok((format!("  {name}:\n    upstream: {}\n", model.url()), Some(model)))
             }
             Agent::Scripted(program) => {
-                let script = self.folder.join(format!("{way}.json"));
+                let script = self.stage.folder.join(format!("{way}.json"));
                 way.agent().write(&script)?;
                 let (program, script) = (program.display(), script.display());
                 let text = format!(
@@ -167,44 +116,20 @@ impl Ground {
         }
     }
 
-    async fn add(&self, way: Way, project: &str, task: TaskId) -> Result<()> {
-        let output = Command::new(&self.tamma)
-            .args(["task", "add", way.title(), "--project", project, "--id", &task.to_string()])
-            .args(["--server", &self.url, "--json"])
-            .env("TAMMA_PERSON", "Ann")
-            .stdin(Stdio::null())
-            .kill_on_drop(true)
-            .output()
-            .await?;
-        let said = [output.stdout, output.stderr].concat();
-        let said = String::from_utf8_lossy(&said);
-        ensure!(output.status.success(), "the task cannot be added: {said}");
-        Ok(())
-    }
-
     /// Waits until a task has ended, or is with a person and its work is landed.
     async fn ended(&self, task: TaskId) -> Result<TaskLoop> {
-        let looking = async {
-            loop {
-                let machine = self.store.task(task).await?.machine?;
-                let landed = machine.state == State::HumanEscalation
-                    && !machine.to_land
-                    && machine.work.is_none();
-                if landed || machine.state.is_terminal() {
-                    return anyhow::Ok(machine);
-                }
-                if machine.state == State::AwaitingApproval && machine.question.is_some() {
-                    bail!("its plan waits for an approval");
-                }
-                sleep(LOOK).await;
+        let is_over = |machine: &TaskLoop| {
+            if machine.state == State::AwaitingApproval && machine.question.is_some() {
+                bail!("its plan waits for an approval");
             }
+            let landed = machine.state == State::HumanEscalation
+                && !machine.to_land
+                && machine.work.is_none();
+            Ok(landed || machine.state.is_terminal())
         };
-        let machine = timeout(PATIENCE, looking).await;
-        let machine = machine.with_context(|| {
-            format!("it has not ended within {} minutes", PATIENCE.as_secs() / 60)
-        })??;
+        let machine = self.stage.until(task, PATIENCE, is_over).await?;
         if machine.state == State::HumanEscalation {
-            let log = self.log(task).await?;
+            let log = self.stage.log(task).await?;
             let reasons: Vec<_> = log.iter().filter_map(|entry| entry.reason.as_deref()).collect();
             ensure!(
                 log.iter().any(|entry| entry.name == EntryName::SmWorkLanded),
@@ -213,11 +138,6 @@ impl Ground {
             );
         }
         Ok(machine)
-    }
-
-    async fn log(&self, task: TaskId) -> Result<Vec<Entry>> {
-        let lines = self.store.history(task, 0, ENTRIES).await?;
-        Ok(lines.into_iter().map(|line| line.entry).collect())
     }
 }
 

@@ -1,10 +1,11 @@
 //! The ways that are tried: what the model does on each, and where it must lead.
 
-use serde_json::{Value, json};
+use serde_json::json;
 use tamma_core::rules::HaltCondition;
 use tamma_core::task_loop::{Cause, State};
 use tamma_core::tier::Tier;
 use tamma_testkit::{agent, model};
+use tamma_trials::scene::{self, Act, Scene};
 
 /// Words that tell one failure from the next. Numbers would not: they are taken out of errors before
 /// they are compared.
@@ -37,20 +38,6 @@ pub(crate) struct Expected {
     pub(crate) state: State,
     /// Why a person is asked, if one is.
     pub(crate) cause: Option<Cause>,
-}
-
-/// What is done in a conversation that has some words in it.
-struct Scene {
-    when: String,
-    acts: Vec<Act>,
-}
-
-/// One thing that is done.
-enum Act {
-    /// A tool of ours is called.
-    Tool(&'static str, Value),
-    /// A command line is run, and the step has read so many tokens.
-    Shell(String, Option<u64>),
 }
 
 impl Way {
@@ -139,7 +126,7 @@ impl Way {
     }
 
     fn scenes(self) -> Vec<Scene> {
-        let scene = |when: &str, acts: Vec<Act>| Scene { when: when.to_owned(), acts };
+        let scene = |when: &str, acts: Vec<Act>| Scene::new(when, acts);
         let view = json!({
             "root_cause": "The file says what is wrong.",
             "fix": "Write into greeting.txt what is right.",
@@ -185,38 +172,12 @@ impl Way {
 
     /// The script of a model.
     pub(crate) fn model(self) -> model::Script {
-        let step = |act: Act| match act {
-            Act::Tool(name, args) => model::Step::call(model::Call::tool(name, args)),
-            Act::Shell(cmd, input_tokens) => {
-                model::Step { input_tokens, ..model::Step::call(model::Call::Shell { cmd }) }
-            }
-        };
-        let case = |scene: Scene| model::Case {
-            when: scene.when,
-            unless: None,
-            steps: scene.acts.into_iter().map(step).chain([model::Step::say("Done.")]).collect(),
-        };
-        model::Script {
-            cases: self.scenes().into_iter().map(case).collect(),
-            ..model::Script::default()
-        }
+        scene::model(self.scenes())
     }
 
     /// The script of an agent without a model.
     pub(crate) fn agent(self) -> agent::Script {
-        let step = |act: Act| match act {
-            Act::Tool(name, args) => agent::Step::Tool { name: name.to_owned(), args },
-            Act::Shell(cmd, _) => agent::Step::Run(cmd),
-        };
-        let case = |scene: Scene| agent::Case {
-            when: scene.when,
-            unless: None,
-            steps: scene.acts.into_iter().map(step).collect(),
-        };
-        agent::Script {
-            cases: self.scenes().into_iter().map(case).collect(),
-            ..agent::Script::default()
-        }
+        scene::agent(self.scenes())
     }
 }
 

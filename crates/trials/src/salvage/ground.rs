@@ -1,23 +1,20 @@
 //! Where the kills are tried: a Temporal, a PostgreSQL, a server, and workers with disks of their own.
 
 use std::fs;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
-use tamma_core::ids::{ProjectId, TaskId};
+use anyhow::{Result, ensure};
+use tamma_core::ids::TaskId;
 use tamma_core::plan::{Action, FileChange, Plan};
 use tamma_core::task_loop::State;
-use tamma_store::{Project, Store};
 use tamma_testkit::agent::{Case, SCRIPT, Script, Step};
 use tamma_testkit::repository::Repository;
 use tamma_testkit::role::Role;
-use tamma_testkit::{postgres, temporal};
+use tamma_trials::stage::{self, Stage, beside};
 use tokio::process::Command;
-use tokio::time::{sleep, timeout};
-use uuid::Uuid;
+use tokio::time::sleep;
 
 use crate::journal::{Found, Journal};
 use crate::moment::{Kill, Victim, now};
@@ -32,20 +29,10 @@ const PAUSE: u32 = 30;
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_mins(2);
 
-/// How often is looked for what tells nobody.
-const LOOK: Duration = Duration::from_millis(20);
-
 /// Everything that the kills share.
 pub(crate) struct Ground {
-    postgres: postgres::Server,
-    temporal: temporal::Server,
-    /// Kept for as long as this lives.
-    _server: Role,
-    store: Store,
-    tamma: PathBuf,
+    stage: Stage,
     agent: PathBuf,
-    folder: PathBuf,
-    url: String,
     interval: u32,
     hosts: u32,
 }
@@ -58,6 +45,7 @@ struct Host {
 
 /// One task, and what it is about.
 struct Errand {
+    number: u32,
     task: TaskId,
     repository: Repository,
     /// Where each agent says how many lines it has found.
@@ -66,43 +54,16 @@ struct Errand {
 
 impl Ground {
     /// Starts everything but the workers, with logs in a folder.
-    pub(crate) async fn prepare(
-        tamma: &Path,
-        agent: &Path,
-        folder: &Path,
-        interval: u32,
-    ) -> Result<Self> {
-        let (postgres, temporal) =
-            tokio::try_join!(postgres::Server::start(), temporal::Server::start())?;
-        postgres.ask("postgres", "CREATE DATABASE tamma").await?;
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        let listen = format!("127.0.0.1:{port}");
-        let (database, address) = (postgres.url("postgres", "tamma"), temporal.address());
-        let data = folder.join("serve").display().to_string();
-        let arguments = ["serve", "--database", &database, "--temporal", &address];
-        let more = ["--data", &data, "--listen", &listen];
-        let arguments = arguments.into_iter().chain(more).map(str::to_owned);
-        let mut server = Role::new(tamma, arguments, folder.join("serve.log"));
-        server.start().await?;
-        Ok(Self {
-            store: Store::connect(&database).await?,
-            postgres,
-            temporal,
-            _server: server,
-            tamma: tamma.to_owned(),
-            agent: agent.to_owned(),
-            folder: folder.to_owned(),
-            url: format!("http://{listen}"),
-            interval,
-            hosts: 0,
-        })
+    pub(crate) async fn prepare(folder: &Path, interval: u32) -> Result<Self> {
+        let agent = beside("scripted-agent")?;
+        Ok(Self { stage: Stage::start(folder).await?, agent, interval, hosts: 0 })
     }
 
     /// Lets an agent write, kills, and looks what the next one finds and what arrives.
     pub(crate) async fn trial(&mut self, number: u32, kill: Kill) -> Result<Found> {
         let case = self.case(number).await?;
         let mut host = self.host().await?;
-        self.add(number, &case).await?;
+        self.add(&case).await?;
         let file = host.worktree(case.task).join(FILE);
         wait("the first line", async || Ok(file.exists().then_some(()))).await?;
         // The moment is what is tried, so there is nothing else to wait for.
@@ -121,7 +82,7 @@ impl Ground {
             // The system ends what the dead worker ran; the disk is gone only after that.
             wait("the end of the agent", async || Ok(runs_of(case.task).is_empty().then_some(())))
                 .await?;
-            let gone = self.folder.join(format!("gone-{number}"));
+            let gone = self.stage.folder.join(format!("gone-{number}"));
             fs::rename(&host.data, &gone)?;
             let file = gone.join("work/worktrees").join(case.task.to_string()).join(FILE);
             let before = Journal::read(&fs::read_to_string(file)?);
@@ -154,20 +115,13 @@ impl Ground {
     async fn host(&mut self) -> Result<Host> {
         self.hosts += 1;
         let name = format!("host-{}", self.hosts);
-        let data = self.folder.join(&name);
-        let (database, temporal) =
-            (self.postgres.url("postgres", "tamma"), self.temporal.address());
-        let shown = data.display().to_string();
-        let arguments =
-            ["work", "--database", &database, "--temporal", &temporal, "--data", &shown];
-        let log = self.folder.join(format!("{name}.log"));
-        let mut role = Role::new(&self.tamma, arguments.map(str::to_owned), log);
+        let mut role = self.stage.worker(&name, &[]);
         role.start().await?;
-        Ok(Host { role, data })
+        Ok(Host { role, data: self.stage.folder.join(name) })
     }
 
     async fn case(&self, number: u32) -> Result<Errand> {
-        let folder = self.folder.join(format!("task-{number}"));
+        let folder = self.stage.folder.join(format!("task-{number}"));
         fs::create_dir_all(&folder)?;
         let (script, found) = (folder.join("script.json"), folder.join("found"));
         script_of(&found).write(&script)?;
@@ -185,37 +139,19 @@ impl Ground {
                 self.interval,
             ),
         )?;
-        let id = |kind: u128| {
-            let number = (kind << 32) + u128::from(number);
-            Uuid::from_u128(0x0192_a000_0000_7000_8000_0000_0000_0000 + number)
-        };
-        let project = Project {
-            id: ProjectId(id(1)),
-            name: format!("journal-{number}"),
-            repository: repository.path().display().to_string(),
-        };
-        self.store.register(&project).await?;
-        Ok(Errand { task: TaskId(id(2)), repository, found })
+        self.stage.register(number, &format!("journal-{number}"), &repository).await?;
+        Ok(Errand { number, task: TaskId(stage::id(2, number)), repository, found })
     }
 
-    async fn add(&self, number: u32, case: &Errand) -> Result<()> {
-        let (project, id) = (format!("journal-{number}"), case.task.to_string());
-        let output = Command::new(&self.tamma)
-            .args(["task", "add", "Keep a journal", "--project", &project, "--id", &id])
-            .args(["--server", &self.url, "--json"])
-            .env("TAMMA_PERSON", "Ann")
-            .stdin(Stdio::null())
-            .kill_on_drop(true)
-            .output()
-            .await?;
-        let said = String::from_utf8_lossy(&output.stdout);
-        ensure!(output.status.success(), "the task cannot be added: {said}");
+    async fn add(&self, case: &Errand) -> Result<()> {
+        let project = format!("journal-{}", case.number);
+        self.stage.add(case.number, "Keep a journal", &["--project", &project]).await?;
         Ok(())
     }
 
     async fn completed(&self, task: TaskId) -> Result<()> {
         wait("the end of the task", async || {
-            let machine = self.store.task(task).await?.machine?;
+            let machine = self.stage.store.task(task).await?.machine?;
             match machine.state {
                 State::Completed => Ok(Some(Ok(()))),
                 State::Failed | State::Cancelled | State::HumanEscalation => {
@@ -286,22 +222,6 @@ async fn end(pids: &[u32]) -> Result<()> {
 }
 
 /// Waits until there is something that tells nobody when it comes.
-async fn wait<T>(what: &str, mut look: impl AsyncFnMut() -> Result<Option<T>>) -> Result<T> {
-    let mut last = None;
-    let looking = async {
-        loop {
-            match look().await {
-                Ok(Some(found)) => return found,
-                Ok(None) => last = None,
-                Err(error) => last = Some(error),
-            }
-            sleep(LOOK).await;
-        }
-    };
-    let found = timeout(PATIENCE, looking).await;
-    match (found, last) {
-        (Ok(found), _) => Ok(found),
-        (Err(_), Some(error)) => Err(error).context(format!("{what} has not come")),
-        (Err(_), None) => bail!("{what} has not come within {} seconds", PATIENCE.as_secs()),
-    }
+async fn wait<T>(what: &str, look: impl AsyncFnMut() -> Result<Option<T>>) -> Result<T> {
+    stage::wait(what, PATIENCE, look).await
 }

@@ -93,6 +93,7 @@ impl Activities {
             prompt,
             seconds: order.seconds,
             allowance: order.allowance,
+            evidence: None,
         };
         let over = CancellationToken::new();
         let running = async {

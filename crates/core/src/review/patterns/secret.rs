@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use globset::{Glob, GlobSet, GlobSetBuilder};
-use regex::Regex;
+use regex::{Match, Regex};
 
 /// The forms: what each is called, and how it looks. Where there is a group, that is the secret;
 /// it must also look random, because people choose what is before it.
@@ -84,6 +84,11 @@ static READY: LazyLock<Vec<(&str, Regex)>> = LazyLock::new(|| {
     FORMS.iter().filter_map(|(name, form)| Some((*name, Regex::new(form).ok()?))).collect()
 });
 
+static KEY: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    Regex::new(r"(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY[A-Z ]*-----.*?(?:-----END [^-]*-----|\z)")
+        .ok()
+});
+
 static LOCKS: LazyLock<GlobSet> = LazyLock::new(|| {
     let globs = LOCK_FILES.iter().filter_map(|glob| Glob::new(glob).ok());
     globs
@@ -102,11 +107,38 @@ pub(super) fn form_of(line: &str) -> Option<&'static str> {
     READY.iter().find(|(_, form)| has(form, line)).map(|(name, _)| *name)
 }
 
+/// A text with the secrets in it taken out, and what kind each was.
+pub(super) fn without(text: &str) -> (String, Vec<&'static str>) {
+    let (mut clean, mut forms) = (text.to_owned(), Vec::new());
+    // Of a key the first line is the form, and what is below it is the secret.
+    if let Some(key) = KEY.as_ref()
+        && key.is_match(&clean)
+    {
+        clean = key.replace_all(&clean, "[redacted]").into_owned();
+        forms.push(FORMS[0].0);
+    }
+    for (name, form) in READY.iter() {
+        // From the last to the first, so that the places of the others stay where they are.
+        let places: Vec<_> = secrets_in(form, &clean).map(|found| found.range()).collect();
+        for place in places.into_iter().rev() {
+            clean.replace_range(place, "[redacted]");
+            forms.push(*name);
+        }
+    }
+    (clean, forms)
+}
+
 fn has(form: &Regex, line: &str) -> bool {
-    form.captures_iter(line).any(|found| match (found.get(1), found.get(0)) {
-        (Some(chosen), _) => !is_placeholder(chosen.as_str()) && looks_random(chosen.as_str()),
-        (None, Some(whole)) => !is_placeholder(whole.as_str()),
-        (None, None) => false,
+    secrets_in(form, line).next().is_some()
+}
+
+/// Where a form finds a secret.
+fn secrets_in<'a>(form: &'a Regex, text: &'a str) -> impl Iterator<Item = Match<'a>> {
+    form.captures_iter(text).filter_map(|found| match (found.get(1), found.get(0)) {
+        (Some(chosen), _) => {
+            Some(chosen).filter(|it| !is_placeholder(it.as_str()) && looks_random(it.as_str()))
+        }
+        (None, whole) => whole.filter(|it| !is_placeholder(it.as_str())),
     })
 }
 

@@ -7,6 +7,7 @@ use super::Turn;
 use crate::budget::{self, Reservation};
 use crate::cost::Usd;
 use crate::escalation::Verdict;
+use crate::learning::occasions;
 use crate::rules::HaltCondition;
 use crate::task_loop::{Cause, Command, Job, Order, Place, Severity, State, Trigger, Work};
 use crate::tier::Tier;
@@ -65,7 +66,7 @@ impl Turn<'_> {
             State::CtoIntervention => self.convene(),
             State::Approved => Job::AwaitTurn,
             State::Committing => Job::Deliver { commit: it.commit? },
-            State::Learning => Job::Learn { ending: State::Completed },
+            State::Learning => self.learn(State::Completed),
             State::HumanEscalation if it.to_land => Job::Land,
             State::HumanEscalation | State::Completed | State::Cancelled | State::Failed => {
                 return None;
@@ -80,6 +81,19 @@ impl Turn<'_> {
             from: last.map(|plan| plan.kept_at.clone()).or_else(|| self.it.brought.clone()),
             note: self.it.note.clone(),
         }
+    }
+
+    /// What can be learned from the task. There is no halting for want of money here: what it was
+    /// about is done, and the plain lesson costs nothing.
+    pub(super) fn learn(&self, ending: State) -> Job {
+        let succeeded = ending == State::Completed;
+        let mended = self.it.retries.max(u8::from(self.it.iterations > 1));
+        let occasion = !occasions(succeeded, mended.into(), self.rules).is_empty();
+        let price = self.rules.tiers.get(Tier::Simple).typical_run_usd;
+        let model = self.it.edition.asks_what_it_taught()
+            && occasion
+            && self.reserve(price) != Reservation::Refused;
+        Job::Learn { ending, model }
     }
 
     /// One seat of the council after the other. What the members said is for the chair only.
@@ -113,12 +127,12 @@ impl Turn<'_> {
     }
 
     /// What a job is expected to cost, if it spends: only jobs that ask a model do.
-    fn price(&self, job: &Job) -> Option<Usd> {
+    pub(super) fn price(&self, job: &Job) -> Option<Usd> {
         let typical = |tier| Some(self.rules.tiers.get(tier).typical_run_usd);
         match job {
             Job::Plan { .. } => typical(self.it.tier),
             Job::Implement(_) => Some(self.price_of_run()),
-            Job::Review { .. } => typical(Tier::Simple),
+            Job::Review { .. } | Job::Learn { model: true, .. } => typical(Tier::Simple),
             Job::Convene { seat, .. } => {
                 typical(seat.map_or(Tier::TOP, |place| place.seat(&self.rules.council).tier))
             }

@@ -6,8 +6,8 @@ use super::Turn;
 use crate::ids::Reference;
 use crate::log::{Entry, EntryName, Fact};
 use crate::task_loop::{
-    Alert, AlertKind, Cause, Clock, Command, Job, JobKind, Question, Refusal, Severity, Stage,
-    State, StopReason, Trigger, answers, table,
+    Alert, AlertKind, Cause, Clock, Command, JobKind, Question, Refusal, Severity, Stage, State,
+    StopReason, Trigger, Work, answers, table,
 };
 
 pub(super) type Why = Option<Cow<'static, str>>;
@@ -47,14 +47,22 @@ impl Turn<'_> {
 
     /// A task that did not succeed teaches too. Nobody waits for it.
     fn learn_from_the_end(&mut self) {
-        if self.rules.scrum_master.learning_capture.capture_failure {
-            self.it.tickets += 1;
-            self.commands.push(Command::Start {
-                ticket: self.it.tickets,
+        if !self.rules.scrum_master.learning_capture.capture_failure {
+            return;
+        }
+        self.it.tickets += 1;
+        let (ticket, job) = (self.it.tickets, self.learn(self.it.state));
+        if self.it.edition.asks_what_it_taught() {
+            // What came of it is the last thing that such a task is told.
+            self.it.work = Some(Work {
+                ticket,
+                kind: job.kind(),
                 not_before: None,
-                job: Job::Learn { ending: self.it.state },
+                reserved: self.price(&job).unwrap_or_default(),
+                stopping: false,
             });
         }
+        self.commands.push(Command::Start { ticket, not_before: None, job });
     }
 
     /// Leaves the job that is under way. The next one starts when it has ended.

@@ -171,6 +171,7 @@ impl Scene {
             home: self.home(),
             access: None,
             search: nothing_known(),
+            evidence: tamma_engine::submission::no_evidence(),
         };
         let records = Records::open(&self.at("data")).await?;
         let seen = self.seen.clone();
