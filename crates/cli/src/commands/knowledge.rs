@@ -19,7 +19,6 @@ use tamma_server::shape::{
     Knowledge, KnowledgeAnswer, KnowledgeDecision, KnowledgeEdit, KnowledgeList, KnowledgeQuestion,
     NewKnowledge,
 };
-use uuid::Uuid;
 
 use super::task::add::project_here;
 use crate::client::{self, Asker, Client, Target};
@@ -291,9 +290,10 @@ async fn add(arguments: &Add) -> Result<ExitCode> {
     let client = Client::new(&arguments.target)?;
     let about = &arguments.about;
     let id = client::new_id();
-    let project = match arguments.organisation {
-        true => None,
-        false => meant(&client, arguments.project.as_deref()).await?,
+    let project = if arguments.organisation {
+        None
+    } else {
+        meant(&client, arguments.project.as_deref()).await?
     };
     let new = NewKnowledge {
         id: Some(id),
@@ -340,17 +340,19 @@ async fn search(arguments: &Search) -> Result<ExitCode> {
     show::list(&list, "Nothing that is known has to do with that.", arguments.target.json)
 }
 
+/// Replaces a list, where there is something to replace it with.
+fn replace<T: Clone>(it: &mut Vec<T>, with: &[T]) {
+    if !with.is_empty() {
+        *it = with.to_vec();
+    }
+}
+
 async fn edit(arguments: &Edit) -> Result<ExitCode> {
     let client = Client::new(&arguments.target)?;
     let path = format!("/knowledge/{}", arguments.id);
     let Knowledge { mut entry, revision, short, .. } = client.get(&path, &[]).await?;
     let before = entry.clone();
     let about = &arguments.about;
-    fn replace<T: Clone>(it: &mut Vec<T>, with: &[T]) {
-        if !with.is_empty() {
-            *it = with.to_vec();
-        }
-    }
     if let Some(text) = &arguments.text {
         entry.text.clone_from(text);
     }
@@ -451,7 +453,7 @@ async fn check(arguments: &Check) -> Result<ExitCode> {
     let with = match &arguments.with {
         Some(with) => {
             let tried: Knowledge = client.get(&format!("/knowledge/{with}"), &[]).await?;
-            Some(Uuid::from(tried.entry.id.0))
+            Some(tried.entry.id.0)
         }
         None => None,
     };
