@@ -129,10 +129,11 @@ impl Stage {
     ) -> Result<TaskLoop> {
         wait("the task", patience, async || {
             let machine = self.store.task(task).await?.machine?;
-            Ok(is_there(&machine).map(|it| it.then_some(Ok(machine))).unwrap_or_else(|error| {
+            Ok(match is_there(&machine) {
+                Ok(there) => there.then_some(Ok(machine)),
                 // What can no longer come is not waited for.
-                Some(Err(error))
-            }))
+                Err(error) => Some(Err(error)),
+            })
         })
         .await?
     }

@@ -389,7 +389,8 @@ async fn short(
 ) -> Result<Answer, ActivityError> {
     let announce: Announce = Arc::new(|_| Box::pin(async { Ok(()) }));
     let (attempt, stop) = (ctx.info().attempt, CancellationToken::new());
-    hands.perform(Call { errand, attempt, stop, announce }).await.map_err(Error::told)
+    // On the heap, because a job that runs agents is big.
+    Box::pin(hands.perform(Call { errand, attempt, stop, announce })).await.map_err(Error::told)
 }
 
 /// Runs a long job: says that it lives, and stops it when it is told to.

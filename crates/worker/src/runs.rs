@@ -175,7 +175,7 @@ impl Activities {
         let limit = budget::limit(memory.risk(), &memory.granted, &work.rules);
         let allowance = budget::left(&memory.spend, &limit);
         let assignment = Assignment { place, mode, prompt, seconds, allowance, evidence: None };
-        self.run_agent(work, site, worktree, assignment).await
+        self.run_agent(work, site, worktree.into(), assignment).await
     }
 
     /// Runs an agent, and returns when nothing of it lives any more.
@@ -183,10 +183,9 @@ impl Activities {
         &self,
         work: &Work,
         site: &Site,
-        room: impl Into<Room<'_>>,
+        room: Room<'_>,
         assignment: Assignment,
     ) -> Result<Run, Error> {
-        let room = room.into();
         let Assignment { place, mode, prompt, seconds, allowance, evidence } = assignment;
         let Place { seat, home } = place;
         let (name, rules) = agent_of(site, &seat)?;
@@ -285,8 +284,7 @@ impl Activities {
         if report.end == RunEnd::Cancelled {
             return Err(Error::Stopped);
         }
-        let subjects = taken(&subjects);
-        Ok(Run { report, subjects, provider })
+        Ok(Run { report, subjects: taken(&subjects), provider })
     }
 
     /// The answer for a run that did not finish: a question for a person, or a failure.

@@ -93,6 +93,7 @@ const CONTRARY: [(&str, &str); 16] = [
 
 /// How a text speaks of something.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "a text may speak of it in all of these ways")]
 struct Sense {
     affirmed: bool,
     denied: bool,

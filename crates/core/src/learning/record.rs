@@ -394,7 +394,7 @@ fn last(source: &Source<'_>) -> Option<(Evidence, String)> {
     let why = match (&entry.reason, &entry.data) {
         (Some(reason), _) => reason.to_string(),
         (None, Fact::Failure(kind)) => kind.to_string(),
-        (None, Fact::Cause(cause)) => in_words(cause),
+        (None, Fact::Cause(cause)) => in_words(*cause),
         (None, Fact::Kept(kept)) => source.texts.get(kept).cloned().unwrap_or_default(),
         (None, _) => String::new(),
     };
@@ -405,8 +405,8 @@ fn last(source: &Source<'_>) -> Option<(Evidence, String)> {
 }
 
 /// Why a person was asked, in the words of the log without its punctuation.
-fn in_words(cause: &Cause) -> String {
-    let text = serde_json::to_string(cause).unwrap_or_default();
+fn in_words(cause: Cause) -> String {
+    let text = serde_json::to_string(&cause).unwrap_or_default();
     let text = text.replace(|letter: char| !letter.is_alphanumeric(), " ");
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }

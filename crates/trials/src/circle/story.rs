@@ -220,7 +220,7 @@ fn events(told: &mut String, played: &Played) -> Result<()> {
                 | EntryName::SmDecisionMade
                 | EntryName::SmLearningCaptured
                 | EntryName::SmTaskCompleted
-                | EntryName::SmAlertSent
+                | EntryName::SmErrorOccurred
         ) || entry.to == State::HumanEscalation;
         if !says {
             continue;
@@ -232,6 +232,10 @@ fn events(told: &mut String, played: &Played) -> Result<()> {
             Fact::Spend(spend) => spend.usd.to_string(),
             Fact::Cause(cause) => format!("{cause:?}"),
             _ => String::new(),
+        };
+        let more = match &entry.reason {
+            Some(reason) => format!("{more}: {reason}"),
+            None => more,
         };
         writeln!(
             told,

@@ -97,7 +97,7 @@ impl Activities {
         };
         let over = CancellationToken::new();
         let running = async {
-            let run = self.run_agent(work, site, worktree, assignment).await;
+            let run = self.run_agent(work, site, worktree.into(), assignment).await;
             over.cancel();
             run
         };
