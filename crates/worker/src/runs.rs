@@ -205,7 +205,7 @@ impl Activities {
         if bounds.iter().any(is_reached) {
             return Ok(Run::not_begun(RunEnd::OverBudget, provider));
         }
-        let answered = self.answered(work).await?;
+        let answered = self.told_before(work, mode).await?;
         let allowed = answers::allowed(&answered);
         let law = Law::new(room.path, mode, &work.rules.permissions, allowed)
             .map_err(|error| Error::Configuration(error.to_string()))?;
@@ -301,6 +301,12 @@ impl Activities {
         let question = self.surely(stop, || self.store.keep(&text)).await?;
         let outcome = Outcome::Asked { question, default };
         Ok(Answer::Ended { outcome, usage: run.report.usage }.into())
+    }
+
+    /// What people have answered, for whoever goes on with the work. Who only looks back has it in the
+    /// record, and is allowed nothing by it.
+    async fn told_before(&self, work: &Work, mode: Mode) -> Result<Vec<answers::Answered>, Error> {
+        if mode == Mode::Learn { Ok(Vec::new()) } else { self.answered(work).await }
     }
 
     /// What may be spent: by the run, by all tasks of the project, and by those of today.
