@@ -12,8 +12,8 @@ mod index;
 pub mod markdown;
 pub mod meaning;
 mod mention;
-mod stems;
 mod offer;
+mod stems;
 
 use std::fmt;
 

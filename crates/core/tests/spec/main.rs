@@ -4,10 +4,10 @@
 
 mod s10_hazards;
 mod s10_knowledge;
+mod s10_learning;
 mod s10_mention;
 mod s10_offers;
 mod s10_paper;
-mod s10_learning;
 mod s11_pipeline;
 mod s11_signal;
 mod s12_events;

@@ -518,7 +518,7 @@ fn what_failed_before_the_end_says_more_than_the_end() {
 
 // Lessons of a model.
 
-fn taught(more: serde_json::Value) -> Taught {
+fn taught(more: &serde_json::Value) -> Taught {
     let mut lesson = json!({
         "kind": "learning", "text": "Rounding is tested", "severity": "low", "evidence": ["check 5"],
     });
@@ -544,12 +544,12 @@ fn a_lesson_is_refused_with_everything_that_is_wrong_with_it(
     #[case] flaws: &[&str],
 ) {
     let record = record(&[], State::Completed, &failing_twice());
-    assert_eq!(taught(more).flaws(|label| record.find(label).is_some()), flaws);
+    assert_eq!(taught(&more).flaws(|label| record.find(label).is_some()), flaws);
 }
 
 #[test]
 fn a_task_may_teach_five_lessons_and_none() {
-    let one = taught(json!({})).lessons.remove(0);
+    let one = taught(&json!({})).lessons.remove(0);
     let all = |count: usize| Taught { lessons: vec![one.clone(); count] };
     assert_eq!(all(0).flaws(|_| true), [""; 0]);
     assert_eq!(all(5).flaws(|_| true), [""; 0]);
@@ -559,7 +559,7 @@ fn a_task_may_teach_five_lessons_and_none() {
 #[test]
 fn what_a_lesson_points_at_is_kept_so_that_everybody_finds_it() {
     let record = record(&[], State::Completed, &failing_twice());
-    let handed_in = taught(json!({ "evidence": ["check 5", "[check 5]", "commit 0101010101"] }));
+    let handed_in = taught(&json!({ "evidence": ["check 5", "[check 5]", "commit 0101010101"] }));
     let lesson = handed_in.lessons(&record).remove(0);
     assert_eq!(
         lesson.evidence,

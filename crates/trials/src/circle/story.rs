@@ -133,6 +133,7 @@ pub(crate) async fn tell(
         writeln!(told, "   matched as {} because {reason}", found.role)?;
     }
     figures(told, &[&first, &second], &third)?;
+    effect(stage, told, &id).await?;
     if third.machine.state == State::HumanEscalation {
         let task = third.task.to_string();
         stage.tamma(&["cancel", &task, "--reason", "the plan is forbidden"]).await?;
@@ -141,11 +142,27 @@ pub(crate) async fn tell(
     Ok(())
 }
 
+/// What the figures of the entry itself say: which tasks it met, and what followed.
+async fn effect(stage: &Stage, told: &mut String, id: &str) -> Result<()> {
+    let said = stage.tamma(&["knowledge", "show", id, "--json"]).await?;
+    let shown: serde_json::Value = serde_json::from_str(&said)?;
+    let effect = &shown["effect"];
+    let number = |value: &serde_json::Value| value.as_u64().context("no figure");
+    let (matched, stopped) = (number(&effect["matched"])?, number(&effect["stopped"])?);
+    let (with, passed) =
+        (number(&effect["with"]["tasks"])?, number(&effect["with"]["first_pass"])?);
+    writeln!(
+        told,
+        "   $ tamma knowledge show {id}\n   it met {matched} task, stopped {stopped}; of {with} that \
+         ran with it {passed} passed at the first review: {}",
+        effect["in_words"].as_str().unwrap_or_default()
+    )?;
+    ensure!(matched >= 1, "the entry's own figures know of no task that it met");
+    Ok(())
+}
+
 async fn configured(stage: &Stage, agent: &Agent, way: Way) -> Result<(String, Option<Model>)> {
-    // Where there is one entry, none of its words is rarer than another, so it has less to say than
-    // it would among many.
-    let gates = "gates:\n  generated: { command: sh gate.sh, kind: tests }\n\
-                 scrum_master:\n  learning_capture: { min_relevance_score: 0.6 }\n";
+    let gates = "gates:\n  generated: { command: sh gate.sh, kind: tests }\n";
     match agent {
         Agent::Real => {
             let model = Model::start(scene::model(way.scenes())).await?;
