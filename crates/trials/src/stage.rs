@@ -148,6 +148,15 @@ impl Stage {
         .await
     }
 
+    /// Ends everything, so that nobody writes to the folder any more.
+    pub async fn end(mut self) -> Result<()> {
+        for role in &mut self.roles {
+            role.kill().await?;
+        }
+        self.store.close().await;
+        Ok(())
+    }
+
     /// The log of a task.
     pub async fn log(&self, task: TaskId) -> Result<Vec<Entry>> {
         let lines = self.store.history(task, 0, ENTRIES).await?;

@@ -65,7 +65,7 @@ async fn run(arguments: Arguments) -> Result<ExitCode> {
             Err(error) => writeln!(out, "{way}: IT IS NOT SO: {error:#}")?,
         }
     }
-    drop(stage);
+    stage.end().await?;
     writeln!(out, "circle: {good} of {} came round", ways.len())?;
     if good == ways.len() {
         std::fs::remove_dir_all(&folder)?;

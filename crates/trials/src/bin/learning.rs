@@ -127,7 +127,7 @@ async fn run(arguments: Arguments) -> Result<ExitCode> {
         writeln!(out, "{way:<22} {tasks:>5} {taught:>7} {evidence:>8}")?;
     }
     let (said, entries) = ground::merged(&stage, &arguments.lessons).await?;
-    drop(stage);
+    stage.end().await?;
     let share = taught * 100 / arguments.tasks.max(1);
     writeln!(
         out,

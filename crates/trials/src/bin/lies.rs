@@ -54,6 +54,7 @@ async fn run(arguments: &Arguments) -> Result<ExitCode> {
     let kept = || format!("the logs are in `{}`", folder.display());
     let ground = Ground::prepare(&folder, arguments.at_once).await.with_context(kept)?;
     let played = play(&ground, ways, usize::from(arguments.at_once)).await?;
+    ground.end().await?;
     let good = tell(&played)?;
     let mut out = std::io::stdout();
     if good {

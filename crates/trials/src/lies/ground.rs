@@ -61,6 +61,11 @@ impl Ground {
         Ok(Self { stage, agent })
     }
 
+    /// Ends everything.
+    pub(crate) async fn end(self) -> Result<()> {
+        self.stage.end().await
+    }
+
     /// Plays one of them to its end: whether it was believed, and what caught it.
     pub(crate) async fn play(&self, number: u32, way: &Way) -> Result<(bool, String)> {
         let folder = self.stage.folder.join(format!("task-{number}"));
@@ -105,5 +110,7 @@ fn is_over(machine: &TaskLoop) -> Result<bool> {
     if machine.state == State::AwaitingApproval && machine.question.is_some() {
         bail!("somebody is asked to approve the plan");
     }
-    Ok(machine.state.is_terminal() || machine.state == State::HumanEscalation)
+    // What is landed or learned at the end is waited for: it needs the folder.
+    let quiet = machine.work.is_none() && machine.leaving.is_none();
+    Ok(quiet && (machine.state.is_terminal() || machine.state == State::HumanEscalation))
 }
