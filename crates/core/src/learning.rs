@@ -1,7 +1,7 @@
 //! Learning: what a finished task can teach, and what became of what was taught.
 //!
 //! A [`Record`] is what there is to learn from, with a name for everything in it that can be looked up.
-//! A model writes lessons from it ([`Draft`]); where none can be asked there is a [`plain`] one, and what
+//! A model writes lessons from it ([`Draft`]); where none can be asked there is a [`plain()`] one, and what
 //! fails in task after task is told as a [`pattern()`]. Here it is decided when there is occasion for a
 //! lesson, whether it is known already, and whether it helped. A lesson enters the
 //! knowledge base as a pending entry, always: nothing that a task produced has any effect until a

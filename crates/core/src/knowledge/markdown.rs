@@ -75,7 +75,7 @@ fn is_quotable(text: &str) -> bool {
     text.split('\n').all(tidy)
 }
 
-/// Reads what [`write`] wrote, and what people made of it.
+/// Reads what [`write()`] wrote, and what people made of it.
 pub fn read(file: &str) -> Result<Vec<Entry>, Flaw> {
     let mut sections: Vec<Section> = Vec::new();
     let mut block: Option<String> = None;
