@@ -170,7 +170,12 @@ impl Client {
 
     /// A request for a path under the API.
     pub(crate) fn request(&self, method: reqwest::Method, path: &str) -> RequestBuilder {
-        let request = self.http.request(method, format!("{}/api/v1{path}", self.url));
+        self.request_at(method, &format!("/api/v1{path}"))
+    }
+
+    /// A request for a path of the server.
+    pub(crate) fn request_at(&self, method: reqwest::Method, path: &str) -> RequestBuilder {
+        let request = self.http.request(method, format!("{}{path}", self.url));
         match &self.token {
             Some(token) => request.header(AUTHORIZATION, token.clone()),
             None => request,

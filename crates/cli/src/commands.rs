@@ -1,7 +1,9 @@
 //! What can be said on the command line, and who answers.
 
 mod act;
+mod alert;
 mod apart;
+mod chat;
 mod completions;
 mod config;
 pub(crate) mod doctor;
@@ -9,6 +11,8 @@ pub(crate) mod given;
 mod inbox;
 mod init;
 mod knowledge;
+mod mcp;
+mod person;
 mod reference;
 mod task;
 mod up;
@@ -88,9 +92,24 @@ enum Command {
     Reply(act::Reply),
     /// Answers a task's question.
     Answer(Box<act::Answer>),
+    /// Shows what people were told, and tries whether it arrives.
+    #[command(subcommand, arg_required_else_help = true)]
+    Alert(alert::Command),
     /// Writes down, finds and decides about what the team knows.
     #[command(subcommand, arg_required_else_help = true)]
     Knowledge(knowledge::Command),
+    /// Gives people tokens of their own, and takes them away. For whoever runs the server.
+    #[command(subcommand, arg_required_else_help = true)]
+    Person(person::Command),
+    /// Talks with you: about the work, and about what is to be done.
+    ///
+    /// What changes something is shown as the exact command, and done only when you say yes.
+    Chat(chat::Arguments),
+    /// Is Tamma for any agent that speaks the Model Context Protocol, on standard input and output.
+    ///
+    /// For Claude Code: claude mcp add tamma -- tamma mcp. What the agent does is done in your name and
+    /// with your rights: those of your token (`TAMMA_TOKEN`), where you have one.
+    Mcp(mcp::Arguments),
     /// Shows and gives back what is on this machine's disk for tasks.
     #[command(subcommand, arg_required_else_help = true)]
     Workspace(workspace::Command),
@@ -121,7 +140,11 @@ pub(crate) fn run(tamma: &Tamma) -> Result<ExitCode> {
         Command::Retry(arguments) => act::retry(arguments),
         Command::Reply(arguments) => act::reply(arguments),
         Command::Answer(arguments) => act::answer(arguments),
+        Command::Alert(command) => alert::run(command),
         Command::Knowledge(command) => knowledge::run(command),
+        Command::Chat(arguments) => chat::run(arguments),
+        Command::Mcp(arguments) => mcp::run(arguments),
+        Command::Person(command) => person::run(command),
         Command::Workspace(command) => workspace::run(command),
         Command::HelpReference => reference::run(),
     }

@@ -128,12 +128,7 @@ pub(crate) fn width() -> Option<usize> {
 
 /// An amount of money, with at least two digits after the point.
 pub(crate) fn dollars(usd: Usd) -> String {
-    let text = usd.to_string();
-    match text.split_once('.').map(|(_, cents)| cents.len()) {
-        None => format!("{text}.00"),
-        Some(1) => format!("{text}0"),
-        Some(_) => text,
-    }
+    usd.with_cents()
 }
 
 /// A number with its thousands apart.

@@ -224,6 +224,8 @@ impl Roles {
                 () = stop.cancelled() => {}
             }
         };
+        // Whole programs: they are kept apart from whoever waits for them.
+        let (serving, working) = (Box::pin(serving), Box::pin(working));
         let (served, worked, ()) = tokio::join!(serving, working, housekeeping);
         served.and(worked)
     }
@@ -264,11 +266,20 @@ pub(crate) fn pace(heartbeat_seconds: Option<u32>) -> Pace {
     Pace { heartbeat_seconds: heartbeat_seconds.unwrap_or(usual.heartbeat_seconds), ..usual }
 }
 
+/// What this machine is called.
+fn machine() -> String {
+    let named = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
+    let named = named.or_else(|| std::env::var("HOSTNAME").ok());
+    let named = named.map(|name| name.trim().to_owned()).filter(|name| !name.is_empty());
+    named.unwrap_or_else(|| "worker".to_owned())
+}
+
 /// How a worker works with its data in a folder.
 pub(crate) fn worker(data: &Path, objects: Objects, slots: usize) -> tamma_worker::Config {
     // Found anew it could be another one, after an upgrade for instance.
     let program = std::env::current_exe().unwrap_or_else(|_| "tamma".into());
     tamma_worker::Config {
+        name: format!("{}-{}", machine(), std::process::id()),
         environment: environment(),
         launcher: tamma_worker::Launcher { program, args: vec!["inside".to_owned()] },
         objects,

@@ -41,6 +41,23 @@ impl Usd {
         Self(self.0.saturating_mul(Decimal::new(i64::from(percent), 2)))
     }
 
+    /// What share of another amount this is, in percent: 0 to 100, and 0 where the other is nothing.
+    pub fn share_of(self, whole: Self) -> u8 {
+        let share = self.0.checked_div(whole.0).unwrap_or_default();
+        let share = share.saturating_mul(Decimal::ONE_HUNDRED).round();
+        u8::try_from(share).map_or(100, |share| share.min(100))
+    }
+
+    /// With at least two digits after the point, and at most four.
+    pub fn with_cents(self) -> String {
+        let text = self.to_string();
+        match text.split_once('.').map(|(_, cents)| cents.len()) {
+            None => format!("{text}.00"),
+            Some(1) => format!("{text}0"),
+            Some(_) => text,
+        }
+    }
+
     /// The amount divided evenly, or nothing when there is nothing to divide by.
     #[must_use]
     pub fn shared_by(self, parts: u64) -> Option<Self> {

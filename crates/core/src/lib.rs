@@ -1,7 +1,9 @@
 #![doc = include_str!("../README.md")]
 
+pub mod alert;
 pub mod approval;
 pub mod budget;
+pub mod chat;
 pub mod complexity;
 pub mod cost;
 pub mod council;

@@ -13,12 +13,12 @@ use serde::{Deserialize, Serialize};
 use crate::budget::Spend;
 use crate::cost::{Cost, Usage, Usd};
 use crate::escalation::Decision;
-use crate::ids::{CommitId, Reference, TaskId};
+use crate::ids::{CommitId, Name, Reference, TaskId};
 use crate::log::{Entry, EntryName, Fact};
 use crate::review::gate::{Kind, Standing};
 use crate::review::record::{Baseline, Ran, Record, Tests, Validator};
 use crate::review::{Criterion, Issue};
-use crate::task_loop::{Cause, Gates, Opinion, State, Timestamp};
+use crate::task_loop::{Actor, Cause, Gates, Opinion, State, Timestamp};
 use crate::tier::Tier;
 
 pub use markdown::markdown;
@@ -66,6 +66,9 @@ pub struct Iteration {
     /// Whether it passed; nothing while that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub passed: Option<bool>,
+    /// The person who said so, where one did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub judged_by: Option<Name>,
     /// 0 to 100, if it was reviewed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub score: Option<u8>,
@@ -267,6 +270,7 @@ fn hear(report: &mut Report, entry: &Entry, texts: &BTreeMap<Reference, String>)
                 commit: Some(*commit),
                 at: Some(entry.at),
                 passed: None,
+                judged_by: None,
                 score: None,
                 counts: None,
                 gates: Vec::new(),
@@ -313,8 +317,13 @@ fn hear(report: &mut Report, entry: &Entry, texts: &BTreeMap<Reference, String>)
                 (_, Fact::Review(summary)) => {
                     (it.score, it.passed) = (Some(summary.score), Some(summary.passed));
                 }
-                (EntryName::SmReviewPassed, _) => it.passed = Some(true),
-                (EntryName::SmReviewFailed, _) => it.passed = Some(false),
+                (EntryName::SmReviewPassed | EntryName::SmReviewFailed, _) => {
+                    it.passed = Some(entry.name == EntryName::SmReviewPassed);
+                    it.judged_by = match &entry.actor {
+                        Actor::Person(name) => Some(name.clone()),
+                        _ => None,
+                    };
+                }
                 (_, Fact::Decision(decision)) => {
                     (it.decision, it.decided) = (Some(*decision), Some(decision.to_string()));
                 }

@@ -5,6 +5,8 @@
 //! came from; [`schema()`] describes the file to editors.
 
 mod agents;
+mod alerts;
+mod chat;
 mod check;
 mod delivery;
 mod embeddings;
@@ -12,6 +14,7 @@ mod fit;
 mod gates;
 mod load;
 mod names;
+mod people;
 mod permissions;
 mod problem;
 mod reference;
@@ -36,10 +39,13 @@ use crate::risk;
 use crate::tier::Tier;
 
 pub use agents::{AgentRules, Engines, Roles, SessionModes};
+pub use alerts::{Alerts, Channel, ChannelType, QuietHours, TimeOfDay, TimeZone};
+pub use chat::ChatModel;
 pub use delivery::{Delivery, Mode};
 pub use embeddings::Embeddings;
 pub use gates::{GateRules, Report};
 pub use load::{Loaded, Setting, Source, load};
+pub use people::{People, Right, Standing};
 pub use permissions::{AgentRole, Deed, Line, Lines, Permissions};
 pub use problem::{Fault, Origin, Place, Problem, Problems};
 pub use reference::reference;
@@ -79,6 +85,10 @@ pub struct Rules {
     #[serde(skip_serializing_if = "is_default")]
     #[garde(dive)]
     pub embeddings: Embeddings,
+    /// A model that reads what people say in the chat.
+    #[serde(skip_serializing_if = "is_default")]
+    #[garde(dive)]
+    pub chat: ChatModel,
     /// Where a change that has passed goes, and where it started.
     #[garde(dive)]
     pub delivery: Delivery,
@@ -88,6 +98,10 @@ pub struct Rules {
     /// What agents may do, beside the defaults.
     #[garde(dive)]
     pub permissions: Permissions,
+    /// What people may do.
+    #[serde(skip_serializing_if = "is_default")]
+    #[garde(dive)]
+    pub people: People,
     /// What may be spent.
     #[garde(dive)]
     pub budget: Budget,
@@ -110,9 +124,11 @@ impl Default for Rules {
             review: ReviewRules::default(),
             council: Council::default(),
             embeddings: Embeddings::default(),
+            chat: ChatModel::default(),
             delivery: Delivery::default(),
             engines: Engines::default(),
             permissions: Permissions::default(),
+            people: People::default(),
             budget: Budget::default(),
             ceremony: Ceremonies::default(),
             prices: BTreeMap::new(),
@@ -473,95 +489,6 @@ fn lessons_wait(value: &bool, (): &()) -> garde::Result {
     } else {
         Err(garde::Error::new("lessons always wait for a person: remove the key or write true"))
     }
-}
-
-/// What people are told, and where.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
-#[serde(default, deny_unknown_fields)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own in the file")]
-pub struct Alerts {
-    /// When a plan is blocked by what the team has forbidden.
-    #[garde(skip)]
-    pub on_block: bool,
-    /// When a task has used up its retries.
-    #[garde(skip)]
-    pub on_max_retries: bool,
-    /// When a plan needs a person's approval.
-    #[garde(skip)]
-    pub on_approval_needed: bool,
-    /// When a review fails.
-    #[garde(skip)]
-    pub on_review_failed: bool,
-    /// Where alerts go.
-    #[garde(dive)]
-    pub channels: Vec<Channel>,
-}
-
-impl Default for Alerts {
-    fn default() -> Self {
-        Self {
-            on_block: true,
-            on_max_retries: true,
-            on_approval_needed: true,
-            on_review_failed: true,
-            channels: vec![Channel {
-                r#type: ChannelType::Cli,
-                enabled: true,
-                config: BTreeMap::new(),
-            }],
-        }
-    }
-}
-
-/// One place alerts go to.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
-#[serde(deny_unknown_fields)]
-pub struct Channel {
-    /// What kind of place it is.
-    #[garde(skip)]
-    pub r#type: ChannelType,
-    /// Whether it is used.
-    #[serde(default = "yes")]
-    #[garde(skip)]
-    pub enabled: bool,
-    /// What that kind of place needs: `url` for a webhook, `channel` for Slack, `to` for e-mail.
-    #[serde(default)]
-    #[garde(skip)]
-    pub config: BTreeMap<String, String>,
-}
-
-fn yes() -> bool {
-    true
-}
-
-/// A kind of place alerts go to.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Serialize,
-    Deserialize,
-    JsonSchema,
-    Display,
-    EnumString,
-    EnumIter,
-)]
-#[serde(rename_all = "snake_case")]
-#[strum(serialize_all = "snake_case")]
-pub enum ChannelType {
-    /// The terminal.
-    Cli,
-    /// An HTTP endpoint, signed.
-    Webhook,
-    /// A Slack channel.
-    Slack,
-    /// A mail address.
-    Email,
 }
 
 /// How people are kept informed.

@@ -7,7 +7,6 @@ pub mod desk;
 pub mod gate;
 pub mod gateway;
 pub mod git;
-pub mod meaning;
 pub mod mirror;
 mod output;
 pub mod patterns;

@@ -13,8 +13,6 @@ mod gates;
 mod gateway;
 #[path = "it/hosts.rs"]
 mod hosts;
-#[path = "it/meaning.rs"]
-mod meaning;
 #[path = "it/processes.rs"]
 mod processes;
 #[path = "it/sessions.rs"]

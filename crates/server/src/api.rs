@@ -1,10 +1,13 @@
 //! The JSON API: requests into use cases, answers into JSON.
 
 mod actions;
+mod alerts;
+mod chat;
 mod extract;
 mod knowledge;
 mod log;
 mod overview;
+mod people;
 mod projects;
 mod runs;
 mod tasks;
@@ -12,7 +15,7 @@ mod tasks;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::StatusCode;
-use axum::routing::get;
+use axum::routing::{any, get};
 use axum::{Json, middleware};
 use tokio_util::sync::CancellationToken;
 use utoipa::OpenApi as _;
@@ -20,7 +23,9 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::app::App;
-use crate::guard::{self, Guard};
+use crate::guard::{self, Gate};
+use crate::mcp;
+use crate::post::PostOffice;
 use crate::problem::Problem;
 
 /// How big the body of a request may be.
@@ -32,6 +37,7 @@ const BASE: &str = "/api/v1";
 #[derive(Clone)]
 pub(crate) struct Desk {
     app: App,
+    post: PostOffice,
     /// Ends what would otherwise never end.
     stop: CancellationToken,
 }
@@ -50,6 +56,9 @@ pub(crate) struct Desk {
         (name = "log", description = "What has happened, and what happens."),
         (name = "runs", description = "What agents do, and what they did."),
         (name = "knowledge", description = "What the team knows."),
+        (name = "alerts", description = "What people are told, and whether it arrives."),
+        (name = "chat", description = "Talking with Tamma."),
+        (name = "people", description = "Who has a token of their own."),
         (name = "projects", description = "The repositories that tasks are for."),
         (name = "overview", description = "How well it goes."),
     )
@@ -77,6 +86,11 @@ fn routes() -> OpenApiRouter<Desk> {
         .routes(routes!(knowledge::decide))
         .routes(routes!(knowledge::import))
         .routes(routes!(knowledge::check))
+        .routes(routes!(chat::say))
+        .routes(routes!(alerts::list))
+        .routes(routes!(alerts::test))
+        .routes(routes!(people::list, people::add))
+        .routes(routes!(people::revoke))
         .routes(routes!(projects::list, projects::register))
         .routes(routes!(overview::health))
         .routes(routes!(overview::metrics));
@@ -90,16 +104,17 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
     document
 }
 
-/// Everything that is answered.
-pub(crate) fn router(app: App, guard: Guard, stop: CancellationToken) -> Router {
+/// Everything that programs are answered.
+pub(crate) fn router(app: App, post: PostOffice, gate: Gate, stop: CancellationToken) -> Router {
     let (router, _) = routes().split_for_parts();
     router
+        .with_state(Desk { app: app.clone(), post, stop })
+        .merge(mcp::router(app))
         .route(&format!("{BASE}/openapi.json"), get(|| async { Json(openapi()) }))
-        .fallback(nothing_there)
+        .route(&format!("{BASE}/{{*path}}"), any(nothing_there))
         .method_not_allowed_fallback(other_verb)
         .layer(DefaultBodyLimit::max(BODY))
-        .layer(middleware::from_fn_with_state(guard, guard::check))
-        .with_state(Desk { app, stop })
+        .layer(middleware::from_fn_with_state(gate, guard::check))
 }
 
 async fn nothing_there(uri: axum::http::Uri) -> Problem {

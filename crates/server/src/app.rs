@@ -6,10 +6,13 @@
 mod add;
 mod ask;
 mod change;
+mod chat;
 mod knowledge;
+mod people;
 mod projects;
 mod read;
 mod report;
+mod rights;
 mod rules;
 mod runs;
 
@@ -17,11 +20,15 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::http::StatusCode;
+use tamma_core::rules::{Right, Standing};
 use tamma_flow::Pace;
 use tamma_store::{Library, Objects, Store};
 use temporalio_client::Client;
 
-pub(crate) use read::Window;
+pub(crate) use change::Said;
+pub(crate) use chat::Chats;
+pub(crate) use read::{Cursor, Window};
+pub(crate) use rights::{By, Known};
 pub(crate) use runs::which;
 
 use crate::live::Live;
@@ -40,6 +47,7 @@ pub(crate) struct App {
     pub(crate) pace: Pace,
     pub(crate) objects: Objects,
     pub(crate) live: Live,
+    pub(crate) chats: Chats,
     pub(crate) library: Library,
     pub(crate) look: Option<Look>,
 }
@@ -71,6 +79,27 @@ pub(crate) enum Error {
         /// The file.
         file: String,
         /// What is wrong with it.
+        faults: Vec<Fault>,
+    },
+    /// The person may not.
+    #[error("{by} is a {standing} here and may not {right}.")]
+    Forbidden {
+        /// Who.
+        by: String,
+        /// What it takes.
+        right: Right,
+        /// What they are.
+        standing: Standing,
+    },
+    /// It is only for those who run this server.
+    #[error("Only whoever has this server's own token may do that.")]
+    NotOperator,
+    /// It cannot be told what anybody may do.
+    #[error("{why} So it cannot be told what you may do, and nothing is done.")]
+    Unruled {
+        /// Why not.
+        why: String,
+        /// What is wrong with the file.
         faults: Vec<Fault>,
     },
     /// The machine says no.
@@ -172,6 +201,23 @@ impl From<Error> for Problem {
                 let hint = "Run `tamma config check` in the repository, mend the file, and add the \
                             task again.";
                 let problem = Self::new(status, "configuration", title, detail).hint(hint);
+                Self { problems: faults, ..problem }
+            }
+            Error::Forbidden { .. } => {
+                let title = "You may not do that";
+                Self::new(StatusCode::FORBIDDEN, "forbidden", title, detail)
+                    .hint("Ask somebody who may; `people` in `tamma.yaml` says who.")
+            }
+            Error::NotOperator => {
+                let title = "You may not do that";
+                Self::new(StatusCode::FORBIDDEN, "operator", title, detail)
+                    .hint("Ask whoever runs the server, or set TAMMA_TOKEN to its own token.")
+            }
+            Error::Unruled { faults, .. } => {
+                let title = "The project's configuration has mistakes in it";
+                let hint = "Run `tamma config check` in the repository, and mend the file. Until \
+                            then whoever has the server's own token may pause and cancel.";
+                let problem = Self::new(StatusCode::CONFLICT, "unruled", title, detail).hint(hint);
                 Self { problems: faults, ..problem }
             }
             Error::Refused(_) => {

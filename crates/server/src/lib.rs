@@ -5,11 +5,15 @@ mod app;
 mod clock;
 mod guard;
 mod live;
+mod mcp;
+mod post;
 mod problem;
 mod server;
 pub mod shape;
+mod web;
 
 pub use api::openapi;
+pub use post::{Terminal, Told};
 pub use problem::{MEDIA_TYPE as PROBLEM, Problem};
 pub use server::{Config, Error, Look, Server, Sight};
 

@@ -25,6 +25,19 @@ pub(crate) struct Watcher {
     changes: broadcast::Receiver<Change>,
 }
 
+/// Somebody who waits for any log to grow.
+#[derive(Debug)]
+pub(crate) struct AnyWatcher(broadcast::Receiver<Change>);
+
+/// What somebody hears who watches every log.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Heard {
+    /// A log has grown.
+    Change(Change),
+    /// They were too slow, and some changes are gone: everything is to be read anew.
+    Missed,
+}
+
 /// Somebody who waits for the runs of one task to say or do something.
 #[derive(Debug)]
 pub(crate) struct LineWatcher {
@@ -72,9 +85,36 @@ impl Live {
         Watcher { task, changes: self.log.subscribe() }
     }
 
+    /// Watches every task from now on.
+    pub(crate) fn watch_all(&self) -> AnyWatcher {
+        AnyWatcher(self.log.subscribe())
+    }
+
     /// Watches what the runs of a task say from now on.
     pub(crate) fn watch_lines(&self, task: TaskId) -> LineWatcher {
         LineWatcher { task, changes: self.lines.subscribe() }
+    }
+}
+
+impl AnyWatcher {
+    /// Waits until some log may have grown. Returns whether one ever will: not, once the server
+    /// stops.
+    pub(crate) async fn changed(&mut self) -> bool {
+        !matches!(self.0.recv().await, Err(RecvError::Closed))
+    }
+
+    /// The next log that has grown; nothing once the server stops.
+    pub(crate) async fn next(&mut self) -> Option<Heard> {
+        match self.0.recv().await {
+            Ok(change) => Some(Heard::Change(change)),
+            Err(RecvError::Lagged(_)) => Some(Heard::Missed),
+            Err(RecvError::Closed) => None,
+        }
+    }
+
+    /// Passes over what is known by now: whoever reads everything anew need not hear of it.
+    pub(crate) fn skip(&mut self) {
+        self.0 = self.0.resubscribe();
     }
 }
 

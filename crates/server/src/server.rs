@@ -5,16 +5,20 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
+use tamma_core::ids::Name;
 use tamma_flow::Pace;
-use tamma_store::{Changes, Library, LineChanges, Objects, Store};
+use tamma_store::{Changes, Library, LineChanges, Objects, Revocations, Store};
 use temporalio_client::Client;
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::api;
-use crate::app::App;
-use crate::guard::Guard;
+use crate::app::{App, Chats};
+use crate::guard::{Gate, Guard};
 use crate::live::Live;
+use crate::post::{PostOffice, Terminal};
+use crate::web::Door;
+use crate::{api, web};
 
 /// How a server is set up.
 #[derive(Clone)]
@@ -29,6 +33,12 @@ pub struct Config {
     pub pace: Pace,
     /// Where large things are kept, such as transcripts.
     pub objects: Objects,
+    /// What people's browsers know this server as, where that is not the address it listens on.
+    pub public_url: Option<String>,
+    /// In whose name people of this machine act in their browsers, where there is no token.
+    pub person: Option<Name>,
+    /// Where alerts for the terminal go, if this process has one.
+    pub terminal: Option<Terminal>,
     /// How repositories are looked at from here; nothing where they cannot be.
     pub look: Option<Look>,
 }
@@ -99,6 +109,9 @@ pub enum Error {
     /// The database does not tell of changes.
     #[error("the database does not tell of changes")]
     Store(#[from] tamma_store::Error),
+    /// Alerts cannot be sent.
+    #[error("alerts cannot be sent")]
+    Post(#[from] tamma_connect::message::Error),
     /// The network failed.
     #[error("the server cannot go on")]
     Io(#[from] std::io::Error),
@@ -111,24 +124,43 @@ const MIN_TOKEN: usize = 16;
 pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
-    guard: Guard,
+    gate: Gate,
     app: App,
+    post: PostOffice,
+    person: Option<Name>,
     changes: (Changes, LineChanges),
+    revocations: (Revocations, watch::Sender<()>),
 }
 
 impl Server {
     /// Takes the address. Nothing is answered before [`Server::run`].
     pub async fn bind(config: Config, store: Store, temporal: Client) -> Result<Self, Error> {
         config.check()?;
-        let Config { address, token, environment, pace, objects, look } = config;
+        let Config {
+            address,
+            token,
+            environment,
+            pace,
+            objects,
+            look,
+            public_url,
+            person,
+            terminal,
+        } = config;
         let listener =
             TcpListener::bind(address).await.map_err(|source| Error::Bind { address, source })?;
         let address = listener.local_addr()?;
         let changes = (store.changes().await?, store.line_changes().await?);
         let environment = Arc::new(environment);
         let (live, library) = (Live::new(), Library::new(&store));
-        let app = App { store, temporal, environment, pace, objects, live, library, look };
-        Ok(Self { listener, address, guard: Guard::new(token.as_deref()), app, changes })
+        let chats = Chats::default();
+        let app = App { store, temporal, environment, pace, objects, live, chats, library, look };
+        let base = public_url.unwrap_or_else(|| format!("http://{address}"));
+        let post = PostOffice::new(app.clone(), terminal, base.trim_end_matches('/').to_owned())?;
+        let (tell, revoked) = watch::channel(());
+        let gate = Gate::new(Guard::new(token.as_deref()), app.store.clone(), revoked);
+        let revocations = (app.store.revocations().await?, tell);
+        Ok(Self { listener, address, gate, app, post, person, changes, revocations })
     }
 
     /// Where it listens.
@@ -140,15 +172,32 @@ impl Server {
     pub async fn run(self, stop: CancellationToken) -> Result<(), Error> {
         let live = self.app.live.clone();
         let (changes, lines) = self.changes;
-        let router = api::router(self.app, self.guard, stop.clone());
+        let post = Box::pin(self.post.clone().run(stop.clone()));
+        let (mut revocations, tell) = self.revocations;
+        let revoked = async {
+            loop {
+                match revocations.next().await {
+                    Ok(()) => tell.send_replace(()),
+                    Err(error) => return error,
+                }
+            }
+        };
+        let door = Door { app: self.app.clone(), gate: self.gate.clone(), person: self.person };
+        let pages = web::router(self.app.clone(), door, stop.clone());
+        let router = api::router(self.app, self.post, self.gate, stop.clone())
+            .merge(pages)
+            .fallback(web::nothing_there);
         let serving = axum::serve(self.listener, router)
             .with_graceful_shutdown(stop.clone().cancelled_owned());
-        tokio::select! {
-            served = async { serving.await } => Ok(served?),
-            error = live.pass_on(changes, lines) => {
-                stop.cancel();
-                Err(error.into())
-            }
-        }
+        let serving = async {
+            let served = tokio::select! {
+                served = async { serving.await } => served.map_err(Error::from),
+                error = live.pass_on(changes, lines) => Err(error.into()),
+                error = revoked => Err(error.into()),
+            };
+            stop.cancel();
+            served
+        };
+        tokio::join!(serving, post).0
     }
 }

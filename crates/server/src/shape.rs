@@ -4,19 +4,25 @@
 //! of states, phases and answers are spelt as in the log.
 
 mod action;
+mod alert;
 mod card;
+mod chat;
 mod knowledge;
+mod person;
 mod run;
 mod task;
 
 pub use action::{Action, Change, Grant, LineComment, Standing};
+pub use alert::{Deliveries, Delivery, Receipt, Receipts, TestAlerts};
 pub(crate) use card::listed;
 pub use card::{Card, Damaged, Page, Spend, short};
+pub use chat::{ChatReference, Mention, Proposed, ReadBy, Reply, Said};
 pub use knowledge::{
     Knowledge, KnowledgeAnswer, KnowledgeChange, KnowledgeDecision, KnowledgeEdit, KnowledgeEffect,
     KnowledgeImport, KnowledgeImported, KnowledgeList, KnowledgeMatch, KnowledgeQuestion,
     KnowledgeTally, NewKnowledge,
 };
+pub use person::{NewPerson, Person, Persons, Revocation, Welcome};
 pub use run::{Present, Run, RunLine, RunLines, RunUsage, Runs};
 pub use task::{
     Alert, Approval, Decision, Ending, Iteration, PlanVersion, Question, RiskFactor, RiskReport,

@@ -6,22 +6,23 @@ WITH added AS (
         id, project, created_at, title, description, type, acceptance_criteria, labels, depends_on,
         suggested_agent, issue_url, metadata, revision, memory, entries, priority, state, phase,
         live, paused, since, risk, iterations, retries, councils, spent_usd, spent_tokens,
-        spend_estimated, question, asked_at, next, wake_at, due_at, failures
+        spend_estimated, budget_usd, question, asked_at, next, wake_at, due_at, failures
     )
     SELECT
         t.id, t.project, p.since, t.title, t.description, t.type, t.acceptance_criteria, t.labels,
         t.depends_on, t.suggested_agent, t.issue_url, coalesce(t.metadata, '{}'), 0, $2,
         p.entries, p.priority, p.state, p.phase, p.live, p.paused, p.since, p.risk, p.iterations,
-        p.retries, p.councils, p.spent_usd, p.spent_tokens, p.spend_estimated, p.question,
-        p.asked_at, p.next, p.wake_at, p.due_at, p.failures
+        p.retries, p.councils, p.spent_usd, p.spent_tokens, p.spend_estimated,
+        p.budget_usd, p.question, p.asked_at, p.next, p.wake_at, p.due_at, p.failures
     FROM jsonb_to_record($1) AS t (
         id uuid, project uuid, title text, description text, type text, acceptance_criteria jsonb,
         labels text [], depends_on uuid [], suggested_agent text, issue_url text, metadata jsonb
     ), jsonb_to_record($3) AS p (
         entries bigint, priority text, state text, phase text, live boolean, paused boolean,
         since timestamptz, risk text, iterations integer, retries integer, councils integer,
-        spent_usd numeric, spent_tokens bigint, spend_estimated boolean, question jsonb,
-        asked_at timestamptz, next jsonb, wake_at timestamptz, due_at timestamptz, failures integer
+        spent_usd numeric, spent_tokens bigint, spend_estimated boolean, budget_usd numeric,
+        question jsonb, asked_at timestamptz, next jsonb, wake_at timestamptz, due_at timestamptz,
+        failures integer
     )
     ON CONFLICT (id) DO NOTHING
     RETURNING id, project

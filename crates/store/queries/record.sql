@@ -28,6 +28,7 @@ moved AS (
         spent_usd = p.spent_usd,
         spent_tokens = p.spent_tokens,
         spend_estimated = p.spend_estimated,
+        budget_usd = p.budget_usd,
         question = p.question,
         asked_at = p.asked_at,
         next = p.next,
@@ -38,8 +39,9 @@ moved AS (
     FROM before, jsonb_to_record($6) AS p (
         entries bigint, priority text, state text, phase text, live boolean, paused boolean,
         since timestamptz, risk text, iterations integer, retries integer, councils integer,
-        spent_usd numeric, spent_tokens bigint, spend_estimated boolean, question jsonb,
-        asked_at timestamptz, next jsonb, wake_at timestamptz, due_at timestamptz, failures integer
+        spent_usd numeric, spent_tokens bigint, spend_estimated boolean, budget_usd numeric,
+        question jsonb, asked_at timestamptz, next jsonb, wake_at timestamptz, due_at timestamptz,
+        failures integer
     )
     WHERE tasks.id = before.id
     RETURNING tasks.id, tasks.project, before.risk AS risk_before
@@ -76,6 +78,11 @@ alerted AS (
         acknowledged_by = coalesce(excluded.acknowledged_by, alerts.acknowledged_by),
         acknowledged_at = coalesce(excluded.acknowledged_at, alerts.acknowledged_at),
         settled_at = coalesce(excluded.settled_at, alerts.settled_at)
+    RETURNING id, reminders
+),
+posted AS (
+    INSERT INTO outbox (alert, reminder) SELECT id, reminders FROM alerted
+    ON CONFLICT (alert, reminder) DO NOTHING
 ),
 followed AS (
     UPDATE alerts SET

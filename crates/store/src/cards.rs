@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 use sqlx::types::Uuid;
+use strum::IntoEnumIterator as _;
 use tamma_core::budget::Spend;
+use tamma_core::cost::Usd;
 use tamma_core::ids::{ProjectId, TaskId};
 use tamma_core::risk::Level;
 use tamma_core::task::{Priority, TaskType};
@@ -71,6 +73,8 @@ pub struct Card {
     pub failures: u32,
     /// What it has spent.
     pub spend: Spend,
+    /// What it may spend; nothing where there is no limit.
+    pub budget: Option<Usd>,
     /// The question that waits for a person.
     pub question: Option<Question>,
     /// What moves it forward next.
@@ -103,6 +107,14 @@ pub struct Filter {
     pub phase: Option<Phase>,
     /// Paused, or not.
     pub paused: Option<bool>,
+    /// Of this kind of work.
+    pub r#type: Option<TaskType>,
+    /// This urgent.
+    pub priority: Option<Priority>,
+    /// With a plan this risky.
+    pub risk: Option<Level>,
+    /// Waiting for a person, or not.
+    pub waits: Option<bool>,
     /// With this label.
     pub label: Option<String>,
     /// With these words in title or description.
@@ -146,6 +158,7 @@ struct Row {
     spent_usd: String,
     spent_tokens: i64,
     spend_estimated: bool,
+    budget: Option<String>,
     question: Option<Value>,
     asked_at: Option<Timestamp>,
     next: Option<Value>,
@@ -163,12 +176,48 @@ macro_rules! rows {
             "SELECT
                 id, project, title, type, priority, created_at, state, phase, paused, since, risk,
                 iterations, retries, councils, failures, spent_usd::text AS \"spent_usd!\",
-                spent_tokens, spend_estimated, question, asked_at, next, wake_at, due_at, entries,
-                updated_at
+                spent_tokens, spend_estimated, budget_usd::text AS budget, question, asked_at, next,
+                wake_at, due_at, entries, updated_at
              FROM tasks WHERE " + $rest
             $(, $argument)*
         )
     };
+}
+
+/// A query of which the middle says that a filter holds. Its arguments are $1 to $9.
+macro_rules! filtered {
+    ($query:ident, $head:tt, $tail:tt, $filter:expr $(, $argument:expr)* $(,)?) => {
+        sqlx::$query!(
+            $head + " ($1::uuid IS NULL OR project = $1)
+             AND ($2::text IS NULL OR phase = $2)
+             AND ($3::boolean IS NULL OR paused = $3)
+             AND ($4::text IS NULL OR type = $4)
+             AND ($5::text IS NULL OR priority = $5)
+             AND ($6::text IS NULL OR risk = $6)
+             AND ($7::boolean IS NULL OR (asked_at IS NOT NULL) = $7)
+             AND ($8::text IS NULL OR $8 = ANY(labels))
+             AND ($9::text IS NULL OR words @@ websearch_to_tsquery('simple', $9)) " + $tail,
+            $filter.project.map(|project| project.0),
+            $filter.phase.as_ref().map(word),
+            $filter.paused,
+            $filter.r#type.as_ref().map(word),
+            $filter.priority.as_ref().map(word),
+            $filter.risk.as_ref().map(word),
+            $filter.waits,
+            $filter.label.as_deref().map(without_nul),
+            $filter.text.as_deref().map(without_nul)
+            $(, $argument)*
+        )
+    };
+}
+
+/// A board: how many tasks each state has, and the newest of each.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Board {
+    /// How many there are.
+    pub counts: BTreeMap<State, u64>,
+    /// The newest first.
+    pub tasks: Vec<Listed>,
 }
 
 impl Store {
@@ -180,27 +229,57 @@ impl Store {
         limit: u32,
     ) -> Result<Page<TaskId>> {
         let states: Vec<_> = filter.states.iter().map(word).collect();
-        let rows = rows!(
-            "($1::uuid IS NULL OR project = $1)
-             AND (cardinality($2::text[]) = 0 OR state = ANY($2))
-             AND ($3::text IS NULL OR phase = $3)
-             AND ($4::boolean IS NULL OR paused = $4)
-             AND ($5::text IS NULL OR $5 = ANY(labels))
-             AND ($6::text IS NULL OR words @@ websearch_to_tsquery('simple', $6))
-             AND ($7::uuid IS NULL OR id < $7)
-             ORDER BY id DESC LIMIT $8",
-            filter.project.map(|project| project.0),
+        let ids = filtered!(
+            query_scalar,
+            "SELECT id FROM tasks WHERE",
+            "AND (cardinality($10::text[]) = 0 OR state = ANY($10))
+             AND ($11::uuid IS NULL OR id < $11)
+             ORDER BY id DESC LIMIT $12",
+            filter,
             &states,
-            filter.phase.as_ref().map(word),
-            filter.paused,
-            filter.label.as_deref().map(without_nul),
-            filter.text.as_deref().map(without_nul),
             after.map(|task| task.0),
             i64::from(limit),
         )
         .fetch_all(&self.lists)
         .await?;
+        let rows = self.cards(&ids).await?;
         Ok(page(rows, limit, |row| Some(TaskId(row.id))))
+    }
+
+    /// The board: the newest tasks of each state, up to `each`. What it costs does not grow with the
+    /// number of tasks, but for the counts.
+    pub async fn board(&self, filter: &Filter, each: u32) -> Result<Board> {
+        let counts = filtered!(
+            query,
+            "SELECT state, count(*) AS \"count!\" FROM tasks WHERE",
+            "GROUP BY state",
+            filter,
+        );
+        let states: Vec<String> = State::iter().map(|state| word(&state)).collect();
+        let ids = filtered!(
+            query_scalar,
+            "SELECT newest.id FROM unnest($10::text[]) AS wanted (wanted_state)
+             CROSS JOIN LATERAL (SELECT id FROM tasks WHERE state = wanted_state AND",
+            "ORDER BY id DESC LIMIT $11) AS newest",
+            filter,
+            &states,
+            i64::from(each),
+        );
+        let (counts, ids) =
+            tokio::try_join!(counts.fetch_all(&self.lists), ids.fetch_all(&self.lists))?;
+        let rows = self.cards(&ids).await?;
+        // A state of a newer program has no column here.
+        let count =
+            |state, count: i64| Some((read_word("state", state).ok()?, count.unsigned_abs()));
+        Ok(Board {
+            counts: counts.into_iter().filter_map(|row| count(row.state, row.count)).collect(),
+            tasks: rows.into_iter().map(listed).collect(),
+        })
+    }
+
+    /// The rows of some tasks, the newest first.
+    async fn cards(&self, ids: &[Uuid]) -> Result<Vec<Row>> {
+        Ok(rows!("id = ANY($1) ORDER BY id DESC", ids).fetch_all(&self.lists).await?)
     }
 
     /// Tasks whose question waits for a person, the longest first.
@@ -292,8 +371,17 @@ impl Store {
         Ok(count.unsigned_abs())
     }
 
+    /// Tasks whose id ends with these digits, which is what people see of it: two at most.
+    pub async fn tasks_ending(&self, digits: &str) -> Result<Vec<TaskId>> {
+        let ids = sqlx::query_scalar!(
+            "SELECT id FROM tasks WHERE right(id::text, 8) = $1 ORDER BY id DESC LIMIT 2",
+            digits,
+        );
+        Ok(ids.fetch_all(&self.lists).await?.into_iter().map(TaskId).collect())
+    }
+
     /// One task as a list shows it.
-    pub(crate) async fn listed(&self, task: TaskId) -> Result<Option<Listed>> {
+    pub async fn listed(&self, task: TaskId) -> Result<Option<Listed>> {
         let row = rows!("id = $1", task.0).fetch_optional(&self.steps).await?;
         Ok(row.map(listed))
     }
@@ -343,6 +431,7 @@ fn card(row: Row) -> Result<Card, Damage> {
             tokens: read_number("spend", row.spent_tokens)?,
             estimated: row.spend_estimated,
         },
+        budget: row.budget.map(|budget| read_word("budget", budget)).transpose()?,
         question: row.question.map(|question| read("question", question)).transpose()?,
         next: row.next.map(|next| read("next step", next)).transpose()?,
         wake_at: row.wake_at,

@@ -48,8 +48,14 @@ impl Store {
         Ok(Changes { store: self.clone(), ear, told, missed: VecDeque::new() })
     }
 
+    /// Tasks that were written since a moment of the database's clock or a little before it, the oldest
+    /// change first: none is missed because its transaction ended late, and some may be known already.
+    pub async fn changed_since(&self, since: Timestamp) -> Result<Vec<Change>> {
+        Ok(self.written_since(since - OVERLAP).await?.into())
+    }
+
     /// The time of the database.
-    async fn now(&self) -> Result<Timestamp> {
+    pub async fn now(&self) -> Result<Timestamp> {
         let now = sqlx::query_scalar!(r#"SELECT clock_timestamp() AS "now!""#);
         Ok(now.fetch_one(&self.lists).await?)
     }

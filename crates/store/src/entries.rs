@@ -77,12 +77,20 @@ impl Store {
             .map(|row| row.map(|row| stored(row).to_string()).map_err(Error::from))
     }
 
-    /// How well a project goes, or all of them, by the entries since a moment.
-    pub async fn metrics(&self, project: Option<ProjectId>, since: Timestamp) -> Result<Metrics> {
+    /// How well a project goes, or all of them, by the entries since a moment, and before another one
+    /// if one is named.
+    pub async fn metrics(
+        &self,
+        project: Option<ProjectId>,
+        since: Timestamp,
+        before: Option<Timestamp>,
+    ) -> Result<Metrics> {
         let lines: Vec<Line> = rows!(
-            "($1::uuid IS NULL OR project = $1) AND at >= $2 ORDER BY task, sequence",
+            "($1::uuid IS NULL OR project = $1) AND at >= $2
+             AND ($3::timestamptz IS NULL OR at < $3) ORDER BY task, sequence",
             project.map(|project| project.0),
             since,
+            before,
         )
         .fetch(&self.lists)
         .map_err(Error::from)

@@ -4,7 +4,7 @@ use sqlx::types::Json;
 use tamma_core::ids::{KnowledgeId, PlanHash, ProjectId, TaskId};
 use tamma_core::knowledge::{Entry, Findings, Kind, Match, Scope, Status};
 use tamma_core::learning;
-use tamma_core::task_loop::Timestamp;
+use tamma_core::task_loop::{State, Timestamp};
 use uuid::Uuid;
 
 use crate::connection::Store;
@@ -122,6 +122,21 @@ pub struct Matched {
     pub matched: Match,
     /// Whether the agents were told.
     pub shown: bool,
+}
+
+/// A task that an entry met.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Met {
+    /// The task.
+    pub task: TaskId,
+    /// Its title.
+    pub title: String,
+    /// Where it is now.
+    pub state: State,
+    /// What the entry was for its plan.
+    pub role: MatchRole,
+    /// When it matched.
+    pub at: Timestamp,
 }
 
 impl Store {
@@ -335,6 +350,33 @@ impl Store {
         .await?;
         writing.commit().await?;
         Ok(())
+    }
+
+    /// The tasks whose plans an entry matched lately, the newest first, each once.
+    pub async fn met_lately(&self, entry: KnowledgeId, limit: u32) -> Result<Vec<Met>> {
+        let rows = sqlx::query!(
+            "SELECT tasks.id, tasks.title, tasks.state, newest.role, newest.at
+             FROM (
+                SELECT DISTINCT ON (task) task, role, at FROM knowledge_matches
+                WHERE entry = $1 ORDER BY task, at DESC
+             ) AS newest
+             JOIN tasks ON tasks.id = newest.task
+             ORDER BY newest.at DESC LIMIT $2",
+            entry.0,
+            i64::from(limit),
+        )
+        .fetch_all(&self.lists)
+        .await?;
+        let met = rows.into_iter().map(|row| {
+            Ok(Met {
+                task: TaskId(row.id),
+                title: row.title,
+                state: read_word("state", row.state)?,
+                role: read_word("match", row.role)?,
+                at: row.at,
+            })
+        });
+        Ok(met.collect::<Result<_, Damage>>()?)
     }
 
     /// Which entries a plan was held against: blockers first, the most relevant first.

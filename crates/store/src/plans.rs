@@ -3,6 +3,7 @@
 use sqlx::types::Json;
 use tamma_core::ids::{PlanHash, TaskId};
 use tamma_core::plan::Plan;
+use tamma_core::task_loop::Timestamp;
 
 use crate::connection::Store;
 use crate::error::{Conflict, Damage, Error, Result};
@@ -52,6 +53,23 @@ impl Store {
         .await?
         .ok_or_else(|| not_found(format!("{task} version {version}")))?;
         Ok(read(task, &row.hash, &row.content)?)
+    }
+
+    /// Every version of a task's plan, in their order, with when each was handed in.
+    pub async fn plan_versions(&self, task: TaskId) -> Result<Vec<(u32, Timestamp, Plan)>> {
+        let rows = sqlx::query!(
+            "SELECT version, created_at, hash, content::text AS \"content!\" FROM plans
+             WHERE task = $1 ORDER BY version",
+            task.0,
+        )
+        .fetch_all(&self.steps)
+        .await?;
+        let version = |row: i32| row.unsigned_abs();
+        rows.into_iter()
+            .map(|row| {
+                Ok((version(row.version), row.created_at, read(task, &row.hash, &row.content)?))
+            })
+            .collect()
     }
 
     /// A task's plan with a hash, and its version: the newest, where a later one says the same.

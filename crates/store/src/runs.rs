@@ -94,6 +94,8 @@ pub struct NewRun {
     pub tier: Option<Tier>,
     /// What it is for: plan, implement, validate or advise.
     pub mode: String,
+    /// The worker that does it, as it calls itself.
+    pub worker: Option<String>,
 }
 
 /// A run, as far as it is known.
@@ -212,11 +214,12 @@ impl Store {
                 WHERE task = $1 AND ended_at IS NULL AND (ticket, attempt) < ($2, $3)
             )
             INSERT INTO runs
-            (task, ticket, attempt, project, started_at, agent, model, tier, mode, metered)
-            SELECT id, $2, $3, project, $4, $5, $6, $7, $8, false FROM owner
+            (task, ticket, attempt, project, started_at, agent, model, tier, mode, worker, metered)
+            SELECT id, $2, $3, project, $4, $5, $6, $7, $8, $9, false FROM owner
             ON CONFLICT (task, ticket, attempt) DO UPDATE SET
                 agent = excluded.agent, model = excluded.model, tier = excluded.tier,
-                mode = excluded.mode, ended_at = NULL, outcome = NULL, reason = NULL
+                mode = excluded.mode, worker = excluded.worker, ended_at = NULL, outcome = NULL,
+                reason = NULL
             RETURNING lines
             ",
             run.task.0,
@@ -227,6 +230,7 @@ impl Store {
             run.model.as_deref(),
             run.tier.as_ref().map(word),
             run.mode,
+            run.worker.as_deref(),
         )
         .fetch_optional(&self.steps)
         .await?

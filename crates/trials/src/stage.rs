@@ -34,14 +34,26 @@ pub struct Stage {
     pub store: Store,
     /// Where logs and disks are.
     pub folder: PathBuf,
-    tamma: PathBuf,
-    url: String,
+    /// The program itself.
+    pub tamma: PathBuf,
+    /// Where the server is.
+    pub url: String,
+    token: Option<String>,
     given: [String; 4],
 }
 
 impl Stage {
     /// Starts everything but the workers, with logs in a folder.
     pub async fn start(folder: &Path) -> Result<Self> {
+        Self::start_with(folder, None).await
+    }
+
+    /// The same with a server that wants a token, and says in its log who is let in and who is not.
+    pub async fn guarded(folder: &Path, token: &str) -> Result<Self> {
+        Self::start_with(folder, Some(token.to_owned())).await
+    }
+
+    async fn start_with(folder: &Path, token: Option<String>) -> Result<Self> {
         let tamma = beside("tamma")?;
         let (postgres, temporal) =
             tokio::try_join!(postgres::Server::start(), temporal::Server::start())?;
@@ -55,6 +67,9 @@ impl Stage {
         let more = ["serve", "--data", &data, "--listen", &listen].map(str::to_owned);
         let arguments = more.into_iter().chain(given.clone());
         let mut server = Role::new(&tamma, arguments, folder.join("serve.log"));
+        if let Some(token) = &token {
+            server = server.with("TAMMA_TOKEN", token).with("TAMMA_LOG", "warn,tamma_server=info");
+        }
         server.start().await?;
         Ok(Self {
             store: Store::connect(&database).await?,
@@ -64,6 +79,7 @@ impl Stage {
             folder: folder.to_owned(),
             tamma,
             url: format!("http://{listen}"),
+            token,
             given,
         })
     }
@@ -106,7 +122,11 @@ impl Stage {
 
     /// Runs the command line as a person would, and returns what it printed.
     pub async fn tamma(&self, arguments: &[&str]) -> Result<String> {
-        let output = Command::new(&self.tamma)
+        let mut command = Command::new(&self.tamma);
+        if let Some(token) = &self.token {
+            command.env("TAMMA_TOKEN", token);
+        }
+        let output = command
             .args(arguments)
             .args(["--server", &self.url])
             .env("TAMMA_PERSON", "Ann")

@@ -43,9 +43,14 @@ const FAREWELL: Duration = Duration::from_millis(500);
 /// How long to wait before a worker that failed is started again.
 const AGAIN: Duration = Duration::from_secs(2);
 
+/// How often a worker says that it is there.
+const PRESENT: Duration = Duration::from_secs(10);
+
 /// What a worker works with.
 #[derive(Debug, Clone)]
 pub struct Config {
+    /// What people know it by. No two workers have the same.
+    pub name: String,
     /// Where mirrors, worktrees and records of processes are.
     pub data: PathBuf,
     /// Where large things are kept, such as transcripts: a folder.
@@ -69,6 +74,7 @@ impl Config {
     pub fn new(data: impl Into<PathBuf>) -> Self {
         let data = data.into();
         Self {
+            name: format!("worker-{}", std::process::id()),
             objects: Objects::new(data.join("objects").display().to_string()),
             data,
             environment: BTreeMap::new(),
@@ -108,6 +114,7 @@ pub async fn run(
         }
     });
     let (slots, cached) = (config.slots, config.cached);
+    let presence = Box::pin(presence(store.clone(), config.name.clone(), slots, stop.clone()));
     let activities = Activities::new(config, store, records).await?;
     let runtime = Runtime::from_current_tokio(RuntimeOptions::default()).map_err(engine)?;
     let loops = || {
@@ -140,8 +147,27 @@ pub async fn run(
             .build();
         Worker::new(&runtime, client.clone(), options).map_err(engine)
     };
-    let (loops, engines) = tokio::join!(supervise(loops, &stop), supervise(engines, &stop));
+    let (loops, engines, ()) =
+        tokio::join!(supervise(loops, &stop), supervise(engines, &stop), presence);
     loops.and(engines)
+}
+
+/// Tells the store that this worker is there, until it is told to stop.
+async fn presence(store: Store, name: String, slots: usize, stop: CancellationToken) {
+    let slots = u32::try_from(slots).unwrap_or(u32::MAX);
+    let mut tick = tokio::time::interval(PRESENT);
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = tick.tick() => {}
+            () = stop.cancelled() => break,
+        }
+        // It only shows less for a while.
+        if let Err(error) = store.worker_is_there(&name, slots).await {
+            tracing::debug!(%error, "the worker could not say that it is there");
+        }
+    }
+    let _ = store.worker_is_gone(&name).await;
 }
 
 fn engine(error: impl std::fmt::Display) -> Error {

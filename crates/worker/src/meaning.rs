@@ -5,23 +5,24 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
+use tamma_connect::model::{AT_ONCE, Embedder};
 use tamma_core::ids::{Digest, KnowledgeId};
 use tamma_core::knowledge::{Index, meaning};
 use tamma_core::plan::Plan;
 use tamma_core::rules::Rules;
 use tamma_core::task::Task;
-use tamma_engine::meaning::{AT_ONCE, Embedder, LIMIT};
 use tamma_store::{KnowledgeVector, Store};
 
-/// The variable that has the key of the model. Agents do not get it.
-const KEY: &str = "TAMMA_EMBEDDINGS_KEY";
+/// How long a plan waits.
+const LIMIT: Duration = Embedder::LIMIT;
 
 /// Why nobody can tell what means the same.
 #[derive(Debug, thiserror::Error)]
 enum NoAnswer {
     #[error(transparent)]
-    Model(#[from] tamma_engine::meaning::Error),
+    Model(#[from] tamma_connect::model::Error),
     #[error(transparent)]
     Store(#[from] tamma_store::Error),
 }
@@ -67,7 +68,7 @@ impl Meanings {
         (task, plan): (&Task, &Plan),
         (url, model): (&str, &str),
     ) -> Result<Vec<KnowledgeId>, NoAnswer> {
-        let embedder = Embedder::new(url, model, std::env::var(KEY).ok())?;
+        let embedder = Embedder::new(url, model, std::env::var(Embedder::KEY).ok())?;
         let texts: BTreeMap<KnowledgeId, (Digest, String)> = index
             .entries()
             .filter_map(|entry| {

@@ -262,6 +262,7 @@ impl Activities {
             model,
             tier: Some(seat.tier),
             mode,
+            worker: self.config.name.clone(),
         };
         let redactor = Redactor::new(secrets);
         let redact = Arc::new(move |text: &str| redactor.redact(text).into_owned());
@@ -269,12 +270,8 @@ impl Activities {
             Witness::begin(&self.store, &self.config.objects, &self.config.data, facts, redact)
                 .await?;
         let observer = witness.observer();
-        let mut agent = Agent::of(rules, &self.config.environment);
-        if order.access.as_ref().is_some_and(|access| access.upstream.is_some()) {
-            // The key stays with the gateway, whatever the file says.
-            agent.inherited.remove(&rules.key);
-            agent.inherited.extend(toolchains::variables(&self.config.environment));
-        }
+        let behind = order.access.as_ref().is_some_and(|access| access.upstream.is_some());
+        let agent = self.agent(rules, behind);
         let report = agent.run(&order, &self.records, &observer, &work.call.stop).await?;
         drop(observer);
         let ending = Ending::from(&report.end);
@@ -332,6 +329,16 @@ impl Activities {
             }
         }
         Ok(bounds)
+    }
+
+    /// An agent, with what it inherits. Behind the gateway, the key stays there, whatever the file says.
+    fn agent(&self, rules: &AgentRules, behind_gateway: bool) -> Agent {
+        let mut agent = Agent::of(rules, &self.config.environment);
+        if behind_gateway {
+            agent.inherited.remove(&rules.key);
+            agent.inherited.extend(toolchains::variables(&self.config.environment));
+        }
+        agent
     }
 
     /// Whom the gateway calls for an agent, if the worker has the provider's key.

@@ -63,6 +63,8 @@ pub struct RunFacts {
     pub tier: Option<Tier>,
     /// What it is for.
     pub mode: Mode,
+    /// The worker that does it.
+    pub worker: String,
 }
 
 /// How a run ended, and why.
@@ -122,6 +124,7 @@ impl Witness {
             model: facts.model,
             tier: facts.tier,
             mode: facts.mode.to_string(),
+            worker: Some(facts.worker),
         };
         let before = store.begin_run(&run).await?;
         let transcript = Transcript::open(data, task, number).await?;

@@ -13,6 +13,7 @@ use anyhow::{Context as _, Result, ensure};
 use chrono::{DateTime, Utc};
 use serde::Deserialize;
 use tamma_bench::figures::{ms, percentile, table};
+use tamma_connect::model::{AT_ONCE, Embedder};
 use tamma_core::ids::{Digest, KnowledgeId, ProjectId, Reference, TaskId};
 use tamma_core::knowledge::{
     Entry, Findings, Index, Kind, Match, Scope, Severity, Status, meaning,
@@ -20,7 +21,6 @@ use tamma_core::knowledge::{
 use tamma_core::plan::{Action, Plan};
 use tamma_core::rules::Rules;
 use tamma_core::task::{Priority, Task, TaskType};
-use tamma_engine::meaning::{AT_ONCE, Embedder};
 use uuid::Uuid;
 
 const PROJECTS: [&str; 3] = ["shop", "silt", "atelier"];

@@ -13,6 +13,7 @@ use serde_json::json;
 use tamma_core::ids::ProjectId;
 use tamma_server::shape::{self, Projects};
 use tamma_store::{Objects, Project, Store};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::config::{self, Found};
@@ -22,7 +23,7 @@ use crate::progress::Progress;
 use crate::repository::Repository;
 use crate::roles::{self, Backends, Roles};
 use crate::services::{self, Lock, Postgres, Search, Temporal};
-use crate::{client, endpoint, folders, output};
+use crate::{client, endpoint, folders, output, person};
 
 /// How often a service of ours is started again before we give up.
 const RESTARTS: u32 = 20;
@@ -54,6 +55,10 @@ pub(super) struct Listen {
     /// What every request must bring.
     #[arg(long, env = "TAMMA_TOKEN", hide_env_values = true, value_name = "TOKEN")]
     token: Option<String>,
+    /// What people's browsers know this server as, for the links in alerts. By default the address
+    /// that it listens on.
+    #[arg(long, env = "TAMMA_PUBLIC_URL", value_name = "URL")]
+    public_url: Option<String>,
     /// Seconds without a sign of life after which a worker is taken for dead.
     #[arg(long, env = "TAMMA_HEARTBEAT_SECONDS", value_name = "SECONDS", hide = true)]
     heartbeat_seconds: Option<u32>,
@@ -68,6 +73,9 @@ impl Listen {
             environment: roles::environment(),
             pace: roles::pace(self.heartbeat_seconds),
             objects,
+            public_url: self.public_url.clone().filter(|url| !url.is_empty()),
+            person: person::name(None).ok().and_then(|name| name.parse().ok()),
+            terminal: None,
             look: Some(std::sync::Arc::new(|repository, commits| {
                 Box::pin(crate::repository::look(repository, commits))
             })),
@@ -121,21 +129,38 @@ async fn play(
     };
     let slots = arguments.slots.map(usize::from).or_else(configured_slots).unwrap_or(SLOTS);
     let objects = arguments.given.objects(data);
+    let (terminal, told) = mpsc::unbounded_channel();
+    let server = arguments.listen.config(objects.clone());
     let roles = Roles {
-        server: Some(arguments.listen.config(objects.clone())),
+        server: Some(tamma_server::Config { terminal: Some(terminal), ..server }),
         worker: Some(roles::worker(data, objects, slots)),
         data: data.to_owned(),
     };
     let quiet = arguments.quiet;
     let notes = repository.map(notes).unwrap_or_default();
-    roles
-        .play(&backends, stop, |url| {
-            if quiet {
-                return Ok(());
-            }
-            greet(url.unwrap_or_default(), project.as_ref(), slots, &notes)
-        })
-        .await
+    let played = roles.play(&backends, stop, |url| {
+        if quiet {
+            return Ok(());
+        }
+        greet(url.unwrap_or_default(), project.as_ref(), slots, &notes)
+    });
+    // The post ends with the server, and then there is nothing more to tell.
+    tokio::join!(played, tell(told, quiet)).0
+}
+
+/// Shows alerts in this terminal as they come.
+async fn tell(mut told: mpsc::UnboundedReceiver<tamma_server::Told>, quiet: bool) {
+    while let Some(message) = told.recv().await {
+        if quiet {
+            continue;
+        }
+        let mut out = anstream::stdout().lock();
+        // A terminal that is gone is told nothing.
+        let _ = output::check(&mut out, Verdict::Note, &message.subject, "");
+        for item in &message.items {
+            let _ = writeln!(out, "  {}  {}", item.why, item.link);
+        }
+    }
 }
 
 /// How many runs at once the configuration here asks for.
@@ -230,7 +255,7 @@ async fn join_in(
         let names = projects.iter().map(|it| it.name.clone()).collect();
         let name = free_name(repository, &names);
         let new = json!({ "name": name, "repository": place });
-        let by = crate::person::name(None)?;
+        let by = person::name(None)?;
         let _: shape::Project = client.post("/projects", &by, client::new_id(), &new).await?;
         name
     };

@@ -11,22 +11,24 @@ pub type Added = BTreeMap<String, Vec<(u32, String)>>;
 pub enum Row<'a> {
     /// A file begins.
     File(String),
-    /// A piece of the file begins.
-    Piece,
+    /// A piece of the file begins: its first line of the old file, and what git says of it.
+    Piece(u32, &'a str),
     /// A line that is gone.
     Removed(&'a str),
     /// A line that was there and is shown for what is around it.
     Kept(u32, &'a str),
     /// A line that is new.
     Added(u32, &'a str),
-    /// What git says beside the lines, such as that a file is not text.
+    /// What git says of the file before its lines, such as that it is new, or not text.
     Note(&'a str),
 }
 
 /// The lines of a patch.
 pub fn rows(patch: &str) -> Vec<Row<'_>> {
     let mut rows = Vec::new();
-    let mut before = None;
+    // The head of a file: its name as far as it is known, and what git says of it, which comes before
+    // the name does.
+    let (mut before, mut notes) = (None, Vec::new());
     // How many lines of the old and of the new file are still to come in this piece, and the number
     // of the next new one. Only these tell a line that looks like a head from a head.
     let (mut old, mut new, mut number) = (0_u32, 0_u32, 0_u32);
@@ -46,19 +48,46 @@ pub fn rows(patch: &str) -> Vec<Row<'_>> {
                 (old, new, number) = (old - 1, new - 1, number.saturating_add(1));
             }
             Some(b'@') => {
-                (old, new, number) = piece(line).unwrap_or_default();
-                rows.push(Row::Piece);
+                let first;
+                (first, old, new, number) = piece(line).unwrap_or_default();
+                rows.push(Row::Piece(first, line));
             }
             _ if line.starts_with("--- ") => before = name(&line[4..], "a/"),
             _ if line.starts_with("+++ ") => {
                 rows.extend(name(&line[4..], "b/").or(before.take()).map(Row::File));
+                rows.extend(notes.drain(..).map(Row::Note));
             }
             None | Some(b'\\') => {}
-            _ if line.starts_with("diff --git ") || line.starts_with("index ") => {}
-            _ => rows.push(Row::Note(line)),
+            _ if line.starts_with("diff --git ") => {
+                begin(&mut rows, &mut before, &mut notes);
+                before = both(&line["diff --git ".len()..]);
+            }
+            _ if line.starts_with("index ") => {}
+            _ => {
+                if let Some(renamed) = line.strip_prefix("rename to ") {
+                    before = name(renamed, "");
+                }
+                notes.push(line);
+            }
         }
     }
+    begin(&mut rows, &mut before, &mut notes);
     rows
+}
+
+/// Begins a file of which nothing but notes was said: one that is not text, or only has another name.
+fn begin<'a>(rows: &mut Vec<Row<'a>>, name: &mut Option<String>, notes: &mut Vec<&'a str>) {
+    if !notes.is_empty() {
+        rows.extend(name.take().map(Row::File));
+        rows.extend(notes.drain(..).map(Row::Note));
+    }
+}
+
+/// The name of a file that has the same before and after, as `a/name b/name` says it.
+fn both(text: &str) -> Option<String> {
+    let (first, second) = text.split_at_checked(text.len() / 2)?;
+    let first = name(first, "a/")?;
+    (name(second.strip_prefix(' ')?, "b/")? == first).then_some(first)
 }
 
 /// The lines that a patch adds.
@@ -71,7 +100,7 @@ pub fn added(patch: &str) -> Added {
             Row::Added(number, text) => {
                 added.entry(file.clone()).or_default().push((number, text.to_owned()));
             }
-            Row::Piece | Row::Removed(_) | Row::Kept(..) | Row::Note(_) => {}
+            Row::Piece(..) | Row::Removed(_) | Row::Kept(..) | Row::Note(_) => {}
         }
     }
     added
@@ -90,17 +119,17 @@ pub fn line<'a>(patch: &'a str, file: &str, number: u32) -> Option<&'a str> {
     })
 }
 
-/// The head of a piece, such as `@@ -3,0 +4,2 @@ fn a()`: how many lines are of the old and of the new
-/// file, and where.
-fn piece(text: &str) -> Option<(u32, u32, u32)> {
+/// The head of a piece, such as `@@ -3,0 +4,2 @@ fn a()`: where it is in the old file, how many lines
+/// are of the old and of the new one, and where it is in the new one.
+fn piece(text: &str) -> Option<(u32, u32, u32, u32)> {
     let (old, rest) = text.strip_prefix("@@ -")?.split_once(" +")?;
     let (new, _) = rest.split_once(" @@")?;
     let range = |text: &str| match text.split_once(',') {
         Some((start, count)) => Some((start.parse().ok()?, count.parse().ok()?)),
         None => Some((text.parse().ok()?, 1)),
     };
-    let ((_, old), (start, new)): ((u32, u32), (u32, u32)) = (range(old)?, range(new)?);
-    Some((old, new, start))
+    let ((first, old), (start, new)): ((u32, u32), (u32, u32)) = (range(old)?, range(new)?);
+    Some((first, old, new, start))
 }
 
 /// The name of a file, which git quotes where it has letters that are none. None for no file.
@@ -150,7 +179,8 @@ mod tests {
                          +three\n four\n\\ No newline at end of file\n\
                          diff --git a/b b/b\ndeleted file mode 100644\n--- a/b\n+++ /dev/null\n\
                          @@ -1 +0,0 @@\n-gone\n\
-                         diff --git a/c b/c\nBinary files a/c and b/c differ\n";
+                         diff --git a/c b/c\nBinary files a/c and b/c differ\n\
+                         diff --git a/d b/e f\nsimilarity index 100%\nrename from d\nrename to e f\n";
 
     #[test]
     fn lines_that_look_like_heads_are_lines() {
@@ -158,18 +188,23 @@ mod tests {
             rows(PATCH),
             [
                 Row::File("a".to_owned()),
-                Row::Piece,
+                Row::Piece(1, "@@ -1,3 +1,4 @@ fn a()"),
                 Row::Removed("-- b"),
                 Row::Removed("@@ -1 +1 @@"),
                 Row::Added(1, "++ b/other"),
                 Row::Added(2, "@@ -1 +1 @@"),
                 Row::Added(3, "three"),
                 Row::Kept(4, "four"),
-                Row::Note("deleted file mode 100644"),
                 Row::File("b".to_owned()),
-                Row::Piece,
+                Row::Note("deleted file mode 100644"),
+                Row::Piece(1, "@@ -1 +0,0 @@"),
                 Row::Removed("gone"),
+                Row::File("c".to_owned()),
                 Row::Note("Binary files a/c and b/c differ"),
+                Row::File("e f".to_owned()),
+                Row::Note("similarity index 100%"),
+                Row::Note("rename from d"),
+                Row::Note("rename to e f"),
             ]
         );
         assert_eq!(added(PATCH).keys().collect::<Vec<_>>(), ["a"]);

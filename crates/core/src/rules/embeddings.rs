@@ -28,7 +28,7 @@ impl Embeddings {
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature is garde's")]
-fn is_address(value: &str, (): &()) -> garde::Result {
+pub(super) fn is_address(value: &str, (): &()) -> garde::Result {
     if value.starts_with("http://") || value.starts_with("https://") {
         Ok(())
     } else {

@@ -176,8 +176,8 @@ fn a_key_like_no_other_gets_the_list_of_keys() {
     assert_eq!((code, line, column), ("unknown_key", 1, 1));
     assert_eq!(
         help,
-        "known are `scrum_master`, `tiers`, `agents`, `roles`, `gates`, `review`, `council`, `embeddings`, `delivery`, `engines`, \
-         `permissions`, `budget`, `ceremony`, `prices`"
+        "known are `scrum_master`, `tiers`, `agents`, `roles`, `gates`, `review`, `council`, `embeddings`, `chat`, `delivery`, `engines`, \
+         `permissions`, `people`, `budget`, `ceremony`, `prices`"
     );
 }
 
@@ -255,7 +255,7 @@ scrum_master:
     "scrum_master: {alerts: {channels: [{enabled: true}]}}",
     "missing_key",
     36,
-    "add `type`: one of `cli`, `webhook`, `slack`, `email`"
+    "add `type`: one of `cli`, `webhook`, `slack`, `email`, `desktop`"
 )]
 #[case(
     "prices: {opus: {input: 1, output: 2}}",

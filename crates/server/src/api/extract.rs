@@ -4,12 +4,11 @@ use axum::Json;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
-use axum::http::{HeaderValue, StatusCode};
 use serde::de::DeserializeOwned;
-use tamma_core::ids::{Name, TaskId};
+use tamma_core::ids::TaskId;
 
-use crate::PERSON;
-use crate::app::{Error, Window};
+use crate::app::{By, Error, Window};
+use crate::guard::{self, Caller};
 use crate::problem::Problem;
 
 /// How many of a list are given, unless told otherwise.
@@ -18,25 +17,27 @@ const LIMIT: u32 = 50;
 const MOST: u32 = 500;
 
 /// Who asks.
-pub(super) struct Person(pub(super) Name);
+pub(super) struct Person(pub(super) By);
+
+/// Whoever runs this server.
+pub(super) struct Operator;
 
 impl<S: Sync> FromRequestParts<S> for Person {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
-        let said = parts.headers.get(PERSON).map(HeaderValue::as_bytes);
-        let text = said.and_then(|bytes| std::str::from_utf8(bytes).ok()).map(str::trim);
-        let name =
-            text.filter(|text| !text.contains(char::is_control)).and_then(|text| text.parse().ok());
-        name.map(Self).ok_or_else(|| {
-            let detail = match said {
-                Some(_) => "The header `Tamma-Person` is not a name of 1 to 100 characters.",
-                None => "The header `Tamma-Person` is missing.",
-            };
-            let title = "It must be known who asks";
-            Problem::new(StatusCode::BAD_REQUEST, "person", title, detail)
-                .hint("Send your name in the header `Tamma-Person`; it is written in the log.")
-        })
+        guard::by(parts).map(Self).map_err(|problem| *problem)
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Operator {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        match parts.extensions.get::<Caller>() {
+            Some(Caller::Operator(_)) => Ok(Self),
+            _ => Err(Error::NotOperator.into()),
+        }
     }
 }
 

@@ -34,8 +34,7 @@ pub(super) async fn register(
     Person(by): Person,
     Given(new): Given<NewProject>,
 ) -> Result<Json<Project>, Problem> {
-    let project = desk.app.register(new).await?;
-    tracing::info!(%by, project = project.name, "registered a project");
+    let project = desk.app.register(&by, new).await?;
     Ok(Json(project.into()))
 }
 

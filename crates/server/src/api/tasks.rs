@@ -69,6 +69,7 @@ pub(super) async fn list(
         paused: wanted.paused,
         label: wanted.label,
         text: wanted.text,
+        ..Filter::default()
     };
     Ok(Json(desk.app.tasks(&filter, &window(wanted.after, wanted.limit)?).await?))
 }

@@ -7,9 +7,9 @@
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use tamma_core::ids::{Name, TaskId};
+use tamma_core::ids::TaskId;
 use tamma_core::plan::Plan;
-use tamma_core::rules::Rules;
+use tamma_core::rules::{Right, Rules};
 use tamma_core::task::Task;
 use tamma_core::task_loop::{Actor, Edition, Received, begin};
 use tamma_flow::{Input, Origin, QUEUE, TaskFlow, attributes, workflow_id};
@@ -22,7 +22,7 @@ use temporalio_common::protos::temporal::api::history::v1::HistoryEvent;
 use temporalio_common::protos::temporal::api::history::v1::history_event::Attributes;
 use temporalio_common::search_attributes::SearchAttributes;
 
-use super::{App, Error, PATIENCE};
+use super::{App, By, Error, PATIENCE};
 use crate::clock;
 use crate::shape::{Added, NewTask};
 
@@ -33,10 +33,13 @@ const TITLE: usize = 200;
 
 impl App {
     /// Adds a task, or finds the one that has its id.
-    pub(crate) async fn add(&self, by: Name, mut new: NewTask) -> Result<Added, Error> {
+    pub(crate) async fn add(&self, by: By, mut new: NewTask) -> Result<Added, Error> {
         check(&new)?;
         let id = TaskId(new.id.unwrap_or_else(clock::new_id));
         let project = self.project(new.project.as_deref()).await?;
+        // First, because whoever adds a task can mend them, and is told where they are broken.
+        let rules = self.rules_of(&project.repository).await?;
+        self.permit(&by, Right::Work, project.id).await?;
         let brought = new.plan.take();
         let task = Task {
             id,
@@ -56,7 +59,6 @@ impl App {
             return Ok(Added { new: false, task: self.card(id).await? });
         }
         self.depends_on_what_is_there(&task).await?;
-        let rules = self.rules_of(&project.repository).await?;
         let plan = match brought {
             Some(plan) => Some(self.store.keep(&readable(plan)?).await?),
             None => None,
@@ -66,7 +68,7 @@ impl App {
             project: task.project,
             priority: task.priority,
             at: clock::now(),
-            by: Actor::Person(by),
+            by: Actor::Person(by.name),
             plan,
             edition: Edition::NEWEST,
         };

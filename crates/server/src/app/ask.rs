@@ -5,13 +5,14 @@
 //! that has changed meanwhile. The workflow compares again.
 
 use tamma_core::approval::Binding;
-use tamma_core::ids::{CommitId, Name, Reason, TaskId};
+use tamma_core::ids::{CommitId, Reason, TaskId};
+use tamma_core::rules::Right;
 use tamma_core::task_loop::{self, Refusal, TaskLoop};
 use tamma_flow::{Ask, TaskFlow, workflow_id};
 use temporalio_client::WorkflowExecuteUpdateOptions;
 use temporalio_client::errors::WorkflowUpdateError;
 
-use super::{App, Error, PATIENCE};
+use super::{App, By, Error, PATIENCE};
 use crate::clock;
 use crate::shape::{Action, Standing};
 
@@ -23,7 +24,7 @@ impl App {
     pub(crate) async fn ask(
         &self,
         task: TaskId,
-        by: Name,
+        by: By,
         action: Action,
         key: Option<String>,
     ) -> Result<Standing, Error> {
@@ -32,7 +33,14 @@ impl App {
             return Err(Error::Refused(Refusal::Ended(machine.state).to_string()));
         }
         let action = self.understood(&machine, action).await?;
-        let ask = Ask { at: clock::now(), by: by.clone(), action };
+        match self.permit(&by, Right::from(&action), machine.project).await {
+            // A mistake in a file does not keep those who run the server from stopping what runs.
+            Err(Error::Unruled { why, .. }) if stops(&action) && by.known.is_operator() => {
+                tracing::warn!(%by, known = %by.known, why, "is permitted to stop a task");
+            }
+            permitted => permitted?,
+        }
+        let ask = Ask { at: clock::now(), by: by.name.clone(), action };
         let key = key.unwrap_or_else(|| clock::new_id().to_string());
         let options = WorkflowExecuteUpdateOptions::builder().update_id(key).build();
         let handle = self.temporal.get_workflow_handle::<TaskFlow>(workflow_id(task));
@@ -113,6 +121,11 @@ impl App {
             Action::Acknowledge {} => A::Acknowledge,
         })
     }
+}
+
+/// Whether an action only stops what runs.
+fn stops(action: &task_loop::Action) -> bool {
+    matches!(action, task_loop::Action::Pause | task_loop::Action::Cancel { .. })
 }
 
 /// What an approval is bound to, if the person has seen the plan that is there.

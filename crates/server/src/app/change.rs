@@ -3,11 +3,24 @@
 use std::fmt::Write as _;
 
 use tamma_core::ids::{CommitId, TaskId};
+use tamma_core::log::Fact;
 use tamma_core::review::patch;
 use tamma_core::review::record::{Record, Reviewed};
+use tamma_core::task_loop::{Actor, State, Timestamp};
 
-use super::{App, Error};
+use super::{App, Error, Window};
 use crate::shape::{Change, LineComment};
+
+/// What somebody has said of a line.
+#[derive(Debug, Clone)]
+pub(crate) struct Said {
+    /// What, and of which line.
+    pub(crate) on: LineComment,
+    /// Who.
+    pub(crate) by: String,
+    /// When.
+    pub(crate) at: Timestamp,
+}
 
 impl App {
     /// The newest change of a task that was reviewed.
@@ -18,6 +31,31 @@ impl App {
         let reviewed = self.reviewed(id, None).await?.ok_or_else(none)?;
         let patch = self.patch(&reviewed).await?.ok_or_else(none)?;
         Ok(Change { commit: reviewed.commit.to_string(), passed: reviewed.verdict.passed, patch })
+    }
+
+    /// What people have said of the lines of its changes when they sent them back, in its order.
+    pub(crate) async fn said_of_lines(&self, id: TaskId) -> Result<Vec<Said>, Error> {
+        let mut said = Vec::new();
+        let mut after = None;
+        loop {
+            let part = self.history(id, &Window { after, limit: 500 }).await?;
+            for line in part.entries {
+                let (Actor::Person(by), Fact::Kept(text)) = (&line.entry.actor, &line.entry.data)
+                else {
+                    continue;
+                };
+                if line.entry.from != State::QualityReview {
+                    continue;
+                }
+                let (by, at) = (by.to_string(), line.entry.at);
+                let comments = from_words(&self.store.kept(text).await?);
+                said.extend(comments.into_iter().map(|on| Said { on, by: by.clone(), at }));
+            }
+            after = part.next;
+            if after.is_none() {
+                return Ok(said);
+            }
+        }
     }
 
     /// What a person says of a commit, with the code that each comment is about.
@@ -85,6 +123,35 @@ fn in_words(comments: &str, lines: &[LineComment], patch: &str) -> Result<String
     Ok(text)
 }
 
+/// The comments on lines in what [`in_words`] has written.
+fn from_words(text: &str) -> Vec<LineComment> {
+    let mut comments: Vec<LineComment> = Vec::new();
+    // A comment goes on until the code that it is about, or until the next one.
+    let mut open = false;
+    for line in text.lines() {
+        let head = || {
+            let (file, rest) = line.strip_prefix('`')?.split_once("`, line ")?;
+            let (number, text) = rest.split_once(": ")?;
+            Some((file.to_owned(), number.parse().ok()?, text.to_owned()))
+        };
+        if let Some((file, line, text)) = head() {
+            comments.push(LineComment { file, line, text });
+            open = true;
+        } else if let Some(last) = comments.last_mut().filter(|_| open) {
+            if line.starts_with(&format!("    {} | ", last.line)) {
+                open = false;
+            } else {
+                last.text.push('\n');
+                last.text.push_str(line);
+            }
+        }
+    }
+    for comment in &mut comments {
+        comment.text.truncate(comment.text.trim_end().len());
+    }
+    comments
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -103,6 +170,14 @@ mod tests {
              `b.rs`, line 7: and this"
         );
         assert_eq!(in_words("", &lines[1..], "").expect("words"), "`b.rs`, line 7: and this");
+        // And back, for whoever looks at the change later.
+        let more = [on("a.rs", 2, "name it\n\nand say why"), on("b.rs", 7, "and this")];
+        let text = in_words("Nearly.", &more, patch).expect("words");
+        let read: Vec<_> =
+            from_words(&text).into_iter().map(|it| (it.file, it.line, it.text)).collect();
+        let written: Vec<_> = more.into_iter().map(|it| (it.file, it.line, it.text)).collect();
+        assert_eq!(read, written);
+        assert!(from_words("Nearly.").is_empty());
         assert!(in_words(" ", &[], patch).is_err());
         assert!(in_words("x", &[on("a.rs", 0, "no line")], patch).is_err());
     }

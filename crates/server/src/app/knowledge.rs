@@ -7,11 +7,12 @@ use std::sync::Arc;
 
 use tamma_core::ids::{KnowledgeId, Name, PlanHash, ProjectId, Reference, TaskId};
 use tamma_core::knowledge::{Entry, Hazard, Index, Match, Scope, Status, hazards};
+use tamma_core::rules::Right;
 use tamma_core::task::{Priority, Task};
 use tamma_store::{Conflict, Deed, KnowledgeFilter, Known, MatchRole};
 use uuid::Uuid;
 
-use super::{App, Error};
+use super::{App, By, Error};
 use crate::clock;
 use crate::shape::{
     Knowledge, KnowledgeAnswer, KnowledgeChange, KnowledgeDecision, KnowledgeEdit, KnowledgeList,
@@ -29,17 +30,25 @@ const LONGEST_PART: usize = 500;
 const FOUND: usize = 20;
 
 impl App {
+    /// How many entries wait for somebody to approve them.
+    pub(crate) async fn pending_knowledge(&self) -> Result<u64, Error> {
+        let filter =
+            KnowledgeFilter { status: Some(Status::Pending), ..KnowledgeFilter::default() };
+        Ok(self.store.all_knowledge(&filter).await?.len() as u64)
+    }
+
     /// Adds an entry, which is pending. One with the same id is found again.
     pub(crate) async fn add_knowledge(
         &self,
         new: NewKnowledge,
-        by: &Name,
+        by: &By,
     ) -> Result<Knowledge, Error> {
         let scope = if new.organisation {
             Scope::Organisation
         } else {
             Scope::Project(self.project(new.project.as_deref()).await?.id)
         };
+        self.permit_scope(by, Right::Work, scope).await?;
         let deed = if new.imported { Deed::Imported } else { Deed::Added };
         let owner = new.owner.as_deref().map(named).transpose()?;
         let entry = Entry {
@@ -127,10 +136,11 @@ impl App {
         &self,
         said: &str,
         decision: KnowledgeDecision,
-        by: &Name,
+        by: &By,
     ) -> Result<Knowledge, Error> {
         let known = self.store.knowledge(self.which_entry(said).await?).await?;
         let mut entry = known.entry;
+        self.permit_scope(by, Right::Decide, entry.scope).await?;
         if !entry.status.may_become(decision.status) {
             return Err(Error::Refused(format!(
                 "The entry is {}, so it cannot become {}.",
@@ -149,7 +159,7 @@ impl App {
         };
         entry.status = decision.status;
         if decision.status == Status::Approved && entry.owner.is_none() {
-            entry.owner = Some(by.clone());
+            entry.owner = Some(by.name.clone());
         }
         self.write_entry(&entry, decision.revision, deed, by, decision.reason.as_deref()).await
     }
@@ -159,7 +169,7 @@ impl App {
         &self,
         said: &str,
         edit: KnowledgeEdit,
-        by: &Name,
+        by: &By,
     ) -> Result<Knowledge, Error> {
         let id = self.which_entry(said).await?;
         let mut entry = edit.entry;
@@ -169,6 +179,11 @@ impl App {
                 "Leave its id as it is.",
             ));
         }
+        // What was decided about is not undone by whoever may not decide.
+        let before = self.store.knowledge(id).await?.entry;
+        let right = if before.status == Status::Pending { Right::Work } else { Right::Decide };
+        self.permit_scope(by, right, before.scope).await?;
+        self.permit_scope(by, right, entry.scope).await?;
         entry.status = Status::Pending;
         sound(&entry)?;
         if let Scope::Project(id) = entry.scope {
@@ -177,12 +192,20 @@ impl App {
         self.write_entry(&entry, edit.revision, Deed::Edited, by, edit.reason.as_deref()).await
     }
 
+    /// Refuses what a person may not do to an entry.
+    async fn permit_scope(&self, by: &By, right: Right, scope: Scope) -> Result<(), Error> {
+        match scope {
+            Scope::Project(project) => self.permit(by, right, project).await,
+            Scope::Organisation => self.permit_anywhere(by, right).await,
+        }
+    }
+
     async fn write_entry(
         &self,
         entry: &Entry,
         seen: u64,
         deed: Deed,
-        by: &Name,
+        by: &By,
         reason: Option<&str>,
     ) -> Result<Knowledge, Error> {
         let by = Some(by.as_str());

@@ -1,16 +1,19 @@
 //! Projects: registering a repository, and finding the one that is meant.
 
 use tamma_core::ids::ProjectId;
+use tamma_core::rules::Right;
 use tamma_store::{Conflict, Project};
 use uuid::Uuid;
 
-use super::{App, Error};
+use super::{App, By, Error};
 use crate::clock;
 use crate::shape::NewProject;
 
 impl App {
     /// Registers a repository. One that is registered at the same place is found again.
-    pub(crate) async fn register(&self, new: NewProject) -> Result<Project, Error> {
+    pub(crate) async fn register(&self, by: &By, new: NewProject) -> Result<Project, Error> {
+        // What a project says is run on the workers' machines.
+        self.permit_anywhere(by, Right::Decide).await?;
         let NewProject { id, name, repository } = new;
         if name.trim().is_empty() || name.chars().count() > 100 {
             return Err(Error::invalid(
@@ -33,13 +36,21 @@ impl App {
         };
         let project = Project { id, name, repository };
         match self.store.register(&project).await {
-            Ok(()) => Ok(project),
+            Ok(()) => {
+                tracing::info!(%by, known = %by.known, project = project.name, "registered");
+                Ok(project)
+            }
             Err(tamma_store::Error::Conflict(Conflict::Constraint(_))) => Err(Error::invalid(
                 format!("There is another project called `{}`.", project.name),
                 "Choose another name.",
             )),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// A project by its id.
+    pub(crate) async fn project_by_id(&self, id: ProjectId) -> Result<Project, Error> {
+        Ok(self.store.project(id).await?)
     }
 
     /// The project that is meant by an id or a name; or the only one, where nothing is said.

@@ -65,6 +65,24 @@ impl App {
         Ok(paged(found, None))
     }
 
+    /// The task that is meant by an id, or by digits that it begins or ends with.
+    pub(crate) async fn which(&self, said: &str) -> Result<TaskId, Error> {
+        if let Ok(id) = said.parse::<Uuid>() {
+            return Ok(TaskId(id));
+        }
+        match self.tasks_like(said).await?.tasks.as_slice() {
+            [one] => Ok(TaskId(one.id)),
+            [] => Err(Error::NotFound { what: "task", key: said.to_owned() }),
+            several => {
+                let ids: Vec<_> = several.iter().map(|card| card.short.clone()).collect();
+                Err(Error::invalid(
+                    format!("Several tasks are meant by `{said}`: {}.", ids.join(", ")),
+                    "Give more digits.",
+                ))
+            }
+        }
+    }
+
     /// Tasks that wait for a person, the longest first.
     pub(crate) async fn inbox(
         &self,
@@ -188,7 +206,7 @@ impl App {
         days: u32,
     ) -> Result<Metrics, Error> {
         let since = clock::now() - TimeDelta::days(days.into());
-        let figures = self.store.metrics(project, since).await?;
+        let figures = self.store.metrics(project, since, None).await?;
         let by_state = self.store.by_state(project).await?;
         Ok(Metrics {
             since,

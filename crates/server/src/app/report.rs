@@ -56,7 +56,7 @@ impl App {
         Ok(TaskReport { report })
     }
 
-    async fn whole_log(&self, id: TaskId) -> Result<Vec<Entry>, Error> {
+    pub(super) async fn whole_log(&self, id: TaskId) -> Result<Vec<Entry>, Error> {
         let mut log: Vec<Entry> = Vec::new();
         loop {
             let after = log.last().map_or(0, |entry| entry.sequence);

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use tamma_core::rules::{self, Problem, Problems, Rules, Source};
+use tamma_core::rules::{self, Alerts, Problem, Problems, Rules, Source};
 
 use super::{App, Error};
 use crate::problem::Fault;
@@ -10,9 +10,19 @@ use crate::problem::Fault;
 const NAME: &str = "tamma.yaml";
 
 impl App {
+    /// What a repository says about alerts, with the addresses and keys of those who get them.
+    pub(crate) async fn alerts_of(&self, repository: &str) -> Result<Alerts, Error> {
+        Ok(self.rules_with_secrets(repository).await?.scrum_master.alerts)
+    }
+
+    /// The rules of a repository, without the secrets in them.
+    pub(crate) async fn rules_of(&self, repository: &str) -> Result<Rules, Error> {
+        Ok(self.rules_with_secrets(repository).await?.without_secrets())
+    }
+
     /// The rules of a repository: its file, where it is a folder of this machine that has one, and
-    /// the environment over it. They have no secrets in them.
-    pub(super) async fn rules_of(&self, repository: &str) -> Result<Rules, Error> {
+    /// the environment over it.
+    async fn rules_with_secrets(&self, repository: &str) -> Result<Rules, Error> {
         let path = Path::new(repository.strip_prefix("file://").unwrap_or(repository)).join(NAME);
         let text = match tokio::fs::read(&path).await {
             Ok(bytes) => Some(String::from_utf8(bytes).map_err(|_| not_text(&path))?),
@@ -29,7 +39,7 @@ impl App {
         };
         let source = text.as_deref().map(|text| Source { name: NAME, text });
         match rules::load(source, &self.environment) {
-            Ok(loaded) => Ok(loaded.rules.without_secrets()),
+            Ok(loaded) => Ok(loaded.rules),
             Err(problems) => Err(broken(&path, &problems)),
         }
     }

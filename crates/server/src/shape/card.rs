@@ -61,6 +61,10 @@ pub struct Card {
     pub failures: u32,
     /// What it has spent.
     pub spend: Spend,
+    /// What it may spend, in US dollars. Left out where there is no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "5.00")]
+    pub budget: Option<Usd>,
     /// Whether it waits for a person.
     pub waits_for_person: bool,
     /// What a person may answer, if one is asked.
@@ -143,6 +147,7 @@ impl From<tamma_store::Card> for Card {
             councils: card.councils,
             failures: card.failures,
             spend: card.spend.into(),
+            budget: card.budget,
             next_in_words: card.next.as_ref().map(ToString::to_string),
             next: card.next,
             due_at: card.due_at,

@@ -26,7 +26,7 @@ async fn task(stage: &Stage) -> TaskId {
 async fn begin(store: &Store, task: TaskId) -> chrono::DateTime<chrono::Utc> {
     let at = store.task(task).await.expect("a task").machine.expect("readable").since;
     let (agent, mode) = ("claude-code".to_owned(), "implement".to_owned());
-    let run = NewRun { task, number: RUN, at, agent, model: None, tier: None, mode };
+    let run = NewRun { task, number: RUN, at, agent, model: None, tier: None, mode, worker: None };
     store.begin_run(&run).await.expect("begun");
     at
 }

@@ -31,6 +31,9 @@ pub(crate) fn config(address: &str, token: Option<&str>) -> Config {
         environment: BTreeMap::new(),
         pace: tamma_flow::Pace::default(),
         objects: tamma_store::Objects::new("/nowhere"),
+        public_url: None,
+        person: None,
+        terminal: None,
         look: None,
     }
 }
@@ -49,20 +52,46 @@ pub(crate) fn new_id() -> Uuid {
     Uuid::now_v7()
 }
 
+/// A store without a server.
+pub(crate) async fn ground() -> (Database, Store) {
+    let database = Database::fresh().await.expect("a database");
+    let store = database.store().await.expect("a store");
+    (database, store)
+}
+
 impl Stage {
     pub(crate) async fn new() -> Self {
         Self::with(config("127.0.0.1:0", None)).await
     }
 
     pub(crate) async fn with(config: Config) -> Self {
-        let database = Database::fresh().await.expect("a database");
-        let store = database.store().await.expect("a store");
+        let (database, store) = ground().await;
+        Self::on(config, database, store).await
+    }
+
+    /// On a store in which something has happened before.
+    pub(crate) async fn on(config: Config, database: Database, store: Store) -> Self {
         let server = Server::bind(config, store.clone(), engine().await).await.expect("bound");
         let address: SocketAddr = server.address();
         let stop = CancellationToken::new();
         let served = tokio::spawn(server.run(stop.clone()));
         let http = reqwest::Client::builder().no_proxy().build().expect("a client");
         Self { url: format!("http://{address}"), store, http, stop, served, _database: database }
+    }
+
+    /// Another server on the same store.
+    pub(crate) async fn beside(&self, config: Config) -> Beside {
+        let server = Server::bind(config, self.store.clone(), engine().await).await.expect("bound");
+        let (url, stop) = (format!("http://{}", server.address()), CancellationToken::new());
+        let served = tokio::spawn(server.run(stop.clone()));
+        Beside { url, stop, served }
+    }
+
+    /// Stops the server, and keeps the store for the next one.
+    pub(crate) async fn stop(&mut self) {
+        self.stop.cancel();
+        (&mut self.served).await.expect("no panic").expect("ended well");
+        self.served = tokio::spawn(async { Ok(()) });
     }
 
     /// Stops the server, and sees to it that it ends well.
@@ -91,6 +120,20 @@ impl Stage {
         let (status, project) = self.post("/projects", &body).await;
         assert_eq!(status, 200, "{project}");
         project["id"].as_str().expect("an id").parse().expect("an id")
+    }
+}
+
+/// A server beside the one of a stage.
+pub(crate) struct Beside {
+    pub(crate) url: String,
+    stop: CancellationToken,
+    served: JoinHandle<Result<(), Error>>,
+}
+
+impl Beside {
+    pub(crate) async fn end(self) {
+        self.stop.cancel();
+        self.served.await.expect("no panic").expect("ended well");
     }
 }
 

@@ -9,6 +9,7 @@ use chrono::{SubsecRound as _, TimeDelta, Timelike as _};
 use serde::Serialize;
 use serde_json::Value;
 use tamma_core::approval::{Binding, Pin};
+use tamma_core::budget;
 use tamma_core::ids::{CommitId, Name, PlanHash, PolicyVersion};
 use tamma_core::log::{Entry, EntryName, Fact};
 use tamma_core::risk::Level;
@@ -40,6 +41,7 @@ pub(super) struct Projection<'a> {
     spent_usd: tamma_core::cost::Usd,
     spent_tokens: i64,
     spend_estimated: bool,
+    budget_usd: Option<tamma_core::cost::Usd>,
     question: Option<&'a Question>,
     asked_at: Option<Timestamp>,
     next: Option<tamma_core::task_loop::Next>,
@@ -66,6 +68,7 @@ impl<'a> Projection<'a> {
             spent_usd: it.spend.usd,
             spent_tokens: signed(it.spend.tokens),
             spend_estimated: it.spend.estimated,
+            budget_usd: budget::limit(it.risk(), &it.granted, rules).usd,
             question: it.question.as_ref(),
             asked_at: it.question.as_ref().map(|question| question.at),
             next: it.next(rules),

@@ -146,7 +146,7 @@ async fn the_export_is_what_the_core_wrote_whatever_happened() {
     }
     let all: Vec<String> = store.export(None).try_collect().await.expect("exported");
     assert_eq!(read(&all), expected);
-    let metrics = store.metrics(None, tapes[0].steps[0].0).await.expect("figures");
+    let metrics = store.metrics(None, tapes[0].steps[0].0, None).await.expect("figures");
     let ended = tapes.iter().filter(|tape| tape.it().state.is_terminal()).count();
     assert_eq!(metrics.ended, ended as u64);
 }

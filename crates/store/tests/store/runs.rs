@@ -36,6 +36,7 @@ fn new(tape: &Tape, number: RunNumber) -> NewRun {
         model: None,
         tier: Some(Tier::TOP),
         mode: "implement".to_owned(),
+        worker: None,
     }
 }
 

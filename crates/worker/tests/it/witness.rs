@@ -67,6 +67,7 @@ impl Scene {
             model: None,
             tier: None,
             mode: Mode::Implement,
+            worker: "here".to_owned(),
         };
         let redact: Redact = Arc::new(|text| text.replace("sk-secret", "…"));
         let data = self.folder.path();

@@ -52,8 +52,8 @@ fn numbered(out: &mut impl Write, patch: &str) -> Result<()> {
                 format!("\n{}", look::styled(&output::plain(&name), look::STRONG))
             }
             // Between two pieces of one file something is left out.
-            Row::Piece if std::mem::take(&mut first) => continue,
-            Row::Piece => "      ...".to_owned(),
+            Row::Piece(..) if std::mem::take(&mut first) => continue,
+            Row::Piece(..) => "      ...".to_owned(),
             Row::Removed(text) => {
                 look::paint(&format!("      - {}", output::plain(text)), AnsiColor::Red)
             }
@@ -79,7 +79,7 @@ fn stat(out: &mut impl Write, patch: &str) -> Result<()> {
         match row {
             Row::Added(..) => *added += 1,
             Row::Removed(_) => *removed += 1,
-            Row::File(_) | Row::Piece | Row::Kept(..) | Row::Note(_) => {}
+            Row::File(_) | Row::Piece(..) | Row::Kept(..) | Row::Note(_) => {}
         }
     }
     for (name, (added, removed)) in files.iter().filter(|(name, _)| !name.is_empty()) {

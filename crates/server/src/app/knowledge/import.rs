@@ -1,12 +1,13 @@
 //! Taking in what was exported.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
-use tamma_core::ids::{Name, ProjectId};
+use tamma_core::ids::ProjectId;
 use tamma_core::knowledge::{Entry, Scope, Status, hazards};
+use tamma_core::rules::Right;
 use tamma_store::{Deed, Known};
 
-use super::{App, Error, sound};
+use super::{App, By, Error, sound};
 use crate::shape::{KnowledgeImport, KnowledgeImported, short};
 
 impl App {
@@ -17,7 +18,7 @@ impl App {
     pub(crate) async fn import_knowledge(
         &self,
         import: KnowledgeImport,
-        by: &Name,
+        by: &By,
     ) -> Result<KnowledgeImported, Error> {
         let into = match &import.project {
             Some(project) => Some(self.project(Some(project)).await?.id),
@@ -28,6 +29,7 @@ impl App {
         let ids: Vec<_> = import.entries.iter().map(|entry| entry.id).collect();
         let there = self.store.knowledge_of(&ids).await?;
         let mut done = KnowledgeImported::default();
+        let mut permitted = HashSet::new();
         let mut changes: Vec<(Entry, Option<&Known>)> = Vec::new();
         for mut entry in import.entries {
             let name = short(entry.id.0);
@@ -42,6 +44,12 @@ impl App {
                 }
             }
             let before = there.iter().find(|known| known.entry.id == entry.id);
+            // What is imported is as it was, so it may be approved already.
+            for scope in before.map(|known| known.entry.scope).into_iter().chain([entry.scope]) {
+                if permitted.insert(scope) {
+                    self.permit_scope(by, Right::Decide, scope).await?;
+                }
+            }
             if before.is_some_and(|known| known.entry == entry) {
                 done.same += 1;
                 continue;

@@ -1,0 +1,155 @@
+//! `tamma chat` with everything real but the agent, which follows a script: a task is asked about,
+//! approved and asked about again, in lines that are piped in as a program would.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod machine;
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+
+use rustix::process::Signal;
+use serde_json::Value;
+use tamma_core::plan::{Action, FileChange, Plan};
+use tamma_testkit::agent::{Case, Script, Step};
+
+use crate::machine::Machine;
+
+const HOSTILE: &str = include_str!("../../../eval/chat/hostile.txt");
+
+/// An agent that plans a small change, and makes it so that the check fails.
+fn script() -> Script {
+    let plan = Plan {
+        summary: "Cy is greeted".to_owned(),
+        approach: "Add the name to the list.".to_owned(),
+        file_changes: vec![FileChange {
+            path: "names.txt".to_owned(),
+            action: Action::Modify,
+            description: "one more name".to_owned(),
+            estimated_lines: 1,
+        }],
+        testing_strategy: "The check counts the greetings.".to_owned(),
+        signals: tamma_core::complexity::Signals::default(),
+        estimated_tokens: None,
+        estimated_cost_usd: None,
+        risks: Vec::new(),
+        dependencies: Vec::new(),
+        test_changes: Vec::new(),
+    };
+    let spoil = Step::Write { path: "names.txt".into(), content: String::new() };
+    let case = |when: &str, step| Case { when: when.to_owned(), unless: None, steps: vec![step] };
+    Script {
+        cases: vec![
+            case("You are the planner", Step::Plan(Box::new(plan))),
+            case("You are implementing", spoil),
+        ],
+        ..Script::default()
+    }
+}
+
+/// `tamma chat --json`, line by line.
+struct Chat {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+}
+
+impl Chat {
+    fn new(machine: &Machine) -> Self {
+        let mut command = machine.command(&["chat", "--json"]);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let input = child.stdin.take();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        Self { child, input, output }
+    }
+
+    fn say(&mut self, message: &str) -> Value {
+        writeln!(self.input.as_mut().unwrap(), "{message}").unwrap();
+        let mut text = String::new();
+        // An answer may be spread over lines.
+        loop {
+            assert!(self.output.read_line(&mut text).unwrap() > 0, "{message}: {text}");
+            if let Ok(reply) = serde_json::from_str(&text) {
+                return reply;
+            }
+        }
+    }
+
+    fn lines(&mut self, message: &str) -> (String, Vec<String>) {
+        let reply = self.say(message);
+        let texts = |key: &str, field: Option<&str>| -> Vec<String> {
+            let all = reply[key].as_array().cloned().unwrap_or_default();
+            all.iter()
+                .map(|it| field.map_or(it, |field| &it[field]).as_str().unwrap().to_owned())
+                .collect()
+        };
+        (texts("lines", None).join("\n"), texts("references", Some("text")))
+    }
+
+    fn end(mut self) {
+        drop(self.input.take());
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+#[test]
+fn a_task_is_talked_through_from_its_plan_to_its_failure() {
+    let more = "scrum_master:\n  task_loop: { max_iterations: 1, auto_approve_low_risk: false }\n";
+    let machine = Machine::under(&script(), more);
+    let mut up = machine.up();
+    let added = machine.json(&["task", "add", "Greet Cy as well"]);
+    let task = added["task"]["id"].as_str().unwrap().to_owned();
+    machine.said(3, &["task", "watch", &task, "--until-asked"]);
+    let mut chat = Chat::new(&machine);
+
+    let (said, from) = chat.lines("what is the Cy task waiting for?");
+    assert!(said.contains("waits for a person") && said.contains("approve"), "{said}");
+    assert!(from.iter().any(|it| it.starts_with("approval requested")), "{from:?}");
+    let (said, _) = chat.lines("how risky is it?");
+    assert!(said.starts_with("Its risk is low"), "{said}");
+    let (said, _) = chat.lines("which files would it change?");
+    assert!(said.contains("names.txt"), "{said}");
+
+    // Nothing that is said, however it is said, is done.
+    let before = machine.said(0, &["task", "history", &task, "--json"]);
+    for message in HOSTILE.lines().filter(|it| !it.starts_with('#') && !it.contains("\\n")) {
+        let reply = chat.say(message);
+        assert_eq!(reply.get("done"), None, "{message}: {reply}");
+    }
+    assert_eq!(machine.said(0, &["task", "history", &task, "--json"]), before);
+
+    // A yes to a plan that is another one by then is refused.
+    let shown = chat.say("approve the Cy task");
+    let command = shown["proposal"]["command"].as_str().unwrap();
+    assert!(command.starts_with(&format!("tamma approve {task} --plan=")), "{command}");
+    let words = "Greet Di as well.";
+    machine.said(0, &["answer", &task, "modify", "--reason", words]);
+    machine.said(3, &["task", "watch", &task, "--until-asked"]);
+    let late = chat.say("yes");
+    assert_eq!(late["intent"], "refused", "{late}");
+
+    // To the one that is there it is done, in the person's name.
+    chat.say("approve the Cy task");
+    let done = chat.say("yes");
+    assert!(done["done"].is_string(), "{done}");
+    machine.said(3, &["task", "watch", &task, "--until-asked"]);
+    let (said, from) = chat.lines("who approved it?");
+    assert!(said.contains("by Grace"), "{said}");
+    assert!(from.iter().any(|it| it.starts_with("approval granted by Grace")), "{from:?}");
+    let (said, from) = chat.lines("why did it fail?");
+    assert!(said.contains("Run 1 failed its review") && said.contains("check"), "{said}");
+    assert!(from.iter().any(|it| it.starts_with("gates failed")), "{from:?}");
+    let (said, _) = chat.lines("what did it cost?");
+    assert!(said.contains("has cost"), "{said}");
+    let (said, _) = chat.lines("what did it change?");
+    assert!(said.contains("names.txt"), "{said}");
+    let (said, _) = chat.lines("what happens if I abandon it?");
+    assert!(said.contains("Abandon: it is given up"), "{said}");
+    let (said, _) = chat.lines("how long did it take?");
+    assert!(said.contains("old"), "{said}");
+    chat.end();
+
+    // As a person sees it.
+    let said = machine.said(0, &["chat", "why", "did", "the", "Cy", "task", "fail?"]);
+    assert!(said.contains("  from event ") && said.contains("gates failed"), "{said}");
+    assert_eq!(up.signal(Signal::TERM).code(), Some(0), "{}", machine.log());
+}

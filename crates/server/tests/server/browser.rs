@@ -1,0 +1,204 @@
+//! A browser without script, and a task that goes as far as a test says.
+
+use std::collections::BTreeMap;
+
+use reqwest::{Method, Response, StatusCode};
+use serde_json::json;
+use tamma_core::complexity::Signals;
+use tamma_core::ids::{ProjectId, TaskId};
+use tamma_core::plan::{FileChange, Plan};
+use tamma_core::rules::Rules;
+use tamma_core::task_loop::{
+    Actor, Edition, Outcome, Received, State, Step, TaskLoop, Timestamp, begin,
+};
+use tamma_server::Config;
+use tamma_store::{Record, Store};
+use uuid::Uuid;
+
+use crate::stage::{Stage, config, new_id};
+use crate::world::{self, World};
+
+/// A browser: it keeps its cookies, and follows nothing by itself.
+pub(crate) struct Browser {
+    http: reqwest::Client,
+    url: String,
+    pub(crate) cookies: BTreeMap<String, String>,
+}
+
+impl Browser {
+    pub(crate) fn new(stage: &Stage) -> Self {
+        let http = reqwest::Client::builder()
+            .no_proxy()
+            .redirect(reqwest::redirect::Policy::none())
+            .build()
+            .expect("a client");
+        Self { http, url: stage.url.clone(), cookies: BTreeMap::new() }
+    }
+
+    pub(crate) async fn send(
+        &mut self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Option<&str>,
+    ) -> Response {
+        let mut request = self.http.request(method, format!("{}{path}", self.url));
+        let cookies: Vec<_> =
+            self.cookies.iter().map(|(name, it)| format!("{name}={it}")).collect();
+        if !cookies.is_empty() {
+            request = request.header("cookie", cookies.join("; "));
+        }
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        if let Some(body) = body {
+            let kind = "application/x-www-form-urlencoded";
+            request = request.header("content-type", kind).body(body.to_owned());
+        }
+        let response = request.send().await.expect("an answer");
+        for value in response.headers().get_all("set-cookie") {
+            let text = value.to_str().expect("text");
+            assert!(text.contains("HttpOnly") && text.contains("SameSite=Strict"), "{text}");
+            let (name, rest) = text.split_once('=').expect("a cookie");
+            let value = rest.split(';').next().unwrap_or_default();
+            if text.contains("Max-Age=0;") {
+                self.cookies.remove(name);
+            } else {
+                self.cookies.insert(name.to_owned(), value.to_owned());
+            }
+        }
+        response
+    }
+
+    pub(crate) async fn get(&mut self, path: &str) -> (StatusCode, String) {
+        let response = self.send(Method::GET, path, &[], None).await;
+        (response.status(), response.text().await.expect("a page"))
+    }
+
+    /// A page that is there.
+    pub(crate) async fn page(&mut self, path: &str) -> String {
+        let (status, html) = self.get(path).await;
+        assert_eq!(status, 200, "{path}: {html}");
+        html
+    }
+
+    /// Sends a form of a page, with the secret that the page has in it.
+    pub(crate) async fn post(&mut self, page: &str, path: &str, fields: &str) -> Response {
+        let (_, html) = self.get(page).await;
+        let secret = between(&html, "name=\"csrf\" value=\"", "\"").to_owned();
+        let body = format!("csrf={secret}&{fields}");
+        self.send(Method::POST, path, &[], Some(&body)).await
+    }
+}
+
+/// What stands between two texts.
+pub(crate) fn between<'a>(text: &'a str, start: &str, end: &str) -> &'a str {
+    let (_, rest) = text.split_once(start).unwrap_or_else(|| panic!("no `{start}` in {text}"));
+    rest.split(end).next().unwrap_or_default()
+}
+
+/// A server for whoever is on this machine, who is Ada.
+pub(crate) fn mine() -> Config {
+    Config { person: Some("Ada".parse().expect("a name")), ..config("127.0.0.1:0", None) }
+}
+
+/// A task that is written to the store as the loop would write it, without the loop.
+pub(crate) struct Told {
+    pub(crate) id: Uuid,
+    store: Store,
+    world: World,
+    steps: u64,
+}
+
+impl Told {
+    pub(crate) async fn new(stage: &Stage, project: Uuid, task: serde_json::Value) -> Self {
+        let (id, rules) = (new_id(), Rules::default().without_secrets());
+        stage.store.keep_rules(&rules).await.expect("kept");
+        let received = Received {
+            task: TaskId(id),
+            project: ProjectId(project),
+            priority: tamma_core::task::Priority::Medium,
+            at: world::minute(0),
+            by: Actor::Person("Ada".parse().expect("a name")),
+            plan: None,
+            edition: Edition::NEWEST,
+        };
+        let first = begin(&received, &rules);
+        let mut whole = json!({ "id": id, "project": project, "type": "feature" });
+        let fields = whole.as_object_mut().expect("fields");
+        fields.extend(task.as_object().expect("fields").clone());
+        let task = serde_json::from_value(whole).expect("a task");
+        stage.store.receive(&task, &first, &rules).await.expect("written");
+        let world = World {
+            received,
+            it: first.next,
+            rules,
+            now: world::minute(0),
+            commands: first.commands,
+            taken: Vec::new(),
+            log: first.entries,
+        };
+        Self { id, store: stage.store.clone(), world, steps: 0 }
+    }
+
+    /// Something happens to the task, and is written.
+    pub(crate) async fn happens(&mut self, what: impl FnOnce(&mut World)) -> &TaskLoop {
+        let before = self.world.log.len();
+        self.world.now += chrono::TimeDelta::seconds(1);
+        what(&mut self.world);
+        self.steps += 1;
+        let step = Step {
+            next: self.world.it.clone(),
+            commands: self.world.commands.clone(),
+            entries: self.world.log[before..].to_vec(),
+        };
+        let record = Record::new(self.steps, self.world.now, &step);
+        self.store.record(&[record], &self.world.rules).await.expect("written");
+        &self.world.it
+    }
+
+    /// Its plan is written, and waits for a person: it touches as many files.
+    pub(crate) async fn plan_waits(&mut self, summary: &str, files: usize) -> &TaskLoop {
+        let change = |number| FileChange {
+            path: format!("src/{number}.rs"),
+            action: tamma_core::plan::Action::Modify,
+            description: "what is wanted".to_owned(),
+            estimated_lines: 3,
+        };
+        let plan = Plan {
+            summary: summary.to_owned(),
+            approach: "Carefully.".to_owned(),
+            file_changes: (0..files).map(change).collect(),
+            testing_strategy: "As always.".to_owned(),
+            signals: Signals::default(),
+            estimated_tokens: None,
+            estimated_cost_usd: None,
+            risks: Vec::new(),
+            dependencies: Vec::new(),
+            test_changes: Vec::new(),
+        };
+        let version = self.world.it.plan.as_ref().map_or(1, |plan| plan.version + 1);
+        self.store.save_plan(TaskId(self.id), version, &plan).await.expect("kept");
+        let kept_at = self.store.keep("a plan").await.expect("kept");
+        let policy = self.store.keep_rules(&self.world.rules).await.expect("kept");
+        self.happens(|world| {
+            let outline = plan.outline(version, kept_at, &world.rules);
+            if world.it.state == State::Pending {
+                world.walk(State::Assigned);
+                let pin = tamma_core::approval::Pin { policy, ..world::pin(1) };
+                world.done(Outcome::Prepared(pin));
+            }
+            world.done(Outcome::Planned(outline));
+            world.done(Outcome::Checked { blockers: 0, warnings: 0 });
+        })
+        .await
+    }
+
+    pub(crate) fn machine(&self) -> &TaskLoop {
+        &self.world.it
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.world.now
+    }
+}

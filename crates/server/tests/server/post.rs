@@ -1,0 +1,403 @@
+//! Alerts, from the step that sends them to the receiver: real receivers, real servers, one store.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::State as Shared;
+use axum::http::{HeaderMap, StatusCode, Uri};
+use chrono::{DateTime, TimeDelta, Utc};
+use serde_json::{Value, json};
+use tamma_connect::message::Receiver;
+use tamma_core::rules::{Channel, ChannelType};
+use tamma_core::task_loop::{Action, Outcome, State};
+use tamma_server::Server;
+use tamma_store::{NewDelivery, Project, Store};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::stage::{Stage, config, engine, ground, new_id};
+use crate::tape::{PROJECT, Tape, careful, quick};
+use crate::world::red;
+
+const KEY: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+const LIMIT: Duration = Duration::from_mins(1);
+
+/// A message as it came in.
+struct Got {
+    path: String,
+    id: String,
+    body: Value,
+}
+
+/// Somebody who takes messages, or not.
+struct Box {
+    url: String,
+    heard: mpsc::UnboundedReceiver<Got>,
+    /// What the next requests to a path are answered, before it is well again.
+    answers: Answers,
+}
+
+type Answers = Arc<Mutex<BTreeMap<String, Vec<(StatusCode, &'static str)>>>>;
+type Door = (mpsc::UnboundedSender<Got>, Answers);
+
+async fn knock(
+    Shared((told, answers)): Shared<Door>,
+    uri: Uri,
+    headers: HeaderMap,
+    body: String,
+) -> (StatusCode, &'static str) {
+    let path = uri.path().to_owned();
+    let answer = answers.lock().expect("a lock").get_mut(&path).and_then(Vec::pop);
+    let answer = answer.unwrap_or((StatusCode::OK, "ok"));
+    if answer.0.is_success() {
+        let id = headers.get("webhook-id").and_then(|id| id.to_str().ok()).unwrap_or_default();
+        let body = serde_json::from_str(&body).expect("JSON");
+        // The test may be over.
+        drop(told.send(Got { path, id: id.to_owned(), body }));
+    }
+    answer
+}
+
+impl Box {
+    async fn open() -> Self {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let (told, heard) = mpsc::unbounded_channel();
+        let answers = Answers::default();
+        let router = Router::new().fallback(knock).with_state((told, answers.clone()));
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        Self { url: format!("http://{address}"), heard, answers }
+    }
+
+    /// Answers requests to a path with this, so often.
+    fn fail(&self, path: &str, times: usize, status: u16, words: &'static str) {
+        let status = StatusCode::from_u16(status).expect("a status");
+        let mut answers = self.answers.lock().expect("a lock");
+        answers.insert(path.to_owned(), vec![(status, words); times]);
+    }
+
+    async fn next(&mut self) -> Got {
+        let got = tokio::time::timeout(LIMIT, self.heard.recv()).await;
+        got.expect("a message arrives in time").expect("it is open")
+    }
+
+    fn webhook(&self) -> Channel {
+        let url = ("url".to_owned(), format!("{}/hook", self.url));
+        let config = [url, ("secret".to_owned(), KEY.to_owned())].into();
+        Channel { r#type: ChannelType::Webhook, enabled: true, config }
+    }
+
+    /// A project whose alerts come here, with more rules for them.
+    async fn project(&self, store: &Store, more: &Value) -> tempfile::TempDir {
+        let mut alerts = json!({ "channels": [self.webhook()] });
+        for (key, value) in more.as_object().into_iter().flatten() {
+            alerts[key] = value.clone();
+        }
+        project(store, &json!({ "scrum_master": { "alerts": alerts } })).await
+    }
+}
+
+/// A project with some rules.
+async fn project(store: &Store, rules: &Value) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("tamma.yaml"), rules.to_string()).expect("written");
+    let repository = folder.path().display().to_string();
+    let known = Project { id: PROJECT, name: "greeter".to_owned(), repository };
+    store.register(&known).await.expect("registered");
+    folder
+}
+
+async fn write(store: &Store, tape: &Tape) {
+    store.receive(&tape.task, &tape.steps[0].1, &tape.rules).await.expect("received");
+    store.record(&tape.records(), &tape.rules).await.expect("recorded");
+}
+
+/// A task that asks for an approval.
+fn asking(number: u128) -> Tape {
+    Tape::new(number, careful()).until(State::Completed)
+}
+
+/// A task whose plan is forbidden, which is critical.
+fn blocked(number: u128) -> Tape {
+    let mut tape = Tape::new(number, quick()).until(State::AwaitingApproval);
+    assert!(tape.done(Outcome::Checked { blockers: 1, warnings: 0 }), "{:?}", tape.it());
+    tape
+}
+
+/// A task of which something failed that nobody has to do anything about.
+fn failed(number: u128) -> Tape {
+    let mut tape = Tape::new(number, quick()).until(State::Testing);
+    assert!(tape.done(red(1)), "{:?}", tape.it());
+    tape
+}
+
+/// What is on record, once it all has ended.
+async fn ended(stage: &Stage) -> Vec<Value> {
+    let look = async {
+        loop {
+            let found = listed(stage).await;
+            if !found.is_empty() && found.iter().all(|one| one.get("outcome").is_some()) {
+                return found;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(LIMIT, look).await.expect("everything ends")
+}
+
+async fn listed(stage: &Stage) -> Vec<Value> {
+    let (status, found) = stage.get("/alerts").await;
+    assert_eq!(status, 200, "{found}");
+    found["deliveries"].as_array().expect("a list").clone()
+}
+
+#[expect(clippy::disallowed_methods, reason = "a test that says what is due now")]
+fn now() -> DateTime<Utc> {
+    Utc::now()
+}
+
+/// Plays a server that hands over what is new, to one receiver.
+async fn hand_over(store: &Store, to: &Channel, digest: bool) {
+    let receiver = Receiver::of(to).expect("a receiver").key();
+    for message in store.undispatched(10).await.expect("read") {
+        let (id, due_at) = (new_id(), now());
+        let new = NewDelivery { id, receiver: receiver.clone(), digest, due_at };
+        assert!(store.dispatch(&message, &[new]).await.expect("handed over"));
+    }
+}
+
+/// A second server on the same store.
+async fn join(stage: &Stage) -> CancellationToken {
+    let config = config("127.0.0.1:0", None);
+    let server = Server::bind(config, stage.store.clone(), engine().await).await.expect("bound");
+    let _: SocketAddr = server.address();
+    let stop = CancellationToken::new();
+    tokio::spawn(server.run(stop.clone()));
+    stop
+}
+
+#[tokio::test]
+async fn who_was_away_gets_each_alert_once_from_two_servers_and_keeps_nobody_waiting() {
+    const TASKS: usize = 6;
+    let (stage, mut hook) = (Stage::new().await, Box::open().await);
+    let slack = json!({ "type": "slack", "config": { "url": format!("{}/slack", hook.url) } });
+    let channels = json!([hook.webhook(), slack]);
+    let _folder = hook.project(&stage.store, &json!({ "channels": channels })).await;
+    let second = join(&stage).await;
+    hook.fail("/hook", 3, 503, "busy");
+    for number in 1..=TASKS {
+        write(&stage.store, &asking(number as u128)).await;
+    }
+    let (mut ids, mut tasks, mut slacked) = (BTreeSet::new(), BTreeSet::new(), 0);
+    let mut last = String::new();
+    for _ in 0..2 * TASKS {
+        let got = hook.next().await;
+        last.clone_from(&got.path);
+        if got.path == "/slack" {
+            slacked += 1;
+            continue;
+        }
+        assert_eq!(got.body["type"], "tamma.alert");
+        assert_eq!(got.body["data"]["items"].as_array().map(Vec::len), Some(1));
+        assert_eq!(got.body["data"]["id"], got.id);
+        tasks.insert(got.body["data"]["items"][0]["task"].to_string());
+        assert!(ids.insert(got.id), "it came twice");
+    }
+    assert_eq!((ids.len(), tasks.len(), slacked), (TASKS, TASKS, TASKS));
+    assert_eq!(last, "/hook", "Slack was there, and did not wait for the other");
+    let on_record = ended(&stage).await;
+    assert_eq!(on_record.len(), 2 * TASKS);
+    assert!(on_record.iter().all(|one| one["outcome"] == "delivered"), "{on_record:#?}");
+    let attempts: u64 = on_record.iter().filter_map(|one| one["attempts"].as_u64()).sum();
+    assert_eq!(attempts, 2 * TASKS as u64 + 3, "each knock is counted, and nothing else");
+    assert!(hook.heard.try_recv().is_err(), "nothing comes afterwards");
+    second.cancel();
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn what_a_killed_server_had_sent_comes_again_with_the_same_id() {
+    let ((database, store), mut hook) = (ground().await, Box::open().await);
+    let _folder = hook.project(&store, &json!({})).await;
+    write(&store, &asking(1)).await;
+    // A server takes it for a second, sends it, and is killed before it writes that down.
+    hand_over(&store, &hook.webhook(), false).await;
+    let taken = store.claim_deliveries(1, 10, true).await.expect("taken");
+    let [sent] = taken.as_slice() else { panic!("one message: {taken:?}") };
+    let stage = Stage::on(config("127.0.0.1:0", None), database, store).await;
+    let again = hook.next().await;
+    assert_eq!(again.id, sent.id.to_string(), "the receiver can tell");
+    assert_eq!(again.body["data"]["items"][0]["task"], sent.task.0.to_string());
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn a_digest_says_the_same_under_the_same_id_at_each_attempt() {
+    let ((database, store), mut hook) = (ground().await, Box::open().await);
+    let _folder = hook.project(&store, &json!({})).await;
+    for number in [1, 2] {
+        write(&store, &failed(number)).await;
+    }
+    hand_over(&store, &hook.webhook(), true).await;
+    // A server sends them in one message and is killed; then one more thing is good to know.
+    let taken = store.claim_deliveries(0, 10, true).await.expect("taken");
+    let [one, two] = taken.as_slice() else { panic!("two messages: {taken:?}") };
+    store.tie_deliveries(one.id, &[one.id, two.id]).await.expect("tied");
+    write(&store, &failed(3)).await;
+    hand_over(&store, &hook.webhook(), true).await;
+    let stage = Stage::on(config("127.0.0.1:0", None), database, store).await;
+    let got = [hook.next().await, hook.next().await];
+    let [mut first, mut last] = got;
+    if last.id == one.id.to_string() {
+        std::mem::swap(&mut first, &mut last);
+    }
+    let count = |got: &Got| got.body["data"]["items"].as_array().map(Vec::len);
+    assert_eq!(first.id, one.id.to_string(), "it has the same id");
+    assert_eq!(count(&first), Some(2), "and says the same");
+    assert_eq!(first.body["data"]["subject"], "2 things to know");
+    assert_eq!(count(&last), Some(1), "the new one goes by itself");
+    assert!(ended(&stage).await.iter().all(|one| one["outcome"] == "delivered"));
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn quiet_hours_of_another_time_zone_hold_back_all_but_what_is_critical() {
+    let (stage, mut hook) = (Stage::new().await, Box::open().await);
+    // Nine hours ahead of UTC, the whole year.
+    let there = now() + TimeDelta::hours(9);
+    let time = |at: DateTime<Utc>| at.format("%H:%M").to_string();
+    let (from, to) = (there - TimeDelta::hours(1), there + TimeDelta::hours(2));
+    let hours = json!({
+        "quiet_hours": { "from": time(from), "to": time(to) },
+        "time_zone": "Asia/Tokyo",
+        "digest_at": time(there + TimeDelta::hours(3)),
+    });
+    let _folder = hook.project(&stage.store, &hours).await;
+    write(&stage.store, &asking(1)).await;
+    write(&stage.store, &failed(2)).await;
+    write(&stage.store, &blocked(3)).await;
+    let got = hook.next().await;
+    assert_eq!(got.body["data"]["severity"], "critical");
+    assert_eq!(got.body["data"]["items"][0]["title"], "task 3");
+    let held = |title: u128| {
+        let task = asking(title).task.id.0.to_string();
+        async {
+            let task = task;
+            let found = listed(&stage).await;
+            found.into_iter().find(|one| one["task"] == task).expect("on record")
+        }
+    };
+    for (task, hours, digest) in [(1, 2, false), (2, 3, true)] {
+        let one = held(task).await;
+        let due: DateTime<Utc> = one["due_at"].as_str().expect("due").parse().expect("a moment");
+        let wait = due - now();
+        let (least, most) =
+            (TimeDelta::hours(hours) - TimeDelta::minutes(2), TimeDelta::hours(hours));
+        assert!((least..=most).contains(&wait), "{one}");
+        assert_eq!((&one["attempts"], &one["digest"]), (&json!(0), &json!(digest)));
+    }
+    assert!(hook.heard.try_recv().is_err(), "nothing else comes");
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn who_never_comes_back_is_given_up_after_three_days_of_trying_and_it_says_so() {
+    let ((database, store), hook) = (ground().await, Box::open().await);
+    let _folder = hook.project(&store, &json!({})).await;
+    write(&store, &asking(1)).await;
+    hand_over(&store, &hook.webhook(), false).await;
+    // Servers that took it before, one after the other, each for no time at all.
+    for attempt in 1..=152 {
+        let taken = store.claim_deliveries(0, 10, true).await.expect("taken");
+        assert_eq!(taken.first().map(|one| one.attempt), Some(attempt));
+    }
+    hook.fail("/hook", 1, 503, "busy");
+    let stage = Stage::on(config("127.0.0.1:0", None), database, store).await;
+    let on_record = ended(&stage).await;
+    assert_eq!(on_record[0]["outcome"], "given_up");
+    assert_eq!(
+        on_record[0]["error"],
+        "it answered 503 Service Unavailable busy; given up after 153 attempts in three days"
+    );
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn what_was_decided_meanwhile_is_not_sent() {
+    let ((database, store), mut hook) = (ground().await, Box::open().await);
+    let _folder = hook.project(&store, &json!({})).await;
+    let mut tape = asking(1);
+    let binding = tape.it().binding().expect("a plan");
+    assert!(tape.ask(Action::Approve { binding, reason: None }));
+    write(&store, &tape).await;
+    write(&store, &asking(2)).await;
+    hand_over(&store, &hook.webhook(), false).await;
+    let stage = Stage::on(config("127.0.0.1:0", None), database, store).await;
+    assert_eq!(hook.next().await.body["data"]["items"][0]["title"], "task 2");
+    let outcomes: BTreeSet<_> =
+        ended(&stage).await.iter().map(|one| one["outcome"].to_string()).collect();
+    assert_eq!(outcomes, ["\"delivered\"", "\"settled\""].map(str::to_owned).into());
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn a_test_says_of_each_channel_what_came_of_it_and_nothing_secret() {
+    let (stage, mut hook) = (Stage::new().await, Box::open().await);
+    hook.fail("/T0/s3cret", 1, 404, "no_service");
+    hook.fail("/says/s3cret", 1, 500, "cannot POST /says/s3cret");
+    let url = |path: &str| format!("{}{path}", hook.url);
+    let channels = json!([
+        hook.webhook(),
+        { "type": "slack", "config": { "url": url("/T0/s3cret") } },
+        { "type": "webhook", "config": { "url": url("/says/s3cret"), "secret": KEY } },
+        { "type": "webhook", "config": { "url": url("/x"), "secret": "s3cret!" } },
+        { "type": "webhook", "config": { "url": "hooks.example/s3cret", "secret": KEY } },
+        { "type": "webhook", "config": { "url": url("/x") } },
+        { "type": "email", "config": {
+            "smtp": "smtp://ada:s3cret@127.0.0.1:1", "from": "a@b.example", "to": "c@d.example",
+        } },
+        { "type": "slack", "enabled": false },
+        { "type": "cli" },
+    ]);
+    let _folder = hook.project(&stage.store, &json!({ "channels": channels })).await;
+    let (status, said) = stage.post("/alerts/test", &json!({})).await;
+    assert_eq!(status, 200, "{said}");
+    assert!(!said.to_string().contains("s3cret"), "{said}");
+    let said: Vec<_> = said["receipts"].as_array().expect("receipts").iter().collect();
+    let expected = [
+        ("webhook at 127.0.0.1", ""),
+        ("Slack", "Slack answered no_service: this webhook is not there any more"),
+        ("webhook at 127.0.0.1", "it answered 500 Internal Server Error cannot POST …"),
+        ("webhook at 127.0.0.1", "the channel's `secret` is not `whsec_`"),
+        ("webhook at nowhere", "the channel's `url` is not an address such as https://host/path"),
+        ("webhook", "the channel `webhook` has no `secret`: make one with"),
+        ("e-mail to c@d.example", "the mail server cannot be reached"),
+        ("slack", "it is switched off"),
+        ("terminal", "this server has no terminal"),
+    ];
+    assert_eq!(said.len(), expected.len());
+    for (receipt, (receiver, words)) in said.iter().zip(expected) {
+        assert_eq!(receipt["receiver"], receiver);
+        assert_eq!(receipt["arrived"], words.is_empty(), "{receipt}");
+        let why = receipt["error"].as_str().unwrap_or_default();
+        assert!(why.starts_with(words), "{why}");
+    }
+    assert_eq!(hook.next().await.body["data"]["items"][0]["kind"], "test");
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn who_only_looks_sends_no_tests() {
+    let (stage, hook) = (Stage::new().await, Box::open().await);
+    let rules = json!({
+        "people": { "named": { "Ada": "viewer" } },
+        "scrum_master": { "alerts": { "channels": [hook.webhook()] } },
+    });
+    let _folder = project(&stage.store, &rules).await;
+    let (status, said) = stage.post("/alerts/test", &json!({})).await;
+    assert_eq!(status, 403, "{said}");
+    stage.end().await;
+}

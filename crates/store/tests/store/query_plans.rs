@@ -1,0 +1,129 @@
+//! What the database does for the pages of people, with ten thousand tasks in it.
+//!
+//! The queries are those that the programs send, from the folder in which they are written down when
+//! they are checked; each is prepared and explained as the pool for lists does it.
+
+use std::path::Path;
+
+use serde_json::Value;
+use sqlx::{AssertSqlSafe, PgPool, Row as _};
+use tamma_core::task_loop::State;
+use tamma_testkit::postgres::Database;
+
+use crate::tape::{Tape, careful, register};
+
+/// Ten thousand tasks in twenty projects and all states, of which one in a hundred asks something.
+const MANY: &str = "
+    CREATE TEMP TABLE copies AS SELECT * FROM tasks;
+    ALTER TABLE copies DROP COLUMN words;
+    INSERT INTO projects (id, name, repository)
+        SELECT gen_random_uuid(), 'p' || n, 'p' FROM generate_series(1, 20) n;
+    DO $$
+    DECLARE names text := (
+        SELECT string_agg(quote_ident(attname), ', ') FROM pg_attribute
+        WHERE attrelid = 'tasks'::regclass AND attnum > 0 AND NOT attisdropped
+            AND attname NOT IN ('words', 'id'));
+    BEGIN
+        EXECUTE format('INSERT INTO tasks (id, %1$s)
+            SELECT gen_random_uuid(), %1$s FROM copies, generate_series(1, 10000)', names);
+    END $$;
+    UPDATE tasks SET
+        title = 'Round totals, part ' || abs(hashtext(id::text)) % 5000,
+        project = (SELECT id FROM projects WHERE name = 'p' || (1 + abs(hashtext(tasks.id::text)) % 20)),
+        state = (ARRAY['pending', 'in_progress', 'awaiting_approval', 'completed', 'completed',
+            'completed', 'cancelled'])[1 + abs(hashtext(id::text)) % 7],
+        asked_at = CASE WHEN abs(hashtext(id::text)) % 100 = 0 THEN asked_at END,
+        updated_at = updated_at - make_interval(secs => abs(hashtext(id::text)) % 100000);
+    INSERT INTO deliveries (id, alert, reminder, receiver, digest, due_at, ended_at, outcome)
+        SELECT gen_random_uuid(), alerts.id, n, 'a', false, now(), now(), 'delivered'
+        FROM alerts, generate_series(1, 10000) n;
+    INSERT INTO deliveries (id, alert, reminder, receiver, digest, due_at)
+        SELECT gen_random_uuid(), alerts.id, n, 'b', false, now() FROM alerts, generate_series(1, 20) n;
+";
+
+/// The one query that has all of some words in it.
+fn query(words: &[&str]) -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(".sqlx");
+    let mut found = Vec::new();
+    for file in std::fs::read_dir(folder).expect("the queries") {
+        let text = std::fs::read_to_string(file.expect("a file").path()).expect("a query");
+        let query: Value = serde_json::from_str(&text).expect("JSON");
+        let query = query["query"].as_str().expect("SQL").to_owned();
+        if words.iter().all(|word| query.contains(word)) {
+            found.push(query);
+        }
+    }
+    assert_eq!(found.len(), 1, "one query has {words:?}: {found:#?}");
+    found.remove(0)
+}
+
+/// What the database would do for a query with some arguments.
+async fn explained(pool: &PgPool, query: &str, arguments: &str) -> String {
+    let mut one = pool.begin().await.expect("a transaction");
+    let asked = format!("SET LOCAL plan_cache_mode = force_custom_plan; PREPARE wanted AS {query}");
+    sqlx::raw_sql(AssertSqlSafe(asked)).execute(&mut *one).await.expect("prepared");
+    let explain = format!("EXPLAIN EXECUTE wanted ({arguments})");
+    let lines = sqlx::raw_sql(AssertSqlSafe(explain)).fetch_all(&mut *one).await.expect("a plan");
+    sqlx::raw_sql("DEALLOCATE wanted").execute(&mut *one).await.expect("forgotten");
+    lines.iter().map(|line| line.get::<String, _>(0)).collect::<Vec<_>>().join("\n")
+}
+
+#[tokio::test]
+async fn the_board_and_what_follows_it_go_through_their_indexes() {
+    let database = Database::fresh().await.expect("a database");
+    let store = database.store().await.expect("a store");
+    register(&store).await;
+    let tape = Tape::new(1, careful()).until(State::Completed);
+    store.receive(&tape.task, &tape.steps[0].1, &tape.rules).await.expect("received");
+    store.record(&tape.records(), &tape.rules).await.expect("recorded");
+    let pool = PgPool::connect(&database.url()).await.expect("connected");
+    sqlx::raw_sql(MANY).execute(&pool).await.expect("many");
+    for table in ["tasks", "deliveries", "alerts"] {
+        let tidy = format!("VACUUM ANALYZE {table}");
+        sqlx::raw_sql(AssertSqlSafe(tidy)).execute(&pool).await.expect("tidied");
+    }
+    let id = sqlx::query_scalar::<_, String>("SELECT id::text FROM projects WHERE name = 'p7'");
+    let project = format!("'{}'", id.fetch_one(&pool).await.expect("a project"));
+    let nothing = ["NULL"; 9].join(", ");
+    let of_project = format!("{project}, {}", ["NULL"; 8].join(", "));
+    let with_words = format!("{}, 'part 4711'", ["NULL"; 8].join(", "));
+    let states = "ARRAY['pending', 'in_progress', 'awaiting_approval', 'completed', 'cancelled']";
+    let newest = query(&["CROSS JOIN LATERAL", "wanted_state"]);
+    let counts = query(&["GROUP BY state", "websearch_to_tsquery"]);
+    let list = query(&["SELECT id FROM tasks WHERE", "websearch_to_tsquery", "LIMIT $12"]);
+    let inbox = query(&["asked_at IS NOT NULL", "ORDER BY asked_at, id LIMIT"]);
+    let waiting = query(&["count(*)", "asked_at IS NOT NULL AND"]);
+    let changed = query(&["FROM tasks WHERE updated_at >= $1 ORDER BY updated_at"]);
+    let cards = query(&["FROM tasks WHERE id = ANY($1) ORDER BY id DESC"]);
+    let history = query(&["FROM entries WHERE task = $1 AND sequence > $2"]);
+    let claim = query(&["FOR UPDATE SKIP LOCKED", "claimed_until = now()"]);
+    let next = query(&["min(greatest(due_at"]);
+    let sent = query(&["ORDER BY deliveries.created_at DESC"]);
+    let task = tape.task.id.0;
+    let mut faults = Vec::new();
+    // Counts of everything read everything, so they are not here: `just bench-board` measures them.
+    for (what, query, arguments, index) in [
+        ("board", &newest, format!("{nothing}, {states}, 40"), "tasks_by_state"),
+        ("board of a project", &newest, format!("{of_project}, {states}, 40"), "tasks_by_project"),
+        ("board with words", &newest, format!("{with_words}, {states}, 40"), "tasks_by_word"),
+        ("counts of a project", &counts, of_project, "tasks_by_project_and_state"),
+        ("counts with words", &counts, with_words.clone(), "tasks_by_word"),
+        ("list", &list, format!("{nothing}, '{{}}', NULL, 50"), "tasks_pkey"),
+        ("list with words", &list, format!("{with_words}, '{{}}', NULL, 50"), "tasks_by_word"),
+        ("inbox", &inbox, "NULL, NULL, NULL, 50".to_owned(), "tasks_asking"),
+        ("how many wait", &waiting, "NULL".to_owned(), "tasks_asking"),
+        ("what has changed", &changed, "now() - interval '10 s'".to_owned(), "tasks_by_change"),
+        ("cards", &cards, format!("ARRAY['{task}'::uuid]"), "tasks_pkey"),
+        ("log of a task", &history, format!("'{task}', 0, 50"), "task"),
+        ("messages that are due", &claim, "60, 100, true".to_owned(), "deliveries_open"),
+        ("when the next is", &next, "true".to_owned(), "deliveries_"),
+        ("messages", &sent, "NULL, 50".to_owned(), "deliveries_by_time"),
+    ] {
+        let plan = explained(&pool, query, &arguments).await;
+        let scans = ["tasks", "deliveries", "entries"].map(|table| format!("Seq Scan on {table}"));
+        if scans.iter().any(|scan| plan.contains(scan)) || !plan.contains(index) {
+            faults.push(format!("{what} does not go through {index}:\n{plan}"));
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
