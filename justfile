@@ -5,7 +5,7 @@
 set shell := ["bash", "-euo", "pipefail", "-c"]
 
 # What CI runs, in order. `.ci/run` reads this list.
-ci_verbs := "lint doc test chaos-ci salvage-ci escape agents-ci review-ci lies ladder-ci circle-ci eval-knowledge gen-check"
+ci_verbs := "lint doc test chaos-ci salvage-ci escape agents-ci review-ci lies ladder-ci circle-ci eval-knowledge eval-chat alerts mcp-ci e2e-ci gen-check"
 
 # Files written by `just gen`, and never by hand.
 generated := "docs/machine.md docs/reference/tamma.schema.json docs/reference/configuration.md docs/reference/commands.md docs/reference/openapi.json"
@@ -86,6 +86,11 @@ test *args:
 demo:
     bash demo/demo.sh
 
+# Tamma in your browser: a small shop, a task, and its plan for you to approve. Ctrl-C ends it.
+[group("try")]
+demo-web:
+    bash demo/web.sh
+
 # Take a task through with a real agent, with everything real but the model: claude-code, codex, gemini or opencode.
 [group("try")]
 demo-real agent="claude-code":
@@ -153,6 +158,59 @@ gen-sql:
 [group("generate")]
 gen-histories:
     TAMMA_KEEP_HISTORIES=1 cargo nextest run --workspace --locked -E 'package(tamma-worker) & (test(histories_to_keep) | test(followed_by_another))'
+
+# Go through a person's day in a real browser (docs/people.md). Pictures of every page are written to a folder.
+[group("try")]
+e2e *args:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    [ -d e2e/web/node_modules ] || npm install --no-save --prefix e2e/web --no-audit --no-fund
+    # As above: the whole workspace, so that nothing is compiled twice for other features.
+    cargo build --workspace --all-targets --locked --quiet
+    target="$(cargo metadata --format-version 1 --no-deps --locked | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')"
+    exec node e2e/web/day.mjs "$target/debug" "$target/pictures" {{ args }}
+
+# The same day, with fewer pictures.
+[group("check")]
+e2e-ci: (e2e "--few")
+
+# Measure a board of ten thousand tasks, how soon a change is in two hundred open browsers, and what they miss while the server restarts.
+[group("deep")]
+bench-board:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    # A development build: the goals hold there already.
+    cargo build --workspace --all-targets --locked --quiet
+    target="$(cargo metadata --format-version 1 --no-deps --locked | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')"
+    exec "$target/debug/bench-board"
+
+# Send alerts to real receivers: a webhook that is away at first, Slack's form, and a real mail server.
+[group("check")]
+alerts:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    cargo build --workspace --all-targets --locked --quiet
+    target="$(cargo metadata --format-version 1 --no-deps --locked | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')"
+    [ -d "$target/alerts-python" ] || { python3 -m venv "$target/alerts-python" && "$target/alerts-python/bin/pip" install --quiet -r e2e/alerts/requirements.txt; }
+    exec "$target/alerts-python/bin/python" e2e/alerts/run.py "$target/debug"
+
+# Steer Tamma from real MCP clients, the protocol's inspector and a real agent, with rights that hold (docs/people.md).
+[group("check")]
+mcp *args:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    [ -d e2e/mcp/node_modules ] || npm install --no-save --prefix e2e/mcp --no-audit --no-fund
+    case "{{ args }}" in
+    *--few*) ;;
+    *) [ -d e2e/agents/claude-code/node_modules ] || npm install --no-save --prefix e2e/agents/claude-code --no-audit --no-fund ;;
+    esac
+    cargo build --workspace --all-targets --locked --quiet
+    target="$(cargo metadata --format-version 1 --no-deps --locked | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')"
+    exec "$target/debug/mcp" {{ args }}
+
+# The same without the agent.
+[group("check")]
+mcp-ci: (mcp "--few")
 
 # Fail if a generated document is not what the code says.
 [group("generate")]
@@ -313,6 +371,11 @@ eval-knowledge *args:
     coproc model { exec node "$folder/server.mjs"; }
     read -r url <&"${model[0]}"
     "$target/debug/eval-knowledge" --embeddings "$url"
+
+# Read 765 labelled messages with the grammar of the chat alone: how many intents are right, by intent and by part? Fails under 0.9.
+[group("check")]
+eval-chat:
+    cargo nextest run --workspace --locked --no-capture -E 'package(tamma-core) and binary(chat) and test(accuracy)'
 
 # Run the invariants over 100,000 random sequences, optimised (TAMMA_SEQUENCES to change).
 [group("deep")]

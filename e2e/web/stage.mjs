@@ -1,0 +1,184 @@
+// What a day in the browser needs: a shop, Tamma, somebody who receives alerts, and a browser that
+// looks closely at every page.
+
+import { spawn, execFile, execFileSync } from "node:child_process";
+import { once } from "node:events";
+import fs from "node:fs";
+import http from "node:http";
+import os from "node:os";
+import path from "node:path";
+import readline from "node:readline";
+import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
+import { chromium } from "playwright-core";
+
+const here = path.dirname(fileURLToPath(import.meta.url));
+const axe = fs.readFileSync(path.join(here, "node_modules/axe-core/axe.min.js"), "utf8");
+
+const WIDE = { width: 1440, height: 900 };
+const PHONE = { width: 390, height: 844 };
+export const LOOKS = {
+  "wide.light": { viewport: WIDE, colorScheme: "light" },
+  "wide.dark": { viewport: WIDE, colorScheme: "dark" },
+  "phone.light": { viewport: PHONE, colorScheme: "light" },
+  "phone.dark": { viewport: PHONE, colorScheme: "dark" },
+};
+
+// What was seen, and what is wrong.
+export class Findings {
+  faults = [];
+  looked = 0;
+
+  check(good, words) {
+    console.log(`${good ? "✓" : "✗"} ${words}`);
+    if (!good) this.faults.push(words);
+  }
+}
+
+// A channel that gets alerts in Slack's form.
+export class Receiver {
+  messages = [];
+
+  static async open() {
+    const it = new Receiver();
+    it.server = http.createServer((request, answer) => {
+      let text = "";
+      request.on("data", (part) => (text += part));
+      request.on("end", () => {
+        it.messages.push(JSON.parse(text));
+        it.server.emit("message");
+        answer.end("ok");
+      });
+    });
+    it.server.listen(0, "127.0.0.1");
+    await once(it.server, "listening");
+    it.url = `http://127.0.0.1:${it.server.address().port}/`;
+    return it;
+  }
+
+  // The link of the first message, from the one with this number on, that asks for a decision.
+  async decision(from = 0) {
+    for (;;) {
+      const blocks = this.messages.slice(from).flatMap((it) => it.blocks);
+      const button = blocks.map((it) => it.accessory).find((it) => it?.text.text === "Decide");
+      if (button) return button.url;
+      await once(this.server, "message", { signal: AbortSignal.timeout(60_000) });
+    }
+  }
+}
+
+// Tamma for one repository, as `tamma up` starts it.
+export class Tamma {
+  constructor(programs, rules) {
+    this.program = path.join(programs, "tamma");
+    this.folder = fs.mkdtempSync(path.join(os.tmpdir(), "tamma-day-"));
+    this.env = {
+      PATH: process.env.PATH,
+      HOME: this.folder,
+      LANG: "C.UTF-8",
+      TAMMA_DATA: path.join(this.folder, "data"),
+      TAMMA_LISTEN: "127.0.0.1:0",
+      TAMMA_PERSON: "Grace",
+      GIT_CONFIG_GLOBAL: path.join(this.folder, "gitconfig"),
+      GIT_CONFIG_NOSYSTEM: "1",
+    };
+    const shop = path.join(here, "../../demo/shop.sh");
+    execFileSync("bash", [shop, this.folder, programs], { env: { ...this.env, SHOP_RULES: rules } });
+    this.repository = path.join(this.folder, "shop");
+    fs.writeFileSync(this.env.GIT_CONFIG_GLOBAL, "[user]\n\tname = Grace\n\temail = grace@example.org\n");
+  }
+
+  // Starts it, at the address that it had before if there is one.
+  async start() {
+    this.child = spawn(this.program, ["up"], { cwd: this.repository, env: this.env });
+    this.child.stderr.on("data", (text) => fs.appendFileSync(path.join(this.folder, "up.log"), text));
+    const lines = readline.createInterface({ input: this.child.stdout });
+    for await (const line of lines) {
+      const url = line.match(/http:\/\/[0-9.]+:\d+/);
+      if (url) {
+        lines.on("line", () => {});
+        this.url = url[0];
+        this.env.TAMMA_LISTEN = new URL(this.url).host;
+        return;
+      }
+    }
+    throw new Error(`tamma up did not come up: see ${this.folder}/up.log`);
+  }
+
+  async stop() {
+    this.child.kill("SIGTERM");
+    await once(this.child, "exit");
+  }
+
+  // What a command says.
+  async say(...args) {
+    const { stdout } = await promisify(execFile)(this.program, args, { cwd: this.repository, env: { ...this.env, TAMMA_URL: this.url } });
+    return stdout;
+  }
+
+  async get(place) {
+    const answer = await fetch(`${this.url}${place}`);
+    if (!answer.ok) throw new Error(`${place}: ${answer.status} ${await answer.text()}`);
+    return answer.json();
+  }
+
+  remove() {
+    fs.rmSync(this.folder, { recursive: true, force: true });
+  }
+}
+
+// A browser whose pages are looked at by axe and kept as pictures.
+export class Browser {
+  static async open(findings, pictures) {
+    const it = new Browser();
+    Object.assign(it, { findings, pictures });
+    fs.rmSync(pictures, { recursive: true, force: true });
+    fs.mkdirSync(pictures, { recursive: true });
+    it.browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: ["--no-sandbox"] });
+    return it;
+  }
+
+  async page(options) {
+    const context = await this.browser.newContext(options);
+    const page = await context.newPage();
+    // A page that is not there and a server that is away are told in the console too, as they should be.
+    const expected = /404|ERR_CONNECTION_REFUSED|ERR_INCOMPLETE_CHUNKED|htmx:sse:error/;
+    page.on("console", (it) => it.type() === "error" && !expected.test(it.text()) && this.findings.faults.push(`console: ${it.text()}`));
+    page.on("pageerror", (it) => this.findings.faults.push(`script: ${it.message}`));
+    page.setDefaultTimeout(60_000);
+    return page;
+  }
+
+  async look(page, name) {
+    await page.waitForLoadState();
+    await page.screenshot({ path: path.join(this.pictures, `${name}.png`), fullPage: true });
+    await page.evaluate(axe);
+    const found = await page.evaluate(() => window.axe.run(document, { resultTypes: ["violations"] }));
+    for (const it of found.violations.filter((it) => ["serious", "critical"].includes(it.impact))) {
+      this.findings.faults.push(`${name}: axe ${it.id}: ${it.nodes[0].html.slice(0, 120)}`);
+    }
+    const wide = await page.evaluate(() => document.documentElement.scrollWidth > document.documentElement.clientWidth);
+    if (wide) this.findings.faults.push(`${name}: it scrolls sideways`);
+    this.findings.looked += 1;
+  }
+
+  // The upper part of a page, for documents.
+  async show(address, name) {
+    const page = await this.page({ viewport: { width: 1280, height: 860 }, colorScheme: "light" });
+    await page.goto(address);
+    await page.screenshot({ path: path.join(this.pictures, `${name}.png`) });
+    await page.context().close();
+  }
+
+  // How everything was when something went wrong.
+  async faults() {
+    const pages = this.browser.contexts().flatMap((it) => it.pages());
+    for (const [i, page] of pages.entries()) {
+      await page.screenshot({ path: path.join(this.pictures, `fault-${i + 1}.png`), fullPage: true }).catch(() => {});
+    }
+  }
+
+  close() {
+    return this.browser.close();
+  }
+}
