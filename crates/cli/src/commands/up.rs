@@ -156,9 +156,9 @@ async fn tell(mut told: mpsc::UnboundedReceiver<tamma_server::Told>, quiet: bool
         }
         let mut out = anstream::stdout().lock();
         // A terminal that is gone is told nothing.
-        let _ = output::check(&mut out, Verdict::Note, &message.subject, "");
         for item in &message.items {
-            let _ = writeln!(out, "  {}  {}", item.why, item.link);
+            let _ = output::check(&mut out, Verdict::Note, &message.subject, &item.why);
+            let _ = writeln!(out, "  {}", output::plain(&item.link));
         }
     }
 }

@@ -80,11 +80,14 @@ pub(super) fn read(own: &Own<'_>, context: &Context) -> Understood {
         return unclear(Unclear::OneAtATime, "it asks for two things");
     }
     if is_about_cost(text) {
+        let (period, why) = (period(text), "it asks about money");
+        // Money of a time is everybody's, unless a task is pointed at.
+        if period.is_some() && matches!(found, Found::Nothing) {
+            return understood(Intent::Cost { task: None, period }, 85, why);
+        }
         return match pointed(&found, context, false) {
-            Ok(task) => {
-                understood(Intent::Cost { task, period: period(text) }, 85, "it asks about money")
-            }
-            Err(back) => unclear(back, "it asks about money"),
+            Ok(task) => understood(Intent::Cost { task, period }, 85, why),
+            Err(back) => unclear(back, why),
         };
     }
     if !points && !form!(r"\bwhy\b").is(text) && is_inbox(text) {

@@ -111,6 +111,21 @@ fn chat_asks_back_where_it_would_have_to_guess(#[case] message: &str, #[case] as
     assert!(unclear.question(&context).ends_with('?') || asks == "reason");
 }
 
+#[rstest]
+#[case("how much did we spend today?", None)]
+#[case("how much did it cost?", Some(4))]
+#[case("what did the labels cost today?", Some(4))]
+fn chat_counts_the_money_of_a_time_over_everything(
+    #[case] message: &str,
+    #[case] number: Option<u128>,
+) {
+    let context = Context { last: Some(id(4)), ..context() };
+    let Intent::Cost { task, .. } = understand(message, &context).intent else {
+        panic!("{message} is about money");
+    };
+    assert_eq!(task, number.map(id));
+}
+
 #[test]
 fn chat_carries_nothing_out_without_a_yes() {
     let mut chat = Conversation::default();

@@ -109,6 +109,9 @@ impl App {
                 });
                 let change = matches!(understood.intent, Intent::Change(_));
                 let mut reply = self.answer(&understood.intent, context).await?;
+                if let [only] = reply.tasks.as_slice() {
+                    talk.last = Some(TaskId(only.task));
+                }
                 reply.proposal = proposal.filter(|_| change);
                 reply
             }

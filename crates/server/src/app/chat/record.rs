@@ -27,11 +27,11 @@ impl App {
         let next = card.next_in_words.clone().unwrap_or_else(|| "it has ended".to_owned());
         let state = plain(&card.state);
         let paused = if card.paused { ", paused" } else { "" };
-        let runs = counted(card.iterations.into(), "run");
+        let attempts = counted(card.iterations.into(), "attempt");
         Ok(Reply {
             lines: vec![
                 format!("“{}” is in {state}{paused}: {next}.", card.title),
-                format!("{runs}, {} spent.", card.spend.usd.with_cents()),
+                format!("{attempts}, {} spent.", card.spend.usd.with_cents()),
             ],
             tasks: vec![mention(&card)],
             references: self.newest(task, 1).await?,
@@ -70,10 +70,12 @@ impl App {
             let card = self.card(task).await?;
             let about = if card.spend.estimated { "about " } else { "" };
             let usd = card.spend.usd.with_cents();
-            let runs = counted(card.iterations.into(), "run");
+            let attempts = counted(card.iterations.into(), "attempt");
             let tokens = card.spend.tokens;
-            let mut lines =
-                vec![format!("“{}” has cost {about}{usd}: {runs}, {tokens} tokens.", card.title)];
+            let mut lines = vec![format!(
+                "“{}” has cost {about}{usd}: {attempts}, {tokens} tokens.",
+                card.title
+            )];
             let report = self.report(task, None).await?.report;
             for (what, spent) in &report.costs {
                 let (usd, runs) = (spent.usd.with_cents(), counted(spent.runs.into(), "run"));
