@@ -172,8 +172,10 @@ async fn the_inbox_gets_what_waits_and_loses_what_does_not() {
     let path = followed(&Browser::new(&stage).page("/inbox").await);
     let mut inbox = Follower::new(&stage.url, &path, None).await;
     told.plan_waits("Kindly", 7).await;
-    let all = inbox.until(&format!("id=\"ask-{id}\"")).await;
-    assert!(all.contains("Greet &#60;i&#62;all") && all.contains("Plan 1: 7 files"), "{all}");
+    // Each of the steps is told, and the last one has all of it.
+    let all = inbox.until("Plan 1: 7 files").await;
+    let item = format!("id=\"ask-{id}\"");
+    assert!(all.contains("Greet &#60;i&#62;all") && all.contains(&item), "{all}");
     told.happens(|world| {
         let binding = world.binding();
         world.ask(Action::Approve { binding, reason: None });
