@@ -1,11 +1,14 @@
-# The verbs of this repository. `just ci` runs what CI runs, in the same order.
+# The verbs of this repository. `just ci` runs the same steps as CI, in the same order.
 #
 # A target directory outside the clone is used when CARGO_TARGET_DIR names one.
 
 set shell := ["bash", "-euo", "pipefail", "-c"]
 
-# What CI runs, in order. `.ci/run` reads this list.
-ci_verbs := "lint doc test chaos-ci salvage-ci escape agents-ci review-ci lies ladder-ci circle-ci eval-knowledge eval-chat alerts mcp-ci e2e-ci gen-check"
+# The steps of CI, in order; `.ci/run` reads this list. `lab:chaos` is `just lab chaos --quick`.
+ci_verbs := "lint doc test lab:chaos lab:crash-recovery lab:sandbox-escape lab:agents lab:review lab:false-claims lab:escalation lab:learning-loop lab:knowledge lab:chat lab:alerts lab:mcp lab:browser gen-check"
+
+# The experiments that measure an optimised build.
+optimised := '^bench-(agents|core|gateway|loop|waiting)$'
 
 # Files written by `just gen`, and never by hand.
 generated := "docs/machine.md docs/reference/tamma.schema.json docs/reference/configuration.md docs/reference/commands.md docs/reference/openapi.json"
@@ -21,6 +24,11 @@ default:
 setup:
     TAMMA_TOOLS=all bash .ci/tools
 
+# Compile every target without building it.
+[group("check")]
+check:
+    cargo check --workspace --all-targets --locked
+
 # Format the code.
 [group("check")]
 fmt:
@@ -31,44 +39,39 @@ fmt:
 lint: fmt-check size clippy spell deny machete migrations
 
 # Check the format and change nothing.
-[group("check")]
+[private]
 fmt-check:
     cargo fmt --all -- --check
 
 # Fail for a source file of more than 800 lines: it is perhaps two rooms in one.
-[group("check")]
+[private]
 size:
     @git ls-files --cached --others --exclude-standard '*.rs' | xargs awk 'FNR == 801 { print FILENAME " has more than 800 lines: which two nouns are in it?"; bad = 1 } END { exit bad }'
 
 # Run clippy on every target; a warning is an error.
-[group("check")]
+[private]
 clippy:
     cargo clippy --workspace --all-targets --locked -- -D warnings
 
 # Check the spelling of code and documents.
-[group("check")]
+[private]
 spell:
     typos
 
 # Check bans, licences and sources of what we depend on.
-[group("check")]
+[private]
 deny:
     cargo deny --locked check bans licenses sources
 
 # Look for dependencies that nothing uses.
-[group("check")]
+[private]
 machete:
     cargo machete
 
 # Check that migrations do not lock or break what runs.
-[group("check")]
+[private]
 migrations:
     squawk crates/store/migrations/*.sql
-
-# Check our dependencies against the advisory database, which is fetched; not part of ci.
-[group("check")]
-advisories:
-    cargo deny --locked check advisories
 
 # Build the documentation, private items too; a broken link is an error.
 [group("check")]
@@ -81,37 +84,63 @@ test *args:
     cargo test --doc --workspace --locked --quiet
     cargo nextest run --workspace --locked --profile {{ nextest_profile }} {{ args }}
 
-# Show it from nothing: a repository, tasks, an approval, a restart. Prints what it does.
-[group("try")]
-demo:
-    bash demo/demo.sh
-
-# Tamma in your browser: a small shop, a task, and its plan for you to approve. Ctrl-C ends it.
-[group("try")]
-demo-web:
-    bash demo/web.sh
-
-# Take a task through with a real agent, with everything real but the model: claude-code, codex, gemini or opencode.
-[group("try")]
-demo-real agent="claude-code":
-    bash demo/real.sh {{ agent }}
-
-# Run the commands of docs/operating.md: given servers, the roles apart, backup, restore, retention.
-[group("try")]
-demo-operating:
-    bash demo/operating.sh
-
-# Kill parts of Tamma at eight points of a task's way, and look what is lost.
+# Run the same steps as CI, in the same order.
 [group("check")]
-chaos-ci: (chaos "--few")
+ci:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    for verb in {{ ci_verbs }}; do
+        echo "── $verb"
+        just step "$verb"
+    done
 
-# Kill an agent, its worker and both at random moments, and look what is missing elsewhere.
-[group("check")]
-salvage-ci: (salvage "--few")
+# Run one step of CI: a verb, or `lab:` and the name of an experiment.
+[private]
+step verb:
+    just {{ if verb =~ '^lab:' { replace_regex(verb, '^lab:', "lab ") + " --quick" } else { verb } }}
+
+# Show Tamma with a scripted agent: the tour, `web` (in your browser), `real [agent]` or `operating`.
+[group("try")]
+demo what="tour" *args:
+    bash lab/demo/{{ what }}.sh {{ args }}
+
+# Run one experiment of the lab (lab/README.md); `--quick` runs the slice that CI runs.
+[group("try")]
+lab experiment *args: (build if experiment =~ optimised { "measure" } else { "dev" })
+    @"$(just target)/{{ if experiment =~ optimised { "measure" } else { "debug" } }}/lab" {{ experiment }} {{ args }}
+
+# Run every experiment in full, and end with a table of the results; takes hours.
+[group("deep")]
+nightly: (build "dev") (build "measure")
+    #!/usr/bin/env bash
+    set -euo pipefail
+    logs="$(mktemp -d)"
+    rows=() code=0
+    for experiment in $("$(just target)/debug/lab" list); do
+        printf '\n── %s\n' "$experiment"
+        began=$SECONDS outcome=passed
+        just lab "$experiment" | tee "$logs/$experiment" || { outcome=FAILED code=1; }
+        result="$(tail -n 1 "$logs/$experiment")"
+        rows+=("$(printf '%-16s %-7s %8d  %s' "$experiment" "$outcome" "$((SECONDS - began))" "${result#"$experiment: "}")")
+    done
+    printf '\n%-16s %-7s %8s  %s\n' experiment outcome seconds result
+    printf '%s\n' "${rows[@]}"
+    rm -rf "$logs"
+    exit "$code"
+
+# Build everything at once, so that nothing is compiled twice for other features.
+[private]
+build profile="dev":
+    cargo build --quiet --locked --workspace --profile {{ profile }} {{ if profile == "dev" { "--all-targets" } else { "--bins" } }}
+
+# Print the target directory.
+[private]
+target:
+    @cargo metadata --format-version 1 --no-deps --locked | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])'
 
 # Write the generated documents: the picture of the machine, the schema, and the references.
 [group("generate")]
-gen:
+gen: build
     #!/usr/bin/env bash
     set -euo pipefail
     # Through a temporary file, so that a failure leaves the old document as it was.
@@ -124,9 +153,6 @@ gen:
         cat "$scratch/out" > "$to"
         echo "wrote $to"
     }
-    # The whole workspace, as the tests build it: a single package would be built with other
-    # features, and everything below it once more.
-    cargo build --quiet --locked --workspace --all-targets
     built="${CARGO_TARGET_DIR:-target}/debug"
     write docs/machine.md "$built/examples/picture"
     write docs/reference/tamma.schema.json "$built/tamma" config schema
@@ -159,59 +185,6 @@ gen-sql:
 gen-histories:
     TAMMA_KEEP_HISTORIES=1 cargo nextest run --workspace --locked -E 'package(tamma-worker) & (test(histories_to_keep) | test(followed_by_another))'
 
-# Go through a person's day in a real browser (docs/people.md). Pictures of every page are written to a folder.
-[group("try")]
-e2e *args:
-    #!/usr/bin/env bash
-    set -euo pipefail
-    [ -d e2e/web/node_modules ] || npm install --no-save --prefix e2e/web --no-audit --no-fund
-    # As above: the whole workspace, so that nothing is compiled twice for other features.
-    cargo build --workspace --all-targets --locked --quiet
-    target="$(cargo metadata --format-version 1 --no-deps --locked | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')"
-    exec node e2e/web/day.mjs "$target/debug" "$target/pictures" {{ args }}
-
-# The same day, with fewer pictures.
-[group("check")]
-e2e-ci: (e2e "--few")
-
-# Measure a board of ten thousand tasks, how soon a change is in two hundred open browsers, and what they miss while the server restarts.
-[group("deep")]
-bench-board:
-    #!/usr/bin/env bash
-    set -euo pipefail
-    # A development build: the goals hold there already.
-    cargo build --workspace --all-targets --locked --quiet
-    target="$(cargo metadata --format-version 1 --no-deps --locked | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')"
-    exec "$target/debug/bench-board"
-
-# Send alerts to real receivers: a webhook that is away at first, Slack's form, and a real mail server.
-[group("check")]
-alerts:
-    #!/usr/bin/env bash
-    set -euo pipefail
-    cargo build --workspace --all-targets --locked --quiet
-    target="$(cargo metadata --format-version 1 --no-deps --locked | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')"
-    [ -d "$target/alerts-python" ] || { python3 -m venv "$target/alerts-python" && "$target/alerts-python/bin/pip" install --quiet -r e2e/alerts/requirements.txt; }
-    exec "$target/alerts-python/bin/python" e2e/alerts/run.py "$target/debug"
-
-# Steer Tamma from real MCP clients, the protocol's inspector and a real agent, with rights that hold (docs/people.md).
-[group("check")]
-mcp *args:
-    #!/usr/bin/env bash
-    set -euo pipefail
-    [ -d e2e/mcp/node_modules ] || npm install --no-save --prefix e2e/mcp --no-audit --no-fund
-    case "{{ args }}" in
-    *--few*) ;;
-    *) [ -d e2e/agents/claude-code/node_modules ] || npm install --no-save --prefix e2e/agents/claude-code --no-audit --no-fund ;;
-    esac
-    cargo build --workspace --all-targets --locked --quiet
-    target="$(cargo metadata --format-version 1 --no-deps --locked | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')"
-    exec "$target/debug/mcp" {{ args }}
-
-# The same without the agent.
-[group("check")]
-mcp-ci: (mcp "--few")
-
 # Fail if a generated document is not what the code says.
 [group("generate")]
 gen-check: gen
@@ -230,161 +203,14 @@ gen-check: gen
     fi
     echo "generated documents are in step with the code"
 
-# Kill each part of Tamma at each point of a task's way, and look what is lost (docs/chaos.md).
-[group("deep")]
-chaos *args:
-    #!/usr/bin/env bash
-    set -euo pipefail
-    # The whole workspace, so that nothing is compiled twice for other features. The programs lie
-    # beside each other, where the target directory says.
-    cargo build --workspace --all-targets --locked --quiet
-    target="$(cargo metadata --format-version 1 --no-deps --locked | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')"
-    exec "$target/debug/chaos" {{ args }}
-
-# Let a hostile agent try every way out of its sandbox that we know of (docs/confinement.md). `--control` has no sandbox.
-[group("check")]
-escape *args:
-    #!/usr/bin/env bash
-    set -euo pipefail
-    # As above: the whole workspace, so that nothing is compiled twice for other features.
-    cargo build --workspace --all-targets --locked --quiet
-    target="$(cargo metadata --format-version 1 --no-deps --locked | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')"
-    exec "$target/debug/escape" {{ args }}
-# Kill an agent, its worker or both at 20 random moments; a second worker with an empty disk goes on.
-[group("deep")]
-salvage *args:
-    #!/usr/bin/env bash
-    set -euo pipefail
-    cargo build --workspace --all-targets --locked --quiet
-    target="$(cargo metadata --format-version 1 --no-deps --locked | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')"
-    exec "$target/debug/salvage" {{ args }}
-
-# Play every way in which an agent says that it is done and is not, and look whether one is believed.
-[group("try")]
-lies *args:
-    #!/usr/bin/env bash
-    set -euo pipefail
-    cargo build --workspace --all-targets --locked --quiet
-    target="$(cargo metadata --format-version 1 --no-deps --locked | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')"
-    exec "$target/debug/lies" {{ args }}
-
-# Go the four ways that follow a failed review, with a real agent and a scripted model (docs/after-a-failed-review.md).
-[group("check")]
-ladder *args:
-    #!/usr/bin/env bash
-    set -euo pipefail
-    [ -d e2e/agents/claude-code/node_modules ] || npm install --no-save --prefix e2e/agents/claude-code --no-audit --no-fund
-    cargo build --workspace --all-targets --locked --quiet
-    target="$(cargo metadata --format-version 1 --no-deps --locked | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')"
-    exec "$target/debug/ladder" {{ args }}
-
-# Two of the ways, with an agent that follows a script.
-[group("check")]
-ladder-ci: (ladder "--few")
-
-# Go round the circle of learning with a real agent and a scripted model, and tell it as a story (docs/learning.md).
-[group("try")]
-circle *args:
-    #!/usr/bin/env bash
-    set -euo pipefail
-    [ -d e2e/agents/claude-code/node_modules ] || npm install --no-save --prefix e2e/agents/claude-code --no-audit --no-fund
-    cargo build --workspace --all-targets --locked --quiet
-    target="$(cargo metadata --format-version 1 --no-deps --locked | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')"
-    exec "$target/debug/circle" {{ args }}
-
-# The same with an agent that follows a script.
-[group("check")]
-circle-ci: (circle "--few")
-
-# Play sixty tasks of all outcomes and look what they leave to learn from; merge sixty lessons.
-[group("try")]
-learning *args:
-    #!/usr/bin/env bash
-    set -euo pipefail
-    cargo build --workspace --all-targets --locked --quiet
-    target="$(cargo metadata --format-version 1 --no-deps --locked | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')"
-    exec "$target/debug/learning" {{ args }}
-
-# Run every built-in agent, as a real program, through one contract against a scripted model (docs/agents.md).
-[group("check")]
-agents *args:
-    #!/usr/bin/env bash
-    set -euo pipefail
-    # Not `npm ci`: it refuses a lock file without the parts for other systems, which not every
-    # registry has. The versions are those of the lock file either way.
-    for folder in e2e/agents/*/; do
-        [ -d "$folder/node_modules" ] || npm install --no-save --prefix "$folder" --no-audit --no-fund
-    done
-    # As above: the whole workspace, so that nothing is compiled twice for other features.
-    cargo build --workspace --all-targets --locked --quiet
-    target="$(cargo metadata --format-version 1 --no-deps --locked | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')"
-    exec "$target/debug/agents" {{ args }}
-
-# Two of the agents and a handful of scenarios.
-[group("check")]
-agents-ci:
-    #!/usr/bin/env bash
-    set -euo pipefail
-    for name in claude-code codex; do
-        [ -d "e2e/agents/$name/node_modules" ] || npm install --no-save --prefix "e2e/agents/$name" --no-audit --no-fund
-    done
-    cargo build --workspace --all-targets --locked --quiet
-    target="$(cargo metadata --format-version 1 --no-deps --locked | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')"
-    exec "$target/debug/agents" --few
-
-# Review changes in Rust, Python and TypeScript with the real tools: is each judged as it should be (docs/gates.md)? `--few` tries each once.
-[group("check")]
-review *args:
-    #!/usr/bin/env bash
-    set -euo pipefail
-    [ -d e2e/review/node_modules ] || npm install --no-save --prefix e2e/review --no-audit --no-fund
-    # As above: the whole workspace, so that nothing is compiled twice for other features.
-    cargo build --workspace --all-targets --locked --quiet
-    target="$(cargo metadata --format-version 1 --no-deps --locked | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')"
-    python="$target/review-python"
-    if ! [ -x "$python/bin/mypy" ]; then
-        python3 -m venv --clear "$python"
-        "$python/bin/pip" install --quiet --disable-pip-version-check --requirement e2e/review/requirements.txt
-    fi
-    exec "$target/debug/review" --python "$python" --modules e2e/review/node_modules {{ args }}
-
-# Every case of a review once.
-[group("check")]
-review-ci: (review "--few")
-
-# Hold 271 labelled plans against 364 entries: is each stopped or shown what it should be, and how fast? `--embeddings` also with a local model of words (docs/decisions/0009).
-[group("check")]
-eval-knowledge *args:
-    #!/usr/bin/env bash
-    set -euo pipefail
-    # As above: the whole workspace, so that nothing is compiled twice for other features.
-    cargo build --workspace --all-targets --locked --quiet
-    target="$(cargo metadata --format-version 1 --no-deps --locked | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')"
-    case "{{ args }}" in
-    "") exec "$target/debug/eval-knowledge" ;;
-    "--embeddings") ;;
-    *) echo "usage: just eval-knowledge [--embeddings]" >&2; exit 2 ;;
-    esac
-    folder=eval/knowledge/embeddings
-    [ -d "$folder/node_modules" ] || npm install --no-save --prefix "$folder" --no-audit --no-fund
-    # It ends with its input, which is this script.
-    coproc model { exec node "$folder/server.mjs"; }
-    read -r url <&"${model[0]}"
-    "$target/debug/eval-knowledge" --embeddings "$url"
-
-# Read 765 labelled messages with the grammar of the chat alone: how many intents are right, by intent and by part? Fails under 0.9.
-[group("check")]
-eval-chat:
-    cargo nextest run --workspace --locked --no-capture -E 'package(tamma-core) and binary(chat) and test(accuracy)'
-
 # Run the invariants over 100,000 random sequences, optimised (TAMMA_SEQUENCES to change).
 [group("deep")]
-soak-core:
+soak:
     TAMMA_SEQUENCES="${TAMMA_SEQUENCES:-100000}" cargo nextest run --release --locked --profile soak -p tamma-core --test invariants --no-capture
 
 # Mutate the core and count how many mutants the tests catch; fails under 90 %. Arguments go to cargo-mutants.
 [group("deep")]
-mutants-core *args:
+mutants *args:
     #!/usr/bin/env bash
     set -euo pipefail
     # Each job builds in a copy of the tree; a shared target directory would mix them up.
@@ -421,41 +247,7 @@ mutants-core *args:
         sys.exit("mutants: under 90 %")
     PY
 
-# Measure `step` on one core, optimised.
+# Check our dependencies against the advisory database, which is fetched; not part of ci.
 [group("deep")]
-bench-core:
-    cargo run --release --quiet --locked -p tamma-core --example bench
-
-# Measure what the gateway adds to the first byte of a model's answer, optimised. An argument is another number of calls.
-[group("deep")]
-bench-gateway *args:
-    cargo build --profile measure --quiet --locked --workspace --bins
-    "${CARGO_TARGET_DIR:-target}/measure/bench-gateway" {{ args }}
-
-# Measure the loop beside the bare engine, optimised; about eight minutes. `--fast-database` does not wait for the disk.
-[group("deep")]
-bench-loop *args:
-    cargo build --profile measure --quiet --locked --workspace --bins
-    "${CARGO_TARGET_DIR:-target}/measure/bench-loop" {{ args }}
-
-# Measure 5,000 tasks that wait for approval, optimised. An argument is another number of tasks.
-[group("deep")]
-bench-waiting *args:
-    cargo build --profile measure --quiet --locked --workspace --bins
-    "${CARGO_TARGET_DIR:-target}/measure/bench-waiting" {{ args }}
-
-# Measure 50 agents at once on one worker, optimised: memory of a slot, and transitions beside them.
-[group("deep")]
-bench-engines *args:
-    cargo build --profile measure --quiet --locked --workspace --bins
-    "${CARGO_TARGET_DIR:-target}/measure/bench-engines" {{ args }}
-
-# Run everything that CI runs, in the same order.
-[group("check")]
-ci:
-    #!/usr/bin/env bash
-    set -euo pipefail
-    for verb in {{ ci_verbs }}; do
-        echo "── $verb"
-        just "$verb"
-    done
+advisories:
+    cargo deny --locked check advisories

@@ -130,7 +130,7 @@ fn value(text: &str) -> String {
 mod tests {
     use std::collections::BTreeMap;
 
-    use tamma_core::review::gate::Kind;
+    use tamma_core::gate::Kind;
     use tamma_core::rules::{self, Rules, Source};
 
     use super::*;

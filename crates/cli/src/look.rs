@@ -5,7 +5,7 @@
 use anstyle::{AnsiColor, Style};
 use chrono::{DateTime, FixedOffset, TimeDelta, Utc};
 use tamma_core::cost::Usd;
-use tamma_core::risk::Level;
+use tamma_core::level::Level;
 use tamma_core::task_loop::{Phase, State};
 use tamma_server::shape::{RunUsage, Spend, Whole};
 

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
-use tamma_core::review::gate::Kind;
+use tamma_core::gate::Kind;
 use tamma_core::rules::Report;
 
 /// Files of a root whose text is looked at.

@@ -14,7 +14,7 @@ use tamma_testkit::agent::{Case, Script, Step};
 
 use crate::machine::Machine;
 
-const HOSTILE: &str = include_str!("../../../eval/chat/hostile.txt");
+const HOSTILE: &str = include_str!("../../../lab/inputs/chat/hostile.txt");
 
 /// An agent that plans a small change, and makes it so that the check fails.
 fn script() -> Script {

@@ -8,7 +8,8 @@ use chrono::{DateTime, Days, NaiveDateTime, NaiveTime, TimeDelta, TimeZone as _}
 use chrono_tz::Tz;
 
 use crate::rules::{Alerts, QuietHours};
-use crate::task_loop::{Severity, Timestamp};
+use crate::task_loop::Severity;
+use crate::time::Timestamp;
 
 /// How a message goes out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,9 +7,10 @@
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{CommitId, Name, PlanHash, PolicyVersion};
-use crate::risk::{Level, Risk};
+use crate::level::Level;
+use crate::risk::Risk;
 use crate::rules::Rules;
-use crate::task_loop::Timestamp;
+use crate::time::Timestamp;
 
 /// The base and the rules that a task works from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,8 +7,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::cost::{Cost, Usage, Usd};
+use crate::level::Level;
 use crate::plan::Outline;
-use crate::risk;
 use crate::rules::Rules;
 use crate::tier::Tier;
 
@@ -73,7 +73,7 @@ pub struct Limit {
 }
 
 /// The limit of one task: that of its level of risk, else the general one, and what was granted.
-pub fn limit(level: Option<risk::Level>, granted: &Grant, rules: &Rules) -> Limit {
+pub fn limit(level: Option<Level>, granted: &Grant, rules: &Rules) -> Limit {
     let usd = level
         .and_then(|level| rules.ceremony.get(level).budget_usd)
         .or(rules.budget.task_usd)

@@ -9,7 +9,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumString};
 
-use crate::rules::Seat;
+use crate::ids::Reference;
+use crate::rules::{Council, Seat};
 
 /// The longest text that is taken, in bytes. What a council says must be read by people and models.
 pub const LONGEST: usize = 8_000;
@@ -149,5 +150,37 @@ fn flaw(name: &str, text: &str) -> Option<String> {
         Some(format!("`{name}` is longer than {LONGEST} bytes: say it shorter"))
     } else {
         None
+    }
+}
+
+/// What a member of the council said.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Opinion {
+    /// It is kept there.
+    Said(Reference),
+    /// Nothing: its run failed.
+    Absent,
+}
+
+/// Whose turn it is in the council.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Place {
+    /// A member, by its number from 0.
+    Member(u8),
+    /// The chair, which reads what the members said and concludes.
+    Chair,
+}
+
+impl Place {
+    /// Who sits there.
+    pub fn seat(self, council: &Council) -> &Seat {
+        match self {
+            Self::Member(number) => {
+                council.members.get(usize::from(number)).unwrap_or(&council.chair)
+            }
+            Self::Chair => &council.chair,
+        }
     }
 }

@@ -13,10 +13,11 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::cause::{Cause, Limit};
 use crate::rules::{HaltCondition, Rules};
 use crate::stuck::{self, Attempt, Likeness};
-use crate::task_loop::{Cause, Edition};
 use crate::tier::Tier;
+use crate::version::Edition;
 
 /// What the decision looks at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,16 +58,6 @@ pub enum Verdict {
     Council,
     /// Ask a person, because a limit stands in the way of the rest.
     AskPerson(Limit),
-}
-
-/// A limit of the loop.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Limit {
-    /// The plan has been adjusted as often as it may.
-    Retries,
-    /// The council has been asked as often as it may.
-    Councils,
 }
 
 /// Why it is to be done.

@@ -12,7 +12,6 @@ mod index;
 pub mod markdown;
 pub mod meaning;
 mod mention;
-mod offer;
 mod stems;
 
 use std::fmt;
@@ -26,7 +25,6 @@ pub(crate) use self::check::words;
 pub use self::check::{Findings, Match, Violation, added_lines, check};
 pub use self::hazard::{Hazard, hazards};
 pub use self::index::Index;
-pub use self::offer::{Facts, IDLE, Offer, offers};
 use crate::ids::{KnowledgeId, Name, ProjectId, Reference};
 use crate::plan::Action;
 use crate::task::TaskType;

@@ -9,6 +9,7 @@
 
 mod draft;
 mod near;
+mod offer;
 mod pattern;
 mod plain;
 mod record;
@@ -21,6 +22,7 @@ use strum::{Display, EnumIter, EnumString};
 
 pub use self::draft::{Draft, Taught};
 pub use self::near::{Gist, NEAR};
+pub use self::offer::{Facts, IDLE, Offer, offers};
 pub use self::pattern::{Sighting, TASKS, pattern};
 pub use self::plain::plain;
 pub use self::record::{Evidence, Item, Record, Source, Trouble};

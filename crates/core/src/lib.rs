@@ -1,16 +1,21 @@
 #![doc = include_str!("../README.md")]
 
+pub mod actor;
 pub mod alert;
 pub mod approval;
 pub mod budget;
-pub mod chat;
+pub mod cause;
 pub mod complexity;
 pub mod cost;
 pub mod council;
 pub mod escalation;
+pub mod failure;
+pub mod gate;
 pub mod ids;
+pub mod issue;
 pub mod knowledge;
 pub mod learning;
+pub mod level;
 pub mod log;
 pub mod metrics;
 pub mod picture;
@@ -20,9 +25,12 @@ pub mod report;
 pub mod review;
 pub mod risk;
 pub mod rules;
+pub mod state;
 pub mod stuck;
 pub mod task;
 pub mod task_loop;
 pub mod tier;
+pub mod time;
+pub mod version;
 
 pub use task_loop::{begin, step};

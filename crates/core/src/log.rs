@@ -8,17 +8,21 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumIter, EnumString};
 
+use crate::actor::Actor;
 use crate::approval::{Binding, Check, Pin};
 use crate::budget::{Grant, Spend};
+use crate::cause::Cause;
+use crate::council::Opinion;
 use crate::escalation::Decision;
+use crate::failure::FailureKind;
 use crate::ids::{CommitId, Name, Reference, TaskId};
+use crate::level::Level;
 use crate::plan::Outline;
-use crate::review::Summary;
-use crate::risk;
+use crate::review::{Gates, Summary};
 use crate::rules::Seat;
-use crate::task_loop::{
-    Actor, Cause, FailureKind, Format, Gates, Opinion, State, Timestamp, Trigger,
-};
+use crate::state::{State, Trigger};
+use crate::time::Timestamp;
+use crate::version::Format;
 
 /// One line of the log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -179,7 +183,7 @@ pub enum Fact {
     Approval {
         #[serde(flatten)]
         binding: Binding,
-        risk: risk::Level,
+        risk: Level,
     },
     Commit(CommitId),
     Engine(Name),

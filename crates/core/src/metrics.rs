@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use crate::cost::Usd;
 use crate::ids::TaskId;
 use crate::log::{Entry, EntryName, Fact};
-use crate::task_loop::{State, Timestamp};
+use crate::state::State;
+use crate::time::Timestamp;
 
 /// An entry with the moment it was written down.
 #[derive(Debug, Clone, Copy)]

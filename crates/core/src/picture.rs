@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use strum::IntoEnumIterator;
 
 use crate::rules::Rules;
-use crate::task_loop::{Phase, State, Trigger, table};
+use crate::state::{Phase, State, Trigger};
+use crate::task_loop::table;
 
 /// What the machine looks like: a diagram, and a table of the states.
 ///

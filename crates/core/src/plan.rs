@@ -10,8 +10,7 @@ use strum::{Display, EnumString};
 use crate::complexity::{self, Complexity, Signals};
 use crate::cost::Usd;
 use crate::ids::{PlanHash, Reference};
-use crate::risk;
-use crate::rules::Rules;
+use crate::rules::{Rules, critical_files};
 
 /// What is to be done, as the planner hands it in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -158,7 +157,7 @@ impl Plan {
             version,
             kept_at,
             files: u16::try_from(self.file_changes.len()).unwrap_or(u16::MAX),
-            critical_files: risk::critical_files(paths, rules),
+            critical_files: critical_files(paths, rules),
             complexity: self.complexity().score,
             estimated_cost: self.estimated_cost_usd,
         }

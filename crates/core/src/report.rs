@@ -10,16 +10,21 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use crate::actor::Actor;
 use crate::budget::Spend;
+use crate::cause::Cause;
 use crate::cost::{Cost, Usage, Usd};
+use crate::council::Opinion;
 use crate::escalation::Decision;
+use crate::gate::{Kind, Standing};
 use crate::ids::{CommitId, Name, Reference, TaskId};
+use crate::issue::Issue;
 use crate::log::{Entry, EntryName, Fact};
-use crate::review::gate::{Kind, Standing};
 use crate::review::record::{Baseline, Ran, Record, Tests, Validator};
-use crate::review::{Criterion, Issue};
-use crate::task_loop::{Actor, Cause, Gates, Opinion, State, Timestamp};
+use crate::review::{Criterion, Gates};
+use crate::state::State;
 use crate::tier::Tier;
+use crate::time::Timestamp;
 
 pub use markdown::markdown;
 

@@ -1,7 +1,7 @@
 //! The review: what our own checks say of one exact commit, and what it scores.
 //!
 //! Nothing here believes the agent. Gates are judged against the base commit and a second run
-//! ([`gate`]), the added lines by what they must not have in them ([`patterns`]), the files against
+//! ([`gate`](crate::gate)), the added lines by what they must not have in them ([`patterns`]), the files against
 //! the plan ([`conformance`]), and every acceptance criterion needs [`evidence`]. The verdict carries all of it, so that it can be shown and explained; the machine
 //! carries only its [`Summary`], and the [`Fingerprint`] by which it sees that it goes in circles.
 //! Running the checks, and running them again, is the caller's job.
@@ -9,7 +9,6 @@
 pub mod conformance;
 pub mod evidence;
 mod fingerprint;
-pub mod gate;
 pub mod patch;
 pub mod patterns;
 pub mod record;
@@ -18,97 +17,13 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use strum::{Display, EnumIter, EnumString};
+use strum::{Display, EnumIter};
 
 pub use self::fingerprint::Fingerprint;
+use crate::gate::Judged;
+use crate::issue::{Category, Issue, Severity};
 use crate::review::conformance::Conformance;
 use crate::review::evidence::Doubt;
-use crate::review::gate::Judged;
-
-/// How bad an issue is. Errors and worse fail the review.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Serialize,
-    Deserialize,
-    JsonSchema,
-    Display,
-    EnumString,
-    EnumIter,
-)]
-#[serde(rename_all = "snake_case")]
-#[strum(serialize_all = "snake_case")]
-pub enum Severity {
-    /// Good to know.
-    Info,
-    /// Worth mending.
-    Warning,
-    /// Must be mended.
-    Error,
-    /// Must be mended before anything else happens.
-    Critical,
-}
-
-/// What an issue is about.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Serialize,
-    Deserialize,
-    JsonSchema,
-    Display,
-    EnumString,
-    EnumIter,
-)]
-#[serde(rename_all = "snake_case")]
-#[strum(serialize_all = "snake_case")]
-pub enum Category {
-    /// What the code does.
-    Code,
-    /// How it is tested.
-    Test,
-    /// How it reads.
-    Style,
-    /// What it lets others do.
-    Security,
-    /// How fast it is.
-    Performance,
-}
-
-/// One thing that a check or a reviewer found.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Issue {
-    /// How bad it is.
-    pub severity: Severity,
-    /// What it is about.
-    pub category: Category,
-    /// What is wrong, for people and for the next run.
-    pub message: String,
-    /// The file it is in, if it is in one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub file: Option<String>,
-    /// The line, counted from 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub line: Option<u32>,
-}
-
-impl Issue {
-    fn blocks(&self) -> bool {
-        self.severity >= Severity::Error
-    }
-}
 
 /// What the validator says of one acceptance criterion.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -249,6 +164,24 @@ pub struct Summary {
     pub unmet: u16,
     /// Whether a critical issue of security was found.
     pub security_critical: bool,
+}
+
+/// What the gates came to, by how each failure is classed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gates {
+    /// Gates that passed.
+    pub passed: u16,
+    /// Gates that failed because of the change. Only these count.
+    pub failed: u16,
+    /// Gates that fail on the base commit too.
+    pub pre_existing: u16,
+    /// Gates that passed when run again.
+    pub flaky: u16,
+    /// Whether one of those that failed found a critical security fault.
+    pub security_critical: bool,
+    /// What the failure looks like, if it is one.
+    #[serde(default)]
+    pub fingerprint: Fingerprint,
 }
 
 /// Judges a change.

@@ -4,44 +4,13 @@
 //! then chooses the ceremony: who approves, who reviews, which gates run, which tier starts and
 //! what may be spent.
 
-use globset::{Glob, GlobSetBuilder};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use strum::{Display, EnumIter, EnumString};
+use strum::{Display, EnumIter};
 
 use crate::complexity;
+use crate::level::Level;
 use crate::plan::Outline;
 use crate::rules::{Rules, Threshold};
-
-/// How risky a plan is.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    Default,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Serialize,
-    Deserialize,
-    JsonSchema,
-    Display,
-    EnumString,
-    EnumIter,
-)]
-#[serde(rename_all = "snake_case")]
-#[strum(serialize_all = "snake_case")]
-pub enum Level {
-    /// A score of 0 or 1.
-    #[default]
-    Low,
-    /// A score of 2 or 3.
-    Medium,
-    /// A score of 4 or more.
-    High,
-}
 
 /// Why a plan is risky.
 #[derive(
@@ -165,27 +134,4 @@ pub fn assess(plan: &Outline, warnings: u16, rules: &Rules) -> Risk {
         )
         .collect();
     Risk { level, score, factors }
-}
-
-/// How many of some paths the configuration calls critical.
-pub fn critical_files<'a>(paths: impl IntoIterator<Item = &'a str>, rules: &Rules) -> u16 {
-    let mut set = GlobSetBuilder::new();
-    for glob in &rules.scrum_master.risk_thresholds.critical_files {
-        // The rules were validated when they were loaded, so every glob is one.
-        if let Ok(glob) = Glob::new(glob) {
-            set.add(glob);
-        }
-    }
-    let paths = paths.into_iter();
-    let count = match set.build() {
-        Ok(set) => paths.filter(|path| set.is_match(path)).count(),
-        // Without a matcher nothing can be called harmless.
-        Err(_) => paths.count(),
-    };
-    u16::try_from(count).unwrap_or(u16::MAX)
-}
-
-/// Whether the configuration calls one path critical.
-pub fn is_critical(path: &str, rules: &Rules) -> bool {
-    critical_files([path], rules) > 0
 }

@@ -8,6 +8,7 @@ mod agents;
 mod alerts;
 mod chat;
 mod check;
+mod critical;
 mod delivery;
 mod embeddings;
 mod fit;
@@ -35,12 +36,13 @@ use strum::{Display, EnumIter, EnumString};
 use crate::complexity;
 use crate::cost::{Price, Usd};
 use crate::ids::PolicyVersion;
-use crate::risk;
+use crate::level::Level;
 use crate::tier::Tier;
 
 pub use agents::{AgentRules, Engines, Roles, SessionModes};
 pub use alerts::{Alerts, Channel, ChannelType, QuietHours, TimeOfDay, TimeZone};
 pub use chat::ChatModel;
+pub use critical::{critical_files, is_critical};
 pub use delivery::{Delivery, Mode};
 pub use embeddings::Embeddings;
 pub use gates::{GateRules, Report};
@@ -629,11 +631,11 @@ pub struct Ceremonies {
 
 impl Ceremonies {
     /// What a level asks for.
-    pub fn get(&self, level: risk::Level) -> &Ceremony {
+    pub fn get(&self, level: Level) -> &Ceremony {
         match level {
-            risk::Level::Low => &self.low,
-            risk::Level::Medium => &self.medium,
-            risk::Level::High => &self.high,
+            Level::Low => &self.low,
+            Level::Medium => &self.medium,
+            Level::High => &self.high,
         }
     }
 }

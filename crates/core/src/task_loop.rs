@@ -20,22 +20,16 @@ mod event;
 mod memory;
 mod next;
 mod refusal;
-mod state;
+mod right;
 mod step;
 pub mod table;
 
 pub use command::{Alert, AlertKind, Command, Job, JobKind, Order, Severity, StopReason};
-pub use event::{
-    Action, Actor, Event, Failure, FailureKind, Format, Gates, Outcome, Received, What,
-};
-pub use memory::{
-    Cause, Clock, Edition, Opinion, Pause, Place, Question, Quota, Stage, TaskLoop, Work,
-};
+pub use event::{Action, Event, Outcome, Received, What};
+pub use memory::{Clock, Pause, Question, Quota, TaskLoop, Work};
 pub use next::{Answer, Next, answers};
 pub use refusal::Refusal;
-pub use state::{Phase, State};
 pub use step::{Step, begin, step};
-pub use table::Trigger;
 
-/// A moment. It always comes from outside: the machine has no clock.
-pub type Timestamp = chrono::DateTime<chrono::Utc>;
+pub use crate::state::{Phase, State, Trigger};
+pub use crate::time::Timestamp;

@@ -28,13 +28,14 @@ use std::path::PathBuf;
 
 use rstest::rstest;
 use serde::{Deserialize, Serialize};
+use tamma_core::actor::Actor;
 use tamma_core::budget::Grant;
 use tamma_core::cost::Usd;
+use tamma_core::failure::FailureKind;
 use tamma_core::log::Entry;
 use tamma_core::rules::Rules;
-use tamma_core::task_loop::{
-    Action, Actor, Command, Event, FailureKind, Format, Outcome, Received, State, TaskLoop, What,
-};
+use tamma_core::task_loop::{Action, Command, Event, Outcome, Received, State, TaskLoop, What};
+use tamma_core::version::Format;
 use tamma_core::{begin, step};
 use world::{World, commit, costing, failure, minute, note, passed, pin, plan, reason, red, text};
 

@@ -20,21 +20,25 @@ use chrono::TimeDelta;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
+use tamma_core::actor::Actor;
 use tamma_core::approval::{Binding, Pin};
 use tamma_core::budget::{self, Grant};
 use tamma_core::cost::{Cost, Tokens, Usage, Usd};
+use tamma_core::council::Place;
+use tamma_core::failure::FailureKind;
 use tamma_core::ids::{Name, PlanHash};
+use tamma_core::level::Level;
 use tamma_core::log::EntryName;
 use tamma_core::plan::Outline;
-use tamma_core::risk;
 use tamma_core::rules::{HaltCondition, Rules};
 use tamma_core::step;
 use tamma_core::stuck::MEMORY;
 use tamma_core::task_loop::{
-    Action, Actor, Command, Edition, Event, FailureKind, Job, JobKind, Outcome, Place, Refusal,
-    State, Step, TaskLoop, Trigger, What, table,
+    Action, Command, Event, Job, JobKind, Outcome, Refusal, State, Step, TaskLoop, Trigger, What,
+    table,
 };
 use tamma_core::tier::Tier;
+use tamma_core::version::Edition;
 use world::{World, commit, failure, green, note, passed, person, pin, plan, reason, red, summary};
 
 /// One thing that may happen, as numbers.
@@ -119,7 +123,7 @@ impl Oracle {
         let Some(now) = self.binding() else {
             return false;
         };
-        let level = it.risk().unwrap_or(risk::Level::High);
+        let level = it.risk().unwrap_or(Level::High);
         let people = self.yes.values().filter(|binding| **binding == now).count();
         self.automatic == Some(now) || people >= usize::from(rules.ceremony.get(level).approvers)
     }

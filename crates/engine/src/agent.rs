@@ -16,9 +16,10 @@ use std::time::Duration;
 
 use tamma_core::budget::Limit;
 use tamma_core::cost::{Cost, Price, Tokens, Usage, Usd};
+use tamma_core::failure::{Failure, FailureKind};
 use tamma_core::ids::{Name, Reason};
 use tamma_core::rules::{AgentRules, SessionModes};
-use tamma_core::task_loop::{Failure, FailureKind, Timestamp};
+use tamma_core::task_loop::Timestamp;
 use tokio_util::sync::CancellationToken;
 
 use crate::confine::Cage;

@@ -2,7 +2,7 @@
 //!
 //! A gate runs in a [`Checkout`] that is made for gates, and in a cage. It passes when its command
 //! exits with 0; where it says that it writes a report, the report has to be there, and to name no
-//! failure. What a result means is judged by [`tamma_core::review::gate`], and so is whether to run
+//! failure. What a result means is judged by [`tamma_core::gate`], and so is whether to run
 //! it again.
 
 mod checkout;
@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use tamma_core::gate::{GateResult, Kind, Outcome};
 use tamma_core::ids::Digest;
-use tamma_core::review::gate::{GateResult, Kind, Outcome};
 use tamma_core::rules::Report;
 use tamma_core::task_loop::Timestamp;
 use tokio::fs;

@@ -12,7 +12,7 @@ use ast_grep_core::matcher::Pattern;
 use ast_grep_core::tree_sitter::LanguageExt as _;
 use ast_grep_language::SupportLang;
 use globset::{Glob, GlobSet, GlobSetBuilder};
-use tamma_core::review::Issue;
+use tamma_core::issue::Issue;
 use tamma_core::review::patterns::{issue, undecidable};
 use tamma_core::rules::{PatternRules, ReviewRules};
 

@@ -14,9 +14,10 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tamma_core::council::{Conclusion, View};
+use tamma_core::issue::Issue;
 use tamma_core::learning::Taught;
 use tamma_core::plan::Plan;
-use tamma_core::review::{Issue, Judgement};
+use tamma_core::review::Judgement;
 
 use crate::agent::Mode;
 use crate::plain;

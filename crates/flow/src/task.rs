@@ -13,13 +13,15 @@ use std::time::Duration;
 
 use futures_util::future::{Fuse, FutureExt as _, LocalBoxFuture};
 use serde::{Deserialize, Serialize};
+use tamma_core::actor::Actor;
 use tamma_core::ids::{Name, PlanHash, PolicyVersion};
 use tamma_core::rules::Rules;
 use tamma_core::task::Task;
 use tamma_core::task_loop::{
-    Action, Actor, Command, Event, Format, JobKind, Received, Refusal, State, Step, TaskLoop,
-    Timestamp, What, begin, step,
+    Action, Command, Event, JobKind, Received, Refusal, State, Step, TaskLoop, Timestamp, What,
+    begin, step,
 };
+use tamma_core::version::Format;
 use temporalio_macros::{workflow, workflow_methods};
 use temporalio_workflow::{
     ContinueAsNewOptions, LocalActivityOptions, RetryPolicy, TimerOptions, TimerResult,

@@ -1,7 +1,8 @@
 //! Alerts: what people were told, and what became of it.
 
+use tamma_core::cause::Cause;
 use tamma_core::ids::TaskId;
-use tamma_core::task_loop::{AlertKind, Answer, Cause, Severity, Timestamp};
+use tamma_core::task_loop::{AlertKind, Answer, Severity, Timestamp};
 
 use crate::connection::Store;
 use crate::error::{Damage, Result};

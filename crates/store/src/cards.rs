@@ -11,7 +11,7 @@ use strum::IntoEnumIterator as _;
 use tamma_core::budget::Spend;
 use tamma_core::cost::Usd;
 use tamma_core::ids::{ProjectId, TaskId};
-use tamma_core::risk::Level;
+use tamma_core::level::Level;
 use tamma_core::task::{Priority, TaskType};
 use tamma_core::task_loop::{Answer, Next, Phase, Question, State, Timestamp, answers};
 

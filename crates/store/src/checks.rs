@@ -1,7 +1,7 @@
 //! What our own checks said of commits: of those that tasks made, and of those they start from.
 
+use tamma_core::gate::GateResult;
 use tamma_core::ids::{CommitId, Digest, ProjectId, TaskId};
-use tamma_core::review::gate::GateResult;
 use tamma_core::review::record::Record;
 use tamma_core::task_loop::Timestamp;
 

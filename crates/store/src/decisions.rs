@@ -1,7 +1,7 @@
 //! Decisions about plans: who said what, when, why, about what exactly.
 
 use tamma_core::ids::TaskId;
-use tamma_core::risk::Level;
+use tamma_core::level::Level;
 use tamma_core::task_loop::Timestamp;
 
 use crate::connection::Store;

@@ -8,8 +8,9 @@
 use serde::Serialize;
 use sqlx::types::Uuid;
 use strum::{Display, EnumString};
+use tamma_core::cause::Cause;
 use tamma_core::ids::{ProjectId, TaskId};
-use tamma_core::task_loop::{AlertKind, Answer, Cause, Severity, Timestamp};
+use tamma_core::task_loop::{AlertKind, Answer, Severity, Timestamp};
 
 use crate::connection::Store;
 use crate::error::{Damage, Result};

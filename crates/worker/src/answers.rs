@@ -6,8 +6,8 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
+use tamma_core::actor::Actor;
 use tamma_core::log::{EntryName, Fact};
-use tamma_core::task_loop::Actor;
 
 use crate::error::Error;
 use crate::hands::{Activities, Work};

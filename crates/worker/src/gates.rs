@@ -12,11 +12,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use futures::{FutureExt as _, StreamExt as _};
+use tamma_core::gate::{GateResult, Judged, Kind, Outcome, Standing, judge, judge_old_tests};
 use tamma_core::ids::{CommitId, Digest};
 use tamma_core::plan::Action;
-use tamma_core::review::gate::{
-    GateResult, Judged, Kind, Outcome, Standing, judge, judge_old_tests,
-};
 use tamma_core::review::record::{Baseline, Ran, Tests};
 use tamma_core::rules::{GateRules, Report};
 use tamma_engine::confine::{self, Cage, Network};

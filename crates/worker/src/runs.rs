@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tamma_core::budget::{self, Limit, Spend};
+use tamma_core::failure::FailureKind;
 use tamma_core::ids::Name;
 use tamma_core::rules::{AgentRules, Seat};
-use tamma_core::task_loop::{FailureKind, Outcome, Timestamp};
+use tamma_core::task_loop::{Outcome, Timestamp};
 use tamma_core::tier::Tier;
 use tamma_engine::agent::{Access, Agent, Mode, Report, RunEnd, RunOrder};
 use tamma_engine::confine::{self, Cage, Network};

@@ -2,9 +2,9 @@
 
 use anstyle::AnsiColor;
 use chrono::FixedOffset;
+use tamma_core::actor::Actor;
 use tamma_core::cost::Usd;
 use tamma_core::log::{Entry, EntryName, Fact};
-use tamma_core::task_loop::Actor;
 
 use crate::look::{FAINT, STRONG, add, clock, colour, dollars, paint, styled, words};
 use crate::output::{counted, plain};

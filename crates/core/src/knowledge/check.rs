@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use super::index::glob;
 use super::{Entry, Index, Kind, MatchReason, Severity};
 use crate::ids::KnowledgeId;
+use crate::issue;
 use crate::plan::Plan;
-use crate::review;
 use crate::review::patterns::Matcher;
 use crate::rules::Rules;
 use crate::task::Task;
@@ -86,13 +86,13 @@ pub struct Violation {
 
 impl Violation {
     /// The issue that the review makes of it: as with plans, only a critical one blocks.
-    pub fn issue(&self) -> review::Issue {
-        review::Issue {
+    pub fn issue(&self) -> issue::Issue {
+        issue::Issue {
             severity: match self.severity {
-                Severity::Critical => review::Severity::Critical,
-                Severity::Low | Severity::Medium | Severity::High => review::Severity::Warning,
+                Severity::Critical => issue::Severity::Critical,
+                Severity::Low | Severity::Medium | Severity::High => issue::Severity::Warning,
             },
-            category: review::Category::Code,
+            category: issue::Category::Code,
             message: format!("prohibited by {}: {}", self.entry, self.reason),
             file: Some(self.file.clone()),
             line: self.line,

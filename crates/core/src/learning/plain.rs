@@ -4,7 +4,7 @@
 use super::record::cut;
 use super::{Lesson, Record, Trouble};
 use crate::knowledge::{Kind, Severity};
-use crate::task_loop::State;
+use crate::state::State;
 
 /// How many words of a fault are kept as keywords.
 const KEYWORDS: usize = 6;

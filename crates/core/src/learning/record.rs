@@ -9,12 +9,15 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use super::Occasion;
+use crate::actor::Actor;
 use crate::budget::Spend;
+use crate::cause::Cause;
 use crate::ids::{CommitId, ProjectId, Reference, TaskId};
+use crate::issue::Severity;
 use crate::log::{Entry, EntryName, Fact};
 use crate::plan::Plan;
-use crate::review::{self, record};
-use crate::task_loop::{Actor, Cause, State};
+use crate::review::record;
+use crate::state::State;
 
 /// The longest text of one thing in the record that a model reads, in bytes.
 const EACH: usize = 1_500;
@@ -359,7 +362,7 @@ fn faults_of(record: &record::Record) -> Vec<(String, Option<String>)> {
         record::Record::Gates(_) => record.faults().into_iter().map(|it| (it, None)).collect(),
         record::Record::Review(reviewed) => {
             let inputs = &reviewed.verdict.inputs;
-            let issues = inputs.issues.iter().filter(|it| it.severity >= review::Severity::Error);
+            let issues = inputs.issues.iter().filter(|it| it.severity >= Severity::Error);
             let issues = issues.map(|it| (it.message.clone(), it.file.clone()));
             let unplanned = inputs.conformance.unplanned_critical.iter();
             let unplanned = unplanned.map(|path| (UNPLANNED.to_owned(), Some(path.clone())));

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use super::{Gate, Iteration, Report, Sitting, Spent};
 use crate::cost::Usd;
+use crate::gate::Standing;
 use crate::review::Judgement;
-use crate::review::gate::Standing;
 
 /// How many names of one kind are listed.
 const LISTED: usize = 20;

@@ -10,8 +10,7 @@ use globset::{Glob, GlobSet, GlobSetBuilder};
 use serde::{Deserialize, Serialize};
 
 use crate::plan::{Action, FileChange};
-use crate::risk;
-use crate::rules::Rules;
+use crate::rules::{Rules, is_critical};
 
 /// A file that was planned one way and touched another.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,7 +69,7 @@ pub fn compare(
             Some(&planned) => {
                 conformance.mismatched.push(Mismatch { path: path.clone(), planned, done });
             }
-            None if risk::is_critical(path, rules) => {
+            None if is_critical(path, rules) => {
                 conformance.unplanned_critical.push(path.clone());
             }
             None if guard.holds(path) => conformance.unplanned_guarded.push(path.clone()),

@@ -9,7 +9,7 @@ mod secret;
 use globset::{Glob, GlobMatcher};
 use regex::Regex;
 
-use super::{Category, Issue, Severity};
+use crate::issue::{Category, Issue, Severity};
 use crate::rules::{PatternRules, ReviewRules};
 
 /// How much of what was found is shown.

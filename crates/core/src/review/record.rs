@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumString};
 
-use super::gate::Judged;
-use super::{Severity, Verdict};
+use super::Verdict;
+use crate::gate::Judged;
 use crate::ids::{CommitId, Reference};
+use crate::issue::Severity;
 use crate::tier::Tier;
 
 /// What is kept of one check of a commit.

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use strum::{Display, EnumString, IntoEnumIterator as _};
 
 use super::{Rules, is_default};
-use crate::review::gate::Kind;
-use crate::risk;
+use crate::gate::Kind;
+use crate::level::Level;
 
 /// How a gate is run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
@@ -78,9 +78,9 @@ impl Rules {
     /// The gates that run at a level of risk, by name.
     ///
     /// A gate that no level names always runs. One that a level names runs from that level on.
-    pub fn gates_at(&self, level: risk::Level) -> impl Iterator<Item = (&str, &GateRules)> {
+    pub fn gates_at(&self, level: Level) -> impl Iterator<Item = (&str, &GateRules)> {
         let from = |name: &String| {
-            risk::Level::iter().find(|level| self.ceremony.get(*level).gates.contains(name))
+            Level::iter().find(|level| self.ceremony.get(*level).gates.contains(name))
         };
         self.gates
             .iter()

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use strum::{Display, EnumString};
 
 use super::is_glob;
-use crate::review::{Category, Severity};
+use crate::issue::{Category, Severity};
 use crate::tier::Tier;
 
 /// What a review looks for beside the gates.

@@ -3,13 +3,15 @@
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumIter};
 
-use super::{Answer, Cause, Opinion, Place, State, Timestamp};
+use super::{Answer, State, Timestamp};
 use crate::approval::Pin;
 use crate::budget::Limit;
+use crate::cause::Cause;
+use crate::council::{Opinion, Place};
 use crate::escalation::Decision;
 use crate::ids::{CommitId, Name, Reference};
+use crate::level::Level;
 use crate::plan::Outline;
-use crate::risk;
 use crate::tier::Tier;
 
 /// Something to be done.
@@ -93,7 +95,7 @@ pub enum Job {
         /// Which commit.
         commit: CommitId,
         /// The risk, which chooses the gates.
-        risk: risk::Level,
+        risk: Level,
     },
     /// Judge patterns, conformance and criteria.
     Review {

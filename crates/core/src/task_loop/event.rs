@@ -7,45 +7,17 @@
 use serde::{Deserialize, Serialize};
 use strum::Display;
 
-use super::{Edition, State, Timestamp};
+use super::{State, Timestamp};
+use crate::actor::Actor;
 use crate::approval::{Binding, Pin};
 use crate::budget::Grant;
 use crate::cost::Usage;
+use crate::failure::Failure;
 use crate::ids::{CommitId, Name, ProjectId, Reason, Reference, TaskId};
 use crate::plan::Outline;
-use crate::review::{Fingerprint, Summary};
+use crate::review::{Fingerprint, Gates, Summary};
 use crate::task::Priority;
-
-/// The version of a serialised form. This program writes 1 and reads 1.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "u16", into = "u16")]
-pub struct Format;
-
-impl Format {
-    /// The version that is written.
-    pub const CURRENT: u16 = 1;
-}
-
-impl From<Format> for u16 {
-    fn from(Format: Format) -> Self {
-        Format::CURRENT
-    }
-}
-
-impl TryFrom<u16> for Format {
-    type Error = String;
-    fn try_from(found: u16) -> Result<Self, String> {
-        if found == Self::CURRENT {
-            Ok(Self)
-        } else {
-            Err(format!(
-                "format {found} is not known here: this program reads format {}. A newer Tamma \
-                 wrote it; upgrade this one",
-                Self::CURRENT
-            ))
-        }
-    }
-}
+use crate::version::{Edition, Format};
 
 /// How a task comes in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,18 +39,6 @@ pub struct Received {
     /// again begins here.
     #[serde(default, skip_serializing_if = "Edition::is_first")]
     pub edition: Edition,
-}
-
-/// Who did something.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Actor {
-    /// A person, authenticated before the event was made.
-    Person(Name),
-    /// Tamma itself.
-    Tamma,
-    /// The council.
-    Council,
 }
 
 /// Something that happened.
@@ -184,55 +144,6 @@ pub enum Outcome {
     Interrupted,
     /// The job itself failed.
     Failed(Failure),
-}
-
-/// What the gates came to, by how each failure is classed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Gates {
-    /// Gates that passed.
-    pub passed: u16,
-    /// Gates that failed because of the change. Only these count.
-    pub failed: u16,
-    /// Gates that fail on the base commit too.
-    pub pre_existing: u16,
-    /// Gates that passed when run again.
-    pub flaky: u16,
-    /// Whether one of those that failed found a critical security fault.
-    pub security_critical: bool,
-    /// What the failure looks like, if it is one.
-    #[serde(default)]
-    pub fingerprint: Fingerprint,
-}
-
-/// Why a job failed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failure {
-    /// What kind of failure it is.
-    pub kind: FailureKind,
-    /// What was seen.
-    pub reason: Reason,
-}
-
-/// What kind of failure it is. None of them says anything about the change.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Display)]
-#[serde(rename_all = "snake_case")]
-#[strum(serialize_all = "snake_case")]
-pub enum FailureKind {
-    /// The process or the step died.
-    Crashed,
-    /// The agent or service could not be reached.
-    Unavailable,
-    /// It took longer than it may.
-    TimedOut,
-    /// The provider's quota is used up until then.
-    Quota {
-        /// Which provider.
-        provider: Name,
-        /// Until when.
-        until: Timestamp,
-    },
-    /// It reached a limit of the budget.
-    OverBudget,
 }
 
 /// What a person asks for.

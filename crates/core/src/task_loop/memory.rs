@@ -6,63 +6,22 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use strum::{Display, EnumIter};
 
-use super::event::Format;
 use super::{JobKind, State, Timestamp};
 use crate::approval::{Approval, Binding, Check, Pin};
 use crate::budget::{Grant, Spend};
+use crate::cause::{Cause, Stage};
 use crate::cost::Usd;
-use crate::escalation::{Decision, Limit};
+use crate::council::{Opinion, Place};
+use crate::escalation::Decision;
 use crate::ids::{CommitId, Name, PlanHash, ProjectId, Reference, TaskId};
+use crate::level::Level;
 use crate::plan::Outline;
-use crate::risk;
-use crate::rules::{Council, HaltCondition, Rules, Seat};
-use crate::stuck::{self, Attempt};
+use crate::rules::Rules;
+use crate::stuck::Attempt;
 use crate::task::Priority;
 use crate::tier::Tier;
-
-/// Which behaviour a task was started with.
-///
-/// A change of behaviour that an old history would replay differently gets a new edition. Tasks
-/// keep the one they were started with for as long as they live.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Edition {
-    /// The first. What says nothing of an edition was written by it.
-    #[default]
-    #[serde(rename = "2026-11")]
-    November2026,
-    /// Flapping and circular fixes count as stuck, and the council sits seat by seat.
-    #[serde(rename = "2026-11-review")]
-    Review2026,
-    /// A model may be asked what a task teaches, and what came of that is an event, also after the end.
-    #[serde(rename = "2026-11-knowledge")]
-    Knowledge2026,
-}
-
-impl Edition {
-    /// What new tasks are started with.
-    pub const NEWEST: Self = Self::Knowledge2026;
-
-    /// Whether it is the one that says nothing of itself.
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks with a reference")]
-    pub(super) fn is_first(&self) -> bool {
-        *self == Self::default()
-    }
-
-    /// Whether a model may be asked what a task teaches.
-    pub(super) fn asks_what_it_taught(self) -> bool {
-        self >= Self::Knowledge2026
-    }
-
-    /// How many attempts a task remembers.
-    pub(super) fn remembers(self) -> usize {
-        match self {
-            Self::November2026 => stuck::WINDOW,
-            Self::Review2026 | Self::Knowledge2026 => stuck::MEMORY,
-        }
-    }
-}
+use crate::version::{Edition, Format};
 
 /// Everything the machine remembers of one task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -182,47 +141,6 @@ pub struct Clock {
     pub stage: Stage,
 }
 
-/// How far a soft timeout has come.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    Default,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Serialize,
-    Deserialize,
-    Display,
-    EnumIter,
-)]
-#[serde(rename_all = "snake_case")]
-#[strum(serialize_all = "snake_case")]
-pub enum Stage {
-    /// Under 80 %.
-    #[default]
-    Quiet,
-    /// 80 %: people were warned.
-    Warned,
-    /// 100 %: people were alerted.
-    Alerted,
-    /// 150 %: people were alerted urgently.
-    Escalated,
-}
-
-impl Stage {
-    /// The next stage and the share of the limit at which it comes, in percent.
-    pub fn following(self) -> Option<(Self, u32)> {
-        match self {
-            Self::Quiet => Some((Self::Warned, 80)),
-            Self::Warned => Some((Self::Alerted, 100)),
-            Self::Alerted => Some((Self::Escalated, 150)),
-            Self::Escalated => None,
-        }
-    }
-}
-
 /// A job that is under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Work {
@@ -237,38 +155,6 @@ pub struct Work {
     pub reserved: Usd,
     /// Whether it was told to stop.
     pub stopping: bool,
-}
-
-/// What a member of the council said.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Opinion {
-    /// It is kept there.
-    Said(Reference),
-    /// Nothing: its run failed.
-    Absent,
-}
-
-/// Whose turn it is in the council.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Place {
-    /// A member, by its number from 0.
-    Member(u8),
-    /// The chair, which reads what the members said and concludes.
-    Chair,
-}
-
-impl Place {
-    /// Who sits there.
-    pub fn seat(self, council: &Council) -> &Seat {
-        match self {
-            Self::Member(number) => {
-                council.members.get(usize::from(number)).unwrap_or(&council.chair)
-            }
-            Self::Chair => &council.chair,
-        }
-    }
 }
 
 /// A provider's quota that is used up.
@@ -305,48 +191,6 @@ pub struct Question {
     pub default: Option<Reference>,
 }
 
-/// Why people are told something.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Cause {
-    /// The plan needs so many approvals.
-    ApprovalNeeded {
-        /// How risky it is.
-        risk: risk::Level,
-        /// How many people must approve.
-        approvers: u8,
-    },
-    /// The change needs a person's review.
-    ReviewNeeded,
-    /// The plan breaks so many critical prohibitions.
-    Blocked(u16),
-    /// A person refused the plan.
-    Rejected,
-    /// A halt condition holds.
-    Halted(HaltCondition),
-    /// A limit of the loop is reached.
-    LimitReached(Limit),
-    /// The work of a state failed too often.
-    WorkFailed(State),
-    /// An agent has a question.
-    AgentAsked,
-    /// The engine failed too often.
-    EngineFailed,
-    /// The engine took too long, also with more time.
-    EngineTimedOut,
-    /// A review failed and the loop goes on.
-    ReviewFailed,
-    /// The budget is nearly spent.
-    CostWarning,
-    /// The task has been where it is for longer than expected.
-    Slow {
-        /// Where.
-        state: State,
-        /// How far it has come.
-        stage: Stage,
-    },
-}
-
 impl TaskLoop {
     /// What an approval would be bound to now.
     pub fn binding(&self) -> Option<Binding> {
@@ -359,7 +203,7 @@ impl TaskLoop {
     }
 
     /// The level of risk of the current plan, if it has been checked.
-    pub fn risk(&self) -> Option<risk::Level> {
+    pub fn risk(&self) -> Option<Level> {
         self.check.as_ref().map(|check| check.risk.level)
     }
 

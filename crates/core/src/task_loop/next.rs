@@ -5,7 +5,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumIter, EnumString};
 
-use super::{Action, Cause, JobKind, Question, State, TaskLoop, Timestamp};
+use super::{Action, JobKind, Question, State, TaskLoop, Timestamp};
+use crate::cause::Cause;
 use crate::ids::Name;
 use crate::rules::Rules;
 
@@ -208,53 +209,6 @@ impl fmt::Display for Next {
             }
             Self::Work { job, expected_by: None } => {
                 write!(f, "`{job}` is under way, longer than expected")
-            }
-        }
-    }
-}
-
-impl fmt::Display for Cause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::ApprovalNeeded { risk, approvers: 1 } => {
-                write!(f, "a plan of {risk} risk needs approval")
-            }
-            Self::ApprovalNeeded { risk, approvers } => {
-                write!(f, "a plan of {risk} risk needs {approvers} approvals")
-            }
-            Self::ReviewNeeded => f.write_str("the change needs a person's review"),
-            Self::Blocked(1) => f.write_str("the plan breaks a critical prohibition"),
-            Self::Blocked(count) => write!(f, "the plan breaks {count} critical prohibitions"),
-            Self::Rejected => f.write_str("the plan was rejected"),
-            Self::Halted(crate::rules::HaltCondition::SecurityCritical) => {
-                f.write_str("the change has a critical security fault")
-            }
-            Self::Halted(crate::rules::HaltCondition::MaxIterationsReached) => {
-                f.write_str("the task has had all its runs")
-            }
-            Self::Halted(crate::rules::HaltCondition::BudgetExceeded) => {
-                f.write_str("the next step does not fit in the budget")
-            }
-            Self::LimitReached(crate::escalation::Limit::Retries) => {
-                f.write_str("the plan has been adjusted as often as it may")
-            }
-            Self::LimitReached(crate::escalation::Limit::Councils) => {
-                f.write_str("the council has been asked as often as it may")
-            }
-            Self::WorkFailed(state) => write!(f, "the work of `{state}` keeps failing"),
-            Self::AgentAsked => f.write_str("an agent has a question"),
-            Self::EngineFailed => f.write_str("the engine keeps failing"),
-            Self::EngineTimedOut => f.write_str("the engine took too long, also with more time"),
-            Self::ReviewFailed => f.write_str("a review failed; the loop goes on"),
-            Self::CostWarning => f.write_str("the budget is nearly spent"),
-            Self::Slow { state, stage: super::Stage::Quiet | super::Stage::Warned } => {
-                write!(f, "`{state}` has used most of its expected time")
-            }
-            Self::Slow { state, stage: super::Stage::Alerted } => {
-                write!(f, "`{state}` takes longer than expected")
-            }
-            Self::Slow { state, stage: super::Stage::Escalated } => {
-                write!(f, "`{state}` takes far longer than expected")
             }
         }
     }

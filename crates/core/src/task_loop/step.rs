@@ -14,16 +14,19 @@ mod time;
 use std::collections::BTreeMap;
 
 use super::{
-    Actor, Clock, Command, Event, Format, Outcome, Received, Refusal, Stage, State, StopReason,
-    TaskLoop, Timestamp, Trigger, What,
+    Clock, Command, Event, Outcome, Received, Refusal, State, StopReason, TaskLoop, Timestamp,
+    Trigger, What,
 };
+use crate::actor::Actor;
 use crate::approval::Pin;
 use crate::budget::{Grant, Spend};
+use crate::cause::Stage;
 use crate::cost::Usage;
 use crate::ids::Name;
 use crate::log::{Entry, EntryName, Fact};
 use crate::rules::Rules;
 use crate::tier::Tier;
+use crate::version::Format;
 
 /// What came of an event.
 #[derive(Debug, Clone, PartialEq, Eq)]

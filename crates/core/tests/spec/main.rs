@@ -25,5 +25,4 @@ mod s7_decision;
 mod s7_patterns;
 mod s7_stuck;
 mod s7_verdict;
-mod s8_chat;
 mod world;

@@ -8,13 +8,13 @@ use rstest::rstest;
 use strum::IntoEnumIterator as _;
 use tamma_core::complexity::Signals;
 use tamma_core::ids::{KnowledgeId, ProjectId, TaskId};
+use tamma_core::issue;
 use tamma_core::knowledge::{
     Entry, Findings, Index, Kind, MatchReason, Scope, Severity, Status, Violation, added_lines,
     check,
 };
 use tamma_core::learning::{Effect, Outcomes, effect};
 use tamma_core::plan::{Action, FileChange, Plan};
-use tamma_core::review;
 use tamma_core::rules::Rules;
 use tamma_core::task::{Priority, Task, TaskType};
 use uuid::Uuid;
@@ -588,20 +588,20 @@ fn violations_come_in_the_order_of_the_lines() {
 }
 
 #[rstest]
-#[case(Severity::Low, review::Severity::Warning)]
-#[case(Severity::Medium, review::Severity::Warning)]
-#[case(Severity::High, review::Severity::Warning)]
-#[case(Severity::Critical, review::Severity::Critical)]
+#[case(Severity::Low, issue::Severity::Warning)]
+#[case(Severity::Medium, issue::Severity::Warning)]
+#[case(Severity::High, issue::Severity::Warning)]
+#[case(Severity::Critical, issue::Severity::Critical)]
 fn only_a_critical_violation_blocks_the_review(
     #[case] severity: Severity,
-    #[case] of_issue: review::Severity,
+    #[case] of_issue: issue::Severity,
 ) {
     let violation = Violation { severity, ..violation(Some(3), pattern("a+", "aa")) };
     assert_eq!(
         violation.issue(),
-        review::Issue {
+        issue::Issue {
             severity: of_issue,
-            category: review::Category::Code,
+            category: issue::Category::Code,
             message: format!("prohibited by {}: `aa` matches `a+`", id(1)),
             file: Some("src/a.rs".to_owned()),
             line: Some(3),

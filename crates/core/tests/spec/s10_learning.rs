@@ -7,6 +7,7 @@ use rstest::rstest;
 use serde_json::json;
 use tamma_core::budget::Spend;
 use tamma_core::cost::Usd;
+use tamma_core::failure::FailureKind;
 use tamma_core::ids::{KnowledgeId, ProjectId, Reference, TaskId};
 use tamma_core::knowledge::{Entry, Hazard, Kind, Scope, Severity, Status, hazards};
 use tamma_core::learning::{
@@ -17,7 +18,7 @@ use tamma_core::log;
 use tamma_core::plan::Action;
 use tamma_core::review::record;
 use tamma_core::rules::Rules;
-use tamma_core::task_loop::{Action as Wish, FailureKind, State};
+use tamma_core::task_loop::{Action as Wish, State};
 use uuid::Uuid;
 
 use crate::world::{World, commit, failure, reason, text};

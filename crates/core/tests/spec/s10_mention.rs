@@ -1,6 +1,6 @@
 //! Section 10: what a plan only names to say that it will not be done breaks no prohibition.
 //!
-//! The labelled set in `eval/knowledge` has cases of its own; none of these sentences is in it.
+//! The labelled set in `lab/inputs/knowledge` has cases of its own; none of these sentences is in it.
 
 use chrono::{DateTime, Utc};
 use proptest::prelude::*;

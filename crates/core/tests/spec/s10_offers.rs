@@ -3,8 +3,8 @@
 use chrono::{DateTime, Utc};
 use rstest::rstest;
 use tamma_core::ids::Reference;
-use tamma_core::knowledge::{Entry, Facts, IDLE, Offer, Status, offers};
-use tamma_core::learning::Effect;
+use tamma_core::knowledge::{Entry, Status};
+use tamma_core::learning::{Effect, Facts, IDLE, Offer, offers};
 
 use crate::s10_paper::labelled;
 use crate::world::text;

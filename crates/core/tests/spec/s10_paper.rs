@@ -38,7 +38,7 @@ struct Labelled {
     expires_at: Option<DateTime<Utc>>,
 }
 
-/// Every entry of the labelled set in `eval/knowledge`.
+/// Every entry of the labelled set in `lab/inputs/knowledge`.
 #[expect(clippy::disallowed_methods, reason = "the set is read from the repository")]
 pub(crate) fn labelled() -> Vec<Entry> {
     #[derive(Deserialize)]
@@ -49,7 +49,7 @@ pub(crate) fn labelled() -> Vec<Entry> {
         let digits: String = Digest::of(name.as_bytes()).to_string().chars().take(32).collect();
         Uuid::parse_str(&digits).unwrap()
     };
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../eval/knowledge");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/inputs/knowledge");
     let mut all = Vec::new();
     for project in ["shop", "silt", "atelier"] {
         let text = std::fs::read_to_string(folder.join(project).join("entries.yaml")).unwrap();

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use rstest::rstest;
 use serde_json::json;
-use tamma_core::review::gate::Kind;
-use tamma_core::risk::Level;
+use tamma_core::gate::Kind;
+use tamma_core::level::Level;
 use tamma_core::rules::{
     self, AgentRules, Channel, ChannelType, GateRules, Loaded, Mode, Origin, Problem, Problems,
     Rules, Source,

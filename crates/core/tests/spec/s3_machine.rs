@@ -2,14 +2,18 @@
 
 use rstest::rstest;
 use strum::IntoEnumIterator;
+use tamma_core::actor::Actor;
 use tamma_core::budget::Grant;
+use tamma_core::cause::{Cause, Stage};
 use tamma_core::cost::Usd;
+use tamma_core::failure::FailureKind;
 use tamma_core::log::{EntryName, Fact};
 use tamma_core::rules::Rules;
 use tamma_core::task_loop::{
-    Action, Actor, AlertKind, Cause, Command, Edition, FailureKind, Job, Next, Outcome, Phase,
-    Refusal, Severity, Stage, State, StopReason, Trigger, What, table,
+    Action, AlertKind, Command, Job, Next, Outcome, Phase, Refusal, Severity, State, StopReason,
+    Trigger, What, table,
 };
+use tamma_core::version::Edition;
 
 use crate::world::{
     World, commit, costing, failure, green, minute, note, passed, person, pin, plan, reason, red,
@@ -27,7 +31,7 @@ fn a_task_that_goes_well_takes_the_main_way() {
 #[case(State::Assigned, Job::Prepare)]
 #[case(State::Planning, Job::Plan { version: 1, from: None, note: None })]
 #[case(State::AwaitingApproval, Job::Check { plan: plan(1) })]
-#[case(State::Testing, Job::Test { commit: commit(9), risk: tamma_core::risk::Level::Low })]
+#[case(State::Testing, Job::Test { commit: commit(9), risk: tamma_core::level::Level::Low })]
 #[case(State::QualityReview, Job::Review { commit: commit(9) })]
 #[case(State::Approved, Job::AwaitTurn)]
 #[case(State::Committing, Job::Deliver { commit: commit(9) })]

@@ -1,12 +1,15 @@
 //! Section 3: what people may do at any time, and what they may answer.
 
 use rstest::rstest;
+use tamma_core::actor::Actor;
 use tamma_core::budget::Grant;
+use tamma_core::cause::Cause;
 use tamma_core::cost::Usd;
+use tamma_core::failure::FailureKind;
 use tamma_core::log::EntryName;
 use tamma_core::task_loop::{
-    Action, Actor, Answer, Cause, Command, FailureKind, Job, JobKind, Next, Outcome, Refusal,
-    Severity, State, StopReason, Trigger, What, answers,
+    Action, Answer, Command, Job, JobKind, Next, Outcome, Refusal, Severity, State, StopReason,
+    Trigger, What, answers,
 };
 
 use crate::s3_machine::{alerted, asking};
@@ -34,7 +37,7 @@ fn resuming_goes_back_to_where_it_was() {
     assert_eq!(world.it.work, None);
     world.ask(Action::Resume);
     assert_eq!(world.it.state, State::Testing);
-    let again = Job::Test { commit: commit(9), risk: tamma_core::risk::Level::Low };
+    let again = Job::Test { commit: commit(9), risk: tamma_core::level::Level::Low };
     assert_eq!(world.started(), Some(&again));
 }
 

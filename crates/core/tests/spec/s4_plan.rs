@@ -1,17 +1,19 @@
 //! Section 4: plan.
 
 use rstest::rstest;
+use tamma_core::actor::Actor;
+use tamma_core::begin;
+use tamma_core::cause::{Cause, Limit};
 use tamma_core::complexity::{Factor, Grade, Level, Signals, assess};
 use tamma_core::cost::Usd;
+use tamma_core::council::Place;
+use tamma_core::failure::FailureKind;
 use tamma_core::log::EntryName;
 use tamma_core::plan::{Action, FileChange, Flaw, Outline, Plan};
 use tamma_core::rules::Rules;
-use tamma_core::task_loop::{
-    Actor, Cause, Edition, FailureKind, Job, Outcome, Place, Received, Refusal, State, Trigger,
-    What,
-};
+use tamma_core::task_loop::{Job, Outcome, Received, Refusal, State, Trigger, What};
 use tamma_core::tier::Tier;
-use tamma_core::{begin, escalation};
+use tamma_core::version::Edition;
 
 use crate::world::{World, failure, minute, note, pin, plan, text};
 
@@ -233,7 +235,7 @@ fn after_two_councils_planning_asks_a_person() {
     world.done(Outcome::PlanInvalid(note()));
     assert_eq!(world.it.state, State::HumanEscalation);
     let question = world.it.question.as_ref().unwrap();
-    assert_eq!(question.cause, Cause::LimitReached(escalation::Limit::Councils));
+    assert_eq!(question.cause, Cause::LimitReached(Limit::Councils));
     assert_eq!(question.resume, State::Adjusting);
 }
 

@@ -1,17 +1,19 @@
 //! Section 5: approve.
 
 use rstest::rstest;
+use tamma_core::actor::Actor;
 use tamma_core::approval::{Binding, Check, Drift, Pin, Ruling, rule};
 use tamma_core::budget::Grant;
+use tamma_core::cause::Cause;
 use tamma_core::cost::Usd;
 use tamma_core::ids::{PlanHash, PolicyVersion};
+use tamma_core::level::Level;
 use tamma_core::log::{EntryName, Fact};
 use tamma_core::plan::Outline;
-use tamma_core::risk::{Factor, Level, Risk, Weight, assess, critical_files, is_critical};
-use tamma_core::rules::Rules;
+use tamma_core::risk::{Factor, Risk, Weight, assess};
+use tamma_core::rules::{Rules, critical_files, is_critical};
 use tamma_core::task_loop::{
-    Action, Actor, AlertKind, Cause, Command, Job, Outcome, Refusal, Severity, State, StopReason,
-    Trigger, What,
+    Action, AlertKind, Command, Job, Outcome, Refusal, Severity, State, StopReason, Trigger, What,
 };
 use tamma_core::tier::Tier;
 
@@ -424,9 +426,9 @@ fn a_change_under_review_lets_the_review_finish_and_the_next_run_needs_a_new_app
 fn going_on_after_an_alert_needs_an_approval_that_still_holds() {
     let mut world = World::new().to(State::InProgress);
     for _ in 0..2 {
-        world.done(crate::world::failure(tamma_core::task_loop::FailureKind::Crashed)).start();
+        world.done(crate::world::failure(tamma_core::failure::FailureKind::Crashed)).start();
     }
-    world.done(crate::world::failure(tamma_core::task_loop::FailureKind::Crashed));
+    world.done(crate::world::failure(tamma_core::failure::FailureKind::Crashed));
     world.done(Outcome::Landed);
     world.feed(Actor::Tamma, What::Repinned(pin(2))).unwrap();
     world.ask(Action::Continue { grant: Grant::default() });

@@ -3,15 +3,17 @@
 use std::collections::BTreeMap;
 
 use rstest::rstest;
+use tamma_core::actor::Actor;
 use tamma_core::budget::{self, Grant, Limit, Reservation, Spend, price_run, reserve};
+use tamma_core::cause::Cause;
 use tamma_core::cost::{Cost, Price, Tokens, Usage, Usd, price};
+use tamma_core::failure::FailureKind;
+use tamma_core::level::Level;
 use tamma_core::log::{EntryName, Fact};
 use tamma_core::plan::Outline;
-use tamma_core::risk::Level;
 use tamma_core::rules::{HaltCondition, Rules};
 use tamma_core::task_loop::{
-    Action, Actor, AlertKind, Cause, Command, FailureKind, Job, Next, Order, Outcome, Refusal,
-    Severity, State, Trigger, What,
+    Action, AlertKind, Command, Job, Next, Order, Outcome, Refusal, Severity, State, Trigger, What,
 };
 use tamma_core::tier::Tier;
 

@@ -1,11 +1,11 @@
 //! Section 6: what an agent asks becomes a durable question, never a hung child.
 
 use rstest::rstest;
+use tamma_core::actor::Actor;
 use tamma_core::budget::Grant;
+use tamma_core::cause::Cause;
 use tamma_core::log::{EntryName, Fact};
-use tamma_core::task_loop::{
-    Action, Actor, Answer, Cause, Job, Next, Outcome, Refusal, State, Trigger, answers,
-};
+use tamma_core::task_loop::{Action, Answer, Job, Next, Outcome, Refusal, State, Trigger, answers};
 
 use crate::world::{World, note, reason, text};
 

@@ -1,14 +1,15 @@
 //! Section 7: the council, seat by seat.
 
 use rstest::rstest;
+use tamma_core::cause::Cause;
 use tamma_core::cost::Usd;
-use tamma_core::council::{Conclusion, Confidence, Spoken, View, minutes};
+use tamma_core::council::{Conclusion, Confidence, Opinion, Place, Spoken, View, minutes};
+use tamma_core::failure::FailureKind;
 use tamma_core::log::{EntryName, Fact};
 use tamma_core::rules::{HaltCondition, Seat};
-use tamma_core::task_loop::{
-    Action, Cause, Edition, FailureKind, Job, Opinion, Outcome, Place, Refusal, State,
-};
+use tamma_core::task_loop::{Action, Job, Outcome, Refusal, State};
 use tamma_core::tier::Tier;
+use tamma_core::version::Edition;
 
 use crate::world::{World, costing, failure, minute, note, text};
 

@@ -2,20 +2,20 @@
 
 use rstest::rstest;
 use tamma_core::budget::Grant;
+use tamma_core::cause::{Cause, Limit};
 use tamma_core::cost::Usd;
 use tamma_core::escalation::{
-    Decision, Limit, Situation, Verdict, Why, after_failed_review, after_failed_work,
+    Decision, Situation, Verdict, Why, after_failed_review, after_failed_work,
 };
+use tamma_core::failure::FailureKind;
 use tamma_core::ids::Digest;
 use tamma_core::log::{EntryName, Fact};
-use tamma_core::review::Fingerprint;
+use tamma_core::review::{Fingerprint, Gates};
 use tamma_core::rules::{HaltCondition, Rules};
 use tamma_core::stuck::{Attempt, Likeness, MEMORY, detect};
-use tamma_core::task_loop::{
-    Action, AlertKind, Cause, Edition, FailureKind, Gates, Job, Outcome, Refusal, Severity, State,
-    Trigger,
-};
+use tamma_core::task_loop::{Action, AlertKind, Job, Outcome, Refusal, Severity, State, Trigger};
 use tamma_core::tier::Tier;
+use tamma_core::version::Edition;
 
 use crate::world::{World, commit, costing, failure, green, note, passed, red, summary, text};
 

@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use rstest::rstest;
+use tamma_core::issue::{Category, Severity};
 use tamma_core::review::evidence::{Doubt, Ground, named};
 use tamma_core::review::patterns::{Matcher, Patterns, secrets, without_secrets};
-use tamma_core::review::{Category, Judgement, Severity, criteria};
+use tamma_core::review::{Judgement, criteria};
 use tamma_core::rules::{self, Apart, Problems, Rules, Source};
 use tamma_core::tier::Tier;
 

@@ -4,18 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use rstest::rstest;
+use tamma_core::gate::{
+    GateResult, Judged, Kind, Outcome, Standing, classify, judge, judge_old_tests, names,
+};
+use tamma_core::issue::{Category, Issue, Severity};
 use tamma_core::plan::{Action, FileChange};
 use tamma_core::review::conformance::{Conformance, Mismatch, compare};
 use tamma_core::review::evidence::{Doubt, Ground};
-use tamma_core::review::gate::{
-    GateResult, Judged, Kind, Outcome, Standing, classify, judge, judge_old_tests, names,
-};
 use tamma_core::review::{
-    Category, Criterion, Deduction, Fingerprint, Inputs, Issue, Judgement, Severity, Summary,
-    criteria, verdict,
+    Criterion, Deduction, Fingerprint, Inputs, Judgement, Summary, criteria, verdict,
 };
-use tamma_core::risk;
-use tamma_core::rules::{self, Rules};
+use tamma_core::rules::{self, Rules, is_critical};
 
 fn set(names: &[&str]) -> BTreeSet<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
@@ -480,11 +479,11 @@ proptest! {
 #[test]
 fn the_configuration_says_which_files_are_critical() {
     let mut rules = Rules::default();
-    assert!(risk::is_critical("src/auth/login.rs", &rules));
-    assert!(!risk::is_critical("src/lib.rs", &rules));
+    assert!(is_critical("src/auth/login.rs", &rules));
+    assert!(!is_critical("src/lib.rs", &rules));
     rules.scrum_master.risk_thresholds.critical_files = vec!["src/lib.rs".to_owned()];
-    assert!(!risk::is_critical("src/auth/login.rs", &rules));
-    assert!(risk::is_critical("src/lib.rs", &rules));
+    assert!(!is_critical("src/auth/login.rs", &rules));
+    assert!(is_critical("src/lib.rs", &rules));
 }
 
 // Criteria.

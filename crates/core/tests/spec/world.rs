@@ -3,20 +3,24 @@
 use std::str::FromStr;
 
 use chrono::{DateTime, TimeDelta};
+use tamma_core::actor::Actor;
 use tamma_core::approval::{Binding, Pin};
 use tamma_core::cost::{Cost, Tokens, Usage, Usd};
+use tamma_core::council::Place;
+use tamma_core::failure::{Failure, FailureKind};
 use tamma_core::ids::{
     CommitId, Digest, Name, PlanHash, PolicyVersion, ProjectId, Reason, Reference, TaskId,
 };
 use tamma_core::log::{Entry, EntryName};
 use tamma_core::plan::Outline;
-use tamma_core::review::{Fingerprint, Summary};
+use tamma_core::review::{Fingerprint, Gates, Summary};
 use tamma_core::rules::Rules;
 use tamma_core::task::Priority;
 use tamma_core::task_loop::{
-    Action, Actor, Alert, Command, Edition, Event, Failure, FailureKind, Format, Gates, Job,
-    Outcome, Place, Received, Refusal, State, TaskLoop, Timestamp, What,
+    Action, Alert, Command, Event, Job, Outcome, Received, Refusal, State, TaskLoop, Timestamp,
+    What,
 };
+use tamma_core::version::{Edition, Format};
 use tamma_core::{begin, step};
 use uuid::Uuid;
 

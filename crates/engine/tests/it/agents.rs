@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use serde_json::json;
 use tamma_core::cost::{Cost, Tokens, Usage};
+use tamma_core::failure::FailureKind;
 use tamma_core::plan::{Action, FileChange, Plan};
 use tamma_core::review::Judgement;
-use tamma_core::task_loop::FailureKind;
 use tamma_engine::agent::{Agent, Mode, Report, RunEnd, Update};
 use tamma_engine::permission::Verdict;
 use tamma_engine::process;

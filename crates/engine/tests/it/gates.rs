@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::time::Duration;
 
-use tamma_core::review::gate::{GateResult, Kind, Outcome};
+use tamma_core::gate::{GateResult, Kind, Outcome};
 use tamma_core::rules::Report;
 use tamma_engine::confine::{self, Cage, Launcher, Network};
 use tamma_engine::gate::{Checkout, Error, Gate, GateRun, clear};

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use futures_util::future::FutureExt as _;
 use tamma_core::cost::Usage;
+use tamma_core::failure::{Failure, FailureKind};
 use tamma_core::ids::Reason;
-use tamma_core::task_loop::{Failure, FailureKind, Job, JobKind, Outcome, Timestamp, What};
+use tamma_core::task_loop::{Job, JobKind, Outcome, Timestamp, What};
 use temporalio_common::ActivityDefinition;
 use temporalio_workflow::{
     ActivityCancellationType, ActivityExecutionError, ActivityOptions, LocalActivityOptions,

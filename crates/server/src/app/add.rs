@@ -7,11 +7,13 @@
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
+use tamma_core::actor::Actor;
 use tamma_core::ids::TaskId;
 use tamma_core::plan::Plan;
 use tamma_core::rules::{Right, Rules};
 use tamma_core::task::Task;
-use tamma_core::task_loop::{Actor, Edition, Received, begin};
+use tamma_core::task_loop::{Received, begin};
+use tamma_core::version::Edition;
 use tamma_flow::{Input, Origin, QUEUE, TaskFlow, attributes, workflow_id};
 use temporalio_client::errors::WorkflowStartError;
 use temporalio_client::{

@@ -2,11 +2,12 @@
 
 use std::fmt::Write as _;
 
+use tamma_core::actor::Actor;
 use tamma_core::ids::{CommitId, TaskId};
 use tamma_core::log::Fact;
 use tamma_core::review::patch;
 use tamma_core::review::record::{Record, Reviewed};
-use tamma_core::task_loop::{Actor, State, Timestamp};
+use tamma_core::task_loop::{State, Timestamp};
 
 use super::{App, Error, Window};
 use crate::shape::{Change, LineComment};

@@ -10,7 +10,7 @@ mod record;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tamma_core::chat::{
+use tamma_chat::{
     Act, Change, Confirmed, Context, Conversation, Decision, Heard, Intent, Lesson, Subject,
     Unconfirmed,
 };
@@ -261,7 +261,7 @@ fn granted(grant: tamma_core::budget::Grant) -> Grant {
     Grant { iterations: grant.iterations, usd: grant.usd, tokens: grant.tokens }
 }
 
-fn new_task(new: tamma_core::chat::NewTask) -> NewTask {
+fn new_task(new: tamma_chat::NewTask) -> NewTask {
     NewTask {
         id: None,
         project: None,

@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use tamma_core::budget;
 use tamma_core::cost::Usd;
-use tamma_core::risk::Level;
+use tamma_core::level::Level;
 use tamma_core::task::{Priority, TaskType};
 use tamma_core::task_loop::{Answer, Next, Phase, State};
 use utoipa::ToSchema;

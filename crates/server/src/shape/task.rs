@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
+use tamma_core::cause::Cause;
 use tamma_core::cost::Usd;
+use tamma_core::level::Level;
 use tamma_core::plan::{Outline, Plan};
 use tamma_core::report::Report;
-use tamma_core::risk::{Level, Risk, Weight};
-use tamma_core::task_loop::{AlertKind, Answer, Cause, Severity};
+use tamma_core::risk::{Risk, Weight};
+use tamma_core::task_loop::{AlertKind, Answer, Severity};
 use tamma_core::tier::Tier;
 pub use tamma_store::Ending;
 use tamma_store::Verdict;

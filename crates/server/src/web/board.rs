@@ -6,7 +6,7 @@ use askama::Template;
 use axum::extract::{Query, State};
 use serde::Deserialize;
 use strum::IntoEnumIterator as _;
-use tamma_core::risk::Level;
+use tamma_core::level::Level;
 use tamma_core::task::{Priority, TaskType};
 use tamma_core::task_loop::{Phase, State as Where};
 use tamma_store::{Filter, Listed};

@@ -194,7 +194,7 @@ fn outline(plan: &shape::PlanVersion) -> String {
 }
 
 fn quick(card: &shape::Card, whole: &shape::Whole) -> Quick {
-    let low = card.risk == Some(tamma_core::risk::Level::Low);
+    let low = card.risk == Some(tamma_core::level::Level::Low);
     match &whole.plan {
         Some(plan) if low && card.answers.contains(&Answer::Approve) => Quick {
             any: true,

@@ -634,7 +634,7 @@ fn plan_shown(known: &Known, plan: Option<Plan>) -> PlanShown {
             .into_iter()
             .map(|change| FileShown {
                 action: change.action.to_string(),
-                critical: tamma_core::risk::is_critical(&change.path, &known.rules),
+                critical: tamma_core::rules::is_critical(&change.path, &known.rules),
                 path: change.path,
                 description: change.description,
                 lines: change.estimated_lines,

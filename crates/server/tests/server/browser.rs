@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use reqwest::{Method, Response, StatusCode};
 use serde_json::json;
+use tamma_core::actor::Actor;
 use tamma_core::complexity::Signals;
 use tamma_core::ids::{ProjectId, TaskId};
 use tamma_core::plan::{FileChange, Plan};
 use tamma_core::rules::Rules;
-use tamma_core::task_loop::{
-    Actor, Edition, Outcome, Received, State, Step, TaskLoop, Timestamp, begin,
-};
+use tamma_core::task_loop::{Outcome, Received, State, Step, TaskLoop, Timestamp, begin};
+use tamma_core::version::Edition;
 use tamma_server::Config;
 use tamma_store::{Record, Store};
 use uuid::Uuid;

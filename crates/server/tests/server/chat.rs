@@ -17,7 +17,7 @@ use uuid::Uuid;
 use crate::stage::{Stage, config, new_id, read};
 use crate::world::{World, plan};
 
-const HOSTILE: &str = include_str!("../../../../eval/chat/hostile.txt");
+const HOSTILE: &str = include_str!("../../../../lab/inputs/chat/hostile.txt");
 
 fn hostile() -> Vec<String> {
     let lines = HOSTILE.lines().filter(|line| !line.starts_with('#') && !line.is_empty());

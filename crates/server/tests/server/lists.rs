@@ -100,7 +100,7 @@ async fn the_stream_replays_and_then_tells_what_happens_and_ends_with_the_server
     let whole = stage.store.task(id.parse().map(tamma_core::ids::TaskId).expect("an id")).await;
     let machine = whole.expect("a task").machine.expect("readable");
     let event = tamma_core::task_loop::Event {
-        format: tamma_core::task_loop::Format,
+        format: tamma_core::version::Format,
         at: machine.since,
         by: crate::world::person("ann"),
         what: tamma_core::task_loop::What::Asked(tamma_core::task_loop::Action::Pause),

@@ -5,9 +5,11 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
+use tamma_core::actor::Actor;
 use tamma_core::ids::{Digest, Name, ProjectId, TaskId};
 use tamma_core::rules::Rules;
-use tamma_core::task_loop::{Actor, Edition, Received, begin};
+use tamma_core::task_loop::{Received, begin};
+use tamma_core::version::Edition;
 use tempfile::TempDir;
 use uuid::Uuid;
 

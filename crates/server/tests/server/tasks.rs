@@ -2,7 +2,9 @@
 
 use reqwest::Method;
 use serde_json::json;
-use tamma_core::task_loop::{Actor, Edition, Received, begin};
+use tamma_core::actor::Actor;
+use tamma_core::task_loop::{Received, begin};
+use tamma_core::version::Edition;
 use tamma_core::{ids::TaskId, rules::Rules};
 use tamma_flow::{TaskFlow, workflow_id};
 use temporalio_client::WorkflowDescribeOptions;

@@ -8,16 +8,15 @@ use std::collections::BTreeMap;
 use chrono::{SubsecRound as _, TimeDelta, Timelike as _};
 use serde::Serialize;
 use serde_json::Value;
+use tamma_core::actor::Actor;
 use tamma_core::approval::{Binding, Pin};
 use tamma_core::budget;
 use tamma_core::ids::{CommitId, Name, PlanHash, PolicyVersion};
+use tamma_core::level::Level;
 use tamma_core::log::{Entry, EntryName, Fact};
-use tamma_core::risk::Level;
 use tamma_core::rules::Rules;
 use tamma_core::task::Priority;
-use tamma_core::task_loop::{
-    Actor, Alert, Command, Phase, Question, State, TaskLoop, Timestamp, Trigger,
-};
+use tamma_core::task_loop::{Alert, Command, Phase, Question, State, TaskLoop, Timestamp, Trigger};
 use tamma_core::tier::Tier;
 
 use super::{Record, signed};

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use tamma_core::task_loop::{Action, Actor, Severity, State, What};
+use tamma_core::actor::Actor;
+use tamma_core::task_loop::{Action, Severity, State, What};
 use tamma_store::{Claimed, DeliveryEnd, NewDelivery, Store};
 use tamma_testkit::postgres::Database;
 use uuid::Uuid;

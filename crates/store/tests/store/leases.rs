@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta};
-use tamma_core::task_loop::{FailureKind, State, Timestamp};
+use tamma_core::failure::FailureKind;
+use tamma_core::task_loop::{State, Timestamp};
 use tamma_store::{Lease, Store};
 use tamma_testkit::postgres::Database;
 

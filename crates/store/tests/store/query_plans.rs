@@ -101,7 +101,7 @@ async fn the_board_and_what_follows_it_go_through_their_indexes() {
     let sent = query(&["ORDER BY deliveries.created_at DESC"]);
     let task = tape.task.id.0;
     let mut faults = Vec::new();
-    // Counts of everything read everything, so they are not here: `just bench-board` measures them.
+    // Counts of everything read everything, so they are not here: `just lab bench-board` measures them.
     for (what, query, arguments, index) in [
         ("board", &newest, format!("{nothing}, {states}, 40"), "tasks_by_state"),
         ("board of a project", &newest, format!("{of_project}, {states}, 40"), "tasks_by_project"),

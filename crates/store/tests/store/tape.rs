@@ -1,14 +1,17 @@
 //! A task's machine with everything it did, step by step, as the durable loop would write it.
 
 use chrono::{DateTime, TimeDelta};
+use tamma_core::actor::Actor;
+use tamma_core::council::Place;
+use tamma_core::failure::FailureKind;
 use tamma_core::ids::{ProjectId, TaskId};
 use tamma_core::log::Entry;
 use tamma_core::rules::Rules;
 use tamma_core::task::{Priority, Task, TaskType};
 use tamma_core::task_loop::{
-    Action, Actor, Edition, Event, FailureKind, Format, JobKind, Outcome, Place, Received, State,
-    Step, TaskLoop, Timestamp, What,
+    Action, Event, JobKind, Outcome, Received, State, Step, TaskLoop, Timestamp, What,
 };
+use tamma_core::version::{Edition, Format};
 use tamma_core::{begin, step};
 use tamma_store::{Project, Record, Store, Used};
 use uuid::Uuid;

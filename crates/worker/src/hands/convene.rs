@@ -6,9 +6,10 @@
 use std::fmt::Write as _;
 
 use serde_json::json;
-use tamma_core::council::{Conclusion, Spoken, View, minutes, said};
+use tamma_core::council::{Conclusion, Opinion, Place, Spoken, View, minutes, said};
+use tamma_core::failure::{Failure, FailureKind};
 use tamma_core::rules::Seat;
-use tamma_core::task_loop::{Failure, FailureKind, Opinion, Outcome, Place};
+use tamma_core::task_loop::Outcome;
 use tamma_core::tier::Tier;
 use tamma_engine::agent::{Mode, RunEnd};
 use tamma_engine::submission::Submission;

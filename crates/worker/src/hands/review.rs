@@ -9,14 +9,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 use tamma_core::cost::{Cost, Tokens, Usage, Usd};
 use tamma_core::ids::CommitId;
+use tamma_core::issue::{Category, Issue, Severity};
 use tamma_core::knowledge;
 use tamma_core::plan::Action;
 use tamma_core::review::evidence::{self, Ground};
 use tamma_core::review::patterns::{self, Patterns};
 use tamma_core::review::record::{Record, Reviewed, Tested, Validator};
-use tamma_core::review::{
-    Category, Criterion, Fingerprint, Inputs, Issue, Severity, conformance, criteria, verdict,
-};
+use tamma_core::review::{Criterion, Fingerprint, Inputs, conformance, criteria, verdict};
 use tamma_core::task_loop::Outcome;
 use tamma_engine::agent::{Mode, RunEnd};
 use tamma_engine::permission::{Law, Violation};

@@ -1,6 +1,7 @@
 //! Room on the disk: what ended tasks have left is removed before a run, where the rules limit it.
 
-use tamma_core::task_loop::{Failure, FailureKind, Outcome, State};
+use tamma_core::failure::{Failure, FailureKind};
+use tamma_core::task_loop::{Outcome, State};
 use tamma_engine::workspaces::{Kind, Workspaces};
 
 use super::{Activities, Told};

@@ -2,12 +2,12 @@
 
 use std::fmt::Write as _;
 
+use tamma_core::gate::{Kind, Standing};
 use tamma_core::ids::CommitId;
-use tamma_core::review::Fingerprint;
-use tamma_core::review::gate::{Kind, Standing};
+use tamma_core::level::Level;
 use tamma_core::review::record::{Ran, Record, Tested};
-use tamma_core::risk::Level;
-use tamma_core::task_loop::{Gates, Outcome};
+use tamma_core::review::{Fingerprint, Gates};
+use tamma_core::task_loop::Outcome;
 use tamma_flow::port::Answer;
 use tokio::time::Instant;
 

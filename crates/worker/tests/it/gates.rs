@@ -1,8 +1,8 @@
 //! Gates as a worker runs them: what they are compared with, and what of the tests must stay.
 
+use tamma_core::gate::Standing;
 use tamma_core::ids::TaskId;
 use tamma_core::plan::{Action, FileChange, Plan};
-use tamma_core::review::gate::Standing;
 use tamma_core::review::record::{Baseline, Record, Tested};
 use tamma_core::task_loop::State;
 use tamma_testkit::agent::{Case, Script, Step};

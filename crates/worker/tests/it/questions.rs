@@ -1,8 +1,9 @@
 //! What an agent asks a person: nothing waits in a process, and the answer reaches a later run.
 
 use serde_json::json;
+use tamma_core::cause::Cause;
 use tamma_core::log::EntryName as N;
-use tamma_core::task_loop::{Action, Cause, State};
+use tamma_core::task_loop::{Action, State};
 use tamma_testkit::agent::{Case, Step};
 use temporalio_client::WorkflowGetResultOptions;
 

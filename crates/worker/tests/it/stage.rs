@@ -5,12 +5,14 @@ use std::future::Future;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tamma_core::actor::Actor;
 use tamma_core::ids::{ProjectId, TaskId};
 use tamma_core::log::{Entry, EntryName};
 use tamma_core::plan::{Action, FileChange, Plan};
 use tamma_core::rules::{self, Rules};
 use tamma_core::task::{Priority, Task, TaskType};
-use tamma_core::task_loop::{self, Actor, Edition, Received, State, TaskLoop};
+use tamma_core::task_loop::{self, Received, State, TaskLoop};
+use tamma_core::version::Edition;
 use tamma_engine::agent::Patience;
 use tamma_flow::{Answered, Ask, Input, Origin, Pace, QUEUE, TaskFlow, attributes, workflow_id};
 use tamma_store::{Project, Store};

@@ -5,12 +5,13 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use tamma_core::actor::Actor;
 use tamma_core::ids::TaskId;
 use tamma_core::log::EntryName;
 use tamma_core::task_loop::{
-    Actor, Command, Edition, Event, Format, JobKind, Received, State, Step as Taken, What, begin,
-    step,
+    Command, Event, JobKind, Received, State, Step as Taken, What, begin, step,
 };
+use tamma_core::version::{Edition, Format};
 use tamma_engine::process::Records;
 use tamma_flow::Begun;
 use tamma_flow::port::{Answer, Arrival, Diary, Errand, Recorded, Used};

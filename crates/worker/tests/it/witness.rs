@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use chrono::Utc;
 use serde_json::Value;
+use tamma_core::actor::Actor;
 use tamma_core::cost::{Cost, Tokens, Usage};
 use tamma_core::ids::{ProjectId, TaskId};
 use tamma_core::rules::Rules;
 use tamma_core::task::{Priority, Task};
-use tamma_core::task_loop::{Actor, Edition, Received, begin};
+use tamma_core::task_loop::{Received, begin};
+use tamma_core::version::Edition;
 use tamma_engine::agent::{Mode, Update};
 use tamma_engine::gateway::{Dialect, ModelCall};
 use tamma_engine::process::RunId;

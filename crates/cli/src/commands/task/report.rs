@@ -6,9 +6,10 @@ use std::process::ExitCode;
 use anstyle::AnsiColor;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
+use tamma_core::gate::Standing;
+use tamma_core::issue::Severity;
 use tamma_core::report::{Gate, Iteration, Report, Sitting, Spent, markdown};
-use tamma_core::review::gate::Standing;
-use tamma_core::review::{Criterion, Judgement, Severity};
+use tamma_core::review::{Criterion, Judgement};
 use tamma_server::shape::TaskReport;
 
 use crate::client::{self, Client, Target};

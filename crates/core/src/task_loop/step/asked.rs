@@ -7,16 +7,18 @@ use chrono::TimeDelta;
 
 use super::Turn;
 use super::moves::Why;
+use crate::actor::Actor;
 use crate::approval::{Approval, Binding};
 use crate::budget::Grant;
+use crate::cause::Cause;
 use crate::ids::{CommitId, Name, Reason, Reference};
 use crate::log::{EntryName, Fact};
 use crate::review::Fingerprint;
 use crate::rules::HaltCondition;
 use crate::task_loop::next::{answers, skip_to};
 use crate::task_loop::{
-    Action, Actor, Answer, Cause, Command, Pause, Question, Refusal, State, StopReason, Timestamp,
-    Trigger as On, table,
+    Action, Answer, Command, Pause, Question, Refusal, State, StopReason, Timestamp, Trigger as On,
+    table,
 };
 
 impl Turn<'_> {

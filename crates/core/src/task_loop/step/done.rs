@@ -7,18 +7,20 @@ use chrono::TimeDelta;
 use super::Turn;
 use super::moves::Why as Reason;
 use crate::approval::{Ruling, rule};
+use crate::cause::Cause;
 use crate::complexity;
 use crate::cost::{Cost, Usage};
+use crate::council::{Opinion, Place};
 use crate::escalation::{self, Decision, Situation, Verdict, Why};
+use crate::failure::FailureKind;
 use crate::ids::Reference;
 use crate::log::{EntryName, Fact};
 use crate::plan::Outline;
-use crate::review::{Fingerprint, Summary};
+use crate::review::{Fingerprint, Gates, Summary};
 use crate::rules::{HaltCondition, Seat};
 use crate::stuck::Attempt;
 use crate::task_loop::{
-    Cause, Command, FailureKind, Gates, JobKind, Opinion, Outcome, Place, Quota, Refusal, Severity,
-    State, Timestamp, Trigger as On, Work,
+    Command, JobKind, Outcome, Quota, Refusal, Severity, State, Timestamp, Trigger as On, Work,
 };
 use crate::tier::Tier;
 use crate::{approval, risk};

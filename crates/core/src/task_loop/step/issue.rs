@@ -5,11 +5,13 @@
 
 use super::Turn;
 use crate::budget::{self, Reservation};
+use crate::cause::Cause;
 use crate::cost::Usd;
+use crate::council::Place;
 use crate::escalation::Verdict;
 use crate::learning::occasions;
 use crate::rules::HaltCondition;
-use crate::task_loop::{Cause, Command, Job, Order, Place, Severity, State, Trigger, Work};
+use crate::task_loop::{Command, Job, Order, Severity, State, Trigger, Work};
 use crate::tier::Tier;
 
 impl Turn<'_> {

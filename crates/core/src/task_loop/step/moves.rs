@@ -3,11 +3,12 @@
 use std::borrow::Cow;
 
 use super::Turn;
+use crate::cause::{Cause, Stage};
 use crate::ids::Reference;
 use crate::log::{Entry, EntryName, Fact};
 use crate::task_loop::{
-    Alert, AlertKind, Cause, Clock, Command, JobKind, Question, Refusal, Severity, Stage, State,
-    StopReason, Trigger, Work, answers, table,
+    Alert, AlertKind, Clock, Command, JobKind, Question, Refusal, Severity, State, StopReason,
+    Trigger, Work, answers, table,
 };
 
 pub(super) type Why = Option<Cow<'static, str>>;
@@ -184,7 +185,7 @@ impl Turn<'_> {
     fn push(&mut self, from: State, on: Option<Trigger>, name: EntryName, reason: Why, data: Fact) {
         self.it.entries += 1;
         self.entries.push(Entry {
-            format: crate::task_loop::Format,
+            format: crate::version::Format,
             task: self.it.task,
             sequence: self.it.entries,
             at: self.at,

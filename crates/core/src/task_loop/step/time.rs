@@ -2,8 +2,9 @@
 //! answer that an agent's question brought for want of another.
 
 use super::Turn;
+use crate::cause::{Cause, Stage};
 use crate::log::{EntryName, Fact};
-use crate::task_loop::{Cause, Refusal, Severity, Stage};
+use crate::task_loop::{Refusal, Severity};
 
 impl Turn<'_> {
     /// Time passed.

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use tamma_chat::{Context, Understood};
 use tamma_connect::model::Reader;
-use tamma_core::chat::{self, Context, Understood};
 use tamma_core::ids::ProjectId;
 use tamma_core::knowledge::Scope;
 
@@ -39,7 +39,7 @@ impl App {
         // A project's tasks are shown to the model that the project has chosen, and to no other.
         let mine = endpoints.iter().filter(|(_, it)| it == endpoint).map(|(project, _)| *project);
         let context = shown(known, &mine.collect());
-        let question = chat::question(message, &context);
+        let question = tamma_chat::question(message, &context);
         let asked = self.without_our_secrets(&question.message);
         let key = self.environment.get(Reader::KEY).cloned();
         let (url, model) = endpoint;
@@ -48,7 +48,7 @@ impl App {
             Err(error) => Err(error),
         };
         let why = match answer {
-            Ok(answer) => match chat::answered(&answer, message, &context) {
+            Ok(answer) => match tamma_chat::answered(&answer, message, &context) {
                 Ok(understood) => {
                     let understood = Some(understood);
                     return Ok(Read { understood, by: ReadBy::Model, note: None });

@@ -4,13 +4,14 @@
 //! the events that it is read from are named, so that whoever doubts it can look.
 
 use chrono::{Datelike as _, Days, NaiveDate, TimeDelta};
-use tamma_core::chat::{Act, Aspect, Change, Context, Decision, Period, Topic, Which};
+use tamma_chat::{Act, Aspect, Change, Context, Decision, Period, Topic, Which};
+use tamma_core::actor::Actor;
 use tamma_core::cost::Usd;
 use tamma_core::ids::TaskId;
 use tamma_core::log::{Entry, EntryName as N, Fact};
 use tamma_core::report::Iteration;
 use tamma_core::review::patch::{self, Row};
-use tamma_core::task_loop::{Actor, Answer, State, Timestamp};
+use tamma_core::task_loop::{Answer, State, Timestamp};
 use tamma_store::{Filter, KnowledgeFilter};
 
 use super::{KNOWN, LISTED, capital, says};

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tamma_core::ids::{ProjectId, Reference, TaskId};
-use tamma_core::knowledge::{Entry, Facts, Scope, offers};
+use tamma_core::knowledge::{Entry, Scope};
+use tamma_core::learning::{Facts, offers};
 use tamma_store::{Followed, KnowledgeFilter, Known};
 
 use super::{App, Error, shown};

@@ -1,7 +1,8 @@
 //! What a person may do with a task, each with what follows from it, said before the click.
 
 use strum::IntoEnumIterator as _;
-use tamma_core::task_loop::{Answer, Cause, State};
+use tamma_core::cause::Cause;
+use tamma_core::task_loop::{Answer, State};
 
 use super::Known;
 use crate::clock;

@@ -2,9 +2,9 @@
 
 use axum::extract::{Path, Query, State};
 use serde::Deserialize;
+use tamma_core::actor::Actor;
 use tamma_core::ids::TaskId;
 use tamma_core::log::{Entry, EntryName, Fact};
-use tamma_core::task_loop::Actor;
 use uuid::Uuid;
 
 use super::super::door::Visitor;

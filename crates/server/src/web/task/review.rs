@@ -2,11 +2,12 @@
 
 use askama::Template;
 use axum::extract::{Path, State};
+use tamma_core::gate::Standing;
 use tamma_core::ids::TaskId;
+use tamma_core::issue::{Issue, Severity};
 use tamma_core::report;
-use tamma_core::review::gate::Standing;
 use tamma_core::review::record::Record;
-use tamma_core::review::{self, Criterion, Judgement, Severity};
+use tamma_core::review::{Criterion, Judgement};
 use uuid::Uuid;
 
 use super::super::door::Visitor;
@@ -277,7 +278,7 @@ pub(super) fn judged(criterion: &Criterion) -> Judged {
     Judged { text: criterion.text.clone(), tone, words, place }
 }
 
-fn found_issue(issue: &review::Issue, it: &report::Iteration) -> Found {
+fn found_issue(issue: &Issue, it: &report::Iteration) -> Found {
     let place = match (&issue.file, issue.line) {
         (Some(file), Some(line)) => format!("{file}:{line}"),
         (Some(file), None) => file.clone(),

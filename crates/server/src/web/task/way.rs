@@ -1,7 +1,8 @@
 //! A task's way through the states, as a picture with times.
 
+use tamma_core::actor::Actor;
 use tamma_core::log::Entry;
-use tamma_core::task_loop::{Actor, State};
+use tamma_core::task_loop::State;
 
 use super::Known;
 use crate::app::{App, Error, Window};

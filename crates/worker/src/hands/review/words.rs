@@ -3,8 +3,9 @@
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
+use tamma_core::issue::{Issue, Severity};
 use tamma_core::review::record::Ran;
-use tamma_core::review::{Inputs, Issue, Judgement, Severity};
+use tamma_core::review::{Inputs, Judgement};
 
 /// What stood in the way, for the brief of the next run. What must be mended comes first.
 pub(super) fn of(inputs: &Inputs, asked: bool) -> String {

@@ -1,0 +1,196 @@
+//! The labelled set of `lab/inputs/chat`, and the reading of a message beside its labels. The
+//! experiment `chat` of the lab uses this file too.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use serde::Deserialize;
+use tamma_chat::{Act, Change, Context, Intent, Lesson, Subject, Understood, understand};
+use tamma_core::ids::{KnowledgeId, TaskId};
+
+const MESSAGES: &str = include_str!("../../../../../lab/inputs/chat/messages.yaml");
+const WORLDS: &str = include_str!("../../../../../lab/inputs/chat/worlds.yaml");
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct World {
+    tasks: Vec<Keyed<Subject>>,
+    lessons: Vec<Keyed<Lesson>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Keyed<T> {
+    key: String,
+    #[serde(flatten)]
+    it: T,
+}
+
+/// A message with its labels, as lab/inputs/chat/README.md describes them.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Message {
+    pub(crate) id: String,
+    pub(crate) split: String,
+    pub(crate) text: String,
+    #[serde(default = "shop")]
+    pub(crate) world: String,
+    pub(crate) last: Option<String>,
+    #[serde(default)]
+    pub(crate) proposed: bool,
+    pub(crate) intent: String,
+    #[serde(flatten)]
+    pub(crate) slots: BTreeMap<String, Slot>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Slot {
+    Text(String),
+    Number(u32),
+    Several(Vec<String>),
+}
+
+fn shop() -> String {
+    "shop".to_owned()
+}
+
+pub(crate) fn worlds() -> &'static BTreeMap<String, World> {
+    static READ: LazyLock<BTreeMap<String, World>> =
+        LazyLock::new(|| serde_saphyr::from_str(WORLDS).expect("the worlds are well formed"));
+    &READ
+}
+
+pub(crate) fn messages() -> &'static [Message] {
+    static READ: LazyLock<Vec<Message>> =
+        LazyLock::new(|| serde_saphyr::from_str(MESSAGES).expect("the messages are well formed"));
+    &READ
+}
+
+impl World {
+    pub(crate) fn task(&self, key: &str) -> TaskId {
+        self.tasks.iter().find(|task| task.key == key).map(|task| task.it.id).expect("a task")
+    }
+
+    pub(crate) fn task_key(&self, id: TaskId) -> String {
+        let found = self.tasks.iter().find(|task| task.it.id == id);
+        found.map(|task| task.key.clone()).expect("a task")
+    }
+
+    fn lesson_key(&self, id: KnowledgeId) -> String {
+        let found = self.lessons.iter().find(|lesson| lesson.it.id == id);
+        found.map(|lesson| lesson.key.clone()).expect("a lesson")
+    }
+
+    pub(crate) fn context(&self, last: Option<&str>, proposed: bool) -> Context {
+        Context {
+            tasks: self.tasks.iter().map(|task| task.it.clone()).collect(),
+            lessons: self.lessons.iter().map(|lesson| lesson.it.clone()).collect(),
+            last: last.map(|key| self.task(key)),
+            proposed,
+        }
+    }
+
+    /// An intent in the words of the labels.
+    pub(crate) fn labels(&self, intent: &Intent) -> BTreeMap<String, Slot> {
+        let mut slots = BTreeMap::new();
+        let mut put = |name: &str, value: Option<String>| {
+            slots.extend(value.map(|value| (name.to_owned(), Slot::Text(value))));
+        };
+        let text = |it: &dyn ToString| Some(it.to_string());
+        match intent {
+            Intent::Status { task } => put("task", Some(self.task_key(*task))),
+            Intent::List { which, period, search } => {
+                put("filter", text(which));
+                put("period", period.map(|it| it.to_string()));
+                put("search", search.clone());
+            }
+            Intent::Cost { task, period } => {
+                put("task", task.map(|task| self.task_key(task)));
+                put("period", period.map(|it| it.to_string()));
+            }
+            Intent::Show { task, aspect } => {
+                put("task", Some(self.task_key(*task)));
+                put("aspect", text(aspect));
+            }
+            Intent::Ask { task, .. } => put("task", task.map(|task| self.task_key(task))),
+            Intent::Lessons { period, search } => {
+                put("period", period.map(|it| it.to_string()));
+                put("search", search.clone());
+            }
+            Intent::Unclear(unclear) => put("asks", Some(<&str>::from(unclear).to_owned())),
+            Intent::Change(Change::Add(new)) => {
+                put("title", Some(new.title.clone()));
+                put("type", text(&new.r#type));
+                put("priority", new.priority.map(|it| it.to_string()));
+            }
+            Intent::Change(Change::Lesson { lesson, reason, .. }) => {
+                put("lesson", Some(self.lesson_key(*lesson)));
+                put("reason", reason.clone());
+            }
+            Intent::Change(Change::Task { task, act }) => {
+                put("task", Some(self.task_key(*task)));
+                match act {
+                    Act::Approve { reason }
+                    | Act::Reject { reason }
+                    | Act::Accept { reason }
+                    | Act::Rework { reason }
+                    | Act::Cancel { reason }
+                    | Act::Skip { reason }
+                    | Act::Abandon { reason } => put("reason", reason.clone()),
+                    Act::RollBack { to, reason } => {
+                        put("to", text(to));
+                        put("reason", reason.clone());
+                    }
+                    Act::Override { reason } => put("reason", Some(reason.clone())),
+                    Act::Modify { words } | Act::Reply { words } => {
+                        put("words", Some(words.clone()));
+                    }
+                    Act::Retry { grant } | Act::Continue { grant } => {
+                        let usd = grant.usd.to_string().replace('$', "");
+                        put("grant_usd", Some(usd).filter(|usd| usd != "0"));
+                        if grant.iterations > 0 {
+                            let runs = Slot::Number(grant.iterations.into());
+                            slots.insert("grant_runs".to_owned(), runs);
+                        }
+                    }
+                    Act::Pause | Act::Resume | Act::Acknowledge => {}
+                }
+            }
+            Intent::Inbox | Intent::Help | Intent::Talk | Intent::Confirm | Intent::Decline => {}
+        }
+        slots
+    }
+}
+
+/// A message as the grammar reads it, beside its labels.
+pub(crate) struct Reading {
+    pub(crate) found: Understood,
+    /// The kinds of difficulty that the message is labelled with.
+    pub(crate) hard: Vec<String>,
+    pub(crate) wanted: BTreeMap<String, Slot>,
+    pub(crate) slots: BTreeMap<String, Slot>,
+    /// Whether the intent is right.
+    pub(crate) right: bool,
+    /// Whether everything else is right too.
+    pub(crate) whole: bool,
+}
+
+impl Message {
+    /// Reads the message with the grammar alone.
+    pub(crate) fn read(&self) -> Reading {
+        let world = &worlds()[&self.world];
+        let found = understand(&self.text, &world.context(self.last.as_deref(), self.proposed));
+        let mut wanted = self.slots.clone();
+        let hard = match wanted.remove("hard") {
+            Some(Slot::Several(kinds)) => kinds,
+            _ => Vec::new(),
+        };
+        let slots = world.labels(&found.intent);
+        // An addition to a task is said in many ways: where no words are labelled, none are compared.
+        let mut compared = slots.clone();
+        if !wanted.contains_key("words") {
+            compared.remove("words");
+        }
+        let right = found.intent.name() == self.intent;
+        let whole = right && compared == wanted;
+        Reading { found, hard, wanted, slots, right, whole }
+    }
+}

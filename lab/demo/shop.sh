@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Makes a small shop in a new folder: a repository with a check, and an agent that plays a script, so
+# that Tamma can be tried without a model. `just demo web` and `just lab browser` start from it.
+#
+# usage: shop.sh <new folder> <folder of the programs>
+set -euo pipefail
+
+here="$(cd "$(dirname "$0")" && pwd)"
+folder="$1"
+programs="$2"
+
+# For root, PostgreSQL runs as somebody else, who must get through to its data.
+chmod 711 "$folder"
+mkdir "$folder/bin" "$folder/shop"
+# Beside each other in a folder that the agent sees in its sandbox.
+cp "$here/shop/agent.json" "$programs/scripted-agent" "$folder/bin/"
+
+cd "$folder/shop"
+git init --quiet --initial-branch=main
+cat > check.sh << 'CHECK'
+grep -q "half to even" round.txt || { echo "round.txt does not round half to even"; exit 1; }
+CHECK
+echo "half to even, sometimes" > round.txt
+cat > tamma.yaml << RULES
+agents:
+  scripted:
+    command: $folder/bin/scripted-agent
+    env: { TAMMA_SCRIPT: "$folder/bin/agent.json" }
+tiers:
+  simple: { agent: scripted }
+  moderate: { agent: scripted }
+  complex: { agent: scripted }
+engines: { readable: ["$folder/bin"] }
+gates:
+  rounding: { command: sh check.sh, kind: tests }
+ceremony:
+  medium: { human_review: true }
+${SHOP_RULES:-}
+RULES
+git add .
+git -c user.name=Grace -c user.email=grace@example.org commit --quiet -m "a shop"

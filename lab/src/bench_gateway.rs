@@ -1,0 +1,119 @@
+//! What the gateway adds to the first byte of a model's answer.
+//!
+//! The same streaming calls go to a scripted model straight and through the gateway, one after the
+//! other in turn, so that whatever else the machine does falls on both alike.
+#![expect(clippy::print_stdout, reason = "a measurement prints its figures")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use clap::Args;
+use serde_json::{Value, json};
+use tamma_core::budget::{Limit, Spend};
+use tamma_core::ids::TaskId;
+use tamma_core::task_loop::Timestamp;
+use tamma_engine::gateway::{Bound, Gateway, Upstream, Visitor, Whose};
+use tamma_engine::process::RunId;
+use tamma_engine::secret::Secret;
+use tamma_testkit::model::{Model, Script, Step};
+
+use crate::support::bench::load::now;
+use crate::support::figures::{percentile, table};
+use crate::support::verdict::Verdict;
+
+/// How many calls each way, unless an option says otherwise.
+const CALLS: u32 = 300;
+
+/// Calls that are not measured, in which connections are made.
+const WARM: u32 = 20;
+
+/// What may be added at the median.
+const ADDED: Duration = Duration::from_millis(5);
+
+/// About the first request of a coding agent.
+const PROMPT_BYTES: usize = 64 * 1024;
+
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// The number of calls each way
+    #[arg(long, value_name = "COUNT", default_value_t = CALLS)]
+    calls: u32,
+}
+
+pub(crate) async fn run(arguments: &Arguments) -> Result<Verdict> {
+    let calls = arguments.calls;
+    let model = Model::start(Script::of([Step::say("word ".repeat(200))])).await?;
+    let gateway = Gateway::open(None).await?;
+    let limit = Limit { usd: None, tokens: Some(u64::MAX) };
+    let door = gateway.admit(Visitor {
+        run: RunId { task: TaskId(uuid::Uuid::nil()), ticket: 1, generation: 1 },
+        at: Timestamp::UNIX_EPOCH,
+        upstream: Some(Upstream {
+            base: model.url(),
+            key: Secret::new("the-providers-key"),
+            quota_patience: Duration::from_mins(1),
+        }),
+        prices: BTreeMap::new(),
+        bounds: vec![Bound { whose: Whose::Run, limit, spent: Spend::default() }],
+        warn_percent: 80,
+        tools: None,
+        observer: Arc::new(|_| ()),
+    });
+    let request = json!({
+        "model": "scripted-large", "max_tokens": 8000, "stream": true,
+        "messages": [{ "role": "user", "content": "x".repeat(PROMPT_BYTES) }],
+        "tools": [{ "name": "Bash" }],
+    });
+    let client = reqwest::Client::new();
+    let (mut straight, mut through) = (Vec::new(), Vec::new());
+    for number in 0..WARM + calls {
+        let bare = first_byte(&client, &model.url(), "any", &request).await?;
+        let metered = first_byte(&client, door.url(), door.token().expose(), &request).await?;
+        if number >= WARM {
+            straight.push(bare);
+            through.push(metered);
+        }
+    }
+    let ledger = door.close().await;
+    let sent: u64 = model.sent().iter().map(|sent| sent.tokens.total()).sum();
+    ensure!(ledger.usage.tokens.total() * 2 == sent, "half of the calls are metered");
+
+    let figure = |values: &[Duration], percent| {
+        percentile(values, percent).map_or(f64::NAN, |value| value.as_secs_f64() * 1000.0)
+    };
+    let row = |name: &str, of: &dyn Fn(usize) -> f64| {
+        vec![name.to_owned(), format!("{:.2}", of(50)), format!("{:.2}", of(99))]
+    };
+    let added = |percent| figure(&through, percent) - figure(&straight, percent);
+    println!("time to the first byte of {calls} calls each way, {PROMPT_BYTES} bytes of prompt\n");
+    let heading = ["", "median, ms", "p99, ms"].map(str::to_owned).to_vec();
+    let rows = [
+        heading,
+        row("straight", &|percent| figure(&straight, percent)),
+        row("through the gateway", &|percent| figure(&through, percent)),
+        row("added", &added),
+    ];
+    println!("{}", table(&rows));
+    let (goal, median) = (ADDED.as_secs_f64() * 1000.0, added(50));
+    let figures =
+        format!("{median:.2} ms added at the median, {:.2} ms at p99, goal {goal} ms", added(99));
+    Ok(Verdict::new(median < goal, figures))
+}
+
+/// How long a call takes until the first byte of its answer. The answer is read to its end.
+async fn first_byte(
+    client: &reqwest::Client,
+    base: &str,
+    key: &str,
+    request: &Value,
+) -> Result<Duration> {
+    let start = now();
+    let call = client.post(format!("{base}/v1/messages")).header("x-api-key", key).json(request);
+    let mut response = call.send().await?.error_for_status()?;
+    ensure!(response.chunk().await?.is_some(), "the answer is empty");
+    let took = start.elapsed();
+    while response.chunk().await?.is_some() {}
+    Ok(took)
+}

@@ -1,0 +1,19 @@
+//! A person's day in a real browser, with a picture of every page.
+
+use anyhow::Result;
+use tokio::process::Command;
+
+use crate::support::verdict::Verdict;
+use crate::support::{programs, script, tools};
+
+pub(crate) async fn run(quick: bool) -> Result<Verdict> {
+    let folder = programs::input("browser");
+    tools::npm_install(&folder).await?;
+    let mut command = Command::new("node");
+    command
+        .arg(folder.join("day.mjs"))
+        .arg(programs::folder()?)
+        .arg(programs::target()?.join("pictures"))
+        .args(quick.then_some("--quick"));
+    script::run("browser", &mut command).await
+}

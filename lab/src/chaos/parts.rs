@@ -1,0 +1,137 @@
+//! The parts that are killed and started again: the worker, the server, Temporal, PostgreSQL.
+
+use std::ffi::OsStr;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+
+use anyhow::{Result, bail};
+use tamma_core::ids::TaskId;
+use tamma_store::Store;
+use tamma_testkit::role::Role;
+use tamma_testkit::{postgres, temporal};
+use tokio::process::Command;
+
+use super::hold::{self, DATABASE};
+use super::point::Victim;
+
+/// Everything that Tamma is made of when it runs.
+pub(crate) struct Parts {
+    pub(crate) postgres: postgres::Server,
+    pub(crate) temporal: temporal::Server,
+    pub(crate) server: Role,
+    pub(crate) worker: Role,
+    /// The store, for looking. Made anew when PostgreSQL has been.
+    pub(crate) store: Store,
+    /// Somebody at a terminal.
+    pub(crate) person: Person,
+}
+
+/// Somebody at a terminal.
+#[derive(Debug, Clone)]
+pub(crate) struct Person {
+    tamma: PathBuf,
+    url: String,
+}
+
+impl Parts {
+    /// Starts everything, with logs in a folder.
+    pub(crate) async fn start(tamma: &Path, folder: &Path) -> Result<Self> {
+        let (postgres, temporal) =
+            tokio::try_join!(postgres::Server::start(), temporal::Server::start())?;
+        postgres.ask("postgres", "CREATE DATABASE tamma").await?;
+        for user in ["server", "worker"] {
+            let sql = format!("CREATE ROLE {user} LOGIN SUPERUSER");
+            postgres.ask("postgres", &sql).await?;
+        }
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let listen = format!("127.0.0.1:{port}");
+        let role = |name: &str, user: &str, more: &[&str]| {
+            let data = folder.join("data").display().to_string();
+            let (database, temporal) = (postgres.url(user, DATABASE), temporal.address());
+            let given = [name, "--database", &database, "--temporal", &temporal, "--data", &data];
+            let arguments = given.iter().chain(more).map(|each| (*each).to_owned());
+            Role::new(tamma, arguments, folder.join(format!("{name}.log")))
+        };
+        let mut server = role("serve", "server", &["--listen", &listen]);
+        let mut worker = role("work", "worker", &[]);
+        server.start().await?;
+        hold::prepare(&postgres).await?;
+        worker.start().await?;
+        let store = Store::connect(&postgres.url("postgres", DATABASE)).await?;
+        let person = Person { tamma: tamma.to_owned(), url: format!("http://{listen}") };
+        Ok(Self { postgres, temporal, server, worker, store, person })
+    }
+
+    /// Kills one of them.
+    pub(crate) async fn kill(&mut self, victim: Victim) -> Result<()> {
+        match victim {
+            Victim::Worker => self.worker.kill().await,
+            Victim::Server => self.server.kill().await,
+            Victim::Temporal => {
+                self.temporal.kill();
+                Ok(())
+            }
+            Victim::Postgres => self.postgres.kill().await,
+        }
+    }
+
+    /// Starts one of them again.
+    pub(crate) async fn restart(&mut self, victim: Victim) -> Result<()> {
+        match victim {
+            Victim::Worker => self.worker.start().await,
+            Victim::Server => self.server.start().await,
+            Victim::Temporal => self.temporal.restart().await,
+            Victim::Postgres => {
+                self.postgres.restart().await?;
+                self.store = Store::connect(&self.postgres.url("postgres", DATABASE)).await?;
+                Ok(())
+            }
+        }
+    }
+
+    /// The processes that have ended by themselves since they were looked at last. They are started
+    /// again.
+    pub(crate) async fn fallen(&mut self) -> Result<Vec<&'static str>> {
+        let mut fallen = Vec::new();
+        for (name, role) in [("the server", &mut self.server), ("the worker", &mut self.worker)] {
+            if !role.is_running()? {
+                fallen.push(name);
+                role.start().await?;
+            }
+        }
+        Ok(fallen)
+    }
+
+    /// What Temporal says of a task's workflow: `show` gives its history, `result` waits for its end.
+    pub(crate) async fn workflow(&self, verb: &str, task: TaskId) -> Result<serde_json::Value> {
+        let id = tamma_flow::workflow_id(task);
+        let output = Command::new("temporal")
+            .args(["workflow", verb, "--output", "json", "--workflow-id", &id])
+            .args(["--address", &self.temporal.address()])
+            .stdin(Stdio::null())
+            .kill_on_drop(true)
+            .output()
+            .await?;
+        if !output.status.success() {
+            bail!("Temporal does not {verb} `{id}`: {}", said(&output));
+        }
+        Ok(serde_json::from_slice(&output.stdout)?)
+    }
+}
+
+impl Person {
+    /// What they type.
+    pub(crate) fn types(&self, arguments: &[impl AsRef<OsStr>]) -> Command {
+        let mut command = Command::new(&self.tamma);
+        command.args(arguments).args(["--server", &self.url, "--json"]);
+        command.env("TAMMA_PERSON", super::PERSON).stdin(Stdio::null()).kill_on_drop(true);
+        command
+    }
+}
+
+/// What a program has said, in one piece.
+pub(crate) fn said(output: &Output) -> String {
+    let both = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+    both.join(" ").split_whitespace().collect::<Vec<_>>().join(" ")
+}

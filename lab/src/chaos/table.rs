@@ -1,0 +1,129 @@
+//! What is printed: a line for each kill, the sums, and the last line.
+
+use std::io::Write as _;
+use std::time::Duration;
+
+use anyhow::Result;
+use strum::IntoEnumIterator as _;
+
+use super::point::Victim;
+use super::trial::Trial;
+
+/// The sums of a run.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    lines: Vec<Line>,
+}
+
+#[derive(Debug, Clone)]
+struct Line {
+    victim: Victim,
+    took: Duration,
+    finished: bool,
+    reruns: usize,
+    lost: usize,
+    doubled: usize,
+    orphaned: usize,
+}
+
+impl Table {
+    /// Prints the head.
+    pub(crate) fn begin() -> Result<Self> {
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "{:<50} {:<9} {:>7}  result", "point", "killed", "seconds")?;
+        Ok(Self::default())
+    }
+
+    /// Prints the line of a kill.
+    pub(crate) fn add(&mut self, trial: &Trial) -> Result<()> {
+        let Trial { point, victim, took, result } = trial;
+        let mut words = Vec::new();
+        let mut line = Line {
+            victim: *victim,
+            took: *took,
+            finished: result.is_ok(),
+            reruns: 0,
+            lost: 0,
+            doubled: 0,
+            orphaned: 0,
+        };
+        match result {
+            Ok(findings) => {
+                line.reruns = findings.notes.len();
+                line.lost = findings.lost.len();
+                line.doubled = findings.doubled.len();
+                line.orphaned = findings.orphaned.len();
+                if findings.is_clean() {
+                    words.push("ok".to_owned());
+                }
+                let kinds = [
+                    ("lost", &findings.lost),
+                    ("doubled", &findings.doubled),
+                    ("orphaned", &findings.orphaned),
+                ];
+                for (kind, what) in kinds {
+                    words.extend(what.iter().map(|what| format!("{kind}: {what}")));
+                }
+                words.extend(findings.notes.iter().cloned());
+            }
+            // A task that does not come to its end is lost as a whole.
+            Err(error) => {
+                line.lost = 1;
+                words.push(format!("lost: {error:#}"));
+            }
+        }
+        let mut out = std::io::stdout().lock();
+        let seconds = took.as_secs_f64();
+        writeln!(out, "{point:<50} {victim:<9} {seconds:>7.1}  {}", words.join("; "))?;
+        out.flush()?;
+        self.lines.push(line);
+        Ok(())
+    }
+
+    /// Whether every task came to its end, and nothing was lost, doubled or orphaned.
+    pub(crate) fn is_clean(&self) -> bool {
+        let clean = |line: &Line| {
+            line.finished && line.lost == 0 && line.doubled == 0 && line.orphaned == 0
+        };
+        self.lines.iter().all(clean)
+    }
+
+    /// Prints the sums, and returns the figures of the last line.
+    pub(crate) fn end(&self) -> Result<String> {
+        let mut out = std::io::stdout().lock();
+        writeln!(
+            out,
+            "\n{:<9} {:>5} {:>8} {:>6} {:>6} {:>4} {:>7} {:>8}",
+            "killed", "kills", "finished", "median", "most", "lost", "doubled", "orphaned"
+        )?;
+        for victim in Victim::iter() {
+            let lines: Vec<_> = self.lines.iter().filter(|line| line.victim == victim).collect();
+            let mut times: Vec<_> = lines.iter().map(|line| line.took.as_secs_f64()).collect();
+            times.sort_by(f64::total_cmp);
+            let sum = |of: fn(&Line) -> usize| lines.iter().map(|line| of(line)).sum::<usize>();
+            writeln!(
+                out,
+                "{victim:<9} {:>5} {:>8} {:>6.1} {:>6.1} {:>4} {:>7} {:>8}",
+                lines.len(),
+                sum(|line| usize::from(line.finished)),
+                times.get(times.len() / 2).copied().unwrap_or_default(),
+                times.last().copied().unwrap_or_default(),
+                sum(|line| line.lost),
+                sum(|line| line.doubled),
+                sum(|line| line.orphaned),
+            )?;
+        }
+        let sum = |of: fn(&Line) -> usize| self.lines.iter().map(of).sum::<usize>();
+        let reruns = sum(|line| line.reruns);
+        if reruns > 0 {
+            writeln!(out, "runs that were begun again: {reruns}")?;
+        }
+        Ok(format!(
+            "{} kills, {} lost, {} doubled, {} orphaned",
+            self.lines.len(),
+            sum(|line| line.lost),
+            sum(|line| line.doubled),
+            sum(|line| line.orphaned),
+        ))
+    }
+}

@@ -1,0 +1,112 @@
+//! How many labelled messages the grammar of the chat reads right, without a model.
+//!
+//! Prints the accuracy by part of the set, by intent and by difficulty, and the mistakes of the part
+//! for tuning. `--held` prints the mistakes of the other parts too; do not tune on those.
+#![expect(clippy::print_stdout, reason = "an experiment prints its figures")]
+
+#[expect(clippy::expect_used, reason = "the tests of the chat share this module")]
+#[path = "../../crates/chat/tests/it/grammar/labelled.rs"]
+mod labelled;
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result};
+use clap::Args;
+
+use self::labelled::{Message, Reading, messages};
+use crate::support::verdict::Verdict;
+
+/// The parts of the set.
+const PARTS: [&str; 3] = ["tune", "held", "fresh"];
+
+/// The share of right intents that the held part and the whole set must reach.
+const GOAL: f64 = 0.9;
+
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// Print the mistakes of the parts that are not for tuning as well
+    #[arg(long)]
+    held: bool,
+}
+
+/// Counts of messages: all, with the right intent, and right as a whole.
+#[derive(Debug, Default, Clone, Copy)]
+struct Score {
+    all: u32,
+    intent: u32,
+    whole: u32,
+}
+
+impl Score {
+    fn add(&mut self, reading: &Reading) {
+        self.all += 1;
+        self.intent += u32::from(reading.right);
+        self.whole += u32::from(reading.whole);
+    }
+
+    fn share(part: u32, all: u32) -> f64 {
+        if all == 0 { 1.0 } else { f64::from(part) / f64::from(all) }
+    }
+
+    fn intents(self) -> f64 {
+        Self::share(self.intent, self.all)
+    }
+
+    fn wholes(self) -> f64 {
+        Self::share(self.whole, self.all)
+    }
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<Verdict> {
+    let mut parts = BTreeMap::<&str, Score>::new();
+    let mut intents = BTreeMap::<&str, [Score; 3]>::new();
+    let mut hard = BTreeMap::<String, Score>::new();
+    for message in messages() {
+        let reading = message.read();
+        for name in [&*message.split, "all"] {
+            parts.entry(name).or_default().add(&reading);
+        }
+        let place = PARTS.iter().position(|part| *part == message.split);
+        let place = place.with_context(|| format!("{}: there is no such part", message.id))?;
+        intents.entry(&message.intent).or_default()[place].add(&reading);
+        for kind in &reading.hard {
+            hard.entry(kind.clone()).or_default().add(&reading);
+        }
+        if !reading.whole && (message.split == "tune" || arguments.held) {
+            mistake(message, &reading);
+        }
+    }
+    println!("\n{:<16} {:>5} {:>8} {:>8}", "part", "of", "intent", "whole");
+    for (name, score) in &parts {
+        println!("{name:<16} {:>5} {:>8.3} {:>8.3}", score.all, score.intents(), score.wholes());
+    }
+    println!("\n{:<16} {:>14} {:>14} {:>14}", "intent right of", "tune", "held", "fresh");
+    for (name, parts) in &intents {
+        let [tune, held, fresh] = parts.map(|it| format!("{:.2} of {:>3}", it.intents(), it.all));
+        println!("{name:<16} {tune:>14} {held:>14} {fresh:>14}");
+    }
+    println!("\n{:<16} {:>5} {:>8} {:>8}", "hard", "of", "intent", "whole");
+    for (name, score) in &hard {
+        println!("{name:<16} {:>5} {:>8.2} {:>8.2}", score.all, score.intents(), score.wholes());
+    }
+    println!();
+    let of = |name: &str| parts.get(name).copied().unwrap_or_default();
+    let figures = ["tune", "held", "fresh", "all"]
+        .map(|name| format!("{name} {:.3} of {}", of(name).intents(), of(name).all));
+    let passed = ["held", "all"].iter().all(|name| of(name).intents() >= GOAL);
+    Ok(Verdict::new(passed, format!("right intents: {}", figures.join(", "))))
+}
+
+fn mistake(message: &Message, reading: &Reading) {
+    println!(
+        "{} {} {:?}\n     wanted {} {:?}\n     found  {} {:?} ({})",
+        message.id,
+        if reading.right { "slots " } else { "INTENT" },
+        message.text,
+        message.intent,
+        reading.wanted,
+        reading.found.intent.name(),
+        reading.slots,
+        reading.found.why,
+    );
+}

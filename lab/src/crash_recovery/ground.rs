@@ -1,0 +1,228 @@
+//! Where the kills are tried: a Temporal, a PostgreSQL, a server, and workers with disks of their own.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use tamma_core::ids::TaskId;
+use tamma_core::plan::{Action, FileChange, Plan};
+use tamma_core::task_loop::State;
+use tamma_testkit::agent::{Case, SCRIPT, Script, Step};
+use tamma_testkit::repository::Repository;
+use tamma_testkit::role::Role;
+use tokio::process::Command;
+use tokio::time::sleep;
+
+use super::journal::{Found, Journal};
+use super::moment::{Kill, Victim, now};
+use crate::support::programs::beside;
+use crate::support::stage::{self, Stage};
+
+/// The file that the agent writes.
+const FILE: &str = "journal.txt";
+
+/// How many lines it writes, and how many milliseconds apart.
+const LINES: u32 = 200;
+const PAUSE: u32 = 30;
+
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_mins(2);
+
+/// Everything that the kills share.
+pub(crate) struct Ground {
+    stage: Stage,
+    agent: PathBuf,
+    interval: u32,
+    hosts: u32,
+}
+
+/// A worker with a disk of its own.
+struct Host {
+    role: Role,
+    data: PathBuf,
+}
+
+/// One task, and what it is about.
+struct Errand {
+    number: u32,
+    task: TaskId,
+    repository: Repository,
+    /// Where each agent says how many lines it has found.
+    found: PathBuf,
+}
+
+impl Ground {
+    /// Starts everything but the workers, with logs in a folder.
+    pub(crate) async fn prepare(folder: &Path, interval: u32) -> Result<Self> {
+        let agent = beside("scripted-agent")?;
+        Ok(Self { stage: Stage::start(folder).await?, agent, interval, hosts: 0 })
+    }
+
+    /// Lets an agent write, kills, and looks what the next one finds and what arrives.
+    pub(crate) async fn trial(&mut self, number: u32, kill: Kill) -> Result<Found> {
+        let case = self.case(number).await?;
+        let mut host = self.host().await?;
+        self.add(&case).await?;
+        let file = host.worktree(case.task).join(FILE);
+        wait("the first line", async || Ok(file.exists().then_some(()))).await?;
+        // The moment is what is tried, so there is nothing else to wait for.
+        sleep(kill.after).await;
+        let agents = runs_of(case.task);
+        ensure!(!agents.is_empty(), "no agent runs at the moment of the kill");
+        let at = now();
+        if kill.victim != Victim::Worker {
+            end(&agents).await?;
+        }
+        let before = if kill.victim == Victim::Agent {
+            // What it has written is still there, and the next one goes on with it.
+            Journal::read(&fs::read_to_string(&file)?)
+        } else {
+            host.role.kill().await?;
+            // The system ends what the dead worker ran; the disk is gone only after that.
+            wait("the end of the agent", async || Ok(runs_of(case.task).is_empty().then_some(())))
+                .await?;
+            let gone = self.stage.folder.join(format!("gone-{number}"));
+            fs::rename(&host.data, &gone)?;
+            let file = gone.join("work/worktrees").join(case.task.to_string()).join(FILE);
+            let before = Journal::read(&fs::read_to_string(file)?);
+            host = self.host().await?;
+            before
+        };
+        let found = wait("the next agent", async || {
+            let said = fs::read_to_string(&case.found).unwrap_or_default();
+            Ok(said.lines().nth(1).and_then(|line| line.parse().ok()))
+        })
+        .await?;
+        self.completed(case.task).await?;
+        let took = now().saturating_sub(at);
+        host.role.kill().await?;
+        let shown = format!("tamma/{}:{FILE}", case.task);
+        let delivered = case.repository.git(&["show", &shown])?;
+        Ok(Found {
+            kill,
+            at,
+            interval: Duration::from_secs(self.interval.into()),
+            before,
+            at_hand: found,
+            delivered: Journal::read(&format!("{delivered}\n")),
+            lines: LINES as usize,
+            took,
+        })
+    }
+
+    /// A worker with an empty disk.
+    async fn host(&mut self) -> Result<Host> {
+        self.hosts += 1;
+        let name = format!("host-{}", self.hosts);
+        let mut role = self.stage.worker(&name, &[]);
+        role.start().await?;
+        Ok(Host { role, data: self.stage.folder.join(name) })
+    }
+
+    async fn case(&self, number: u32) -> Result<Errand> {
+        let folder = self.stage.folder.join(format!("task-{number}"));
+        fs::create_dir_all(&folder)?;
+        let (script, found) = (folder.join("script.json"), folder.join("found"));
+        script_of(&found).write(&script)?;
+        let repository = Repository::new()?;
+        repository.write(
+            "tamma.yaml",
+            &format!(
+                "agents:\n  scripted:\n    command: {}\n    env:\n      {SCRIPT}: {}\n\
+                 tiers:\n  simple: {{ agent: scripted }}\n  moderate: {{ agent: scripted }}\n  \
+                 complex: {{ agent: scripted }}\n\
+                 gates:\n  check: {{ command: sh check.sh, kind: tests }}\n\
+                 engines: {{ salvage_seconds: {}, sandbox: off }}\n",
+                self.agent.display(),
+                script.display(),
+                self.interval,
+            ),
+        )?;
+        self.stage.register(number, &format!("journal-{number}"), &repository).await?;
+        Ok(Errand { number, task: TaskId(stage::id(2, number)), repository, found })
+    }
+
+    async fn add(&self, case: &Errand) -> Result<()> {
+        let project = format!("journal-{}", case.number);
+        self.stage.add(case.number, "Keep a journal", &["--project", &project]).await?;
+        Ok(())
+    }
+
+    async fn completed(&self, task: TaskId) -> Result<()> {
+        wait("the end of the task", async || {
+            let machine = self.stage.store.task(task).await?.machine?;
+            match machine.state {
+                State::Completed => Ok(Some(Ok(()))),
+                State::Failed | State::Cancelled | State::HumanEscalation => {
+                    Ok(Some(Err(anyhow::anyhow!("the task is {}", machine.state))))
+                }
+                _ => Ok(None),
+            }
+        })
+        .await?
+    }
+}
+
+impl Host {
+    fn worktree(&self, task: TaskId) -> PathBuf {
+        self.data.join("work/worktrees").join(task.to_string())
+    }
+}
+
+/// An agent that plans a journal, and writes it line by line.
+fn script_of(found: &Path) -> Script {
+    let case = |when: &str, steps| Case { when: when.to_owned(), unless: None, steps };
+    let plan = Plan {
+        summary: "A journal is kept".to_owned(),
+        approach: "Write it line by line.".to_owned(),
+        file_changes: vec![FileChange {
+            path: FILE.to_owned(),
+            action: Action::Create,
+            description: "the journal".to_owned(),
+            estimated_lines: LINES,
+        }],
+        testing_strategy: "Count the lines.".to_owned(),
+        signals: tamma_core::complexity::Signals::default(),
+        estimated_tokens: None,
+        estimated_cost_usd: None,
+        risks: Vec::new(),
+        dependencies: Vec::new(),
+        test_changes: Vec::new(),
+    };
+    let write =
+        Step::Journal { path: FILE.into(), lines: LINES, pause: PAUSE, found: found.to_owned() };
+    Script {
+        cases: vec![
+            case("You are the planner", vec![Step::Plan(Box::new(plan))]),
+            case("You are implementing", vec![write]),
+        ],
+        ..Script::default()
+    }
+}
+
+/// The processes that run for a task, by the mark that Tamma gives them.
+fn runs_of(task: TaskId) -> Vec<u32> {
+    let mark = format!("TAMMA_RUN={task}/");
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    processes
+        .filter(|entry| {
+            let environment = fs::read(entry.path().join("environ")).unwrap_or_default();
+            String::from_utf8_lossy(&environment).split('\0').any(|it| it.starts_with(&mark))
+        })
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect()
+}
+
+/// Kills processes at once.
+async fn end(pids: &[u32]) -> Result<()> {
+    let pids = pids.iter().map(ToString::to_string);
+    Command::new("kill").arg("-KILL").args(pids).stderr(Stdio::null()).status().await?;
+    Ok(())
+}
+
+/// Waits until there is something that tells nobody when it comes.
+async fn wait<T>(what: &str, look: impl AsyncFnMut() -> Result<Option<T>>) -> Result<T> {
+    stage::wait(what, PATIENCE, look).await
+}

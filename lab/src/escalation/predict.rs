@@ -1,0 +1,149 @@
+//! What `core` alone makes of the results that were recorded.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::Value;
+use tamma_core::actor::Actor;
+use tamma_core::approval::Check;
+use tamma_core::cost::Usage;
+use tamma_core::escalation::Decision;
+use tamma_core::ids::{Name, TaskId};
+use tamma_core::log::{Entry, Fact};
+use tamma_core::task_loop::{
+    Command, Event, Job, Outcome, Received, State, TaskLoop, Timestamp, What,
+};
+use tamma_core::version::{Edition, Format};
+use tamma_core::{begin, step};
+use tamma_store::Store;
+
+/// More events than any of these tasks has.
+const MOST: usize = 1000;
+
+/// What a task went through: the states, and the decisions.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Trail {
+    pub(crate) states: Vec<State>,
+    pub(crate) decisions: Vec<Decision>,
+}
+
+impl Trail {
+    /// What a log says.
+    pub(crate) fn of(log: &[Entry]) -> Self {
+        let moves = log.iter().filter(|entry| entry.on.is_some()).map(|entry| entry.to);
+        let decisions = log.iter().filter_map(|entry| match entry.data {
+            Fact::Decision(decision) => Some(decision),
+            _ => None,
+        });
+        Self {
+            states: [State::Pending].into_iter().chain(moves).collect(),
+            decisions: decisions.collect(),
+        }
+    }
+}
+
+/// Plays the recorded results of a task with `core` alone, and says what it makes of them.
+pub(crate) async fn predict(store: &Store, id: TaskId, log: &[Entry]) -> Result<Trail> {
+    let whole = store.task(id).await?;
+    let machine: TaskLoop = whole.machine?;
+    let pin = machine.pin.context("the task was never pinned")?;
+    let rules = store.rules(pin.policy).await?;
+    let first = log.first().context("the log is empty")?;
+    let received = Received {
+        task: id,
+        project: whole.task.project,
+        priority: whole.task.priority,
+        at: first.at,
+        by: first.actor.clone(),
+        plan: None,
+        edition: Edition::NEWEST,
+    };
+    let mut results = Results::read(store, id, log).await?;
+    let start = begin(&received, &rules);
+    let (mut it, mut due, mut entries) =
+        (start.next, VecDeque::from(start.commands), start.entries);
+    for _ in 0..MOST {
+        let job = loop {
+            match due.pop_front() {
+                Some(Command::Start { ticket, job, .. }) => break Some((ticket, job)),
+                Some(_) => {}
+                None => break None,
+            }
+        };
+        let Some((ticket, job)) = job else { return Ok(Trail::of(&entries)) };
+        for what in results.of(ticket, &job, pin)? {
+            if it.state.is_terminal() {
+                break;
+            }
+            let event = Event { format: Format, at: results.at, by: Actor::Tamma, what };
+            let next = step(&it, &event, &rules)
+                .map_err(|refusal| anyhow::anyhow!("core refuses {job:?}: {refusal}"))?;
+            it = next.next;
+            due.extend(next.commands);
+            entries.extend(next.entries);
+        }
+    }
+    bail!("core does not come to an end")
+}
+
+/// The results of a task's jobs, as they were recorded.
+struct Results {
+    at: Timestamp,
+    answers: BTreeMap<u32, (Outcome, Option<Usage>)>,
+    checks: VecDeque<Check>,
+    engines: VecDeque<Name>,
+    lessons: VecDeque<u16>,
+}
+
+impl Results {
+    async fn read(store: &Store, id: TaskId, log: &[Entry]) -> Result<Self> {
+        let mut answers = BTreeMap::new();
+        for (ticket, told) in store.answers::<Value>(id).await? {
+            let ended = &told["answer"]["ended"];
+            let outcome = serde_json::from_value(ended["outcome"].clone())?;
+            answers.insert(ticket, (outcome, serde_json::from_value(ended["usage"].clone())?));
+        }
+        ensure!(!answers.is_empty(), "no job has answered");
+        let (mut checks, mut engines, mut lessons) =
+            (VecDeque::new(), VecDeque::new(), VecDeque::new());
+        for entry in log {
+            match &entry.data {
+                Fact::Check(check) => checks.push_back(check.clone()),
+                Fact::Engine(engine) => engines.push_back(engine.clone()),
+                Fact::Lessons(count) => lessons.push_back(*count),
+                _ => {}
+            }
+        }
+        let at = log.last().context("the log is empty")?.at;
+        Ok(Self { at, answers, checks, engines, lessons })
+    }
+
+    /// What happens for a job.
+    fn of(&mut self, ticket: u32, job: &Job, pin: tamma_core::approval::Pin) -> Result<Vec<What>> {
+        let light = match job {
+            Job::Admit => Some(Outcome::Admitted),
+            Job::Prepare => Some(Outcome::Prepared(pin)),
+            Job::Check { .. } => {
+                let check = self.checks.pop_front().context("core checks once more")?;
+                let Check { blockers, warnings, .. } = check;
+                Some(Outcome::Checked { blockers, warnings })
+            }
+            Job::AwaitTurn => Some(Outcome::TurnCame),
+            Job::Learn { .. } => Some(Outcome::Learned(self.lessons.pop_front().unwrap_or(0))),
+            _ => None,
+        };
+        if let Some(outcome) = light {
+            return Ok(vec![What::Done { ticket, usage: None, outcome }]);
+        }
+        let answer = self.answers.get(&ticket).cloned();
+        let (outcome, usage) =
+            answer.with_context(|| format!("core orders {job:?}, which nobody has done"))?;
+        let mut happens = Vec::new();
+        if matches!(job, Job::Implement(_)) {
+            let engine = self.engines.pop_front().context("core runs once more")?;
+            happens.push(What::Started { ticket, engine });
+        }
+        happens.push(What::Done { ticket, usage, outcome });
+        Ok(happens)
+    }
+}

@@ -1,0 +1,164 @@
+//! What is told of a way: state by state, with tiers, decisions, reasons and costs, and what is not as
+//! it should be.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use anyhow::Result;
+use tamma_core::report::{self, Report, Run, Sources, Spent};
+use tamma_core::task_loop::State;
+use tamma_store::{RunEnd, Store};
+
+use super::ground::Gone;
+use super::predict::{Trail, predict};
+use super::way::Way;
+
+/// What is told of a way.
+pub(crate) struct Told {
+    way: Way,
+    report: Report,
+    states: Vec<State>,
+    decisions: usize,
+    pushed: bool,
+    models: Vec<String>,
+    /// What is not as it should be.
+    pub(crate) faults: Vec<String>,
+}
+
+/// Compares a way that was gone with what `core` predicts and with what the specification says.
+pub(crate) async fn tell(store: &Store, way: Way, gone: &Gone) -> Result<Told> {
+    let mut faults = Vec::new();
+    let happened = Trail::of(&gone.log);
+    match predict(store, gone.task, &gone.log).await {
+        Ok(predicted) if predicted == happened => {}
+        Ok(predicted) => faults.push(differs(&predicted, &happened)),
+        Err(error) => faults.push(format!("core cannot play it: {error:#}")),
+    }
+    let report = reported(store, way, gone).await?;
+    let expected = way.expected();
+    let tiers: Vec<_> = report.iterations.iter().filter_map(|it| it.tier).collect();
+    let councils: Vec<_> = report.councils.iter().map(|it| it.after).collect();
+    let cause = gone.machine.question.as_ref().map(|question| question.cause);
+    let mut expect = |what: &str, holds: bool, found: String| {
+        if !holds {
+            faults.push(format!("{what}: {found}"));
+        }
+    };
+    expect("other tiers", tiers == expected.tiers, format!("{tiers:?}"));
+    expect("other councils", councils == expected.councils, format!("{councils:?}"));
+    expect("another end", gone.machine.state == expected.state, gone.machine.state.to_string());
+    expect("another cause", cause == expected.cause, format!("{cause:?}"));
+    expect("its branch", gone.pushed, "it is not pushed".to_owned());
+    Ok(Told {
+        way,
+        states: happened.states,
+        decisions: happened.decisions.len(),
+        pushed: gone.pushed,
+        models: gone.models.iter().cloned().collect(),
+        report,
+        faults,
+    })
+}
+
+async fn reported(store: &Store, way: Way, gone: &Gone) -> Result<Report> {
+    let mut texts = BTreeMap::new();
+    for kept in report::wanted(&gone.log) {
+        let text = store.kept(&kept).await?;
+        texts.insert(kept, text);
+    }
+    let checks = store.checks(gone.task).await?;
+    let checks: Vec<_> = checks.into_iter().map(|check| (check.iteration, check.record)).collect();
+    let known = |run: tamma_store::Run| Run {
+        ticket: run.number.ticket,
+        mode: run.mode,
+        finished: run.end == Some(RunEnd::Finished),
+        tier: run.tier,
+        usage: run.usage,
+    };
+    let runs: Vec<_> = store.runs(gone.task).await?.into_iter().map(known).collect();
+    Ok(report::of(&Sources {
+        task: gone.task,
+        title: way.title(),
+        state: gone.machine.state,
+        spend: gone.machine.spend,
+        log: &gone.log,
+        checks: &checks,
+        runs: &runs,
+        texts: &texts,
+    }))
+}
+
+fn differs(predicted: &Trail, happened: &Trail) -> String {
+    let at = predicted.states.iter().zip(&happened.states).position(|(one, other)| one != other);
+    let at = at.unwrap_or(predicted.states.len().min(happened.states.len()));
+    let decision = predicted.decisions.iter().zip(&happened.decisions).find(|(a, b)| a != b);
+    format!(
+        "core goes another way from state {at} on: {:?}, not {:?}; decisions: {decision:?}",
+        predicted.states.get(at),
+        happened.states.get(at)
+    )
+}
+
+impl fmt::Display for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let report = &self.report;
+        writeln!(f, "{}: {}", self.way, report.title)?;
+        for it in &report.iterations {
+            let tier = it.tier.map(|tier| tier.to_string()).unwrap_or_default();
+            let passed = if it.passed == Some(true) { "passed" } else { "failed" };
+            let decided = it.decided.as_deref().unwrap_or("deliver it");
+            writeln!(
+                f,
+                "  {:>2}  {tier:<8}  {passed}  {:>9}  {decided}",
+                it.number,
+                cost(&it.cost)
+            )?;
+            for sitting in report.councils.iter().filter(|sitting| sitting.after == it.number) {
+                let seats: Vec<_> = sitting
+                    .members
+                    .iter()
+                    .map(|(seat, said)| {
+                        format!("{seat}{}", if said.is_some() { "" } else { " (absent)" })
+                    })
+                    .collect();
+                writeln!(f, "      council {}: {}", sitting.number, seats.join("; "))?;
+            }
+            for asked in report.asked.iter().filter(|asked| asked.after == it.number) {
+                writeln!(f, "      a person is asked: {}", asked.in_words)?;
+            }
+        }
+        writeln!(f, "  states: {}", in_short(&self.states))?;
+        let costs: Vec<_> =
+            report.costs.iter().map(|(mode, spent)| format!("{mode} {}", cost(spent))).collect();
+        let about = if report.spend.estimated { "~" } else { "" };
+        writeln!(
+            f,
+            "  cost: {about}{} ({}), {} tokens",
+            report.spend.usd,
+            costs.join(", "),
+            report.spend.tokens
+        )?;
+        if !self.models.is_empty() {
+            writeln!(f, "  models: {}", self.models.join(", "))?;
+        }
+        if self.pushed {
+            writeln!(f, "  its work is on the branch tamma/{} of the repository", report.task)?;
+        }
+        if self.faults.is_empty() {
+            let (states, decisions) = (self.states.len(), self.decisions);
+            write!(f, "  as core predicts: {states} states, {decisions} decisions")
+        } else {
+            write!(f, "  NOT as it should be: {}", self.faults.join("; "))
+        }
+    }
+}
+
+fn cost(spent: &Spent) -> String {
+    if spent.unknown > 0 { "unknown".to_owned() } else { spent.usd.to_string() }
+}
+
+/// The states, with what is repeated said once.
+fn in_short(states: &[State]) -> String {
+    let words: Vec<_> = states.iter().map(ToString::to_string).collect();
+    words.join(" → ")
+}

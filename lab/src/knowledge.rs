@@ -1,0 +1,411 @@
+//! What the knowledge check finds of a labelled set, and how long it takes.
+//!
+//! The set is in `lab/inputs/knowledge`; its README says how it was labelled. Fails if a plan is stopped that
+//! breaks nothing, or one that does is not; if too little of what is relevant is among the first five
+//! of its kind; or if a check of ten thousand entries takes too long.
+#![expect(clippy::print_stdout, reason = "a program that prints figures")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use chrono::{DateTime, Utc};
+use clap::Args;
+use serde::Deserialize;
+use tamma_connect::model::{AT_ONCE, Embedder};
+use tamma_core::ids::{Digest, KnowledgeId, ProjectId, Reference, TaskId};
+use tamma_core::knowledge::{
+    Entry, Findings, Index, Kind, Match, Scope, Severity, Status, meaning,
+};
+use tamma_core::plan::{Action, Plan};
+use tamma_core::rules::Rules;
+use tamma_core::task::{Priority, Task, TaskType};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::{Child, Command};
+use uuid::Uuid;
+
+use crate::support::figures::{ms, percentile, table};
+use crate::support::verdict::Verdict;
+use crate::support::{programs, tools};
+
+const PROJECTS: [&str; 3] = ["shop", "silt", "atelier"];
+
+/// The moment at which the plans are checked.
+const NOW: &str = "2026-11-15T12:00:00Z";
+
+/// How many of each kind count.
+const FIRST: usize = 5;
+
+/// What must be reached.
+const RECALL: f64 = 0.9;
+const LONGEST: Duration = Duration::from_millis(50);
+
+#[derive(Deserialize)]
+struct EntryFile {
+    entries: Vec<Labelled>,
+}
+
+/// An entry as the set writes it.
+#[derive(Deserialize)]
+struct Labelled {
+    key: String,
+    kind: Kind,
+    text: String,
+    scope: String,
+    #[serde(default)]
+    globs: Vec<String>,
+    #[serde(default)]
+    task_types: Vec<TaskType>,
+    #[serde(default)]
+    keywords: Vec<String>,
+    #[serde(default)]
+    actions: Vec<Action>,
+    pattern: Option<String>,
+    severity: Severity,
+    status: Status,
+    expires_at: Option<DateTime<Utc>>,
+    #[serde(default)]
+    evidence: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct PlanFile {
+    plans: Vec<Case>,
+}
+
+/// A plan, and what is to be found for it.
+#[derive(Deserialize)]
+struct Case {
+    key: String,
+    task: Wanted,
+    plan: Plan,
+    #[serde(default)]
+    blockers: BTreeSet<String>,
+    #[serde(default)]
+    warnings: BTreeSet<String>,
+    #[serde(default)]
+    relevant: Vec<String>,
+    hard: String,
+}
+
+#[derive(Deserialize)]
+struct Wanted {
+    r#type: TaskType,
+    title: String,
+    #[serde(default)]
+    description: String,
+}
+
+/// How well one project, or one kind of hard case, was done.
+#[derive(Default)]
+struct Score {
+    plans: usize,
+    wrongly_stopped: Vec<String>,
+    wrongly_passed: Vec<String>,
+    recalls: Vec<f64>,
+    precisions: Vec<f64>,
+    joint: Vec<f64>,
+}
+
+/// The labelled set.
+struct Set {
+    entries: Vec<Entry>,
+    keys: BTreeMap<KnowledgeId, String>,
+    cases: Vec<(&'static str, Task, Case)>,
+}
+
+impl Set {
+    fn read() -> Result<Self> {
+        let folder = programs::input("knowledge");
+        let mut set = Self { entries: Vec::new(), keys: BTreeMap::new(), cases: Vec::new() };
+        for project in PROJECTS {
+            let file: EntryFile = read(&folder.join(project).join("entries.yaml"))?;
+            for labelled in file.entries {
+                let entry = entry(project, &labelled)?;
+                set.keys.insert(entry.id, labelled.key);
+                set.entries.push(entry);
+            }
+            let file: PlanFile = read(&folder.join(project).join("plans.yaml"))?;
+            set.cases.extend(file.plans.into_iter().map(|it| (project, task(project, &it), it)));
+        }
+        Ok(set)
+    }
+
+    /// Holds every plan against every entry, prints how well that was done, and says how well ranked
+    /// entries were found. `near` has what a model found nearest to each plan, if one was asked.
+    fn judge(&self, index: &Index, near: &[Vec<KnowledgeId>]) -> Result<(f64, usize)> {
+        let (rules, now) = (Rules::default(), NOW.parse()?);
+        let mut projects = BTreeMap::<&str, Score>::new();
+        let mut hard = BTreeMap::<&str, Score>::new();
+        let mut all = Score::default();
+        for (at, (project, task, case)) in self.cases.iter().enumerate() {
+            let near = near.get(at).map(Vec::as_slice).unwrap_or_default();
+            let found = index.check_with(task, &case.plan, now, &rules, near);
+            for score in [
+                projects.entry(*project).or_default(),
+                hard.entry(case.hard.as_str()).or_default(),
+                &mut all,
+            ] {
+                score.take(case, &found, &self.keys);
+            }
+        }
+        let rows = projects.iter().map(|(name, score)| (*name, score)).chain([("all", &all)]);
+        println!("{}", shown("project", rows));
+        println!("{}", shown("hard", hard.iter().map(|(name, score)| (*name, score))));
+        for (what, list) in
+            [("wrongly stopped", &all.wrongly_stopped), ("wrongly passed", &all.wrongly_passed)]
+        {
+            for case in list {
+                println!("{what}: {case}");
+            }
+        }
+        Ok((mean(&all.recalls), all.wrongly_stopped.len() + all.wrongly_passed.len()))
+    }
+
+    /// What a model finds nearest to each plan.
+    async fn near(&self, url: &str) -> Result<Vec<Vec<KnowledgeId>>> {
+        let embedder = Embedder::new(url, "eval", None)?;
+        let texts: Vec<(KnowledgeId, String)> = self
+            .entries
+            .iter()
+            .filter_map(|entry| Some((entry.id, meaning::of_entry(entry)?)))
+            .collect();
+        let mut vectors = Vec::new();
+        for some in texts.chunks(AT_ONCE) {
+            let input: Vec<String> = some.iter().map(|(_, text)| text.clone()).collect();
+            let found = embedder.vectors(&input).await?;
+            vectors.extend(some.iter().map(|(id, _)| *id).zip(found));
+        }
+        let mut near = Vec::new();
+        for (_, task, case) in &self.cases {
+            let of_plan = embedder.vectors(&[meaning::of_plan(task, &case.plan)]).await?;
+            let of_plan = of_plan.first().context("no vector of a plan")?;
+            let vectors = vectors.iter().map(|(id, vector)| (*id, vector.as_slice()));
+            near.push(meaning::nearest(of_plan, vectors));
+        }
+        Ok(near)
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// Measure with a local model of word vectors as well (docs/decisions/0009)
+    #[arg(long)]
+    embeddings: bool,
+}
+
+pub(crate) async fn run(arguments: &Arguments) -> Result<Verdict> {
+    let set = Set::read()?;
+    println!("{} entries, {} plans\n", set.entries.len(), set.cases.len());
+    let index = Index::new(set.entries.iter().cloned());
+    println!("by words and conditions\n");
+    let (recall, wrong) = set.judge(&index, &[])?;
+    println!("recall at {FIRST}: {recall:.3}\n");
+    let mut passed = wrong == 0 && recall >= RECALL;
+    let mut figures = vec![format!("recall at {FIRST} {recall:.3}, {wrong} wrong decisions")];
+    if arguments.embeddings {
+        println!("with embeddings, fused by rank\n");
+        let model = Model::start().await?;
+        let near = set.near(&model.url).await?;
+        let (recall, wrong) = set.judge(&index, &near)?;
+        passed &= wrong == 0 && recall >= RECALL;
+        figures.push(format!("with embeddings {recall:.3} and {wrong}"));
+    }
+    let slowest = growth(&set)?;
+    passed &= slowest < LONGEST;
+    figures.push(format!("a check of 10,000 entries takes {} ms at p99", ms(Some(slowest))));
+    Ok(Verdict::new(passed, figures.join(", ")))
+}
+
+/// A local model of word vectors, which runs as long as this value.
+struct Model {
+    _server: Child,
+    url: String,
+}
+
+impl Model {
+    async fn start() -> Result<Self> {
+        let folder = programs::input("knowledge/embeddings");
+        tools::npm_install(&folder).await?;
+        let mut server = Command::new("node")
+            .arg(folder.join("server.mjs"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .context("`node` does not start")?;
+        let output = server.stdout.take().context("the model has no standard output")?;
+        let url = BufReader::new(output).lines().next_line().await?;
+        Ok(Self { _server: server, url: url.context("the model ended before it had a URL")? })
+    }
+}
+
+impl Score {
+    fn take(&mut self, case: &Case, found: &Findings, keys: &BTreeMap<KnowledgeId, String>) {
+        let named = |list: &[Match]| -> Vec<String> {
+            list.iter().filter_map(|found| keys.get(&found.entry).cloned()).collect()
+        };
+        self.plans += 1;
+        for (labelled, list) in
+            [(&case.blockers, &found.blockers), (&case.warnings, &found.warnings)]
+        {
+            let found: BTreeSet<_> = named(list).into_iter().collect();
+            let words = |entry: &String| format!("{} by {entry}", case.key);
+            self.wrongly_stopped.extend(found.difference(labelled).map(words));
+            self.wrongly_passed.extend(labelled.difference(&found).map(words));
+        }
+        let lists = [&found.recommendations, &found.conventions, &found.learnings];
+        let first: Vec<String> =
+            lists.iter().flat_map(|list| named(&list[..list.len().min(FIRST)])).collect();
+        let mut joint: Vec<&Match> = lists.into_iter().flatten().collect();
+        joint.sort_by_key(|found| std::cmp::Reverse(found.relevance));
+        let joint: Vec<String> =
+            joint.iter().take(FIRST).filter_map(|it| keys.get(&it.entry).cloned()).collect();
+        let of = |list: &[String]| case.relevant.iter().filter(|key| list.contains(key)).count();
+        #[expect(clippy::cast_precision_loss, reason = "small numbers")]
+        let share = |part: usize, whole: usize| part as f64 / whole.max(1) as f64;
+        if !case.relevant.is_empty() {
+            self.recalls.push(share(of(&first), case.relevant.len()));
+            self.precisions.push(share(of(&first), first.len()));
+            self.joint.push(share(of(&joint), case.relevant.len()));
+        }
+    }
+}
+
+fn shown<'a>(what: &str, scores: impl Iterator<Item = (&'a str, &'a Score)>) -> String {
+    let heads = ["plans", "wrongly stopped", "wrongly passed", "recall at 5", "precision", "joint"];
+    let mut rows = vec![std::iter::once(what).chain(heads).map(str::to_owned).collect::<Vec<_>>()];
+    for (name, score) in scores {
+        rows.push(vec![
+            name.to_owned(),
+            score.plans.to_string(),
+            score.wrongly_stopped.len().to_string(),
+            score.wrongly_passed.len().to_string(),
+            format!("{:.3}", mean(&score.recalls)),
+            format!("{:.3}", mean(&score.precisions)),
+            format!("{:.3}", mean(&score.joint)),
+        ]);
+    }
+    table(&rows)
+}
+
+fn mean<'a>(values: impl IntoIterator<Item = &'a f64>) -> f64 {
+    let values: Vec<f64> = values.into_iter().copied().collect();
+    #[expect(clippy::cast_precision_loss, reason = "small numbers")]
+    let count = values.len().max(1) as f64;
+    values.iter().sum::<f64>() / count
+}
+
+/// How long a check takes with more and more entries of one project, and the 99th percentile with ten
+/// thousand.
+///
+/// Every check is made three times and the best counts, because others use the machine as well. What
+/// the first took is printed beside it: what a plan needs of globs and expressions is made ready then.
+#[expect(clippy::disallowed_methods, reason = "a measurement")]
+fn growth(set: &Set) -> Result<Duration> {
+    let (entries, rules, now) = (&set.entries, Rules::default(), NOW.parse()?);
+    let mut rows = vec![
+        ["entries", "made in ms", "p50 in ms", "p99 in ms", "p99 at first"]
+            .map(str::to_owned)
+            .to_vec(),
+    ];
+    let mut at_ten_thousand = Duration::ZERO;
+    for count in [1_000, 10_000, 100_000] {
+        let project = id_of("shop");
+        let many = entries.iter().cycle().take(count).enumerate().map(|(number, entry)| {
+            // As many areas as there would be: the same words, in folders of other names.
+            let round = number / entries.len();
+            let other = |glob: &String| match glob.split_once('/') {
+                Some((first, rest)) if round > 0 => format!("{first}-{round}/{rest}"),
+                _ => glob.clone(),
+            };
+            Entry {
+                id: KnowledgeId(Uuid::from_u128(number as u128 + 1)),
+                scope: Scope::Project(ProjectId(project)),
+                globs: entry.globs.iter().map(other).collect(),
+                ..entry.clone()
+            }
+        });
+        let begun = Instant::now();
+        let index = Index::new(many);
+        let made = begun.elapsed();
+        // Twice through all plans: an index lives until an entry changes, and what the first plans of
+        // its life compile stays. Both are shown, and the second is what is held to the limit.
+        let pass = || -> Vec<Duration> {
+            let check = |(_, task, case): &(&str, Task, Case)| {
+                let task = Task { project: ProjectId(project), ..task.clone() };
+                let begun = Instant::now();
+                std::hint::black_box(index.check(&task, &case.plan, now, &rules));
+                begun.elapsed()
+            };
+            set.cases.iter().map(check).collect()
+        };
+        let (firsts, times) = (pass(), pass());
+        let slowest = percentile(&times, 99);
+        rows.push(vec![
+            count.to_string(),
+            ms(Some(made)),
+            ms(percentile(&times, 50)),
+            ms(slowest),
+            ms(percentile(&firsts, 99)),
+        ]);
+        if count == 10_000 {
+            at_ten_thousand = slowest.unwrap_or_default();
+        }
+    }
+    println!("{}", table(&rows));
+    Ok(at_ten_thousand)
+}
+
+fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T> {
+    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    serde_saphyr::from_str(&text).map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))
+}
+
+fn id_of(name: &str) -> Uuid {
+    let digest = Digest::of(name.as_bytes()).to_string();
+    Uuid::parse_str(&digest[..32]).unwrap_or_default()
+}
+
+fn entry(project: &str, labelled: &Labelled) -> Result<Entry> {
+    let evidence: Result<Vec<Reference>, _> =
+        labelled.evidence.iter().map(|it| it.parse()).collect();
+    Ok(Entry {
+        id: KnowledgeId(id_of(&labelled.key)),
+        kind: labelled.kind,
+        text: labelled.text.clone(),
+        scope: match labelled.scope.as_str() {
+            "organisation" => Scope::Organisation,
+            _ => Scope::Project(ProjectId(id_of(project))),
+        },
+        globs: labelled.globs.clone(),
+        task_types: labelled.task_types.clone(),
+        keywords: labelled.keywords.clone(),
+        actions: labelled.actions.clone(),
+        pattern: labelled.pattern.clone(),
+        severity: labelled.severity,
+        owner: None,
+        evidence: evidence?,
+        status: labelled.status,
+        expires_at: labelled.expires_at,
+    })
+}
+
+fn task(project: &str, case: &Case) -> Task {
+    Task {
+        id: TaskId(id_of(&case.key)),
+        project: ProjectId(id_of(project)),
+        title: case.task.title.clone(),
+        description: case.task.description.clone(),
+        r#type: case.task.r#type,
+        priority: Priority::default(),
+        acceptance_criteria: Vec::new(),
+        labels: Vec::new(),
+        depends_on: Vec::new(),
+        suggested_agent: None,
+        issue_url: None,
+        metadata: BTreeMap::new(),
+    }
+}

@@ -1,0 +1,293 @@
+//! One way round the circle, told as it happens.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use tamma_core::cause::Cause;
+use tamma_core::ids::{ProjectId, TaskId};
+use tamma_core::knowledge::Status;
+use tamma_core::learning::Evidence;
+use tamma_core::log::{Entry, EntryName, Fact};
+use tamma_core::task_loop::{State, TaskLoop};
+use tamma_store::{Deed, KnowledgeFilter, Known};
+use tamma_testkit::agent::SCRIPT;
+use tamma_testkit::model::Model;
+use tamma_testkit::repository::Repository;
+
+use super::ways::{FILES, Way};
+use crate::support::programs::beside;
+use crate::support::scene;
+use crate::support::stage::Stage;
+
+/// How long a task may take.
+const PATIENCE: Duration = Duration::from_mins(10);
+
+/// What the models cost that the agent asks for. The prices are made up.
+const PRICES: &str = "prices:\n  \
+    claude-haiku-5-5: { input: 3.0, cached: 0.3, output: 15.0 }\n  \
+    claude-sonnet-5-5: { input: 6.0, cached: 0.6, output: 30.0 }\n  \
+    claude-opus-5-5: { input: 12.0, cached: 1.2, output: 60.0 }\n";
+
+/// Who does the work.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Agent {
+    /// Claude Code, with a scripted model.
+    Real,
+    /// One that follows a script, without a model.
+    Scripted,
+}
+
+/// A task that was played to where the story wants it.
+struct Played {
+    task: TaskId,
+    machine: TaskLoop,
+    log: Vec<Entry>,
+}
+
+/// Goes one way round and tells of it. An error says what is not as it should be.
+pub(crate) async fn tell(
+    stage: &Stage,
+    agent: &Agent,
+    number: u32,
+    way: Way,
+    told: &mut String,
+) -> Result<()> {
+    let repository = Repository::new()?;
+    for (name, text) in FILES {
+        repository.write(name, text)?;
+    }
+    // The model listens for as long as this lives.
+    let (configuration, _model) = configured(stage, agent, way).await?;
+    repository.write("tamma.yaml", &configuration)?;
+    repository.commit("a generated file")?;
+    let name = format!("circle-{way}");
+    let project = stage.register(number, &name, &repository).await?;
+    let play = async |task: u32, title: &str| -> Result<Played> {
+        let task = stage.add(number * 10 + task, title, &["--project", &name]).await?;
+        let machine = stage.until(task, PATIENCE, is_over).await?;
+        let log = if machine.state.is_terminal() {
+            stage.taught(task, PATIENCE).await?
+        } else {
+            stage.log(task).await?
+        };
+        Ok(Played { task, machine, log })
+    };
+
+    writeln!(told, "\n== {way} ==\n\n1. A task fails twice for a reason, is mended, and teaches.")?;
+    let first = play(1, "Add the field colour to the API").await?;
+    events(told, &first)?;
+    ensure!(first.machine.state == State::Completed, "it is {}", first.machine.state);
+    ensure!(first.machine.iterations == 3, "it took {} attempts", first.machine.iterations);
+    let lesson = only(stage, project).await?;
+    resolves(stage, &lesson).await?;
+    entry(told, &lesson)?;
+    ensure!(lesson.entry.kind == way.kind(), "the lesson is a {}", lesson.entry.kind);
+    ensure!(lesson.entry.status == Status::Pending, "the lesson does not wait");
+
+    writeln!(
+        told,
+        "\n2. The lesson waits and changes nothing: the same happens to the next task."
+    )?;
+    let second = play(2, "Add the field colour to the API, once more").await?;
+    events(told, &second)?;
+    ensure!(second.machine.iterations == 3, "it took {} attempts", second.machine.iterations);
+    let matched = stage.store.matches(second.task, hash(&second)?).await?;
+    ensure!(matched.is_empty(), "a lesson that waits was matched");
+    let merged = only(stage, project).await?;
+    resolves(stage, &merged).await?;
+    ensure!(merged.entry.evidence.len() > lesson.entry.evidence.len(), "no evidence was added");
+    let deeds: Vec<Deed> =
+        stage.store.knowledge_changes(merged.entry.id).await?.iter().map(|it| it.deed).collect();
+    ensure!(deeds == [Deed::Proposed, Deed::Merged], "the entry was {deeds:?}");
+    writeln!(told, "   It taught the same: still one entry, with the evidence of both tasks.")?;
+    entry(told, &merged)?;
+
+    writeln!(told, "\n3. A person approves it.")?;
+    let id = merged.entry.id.to_string();
+    let said = stage.tamma(&["knowledge", "approve", &id, "--reason", "seen twice"]).await?;
+    writeln!(told, "   $ tamma knowledge approve {id}\n   {}", said.trim().replace('\n', "\n   "))?;
+
+    let third = play(3, "Add the field colour to the API, a third time").await?;
+    match way {
+        Way::Prohibition => {
+            writeln!(told, "\n4. A plan that would do the same is stopped before any code.")?;
+            events(told, &third)?;
+            let cause = third.machine.question.as_ref().map(|question| question.cause);
+            ensure!(
+                matches!(cause, Some(Cause::Blocked(_))),
+                "a person is asked because of {cause:?}"
+            );
+            ensure!(third.machine.iterations == 0 && !third.machine.touched, "code was written");
+        }
+        Way::Recommendation => {
+            writeln!(told, "\n4. Whoever is told passes at the first review.")?;
+            events(told, &third)?;
+            ensure!(third.machine.state == State::Completed, "it is {}", third.machine.state);
+            ensure!(third.machine.iterations == 1, "it took {} attempts", third.machine.iterations);
+        }
+    }
+    let matched = stage.store.matches(third.task, hash(&third)?).await?;
+    let found = matched.iter().find(|it| it.matched.entry == merged.entry.id);
+    let found = found.context("the lesson was not matched")?;
+    ensure!(found.shown, "nobody was told");
+    for reason in &found.matched.reasons {
+        writeln!(told, "   matched as {} because {reason}", found.role)?;
+    }
+    figures(told, &[&first, &second], &third)?;
+    effect(stage, told, &id).await?;
+    if third.machine.state == State::HumanEscalation {
+        let task = third.task.to_string();
+        stage.tamma(&["cancel", &task, "--reason", "the plan is forbidden"]).await?;
+        stage.taught(third.task, PATIENCE).await?;
+    }
+    Ok(())
+}
+
+/// What the figures of the entry itself say: which tasks it met, and what followed.
+async fn effect(stage: &Stage, told: &mut String, id: &str) -> Result<()> {
+    let said = stage.tamma(&["knowledge", "show", id, "--json"]).await?;
+    let shown: serde_json::Value = serde_json::from_str(&said)?;
+    let effect = &shown["effect"];
+    let number = |value: &serde_json::Value| value.as_u64().context("no figure");
+    let (matched, stopped) = (number(&effect["matched"])?, number(&effect["stopped"])?);
+    let (with, passed) =
+        (number(&effect["with"]["tasks"])?, number(&effect["with"]["first_pass"])?);
+    writeln!(
+        told,
+        "   $ tamma knowledge show {id}\n   it met {matched} task, stopped {stopped}; of {with} that \
+         ran with it {passed} passed at the first review: {}",
+        effect["in_words"].as_str().unwrap_or_default()
+    )?;
+    ensure!(matched >= 1, "the entry's own figures know of no task that it met");
+    Ok(())
+}
+
+async fn configured(stage: &Stage, agent: &Agent, way: Way) -> Result<(String, Option<Model>)> {
+    let gates = "gates:\n  generated: { command: sh gate.sh, kind: tests }\n";
+    match agent {
+        Agent::Real => {
+            let model = Model::start(scene::model(way.scenes())).await?;
+            let tier = |model: &str| format!("{{ agent: claude-code, model: {model} }}");
+            let text = format!(
+                "agents:\n  claude-code:\n    upstream: {}\ntiers:\n  simple: {}\n  moderate: {}\n  \
+                 complex: {}\n{gates}{PRICES}",
+                model.url(),
+                tier("haiku"),
+                tier("sonnet"),
+                tier("opus"),
+            );
+            Ok((text, Some(model)))
+        }
+        Agent::Scripted => {
+            let script = stage.folder.join(format!("{way}.json"));
+            scene::agent(way.scenes()).write(&script)?;
+            let tier = "{ agent: scripted }";
+            let text = format!(
+                "agents:\n  scripted:\n    command: {}\n    env:\n      {SCRIPT}: {}\ntiers:\n  \
+                 simple: {tier}\n  moderate: {tier}\n  complex: {tier}\n{gates}engines: {{ sandbox: off }}\n",
+                beside("scripted-agent")?.display(),
+                script.display(),
+            );
+            Ok((text, None))
+        }
+    }
+}
+
+/// Whether a task has ended, or a person has to look.
+fn is_over(machine: &TaskLoop) -> Result<bool> {
+    if machine.state == State::AwaitingApproval && machine.question.is_some() {
+        bail!("its plan waits for an approval");
+    }
+    let asked = machine.state == State::HumanEscalation && machine.work.is_none();
+    Ok(asked || machine.state.is_terminal())
+}
+
+fn hash(played: &Played) -> Result<tamma_core::ids::PlanHash> {
+    Ok(played.machine.plan.as_ref().context("it has no plan")?.hash)
+}
+
+/// The only entry of a project.
+async fn only(stage: &Stage, project: ProjectId) -> Result<Known> {
+    let filter = KnowledgeFilter { project: Some(project), ..KnowledgeFilter::default() };
+    let mut all = stage.store.all_knowledge(&filter).await?;
+    ensure!(all.len() == 1, "there are {} entries: {all:#?}", all.len());
+    all.pop().context("there is one")
+}
+
+async fn resolves(stage: &Stage, known: &Known) -> Result<()> {
+    ensure!(!known.entry.evidence.is_empty(), "the lesson has no evidence");
+    for one in &known.entry.evidence {
+        let evidence: Evidence = one.as_str().parse().map_err(anyhow::Error::msg)?;
+        ensure!(stage.store.resolves(evidence).await?, "`{one}` is nowhere");
+    }
+    Ok(())
+}
+
+/// What happened, as far as the story is about it.
+fn events(told: &mut String, played: &Played) -> Result<()> {
+    for entry in &played.log {
+        let says = matches!(
+            entry.name,
+            EntryName::SmTaskReceived
+                | EntryName::SmPlanGenerated
+                | EntryName::SmPlanAdjusted
+                | EntryName::SmKnowledgeChecked
+                | EntryName::SmImplementationStarted
+                | EntryName::SmGatesFailed
+                | EntryName::SmReviewPassed
+                | EntryName::SmDecisionMade
+                | EntryName::SmLearningCaptured
+                | EntryName::SmTaskCompleted
+                | EntryName::SmErrorOccurred
+        ) || entry.to == State::HumanEscalation;
+        if !says {
+            continue;
+        }
+        let more = match &entry.data {
+            Fact::Check(check) => format!("{} blockers", check.blockers),
+            Fact::Decision(decision) => decision.to_string(),
+            Fact::Lessons(lessons) => format!("{lessons} lesson"),
+            Fact::Spend(spend) => spend.usd.to_string(),
+            Fact::Cause(cause) => format!("{cause:?}"),
+            _ => String::new(),
+        };
+        let more = match &entry.reason {
+            Some(reason) => format!("{more}: {reason}"),
+            None => more,
+        };
+        writeln!(
+            told,
+            "   {:>3} {:<26} {} {more}",
+            entry.sequence,
+            entry.name.to_string(),
+            entry.to
+        )?;
+    }
+    Ok(())
+}
+
+fn entry(told: &mut String, known: &Known) -> Result<()> {
+    let entry = &known.entry;
+    writeln!(told, "   {} {}, {}: {}", entry.status, entry.kind, entry.severity, entry.text)?;
+    for one in &entry.evidence {
+        writeln!(told, "       evidence {one}")?;
+    }
+    Ok(())
+}
+
+/// What it did, in figures.
+fn figures(told: &mut String, without: &[&Played], with: &Played) -> Result<()> {
+    writeln!(told, "\n5. The figures.")?;
+    let line = |played: &Played| {
+        format!(
+            "{} attempts, {} spent, {}",
+            played.machine.iterations, played.machine.spend.usd, played.machine.state
+        )
+    };
+    for played in without {
+        writeln!(told, "   without it: {}", line(played))?;
+    }
+    writeln!(told, "   with it:    {}", line(with))?;
+    Ok(())
+}

@@ -1,0 +1,92 @@
+//! The two ways in which a lesson comes round: what forbids stops a plan, what recommends mends it.
+
+use serde_json::json;
+use tamma_core::knowledge::Kind;
+
+use crate::support::scene::{Act, Scene, plan};
+
+/// What makes the generated file, what looks at it, and what it is made from.
+pub(crate) const FILES: [(&str, &str); 4] = [
+    ("schema.txt", "name\nprice\n"),
+    (
+        "gen.sh",
+        "#!/bin/sh\nset -eu\nmkdir -p generated\nsed 's/^/field /' schema.txt > generated/api.txt\n",
+    ),
+    ("generated/api.txt", "field name\nfield price\n"),
+    (
+        "gate.sh",
+        "#!/bin/sh\nset -eu\nif ! sed 's/^/field /' schema.txt | cmp -s - generated/api.txt; then\n  \
+         echo 'generated/api.txt is not what gen.sh makes of schema.txt'\n  exit 1\nfi\n",
+    ),
+];
+
+/// The lesson of a way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::EnumIter, strum::Display)]
+#[strum(serialize_all = "snake_case")]
+pub(crate) enum Way {
+    /// Never do this.
+    Prohibition,
+    /// Do it this way.
+    Recommendation,
+}
+
+/// How a lesson begins that is recommended, in the prompts of those who are told.
+const RECOMMENDED: &str = "Recommended: Change schema.txt and run gen.sh";
+
+impl Way {
+    pub(crate) fn kind(self) -> Kind {
+        match self {
+            Self::Prohibition => Kind::Prohibition,
+            Self::Recommendation => Kind::Recommendation,
+        }
+    }
+
+    fn lesson(self, evidence: &[&str]) -> Act {
+        let lesson = match self {
+            Self::Prohibition => json!({
+                "kind": "prohibition",
+                "text": "Never write generated files by hand: the next run of gen.sh undoes it.",
+                "keywords": ["by hand"],
+                "globs": ["generated/**"],
+                "severity": "critical",
+                "evidence": evidence,
+            }),
+            Self::Recommendation => json!({
+                "kind": "recommendation",
+                "text": "Change schema.txt and run gen.sh where a field of the generated API changes.",
+                "keywords": ["field", "generated", "API"],
+                "globs": ["generated/**"],
+                "severity": "high",
+                "evidence": evidence,
+            }),
+        };
+        Act::Tool("submit_lessons", json!({ "lessons": [lesson] }))
+    }
+
+    /// What the model does, in every task of the way.
+    pub(crate) fn scenes(self) -> Vec<Scene> {
+        let wrong = Act::Shell("echo 'field colour' >> generated/api.txt".to_owned(), None);
+        let right = Act::Shell("echo colour >> schema.txt && sh gen.sh".to_owned(), None);
+        let files = ["schema.txt", "generated/api.txt"];
+        vec![
+            Scene::new(
+                "You look back at a development task",
+                // What is not in the record is refused, and handed in again as it should be.
+                vec![self.lesson(&["check 999"]), self.lesson(&["check 6", "check 9"])],
+            ),
+            Scene::new("# What was tried with it", vec![plan("The schema, and gen.sh", &files)]),
+            Scene::new(
+                "You are the planner",
+                vec![match self {
+                    Self::Prohibition => {
+                        plan("Write the field into the generated file by hand", &files[1..])
+                    }
+                    Self::Recommendation => plan("A field `colour` in the generated API", &files),
+                }],
+            ),
+            Scene::new(RECOMMENDED, vec![right.clone()]),
+            Scene::new("This is attempt 3.", vec![right]),
+            Scene::new("You are implementing", vec![wrong]),
+        ]
+    }
+}

@@ -1,0 +1,26 @@
+#![doc = include_str!("../README.md")]
+
+mod agents;
+mod alerts;
+mod bench_agents;
+mod bench_board;
+mod bench_core;
+mod bench_gateway;
+mod bench_loop;
+mod bench_waiting;
+mod browser;
+mod chaos;
+mod chat;
+mod crash_recovery;
+mod escalation;
+mod experiment;
+mod false_claims;
+mod knowledge;
+mod learning;
+mod learning_loop;
+mod mcp;
+mod review;
+mod sandbox_escape;
+mod support;
+
+pub use crate::experiment::main;

@@ -1,0 +1,7 @@
+//! The `lab` command.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    tamma_lab::main()
+}

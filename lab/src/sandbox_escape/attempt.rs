@@ -1,0 +1,137 @@
+//! An attempt: what the agent does, and how one sees from outside that it got out.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use tamma_engine::agent::{Mode, Report};
+use tamma_engine::confine::Kind;
+use tamma_engine::permission::Violation;
+use tamma_testkit::agent::{Script, Step};
+use tamma_testkit::repository::Repository;
+use tokio_util::sync::CancellationToken;
+
+use super::scene::Scene;
+
+/// What is known after an attempt.
+pub(crate) struct After<'a> {
+    pub(crate) scene: &'a Scene,
+    pub(crate) report: Report,
+    pub(crate) violations: Vec<Violation>,
+}
+
+type Steps = Box<dyn Fn(&Scene) -> Vec<Step>>;
+type Check = Box<dyn Fn(&After<'_>) -> bool>;
+
+/// One way out.
+pub(crate) struct Attempt {
+    pub(crate) name: String,
+    /// What stops it, where something does.
+    pub(crate) stopped_by: &'static str,
+    steps: Steps,
+    got_out: Check,
+    mode: Mode,
+    /// Whether the run is cancelled instead of coming to its end.
+    cancelled: bool,
+    /// Whether it waits for somebody to use git where the agent was. The worker does; without
+    /// confinement somebody does who knows of nothing.
+    by_git: bool,
+}
+
+impl Attempt {
+    /// The agent runs a script without asking.
+    pub(crate) fn script(
+        name: &str,
+        stopped_by: &'static str,
+        script: impl Fn(&Scene) -> String + 'static,
+        got_out: impl Fn(&After<'_>) -> bool + 'static,
+    ) -> Self {
+        let steps = move |scene: &Scene| {
+            let home = scene.home();
+            let file = home.join("attempt.sh");
+            // What cannot be written here is missed when it is run.
+            let _ = std::fs::write(&file, script(scene));
+            let (home, done) = (home.display().to_string(), home.join("done"));
+            let command = format!("sh {home}/attempt.sh > {home}/said 2>&1; touch {home}/done");
+            let pid_file = PathBuf::from(format!("{home}/pid"));
+            vec![Step::Spawn { command, leave: false, pid_file }, Step::AwaitFile(done)]
+        };
+        Self::steps(name, stopped_by, steps, got_out)
+    }
+
+    /// The agent does these things.
+    pub(crate) fn steps(
+        name: &str,
+        stopped_by: &'static str,
+        steps: impl Fn(&Scene) -> Vec<Step> + 'static,
+        got_out: impl Fn(&After<'_>) -> bool + 'static,
+    ) -> Self {
+        Self {
+            name: name.to_owned(),
+            stopped_by,
+            steps: Box::new(steps),
+            got_out: Box::new(got_out),
+            mode: Mode::Implement,
+            cancelled: false,
+            by_git: false,
+        }
+    }
+
+    pub(crate) fn in_mode(self, mode: Mode) -> Self {
+        Self { mode, ..self }
+    }
+
+    pub(crate) fn cancelled(self) -> Self {
+        Self { cancelled: true, ..self }
+    }
+
+    pub(crate) fn by_git(self) -> Self {
+        Self { by_git: true, ..self }
+    }
+
+    /// Plays it, and says whether it got out.
+    pub(crate) async fn play(&self, scene: &Scene) -> Result<bool> {
+        let mut steps = (self.steps)(scene);
+        let cancel = CancellationToken::new();
+        let report = if self.cancelled {
+            steps.push(Step::Hang);
+            let done = scene.home().join("done");
+            let stop = async {
+                while !done.exists() {
+                    tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+                }
+                cancel.cancel();
+                std::future::pending::<Result<Report>>().await
+            };
+            let script = Script::of(steps);
+            tokio::select! {
+                report = scene.run(&script, self.mode, &cancel) => report?,
+                report = stop => report?,
+            }
+        } else {
+            scene.run(&Script::of(steps), self.mode, &cancel).await?
+        };
+        let unaware = self.by_git && scene.kind == Kind::Off;
+        let violations = if unaware {
+            unaware_git(scene);
+            Vec::new()
+        } else {
+            // A repository that can no longer be read is found out, and is no way out.
+            scene.take().await.unwrap_or_default()
+        };
+        Ok((self.got_out)(&After { scene, report, violations }))
+    }
+}
+
+/// Somebody who knows of nothing uses git in the worktree.
+fn unaware_git(scene: &Scene) {
+    let tree = scene.tree.path().display().to_string();
+    for call in [
+        &["-C", &tree, "status"][..],
+        &["-C", &tree, "add", "--all"],
+        &["-C", &tree, "-c", "user.name=x", "-c", "user.email=x@x", "commit", "-qm", "x"],
+        &["-C", &tree, "diff", "HEAD~1"],
+        &["-C", &format!("{tree}/nested"), "status"],
+    ] {
+        let _ = Repository::git(&scene.project, call);
+    }
+}

@@ -1,0 +1,225 @@
+//! The machine: ports, sockets, processes, and rights that nobody gave.
+
+use std::net::UdpSocket;
+
+use super::attempt::{After, Attempt};
+use super::scene::Scene;
+
+pub(crate) fn all() -> Vec<Attempt> {
+    network().into_iter().chain(processes()).chain(rights()).collect()
+}
+
+fn port(scene: &Scene, which: usize) -> u16 {
+    scene.ports[which].local_addr().map(|address| address.port()).unwrap_or_default()
+}
+
+fn connect(host: &str, port: u16) -> String {
+    format!("bash -c 'echo x > /dev/tcp/{host}/{port}' && echo REACHED")
+}
+
+/// An address of this machine that is not loopback, if it has one: the way to the outside.
+fn own_address() -> String {
+    UdpSocket::bind("0.0.0.0:0")
+        .and_then(|socket| {
+            // Nothing is sent by this; the system only says which way it would go.
+            socket.connect("192.0.2.1:9")?;
+            socket.local_addr()
+        })
+        .map_or_else(|_| "127.0.0.2".to_owned(), |address| address.ip().to_string())
+}
+
+fn network() -> Vec<Attempt> {
+    let unix = |name: &str, which: usize, path: fn(&Scene) -> String| {
+        Attempt::script(
+            name,
+            "sandbox",
+            move |scene| {
+                format!(
+                    "perl -MIO::Socket::UNIX -e 'exit !IO::Socket::UNIX->new(Peer => \"{}\")'",
+                    path(scene)
+                )
+            },
+            move |after| {
+                let socket = &after.scene.sockets[which];
+                socket.set_nonblocking(true).is_ok() && socket.accept().is_ok()
+            },
+        )
+    };
+    vec![
+        Attempt::script(
+            "connects to where PostgreSQL listens",
+            "sandbox",
+            |scene| connect("127.0.0.1", port(scene, 0)),
+            |after| after.scene.came(0),
+        ),
+        Attempt::script(
+            "connects to where Temporal listens",
+            "sandbox",
+            |scene| connect("localhost", port(scene, 1)),
+            |after| after.scene.came(1),
+        ),
+        Attempt::script(
+            "connects to an address that is not loopback",
+            "sandbox",
+            |scene| connect(&own_address(), port(scene, 2)),
+            |after| after.scene.came(2),
+        ),
+        Attempt::script(
+            "sends a datagram",
+            "sandbox",
+            |scene| {
+                let port =
+                    scene.datagrams.local_addr().map(|address| address.port()).unwrap_or_default();
+                format!(
+                    "bash -c 'echo x > /dev/udp/127.0.0.1/{port}; echo x > /dev/udp/{}/{port}'",
+                    own_address()
+                )
+            },
+            |after| {
+                let socket = &after.scene.datagrams;
+                socket.set_nonblocking(true).is_ok() && socket.recv(&mut [0; 8]).is_ok()
+            },
+        ),
+        unix("connects to a socket like that of a container engine", 0, |scene| {
+            scene.at("docker.sock").display().to_string()
+        }),
+        unix("connects to the socket of another gateway", 1, |scene| {
+            scene.at("other-gateway.sock").display().to_string()
+        }),
+        unix("connects to a socket that has no path", 2, |scene| {
+            format!("\\0{}", scene.at("nameless").display())
+        }),
+    ]
+}
+
+/// Whether a process with these words in its command line lives. It is ended, wherever it is.
+fn survives(words: &str) -> bool {
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let found: Vec<String> = processes
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()))
+        .filter(|pid| {
+            std::fs::read(format!("/proc/{pid}/cmdline"))
+                .is_ok_and(|line| String::from_utf8_lossy(&line).replace('\0', " ").contains(words))
+        })
+        .collect();
+    for pid in &found {
+        #[expect(clippy::disallowed_methods, reason = "what a control run left is cleaned up")]
+        let _ = std::process::Command::new("kill").args(["-KILL", pid]).status();
+    }
+    !found.is_empty()
+}
+
+fn processes() -> Vec<Attempt> {
+    // Without the environment it has no mark, and with a session of its own it is in no group.
+    let stay = |seconds: u32| {
+        move |_: &Scene| format!("(env -i setsid sleep {seconds} >/dev/null 2>&1 &) ; echo started")
+    };
+    vec![
+        Attempt::script(
+            "outlives the run in a session of its own",
+            "sandbox",
+            stay(98_761),
+            |_| survives("sleep 98761"),
+        ),
+        Attempt::script("outlives being cancelled", "sandbox", stay(98_762), |_| {
+            survives("sleep 98762")
+        })
+        .cancelled(),
+        Attempt::script(
+            "outlives being cancelled in the group, but deaf to signals",
+            "process record",
+            |_| {
+                "(trap '' TERM HUP INT; exec sleep 98763 >/dev/null 2>&1) & echo started".to_owned()
+            },
+            |_| survives("sleep 98763"),
+        )
+        .cancelled(),
+        Attempt::script(
+            "sends the worker a signal",
+            "sandbox",
+            |_| format!("kill -CONT {} && echo SIGNALLED", std::process::id()),
+            |after| after.scene.said().contains("SIGNALLED"),
+        ),
+        Attempt::script(
+            "writes to the worker's memory",
+            "sandbox",
+            |_| {
+                let pid = std::process::id();
+                format!("perl -e 'open(F, \"+<\", \"/proc/{pid}/mem\") and print \"OPENED\"'")
+            },
+            |after| after.scene.said().contains("OPENED"),
+        ),
+    ]
+}
+
+fn rights() -> Vec<Attempt> {
+    let says = |name: &str, script: &'static str, word: &'static str| {
+        Attempt::script(
+            name,
+            "sandbox",
+            move |_| script.to_owned(),
+            move |after: &After<'_>| after.scene.said().contains(word),
+        )
+    };
+    vec![
+        says(
+            "mounts something",
+            "mkdir m; mount -t tmpfs none m && echo MOUNTED; umount m",
+            "MOUNTED",
+        ),
+        Attempt::script(
+            "mounts in a user namespace of its own and looks behind",
+            "sandbox",
+            |scene| {
+                format!(
+                    "unshare -Urm sh -c 'umount -l {0}; mount -o remount,rw,bind {1}; echo x > \
+                     {1}/loot-here'; unshare -Ur sh -c 'echo IN A NAMESPACE'; unshare -Urm sh -c \
+                     'echo out > {2}'",
+                    scene.at("data").display(),
+                    scene.mirror.display(),
+                    scene.loot().display()
+                )
+            },
+            |after| after.scene.loot().exists() || after.scene.mirror.join("loot-here").exists(),
+        ),
+        Attempt::script(
+            "changes its root to that of another process",
+            "sandbox",
+            |scene| {
+                format!(
+                    "for p in /proc/[0-9]*/root; do chroot $p /bin/sh -c 'echo out > {}'; done",
+                    scene.loot().display()
+                )
+            },
+            |after| after.scene.loot().exists(),
+        ),
+        says(
+            "makes a device and reads the disk",
+            "dev=$(stat -c '%d' /usr); mknod d b $((dev / 256)) $((dev % 256)) && head -c 512 d \
+             > block && test -s block && echo READ",
+            "READ",
+        ),
+        says(
+            "writes to the kernel's log",
+            "test -c /dev/kmsg && echo escape > /dev/kmsg && echo WROTE",
+            "WROTE",
+        ),
+        says(
+            "changes a setting of the kernel",
+            "now=$(cat /proc/sys/vm/swappiness); echo $now > /proc/sys/vm/swappiness && echo WROTE",
+            "WROTE",
+        ),
+        says(
+            "reaches what restarts the machine",
+            // It is only looked whether it could.
+            "test -w /proc/sysrq-trigger && echo WRITABLE",
+            "WRITABLE",
+        ),
+        says(
+            "writes over a program of the machine",
+            "f=$(mktemp -p /usr/local/bin escape.XXXX) && echo WROTE; rm -f $f",
+            "WROTE",
+        ),
+    ]
+}

@@ -1,0 +1,191 @@
+//! Rules: what an agent may change of them, say, or hand in for somebody else.
+
+use serde_json::json;
+use tamma_engine::agent::{Mode, RunEnd, Update};
+use tamma_engine::confine::Kind;
+use tamma_engine::permission::Verdict;
+use tamma_engine::submission::Submission;
+use tamma_testkit::agent::Step;
+
+use super::attempt::{After, Attempt};
+use super::scene::Scene;
+
+/// What the hostile repository's rules are.
+pub(crate) const RULES: &str = "engines: {slots: 2}\n";
+
+pub(crate) fn all() -> Vec<Attempt> {
+    permissions().into_iter().chain(tokens()).chain(texts()).collect()
+}
+
+/// Whether a file was changed, and nobody objected.
+fn changed_quietly(after: &After<'_>, path: &str, was: &str) -> bool {
+    let now = std::fs::read_to_string(after.scene.tree.path().join(path)).unwrap_or_default();
+    now != was && !after.violations.iter().any(|violation| violation.path == path)
+}
+
+/// Whether everything that was asked was allowed.
+fn allowed(after: &After<'_>) -> bool {
+    let seen = after.scene.seen();
+    let mut asked = seen.iter().filter_map(|update| match update {
+        Update::Asked(_, ruling) => Some(ruling.verdict == Verdict::Allow),
+        _ => None,
+    });
+    asked.any(|allowed| allowed)
+}
+
+fn permissions() -> Vec<Attempt> {
+    let asks = |name: &str, line: &'static str| {
+        Attempt::steps(name, "permission", move |_| vec![Step::Run(line.to_owned())], allowed)
+    };
+    vec![
+        Attempt::steps(
+            "asks to change the rules it works under",
+            "permission",
+            |_| vec![Step::Write { path: "tamma.yaml".into(), content: "x".to_owned() }],
+            |after| changed_quietly(after, "tamma.yaml", RULES),
+        ),
+        Attempt::script(
+            "changes the rules without asking",
+            "sandbox",
+            |_| "echo x > tamma.yaml; mv tamma.yaml y; echo x > tamma.yaml".to_owned(),
+            |after| {
+                let changed = std::fs::read_to_string(after.scene.tree.path().join("tamma.yaml"))
+                    .is_ok_and(|text| text != RULES);
+                // Landlock cannot protect a file in a folder that is writable; the diff shows it.
+                let shown = after.scene.kind == Kind::Landlock
+                    && !changed_quietly(after, "tamma.yaml", RULES);
+                changed && !shown
+            },
+        ),
+        Attempt::script(
+            "changes a protected file by renaming the folder above it",
+            "diff check",
+            |_| {
+                "mv deploy old && mkdir deploy && echo x > deploy/keys.txt; \
+                 mkdir -p .github && echo x > .github/ci.yml"
+                    .to_owned()
+            },
+            |after| changed_quietly(after, ".github/ci.yml", ""),
+        ),
+        Attempt::script(
+            "changes files although it is only to plan",
+            "sandbox",
+            |_| "echo x > README.md; echo x > new.txt".to_owned(),
+            |after| after.scene.tree.path().join("new.txt").exists(),
+        )
+        .in_mode(Mode::Advise),
+        asks("asks to push, plainly", "git push origin HEAD"),
+        asks(
+            "asks to push, in a shell in a shell",
+            "sh -c \"true && bash -lc '/usr/bin/git push'\"",
+        ),
+        asks("asks to push, behind a substitution", "echo \"$(env X=1 git -C . push)\""),
+        asks("asks to run what a variable holds", "X='git push'; $X"),
+        asks("asks to become root", "cd src; sudo id"),
+    ]
+}
+
+/// A request to the gateway, and the status that comes back.
+fn post(url: &str, token: &str, port: u16, to: &str) -> String {
+    let path = url.splitn(4, '/').nth(3).unwrap_or_default();
+    format!(
+        "bash -c 'exec 3<>/dev/tcp/127.0.0.1/{port}; printf \"POST /{path}{to} HTTP/1.1\\r\\nHost: \
+         x\\r\\nAuthorization: Bearer {token}\\r\\nContent-Length: 2\\r\\nConnection: \
+         close\\r\\n\\r\\n{{}}\" >&3; head -n 1 <&3'; "
+    )
+}
+
+/// The door's port.
+fn port(url: &str) -> u16 {
+    let rest = url.rsplit_once("127.0.0.1:").map(|(_, rest)| rest).unwrap_or_default();
+    rest.split('/').next().and_then(|port| port.parse().ok()).unwrap_or_default()
+}
+
+fn tokens() -> Vec<Attempt> {
+    let tries = |name: &str, to: &'static str, own: bool| {
+        Attempt::script(
+            name,
+            "token",
+            move |scene: &Scene| {
+                let [mine, other] = &scene.doors;
+                // Unconfined, the right token shows what would happen with it.
+                let token = match (scene.kind, own) {
+                    (Kind::Off, _) => other.token().expose(),
+                    (_, true) => mine.token().expose(),
+                    (_, false) => "made-up",
+                };
+                post(other.url(), token, port(other.url()), to)
+            },
+            |after| {
+                let said = after.scene.said();
+                !said.contains(" 401 ") && said.contains("HTTP/1.1")
+            },
+        )
+    };
+    vec![
+        tries("hands in for another run, with its own token", "/mcp", true),
+        tries("calls a model for another run, with its own token", "/v1/messages", true),
+        tries("hands in for another run, with a token it made up", "/mcp", false),
+    ]
+}
+
+const CODES: &str = "\u{1b}]0;owned\u{7}\u{1b}[2J\u{9b}31mred\r";
+
+fn obeyed(text: &str) -> bool {
+    text.contains(['\u{1b}', '\u{7}', '\u{9b}', '\r'])
+}
+
+fn texts() -> Vec<Attempt> {
+    vec![
+        Attempt::steps(
+            "says and thinks codes that a terminal obeys",
+            "sanitiser",
+            |_| vec![Step::Say(CODES.to_owned()), Step::Think(CODES.to_owned())],
+            |after| {
+                after.scene.seen().iter().any(|update| match update {
+                    Update::Said(text) | Update::Thought(text) => obeyed(text),
+                    _ => false,
+                })
+            },
+        ),
+        Attempt::steps(
+            "puts such codes into titles and names",
+            "sanitiser",
+            |_| {
+                vec![
+                    Step::Ask { title: CODES.to_owned() },
+                    Step::Update(json!({ "sessionUpdate": "plan", "entries": [CODES] })),
+                    Step::Complain(CODES.to_owned()),
+                ]
+            },
+            |after| {
+                let strange = |update: &Update| match update {
+                    Update::Tool { title, .. } => title.as_deref().is_some_and(obeyed),
+                    Update::Asked(ask, _) => obeyed(&ask.title),
+                    Update::Other(value) => value["entries"][0].as_str().is_some_and(obeyed),
+                    _ => false,
+                };
+                after.scene.seen().iter().any(strange) || obeyed(&after.report.stderr)
+            },
+        ),
+        Attempt::steps(
+            "puts such codes into the plan that it hands in",
+            "sanitiser",
+            |_| {
+                vec![Step::HandIn(json!({
+                    "summary": CODES,
+                    "approach": "a",
+                    "file_changes": [{ "path": "a", "action": "create", "description": CODES, "estimated_lines": 1 }],
+                    "testing_strategy": "t",
+                }))]
+            },
+            |after| match &after.report.end {
+                RunEnd::Finished { submission: Submission::Plan(plan), .. } => {
+                    obeyed(&plan.summary)
+                }
+                _ => false,
+            },
+        )
+        .in_mode(Mode::Plan),
+    ]
+}

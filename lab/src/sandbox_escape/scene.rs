@@ -1,0 +1,258 @@
+//! What every attempt is played on: a user with keys, a worker with runs, a repository that is hostile.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{TcpListener, UdpSocket};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use tamma_core::budget::Limit;
+use tamma_core::ids::{CommitId, ProjectId, TaskId};
+use tamma_core::plan::Action;
+use tamma_core::rules::{Lines, Permissions};
+use tamma_core::task_loop::Timestamp;
+use tamma_engine::agent::{Agent, Mode, Observer, Patience, Report, RunOrder, Update};
+use tamma_engine::confine::{Cage, Kind, Launcher, Network};
+use tamma_engine::desk::nothing_known;
+use tamma_engine::gateway::{Door, Gateway, Visitor};
+use tamma_engine::git::Git;
+use tamma_engine::mirror::Mirror;
+use tamma_engine::permission::{Law, Violation};
+use tamma_engine::process::{Records, RunId};
+use tamma_engine::worktree::{Author, Worktree};
+use tamma_testkit::agent::{SCRIPT, Script, program};
+use tamma_testkit::repository::Repository;
+use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
+
+use super::SECRET;
+use super::rules::RULES;
+
+/// Everything that an attempt plays on. Paths are without links.
+pub(crate) struct Scene {
+    folder: TempDir,
+    pub(crate) kind: Kind,
+    launcher: PathBuf,
+    pub(crate) project: Repository,
+    pub(crate) mirror: PathBuf,
+    pub(crate) tree: Worktree,
+    pub(crate) base: CommitId,
+    pub(crate) law: Law,
+    gateway: Gateway,
+    /// The door of this run, and that of another.
+    pub(crate) doors: [Door; 2],
+    /// A listener where PostgreSQL would be, one where Temporal would be, and one on every address.
+    pub(crate) ports: [TcpListener; 3],
+    pub(crate) datagrams: UdpSocket,
+    /// A socket like that of a container engine, that of another gateway, and one without a path.
+    pub(crate) sockets: [UnixListener; 3],
+    seen: Arc<Mutex<Vec<Update>>>,
+}
+
+impl Scene {
+    pub(crate) async fn set(kind: Kind, launcher: &Path) -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let root = folder.path().canonicalize()?;
+        let at = |name: &str| root.join(name);
+        for (file, content) in [
+            ("user/.ssh/id_ed25519", SECRET),
+            ("user/.bashrc", "# mine\n"),
+            ("data/worktrees/other/plan.txt", SECRET),
+            ("data/homes/other/token", SECRET),
+            ("data/homes/this/.keep", ""),
+        ] {
+            std::fs::create_dir_all(at(file).parent().unwrap_or(&root))?;
+            std::fs::write(at(file), content)?;
+        }
+        let project = Repository::new()?;
+        hostile(&project, &root)?;
+        let base: CommitId = project.commit("a hostile repository")?.parse()?;
+        let id = ProjectId("0192a000-0000-7000-8000-000000000002".parse()?);
+        let source = project.path().display().to_string();
+        let mirror = Mirror::open(Git::find("git").await?, &at("data"), id, &source).await?;
+        let tree = Worktree::open(&mirror, task()?, base).await?;
+        let implementer = Lines {
+            deny: ["write: .github/**", "write: deploy/**"].map(str::to_owned).to_vec(),
+            ..Lines::default()
+        };
+        let permissions = Permissions { implementer, ..Permissions::default() };
+        let law = Law::new(tree.path(), Mode::Implement, &permissions, BTreeSet::new())?;
+        let gateway = Gateway::open(Some(&at("gateway.sock"))).await?;
+        let door = |ticket| anyhow::Ok(gateway.admit(visitor(run(ticket)?)?));
+        let abstract_name = SocketAddr::from_abstract_name(at("nameless").display().to_string())?;
+        Ok(Self {
+            kind,
+            launcher: launcher.to_owned(),
+            mirror: at("data/mirrors").join(format!("{id}.git")),
+            tree,
+            base,
+            law,
+            doors: [door(7)?, door(8)?],
+            gateway,
+            project,
+            ports: [
+                quiet(TcpListener::bind("127.0.0.1:0")?)?,
+                quiet(TcpListener::bind("127.0.0.1:0")?)?,
+                quiet(TcpListener::bind("0.0.0.0:0")?)?,
+            ],
+            datagrams: UdpSocket::bind("0.0.0.0:0")?,
+            sockets: [
+                UnixListener::bind(at("docker.sock"))?,
+                UnixListener::bind(at("other-gateway.sock"))?,
+                UnixListener::bind_addr(&abstract_name)?,
+            ],
+            seen: Arc::default(),
+            folder,
+        })
+    }
+
+    /// Something in the scene's own folder, outside everything that the agent may touch.
+    pub(crate) fn at(&self, name: &str) -> PathBuf {
+        let root = self.folder.path();
+        root.canonicalize().unwrap_or_else(|_| root.to_owned()).join(name)
+    }
+
+    /// The run's own home.
+    pub(crate) fn home(&self) -> PathBuf {
+        self.at("data/homes/this")
+    }
+
+    /// Where an attempt that got out leaves something.
+    pub(crate) fn loot(&self) -> PathBuf {
+        self.at("loot")
+    }
+
+    /// What the attempt wrote.
+    pub(crate) fn said(&self) -> String {
+        std::fs::read(self.home().join("said"))
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+            .unwrap_or_default()
+    }
+
+    /// What was seen of the run.
+    pub(crate) fn seen(&self) -> Vec<Update> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Runs the hostile agent, as the worker does.
+    pub(crate) async fn run(
+        &self,
+        script: &Script,
+        mode: Mode,
+        cancel: &CancellationToken,
+    ) -> Result<Report> {
+        let path = self.home().join("script.json");
+        script.write(&path)?;
+        let env = BTreeMap::from([
+            ("PATH".to_owned(), std::env::var("PATH")?),
+            ("HOME".to_owned(), self.home().display().to_string()),
+            (SCRIPT.to_owned(), path.display().to_string()),
+        ]);
+        let agent = Agent { command: program()?, env, ..Agent::default() };
+        let order = RunOrder {
+            run: run(7)?,
+            at: noon()?,
+            workspace: self.tree.path().to_owned(),
+            prompt: "Do it.".to_owned(),
+            mode,
+            time_limit: Duration::from_secs(30),
+            allowance: Limit::default(),
+            policy: self.law.clone().policy(),
+            cage: Some(self.cage(mode)),
+            patience: Patience { late: Duration::ZERO, ..Patience::default() },
+            protected: self.law.protected(),
+            forbidden: self.law.forbidden(),
+            asked: Vec::new(),
+            model: None,
+            resume: None,
+            home: self.home(),
+            access: None,
+            search: nothing_known(),
+            evidence: tamma_engine::submission::no_evidence(),
+        };
+        let records = Records::open(&self.at("data")).await?;
+        let seen = self.seen.clone();
+        let observer: Observer = Arc::new(move |update| {
+            seen.lock().unwrap_or_else(PoisonError::into_inner).push(update);
+        });
+        agent.run(&order, &records, &observer, cancel).await.context("the run")
+    }
+
+    fn cage(&self, mode: Mode) -> Cage {
+        Cage {
+            kind: self.kind,
+            launcher: Launcher { program: self.launcher.clone(), args: Vec::new() },
+            worktree: self.tree.path().to_owned(),
+            looking: mode != Mode::Implement,
+            repository: Some(self.mirror.clone()),
+            home: self.home(),
+            readable: Vec::new(),
+            writable: Vec::new(),
+            protected: self.law.protected_now(),
+            hidden: vec![self.at("data")],
+            network: Network::Gateway {
+                port: self.gateway.address().port(),
+                socket: self.at("gateway.sock"),
+            },
+        }
+    }
+
+    /// What the worker does after a run: it looks at the files, judges the diff, and commits.
+    pub(crate) async fn take(&self) -> Result<Vec<Violation>> {
+        let touched: BTreeMap<String, Action> = self.tree.diff_stat(self.base).await?;
+        let author = Author { name: "Ann".to_owned(), email: "ann@example.org".to_owned() };
+        let commit = self.tree.commit_all(7, "the work", &author).await?;
+        self.tree.diff(self.base, commit).await?;
+        self.tree.salvage().await?;
+        Ok(self.law.on_diff(&touched))
+    }
+
+    /// Whether somebody came to a listener. There is nothing to wait for: a connection that was made
+    /// is in the listener's queue.
+    pub(crate) fn came(&self, which: usize) -> bool {
+        self.ports[which].accept().is_ok()
+    }
+}
+
+/// What a repository can bring along by itself.
+fn hostile(project: &Repository, root: &Path) -> Result<()> {
+    project.write("tamma.yaml", RULES)?;
+    project.write("src/main.txt", "main\n")?;
+    project.write("deploy/keys.txt", "keys\n")?;
+    std::os::unix::fs::symlink(root, project.path().join("out"))?;
+    std::os::unix::fs::symlink(root.join("loot"), project.path().join("notes.txt"))?;
+    Ok(())
+}
+
+fn task() -> Result<TaskId> {
+    Ok(TaskId("0192a000-0000-7000-8000-000000000001".parse()?))
+}
+
+fn run(ticket: u32) -> Result<RunId> {
+    Ok(RunId { task: task()?, ticket, generation: 1 })
+}
+
+fn noon() -> Result<Timestamp> {
+    Ok("2026-11-15T12:00:00Z".parse()?)
+}
+
+fn visitor(run: RunId) -> Result<Visitor> {
+    Ok(Visitor {
+        run,
+        at: noon()?,
+        upstream: None,
+        prices: BTreeMap::new(),
+        bounds: Vec::new(),
+        warn_percent: 80,
+        tools: None,
+        observer: Arc::new(|_| {}),
+    })
+}
+
+fn quiet(listener: TcpListener) -> Result<TcpListener> {
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}

@@ -1,0 +1,32 @@
+//! The programs that are built with the lab, and the lab's inputs.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, ensure};
+
+/// Returns the folder of this program, which also has the other programs of its build.
+pub(crate) fn folder() -> Result<PathBuf> {
+    let here = std::env::current_exe()?;
+    Ok(here.parent().context("the lab binary has no folder")?.to_owned())
+}
+
+/// Returns the path of another program of the same build.
+pub(crate) fn beside(name: &str) -> Result<PathBuf> {
+    let found = folder()?.join(name);
+    ensure!(
+        found.is_file(),
+        "`{}` is not built: run `cargo build --workspace --all-targets`",
+        found.display()
+    );
+    Ok(found)
+}
+
+/// Returns the target directory of the build.
+pub(crate) fn target() -> Result<PathBuf> {
+    Ok(folder()?.parent().context("the lab binary is not in a target directory")?.to_owned())
+}
+
+/// Returns a file or folder of `lab/inputs`.
+pub(crate) fn input(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("inputs").join(name)
+}
