@@ -93,7 +93,7 @@ echo '# The roles apart.'
 echo
 run 'tamma migrate'
 run 'tamma doctor'
-heard 'the given database answers'
+heard 'configured database is reachable'
 run 'tamma serve --listen 0.0.0.0:0' 1
 heard 'there is no token'
 TAMMA_TOKEN="$(openssl rand -hex 32)"
@@ -109,7 +109,7 @@ heard 'This server needs a token'
 run 'tamma task add "Greet the world"' 1
 run 'curl --silent --fail --header "Authorization: Bearer $TAMMA_TOKEN" --header "Tamma-Person: $TAMMA_PERSON" --json "{\"name\": \"greeter\", \"repository\": \"$PWD\"}" $TAMMA_URL/api/v1/projects'
 run 'tamma task add "Greet the world" --watch'
-heard 'Greet the world is completed'
+heard 'Greet the world completed'
 
 echo '# Backup and restore. Nothing writes meanwhile.'
 echo

@@ -99,7 +99,7 @@ heard() {
 echo "# $agent is the real one; only the model is scripted."
 echo
 run 'tamma task add "Greet the world" --criterion "It says hello to the world." --watch'
-heard 'Greet the world is completed'
+heard 'Greet the world completed'
 task="$(grep -om 1 "^[0-9a-f]* added" "$folder/said" | cut -d " " -f 1)"
 run "tamma task log $task"
 heard 'greet.sh is written'

@@ -120,7 +120,7 @@ run 'tamma init'
 heard 'tamma up'
 start
 run 'tamma task add "Greet the world" --watch'
-heard 'Greet the world is completed'
+heard 'Greet the world completed'
 branch="$(git for-each-ref --format='%(refname:short)' refs/heads/tamma)"
 run 'git log --oneline --all'
 heard 'Greet the world'
@@ -133,7 +133,7 @@ tamma task export > "$folder/export.jsonl"
 echo '# A plan of more than five files is of medium risk, and waits for a person.'
 echo
 run 'tamma task add "Greet every continent" --watch --until-asked' 3
-heard 'a plan of medium risk needs approval'
+heard 'medium-risk plan needs approval'
 approve="$(grep -o 'tamma approve [0-9a-f]* --plan [0-9a-f]*' "$said")"
 task="$(cut -d ' ' -f 3 <<< "$approve")"
 run 'tamma inbox'
@@ -148,10 +148,10 @@ start
 run 'tamma inbox'
 heard "$task"
 run "tamma approve $task --plan 0123456789ab --as Ada" 1
-heard 'it has changed since you saw it'
+heard 'has replaced plan'
 run "$approve --as Ada"
 run "tamma task watch $task"
-heard 'Greet every continent is completed'
+heard 'Greet every continent completed'
 heard 'approval granted'
 run 'tamma task list --all'
 run 'git log --oneline --all'

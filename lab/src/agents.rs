@@ -13,7 +13,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use tamma_core::rules::Rules;
-use tamma_engine::confine;
+use tamma_engine::sandbox;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
@@ -60,7 +60,7 @@ pub(crate) async fn run(arguments: &Arguments, quick: bool) -> Result<Verdict> {
     if agents.is_empty() || scenarios.is_empty() {
         bail!("there is no such agent or scenario");
     }
-    let cage = if arguments.open { None } else { confine::best() };
+    let cage = if arguments.open { None } else { sandbox::best_available() };
     table::confined_by(cage);
     let mut table = Table::of(&scenarios);
     // One agent at a time: one of them alone takes more than half a gigabyte.

@@ -13,11 +13,11 @@ use tamma_core::actor::Actor;
 use tamma_core::ids::{ProjectId, TaskId};
 use tamma_core::rules::Rules;
 use tamma_core::task::{Priority, Task, TaskType};
-use tamma_core::task_loop::{Action, Event, Outcome, Received, TaskLoop, What, begin};
-use tamma_core::version::{Edition, Format};
-use tamma_server::{Config, Server};
-use tamma_store::{Project, Record, Store};
-use tamma_testkit::postgres::Database;
+use tamma_core::task_loop::{Action, EventKind, Outcome, TaskEvent, TaskLoop, TaskReceived, begin};
+use tamma_core::version::{Edition, FormatVersion};
+use tamma_server::{ApiServer, ServerConfig};
+use tamma_store::{RegisteredProject, StepRecordRef, Store};
+use tamma_testkit::postgres::TestDatabase;
 use temporalio_client::{Client, ClientOptions, Connection, ConnectionOptions, Url};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -44,11 +44,15 @@ const LIVE: Duration = Duration::from_millis(300);
 pub(crate) async fn run() -> Result<Verdict> {
     let built = if cfg!(debug_assertions) { "a development build" } else { "optimised" };
     println!("machine: {}; {built}", meter::machine());
-    let database = Database::fresh().await?;
+    let database = TestDatabase::fresh().await?;
     let store = database.store().await?;
     let project = ProjectId(Uuid::from_u128(1));
-    let known = Project { id: project, name: "shop".to_owned(), repository: "/nowhere".to_owned() };
-    store.register(&known).await?;
+    let known = RegisteredProject {
+        id: project,
+        name: "shop".to_owned(),
+        repository: "/nowhere".to_owned(),
+    };
+    store.register_project(&known).await?;
     let rules = Rules::default();
     let begun = Instant::now();
     for number in 0..TASKS {
@@ -133,23 +137,23 @@ impl Running {
 
 /// A server for it all.
 async fn serve(store: &Store) -> Result<Running> {
-    let address = tamma_testkit::temporal::server()?;
+    let address = tamma_testkit::temporal::server_address()?;
     let address: Url = format!("http://{address}").parse()?;
     let options = ConnectionOptions::new(address).identity("bench").build();
     let connection = Connection::connect(options).await?;
     let temporal = Client::new(connection, ClientOptions::new("default").build())?;
-    let config = Config {
+    let config = ServerConfig {
         address: "127.0.0.1:0".parse()?,
         token: None,
         environment: BTreeMap::new(),
-        pace: tamma_flow::Pace::default(),
-        objects: tamma_store::Objects::new("/nowhere"),
-        look: None,
+        workflow_tuning: tamma_flow::WorkflowTuning::default(),
+        objects: tamma_store::ObjectStorage::new("/nowhere"),
+        inspect_repository: None,
         public_url: None,
-        person: Some("Ada".parse()?),
+        local_person: Some("Ada".parse()?),
         terminal: None,
     };
-    let server = Server::bind(config, store.clone(), temporal).await?;
+    let server = ApiServer::bind(config, store.clone(), temporal).await?;
     let (url, stop) = (format!("http://{}", server.address()), CancellationToken::new());
     Ok(Running { url, stop: stop.clone(), served: tokio::spawn(server.run(stop)) })
 }
@@ -160,8 +164,8 @@ fn id(number: u128) -> TaskId {
 
 /// Pauses the task of a number: one of those that were not admitted.
 async fn pause(store: &Store, rules: &Rules, number: u128) -> Result<()> {
-    let machine = store.task(id(1 + 3 * number)).await?.machine.context("unreadable")?;
-    take(store, rules, machine, 1, What::Asked(Action::Pause)).await?;
+    let machine = store.task(id(1 + 3 * number)).await?.task_loop.context("unreadable")?;
+    take(store, rules, machine, 1, EventKind::ActionRequested(Action::Pause)).await?;
     Ok(())
 }
 
@@ -185,17 +189,17 @@ async fn write(store: &Store, rules: &Rules, project: ProjectId, number: u128) -
     };
     let at =
         DateTime::UNIX_EPOCH + TimeDelta::days(20_700) + TimeDelta::seconds(i64::try_from(number)?);
-    let received = Received {
+    let received = TaskReceived {
         task: task.id,
         project,
         priority: task.priority,
         at,
         by: Actor::Tamma,
-        plan: None,
+        submitted_plan: None,
         edition: Edition::NEWEST,
     };
     let first = begin(&received, rules);
-    store.receive(&task, &first, rules).await?;
+    store.insert_task(&task, &first, rules).await?;
     let mut machine = first.next;
     // A third is admitted, and of those a third has ended: cancelled, as people do.
     if number.is_multiple_of(3) {
@@ -204,12 +208,13 @@ async fn write(store: &Store, rules: &Rules, project: ProjectId, number: u128) -
             rules,
             machine,
             1,
-            What::Done { ticket: 1, usage: None, outcome: Outcome::Admitted },
+            EventKind::JobFinished { job_number: 1, usage: None, outcome: Outcome::Admitted },
         )
         .await?;
         if number.is_multiple_of(9) {
             let reason = "no longer wanted".parse()?;
-            take(store, rules, machine, 2, What::Asked(Action::Cancel { reason })).await?;
+            take(store, rules, machine, 2, EventKind::ActionRequested(Action::Cancel { reason }))
+                .await?;
         }
     }
     Ok(())
@@ -220,16 +225,16 @@ async fn take(
     rules: &Rules,
     machine: TaskLoop,
     number: u64,
-    what: What,
+    what: EventKind,
 ) -> Result<TaskLoop> {
     let by = match &what {
-        What::Asked(_) => Actor::Person("Ada".parse()?),
+        EventKind::ActionRequested(_) => Actor::Person("Ada".parse()?),
         _ => Actor::Tamma,
     };
-    let event = Event { format: Format, at: machine.since, by, what };
+    let event = TaskEvent { format: FormatVersion, at: machine.since, by, kind: what };
     let step =
         tamma_core::step(&machine, &event, rules).map_err(|error| anyhow::anyhow!("{error}"))?;
-    store.record(&[Record::new(number, event.at, &step)], rules).await?;
+    store.save_steps(&[StepRecordRef::new(number, event.at, &step)], rules).await?;
     Ok(step.next)
 }
 

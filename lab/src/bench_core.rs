@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use tamma_core::rules::Rules;
 use tamma_core::step;
-use tamma_core::task_loop::{Event, State, TaskLoop};
+use tamma_core::task_loop::{State, TaskEvent, TaskLoop};
 
 use self::world::World;
 use crate::support::verdict::Verdict;
@@ -44,7 +44,7 @@ pub(crate) fn run() -> Verdict {
 }
 
 /// Steps a second over about one second.
-fn measure(first: &TaskLoop, events: &[Event], rules: &Rules) -> f64 {
+fn measure(first: &TaskLoop, events: &[TaskEvent], rules: &Rules) -> f64 {
     let (start, mut steps) = (Instant::now(), 0_u32);
     while start.elapsed() < Duration::from_secs(1) {
         for _ in 0..100 {

@@ -11,13 +11,13 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use clap::Args;
 use serde_json::{Value, json};
-use tamma_core::budget::{Limit, Spend};
+use tamma_core::budget::{Spend, SpendLimit};
 use tamma_core::ids::TaskId;
 use tamma_core::task_loop::Timestamp;
-use tamma_engine::gateway::{Bound, Gateway, Upstream, Visitor, Whose};
+use tamma_engine::gateway::{BudgetLimit, BudgetScope, Gateway, RunEndpointConfig, Upstream};
 use tamma_engine::process::RunId;
 use tamma_engine::secret::Secret;
-use tamma_testkit::model::{Model, Script, Step};
+use tamma_testkit::model::{ModelStep, Script, ScriptedModel};
 
 use crate::support::bench::load::now;
 use crate::support::figures::{percentile, table};
@@ -44,19 +44,23 @@ pub(crate) struct Arguments {
 
 pub(crate) async fn run(arguments: &Arguments) -> Result<Verdict> {
     let calls = arguments.calls;
-    let model = Model::start(Script::of([Step::say("word ".repeat(200))])).await?;
+    let model = ScriptedModel::start(Script::new([ModelStep::say("word ".repeat(200))])).await?;
     let gateway = Gateway::open(None).await?;
-    let limit = Limit { usd: None, tokens: Some(u64::MAX) };
-    let door = gateway.admit(Visitor {
-        run: RunId { task: TaskId(uuid::Uuid::nil()), ticket: 1, generation: 1 },
-        at: Timestamp::UNIX_EPOCH,
+    let limit = SpendLimit { usd: None, tokens: Some(u64::MAX) };
+    let door = gateway.open_endpoint(RunEndpointConfig {
+        run: RunId { task: TaskId(uuid::Uuid::nil()), job_number: 1, generation: 1 },
+        now: Timestamp::UNIX_EPOCH,
         upstream: Some(Upstream {
-            base: model.url(),
+            base_url: model.url(),
             key: Secret::new("the-providers-key"),
-            quota_patience: Duration::from_mins(1),
+            max_quota_wait: Duration::from_mins(1),
         }),
         prices: BTreeMap::new(),
-        bounds: vec![Bound { whose: Whose::Run, limit, spent: Spend::default() }],
+        budget_limits: vec![BudgetLimit {
+            scope: BudgetScope::Run,
+            limit,
+            spent: Spend::default(),
+        }],
         warn_percent: 80,
         tools: None,
         observer: Arc::new(|_| ()),

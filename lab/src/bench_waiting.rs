@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
-use tamma_server::shape::Action;
+use tamma_server::dto::TaskAction;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -49,7 +49,7 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<Verdict> {
     );
     let worker = stage.own_work(&format!("rest-{FILES}"))?;
     let (server, url) = stage.tamma_serve()?;
-    let temporal = stage.temporal.process().unwrap_or_default();
+    let temporal = stage.temporal.pid().unwrap_or_default();
     let postgres = stage.postgres.process()?;
     let parts = [
         ("worker", worker.id()),
@@ -113,7 +113,7 @@ async fn people(stage: &Stage, url: &str, tasks: u64) -> Result<Verdict> {
         inbox.push(command(stage, &["inbox", "--server", url])?);
     }
     let address = url.trim_start_matches("http://");
-    let body = serde_json::to_string(&Action::Approve { plan: hash.clone(), reason: None })?;
+    let body = serde_json::to_string(&TaskAction::Approve { plan: hash.clone(), reason: None })?;
     let mut order = (0..).map(|turn| 1 + (turn * STRIDE + 17) % tasks);
     let mut asked = Vec::new();
     for number in order.by_ref().take(100) {
@@ -173,7 +173,7 @@ async fn wait_for_approval(stage: &Stage, numbers: std::ops::Range<u64>) -> Resu
 async fn ended(stage: &Stage, number: u64) -> Result<()> {
     until(async || {
         let task = stage.store.task(stage::id(number)).await?;
-        Ok(task.machine.is_ok_and(|machine| machine.state.is_terminal()))
+        Ok(task.task_loop.is_ok_and(|machine| machine.state.is_terminal()))
     })
     .await
 }

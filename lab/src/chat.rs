@@ -107,6 +107,6 @@ fn mistake(message: &Message, reading: &Reading) {
         reading.wanted,
         reading.found.intent.name(),
         reading.slots,
-        reading.found.why,
+        reading.found.explanation,
     );
 }

@@ -14,12 +14,13 @@ use anyhow::{Context as _, Result};
 use chrono::{DateTime, Utc};
 use clap::Args;
 use serde::Deserialize;
-use tamma_connect::model::{AT_ONCE, Embedder};
+use tamma_connect::model::{Embedder, MAX_BATCH};
 use tamma_core::ids::{Digest, KnowledgeId, ProjectId, Reference, TaskId};
 use tamma_core::knowledge::{
-    Entry, Findings, Index, Kind, Match, Scope, Severity, Status, meaning,
+    EntryKind, EntryMatch, EntryScope, EntrySeverity, EntryStatus, KnowledgeEntry,
+    KnowledgeFindings, KnowledgeIndex, embeddings,
 };
-use tamma_core::plan::{Action, Plan};
+use tamma_core::plan::{FileAction, Plan};
 use tamma_core::rules::Rules;
 use tamma_core::task::{Priority, Task, TaskType};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
@@ -51,7 +52,7 @@ struct EntryFile {
 #[derive(Deserialize)]
 struct Labelled {
     key: String,
-    kind: Kind,
+    kind: EntryKind,
     text: String,
     scope: String,
     #[serde(default)]
@@ -61,10 +62,10 @@ struct Labelled {
     #[serde(default)]
     keywords: Vec<String>,
     #[serde(default)]
-    actions: Vec<Action>,
+    actions: Vec<FileAction>,
     pattern: Option<String>,
-    severity: Severity,
-    status: Status,
+    severity: EntrySeverity,
+    status: EntryStatus,
     expires_at: Option<DateTime<Utc>>,
     #[serde(default)]
     evidence: Vec<String>,
@@ -111,7 +112,7 @@ struct Score {
 
 /// The labelled set.
 struct Set {
-    entries: Vec<Entry>,
+    entries: Vec<KnowledgeEntry>,
     keys: BTreeMap<KnowledgeId, String>,
     cases: Vec<(&'static str, Task, Case)>,
 }
@@ -135,14 +136,14 @@ impl Set {
 
     /// Holds every plan against every entry, prints how well that was done, and says how well ranked
     /// entries were found. `near` has what a model found nearest to each plan, if one was asked.
-    fn judge(&self, index: &Index, near: &[Vec<KnowledgeId>]) -> Result<(f64, usize)> {
+    fn judge(&self, index: &KnowledgeIndex, near: &[Vec<KnowledgeId>]) -> Result<(f64, usize)> {
         let (rules, now) = (Rules::default(), NOW.parse()?);
         let mut projects = BTreeMap::<&str, Score>::new();
         let mut hard = BTreeMap::<&str, Score>::new();
         let mut all = Score::default();
         for (at, (project, task, case)) in self.cases.iter().enumerate() {
             let near = near.get(at).map(Vec::as_slice).unwrap_or_default();
-            let found = index.check_with(task, &case.plan, now, &rules, near);
+            let found = index.check_with_nearest(task, &case.plan, now, &rules, near);
             for score in [
                 projects.entry(*project).or_default(),
                 hard.entry(case.hard.as_str()).or_default(),
@@ -170,20 +171,20 @@ impl Set {
         let texts: Vec<(KnowledgeId, String)> = self
             .entries
             .iter()
-            .filter_map(|entry| Some((entry.id, meaning::of_entry(entry)?)))
+            .filter_map(|entry| Some((entry.id, embeddings::entry_text(entry)?)))
             .collect();
         let mut vectors = Vec::new();
-        for some in texts.chunks(AT_ONCE) {
+        for some in texts.chunks(MAX_BATCH) {
             let input: Vec<String> = some.iter().map(|(_, text)| text.clone()).collect();
-            let found = embedder.vectors(&input).await?;
+            let found = embedder.embed(&input).await?;
             vectors.extend(some.iter().map(|(id, _)| *id).zip(found));
         }
         let mut near = Vec::new();
         for (_, task, case) in &self.cases {
-            let of_plan = embedder.vectors(&[meaning::of_plan(task, &case.plan)]).await?;
+            let of_plan = embedder.embed(&[embeddings::plan_text(task, &case.plan)]).await?;
             let of_plan = of_plan.first().context("no vector of a plan")?;
             let vectors = vectors.iter().map(|(id, vector)| (*id, vector.as_slice()));
-            near.push(meaning::nearest(of_plan, vectors));
+            near.push(embeddings::nearest_entries(of_plan, vectors));
         }
         Ok(near)
     }
@@ -199,7 +200,7 @@ pub(crate) struct Arguments {
 pub(crate) async fn run(arguments: &Arguments) -> Result<Verdict> {
     let set = Set::read()?;
     println!("{} entries, {} plans\n", set.entries.len(), set.cases.len());
-    let index = Index::new(set.entries.iter().cloned());
+    let index = KnowledgeIndex::new(set.entries.iter().cloned());
     println!("by words and conditions\n");
     let (recall, wrong) = set.judge(&index, &[])?;
     println!("recall at {FIRST}: {recall:.3}\n");
@@ -243,8 +244,13 @@ impl Model {
 }
 
 impl Score {
-    fn take(&mut self, case: &Case, found: &Findings, keys: &BTreeMap<KnowledgeId, String>) {
-        let named = |list: &[Match]| -> Vec<String> {
+    fn take(
+        &mut self,
+        case: &Case,
+        found: &KnowledgeFindings,
+        keys: &BTreeMap<KnowledgeId, String>,
+    ) {
+        let named = |list: &[EntryMatch]| -> Vec<String> {
             list.iter().filter_map(|found| keys.get(&found.entry).cloned()).collect()
         };
         self.plans += 1;
@@ -259,7 +265,7 @@ impl Score {
         let lists = [&found.recommendations, &found.conventions, &found.learnings];
         let first: Vec<String> =
             lists.iter().flat_map(|list| named(&list[..list.len().min(FIRST)])).collect();
-        let mut joint: Vec<&Match> = lists.into_iter().flatten().collect();
+        let mut joint: Vec<&EntryMatch> = lists.into_iter().flatten().collect();
         joint.sort_by_key(|found| std::cmp::Reverse(found.relevance));
         let joint: Vec<String> =
             joint.iter().take(FIRST).filter_map(|it| keys.get(&it.entry).cloned()).collect();
@@ -321,15 +327,15 @@ fn growth(set: &Set) -> Result<Duration> {
                 Some((first, rest)) if round > 0 => format!("{first}-{round}/{rest}"),
                 _ => glob.clone(),
             };
-            Entry {
+            KnowledgeEntry {
                 id: KnowledgeId(Uuid::from_u128(number as u128 + 1)),
-                scope: Scope::Project(ProjectId(project)),
+                scope: EntryScope::Project(ProjectId(project)),
                 globs: entry.globs.iter().map(other).collect(),
                 ..entry.clone()
             }
         });
         let begun = Instant::now();
-        let index = Index::new(many);
+        let index = KnowledgeIndex::new(many);
         let made = begun.elapsed();
         // Twice through all plans: an index lives until an entry changes, and what the first plans of
         // its life compile stays. Both are shown, and the second is what is held to the limit.
@@ -369,16 +375,16 @@ fn id_of(name: &str) -> Uuid {
     Uuid::parse_str(&digest[..32]).unwrap_or_default()
 }
 
-fn entry(project: &str, labelled: &Labelled) -> Result<Entry> {
+fn entry(project: &str, labelled: &Labelled) -> Result<KnowledgeEntry> {
     let evidence: Result<Vec<Reference>, _> =
         labelled.evidence.iter().map(|it| it.parse()).collect();
-    Ok(Entry {
+    Ok(KnowledgeEntry {
         id: KnowledgeId(id_of(&labelled.key)),
         kind: labelled.kind,
         text: labelled.text.clone(),
         scope: match labelled.scope.as_str() {
-            "organisation" => Scope::Organisation,
-            _ => Scope::Project(ProjectId(id_of(project))),
+            "organisation" => EntryScope::Organisation,
+            _ => EntryScope::Project(ProjectId(id_of(project))),
         },
         globs: labelled.globs.clone(),
         task_types: labelled.task_types.clone(),

@@ -13,8 +13,8 @@ use clap::Args;
 use serde::Deserialize;
 use strum::IntoEnumIterator as _;
 use tamma_core::ids::{ProjectId, TaskId};
-use tamma_core::knowledge::{Kind, Severity};
-use tamma_core::learning::{Evidence, Lesson, Occasion};
+use tamma_core::knowledge::{EntryKind, EntrySeverity};
+use tamma_core::learning::{Lesson, LessonEvidence, LessonTrigger};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
@@ -39,7 +39,7 @@ pub(crate) struct Arguments {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Said {
-    kind: Kind,
+    kind: EntryKind,
     /// The same, said in other words.
     words: Vec<String>,
     #[serde(default)]
@@ -57,17 +57,17 @@ impl Said {
         task: TaskId,
         number: usize,
     ) -> Result<Lesson> {
-        let evidence = Evidence::Event(task, u64::try_from(number)? + 1);
+        let evidence = LessonEvidence::Event(task, u64::try_from(number)? + 1);
         Ok(Lesson {
             project,
-            occasion: Occasion::Improvement,
+            trigger: LessonTrigger::Improvement,
             kind: self.kind,
             text: words.to_owned(),
             keywords: self.keywords.clone(),
             globs: self.globs.clone(),
             actions: Vec::new(),
             pattern: None,
-            severity: Severity::Medium,
+            severity: EntrySeverity::Medium,
             evidence: vec![evidence.reference().context("it is short")?],
             note: String::new(),
         })

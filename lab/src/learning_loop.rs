@@ -29,8 +29,8 @@ pub(crate) async fn run(quick: bool) -> Result<Verdict> {
         let programs = modules.join(".bin");
         let path = std::env::var("PATH").unwrap_or_default();
         worker = worker
-            .with("PATH", format!("{}:{path}", programs.display()))
-            .with("ANTHROPIC_API_KEY", "a-key-that-only-the-gateway-knows");
+            .with_env("PATH", format!("{}:{path}", programs.display()))
+            .with_env("ANTHROPIC_API_KEY", "a-key-that-only-the-gateway-knows");
         Agent::Real
     };
     stage.employ(worker).await?;

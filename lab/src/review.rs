@@ -114,13 +114,13 @@ pub(crate) async fn run(arguments: &Arguments, quick: bool) -> Result<Verdict> {
 fn explain(came: &ground::Came) -> Result<()> {
     let mut out = std::io::stderr();
     for ran in &came.tested.gates {
-        let judged = &ran.judged;
+        let judged = &ran.verdict;
         writeln!(
             out,
             "--- {} {} (exit {:?}): {:?}",
-            judged.name, judged.standing, ran.code, judged
+            judged.name, judged.status, ran.exit_code, judged
         )?;
-        if ran.code != Some(0) {
+        if ran.exit_code != Some(0) {
             writeln!(out, "{}", ran.output.trim_end())?;
         }
     }

@@ -17,8 +17,8 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
-use tamma_core::rules::Sandbox;
-use tamma_engine::confine::{self, Kind};
+use tamma_core::rules::SandboxMode;
+use tamma_engine::sandbox::{self, SandboxKind};
 
 use self::attempt::Attempt;
 use self::scene::Scene;
@@ -63,9 +63,9 @@ pub(crate) fn with_key() -> Result<()> {
 
 pub(crate) async fn run(arguments: &Arguments) -> Result<Verdict> {
     let kind = match arguments {
-        Arguments { control: true, .. } => Kind::Off,
-        Arguments { landlock: true, .. } => confine::choose(Sandbox::Landlock)?,
-        _ => confine::choose(Sandbox::Bubblewrap)?,
+        Arguments { control: true, .. } => SandboxKind::Off,
+        Arguments { landlock: true, .. } => sandbox::choose(SandboxMode::Landlock)?,
+        _ => sandbox::choose(SandboxMode::Bubblewrap)?,
     };
     let attempts: Vec<Attempt> = [files::all(), repository::all(), machine::all(), rules::all()]
         .into_iter()

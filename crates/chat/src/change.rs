@@ -1,4 +1,4 @@
-//! What a message would change, and the exact command that stands for it.
+//! Changes that a message can request, and the exact command of each.
 
 use std::fmt;
 
@@ -10,41 +10,42 @@ use tamma_core::ids::{KnowledgeId, TaskId};
 use tamma_core::task::{Priority, TaskType};
 use tamma_core::task_loop::State;
 
-use crate::Context;
+use crate::ChatContext;
 
-/// What is written where a command needs a reason and the person gave none.
-const NO_REASON: &str = "said in the chat, without a reason";
+/// Recorded if a command needs a reason and the person gave none.
+const NO_REASON: &str = "requested in chat, no reason given";
 
-/// Something to be changed. It does nothing by itself: see [`Proposal`](crate::Proposal).
+/// Change that a message requests. It has no effect by itself: see [`Proposal`](crate::Proposal).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Change {
-    /// Something is done to a task.
+pub enum RequestedChange {
+    /// Action on a task.
     Task {
-        /// Which.
+        /// Task to change.
         task: TaskId,
-        /// What.
-        act: Act,
+        /// Action with its arguments.
+        #[serde(rename = "act")]
+        action: ChatAction,
     },
-    /// There is a new task.
-    Add(NewTask),
-    /// An entry of the knowledge base is decided on.
+    /// New task.
+    Add(TaskDraft),
+    /// Decision on an entry of the knowledge base.
     Lesson {
-        /// Which.
+        /// Entry to decide on.
         lesson: KnowledgeId,
-        /// How.
-        decision: Decision,
-        /// Why, if they say so.
+        /// Decision.
+        decision: LessonDecision,
+        /// Reason, if the person gave one.
         reason: Option<String>,
     },
 }
 
-/// What is done to a task.
+/// Action on a task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
-#[expect(missing_docs, reason = "each is the action of its name, with what the person said")]
-pub enum Act {
+#[expect(missing_docs, reason = "named after actions, with the person's words")]
+pub enum ChatAction {
     Approve { reason: Option<String> },
     Reject { reason: Option<String> },
     Accept { reason: Option<String> },
@@ -63,69 +64,69 @@ pub enum Act {
     Acknowledge,
 }
 
-/// A new task, as far as a message describes it.
+/// New task, as far as a message describes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NewTask {
-    /// What is wanted, in one line.
+pub struct TaskDraft {
+    /// Title, on one line.
     pub title: String,
-    /// What else was said.
+    /// Further text of the message.
     pub description: Option<String>,
-    /// What kind of work it seems to be.
+    /// Type, guessed from the words.
     pub r#type: TaskType,
-    /// How urgent it is, if they say so.
+    /// Priority, if the person gave one.
     pub priority: Option<Priority>,
 }
 
-/// What is decided of an entry of the knowledge base.
+/// Decision on an entry of the knowledge base.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Display)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
-#[expect(missing_docs, reason = "each is the one of its name")]
-pub enum Decision {
+#[expect(missing_docs, reason = "names are self-explanatory")]
+pub enum LessonDecision {
     Approve,
     Reject,
     Retire,
 }
 
-impl Change {
-    /// What is to be done, as a name.
+impl RequestedChange {
+    /// Returns the name of the action.
     pub fn name(&self) -> &'static str {
         match self {
-            Self::Task { act, .. } => act.into(),
+            Self::Task { action: act, .. } => act.into(),
             Self::Add(_) => "add",
-            Self::Lesson { decision: Decision::Approve, .. } => "approve_lesson",
-            Self::Lesson { decision: Decision::Reject, .. } => "reject_lesson",
-            Self::Lesson { decision: Decision::Retire, .. } => "retire_lesson",
+            Self::Lesson { decision: LessonDecision::Approve, .. } => "approve_lesson",
+            Self::Lesson { decision: LessonDecision::Reject, .. } => "reject_lesson",
+            Self::Lesson { decision: LessonDecision::Retire, .. } => "retire_lesson",
         }
     }
 
-    /// The command that does exactly this. It names the plan or the commit that is there now, so
-    /// that another one is not approved in its place.
-    pub fn command(&self, context: &Context) -> CommandLine {
+    /// Returns the command that makes exactly this change. It names the current plan or commit, so
+    /// that no other one can be approved instead.
+    pub fn command(&self, context: &ChatContext) -> CommandLine {
         match self {
-            Self::Task { task, act } => act.command(*task, context),
+            Self::Task { task, action: act } => act.command(*task, context),
             Self::Add(new) => new.command(),
             Self::Lesson { lesson, decision, reason } => {
-                CommandLine::of(&["knowledge", &decision.to_string(), &lesson.to_string()])
+                CommandLine::new(&["knowledge", &decision.to_string(), &lesson.to_string()])
                     .option("reason", reason.as_deref())
             }
         }
     }
 }
 
-impl Act {
-    fn command(&self, task: TaskId, context: &Context) -> CommandLine {
+impl ChatAction {
+    fn command(&self, task: TaskId, context: &ChatContext) -> CommandLine {
         let subject = context.task(task);
         let plan = subject.and_then(|it| it.plan).map(|hash| hash.short());
         let commit = subject.and_then(|it| it.commit).map(|commit| commit.to_string());
         let id = &*task.to_string();
         let why = |reason: &Option<String>| reason.clone().unwrap_or_else(|| NO_REASON.to_owned());
-        let answer = |word: &str| CommandLine::of(&["answer", id, word]);
+        let answer = |word: &str| CommandLine::new(&["answer", id, word]);
         match self {
-            Self::Approve { reason } => CommandLine::of(&["approve", id])
+            Self::Approve { reason } => CommandLine::new(&["approve", id])
                 .option("plan", plan.as_deref())
                 .option("reason", reason.as_deref()),
-            Self::Reject { reason } => CommandLine::of(&["reject", id])
+            Self::Reject { reason } => CommandLine::new(&["reject", id])
                 .option("plan", plan.as_deref())
                 .option("reason", Some(&why(reason))),
             Self::Accept { reason } => answer("accept")
@@ -137,14 +138,14 @@ impl Act {
             Self::Override { reason } => {
                 answer("override").option("plan", plan.as_deref()).option("reason", Some(reason))
             }
-            Self::Modify { words } => CommandLine::of(&["modify", id, "--", words]),
-            Self::Reply { words } => CommandLine::of(&["reply", id, "--", words]),
-            Self::Pause => CommandLine::of(&["pause", id]),
-            Self::Resume => CommandLine::of(&["resume", id]),
+            Self::Modify { words } => CommandLine::new(&["modify", id, "--", words]),
+            Self::Reply { words } => CommandLine::new(&["reply", id, "--", words]),
+            Self::Pause => CommandLine::new(&["pause", id]),
+            Self::Resume => CommandLine::new(&["resume", id]),
             Self::Cancel { reason } => {
-                CommandLine::of(&["cancel", id]).option("reason", Some(&why(reason)))
+                CommandLine::new(&["cancel", id]).option("reason", Some(&why(reason)))
             }
-            Self::Retry { grant } => CommandLine::of(&["retry", id]).grant(grant),
+            Self::Retry { grant } => CommandLine::new(&["retry", id]).grant(grant),
             Self::Continue { grant } => answer("continue").grant(grant),
             Self::RollBack { to, reason } => answer("roll-back")
                 .option("to", Some(&to.to_string()))
@@ -156,9 +157,9 @@ impl Act {
     }
 }
 
-impl NewTask {
+impl TaskDraft {
     fn command(&self) -> CommandLine {
-        let mut line = CommandLine::of(&["task", "add"])
+        let mut line = CommandLine::new(&["task", "add"])
             .option("type", Some(&self.r#type.to_string()))
             .option("priority", self.priority.map(|it| it.to_string()).as_deref())
             .option("description", self.description.as_deref());
@@ -167,16 +168,16 @@ impl NewTask {
     }
 }
 
-/// A command, word by word. Written out, it can be pasted into a shell and does the same there.
+/// Command as separate words. Its text form can be pasted into a shell and has the same effect.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommandLine(Vec<String>);
 
 impl CommandLine {
-    fn of(words: &[&str]) -> Self {
+    fn new(words: &[&str]) -> Self {
         Self(std::iter::once("tamma").chain(words.iter().copied()).map(str::to_owned).collect())
     }
 
-    /// An option with its value in one word, so that a value that begins with a dash stays a value.
+    /// Adds an option and its value as one word, so that a value with a leading dash stays a value.
     fn option(mut self, name: &str, value: Option<&str>) -> Self {
         self.0.extend(value.map(|value| format!("--{name}={value}")));
         self
@@ -191,7 +192,7 @@ impl CommandLine {
             .option("grant-tokens", tokens.as_deref())
     }
 
-    /// Its words, `tamma` first.
+    /// Returns the words, starting with `tamma`.
     pub fn words(&self) -> &[String] {
         &self.0
     }

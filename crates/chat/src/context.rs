@@ -1,76 +1,75 @@
-//! What can be spoken of: tasks, and what the team knows.
+//! Tasks and lessons that a message can refer to.
 
 use serde::{Deserialize, Serialize};
 use tamma_core::ids::{CommitId, KnowledgeId, PlanHash, TaskId};
-use tamma_core::knowledge::Status;
-use tamma_core::task_loop::{Answer, State};
+use tamma_core::knowledge::EntryStatus;
+use tamma_core::task_loop::{AnswerKind, State};
 
-/// What can be spoken of.
+/// Tasks and lessons that a message can refer to, and the state of the conversation.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Context {
-    /// The tasks.
+pub struct ChatContext {
+    /// Tasks of the project.
     #[serde(default)]
-    pub tasks: Vec<Subject>,
-    /// What the team knows, or is asked to approve.
+    pub tasks: Vec<ChatTask>,
+    /// Approved and proposed entries of the knowledge base.
     #[serde(default)]
-    pub lessons: Vec<Lesson>,
-    /// The task that was spoken of last.
+    pub lessons: Vec<ChatLesson>,
+    /// Task that was mentioned last.
     #[serde(default)]
     pub last: Option<TaskId>,
-    /// Whether a command has just been shown and waits for a yes.
+    /// A command has just been shown and awaits confirmation.
     #[serde(default)]
     pub proposed: bool,
 }
 
-/// A task as far as it can be spoken of.
+/// Task, with what a message can refer to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Subject {
-    /// Its identity.
+pub struct ChatTask {
+    /// ID of the task.
     pub id: TaskId,
-    /// The number it has on the list that the person sees, if they see one.
+    /// Number of the task in the list that the person sees, if any.
     #[serde(default)]
     pub number: Option<u32>,
-    /// Its title.
+    /// Title.
     pub title: String,
-    /// Where it is.
+    /// Current state.
     pub state: State,
-    /// Whether it is paused.
+    /// The task is paused.
     #[serde(default)]
     pub paused: bool,
-    /// What a person may answer now; nothing where it does not wait for one.
+    /// Possible answers to the open question; empty if there is none.
     #[serde(default)]
-    pub answers: Vec<Answer>,
-    /// The plan that is there now, which an approval names.
+    pub answers: Vec<AnswerKind>,
+    /// Current plan, which an approval names.
     #[serde(default)]
     pub plan: Option<PlanHash>,
-    /// The commit that is there now, which a review names.
+    /// Current commit, which a review names.
     #[serde(default)]
     pub commit: Option<CommitId>,
-    /// The number of the question that is open. What is asked anew is not what was answered, even if
-    /// the plan is the same again.
+    /// Number of the open question. A repeated question has a new number, even for the same plan.
     #[serde(default)]
     pub question: Option<u32>,
 }
 
-/// An entry of the knowledge base as far as it can be spoken of.
+/// Entry of the knowledge base, with what a message can refer to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Lesson {
-    /// Its identity.
+pub struct ChatLesson {
+    /// ID of the entry.
     pub id: KnowledgeId,
-    /// What it says.
+    /// Text of the entry.
     pub text: String,
-    /// Where it stands.
-    pub status: Status,
+    /// Status of the entry.
+    pub status: EntryStatus,
 }
 
-impl Context {
-    /// A task by its identity.
-    pub fn task(&self, id: TaskId) -> Option<&Subject> {
+impl ChatContext {
+    /// Returns the task with this ID.
+    pub fn task(&self, id: TaskId) -> Option<&ChatTask> {
         self.tasks.iter().find(|task| task.id == id)
     }
 
-    /// A lesson by its identity.
-    pub fn lesson(&self, id: KnowledgeId) -> Option<&Lesson> {
+    /// Returns the lesson with this ID.
+    pub fn lesson(&self, id: KnowledgeId) -> Option<&ChatLesson> {
         self.lessons.iter().find(|lesson| lesson.id == id)
     }
 }

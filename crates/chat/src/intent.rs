@@ -1,78 +1,80 @@
-//! What a message can ask for, and what to ask back where nobody can tell.
+//! Intents of a message, and clarifying questions for unclear ones.
 
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumIter, EnumString, IntoStaticStr};
 use tamma_core::ids::{KnowledgeId, TaskId};
 
-use crate::change::Change;
-use crate::context::Context;
-use crate::order::Verb;
+use crate::change::RequestedChange;
+use crate::command_parser::Verb;
+use crate::context::ChatContext;
 
-/// What a message asks for.
+/// Intent of a message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum Intent {
-    /// How a task stands.
+    /// Status of a task.
     Status {
-        /// Which.
+        /// Task to look up.
         task: TaskId,
     },
-    /// Which tasks there are.
+    /// List of tasks.
     List {
-        /// Only these.
-        which: Which,
-        /// Only of this time.
+        /// Selection by state.
+        #[serde(rename = "which")]
+        selection: TaskSelection,
+        /// Period to list; `None` for all time.
         period: Option<Period>,
-        /// Only those that speak of this.
+        /// Text to search for.
         search: Option<String>,
     },
-    /// What waits for the person.
+    /// Decisions waiting on the person.
     Inbox,
-    /// What was spent.
+    /// Amount spent.
     Cost {
-        /// On which task; on all of them where none is named.
+        /// Task to look up; `None` for all tasks.
         task: Option<TaskId>,
-        /// In which time.
+        /// Period to count; `None` for all time.
         period: Option<Period>,
     },
-    /// A piece of a task as it is.
+    /// One aspect of a task, such as its plan.
     Show {
-        /// Of which task.
+        /// Task to look up.
         task: TaskId,
-        /// Which piece.
+        /// Aspect to show.
         aspect: Aspect,
     },
-    /// Something about the work that is to be answered from its record.
+    /// Question about the work, answered from the task history.
     Ask {
-        /// About which task, if one can be told.
+        /// Task in question, if one can be identified.
         task: Option<TaskId>,
-        /// What about it.
-        about: Topic,
+        /// Topic of the question.
+        #[serde(rename = "about")]
+        topic: Topic,
     },
-    /// What the team knows.
+    /// Entries of the knowledge base.
     Lessons {
-        /// Only of this time.
+        /// Period to list; `None` for all time.
         period: Option<Period>,
-        /// Only what speaks of this.
+        /// Text to search for.
         search: Option<String>,
     },
-    /// How Tamma is used.
+    /// Help with using Tamma.
     Help,
-    /// Nothing that wants anything done or looked up.
+    /// Small talk; nothing to do or look up.
     Talk,
-    /// Yes to what was just proposed.
+    /// Confirmation of the proposal just shown.
     Confirm,
-    /// No to what was just proposed.
+    /// Rejection of the proposal just shown.
     Decline,
-    /// Something to be changed. It has to be proposed and confirmed.
-    Change(Change),
-    /// Nobody can tell, and this is what to ask back.
-    Unclear(Unclear),
+    /// Change, which must be proposed and confirmed.
+    Change(RequestedChange),
+    /// Unclear message, with the question to ask.
+    Unclear(Clarification),
 }
 
 impl Intent {
-    /// Its name; of a change, what is to be done.
+    /// Returns the name of the intent; for a change, the name of its action.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Change(change) => change.name(),
@@ -81,69 +83,84 @@ impl Intent {
     }
 }
 
-/// What to ask back.
+/// Clarifying question.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
-pub enum Unclear {
-    /// Which of these tasks or lessons is meant?
-    Which {
-        /// The tasks it may be.
+pub enum Clarification {
+    /// Several tasks or lessons match.
+    #[serde(rename = "which")]
+    #[strum(serialize = "which")]
+    WhichTask {
+        /// Matching tasks.
         tasks: Vec<TaskId>,
-        /// The lessons it may be.
+        /// Matching lessons.
         lessons: Vec<KnowledgeId>,
     },
-    /// This cannot be done to that task now; what else?
-    DoesNotFit {
-        /// The task.
+    /// The action is not possible in the task's current state.
+    #[serde(rename = "does_not_fit")]
+    #[strum(serialize = "does_not_fit")]
+    NotApplicable {
+        /// Task that was named.
         task: TaskId,
-        /// What was asked for.
+        /// Action that was requested.
         verb: Verb,
     },
-    /// There is no such task, or nothing that this could be done to; which one?
+    /// No task matches, or none that allows the action.
     UnknownTask {
-        /// What it was called.
-        said: String,
+        /// Description that the person used.
+        #[serde(rename = "said")]
+        description: String,
     },
-    /// Which of these commands is meant?
+    /// Several commands match.
     WhichCommand {
-        /// They may be.
+        /// Matching commands.
         verbs: Vec<Verb>,
     },
-    /// Several things, or one for several tasks; which one first?
+    /// Several requests in one message, or one request for several tasks.
     OneAtATime,
-    /// Nothing is kept for later: now, or not?
+    /// Conditional or scheduled request, which is not supported.
     Condition,
-    /// Is that a wish, or a thought?
-    Sure,
-    /// Back to which state?
-    WhereTo {
-        /// The task.
+    /// Possibly a request, possibly a remark.
+    #[serde(rename = "sure")]
+    #[strum(serialize = "sure")]
+    ConfirmIntent,
+    /// Target state of a rollback is missing.
+    #[serde(rename = "where_to")]
+    #[strum(serialize = "where_to")]
+    RollBackTarget {
+        /// Task to roll back.
         task: TaskId,
     },
-    /// Why? It is needed for the log.
-    Reason {
-        /// The task.
+    /// Reason is missing; the history requires one.
+    #[serde(rename = "reason")]
+    #[strum(serialize = "reason")]
+    MissingReason {
+        /// Task that was named.
         task: TaskId,
     },
-    /// Nothing waits for a yes; yes to what?
-    YesToWhat,
-    /// What is to be done, or said?
-    What,
+    /// Confirmation without a pending proposal.
+    #[serde(rename = "yes_to_what")]
+    #[strum(serialize = "yes_to_what")]
+    NothingToConfirm,
+    /// Message not understood.
+    #[serde(rename = "what")]
+    #[strum(serialize = "what")]
+    NotUnderstood,
 }
 
-impl Unclear {
-    /// The question, in words.
-    pub fn question(&self, context: &Context) -> String {
+impl Clarification {
+    /// Returns the question as text.
+    pub fn question(&self, context: &ChatContext) -> String {
         let title = |id: &TaskId| {
             context.task(*id).map_or_else(|| id.to_string(), |task| format!("“{}”", task.title))
         };
         let or = |names: Vec<String>| names.join(" or ");
         match self {
-            Self::Which { tasks, lessons } if lessons.is_empty() => {
+            Self::WhichTask { tasks, lessons } if lessons.is_empty() => {
                 format!("Which one: {}?", or(tasks.iter().map(title).collect()))
             }
-            Self::Which { lessons, .. } => {
+            Self::WhichTask { lessons, .. } => {
                 let text = |id: &KnowledgeId| {
                     context
                         .lesson(*id)
@@ -151,41 +168,48 @@ impl Unclear {
                 };
                 format!("Which lesson: {}?", or(lessons.iter().map(text).collect()))
             }
-            Self::DoesNotFit { task, verb } => {
+            Self::NotApplicable { task, verb } => {
                 let state = context.task(*task).map(|task| task.state.to_string());
                 let state = state.unwrap_or_default().replace('_', " ");
-                format!("{} is in {state}: {verb} does not fit there. What else?", title(task))
+                format!(
+                    "{} is in state {state}, so {verb} is not possible. What should I do instead?",
+                    title(task)
+                )
             }
-            Self::UnknownTask { said } if said.is_empty() => {
-                "There is no task that fits. Which one do you mean?".to_owned()
+            Self::UnknownTask { description: said } if said.is_empty() => {
+                "No matching task. Which one do you mean?".to_owned()
             }
-            Self::UnknownTask { said } => format!("I know no “{said}”. Which task do you mean?"),
+            Self::UnknownTask { description: said } => {
+                format!("I can't find “{said}”. Which task do you mean?")
+            }
             Self::WhichCommand { verbs } => {
                 format!("Do you mean {}?", or(verbs.iter().map(ToString::to_string).collect()))
             }
-            Self::OneAtATime => "One thing at a time: which one first?".to_owned(),
+            Self::OneAtATime => "I can only do one thing at a time. Which one first?".to_owned(),
             Self::Condition => {
-                "I keep no wish for later. Shall I do it now, or will you tell me then?".to_owned()
+                "I can't schedule actions. Do it now, or ask me again later?".to_owned()
             }
-            Self::Sure => "Shall I, or are you thinking aloud?".to_owned(),
-            Self::WhereTo { task } => format!("Back to which state shall {} go?", title(task)),
-            Self::Reason { task } => format!("Why? The log of {} needs a reason.", title(task)),
-            Self::YesToWhat => "Nothing waits for a yes. What shall I do?".to_owned(),
-            Self::What => {
-                "I do not understand what you want. Can you say it differently?".to_owned()
+            Self::ConfirmIntent => "Should I do that now?".to_owned(),
+            Self::RollBackTarget { task } => {
+                format!("Which state should {} go back to?", title(task))
             }
+            Self::MissingReason { task } => {
+                format!("Why? The history of {} needs a reason.", title(task))
+            }
+            Self::NothingToConfirm => "There is nothing to confirm. What should I do?".to_owned(),
+            Self::NotUnderstood => "I didn't understand that. Can you rephrase it?".to_owned(),
         }
     }
 }
 
-/// Which tasks a list has.
+/// Selection of tasks in a list.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Display, EnumString, EnumIter,
 )]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
-#[expect(missing_docs, reason = "each is the one of its name")]
-pub enum Which {
+#[expect(missing_docs, reason = "names are self-explanatory")]
+pub enum TaskSelection {
     Open,
     All,
     Running,
@@ -199,13 +223,13 @@ pub enum Which {
     Cancelled,
 }
 
-/// A span of time, as people name it. Whoever has a clock turns it into one.
+/// Period as people name it. The server, which has a clock, turns it into dates.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Display, EnumString, EnumIter,
 )]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
-#[expect(missing_docs, reason = "each is the one of its name")]
+#[expect(missing_docs, reason = "names are self-explanatory")]
 pub enum Period {
     Today,
     Yesterday,
@@ -215,13 +239,13 @@ pub enum Period {
     LastMonth,
 }
 
-/// A piece of a task.
+/// Aspect of a task.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Display, EnumString, EnumIter,
 )]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
-#[expect(missing_docs, reason = "each is the one of its name")]
+#[expect(missing_docs, reason = "names are self-explanatory")]
 pub enum Aspect {
     Plan,
     Diff,
@@ -230,31 +254,33 @@ pub enum Aspect {
     Report,
 }
 
-/// What a question about the work is about.
+/// Topic of a question about the work.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Display, EnumString, EnumIter,
 )]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum Topic {
-    /// Why it failed, and what was tried.
+    /// Failures and attempts.
     Failure,
-    /// Who decided.
+    /// People who decided.
     People,
-    /// What it waits for.
+    /// Reason for waiting.
     Waiting,
-    /// What was changed.
+    /// Content of the change.
     Change,
-    /// How risky it is.
+    /// Risk.
     Risk,
-    /// How long it took.
+    /// Duration.
     Time,
-    /// What the council said.
+    /// Council's conclusion.
     Council,
-    /// What the team knows about it.
+    /// Related entries of the knowledge base.
     Knowledge,
-    /// What would come of an answer.
+    /// Consequence of an answer.
     Consequence,
-    /// How it went.
-    Whole,
+    /// Summary of the task.
+    #[serde(rename = "whole")]
+    #[strum(serialize = "whole")]
+    Overview,
 }

@@ -1,21 +1,21 @@
 #![doc = include_str!("../README.md")]
 
 mod change;
+mod change_parser;
+mod command_parser;
 mod context;
 mod intent;
-mod model;
-mod order;
+mod interpretation;
+mod message_text;
+mod model_reader;
 mod proposal;
-mod reading;
-mod refer;
-mod request;
-mod understand;
-mod words;
+mod question_parser;
+mod task_reference;
 
-pub use change::{Act, Change, CommandLine, Decision, NewTask};
-pub use context::{Context, Lesson, Subject};
-pub use intent::{Aspect, Intent, Period, Topic, Unclear, Which};
-pub use model::{Nonsense, Question, answered, question};
-pub use order::{VERBS, Verb};
-pub use proposal::{Confirmed, Conversation, Heard, Proposal, Unconfirmed};
-pub use understand::{Understood, understand};
+pub use change::{ChatAction, CommandLine, LessonDecision, RequestedChange, TaskDraft};
+pub use command_parser::{COMMAND_WORDS, Verb};
+pub use context::{ChatContext, ChatLesson, ChatTask};
+pub use intent::{Aspect, Clarification, Intent, Period, TaskSelection, Topic};
+pub use interpretation::{Interpretation, interpret};
+pub use model_reader::{ModelAnswerError, ModelPrompt, interpret_model_answer, model_prompt};
+pub use proposal::{ConfirmError, Confirmed, Conversation, MessageOutcome, Proposal};

@@ -1,83 +1,85 @@
-//! From a wish to a deed: nothing is carried out that a person has not said yes to.
+//! Confirmation: nothing is executed that a person has not confirmed.
 //!
-//! [`Confirmed`] can be made in one way only, by [`Proposal::confirm`], and neither of them can be
-//! copied or read from text. So a face that carries out a `Confirmed` and nothing else cannot be
-//! talked into anything: not by a message, not by a model, not by a yes that was meant for another
-//! command.
+//! Only [`Proposal::confirm`] creates a [`Confirmed`], and neither type can be cloned or
+//! deserialised. An interface that executes only `Confirmed` values cannot be tricked: not by a
+//! message, not by a model, and not by a confirmation that was meant for another command.
 
 use tamma_core::ids::Digest;
 
-use crate::change::{Change, CommandLine};
-use crate::reading::is_yes;
-use crate::words::Own;
-use crate::{Context, Intent, Understood, understand};
+use crate::change::{CommandLine, RequestedChange};
+use crate::message_text::MessageText;
+use crate::question_parser::is_yes;
+use crate::{ChatContext, Intent, Interpretation, interpret};
 
-/// How many digits of a proposal's digest name it.
-const ENOUGH_DIGITS: usize = 12;
+/// Digits of a digest that are enough to identify a proposal.
+const MIN_DIGEST_DIGITS: usize = 12;
 
-/// A change that was shown to a person and waits for their yes.
+/// Change that was shown to a person and awaits confirmation.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Proposal {
-    change: Change,
+    change: RequestedChange,
     command: CommandLine,
     digest: Digest,
 }
 
 impl Proposal {
-    /// Proposes a change to what is there now.
-    pub fn new(change: Change, now: &Context) -> Self {
+    /// Proposes a change to the current state.
+    pub fn new(change: RequestedChange, now: &ChatContext) -> Self {
         let command = change.command(now);
-        let digest = digest(&change, &command, now);
+        let digest = proposal_digest(&change, &command, now);
         Self { change, command, digest }
     }
 
-    /// What it would change.
-    pub fn change(&self) -> &Change {
+    /// Returns the proposed change.
+    pub fn change(&self) -> &RequestedChange {
         &self.change
     }
 
-    /// The exact command that a yes means. It has to be shown.
+    /// Returns the exact command that a confirmation executes. It must be shown to the person.
     pub fn command(&self) -> &CommandLine {
         &self.command
     }
 
-    /// The name of this proposal and no other: of its command, and of what it is about as it was
-    /// when it was proposed. A button carries it.
+    /// Returns the digest that identifies this proposal: its command, and the state of its target
+    /// when it was proposed. Buttons carry it.
     pub fn digest(&self) -> Digest {
         self.digest
     }
 
-    /// Takes a person's yes: a plain one, the command itself, or the digest. Whatever else was said
-    /// is none, and neither is a yes to what has changed since. The proposal is gone in any case.
-    pub fn confirm(self, said: &str, now: &Context) -> Result<Confirmed, Unconfirmed> {
-        if !(is_yes(&Own::of(said)) || self.is_named(said)) {
-            return Err(Unconfirmed::NotAYes);
+    /// Confirms the proposal with "yes", the command itself or the digest. Any other text is
+    /// refused, and so is a confirmation after the target has changed. Consumes the proposal in all
+    /// cases.
+    pub fn confirm(self, said: &str, now: &ChatContext) -> Result<Confirmed, ConfirmError> {
+        if !(is_yes(&MessageText::parse(said)) || self.is_identified_by(said)) {
+            return Err(ConfirmError::NotConfirmed);
         }
-        if digest(&self.change, &self.change.command(now), now) != self.digest {
-            return Err(Unconfirmed::Changed);
+        if proposal_digest(&self.change, &self.change.command(now), now) != self.digest {
+            return Err(ConfirmError::Changed);
         }
         Ok(Confirmed { change: self.change, command: self.command })
     }
 
-    fn is_named(&self, said: &str) -> bool {
+    fn is_identified_by(&self, said: &str) -> bool {
         let said = said.trim();
         let digest = self.digest.to_string();
         said == self.command.to_string()
-            || (said.len() >= ENOUGH_DIGITS && digest.starts_with(&said.to_ascii_lowercase()))
+            || (said.len() >= MIN_DIGEST_DIGITS && digest.starts_with(&said.to_ascii_lowercase()))
     }
 }
 
-/// The digest of a command and of everything that a person saw when they were asked.
-fn digest(change: &Change, command: &CommandLine, now: &Context) -> Digest {
+/// Computes the digest of a command and of everything that the person saw with it.
+fn proposal_digest(change: &RequestedChange, command: &CommandLine, now: &ChatContext) -> Digest {
     let seen = match change {
-        Change::Task { task, .. } => now.task(*task).map(|task| format!("{task:?}")),
-        Change::Lesson { lesson, .. } => now.lesson(*lesson).map(|lesson| format!("{lesson:?}")),
-        Change::Add(_) => None,
+        RequestedChange::Task { task, .. } => now.task(*task).map(|task| format!("{task:?}")),
+        RequestedChange::Lesson { lesson, .. } => {
+            now.lesson(*lesson).map(|lesson| format!("{lesson:?}"))
+        }
+        RequestedChange::Add(_) => None,
     };
     Digest::of(format!("{:?}\n{seen:?}", command.words()).as_bytes())
 }
 
-/// A change that a person has said yes to. It can be carried out once: it cannot be copied.
+/// Change that a person has confirmed. It can be executed once, because it cannot be cloned.
 ///
 /// ```compile_fail,E0599
 /// fn twice(one: tamma_chat::Confirmed) -> [tamma_chat::Confirmed; 2] {
@@ -85,108 +87,115 @@ fn digest(change: &Change, command: &CommandLine, now: &Context) -> Digest {
 /// }
 /// ```
 ///
-/// Nor can it be made of a change that nobody has confirmed.
+/// Nor can it be built from an unconfirmed change.
 ///
 /// ```compile_fail,E0451
-/// use tamma_chat::{Change, CommandLine, Confirmed};
+/// use tamma_chat::{CommandLine, Confirmed, RequestedChange};
 ///
-/// fn forge(change: Change, command: CommandLine) -> Confirmed {
+/// fn forge(change: RequestedChange, command: CommandLine) -> Confirmed {
 ///     Confirmed { change, command }
 /// }
 /// ```
 #[derive(Debug, PartialEq, Eq)]
-#[must_use = "a confirmed change is to be carried out"]
+#[must_use = "a confirmed change must be executed"]
 pub struct Confirmed {
-    change: Change,
+    change: RequestedChange,
     command: CommandLine,
 }
 
 impl Confirmed {
-    /// What to do, and the command that says the same.
-    pub fn into_parts(self) -> (Change, CommandLine) {
+    /// Returns the change and its command.
+    pub fn into_parts(self) -> (RequestedChange, CommandLine) {
         (self.change, self.command)
     }
 
-    /// What to do.
-    pub fn change(&self) -> &Change {
+    /// Returns the change.
+    pub fn change(&self) -> &RequestedChange {
         &self.change
     }
 
-    /// The command that the person said yes to.
+    /// Returns the command that the person confirmed.
     pub fn command(&self) -> &CommandLine {
         &self.command
     }
 }
 
-/// Why something is not confirmed.
+/// Reason why a proposal is not confirmed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Unconfirmed {
-    /// What was said is no yes.
-    #[error("that is no yes, so nothing was done")]
-    NotAYes,
-    /// What it is about is not what it was.
-    #[error("what it is about has changed since it was shown; nothing was done. Ask again")]
+pub enum ConfirmError {
+    /// Text is not a confirmation.
+    #[error("not a confirmation; nothing was changed")]
+    NotConfirmed,
+    /// Target has changed since the proposal.
+    #[error(
+        "the task or lesson has changed since the command was shown; nothing was changed. Ask again"
+    )]
     Changed,
-    /// Nothing waits for a yes.
-    #[error("nothing waits for a yes; nothing was done")]
-    Nothing,
+    /// No proposal is pending.
+    #[error("there is nothing to confirm; nothing was changed")]
+    NothingPending,
 }
 
-/// What a conversation waits for: at most one proposal, the latest.
+/// Conversation with at most one pending proposal, the latest.
 ///
-/// A plain yes counts only right after the proposal. Once something else was said it takes the
-/// command or the digest, because nobody can tell what a late yes is for.
+/// A plain "yes" counts only directly after the proposal. After any other message, the command or
+/// the digest is required, because a late "yes" is ambiguous.
 #[derive(Debug, Default)]
 pub struct Conversation {
     pending: Option<Proposal>,
-    fresh: bool,
+    accepts_plain_yes: bool,
 }
 
-/// What came of a message.
+/// Outcome of a message.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Heard {
-    /// It was understood; where it asks for a change, that is proposed now and waits.
-    Understood(Understood),
-    /// The person has said yes: carry it out.
+pub enum MessageOutcome {
+    /// Message was interpreted. A change in it is now proposed.
+    Interpreted(Interpretation),
+    /// Person confirmed the proposal; execute it.
     Confirmed(Confirmed),
-    /// The person has said no: what waited is gone.
+    /// Person declined; the proposal is discarded.
     Declined,
-    /// They said yes, and it does not count.
-    Refused(Unconfirmed),
+    /// Confirmation was refused.
+    Refused(ConfirmError),
 }
 
 impl Conversation {
-    /// What waits for a yes.
+    /// Returns the pending proposal.
     pub fn pending(&self) -> Option<&Proposal> {
         self.pending.as_ref()
     }
 
-    /// Takes a message as the grammar reads it. `now` says what there is; whether something waits for
-    /// a yes is known here.
-    pub fn hear(&mut self, message: &str, now: &Context) -> Heard {
-        self.hear_read(message, now, None)
+    /// Handles a message with the grammar. `now` is the current state; the conversation itself
+    /// knows the pending proposal.
+    pub fn handle(&mut self, message: &str, now: &ChatContext) -> MessageOutcome {
+        self.handle_interpreted(message, now, None)
     }
 
-    /// Whether a message is an answer to what was proposed. No model is asked about one: what is a
-    /// yes is never for a model to say.
-    pub fn is_answer(&self, message: &str, now: &Context) -> bool {
-        self.is_named(message)
-            || matches!(self.read(message, now).intent, Intent::Confirm | Intent::Decline)
+    /// Returns true if the message answers the proposal. Such a message never goes to a model: only
+    /// the grammar decides on confirmations.
+    pub fn is_answer(&self, message: &str, now: &ChatContext) -> bool {
+        self.identifies_pending(message)
+            || matches!(self.interpret(message, now).intent, Intent::Confirm | Intent::Decline)
     }
 
-    /// Takes a message as a model has read it; as the grammar does where there is no such reading, or
-    /// where the message is an answer to what was proposed.
-    pub fn hear_read(&mut self, message: &str, now: &Context, read: Option<Understood>) -> Heard {
-        if self.is_named(message) {
+    /// Handles a message with a model's interpretation. The grammar is used if there is none, or if
+    /// the message answers the proposal.
+    pub fn handle_interpreted(
+        &mut self,
+        message: &str,
+        now: &ChatContext,
+        read: Option<Interpretation>,
+    ) -> MessageOutcome {
+        if self.identifies_pending(message) {
             return self.confirm(message, now);
         }
-        let by_grammar = self.read(message, now);
+        let by_grammar = self.interpret(message, now);
         let understood = match by_grammar.intent {
             Intent::Confirm => return self.confirm(message, now),
             Intent::Decline => {
                 self.pending = None;
-                self.fresh = false;
-                return Heard::Declined;
+                self.accepts_plain_yes = false;
+                return MessageOutcome::Declined;
             }
             _ => read.unwrap_or(by_grammar),
         };
@@ -194,33 +203,33 @@ impl Conversation {
             Intent::Change(change) => {
                 self.propose(change.clone(), now);
             }
-            _ => self.fresh = false,
+            _ => self.accepts_plain_yes = false,
         }
-        Heard::Understood(understood)
+        MessageOutcome::Interpreted(understood)
     }
 
-    fn is_named(&self, message: &str) -> bool {
-        self.pending.as_ref().is_some_and(|pending| pending.is_named(message))
+    fn identifies_pending(&self, message: &str) -> bool {
+        self.pending.as_ref().is_some_and(|pending| pending.is_identified_by(message))
     }
 
-    fn read(&self, message: &str, now: &Context) -> Understood {
-        understand(message, &Context { proposed: self.fresh, ..now.clone() })
+    fn interpret(&self, message: &str, now: &ChatContext) -> Interpretation {
+        interpret(message, &ChatContext { proposed: self.accepts_plain_yes, ..now.clone() })
     }
 
-    /// Proposes a change, such as one that a model has understood, in the place of what waited.
-    pub fn propose(&mut self, change: Change, now: &Context) -> &Proposal {
-        self.fresh = true;
+    /// Proposes a change, such as one from a model, in place of the pending one.
+    pub fn propose(&mut self, change: RequestedChange, now: &ChatContext) -> &Proposal {
+        self.accepts_plain_yes = true;
         self.pending.insert(Proposal::new(change, now))
     }
 
-    fn confirm(&mut self, said: &str, now: &Context) -> Heard {
-        self.fresh = false;
+    fn confirm(&mut self, said: &str, now: &ChatContext) -> MessageOutcome {
+        self.accepts_plain_yes = false;
         let Some(proposal) = self.pending.take() else {
-            return Heard::Refused(Unconfirmed::Nothing);
+            return MessageOutcome::Refused(ConfirmError::NothingPending);
         };
         match proposal.confirm(said, now) {
-            Ok(confirmed) => Heard::Confirmed(confirmed),
-            Err(why) => Heard::Refused(why),
+            Ok(confirmed) => MessageOutcome::Confirmed(confirmed),
+            Err(why) => MessageOutcome::Refused(why),
         }
     }
 }

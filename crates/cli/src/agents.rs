@@ -1,57 +1,62 @@
-//! The agents on this machine: which are installed, and how to get one.
+//! Detection of installed agents, and how to install them.
 
 use std::path::PathBuf;
 
 use tamma_core::rules::Rules;
 
-/// How an agent that is built in is installed and what it needs.
-pub(crate) struct Known {
-    /// Its name in the rules.
+/// Installation and requirements of a built-in agent.
+pub(crate) struct BuiltInAgent {
+    /// Name in the configuration.
     pub(crate) name: &'static str,
-    /// The command that installs it.
+    /// Command that installs it.
     pub(crate) install: &'static str,
-    /// The program that people know it by, where it needs a second one to speak with us.
-    pub(crate) bare: Option<&'static str>,
-    /// Whether it knows the models that the tiers name by default.
+    /// Agent's own program, if it needs a separate ACP adapter.
+    pub(crate) native_program: Option<&'static str>,
+    /// True if it supports the default models of the tiers.
     pub(crate) has_default_models: bool,
-    /// Variables that it signs in with.
-    keys: &'static [&'static str],
+    /// Variables that hold its credentials.
+    key_variables: &'static [&'static str],
 }
 
-/// The agents that are built in, the one we would take first at the front.
-pub(crate) const KNOWN: &[Known] = &[
-    Known {
+/// Built-in agents, in order of preference.
+pub(crate) const BUILT_IN_AGENTS: &[BuiltInAgent] = &[
+    BuiltInAgent {
         name: "claude-code",
         install: "npm install -g @agentclientprotocol/claude-agent-acp",
-        bare: Some("claude"),
+        native_program: Some("claude"),
         has_default_models: true,
-        keys: &["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"],
+        key_variables: &["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"],
     },
-    Known {
+    BuiltInAgent {
         name: "codex",
         install: "npm install -g @agentclientprotocol/codex-acp",
-        bare: Some("codex"),
+        native_program: Some("codex"),
         has_default_models: false,
-        keys: &["OPENAI_API_KEY", "CODEX_API_KEY"],
+        key_variables: &["OPENAI_API_KEY", "CODEX_API_KEY"],
     },
-    Known {
+    BuiltInAgent {
         name: "opencode",
         install: "npm install -g opencode-ai",
-        bare: None,
+        native_program: None,
         has_default_models: false,
-        keys: &["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY"],
+        key_variables: &[
+            "ANTHROPIC_API_KEY",
+            "OPENAI_API_KEY",
+            "GEMINI_API_KEY",
+            "OPENROUTER_API_KEY",
+        ],
     },
-    Known {
+    BuiltInAgent {
         name: "gemini",
         install: "npm install -g @google/gemini-cli",
-        bare: None,
+        native_program: None,
         has_default_models: false,
-        keys: &["GEMINI_API_KEY", "GOOGLE_API_KEY"],
+        key_variables: &["GEMINI_API_KEY", "GOOGLE_API_KEY"],
     },
 ];
 
-/// Variables without which nothing reaches the network on some machines.
-const NETWORK: &[&str] = &[
+/// Variables that some machines need for network access.
+const NETWORK_VARIABLES: &[&str] = &[
     "HTTP_PROXY",
     "HTTPS_PROXY",
     "NO_PROXY",
@@ -62,42 +67,46 @@ const NETWORK: &[&str] = &[
     "SSL_CERT_FILE",
 ];
 
-/// An agent that is installed.
-pub(crate) struct Installed {
-    pub(crate) known: &'static Known,
+/// Installed agent.
+pub(crate) struct InstalledAgent {
+    pub(crate) agent: &'static BuiltInAgent,
     pub(crate) program: PathBuf,
-    /// Variables that are set here, that it does not get by default and probably needs.
-    pub(crate) needs: Vec<&'static str>,
+    /// Variables that are set, not passed by default, and probably needed.
+    pub(crate) extra_variables: Vec<&'static str>,
 }
 
-/// What there is on this machine.
-pub(crate) struct Agents {
-    /// The first one is the one to take.
-    pub(crate) installed: Vec<Installed>,
-    /// Agents whose own program is here, while the one that speaks with us is not.
-    pub(crate) half: Vec<&'static Known>,
+/// Agents detected on this machine.
+pub(crate) struct DetectedAgents {
+    /// Installed agents, preferred first.
+    pub(crate) installed: Vec<InstalledAgent>,
+    /// Agents whose own program is installed, but not the ACP adapter.
+    pub(crate) missing_adapter: Vec<&'static BuiltInAgent>,
 }
 
-/// Looks for the agents. `find` tells where a program is, and `is_set` whether a variable is set.
-pub(crate) fn look(
+/// Detects agents. `find` locates a program, and `is_set` checks a variable.
+pub(crate) fn detect(
     find: impl Fn(&str) -> Option<PathBuf>,
     is_set: impl Fn(&str) -> bool,
-) -> Agents {
+) -> DetectedAgents {
     let rules = Rules::default();
-    let mut agents = Agents { installed: Vec::new(), half: Vec::new() };
-    for known in KNOWN {
+    let mut agents = DetectedAgents { installed: Vec::new(), missing_adapter: Vec::new() };
+    for known in BUILT_IN_AGENTS {
         let Some(agent) = rules.agents.get(known.name) else {
             continue;
         };
         if let Some(program) = find(&agent.command) {
-            // With its key on the worker, it speaks to our gateway, and needs neither key nor network.
+            // If the worker has its key, it uses the gateway and needs neither the key nor the network.
             let keyed = is_set(&agent.key);
             let given = |name: &&&str| agent.inherit.iter().any(|one| one == **name);
-            let needs = known.keys.iter().chain(NETWORK).filter(|name| !keyed && !given(name));
+            let needs = known
+                .key_variables
+                .iter()
+                .chain(NETWORK_VARIABLES)
+                .filter(|name| !keyed && !given(name));
             let needs = needs.copied().filter(|name| is_set(name)).collect();
-            agents.installed.push(Installed { known, program, needs });
-        } else if known.bare.is_some_and(|bare| find(bare).is_some()) {
-            agents.half.push(known);
+            agents.installed.push(InstalledAgent { agent: known, program, extra_variables: needs });
+        } else if known.native_program.is_some_and(|bare| find(bare).is_some()) {
+            agents.missing_adapter.push(known);
         }
     }
     agents
@@ -110,22 +119,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_agent_that_is_built_in_can_be_installed() {
-        let known: BTreeSet<&str> = KNOWN.iter().map(|known| known.name).collect();
+    fn every_built_in_agent_has_an_install_command() {
+        let known: BTreeSet<&str> = BUILT_IN_AGENTS.iter().map(|known| known.name).collect();
         let rules = Rules::default();
         assert_eq!(known, rules.agents.keys().map(String::as_str).collect());
     }
 
     #[test]
-    fn agents_are_found_in_our_order_with_the_variables_that_are_set() {
+    fn agents_are_detected_in_order_of_preference_with_their_variables() {
         let here = ["gemini", "opencode", "claude", "codex", "codex-acp"];
         let find = |name: &str| here.contains(&name).then(|| PathBuf::from("/bin").join(name));
         let set = ["OPENAI_API_KEY", "GOOGLE_API_KEY", "HTTPS_PROXY", "PATH"];
-        let agents = look(find, |name| set.contains(&name));
+        let agents = detect(find, |name| set.contains(&name));
         let found: Vec<_> = agents
             .installed
             .iter()
-            .map(|one| (one.known.name, one.program.to_str(), one.needs.as_slice()))
+            .map(|one| (one.agent.name, one.program.to_str(), one.extra_variables.as_slice()))
             .collect();
         assert_eq!(
             found,
@@ -135,7 +144,7 @@ mod tests {
                 ("gemini", Some("/bin/gemini"), &["GOOGLE_API_KEY", "HTTPS_PROXY"]),
             ]
         );
-        let half: Vec<_> = agents.half.iter().map(|known| known.name).collect();
+        let half: Vec<_> = agents.missing_adapter.iter().map(|known| known.name).collect();
         assert_eq!(half, ["claude-code"]);
     }
 }

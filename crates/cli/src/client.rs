@@ -1,6 +1,6 @@
-//! The way to the server.
+//! HTTP client of the Tamma server.
 //!
-//! Nothing is tried again here: a request that was not answered is told, with what to do.
+//! Requests are not retried: an error goes to the person, with its fix.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -11,127 +11,135 @@ use reqwest::header::{AUTHORIZATION, HeaderValue};
 use reqwest::{RequestBuilder, Response, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tamma_server::shape::{Card, Page};
-use tamma_server::{IDEMPOTENCY_KEY, PERSON, Problem};
+use tamma_server::dto::{TaskCard, TaskPage};
+use tamma_server::{IDEMPOTENCY_KEY_HEADER, PERSON_HEADER, Problem};
 use uuid::Uuid;
 
 use crate::endpoint::{self, Endpoint};
-use crate::{folders, look, output, person};
+use crate::{data_folder, identity, output, style};
 
-/// Which server, and how to answer.
+/// Server to use, and the output format.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct Target {
-    /// The server. By default `TAMMA_URL`, else the one that `tamma up` has started.
+pub(crate) struct ClientArgs {
+    /// Server URL (default: `$TAMMA_URL` or the server started by `tamma up`)
     #[arg(long, value_name = "URL", global = true, help_heading = "Connection")]
     server: Option<String>,
-    /// Writes JSON to standard output, for programs.
+    /// Print JSON
     #[arg(long, global = true)]
     pub(crate) json: bool,
 }
 
-/// Who asks, for commands that change something.
+/// Name of the person, for commands that change something.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct Asker {
-    /// Your name, for the log. By default `TAMMA_PERSON`, else git's `user.name`, else the login name.
+pub(crate) struct IdentityArgs {
+    /// Your name (default: `$TAMMA_PERSON`, git `user.name` or login name)
     #[arg(long = "as", value_name = "NAME", help_heading = "Connection")]
     name: Option<String>,
 }
 
-impl Asker {
-    /// The name.
-    pub(crate) fn name(&self) -> Result<String> {
-        person::name(self.name.as_deref())
+impl IdentityArgs {
+    /// Returns the name from the arguments, or the first default that is set.
+    pub(crate) fn resolve_name(&self) -> Result<String> {
+        identity::resolve_name(self.name.as_deref())
     }
 }
 
-/// Why the server did not do what was asked.
+/// Failure of a request to the server.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// Nobody answers.
-    #[error("No Tamma server answers at {url}: start one with `tamma up`")]
+    /// No server accepts connections at the URL.
+    #[error(
+        "cannot reach the Tamma server at {url}\n  help: start it with `tamma up`, or name another \
+         one with --server or TAMMA_URL"
+    )]
     Unreachable {
-        /// Where.
+        /// Server URL.
         url: String,
     },
-    /// The server says why not.
-    #[error("{}", told(.0))]
+    /// Problem that the server returned.
+    #[error("{}", format_problem(.0))]
     Problem(Box<Problem>),
-    /// Somebody answers who is not a Tamma server of our time.
-    #[error("{url} answers with {status}, and not as a Tamma server does: is the address right?")]
-    Stranger {
-        /// Where.
+    /// Response that is not from a compatible Tamma server.
+    #[error("unexpected response from {url} ({status}): it is not a compatible Tamma server")]
+    NotTamma {
+        /// Server URL.
         url: String,
-        /// With what.
+        /// HTTP status of the response.
         status: StatusCode,
     },
-    /// The address makes no sense.
-    #[error("`{0}` is not the address of a server: write it like http://127.0.0.1:8622")]
-    Address(String),
-    /// No task, or several, have such an id.
-    #[error("{}", which(.said, .found))]
-    Which {
-        /// What was said.
-        said: String,
-        /// The tasks that could be meant.
-        found: Vec<Card>,
+    /// URL that is not an HTTP URL.
+    #[error("invalid server URL `{0}`: use a form such as http://127.0.0.1:8622")]
+    InvalidUrl(String),
+    /// Abbreviated task ID with no match, or several.
+    #[error("{}", unresolved_task_message(.query, .candidates))]
+    UnresolvedTask {
+        /// ID as given.
+        query: String,
+        /// Matching tasks; empty if there are none.
+        candidates: Vec<TaskCard>,
     },
 }
 
-fn told(problem: &Problem) -> String {
-    let mut text = output::plain(&problem.detail);
+fn format_problem(problem: &Problem) -> String {
+    let mut text = output::sanitize(&problem.detail);
     for fault in &problem.problems {
         let place = match (fault.line, fault.column) {
             (Some(line), Some(column)) => format!("{line}:{column}: "),
             _ => String::new(),
         };
-        look::add(&mut text, format_args!("\n  {place}{}", output::plain(&fault.message)));
+        style::push_fmt(&mut text, format_args!("\n  {place}{}", output::sanitize(&fault.message)));
         if let Some(help) = &fault.help {
-            look::add(&mut text, format_args!(" ({})", output::plain(help)));
+            style::push_fmt(&mut text, format_args!(" ({})", output::sanitize(help)));
         }
     }
-    if let Some(what) = &problem.what_to_do {
-        look::add(&mut text, format_args!("\n  = help: {}", output::plain(what)));
+    if let Some(what) = &problem.hint {
+        style::push_fmt(&mut text, format_args!("\n  help: {}", output::sanitize(what)));
     }
     text
 }
 
-fn which(said: &str, found: &[Card]) -> String {
+fn unresolved_task_message(said: &str, found: &[TaskCard]) -> String {
     if found.is_empty() {
         return format!(
-            "no task has an id that begins or ends with `{said}`: `tamma task list --all` shows \
-             them"
+            "no task has an ID that starts or ends with `{said}`\n  help: list all tasks with \
+             `tamma task list --all`"
         );
     }
-    let mut text = format!("`{said}` could be one of {} tasks:", found.len());
+    let mut text = format!("`{said}` matches {} tasks:", found.len());
     for card in found {
-        look::add(&mut text, format_args!("\n  {}  {}", card.id, output::plain(&card.title)));
+        style::push_fmt(
+            &mut text,
+            format_args!("\n  {}  {}", card.id, output::sanitize(&card.title)),
+        );
     }
-    text + "\n  = help: give more digits"
+    text + "\n  help: give more characters"
 }
 
 impl Error {
-    /// The same for programs.
-    fn problem(&self) -> Problem {
+    /// Problem document for `--json`.
+    fn to_problem(&self) -> Problem {
         let of = |kind: &str, title: &str| Problem {
             kind: format!("tamma:{kind}"),
             title: title.to_owned(),
             status: 0,
             detail: self.to_string(),
-            what_to_do: None,
+            hint: None,
             problems: Vec::new(),
         };
         match self {
             Self::Problem(problem) => (**problem).clone(),
-            Self::Unreachable { .. } => of("unreachable", "No server answers"),
-            Self::Stranger { .. } => of("stranger", "It is not a Tamma server"),
-            Self::Address(_) => of("address", "The address is not valid"),
-            Self::Which { found, .. } if found.is_empty() => of("not-found", "No such task"),
-            Self::Which { .. } => of("ambiguous", "Several tasks could be meant"),
+            Self::Unreachable { .. } => of("unreachable", "Server unreachable"),
+            Self::NotTamma { .. } => of("stranger", "Not a Tamma server"),
+            Self::InvalidUrl(_) => of("address", "Invalid server URL"),
+            Self::UnresolvedTask { candidates: found, .. } if found.is_empty() => {
+                of("not-found", "Task not found")
+            }
+            Self::UnresolvedTask { .. } => of("ambiguous", "Ambiguous task ID"),
         }
     }
 }
 
-/// A server that can be asked.
+/// Connection settings of one server.
 #[derive(Debug, Clone)]
 pub(crate) struct Client {
     http: reqwest::Client,
@@ -140,40 +148,40 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// The server that is meant.
-    pub(crate) fn new(target: &Target) -> Result<Self> {
-        let (url, token) = locate(target.server.as_deref());
-        Self::at(url, token)
+    /// Creates a client for the server that the arguments or the environment name.
+    pub(crate) fn new(target: &ClientArgs) -> Result<Self> {
+        let (url, token) = find_server(target.server.as_deref());
+        Self::connect_to(url, token)
     }
 
-    /// The server that has written down where it is.
-    pub(crate) fn of(endpoint: endpoint::Endpoint) -> Result<Self> {
-        Self::at(endpoint.url, endpoint.token)
+    /// Creates a client for a server found through its endpoint file.
+    pub(crate) fn for_endpoint(endpoint: endpoint::Endpoint) -> Result<Self> {
+        Self::connect_to(endpoint.url, endpoint.token)
     }
 
-    fn at(url: String, token: Option<String>) -> Result<Self> {
+    fn connect_to(url: String, token: Option<String>) -> Result<Self> {
         if !url.starts_with("http://") || url.len() == "http://".len() {
-            return Err(Error::Address(url).into());
+            return Err(Error::InvalidUrl(url).into());
         }
         let token = token
             .map(|token| HeaderValue::try_from(format!("Bearer {token}")))
             .transpose()
-            .context("the token has characters in it that cannot be sent")?
+            .context("token contains characters that HTTP headers do not allow")?
             .map(|mut token| {
                 token.set_sensitive(true);
                 token
             });
-        // A proxy of the environment is for the world outside, and our server is not there.
+        // Proxy variables are meant for the internet, not for the Tamma server.
         let http = reqwest::Client::builder().no_proxy().build()?;
         Ok(Self { http, url: url.trim_end_matches('/').to_owned(), token })
     }
 
-    /// A request for a path under the API.
+    /// Builds a request to a path of the API.
     pub(crate) fn request(&self, method: reqwest::Method, path: &str) -> RequestBuilder {
         self.request_at(method, &format!("/api/v1{path}"))
     }
 
-    /// A request for a path of the server.
+    /// Builds a request to a path of the server.
     pub(crate) fn request_at(&self, method: reqwest::Method, path: &str) -> RequestBuilder {
         let request = self.http.request(method, format!("{}{path}", self.url));
         match &self.token {
@@ -182,9 +190,9 @@ impl Client {
         }
     }
 
-    /// Sends a request, and sees to it that the answer is not a problem.
+    /// Sends a request and turns an error response into an [`Error`].
     pub(crate) async fn send(&self, request: RequestBuilder) -> Result<Response, Error> {
-        // Why nobody answers is seldom of use: it is refused, or it takes too long.
+        // The cause is rarely useful: the connection was refused, or it timed out.
         let unreachable = |_| Error::Unreachable { url: self.url.clone() };
         let response = request.send().await.map_err(unreachable)?;
         let status = response.status();
@@ -194,26 +202,29 @@ impl Client {
         let problem = response.json::<Problem>().await;
         Err(match problem {
             Ok(problem) => Error::Problem(Box::new(problem)),
-            Err(_) => Error::Stranger { url: self.url.clone(), status },
+            Err(_) => Error::NotTamma { url: self.url.clone(), status },
         })
     }
 
-    async fn read<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T, Error> {
+    async fn send_and_decode<T: DeserializeOwned>(
+        &self,
+        request: RequestBuilder,
+    ) -> Result<T, Error> {
         let response = self.send(request).await?;
         let status = response.status();
-        response.json().await.map_err(|_| Error::Stranger { url: self.url.clone(), status })
+        response.json().await.map_err(|_| Error::NotTamma { url: self.url.clone(), status })
     }
 
-    /// Gets what is at a path.
+    /// Sends a GET request and decodes the JSON response.
     pub(crate) async fn get<T: DeserializeOwned>(
         &self,
         path: &str,
         query: &[(&str, &str)],
     ) -> Result<T, Error> {
-        self.read(self.request(reqwest::Method::GET, path).query(query)).await
+        self.send_and_decode(self.request(reqwest::Method::GET, path).query(query)).await
     }
 
-    /// Sends something in the name of a person.
+    /// Sends a POST request under the name of a person. `key` makes it idempotent.
     pub(crate) async fn post<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -222,16 +233,16 @@ impl Client {
         body: &impl Serialize,
     ) -> Result<T> {
         let by = HeaderValue::from_bytes(by.as_bytes())
-            .context("your name has characters in it that cannot be sent")?;
+            .context("name contains characters that HTTP headers do not allow")?;
         let request = self
             .request(reqwest::Method::POST, path)
-            .header(PERSON, by)
-            .header(IDEMPOTENCY_KEY, key.to_string())
+            .header(PERSON_HEADER, by)
+            .header(IDEMPOTENCY_KEY_HEADER, key.to_string())
             .json(body);
-        Ok(self.read(request).await?)
+        Ok(self.send_and_decode(request).await?)
     }
 
-    /// Puts something in the place of what is there, in the name of a person.
+    /// Sends a PUT request under the name of a person.
     pub(crate) async fn put<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -239,45 +250,45 @@ impl Client {
         body: &impl Serialize,
     ) -> Result<T> {
         let by = HeaderValue::from_bytes(by.as_bytes())
-            .context("your name has characters in it that cannot be sent")?;
-        let request = self.request(reqwest::Method::PUT, path).header(PERSON, by).json(body);
-        Ok(self.read(request).await?)
+            .context("name contains characters that HTTP headers do not allow")?;
+        let request = self.request(reqwest::Method::PUT, path).header(PERSON_HEADER, by).json(body);
+        Ok(self.send_and_decode(request).await?)
     }
 
-    /// The id of the task that is meant: all of it, or some digits from its beginning or end.
-    pub(crate) async fn which(&self, said: &str) -> Result<Uuid, Error> {
+    /// Resolves a task ID that is complete, or abbreviated to its start or end.
+    pub(crate) async fn resolve_task(&self, said: &str) -> Result<Uuid, Error> {
         if let Ok(id) = said.parse() {
             return Ok(id);
         }
-        let mut found: Page = self.get("/tasks", &[("short", said)]).await?;
+        let mut found: TaskPage = self.get("/tasks", &[("short", said)]).await?;
         match found.tasks.as_slice() {
             [card] if found.damaged.is_empty() => Ok(card.id),
             [] if found.damaged.len() == 1 => Ok(found.damaged.remove(0).id),
-            _ => Err(Error::Which { said: said.to_owned(), found: found.tasks }),
+            _ => Err(Error::UnresolvedTask { query: said.to_owned(), candidates: found.tasks }),
         }
     }
 }
 
-/// Where the server is, and its token.
-fn locate(given: Option<&str>) -> (String, Option<String>) {
+/// Returns the URL of the server and its token.
+fn find_server(given: Option<&str>) -> (String, Option<String>) {
     let token = std::env::var("TAMMA_TOKEN").ok().filter(|token| !token.is_empty());
     let named = given
         .map(str::to_owned)
         .or_else(|| std::env::var("TAMMA_URL").ok().filter(|url| !url.is_empty()));
     let data = std::env::var_os("TAMMA_DATA").filter(|data| !data.is_empty()).map(PathBuf::from);
-    let local = folders::data(data.as_deref()).ok().and_then(|data| endpoint::read(&data));
+    let local = data_folder::resolve(data.as_deref()).ok().and_then(|data| endpoint::read(&data));
     let url = named
         .or_else(|| local.as_ref().map(|local| local.url.clone()))
-        .unwrap_or_else(|| endpoint::DEFAULT.to_owned());
-    // The token of this machine's server is for that server only.
+        .unwrap_or_else(|| endpoint::DEFAULT_URL.to_owned());
+    // The token of the local server is never sent to another server.
     let same = |local: &Endpoint| local.url.trim_end_matches('/') == url.trim_end_matches('/');
     let token = token.or_else(|| local.filter(same)?.token);
     (url, token)
 }
 
-/// Does something that waits for the server, and tells programs in JSON why it could not be done.
-pub(crate) fn run(
-    target: &Target,
+/// Runs a command that talks to the server. With `--json`, prints a known error as JSON.
+pub(crate) fn block_on(
+    target: &ClientArgs,
     work: impl Future<Output = Result<ExitCode>>,
 ) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -285,7 +296,7 @@ pub(crate) fn run(
     match done {
         Err(error) if target.json => match error.downcast_ref::<Error>() {
             Some(known) => {
-                output::json(&known.problem())?;
+                output::print_json(&known.to_problem())?;
                 Ok(ExitCode::FAILURE)
             }
             None => Err(error),
@@ -294,7 +305,7 @@ pub(crate) fn run(
     }
 }
 
-/// A new id, in the order of time.
+/// Returns a new time-ordered ID.
 #[expect(clippy::disallowed_methods, reason = "ids of tasks and requests are drawn here")]
 pub(crate) fn new_id() -> Uuid {
     Uuid::now_v7()

@@ -1,23 +1,23 @@
-//! Where the server of this machine is: a file that it writes when it is up.
+//! Endpoint file that the local server writes when it starts.
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// Where a server is when nothing says otherwise.
-pub(crate) const DEFAULT: &str = "http://127.0.0.1:8622";
+/// Server URL without an endpoint file, `--server` or `TAMMA_URL`.
+pub(crate) const DEFAULT_URL: &str = "http://127.0.0.1:8622";
 
-const NAME: &str = "server.json";
+const FILE_NAME: &str = "server.json";
 
-/// Where a server is, and what it takes to be let in.
+/// Address and credentials of a local server.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Endpoint {
-    /// Its address, such as `http://127.0.0.1:8622`.
+    /// Base URL, such as `http://127.0.0.1:8622`.
     pub(crate) url: String,
-    /// Its process.
+    /// Process ID of the server.
     pub(crate) pid: u32,
-    /// The token that every request must bring.
+    /// API token; `None` if the server requires none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) token: Option<String>,
 }
@@ -30,19 +30,19 @@ impl std::fmt::Debug for Endpoint {
     }
 }
 
-/// The file in a data folder.
-fn file(data: &Path) -> PathBuf {
-    data.join(NAME)
+/// Path of the endpoint file in a data folder.
+fn file_path(data: &Path) -> PathBuf {
+    data.join(FILE_NAME)
 }
 
-/// Reads where the server is. A file that is not there, or half of one, is no answer.
+/// Reads the endpoint file. Returns `None` if it is missing or incomplete.
 pub(crate) fn read(data: &Path) -> Option<Endpoint> {
-    serde_json::from_slice(&std::fs::read(file(data)).ok()?).ok()
+    serde_json::from_slice(&std::fs::read(file_path(data)).ok()?).ok()
 }
 
-/// Writes where the server is, for its owner only. Readers see the old file or the new one.
+/// Writes the endpoint file, readable by its owner only, and replaces an old one atomically.
 pub(crate) fn write(data: &Path, endpoint: &Endpoint) -> io::Result<()> {
-    let path = file(data);
+    let path = file_path(data);
     let unfinished = path.with_extension(format!("{}.new", endpoint.pid));
     let mut options = std::fs::File::options();
     options.create(true).write(true).truncate(true);
@@ -54,10 +54,10 @@ pub(crate) fn write(data: &Path, endpoint: &Endpoint) -> io::Result<()> {
     std::fs::rename(unfinished, path)
 }
 
-/// Removes the file, if it is still the one of this process.
+/// Removes the file, unless another process has replaced it.
 pub(crate) fn remove(data: &Path, pid: u32) -> io::Result<()> {
     match read(data) {
-        Some(endpoint) if endpoint.pid == pid => std::fs::remove_file(file(data)),
+        Some(endpoint) if endpoint.pid == pid => std::fs::remove_file(file_path(data)),
         _ => Ok(()),
     }
 }
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_and_only_its_owner_may() {
+    fn the_endpoint_file_round_trips_and_only_its_owner_can_read_it() {
         let data = tempfile::tempdir().expect("a folder");
         assert_eq!(read(data.path()), None);
         write(data.path(), &endpoint(1)).expect("written");
@@ -81,7 +81,7 @@ mod tests {
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt as _;
-            let about = std::fs::metadata(file(data.path())).expect("there");
+            let about = std::fs::metadata(file_path(data.path())).expect("there");
             assert_eq!(about.permissions().mode() & 0o777, 0o600);
         }
     }
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_not_shown() {
+    fn debug_output_hides_the_token() {
         assert!(!format!("{:?}", endpoint(1)).contains("some length"));
     }
 }

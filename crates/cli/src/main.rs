@@ -1,21 +1,21 @@
-//! The `tamma` command.
+//! `tamma` command.
 //!
-//! This crate is the only one that reads the environment, the files around it and the terminal. It
-//! decides nothing: it asks the others and prints what they say.
+//! Only this crate reads the environment, the files around it and the terminal. It contains no
+//! decisions: it calls the other crates and prints their results.
 
 mod agents;
 mod client;
 mod commands;
-mod draft;
+mod config_draft;
+mod data_folder;
 mod endpoint;
-mod folders;
-mod look;
+mod identity;
 mod output;
-mod person;
 mod progress;
 mod repository;
 mod roles;
 mod services;
+mod style;
 mod survey;
 mod watch;
 
@@ -23,21 +23,21 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::commands::Tamma;
+use crate::commands::Cli;
 
 fn main() -> ExitCode {
-    // Not a command for people: the launcher that becomes an agent inside its sandbox. What follows
-    // is not for us to understand, so it is not parsed.
+    // Internal command: the launcher that becomes the agent inside its sandbox. Its arguments are
+    // the agent's, so clap does not parse them.
     if std::env::args_os().nth(1).is_some_and(|first| first == "inside") {
-        return match tamma_worker::inside(std::env::args_os().skip(2)) {
+        return match tamma_worker::run_launcher(std::env::args_os().skip(2)) {
             Ok(()) => ExitCode::SUCCESS,
-            Err(error) => output::failure(&error.into()),
+            Err(error) => output::report_failure(&error.into()),
         };
     }
-    match commands::run(&Tamma::parse()) {
+    match commands::run(&Cli::parse()) {
         Ok(code) => code,
-        // Whoever reads us has had enough, as in `tamma config show | head`.
+        // The reader closed the pipe, as in `tamma config show | head`.
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
-        Err(error) => output::failure(&error),
+        Err(error) => output::report_failure(&error),
     }
 }

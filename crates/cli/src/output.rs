@@ -1,16 +1,16 @@
-//! How things look on a terminal.
+//! Terminal output: problems, settings, checks and tables.
 //!
-//! Colours are written always; `anstream` takes them out again where they are not wanted: in a
-//! pipe, or with `NO_COLOR`.
+//! Colours are always written. `anstream` strips them where they are not wanted: in a pipe, or
+//! with `NO_COLOR`.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anstyle::{AnsiColor, Style};
 use serde_json::Value;
-use tamma_core::rules::{Place, Problem};
+use tamma_core::rules::{ConfigProblem, SourceLocation};
 
-use crate::commands::doctor::Verdict;
+use crate::commands::doctor::CheckStatus;
 
 const ERROR: Style = AnsiColor::Red.on_default().bold();
 const GOOD: Style = AnsiColor::Green.on_default().bold();
@@ -20,41 +20,51 @@ const MARGIN: Style = AnsiColor::Blue.on_default().bold();
 const HELP: Style = AnsiColor::Cyan.on_default().bold();
 const FAINT: Style = Style::new().dimmed();
 
-/// Lines longer than this are cut around the place that matters.
+/// Maximum excerpt width, in characters. Longer lines are cut around the marked span.
 const WIDTH: usize = 120;
 
-/// Writes one problem, with the line it is in.
-pub(crate) fn problem(
+/// Writes one configuration problem with its source line.
+pub(crate) fn write_problem(
     out: &mut impl Write,
-    problem: &Problem,
+    problem: &ConfigProblem,
     name: &str,
     text: &str,
 ) -> io::Result<()> {
-    let (code, message) = (problem.fault.code(), plain(&problem.to_string()));
+    let (code, message) = (problem.fault.code(), sanitize(&problem.to_string()));
     writeln!(out, "{ERROR}error[{code}]{ERROR:#}{STRONG}: {message}{STRONG:#}")?;
     let mut margin = 2;
-    if let Some(at) = problem.place() {
+    if let Some(at) = problem.location() {
         margin = at.line.to_string().len() + 1;
         let (line, column) = (at.line, at.column);
         writeln!(out, "{:1$}{MARGIN}-->{MARGIN:#} {name}:{line}:{column}", "", margin - 1)?;
         if let Some(source) = text.lines().nth(line - 1) {
-            excerpt(out, source, at, margin)?;
+            write_excerpt(out, source, at, margin)?;
         }
     } else if let Some(variable) = problem.variable() {
-        writeln!(out, "{:1$}{MARGIN}-->{MARGIN:#} the environment: {variable}", "", margin - 1)?;
+        writeln!(
+            out,
+            "{:1$}{MARGIN}-->{MARGIN:#} environment variable {variable}",
+            "",
+            margin - 1
+        )?;
     }
-    if let Some(help) = problem.fault.help().map(|help| plain(&help)) {
+    if let Some(help) = problem.fault.help().map(|help| sanitize(&help)) {
         writeln!(out, "{:1$}{MARGIN}={MARGIN:#} {HELP}help{HELP:#}: {help}", "", margin)?;
     }
     writeln!(out)
 }
 
-fn excerpt(out: &mut impl Write, source: &str, at: Place, margin: usize) -> io::Result<()> {
+fn write_excerpt(
+    out: &mut impl Write,
+    source: &str,
+    at: SourceLocation,
+    margin: usize,
+) -> io::Result<()> {
     let length = source.chars().count();
     let start = at.column.saturating_sub(1).min(length);
-    // A long line is shown from shortly before the place that matters.
+    // An excerpt of a long line starts shortly before the marked span.
     let from = if length > WIDTH { start.saturating_sub(WIDTH / 3) } else { 0 };
-    // A tab would put the caret elsewhere, and no other control character has business here.
+    // A tab would misplace the caret, and other control characters must not reach the terminal.
     let shown: String = source
         .chars()
         .skip(from)
@@ -68,8 +78,8 @@ fn excerpt(out: &mut impl Write, source: &str, at: Place, margin: usize) -> io::
     writeln!(out, "{:margin$}{MARGIN}|{MARGIN:#} {:blank$}{ERROR}{caret}{ERROR:#}", "", "")
 }
 
-/// A text without control characters: what stands in a file must not command the terminal.
-pub(crate) fn plain(text: &str) -> String {
+/// Escapes control characters, so that untrusted text cannot control the terminal.
+pub(crate) fn sanitize(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for letter in text.chars() {
         if letter.is_control() {
@@ -81,87 +91,90 @@ pub(crate) fn plain(text: &str) -> String {
     plain
 }
 
-/// Writes how many problems there were.
-pub(crate) fn count(out: &mut impl Write, problems: usize) -> io::Result<()> {
-    let problems = counted(problems, "problem");
+/// Writes the number of problems.
+pub(crate) fn write_problem_count(out: &mut impl Write, problems: usize) -> io::Result<()> {
+    let problems = pluralize(problems, "problem");
     writeln!(out, "{ERROR}error{ERROR:#}{STRONG}: {problems} found{STRONG:#}")
 }
 
-/// A value of the configuration, as it is shown.
-pub(crate) struct Shown {
-    /// The section that it is shown under.
+/// Configuration value as `tamma config show` prints it.
+pub(crate) struct DisplayedSetting {
+    /// Heading that the value is printed under.
     pub(crate) section: String,
-    /// Its path in that section; empty for a section that is empty.
+    /// Path within the section; empty if the section is empty.
     pub(crate) key: String,
     pub(crate) value: Value,
-    /// Where it came from, unless it is a default.
-    pub(crate) from: Option<String>,
+    /// Source of the value; `None` for a default.
+    pub(crate) origin: Option<String>,
 }
 
-/// Values longer than this do not push the column behind them.
+/// Width of the value column, in characters. Longer values overflow it.
 const COLUMN: usize = 24;
 
-/// Writes the configuration, section by section. What is not a default is marked.
-pub(crate) fn settings(out: &mut impl Write, settings: &[Shown]) -> io::Result<()> {
+/// Writes the configuration by section and marks values that are not defaults.
+pub(crate) fn write_settings(
+    out: &mut impl Write,
+    settings: &[DisplayedSetting],
+) -> io::Result<()> {
     for (index, section) in settings.chunk_by(|one, next| one.section == next.section).enumerate() {
         if index > 0 {
             writeln!(out)?;
         }
-        heading(out, &plain(&section[0].section))?;
-        // Lengths are those of what is written, without colours.
-        let widest = section.iter().map(|one| plain(&one.key).chars().count()).max();
+        write_heading(out, &sanitize(&section[0].section))?;
+        // Widths exclude colour sequences.
+        let widest = section.iter().map(|one| sanitize(&one.key).chars().count()).max();
         let widest = widest.unwrap_or_default();
-        for Shown { key, value, from, .. } in section {
-            // JSON writes control characters in its own way, so only the key has to be made plain.
-            let (key, value) = (plain(key), value.to_string());
+        for DisplayedSetting { key, value, origin: from, .. } in section {
+            // JSON escapes control characters itself, so only the key is sanitised.
+            let (key, value) = (sanitize(key), value.to_string());
             let gap = if widest == 0 { "" } else { "  " };
             match from {
                 None => writeln!(out, "    {key:widest$}{gap}{FAINT}{value}{FAINT:#}")?,
                 Some(from) => writeln!(
                     out,
                     "  {GOOD}*{GOOD:#} {key:widest$}{gap}{STRONG}{value:COLUMN$}{STRONG:#}  {HELP}{}{HELP:#}",
-                    plain(from)
+                    sanitize(from)
                 )?,
             }
         }
     }
-    let set = settings.iter().filter(|one| one.from.is_some()).count();
-    let (set, all) = (counted(set, "value"), settings.len());
-    writeln!(out, "\n{FAINT}{set} of {all} set (*); the others are defaults{FAINT:#}")
+    let set = settings.iter().filter(|one| one.origin.is_some()).count();
+    let (set, all) = (pluralize(set, "value"), settings.len());
+    writeln!(out, "\n{FAINT}{set} of {all} set (*), the rest are defaults{FAINT:#}")
 }
 
-/// Writes what was found about one thing that Tamma needs or can use.
-pub(crate) fn check(
+/// Writes the result of one check.
+pub(crate) fn write_check(
     out: &mut impl Write,
-    verdict: Verdict,
+    verdict: CheckStatus,
     name: &str,
     text: &str,
 ) -> io::Result<()> {
     let (style, sign) = match verdict {
-        Verdict::Good => (GOOD, '✓'),
-        Verdict::Note => (NOTE, '!'),
-        Verdict::Missing => (ERROR, '✗'),
+        CheckStatus::Passed => (GOOD, '✓'),
+        CheckStatus::Warning => (NOTE, '!'),
+        CheckStatus::Missing => (ERROR, '✗'),
     };
-    writeln!(out, "{style}{sign}{style:#} {STRONG}{name}{STRONG:#}: {}", plain(text))
+    writeln!(out, "{style}{sign}{style:#} {STRONG}{name}{STRONG:#}: {}", sanitize(text))
 }
 
-/// Writes what the lines below are about.
-pub(crate) fn heading(out: &mut impl Write, text: &str) -> io::Result<()> {
+/// Writes a heading.
+pub(crate) fn write_heading(out: &mut impl Write, text: &str) -> io::Result<()> {
     writeln!(out, "{STRONG}{text}{STRONG:#}")
 }
 
-/// Writes a small table: what it is, its name, and what there is to say of it.
-pub(crate) fn rows(out: &mut impl Write, rows: &[(&str, String, String)]) -> io::Result<()> {
+/// Writes a table of category, name and details.
+pub(crate) fn write_rows(out: &mut impl Write, rows: &[(&str, String, String)]) -> io::Result<()> {
     let widest = |part: fn(&(&str, String, String)) -> usize| rows.iter().map(part).max();
     let first = widest(|row| row.0.chars().count()).unwrap_or_default();
-    // A name without more to say may be a sentence, and is no column.
+    // A name without details can be a sentence, so it does not count for the column width.
     let second = widest(|row| if row.2.is_empty() { 0 } else { row.1.chars().count() });
     let second = second.unwrap_or_default();
     for (index, (what, name, more)) in rows.iter().enumerate() {
-        // The same word is not said again on the lines below.
+        // A repeated category is left blank.
         let again = index > 0 && rows[index - 1].0 == *what;
         let what = if again { "" } else { *what };
-        let (name, more) = (plain(name), plain(more));
+        let (name, more) = (sanitize(name), sanitize(more));
         write!(out, "  {FAINT}{what:first$}{FAINT:#}  ")?;
         if more.is_empty() {
             writeln!(out, "{name}")?;
@@ -172,41 +185,44 @@ pub(crate) fn rows(out: &mut impl Write, rows: &[(&str, String, String)]) -> io:
     writeln!(out)
 }
 
-/// Writes something that was done.
-pub(crate) fn done(out: &mut impl Write, what: &str) -> io::Result<()> {
-    writeln!(out, "  {GOOD}✓{GOOD:#} {}", plain(what))
+/// Writes a completed step.
+pub(crate) fn write_done(out: &mut impl Write, what: &str) -> io::Result<()> {
+    writeln!(out, "  {GOOD}✓{GOOD:#} {}", sanitize(what))
 }
 
-/// Writes commands that a person may run next, and what each is for.
-pub(crate) fn next(out: &mut impl Write, commands: &[(String, String)]) -> io::Result<()> {
+/// Writes suggested commands with their purpose.
+pub(crate) fn write_next_steps(
+    out: &mut impl Write,
+    commands: &[(String, String)],
+) -> io::Result<()> {
     let width = commands.iter().map(|(command, _)| command.chars().count()).max();
     let width = width.unwrap_or_default();
     for (command, why) in commands {
-        let (command, why) = (plain(command), plain(why));
+        let (command, why) = (sanitize(command), sanitize(why));
         writeln!(out, "  {HELP}{command:width$}{HELP:#}  {FAINT}{why}{FAINT:#}")?;
     }
     Ok(())
 }
 
-/// Writes a value as JSON, for programs.
-pub(crate) fn json(value: &impl serde::Serialize) -> anyhow::Result<()> {
+/// Prints a value as indented JSON.
+pub(crate) fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
     writeln!(anstream::stdout().lock(), "{}", serde_json::to_string_pretty(value)?)?;
     Ok(())
 }
 
-/// A number with its noun.
-pub(crate) fn counted(number: usize, noun: &str) -> String {
+/// Formats a count with its noun, in the plural unless it is 1.
+pub(crate) fn pluralize(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
-/// Writes why a command could not be done.
-pub(crate) fn failure(error: &anyhow::Error) -> ExitCode {
-    // If even this cannot be written, the exit code has to do.
+/// Writes the error of a failed command and returns exit code 1.
+pub(crate) fn report_failure(error: &anyhow::Error) -> ExitCode {
+    // Ignored: without standard error, the exit code still reports the failure.
     let _ = writeln!(anstream::stderr().lock(), "{ERROR}error{ERROR:#}: {error:#}");
     ExitCode::FAILURE
 }
 
-/// Whether an error is only that nobody reads our output any more.
+/// Returns `true` if the reader of the output has closed the pipe.
 pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error
         .chain()

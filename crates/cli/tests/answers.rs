@@ -1,24 +1,24 @@
-//! Each answer that a person can give to an alert, given once from the command line, to a task that has
-//! had its last run: with everything real but the agent, which follows a script.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+//! Every answer to a question, given once from the command line to a task that has used its last run.
+//! Everything is real except the agent, which follows a script.
+#![expect(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod machine;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use tamma_core::plan::{Action, FileChange, Plan};
-use tamma_testkit::agent::{Case, Script, Step};
+use tamma_core::plan::{FileAction, FileChange, Plan};
+use tamma_testkit::agent::{AgentStep, PromptCase, Script};
 
 use crate::machine::Machine;
 
-/// An agent that plans a small change, and makes it so that the check fails.
+/// Agent that plans a small change and makes the check fail.
 fn script() -> Script {
     let plan = Plan {
         summary: "Cy is greeted".to_owned(),
         approach: "Add the name to the list.".to_owned(),
         file_changes: vec![FileChange {
             path: "names.txt".to_owned(),
-            action: Action::Modify,
+            action: FileAction::Modify,
             description: "one more name".to_owned(),
             estimated_lines: 1,
         }],
@@ -30,30 +30,31 @@ fn script() -> Script {
         dependencies: Vec::new(),
         test_changes: Vec::new(),
     };
-    let spoil = Step::Write { path: "names.txt".into(), content: String::new() };
-    let case = |when: &str, step| Case { when: when.to_owned(), unless: None, steps: vec![step] };
+    let spoil = AgentStep::Write { path: "names.txt".into(), content: String::new() };
+    let case =
+        |when: &str, step| PromptCase { when: when.to_owned(), unless: None, steps: vec![step] };
     Script {
         cases: vec![
-            case("You are the planner", Step::Plan(Box::new(plan))),
+            case("You are the planner", AgentStep::Plan(Box::new(plan))),
             case("You are implementing", spoil),
         ],
         ..Script::default()
     }
 }
 
-/// What an answer is, and where it leads.
+/// Answer with its expected result.
 struct Way {
-    /// The command, without the task.
+    /// Command, without the task ID.
     command: &'static [&'static str],
-    /// What follows the task's id.
+    /// Arguments after the task ID.
     rest: &'static [&'static str],
-    /// The state that follows.
+    /// Next state.
     to: &'static str,
-    /// What the log calls it.
+    /// Name of the history entry.
     name: &'static str,
-    /// Where it is in the end: completed, cancelled, failed, or with a person again.
+    /// Final state: completed, cancelled, failed, or waiting on a person again.
     end: &'static str,
-    /// How many runs it has had then.
+    /// Number of runs at that point.
     runs: usize,
 }
 
@@ -137,7 +138,7 @@ const ANSWERS: [(&str, Way); 7] = [
     ),
 ];
 
-/// The transitions of a task: from where, to where, by what name, by whom, and why.
+/// Returns the history entries of a task that are transitions.
 fn transitions(machine: &Machine, task: &str) -> Vec<Value> {
     let history = machine.json(&["task", "history", task]);
     let all = history.as_array().unwrap().iter();
@@ -145,7 +146,7 @@ fn transitions(machine: &Machine, task: &str) -> Vec<Value> {
 }
 
 #[test]
-fn every_answer_to_an_alert_leads_where_it_should() {
+fn every_answer_leads_to_its_state() {
     let more = "scrum_master:\n  task_loop: { max_iterations: 1 }\n";
     let machine = Machine::under(&script(), more);
     let mut up = machine.up();
@@ -166,7 +167,7 @@ fn every_answer_to_an_alert_leads_where_it_should() {
             ["continue", "modify", "retry", "roll_back", "skip", "cancel", "abandon"]
         );
     }
-    // Without more room, a task that has had its last run cannot go on.
+    // Without a grant, a task that has used its last run cannot continue.
     let refused = machine.said(1, &["answer", &tasks[0], "continue"]);
     assert!(refused.contains("grant"), "{refused}");
     let nowhere =
@@ -199,25 +200,22 @@ fn every_answer_to_an_alert_leads_where_it_should() {
         assert_eq!(whole["state"], case.end, "{told}");
         assert_eq!(whole["runs"].as_array().unwrap().len(), case.runs, "{told}");
     }
-    // What was skipped is delivered as it was, and what was ended has left its work on its branch.
+    // A skipped task is delivered unchanged, and closed tasks keep their work on their branches.
     assert!(!machine.commits(&tasks[4]).is_empty());
     for ended in [&tasks[5], &tasks[6]] {
         assert!(!machine.commits(ended).is_empty());
     }
-    // The report says why a person was asked, and what failed.
+    // The report has the failures and the reason for asking a person.
     let report = machine.said(0, &["task", "report", &tasks[0]]);
     assert!(report.contains("#2 simple failed"), "{report}");
-    assert!(report.contains("the task has had all its runs"), "{report}");
+    assert!(report.contains("task has used all its runs"), "{report}");
     let report = machine.said(0, &["task", "report", &tasks[0], "--format", "markdown"]);
     assert!(report.starts_with("# Greet Cy, and then continue\n"), "{report}");
     let first = machine.json(&["task", "report", &tasks[0], "--iteration", "1"]);
     assert_eq!(first["iterations"].as_array().unwrap().len(), 1);
     assert_eq!(first["iterations"][0]["passed"], false);
     let missing = machine.said(1, &["task", "report", &tasks[0], "--iteration", "7"]);
-    assert!(
-        missing.contains("There is no iteration of this task with the number `7`"),
-        "{missing}"
-    );
+    assert!(missing.contains("Cannot find iteration `7`"), "{missing}");
     let shown = machine.said(0, &["task", "show", &tasks[0]]);
     assert!(shown.contains("tamma task report"), "{shown}");
 

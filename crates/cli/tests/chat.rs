@@ -1,6 +1,6 @@
-//! `tamma chat` with everything real but the agent, which follows a script: a task is asked about,
-//! approved and asked about again, in lines that are piped in as a program would.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+//! `tamma chat` over a pipe: questions about a task, an approval, and more questions. Everything is real
+//! except the agent, which follows a script.
+#![expect(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod machine;
 
@@ -9,21 +9,21 @@ use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
 use rustix::process::Signal;
 use serde_json::Value;
-use tamma_core::plan::{Action, FileChange, Plan};
-use tamma_testkit::agent::{Case, Script, Step};
+use tamma_core::plan::{FileAction, FileChange, Plan};
+use tamma_testkit::agent::{AgentStep, PromptCase, Script};
 
 use crate::machine::Machine;
 
 const HOSTILE: &str = include_str!("../../../lab/inputs/chat/hostile.txt");
 
-/// An agent that plans a small change, and makes it so that the check fails.
+/// Agent that plans a small change and makes the check fail.
 fn script() -> Script {
     let plan = Plan {
         summary: "Cy is greeted".to_owned(),
         approach: "Add the name to the list.".to_owned(),
         file_changes: vec![FileChange {
             path: "names.txt".to_owned(),
-            action: Action::Modify,
+            action: FileAction::Modify,
             description: "one more name".to_owned(),
             estimated_lines: 1,
         }],
@@ -35,18 +35,19 @@ fn script() -> Script {
         dependencies: Vec::new(),
         test_changes: Vec::new(),
     };
-    let spoil = Step::Write { path: "names.txt".into(), content: String::new() };
-    let case = |when: &str, step| Case { when: when.to_owned(), unless: None, steps: vec![step] };
+    let spoil = AgentStep::Write { path: "names.txt".into(), content: String::new() };
+    let case =
+        |when: &str, step| PromptCase { when: when.to_owned(), unless: None, steps: vec![step] };
     Script {
         cases: vec![
-            case("You are the planner", Step::Plan(Box::new(plan))),
+            case("You are the planner", AgentStep::Plan(Box::new(plan))),
             case("You are implementing", spoil),
         ],
         ..Script::default()
     }
 }
 
-/// `tamma chat --json`, line by line.
+/// Running `tamma chat --json`.
 struct Chat {
     child: Child,
     input: Option<ChildStdin>,
@@ -65,7 +66,7 @@ impl Chat {
     fn say(&mut self, message: &str) -> Value {
         writeln!(self.input.as_mut().unwrap(), "{message}").unwrap();
         let mut text = String::new();
-        // An answer may be spread over lines.
+        // A reply can span several lines.
         loop {
             assert!(self.output.read_line(&mut text).unwrap() > 0, "{message}: {text}");
             if let Ok(reply) = serde_json::from_str(&text) {
@@ -92,7 +93,7 @@ impl Chat {
 }
 
 #[test]
-fn a_task_is_talked_through_from_its_plan_to_its_failure() {
+fn chat_covers_a_task_from_its_plan_to_its_failure() {
     let more = "scrum_master:\n  task_loop: { max_iterations: 1, auto_approve_low_risk: false }\n";
     let machine = Machine::under(&script(), more);
     let mut up = machine.up();
@@ -102,14 +103,14 @@ fn a_task_is_talked_through_from_its_plan_to_its_failure() {
     let mut chat = Chat::new(&machine);
 
     let (said, from) = chat.lines("what is the Cy task waiting for?");
-    assert!(said.contains("waits for a person") && said.contains("approve"), "{said}");
+    assert!(said.contains("Waiting on a person") && said.contains("approve"), "{said}");
     assert!(from.iter().any(|it| it.starts_with("approval requested")), "{from:?}");
     let (said, _) = chat.lines("how risky is it?");
-    assert!(said.starts_with("Its risk is low"), "{said}");
+    assert!(said.starts_with("Risk: low"), "{said}");
     let (said, _) = chat.lines("which files would it change?");
     assert!(said.contains("names.txt"), "{said}");
 
-    // Nothing that is said, however it is said, is done.
+    // Hostile messages change nothing.
     let before = machine.said(0, &["task", "history", &task, "--json"]);
     for message in HOSTILE.lines().filter(|it| !it.starts_with('#') && !it.contains("\\n")) {
         let reply = chat.say(message);
@@ -117,7 +118,7 @@ fn a_task_is_talked_through_from_its_plan_to_its_failure() {
     }
     assert_eq!(machine.said(0, &["task", "history", &task, "--json"]), before);
 
-    // A yes to a plan that is another one by then is refused.
+    // A confirmation is refused if the plan has changed.
     let shown = chat.say("approve the Cy task");
     let command = shown["proposal"]["command"].as_str().unwrap();
     assert!(command.starts_with(&format!("tamma approve {task} --plan=")), "{command}");
@@ -127,7 +128,7 @@ fn a_task_is_talked_through_from_its_plan_to_its_failure() {
     let late = chat.say("yes");
     assert_eq!(late["intent"], "refused", "{late}");
 
-    // To the one that is there it is done, in the person's name.
+    // A confirmation of the current plan is carried out under the person's name.
     chat.say("approve the Cy task");
     let done = chat.say("yes");
     assert!(done["done"].is_string(), "{done}");
@@ -136,19 +137,19 @@ fn a_task_is_talked_through_from_its_plan_to_its_failure() {
     assert!(said.contains("by Grace"), "{said}");
     assert!(from.iter().any(|it| it.starts_with("approval granted by Grace")), "{from:?}");
     let (said, from) = chat.lines("why did it fail?");
-    assert!(said.contains("Run 1 failed its review") && said.contains("check"), "{said}");
+    assert!(said.contains("Iteration 1 failed review") && said.contains("check"), "{said}");
     assert!(from.iter().any(|it| it.starts_with("gates failed")), "{from:?}");
     let (said, _) = chat.lines("what did it cost?");
     assert!(said.contains("has cost"), "{said}");
     let (said, _) = chat.lines("what did it change?");
     assert!(said.contains("names.txt"), "{said}");
     let (said, _) = chat.lines("what happens if I abandon it?");
-    assert!(said.contains("Abandon: it is given up"), "{said}");
+    assert!(said.contains("Abandon: the task is closed as failed"), "{said}");
     let (said, _) = chat.lines("how long did it take?");
-    assert!(said.contains("old"), "{said}");
+    assert!(said.contains("Open for"), "{said}");
     chat.end();
 
-    // As a person sees it.
+    // Text output.
     let said = machine.said(0, &["chat", "why", "did", "the", "Cy", "task", "fail?"]);
     assert!(said.contains("  from event ") && said.contains("gates failed"), "{said}");
     assert_eq!(up.signal(Signal::TERM).code(), Some(0), "{}", machine.log());

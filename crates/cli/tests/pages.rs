@@ -1,20 +1,20 @@
-//! A task is approved, reviewed and sent back in a browser without script, by nothing but its forms: with
-//! everything real but the agent, which follows a script.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+//! Approval, review and rework of a task in a browser without JavaScript. Everything is real except the
+//! agent, which follows a script.
+#![expect(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod machine;
 
 use rustix::process::Signal;
-use tamma_core::plan::{Action, FileChange, Plan};
-use tamma_testkit::agent::{Case, Script, Step};
+use tamma_core::plan::{FileAction, FileChange, Plan};
+use tamma_testkit::agent::{AgentStep, PromptCase, Script};
 
 use crate::machine::Machine;
 
-/// An agent that plans a change of six files, and makes it, each time a little otherwise.
+/// Agent that plans a change of six files and writes another version in each run.
 fn script() -> Script {
     let change = |name: &str| FileChange {
         path: name.to_owned(),
-        action: Action::Modify,
+        action: FileAction::Modify,
         description: "one more name".to_owned(),
         estimated_lines: 1,
     };
@@ -32,11 +32,12 @@ fn script() -> Script {
         test_changes: Vec::new(),
     };
     let write =
-        |content: &str| Step::Write { path: "names.txt".into(), content: content.to_owned() };
-    let case = |when: &str, step| Case { when: when.to_owned(), unless: None, steps: vec![step] };
+        |content: &str| AgentStep::Write { path: "names.txt".into(), content: content.to_owned() };
+    let case =
+        |when: &str, step| PromptCase { when: when.to_owned(), unless: None, steps: vec![step] };
     Script {
         cases: vec![
-            case("You are the planner", Step::Plan(Box::new(plan))),
+            case("You are the planner", AgentStep::Plan(Box::new(plan))),
             case("Cyrus is the whole name", write("ann\nbo\ncyrus\n")),
             case("You are implementing", write("ann\nbo\ncy\n")),
         ],
@@ -44,7 +45,7 @@ fn script() -> Script {
     }
 }
 
-/// A browser without script.
+/// Browser without JavaScript.
 struct Browser {
     runtime: tokio::runtime::Runtime,
     http: reqwest::Client,
@@ -72,7 +73,7 @@ impl Browser {
         self.runtime.block_on(async { request.send().await.unwrap().text().await.unwrap() })
     }
 
-    /// Sends a form that is on a page, filled in: the one that asks for something.
+    /// Fills in and submits the form of an action on a page.
     fn send(&self, page: &str, action: &str, more: &[(&str, &str)]) -> (u16, String) {
         let html = self.page(page);
         let form = html
@@ -103,7 +104,7 @@ impl Browser {
 }
 
 #[test]
-fn a_task_is_seen_through_by_forms_alone() {
+fn a_task_can_be_completed_with_forms_alone() {
     let more = "ceremony:\n  medium: { human_review: true }\n";
     let machine = Machine::under(&script(), more);
     let mut up = machine.up();
@@ -112,37 +113,37 @@ fn a_task_is_seen_through_by_forms_alone() {
     let place = format!("/tasks/{task}");
     machine.said(3, &["task", "watch", task, "--until-asked"]);
     let browser = Browser::new(&machine);
-    // The plan waits; what is approved is the plan that is on the page.
+    // Approve the plan on the page.
     let html = browser.page(&place);
     assert!(html.contains("Approve plan 1") && html.contains("Cy is greeted"), "{html}");
     let (status, html) = browser.send(&place, "approve", &[("reason", "Go on")]);
     assert_eq!(status, 303, "{html}");
-    // The change waits; a comment on a line of it goes back to the agent.
+    // Request changes with a line comment.
     machine.said(3, &["task", "watch", task, "--until-asked"]);
     let change = format!("{place}/change");
     assert!(browser.page(&change).contains("cy"), "the change is shown");
     let (status, html) = browser.send(&change, "rework", &[("lines", "names.txt: no line")]);
     assert_eq!(status, 422);
-    assert!(html.contains("is not a comment on a line") && html.contains("no line"), "{html}");
+    assert!(html.contains("is not a line comment") && html.contains("no line"), "{html}");
     let line = ("lines", "names.txt:3: Cyrus is the whole name");
     let (status, html) = browser.send(&change, "rework", &[line]);
     assert_eq!(status, 303, "{html}");
     machine.said(3, &["task", "watch", task, "--until-asked"]);
-    // The next change does what was said, and what was said stands beside it.
+    // The next change follows the comment, which is shown beside it.
     let html = browser.page(&change);
     assert!(html.contains("cyrus") && html.contains("Cyrus is the whole name"), "{html}");
     assert!(html.contains("<b>Grace</b>"), "{html}");
     let (status, html) = browser.send(&change, "accept", &[]);
     assert_eq!(status, 303, "{html}");
     machine.said(0, &["task", "watch", task]);
-    // It has ended: nothing can be asked of it, and its page says so.
+    // The page of a closed task offers no actions.
     let html = browser.page(&place);
-    assert!(html.contains("This task has ended") && !html.contains("name=\"action\""), "{html}");
+    assert!(html.contains("This task is closed") && !html.contains("name=\"action\""), "{html}");
     let approved = machine.json(&["task", "history", task]);
     let approved = approved.as_array().unwrap().iter().find(|it| it["reason"] == "Go on").unwrap();
     assert_eq!(approved["actor"]["person"], "Grace");
-    // Who worked is known by name, and has room.
+    // The worker is listed with its slots.
     let html = browser.page("/engines");
-    assert!(html.contains("0 of ") && !html.contains("No worker is there"), "{html}");
+    assert!(html.contains("0 of ") && !html.contains("No workers online"), "{html}");
     assert!(up.signal(Signal::TERM).success());
 }

@@ -1,5 +1,5 @@
-//! The commands that ask a server, as people and programs meet them.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+//! Commands that use a server, without one.
+#![expect(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use std::net::TcpListener;
 use std::process::Output;
@@ -19,14 +19,14 @@ fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }
 
-/// An address at which nobody answers.
+/// URL where nothing listens.
 fn nowhere() -> String {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     format!("http://127.0.0.1:{port}")
 }
 
 #[test]
-fn a_server_that_does_not_answer_is_told_with_the_way_to_start_one() {
+fn an_unreachable_server_is_reported_with_a_fix() {
     let (folder, url) = (TempDir::new().unwrap(), nowhere());
     for arguments in [
         &["task", "list"][..],
@@ -41,13 +41,13 @@ fn a_server_that_does_not_answer_is_told_with_the_way_to_start_one() {
         assert_eq!(output.status.code(), Some(1), "{arguments:?}");
         assert_eq!(text(&output.stdout), "");
         let said = text(&output.stderr);
-        let start = format!("error: No Tamma server answers at {url}: start one with `tamma up`");
+        let start = format!("error: cannot reach the Tamma server at {url}\n  help: start it with");
         assert!(said.starts_with(&start), "{said}");
     }
 }
 
 #[test]
-fn programs_are_told_in_json() {
+fn errors_are_available_as_json() {
     let (folder, url) = (TempDir::new().unwrap(), nowhere());
     let output = run(&folder, &["task", "list", "--json", "--server", &url]);
     assert_eq!(output.status.code(), Some(1));
@@ -56,7 +56,7 @@ fn programs_are_told_in_json() {
 }
 
 #[test]
-fn the_server_is_the_one_that_up_has_written_down() {
+fn the_server_is_found_through_its_endpoint_file() {
     let (folder, url) = (TempDir::new().unwrap(), nowhere());
     let file = serde_json::json!({ "url": url, "pid": 1 });
     std::fs::write(folder.path().join("server.json"), file.to_string()).unwrap();
@@ -65,16 +65,16 @@ fn the_server_is_the_one_that_up_has_written_down() {
 }
 
 #[test]
-fn an_address_that_is_none_is_told() {
+fn an_invalid_server_url_is_refused() {
     let folder = TempDir::new().unwrap();
     let output = run(&folder, &["inbox", "--server", "localhost:8622"]);
     assert_snapshot!(text(&output.stderr), @"
-    error: `localhost:8622` is not the address of a server: write it like http://127.0.0.1:8622
+    error: invalid server URL `localhost:8622`: use a form such as http://127.0.0.1:8622
     ");
 }
 
 #[test]
-fn what_is_wrong_with_a_command_is_told_before_anybody_is_asked() {
+fn usage_errors_are_reported_without_a_server() {
     let folder = TempDir::new().unwrap();
     for arguments in [
         &["reject", "1a2b"][..],
@@ -93,7 +93,7 @@ fn what_is_wrong_with_a_command_is_told_before_anybody_is_asked() {
 }
 
 #[test]
-fn the_reference_names_every_command() {
+fn the_reference_lists_every_command() {
     let folder = TempDir::new().unwrap();
     let output = run(&folder, &["help-reference"]);
     let reference = text(&output.stdout);
@@ -101,5 +101,5 @@ fn the_reference_names_every_command() {
     {
         assert!(reference.contains(&format!("`tamma {name}`")), "{name}");
     }
-    assert!(!reference.contains("help-reference"), "what is hidden stays hidden");
+    assert!(!reference.contains("help-reference"), "hidden commands are not listed");
 }

@@ -1,4 +1,4 @@
-//! Messages to people: what they say, where they go, and whether they arrived.
+//! Alert messages: content, receivers and the result of sending.
 
 mod desktop;
 mod email;
@@ -11,128 +11,128 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 use tamma_core::ids::Digest;
-use tamma_core::rules::{Channel, ChannelType};
-use tamma_core::task_loop::Severity;
+use tamma_core::rules::{AlertChannel, ChannelType};
+use tamma_core::task_loop::AlertSeverity;
 use uuid::Uuid;
 
-/// How long a receiver may take to answer.
-const PATIENCE: Duration = Duration::from_secs(15);
+/// Time limit for a response of a receiver.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// How long sending a message takes at most: one that is handed over in several answers, such as a
-/// mail, has to be done by then.
-pub const LONGEST: Duration = Duration::from_secs(30);
+/// Time limit for sending a message, including all round trips of protocols such as SMTP.
+pub const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Something that people are told.
+/// Message to people, with one alert or a digest of several.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Message {
-    /// Which one it is: the same, however often it is tried, so that a receiver can tell.
+pub struct AlertMessage {
+    /// ID that is the same for every attempt, so that receivers can deduplicate.
     pub id: Uuid,
-    /// When it was written.
+    /// Time at which it was written.
     pub at: DateTime<Utc>,
-    /// How urgent its most urgent item is.
-    pub severity: Severity,
-    /// One line that says it all.
+    /// Highest severity of its items.
+    pub severity: AlertSeverity,
+    /// One-line summary.
     pub subject: String,
-    /// What it tells: one thing, or all those of a digest.
-    pub items: Vec<Item>,
+    /// Single alert, or all alerts of a digest.
+    pub items: Vec<MessageItem>,
 }
 
-/// One thing that a message tells.
+/// One alert in a message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Item {
-    /// What kind of alert it is, such as `approval_needed`.
+pub struct MessageItem {
+    /// Kind of the alert, such as `approval_needed`.
     pub kind: String,
-    /// The task.
+    /// ID of the task.
     pub task: Uuid,
-    /// Its title.
+    /// Title of the task.
     pub title: String,
-    /// What its project is called.
+    /// Name of the project.
     pub project: String,
-    /// What happened, in words.
-    pub why: String,
-    /// What may be answered; nothing where nothing is asked.
+    /// Reason for the alert, in words.
+    #[serde(rename = "why")]
+    pub reason: String,
+    /// Possible answers; empty if it asks no question.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub answers: Vec<String>,
-    /// Where it can be looked at and answered.
+    /// Link to the page with the decision.
     pub link: String,
-    /// How often this was told before.
+    /// Number of earlier messages about this alert.
     pub reminder: u32,
 }
 
-/// Somebody who receives messages.
+/// Receiver of messages.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Receiver {
-    /// An HTTP endpoint.
+    /// HTTP endpoint.
     Webhook {
-        /// Where it is.
+        /// URL of the endpoint.
         url: String,
-        /// What messages are signed with: `whsec_` and a key in base64.
+        /// Signing secret: `whsec_` and a key in base64.
         secret: String,
     },
-    /// A channel of Slack.
+    /// Slack channel.
     Slack {
-        /// Its incoming webhook.
+        /// URL of its incoming webhook.
         url: String,
     },
-    /// A mail box.
+    /// Mailbox.
     Email {
-        /// The server that takes the mail, such as `smtps://user:password@host`.
+        /// Mail server, such as `smtps://user:password@host`.
         smtp: String,
-        /// Who it is from.
+        /// Sender address.
         from: String,
-        /// Who it is to.
+        /// Recipient address.
         to: String,
     },
-    /// The desktop of this machine.
+    /// Desktop of this machine.
     Desktop,
-    /// The terminal of this process, which shows messages itself.
+    /// Terminal of this process, which prints messages itself.
     Terminal,
 }
 
-/// Why a channel of the configuration is no receiver.
+/// Missing setting of a configured channel.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the channel `{channel}` has no `{key}`: {hint}")]
-pub struct Incomplete {
+#[error("channel `{channel}` has no `{key}`: {hint}")]
+pub struct IncompleteChannel {
     channel: ChannelType,
     key: &'static str,
     hint: &'static str,
 }
 
-/// Why a message did not arrive.
+/// Failure to send a message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Nobody was there, or they cannot take anything at the moment: other messages have to wait too.
+    /// Receiver is unreachable or overloaded, so its other messages have to wait too.
     #[error("{0}")]
-    Away(String),
-    /// They did not take this one. It may be our address or key that is wrong.
+    Unreachable(String),
+    /// Receiver rejected this message. Its address or secret may be wrong.
     #[error("{0}")]
-    Refused(String),
-    /// They will never take it.
+    Rejected(String),
+    /// Receiver accepts no more messages, ever.
     #[error("{0}")]
     Gone(String),
 }
 
 impl Error {
-    /// The same, without some words that are secret.
-    fn without(self, secrets: &[&str]) -> Self {
+    /// Replaces secrets in the error text.
+    fn redact(self, secrets: &[&str]) -> Self {
         let clean = |words: String| {
             let secrets = secrets.iter().filter(|secret| secret.len() > 3);
             secrets.fold(words, |words, secret| words.replace(secret, "…"))
         };
         match self {
-            Self::Away(words) => Self::Away(clean(words)),
-            Self::Refused(words) => Self::Refused(clean(words)),
+            Self::Unreachable(words) => Self::Unreachable(clean(words)),
+            Self::Rejected(words) => Self::Rejected(clean(words)),
             Self::Gone(words) => Self::Gone(clean(words)),
         }
     }
 }
 
 impl Receiver {
-    /// The receiver that a channel of the configuration stands for.
-    pub fn of(channel: &Channel) -> Result<Self, Incomplete> {
+    /// Builds the receiver of a configured channel.
+    pub fn from_channel(channel: &AlertChannel) -> Result<Self, IncompleteChannel> {
         let wanted = |key: &'static str, hint: &'static str| {
             let value = channel.config.get(key).map(|value| value.trim().to_owned());
-            value.filter(|value| !value.is_empty()).ok_or(Incomplete {
+            value.filter(|value| !value.is_empty()).ok_or(IncompleteChannel {
                 channel: channel.r#type,
                 key,
                 hint,
@@ -140,42 +140,42 @@ impl Receiver {
         };
         Ok(match channel.r#type {
             ChannelType::Webhook => Self::Webhook {
-                url: wanted("url", "name the address that takes the messages")?,
+                url: wanted("url", "set it to the URL that receives the messages")?,
                 secret: wanted(
                     "secret",
-                    "make one with `echo whsec_$(openssl rand -base64 32)`, keep it in a variable, \
-                     and write `${THE_VARIABLE}`",
+                    "create one with `echo whsec_$(openssl rand -base64 32)`, store it in an \
+                     environment variable and refer to it as `${NAME}`",
                 )?,
             },
             ChannelType::Slack => Self::Slack {
-                url: wanted("url", "make an incoming webhook in Slack and name its address")?,
+                url: wanted("url", "create an incoming webhook in Slack and set its URL")?,
             },
             ChannelType::Email => Self::Email {
-                smtp: wanted("smtp", "name the mail server, such as smtps://user:password@host")?,
-                from: wanted("from", "name the address that the mail is from")?,
-                to: wanted("to", "name the address that the mail goes to")?,
+                smtp: wanted("smtp", "set the mail server, such as smtps://user:password@host")?,
+                from: wanted("from", "set the sender's e-mail address")?,
+                to: wanted("to", "set the recipient's e-mail address")?,
             },
             ChannelType::Desktop => Self::Desktop,
             ChannelType::Cli => Self::Terminal,
         })
     }
 
-    /// What tells this receiver from others, in words and without a secret. Two addresses at the same
-    /// host are two receivers.
+    /// Returns a readable key of this receiver, without secrets. Two URLs on one host have
+    /// different keys.
     pub fn key(&self) -> String {
         let mark = |url: &str| {
             Digest::of(url.as_bytes()).to_string().get(..6).unwrap_or_default().to_owned()
         };
         match self {
             Self::Webhook { url, .. } | Self::Slack { url } => {
-                format!("{} ({})", self.shown(), mark(url))
+                format!("{} ({})", self.label(), mark(url))
             }
-            Self::Email { .. } | Self::Desktop | Self::Terminal => self.shown(),
+            Self::Email { .. } | Self::Desktop | Self::Terminal => self.label(),
         }
     }
 
-    /// In words, without a secret.
-    pub fn shown(&self) -> String {
+    /// Returns a readable label without secrets.
+    pub fn label(&self) -> String {
         match self {
             Self::Webhook { url, .. } => format!("webhook at {}", host(url)),
             Self::Slack { .. } => "Slack".to_owned(),
@@ -185,22 +185,22 @@ impl Receiver {
         }
     }
 
-    /// What nobody may read, longest first: a server may say it back to us.
+    /// Returns the secrets of the receiver, longest first. A server may repeat them in an error.
     fn secrets(&self) -> Vec<&str> {
         match self {
-            Self::Webhook { url, secret } => [vec![secret.as_str()], hidden(url)].concat(),
-            Self::Slack { url } => hidden(url),
-            Self::Email { smtp, .. } => hidden(smtp),
+            Self::Webhook { url, secret } => [vec![secret.as_str()], url_secrets(url)].concat(),
+            Self::Slack { url } => url_secrets(url),
+            Self::Email { smtp, .. } => url_secrets(smtp),
             Self::Desktop | Self::Terminal => Vec::new(),
         }
     }
 }
 
-/// The terminal's key.
+/// Key of the terminal.
 pub const TERMINAL: &str = "terminal";
 
-/// What is secret of an address: itself, who asks, and everything after the host.
-fn hidden(url: &str) -> Vec<&str> {
+/// Returns the secret parts of a URL: all of it, the credentials, and everything after the host.
+fn url_secrets(url: &str) -> Vec<&str> {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let (place, path) = rest.find(['/', '?', '#']).map_or((rest, ""), |at| rest.split_at(at));
     let account = place.rsplit_once('@').map_or("", |(account, _)| account);
@@ -210,33 +210,33 @@ fn hidden(url: &str) -> Vec<&str> {
 
 impl std::fmt::Debug for Receiver {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Addresses and keys are secrets.
+        // URLs and secrets must not be printed.
         f.write_str(&self.key())
     }
 }
 
-/// Where messages leave.
+/// Sender of messages to all kinds of receivers.
 #[derive(Debug, Clone)]
-pub struct Post {
+pub struct MessageSender {
     http: reqwest::Client,
-    /// For the desktop's own program.
+    /// Environment of the desktop notification program.
     environment: BTreeMap<String, String>,
 }
 
-impl Post {
-    /// A post office.
+impl MessageSender {
+    /// Creates a sender. The environment is passed to the desktop notification program.
     pub fn new(environment: &BTreeMap<String, String>) -> Result<Self, Error> {
-        // A receiver that sends us elsewhere is not the one that was named.
+        // A redirect leads to a receiver that nobody configured.
         let http = reqwest::Client::builder()
-            .timeout(PATIENCE)
+            .timeout(RESPONSE_TIMEOUT)
             .redirect(reqwest::redirect::Policy::none())
             .build()
-            .map_err(|error| Error::Refused(error.to_string()))?;
+            .map_err(|error| Error::Rejected(error.to_string()))?;
         Ok(Self { http, environment: environment.clone() })
     }
 
-    /// Sends a message, once, within [`LONGEST`].
-    pub async fn send(&self, to: &Receiver, message: &Message) -> Result<(), Error> {
+    /// Sends a message once, within [`SEND_TIMEOUT`].
+    pub async fn send(&self, to: &Receiver, message: &AlertMessage) -> Result<(), Error> {
         let sending = async {
             match to {
                 Receiver::Webhook { url, secret } => {
@@ -245,38 +245,39 @@ impl Post {
                 Receiver::Slack { url } => slack::send(&self.http, url, message).await,
                 Receiver::Email { smtp, from, to } => email::send(smtp, from, to, message).await,
                 Receiver::Desktop => desktop::send(&self.environment, message).await,
-                // Whoever has the terminal shows it.
+                // The process with the terminal prints it.
                 Receiver::Terminal => Ok(()),
             }
         };
-        let sent = tokio::time::timeout(LONGEST, sending).await;
-        let late = |_| Error::Away(format!("it took more than {} seconds", LONGEST.as_secs()));
-        sent.map_err(late).flatten().map_err(|error| error.without(&to.secrets()))
+        let sent = tokio::time::timeout(SEND_TIMEOUT, sending).await;
+        let late =
+            |_| Error::Unreachable(format!("sending took more than {} s", SEND_TIMEOUT.as_secs()));
+        sent.map_err(late).flatten().map_err(|error| error.redact(&to.secrets()))
     }
 }
 
-/// What an answer over HTTP says.
-struct Answer {
+/// HTTP response of a receiver.
+struct SendOutcome {
     status: reqwest::StatusCode,
-    /// How it begins.
+    /// Start of the body.
     body: String,
 }
 
-/// Asks, and says in words why there is no answer.
-async fn asked(request: reqwest::RequestBuilder) -> Result<Answer, Error> {
+/// Sends a request and explains why there is no response.
+async fn send_request(request: reqwest::RequestBuilder) -> Result<SendOutcome, Error> {
     let answer = request.send().await.map_err(|error| {
-        // An address may have a secret in it.
+        // A URL may contain a secret.
         let error = error.without_url();
         if error.is_builder() {
-            let words = "the channel's `url` is not an address such as https://host/path: correct it \
+            let words = "the channel's `url` is not a URL such as https://host/path; correct it \
                          in tamma.yaml";
-            return Error::Refused(words.to_owned());
+            return Error::Rejected(words.to_owned());
         }
-        Error::Away(if error.is_timeout() {
-            format!("it did not answer within {} seconds", PATIENCE.as_secs())
+        Error::Unreachable(if error.is_timeout() {
+            format!("no response within {} s", RESPONSE_TIMEOUT.as_secs())
         } else if error.is_connect() {
-            "nobody answers at its address: is the `url` right, and can it be reached from the \
-             machine of the server?"
+            "cannot connect: check the channel's `url`, and that the server's machine can \
+             reach it"
                 .to_owned()
         } else {
             error.to_string()
@@ -284,26 +285,28 @@ async fn asked(request: reqwest::RequestBuilder) -> Result<Answer, Error> {
     })?;
     let status = answer.status();
     let body = answer.text().await.unwrap_or_default();
-    Ok(Answer { status, body: body.trim().chars().take(200).collect() })
+    Ok(SendOutcome { status, body: body.trim().chars().take(200).collect() })
 }
 
-impl Answer {
-    /// Whether the message was taken, and if not, why.
-    fn taken(self) -> Result<(), Error> {
+impl SendOutcome {
+    /// Returns an error that explains why the message was not accepted.
+    fn into_result(self) -> Result<(), Error> {
         let Self { status, body } = self;
         if status.is_success() {
             return Ok(());
         }
-        let said = format!("it answered {status} {body}").trim_end().to_owned();
+        let said = format!("receiver returned {status} {body}").trim_end().to_owned();
         Err(match status.as_u16() {
-            410 => Error::Gone(format!("{said}: it wants no messages any more")),
-            300..=399 => {
-                Error::Refused(format!("{said}: it is elsewhere; name the new address as `url`"))
+            410 => Error::Gone(format!("{said}: it accepts no more messages")),
+            300..=399 => Error::Rejected(format!(
+                "{said}: the endpoint has moved; set `url` to its new address"
+            )),
+            401 | 403 => {
+                Error::Rejected(format!("{said}: check that `secret` matches the receiver's"))
             }
-            401 | 403 => Error::Refused(format!("{said}: is the `secret` the one that it knows?")),
-            404 => Error::Refused(format!("{said}: is the `url` right?")),
-            408 | 429 | 500.. => Error::Away(said),
-            _ => Error::Refused(said),
+            404 => Error::Rejected(format!("{said}: check the channel's `url`")),
+            408 | 429 | 500.. => Error::Unreachable(said),
+            _ => Error::Rejected(said),
         })
     }
 }
@@ -313,16 +316,16 @@ fn host(url: &str) -> String {
     url.and_then(|url| url.host_str().map(str::to_owned)).unwrap_or_else(|| "nowhere".to_owned())
 }
 
-impl Message {
-    /// As plain text, for a mail or a terminal.
+impl AlertMessage {
+    /// Returns the message as plain text, for mails and terminals.
     pub fn text(&self) -> String {
         let mut text = String::new();
         for item in &self.items {
             use std::fmt::Write as _;
-            // Writing to a text cannot fail.
-            let _ = writeln!(text, "{} ({})\n  {}", item.title, item.project, item.why);
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "{} ({})\n  {}", item.title, item.project, item.reason);
             if !item.answers.is_empty() {
-                let _ = writeln!(text, "  You can answer: {}.", item.answers.join(", "));
+                let _ = writeln!(text, "  Possible answers: {}.", item.answers.join(", "));
             }
             let _ = writeln!(text, "  {}\n", item.link);
         }
@@ -334,18 +337,18 @@ impl Message {
 mod tests {
     use super::*;
 
-    pub(super) fn message() -> Message {
-        Message {
+    pub(super) fn message() -> AlertMessage {
+        AlertMessage {
             id: Uuid::from_u128(7),
-            at: DateTime::from_timestamp(1_790_000_000, 0).expect("a moment"),
-            severity: Severity::Warning,
-            subject: "A plan waits for you: Charge once".to_owned(),
-            items: vec![Item {
+            at: DateTime::from_timestamp(1_790_000_000, 0).expect("timestamp"),
+            severity: AlertSeverity::Warning,
+            subject: "Plan needs approval: Charge once".to_owned(),
+            items: vec![MessageItem {
                 kind: "approval_needed".to_owned(),
                 task: Uuid::from_u128(1),
                 title: "Charge once".to_owned(),
                 project: "shop".to_owned(),
-                why: "the plan needs an approval".to_owned(),
+                reason: "the plan needs an approval".to_owned(),
                 answers: vec!["approve".to_owned(), "reject".to_owned()],
                 link: "http://127.0.0.1:8622/tasks/1".to_owned(),
                 reminder: 0,
@@ -353,43 +356,45 @@ mod tests {
         }
     }
 
-    fn channel(kind: ChannelType, config: &[(&str, &str)]) -> Channel {
+    fn channel(kind: ChannelType, config: &[(&str, &str)]) -> AlertChannel {
         let config = config.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
-        Channel { r#type: kind, enabled: true, config: config.collect() }
+        AlertChannel { r#type: kind, enabled: true, config: config.collect() }
     }
 
     #[test]
-    fn a_channel_that_lacks_something_says_what_and_where_to_get_it() {
-        let error = Receiver::of(&channel(ChannelType::Webhook, &[("url", "https://x")]));
+    fn incomplete_channel_names_the_missing_setting_and_the_fix() {
+        let error = Receiver::from_channel(&channel(ChannelType::Webhook, &[("url", "https://x")]));
         let text = error.expect_err("no secret").to_string();
-        assert!(text.starts_with("the channel `webhook` has no `secret`: make one with"), "{text}");
+        assert!(text.starts_with("channel `webhook` has no `secret`: create one with"), "{text}");
     }
 
     #[test]
-    fn what_is_shown_of_a_receiver_has_no_secret_in_it() {
+    fn receiver_labels_contain_no_secrets() {
         let url = "https://hooks.example/T0/B0/s3cret";
         for (kind, config) in [
             (ChannelType::Slack, vec![("url", url)]),
             (ChannelType::Webhook, vec![("url", url), ("secret", "whsec_s3cret")]),
         ] {
-            let receiver = Receiver::of(&channel(kind, &config)).expect("complete");
-            for text in [receiver.key(), receiver.shown(), format!("{receiver:?}")] {
+            let receiver = Receiver::from_channel(&channel(kind, &config)).expect("complete");
+            for text in [receiver.key(), receiver.label(), format!("{receiver:?}")] {
                 assert!(!text.contains("s3cret"), "{text}");
             }
         }
     }
 
     #[test]
-    fn two_addresses_at_one_host_are_two_receivers() {
+    fn two_urls_on_one_host_are_two_receivers() {
         let of = |url: &str| {
-            Receiver::of(&channel(ChannelType::Slack, &[("url", url)])).expect("complete").key()
+            Receiver::from_channel(&channel(ChannelType::Slack, &[("url", url)]))
+                .expect("complete")
+                .key()
         };
         assert_ne!(of("https://hooks.example/a"), of("https://hooks.example/b"));
         assert_eq!(of("https://hooks.example/a"), of(" https://hooks.example/a "));
     }
 
     #[test]
-    fn what_a_server_says_back_is_shown_without_the_secrets() {
+    fn secrets_in_responses_are_redacted() {
         for (kind, config, said) in [
             (
                 ChannelType::Webhook,
@@ -402,68 +407,64 @@ mod tests {
                 "535 s3cret is not the password of ada:s3cret",
             ),
         ] {
-            let receiver = Receiver::of(&channel(kind, &config)).expect("complete");
-            let words = Error::Refused(said.to_owned()).without(&receiver.secrets()).to_string();
+            let receiver = Receiver::from_channel(&channel(kind, &config)).expect("complete");
+            let words = Error::Rejected(said.to_owned()).redact(&receiver.secrets()).to_string();
             assert!(!words.contains("s3cret"), "{words}");
             assert!(words.contains('…'), "{words}");
         }
     }
 
     #[test]
-    fn an_answer_is_told_in_words_and_says_who_has_to_wait() {
+    fn responses_are_explained_and_classified() {
         let taken = |status: u16, body: &str| {
-            let status = reqwest::StatusCode::from_u16(status).expect("a status");
-            Answer { status, body: body.to_owned() }.taken()
+            let status = reqwest::StatusCode::from_u16(status).expect("status");
+            SendOutcome { status, body: body.to_owned() }.into_result()
         };
         assert_eq!(taken(204, ""), Ok(()));
-        assert!(matches!(taken(503, "busy"), Err(Error::Away(words)) if words.contains("busy")));
-        assert!(matches!(taken(429, ""), Err(Error::Away(_))));
-        assert!(matches!(taken(400, "odd"), Err(Error::Refused(words)) if words.ends_with("odd")));
-        assert!(matches!(taken(401, ""), Err(Error::Refused(words)) if words.contains("secret")));
         assert!(
-            matches!(taken(302, ""), Err(Error::Refused(words)) if words.contains("elsewhere"))
+            matches!(taken(503, "busy"), Err(Error::Unreachable(words)) if words.contains("busy"))
         );
+        assert!(matches!(taken(429, ""), Err(Error::Unreachable(_))));
+        assert!(matches!(taken(400, "odd"), Err(Error::Rejected(words)) if words.ends_with("odd")));
+        assert!(matches!(taken(401, ""), Err(Error::Rejected(words)) if words.contains("secret")));
+        assert!(matches!(taken(302, ""), Err(Error::Rejected(words)) if words.contains("moved")));
         assert!(matches!(taken(410, ""), Err(Error::Gone(_))));
     }
 
     #[tokio::test]
-    async fn what_is_wrong_with_a_channel_is_said_with_what_to_do() {
-        let post = Post::new(&BTreeMap::new()).expect("a post office");
+    async fn channel_errors_name_the_fix() {
+        let post = MessageSender::new(&BTreeMap::new()).expect("message sender");
         let key = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
-        // A port that nobody has: it was free a moment ago.
-        let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-        let closed = format!("127.0.0.1:{}", free.local_addr().expect("an address").port());
+        // Port that was free a moment ago, so nothing listens on it.
+        let free = std::net::TcpListener::bind("127.0.0.1:0").expect("port");
+        let closed = format!("127.0.0.1:{}", free.local_addr().expect("address").port());
         drop(free);
         let (http, smtp) =
             (format!("http://{closed}/s3cret"), format!("smtp://ada:s3cret@{closed}"));
         for (kind, config, words) in [
-            (
-                ChannelType::Webhook,
-                vec![("url", "not a url"), ("secret", key)],
-                "is not an address",
-            ),
+            (ChannelType::Webhook, vec![("url", "not a url"), ("secret", key)], "is not a URL"),
             (ChannelType::Webhook, vec![("url", &http), ("secret", "s3cret!")], "openssl rand"),
-            (ChannelType::Webhook, vec![("url", &http), ("secret", key)], "nobody answers"),
-            (ChannelType::Slack, vec![("url", &http)], "nobody answers"),
+            (ChannelType::Webhook, vec![("url", &http), ("secret", key)], "cannot connect"),
+            (ChannelType::Slack, vec![("url", &http)], "cannot connect"),
             (
                 ChannelType::Email,
                 vec![("smtp", &smtp), ("from", "a@b.example"), ("to", "c@d.example")],
-                "cannot be reached",
+                "cannot reach the mail server",
             ),
             (
                 ChannelType::Email,
                 vec![("smtp", "s3cret"), ("from", "a@b.example"), ("to", "c@d.example")],
-                "is not an address such as smtps://",
+                "is not a URL such as smtps://",
             ),
             (
                 ChannelType::Email,
                 vec![("smtp", &smtp), ("from", "nobody"), ("to", "c@d.example")],
-                "`from` is not an address",
+                "`from` is not an e-mail address",
             ),
-            // There is no program by any name where nothing is on the path.
+            // With an empty PATH, no program can be started.
             (ChannelType::Desktop, vec![], "notify-send"),
         ] {
-            let receiver = Receiver::of(&channel(kind, &config)).expect("complete");
+            let receiver = Receiver::from_channel(&channel(kind, &config)).expect("complete");
             let error = post.send(&receiver, &message()).await.expect_err(words).to_string();
             assert!(error.contains(words), "{error}");
             assert!(!error.contains("s3cret"), "{error}");

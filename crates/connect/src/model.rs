@@ -1,8 +1,8 @@
-//! Models behind an interface like OpenAI's: one that makes vectors of texts ([`Embedder`]), one that
-//! fills in a form ([`Reader`]).
+//! Clients for models with an OpenAI-compatible API: [`Embedder`] for embeddings, [`ChatReader`]
+//! for chat messages.
 //!
-//! Both only help: whoever asks goes on without them. So they have a short time, nothing is tried
-//! twice, and why there is no answer is said for the person who has configured them.
+//! Both are optional: callers continue without them. They have a short timeout and never retry, and
+//! their errors are written for the person who configured them.
 
 mod embedder;
 mod reader;
@@ -12,92 +12,92 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-pub use embedder::{AT_ONCE, Embedder};
-pub use reader::Reader;
+pub use embedder::{Embedder, MAX_BATCH};
+pub use reader::ChatReader;
 
-/// How much of an answer is read.
-const LARGEST: usize = 32 * 1024 * 1024;
+/// Upper bound on the size of a response, in bytes.
+const MAX_RESPONSE_BYTES: usize = 32 * 1024 * 1024;
 
-/// Why a model gave no answer.
+/// Failure of a model request.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It cannot be reached, or took too long.
-    #[error("the model for {} gave no answer in {} seconds: {source}; see `{}.url`", .purpose.what, .purpose.limit.as_secs(), .purpose.group)]
+    /// Model is unreachable, or did not respond in time.
+    #[error("no response from the model for {} within {} s: {source}; check `{}.url`", .purpose.what, .purpose.limit.as_secs(), .purpose.group)]
     Unreachable {
-        /// What it is for.
-        purpose: &'static Purpose,
-        /// Why.
+        /// Purpose of the model.
+        purpose: &'static ModelPurpose,
+        /// Cause of the failure.
         source: reqwest::Error,
     },
-    /// It said no.
-    #[error("the model for {} answered {status}; see `{}.model` and `{}`", .purpose.what, .purpose.group, .purpose.key)]
+    /// Model returned an error status.
+    #[error("the model for {} returned {status}; check `{}.model` and `{}`", .purpose.what, .purpose.group, .purpose.key)]
     Refused {
-        /// What it is for.
-        purpose: &'static Purpose,
-        /// What it said.
+        /// Purpose of the model.
+        purpose: &'static ModelPurpose,
+        /// HTTP status of the response.
         status: reqwest::StatusCode,
     },
-    /// The answer is too large, or not of the form of the interface.
-    #[error("the model for {} gave an answer that cannot be read; is `{}.url` the address of an interface like OpenAI's, such as http://127.0.0.1:11434/v1?", .purpose.what, .purpose.group)]
+    /// Response is too large, or does not follow the API.
+    #[error("cannot read the response of the model for {}; check that `{}.url` is an OpenAI-compatible API, such as http://127.0.0.1:11434/v1", .purpose.what, .purpose.group)]
     Unreadable {
-        /// What it is for.
-        purpose: &'static Purpose,
+        /// Purpose of the model.
+        purpose: &'static ModelPurpose,
     },
-    /// The answer is not of the texts that it was given.
-    #[error("the model for embeddings gave {given} vectors for {asked} texts")]
-    Odd {
-        /// How many texts there were.
+    /// Number of vectors differs from the number of texts.
+    #[error("the model for embeddings returned {given} vectors for {asked} texts")]
+    VectorCountMismatch {
+        /// Number of texts.
         asked: usize,
-        /// How many vectors came.
+        /// Number of returned vectors.
         given: usize,
     },
 }
 
-/// What a model is for, and where its settings are.
+/// Purpose of a model, with the location of its settings.
 #[derive(Debug)]
-pub struct Purpose {
-    /// In words.
+pub struct ModelPurpose {
+    /// Purpose in words, for errors.
     pub what: &'static str,
-    /// The group of the rules that says where it is.
+    /// Configuration section of the model.
     pub group: &'static str,
-    /// The variable that has its key.
+    /// Environment variable that holds its key.
     pub key: &'static str,
-    /// How long an answer may take.
+    /// Time limit of a request.
     pub limit: Duration,
 }
 
-/// A model at its address.
+/// API endpoint of a model.
 #[derive(Debug, Clone)]
-struct Endpoint {
+struct ModelEndpoint {
     client: reqwest::Client,
-    address: String,
+    url: String,
     key: Option<String>,
-    purpose: &'static Purpose,
+    purpose: &'static ModelPurpose,
 }
 
-impl Endpoint {
+impl ModelEndpoint {
     fn new(
         url: &str,
         path: &str,
         key: Option<String>,
-        purpose: &'static Purpose,
+        purpose: &'static ModelPurpose,
     ) -> Result<Self, Error> {
         let client = reqwest::Client::builder()
-            // A key is for the one that it is for, and not for whom that names.
+            // The key must only go to the configured endpoint.
             .redirect(reqwest::redirect::Policy::none())
             .timeout(purpose.limit)
             .build()
             .map_err(|source| Error::Unreachable { purpose, source })?;
         let address = format!("{}/{path}", url.trim_end_matches('/'));
-        Ok(Self { client, address, key, purpose })
+        Ok(Self { client, url: address, key, purpose })
     }
 
-    async fn ask<A: DeserializeOwned>(&self, question: &impl Serialize) -> Result<A, Error> {
+    async fn post<A: DeserializeOwned>(&self, question: &impl Serialize) -> Result<A, Error> {
         let purpose = self.purpose;
-        // The address may hold what is nobody's business.
+        // The URL may contain a secret.
         let unreachable =
             |source: reqwest::Error| Error::Unreachable { purpose, source: source.without_url() };
-        let mut request = self.client.post(&self.address).json(question);
+        let mut request = self.client.post(&self.url).json(question);
         if let Some(key) = &self.key {
             request = request.bearer_auth(key);
         }
@@ -108,7 +108,7 @@ impl Endpoint {
         let mut bytes = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(unreachable)? {
             bytes.extend_from_slice(&chunk);
-            if bytes.len() > LARGEST {
+            if bytes.len() > MAX_RESPONSE_BYTES {
                 return Err(Error::Unreadable { purpose });
             }
         }

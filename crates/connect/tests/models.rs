@@ -1,6 +1,6 @@
-//! Models, as real servers on real ports.
+//! Model clients against real servers on real ports.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
 use std::future::pending;
 
@@ -8,10 +8,10 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::routing::post;
 use axum::{Json, Router};
 use serde_json::{Value, json};
-use tamma_connect::model::{Embedder, Error, Reader};
+use tamma_connect::model::{ChatReader, Embedder, Error};
 use tokio::net::TcpListener;
 
-/// Serves a model, and says where.
+/// Serves a model and returns its URL.
 async fn serve(app: Router) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -19,7 +19,7 @@ async fn serve(app: Router) -> String {
     format!("http://{address}/v1/")
 }
 
-/// A model to which a text means its length. It answers backwards, as a model may.
+/// Embeds a text as its length. Answers in reverse order, which the API allows.
 async fn lengths(headers: HeaderMap, Json(question): Json<Value>) -> (StatusCode, Json<Value>) {
     let is_allowed = headers.get("authorization").is_some_and(|it| it == "Bearer sesame");
     if question["model"] != "lengths" || !is_allowed {
@@ -38,17 +38,17 @@ fn texts() -> Vec<String> {
 }
 
 #[tokio::test]
-async fn vectors_come_in_the_order_of_the_texts_and_long_texts_are_cut() {
+async fn vectors_keep_the_order_of_texts_and_long_texts_are_truncated() {
     let url = serve(Router::new().route("/v1/embeddings", post(lengths))).await;
     let model = Embedder::new(&url, "lengths", Some("sesame".to_owned())).unwrap();
-    let vectors = model.vectors(&texts()).await.unwrap();
+    let vectors = model.embed(&texts()).await.unwrap();
     assert_eq!(vectors, [[4.0, 1.0], [6_000.0, 1.0]]);
 }
 
 #[tokio::test]
-async fn a_model_that_refuses_or_answers_something_else_is_an_error() {
+async fn error_status_or_unexpected_response_is_an_error() {
     let url = serve(Router::new().route("/v1/embeddings", post(lengths))).await;
-    let refused = Embedder::new(&url, "lengths", None).unwrap().vectors(&texts()).await;
+    let refused = Embedder::new(&url, "lengths", None).unwrap().embed(&texts()).await;
     assert!(
         matches!(refused, Err(Error::Refused { status: StatusCode::UNAUTHORIZED, .. })),
         "{refused:?}"
@@ -56,23 +56,23 @@ async fn a_model_that_refuses_or_answers_something_else_is_an_error() {
 
     let one = || async { Json(json!({ "data": [{ "index": 0, "embedding": [1] }] })) };
     let url = serve(Router::new().route("/v1/embeddings", post(one))).await;
-    let odd = Embedder::new(&url, "one", None).unwrap().vectors(&texts()).await;
-    assert!(matches!(odd, Err(Error::Odd { asked: 2, given: 1 })), "{odd:?}");
+    let odd = Embedder::new(&url, "one", None).unwrap().embed(&texts()).await;
+    assert!(matches!(odd, Err(Error::VectorCountMismatch { asked: 2, given: 1 })), "{odd:?}");
 }
 
 #[tokio::test]
-async fn a_model_that_is_slow_or_away_is_an_error_in_time_that_does_not_tell_the_address() {
+async fn slow_or_unreachable_model_fails_in_time_without_revealing_its_url() {
     let never = serve(Router::new().route("/v1/embeddings", post(pending::<()>))).await;
     for url in [never.as_str(), "http://127.0.0.1:9/v1"] {
         let model = Embedder::new(url, "slow", None).unwrap();
-        let answer = tokio::time::timeout(Embedder::LIMIT * 3, model.vectors(&texts())).await;
-        let error = answer.expect("an answer in time").unwrap_err();
+        let answer = tokio::time::timeout(Embedder::TIMEOUT * 3, model.embed(&texts())).await;
+        let error = answer.expect("response in time").unwrap_err();
         assert!(matches!(error, Error::Unreachable { .. }));
         assert!(!error.to_string().contains("127.0.0.1"), "{error}");
     }
 }
 
-/// What a reader is asked comes as two messages and a form, with the key.
+/// Expects two messages, a schema and the key.
 async fn echoes(headers: HeaderMap, Json(question): Json<Value>) -> Json<Value> {
     assert_eq!(headers["authorization"], "Bearer sesame");
     assert_eq!(question["messages"][0]["role"], "system");
@@ -82,25 +82,25 @@ async fn echoes(headers: HeaderMap, Json(question): Json<Value>) -> Json<Value> 
 }
 
 #[tokio::test]
-async fn a_reader_gives_what_the_model_wrote_and_is_an_error_without() {
+async fn reader_returns_the_text_of_the_model_or_an_error() {
     let form = json!({ "type": "object" });
     let url = serve(Router::new().route("/v1/chat/completions", post(echoes))).await;
-    let reader = Reader::new(&url, "small", Some("sesame".to_owned())).unwrap();
+    let reader = ChatReader::new(&url, "small", Some("sesame".to_owned())).unwrap();
     let read = reader.read("sort it", "hello", &form).await.unwrap();
     assert_eq!(read, r#"{"intent":"talk"}"#);
 
     for answer in [json!({ "choices": [] }), json!("yes"), Value::Null] {
         let says = move || async move { Json(answer) };
         let url = serve(Router::new().route("/v1/chat/completions", post(says))).await;
-        let read = Reader::new(&url, "odd", None).unwrap().read("", "hello", &form).await;
+        let read = ChatReader::new(&url, "odd", None).unwrap().read("", "hello", &form).await;
         let error = read.unwrap_err();
         assert!(matches!(error, Error::Unreadable { .. }), "{error:?}");
         assert!(error.to_string().contains("`chat.url`"), "{error}");
     }
-    // A key goes to the address that it is for, and to no other.
+    // The key must not be sent to a redirect target.
     let away = || async { (StatusCode::FOUND, [("location", "http://127.0.0.1:9/v1")]) };
     let url = serve(Router::new().route("/v1/chat/completions", post(away))).await;
-    let reader = Reader::new(&url, "away", Some("sesame".to_owned())).unwrap();
+    let reader = ChatReader::new(&url, "away", Some("sesame".to_owned())).unwrap();
     let error = reader.read("", "hello", &form).await.unwrap_err();
     assert!(matches!(error, Error::Refused { status: StatusCode::FOUND, .. }), "{error:?}");
 }

@@ -1,6 +1,6 @@
-//! Prints the picture of the machine: `just gen` writes it to `docs/machine.md`.
-#![expect(clippy::print_stdout, reason = "printing is what it is for")]
+//! Prints the state diagram. `just gen` writes it to `docs/machine.md`.
+#![expect(clippy::print_stdout, reason = "the output is the purpose of the program")]
 
 fn main() {
-    print!("{}", tamma_core::picture::draw());
+    print!("{}", tamma_core::state_diagram::render());
 }

@@ -1,17 +1,17 @@
-//! Who did something.
+//! Authors of events.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::Name;
 
-/// Who did something.
+/// Author of an event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Actor {
-    /// A person, authenticated before the event was made.
+    /// Person, authenticated before the event was created.
     Person(Name),
     /// Tamma itself.
     Tamma,
-    /// The council.
+    /// Council of models.
     Council,
 }

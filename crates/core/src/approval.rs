@@ -1,114 +1,120 @@
-//! Who must approve a plan, and what exactly was approved.
+//! Approval of plans: the required approvers, and the scope of an approval.
 //!
-//! An approval is bound to three things: the plan's hash, the commit it was made for and the
-//! version of the rules. A change in any of them voids it. With nobody there to ask, a task waits;
-//! it never approves itself.
+//! An approval covers the hash of a plan, its base commit and the version of the rules. If any of
+//! them changes, the approval is void. A task waits for as long as nobody answers; it never
+//! approves itself.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{CommitId, Name, PlanHash, PolicyVersion};
-use crate::level::Level;
+use crate::level::RiskLevel;
 use crate::risk::Risk;
 use crate::rules::Rules;
 use crate::time::Timestamp;
 
-/// The base and the rules that a task works from.
+/// Base commit and rules that a task is pinned to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pin {
-    /// The commit its work starts from.
+    /// Commit that the work starts from.
     pub base: CommitId,
-    /// The version of the rules and policies it runs under.
+    /// Version of the rules.
     pub policy: PolicyVersion,
 }
 
-/// What an approval is bound to.
+/// Scope of an approval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Binding {
-    /// The hash of the plan.
+pub struct ApprovalScope {
+    /// Hash of the plan.
     pub plan: PlanHash,
-    /// The base and the rules.
+    /// Base commit and rules.
     #[serde(flatten)]
     pub pin: Pin,
 }
 
-/// A part of a binding that is not what it was.
+/// Part of a scope that has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
 #[serde(rename_all = "snake_case")]
-pub enum Drift {
-    /// Another plan.
+pub enum ScopeChange {
+    /// The plan was replaced.
     #[strum(serialize = "the plan has changed")]
     Plan,
-    /// Another base commit.
+    /// The base commit has moved.
     #[strum(serialize = "the base commit has changed")]
     Base,
-    /// Other rules.
+    /// The rules were edited.
     #[strum(serialize = "the rules have changed")]
     Policy,
 }
 
-impl Binding {
-    /// What has changed between what somebody saw and what is there now.
-    pub fn drift(&self, now: &Self) -> Option<Drift> {
+impl ApprovalScope {
+    /// Returns the first difference between the scope that a person saw and the current one.
+    pub fn first_change(&self, now: &Self) -> Option<ScopeChange> {
         if self.plan != now.plan {
-            Some(Drift::Plan)
+            Some(ScopeChange::Plan)
         } else if self.pin.base != now.pin.base {
-            Some(Drift::Base)
+            Some(ScopeChange::Base)
         } else if self.pin.policy != now.pin.policy {
-            Some(Drift::Policy)
+            Some(ScopeChange::Policy)
         } else {
             None
         }
     }
 }
 
-/// One person's yes.
+/// Approval by one person.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Approval {
-    /// Who.
+    /// Person who approved.
     pub by: Name,
-    /// When.
+    /// Time of the approval.
     pub at: Timestamp,
-    /// What exactly.
-    pub binding: Binding,
+    /// Scope that the person saw.
+    #[serde(rename = "binding")]
+    pub scope: ApprovalScope,
 }
 
-/// What the knowledge check and the risk came to.
+/// Result of the risk assessment and the knowledge check of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Check {
-    /// The risk, explained.
+pub struct PlanAssessment {
+    /// Risk with its factors.
     pub risk: Risk,
-    /// How many critical prohibitions the plan breaks.
+    /// Number of critical prohibitions that the plan violates.
     pub blockers: u16,
-    /// How many warnings there are.
+    /// Number of warnings.
     pub warnings: u16,
 }
 
-/// What the approval of a plan needs.
+/// Requirement for the approval of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Ruling {
-    /// It breaks a critical prohibition: a person must cancel, change or override.
+pub enum ApprovalRequirement {
+    /// A critical prohibition blocks the plan: a person must cancel, change or override.
     Blocked,
-    /// Nobody needs to be asked.
+    /// Nobody has to approve.
     Automatic,
-    /// So many people must approve.
-    Ask(u8),
+    /// Number of people who must approve.
+    #[serde(rename = "ask")]
+    Approvers(u8),
 }
 
-/// Decides what the approval of a checked plan needs.
+/// Returns the requirement for approving a checked plan.
 ///
-/// A person who overrides a blocker answers for the prohibition, not for the plan: an overridden
-/// plan is never approved automatically.
-pub fn rule(check: &Check, overridden: bool, rules: &Rules) -> Ruling {
+/// Overriding a prohibition does not approve the plan, so an overridden plan is never approved
+/// automatically.
+pub fn approval_requirement(
+    check: &PlanAssessment,
+    overridden: bool,
+    rules: &Rules,
+) -> ApprovalRequirement {
     let level = check.risk.level;
     if check.blockers > 0 && !overridden {
-        Ruling::Blocked
-    } else if level == Level::Low
+        ApprovalRequirement::Blocked
+    } else if level == RiskLevel::Low
         && check.blockers == 0
         && rules.scrum_master.task_loop.auto_approve_low_risk
     {
-        Ruling::Automatic
+        ApprovalRequirement::Automatic
     } else {
-        Ruling::Ask(rules.ceremony.get(level).approvers)
+        ApprovalRequirement::Approvers(rules.ceremony.get(level).approvers)
     }
 }

@@ -1,31 +1,31 @@
-//! What may be spent, and whether the next piece of work fits in it.
+//! Budgets: spend, limits and reservations.
 //!
-//! The next piece of work is priced before it starts, and its price is set aside. When it ends,
-//! what it really cost takes the place of the price; when nobody can tell what it cost, the price
-//! stands. So unknown is never zero, and the limit is met before it is passed.
+//! The cost of each job is estimated and reserved before the job starts. When it ends, its real
+//! cost replaces the reservation; an unknown cost is charged as the reservation. So unknown cost
+//! never counts as zero, and work stops before the limit is exceeded.
 
 use serde::{Deserialize, Serialize};
 
 use crate::cost::{Cost, Usage, Usd};
-use crate::level::Level;
-use crate::plan::Outline;
+use crate::level::RiskLevel;
+use crate::plan::PlanSummary;
 use crate::rules::Rules;
 use crate::tier::Tier;
 
-/// What a task has spent.
+/// Spend of a task.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spend {
-    /// Dollars, metered where they could be and estimated where not.
+    /// US dollars, metered where possible and estimated otherwise.
     pub usd: Usd,
-    /// Tokens.
+    /// Total tokens.
     pub tokens: u64,
-    /// Whether any of the dollars are an estimate.
+    /// Part of the dollars is an estimate.
     pub estimated: bool,
 }
 
 impl Spend {
-    /// Books a piece of work for which `reserved` was set aside.
-    pub fn book(&mut self, usage: Option<&Usage>, reserved: Usd) {
+    /// Records the cost of a job, or `reserved` if its cost is unknown.
+    pub fn record(&mut self, usage: Option<&Usage>, reserved: Usd) {
         let cost = match usage.map(|usage| usage.cost) {
             Some(Cost::Known(cost)) => cost,
             Some(Cost::Unknown) | None => {
@@ -39,22 +39,22 @@ impl Spend {
     }
 }
 
-/// What people have allowed a task beyond its rules.
+/// Amounts that people allow a task beyond its rules.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Grant {
-    /// More runs.
+    /// Extra runs.
     pub iterations: u16,
-    /// More dollars.
+    /// Extra dollars.
     pub usd: Usd,
-    /// More tokens.
+    /// Extra tokens.
     pub tokens: u64,
 }
 
 impl Grant {
-    /// Both together.
+    /// Returns the sum of two grants.
     #[must_use]
-    pub fn and(self, more: Self) -> Self {
+    pub fn plus(self, more: Self) -> Self {
         Self {
             iterations: self.iterations.saturating_add(more.iterations),
             usd: self.usd + more.usd,
@@ -63,59 +63,64 @@ impl Grant {
     }
 }
 
-/// The most that may be spent. What is `None` is not limited.
+/// Spending limit. `None` means unlimited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Limit {
-    /// Dollars.
+pub struct SpendLimit {
+    /// US dollars.
     pub usd: Option<Usd>,
     /// Tokens.
     pub tokens: Option<u64>,
 }
 
-/// The limit of one task: that of its level of risk, else the general one, and what was granted.
-pub fn limit(level: Option<Level>, granted: &Grant, rules: &Rules) -> Limit {
+/// Returns the limit of a task: the budget of its risk level or the general one, plus grants.
+pub fn task_limit(level: Option<RiskLevel>, granted: &Grant, rules: &Rules) -> SpendLimit {
     let usd = level
         .and_then(|level| rules.ceremony.get(level).budget_usd)
         .or(rules.budget.task_usd)
         .filter(|_| rules.scrum_master.task_loop.cost_tracking);
-    Limit {
+    SpendLimit {
         usd: usd.map(|usd| usd + granted.usd),
         tokens: rules.budget.task_tokens.map(|tokens| tokens.saturating_add(granted.tokens)),
     }
 }
 
-/// What is left of a limit.
-pub fn left(spend: &Spend, limit: &Limit) -> Limit {
-    Limit {
-        usd: limit.usd.map(|usd| usd.less(spend.usd)),
+/// Returns the part of a limit that is not spent yet.
+pub fn remaining(spend: &Spend, limit: &SpendLimit) -> SpendLimit {
+    SpendLimit {
+        usd: limit.usd.map(|usd| usd.saturating_sub(spend.usd)),
         tokens: limit.tokens.map(|tokens| tokens.saturating_sub(spend.tokens)),
     }
 }
 
-/// What the next run of a tier will cost, as far as can be said before it: the dearest of what such
-/// a run usually costs, what the planner thinks, and what the last run did cost.
-pub fn price_run(tier: Tier, plan: Option<&Outline>, last_run: Option<Usd>, rules: &Rules) -> Usd {
+/// Estimates the cost of the next run: the highest of the tier's typical cost, the planner's
+/// estimate and the most expensive run so far.
+pub fn estimate_run_cost(
+    tier: Tier,
+    plan: Option<&PlanSummary>,
+    last_run: Option<Usd>,
+    rules: &Rules,
+) -> Usd {
     let typical = rules.tiers.get(tier).typical_run_usd;
     let planned = plan.and_then(|plan| plan.estimated_cost);
     [planned, last_run].into_iter().flatten().fold(typical, Usd::max)
 }
 
-/// Whether something of a price still fits.
+/// Result of a reservation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reservation {
-    /// It fits.
+    /// The amount fits.
     Granted,
-    /// It fits, and with it the share that people are warned at is reached.
+    /// The amount fits, and spending reaches the warning threshold.
     Warned,
-    /// It does not fit.
+    /// The amount does not fit.
     Refused,
 }
 
-/// Decides whether something of a price still fits within a limit.
+/// Checks whether an amount fits within a limit.
 ///
-/// Task, project and day are asked alike, each with its own spend and limit.
-pub fn reserve(spend: &Spend, price: Usd, limit: &Limit, warn_percent: u8) -> Reservation {
+/// The budgets of tasks, projects and days use the same check, each with its own spend and limit.
+pub fn reserve(spend: &Spend, price: Usd, limit: &SpendLimit, warn_percent: u8) -> Reservation {
     let percent = u32::from(warn_percent);
     let with_price = spend.usd + price;
     let spent_out = limit.usd.is_some_and(|usd| with_price > usd)

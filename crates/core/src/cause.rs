@@ -1,67 +1,72 @@
-//! Why people are told something, and how it is said.
+//! Causes of alerts, and their text.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumIter};
 
-use crate::level::Level;
+use crate::level::RiskLevel;
 use crate::rules::HaltCondition;
 use crate::state::State;
 
-/// Why people are told something.
+/// Reason for an alert.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Cause {
-    /// The plan needs so many approvals.
+pub enum AlertCause {
+    /// A plan needs approval.
     ApprovalNeeded {
-        /// How risky it is.
-        risk: Level,
-        /// How many people must approve.
+        /// Risk level of the plan.
+        risk: RiskLevel,
+        /// Number of people who must approve.
         approvers: u8,
     },
-    /// The change needs a person's review.
+    /// A change needs a person's review.
     ReviewNeeded,
-    /// The plan breaks so many critical prohibitions.
+    /// The plan violates this many critical prohibitions.
     Blocked(u16),
-    /// A person refused the plan.
+    /// A person rejected the plan.
     Rejected,
-    /// A halt condition holds.
+    /// A halt condition applies.
     Halted(HaltCondition),
-    /// A limit of the loop is reached.
-    LimitReached(Limit),
-    /// The work of a state failed too often.
-    WorkFailed(State),
+    /// A limit of the task loop is reached.
+    LimitReached(LoopLimit),
+    /// The jobs of a state failed too often.
+    #[serde(rename = "work_failed")]
+    JobFailed(State),
     /// An agent has a question.
-    AgentAsked,
-    /// The engine failed too often.
-    EngineFailed,
-    /// The engine took too long, also with more time.
-    EngineTimedOut,
-    /// A review failed and the loop goes on.
+    #[serde(rename = "agent_asked")]
+    AgentQuestion,
+    /// The agent failed too often.
+    #[serde(rename = "engine_failed")]
+    AgentFailed,
+    /// The agent timed out twice.
+    #[serde(rename = "engine_timed_out")]
+    AgentTimedOut,
+    /// A review failed, and work continues.
     ReviewFailed,
-    /// The budget is nearly spent.
+    /// The budget is nearly used up.
     CostWarning,
-    /// The task has been where it is for longer than expected.
-    Slow {
-        /// Where.
+    /// The task has been in a state for longer than expected.
+    #[serde(rename = "slow")]
+    SoftTimeout {
+        /// State of the task.
         state: State,
-        /// How far it has come.
-        stage: Stage,
+        /// Threshold reached.
+        stage: TimeoutStage,
     },
 }
 
-/// A limit of the loop.
+/// Limit of the task loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Limit {
-    /// The plan has been adjusted as often as it may.
+pub enum LoopLimit {
+    /// Plan revisions are used up.
     Retries,
-    /// The council has been asked as often as it may.
+    /// Councils are used up.
     Councils,
 }
 
-/// How far a soft timeout has come.
+/// Threshold of a soft timeout.
 #[derive(
     Debug,
     Clone,
@@ -78,21 +83,21 @@ pub enum Limit {
 )]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
-pub enum Stage {
-    /// Under 80 %.
+pub enum TimeoutStage {
+    /// Below 80%.
     #[default]
     Quiet,
-    /// 80 %: people were warned.
+    /// 80%: informational alert.
     Warned,
-    /// 100 %: people were alerted.
+    /// 100%: warning.
     Alerted,
-    /// 150 %: people were alerted urgently.
+    /// 150%: critical alert.
     Escalated,
 }
 
-impl Stage {
-    /// The next stage and the share of the limit at which it comes, in percent.
-    pub fn following(self) -> Option<(Self, u32)> {
+impl TimeoutStage {
+    /// Returns the next threshold and its percentage of the expected time.
+    pub fn next_threshold(self) -> Option<(Self, u32)> {
         match self {
             Self::Quiet => Some((Self::Warned, 80)),
             Self::Warned => Some((Self::Alerted, 100)),
@@ -102,48 +107,44 @@ impl Stage {
     }
 }
 
-impl fmt::Display for Cause {
+impl fmt::Display for AlertCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ApprovalNeeded { risk, approvers: 1 } => {
-                write!(f, "a plan of {risk} risk needs approval")
+                write!(f, "{risk}-risk plan needs approval")
             }
             Self::ApprovalNeeded { risk, approvers } => {
-                write!(f, "a plan of {risk} risk needs {approvers} approvals")
+                write!(f, "{risk}-risk plan needs {approvers} approvals")
             }
-            Self::ReviewNeeded => f.write_str("the change needs a person's review"),
-            Self::Blocked(1) => f.write_str("the plan breaks a critical prohibition"),
-            Self::Blocked(count) => write!(f, "the plan breaks {count} critical prohibitions"),
-            Self::Rejected => f.write_str("the plan was rejected"),
+            Self::ReviewNeeded => f.write_str("change needs review"),
+            Self::Blocked(1) => f.write_str("plan violates a critical prohibition"),
+            Self::Blocked(count) => write!(f, "plan violates {count} critical prohibitions"),
+            Self::Rejected => f.write_str("plan was rejected"),
             Self::Halted(HaltCondition::SecurityCritical) => {
-                f.write_str("the change has a critical security fault")
+                f.write_str("change has a critical security issue")
             }
             Self::Halted(HaltCondition::MaxIterationsReached) => {
-                f.write_str("the task has had all its runs")
+                f.write_str("task has used all its runs")
             }
             Self::Halted(HaltCondition::BudgetExceeded) => {
-                f.write_str("the next step does not fit in the budget")
+                f.write_str("next step would exceed the budget")
             }
-            Self::LimitReached(Limit::Retries) => {
-                f.write_str("the plan has been adjusted as often as it may")
-            }
-            Self::LimitReached(Limit::Councils) => {
-                f.write_str("the council has been asked as often as it may")
-            }
-            Self::WorkFailed(state) => write!(f, "the work of `{state}` keeps failing"),
-            Self::AgentAsked => f.write_str("an agent has a question"),
-            Self::EngineFailed => f.write_str("the engine keeps failing"),
-            Self::EngineTimedOut => f.write_str("the engine took too long, also with more time"),
-            Self::ReviewFailed => f.write_str("a review failed; the loop goes on"),
-            Self::CostWarning => f.write_str("the budget is nearly spent"),
-            Self::Slow { state, stage: Stage::Quiet | Stage::Warned } => {
+            Self::LimitReached(LoopLimit::Retries) => f.write_str("plan revision limit reached"),
+            Self::LimitReached(LoopLimit::Councils) => f.write_str("council limit reached"),
+            Self::JobFailed(state) => write!(f, "`{state}` keeps failing"),
+            Self::AgentQuestion => f.write_str("agent has a question"),
+            Self::AgentFailed => f.write_str("agent keeps failing"),
+            Self::AgentTimedOut => f.write_str("agent timed out twice"),
+            Self::ReviewFailed => f.write_str("review failed; work continues"),
+            Self::CostWarning => f.write_str("budget is nearly used up"),
+            Self::SoftTimeout { state, stage: TimeoutStage::Quiet | TimeoutStage::Warned } => {
                 write!(f, "`{state}` has used most of its expected time")
             }
-            Self::Slow { state, stage: Stage::Alerted } => {
-                write!(f, "`{state}` takes longer than expected")
+            Self::SoftTimeout { state, stage: TimeoutStage::Alerted } => {
+                write!(f, "`{state}` is taking longer than expected")
             }
-            Self::Slow { state, stage: Stage::Escalated } => {
-                write!(f, "`{state}` takes far longer than expected")
+            Self::SoftTimeout { state, stage: TimeoutStage::Escalated } => {
+                write!(f, "`{state}` is taking much longer than expected")
             }
         }
     }

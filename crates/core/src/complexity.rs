@@ -1,6 +1,6 @@
-//! How hard a plan is: a score from 0 to 14, the sum of named factors.
+//! Complexity of a plan: a score from 0 to 14, the sum of named factors.
 //!
-//! The score chooses the tier of the first run, and its level is one of the factors of risk.
+//! The score selects the tier of the first run, and its level is a factor of the risk.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,25 +8,25 @@ use strum::{Display, EnumIter, EnumString};
 
 use crate::tier::Tier;
 
-/// What makes a plan hard, as the planner saw it. Each factor is capped, so the sum ends at 14.
+/// Planner's estimates that the complexity score is computed from
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Signals {
-    /// Files to create, change or delete.
+    /// Files to create, change or delete
     pub files: u16,
-    /// Modules or packages whose boundary the change crosses.
+    /// Modules or packages whose boundary the change crosses
     pub modules: u16,
-    /// How new it is to this codebase.
+    /// Novelty for this codebase
     pub novelty: Grade,
-    /// How much has to be tested anew.
+    /// Amount of new testing
     pub tests: Grade,
-    /// How close it comes to authentication, secrets, permissions or personal data.
+    /// Closeness to authentication, secrets, permissions or personal data
     pub security: Grade,
-    /// How much the description leaves open.
+    /// Ambiguity of the description
     pub ambiguity: Grade,
 }
 
-/// None, some or much of something.
+/// Amount: none, some or much
 #[derive(
     Debug,
     Clone,
@@ -46,12 +46,12 @@ pub struct Signals {
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum Grade {
-    /// Not at all.
+    /// None
     #[default]
     None,
-    /// To a degree.
+    /// Some
     Some,
-    /// To a high degree.
+    /// Much
     Much,
 }
 
@@ -65,13 +65,13 @@ impl Grade {
     }
 }
 
-/// One of the named factors.
+/// Named factor of a complexity score.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Display, EnumIter,
 )]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
-pub enum Factor {
+pub enum ComplexityFactor {
     /// Up to 3 points.
     Files,
     /// Up to 3 points.
@@ -86,18 +86,18 @@ pub enum Factor {
     Ambiguity,
 }
 
-/// A score with the points that make it up.
+/// Complexity score with its factors.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Complexity {
-    /// The sum of the points, 0 to 14.
+    /// Sum of the points, 0 to 14.
     pub score: u8,
-    /// What the score amounts to.
-    pub level: Level,
-    /// Every factor that gave points, with them.
-    pub factors: Vec<(Factor, u8)>,
+    /// Level of the score.
+    pub level: ComplexityLevel,
+    /// Factors with at least one point.
+    pub factors: Vec<(ComplexityFactor, u8)>,
 }
 
-/// What a score amounts to.
+/// Level of a complexity score
 #[derive(
     Debug,
     Clone,
@@ -117,19 +117,19 @@ pub struct Complexity {
 )]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
-pub enum Level {
-    /// 0 to 4.
+pub enum ComplexityLevel {
+    /// 0 to 4
     #[default]
     Low,
-    /// 5 to 8.
+    /// 5 to 8
     Medium,
-    /// 9 to 14.
+    /// 9 to 14
     High,
 }
 
-impl Level {
-    /// The level of a score.
-    pub fn of(score: u8) -> Self {
+impl ComplexityLevel {
+    /// Returns the level of a score.
+    pub fn from_score(score: u8) -> Self {
         match score {
             0..=4 => Self::Low,
             5..=8 => Self::Medium,
@@ -137,7 +137,7 @@ impl Level {
         }
     }
 
-    /// The tier that a plan of this level starts with.
+    /// Returns the tier of the first run of a plan of this level.
     pub fn tier(self) -> Tier {
         match self {
             Self::Low => Tier::Simple,
@@ -147,7 +147,7 @@ impl Level {
     }
 }
 
-/// Scores a plan by its signals.
+/// Computes the complexity score of a plan.
 pub fn assess(signals: &Signals) -> Complexity {
     let files = match signals.files {
         0..=1 => 0,
@@ -162,16 +162,16 @@ pub fn assess(signals: &Signals) -> Complexity {
         _ => 3,
     };
     let factors: Vec<_> = [
-        (Factor::Files, files),
-        (Factor::Modules, modules),
-        (Factor::Novelty, signals.novelty.points()),
-        (Factor::Tests, signals.tests.points()),
-        (Factor::Security, signals.security.points()),
-        (Factor::Ambiguity, signals.ambiguity.points()),
+        (ComplexityFactor::Files, files),
+        (ComplexityFactor::Modules, modules),
+        (ComplexityFactor::Novelty, signals.novelty.points()),
+        (ComplexityFactor::Tests, signals.tests.points()),
+        (ComplexityFactor::Security, signals.security.points()),
+        (ComplexityFactor::Ambiguity, signals.ambiguity.points()),
     ]
     .into_iter()
     .filter(|(_, points)| *points > 0)
     .collect();
     let score = factors.iter().map(|(_, points)| points).sum();
-    Complexity { score, level: Level::of(score), factors }
+    Complexity { score, level: ComplexityLevel::from_score(score), factors }
 }

@@ -1,7 +1,7 @@
-//! What work costs: money, tokens, prices.
+//! Cost of work: money, tokens and prices.
 //!
-//! Money is decimal, never floating point. A cost that nobody could tell is *unknown*, which is
-//! not zero: `budget` charges what was reserved for it instead.
+//! Amounts of money are decimal, never floating point. An unknown cost is not zero: `budget`
+//! charges the reserved amount instead.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -14,42 +14,43 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// An amount of US dollars, never negative.
+/// Amount in US dollars, never negative.
 ///
-/// Read from a number or a text, written as a text, so that no cent is lost on the way.
+/// It is parsed from a number or a string and serialised as a string, so that it loses no
+/// precision.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Usd(Decimal);
 
 impl Usd {
-    /// Nothing.
+    /// Zero dollars.
     pub const ZERO: Self = Self(Decimal::ZERO);
 
-    /// A whole number of cents.
-    pub fn cents(cents: u32) -> Self {
+    /// Returns an amount of whole cents.
+    pub fn from_cents(cents: u32) -> Self {
         Self(Decimal::new(i64::from(cents), 2))
     }
 
-    /// The amount less another, and nothing where the other is more.
+    /// Subtracts an amount; the result is at least zero.
     #[must_use]
-    pub fn less(self, other: Self) -> Self {
+    pub fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0).max(Decimal::ZERO))
     }
 
-    /// This share of the amount, in hundredths.
+    /// Returns a percentage of the amount.
     #[must_use]
     pub fn percent(self, percent: u32) -> Self {
         Self(self.0.saturating_mul(Decimal::new(i64::from(percent), 2)))
     }
 
-    /// What share of another amount this is, in percent: 0 to 100, and 0 where the other is nothing.
-    pub fn share_of(self, whole: Self) -> u8 {
+    /// Returns the amount as a percentage of `whole`, 0 to 100. Returns 0 if `whole` is zero.
+    pub fn percent_of(self, whole: Self) -> u8 {
         let share = self.0.checked_div(whole.0).unwrap_or_default();
         let share = share.saturating_mul(Decimal::ONE_HUNDRED).round();
         u8::try_from(share).map_or(100, |share| share.min(100))
     }
 
-    /// With at least two digits after the point, and at most four.
-    pub fn with_cents(self) -> String {
+    /// Formats the amount with two to four decimal places.
+    pub fn format_with_cents(self) -> String {
         let text = self.to_string();
         match text.split_once('.').map(|(_, cents)| cents.len()) {
             None => format!("{text}.00"),
@@ -58,9 +59,9 @@ impl Usd {
         }
     }
 
-    /// The amount divided evenly, or nothing when there is nothing to divide by.
+    /// Divides the amount evenly. Returns `None` for zero parts.
     #[must_use]
-    pub fn shared_by(self, parts: u64) -> Option<Self> {
+    pub fn checked_div(self, parts: u64) -> Option<Self> {
         self.0.checked_div(Decimal::from(parts)).map(Self)
     }
 }
@@ -84,17 +85,17 @@ impl fmt::Display for Usd {
     }
 }
 
-/// An amount of money that cannot be read.
+/// Error for text that is not an amount of money.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not an amount of dollars: write a number such as 2.50, not negative")]
-pub struct NotMoney(String);
+#[error("`{0}` is not a dollar amount; use a non-negative number such as 2.50")]
+pub struct ParseUsdError(String);
 
 impl FromStr for Usd {
-    type Err = NotMoney;
-    fn from_str(text: &str) -> Result<Self, NotMoney> {
+    type Err = ParseUsdError;
+    fn from_str(text: &str) -> Result<Self, ParseUsdError> {
         match text.trim().parse::<Decimal>() {
             Ok(amount) if !amount.is_sign_negative() || amount.is_zero() => Ok(Self(amount)),
-            _ => Err(NotMoney(text.to_owned())),
+            _ => Err(ParseUsdError(text.to_owned())),
         }
     }
 }
@@ -107,11 +108,11 @@ impl Serialize for Usd {
 
 impl<'de> Deserialize<'de> for Usd {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Amount;
-        impl Visitor<'_> for Amount {
+        struct UsdVisitor;
+        impl Visitor<'_> for UsdVisitor {
             type Value = Usd;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an amount of dollars such as 2.50")
+                f.write_str("a dollar amount such as 2.50")
             }
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Usd, E> {
                 text.parse().map_err(E::custom)
@@ -126,7 +127,7 @@ impl<'de> Deserialize<'de> for Usd {
                 self.visit_str(&number.to_string())
             }
         }
-        deserializer.deserialize_any(Amount)
+        deserializer.deserialize_any(UsdVisitor)
     }
 }
 
@@ -135,9 +136,9 @@ impl JsonSchema for Usd {
         "Usd".into()
     }
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        // The upper limit is far beyond any budget and well within what a decimal can hold.
+        // The upper limit is far above any budget and well within the range of a decimal.
         json_schema!({
-            "description": "An amount of US dollars.",
+            "description": "Amount in US dollars",
             "type": "number",
             "minimum": 0,
             "maximum": 1_000_000_000,
@@ -145,59 +146,59 @@ impl JsonSchema for Usd {
     }
 }
 
-/// Tokens by the way they are priced.
+/// Token counts, by price category.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tokens {
-    /// Read by the model at the full price.
+    /// Input tokens at full price.
     pub input: u64,
-    /// Read by the model from its cache.
+    /// Input tokens read from the cache.
     pub cached: u64,
-    /// Written by the model.
+    /// Output tokens.
     pub output: u64,
 }
 
 impl Tokens {
-    /// All of them.
+    /// Returns the sum of all categories.
     pub fn total(&self) -> u64 {
         self.input.saturating_add(self.cached).saturating_add(self.output)
     }
 }
 
-/// What a piece of work used, as far as anybody knows.
+/// Usage of a job, as far as it is known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
-    /// The tokens, as metered or as the agent reported them.
+    /// Tokens, metered or as reported by the agent.
     pub tokens: Tokens,
-    /// The money, if it could be told.
+    /// Cost, if known.
     pub cost: Cost,
 }
 
-/// A cost, or the admission that it is not known.
+/// Cost of a job.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cost {
-    /// Metered, or reported by somebody we believe.
+    /// Metered, or reported by a trusted source.
     Known(Usd),
-    /// Nobody could tell. It is charged as what was reserved, never as nothing.
+    /// Not known. The reserved amount is charged instead.
     #[default]
     Unknown,
 }
 
-/// What a million tokens of one model cost.
+/// Prices of a model, per million tokens
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Price {
-    /// Dollars for a million tokens read.
+    /// Dollars per million input tokens
     pub input: Usd,
-    /// Dollars for a million tokens read from the cache.
+    /// Dollars per million cached input tokens
     pub cached: Usd,
-    /// Dollars for a million tokens written.
+    /// Dollars per million output tokens
     pub output: Usd,
 }
 
-/// Prices a number of tokens of a model, from the table in the configuration.
+/// Computes the cost of tokens from the configured prices.
 ///
-/// A model that is not in the table has an unknown cost.
+/// A model without a configured price has an unknown cost.
 pub fn price(tokens: &Tokens, model: &str, table: &BTreeMap<String, Price>) -> Cost {
     let Some(price) = table.get(model) else {
         return Cost::Unknown;

@@ -1,7 +1,7 @@
-//! What a council says: each member for itself, and then the chair for all of them.
+//! Statements of a council: one opinion per member, and the conclusion of the chair.
 //!
-//! Who sits there is in [`rules`](crate::rules::Council); when it is called, and in which order its
-//! seats are asked, is the machine's business.
+//! Members are configured in [`rules`](crate::rules::Council). The state machine decides when a
+//! council is called and in which order its seats are asked.
 
 use std::fmt::Write as _;
 
@@ -10,26 +10,26 @@ use serde::{Deserialize, Serialize};
 use strum::{Display, EnumString};
 
 use crate::ids::Reference;
-use crate::rules::{Council, Seat};
+use crate::rules::{CouncilMember, CouncilRules};
 
-/// The longest text that is taken, in bytes. What a council says must be read by people and models.
-pub const LONGEST: usize = 8_000;
+/// Maximum length of a text in bytes, so that people and models can read it.
+pub const MAX_TEXT_BYTES: usize = 8_000;
 
-/// What one member thinks.
+/// Opinion of one member
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct View {
-    /// Why the attempts have failed: the one cause behind what was seen.
+pub struct CouncilOpinion {
+    /// Root cause of the failed attempts
     pub root_cause: String,
-    /// What will mend it, so that a planner can plan it: which files, and what in them.
+    /// Fix, in enough detail for a planner: the files and the changes to them
     pub fix: String,
-    /// How sure you are.
+    /// Confidence in this opinion
     pub confidence: Confidence,
-    /// What speaks against your own view.
+    /// Arguments against this opinion
     pub against: String,
 }
 
-/// How sure somebody is.
+/// Confidence in an opinion
 #[derive(
     Debug,
     Clone,
@@ -48,134 +48,140 @@ pub struct View {
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum Confidence {
-    /// It is a guess.
+    /// Guess
     Low,
-    /// It is likely.
+    /// Likely
     Medium,
-    /// There is evidence for it.
+    /// Supported by evidence
     High,
 }
 
-/// What the chair concludes.
+/// Conclusion of the chair
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Conclusion {
-    /// Why the attempts have failed.
+pub struct CouncilConclusion {
+    /// Root cause of the failed attempts
     pub root_cause: String,
-    /// What the next plan must do.
+    /// Requirements for the next plan
     pub fix: String,
-    /// Where members disagree with this, and what they hold instead. Empty where nobody does.
+    /// Objections of members and their alternatives; empty without dissent
     pub dissent: Vec<String>,
 }
 
-impl View {
-    /// What is wrong with it, if something is.
-    pub fn flaws(&self) -> Vec<String> {
+impl CouncilOpinion {
+    /// Returns the validation errors.
+    pub fn validate(&self) -> Vec<String> {
         let texts =
             [("root_cause", &self.root_cause), ("fix", &self.fix), ("against", &self.against)];
-        texts.iter().filter_map(|(name, text)| flaw(name, text)).collect()
+        texts.iter().filter_map(|(name, text)| check_text(name, text)).collect()
     }
 
-    /// For people and for the chair, as Markdown.
-    pub fn in_words(&self) -> String {
+    /// Renders the opinion as Markdown, for people and for the chair.
+    pub fn to_markdown(&self) -> String {
         let Self { root_cause, fix, confidence, against } = self;
         format!(
-            "- Root cause ({confidence} confidence): {}\n- Fix: {}\n- Against it: {}\n",
-            one(root_cause),
-            one(fix),
-            one(against)
+            "- Root cause ({confidence} confidence): {}\n- Fix: {}\n- Counterarguments: {}\n",
+            indent_list_item(root_cause),
+            indent_list_item(fix),
+            indent_list_item(against)
         )
     }
 }
 
-impl Conclusion {
-    /// What is wrong with it, if something is.
-    pub fn flaws(&self) -> Vec<String> {
+impl CouncilConclusion {
+    /// Returns the validation errors.
+    pub fn validate(&self) -> Vec<String> {
         let texts = [("root_cause", &self.root_cause), ("fix", &self.fix)];
-        let mut flaws: Vec<_> = texts.iter().filter_map(|(name, text)| flaw(name, text)).collect();
-        flaws.extend(self.dissent.iter().filter_map(|text| flaw("dissent", text)));
+        let mut flaws: Vec<_> =
+            texts.iter().filter_map(|(name, text)| check_text(name, text)).collect();
+        flaws.extend(self.dissent.iter().filter_map(|text| check_text("dissent", text)));
         flaws
     }
 }
 
-/// A seat and what was said from it; nothing where its run failed.
+/// Member with its opinion.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Spoken {
-    /// Who sits there.
-    pub seat: Seat,
-    /// What they think.
-    pub view: Option<View>,
+pub struct MemberOpinion {
+    /// Member as configured.
+    pub member: CouncilMember,
+    /// Opinion; `None` if the member's run failed.
+    pub opinion: Option<CouncilOpinion>,
 }
 
-/// What came of a council, as Markdown: for the planner, for people, and to be kept.
-pub fn minutes(conclusion: &Conclusion, chair: &Seat, members: &[Spoken]) -> String {
+/// Renders the minutes of a council as Markdown, for the planner and for people.
+pub fn render_minutes(
+    conclusion: &CouncilConclusion,
+    chair: &CouncilMember,
+    members: &[MemberOpinion],
+) -> String {
     let mut text = format!(
-        "# What the council concluded\n\n## Root cause\n\n{}\n\n## Fix\n\n{}\n\n## Dissent\n\n",
+        "# Council conclusion\n\n## Root cause\n\n{}\n\n## Fix\n\n{}\n\n## Dissent\n\n",
         conclusion.root_cause.trim(),
         conclusion.fix.trim()
     );
     if conclusion.dissent.is_empty() {
-        text.push_str("Nobody disagreed.\n");
+        text.push_str("No dissent.\n");
     }
     for dissent in &conclusion.dissent {
-        let _ = writeln!(text, "- {}", one(dissent));
+        let _ = writeln!(text, "- {}", indent_list_item(dissent));
     }
-    let _ = writeln!(text, "\n## Who sat\n\nThe chair: {chair}.");
-    text.push_str(&said(members));
+    let _ = writeln!(text, "\n## Members\n\nChair: {chair}.");
+    text.push_str(&render_opinions(members));
     text
 }
 
-/// What the members said, one after the other, as Markdown.
-pub fn said(members: &[Spoken]) -> String {
+/// Renders the opinions of the members as Markdown.
+pub fn render_opinions(members: &[MemberOpinion]) -> String {
     let mut text = String::new();
-    for (number, Spoken { seat, view }) in members.iter().enumerate() {
+    for (number, MemberOpinion { member: seat, opinion: view }) in members.iter().enumerate() {
         let _ = writeln!(text, "\n### Member {}: {seat}\n", number + 1);
         match view {
-            Some(view) => text.push_str(&view.in_words()),
-            None => text.push_str("Was absent: the run failed.\n"),
+            Some(view) => text.push_str(&view.to_markdown()),
+            None => text.push_str("Absent: the run failed.\n"),
         }
     }
     text
 }
 
-/// A text of several lines, for an item of a list.
-fn one(text: &str) -> String {
+/// Indents text of several lines for a list item.
+fn indent_list_item(text: &str) -> String {
     text.trim().lines().collect::<Vec<_>>().join("\n  ")
 }
 
-fn flaw(name: &str, text: &str) -> Option<String> {
+fn check_text(name: &str, text: &str) -> Option<String> {
     if text.trim().is_empty() {
         Some(format!("`{name}` is empty"))
-    } else if text.len() > LONGEST {
-        Some(format!("`{name}` is longer than {LONGEST} bytes: say it shorter"))
+    } else if text.len() > MAX_TEXT_BYTES {
+        Some(format!("`{name}` is longer than {MAX_TEXT_BYTES} bytes; shorten it"))
     } else {
         None
     }
 }
 
-/// What a member of the council said.
+/// Recorded opinion of a council member.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Opinion {
-    /// It is kept there.
-    Said(Reference),
-    /// Nothing: its run failed.
+pub enum OpinionRecord {
+    /// Opinion, stored under this reference.
+    #[serde(rename = "said")]
+    Stored(Reference),
+    /// No opinion: the member's run failed.
     Absent,
 }
 
-/// Whose turn it is in the council.
+/// Seat of the council.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Place {
-    /// A member, by its number from 0.
+pub enum CouncilSeat {
+    /// Member, by its index from 0.
     Member(u8),
-    /// The chair, which reads what the members said and concludes.
+    /// Chair, who reads the opinions and concludes.
     Chair,
 }
 
-impl Place {
-    /// Who sits there.
-    pub fn seat(self, council: &Council) -> &Seat {
+impl CouncilSeat {
+    /// Returns the configured member in this seat.
+    pub fn member(self, council: &CouncilRules) -> &CouncilMember {
         match self {
             Self::Member(number) => {
                 council.members.get(usize::from(number)).unwrap_or(&council.chair)

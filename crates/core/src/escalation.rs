@@ -1,129 +1,136 @@
-//! What follows a failed review: the one place that decides.
+//! Escalation: the decision after a failed review.
 //!
-//! The rules are tried in their order; the first that holds decides, and says why:
+//! The rules are evaluated in order. The first one that applies decides and gives the reason:
 //!
-//! 1. A halt condition holds: the work is landed and a person is asked. Where a critical security
-//!    finding is not a halt condition, the top tier takes over at once.
+//! 1. A halt condition applies: save the work and ask a person. If a critical security finding is
+//!    not a halt condition, the top tier takes over at once.
 //! 2. The task is [`stuck`]: top tier and council.
-//! 3. Enough failures in a row in a tier: the next tier, or from the top one the council.
-//! 4. Where 2 or 3 would need one retry or one council too many: a person is asked instead.
-//! 5. Otherwise the same plan runs again in the same tier, with a brief of what failed.
+//! 3. The failure limit of a tier is reached: next tier, or council after the top tier.
+//! 4. Rule 2 or 3 would exceed the retry or council limit: ask a person instead.
+//! 5. Otherwise: run the same plan again in the same tier, with a failure brief.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cause::{Cause, Limit};
+use crate::cause::{AlertCause, LoopLimit};
 use crate::rules::{HaltCondition, Rules};
-use crate::stuck::{self, Attempt, Likeness};
+use crate::stuck::{self, AttemptRecord, AttemptSimilarity};
 use crate::tier::Tier;
 use crate::version::Edition;
 
-/// What the decision looks at.
+/// Inputs of the decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Situation<'a> {
-    /// The last attempts, the newest at the end.
-    pub attempts: &'a [Attempt],
-    /// The tier that failed.
+pub struct EscalationContext<'a> {
+    /// Last attempts, oldest first.
+    pub attempts: &'a [AttemptRecord],
+    /// Tier that failed.
     pub tier: Tier,
-    /// How often in a row that tier has failed, this time included.
+    /// Consecutive failures of that tier, including this one.
     pub tier_failures: u8,
-    /// How often the plan has been adjusted.
+    /// Plan revisions so far.
     pub retries: u8,
-    /// How often the council has been asked.
+    /// Councils so far.
     pub councils: u8,
-    /// How many runs there have been.
+    /// Finished runs.
     pub iterations: u16,
-    /// How many there may be, with what people have granted.
+    /// Run limit, including grants.
     pub max_iterations: u16,
-    /// Whether the review found a critical security fault.
+    /// The review found a critical security issue.
     pub security_critical: bool,
-    /// Whether the task has spent what it may.
+    /// The next run would exceed the budget.
     pub over_budget: bool,
-    /// The behaviour that the task was started with.
+    /// Edition that the task started with.
     pub edition: Edition,
 }
 
-/// What is to be done.
+/// Action after a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
-    /// Land the work and ask a person.
+pub enum EscalationAction {
+    /// Save the work and ask a person.
     Halt(HaltCondition),
-    /// Run the same plan again in this tier, with a brief.
+    /// Run the same plan again in this tier, with a failure brief.
     Iterate(Tier),
-    /// Adjust the plan and go on in this tier.
+    /// Revise the plan and continue in this tier.
     Escalate(Tier),
-    /// Go to the top tier and ask the council.
+    /// Use the top tier and ask the council.
     Council,
-    /// Ask a person, because a limit stands in the way of the rest.
-    AskPerson(Limit),
+    /// Ask a person, because a limit prevents every other action.
+    AskPerson(LoopLimit),
 }
 
-/// Why it is to be done.
+/// Reason for an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Why {
-    /// Rule 1: a halt condition holds.
+pub enum EscalationReason {
+    /// Rule 1: a halt condition applies.
     HaltCondition,
-    /// Rule 1: a critical security finding, where it does not halt.
+    /// Rule 1: critical security finding that does not halt.
     SecurityCritical,
-    /// Rule 2: the last attempts are alike.
-    Stuck(Likeness),
-    /// Rule 3: so many failures in a row in the tier.
+    /// Rule 2: the last attempts are similar.
+    Stuck(AttemptSimilarity),
+    /// Rule 3: number of consecutive failures in the tier.
     FailuresInTier(u8),
-    /// Rule 5: there is still something to try.
-    RoomToTry,
-    /// Work of one state, planning or delivery, failed as often as it may.
+    /// Rule 5: attempts remain.
+    #[serde(rename = "room_to_try")]
+    AttemptsLeft,
+    /// Number of failures of a planning or delivery job.
     FailuresInState(u8),
 }
 
-/// A verdict with its reason.
+/// Action with its reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Decision {
-    /// What is to be done.
-    pub verdict: Verdict,
-    /// Why.
-    pub why: Why,
+pub struct EscalationDecision {
+    /// Action to take.
+    #[serde(rename = "verdict")]
+    pub action: EscalationAction,
+    /// Reason for the action.
+    #[serde(rename = "why")]
+    pub reason: EscalationReason,
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for EscalationAction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Halt(_) => f.write_str("land the work and ask a person"),
-            Self::Iterate(tier) => write!(f, "try the same plan again, in tier {tier}"),
-            Self::Escalate(tier) => write!(f, "adjust the plan and go on in tier {tier}"),
+            Self::Halt(_) => f.write_str("save the work and ask a person"),
+            Self::Iterate(tier) => write!(f, "retry the same plan in the {tier} tier"),
+            Self::Escalate(tier) => write!(f, "revise the plan and continue in the {tier} tier"),
             Self::Council => f.write_str("ask the council"),
-            Self::AskPerson(Limit::Retries) => {
-                f.write_str("ask a person: the plan was adjusted as often as it may be")
+            Self::AskPerson(LoopLimit::Retries) => {
+                f.write_str("ask a person: plan revision limit reached")
             }
-            Self::AskPerson(Limit::Councils) => {
-                f.write_str("ask a person: the council was asked as often as it may be")
+            Self::AskPerson(LoopLimit::Councils) => {
+                f.write_str("ask a person: council limit reached")
             }
         }
     }
 }
 
-impl fmt::Display for Decision {
+impl fmt::Display for EscalationDecision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.verdict)?;
-        match (self.why, self.verdict) {
-            (Why::HaltCondition, Verdict::Halt(condition)) => {
-                write!(f, "{}", Cause::Halted(condition))
+        write!(f, "{}: ", self.action)?;
+        match (self.reason, self.action) {
+            (EscalationReason::HaltCondition, EscalationAction::Halt(condition)) => {
+                write!(f, "{}", AlertCause::Halted(condition))
             }
-            (Why::HaltCondition, _) => f.write_str("a halt condition holds"),
-            (Why::SecurityCritical, _) => f.write_str("there is a critical security finding"),
-            (Why::Stuck(likeness), _) => f.write_str(likeness.in_words()),
-            (Why::FailuresInTier(count), _) => {
-                write!(f, "it failed {} in a row in the tier", times(count))
+            (EscalationReason::HaltCondition, _) => f.write_str("a halt condition applies"),
+            (EscalationReason::SecurityCritical, _) => {
+                f.write_str("the review found a critical security issue")
             }
-            (Why::RoomToTry, _) => f.write_str("there is still something to try"),
-            (Why::FailuresInState(count), _) => write!(f, "the step failed {}", times(count)),
+            (EscalationReason::Stuck(likeness), _) => f.write_str(likeness.description()),
+            (EscalationReason::FailuresInTier(count), _) => {
+                write!(f, "failed {} in a row in this tier", format_times(count))
+            }
+            (EscalationReason::AttemptsLeft, _) => f.write_str("attempts remain"),
+            (EscalationReason::FailuresInState(count), _) => {
+                write!(f, "the step failed {}", format_times(count))
+            }
         }
     }
 }
 
-fn times(count: u8) -> String {
+fn format_times(count: u8) -> String {
     match count {
         1 => "once".to_owned(),
         2 => "twice".to_owned(),
@@ -131,12 +138,15 @@ fn times(count: u8) -> String {
     }
 }
 
-/// Decides what follows a failed review.
-pub fn after_failed_review(situation: &Situation<'_>, rules: &Rules) -> Decision {
+/// Decides how to continue after a failed review.
+pub fn decide_after_failed_review(
+    situation: &EscalationContext<'_>,
+    rules: &Rules,
+) -> EscalationDecision {
     let limits = &rules.scrum_master.task_loop;
-    let decided = |verdict, why| Decision { verdict, why };
+    let decided = |verdict, why| EscalationDecision { action: verdict, reason: why };
 
-    // Rule 1. Budget and iterations are hard limits and always halt; security does where configured.
+    // Rule 1. Budget and run limits always halt; a security finding halts if configured.
     let security_halts = limits.halt_conditions.contains(&HaltCondition::SecurityCritical);
     for (condition, holds) in [
         (HaltCondition::SecurityCritical, situation.security_critical && security_halts),
@@ -144,66 +154,70 @@ pub fn after_failed_review(situation: &Situation<'_>, rules: &Rules) -> Decision
         (HaltCondition::MaxIterationsReached, situation.iterations >= situation.max_iterations),
     ] {
         if holds {
-            return decided(Verdict::Halt(condition), Why::HaltCondition);
+            return decided(EscalationAction::Halt(condition), EscalationReason::HaltCondition);
         }
     }
     if situation.security_critical && situation.tier != Tier::TOP {
-        return decided(Verdict::Iterate(Tier::TOP), Why::SecurityCritical);
+        return decided(EscalationAction::Iterate(Tier::TOP), EscalationReason::SecurityCritical);
     }
 
     // Rule 2.
     let alike = match situation.edition {
         _ if !limits.stuck_detection => None,
-        Edition::November2026 => stuck::alike(situation.attempts),
+        Edition::November2026 => stuck::detect_repetition(situation.attempts),
         Edition::Review2026 | Edition::Knowledge2026 => stuck::detect(situation.attempts),
     };
     if let Some(likeness) = alike {
-        let why = Why::Stuck(likeness);
-        return decided(council(situation, rules), why);
+        let why = EscalationReason::Stuck(likeness);
+        return decided(council_or_person(situation, rules), why);
     }
 
     // Rule 3.
-    let why = Why::FailuresInTier(situation.tier_failures);
+    let why = EscalationReason::FailuresInTier(situation.tier_failures);
     match situation.tier.above() {
         Some(above) if situation.tier_failures >= limits.escalation_threshold => {
             let verdict = if situation.retries < limits.max_retries {
-                Verdict::Escalate(above)
+                EscalationAction::Escalate(above)
             } else {
                 // Rule 4.
-                Verdict::AskPerson(Limit::Retries)
+                EscalationAction::AskPerson(LoopLimit::Retries)
             };
             decided(verdict, why)
         }
         None if situation.tier_failures >= limits.top_tier_threshold => {
-            decided(council(situation, rules), why)
+            decided(council_or_person(situation, rules), why)
         }
         // Rule 5.
-        _ => decided(Verdict::Iterate(situation.tier), Why::RoomToTry),
+        _ => decided(EscalationAction::Iterate(situation.tier), EscalationReason::AttemptsLeft),
     }
 }
 
-/// The council, or by rule 4 a person where a limit stands in its way.
-fn council(situation: &Situation<'_>, rules: &Rules) -> Verdict {
+/// Returns the council, or by rule 4 a person if a limit prevents it.
+fn council_or_person(situation: &EscalationContext<'_>, rules: &Rules) -> EscalationAction {
     let limits = &rules.scrum_master.task_loop;
     if situation.councils >= limits.max_councils {
-        Verdict::AskPerson(Limit::Councils)
+        EscalationAction::AskPerson(LoopLimit::Councils)
     } else if situation.retries >= limits.max_retries {
-        Verdict::AskPerson(Limit::Retries)
+        EscalationAction::AskPerson(LoopLimit::Retries)
     } else {
-        Verdict::Council
+        EscalationAction::Council
     }
 }
 
-/// Decides what follows a failure of planning or delivery: the same work again, or after too many
-/// in a row the council, or after too many councils a person.
-pub fn after_failed_work(failures: u8, councils: u8, tier: Tier, rules: &Rules) -> Decision {
+/// Decides how to continue after failed planning or delivery: retry, then council, then a person.
+pub fn decide_after_failed_job(
+    failures: u8,
+    councils: u8,
+    tier: Tier,
+    rules: &Rules,
+) -> EscalationDecision {
     let limits = &rules.scrum_master.task_loop;
     let verdict = if failures < limits.max_failures_per_state {
-        Verdict::Iterate(tier)
+        EscalationAction::Iterate(tier)
     } else if councils < limits.max_councils {
-        Verdict::Council
+        EscalationAction::Council
     } else {
-        Verdict::AskPerson(Limit::Councils)
+        EscalationAction::AskPerson(LoopLimit::Councils)
     };
-    Decision { verdict, why: Why::FailuresInState(failures) }
+    EscalationDecision { action: verdict, reason: EscalationReason::FailuresInState(failures) }
 }

@@ -1,4 +1,4 @@
-//! Why a job failed.
+//! Failures of jobs.
 
 use serde::{Deserialize, Serialize};
 use strum::Display;
@@ -6,33 +6,33 @@ use strum::Display;
 use crate::ids::{Name, Reason};
 use crate::time::Timestamp;
 
-/// Why a job failed.
+/// Failure of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failure {
-    /// What kind of failure it is.
+pub struct JobFailure {
+    /// Kind of the failure.
     pub kind: FailureKind,
-    /// What was seen.
+    /// Observed error, for people.
     pub reason: Reason,
 }
 
-/// What kind of failure it is. None of them says anything about the change.
+/// Kind of a job failure. None of them says anything about the change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Display)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum FailureKind {
-    /// The process or the step died.
+    /// The process or the step crashed.
     Crashed,
-    /// The agent or service could not be reached.
+    /// The agent or a service could not be reached.
     Unavailable,
-    /// It took longer than it may.
+    /// The time limit was exceeded.
     TimedOut,
-    /// The provider's quota is used up until then.
+    /// The provider's quota is used up.
     Quota {
-        /// Which provider.
+        /// Provider of the quota.
         provider: Name,
-        /// Until when.
+        /// Time of the reset.
         until: Timestamp,
     },
-    /// It reached a limit of the budget.
+    /// A budget limit was reached.
     OverBudget,
 }

@@ -1,7 +1,7 @@
-//! The names of things: typed identifiers, content hashes and short references.
+//! Typed identifiers, content hashes and short references.
 //!
-//! All of them are small and cheap to copy, because the machine's state is made of them: it holds
-//! references to plans, reports and transcripts, never their contents.
+//! All of them are small and cheap to copy, because task states consist of them. A task state
+//! refers to plans, reports and transcripts and never contains them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,23 +11,23 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
-/// What can be wrong with the text of an identifier.
+/// Error of parsing an identifier.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// A hash or a commit is not hexadecimal, or has the wrong number of digits.
+    /// Hash or commit that is not hexadecimal, or has the wrong number of digits.
     #[error("`{text}` is not {expected} hexadecimal digits")]
     NotHex {
-        /// What was given, cut to a readable length.
+        /// Input, truncated.
         text: String,
-        /// How many digits there should be.
+        /// Expected number of digits.
         expected: &'static str,
     },
-    /// A name or reference is empty or too long.
-    #[error("a name has 1 to {max} characters; this one has {found}")]
+    /// Name or reference that is empty or too long.
+    #[error("expected 1 to {max} characters, got {found}")]
     Length {
-        /// The longest that is taken.
+        /// Maximum number of characters.
         max: usize,
-        /// How many characters were given.
+        /// Number of characters found.
         found: usize,
     },
 }
@@ -48,15 +48,15 @@ macro_rules! uuid_id {
 }
 
 uuid_id! {
-    /// A task.
+    /// ID of a task.
     TaskId
 }
 uuid_id! {
-    /// A registered repository.
+    /// ID of a registered repository.
     ProjectId
 }
 uuid_id! {
-    /// An entry of the knowledge base.
+    /// ID of a knowledge entry.
     KnowledgeId
 }
 
@@ -64,7 +64,7 @@ fn write_hex(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
     bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
 }
 
-fn read_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
+fn parse_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
     let digits = text.as_bytes();
     if digits.len() != 2 * N {
         return None;
@@ -77,11 +77,12 @@ fn read_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
     Some(out)
 }
 
-fn shortened(text: &str) -> String {
+fn truncate(text: &str) -> String {
     text.chars().take(80).collect()
 }
 
-/// Serialises through the `Display` and `FromStr` of a type, so that JSON shows what people see.
+/// Serialises a type through its `Display` and `FromStr`, so that JSON shows the same text as the
+/// UI.
 macro_rules! as_text {
     ($name:ident) => {
         impl TryFrom<String> for $name {
@@ -106,12 +107,12 @@ macro_rules! hash_id {
         pub struct $name([u8; 32]);
 
         impl $name {
-            /// The SHA-256 of some bytes.
+            /// Returns the SHA-256 of some bytes.
             pub fn of(bytes: &[u8]) -> Self {
                 Self(Sha256::digest(bytes).into())
             }
 
-            /// The first twelve digits, for people.
+            /// Returns the first 12 digits, for display.
             pub fn short(&self) -> String {
                 self.to_string().chars().take(12).collect()
             }
@@ -132,9 +133,9 @@ macro_rules! hash_id {
         impl FromStr for $name {
             type Err = Error;
             fn from_str(text: &str) -> Result<Self, Error> {
-                read_hex(text)
+                parse_hex(text)
                     .map(Self)
-                    .ok_or_else(|| Error::NotHex { text: shortened(text), expected: "64" })
+                    .ok_or_else(|| Error::NotHex { text: truncate(text), expected: "64" })
             }
         }
 
@@ -143,25 +144,25 @@ macro_rules! hash_id {
 }
 
 hash_id! {
-    /// The hash of a plan's content: two plans with the same hash say the same thing.
+    /// Hash of a plan's content. Plans with the same hash have the same content.
     PlanHash
 }
 hash_id! {
-    /// The hash of the rules and policies a task is pinned to.
+    /// Hash of the rules that a task is pinned to.
     PolicyVersion
 }
 hash_id! {
-    /// The hash of anything else that is compared but not read: a diff, a set of failing tests.
+    /// Hash of other content that is only compared, such as a diff or a set of failing tests.
     Digest
 }
 
-/// A commit of the project's repository, by its SHA-1 or SHA-256 name.
+/// Commit of the project's repository, by its SHA-1 or SHA-256.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum CommitId {
-    /// Forty digits: nearly every repository.
+    /// 40 digits, as in nearly every repository.
     Sha1([u8; 20]),
-    /// Sixty-four digits: a repository in git's newer object format.
+    /// 64 digits, in git's SHA-256 object format.
     Sha256([u8; 32]),
 }
 
@@ -183,10 +184,10 @@ impl fmt::Debug for CommitId {
 impl FromStr for CommitId {
     type Err = Error;
     fn from_str(text: &str) -> Result<Self, Error> {
-        read_hex(text)
+        parse_hex(text)
             .map(Self::Sha1)
-            .or_else(|| read_hex(text).map(Self::Sha256))
-            .ok_or_else(|| Error::NotHex { text: shortened(text), expected: "40 or 64" })
+            .or_else(|| parse_hex(text).map(Self::Sha256))
+            .ok_or_else(|| Error::NotHex { text: truncate(text), expected: "40 or 64" })
     }
 }
 
@@ -200,10 +201,10 @@ macro_rules! short_text {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// The longest text that is taken.
+            /// Maximum number of characters.
             pub const MAX: usize = $max;
 
-            /// The text.
+            /// Returns the text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -232,16 +233,15 @@ macro_rules! short_text {
 }
 
 short_text! {
-    /// The name of a person, an engine or a provider.
+    /// Name of a person, an agent or a provider.
     Name, 100
 }
 short_text! {
-    /// Where something big is kept: a report, a brief, a transcript. The machine carries the
-    /// reference; whoever needs the content fetches it.
+    /// Reference to stored content, such as a report, a failure brief or a transcript. Readers
+    /// fetch the content when they need it.
     Reference, 200
 }
 short_text! {
-    /// Why somebody did something, in their own words. Longer texts are kept elsewhere and
-    /// referred to.
+    /// Reason in a person's own words. Longer texts are stored and referred to.
     Reason, 1000
 }

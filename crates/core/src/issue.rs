@@ -1,10 +1,10 @@
-//! Issues: what a check or a reviewer finds in a change.
+//! Issues that checks and reviewers find in a change.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumIter, EnumString};
 
-/// How bad an issue is. Errors and worse fail the review.
+/// Severity of an issue. Errors and critical issues fail the review
 #[derive(
     Debug,
     Clone,
@@ -23,18 +23,18 @@ use strum::{Display, EnumIter, EnumString};
 )]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
-pub enum Severity {
-    /// Good to know.
+pub enum IssueSeverity {
+    /// Informational
     Info,
-    /// Worth mending.
+    /// Should be fixed
     Warning,
-    /// Must be mended.
+    /// Must be fixed
     Error,
-    /// Must be mended before anything else happens.
+    /// Must be fixed before anything else happens
     Critical,
 }
 
-/// What an issue is about.
+/// Category of an issue
 #[derive(
     Debug,
     Clone,
@@ -53,38 +53,38 @@ pub enum Severity {
 )]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
-pub enum Category {
-    /// What the code does.
+pub enum IssueCategory {
+    /// Behaviour of the code
     Code,
-    /// How it is tested.
+    /// Tests
     Test,
-    /// How it reads.
+    /// Readability and style
     Style,
-    /// What it lets others do.
+    /// Security
     Security,
-    /// How fast it is.
+    /// Performance
     Performance,
 }
 
-/// One thing that a check or a reviewer found.
+/// Problem that a check or a reviewer found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Issue {
-    /// How bad it is.
-    pub severity: Severity,
-    /// What it is about.
-    pub category: Category,
-    /// What is wrong, for people and for the next run.
+    /// Severity of the problem.
+    pub severity: IssueSeverity,
+    /// Category of the problem.
+    pub category: IssueCategory,
+    /// Description for people and for the next run.
     pub message: String,
-    /// The file it is in, if it is in one.
+    /// File of the problem; `None` if it is in no single file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
-    /// The line, counted from 1.
+    /// Line number, from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<u32>,
 }
 
 impl Issue {
-    pub(crate) fn blocks(&self) -> bool {
-        self.severity >= Severity::Error
+    pub(crate) fn is_blocking(&self) -> bool {
+        self.severity >= IssueSeverity::Error
     }
 }

@@ -1,17 +1,17 @@
-//! What the team knows: recommendations, prohibitions, conventions and learnings.
+//! Knowledge base: recommendations, prohibitions, conventions and lessons.
 //!
-//! Only what a person approved counts, only until it expires, and only where its scope reaches;
-//! everything else is inert. [`check()`] holds a task and its plan against the entries before
-//! anybody is asked to approve the plan, and [`added_lines`] holds the change against them
-//! afterwards. Both say for every match what matched what.
+//! An entry takes effect only if a person approved it, only until it expires, and only within its
+//! scope. [`check()`] compares a task and its plan with the entries before the plan goes to
+//! approval. [`check_added_lines`] compares the change with them afterwards. Both give the reasons
+//! of every match.
 
 mod check;
-mod hazard;
+mod content_warning;
+pub mod embeddings;
 pub mod import;
 mod index;
 pub mod markdown;
-pub mod meaning;
-mod mention;
+mod negation;
 mod stems;
 
 use std::fmt;
@@ -21,15 +21,17 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumIter, EnumString};
 
-pub(crate) use self::check::words;
-pub use self::check::{Findings, Match, Violation, added_lines, check};
-pub use self::hazard::{Hazard, hazards};
-pub use self::index::Index;
+pub(crate) use self::check::split_words;
+pub use self::check::{
+    EntryMatch, KnowledgeFindings, ProhibitionViolation, check, check_added_lines,
+};
+pub use self::content_warning::{ContentWarning, content_warnings};
+pub use self::index::KnowledgeIndex;
 use crate::ids::{KnowledgeId, Name, ProjectId, Reference};
-use crate::plan::Action;
+use crate::plan::FileAction;
 use crate::task::TaskType;
 
-/// What an entry is.
+/// Kind of a knowledge entry.
 #[derive(
     Debug,
     Clone,
@@ -48,29 +50,29 @@ use crate::task::TaskType;
 )]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
-pub enum Kind {
-    /// Do it this way.
+pub enum EntryKind {
+    /// Advice on how to do something.
     Recommendation,
-    /// Never do this.
+    /// Something that must never be done.
     Prohibition,
-    /// This is how it is done here.
+    /// Practice of the project.
     Convention,
-    /// This is what happened, and what came of it.
+    /// Lesson from an earlier task.
     Learning,
 }
 
-/// Where an entry holds.
+/// Scope in which an entry applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Scope {
-    /// In one project.
+pub enum EntryScope {
+    /// One project.
     Project(ProjectId),
-    /// In all of them.
+    /// All projects.
     Organisation,
 }
 
-impl Scope {
-    /// Whether it reaches a project.
+impl EntryScope {
+    /// Returns true if the scope includes a project.
     pub fn covers(self, project: ProjectId) -> bool {
         match self {
             Self::Project(id) => id == project,
@@ -79,7 +81,7 @@ impl Scope {
     }
 }
 
-/// How bad it is to ignore an entry.
+/// Severity of ignoring an entry.
 #[derive(
     Debug,
     Clone,
@@ -98,18 +100,18 @@ impl Scope {
 )]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
-pub enum Severity {
-    /// A matter of taste.
+pub enum EntrySeverity {
+    /// Matter of taste.
     Low,
-    /// It costs somebody an hour.
+    /// Costs someone an hour.
     Medium,
-    /// It breaks something.
+    /// Breaks something.
     High,
-    /// A plan that does it does not go on without a person.
+    /// Blocks the plan until a person decides.
     Critical,
 }
 
-/// Where an entry stands.
+/// Status of an entry.
 #[derive(
     Debug,
     Clone,
@@ -127,23 +129,23 @@ pub enum Severity {
 )]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
-pub enum Status {
-    /// Somebody or something proposed it. It has no effect.
+pub enum EntryStatus {
+    /// Proposed; has no effect.
     Pending,
-    /// A person approved it. It counts.
+    /// Approved by a person; in effect.
     Approved,
-    /// A person turned it down. It has no effect, and proposing it again finds it here.
+    /// Rejected by a person; has no effect. A repeated proposal is merged into it.
     Rejected,
-    /// It counted once and no longer does.
+    /// No longer in effect.
     Retired,
 }
 
-impl Status {
-    /// Whether a person may move an entry from this status to another.
+impl EntryStatus {
+    /// Returns true if a person can move an entry from this status to `to`.
     ///
-    /// What was turned down or retired can be taken up again, but only as a proposal: the one way
-    /// to have effect is a person's approval of a pending entry.
-    pub fn may_become(self, to: Self) -> bool {
+    /// A rejected or retired entry can only become a proposal again: an entry takes effect only if
+    /// a person approves a pending one.
+    pub fn can_become(self, to: Self) -> bool {
         matches!(
             (self, to),
             (Self::Pending, Self::Approved | Self::Rejected)
@@ -153,86 +155,88 @@ impl Status {
     }
 }
 
-/// One thing that the team knows.
+/// Entry of the knowledge base.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
-    /// Its identity.
+pub struct KnowledgeEntry {
+    /// ID of the entry.
     pub id: KnowledgeId,
-    /// What it is.
-    pub kind: Kind,
-    /// What it says.
+    /// Kind of the entry.
+    pub kind: EntryKind,
+    /// Text, as shown to people and agents.
     pub text: String,
-    /// Where it holds.
-    pub scope: Scope,
-    /// The paths it is about, as globs from the root.
+    /// Scope in which it applies.
+    pub scope: EntryScope,
+    /// Globs of the files it applies to, from the root. Empty: any path.
     #[serde(default)]
     pub globs: Vec<String>,
-    /// The kinds of task it is about.
+    /// Task types it applies to. Empty: any type.
     #[serde(default)]
     pub task_types: Vec<TaskType>,
-    /// The words it is about.
+    /// Keywords that a plan must mention. Empty: any plan.
     #[serde(default)]
     pub keywords: Vec<String>,
-    /// What is planned to happen to files under its globs; nothing where anything counts.
+    /// Planned actions on files under its globs. Empty: any action.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub actions: Vec<Action>,
-    /// The code it is about, as a regular expression.
+    pub actions: Vec<FileAction>,
+    /// Regular expression for code that it applies to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pattern: Option<String>,
-    /// How bad it is to ignore it.
-    pub severity: Severity,
-    /// Who answers questions about it. A lesson has nobody until somebody approves it.
+    /// Severity of ignoring it.
+    pub severity: EntrySeverity,
+    /// Contact for questions. `None` for a lesson until someone approves it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Name>,
-    /// What it is based on.
+    /// Sources that it is based on.
     #[serde(default)]
     pub evidence: Vec<Reference>,
-    /// Where it stands.
-    pub status: Status,
-    /// When it stops counting.
+    /// Status.
+    pub status: EntryStatus,
+    /// Time from which it is no longer in effect; `None` for no end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<DateTime<Utc>>,
 }
 
-impl Entry {
-    /// Whether it counts for a project at a moment. At the moment it expires it no longer does.
+impl KnowledgeEntry {
+    /// Returns true if the entry is in effect for a project at `now`. At `expires_at` it no longer
+    /// is.
     pub fn is_in_force(&self, project: ProjectId, now: DateTime<Utc>) -> bool {
-        self.status == Status::Approved
+        self.status == EntryStatus::Approved
             && self.scope.covers(project)
             && self.expires_at.is_none_or(|expiry| now < expiry)
     }
 }
 
-/// Why an entry matched.
+/// Reason why an entry matched.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MatchReason {
-    /// A path is under a glob.
+    /// Path matches a glob.
     Path {
-        /// The entry's glob.
+        /// Glob of the entry.
         glob: String,
-        /// The path.
+        /// Path in the plan or change.
         path: String,
     },
-    /// The task is of a type.
+    /// Task has a type of the entry.
     TaskType(TaskType),
-    /// A keyword is among the words.
+    /// Plan mentions a keyword.
     Keyword(String),
-    /// The pattern matches.
+    /// Code matches the pattern.
     Pattern {
-        /// The entry's pattern.
+        /// Pattern of the entry.
         pattern: String,
-        /// What it matched, cut to a readable length.
+        /// Matching text, truncated.
         found: String,
     },
-    /// No condition holds, but these words of the entry are the plan's as well.
+    /// No condition matches, but the plan shares these words with the entry.
     Words(Vec<String>),
-    /// No condition holds and no word is shared, but a model says that they mean much the same.
-    Meaning,
-    /// A glob or a pattern is not one, so nobody can tell. It counts as matched: what cannot be
-    /// decided must not pass.
+    /// No condition matches and no word is shared, but the embeddings are similar.
+    #[serde(rename = "meaning")]
+    Embedding,
+    /// Glob or pattern is invalid. It counts as a match, because something undecidable must not
+    /// pass.
     Undecidable {
-        /// The text that cannot be read.
+        /// Invalid glob or pattern.
         condition: String,
     },
 }
@@ -240,16 +244,16 @@ pub enum MatchReason {
 impl fmt::Display for MatchReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Path { glob, path } => write!(f, "`{path}` is under `{glob}`"),
-            Self::TaskType(kind) => write!(f, "the task is a {kind}"),
-            Self::Keyword(word) => write!(f, "it speaks of `{word}`"),
+            Self::Path { glob, path } => write!(f, "`{path}` matches `{glob}`"),
+            Self::TaskType(kind) => write!(f, "task type is {kind}"),
+            Self::Keyword(word) => write!(f, "mentions `{word}`"),
             Self::Pattern { pattern, found } => write!(f, "`{found}` matches `{pattern}`"),
-            Self::Words(words) => write!(f, "it shares `{}`", words.join("`, `")),
-            Self::Meaning => f.write_str("it means much the same"),
+            Self::Words(words) => write!(f, "shares the words `{}`", words.join("`, `")),
+            Self::Embedding => f.write_str("similar meaning"),
             Self::Undecidable { condition } => {
                 write!(
                     f,
-                    "cannot be decided: `{condition}` is not a glob or pattern; mend the entry"
+                    "cannot be decided: `{condition}` is not a valid glob or pattern; fix the entry"
                 )
             }
         }

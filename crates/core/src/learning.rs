@@ -1,18 +1,20 @@
-//! Learning: what a finished task can teach, and what became of what was taught.
+//! Learning: lessons from finished tasks, and their effect on later ones.
 //!
-//! A [`Record`] is what there is to learn from, with a name for everything in it that can be looked up.
-//! A model writes lessons from it ([`Draft`]); where none can be asked there is a [`plain()`] one, and what
-//! fails in task after task is told as a [`pattern()`]. Here it is decided when there is occasion for a
-//! lesson, whether it is known already, and whether it helped. A lesson enters the
-//! knowledge base as a pending entry, always: nothing that a task produced has any effect until a
-//! person approves it. Failing to learn never fails a task, so nothing here can fail.
+//! A [`TaskRecord`] collects what happened, with a label for everything that can be looked up. A
+//! model writes lessons from it ([`LessonDraft`]). Without a model there is [`fallback_lesson()`],
+//! and a failure that recurs across tasks becomes a [`recurring_failure_lesson()`]. This module
+//! decides when to write a lesson, whether it is known already, and whether it helped.
+//!
+//! A lesson always enters the knowledge base as a pending entry: nothing that a task produced takes
+//! effect until a person approves it. Functions here cannot fail, because a problem with learning
+//! must not fail a task.
 
 mod draft;
-mod near;
-mod offer;
-mod pattern;
-mod plain;
-mod record;
+mod fallback;
+mod recurring_failure;
+mod retirement;
+mod similarity;
+mod task_record;
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -20,19 +22,23 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumIter, EnumString};
 
-pub use self::draft::{Draft, Taught};
-pub use self::near::{Gist, NEAR};
-pub use self::offer::{Facts, IDLE, Offer, offers};
-pub use self::pattern::{Sighting, TASKS, pattern};
-pub use self::plain::plain;
-pub use self::record::{Evidence, Item, Record, Source, Trouble};
+pub use self::draft::{LessonDraft, LessonSubmission};
+pub use self::fallback::fallback_lesson;
+pub use self::recurring_failure::{FailureOccurrence, MIN_TASKS, recurring_failure_lesson};
+pub use self::retirement::{
+    EntryUsage, RetirementSuggestion, UNMATCHED_TASKS_LIMIT, retirement_suggestions,
+};
+pub use self::similarity::{SIMILARITY_THRESHOLD, TextFeatures};
+pub use self::task_record::{LessonEvidence, RecordItem, RecordSource, RecordedFault, TaskRecord};
 use crate::ids::{Digest, KnowledgeId, ProjectId, Reference, TaskId};
-use crate::knowledge::{Entry, Kind, Scope, Severity, Status, words};
-use crate::plan::Action;
+use crate::knowledge::{
+    EntryKind, EntryScope, EntrySeverity, EntryStatus, KnowledgeEntry, split_words,
+};
+use crate::plan::FileAction;
 use crate::review::patterns;
 use crate::rules::Rules;
 
-/// What a lesson was learned from.
+/// Event that triggers a lesson.
 #[derive(
     Debug,
     Clone,
@@ -50,79 +56,80 @@ use crate::rules::Rules;
 )]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
-pub enum Occasion {
-    /// It worked: what made it work?
+pub enum LessonTrigger {
+    /// Task succeeded at once.
     Success,
-    /// It did not: what stood in the way?
+    /// Task failed.
     Failure,
-    /// It worked in the end: what failed first, and how was it mended?
+    /// Task succeeded after failures.
     Improvement,
 }
 
-/// What a finished task gives occasion to learn.
-pub fn occasions(succeeded: bool, retries: u16, rules: &Rules) -> Vec<Occasion> {
+/// Returns the triggers for lessons of a finished task.
+pub fn lesson_triggers(succeeded: bool, retries: u16, rules: &Rules) -> Vec<LessonTrigger> {
     let capture = &rules.scrum_master.learning_capture;
     [
-        (Occasion::Success, succeeded && capture.capture_success),
-        (Occasion::Failure, !succeeded && capture.capture_failure),
-        (Occasion::Improvement, succeeded && retries > 0 && capture.capture_failure),
+        (LessonTrigger::Success, succeeded && capture.capture_success),
+        (LessonTrigger::Failure, !succeeded && capture.capture_failure),
+        (LessonTrigger::Improvement, succeeded && retries > 0 && capture.capture_failure),
     ]
     .into_iter()
     .filter_map(|(occasion, given)| given.then_some(occasion))
     .collect()
 }
 
-/// Something that a task taught.
+/// Lesson from a task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lesson {
-    /// The project it was learned in, which is where it will hold.
+    /// Project in which it was learned, and in which it will apply.
     pub project: ProjectId,
-    /// What it was learned from.
-    pub occasion: Occasion,
-    /// What it should become.
-    pub kind: Kind,
-    /// What it says.
+    /// Event that triggered it.
+    #[serde(rename = "occasion")]
+    pub trigger: LessonTrigger,
+    /// Kind of the proposed entry.
+    pub kind: EntryKind,
+    /// Text of the proposed entry.
     pub text: String,
-    /// The words it is about.
+    /// Keywords that a plan must mention.
     #[serde(default)]
     pub keywords: Vec<String>,
-    /// The paths it is about.
+    /// Globs of the files it applies to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub globs: Vec<String>,
-    /// What is planned to happen to files under its globs.
+    /// Planned actions on files under its globs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub actions: Vec<Action>,
-    /// The code it is about.
+    pub actions: Vec<FileAction>,
+    /// Regular expression for code that it applies to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pattern: Option<String>,
-    /// How bad it is to ignore it.
-    pub severity: Severity,
-    /// What it is based on: events, commits and checks that can be looked up.
+    /// Severity of ignoring it.
+    pub severity: EntrySeverity,
+    /// Sources that it is based on: events, commits and checks.
     pub evidence: Vec<Reference>,
-    /// How it came to be taught, for whoever decides about it: how often it failed, what it cost.
+    /// Note for the person who decides: number of failures, and their cost.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,
 }
 
 impl Lesson {
-    /// By what two lessons are the same: see [`fingerprint`].
+    /// Returns the fingerprint of its kind and text: see [`fingerprint`].
     pub fn fingerprint(&self) -> Digest {
         fingerprint(self.kind, &self.text)
     }
 
-    /// The identity of the entry that a task's lesson becomes. It is always the same, so that a task
-    /// that is asked twice does not teach twice.
+    /// Returns the ID of the entry that a task's lesson becomes. It is deterministic, so that a
+    /// repeated job proposes the lesson once.
     pub fn id(&self, task: TaskId) -> KnowledgeId {
-        id_of(&format!("{task}/{}", self.fingerprint()))
+        derive_id(&format!("{task}/{}", self.fingerprint()))
     }
 
-    /// The entry it becomes, waiting for a person.
-    pub fn into_entry(self, id: KnowledgeId) -> Entry {
-        Entry {
+    /// Converts the lesson to a pending entry.
+    pub fn into_entry(self, id: KnowledgeId) -> KnowledgeEntry {
+        KnowledgeEntry {
             id,
             kind: self.kind,
             text: self.text,
-            scope: Scope::Project(self.project),
+            scope: EntryScope::Project(self.project),
             globs: self.globs,
             task_types: Vec::new(),
             keywords: self.keywords,
@@ -131,20 +138,20 @@ impl Lesson {
             severity: self.severity,
             owner: None,
             evidence: self.evidence,
-            status: Status::Pending,
+            status: EntryStatus::Pending,
             expires_at: None,
         }
     }
 
-    /// The same without anything that looks like a secret, and what was taken out. A lesson is written
-    /// from what tasks have said, and is shown to people and models.
+    /// Returns the lesson without possible secrets, and the kinds of secrets removed. Lessons are
+    /// written from task output and shown to people and models.
     #[must_use]
     pub fn without_secrets(mut self) -> (Self, Vec<&'static str>) {
         let mut found = Vec::new();
         let texts = [&mut self.text, &mut self.note].into_iter();
         let texts = texts.chain(&mut self.keywords).chain(&mut self.globs).chain(&mut self.pattern);
         for text in texts {
-            let (clean, forms) = patterns::redacted(text);
+            let (clean, forms) = patterns::redact_secrets(text);
             if !forms.is_empty() {
                 *text = clean;
                 found.extend(forms);
@@ -154,60 +161,63 @@ impl Lesson {
     }
 }
 
-/// The identity of what is made from some words, the same every time.
-fn id_of(words: &str) -> KnowledgeId {
+/// Derives an ID from a text. The same text gives the same ID.
+fn derive_id(words: &str) -> KnowledgeId {
     let digest = Digest::of(words.as_bytes()).to_string();
     let number = u128::from_str_radix(&digest[..32], 16).unwrap_or_default();
     KnowledgeId(uuid::Builder::from_custom_bytes(number.to_be_bytes()).into_uuid())
 }
 
-/// By what two pieces of knowledge are the same: their kind and the words they use, whatever the
-/// order, case and punctuation.
-pub fn fingerprint(kind: Kind, text: &str) -> Digest {
-    let words: BTreeSet<String> = words(text).into_iter().collect();
+/// Returns a hash of the kind and the words of a text. Word order, case and punctuation do not
+/// matter.
+pub fn fingerprint(kind: EntryKind, text: &str) -> Digest {
+    let words: BTreeSet<String> = split_words(text).into_iter().collect();
     let words: Vec<String> = words.into_iter().collect();
     Digest::of(format!("{kind}\n{}", words.join(" ")).as_bytes())
 }
 
-/// What to do with a lesson.
+/// Result of comparing a lesson with existing entries.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Merge {
-    /// Nobody said it before: keep it, pending.
+pub enum LessonMerge {
+    /// No existing entry is similar: add it as pending.
     New,
-    /// It is there already.
+    /// An existing entry says the same.
     Duplicate {
-        /// Where.
+        /// ID of the existing entry.
         of: KnowledgeId,
-        /// What that entry gains: evidence that it did not have.
+        /// Evidence that the existing entry does not have yet.
         evidence: Vec<Reference>,
     },
 }
 
-/// Looks for a lesson among the entries that reach its project: one that says the same or nearly so
-/// ([`Gist`]), under the same conditions.
+/// Searches the entries that apply to the lesson's project for one with the same or nearly the same
+/// text ([`TextFeatures`]) and the same conditions.
 ///
-/// One that was turned down or retired is found too, so that nobody is asked the same thing twice;
-/// the evidence that gathers there may make somebody take it up again.
-pub fn merge<'a>(existing: impl IntoIterator<Item = &'a Entry>, new: &Lesson) -> Merge {
-    let (gist, print) = (Gist::of(&new.text, &new.keywords), new.fingerprint());
-    let likeness = |entry: &Entry| {
+/// Rejected and retired entries are found too, so that nobody has to decide twice. New evidence is
+/// added to them, and may lead someone to reconsider.
+pub fn merge_lesson<'a>(
+    existing: impl IntoIterator<Item = &'a KnowledgeEntry>,
+    new: &Lesson,
+) -> LessonMerge {
+    let (gist, print) = (TextFeatures::new(&new.text, &new.keywords), new.fingerprint());
+    let likeness = |entry: &KnowledgeEntry| {
         let same_place = entry.scope.covers(new.project) && entry.kind == new.kind;
-        if !same_place || !has_conditions_of(entry, new) {
+        if !same_place || !has_same_conditions(entry, new) {
             return None;
         }
-        let other = Gist::of(&entry.text, &entry.keywords);
-        let same = fingerprint(entry.kind, &entry.text) == print && !gist.is_apart(&other);
+        let other = TextFeatures::new(&entry.text, &entry.keywords);
+        let same = fingerprint(entry.kind, &entry.text) == print && !gist.is_different(&other);
         if same {
             return Some(100);
         }
-        gist.is_near(&other).then(|| gist.likeness(&other))
+        gist.is_similar(&other).then(|| gist.similarity(&other))
     };
     existing
         .into_iter()
         .filter_map(|entry| Some((likeness(entry)?, entry)))
         .max_by_key(|(likeness, entry)| (*likeness, Reverse(entry.id)))
-        .map_or(Merge::New, |(_, entry)| Merge::Duplicate {
+        .map_or(LessonMerge::New, |(_, entry)| LessonMerge::Duplicate {
             of: entry.id,
             evidence: new
                 .evidence
@@ -218,14 +228,14 @@ pub fn merge<'a>(existing: impl IntoIterator<Item = &'a Entry>, new: &Lesson) ->
         })
 }
 
-/// Whether an entry is about what a lesson is about. For a prohibition every condition decides what it
-/// stops, so all of them must be the same; to the others a path is a hint, and only other paths keep
-/// them apart.
-fn has_conditions_of(entry: &Entry, lesson: &Lesson) -> bool {
+/// Returns true if an entry has the same conditions as a lesson. For a prohibition all conditions
+/// must be equal, because each of them decides what it blocks. For other entries paths are hints,
+/// and only different paths make them different.
+fn has_same_conditions(entry: &KnowledgeEntry, lesson: &Lesson) -> bool {
     let set = |globs: &[String]| globs.iter().cloned().collect::<BTreeSet<_>>();
     let (mine, theirs) = (set(&entry.globs), set(&lesson.globs));
-    if entry.kind == Kind::Prohibition {
-        let actions = |list: &[Action]| list.iter().copied().collect::<BTreeSet<_>>();
+    if entry.kind == EntryKind::Prohibition {
+        let actions = |list: &[FileAction]| list.iter().copied().collect::<BTreeSet<_>>();
         return mine == theirs
             && entry.pattern == lesson.pattern
             && entry.task_types.is_empty()
@@ -234,22 +244,23 @@ fn has_conditions_of(entry: &Entry, lesson: &Lesson) -> bool {
     mine.is_subset(&theirs) || theirs.is_subset(&mine)
 }
 
-/// How some tasks went.
+/// Review outcomes of a group of tasks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Outcomes {
-    /// How many there were.
+pub struct ReviewOutcomes {
+    /// Number of tasks.
     pub tasks: u32,
-    /// How many of them passed their first review.
+    /// Tasks that passed their first review.
     pub first_pass: u32,
 }
 
-impl Outcomes {
-    /// The fewest tasks that say anything.
-    pub const ENOUGH: u32 = 10;
+impl ReviewOutcomes {
+    /// Fewest tasks from which a rate is computed.
+    pub const MIN_TASKS: u32 = 10;
 
-    /// The share that passed the first review, in percent, if there are enough tasks to tell.
+    /// Returns the percentage of tasks that passed their first review; `None` below the minimum
+    /// number of tasks.
     pub fn first_pass_rate(self) -> Option<u8> {
-        if self.tasks < Self::ENOUGH {
+        if self.tasks < Self::MIN_TASKS {
             return None;
         }
         let percent = u64::from(self.first_pass) * 100 / u64::from(self.tasks);
@@ -257,60 +268,62 @@ impl Outcomes {
     }
 }
 
-/// What an approved lesson did to later tasks.
+/// Effect of an approved lesson on later tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Display)]
 #[serde(rename_all = "snake_case")]
-pub enum Effect {
-    /// More tasks passed at once.
-    #[strum(to_string = "helps: {with} % pass at once with it, {without} % without")]
+pub enum LessonEffect {
+    /// More tasks pass their first review.
+    #[strum(to_string = "helps: {with}% pass the first review with it, {without}% without")]
     Helps {
-        /// Percent of the tasks it was shown to.
+        /// Percentage among tasks that were shown the lesson.
         with: u8,
-        /// Percent of the others.
+        /// Percentage among the others.
         without: u8,
     },
-    /// About as many did.
-    #[strum(to_string = "makes no difference: {with} % pass at once with it, {without} % without")]
+    /// About as many pass.
+    #[strum(
+        to_string = "makes no difference: {with}% pass the first review with it, {without}% without"
+    )]
     NoDifference {
-        /// Percent of the tasks it was shown to.
+        /// Percentage among tasks that were shown the lesson.
         with: u8,
-        /// Percent of the others.
+        /// Percentage among the others.
         without: u8,
     },
-    /// Fewer did.
-    #[strum(to_string = "hurts: {with} % pass at once with it, {without} % without")]
+    /// Fewer tasks pass their first review.
+    #[strum(to_string = "hurts: {with}% pass the first review with it, {without}% without")]
     Hurts {
-        /// Percent of the tasks it was shown to.
+        /// Percentage among tasks that were shown the lesson.
         with: u8,
-        /// Percent of the others.
+        /// Percentage among the others.
         without: u8,
     },
-    /// Nobody can tell yet.
-    #[strum(to_string = "too few tasks to tell")]
+    /// Not enough tasks yet.
+    #[strum(to_string = "not enough tasks yet")]
     TooFew,
 }
 
-impl Effect {
-    /// The fewest points of difference that are more than chance.
+impl LessonEffect {
+    /// Smallest difference that counts, in percentage points.
     pub const MARGIN: u8 = 10;
 
-    /// Whether a person should be offered to retire the lesson. Knowledge that does not help still
-    /// takes room in every prompt.
-    pub fn offer_retirement(self) -> bool {
+    /// Returns true if retirement should be suggested. A lesson without benefit still takes space
+    /// in every prompt.
+    pub fn suggests_retirement(self) -> bool {
         matches!(self, Self::NoDifference { .. } | Self::Hurts { .. })
     }
 }
 
-/// Compares tasks that a lesson was shown to with tasks like them that it was not shown to.
-pub fn effect(with: Outcomes, without: Outcomes) -> Effect {
+/// Compares tasks that were shown a lesson with similar tasks that were not.
+pub fn measure_effect(with: ReviewOutcomes, without: ReviewOutcomes) -> LessonEffect {
     let (Some(with), Some(without)) = (with.first_pass_rate(), without.first_pass_rate()) else {
-        return Effect::TooFew;
+        return LessonEffect::TooFew;
     };
-    if with >= without + Effect::MARGIN {
-        Effect::Helps { with, without }
-    } else if without >= with + Effect::MARGIN {
-        Effect::Hurts { with, without }
+    if with >= without + LessonEffect::MARGIN {
+        LessonEffect::Helps { with, without }
+    } else if without >= with + LessonEffect::MARGIN {
+        LessonEffect::Hurts { with, without }
     } else {
-        Effect::NoDifference { with, without }
+        LessonEffect::NoDifference { with, without }
     }
 }

@@ -1,10 +1,10 @@
-//! The level of risk, which chooses the ceremony.
+//! Risk level, which selects the ceremony.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumIter, EnumString};
 
-/// How risky a plan is.
+/// Risk level of a plan
 #[derive(
     Debug,
     Clone,
@@ -24,12 +24,12 @@ use strum::{Display, EnumIter, EnumString};
 )]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
-pub enum Level {
-    /// A score of 0 or 1.
+pub enum RiskLevel {
+    /// Score of 0 or 1
     #[default]
     Low,
-    /// A score of 2 or 3.
+    /// Score of 2 or 3
     Medium,
-    /// A score of 4 or more.
+    /// Score of 4 or more
     High,
 }

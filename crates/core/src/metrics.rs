@@ -1,7 +1,7 @@
-//! How well it goes, computed from the log and from nothing else.
+//! Metrics, computed only from task history.
 //!
-//! The figures are those the product is judged by, each with its goal, so that a board can show
-//! both. What there is no case of yet has no figure, which is not zero.
+//! Each metric has a target that the dashboard shows beside it. A metric without data is `None`,
+//! which is not zero.
 
 use std::collections::BTreeMap;
 
@@ -9,44 +9,44 @@ use chrono::TimeDelta;
 use serde::{Deserialize, Serialize};
 
 use crate::cost::Usd;
+use crate::history::{EntryData, EntryName, HistoryEntry};
 use crate::ids::TaskId;
-use crate::log::{Entry, EntryName, Fact};
 use crate::state::State;
 use crate::time::Timestamp;
 
-/// An entry with the moment it was written down.
+/// History entry with the time at which it was saved.
 #[derive(Debug, Clone, Copy)]
-pub struct Logged<'a> {
-    /// The entry.
-    pub entry: &'a Entry,
-    /// When it was written down; the difference to when it happened is the latency.
-    pub at: Timestamp,
+pub struct TimedEntry<'a> {
+    /// Entry of the history.
+    pub entry: &'a HistoryEntry,
+    /// Time of saving; the difference to the time of the event is the latency.
+    pub recorded_at: Timestamp,
 }
 
-/// The figures. A share is in percent, a time in milliseconds.
+/// Metrics. Rates are percentages, and times are milliseconds.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Metrics {
-    /// Tasks that have ended.
+    /// Closed tasks.
     pub ended: u64,
-    /// Of those, the share that was completed. Goal: over 85.
+    /// Completed tasks, in percent of closed tasks. Target: over 85.
     pub completion_rate: Option<u64>,
-    /// Adjusted plans for every hundred tasks that have ended. Goal: under 150.
+    /// Plan revisions per 100 closed tasks. Target: under 150.
     pub retries_per_100_tasks: Option<u64>,
-    /// The share of ended tasks, succeeded or not, that left at least one lesson. Goal: over 90.
+    /// Closed tasks with at least one lesson, in percent. Target: over 90.
     pub lesson_rate: Option<u64>,
-    /// The median from asking for an approval to its answer. Goal: under 5 minutes.
+    /// Median time from a request for approval to its answer. Target: under 5 min.
     pub approval_turnaround_ms: Option<u64>,
-    /// The 99th percentile from a transition to its being written down. Goal: under 100.
+    /// 99th percentile of the time from a transition to its saving. Target: under 100 ms.
     pub transition_latency_ms: Option<u64>,
-    /// The mean of people's ratings, in hundredths. Goal: over 400.
+    /// Mean rating, in hundredths. Target: over 400.
     pub rating_hundredths: Option<u64>,
-    /// What all tasks have cost for each one that was completed.
+    /// Cost of all tasks per completed task.
     pub cost_per_completed: Option<Usd>,
 }
 
-/// Computes the figures from entries, in the order of each task.
-pub fn compute<'a>(log: impl IntoIterator<Item = Logged<'a>>) -> Metrics {
-    let mut tally = Tally::default();
+/// Computes the metrics. The entries of each task must be in order.
+pub fn compute<'a>(log: impl IntoIterator<Item = TimedEntry<'a>>) -> Metrics {
+    let mut tally = MetricsTally::default();
     for logged in log {
         tally.add(&logged);
     }
@@ -54,40 +54,40 @@ pub fn compute<'a>(log: impl IntoIterator<Item = Logged<'a>>) -> Metrics {
 }
 
 #[derive(Default)]
-struct Tally {
+struct MetricsTally {
     completed: u64,
     ended: u64,
-    adjusted: u64,
-    taught: u64,
+    plan_revisions: u64,
+    with_lessons: u64,
     cost: Usd,
-    asked: BTreeMap<TaskId, Timestamp>,
+    open_approvals: BTreeMap<TaskId, Timestamp>,
     turnarounds: Vec<u64>,
     latencies: Vec<u64>,
     ratings: Vec<u64>,
 }
 
-impl Tally {
-    fn add(&mut self, logged: &Logged<'_>) {
+impl MetricsTally {
+    fn add(&mut self, logged: &TimedEntry<'_>) {
         let entry = logged.entry;
-        if entry.on.is_some() {
-            self.latencies.push(milliseconds(logged.at - entry.at));
+        if entry.trigger.is_some() {
+            self.latencies.push(whole_milliseconds(logged.recorded_at - entry.at));
             if entry.to.is_terminal() {
                 self.ended += 1;
                 self.completed += u64::from(entry.to == State::Completed);
             }
-            // Whatever leaves the question behind has answered it.
-            if let Some(asked) = self.asked.remove(&entry.task) {
-                self.turnarounds.push(milliseconds(entry.at - asked));
+            // Any transition that leaves the question answers it.
+            if let Some(asked) = self.open_approvals.remove(&entry.task) {
+                self.turnarounds.push(whole_milliseconds(entry.at - asked));
             }
         }
         match (entry.name, &entry.data) {
-            (EntryName::SmPlanAdjusted, _) => self.adjusted += 1,
+            (EntryName::SmPlanAdjusted, _) => self.plan_revisions += 1,
             (EntryName::SmApprovalRequested, _) => {
-                self.asked.insert(entry.task, entry.at);
+                self.open_approvals.insert(entry.task, entry.at);
             }
-            (_, Fact::Lessons(lessons)) => self.taught += u64::from(*lessons > 0),
-            (_, Fact::Spend(spend)) => self.cost += spend.usd,
-            (_, Fact::Rating(stars)) => self.ratings.push(u64::from(*stars)),
+            (_, EntryData::Lessons(lessons)) => self.with_lessons += u64::from(*lessons > 0),
+            (_, EntryData::Spend(spend)) => self.cost += spend.usd,
+            (_, EntryData::Rating(stars)) => self.ratings.push(u64::from(*stars)),
             _ => {}
         }
     }
@@ -99,21 +99,21 @@ impl Tally {
         Metrics {
             ended: self.ended,
             completion_rate: percent(self.completed, self.ended),
-            retries_per_100_tasks: percent(self.adjusted, self.ended),
-            lesson_rate: percent(self.taught, self.ended),
+            retries_per_100_tasks: percent(self.plan_revisions, self.ended),
+            lesson_rate: percent(self.with_lessons, self.ended),
             approval_turnaround_ms: percentile(&mut self.turnarounds, 50),
             transition_latency_ms: percentile(&mut self.latencies, 99),
             rating_hundredths: percent(stars, rated),
-            cost_per_completed: self.cost.shared_by(self.completed),
+            cost_per_completed: self.cost.checked_div(self.completed),
         }
     }
 }
 
-fn milliseconds(time: TimeDelta) -> u64 {
+fn whole_milliseconds(time: TimeDelta) -> u64 {
     u64::try_from(time.num_milliseconds()).unwrap_or_default()
 }
 
-/// The smallest value that so many percent of the values do not pass.
+/// Returns the smallest value that is at least as large as `percent` of all values.
 fn percentile(values: &mut [u64], percent: usize) -> Option<u64> {
     values.sort_unstable();
     let rank = (values.len() * percent).div_ceil(100);

@@ -1,9 +1,9 @@
-//! Pipelines: a story taken through its phases in order.
+//! Pipelines: a story taken through ordered phases.
 //!
-//! Each phase runs a command of an agent and ends as complete, failed, blocked or skipped; only
-//! its exact success signal makes it complete. There is no automatic retry: whatever stops a run,
-//! a person mends it and continues from that phase. [`step()`] decides what happens next and does
-//! nothing itself; running phases, asking people and keeping files is its caller's job.
+//! Each phase runs an agent command and ends as complete, failed, blocked or skipped. Only its
+//! exact success signal makes it complete. There are no automatic retries: a person fixes the
+//! problem and continues from that phase. [`step()`] is pure; its caller runs phases, asks people
+//! and stores files.
 
 mod report;
 pub mod signal;
@@ -15,11 +15,11 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumIter, EnumString, FromRepr, IntoEnumIterator as _};
 
-pub use self::report::{Report, Row, Verdict};
-pub use self::step::{Answer, Command, Event, Work, step};
-use crate::pipeline::signal::{Signal, Source};
+pub use self::report::{PhaseRow, PipelineReport, PipelineVerdict};
+pub use self::step::{GateAnswer, PhaseWork, PipelineCommand, PipelineEvent, step};
+use crate::pipeline::signal::{PhaseSignal, SignalSource};
 
-/// The phases of the built-in pipeline, in order. Their numbers are those of the command line.
+/// Phase of the built-in pipeline, in order. The command line uses their numbers.
 #[derive(
     Debug,
     Clone,
@@ -39,33 +39,33 @@ use crate::pipeline::signal::{Signal, Source};
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 #[repr(u8)]
-pub enum Phase {
-    /// The story is written.
+pub enum PipelinePhase {
+    /// Write the story.
     Generate = 1,
-    /// It is worked out in detail.
+    /// Work out the details.
     Elaborate = 2,
-    /// It is built.
+    /// Implement the story.
     Implement = 3,
-    /// The code is reviewed.
+    /// Review the code.
     CodeReview = 4,
-    /// The result is verified.
+    /// Verify the result.
     Qa = 5,
-    /// The story's status is brought up to date.
+    /// Update the story's status.
     Done = 6,
 }
 
-impl Phase {
-    /// Its number, from 1.
+impl PipelinePhase {
+    /// Returns its number, from 1.
     pub fn number(self) -> u8 {
         self as u8
     }
 
-    /// The phase of a number.
-    pub fn numbered(number: u8) -> Option<Self> {
+    /// Returns the phase with this number.
+    pub fn from_number(number: u8) -> Option<Self> {
         Self::from_repr(number)
     }
 
-    /// Its name for people.
+    /// Returns its display name.
     pub fn title(self) -> &'static str {
         match self {
             Self::Generate => "PM Generate",
@@ -77,7 +77,7 @@ impl Phase {
         }
     }
 
-    /// The agent's command, if the phase is an agent's work.
+    /// Returns the agent command; `None` if the phase needs no agent.
     pub fn command(self) -> Option<&'static str> {
         match self {
             Self::Generate => Some("/pm-story generate"),
@@ -89,7 +89,7 @@ impl Phase {
         }
     }
 
-    /// The line that makes it complete.
+    /// Returns the line that marks the phase as complete.
     pub fn success_signal(self) -> &'static str {
         match self {
             Self::Generate => "PM COMPLETE",
@@ -102,135 +102,140 @@ impl Phase {
     }
 
     fn next(self) -> Option<Self> {
-        Self::numbered(self.number() + 1)
+        Self::from_number(self.number() + 1)
     }
 }
 
-/// What a person asked for.
+/// Request to run a pipeline.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Order {
-    /// The folder of the feature, from the root of the repository.
+pub struct PipelineRequest {
+    /// Folder of the feature, from the root of the repository.
     pub feature_dir: String,
-    /// The story.
+    /// ID of the story.
     pub story_id: String,
-    /// The first phase to run.
-    pub from: Phase,
-    /// The last phase to run.
-    pub to: Phase,
-    /// The phases that wait for a person before they start.
+    /// First phase to run.
+    pub from: PipelinePhase,
+    /// Last phase to run.
+    pub to: PipelinePhase,
+    /// Phases that need a person's approval before they start.
     #[serde(default)]
-    pub approve: BTreeSet<Phase>,
+    pub approve: BTreeSet<PipelinePhase>,
 }
 
-/// Why something is not done.
+/// Reason why a request or an event is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
-    /// A range that ends before it begins.
-    #[error("phase {to} comes before phase {from}: give --from and --to in order", from = .from.number(), to = .to.number())]
-    Range {
-        /// The first phase asked for.
-        from: Phase,
-        /// The last phase asked for.
-        to: Phase,
+pub enum PipelineRefusal {
+    /// Range ends before it starts.
+    #[error("invalid range: phase {to} comes before phase {from}; swap --from and --to", from = .from.number(), to = .to.number())]
+    InvalidRange {
+        /// First phase of the range.
+        from: PipelinePhase,
+        /// Last phase of the range.
+        to: PipelinePhase,
     },
-    /// A gate that nobody would ever be asked at.
-    #[error("phase {number} is outside the range, so its gate would never be asked", number = .0.number())]
-    GateOutsideRange(Phase),
-    /// Something that cannot happen at this point, such as the end of a phase that does not run.
-    #[error("a run that is {state} cannot take `{event}`")]
-    Untimely {
-        /// Where the run is.
-        state: State,
-        /// What came.
+    /// Gate for a phase outside the range.
+    #[error("gate for phase {number} is outside the range; extend the range or remove the gate", number = .0.number())]
+    GateOutsideRange(PipelinePhase),
+    /// Event does not fit the state, such as the end of a phase that is not running.
+    #[error("event `{event}` is not possible: the run is {state}")]
+    UnexpectedEvent {
+        /// State of the run.
+        state: PipelineState,
+        /// Name of the event.
         event: &'static str,
     },
-    /// A run that has not ended, or that has nothing left to do, is continued.
-    #[error("a run that is {0} cannot be continued")]
-    NothingToContinue(State),
+    /// Run has not ended, or has nothing left to do.
+    #[error("cannot continue: the run is {0}")]
+    NothingToContinue(PipelineState),
 }
 
-/// How a phase ended.
+/// Result of a phase.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Display,
 )]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
-pub enum Status {
-    /// It gave its success signal.
+pub enum PhaseStatus {
+    /// Gave its success signal.
     Complete,
-    /// It said that it failed, or gave no clear signal, or crashed, or ran out of time.
+    /// Reported failure, gave no clear signal, crashed or timed out.
     Failed,
-    /// It needs a person.
+    /// Needs a person.
     Blocked,
-    /// It was outside the range, or a person skipped it.
+    /// Outside the range, or skipped by a person.
     Skipped,
 }
 
-/// What is kept of a phase that ended.
+/// Record of a finished phase.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Record {
-    /// How it ended.
-    pub status: Status,
-    /// The signal it gave, as a line.
+pub struct PhaseRecord {
+    /// Result of the phase.
+    pub status: PhaseStatus,
+    /// Signal line of the phase.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<String>,
-    /// How the signal came.
+    /// Source of the signal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub source: Option<Source>,
-    /// Why it is not complete.
+    pub source: Option<SignalSource>,
+    /// Reason if it is not complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Where its output is kept, and what it took.
+    /// Output and resource use.
     #[serde(default)]
-    pub work: Work,
+    pub work: PhaseWork,
 }
 
-impl Record {
+impl PhaseRecord {
     fn skipped(reason: String) -> Self {
         Self {
-            status: Status::Skipped,
+            status: PhaseStatus::Skipped,
             signal: None,
             source: None,
             reason: Some(reason),
-            work: Work::default(),
+            work: PhaseWork::default(),
         }
     }
 
-    fn of_signal(phase: Phase, signal: &Signal, source: Source, work: Work) -> Self {
+    fn from_signal(
+        phase: PipelinePhase,
+        signal: &PhaseSignal,
+        source: SignalSource,
+        work: PhaseWork,
+    ) -> Self {
         let (status, reason) = match signal {
-            Signal::Success => (Status::Complete, None),
-            Signal::Blocked(reason) => (Status::Blocked, Some(reason.clone())),
-            Signal::Failed(reason) => (Status::Failed, Some(reason.clone())),
-            Signal::Unclear(_) => (Status::Failed, Some("no clear signal".to_owned())),
+            PhaseSignal::Success => (PhaseStatus::Complete, None),
+            PhaseSignal::Blocked(reason) => (PhaseStatus::Blocked, Some(reason.clone())),
+            PhaseSignal::Failed(reason) => (PhaseStatus::Failed, Some(reason.clone())),
+            PhaseSignal::Unclear(_) => (PhaseStatus::Failed, Some("no clear signal".to_owned())),
         };
         Self { status, signal: signal.line(phase), source: Some(source), reason, work }
     }
 }
 
-/// Where a run is.
+/// State of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum State {
-    /// Nothing has happened yet.
+pub enum PipelineState {
+    /// Not started.
     Ready,
-    /// A person is asked whether a phase may start.
-    AtGate(Phase),
-    /// A phase runs.
-    Running(Phase),
-    /// Every phase of the range is over.
+    /// Waiting for a person's decision at a phase's gate.
+    AtGate(PipelinePhase),
+    /// Running a phase.
+    Running(PipelinePhase),
+    /// All phases of the range have ended.
     Complete,
-    /// A phase did not complete, or a person stopped at its gate. The run continues from there.
+    /// Phase did not complete, or a person stopped at its gate. The run can continue from there.
     Stopped {
-        /// Where.
-        phase: Phase,
-        /// What kind of stop it is.
-        verdict: Verdict,
-        /// Why.
+        /// Phase at which it stopped.
+        phase: PipelinePhase,
+        /// Kind of stop.
+        verdict: PipelineVerdict,
+        /// Reason for the stop.
         reason: String,
     },
 }
 
-impl fmt::Display for State {
+impl fmt::Display for PipelineState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ready => write!(f, "ready"),
@@ -242,81 +247,90 @@ impl fmt::Display for State {
     }
 }
 
-/// One run of the pipeline.
+/// Run of a pipeline.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Run {
-    /// What was asked for.
-    pub order: Order,
-    /// Where it is.
-    pub state: State,
-    /// The phases that are over.
-    pub records: BTreeMap<Phase, Record>,
+pub struct PipelineRun {
+    /// Request that started it.
+    #[serde(rename = "order")]
+    pub request: PipelineRequest,
+    /// Current state.
+    pub state: PipelineState,
+    /// Records of finished phases.
+    pub records: BTreeMap<PipelinePhase, PhaseRecord>,
 }
 
-impl Run {
-    /// A run that has yet to start.
-    pub fn new(order: Order) -> Result<Self, Refusal> {
-        let Order { from, to, .. } = order;
+impl PipelineRun {
+    /// Creates a run that has not started.
+    pub fn new(order: PipelineRequest) -> Result<Self, PipelineRefusal> {
+        let PipelineRequest { from, to, .. } = order;
         if to < from {
-            return Err(Refusal::Range { from, to });
+            return Err(PipelineRefusal::InvalidRange { from, to });
         }
         if let Some(outside) = order.approve.iter().find(|phase| !(from..=to).contains(*phase)) {
-            return Err(Refusal::GateOutsideRange(*outside));
+            return Err(PipelineRefusal::GateOutsideRange(*outside));
         }
-        Ok(Self { order, state: State::Ready, records: BTreeMap::new() })
+        Ok(Self { request: order, state: PipelineState::Ready, records: BTreeMap::new() })
     }
 
-    /// The run that goes on where this one stopped, or from wherever the new order says.
+    /// Returns a run that continues where this one stopped, or at the start of the new range.
     ///
-    /// What is known of earlier phases is kept.
-    pub fn continued(&self, order: Order) -> Result<Self, Refusal> {
-        if !matches!(self.state, State::Stopped { .. }) {
-            return Err(Refusal::NothingToContinue(self.state.clone()));
+    /// Records of earlier phases are kept.
+    pub fn continue_with(&self, order: PipelineRequest) -> Result<Self, PipelineRefusal> {
+        if !matches!(self.state, PipelineState::Stopped { .. }) {
+            return Err(PipelineRefusal::NothingToContinue(self.state.clone()));
         }
         let mut run = Self::new(order)?;
         run.records = self.records.clone();
-        run.records.retain(|phase, _| *phase < run.order.from);
+        run.records.retain(|phase, _| *phase < run.request.from);
         Ok(run)
     }
 
-    /// The run as the outputs of its phases tell it, by the phases' numbers, for when its own
-    /// state is lost or damaged.
+    /// Rebuilds a run from the outputs of its phases, by phase number, if its own state is lost or
+    /// damaged.
     ///
-    /// The rebuilt run is over: complete, or stopped at the first phase that is not known to have
-    /// succeeded. Outputs after that one are left from an earlier attempt and are not believed.
-    /// Tokens and times are lost.
-    pub fn rebuild(order: Order, outputs: &BTreeMap<u8, String>) -> Result<Self, Refusal> {
+    /// The rebuilt run has ended: complete, or stopped at the first phase without proof of success.
+    /// Later outputs are from an earlier attempt and are ignored. Token counts and durations are
+    /// lost.
+    pub fn rebuild(
+        order: PipelineRequest,
+        outputs: &BTreeMap<u8, String>,
+    ) -> Result<Self, PipelineRefusal> {
         let mut run = Self::new(order)?;
-        run.state = State::Complete;
-        let last = run.order.to;
-        for phase in Phase::iter().filter(|phase| *phase <= last) {
+        run.state = PipelineState::Complete;
+        let last = run.request.to;
+        for phase in PipelinePhase::iter().filter(|phase| *phase <= last) {
             let record = match outputs.get(&phase.number()) {
                 Some(output) => {
                     let signal = signal::parse(output, phase);
-                    Record::of_signal(phase, &signal, Source::LastLine, Work::default())
+                    PhaseRecord::from_signal(
+                        phase,
+                        &signal,
+                        SignalSource::LastLine,
+                        PhaseWork::default(),
+                    )
                 }
                 None if outputs.range(phase.number()..=last.number()).next().is_some() => {
-                    Record::skipped("no output is kept".to_owned())
+                    PhaseRecord::skipped("no stored output".to_owned())
                 }
                 None => {
-                    run.stop(phase, Verdict::Blocked, "the state was lost".to_owned());
+                    run.stop(phase, PipelineVerdict::Blocked, "run state was lost".to_owned());
                     break;
                 }
             };
-            run.close(phase, record);
-            if run.state != State::Complete {
+            run.record_phase(phase, record);
+            if run.state != PipelineState::Complete {
                 break;
             }
         }
         Ok(run)
     }
 
-    /// Keeps the record of a phase, and stops the run if the phase did not go well.
-    fn close(&mut self, phase: Phase, record: Record) {
+    /// Stores the record of a phase, and stops the run unless the phase is complete or skipped.
+    fn record_phase(&mut self, phase: PipelinePhase, record: PhaseRecord) {
         let verdict = match record.status {
-            Status::Complete | Status::Skipped => None,
-            Status::Failed => Some(Verdict::Failed),
-            Status::Blocked => Some(Verdict::Blocked),
+            PhaseStatus::Complete | PhaseStatus::Skipped => None,
+            PhaseStatus::Failed => Some(PipelineVerdict::Failed),
+            PhaseStatus::Blocked => Some(PipelineVerdict::Blocked),
         };
         if let Some(verdict) = verdict {
             self.stop(phase, verdict, record.reason.clone().unwrap_or_default());
@@ -324,7 +338,7 @@ impl Run {
         self.records.insert(phase, record);
     }
 
-    fn stop(&mut self, phase: Phase, verdict: Verdict, reason: String) {
-        self.state = State::Stopped { phase, verdict, reason };
+    fn stop(&mut self, phase: PipelinePhase, verdict: PipelineVerdict, reason: String) {
+        self.state = PipelineState::Stopped { phase, verdict, reason };
     }
 }

@@ -1,7 +1,7 @@
-//! A plan: what is to be done, file by file, before anything is done.
+//! Plans: proposed changes, file by file.
 //!
-//! A plan is identified by the hash of its content. People approve that hash, and the machine runs
-//! that hash and nothing else. The machine itself carries only the plan's [`Outline`].
+//! A plan is identified by the hash of its content. People approve that hash, and only the plan
+//! with that hash runs. The state machine carries only a [`PlanSummary`].
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,57 +10,57 @@ use strum::{Display, EnumString};
 use crate::complexity::{self, Complexity, Signals};
 use crate::cost::Usd;
 use crate::ids::{PlanHash, Reference};
-use crate::rules::{Rules, critical_files};
+use crate::rules::{Rules, count_critical_files};
 
-/// What is to be done, as the planner hands it in.
+/// Plan as the planner submits it
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
-    /// What will be different, in a sentence or two.
+    /// Result of the change, in one or two sentences
     pub summary: String,
-    /// How it will be done, and why that way.
+    /// Approach, with its reasons
     pub approach: String,
-    /// Every file that will be touched.
+    /// Every file that will be created, changed or deleted
     pub file_changes: Vec<FileChange>,
-    /// How it will be shown to work.
+    /// Tests that will show that the change works
     pub testing_strategy: String,
-    /// What makes it hard.
+    /// Signals for the complexity score
     #[serde(default)]
     pub signals: Signals,
-    /// Tokens the implementation is expected to use.
+    /// Expected tokens of the implementation
     #[serde(default)]
     pub estimated_tokens: Option<u64>,
-    /// Dollars the implementation is expected to cost.
+    /// Expected cost of the implementation, in dollars
     #[serde(default)]
     pub estimated_cost_usd: Option<Usd>,
-    /// What could go wrong.
+    /// Possible problems
     #[serde(default)]
     pub risks: Vec<String>,
-    /// What it needs that is not there yet.
+    /// Dependencies that do not exist yet
     #[serde(default)]
     pub dependencies: Vec<String>,
-    /// Tests that are there and will be removed, skipped or expect something else, by the names that
-    /// the tests' reports give them, or files of tests. All others must go on passing as they are.
+    /// Existing tests that will be removed, skipped or expect a different result: names as the test
+    /// reports give them, or test files. All other tests must keep passing unchanged
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub test_changes: Vec<String>,
 }
 
-/// One file of a plan.
+/// One file of a plan
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FileChange {
-    /// Where it is, from the root of the repository, with forward slashes.
+    /// Path from the repository root, with forward slashes
     pub path: String,
-    /// What happens to it.
-    pub action: Action,
-    /// What will be different in it.
+    /// Action on the file
+    pub action: FileAction,
+    /// Change in the file
     pub description: String,
-    /// How many lines that is, roughly.
+    /// Approximate number of changed lines
     #[serde(default)]
     pub estimated_lines: u32,
 }
 
-/// What happens to a file.
+/// Action on a file
 #[derive(
     Debug,
     Clone,
@@ -78,48 +78,48 @@ pub struct FileChange {
 )]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
-pub enum Action {
-    /// It is new.
+pub enum FileAction {
+    /// Create a new file
     Create,
-    /// It is there and changes.
+    /// Change an existing file
     Modify,
-    /// It goes.
+    /// Delete the file
     Delete,
 }
 
-/// Something that makes a plan unfit to be shown to anybody.
+/// Validation error of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Flaw {
-    /// A part that every plan has is empty.
+pub enum PlanError {
+    /// Required field that is empty.
     #[error("`{0}` is empty")]
-    Empty(&'static str),
-    /// A plan with no file changes.
-    #[error("`file_changes` names no file: say which files will change")]
+    EmptyField(&'static str),
+    /// Plan without file changes.
+    #[error("`file_changes` is empty: list the files that will change")]
     NoFiles,
-    /// A path that leaves the repository or is not a path in it.
+    /// Path that is not inside the repository.
     #[error(
-        "`{0}` is not a path inside the repository: write it from the root, with `/`, without `..`"
+        "`{0}` is not a path in the repository: write it from the root, with `/` and without `..`"
     )]
-    Path(String),
-    /// A path that is there twice.
-    #[error("`{0}` is there twice: describe each file once")]
-    Twice(String),
+    InvalidPath(String),
+    /// Path that is listed more than once.
+    #[error("`{0}` is listed twice: describe each file once")]
+    DuplicatePath(String),
 }
 
 impl Plan {
-    /// The hash of the content.
+    /// Returns the hash of the content.
     ///
-    /// The fields are serialised in the order they are declared in, so the same content always has
-    /// the same hash, on every machine. A field that is added later must not be written while it is
-    /// empty, or every plan of the past would get another hash.
+    /// Fields are serialised in declaration order, so the same content has the same hash on every
+    /// machine. A field that is added later must be skipped while it is empty; otherwise the hash
+    /// of every existing plan changes.
     pub fn hash(&self) -> PlanHash {
-        // Serialising a plan cannot fail: it has no maps with odd keys and writes to memory. Should
-        // it ever, the hash of nothing matches no approval, which is the safe side.
+        // Serialising a plan to memory cannot fail. If it ever did, the hash of empty input would
+        // match no approval, which is the safe side.
         PlanHash::of(&serde_json::to_vec(self).unwrap_or_default())
     }
 
-    /// Everything that is wrong with the plan, so that the planner can mend it all at once.
-    pub fn flaws(&self) -> Vec<Flaw> {
+    /// Returns all validation errors, so that the planner can fix them at once.
+    pub fn validate(&self) -> Vec<PlanError> {
         let mut flaws = Vec::new();
         for (name, text) in [
             ("summary", &self.summary),
@@ -127,65 +127,69 @@ impl Plan {
             ("testing_strategy", &self.testing_strategy),
         ] {
             if text.trim().is_empty() {
-                flaws.push(Flaw::Empty(name));
+                flaws.push(PlanError::EmptyField(name));
             }
         }
         if self.file_changes.is_empty() {
-            flaws.push(Flaw::NoFiles);
+            flaws.push(PlanError::NoFiles);
         }
         for (index, change) in self.file_changes.iter().enumerate() {
-            if !is_inside(&change.path) {
-                flaws.push(Flaw::Path(change.path.clone()));
+            if !is_repository_path(&change.path) {
+                flaws.push(PlanError::InvalidPath(change.path.clone()));
             } else if self.file_changes[..index].iter().any(|other| other.path == change.path) {
-                flaws.push(Flaw::Twice(change.path.clone()));
+                flaws.push(PlanError::DuplicatePath(change.path.clone()));
             }
         }
         flaws
     }
 
-    /// How hard it is, factor by factor. The files are counted, not believed.
+    /// Computes the complexity. The number of files is counted instead of taken from the planner.
     pub fn complexity(&self) -> Complexity {
         let files = u16::try_from(self.file_changes.len()).unwrap_or(u16::MAX);
         complexity::assess(&Signals { files, ..self.signals })
     }
 
-    /// What the machine carries of the plan.
-    pub fn outline(&self, version: u32, kept_at: Reference, rules: &Rules) -> Outline {
+    /// Returns the summary that the state machine carries.
+    pub fn summarize(&self, version: u32, kept_at: Reference, rules: &Rules) -> PlanSummary {
         let paths = self.file_changes.iter().map(|change| change.path.as_str());
-        Outline {
+        PlanSummary {
             hash: self.hash(),
             version,
-            kept_at,
-            files: u16::try_from(self.file_changes.len()).unwrap_or(u16::MAX),
-            critical_files: critical_files(paths, rules),
-            complexity: self.complexity().score,
+            stored_at: kept_at,
+            file_count: u16::try_from(self.file_changes.len()).unwrap_or(u16::MAX),
+            critical_file_count: count_critical_files(paths, rules),
+            complexity_score: self.complexity().score,
             estimated_cost: self.estimated_cost_usd,
         }
     }
 }
 
-fn is_inside(path: &str) -> bool {
+fn is_repository_path(path: &str) -> bool {
     !path.trim().is_empty()
         && !path.contains('\\')
         && path.split('/').all(|part| !matches!(part, "" | "." | ".."))
 }
 
-/// What the machine knows of a plan: enough to judge its risk, and where to find the rest.
+/// Facts of a plan that the state machine carries: enough to assess the risk and find the content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Outline {
-    /// The hash of the content.
+pub struct PlanSummary {
+    /// Hash of the content.
     pub hash: PlanHash,
-    /// 1 for the first, one more with every change.
+    /// Version, from 1.
     pub version: u32,
-    /// Where the content is kept.
-    pub kept_at: Reference,
-    /// How many files it touches.
-    pub files: u16,
-    /// How many of those the configuration calls critical.
-    pub critical_files: u16,
-    /// Its score, 0 to 14.
-    pub complexity: u8,
-    /// What the planner thinks it will cost.
+    /// Reference to the stored plan.
+    #[serde(rename = "kept_at")]
+    pub stored_at: Reference,
+    /// Number of files in the plan.
+    #[serde(rename = "files")]
+    pub file_count: u16,
+    /// Number of those files that are configured as critical.
+    #[serde(rename = "critical_files")]
+    pub critical_file_count: u16,
+    /// Complexity score, 0 to 14.
+    #[serde(rename = "complexity")]
+    pub complexity_score: u8,
+    /// Planner's cost estimate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub estimated_cost: Option<Usd>,
 }

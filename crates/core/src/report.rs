@@ -1,8 +1,8 @@
-//! What people are told of a task: one report for each iteration, and one of the whole.
+//! Reports of a task: every iteration, and the task as a whole.
 //!
-//! It is made from what is written down anyway (the log, the records of the checks, the runs), so it
-//! can be made at any time, and always says the same of the same. [`markdown()`] is for pull requests;
-//! how it looks on a terminal is the command line's business.
+//! A report is built from stored data (history, check records and runs), so it can be built at any
+//! time with the same result. [`render_markdown()`] is for pull requests; the CLI renders reports
+//! for terminals.
 
 mod markdown;
 
@@ -12,164 +12,177 @@ use serde::{Deserialize, Serialize};
 
 use crate::actor::Actor;
 use crate::budget::Spend;
-use crate::cause::Cause;
+use crate::cause::AlertCause;
 use crate::cost::{Cost, Usage, Usd};
-use crate::council::Opinion;
-use crate::escalation::Decision;
-use crate::gate::{Kind, Standing};
+use crate::council::OpinionRecord;
+use crate::escalation::EscalationDecision;
+use crate::gate::{GateKind, GateStatus};
+use crate::history::{EntryData, EntryName, HistoryEntry};
 use crate::ids::{CommitId, Name, Reference, TaskId};
 use crate::issue::Issue;
-use crate::log::{Entry, EntryName, Fact};
-use crate::review::record::{Baseline, Ran, Record, Tests, Validator};
-use crate::review::{Criterion, Gates};
+use crate::review::record::{BaselineSource, CheckRecord, GateRecord, TestCounts, Validator};
+use crate::review::{Criterion, GateCounts};
 use crate::state::State;
 use crate::tier::Tier;
 use crate::time::Timestamp;
 
-pub use markdown::markdown;
+pub use markdown::render_markdown;
 
-/// The report of a task.
+/// Report of a task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Report {
-    /// The task.
+pub struct TaskReport {
+    /// Task ID.
     pub task: TaskId,
-    /// Its title.
+    /// Title of the task.
     pub title: String,
-    /// Where it is.
+    /// Current state.
     pub state: State,
-    /// Every iteration, in its order.
-    pub iterations: Vec<Iteration>,
-    /// Every council, in its order.
-    pub councils: Vec<Sitting>,
-    /// Why people were asked, in the order in which they were.
-    pub asked: Vec<Asked>,
-    /// Which tiers ran, and how often, in the order in which they did.
-    pub tiers: Vec<(Tier, u16)>,
-    /// What each kind of run has cost: planning, implementing, judging, advising, concluding.
-    pub costs: BTreeMap<String, Spent>,
-    /// What all of it has cost.
+    /// Iterations, in order.
+    pub iterations: Vec<IterationReport>,
+    /// Councils, in order.
+    pub councils: Vec<CouncilReport>,
+    /// Decisions requested from people, in order.
+    #[serde(rename = "asked")]
+    pub decision_requests: Vec<DecisionRequest>,
+    /// Tiers in the order of their use, with the number of consecutive iterations.
+    #[serde(rename = "tiers")]
+    pub tier_runs: Vec<(Tier, u16)>,
+    /// Cost by run mode: plan, implement, validate and the council's modes.
+    pub costs: BTreeMap<String, CostSummary>,
+    /// Total spend.
     pub spend: Spend,
-    /// How many lessons were written down, once they are.
+    /// Number of lessons; `None` until they are recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lessons: Option<u16>,
 }
 
-/// One run of an engine, what our checks said of it, and what was decided.
+/// One implementation run with its checks and the decision that followed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Iteration {
-    /// Its number, from 1.
+pub struct IterationReport {
+    /// Number of the iteration, from 1.
     pub number: u16,
-    /// How strong an engine it had.
+    /// Tier of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tier: Option<Tier>,
-    /// The commit it made.
+    /// Commit that the run produced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<CommitId>,
-    /// When it was made.
+    /// Time at which the run finished.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub at: Option<Timestamp>,
-    /// Whether it passed; nothing while that is not known.
+    #[serde(rename = "at")]
+    pub finished_at: Option<Timestamp>,
+    /// Result of the review; `None` while it is open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub passed: Option<bool>,
-    /// The person who said so, where one did.
+    /// Person who decided, if one did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub judged_by: Option<Name>,
-    /// 0 to 100, if it was reviewed.
+    #[serde(rename = "judged_by")]
+    pub reviewed_by: Option<Name>,
+    /// Score, 0 to 100, if the change was reviewed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub score: Option<u8>,
-    /// How many gates passed and failed, where they ran.
+    /// Numbers of passed and failed gates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub counts: Option<Gates>,
-    /// Each gate.
-    pub gates: Vec<Gate>,
-    /// Each acceptance criterion.
+    #[serde(rename = "counts")]
+    pub gate_counts: Option<GateCounts>,
+    /// Results of the gates.
+    pub gates: Vec<GateReport>,
+    /// Acceptance criteria with their judgements.
     pub criteria: Vec<Criterion>,
-    /// Who judged them, if anybody did.
+    /// Agent that judged the criteria.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validator: Option<Validator>,
-    /// What else was found.
+    /// Other findings.
     pub issues: Vec<Issue>,
-    /// What stood against it and did not stand against the one before.
+    /// Faults that the previous iterations did not have.
     pub new_faults: BTreeSet<String>,
-    /// What stood against an earlier one too.
-    pub old_faults: BTreeSet<String>,
-    /// What was decided after it failed.
+    /// Faults that an earlier iteration had too.
+    #[serde(rename = "old_faults")]
+    pub repeated_faults: BTreeSet<String>,
+    /// Decision after a failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub decision: Option<Decision>,
-    /// The same in words.
+    pub decision: Option<EscalationDecision>,
+    /// Text of that decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub decided: Option<String>,
-    /// What its runs have cost, those that judged it included.
-    pub cost: Spent,
+    #[serde(rename = "decided")]
+    pub decision_text: Option<String>,
+    /// Cost of the run and of the runs that judged it.
+    pub cost: CostSummary,
 }
 
-/// What one gate came to.
+/// Result of one gate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Gate {
-    /// Its name.
+pub struct GateReport {
+    /// Configured name.
     pub name: String,
-    /// What it checks.
-    pub kind: Kind,
-    /// What its result means.
-    pub standing: Standing,
-    /// What failed that counts.
+    /// Subject of the gate.
+    pub kind: GateKind,
+    /// Meaning of the result.
+    #[serde(rename = "standing")]
+    pub status: GateStatus,
+    /// New failures, which count against the change.
     pub new: BTreeSet<String>,
-    /// What failed before the change too.
+    /// Failures that the base commit has too.
     pub pre_existing: BTreeSet<String>,
-    /// What was gone when it ran again.
+    /// Failures that disappeared when the gate ran again.
     pub flaky: BTreeSet<String>,
-    /// Tests that are no longer there, or are skipped.
+    /// Tests that were removed or are skipped.
     pub missing: BTreeSet<String>,
-    /// How many tests it named.
+    /// Test counts, if the tool reports them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tests: Option<Tests>,
-    /// Milliseconds that it took.
-    pub millis: u64,
-    /// Where the base commit's result came from.
-    pub baseline: Baseline,
+    pub tests: Option<TestCounts>,
+    /// Duration in milliseconds.
+    #[serde(rename = "millis")]
+    pub duration_ms: u64,
+    /// Source of the base commit's result.
+    pub baseline: BaselineSource,
 }
 
-/// One sitting of the council.
+/// One council.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Sitting {
-    /// The first or the second.
+pub struct CouncilReport {
+    /// 1 for the first council of the task, 2 for the second.
     pub number: u8,
-    /// After which iteration.
-    pub after: u16,
-    /// Who said what: the seat, and their words as they are kept; nothing of those who were absent.
+    /// Number of the iteration before the council.
+    #[serde(rename = "after")]
+    pub after_iteration: u16,
+    /// Members with their opinions; `None` for absent members.
     pub members: Vec<(String, Option<String>)>,
-    /// What it concluded, as Markdown; nothing while it sits.
+    /// Conclusion as Markdown; `None` while the council is in progress.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conclusion: Option<String>,
 }
 
-/// A person was asked.
+/// Decision that was requested from a person.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Asked {
-    /// When.
+pub struct DecisionRequest {
+    /// Time of the request.
     pub at: Timestamp,
-    /// After which iteration.
-    pub after: u16,
-    /// Why.
-    pub cause: Cause,
-    /// The same in words.
-    pub in_words: String,
+    /// Number of the iteration before the request.
+    #[serde(rename = "after")]
+    pub after_iteration: u16,
+    /// Reason for the request.
+    pub cause: AlertCause,
+    /// Text of the reason.
+    #[serde(rename = "in_words")]
+    pub description: String,
 }
 
-/// What was spent. Unknown is not zero: `unknown` says for how many runs nobody could tell.
+/// Cost of several runs. Runs with an unknown cost are counted in `unknown_runs`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Spent {
-    /// How many runs.
+pub struct CostSummary {
+    /// Number of runs.
     pub runs: u32,
-    /// US dollars that are known.
+    /// Known cost in US dollars.
     pub usd: Usd,
-    /// Tokens that are known.
+    /// Known tokens.
     pub tokens: u64,
-    /// How many runs have an unknown cost.
-    pub unknown: u32,
+    /// Number of runs with an unknown cost.
+    #[serde(rename = "unknown")]
+    pub unknown_runs: u32,
 }
 
-impl Spent {
+impl CostSummary {
     fn add(&mut self, usage: Option<&Usage>) {
         self.runs += 1;
         if let Some(usage) = usage {
@@ -177,160 +190,170 @@ impl Spent {
         }
         match usage.map(|usage| usage.cost) {
             Some(Cost::Known(usd)) => self.usd += usd,
-            Some(Cost::Unknown) | None => self.unknown += 1,
+            Some(Cost::Unknown) | None => self.unknown_runs += 1,
         }
     }
 }
 
-/// A run of an agent, as far as a report needs it.
+/// Facts of a run that a report needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Run {
-    /// The ticket of its job.
-    pub ticket: u32,
-    /// What it was for.
+pub struct RunSummary {
+    /// Job number of the run.
+    pub job_number: u32,
+    /// Mode of the run.
     pub mode: String,
-    /// Whether it finished.
+    /// The run finished.
     pub finished: bool,
-    /// How strong an engine it had.
+    /// Tier of the run.
     pub tier: Option<Tier>,
-    /// What it used.
+    /// Usage of the run, if known.
     pub usage: Option<Usage>,
 }
 
-/// What a report is made from.
+/// Inputs of a report.
 #[derive(Debug, Clone, Copy)]
-pub struct Sources<'a> {
-    /// The task.
+pub struct ReportSources<'a> {
+    /// Task ID.
     pub task: TaskId,
-    /// Its title.
+    /// Title of the task.
     pub title: &'a str,
-    /// Where it is.
+    /// Current state.
     pub state: State,
-    /// What it has spent.
+    /// Total spend.
     pub spend: Spend,
-    /// Its log, whole.
-    pub log: &'a [Entry],
-    /// What its checks said, with the numbers of their iterations, in their order.
-    pub checks: &'a [(u16, Record)],
-    /// Its runs, in their order.
-    pub runs: &'a [Run],
-    /// The texts that the log refers to, as far as they are wanted.
+    /// Complete history.
+    pub history: &'a [HistoryEntry],
+    /// Check records with their iteration numbers, in order.
+    pub checks: &'a [(u16, CheckRecord)],
+    /// Runs, in order.
+    pub runs: &'a [RunSummary],
+    /// Stored texts that the history refers to.
     pub texts: &'a BTreeMap<Reference, String>,
 }
 
-/// The references of a log whose texts a report wants.
-pub fn wanted(log: &[Entry]) -> Vec<Reference> {
+/// Returns the references whose texts a report needs.
+pub fn referenced_texts(log: &[HistoryEntry]) -> Vec<Reference> {
     log.iter()
         .filter_map(|entry| match (&entry.data, entry.name) {
-            (Fact::Opinion { opinion: Opinion::Said(kept), .. }, _)
-            | (Fact::Kept(kept), EntryName::SmCouncilConcluded) => Some(kept.clone()),
+            (EntryData::Opinion { opinion: OpinionRecord::Stored(kept), .. }, _)
+            | (EntryData::Stored(kept), EntryName::SmCouncilConcluded) => Some(kept.clone()),
             _ => None,
         })
         .collect()
 }
 
-/// Makes the report of a task.
-pub fn of(sources: &Sources<'_>) -> Report {
-    let mut report = Report {
+/// Builds the report of a task.
+pub fn build(sources: &ReportSources<'_>) -> TaskReport {
+    let mut report = TaskReport {
         task: sources.task,
         title: sources.title.to_owned(),
         state: sources.state,
         iterations: Vec::new(),
         councils: Vec::new(),
-        asked: Vec::new(),
-        tiers: Vec::new(),
+        decision_requests: Vec::new(),
+        tier_runs: Vec::new(),
         costs: BTreeMap::new(),
         spend: sources.spend,
         lessons: None,
     };
-    for entry in sources.log {
-        hear(&mut report, entry, sources.texts);
+    for entry in sources.history {
+        apply_entry(&mut report, entry, sources.texts);
     }
     for (number, record) in sources.checks {
         if let Some(it) = report.iterations.iter_mut().find(|it| it.number == *number) {
-            look(it, record);
+            apply_check(it, record);
         }
     }
-    compare(&mut report.iterations, sources.checks);
-    count(&mut report, sources.runs);
+    compare_faults(&mut report.iterations, sources.checks);
+    assign_runs(&mut report, sources.runs);
     for iteration in &report.iterations {
-        match (report.tiers.last_mut(), iteration.tier) {
+        match (report.tier_runs.last_mut(), iteration.tier) {
             (Some((last, times)), Some(tier)) if *last == tier => *times += 1,
-            (_, Some(tier)) => report.tiers.push((tier, 1)),
+            (_, Some(tier)) => report.tier_runs.push((tier, 1)),
             (_, None) => {}
         }
     }
     report
 }
 
-/// What an entry of the log adds.
-fn hear(report: &mut Report, entry: &Entry, texts: &BTreeMap<Reference, String>) {
+/// Adds a history entry to the report.
+fn apply_entry(report: &mut TaskReport, entry: &HistoryEntry, texts: &BTreeMap<Reference, String>) {
     let after = report.iterations.last().map_or(0, |it| it.number);
     let text = |kept: &Reference| texts.get(kept).cloned();
     match (entry.name, &entry.data) {
-        (EntryName::SmImplementationCompleted, Fact::Commit(commit)) => {
-            report.iterations.push(Iteration {
+        (EntryName::SmImplementationCompleted, EntryData::Commit(commit)) => {
+            report.iterations.push(IterationReport {
                 number: after.saturating_add(1),
                 tier: None,
                 commit: Some(*commit),
-                at: Some(entry.at),
+                finished_at: Some(entry.at),
                 passed: None,
-                judged_by: None,
+                reviewed_by: None,
                 score: None,
-                counts: None,
+                gate_counts: None,
                 gates: Vec::new(),
                 criteria: Vec::new(),
                 validator: None,
                 issues: Vec::new(),
                 new_faults: BTreeSet::new(),
-                old_faults: BTreeSet::new(),
+                repeated_faults: BTreeSet::new(),
                 decision: None,
-                decided: None,
-                cost: Spent::default(),
+                decision_text: None,
+                cost: CostSummary::default(),
             });
         }
         (EntryName::SmCouncilConvened, _) => {
             let number = u8::try_from(report.councils.len() + 1).unwrap_or(u8::MAX);
-            report.councils.push(Sitting { number, after, members: Vec::new(), conclusion: None });
+            report.councils.push(CouncilReport {
+                number,
+                after_iteration: after,
+                members: Vec::new(),
+                conclusion: None,
+            });
         }
-        (_, Fact::Opinion { seat, opinion }) => {
+        (_, EntryData::Opinion { member: seat, opinion }) => {
             if let Some(sitting) = report.councils.last_mut() {
                 let said = match opinion {
-                    Opinion::Said(kept) => text(kept),
-                    Opinion::Absent => None,
+                    OpinionRecord::Stored(kept) => text(kept),
+                    OpinionRecord::Absent => None,
                 };
                 sitting.members.push((seat.to_string(), said));
             }
         }
-        (EntryName::SmCouncilConcluded, Fact::Kept(kept)) => {
+        (EntryName::SmCouncilConcluded, EntryData::Stored(kept)) => {
             if let Some(sitting) = report.councils.last_mut() {
                 sitting.conclusion = text(kept);
             }
         }
-        (EntryName::SmAlertSent, Fact::Cause(cause)) => {
+        (EntryName::SmAlertSent, EntryData::Cause(cause)) => {
             let in_words = cause.to_string();
-            report.asked.push(Asked { at: entry.at, after, cause: *cause, in_words });
+            report.decision_requests.push(DecisionRequest {
+                at: entry.at,
+                after_iteration: after,
+                cause: *cause,
+                description: in_words,
+            });
         }
-        (_, Fact::Lessons(lessons)) => report.lessons = Some(*lessons),
+        (_, EntryData::Lessons(lessons)) => report.lessons = Some(*lessons),
         (name, fact) => {
             let Some(it) = report.iterations.last_mut() else { return };
             match (name, fact) {
-                (EntryName::SmGatesFailed, Fact::Gates(gates)) => {
-                    (it.counts, it.passed) = (Some(*gates), Some(false));
+                (EntryName::SmGatesFailed, EntryData::Gates(gates)) => {
+                    (it.gate_counts, it.passed) = (Some(*gates), Some(false));
                 }
-                (_, Fact::Gates(gates)) => it.counts = Some(*gates),
-                (_, Fact::Review(summary)) => {
+                (_, EntryData::Gates(gates)) => it.gate_counts = Some(*gates),
+                (_, EntryData::Review(summary)) => {
                     (it.score, it.passed) = (Some(summary.score), Some(summary.passed));
                 }
                 (EntryName::SmReviewPassed | EntryName::SmReviewFailed, _) => {
                     it.passed = Some(entry.name == EntryName::SmReviewPassed);
-                    it.judged_by = match &entry.actor {
+                    it.reviewed_by = match &entry.actor {
                         Actor::Person(name) => Some(name.clone()),
                         _ => None,
                     };
                 }
-                (_, Fact::Decision(decision)) => {
-                    (it.decision, it.decided) = (Some(*decision), Some(decision.to_string()));
+                (_, EntryData::Decision(decision)) => {
+                    (it.decision, it.decision_text) = (Some(*decision), Some(decision.to_string()));
                 }
                 _ => {}
             }
@@ -338,11 +361,13 @@ fn hear(report: &mut Report, entry: &Entry, texts: &BTreeMap<Reference, String>)
     }
 }
 
-/// What the record of a check adds.
-fn look(it: &mut Iteration, record: &Record) {
+/// Adds a check record to an iteration.
+fn apply_check(it: &mut IterationReport, record: &CheckRecord) {
     match record {
-        Record::Gates(tested) => it.gates = tested.gates.iter().map(Gate::from).collect(),
-        Record::Review(reviewed) => {
+        CheckRecord::Gates(tested) => {
+            it.gates = tested.gates.iter().map(GateReport::from).collect()
+        }
+        CheckRecord::Review(reviewed) => {
             it.score = Some(reviewed.verdict.score);
             it.criteria.clone_from(&reviewed.verdict.inputs.criteria);
             it.issues.clone_from(&reviewed.verdict.inputs.issues);
@@ -351,28 +376,28 @@ fn look(it: &mut Iteration, record: &Record) {
     }
 }
 
-/// Tells what is new in each iteration from what stood against an earlier one too.
-fn compare(iterations: &mut [Iteration], checks: &[(u16, Record)]) {
+/// Separates the new faults of each iteration from repeated ones.
+fn compare_faults(iterations: &mut [IterationReport], checks: &[(u16, CheckRecord)]) {
     let mut seen = BTreeSet::new();
     for it in iterations {
         let of_it = checks.iter().filter(|(number, _)| *number == it.number);
         let faults: BTreeSet<_> = of_it.flat_map(|(_, record)| record.faults()).collect();
-        (it.old_faults, it.new_faults) =
+        (it.repeated_faults, it.new_faults) =
             faults.iter().cloned().partition(|fault| seen.contains(fault));
         seen.extend(faults);
     }
 }
 
-/// Which runs belong to which iteration, and what they cost.
-fn count(report: &mut Report, runs: &[Run]) {
+/// Assigns runs to iterations and adds up their cost.
+fn assign_runs(report: &mut TaskReport, runs: &[RunSummary]) {
     let finished: BTreeSet<u32> = runs
         .iter()
         .filter(|run| run.finished && run.mode == "implement")
-        .map(|run| run.ticket)
+        .map(|run| run.job_number)
         .collect();
     for run in runs {
         report.costs.entry(run.mode.clone()).or_default().add(run.usage.as_ref());
-        let before = finished.range(..run.ticket).count();
+        let before = finished.range(..run.job_number).count();
         let number = match run.mode.as_str() {
             "implement" => before + 1,
             "validate" => before,
@@ -388,35 +413,35 @@ fn count(report: &mut Report, runs: &[Run]) {
     }
 }
 
-impl From<&Ran> for Gate {
-    fn from(ran: &Ran) -> Self {
-        let it = &ran.judged;
+impl From<&GateRecord> for GateReport {
+    fn from(ran: &GateRecord) -> Self {
+        let it = &ran.verdict;
         Self {
             name: it.name.clone(),
             kind: it.kind,
-            standing: it.standing,
+            status: it.status,
             new: it.new.clone(),
             pre_existing: it.pre_existing.clone(),
             flaky: it.flaky.clone(),
             missing: it.missing.clone(),
             tests: ran.tests,
-            millis: ran.millis,
+            duration_ms: ran.duration_ms,
             baseline: ran.baseline,
         }
     }
 }
 
-impl Report {
-    /// The report of one iteration alone, if there is such a one.
+impl TaskReport {
+    /// Returns the report of a single iteration, or `None` if it does not exist.
     #[must_use]
-    pub fn only(mut self, number: u16) -> Option<Self> {
+    pub fn for_iteration(mut self, number: u16) -> Option<Self> {
         self.iterations.retain(|it| it.number == number);
-        self.councils.retain(|sitting| sitting.after == number);
-        self.asked.retain(|asked| asked.after == number);
+        self.councils.retain(|sitting| sitting.after_iteration == number);
+        self.decision_requests.retain(|asked| asked.after_iteration == number);
         let it = self.iterations.first()?;
-        let Spent { usd, tokens, unknown, .. } = it.cost;
+        let CostSummary { usd, tokens, unknown_runs: unknown, .. } = it.cost;
         self.spend = Spend { usd, tokens, estimated: unknown > 0 };
-        self.tiers = it.tier.map(|tier| (tier, 1)).into_iter().collect();
+        self.tier_runs = it.tier.map(|tier| (tier, 1)).into_iter().collect();
         self.costs.clear();
         self.lessons = None;
         Some(self)

@@ -1,10 +1,10 @@
-//! The review: what our own checks say of one exact commit, and what it scores.
+//! Review: verdict and score of one exact commit.
 //!
-//! Nothing here believes the agent. Gates are judged against the base commit and a second run
-//! ([`gate`](crate::gate)), the added lines by what they must not have in them ([`patterns`]), the files against
-//! the plan ([`conformance`]), and every acceptance criterion needs [`evidence`]. The verdict carries all of it, so that it can be shown and explained; the machine
-//! carries only its [`Summary`], and the [`Fingerprint`] by which it sees that it goes in circles.
-//! Running the checks, and running them again, is the caller's job.
+//! Nothing here relies on the agent's claims. Gates are judged against the base commit and a second
+//! execution ([`gate`](crate::gate)), added lines against prohibited [`patterns`], and files
+//! against the plan ([`conformance`]). Every acceptance criterion needs [`evidence`]. The verdict
+//! keeps all inputs, so that it can be shown and explained. The state machine carries only a
+//! [`ReviewSummary`], and a [`Fingerprint`] to detect repeated failures. Callers run the checks.
 
 pub mod conformance;
 pub mod evidence;
@@ -20,89 +20,94 @@ use serde::{Deserialize, Serialize};
 use strum::{Display, EnumIter};
 
 pub use self::fingerprint::Fingerprint;
-use crate::gate::Judged;
-use crate::issue::{Category, Issue, Severity};
+use crate::gate::GateVerdict;
+use crate::issue::{Issue, IssueCategory, IssueSeverity};
 use crate::review::conformance::Conformance;
-use crate::review::evidence::Doubt;
+use crate::review::evidence::EvidenceError;
 
-/// What the validator says of one acceptance criterion.
+/// Validator's judgement of one acceptance criterion.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Judgement {
-    /// It is met, and this shows it: a file and a line, or a test that passed.
+pub enum CriterionJudgement {
+    /// Met, with evidence: a file and line, or a passed test.
     Met {
-        /// What can be seen there.
+        /// Explanation of the evidence.
         evidence: String,
-        /// The file to look at, from the root of the repository.
+        /// File of the evidence, from the repository root.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         file: Option<String>,
-        /// The line in it, counted from 1.
+        /// Line of the evidence, from 1.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         line: Option<u32>,
-        /// The test that shows it.
+        /// Test that shows it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         test: Option<String>,
     },
-    /// It is not met.
+    /// Not met.
     Unmet {
-        /// What is missing.
-        why: String,
+        /// Explanation of the gap.
+        #[serde(rename = "why")]
+        reason: String,
     },
-    /// The validator said nothing about it.
+    /// Not judged by the validator.
     #[default]
     Unjudged,
 }
 
-/// An acceptance criterion with what the validator says of it.
+/// Acceptance criterion with its judgement.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Criterion {
-    /// What must be true, in the author's words.
+    /// Criterion in the author's words.
     pub text: String,
-    /// What the validator says.
-    pub judgement: Judgement,
-    /// Why what it says does not count: what it points at is not there.
+    /// Judgement of the validator.
+    pub judgement: CriterionJudgement,
+    /// Reason why the evidence does not count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub doubt: Option<Doubt>,
+    #[serde(rename = "doubt")]
+    pub evidence_error: Option<EvidenceError>,
 }
 
 impl Criterion {
-    /// Whether it is met and shown to be. A claim without evidence is only a claim.
+    /// Returns `true` if the criterion is met with valid evidence.
     pub fn is_met(&self) -> bool {
-        matches!(self.judgement, Judgement::Met { .. }) && self.doubt.is_none()
+        matches!(self.judgement, CriterionJudgement::Met { .. }) && self.evidence_error.is_none()
     }
 }
 
-/// Puts the criteria of a task together with what the validator said of them. Every claim is in
-/// doubt until it is [weighed](evidence::Ground::weigh).
+/// Combines the criteria of a task with the validator's judgements. Every claim lacks evidence
+/// until it is [checked](evidence::EvidenceIndex::check_criteria).
 ///
-/// The task decides which criteria there are: one that the validator passed over is there,
-/// unjudged, and one that it made up is not.
-pub fn criteria(wanted: &[String], said: &BTreeMap<String, Judgement>) -> Vec<Criterion> {
+/// The task determines the criteria. A criterion that the validator left out is unjudged, and one
+/// that it invented is ignored.
+pub fn judge_criteria(
+    wanted: &[String],
+    said: &BTreeMap<String, CriterionJudgement>,
+) -> Vec<Criterion> {
     wanted
         .iter()
         .map(|text| {
             let judgement = said.get(text).cloned().unwrap_or_default();
-            let is_claim = matches!(judgement, Judgement::Met { .. });
-            let doubt = is_claim.then_some(Doubt::Nowhere);
-            Criterion { text: text.clone(), judgement, doubt }
+            let is_claim = matches!(judgement, CriterionJudgement::Met { .. });
+            let doubt = is_claim.then_some(EvidenceError::NoLocation);
+            Criterion { text: text.clone(), judgement, evidence_error: doubt }
         })
         .collect()
 }
 
-/// Everything that a verdict is made from.
+/// Inputs of a verdict.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Inputs {
-    /// The gates, judged.
-    pub gates: Vec<Judged>,
-    /// What was found, by gates, patterns and reviewers.
+pub struct ReviewInputs {
+    /// Judged gates.
+    pub gates: Vec<GateVerdict>,
+    /// Findings of gates, patterns and reviewers.
     pub issues: Vec<Issue>,
-    /// The task's criteria, judged.
+    /// Judged acceptance criteria.
     pub criteria: Vec<Criterion>,
-    /// The change against the plan.
+    /// Comparison of the change with the plan.
     pub conformance: Conformance,
 }
 
-/// Why points were taken off.
+/// Reason for a deduction from the score.
 #[derive(
     Debug,
     Clone,
@@ -120,56 +125,57 @@ pub struct Inputs {
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum Deduction {
-    /// 25 for every gate that failed or ran out of time.
+    /// 25 points per gate that failed or timed out.
     FailedGates,
-    /// 40 for every critical issue.
+    /// 40 points per critical issue.
     CriticalIssues,
-    /// 15 for every error.
+    /// 15 points per error.
     Errors,
-    /// 3 for every warning.
+    /// 3 points per warning.
     Warnings,
-    /// 20 for every criterion that is not shown to be met.
+    /// 20 points per criterion without valid evidence.
     UnmetCriteria,
-    /// 30 for every critical file that the plan did not name.
+    /// 30 points per unplanned critical file.
     UnplannedCriticalFiles,
-    /// 30 for every file that decides how gates run and that the plan did not name.
+    /// 30 points per unplanned file that affects how gates run.
     UnplannedGuardedFiles,
-    /// 3 for every other file that was touched without a plan or in another way than planned.
+    /// 3 points per other file that deviates from the plan.
     PlanDrift,
 }
 
-/// What the review says.
+/// Verdict of a review.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Verdict {
-    /// Whether the change may go on. The score does not decide this.
+pub struct ReviewVerdict {
+    /// The change passed. The score does not decide this.
     pub passed: bool,
-    /// 0 to 100, for comparing one attempt with another.
+    /// Score, 0 to 100, for comparing attempts.
     pub score: u8,
-    /// Every deduction that counted, with the points it took off.
+    /// Deductions that apply, with their points.
     pub deductions: Vec<(Deduction, u8)>,
-    /// What it was made from, for showing and for the next run's brief.
-    pub inputs: Inputs,
+    /// Inputs, for display and for the failure brief.
+    pub inputs: ReviewInputs,
 }
 
-/// What the machine carries of a verdict.
+/// Part of a verdict that the state machine carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Summary {
-    /// Whether the change may go on.
+pub struct ReviewSummary {
+    /// The change passed.
     pub passed: bool,
-    /// 0 to 100.
+    /// Score, 0 to 100.
     pub score: u8,
-    /// Failed gates, errors and worse, and critical and guarded files that nobody planned.
+    /// Failed gates, errors, critical issues, and unplanned critical or guarded files.
     pub blocking: u16,
-    /// Criteria that are not shown to be met.
-    pub unmet: u16,
-    /// Whether a critical issue of security was found.
+    /// Criteria without valid evidence.
+    #[serde(rename = "unmet")]
+    pub unmet_criteria: u16,
+    /// The review found a critical security issue.
     pub security_critical: bool,
 }
 
-/// What the gates came to, by how each failure is classed.
+/// Gate counts, by classification.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Gates {
-    /// Gates that passed.
+pub struct GateCounts {
+    /// Passed gates.
     pub passed: u16,
     /// Gates that failed because of the change. Only these count.
     pub failed: u16,
@@ -177,68 +183,69 @@ pub struct Gates {
     pub pre_existing: u16,
     /// Gates that passed when run again.
     pub flaky: u16,
-    /// Whether one of those that failed found a critical security fault.
+    /// A failed gate found a critical security issue.
     pub security_critical: bool,
-    /// What the failure looks like, if it is one.
+    /// Fingerprint of the failure; empty if the gates passed.
     #[serde(default)]
     pub fingerprint: Fingerprint,
 }
 
-/// Judges a change.
-pub fn verdict(inputs: Inputs) -> Verdict {
+/// Evaluates a change.
+pub fn evaluate(inputs: ReviewInputs) -> ReviewVerdict {
     let of = |severity| inputs.issues.iter().filter(|issue| issue.severity == severity).count();
     let deductions: Vec<_> = [
-        (Deduction::FailedGates, failed_gates(&inputs), 25),
-        (Deduction::CriticalIssues, of(Severity::Critical), 40),
-        (Deduction::Errors, of(Severity::Error), 15),
-        (Deduction::Warnings, of(Severity::Warning), 3),
-        (Deduction::UnmetCriteria, unmet(&inputs), 20),
+        (Deduction::FailedGates, count_failed_gates(&inputs), 25),
+        (Deduction::CriticalIssues, of(IssueSeverity::Critical), 40),
+        (Deduction::Errors, of(IssueSeverity::Error), 15),
+        (Deduction::Warnings, of(IssueSeverity::Warning), 3),
+        (Deduction::UnmetCriteria, count_unmet_criteria(&inputs), 20),
         (Deduction::UnplannedCriticalFiles, inputs.conformance.unplanned_critical.len(), 30),
         (Deduction::UnplannedGuardedFiles, inputs.conformance.unplanned_guarded.len(), 30),
-        (Deduction::PlanDrift, inputs.conformance.drift(), 3),
+        (Deduction::PlanDrift, inputs.conformance.deviation_count(), 3),
     ]
     .into_iter()
     .filter(|(_, count, _)| *count > 0)
     .map(|(deduction, count, each)| {
-        // A score has no more than 100 points to lose, whatever the count.
+        // The score has 100 points to lose, so larger deductions are cut off.
         (deduction, u8::try_from(count.saturating_mul(each)).map_or(100, |points| points.min(100)))
     })
     .collect();
-    Verdict {
-        passed: blocking(&inputs) == 0 && unmet(&inputs) == 0,
+    ReviewVerdict {
+        passed: count_blocking(&inputs) == 0 && count_unmet_criteria(&inputs) == 0,
         score: deductions.iter().fold(100, |score: u8, (_, points)| score.saturating_sub(*points)),
         deductions,
         inputs,
     }
 }
 
-impl Verdict {
-    /// What the machine carries of it.
-    pub fn summary(&self) -> Summary {
+impl ReviewVerdict {
+    /// Returns the part that the state machine carries.
+    pub fn summarize(&self) -> ReviewSummary {
         let count = |number| u16::try_from(number).unwrap_or(u16::MAX);
-        Summary {
+        ReviewSummary {
             passed: self.passed,
             score: self.score,
-            blocking: count(blocking(&self.inputs)),
-            unmet: count(unmet(&self.inputs)),
+            blocking: count(count_blocking(&self.inputs)),
+            unmet_criteria: count(count_unmet_criteria(&self.inputs)),
             security_critical: self.inputs.issues.iter().any(|issue| {
-                issue.severity == Severity::Critical && issue.category == Category::Security
+                issue.severity == IssueSeverity::Critical
+                    && issue.category == IssueCategory::Security
             }),
         }
     }
 }
 
-fn failed_gates(inputs: &Inputs) -> usize {
-    inputs.gates.iter().filter(|gate| gate.counts()).count()
+fn count_failed_gates(inputs: &ReviewInputs) -> usize {
+    inputs.gates.iter().filter(|gate| gate.is_blocking()).count()
 }
 
-fn unmet(inputs: &Inputs) -> usize {
+fn count_unmet_criteria(inputs: &ReviewInputs) -> usize {
     inputs.criteria.iter().filter(|criterion| !criterion.is_met()).count()
 }
 
-fn blocking(inputs: &Inputs) -> usize {
-    failed_gates(inputs)
-        + inputs.issues.iter().filter(|issue| issue.blocks()).count()
+fn count_blocking(inputs: &ReviewInputs) -> usize {
+    count_failed_gates(inputs)
+        + inputs.issues.iter().filter(|issue| issue.is_blocking()).count()
         + inputs.conformance.unplanned_critical.len()
         + inputs.conformance.unplanned_guarded.len()
 }

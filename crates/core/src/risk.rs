@@ -1,18 +1,17 @@
-//! How risky a plan is, computed and explained factor by factor.
+//! Risk of a plan, explained factor by factor.
 //!
-//! The score makes the level; the configured thresholds can raise it and never lower it. The level
-//! then chooses the ceremony: who approves, who reviews, which gates run, which tier starts and
-//! what may be spent.
+//! The score gives a level; configured thresholds can raise it, but never lower it. The level
+//! selects the ceremony: approvers, reviewers, gates, first tier and budget.
 
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumIter};
 
 use crate::complexity;
-use crate::level::Level;
-use crate::plan::Outline;
-use crate::rules::{Rules, Threshold};
+use crate::level::RiskLevel;
+use crate::plan::PlanSummary;
+use crate::rules::{RiskThreshold, Rules};
 
-/// Why a plan is risky.
+/// Factor of a plan's risk.
 #[derive(
     Debug,
     Clone,
@@ -29,108 +28,111 @@ use crate::rules::{Rules, Threshold};
 )]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
-pub enum Factor {
-    /// More than five files: 1 point; more than ten: 2.
+pub enum RiskFactor {
+    /// More than 5 files: 1 point; more than 10: 2.
     Files,
     /// Medium complexity: 1 point; high: 2.
     Complexity,
-    /// The knowledge check had warnings: 1 point.
+    /// The knowledge check raised warnings: 1 point.
     Warnings,
-    /// It touches files that the configuration calls critical: 2 points.
+    /// The plan changes critical files: 2 points.
     CriticalFiles,
-    /// More files than the configuration has for a lower level: raises the level.
+    /// More files than the threshold of a lower level: raises the level.
     FilesThreshold,
-    /// More complex than the configuration has for a lower level: raises the level.
+    /// Higher complexity than the threshold of a lower level: raises the level.
     ComplexityThreshold,
-    /// Dearer than the configuration has for a lower level: raises the level.
+    /// Higher cost than the threshold of a lower level: raises the level.
     CostThreshold,
 }
 
-/// What one factor did.
+/// Effect of one factor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Weight {
-    /// It added points.
+pub enum FactorEffect {
+    /// Points added to the score.
     Points(u8),
-    /// It raised the level to at least this one.
-    AtLeast(Level),
+    /// Minimum level.
+    AtLeast(RiskLevel),
 }
 
-/// A level of risk with its explanation.
+/// Risk level with its factors.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Risk {
-    /// How risky it is.
-    pub level: Level,
-    /// The sum of the points.
+    /// Risk level.
+    pub level: RiskLevel,
+    /// Sum of the points.
     pub score: u8,
-    /// Every factor that counted, with what it did.
-    pub factors: Vec<(Factor, Weight)>,
+    /// Factors that contributed, with their effects.
+    pub factors: Vec<(RiskFactor, FactorEffect)>,
 }
 
-/// Judges a plan by its outline and the number of warnings the knowledge check gave.
-pub fn assess(plan: &Outline, warnings: u16, rules: &Rules) -> Risk {
-    let complexity = complexity::Level::of(plan.complexity);
+/// Assesses a plan by its summary and the number of warnings from the knowledge check.
+pub fn assess(plan: &PlanSummary, warnings: u16, rules: &Rules) -> Risk {
+    let complexity = complexity::ComplexityLevel::from_score(plan.complexity_score);
     let points = [
         (
-            Factor::Files,
-            match plan.files {
+            RiskFactor::Files,
+            match plan.file_count {
                 0..=5 => 0,
                 6..=10 => 1,
                 _ => 2,
             },
         ),
         (
-            Factor::Complexity,
+            RiskFactor::Complexity,
             match complexity {
-                complexity::Level::Low => 0,
-                complexity::Level::Medium => 1,
-                complexity::Level::High => 2,
+                complexity::ComplexityLevel::Low => 0,
+                complexity::ComplexityLevel::Medium => 1,
+                complexity::ComplexityLevel::High => 2,
             },
         ),
-        (Factor::Warnings, u8::from(warnings > 0)),
-        (Factor::CriticalFiles, if plan.critical_files > 0 { 2 } else { 0 }),
+        (RiskFactor::Warnings, u8::from(warnings > 0)),
+        (RiskFactor::CriticalFiles, if plan.critical_file_count > 0 { 2 } else { 0 }),
     ];
     let score = points.iter().map(|(_, points)| points).sum();
     let by_score = match score {
-        0..=1 => Level::Low,
-        2..=3 => Level::Medium,
-        _ => Level::High,
+        0..=1 => RiskLevel::Low,
+        2..=3 => RiskLevel::Medium,
+        _ => RiskLevel::High,
     };
 
     let thresholds = &rules.scrum_master.risk_thresholds;
-    let floor = |beyond: fn(&Outline, &Threshold) -> bool| {
+    let floor = |beyond: fn(&PlanSummary, &RiskThreshold) -> bool| {
         if beyond(plan, &thresholds.medium) {
-            Level::High
+            RiskLevel::High
         } else if beyond(plan, &thresholds.low) {
-            Level::Medium
+            RiskLevel::Medium
         } else {
-            Level::Low
+            RiskLevel::Low
         }
     };
     let floors = [
-        (Factor::FilesThreshold, floor(|plan, limit| plan.files > limit.max_files)),
+        (RiskFactor::FilesThreshold, floor(|plan, limit| plan.file_count > limit.max_files)),
         (
-            Factor::ComplexityThreshold,
-            floor(|plan, limit| complexity::Level::of(plan.complexity) > limit.max_complexity),
+            RiskFactor::ComplexityThreshold,
+            floor(|plan, limit| {
+                complexity::ComplexityLevel::from_score(plan.complexity_score)
+                    > limit.max_complexity
+            }),
         ),
         (
-            Factor::CostThreshold,
+            RiskFactor::CostThreshold,
             floor(|plan, limit| {
                 plan.estimated_cost.is_some_and(|cost| cost > limit.max_estimated_cost_usd)
             }),
         ),
     ];
 
-    let level = floors.iter().map(|(_, level)| *level).fold(by_score, Level::max);
+    let level = floors.iter().map(|(_, level)| *level).fold(by_score, RiskLevel::max);
     let factors = points
         .into_iter()
         .filter(|(_, points)| *points > 0)
-        .map(|(factor, points)| (factor, Weight::Points(points)))
+        .map(|(factor, points)| (factor, FactorEffect::Points(points)))
         .chain(
             floors
                 .into_iter()
                 .filter(|(_, level)| *level > by_score)
-                .map(|(factor, level)| (factor, Weight::AtLeast(level))),
+                .map(|(factor, level)| (factor, FactorEffect::AtLeast(level))),
         )
         .collect();
     Risk { level, score, factors }

@@ -1,20 +1,18 @@
-//! The rules a task runs under: `tamma.yaml`, typed, with its defaults.
+//! Rules that a task runs under: the typed content of `tamma.yaml`, with defaults.
 //!
-//! A task is pinned to the rules it started with. Everything here has a default, so an empty file
-//! is a valid one. [`load()`] reads a file with the environment over it and tells where each value
-//! came from; [`schema()`] describes the file to editors.
+//! A task keeps the rules that it started with. Every key has a default, so an empty file is valid.
+//! [`load()`] reads a file, applies the environment and records the origin of each value.
+//! [`schema()`] returns the JSON schema for editors.
 
 mod agents;
 mod alerts;
 mod chat;
-mod check;
 mod critical;
+mod cross_references;
 mod delivery;
 mod embeddings;
-mod fit;
 mod gates;
 mod load;
-mod names;
 mod people;
 mod permissions;
 mod problem;
@@ -22,9 +20,11 @@ mod reference;
 mod review;
 mod sandbox;
 mod schema;
-mod shape;
-mod tree;
+mod validation;
+mod value_check;
+mod value_schema;
 mod variables;
+mod yaml;
 
 use std::collections::BTreeMap;
 
@@ -36,81 +36,82 @@ use strum::{Display, EnumIter, EnumString};
 use crate::complexity;
 use crate::cost::{Price, Usd};
 use crate::ids::PolicyVersion;
-use crate::level::Level;
+use crate::level::RiskLevel;
 use crate::tier::Tier;
 
-pub use agents::{AgentRules, Engines, Roles, SessionModes};
-pub use alerts::{Alerts, Channel, ChannelType, QuietHours, TimeOfDay, TimeZone};
+pub use agents::{AgentPoolRules, AgentRules, RoleTiers, SessionModes};
+pub use alerts::{AlertChannel, AlertRules, ChannelType, QuietHours, TimeOfDay, TimeZone};
 pub use chat::ChatModel;
-pub use critical::{critical_files, is_critical};
-pub use delivery::{Delivery, Mode};
-pub use embeddings::Embeddings;
-pub use gates::{GateRules, Report};
-pub use load::{Loaded, Setting, Source, load};
-pub use people::{People, Right, Standing};
-pub use permissions::{AgentRole, Deed, Line, Lines, Permissions};
-pub use problem::{Fault, Origin, Place, Problem, Problems};
+pub use critical::{count_critical_files, is_critical};
+pub use delivery::{DeliveryMode, DeliveryRules};
+pub use embeddings::EmbeddingModel;
+pub use gates::{GateRules, ReportFormat};
+pub use load::{ConfigFile, LoadedRules, Setting, load};
+pub use people::{PeopleRules, Permission, PersonRole};
+pub use permissions::{AccessKind, AgentPermissions, AgentRole, PermissionLists, PermissionRule};
+pub use problem::{ConfigFault, ConfigProblem, ConfigProblems, SourceLocation, ValueOrigin};
 pub use reference::reference;
-pub use review::{Apart, Council, PatternRules, ReviewRules, Seat};
-pub use sandbox::Sandbox;
+pub use review::{CouncilMember, CouncilRules, PatternRule, ReviewRules, ValidatorIndependence};
+pub use sandbox::SandboxMode;
 pub use schema::schema;
-pub use variables::{Target, VARIABLES, Variable};
+pub use variables::{EnvVariable, VARIABLES, VariableTarget};
 
-/// Everything that `tamma.yaml` may say.
+/// Configuration of Tamma for a project (`tamma.yaml`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
 #[serde(default, deny_unknown_fields)]
 pub struct Rules {
-    /// How the loop behaves: limits, approval, learning, alerts, people.
+    /// Task loop, risk, learning, alerts and interaction with people.
     #[garde(dive)]
     pub scrum_master: ScrumMaster,
-    /// Which agent and model each tier stands for.
+    /// Agent and model of each tier.
     #[garde(dive)]
     pub tiers: Tiers,
-    /// The agents there are, by name. An entry is laid over the built-in one of that name.
+    /// Agents by name. An entry is merged over the built-in agent of the same name.
     #[garde(dive)]
     pub agents: BTreeMap<String, AgentRules>,
-    /// Which tier does the work beside the implementation.
+    /// Tiers for jobs other than implementation.
     #[garde(dive)]
-    pub roles: Roles,
-    /// The checks that a change has to pass, by name. One that no level of risk names always runs.
+    pub roles: RoleTiers,
+    /// Gates by name: commands that every change must pass. A gate that no risk level names always
+    /// runs.
     #[garde(dive)]
     pub gates: BTreeMap<String, GateRules>,
-    /// What a review looks for beside them.
+    /// Checks of a review besides the gates.
     #[serde(skip_serializing_if = "is_default")]
     #[garde(dive)]
     pub review: ReviewRules,
-    /// Who is asked about a task that is stuck.
+    /// Council that analyses a stuck task.
     #[serde(skip_serializing_if = "is_default")]
     #[garde(dive)]
-    pub council: Council,
-    /// A model that tells which entries of the knowledge base mean the same as a plan.
+    pub council: CouncilRules,
+    /// Embedding model, used to find knowledge entries with a similar meaning.
     #[serde(skip_serializing_if = "is_default")]
     #[garde(dive)]
-    pub embeddings: Embeddings,
-    /// A model that reads what people say in the chat.
+    pub embeddings: EmbeddingModel,
+    /// Model that interprets chat messages.
     #[serde(skip_serializing_if = "is_default")]
     #[garde(dive)]
     pub chat: ChatModel,
-    /// Where a change that has passed goes, and where it started.
+    /// Base branch, and delivery of changes that passed review.
     #[garde(dive)]
-    pub delivery: Delivery,
-    /// What a worker runs.
+    pub delivery: DeliveryRules,
+    /// Agent pool of each worker, and limits across workers.
     #[garde(dive)]
-    pub engines: Engines,
-    /// What agents may do, beside the defaults.
+    pub engines: AgentPoolRules,
+    /// Permissions of agents, by role, on top of the defaults.
     #[garde(dive)]
-    pub permissions: Permissions,
-    /// What people may do.
+    pub permissions: AgentPermissions,
+    /// Roles of people.
     #[serde(skip_serializing_if = "is_default")]
     #[garde(dive)]
-    pub people: People,
-    /// What may be spent.
+    pub people: PeopleRules,
+    /// Spending limits.
     #[garde(dive)]
     pub budget: Budget,
-    /// What each level of risk asks for.
+    /// Requirements by risk level.
     #[garde(dive)]
     pub ceremony: Ceremonies,
-    /// What a million tokens of each model cost.
+    /// Prices of models, in US dollars per million tokens, by model name.
     #[garde(skip)]
     pub prices: BTreeMap<String, Price>,
 }
@@ -120,17 +121,17 @@ impl Default for Rules {
         Self {
             scrum_master: ScrumMaster::default(),
             tiers: Tiers::default(),
-            agents: agents::built_in(),
-            roles: Roles::default(),
+            agents: agents::built_in_agents(),
+            roles: RoleTiers::default(),
             gates: BTreeMap::new(),
             review: ReviewRules::default(),
-            council: Council::default(),
-            embeddings: Embeddings::default(),
+            council: CouncilRules::default(),
+            embeddings: EmbeddingModel::default(),
             chat: ChatModel::default(),
-            delivery: Delivery::default(),
-            engines: Engines::default(),
-            permissions: Permissions::default(),
-            people: People::default(),
+            delivery: DeliveryRules::default(),
+            engines: AgentPoolRules::default(),
+            permissions: AgentPermissions::default(),
+            people: PeopleRules::default(),
             budget: Budget::default(),
             ceremony: Ceremonies::default(),
             prices: BTreeMap::new(),
@@ -139,17 +140,18 @@ impl Default for Rules {
 }
 
 impl Rules {
-    /// The version of these rules: their hash, to which approvals are bound.
+    /// Returns the policy version: the hash of these rules, which approvals are bound to.
     ///
-    /// It is the hash of [`Rules::without_secrets`]: a key that is changed voids no approval, and
-    /// nothing about it can be learned from the version.
+    /// Secrets are excluded ([`Rules::without_secrets`]): a new key voids no approval, and the
+    /// version reveals nothing about it.
     pub fn version(&self) -> PolicyVersion {
-        // As with a plan's hash: this cannot fail, and the hash of nothing approves nothing.
+        // Serialisation cannot fail here; an empty input would yield a hash that no approval
+        // covers.
         PolicyVersion::of(&serde_json::to_vec(&self.without_secrets()).unwrap_or_default())
     }
 
-    /// These rules as they may be kept and shown: the names of what may be secret are there, the
-    /// values are empty. They are of the same version.
+    /// Returns a copy that is safe to store and show: names of possible secrets stay, their values
+    /// are empty. It has the same version.
     #[must_use]
     pub fn without_secrets(&self) -> Self {
         let mut rules = self.clone();
@@ -163,91 +165,92 @@ impl Rules {
     }
 }
 
-/// Left out of what is compared, so that rules from before there was a choice stay what they were.
+/// Leaves defaults out of serialised rules, so that policy versions from before a key existed stay
+/// valid.
 fn is_default<T: Default + PartialEq>(it: &T) -> bool {
     *it == T::default()
 }
 
-/// How the loop behaves.
+/// Task loop, risk, learning, alerts and interaction with people.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
 #[serde(default, deny_unknown_fields)]
 pub struct ScrumMaster {
-    /// Limits of the loop.
+    /// Limits of the task loop.
     #[garde(dive)]
-    pub task_loop: TaskLoop,
-    /// What makes a plan more than low or medium risk, whatever its score.
+    pub task_loop: TaskLoopRules,
+    /// Limits above which a plan is medium or high risk, regardless of its score.
     #[garde(dive)]
     pub risk_thresholds: RiskThresholds,
-    /// What is learned from a task.
+    /// Lessons from finished tasks.
     #[garde(dive)]
     pub learning_capture: LearningCapture,
-    /// What people are told, and where.
+    /// Events that send alerts, and the channels they go to.
     #[garde(dive)]
-    pub alerts: Alerts,
-    /// How people are kept informed.
+    pub alerts: AlertRules,
+    /// Progress updates, reminders and default answers.
     #[garde(dive)]
     pub user_interaction: UserInteraction,
 }
 
-/// Limits of the loop.
+/// Limits of the task loop.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
 #[serde(default, deny_unknown_fields)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own in the file")]
-pub struct TaskLoop {
-    /// How often a plan may be adjusted (a stronger tier or the council) before a person is asked.
+#[expect(clippy::struct_excessive_bools, reason = "independent switches")]
+pub struct TaskLoopRules {
+    /// Plan revisions (stronger tier or council) before a person is asked.
     #[garde(range(min = 0, max = 10))]
     pub max_retries: u8,
-    /// Whether a low-risk plan is approved without a person.
+    /// Approve low-risk plans automatically.
     #[garde(skip)]
     pub auto_approve_low_risk: bool,
-    /// High risk always asks a person. The key is kept for those who bring it; it cannot be false.
+    /// Require approval of high-risk plans. Always `true`; accepted for compatibility.
     #[garde(custom(must_be_true))]
     pub require_approval_high_risk: bool,
-    /// Milliseconds that any one piece of work may take before it is stopped.
+    /// Hard time limit of any job, in milliseconds.
     #[garde(range(min = 1_000, max = 86_400_000))]
     pub timeout_ms: u64,
-    /// Milliseconds between two reports of progress of a running agent.
+    /// Interval between progress reports of a running agent, in milliseconds.
     #[garde(range(min = 100, max = 3_600_000))]
     pub progress_update_interval_ms: u64,
-    /// How many runs a task may have before its work is landed and a person is asked.
+    /// Runs of a task before its work is saved and a person is asked.
     #[garde(range(min = 1, max = 100))]
     pub max_iterations: u16,
-    /// How many failures in a row move a task to the next tier.
+    /// Consecutive failures that move a task to the next tier.
     #[garde(range(min = 1, max = 10))]
     pub escalation_threshold: u8,
-    /// How many failures in a row in the top tier call the council.
+    /// Consecutive failures in the top tier that call the council.
     #[garde(range(min = 1, max = 10))]
     pub top_tier_threshold: u8,
-    /// How often one state may fail for reasons of its own before the task leaves it.
+    /// Internal failures in one state before the task leaves it.
     #[garde(range(min = 1, max = 10))]
     pub max_failures_per_state: u8,
-    /// How often the council may be asked.
+    /// Councils per task.
     #[garde(range(min = 0, max = 2))]
     pub max_councils: u8,
-    /// Whether three failures alike count as stuck.
+    /// Treat three similar failures as stuck.
     #[garde(skip)]
     pub stuck_detection: bool,
-    /// Whether money is counted. Tokens and runs always are.
+    /// Track cost in dollars. Tokens and runs are always counted.
     #[garde(skip)]
     pub cost_tracking: bool,
-    /// Seconds to wait before the first repetition of work that failed for an outside reason; it
-    /// doubles with each one.
+    /// Delay before the first retry after an external failure, in seconds. It doubles with each
+    /// retry.
     #[garde(range(min = 1, max = 3_600))]
     pub backoff_seconds: u32,
-    /// Seconds that each kind of work may take, within `timeout_ms`.
+    /// Hard time limits by kind of job, in seconds. `timeout_ms` limits them further.
     #[garde(dive)]
-    pub timeouts: Timeouts,
-    /// Minutes that a task is expected to stay in each state. Nothing is stopped by these: people
-    /// are warned at 80 %, alerted at 100 % and alerted urgently at 150 %.
+    pub timeouts: JobTimeouts,
+    /// Expected time in each state, in minutes. These soft timeouts stop nothing: people get a
+    /// warning at 80%, an alert at 100% and a critical alert at 150%.
     #[garde(dive)]
     pub state_timeouts: StateTimeouts,
-    /// What ends the loop at once: the work is landed and a person is asked. The two limits always
-    /// do; without `security_critical` such a finding goes to the top tier instead.
+    /// Conditions that halt a task: its work is saved and a person is asked. The two limits always
+    /// halt; without `security_critical`, such a finding goes to the top tier instead.
     #[garde(skip)]
     pub halt_conditions: Vec<HaltCondition>,
 }
 
-impl Default for TaskLoop {
+impl Default for TaskLoopRules {
     fn default() -> Self {
         Self {
             max_retries: 3,
@@ -263,7 +266,7 @@ impl Default for TaskLoop {
             stuck_detection: true,
             cost_tracking: true,
             backoff_seconds: 30,
-            timeouts: Timeouts::default(),
+            timeouts: JobTimeouts::default(),
             state_timeouts: StateTimeouts::default(),
             halt_conditions: vec![
                 HaltCondition::SecurityCritical,
@@ -274,40 +277,42 @@ impl Default for TaskLoop {
     }
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature is garde's")]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "signature required by garde")]
 fn must_be_true(value: &bool, (): &()) -> garde::Result {
     if *value {
         Ok(())
     } else {
-        Err(garde::Error::new("high risk always asks a person: remove the key or write true"))
+        Err(garde::Error::new(
+            "high-risk plans always need approval: remove the key, or write `true`",
+        ))
     }
 }
 
-/// Seconds that each kind of work may take.
+/// Hard time limits by kind of job, in seconds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
 #[serde(default, deny_unknown_fields)]
-pub struct Timeouts {
-    /// One run of an engine.
+pub struct JobTimeouts {
+    /// One implementation run.
     #[garde(range(min = 1, max = 86_400))]
     pub implementation: u32,
     /// All gates of one commit.
     #[garde(range(min = 1, max = 86_400))]
     pub quality_gates: u32,
-    /// Judging the acceptance criteria.
+    /// Validation of the acceptance criteria.
     #[garde(range(min = 1, max = 86_400))]
     pub requirements: u32,
 }
 
-impl Default for Timeouts {
+impl Default for JobTimeouts {
     fn default() -> Self {
         Self { implementation: 3_600, quality_gates: 1_800, requirements: 600 }
     }
 }
 
-/// Minutes that a task is expected to stay in each state.
+/// Expected time in each state, in minutes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
 #[serde(default, deny_unknown_fields)]
-#[expect(missing_docs, reason = "each field is the state of its name")]
+#[expect(missing_docs, reason = "fields are named after states")]
 pub struct StateTimeouts {
     #[garde(range(min = 1, max = 43_200))]
     pub pending: u32,
@@ -357,7 +362,7 @@ impl Default for StateTimeouts {
     }
 }
 
-/// What ends the loop at once.
+/// Condition that halts a task.
 #[derive(
     Debug,
     Clone,
@@ -377,25 +382,25 @@ impl Default for StateTimeouts {
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum HaltCondition {
-    /// A gate or a pattern found a critical security fault.
+    /// Gate or pattern found a critical security problem.
     SecurityCritical,
-    /// The task has had all its runs.
+    /// Task has used all its runs.
     MaxIterationsReached,
-    /// The task has spent what it may.
+    /// Task has used its budget.
     BudgetExceeded,
 }
 
-/// What makes a plan more than low or medium risk, whatever its score.
+/// Limits above which a plan is medium or high risk, regardless of its score.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
 #[serde(default, deny_unknown_fields)]
 pub struct RiskThresholds {
-    /// A plan beyond any of these is at least medium.
+    /// A plan above any of these limits has at least medium risk.
     #[garde(dive)]
-    pub low: Threshold,
-    /// A plan beyond any of these is high.
+    pub low: RiskThreshold,
+    /// A plan above any of these limits has high risk.
     #[garde(dive)]
-    pub medium: Threshold,
-    /// Files that raise the risk of any plan that touches them, as globs from the root.
+    pub medium: RiskThreshold,
+    /// Globs of critical files, from the root. A plan that changes one has a higher risk.
     #[garde(inner(custom(is_glob)))]
     pub critical_files: Vec<String>,
 }
@@ -403,15 +408,15 @@ pub struct RiskThresholds {
 impl Default for RiskThresholds {
     fn default() -> Self {
         Self {
-            low: Threshold {
+            low: RiskThreshold {
                 max_files: 5,
-                max_complexity: complexity::Level::Low,
-                max_estimated_cost_usd: Usd::cents(100),
+                max_complexity: complexity::ComplexityLevel::Low,
+                max_estimated_cost_usd: Usd::from_cents(100),
             },
-            medium: Threshold {
+            medium: RiskThreshold {
                 max_files: 10,
-                max_complexity: complexity::Level::Medium,
-                max_estimated_cost_usd: Usd::cents(500),
+                max_complexity: complexity::ComplexityLevel::Medium,
+                max_estimated_cost_usd: Usd::from_cents(500),
             },
             critical_files: [
                 "tamma.yaml",
@@ -430,43 +435,42 @@ impl Default for RiskThresholds {
     }
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature is garde's")]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "signature required by garde")]
 fn is_glob(text: &str, (): &()) -> garde::Result {
-    globset::Glob::new(text)
-        .map(drop)
-        .map_err(|error| garde::Error::new(format!("`{text}` is not a glob: {}", error.kind())))
+    globset::Glob::new(text).map(drop).map_err(|error| {
+        garde::Error::new(format!("`{text}` is not a valid glob: {}", error.kind()))
+    })
 }
 
-/// The most that a level of risk may have.
+/// Upper limits of a risk level.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
 #[serde(deny_unknown_fields)]
-pub struct Threshold {
+pub struct RiskThreshold {
     /// Files in the plan.
     #[garde(range(min = 1, max = 10_000))]
     pub max_files: u16,
     /// Complexity of the plan.
     #[garde(skip)]
-    pub max_complexity: complexity::Level,
-    /// What the planner thinks it will cost.
+    pub max_complexity: complexity::ComplexityLevel,
+    /// Planner's cost estimate, in US dollars.
     #[garde(skip)]
     pub max_estimated_cost_usd: Usd,
 }
 
-/// What is learned from a task.
+/// Lessons from finished tasks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
 #[serde(default, deny_unknown_fields)]
 pub struct LearningCapture {
-    /// Whether a task that succeeded teaches.
+    /// Propose lessons from tasks that succeeded.
     #[garde(skip)]
     pub capture_success: bool,
-    /// Whether a task that failed, or had to be mended, teaches.
+    /// Propose lessons from tasks that failed or needed rework.
     #[garde(skip)]
     pub capture_failure: bool,
-    /// Lessons always wait for a person. The key is kept for those who bring it; it cannot be
-    /// false.
-    #[garde(custom(lessons_wait))]
+    /// Require approval of lessons. Always `true`; accepted for compatibility.
+    #[garde(custom(must_require_approval))]
     pub require_approval: bool,
-    /// How relevant a recommendation or learning must be to be shown, in percent.
+    /// Lowest relevance of a recommendation or lesson that is shown, from 0 to 1.
     #[serde(with = "share")]
     #[schemars(with = "f64", range(min = 0.0, max = 1.0))]
     #[garde(range(min = 0, max = 100))]
@@ -484,31 +488,31 @@ impl Default for LearningCapture {
     }
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature is garde's")]
-fn lessons_wait(value: &bool, (): &()) -> garde::Result {
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "signature required by garde")]
+fn must_require_approval(value: &bool, (): &()) -> garde::Result {
     if *value {
         Ok(())
     } else {
-        Err(garde::Error::new("lessons always wait for a person: remove the key or write true"))
+        Err(garde::Error::new("lessons always need approval: remove the key, or write `true`"))
     }
 }
 
-/// How people are kept informed.
+/// Progress updates, reminders and default answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
 #[serde(default, deny_unknown_fields)]
 pub struct UserInteraction {
-    /// Whether a task says how it stands of its own accord.
+    /// Send progress updates without being asked.
     #[garde(skip)]
     pub proactive_updates: bool,
-    /// Seconds between two such updates.
+    /// Interval between progress updates, in seconds.
     #[garde(range(min = 1, max = 86_400))]
     pub update_interval_seconds: u32,
-    /// Minutes after which an unanswered question is asked again. Nothing about a plan or a change
-    /// is ever decided by waiting.
+    /// Time until an unanswered question is asked again, in minutes. Plans and changes are never
+    /// decided by waiting.
     #[garde(range(min = 1, max = 43_200))]
     pub auto_timeout_minutes: u32,
-    /// Minutes after which an agent's question that nobody has seen gets the answer that the agent
-    /// named for that case. A question without one waits; a permission that nobody gives is refused.
+    /// Time until an agent's question that nobody has seen gets the agent's own default answer, in
+    /// minutes. A question without one keeps waiting; an unanswered permission request is refused.
     #[garde(range(min = 1, max = 43_200))]
     pub default_after_minutes: u32,
 }
@@ -524,23 +528,23 @@ impl Default for UserInteraction {
     }
 }
 
-/// Which agent and model each tier stands for.
+/// Agent and model of each tier.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
 #[serde(default, deny_unknown_fields)]
 pub struct Tiers {
-    /// For plans of complexity 0 to 4.
+    /// Tier for plans of complexity 0 to 4.
     #[garde(dive)]
     pub simple: TierRules,
-    /// For plans of complexity 5 to 8.
+    /// Tier for plans of complexity 5 to 8.
     #[garde(dive)]
     pub moderate: TierRules,
-    /// For plans of complexity 9 to 14, and for tasks that are stuck.
+    /// Tier for plans of complexity 9 to 14, and for stuck tasks.
     #[garde(dive)]
     pub complex: TierRules,
 }
 
 impl Tiers {
-    /// The rules of one tier.
+    /// Returns the rules of one tier.
     pub fn get(&self, tier: Tier) -> &TierRules {
         match tier {
             Tier::Simple => &self.simple,
@@ -555,7 +559,7 @@ impl Default for Tiers {
         let tier = |model: &str, cents| TierRules {
             agent: "claude-code".to_owned(),
             model: model.to_owned(),
-            typical_run_usd: Usd::cents(cents),
+            typical_run_usd: Usd::from_cents(cents),
         };
         Self {
             simple: tier("haiku", 25),
@@ -565,39 +569,39 @@ impl Default for Tiers {
     }
 }
 
-/// What a tier stands for.
+/// Agent, model and typical cost of a tier.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub struct TierRules {
-    /// The agent that runs: the name of one of `agents`.
+    /// Name of an agent in `agents`.
     #[garde(length(min = 1, max = 100))]
     pub agent: String,
-    /// The model it uses, in the agent's own words. `default` leaves the choice to the agent.
+    /// Model, in the agent's own naming. `default` lets the agent choose.
     #[garde(length(min = 1, max = 100))]
     pub model: String,
-    /// What a run usually costs. It prices the next run while nothing better is known.
+    /// Typical cost of a run, in US dollars. Used as an estimate until real costs are known.
     #[serde(default)]
     #[garde(skip)]
     pub typical_run_usd: Usd,
 }
 
-/// What may be spent. A limit that is not given does not hold.
+/// Spending limits. A limit that is not set does not apply.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
 #[serde(default, deny_unknown_fields)]
 pub struct Budget {
-    /// Dollars for one task, where its level of risk does not say otherwise.
+    /// Budget of one task, in US dollars. A risk level can override it.
     #[garde(skip)]
     pub task_usd: Option<Usd>,
-    /// Tokens for one task.
+    /// Budget of one task, in tokens.
     #[garde(range(min = 1))]
     pub task_tokens: Option<u64>,
-    /// Dollars for all tasks of the project, ever.
+    /// Total budget of the project, in US dollars.
     #[garde(skip)]
     pub project_usd: Option<Usd>,
-    /// Dollars for all tasks of the project in a day.
+    /// Budget of the project per day, in US dollars.
     #[garde(skip)]
     pub day_usd: Option<Usd>,
-    /// At what share of a limit people are warned, in percent.
+    /// Share of a limit at which people are warned, in percent.
     #[garde(range(min = 1, max = 100))]
     pub warn_percent: u8,
 }
@@ -605,7 +609,7 @@ pub struct Budget {
 impl Default for Budget {
     fn default() -> Self {
         Self {
-            task_usd: Some(Usd::cents(5_000)),
+            task_usd: Some(Usd::from_cents(5_000)),
             task_tokens: None,
             project_usd: None,
             day_usd: None,
@@ -614,28 +618,28 @@ impl Default for Budget {
     }
 }
 
-/// What each level of risk asks for.
+/// Requirements by risk level.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
 #[serde(default, deny_unknown_fields)]
 pub struct Ceremonies {
-    /// Low risk.
+    /// Requirements of low-risk plans.
     #[garde(dive)]
     pub low: Ceremony,
-    /// Medium risk.
+    /// Requirements of medium-risk plans.
     #[garde(dive)]
     pub medium: Ceremony,
-    /// High risk.
+    /// Requirements of high-risk plans.
     #[garde(dive)]
     pub high: Ceremony,
 }
 
 impl Ceremonies {
-    /// What a level asks for.
-    pub fn get(&self, level: Level) -> &Ceremony {
+    /// Returns the requirements of a risk level.
+    pub fn get(&self, level: RiskLevel) -> &Ceremony {
         match level {
-            Level::Low => &self.low,
-            Level::Medium => &self.medium,
-            Level::High => &self.high,
+            RiskLevel::Low => &self.low,
+            RiskLevel::Medium => &self.medium,
+            RiskLevel::High => &self.high,
         }
     }
 }
@@ -650,24 +654,23 @@ impl Default for Ceremonies {
     }
 }
 
-/// What a level of risk asks for.
+/// Requirements of a risk level.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
 #[serde(default, deny_unknown_fields)]
 pub struct Ceremony {
-    /// How many people must approve the plan, where people are asked at all.
+    /// People who must approve the plan, if approval is needed.
     #[garde(range(min = 1, max = 5))]
     pub approvers: u8,
-    /// Whether a person reviews the change after the gates.
+    /// Require a person to review the change after the gates.
     #[garde(skip)]
     pub human_review: bool,
-    /// The weakest tier that may start.
+    /// Lowest tier that a task can start with.
     #[garde(skip)]
     pub first_tier: Tier,
-    /// Names of `gates` that run from this level on, and not below. A gate that no level names
-    /// always runs.
+    /// Names of `gates` that run at this level and above. A gate that no level names always runs.
     #[garde(inner(length(min = 1, max = 100)))]
     pub gates: Vec<String>,
-    /// Dollars for one task, in place of `budget.task_usd`.
+    /// Budget of one task, in US dollars. Overrides `budget.task_usd`.
     #[garde(skip)]
     pub budget_usd: Option<Usd>,
 }
@@ -684,12 +687,12 @@ impl Default for Ceremony {
     }
 }
 
-/// A share between 0 and 1 in the file, whole percent in the code: rules are compared and hashed,
-/// and floating-point numbers are good at neither.
+/// Number from 0 to 1 in the file, whole percent in memory: rules are compared and hashed, which
+/// floating-point numbers are not suited for.
 mod share {
     use serde::{Deserialize, Deserializer, Serializer};
 
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature is serde's")]
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "signature required by serde")]
     pub(super) fn serialize<S: Serializer>(percent: &u8, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_f64(f64::from(*percent) / 100.0)
     }
@@ -701,7 +704,7 @@ mod share {
             let percent = (share * 100.0).round() as u8;
             Ok(percent)
         } else {
-            Err(serde::de::Error::custom("a share is between 0 and 1, such as 0.7"))
+            Err(serde::de::Error::custom("must be a number from 0 to 1, such as 0.7"))
         }
     }
 }

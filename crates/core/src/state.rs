@@ -1,4 +1,4 @@
-//! Where a task can be, and why it goes from one state to another.
+//! States of a task, and triggers of transitions.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use strum::{Display, EnumCount, EnumIter, EnumString};
 
 use crate::rules::StateTimeouts;
 
-/// Where a task is. Exactly one at a time.
+/// State of a task, exactly one at a time
 #[derive(
     Debug,
     Clone,
@@ -27,43 +27,43 @@ use crate::rules::StateTimeouts;
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum State {
-    /// Created; waits for the tasks it depends on and for room.
+    /// Created; waiting for dependencies and capacity
     Pending,
-    /// Picked up: base, rules and the gates' baseline are pinned.
+    /// Preparing: pins base commit, rules and the gates' baseline
     Assigned,
-    /// A plan is being written.
+    /// Plan in progress
     Planning,
-    /// The plan is checked against what the team knows, and approved.
+    /// Plan is checked against the knowledge base and awaits approval
     AwaitingApproval,
-    /// Approved; waits for an engine, or for a provider's quota.
+    /// Approved; waiting for an agent or a provider's quota
     Validated,
-    /// An engine works.
+    /// Agent running
     InProgress,
-    /// The gates run on one exact commit.
+    /// Gates run on one exact commit
     Testing,
-    /// Patterns, conformance, criteria, and people where asked.
+    /// Review of patterns, conformance and criteria, and by people if required
     QualityReview,
-    /// Something failed; the next step is prepared.
+    /// Something failed; the next attempt is prepared
     Adjusting,
-    /// The council studies a stuck task.
+    /// Council analyses a stuck task
     CtoIntervention,
-    /// Passed; waits for its turn to be delivered.
+    /// Review passed; waiting for the delivery lock
     Approved,
-    /// Being delivered.
+    /// Delivery in progress
     Committing,
-    /// What can be learned is written down.
+    /// Lessons are recorded
     Learning,
-    /// A person must decide.
+    /// Waiting for a person's decision
     HumanEscalation,
-    /// Done.
+    /// Completed
     Completed,
-    /// Ended by a person before it was done.
+    /// Cancelled by a person
     Cancelled,
-    /// Given up by a person.
+    /// Given up by a person
     Failed,
 }
 
-/// The column of the board that a state belongs to.
+/// Board column that a state belongs to.
 #[derive(
     Debug,
     Clone,
@@ -81,7 +81,7 @@ pub enum State {
 )]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "title_case")]
-#[expect(missing_docs, reason = "the names are those of the board")]
+#[expect(missing_docs, reason = "the names are the columns of the board")]
 pub enum Phase {
     Receive,
     Plan,
@@ -97,8 +97,8 @@ pub enum Phase {
 }
 
 impl State {
-    /// The states of a task that goes well, in their order.
-    pub const MAIN_WAY: [Self; 12] = [
+    /// States of a task without failures, in order.
+    pub const MAIN_PATH: [Self; 12] = [
         Self::Pending,
         Self::Assigned,
         Self::Planning,
@@ -113,12 +113,12 @@ impl State {
         Self::Completed,
     ];
 
-    /// Whether nothing leaves this state.
+    /// Returns `true` if no transition leaves the state.
     pub fn is_terminal(self) -> bool {
         matches!(self, Self::Completed | Self::Cancelled | Self::Failed)
     }
 
-    /// What the board shows.
+    /// Returns the board column.
     pub fn phase(self) -> Phase {
         match self {
             Self::Pending | Self::Assigned => Phase::Receive,
@@ -135,7 +135,7 @@ impl State {
         }
     }
 
-    /// Minutes that a task is expected to stay here, where that is limited.
+    /// Returns the expected minutes in this state, or `None` if it has no soft timeout.
     pub fn soft_timeout(self, limits: &StateTimeouts) -> Option<u32> {
         Some(match self {
             Self::Pending => limits.pending,
@@ -157,15 +157,15 @@ impl State {
         })
     }
 
-    /// Whether this state comes before another on a task's way. What happens to a change that
-    /// failed comes after its review.
+    /// Returns `true` if this state comes before another one in a task. Handling a failed change
+    /// comes after its review.
     pub fn is_before(self, other: Self) -> bool {
         // The variants are declared in that order.
         self < other
     }
 }
 
-/// Why an arrow is taken.
+/// Trigger of a transition.
 #[derive(
     Debug,
     Clone,
@@ -183,90 +183,95 @@ impl State {
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "lowercase")]
 pub enum Trigger {
-    /// There is room, and nothing to wait for.
+    /// Capacity is available and no dependency is open.
     Admitted,
-    /// Base, rules and baseline are pinned.
+    /// Base commit, rules and baseline are pinned.
     Prepared,
-    /// There is a valid plan.
+    /// A valid plan is ready.
     #[strum(serialize = "plan made")]
     PlanMade,
-    /// The plan has flaws and goes back with them.
+    /// The plan is invalid and returns to the planner with its errors.
     #[strum(serialize = "plan invalid")]
     PlanInvalid,
-    /// The plan may run.
+    /// The plan is approved.
     Approved,
-    /// A person wants the plan changed.
+    /// A person asked for a revised plan.
     #[strum(serialize = "changes asked")]
-    ChangesAsked,
-    /// The plan breaks a critical prohibition.
+    #[serde(rename = "changes_asked")]
+    RevisionRequested,
+    /// The plan violates a critical prohibition.
     Blocked,
-    /// A person refused the plan.
+    /// A person rejected the plan.
     Rejected,
-    /// What was approved is no longer what would run.
+    /// The approved scope has changed.
     #[strum(serialize = "approval voided")]
     ApprovalVoided,
-    /// An engine has taken the run up.
+    /// An agent started the run.
     #[strum(serialize = "run started")]
     RunStarted,
-    /// The engine says it is done. That is a claim.
+    /// The agent reports completion. The review verifies it.
     #[strum(serialize = "run finished")]
     RunFinished,
-    /// The engine failed; the change was not judged.
+    /// The agent failed; the change was not judged.
     #[strum(serialize = "engine failed")]
-    EngineFailed,
+    #[serde(rename = "engine_failed")]
+    AgentFailed,
     /// The provider's quota is used up.
     #[strum(serialize = "quota reached")]
     QuotaReached,
-    /// The run was stopped by a pause.
+    /// A pause stopped the run.
     #[strum(serialize = "run interrupted")]
     RunInterrupted,
-    /// No gate failed that counts.
+    /// No gate failure counts against the change.
     #[strum(serialize = "gates passed")]
     GatesPassed,
-    /// A gate failed that counts.
+    /// A gate failure counts against the change.
     #[strum(serialize = "gates failed")]
     GatesFailed,
-    /// The review found nothing that blocks.
+    /// The review has no blocking finding.
     #[strum(serialize = "review passed")]
     ReviewPassed,
-    /// The review, or a person, sent the change back.
+    /// The review failed, or a person requested changes.
     #[strum(serialize = "review failed")]
     ReviewFailed,
-    /// What failed is written down for the next run.
+    /// The failure brief for the next run is ready.
     Briefed,
-    /// The council is asked.
+    /// The council was called.
     #[strum(serialize = "council called")]
     CouncilCalled,
-    /// The council has found a cause and a fix.
+    /// The council found a root cause and a fix.
     #[strum(serialize = "council concluded")]
     CouncilConcluded,
-    /// It is this task's turn to be delivered.
+    /// The task holds the delivery lock.
     #[strum(serialize = "turn came")]
-    TurnCame,
-    /// The change is where it belongs.
+    #[serde(rename = "turn_came")]
+    DeliveryReady,
+    /// The change was delivered.
     Delivered,
     /// A hook failed, or the change conflicts.
     #[strum(serialize = "delivery failed")]
     DeliveryFailed,
-    /// Lessons are written down, or could not be.
+    /// Lessons are recorded, or recording them failed.
     Learned,
-    /// Tamma cannot go on by itself.
+    /// Tamma cannot continue without a person.
     Alerted,
-    /// A person ended the task.
+    /// A person cancelled the task.
     Cancelled,
-    /// A person changed what is wanted.
-    Modified,
-    /// A person answered: go on.
+    /// A person changed the request.
+    #[serde(rename = "modified")]
+    #[strum(serialize = "modified")]
+    TaskChanged,
+    /// A person answered: continue.
     Continued,
-    /// A person answered: try that again.
+    /// A person answered: retry.
     Retried,
-    /// A person answered: go back to there.
+    /// A person answered: return to an earlier state.
     #[strum(serialize = "rolled back")]
     RolledBack,
-    /// A person answered: take it as done.
+    /// A person answered: treat the step as done.
     Skipped,
-    /// A person lifted the prohibition for this plan.
+    /// A person overrode the prohibitions for this plan.
     Overridden,
-    /// A person answered: give it up.
+    /// A person answered: give up.
     Abandoned,
 }

@@ -1,10 +1,9 @@
-//! When a task is stuck: it fails, and keeps failing alike.
+//! Detection of stuck tasks: failures that repeat.
 //!
-//! Three attempts in a row that touched the same files, or failed the same tests, or ended in the
-//! same error, or made the same change, are one attempt made three times. Two more ways lead nowhere:
-//! *flapping*, where each fix brings the other failure back, and *circular* fixes, where a change
-//! comes back that has failed before. A stronger model and a second opinion help then; another try
-//! does not.
+//! A task is stuck if three attempts in a row touched the same files, failed the same tests, ended
+//! with the same error or made the same change. It is also stuck if failures *flap*, where each fix
+//! brings another failure back, or if fixes are *circular*, where a failed change returns. A
+//! stronger model and a second opinion help then; another retry does not.
 
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumIter};
@@ -13,109 +12,111 @@ use crate::ids::Digest;
 use crate::review::Fingerprint;
 use crate::tier::Tier;
 
-/// How many attempts alike make a task stuck.
-pub const WINDOW: usize = 3;
+/// Number of similar attempts that make a task stuck.
+pub const REPETITION_WINDOW: usize = 3;
 
-/// How many attempts in turns make a task flap.
-pub const FLAPPING: usize = 4;
+/// Number of alternating attempts that count as flapping.
+pub const FLAPPING_WINDOW: usize = 4;
 
-/// How many attempts are remembered, so that a change that comes back is known. By default there are
-/// seven before the council, after which the count begins anew.
-pub const MEMORY: usize = 8;
+/// Number of attempts kept for the detection of circular fixes. By default, seven attempts fit
+/// before a council, which resets the count.
+pub const ATTEMPT_HISTORY: usize = 8;
 
-/// One iteration, as far as later ones are compared with it.
+/// Facts of one iteration that later ones are compared with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Attempt {
-    /// The tier it ran in.
+pub struct AttemptRecord {
+    /// Tier of the run.
     pub tier: Tier,
-    /// Whether its review passed.
+    /// The review passed.
     pub passed: bool,
-    /// What its failure looked like.
+    /// Fingerprint of the failure.
     pub fingerprint: Fingerprint,
 }
 
-/// In what the attempts are alike.
+/// Similarity of the attempts.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Display, EnumIter,
 )]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
-pub enum Likeness {
-    /// They touched the same files.
+pub enum AttemptSimilarity {
+    /// Same files touched.
     SameFiles,
-    /// The same tests failed.
+    /// Same tests failed.
     SameTests,
-    /// The error was the same.
+    /// Same error.
     SameError,
-    /// The change was the same.
+    /// Same change.
     SameDiff,
-    /// Two sets of failing tests took turns.
+    /// Two sets of failing tests alternate.
     FlappingTests,
-    /// Two errors took turns.
+    /// Two errors alternate.
     FlappingError,
-    /// A change came back that had failed before.
+    /// A change returned that had failed before.
     CircularDiff,
 }
 
-impl Likeness {
-    /// What people are told.
-    pub fn in_words(self) -> &'static str {
+impl AttemptSimilarity {
+    /// Returns the text that reports show.
+    pub fn description(self) -> &'static str {
         match self {
-            Self::SameFiles => "three attempts in a row touched the same files",
+            Self::SameFiles => "three attempts in a row changed the same files",
             Self::SameTests => "three attempts in a row failed the same tests",
-            Self::SameError => "three attempts in a row ended in the same error",
+            Self::SameError => "three attempts in a row ended with the same error",
             Self::SameDiff => "three attempts in a row made the same change",
-            Self::FlappingTests => {
-                "two sets of failing tests take turns: each fix breaks the other"
-            }
-            Self::FlappingError => "two errors take turns: each fix brings the other back",
-            Self::CircularDiff => "the last change is one that had failed before",
+            Self::FlappingTests => "two sets of failing tests alternate: each fix breaks the other",
+            Self::FlappingError => "two errors alternate: each fix brings the other back",
+            Self::CircularDiff => "the last change repeats one that failed before",
         }
     }
 }
 
-/// A part of a fingerprint.
-type Part = fn(&Fingerprint) -> Option<Digest>;
+/// Part of a fingerprint.
+type FingerprintPart = fn(&Fingerprint) -> Option<Digest>;
 
-/// Tells whether the last attempts are stuck, and in what they are alike.
+/// Detects a stuck task from its last attempts and returns their similarity.
 ///
-/// What is not known is not alike: three attempts without failing tests do not share them. Only what
-/// failed since the last attempt that passed is looked at.
-pub fn detect(attempts: &[Attempt]) -> Option<Likeness> {
+/// Unknown parts are never similar: attempts without failing tests do not share them. Only attempts
+/// after the last one that passed are compared.
+pub fn detect(attempts: &[AttemptRecord]) -> Option<AttemptSimilarity> {
     let since = attempts.iter().rposition(|attempt| attempt.passed).map_or(0, |passed| passed + 1);
     let failed = attempts.get(since..)?;
-    alike(failed)
-        .or_else(|| flaps(failed, |print| print.tests).then_some(Likeness::FlappingTests))
-        .or_else(|| flaps(failed, |print| print.error).then_some(Likeness::FlappingError))
-        .or_else(|| is_circular(failed).then_some(Likeness::CircularDiff))
+    detect_repetition(failed)
+        .or_else(|| {
+            is_flapping(failed, |print| print.tests).then_some(AttemptSimilarity::FlappingTests)
+        })
+        .or_else(|| {
+            is_flapping(failed, |print| print.error).then_some(AttemptSimilarity::FlappingError)
+        })
+        .or_else(|| is_circular(failed).then_some(AttemptSimilarity::CircularDiff))
 }
 
-/// Tells in what the last three attempts are alike. That is all that tasks of the first edition know.
-pub fn alike(attempts: &[Attempt]) -> Option<Likeness> {
-    let last = attempts.get(attempts.len().checked_sub(WINDOW)?..)?;
+/// Compares the last three attempts. Tasks of the first edition use only this check.
+pub fn detect_repetition(attempts: &[AttemptRecord]) -> Option<AttemptSimilarity> {
+    let last = attempts.get(attempts.len().checked_sub(REPETITION_WINDOW)?..)?;
     if last.iter().any(|attempt| attempt.passed) {
         return None;
     }
-    let alike = |part: Part| {
+    let alike = |part: FingerprintPart| {
         let first = part(&last[0].fingerprint);
         first.is_some() && last.iter().all(|attempt| part(&attempt.fingerprint) == first)
     };
     if alike(|print| print.files) {
-        Some(Likeness::SameFiles)
+        Some(AttemptSimilarity::SameFiles)
     } else if alike(|print| print.tests) {
-        Some(Likeness::SameTests)
+        Some(AttemptSimilarity::SameTests)
     } else if alike(|print| print.error) {
-        Some(Likeness::SameError)
+        Some(AttemptSimilarity::SameError)
     } else if alike(|print| print.diff) {
-        Some(Likeness::SameDiff)
+        Some(AttemptSimilarity::SameDiff)
     } else {
         None
     }
 }
 
-/// Whether two different failures have taken turns.
-fn flaps(failed: &[Attempt], part: Part) -> bool {
-    let start = failed.len().saturating_sub(FLAPPING);
+/// Returns `true` if two different failures alternate.
+fn is_flapping(failed: &[AttemptRecord], part: FingerprintPart) -> bool {
+    let start = failed.len().saturating_sub(FLAPPING_WINDOW);
     let parts: Vec<_> = failed[start..].iter().map(|attempt| part(&attempt.fingerprint)).collect();
     matches!(
         parts[..],
@@ -124,9 +125,9 @@ fn flaps(failed: &[Attempt], part: Part) -> bool {
     )
 }
 
-/// Whether the newest change is that of an earlier attempt. The one just before it does not count:
-/// a change that was made twice is made a third time before anybody worries.
-fn is_circular(failed: &[Attempt]) -> bool {
+/// Returns `true` if the newest change repeats one from before the previous attempt. An immediate
+/// repetition does not count here; it has its own limit of three.
+fn is_circular(failed: &[AttemptRecord]) -> bool {
     let Some((newest, [earlier @ .., _])) = failed.split_last() else {
         return false;
     };

@@ -1,7 +1,7 @@
-//! A task: one piece of work for one repository, as its author described it.
+//! Task: one unit of work on one repository, as its author described it.
 //!
-//! The machine itself never reads these words; it only carries the task's id. They are for the
-//! planner, the prompts, the knowledge check and people.
+//! The state machine carries only the task's ID. The text is for the planner, the prompts, the
+//! knowledge check and people.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use strum::{Display, EnumIter, EnumString};
 
 use crate::ids::{ProjectId, TaskId};
 
-/// What kind of work it is.
+/// Type of a task
 #[derive(
     Debug,
     Clone,
@@ -31,21 +31,21 @@ use crate::ids::{ProjectId, TaskId};
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum TaskType {
-    /// Something new.
+    /// New functionality
     Feature,
-    /// Something broken.
+    /// Bug fix
     Bugfix,
-    /// The same behaviour in a better shape.
+    /// Same behaviour, better structure
     Refactor,
-    /// Only tests.
+    /// Tests only
     Test,
-    /// Only words.
+    /// Documentation only
     Docs,
-    /// Upkeep.
+    /// Maintenance
     Chore,
 }
 
-/// How urgent it is. Later variants go first.
+/// Priority of a task; higher ones start first
 #[derive(
     Debug,
     Clone,
@@ -66,50 +66,50 @@ pub enum TaskType {
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum Priority {
-    /// When there is nothing else.
+    /// Only if nothing else is waiting
     Low,
-    /// In its turn.
+    /// Normal order
     #[default]
     Medium,
-    /// Before the others.
+    /// Before normal tasks
     High,
-    /// Now.
+    /// Before all others
     Critical,
 }
 
-/// One piece of work.
+/// Unit of work.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Task {
-    /// Its identity, which is also the id of its workflow.
+    /// Task ID, which is also the ID of its workflow.
     pub id: TaskId,
-    /// The repository it is for.
+    /// Project of the task.
     pub project: ProjectId,
-    /// One line.
+    /// Title, one line.
     pub title: String,
-    /// As much as the author had to say.
+    /// Description; may be empty.
     #[serde(default)]
     pub description: String,
-    /// What kind of work it is.
+    /// Type of the task.
     pub r#type: TaskType,
-    /// How urgent it is.
+    /// Priority of the task.
     #[serde(default)]
     pub priority: Priority,
-    /// What must be true at the end, each judged on its own.
+    /// Acceptance criteria, each judged on its own.
     #[serde(default)]
     pub acceptance_criteria: Vec<String>,
-    /// Words to find it by.
+    /// Labels for filters.
     #[serde(default)]
     pub labels: Vec<String>,
     /// Tasks that must be completed first.
     #[serde(default)]
     pub depends_on: Vec<TaskId>,
-    /// The agent its author would choose.
+    /// Agent that the author prefers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suggested_agent: Option<String>,
-    /// The issue it comes from, in whatever tracker.
+    /// URL of the issue that the task comes from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub issue_url: Option<String>,
-    /// Whatever else its author's tools want to keep with it.
+    /// Further values that external tools attach to the task.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub metadata: BTreeMap<String, String>,
 }

@@ -1,34 +1,33 @@
-//! The machine: one task's way from `pending` to its end.
+//! State machine of a task, from `pending` to its end.
 //!
-//! [`begin`] makes the machine of a new task, and [`step()`] takes it one [`Event`] further. Both are
-//! pure: time and identity come in with the event, and what is to be done comes out as
-//! [`Command`]s. Whoever runs the machine (a durable workflow, a test) carries the commands out
-//! and feeds their results back as events; retries of a single piece of work are that runner's
-//! job, decisions about them are the machine's.
+//! [`begin`] creates the state of a new task, and [`step()`] applies one [`TaskEvent`] to it. Both
+//! are pure: time and identity arrive with the event, and effects are returned as [`Command`]s. The
+//! caller (a Temporal workflow, or a test) executes the commands and feeds their results back as
+//! events. It also retries single activities; every decision about a task is made here.
 //!
-//! The players:
-//! - [`State`] is where a task is, and [`table`] every arrow between two states;
-//! - [`TaskLoop`] is everything the machine remembers, small enough for millions of them;
-//! - an [`Event`] is something that happened: work that ended, a person's action, time passing;
-//! - a [`Command`] is something to be done; a `Start` carries a [`Job`] and a ticket, and only the
-//!   result with that ticket counts;
-//! - an [`Entry`](crate::log::Entry) is a line for the append-only log;
-//! - a [`Refusal`] is the answer to an event that does not fit, and changes nothing.
+//! Main types:
+//! - [`State`]: position of a task; [`table`] lists every transition between two states.
+//! - [`TaskLoop`]: complete state of one task, small enough for millions of tasks.
+//! - [`TaskEvent`]: input, such as a finished job, a person's action or passed time.
+//! - [`Command`]: requested effect. `StartJob` carries a [`Job`] and a job number; only the result
+//!   with that number counts.
+//! - [`HistoryEntry`](crate::history::HistoryEntry): entry of the append-only history.
+//! - [`Refusal`]: typed error for an event that does not fit. The state does not change.
 
 mod command;
 mod event;
-mod memory;
-mod next;
+mod next_step;
 mod refusal;
 mod right;
+mod snapshot;
 mod step;
 pub mod table;
 
-pub use command::{Alert, AlertKind, Command, Job, JobKind, Order, Severity, StopReason};
-pub use event::{Action, Event, Outcome, Received, What};
-pub use memory::{Clock, Pause, Question, Quota, TaskLoop, Work};
-pub use next::{Answer, Next, answers};
+pub use command::{Alert, AlertKind, AlertSeverity, Command, Job, JobKind, RunSpec, StopReason};
+pub use event::{Action, EventKind, Outcome, TaskEvent, TaskReceived};
+pub use next_step::{AnswerKind, NextStep, allowed_answers};
 pub use refusal::Refusal;
+pub use snapshot::{ActiveJob, OpenQuestion, Pause, ProviderQuota, StateClock, TaskLoop};
 pub use step::{Step, begin, step};
 
 pub use crate::state::{Phase, State, Trigger};

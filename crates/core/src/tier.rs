@@ -1,10 +1,10 @@
-//! Tiers of models: how strong an engine a task gets.
+//! Tiers: strength of the agent and model that a task gets.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumIter, EnumString};
 
-/// How strong a model is. The configuration maps each to an agent and a model of any vendor.
+/// Tier of a model; the configuration maps each tier to an agent and a model of any vendor
 #[derive(
     Debug,
     Clone,
@@ -25,20 +25,20 @@ use strum::{Display, EnumIter, EnumString};
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum Tier {
-    /// Quick and cheap.
+    /// Fast and cheap
     #[default]
     Simple,
-    /// The everyday one.
+    /// For everyday work
     Moderate,
-    /// The strongest there is.
+    /// Strongest
     Complex,
 }
 
 impl Tier {
-    /// The strongest tier.
+    /// Strongest tier.
     pub const TOP: Self = Self::Complex;
 
-    /// The tier above, if there is one.
+    /// Returns the next stronger tier, or `None` for the strongest.
     pub fn above(self) -> Option<Self> {
         match self {
             Self::Simple => Some(Self::Moderate),

@@ -1,4 +1,4 @@
-//! Moments.
+//! Points in time.
 
-/// A moment. It always comes from outside: the machine has no clock.
+/// Point in time. It is always an input; this crate has no clock.
 pub type Timestamp = chrono::DateTime<chrono::Utc>;

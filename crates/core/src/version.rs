@@ -1,78 +1,78 @@
-//! Which version wrote something: the form it is kept in, and the behaviour it follows.
+//! Versions of serialised data (format) and of behaviour (edition).
 
 use serde::{Deserialize, Serialize};
 
 use crate::stuck;
 
-/// The version of a serialised form. This program writes 1 and reads 1.
+/// Version of a serialised type. This program writes and reads version 1.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "u16", into = "u16")]
-pub struct Format;
+pub struct FormatVersion;
 
-impl Format {
-    /// The version that is written.
+impl FormatVersion {
+    /// Version that is written.
     pub const CURRENT: u16 = 1;
 }
 
-impl From<Format> for u16 {
-    fn from(Format: Format) -> Self {
-        Format::CURRENT
+impl From<FormatVersion> for u16 {
+    fn from(FormatVersion: FormatVersion) -> Self {
+        FormatVersion::CURRENT
     }
 }
 
-impl TryFrom<u16> for Format {
+impl TryFrom<u16> for FormatVersion {
     type Error = String;
     fn try_from(found: u16) -> Result<Self, String> {
         if found == Self::CURRENT {
             Ok(Self)
         } else {
             Err(format!(
-                "format {found} is not known here: this program reads format {}. A newer Tamma \
-                 wrote it; upgrade this one",
+                "unknown format {found}: this version of Tamma reads format {}; the data comes from \
+                 a newer one, so upgrade Tamma",
                 Self::CURRENT
             ))
         }
     }
 }
 
-/// Which behaviour a task was started with.
+/// Behaviour that a task started with.
 ///
-/// A change of behaviour that an old history would replay differently gets a new edition. Tasks
-/// keep the one they were started with for as long as they live.
+/// Any change that makes an old history replay differently needs a new edition. A task keeps its
+/// edition for as long as it exists.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Edition {
-    /// The first. What says nothing of an edition was written by it.
+    /// First edition; also of data that names no edition.
     #[default]
     #[serde(rename = "2026-11")]
     November2026,
-    /// Flapping and circular fixes count as stuck, and the council sits seat by seat.
+    /// Flapping and circular fixes count as stuck, and the council is asked seat by seat.
     #[serde(rename = "2026-11-review")]
     Review2026,
-    /// A model may be asked what a task teaches, and what came of that is an event, also after the end.
+    /// A model can extract lessons, and their result is an event, even after the task is closed.
     #[serde(rename = "2026-11-knowledge")]
     Knowledge2026,
 }
 
 impl Edition {
-    /// What new tasks are started with.
+    /// Edition of new tasks.
     pub const NEWEST: Self = Self::Knowledge2026;
 
-    /// Whether it is the one that says nothing of itself.
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks with a reference")]
+    /// Returns `true` for the first edition, which is not serialised.
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
     pub(crate) fn is_first(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Whether a model may be asked what a task teaches.
-    pub(crate) fn asks_what_it_taught(self) -> bool {
+    /// Returns `true` if a model can extract lessons.
+    pub(crate) fn uses_model_for_learning(self) -> bool {
         self >= Self::Knowledge2026
     }
 
-    /// How many attempts a task remembers.
-    pub(crate) fn remembers(self) -> usize {
+    /// Returns the number of attempts that a task keeps.
+    pub(crate) fn attempt_history_len(self) -> usize {
         match self {
-            Self::November2026 => stuck::WINDOW,
-            Self::Review2026 | Self::Knowledge2026 => stuck::MEMORY,
+            Self::November2026 => stuck::REPETITION_WINDOW,
+            Self::Review2026 | Self::Knowledge2026 => stuck::ATTEMPT_HISTORY,
         }
     }
 }

@@ -1,23 +1,23 @@
-//! What this version writes, every later version must read, and must make the same of.
+//! Compatibility of stored data: every later version reads it and replays it to the same result.
 //!
-//! `fixtures/2026-11/` holds whole histories as this version writes them: how the task came in, the
-//! rules, every event, every command and log entry that followed, and the memory at the end. They
-//! are read back and replayed.
+//! `fixtures/2026-11/` holds complete histories as this version writes them: the submitted task,
+//! the rules, every event with its commands and history entries, and the final state. The tests
+//! read and replay them.
 //!
-//! **When this test fails, the files are not what is wrong.** Tasks that live in somebody's database
-//! were written like that. What to do:
+//! **If this test fails, do not change the files.** Tasks in existing databases have the same
+//! format. Instead:
 //!
-//! - A field was added: give it `#[serde(default)]`, and skip it when it is empty.
-//! - A field or variant was renamed or removed: keep reading the old form (`#[serde(alias)]`, or a
-//!   new `Format` with a conversion).
-//! - A step now does something else: make it depend on `TaskLoop::edition`, with a new `Edition` for
-//!   tasks that start from now on.
-//! - Then write the histories of the new version beside the old ones: add a folder to `VERSIONS`, run
-//!   `TAMMA_WRITE_FIXTURES=1 cargo nextest run -p tamma-core --test formats`, and commit it. Files
-//!   that are there are never written again.
+//! - After adding a field: give it `#[serde(default)]`, and skip it while it is empty.
+//! - After renaming or removing a field or variant: keep reading the old form (`#[serde(alias)]`,
+//!   or a new `FormatVersion` with a conversion).
+//! - After changing the behaviour of a step: make it depend on `TaskLoop::edition`, with a new
+//!   `Edition` for new tasks.
+//! - Then write the histories of the new version beside the old ones: add a folder to `VERSIONS`,
+//!   run `TAMMA_WRITE_FIXTURES=1 cargo nextest run -p tamma-core --test formats`, and commit it.
+//!   Existing files are never overwritten.
 #![expect(clippy::disallowed_methods, reason = "fixtures are files")]
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
-#![allow(clippy::allow_attributes, dead_code, reason = "the world is shared with other tests")]
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a panic fails the test")]
+#![allow(clippy::allow_attributes, dead_code, reason = "the module is shared with other tests")]
 
 #[path = "spec/world.rs"]
 mod world;
@@ -32,35 +32,37 @@ use tamma_core::actor::Actor;
 use tamma_core::budget::Grant;
 use tamma_core::cost::Usd;
 use tamma_core::failure::FailureKind;
-use tamma_core::log::Entry;
+use tamma_core::history::HistoryEntry;
 use tamma_core::rules::Rules;
-use tamma_core::task_loop::{Action, Command, Event, Outcome, Received, State, TaskLoop, What};
-use tamma_core::version::Format;
+use tamma_core::task_loop::{
+    Action, Command, EventKind, Outcome, State, TaskEvent, TaskLoop, TaskReceived,
+};
+use tamma_core::version::FormatVersion;
 use tamma_core::{begin, step};
 use world::{World, commit, costing, failure, minute, note, passed, pin, plan, reason, red, text};
 
-/// The folders of fixtures, the newest last.
+/// Fixture folders, oldest first.
 const VERSIONS: [&str; 4] = ["2026-11", "2026-11-engines", "2026-11-review", "2026-11-knowledge"];
 
-/// What one task went through, whole.
+/// Complete history of one task.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct History {
-    received: Received,
+    received: TaskReceived,
     rules: Rules,
-    events: Vec<Event>,
-    /// The commands of the beginning, then those of each event.
+    events: Vec<TaskEvent>,
+    /// Commands of the first step, then those of each event.
     commands: Vec<Vec<Command>>,
-    log: Vec<Entry>,
+    log: Vec<HistoryEntry>,
     end: TaskLoop,
 }
 
 impl History {
-    /// Plays events from the beginning, with the code as it is now.
-    fn play(received: Received, rules: Rules, events: Vec<Event>) -> Self {
+    /// Replays events from the beginning with the current code.
+    fn play(received: TaskReceived, rules: Rules, events: Vec<TaskEvent>) -> Self {
         let first = begin(&received, &rules);
         let (mut end, mut commands, mut log) = (first.next, vec![first.commands], first.entries);
         for event in &events {
-            let next = step(&end, event, &rules).expect("an event of the past is still taken");
+            let next = step(&end, event, &rules).expect("an old event is still accepted");
             end = next.next;
             commands.push(next.commands);
             log.extend(next.entries);
@@ -69,16 +71,16 @@ impl History {
     }
 }
 
-/// A task that goes well.
+/// Task without failures.
 fn good() -> World {
     World::new().to(State::Completed)
 }
 
-/// A task to which everything happens that can go wrong on its way, and which is delivered.
+/// Task with every kind of failure that is delivered in the end.
 fn troubled() -> World {
     let mut world = World::with(|rules| {
         rules.ceremony.low.human_review = true;
-        rules.budget.task_usd = Some(Usd::cents(9_000));
+        rules.budget.task_usd = Some(Usd::from_cents(9_000));
         rules.budget.task_tokens = Some(1_000_000);
     });
     world.done(failure(FailureKind::Unavailable)).ask(Action::Retry { grant: Grant::default() });
@@ -92,50 +94,56 @@ fn troubled() -> World {
     world.done(red(1)).fail_in(1).fail_in(1);
     assert_eq!(world.it.state, State::CtoIntervention);
     world.walk(State::QualityReview).done(passed());
-    world.ask(Action::Rework { commit: commit(9), comments: note() });
+    world.ask(Action::RequestChanges { commit: commit(9), comments: note() });
     world.walk(State::Committing).done(Outcome::DeliveryRejected(note()));
     world.tick_at(200).walk(State::Learning).done(failure(FailureKind::Crashed));
     world
 }
 
-/// A task that people decide about, again and again, and give up.
+/// Task with many decisions by people that fails in the end.
 fn contested() -> World {
     let mut world = World::with(|rules| {
         rules.scrum_master.task_loop.auto_approve_low_risk = false;
         rules.scrum_master.task_loop.max_iterations = 1;
         rules.ceremony.low.approvers = 2;
     });
-    world.ask(Action::Modify { note: note() }).walk(State::AwaitingApproval);
+    world.ask(Action::ChangeTask { request: note() }).walk(State::AwaitingApproval);
     world.done(Outcome::Checked { blockers: 1, warnings: 2 });
     let binding = world.binding();
-    world.ask(Action::Override { binding, reason: reason() });
+    world.ask(Action::Override { scope: binding, reason: reason() });
     world.done(Outcome::Checked { blockers: 1, warnings: 2 });
-    world.tick_at(60).ask(Action::Acknowledge).ask(Action::Approve { binding, reason: None });
-    world.feed(Actor::Tamma, What::Repinned(pin(2))).unwrap();
+    world
+        .tick_at(60)
+        .ask(Action::Acknowledge)
+        .ask(Action::Approve { scope: binding, reason: None });
+    world.feed(Actor::Tamma, EventKind::PinChanged(pin(2))).unwrap();
     world.done(Outcome::Checked { blockers: 0, warnings: 0 });
     let binding = world.binding();
-    world.ask(Action::AskChanges { binding, changes: note() });
+    world.ask(Action::RevisePlan { scope: binding, changes: note() });
     world.done(Outcome::Planned(plan(2))).done(Outcome::Checked { blockers: 0, warnings: 0 });
     let binding = world.binding();
-    world.ask(Action::Reject { binding, reason: reason() });
+    world.ask(Action::Reject { scope: binding, reason: reason() });
     world.ask(Action::Retry { grant: Grant::default() }).done(Outcome::Planned(plan(3)));
     world.done(Outcome::Checked { blockers: 0, warnings: 0 });
     let binding = world.binding();
-    world.ask(Action::Approve { binding, reason: None });
-    world.try_ask("bo", Action::Approve { binding, reason: None }).unwrap();
-    world.start().done(Outcome::RunFinished(commit(4))).done(red(1)).done(Outcome::Landed);
+    world.ask(Action::Approve { scope: binding, reason: None });
+    world.try_ask("bo", Action::Approve { scope: binding, reason: None }).unwrap();
+    world.start().done(Outcome::RunFinished(commit(4))).done(red(1)).done(Outcome::WorkSaved);
     world.ask(Action::Continue { grant: Grant { iterations: 1, ..Grant::default() } });
-    world.start().done(Outcome::RunFinished(commit(5))).done(red(2)).done(Outcome::Landed);
+    world.start().done(Outcome::RunFinished(commit(5))).done(red(2)).done(Outcome::WorkSaved);
     world.ask(Action::RollBack { to: State::Testing, reason: reason() }).done(red(3));
-    world.done(Outcome::Landed).ask(Action::Skip { reason: reason() }).done(Outcome::TurnCame);
+    world
+        .done(Outcome::WorkSaved)
+        .ask(Action::Skip { reason: reason() })
+        .done(Outcome::DeliveryReady);
     for _ in 0..3 {
         world.done(failure(FailureKind::Crashed));
     }
-    world.done(Outcome::Landed).ask(Action::Abandon { reason: reason() });
+    world.done(Outcome::WorkSaved).ask(Action::Abandon { reason: reason() });
     world
 }
 
-/// A task that a person accepts, that then runs out of money, and is cancelled.
+/// Task that a person accepts, that exceeds its budget, and that is cancelled.
 fn cancelled() -> World {
     let mut world = World::with(|rules| {
         rules.ceremony.low.human_review = true;
@@ -148,25 +156,25 @@ fn cancelled() -> World {
     world
 }
 
-/// An agent asks, and is answered by a person and by time.
+/// Task whose agent asks questions, answered by a person and by default.
 fn asked() -> World {
     let mut world = World::new();
     world.walk(State::InProgress);
-    world.done(Outcome::Asked { question: note(), default: None });
+    world.done(Outcome::QuestionAsked { question: note(), default_answer: None });
     world.ask(Action::Reply { reply: note() });
-    world.start().done(Outcome::Asked { question: note(), default: Some(note()) });
+    world.start().done(Outcome::QuestionAsked { question: note(), default_answer: Some(note()) });
     world.tick_at(500);
     world.start().done(Outcome::RunFinished(commit(9)));
     world
 }
 
-/// A task whose fixes go round in a circle, with a council that not everybody comes to.
+/// Task with circular fixes and a council with an absent member.
 fn counselled() -> World {
     let mut world = World::new();
     world.fail_in(1).fail_in(2).fail_in(1);
     assert_eq!(world.it.state, State::CtoIntervention);
-    world.done(Outcome::Opined(note())).done(failure(FailureKind::Crashed));
-    world.done(failure(FailureKind::TimedOut)).done(Outcome::Concluded(note()));
+    world.done(Outcome::OpinionGiven(note())).done(failure(FailureKind::Crashed));
+    world.done(failure(FailureKind::TimedOut)).done(Outcome::CouncilConcluded(note()));
     world.walk(State::Completed);
     world
 }
@@ -182,7 +190,7 @@ fn folder(version: &str) -> PathBuf {
 #[case("cancelled", cancelled())]
 #[case("asked", asked())]
 #[case("counselled", counselled())]
-fn what_this_version_writes_is_on_file(#[case] name: &str, #[case] world: World) {
+fn histories_match_the_stored_fixtures(#[case] name: &str, #[case] world: World) {
     let history = History::play(world.received, world.rules, world.taken);
     let newest = folder(VERSIONS[VERSIONS.len() - 1]);
     let path = newest.join(format!("{name}.json"));
@@ -195,12 +203,12 @@ fn what_this_version_writes_is_on_file(#[case] name: &str, #[case] world: World)
     let written = serde_json::to_string_pretty(&history).unwrap() + "\n";
     assert!(
         text == written,
-        "this version does not write {name} as it is on file: read the head of tests/formats.rs"
+        "{name} differs from its stored fixture: see the top of tests/formats.rs"
     );
 }
 
 #[test]
-fn every_history_of_every_version_is_read_back_and_replays_to_the_same_end() {
+fn histories_of_all_versions_replay_to_the_same_state() {
     for version in VERSIONS {
         let mut files: Vec<_> =
             fs::read_dir(folder(version)).unwrap().map(|file| file.unwrap().path()).collect();
@@ -209,7 +217,7 @@ fn every_history_of_every_version_is_read_back_and_replays_to_the_same_end() {
         for path in files {
             let text = fs::read_to_string(&path).unwrap();
             let history: History = serde_json::from_str(&text).unwrap_or_else(|error| {
-                panic!("{}: {error}: read the head of tests/formats.rs", path.display())
+                panic!("{}: {error}: see the top of tests/formats.rs", path.display())
             });
             let now = History::play(
                 history.received.clone(),
@@ -218,14 +226,14 @@ fn every_history_of_every_version_is_read_back_and_replays_to_the_same_end() {
             );
             assert!(
                 now == history,
-                "{} replays to something else: read the head of tests/formats.rs",
+                "{} replays to a different state: see the top of tests/formats.rs",
                 path.display()
             );
         }
     }
 }
 
-/// Collects the names of the variants of events and commands, as they stand in JSON.
+/// Collects the JSON names of the variants of events and commands.
 fn names(value: &serde_json::Value, under: &str, found: &mut BTreeSet<String>) {
     match value {
         serde_json::Value::String(name) => {
@@ -239,7 +247,7 @@ fn names(value: &serde_json::Value, under: &str, found: &mut BTreeSet<String>) {
 }
 
 #[test]
-fn the_histories_have_every_kind_of_event_outcome_action_and_job_in_them() {
+fn the_histories_cover_every_event_outcome_action_and_job() {
     let mut found = BTreeSet::new();
     for path in fs::read_dir(folder(VERSIONS[VERSIONS.len() - 1])).unwrap() {
         let text = fs::read_to_string(path.unwrap().path()).unwrap();
@@ -259,7 +267,7 @@ fn the_histories_have_every_kind_of_event_outcome_action_and_job_in_them() {
         }
     }
     let count = |under: &str| found.iter().filter(|name| name.starts_with(under)).count();
-    // A new variant belongs in one of the histories above; then these numbers grow with it.
+    // Add each new variant to one of the histories above, then raise these numbers.
     assert_eq!(count("what."), 5, "{found:#?}");
     assert_eq!(count("outcome."), 19, "{found:#?}");
     assert_eq!(count("failure."), 5, "{found:#?}");
@@ -269,14 +277,14 @@ fn the_histories_have_every_kind_of_event_outcome_action_and_job_in_them() {
 }
 
 #[test]
-fn a_newer_format_is_refused_with_what_to_do() {
-    assert_eq!(serde_json::to_string(&Format).unwrap(), "1");
+fn a_newer_format_is_refused_with_a_hint_to_upgrade() {
+    assert_eq!(serde_json::to_string(&FormatVersion).unwrap(), "1");
     let mut history = serde_json::to_value(World::new().it).unwrap();
     history["format"] = 2.into();
     let error = serde_json::from_value::<TaskLoop>(history).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "format 2 is not known here: this program reads format 1. A newer Tamma wrote it; upgrade \
-         this one"
+        "unknown format 2: this version of Tamma reads format 1; the data comes from a newer one, so \
+         upgrade Tamma"
     );
 }

@@ -1,15 +1,17 @@
-//! The six invariants of the machine, over random sequences of events, valid and invalid.
+//! Six invariants of the state machine, over random sequences of valid and invalid events.
 //!
-//! Every sequence is a list of numbers that are turned into events against the state they meet, so
-//! that most of them fit and the machine gets far; the rest are stale, out of place or absurd.
-//! Beside each sequence walks an oracle that knows what was approved, what is running and where the
-//! task has been from the events alone.
+//! Each sequence is a list of numbers that are turned into events for the current state, so that
+//! most of them are valid. The others are stale, out of place or nonsensical. An oracle follows
+//! each sequence and derives approvals, running jobs and visited states from the events alone.
 //!
-//! `TAMMA_SEQUENCES` says how many (2,000 unless told), `TAMMA_SEED` which. An arrow of the table
-//! that no sequence takes fails the test.
-#![expect(clippy::disallowed_methods, reason = "how many sequences comes from the environment")]
-#![expect(clippy::expect_used, reason = "a test that cannot go on has failed")]
-#![allow(clippy::allow_attributes, dead_code, reason = "the world is shared with other tests")]
+//! `TAMMA_SEQUENCES` sets the number of sequences (default 2,000), and `TAMMA_SEED` the seed. The
+//! test fails if no sequence takes a transition of the table.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the number of sequences comes from the environment"
+)]
+#![expect(clippy::expect_used, reason = "a panic fails the test")]
+#![allow(clippy::allow_attributes, dead_code, reason = "the module is shared with other tests")]
 
 #[path = "spec/world.rs"]
 mod world;
@@ -21,27 +23,27 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 use tamma_core::actor::Actor;
-use tamma_core::approval::{Binding, Pin};
+use tamma_core::approval::{ApprovalScope, Pin};
 use tamma_core::budget::{self, Grant};
 use tamma_core::cost::{Cost, Tokens, Usage, Usd};
-use tamma_core::council::Place;
+use tamma_core::council::CouncilSeat;
 use tamma_core::failure::FailureKind;
+use tamma_core::history::EntryName;
 use tamma_core::ids::{Name, PlanHash};
-use tamma_core::level::Level;
-use tamma_core::log::EntryName;
-use tamma_core::plan::Outline;
+use tamma_core::level::RiskLevel;
+use tamma_core::plan::PlanSummary;
 use tamma_core::rules::{HaltCondition, Rules};
 use tamma_core::step;
-use tamma_core::stuck::MEMORY;
+use tamma_core::stuck::ATTEMPT_HISTORY;
 use tamma_core::task_loop::{
-    Action, Command, Event, Job, JobKind, Outcome, Refusal, State, Step, TaskLoop, Trigger, What,
-    table,
+    Action, Command, EventKind, Job, JobKind, Outcome, Refusal, State, Step, TaskEvent, TaskLoop,
+    Trigger, table,
 };
 use tamma_core::tier::Tier;
 use tamma_core::version::Edition;
 use world::{World, commit, failure, green, note, passed, person, pin, plan, reason, red, summary};
 
-/// One thing that may happen, as numbers.
+/// Possible event, as numbers.
 #[derive(Debug, Clone, Copy)]
 struct Happening {
     what: u8,
@@ -57,7 +59,7 @@ fn happening() -> impl Strategy<Value = Happening> {
     })
 }
 
-/// Rules of all kinds: strict and lax, rich and poor.
+/// Random rules: strict or lax, with large or small budgets.
 fn rules(choice: u16) -> Rules {
     let bit = |number: u32| choice >> number & 1 == 1;
     let mut rules = Rules::default();
@@ -72,19 +74,19 @@ fn rules(choice: u16) -> Rules {
     }
     rules.ceremony.medium.approvers = if bit(7) { 2 } else { 1 };
     rules.ceremony.low.human_review = bit(8) && bit(9);
-    rules.budget.task_usd = if bit(10) && bit(11) { Some(Usd::cents(900)) } else { None };
+    rules.budget.task_usd = if bit(10) && bit(11) { Some(Usd::from_cents(900)) } else { None };
     rules.budget.task_tokens = if bit(12) && bit(13) { Some(50_000) } else { None };
     rules.scrum_master.learning_capture.capture_failure = bit(14);
     rules
 }
 
-/// What the machine should have kept in mind, learned from the events alone.
+/// Expected facts, derived from the events alone.
 #[derive(Default)]
 struct Oracle {
     plan: Option<PlanHash>,
     pin: Option<Pin>,
-    yes: BTreeMap<Name, Binding>,
-    automatic: Option<Binding>,
+    yes: BTreeMap<Name, ApprovalScope>,
+    automatic: Option<ApprovalScope>,
     running: BTreeSet<u32>,
     last_ticket: u32,
     arrows: BTreeSet<(State, Trigger, State)>,
@@ -92,15 +94,15 @@ struct Oracle {
 }
 
 impl Oracle {
-    fn binding(&self) -> Option<Binding> {
-        Some(Binding { plan: self.plan?, pin: self.pin? })
+    fn binding(&self) -> Option<ApprovalScope> {
+        Some(ApprovalScope { plan: self.plan?, pin: self.pin? })
     }
 
-    /// Notes an event that was taken.
-    fn hear(&mut self, event: &Event, before: &TaskLoop) {
-        match &event.what {
-            What::Done { ticket, outcome, .. } => {
-                let wanted = before.work.is_some_and(|work| work.ticket == *ticket);
+    /// Applies an accepted event.
+    fn hear(&mut self, event: &TaskEvent, before: &TaskLoop) {
+        match &event.kind {
+            EventKind::JobFinished { job_number: ticket, outcome, .. } => {
+                let wanted = before.active_job.is_some_and(|work| work.job_number == *ticket);
                 self.running.remove(ticket);
                 match outcome {
                     Outcome::Planned(plan) if wanted => self.plan = Some(plan.hash),
@@ -108,8 +110,8 @@ impl Oracle {
                     _ => {}
                 }
             }
-            What::Repinned(pin) => self.pin = Some(*pin),
-            What::Asked(Action::Approve { binding, .. }) => {
+            EventKind::PinChanged(pin) => self.pin = Some(*pin),
+            EventKind::ActionRequested(Action::Approve { scope: binding, .. }) => {
                 if let Actor::Person(name) = &event.by {
                     self.yes.insert(name.clone(), *binding);
                 }
@@ -118,40 +120,47 @@ impl Oracle {
         }
     }
 
-    /// Whether what is there now was approved, by people or by the rule for low risk.
+    /// Returns `true` if the current scope was approved by people or by the low-risk rule.
     fn is_approved(&self, it: &TaskLoop, rules: &Rules) -> bool {
         let Some(now) = self.binding() else {
             return false;
         };
-        let level = it.risk().unwrap_or(Level::High);
+        let level = it.risk_level().unwrap_or(RiskLevel::High);
         let people = self.yes.values().filter(|binding| **binding == now).count();
         self.automatic == Some(now) || people >= usize::from(rules.ceremony.get(level).approvers)
     }
 }
 
-/// Turns numbers into an event. Five in eight are what the state waits for; in stormy weather the
-/// states that are seldom reached fail more often than not.
-fn event(world: &World, happening: Happening, stormy: bool) -> Event {
+/// Turns numbers into an event. Five in eight are the event that the state waits for. In stormy
+/// sequences, rarely reached states fail more often.
+fn event(world: &World, happening: Happening, stormy: bool) -> TaskEvent {
     let Happening { what, detail, .. } = happening;
     let far = matches!(
         world.it.state,
         State::CtoIntervention | State::Approved | State::Committing | State::Adjusting
     );
     let what = if stormy && far && what < 128 { 160 } else { what };
-    let ticket = world.it.work.or(world.it.leaving).map_or(0, |work| work.ticket);
+    let ticket = world.it.active_job.or(world.it.stopping_job).map_or(0, |work| work.job_number);
     let names = ["ann", "bo", "cy"];
     let someone = person(names[usize::from(detail) % 3]);
     match what {
         0..=159 => {
-            if world.it.state == State::Validated && world.it.leaving.is_none() && detail >= 40 {
+            if world.it.state == State::Validated && world.it.stopping_job.is_none() && detail >= 40
+            {
                 let engine = "engine".parse().expect("a name");
-                return world.event(Actor::Tamma, What::Started { ticket, engine });
+                return world.event(
+                    Actor::Tamma,
+                    EventKind::RunStarted { job_number: ticket, agent: engine },
+                );
             }
-            if world.it.question.is_some() && (world.it.work.is_none() || detail < 128) {
-                return world.event(someone, What::Asked(answer(world, detail)));
+            if world.it.open_question.is_some() && (world.it.active_job.is_none() || detail < 128) {
+                return world.event(someone, EventKind::ActionRequested(answer(world, detail)));
             }
             let outcome = outcome(world, detail);
-            world.event(Actor::Tamma, What::Done { ticket, usage: usage(detail), outcome })
+            world.event(
+                Actor::Tamma,
+                EventKind::JobFinished { job_number: ticket, usage: usage(detail), outcome },
+            )
         }
         160..=179 => {
             let outcome = failure(match detail % 6 {
@@ -164,24 +173,30 @@ fn event(world: &World, happening: Happening, stormy: bool) -> Event {
                 3 if detail > 128 => FailureKind::OverBudget,
                 _ => FailureKind::Crashed,
             });
-            world.event(Actor::Tamma, What::Done { ticket, usage: usage(detail), outcome })
+            world.event(
+                Actor::Tamma,
+                EventKind::JobFinished { job_number: ticket, usage: usage(detail), outcome },
+            )
         }
-        180..=185 => world.event(Actor::Tamma, What::Repinned(pin(detail % 4))),
-        186..=199 => world.event(Actor::Tamma, What::Tick),
-        200..=239 => world.event(someone, What::Asked(action(world, detail))),
+        180..=185 => world.event(Actor::Tamma, EventKind::PinChanged(pin(detail % 4))),
+        186..=199 => world.event(Actor::Tamma, EventKind::Tick),
+        200..=239 => world.event(someone, EventKind::ActionRequested(action(world, detail))),
         240..=247 => {
-            // A result of a job that is not under way, or that the job cannot have.
+            // A result of a job that is not running, or that the job cannot have.
             let ticket = ticket.wrapping_add(u32::from(detail % 3)).wrapping_sub(1);
             let outcome = any_outcome(world, detail);
-            world.event(Actor::Tamma, What::Done { ticket, usage: None, outcome })
+            world.event(
+                Actor::Tamma,
+                EventKind::JobFinished { job_number: ticket, usage: None, outcome },
+            )
         }
         248..=251 => {
             let engine = "engine".parse().expect("a name");
             let ticket = ticket.wrapping_add(u32::from(detail % 2));
-            world.event(Actor::Tamma, What::Started { ticket, engine })
+            world.event(Actor::Tamma, EventKind::RunStarted { job_number: ticket, agent: engine })
         }
-        // Nobody but a person may ask for anything.
-        252..=255 => world.event(Actor::Council, What::Asked(action(world, detail))),
+        // Only people can request actions.
+        252..=255 => world.event(Actor::Council, EventKind::ActionRequested(action(world, detail))),
     }
 }
 
@@ -190,30 +205,30 @@ fn usage(detail: u8) -> Option<Usage> {
     match detail % 4 {
         0 => None,
         1 => Some(Usage { tokens, cost: Cost::Unknown }),
-        _ => Some(Usage { tokens, cost: Cost::Known(Usd::cents(u32::from(detail))) }),
+        _ => Some(Usage { tokens, cost: Cost::Known(Usd::from_cents(u32::from(detail))) }),
     }
 }
 
-fn next_plan(world: &World, detail: u8) -> Outline {
+fn next_plan(world: &World, detail: u8) -> PlanSummary {
     let version = world.it.plan.as_ref().map_or(1, |plan| plan.version + 1);
-    Outline {
-        files: u16::from(detail % 13),
-        complexity: detail % 15,
-        critical_files: u16::from(detail > 230),
+    PlanSummary {
+        file_count: u16::from(detail % 13),
+        complexity_score: detail % 15,
+        critical_file_count: u16::from(detail > 230),
         ..plan(version)
     }
 }
 
-/// What the job under way may end as.
+/// Returns a possible outcome of the running job.
 fn outcome(world: &World, detail: u8) -> Outcome {
-    if let Some(left) = world.it.leaving {
+    if let Some(left) = world.it.stopping_job {
         return if detail < 200 {
             Outcome::Interrupted
         } else {
             ended_as(world, left.kind, detail)
         };
     }
-    match world.it.work {
+    match world.it.active_job {
         Some(work) if work.stopping && detail < 200 => Outcome::Interrupted,
         Some(work) => ended_as(world, work.kind, detail),
         None => Outcome::Admitted,
@@ -228,7 +243,7 @@ fn ended_as(world: &World, kind: JobKind, detail: u8) -> Outcome {
             if detail % 32 == 31 =>
         {
             let default = (detail > 128).then(note);
-            Outcome::Asked { question: note(), default }
+            Outcome::QuestionAsked { question: note(), default_answer: default }
         }
         JobKind::Plan if detail.is_multiple_of(4) => Outcome::PlanInvalid(note()),
         JobKind::Plan => Outcome::Planned(next_plan(world, detail)),
@@ -245,7 +260,7 @@ fn ended_as(world: &World, kind: JobKind, detail: u8) -> Outcome {
             gates.security_critical = true;
             Outcome::Tested(gates)
         }
-        // Often the same failure, sometimes a new one.
+        // Mostly the same failure, sometimes a new one.
         JobKind::Test => red(if detail < 200 { 1 } else { detail }),
         JobKind::Review if detail.is_multiple_of(4) => Outcome::Reviewed {
             summary: summary(false),
@@ -253,15 +268,15 @@ fn ended_as(world: &World, kind: JobKind, detail: u8) -> Outcome {
         },
         JobKind::Review => passed(),
         JobKind::Brief => Outcome::Briefed(note()),
-        JobKind::Convene => match world.it.place(&world.rules) {
-            Some(Place::Member(_)) => Outcome::Opined(note()),
-            Some(Place::Chair) | None => Outcome::Concluded(note()),
+        JobKind::Convene => match world.it.current_seat(&world.rules) {
+            Some(CouncilSeat::Member(_)) => Outcome::OpinionGiven(note()),
+            Some(CouncilSeat::Chair) | None => Outcome::CouncilConcluded(note()),
         },
-        JobKind::AwaitTurn => Outcome::TurnCame,
+        JobKind::AwaitDelivery => Outcome::DeliveryReady,
         JobKind::Deliver if detail.is_multiple_of(2) => Outcome::DeliveryRejected(note()),
         JobKind::Deliver => Outcome::Delivered(commit(detail)),
         JobKind::Learn => Outcome::Learned(u16::from(detail % 3)),
-        JobKind::Land => Outcome::Landed,
+        JobKind::SaveWork => Outcome::WorkSaved,
     }
 }
 
@@ -276,10 +291,10 @@ fn any_outcome(world: &World, detail: u8) -> Outcome {
         JobKind::Review,
         JobKind::Brief,
         JobKind::Convene,
-        JobKind::AwaitTurn,
+        JobKind::AwaitDelivery,
         JobKind::Deliver,
         JobKind::Learn,
-        JobKind::Land,
+        JobKind::SaveWork,
     ];
     ended_as(world, kinds[usize::from(detail) % kinds.len()], detail)
 }
@@ -287,41 +302,43 @@ fn any_outcome(world: &World, detail: u8) -> Outcome {
 fn grant(detail: u8) -> Grant {
     match detail % 3 {
         0 => Grant::default(),
-        1 => Grant { iterations: 1, usd: Usd::cents(500), tokens: 10_000 },
-        _ => Grant { iterations: 2, usd: Usd::cents(5_000), tokens: 100_000 },
+        1 => Grant { iterations: 1, usd: Usd::from_cents(500), tokens: 10_000 },
+        _ => Grant { iterations: 2, usd: Usd::from_cents(5_000), tokens: 100_000 },
     }
 }
 
-fn binding(world: &World, detail: u8) -> Binding {
-    let stale = Binding { plan: PlanHash::of(b"other"), pin: pin(3) };
-    let seen = if detail % 16 == 15 { None } else { world.it.binding() };
+fn binding(world: &World, detail: u8) -> ApprovalScope {
+    let stale = ApprovalScope { plan: PlanHash::of(b"other"), pin: pin(3) };
+    let seen = if detail % 16 == 15 { None } else { world.it.current_scope() };
     seen.unwrap_or(stale)
 }
 
-/// What a person would answer to the open question.
+/// Returns a possible answer to the open question.
 fn answer(world: &World, detail: u8) -> Action {
     let binding = binding(world, detail);
     let commit = world.it.commit.unwrap_or(commit(0));
     match world.it.state {
         State::AwaitingApproval => match detail % 8 {
-            0 => Action::Reject { binding, reason: reason() },
-            1 => Action::AskChanges { binding, changes: note() },
-            _ => Action::Approve { binding, reason: None },
+            0 => Action::Reject { scope: binding, reason: reason() },
+            1 => Action::RevisePlan { scope: binding, changes: note() },
+            _ => Action::Approve { scope: binding, reason: None },
         },
         State::QualityReview if detail.is_multiple_of(3) => {
-            Action::Rework { commit, comments: note() }
+            Action::RequestChanges { commit, comments: note() }
         }
         State::QualityReview => Action::Accept { commit, reason: None },
-        _ if world.it.question.as_ref().is_some_and(|it| it.about.is_some()) && detail > 60 => {
+        _ if world.it.open_question.as_ref().is_some_and(|it| it.agent_question.is_some())
+            && detail > 60 =>
+        {
             Action::Reply { reply: note() }
         }
         _ => match detail % 12 {
             0..=2 => Action::Continue { grant: grant(detail / 12) },
             3..=5 => Action::Retry { grant: grant(detail / 12) },
-            6 => Action::Modify { note: note() },
+            6 => Action::ChangeTask { request: note() },
             7 | 8 => roll_back(detail / 12),
             9 => Action::Skip { reason: reason() },
-            10 => Action::Override { binding, reason: reason() },
+            10 => Action::Override { scope: binding, reason: reason() },
             _ if detail > 200 => Action::Abandon { reason: reason() },
             _ => Action::Acknowledge,
         },
@@ -340,12 +357,12 @@ fn roll_back(detail: u8) -> Action {
     Action::RollBack { to: places[usize::from(detail) % places.len()], reason: reason() }
 }
 
-/// Anything a person might ask for at any time.
+/// Returns any action.
 fn action(world: &World, detail: u8) -> Action {
     match detail % 10 {
         0 | 1 => Action::Pause,
         2..=4 => Action::Resume,
-        5 => Action::Modify { note: note() },
+        5 => Action::ChangeTask { request: note() },
         6 => Action::Retry { grant: Grant::default() },
         7 if detail > 180 => Action::Cancel { reason: reason() },
         8 => Action::Acknowledge,
@@ -353,18 +370,18 @@ fn action(world: &World, detail: u8) -> Action {
     }
 }
 
-/// Plays one sequence and checks everything after every event.
+/// Plays one sequence and checks all invariants after every event.
 fn play(
     choice: u16,
     happenings: &[Happening],
     seen: &mut BTreeSet<(State, Trigger, State)>,
 ) -> Result<(), TestCaseError> {
     let mut world = World::under(rules(choice));
-    // Tasks of the first edition live on.
+    // Tasks of the first edition still exist.
     if choice >> 13 == 0 {
         world.it.edition = Edition::November2026;
     }
-    let mut oracle = Oracle { sequence: world.it.entries, last_ticket: 1, ..Oracle::default() };
+    let mut oracle = Oracle { sequence: world.it.entry_count, last_ticket: 1, ..Oracle::default() };
     oracle.running.insert(1);
     for happening in happenings {
         if happening.what % 5 == 0 {
@@ -374,14 +391,14 @@ fn play(
         let before = world.it.clone();
         let result = step(&before, &event, &world.rules);
 
-        // 6. The same inputs give the same task and the same commands.
+        // 6. The same inputs give the same state and the same commands.
         prop_assert_eq!(&result, &step(&before, &event, &world.rules));
-        let read: Event = round_trip(&event)?;
+        let read: TaskEvent = round_trip(&event)?;
         prop_assert_eq!(&read, &event);
 
         match result {
             Err(refusal) => {
-                prop_assert!(!matches!(refusal, Refusal::NoArrow { .. }), "{}", refusal);
+                prop_assert!(!matches!(refusal, Refusal::NoTransition { .. }), "{}", refusal);
                 // 1. Terminal states never change.
                 let ended = matches!(refusal, Refusal::Ended(_));
                 prop_assert_eq!(ended, before.state.is_terminal());
@@ -400,16 +417,16 @@ fn play(
 
 fn check(
     before: &TaskLoop,
-    event: &Event,
+    event: &TaskEvent,
     step: &Step,
     rules: &Rules,
     oracle: &mut Oracle,
 ) -> Result<(), TestCaseError> {
     let it = &step.next;
     if before.state.is_terminal() {
-        // The one thing that an ended task still takes is what it has taught, and nothing moves.
-        prop_assert!(before.work.is_some_and(|work| work.kind == JobKind::Learn));
-        prop_assert!(it.work.is_none() && step.commands.is_empty());
+        // A closed task accepts only its lessons, and its state does not change.
+        prop_assert!(before.active_job.is_some_and(|work| work.kind == JobKind::Learn));
+        prop_assert!(it.active_job.is_none() && step.commands.is_empty());
         prop_assert_eq!(it.state, before.state);
         return Ok(());
     }
@@ -418,22 +435,22 @@ fn check(
     counters_hold(it, rules)?;
     one_job_at_a_time(before, step, rules, oracle)?;
 
-    // 5. Every live task knows what moves it forward.
-    prop_assert_eq!(it.next(rules).is_none(), it.state.is_terminal(), "{:?}", it);
-    if let Some(next) = it.next(rules) {
+    // 5. Every open task has a next step.
+    prop_assert_eq!(it.next_step(rules).is_none(), it.state.is_terminal(), "{:?}", it);
+    if let Some(next) = it.next_step(rules) {
         prop_assert!(!next.to_string().is_empty());
     }
     if let Some(at) = it.wake_at(rules) {
         prop_assert!(it.paused.is_none());
         prop_assert!(!it.state.is_terminal());
-        // Waking later than that always has something to do.
+        // After this time, a tick always has an effect.
         let mut later = event.clone();
         later.at = at;
-        later.what = What::Tick;
+        later.kind = EventKind::Tick;
         prop_assert!(tamma_core::step(it, &later, rules).is_ok());
     }
 
-    // What is remembered is small, and survives being written down.
+    // The state is small and survives serialisation.
     let text = serde_json::to_string(it).map_err(|error| TestCaseError::fail(error.to_string()))?;
     prop_assert!(text.len() < 6_000, "{} bytes: {}", text.len(), text);
     let read: TaskLoop = round_trip(it)?;
@@ -449,11 +466,11 @@ fn round_trip<T: serde::Serialize + serde::de::DeserializeOwned>(
         .map_err(|error| TestCaseError::fail(error.to_string()))
 }
 
-/// 1 and 2: one state at a time, each from the last, by arrows that are there; and whoever leaves
-/// the way says who they are and why.
+/// 1 and 2: one state at a time, connected by transitions of the table. Every detour has an author
+/// and a reason.
 fn way_is_whole(
     before: &TaskLoop,
-    event: &Event,
+    event: &TaskEvent,
     step: &Step,
     oracle: &mut Oracle,
 ) -> Result<(), TestCaseError> {
@@ -463,7 +480,7 @@ fn way_is_whole(
         prop_assert_eq!(entry.sequence, oracle.sequence);
         prop_assert_eq!(entry.from, state);
         prop_assert_eq!(&entry.actor, &event.by);
-        match entry.on {
+        match entry.trigger {
             None => prop_assert_eq!(entry.to, entry.from),
             Some(on) => {
                 prop_assert!(table::allows(entry.from, on, entry.to));
@@ -472,7 +489,7 @@ fn way_is_whole(
                 if matches!(on, Trigger::Skipped | Trigger::RolledBack | Trigger::Abandoned) {
                     prop_assert!(by_person && entry.reason.is_some());
                 }
-                let along = |state: State| State::MAIN_WAY.iter().position(|way| *way == state);
+                let along = |state: State| State::MAIN_PATH.iter().position(|way| *way == state);
                 if let (Some(from), Some(to)) = (along(entry.from), along(entry.to)) {
                     prop_assert!(to <= from + 1, "{} was skipped to", entry.to);
                 }
@@ -494,11 +511,14 @@ fn way_is_whole(
 fn approval_holds(step: &Step, rules: &Rules, oracle: &Oracle) -> Result<(), TestCaseError> {
     let it = &step.next;
     let ordered = step.commands.iter().find_map(|command| match command {
-        Command::Start { job: Job::Implement(order), .. } => Some(order),
+        Command::StartJob { job: Job::Implement(order), .. } => Some(order),
         _ => None,
     });
     if let Some(order) = ordered {
-        prop_assert_eq!(Some(Binding { plan: order.plan.hash, pin: order.pin }), oracle.binding());
+        prop_assert_eq!(
+            Some(ApprovalScope { plan: order.plan.hash, pin: order.pin }),
+            oracle.binding()
+        );
     }
     if ordered.is_some() || it.state == State::InProgress {
         prop_assert!(oracle.is_approved(it, rules), "{:?} runs unapproved", it);
@@ -506,7 +526,7 @@ fn approval_holds(step: &Step, rules: &Rules, oracle: &Oracle) -> Result<(), Tes
     Ok(())
 }
 
-/// 4: no counter passes its limit.
+/// 4: no counter exceeds its limit.
 fn counters_hold(it: &TaskLoop, rules: &Rules) -> Result<(), TestCaseError> {
     let limits = &rules.scrum_master.task_loop;
     prop_assert!(it.failures.values().all(|count| *count <= limits.max_failures_per_state));
@@ -517,12 +537,12 @@ fn counters_hold(it: &TaskLoop, rules: &Rules) -> Result<(), TestCaseError> {
     prop_assert!(it.councils <= limits.max_councils && it.councils <= 2);
     prop_assert!(it.iterations <= it.max_iterations(rules));
     prop_assert!(it.timeouts <= 2);
-    prop_assert!(it.attempts.len() <= MEMORY);
+    prop_assert!(it.attempts.len() <= ATTEMPT_HISTORY);
     prop_assert!(it.opinions.len() <= rules.council.members.len());
     Ok(())
 }
 
-/// Never two jobs at a time, never one that a pause forbids, never one that the budget does.
+/// At most one job at a time, none during a pause, and none over budget.
 fn one_job_at_a_time(
     before: &TaskLoop,
     step: &Step,
@@ -532,7 +552,7 @@ fn one_job_at_a_time(
     let it = &step.next;
     for command in &step.commands {
         match command {
-            Command::Start { ticket, job, .. } => {
+            Command::StartJob { job_number: ticket, job, .. } => {
                 prop_assert!(*ticket > oracle.last_ticket);
                 oracle.last_ticket = *ticket;
                 if it.state.is_terminal() {
@@ -542,23 +562,28 @@ fn one_job_at_a_time(
                 prop_assert!(oracle.running.is_empty(), "{:?} beside {:?}", job, oracle.running);
                 prop_assert!(it.paused.is_none());
                 oracle.running.insert(*ticket);
-                let limit = budget::limit(it.risk(), &it.granted, rules);
-                let reserved = it.work.map_or(Usd::ZERO, |work| work.reserved);
+                let limit = budget::task_limit(it.risk_level(), &it.granted, rules);
+                let reserved = it.active_job.map_or(Usd::ZERO, |work| work.reserved_cost);
                 if let (Some(usd), true) = (limit.usd, reserved > Usd::ZERO) {
                     prop_assert!(it.spend.usd + reserved <= usd);
                 }
             }
-            Command::Stop { ticket, .. } => {
-                prop_assert!(before.work.is_some_and(|work| work.ticket == *ticket));
+            Command::StopJob { job_number: ticket, .. } => {
+                prop_assert!(before.active_job.is_some_and(|work| work.job_number == *ticket));
             }
-            Command::Settle { question } => {
-                let asked = before.question.as_ref().map(|question| question.number);
+            Command::CloseQuestion { question_number: question } => {
+                let asked = before.open_question.as_ref().map(|question| question.number);
                 prop_assert_eq!(asked, Some(*question));
             }
-            Command::Alert(_) | Command::HoldProvider { .. } => {}
+            Command::Alert(_) | Command::BlockProvider { .. } => {}
         }
     }
-    let known = it.work.iter().chain(&it.leaving).map(|work| work.ticket).collect::<BTreeSet<_>>();
+    let known = it
+        .active_job
+        .iter()
+        .chain(&it.stopping_job)
+        .map(|work| work.job_number)
+        .collect::<BTreeSet<_>>();
     if !it.state.is_terminal() {
         prop_assert_eq!(&known, &oracle.running);
     }
@@ -566,7 +591,7 @@ fn one_job_at_a_time(
 }
 
 #[test]
-fn the_six_invariants_hold_and_every_arrow_is_taken() {
+fn the_six_invariants_hold_and_every_transition_is_taken() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let sequences = number("TAMMA_SEQUENCES").unwrap_or(2_000);
     let seed = number("TAMMA_SEED").unwrap_or(1);
@@ -591,18 +616,18 @@ fn the_six_invariants_hold_and_every_arrow_is_taken() {
         panic!("{error}");
     }
     let seen = seen.into_inner();
-    let missing: Vec<_> = table::arrows()
+    let missing: Vec<_> = table::transitions()
         .filter(|arrow| !seen.contains(arrow))
         .map(|(from, on, to)| format!("{from} --{on}--> {to}"))
         .collect();
     println!(
-        "{sequences} sequences of {} events, seed {seed}: {} of {} arrows taken",
+        "{sequences} sequences of {} events, seed {seed}: {} of {} transitions taken",
         lengths.get(),
         seen.len(),
-        table::arrows().count()
+        table::transitions().count()
     );
-    // A few sequences, as a run for mutants plays, cannot go everywhere.
+    // A short run, as in mutation testing, cannot reach every transition.
     if sequences >= 2_000 {
-        assert!(missing.is_empty(), "arrows that no sequence took:\n{}", missing.join("\n"));
+        assert!(missing.is_empty(), "transitions that no sequence took:\n{}", missing.join("\n"));
     }
 }

@@ -1,18 +1,21 @@
-//! The picture of the machine in the documentation is the machine's.
-#![expect(clippy::disallowed_methods, reason = "the picture is a file")]
+//! The state diagram in the documentation matches the code.
+#![expect(clippy::disallowed_methods, reason = "the diagram is a file")]
 
 #[test]
-fn the_picture_in_the_documentation_is_up_to_date() {
+fn the_documented_state_diagram_is_up_to_date() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/machine.md");
     let text = std::fs::read_to_string(path).unwrap_or_default();
-    assert!(text == tamma_core::picture::draw(), "docs/machine.md is out of date; run: just gen");
+    assert!(
+        text == tamma_core::state_diagram::render(),
+        "docs/machine.md is out of date; run: just gen"
+    );
 }
 
 #[test]
-fn the_picture_draws_every_arrow_or_names_it() {
+fn the_state_diagram_draws_or_lists_every_transition() {
     use tamma_core::task_loop::table;
-    let picture = tamma_core::picture::draw();
-    for (from, on, to) in table::arrows() {
+    let picture = tamma_core::state_diagram::render();
+    for (from, on, to) in table::transitions() {
         let drawn = picture.lines().any(|line| {
             line.starts_with(&format!("    {from} --> {to}:")) && line.contains(&on.to_string())
         });

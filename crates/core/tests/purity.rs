@@ -1,20 +1,17 @@
-//! The core is pure: nothing among its dependencies can wait, look at a clock, roll dice, or reach a
-//! file or a socket. The same holds for the chat. The core's modules import each other in one direction.
-#![expect(
-    clippy::disallowed_methods,
-    reason = "it asks cargo for the tree of dependencies, and reads the sources"
-)]
-#![expect(clippy::expect_used, reason = "a test that cannot go on has failed")]
+//! Purity of `core` and `chat`: no dependency can wait, read a clock, generate random numbers, or
+//! access files or sockets. The modules of `core` import each other without cycles.
+#![expect(clippy::disallowed_methods, reason = "it runs `cargo tree` and reads the sources")]
+#![expect(clippy::expect_used, reason = "a panic fails the test")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The crates that are pure.
+/// Pure crates.
 const PURE: [&str; 2] = ["tamma-core", "tamma-chat"];
 
-/// Crates that would let it, and the features of harmless crates that would.
+/// Crates that would break purity, and features of other crates that would.
 const FORBIDDEN: [&str; 24] = [
     "async-io",
     "async-std",
@@ -53,7 +50,7 @@ fn tree(package: &str, arguments: &[&str]) -> String {
 }
 
 #[test]
-fn nothing_in_the_tree_can_wait_look_or_act() {
+fn no_dependency_can_wait_or_do_io() {
     for package in PURE {
         let tree = tree(package, &["--format", "{p}"]);
         let names: Vec<_> = tree.lines().filter_map(|line| line.split(' ').next()).collect();
@@ -64,7 +61,7 @@ fn nothing_in_the_tree_can_wait_look_or_act() {
 }
 
 #[test]
-fn neither_clock_nor_dice_are_switched_on() {
+fn clock_and_random_features_are_off() {
     for package in PURE {
         let tree = tree(package, &["--format", "{p} [{f}]"]);
         for (name, features) in [
@@ -80,10 +77,10 @@ fn neither_clock_nor_dice_are_switched_on() {
     }
 }
 
-/// Imports between the top-level modules, each with one file that has it.
+/// Imports between top-level modules, each with one file that contains it.
 type Imports = BTreeMap<String, BTreeMap<String, PathBuf>>;
 
-/// Reads the imports of the core. Comments and unit tests at a file's end do not count.
+/// Reads the imports of `core`. Comments and unit tests at the end of a file do not count.
 fn imports() -> Imports {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut files = Vec::new();
@@ -122,7 +119,7 @@ fn sources(folder: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-/// Names that follow `crate::` in a source, those in `crate::{a, b::C}` included.
+/// Returns the names that follow `crate::` in a source, including those in `crate::{a, b::C}`.
 fn named(source: &str) -> BTreeSet<String> {
     let code = source.split("#[cfg(test)]").next().unwrap_or_default();
     let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
@@ -157,7 +154,7 @@ fn leading_name(text: &str) -> String {
     text.trim_start().chars().take_while(|sign| sign.is_alphanumeric() || *sign == '_').collect()
 }
 
-/// Modules that import each other in a circle, the first one again at the end.
+/// Returns the first import cycle, with its first module repeated at the end.
 fn cycle(imports: &Imports) -> Option<Vec<&str>> {
     fn visit<'a>(
         module: &'a str,
@@ -199,11 +196,11 @@ fn core_modules_have_no_import_cycle() {
         });
         steps.collect::<Vec<_>>().join(", ")
     });
-    assert_eq!(found, None, "modules of the core import each other in a cycle");
+    assert_eq!(found, None, "modules of `core` import each other in a cycle");
 }
 
 #[test]
-fn a_cycle_of_imports_is_found_and_named() {
+fn import_cycles_are_found_and_named() {
     let source =
         "use crate::b::C;\n// crate::c\nuse crate::{d, e::{F, G}, h};\n#[cfg(test)]\ncrate::i";
     assert_eq!(named(source).iter().map(String::as_str).collect::<Vec<_>>(), ["b", "d", "e", "h"]);

@@ -1,10 +1,10 @@
-//! Agents: one run of a coding agent, from its start to the certainty that it is gone.
+//! Runs of coding agents, from launch until every process has exited.
 //!
-//! An agent is data: a program, its arguments, its environment and its files, as templates. It is
-//! driven over the Agent Client Protocol, which only one folder here knows. How a run ended is told
-//! apart ([`RunEnd`]), because a crash says nothing about the change; what the gateway saw stands over
-//! what the agent says of itself. Retrying is the business of the task's machine, and only a
-//! submission that cannot be taken is asked for again here.
+//! An agent is data: a program with templates for its arguments, environment and files. It is
+//! driven over the Agent Client Protocol, and only `acp` depends on the protocol's library.
+//! [`RunEnd`] distinguishes how a run ended, because a crash says nothing about the change.
+//! Observations of the gateway override the agent's own statements. Only invalid submissions are
+//! retried here; every other retry is decided by the task loop.
 
 mod acp;
 mod prepare;
@@ -14,47 +14,51 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tamma_core::budget::Limit;
+use tamma_core::budget::SpendLimit;
 use tamma_core::cost::{Cost, Price, Tokens, Usage, Usd};
-use tamma_core::failure::{Failure, FailureKind};
+use tamma_core::failure::{FailureKind, JobFailure};
 use tamma_core::ids::{Name, Reason};
 use tamma_core::rules::{AgentRules, SessionModes};
 use tamma_core::task_loop::Timestamp;
 use tokio_util::sync::CancellationToken;
 
-use crate::confine::Cage;
-use crate::desk::{Desk, Question, Search};
-use crate::gateway::{Bound, Door, Event, Gateway, ModelCall, Upstream, Visitor};
-use crate::output::Tail;
-use crate::permission::{Ask, Policy, Ruling};
-use crate::plain;
-use crate::process::{self, Group, Launch, Record, Records, RunId};
+use crate::agent_tools::{AgentQuestion, AgentTools, KnowledgeSearch};
+use crate::gateway::{
+    BudgetLimit, Gateway, GatewayEvent, ModelCall, RunEndpoint, RunEndpointConfig, Upstream,
+};
+use crate::output::OutputTail;
+use crate::permission::{PermissionDecision, PermissionPolicy, PermissionRequest};
+use crate::process::{self, Launch, ProcessRecord, ProcessRecords, RunId, SupervisedProcess};
+use crate::sandbox::Sandbox;
+use crate::sanitize;
 use crate::secret::Redactor;
-use crate::submission::{Known, Submission};
+use crate::submission::{EvidenceCheck, Submission};
 
-/// How much of what an agent complains about is kept.
-const STDERR: usize = 16 * 1024;
+/// Maximum size of the kept error output, in bytes.
+const MAX_STDERR_BYTES: usize = 16 * 1024;
 
-/// A configured agent. What it is given are templates, filled in for every run.
+/// Configured agent. Its arguments, environment and files are templates that are rendered for each
+/// run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Agent {
-    /// The program: a path, or a name to be looked for in its `PATH`.
+pub struct CodingAgent {
+    /// Path, or name to search in the agent's `PATH`.
     pub command: PathBuf,
-    /// Its arguments.
+    /// Templates of the arguments.
     pub args: Vec<String>,
-    /// Its variables. Beside them and `inherited` it has none, so that no key of ours is there.
+    /// Templates of environment variables. The agent gets only these and `inherited`, so the
+    /// worker's keys stay hidden.
     pub env: BTreeMap<String, String>,
-    /// Variables of the worker that it gets as they are.
+    /// Variables passed on from the worker unchanged.
     pub inherited: BTreeMap<String, String>,
-    /// Files below the home of a run through the gateway.
+    /// Templates of files in the run's home, by relative path. Used only with the gateway.
     pub files: BTreeMap<String, String>,
-    /// Its own session modes.
+    /// Session modes of the agent, for read-only and for writing runs.
     pub modes: SessionModes,
 }
 
-impl Agent {
-    /// The agent of the rules, with what it inherits out of an environment.
-    pub fn of(rules: &AgentRules, environment: &BTreeMap<String, String>) -> Self {
+impl CodingAgent {
+    /// Creates the agent from its rules. Inherited variables come from `environment`.
+    pub fn from_rules(rules: &AgentRules, environment: &BTreeMap<String, String>) -> Self {
         let pair = |name: &String| Some((name.clone(), environment.get(name)?.clone()));
         Self {
             command: rules.command.clone().into(),
@@ -67,351 +71,362 @@ impl Agent {
     }
 }
 
-/// What a run is for. It decides what the agent may do and what it hands in.
+/// Purpose of a run. It determines the agent's permissions and its submission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display)]
 #[strum(serialize_all = "snake_case")]
-pub enum Mode {
-    /// To write a plan. It may only look.
+pub enum RunMode {
+    /// Write a plan. Read-only.
     Plan,
-    /// To change the files.
+    /// Change files.
     Implement,
-    /// To judge a change. It may only look.
+    /// Judge a change. Read-only.
     Validate,
-    /// To say as a member of the council what is wrong. It may only look.
+    /// Analyse a stuck task as a council member. Read-only.
     Advise,
-    /// To conclude as its chair. It may only look.
+    /// Conclude as chair of the council. Read-only.
     Conclude,
-    /// To say what a task has taught. There is nothing to look at but what it is told.
+    /// Derive lessons from a task. The prompt contains everything it needs.
     Learn,
 }
 
-impl Mode {
-    /// Whether a run of it may only look.
-    pub fn looks(self) -> bool {
+impl RunMode {
+    /// Returns `true` if runs of this mode must not change files.
+    pub fn is_read_only(self) -> bool {
         self != Self::Implement
     }
 }
 
-/// How a run reaches its model and our tools.
+/// Access of a run to its model and to our tools.
 #[derive(Clone)]
-pub struct Access {
-    /// The gateway.
+pub struct ModelAccess {
+    /// Gateway that serves the run.
     pub gateway: Gateway,
-    /// Whom it calls. Without one the agent is signed in by itself: its models are called past the
-    /// gateway, with the worker's home, and only our tools are behind it.
+    /// Model provider. `None` if the agent is signed in by itself: then it calls models directly
+    /// with the worker's home, and uses the gateway only for our tools.
     pub upstream: Option<Upstream>,
-    /// What models cost.
+    /// Prices by model.
     pub prices: BTreeMap<String, Price>,
-    /// What may be spent, and what is.
-    pub bounds: Vec<Bound>,
-    /// At how much of a limit people are warned.
+    /// Budgets that limit the run, with the amounts already spent.
+    pub budget_limits: Vec<BudgetLimit>,
+    /// Share of a budget at which people are warned, in percent.
     pub warn_percent: u8,
 }
 
-/// What an agent is to do, and within what.
+/// Request to run an agent, with its limits.
 #[derive(Clone)]
-pub struct RunOrder {
-    /// Which piece of work it is.
+pub struct RunRequest {
+    /// Identifier of the run.
     pub run: RunId,
-    /// The time it is.
-    pub at: Timestamp,
-    /// The worktree.
-    pub workspace: PathBuf,
-    /// What is to be done. How to hand in is added here.
+    /// Current time. The engine has no clock of its own.
+    pub now: Timestamp,
+    /// Worktree that the agent works in.
+    pub worktree: PathBuf,
+    /// Prompt. Submission instructions are added to it.
     pub prompt: String,
-    /// What it is for.
-    pub mode: Mode,
-    /// How long it may take.
+    /// Purpose of the run.
+    pub mode: RunMode,
+    /// Hard limit on the duration.
     pub time_limit: Duration,
-    /// What it may spend, as far as the agent says what it spends. A run through the gateway is held
-    /// by the bounds of its [`Access`].
-    pub allowance: Limit,
-    /// What it may do when it asks.
-    pub policy: Policy,
-    /// Paths that it may not change and commands that it may not run, for the agent's own rules.
-    pub protected: Vec<String>,
-    /// See `protected`.
-    pub forbidden: Vec<String>,
-    /// Commands that a person decides about, for the rules of an agent that asks for nothing else.
-    pub asked: Vec<String>,
-    /// The model, in the agent's own words. Without one, or with `default`, the agent chooses.
+    /// Spending limit, based on the cost that the agent reports. Runs through the gateway are
+    /// limited by [`ModelAccess::budget_limits`] instead.
+    pub spend_limit: SpendLimit,
+    /// Policy that answers permission requests.
+    pub policy: PermissionPolicy,
+    /// Patterns of paths that must not be changed, for the agent's own configuration.
+    pub protected_paths: Vec<String>,
+    /// Commands that must not be run, for the agent's own configuration.
+    pub denied_commands: Vec<String>,
+    /// Commands that need approval, for the configuration of agents that only ask for listed
+    /// commands.
+    pub ask_commands: Vec<String>,
+    /// Model, as the agent names it. With `None` or `default`, the agent chooses.
     pub model: Option<String>,
-    /// The session of an earlier run to go on with, if the agent can.
+    /// Session of an earlier run to resume, if the agent supports it.
     pub resume: Option<String>,
-    /// A folder of the run's own. It is the home of a run through the gateway.
+    /// Directory of the run. It is the agent's home if the run uses the gateway.
     pub home: PathBuf,
-    /// How it reaches its model and our tools. Without it there are no tools, and it is signed in.
-    pub access: Option<Access>,
-    /// Searches what was learned, for the agent.
-    pub search: Search,
-    /// Says what a lesson may point at.
-    pub evidence: Known,
-    /// What confines it. Without one it can do whatever we can.
-    pub cage: Option<Cage>,
-    /// How long we wait for what.
-    pub patience: Patience,
+    /// Access to models and tools. With `None`, there are no tools and the agent must be signed in.
+    pub access: Option<ModelAccess>,
+    /// Search in the knowledge base.
+    pub search: KnowledgeSearch,
+    /// Check that the evidence of a lesson exists.
+    pub evidence_exists: EvidenceCheck,
+    /// Sandbox. With `None`, the agent has all permissions of the worker.
+    pub sandbox: Option<Sandbox>,
+    /// Timeouts and retries of the session.
+    pub timeouts: AgentTimeouts,
 }
 
-/// How long we wait for an agent, and how often we ask it again.
+/// Timeouts of an agent's session, and its submission retries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Patience {
-    /// For its first answer.
+pub struct AgentTimeouts {
+    /// Limit for the response to `initialize`.
     pub start: Duration,
-    /// For the session, its mode and its model.
+    /// Limit for creating the session and selecting its mode and model.
     pub session: Duration,
-    /// For the answer to a cancellation.
+    /// Limit for the response to a cancellation.
     pub cancel: Duration,
-    /// For its end, when it is asked to end, before it is killed.
+    /// Grace period between the request to exit and the kill.
     pub stop: Duration,
-    /// For the usage of a turn that has ended, which some agents report late.
-    pub late: Duration,
-    /// How often it is asked again for a submission that cannot be taken.
-    pub again: u8,
+    /// Extra time for the usage of a finished turn, because some agents report it late.
+    pub late_usage: Duration,
+    /// Number of times an invalid submission is requested again.
+    pub submission_retries: u8,
 }
 
-impl Default for Patience {
+impl Default for AgentTimeouts {
     fn default() -> Self {
         Self {
             start: Duration::from_mins(1),
             session: Duration::from_mins(1),
             cancel: Duration::from_secs(5),
             stop: Duration::from_secs(2),
-            late: Duration::from_millis(100),
-            again: 2,
+            late_usage: Duration::from_millis(100),
+            submission_retries: 2,
         }
     }
 }
 
-/// Something that happened in a run.
+/// Event of a run, as passed to its observer.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Update {
-    /// The process is on record, and is about to run.
-    Recorded(Record),
-    /// The agent has a session.
+pub enum AgentUpdate {
+    /// Process is on record and about to start.
+    ProcessRecorded(ProcessRecord),
+    /// Session was created or resumed.
     Session {
-        /// Its name for it.
+        /// Session ID of the agent.
         name: String,
-        /// Whether it goes on with an earlier one. If that was wanted and is not so, it could not.
+        /// `true` if an earlier session was resumed. `false` although one was requested means that
+        /// resuming failed.
         resumed: bool,
     },
-    /// A piece of what the agent says.
-    Said(String),
-    /// A piece of what the agent thinks.
+    /// Part of a message.
+    Message(String),
+    /// Part of the agent's reasoning.
     Thought(String),
-    /// A tool call began or changed.
-    Tool {
-        /// The agent's name for the call.
+    /// Tool call started or changed.
+    ToolCall {
+        /// ID of the call, chosen by the agent.
         id: String,
-        /// What it is, if that is said.
+        /// Title, if reported.
         title: Option<String>,
-        /// Where it stands, if that is said.
+        /// Status, if reported.
         status: Option<String>,
-        /// What kind of tool it is, if that is said.
+        /// Kind of tool, if reported.
         kind: Option<String>,
-        /// The files it is about.
+        /// Files that the call concerns.
         locations: Vec<String>,
     },
-    /// The agent's own list of what it will do, whole.
-    Plan(Vec<Entry>),
-    /// The agent says how far it is.
+    /// Complete to-do list of the agent.
+    Plan(Vec<PlanEntry>),
+    /// Progress report of the agent.
     Progress(String),
-    /// A model was called through the gateway.
-    Called(ModelCall),
-    /// A limit is near.
-    Warned(crate::gateway::Whose),
-    /// The agent asked for something, and got an answer.
-    Asked(Ask, Ruling),
-    /// What the session has used so far.
-    Used(Usage),
-    /// What was handed in cannot be taken, and the agent is asked again.
-    Refused(Vec<String>),
-    /// Anything else, as it came.
+    /// Model was called through the gateway.
+    ModelCalled(ModelCall),
+    /// Budget is nearly spent.
+    BudgetWarning(crate::gateway::BudgetScope),
+    /// Permission was requested and decided.
+    PermissionDecided(PermissionRequest, PermissionDecision),
+    /// Usage of the session so far.
+    UsageReported(Usage),
+    /// Submission was invalid, with its errors. The agent is asked again.
+    SubmissionRejected(Vec<String>),
+    /// Any other update, as received.
     Other(serde_json::Value),
 }
 
-/// One thing that an agent plans to do.
+/// Item of an agent's to-do list.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
-    /// What.
+pub struct PlanEntry {
+    /// Description.
     pub content: String,
-    /// Where it stands: `pending`, `in_progress` or `completed`.
+    /// `pending`, `in_progress` or `completed`.
     pub status: String,
 }
 
-/// Sees what happens in a run, as it happens. It must not wait.
-pub type Observer = Arc<dyn Fn(Update) + Send + Sync>;
+/// Callback for events of a run. It must not block.
+pub type AgentObserver = Arc<dyn Fn(AgentUpdate) + Send + Sync>;
 
-/// How a run ended.
+/// Outcome of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunEnd {
-    /// The agent says that it is done. Whether it is, others judge.
+    /// Agent finished its turn. Gates and reviewers decide whether the work is done.
     Finished {
-        /// Why it stopped, in the protocol's words.
-        stop: String,
-        /// What it handed in.
+        /// Stop reason in the protocol's terms.
+        stop_reason: String,
+        /// Result that the agent submitted.
         submission: Submission,
     },
-    /// The agent died, or could not go on.
+    /// Agent crashed or could not continue.
     Crashed {
-        /// What was seen.
+        /// Observed cause.
         reason: String,
     },
-    /// It took longer than it may.
+    /// Time limit was exceeded.
     TimedOut,
-    /// We were told to stop it.
+    /// Run was cancelled by its caller.
     Cancelled,
-    /// It could not be started, or never came to have a session.
+    /// Agent could not be started, or never had a session.
     Unavailable {
-        /// What was seen.
+        /// Observed cause.
         reason: String,
     },
-    /// The provider's quota is used up until then.
+    /// Quota of the provider is exhausted.
     Quota {
-        /// Until when.
+        /// Time of the reset.
         until: Timestamp,
     },
-    /// It has spent what it may.
+    /// Spending limit was reached.
     OverBudget,
-    /// It asks a person something. Nothing of it waits; a later run goes on with the answer.
-    Asked {
-        /// What it asks.
-        question: Question,
+    /// Agent asked a person. The run has ended; a later run continues with the answer.
+    QuestionAsked {
+        /// Question to the person.
+        question: AgentQuestion,
     },
 }
 
 impl RunEnd {
-    /// What the task's machine is told, if the engine failed. `provider` serves the agent's model.
+    /// Returns the failure to report to the task loop. `provider` serves the agent's model.
     ///
-    /// A run that finished, or that we stopped, is no failure.
-    pub fn failure(&self, provider: &Name) -> Option<Failure> {
+    /// Finished, cancelled and asking runs are not failures.
+    pub fn failure(&self, provider: &Name) -> Option<JobFailure> {
         let (kind, reason) = match self {
-            Self::Finished { .. } | Self::Cancelled | Self::Asked { .. } => return None,
+            Self::Finished { .. } | Self::Cancelled | Self::QuestionAsked { .. } => return None,
             Self::Crashed { reason } => (FailureKind::Crashed, reason.as_str()),
-            Self::TimedOut => (FailureKind::TimedOut, "the run took longer than it may"),
+            Self::TimedOut => (FailureKind::TimedOut, "the run exceeded its time limit"),
             Self::Unavailable { reason } => (FailureKind::Unavailable, reason.as_str()),
             Self::Quota { until } => {
                 let provider = provider.clone();
-                (FailureKind::Quota { provider, until: *until }, "the provider's quota is used up")
+                (FailureKind::Quota { provider, until: *until }, "provider quota exhausted")
             }
-            Self::OverBudget => (FailureKind::OverBudget, "the run has spent what it may"),
+            Self::OverBudget => (FailureKind::OverBudget, "the run reached its spending limit"),
         };
         let reason: String = reason.chars().take(Reason::MAX).collect();
         reason
             .parse()
-            .or_else(|_| "no reason was given".parse())
+            .or_else(|_| "no reason given".parse())
             .ok()
-            .map(|reason| Failure { kind, reason })
+            .map(|reason| JobFailure { kind, reason })
     }
 }
 
-/// What is known of a run that has ended.
+/// Result of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Report {
-    /// How it ended.
+pub struct RunReport {
+    /// Outcome of the run.
     pub end: RunEnd,
-    /// What it used, if anybody can tell. Nothing said is not nothing used.
+    /// Usage; `None` if it is unknown.
     pub usage: Option<Usage>,
-    /// Whether the usage was metered by the gateway. If not, it is what the agent says.
+    /// `true` if the gateway metered the usage, `false` if the agent reported it.
     pub metered: bool,
-    /// The agent's name for its session, by which some can go on with it later.
+    /// Session ID of the agent, for resuming.
     pub session: Option<String>,
-    /// Whether it went on with the session that the order named.
+    /// `true` if the requested session was resumed.
     pub resumed: bool,
-    /// The agent's own name and version.
+    /// Name and version that the agent reports.
     pub agent: Option<String>,
-    /// The end of what it complained about.
+    /// End of its standard error.
     pub stderr: String,
 }
 
-impl Agent {
-    /// Runs the agent once, and returns when nothing of it lives any more.
+impl CodingAgent {
+    /// Runs the agent once, and returns after all of its processes have exited.
     ///
-    /// However it ends, that is a [`Report`]. An error is ours: the record could not be kept, a later
-    /// run of the task has taken the place of this one, or something of the agent cannot be killed,
-    /// and then its slot is not free.
+    /// Every outcome of the agent is a [`RunReport`]. Errors are Tamma's own: a record could not be
+    /// written, a later run of the task superseded this one, or a process could not be killed. In
+    /// the last case the slot stays occupied.
     pub async fn run(
         &self,
-        order: &RunOrder,
-        records: &Records,
-        observer: &Observer,
+        order: &RunRequest,
+        records: &ProcessRecords,
+        observer: &AgentObserver,
         cancel: &CancellationToken,
-    ) -> Result<Report, process::Error> {
-        // What an agent says is shown to people: nothing in it may be for their terminal.
-        let observer = &plain::observer(observer);
-        records.take_over(order.run, order.patience.stop).await?;
-        let desk =
-            Desk::new(order.mode, order.search.clone(), order.evidence.clone(), observer.clone());
-        let door =
-            order.access.as_ref().map(|access| Arc::new(access.admit(order, &desk, observer)));
-        // The token of the door is a secret as long as the run lives.
+    ) -> Result<RunReport, process::Error> {
+        // Output is shown to people, so remove control sequences for their terminals.
+        let observer = &sanitize::sanitizing_observer(observer);
+        records.take_over(order.run, order.timeouts.stop).await?;
+        let desk = AgentTools::new(
+            order.mode,
+            order.search.clone(),
+            order.evidence_exists.clone(),
+            observer.clone(),
+        );
+        let door = order
+            .access
+            .as_ref()
+            .map(|access| Arc::new(access.open_endpoint(order, &desk, observer)));
+        // The endpoint's token stays secret while the run lasts.
         let seen = door.as_ref().map(|door| Redactor::new([door.token().clone()]));
-        let observer = &redacted(observer, seen);
+        let observer = &redacting_observer(observer, seen);
         let given = match prepare::prepare(self, order, door.as_deref()).await {
             Ok(given) => given,
             Err(error) => {
-                return Ok(Report::not_begun(RunEnd::Unavailable { reason: error.to_string() }));
+                return Ok(RunReport::not_started(RunEnd::Unavailable {
+                    reason: error.to_string(),
+                }));
             }
         };
         let launch = Launch {
             program: self.command.clone(),
             args: given.args,
             env: given.env,
-            folder: order.workspace.clone(),
+            working_dir: order.worktree.clone(),
             run: order.run,
-            at: order.at,
+            now: order.now,
         };
-        let launch = match &order.cage {
+        let launch = match &order.sandbox {
             Some(cage) => cage.wrap(launch),
             None => launch,
         };
-        let recorded = |record: &Record| observer(Update::Recorded(record.clone()));
-        let (mut group, pipes) = match Group::start(&launch, records, recorded).await {
+        let recorded =
+            |record: &ProcessRecord| observer(AgentUpdate::ProcessRecorded(record.clone()));
+        let (mut group, pipes) = match SupervisedProcess::start(&launch, records, recorded).await {
             Ok(started) => started,
             Err(process::Error::Start { program, source }) => {
                 let program = program.display();
                 let reason = match source.kind() {
                     std::io::ErrorKind::NotFound => {
-                        format!("cannot start `{program}`: it is not installed, or not on the PATH")
+                        format!("cannot start `{program}`: not installed, or not on the PATH")
                     }
                     _ => format!("cannot start `{program}`: {source}"),
                 };
-                return Ok(Report::not_begun(RunEnd::Unavailable { reason }));
+                return Ok(RunReport::not_started(RunEnd::Unavailable { reason }));
             }
             Err(ours) => return Err(ours),
         };
-        let stderr = Tail::follow(pipes.stderr, STDERR);
+        let stderr = OutputTail::follow(pipes.stderr, MAX_STDERR_BYTES);
         let metered = order.access.as_ref().is_some_and(|access| access.upstream.is_some());
-        let heard = acp::Heard::new(metered);
-        let mut talk = Box::pin(acp::talk(
+        let heard = acp::SessionTracker::new(metered);
+        let mut talk = Box::pin(acp::run_session(
             (pipes.stdin, pipes.stdout),
-            acp::Talk {
-                order: order.clone(),
+            acp::SessionContext {
+                request: order.clone(),
                 modes: self.modes.clone(),
-                heard: heard.clone(),
-                see: observer.clone(),
+                tracker: heard.clone(),
+                observer: observer.clone(),
                 cancel: cancel.clone(),
-                desk,
-                door: door.clone(),
+                tools: desk,
+                endpoint: door.clone(),
             },
         ));
         let end = tokio::select! {
             end = &mut talk => end,
-            // A child that holds the pipe would keep the conversation open after the agent's death.
-            status = group.wait() => match tokio::time::timeout(order.patience.stop, &mut talk).await {
+            // A descendant that holds the pipe would keep the session open after the agent's exit.
+            status = group.wait() => match tokio::time::timeout(order.timeouts.stop, &mut talk).await {
                 Ok(end) => end,
-                Err(_) => heard.died(&status.map_or_else(|_| "it ended".to_owned(), |s| s.to_string())),
+                Err(_) => heard.end_for_exit(&status.map_or_else(|_| "the agent exited".to_owned(), |s| s.to_string())),
             },
         };
-        // Its standard input is closed with this, which is how an agent learns that it is over.
+        // Closes the agent's standard input, which tells it to exit.
         drop(talk);
         match end {
-            RunEnd::Finished { .. } => group.finish(order.patience.stop).await?,
-            _ => group.stop(order.patience.stop).await?,
+            RunEnd::Finished { .. } => group.finish(order.timeouts.stop).await?,
+            _ => group.stop(order.timeouts.stop).await?,
         }
-        let stderr = plain::text(&stderr.text().await).into_owned();
-        let mut report = Report { end, stderr, ..heard.report() };
+        let stderr = sanitize::text(&stderr.text().await).into_owned();
+        let mut report = RunReport { end, stderr, ..heard.report() };
         if let Some(door) = door.filter(|_| metered).and_then(Arc::into_inner) {
-            // Only now, because an agent may call until it is gone.
+            // Close the endpoint last, because an agent may call models until it has exited.
             report.usage = Some(door.close().await.usage);
             report.metered = true;
         }
@@ -419,51 +434,58 @@ impl Agent {
     }
 }
 
-impl Access {
-    /// Opens the gateway for a run.
-    fn admit(&self, order: &RunOrder, desk: &Desk, observer: &Observer) -> Door {
+impl ModelAccess {
+    /// Opens an endpoint for a run.
+    fn open_endpoint(
+        &self,
+        order: &RunRequest,
+        desk: &AgentTools,
+        observer: &AgentObserver,
+    ) -> RunEndpoint {
         let see = observer.clone();
-        self.gateway.admit(Visitor {
+        self.gateway.open_endpoint(RunEndpointConfig {
             run: order.run,
-            at: order.at,
+            now: order.now,
             upstream: self.upstream.clone(),
             prices: self.prices.clone(),
-            bounds: self.bounds.clone(),
+            budget_limits: self.budget_limits.clone(),
             warn_percent: self.warn_percent,
             tools: Some(desk.router()),
             observer: Arc::new(move |event| match event {
-                Event::Called(call) => see(Update::Called(call)),
-                Event::Warned { whose, .. } => see(Update::Warned(whose)),
-                // How the run ends says it.
-                Event::Stopped(_) => {}
+                GatewayEvent::ModelCalled(call) => see(AgentUpdate::ModelCalled(call)),
+                GatewayEvent::BudgetWarning { scope: whose, .. } => {
+                    see(AgentUpdate::BudgetWarning(whose))
+                }
+                // Reported by the end of the run.
+                GatewayEvent::Stopped(_) => {}
             }),
         })
     }
 }
 
-/// An observer that sees no secret.
-fn redacted(observer: &Observer, redactor: Option<Redactor>) -> Observer {
+/// Wraps an observer so that it never receives secrets.
+fn redacting_observer(observer: &AgentObserver, redactor: Option<Redactor>) -> AgentObserver {
     let (observer, Some(redactor)) = (observer.clone(), redactor) else {
         return observer.clone();
     };
     Arc::new(move |update| observer(update.redacted(&redactor)))
 }
 
-impl Update {
-    /// The same without secrets in what the agent says. A secret that comes in two pieces is for
-    /// whoever puts them together.
+impl AgentUpdate {
+    /// Removes secrets from the agent's text. A secret that is split over two updates is not found
+    /// here; consumers that join updates must redact again.
     fn redacted(self, redactor: &Redactor) -> Self {
         let clean = |text: String| redactor.redact(&text).into_owned();
         match self {
-            Self::Said(text) => Self::Said(clean(text)),
+            Self::Message(text) => Self::Message(clean(text)),
             Self::Thought(text) => Self::Thought(clean(text)),
             Self::Progress(text) => Self::Progress(clean(text)),
-            Self::Tool { id, title, status, kind, locations } => {
-                Self::Tool { id, title: title.map(clean), status, kind, locations }
+            Self::ToolCall { id, title, status, kind, locations } => {
+                Self::ToolCall { id, title: title.map(clean), status, kind, locations }
             }
-            Self::Asked(ask, ruling) => {
+            Self::PermissionDecided(ask, ruling) => {
                 let (title, command) = (clean(ask.title), ask.command.map(clean));
-                Self::Asked(Ask { title, command, ..ask }, ruling)
+                Self::PermissionDecided(PermissionRequest { title, command, ..ask }, ruling)
             }
             Self::Other(value) => {
                 let text = redactor.redact(&value.to_string()).into_owned();
@@ -474,12 +496,12 @@ impl Update {
     }
 }
 
-impl Report {
-    /// A run that was not begun, and why.
-    pub fn not_begun(end: RunEnd) -> Self {
+impl RunReport {
+    /// Creates the report of a run that never started.
+    pub fn not_started(end: RunEnd) -> Self {
         Self {
             end,
-            // Nothing was used, and that is known.
+            // Nothing was used, so the usage is known.
             usage: Some(Usage { tokens: Tokens::default(), cost: Cost::Known(Usd::ZERO) }),
             metered: false,
             session: None,

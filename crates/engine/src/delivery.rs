@@ -1,98 +1,98 @@
-//! Delivery: putting a passed change where it belongs, exactly once.
+//! Delivery of a change that passed review, exactly once.
 //!
-//! Today that is the branch of the task in the project's repository; merging and pull requests are
-//! *planned*. Doing it again changes nothing, so a caller that does not know whether it succeeded
-//! simply asks again. What a hook or another's commit refuses is not retried: its text goes back to
-//! the task.
+//! A delivery pushes the task's branch to the project's repository; merging and pull requests are
+//! *planned*. Pushing again has no effect, so callers can retry after an unknown outcome.
+//! Rejections by hooks or by other commits are not retried; they are reported to the task.
 
 use tamma_core::ids::{CommitId, TaskId};
 
-use crate::git::Answer;
-use crate::mirror::{self, Mirror, branch};
+use crate::git::GitOutput;
+use crate::mirror::{self, Mirror, task_branch};
 
-/// What can go wrong with a delivery.
+/// Error from a delivery.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The mirror, git or the disk failed.
+    /// Mirror, git or disk failed.
     #[error(transparent)]
     Mirror(#[from] mirror::Error),
-    /// The branch is there and has commits that are not ours.
-    #[error("`{branch}` is at {found} in the project's repository, which is not part of {commit}")]
+    /// Branch exists and has other commits.
+    #[error("cannot push `{branch}`: its remote commit {found} is not an ancestor of {commit}")]
     Conflict {
-        /// The branch.
+        /// Branch of the task.
         branch: String,
-        /// Where it is.
+        /// Commit of the branch in the project's repository.
         found: CommitId,
-        /// What was to be delivered.
+        /// Commit to deliver.
         commit: CommitId,
     },
-    /// The project's repository did not take it: a hook, a rule, or the branch is checked out there.
-    #[error("the project's repository did not take `{branch}`: {text}")]
+    /// Push was rejected: a hook, a rule, or the branch is checked out there.
+    #[error("the project's repository rejected `{branch}`: {text}")]
     Rejected {
-        /// The branch.
+        /// Branch of the task.
         branch: String,
-        /// What it said.
+        /// Error output of git.
         text: String,
     },
 }
 
-/// What a delivery came to.
+/// Outcome of a successful push.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Delivered {
-    /// The branch is now at the commit.
-    Now,
-    /// It was already, so nothing was done.
-    Before,
+pub enum PushOutcome {
+    /// Branch was created or moved to the commit.
+    Pushed,
+    /// Branch was already at the commit.
+    UpToDate,
 }
 
-/// Leaves the task's branch in the project's repository, at the commit.
-pub async fn branch_to_source(
+/// Pushes the task's branch to the project's repository, at `commit`.
+pub async fn push_task_branch(
     mirror: &Mirror,
     task: TaskId,
     commit: CommitId,
-) -> Result<Delivered, Error> {
-    let branch = branch(task);
+) -> Result<PushOutcome, Error> {
+    let branch = task_branch(task);
     let name = format!("refs/heads/{branch}");
-    // Most often it is not there yet. The lease makes it certain that what we expect is what we
-    // replace.
+    // Usually the branch does not exist yet. The lease ensures that only the expected value is
+    // replaced.
     let answer = push(mirror, &name, None, commit).await?;
     if answer.code == Some(0) {
         return Ok(if answer.stdout.contains("[up to date]") {
-            Delivered::Before
+            PushOutcome::UpToDate
         } else {
-            Delivered::Now
+            PushOutcome::Pushed
         });
     }
-    // It was, or the commit was made by another host.
-    let Some(found) = on_source(mirror, &name).await? else {
-        if mirror.commit(&commit.to_string()).await?.is_some() {
+    // The branch exists, or the commit was made on another host.
+    let Some(found) = source_commit(mirror, &name).await? else {
+        if mirror.find_commit(&commit.to_string()).await?.is_some() {
             return Err(Error::Rejected { branch, text: answer.stderr });
         }
-        mirror.bring_work(task, commit).await?;
-        return came_to(branch, push(mirror, &name, None, commit).await?);
+        mirror.fetch_work(task, commit).await?;
+        return push_outcome(branch, push(mirror, &name, None, commit).await?);
     };
-    mirror.bring_work(task, commit).await?;
+    mirror.fetch_work(task, commit).await?;
     let (older, newer) = (found.to_string(), commit.to_string());
     let call = ["merge-base", "--is-ancestor", &older, &newer];
-    let answer = mirror.git.at(&mirror.path).ask(&call).await.map_err(mirror::Error::from)?;
+    let answer =
+        mirror.git.in_dir(&mirror.path).output(&call).await.map_err(mirror::Error::from)?;
     if answer.code != Some(0) {
         return Err(Error::Conflict { branch, found, commit });
     }
-    came_to(branch, push(mirror, &name, Some(found), commit).await?)
+    push_outcome(branch, push(mirror, &name, Some(found), commit).await?)
 }
 
-fn came_to(branch: String, answer: Answer) -> Result<Delivered, Error> {
+fn push_outcome(branch: String, answer: GitOutput) -> Result<PushOutcome, Error> {
     if answer.code == Some(0) {
-        Ok(Delivered::Now)
+        Ok(PushOutcome::Pushed)
     } else {
         Err(Error::Rejected { branch, text: answer.stderr })
     }
 }
 
-/// Where a branch of the project's repository is.
-async fn on_source(mirror: &Mirror, name: &str) -> Result<Option<CommitId>, mirror::Error> {
+/// Returns the commit of a ref in the project's repository.
+async fn source_commit(mirror: &Mirror, name: &str) -> Result<Option<CommitId>, mirror::Error> {
     let call = ["ls-remote", "--quiet", &mirror.source, name];
-    let listed = mirror.git.at(&mirror.path).run(call).await?;
+    let listed = mirror.git.in_dir(&mirror.path).run(call).await?;
     match listed.split('\t').next().filter(|id| !id.is_empty()) {
         Some(id) => Ok(Some(id.parse()?)),
         None => Ok(None),
@@ -104,10 +104,10 @@ async fn push(
     name: &str,
     from: Option<CommitId>,
     commit: CommitId,
-) -> Result<Answer, mirror::Error> {
+) -> Result<GitOutput, mirror::Error> {
     let from = from.map(|from| from.to_string()).unwrap_or_default();
     let lease = format!("--force-with-lease={name}:{from}");
     let refspec = format!("{commit}:{name}");
     let call = ["push", "--porcelain", &lease, &mirror.source, &refspec];
-    Ok(mirror.git.at(&mirror.path).ask(&call).await?)
+    Ok(mirror.git.in_dir(&mirror.path).output(&call).await?)
 }

@@ -1,9 +1,8 @@
-//! Gates: a project's own checks, run on one exact commit.
+//! Gates: checks of a project, run on one exact commit.
 //!
-//! A gate runs in a [`Checkout`] that is made for gates, and in a cage. It passes when its command
-//! exits with 0; where it says that it writes a report, the report has to be there, and to name no
-//! failure. What a result means is judged by [`tamma_core::gate`], and so is whether to run
-//! it again.
+//! A gate runs in a separate [`GateCheckout`] and in a sandbox. It passes if its command exits with
+//! 0. If it writes a report, the report must exist and contain no failures. [`tamma_core::gate`]
+//! interprets the results and decides whether to run a gate again.
 
 mod checkout;
 mod report;
@@ -12,94 +11,95 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tamma_core::gate::{GateResult, Kind, Outcome};
+use tamma_core::gate::{GateKind, GateOutcome, GateResult};
 use tamma_core::ids::Digest;
-use tamma_core::rules::Report;
+use tamma_core::rules::ReportFormat;
 use tamma_core::task_loop::Timestamp;
 use tokio::fs;
 use tokio_util::sync::CancellationToken;
 
-pub use self::checkout::{Checkout, clear};
-use self::report::Named;
-use crate::confine::Cage;
-use crate::output::Tail;
-use crate::process::{self, Group, Launch, Records, RunId};
+pub use self::checkout::{GateCheckout, remove_checkout};
+use self::report::ReportResults;
+use crate::output::OutputTail;
+use crate::process::{self, Launch, ProcessRecords, RunId, SupervisedProcess};
+use crate::sandbox::Sandbox;
 
-/// How much of what a gate writes is kept, of each of its two outputs.
-const OUTPUT: usize = 32 * 1024;
+/// Maximum size of the kept output, in bytes, for each of the two streams.
+const MAX_OUTPUT_BYTES: usize = 32 * 1024;
 
-/// How long a gate may take to end when it is asked to.
-const GRACE: Duration = Duration::from_secs(2);
+/// Time for a gate to exit before it is killed.
+const STOP_GRACE: Duration = Duration::from_secs(2);
 
-/// How large a report may be.
-const REPORT: u64 = 64 * 1024 * 1024;
+/// Maximum size of a report, in bytes.
+const MAX_REPORT_BYTES: u64 = 64 * 1024 * 1024;
 
-/// What can go wrong with a gate, other than failing.
+/// Error that prevented a gate from producing a result.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The checkout could not be looked at.
+    /// Checkout failed.
     #[error(transparent)]
     Checkout(#[from] crate::mirror::Error),
-    /// Its process could not be recorded or ended.
+    /// Process could not be recorded or stopped.
     #[error(transparent)]
     Process(#[from] process::Error),
-    /// Its cage does not even run what does nothing. Whatever a gate says there is not about the code.
-    #[error("the sandbox for gates does not start: {said}")]
-    Cage {
-        /// What was said about it.
+    /// Sandbox cannot run even an empty command, so a gate's result would say nothing about the
+    /// code.
+    #[error("cannot start the sandbox for gates: {said}")]
+    Sandbox {
+        /// Output of the failed command.
         said: String,
     },
-    /// We were told to stop it.
-    #[error("the gate was stopped")]
+    /// Gate was cancelled by the caller.
+    #[error("the gate was cancelled")]
     Cancelled,
 }
 
-/// A configured gate.
+/// Configured gate.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Gate {
-    /// What the project calls it.
+pub struct GateCommand {
+    /// Name in the configuration.
     pub name: String,
-    /// What it checks.
-    pub kind: Kind,
-    /// Its program.
+    /// Type of check.
+    pub kind: GateKind,
+    /// Path, or name to search in `PATH`.
     pub program: PathBuf,
-    /// Its arguments.
+    /// Arguments.
     pub args: Vec<String>,
-    /// Its environment, but for `HOME` and `REPORT`. Nothing is inherited.
+    /// Environment, to which `HOME` and `REPORT` are added. Nothing is inherited.
     pub env: BTreeMap<String, String>,
-    /// How long it may take.
+    /// Time limit.
     pub time_limit: Duration,
-    /// The form of the report that it writes, if it writes one.
-    pub report: Option<Report>,
-    /// What it may see, change and reach. Nothing confines it where this is missing.
-    pub cage: Option<Cage>,
+    /// Format of the report, if the gate writes one.
+    pub report: Option<ReportFormat>,
+    /// Sandbox. With `None`, the gate has all permissions of the worker.
+    pub sandbox: Option<Sandbox>,
 }
 
-/// One run of a gate.
+/// Result of running a gate once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GateRun {
-    /// What it came to.
+    /// Outcome, with the tests that passed, failed or were skipped.
     pub result: GateResult,
-    /// The exit code, if it came to its end.
+    /// Exit code; `None` if it did not exit by itself.
     pub code: Option<i32>,
-    /// The end of what it wrote: first the standard output, then the standard error. Where its report
-    /// cannot be used, the last line says why.
+    /// End of its standard output, followed by the end of its standard error. If the report is
+    /// unusable, the last line says why.
     pub output: String,
 }
 
-impl Gate {
-    /// Runs it on the files that are in the checkout.
+impl GateCommand {
+    /// Runs the gate on the files in the checkout.
     pub async fn run(
         &self,
-        checkout: &Checkout,
+        checkout: &GateCheckout,
         (run, at): (RunId, Timestamp),
-        records: &Records,
+        records: &ProcessRecords,
         cancel: &CancellationToken,
     ) -> Result<GateRun, Error> {
-        // Directly in the home: the folder around a file in it could be made a link by the gate.
+        // Directly in the home, because the gate could replace a subdirectory with a link.
         let name = Digest::of(self.name.as_bytes()).to_string();
         let report = checkout.home().join(format!("report-{}", name.get(..12).unwrap_or(&name)));
-        checkout::clear_path(&report).await?;
+        checkout::remove_path(&report).await?;
         let mut env = self.env.clone();
         env.insert("HOME".to_owned(), checkout.home().display().to_string());
         env.insert("REPORT".to_owned(), report.display().to_string());
@@ -107,100 +107,108 @@ impl Gate {
             program: self.program.clone(),
             args: self.args.clone(),
             env,
-            folder: checkout.path(),
+            working_dir: checkout.path(),
             run,
-            at,
+            now: at,
         };
-        let launch = match &self.cage {
+        let launch = match &self.sandbox {
             Some(cage) => cage.wrap(launch),
             None => launch,
         };
-        let (mut group, pipes) = match Group::start(&launch, records, |_| {}).await {
+        let (mut group, pipes) = match SupervisedProcess::start(&launch, records, |_| {}).await {
             Ok(started) => started,
-            // A gate that cannot be started has not passed, and people must see why.
+            // A gate that cannot be started has failed, and people must see why.
             Err(error @ process::Error::Start { .. }) => {
-                let named = Named::default();
-                return Ok(self.came_to(Outcome::Failed, named, None, error.to_string()));
+                let named = ReportResults::default();
+                return Ok(self.gate_run(GateOutcome::Failed, named, None, error.to_string()));
             }
             Err(error) => return Err(error.into()),
         };
         drop(pipes.stdin);
-        let (stdout, stderr) =
-            (Tail::follow(pipes.stdout, OUTPUT), Tail::follow(pipes.stderr, OUTPUT));
+        let (stdout, stderr) = (
+            OutputTail::follow(pipes.stdout, MAX_OUTPUT_BYTES),
+            OutputTail::follow(pipes.stderr, MAX_OUTPUT_BYTES),
+        );
         let ended = tokio::select! {
             status = group.wait() => Some(status?),
             () = tokio::time::sleep(self.time_limit) => None,
             () = cancel.cancelled() => {
-                group.stop(GRACE).await?;
+                group.stop(STOP_GRACE).await?;
                 return Err(Error::Cancelled);
             }
         };
-        // Also when it ended: what it left running would disturb the next one.
-        group.stop(GRACE).await?;
+        // Stop leftover processes even after a normal exit; they would disturb the next gate.
+        group.stop(STOP_GRACE).await?;
         let mut output = stdout.text().await + &stderr.text().await;
         let (mut outcome, code) = match ended {
-            Some(status) if status.success() => (Outcome::Passed, status.code()),
-            Some(status) => (Outcome::Failed, status.code()),
-            None => (Outcome::TimedOut, None),
+            Some(status) if status.success() => (GateOutcome::Passed, status.code()),
+            Some(status) => (GateOutcome::Failed, status.code()),
+            None => (GateOutcome::TimedOut, None),
         };
-        let mut named = Named::default();
+        let mut named = ReportResults::default();
         if let Some(form) = self.report {
-            let (read, why) = read(form, &report, &checkout.path()).await;
+            let (read, why) = read_report(form, &report, &checkout.path()).await;
             named = read;
-            // The exit code says that there is something, and warnings are all there is.
-            if outcome == Outcome::Failed {
+            // The exit code reports a failure, so warnings count as its cause.
+            if outcome == GateOutcome::Failed {
                 named.failures.append(&mut named.warnings);
             }
-            if outcome == Outcome::Passed && (why.is_some() || !named.failures.is_empty()) {
-                outcome = Outcome::Failed;
+            if outcome == GateOutcome::Passed && (why.is_some() || !named.failures.is_empty()) {
+                outcome = GateOutcome::Failed;
             }
             if let Some(why) = why {
-                output = format!("{}\nthe report cannot be used: {why}\n", output.trim_end());
+                output = format!("{}\nunusable report: {why}\n", output.trim_end());
             }
         }
-        Ok(self.came_to(outcome, named, code, output))
+        Ok(self.gate_run(outcome, named, code, output))
     }
 
-    /// Makes sure that its cage runs anything at all: a cage that does not would fail on every commit
-    /// alike, and what fails everywhere counts against nobody.
-    pub async fn try_cage(
+    /// Checks that the sandbox can run commands. Otherwise gates would fail on every commit alike,
+    /// and pre-existing failures do not count.
+    pub async fn check_sandbox(
         &self,
-        checkout: &Checkout,
+        checkout: &GateCheckout,
         which: (RunId, Timestamp),
-        records: &Records,
+        records: &ProcessRecords,
         cancel: &CancellationToken,
     ) -> Result<(), Error> {
         let args = vec!["-c".to_owned(), ":".to_owned()];
         let nothing = Self { program: "/bin/sh".into(), args, report: None, ..self.clone() };
         let ran = nothing.run(checkout, which, records, cancel).await?;
         match ran.result.outcome {
-            Outcome::Passed => Ok(()),
-            _ => Err(Error::Cage { said: ran.output.trim().to_owned() }),
+            GateOutcome::Passed => Ok(()),
+            _ => Err(Error::Sandbox { said: ran.output.trim().to_owned() }),
         }
     }
 
-    fn came_to(
+    fn gate_run(
         &self,
-        outcome: Outcome,
-        named: Named,
+        outcome: GateOutcome,
+        named: ReportResults,
         code: Option<i32>,
         output: String,
     ) -> GateRun {
         let (name, kind) = (self.name.clone(), self.kind);
-        let Named { failures, passed, skipped, .. } = named;
+        let ReportResults { failures, passed, skipped, .. } = named;
         let result = GateResult { name, kind, outcome, failures, passed, skipped };
         GateRun { result, code, output }
     }
 }
 
-/// What a report says, and why it cannot be believed to be whole, if it cannot.
-async fn read(form: Report, path: &Path, checkout: &Path) -> (Named, Option<String>) {
-    let nothing = |why: String| (Named::default(), Some(why));
-    // Not through a link: the gate has made it, and it would lead us where the gate may not look.
+/// Reads a report. The second value is the reason if it is missing or incomplete.
+async fn read_report(
+    form: ReportFormat,
+    path: &Path,
+    checkout: &Path,
+) -> (ReportResults, Option<String>) {
+    let nothing = |why: String| (ReportResults::default(), Some(why));
+    // Never follow a link: the gate created it, and it could point to a hidden file.
     match fs::symlink_metadata(path).await {
-        Err(_) => return nothing("it was not written".to_owned()),
-        Ok(found) if !found.is_file() => return nothing("it is not a file".to_owned()),
-        Ok(found) if found.len() > REPORT => return nothing("it is too large".to_owned()),
+        Err(_) => return nothing("the file does not exist".to_owned()),
+        Ok(found) if !found.is_file() => return nothing("not a regular file".to_owned()),
+        Ok(found) if found.len() > MAX_REPORT_BYTES => {
+            return nothing("the file is too large".to_owned());
+        }
         Ok(_) => {}
     }
     let bytes = match fs::read(path).await {
@@ -211,10 +219,10 @@ async fn read(form: Report, path: &Path, checkout: &Path) -> (Named, Option<Stri
     let reading = tokio::task::spawn_blocking(move || {
         let text = String::from_utf8_lossy(&bytes);
         match form {
-            Report::Junit => report::junit(&text, &checkout),
-            Report::Sarif => match report::sarif(&text, &checkout) {
+            ReportFormat::Junit => report::junit(&text, &checkout),
+            ReportFormat::Sarif => match report::sarif(&text, &checkout) {
                 Ok(named) => (named, None),
-                Err(why) => (Named::default(), Some(why)),
+                Err(why) => (ReportResults::default(), Some(why)),
             },
         }
     });

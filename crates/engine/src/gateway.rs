@@ -1,22 +1,22 @@
-//! The way of all model calls: one HTTP server of the worker, between the agents and the providers.
+//! HTTP proxy between agents and model providers, one per worker.
 //!
-//! An agent gets an address and a token that are good for one run. It never sees the provider's key,
-//! which is put in on the way out. Every call is read on the way back: what it used, what it cost,
-//! whether it failed. So a run is stopped when its money is spent, whatever the agent thinks, and what
-//! it used is known from the provider and not from the agent.
+//! An agent gets a URL and a token that are valid for one run. It never sees the provider's key,
+//! which the gateway adds to outgoing requests. The gateway reads every response for usage, cost
+//! and errors. Usage therefore comes from the provider instead of the agent, and a run stops when
+//! its budget is spent.
 //!
-//! A response is passed on as it comes, and read beside that. A call is refused when a bound is
-//! reached; until then it is set aside what the call can cost at most, so that many calls at once pass
-//! a bound by one response at most.
+//! Responses are streamed to the agent while they are read. A call is refused once a budget is
+//! spent. Until then its maximum cost is reserved, so that concurrent calls exceed a budget by at
+//! most one response.
 
 mod clock;
 mod dialect;
-mod door;
 mod forward;
-mod meter;
 mod quota;
-mod reading;
+mod response_reader;
+mod run_endpoint;
 mod server;
+mod usage_meter;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tamma_core::budget::{Limit, Spend};
+use tamma_core::budget::{Spend, SpendLimit};
 use tamma_core::cost::{Cost, Price, Tokens, Usage};
 use tamma_core::task_loop::Timestamp;
 
@@ -34,194 +34,195 @@ use crate::process::RunId;
 use crate::secret::Secret;
 
 pub use dialect::Dialect;
-pub use door::Door;
+pub use run_endpoint::RunEndpoint;
 
-/// What can go wrong with the gateway itself.
+/// Error from opening the gateway.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The port cannot be opened.
-    #[error("cannot listen on this machine for the agents' model calls")]
+    /// Port could not be opened.
+    #[error("cannot open a local port for the model gateway")]
     Port(#[source] io::Error),
-    /// The socket cannot be opened.
-    #[error("cannot listen on the socket `{}` for the agents' model calls", path.display())]
+    /// Socket could not be opened.
+    #[error("cannot open the socket `{}` for the model gateway", path.display())]
     Socket {
-        /// Where it was to be.
+        /// Path of the socket.
         path: PathBuf,
-        /// What the system says.
+        /// Underlying error.
         #[source]
         source: io::Error,
     },
-    /// There is nothing to call the providers with.
-    #[error("cannot make HTTPS connections to the providers")]
+    /// HTTP client could not be created.
+    #[error("cannot create an HTTPS client for model providers")]
     Client(#[source] reqwest::Error),
 }
 
-/// The server, which all runs of a worker share. It is closed with its last copy.
+/// Gateway server, shared by all runs of a worker. It closes with its last clone.
 #[derive(Debug, Clone)]
-pub struct Gateway(Arc<server::Server>);
+pub struct Gateway(Arc<server::GatewayServer>);
 
 impl Gateway {
-    /// Listens on a free port of this machine, and on a socket for runs that have no network.
+    /// Listens on a free local port, and on a socket for runs without network access.
     pub async fn open(socket: Option<&Path>) -> Result<Self, Error> {
-        Ok(Self(Arc::new(server::Server::open(socket).await?)))
+        Ok(Self(Arc::new(server::GatewayServer::open(socket).await?)))
     }
 
-    /// Where it listens.
+    /// Returns the address it listens on.
     pub fn address(&self) -> SocketAddr {
         self.0.address
     }
 
-    /// The socket, if there is one.
+    /// Returns the path of the socket, if there is one.
     pub fn socket(&self) -> Option<&Path> {
         self.0.socket.as_deref()
     }
 
-    /// Opens a door for a run, until the door is dropped.
-    pub fn admit(&self, visitor: Visitor) -> Door {
-        self.0.admit(visitor)
+    /// Opens an endpoint for a run. It closes when it is dropped.
+    pub fn open_endpoint(&self, visitor: RunEndpointConfig) -> RunEndpoint {
+        self.0.open_endpoint(visitor)
     }
 }
 
-/// Who tells what happens. It is called in the middle of a call and must not wait.
-pub type Observer = Arc<dyn Fn(Event) + Send + Sync>;
+/// Callback for gateway events. It runs during a call and must not block.
+pub type GatewayObserver = Arc<dyn Fn(GatewayEvent) + Send + Sync>;
 
-/// A run that comes through the gateway.
+/// Configuration of a run's endpoint.
 #[derive(Clone)]
-pub struct Visitor {
-    /// Which run.
+pub struct RunEndpointConfig {
+    /// Identifier of the run.
     pub run: RunId,
-    /// The time it is. Later times are measured from it.
-    pub at: Timestamp,
-    /// The provider; without one, no model is called through the gateway.
+    /// Current time. Later times are measured from it.
+    pub now: Timestamp,
+    /// Provider. With `None`, model calls through the gateway are refused.
     pub upstream: Option<Upstream>,
-    /// What the models cost.
+    /// Prices by model.
     pub prices: BTreeMap<String, Price>,
-    /// What may be spent: by the run, its task, its project, in a day.
-    pub bounds: Vec<Bound>,
-    /// The share of a bound at which it is told, in hundredths.
+    /// Budgets of the run, its task, its project and the day.
+    pub budget_limits: Vec<BudgetLimit>,
+    /// Share of a budget at which a warning is sent, in percent.
     pub warn_percent: u8,
-    /// Our own tools, behind the same token at `<url>/mcp`. The router answers at `/`.
+    /// MCP tools, served at `<url>/mcp` behind the same token. The router handles `/`.
     pub tools: Option<axum::Router>,
-    /// Who is told what happens.
-    pub observer: Observer,
+    /// Receiver of events.
+    pub observer: GatewayObserver,
 }
 
-/// A provider.
+/// Model provider.
 #[derive(Debug, Clone)]
 pub struct Upstream {
-    /// Where its API is, such as `https://api.anthropic.com`. A version at its end is used once.
-    pub base: String,
-    /// The key, which the agent never sees.
+    /// Base URL, such as `https://api.anthropic.com`. A trailing version is not repeated.
+    pub base_url: String,
+    /// API key, hidden from the agent.
     pub key: Secret,
-    /// A limit that lasts longer than this ends the run; the agent waits for a shorter one itself.
-    pub quota_patience: Duration,
+    /// Longest rate limit that the agent waits for itself. A longer one ends the run.
+    pub max_quota_wait: Duration,
 }
 
-/// Whose money it is.
+/// Scope of a budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
-pub enum Whose {
-    /// The run's.
+pub enum BudgetScope {
+    /// Run.
     Run,
-    /// The task's.
+    /// Task.
     Task,
-    /// The project's.
+    /// Project.
     Project,
-    /// A day's.
+    /// Day.
     Day,
 }
 
-/// What may be spent, and what was spent before.
+/// Budget of one scope, with the amount already spent.
 #[derive(Debug, Clone, Copy)]
-pub struct Bound {
-    /// Whose money it is.
-    pub whose: Whose,
-    /// The most that may be spent.
-    pub limit: Limit,
-    /// What was spent before this run.
+pub struct BudgetLimit {
+    /// Scope of the budget.
+    pub scope: BudgetScope,
+    /// Spending limit.
+    pub limit: SpendLimit,
+    /// Amount spent before this run.
     pub spent: Spend,
 }
 
-/// What happens at the gateway.
+/// Event of the gateway.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Event {
-    /// A model was called.
-    Called(ModelCall),
-    /// A bound is near. It is told once.
-    Warned {
-        /// Whose.
-        whose: Whose,
-        /// What is spent.
+pub enum GatewayEvent {
+    /// Model call ended.
+    ModelCalled(ModelCall),
+    /// Budget is nearly spent. Sent once per budget.
+    BudgetWarning {
+        /// Scope of the budget.
+        scope: BudgetScope,
+        /// Amount spent.
         spent: Spend,
-        /// Of what.
-        limit: Limit,
+        /// Limit of the budget.
+        limit: SpendLimit,
     },
-    /// The run calls no model any more. It is told once.
-    Stopped(Stop),
+    /// Further model calls are refused. Sent once.
+    Stopped(GatewayStop),
 }
 
-/// One call of a model, when it is over.
+/// Model call that has ended.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelCall {
-    /// The run that called.
+    /// Run that made the call.
     pub run: RunId,
-    /// The model, as the agent named it.
+    /// Model, as the agent names it.
     pub model: String,
-    /// In whose protocol.
+    /// API dialect of the call.
     pub dialect: Dialect,
-    /// The status of the response, or that which the agent got instead of one.
+    /// HTTP status of the response, or of the error that the agent received instead.
     pub status: u16,
-    /// What it used, if the response said so.
+    /// Token usage; `None` if the response does not report it.
     pub tokens: Option<Tokens>,
-    /// What it cost, if that can be told.
+    /// Cost, if usage and price are known.
     pub cost: Cost,
-    /// How long it took until the response began.
-    pub first_byte: Option<Duration>,
-    /// How long it took altogether.
-    pub took: Duration,
-    /// When it began.
-    pub at: Timestamp,
-    /// What else is to be said about it.
+    /// Time to the first byte of the response.
+    pub time_to_first_byte: Option<Duration>,
+    /// Total duration.
+    pub duration: Duration,
+    /// Start time.
+    pub started_at: Timestamp,
+    /// Explanation for people, such as an error message.
     pub note: Option<String>,
 }
 
-/// Why a run calls no model any more.
+/// Reason for refusing further model calls of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Stop {
-    /// The money is spent.
+pub enum GatewayStop {
+    /// Budget is spent.
     OverBudget {
-        /// Whose.
-        whose: Whose,
+        /// Scope of the budget.
+        #[serde(rename = "whose")]
+        scope: BudgetScope,
     },
-    /// The provider answers again at a later time only.
+    /// Provider's quota is exhausted.
     Quota {
-        /// When.
+        /// Time of the reset.
         until: Timestamp,
     },
 }
 
-/// What a run has used so far.
+/// Usage of a run so far.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ledger {
-    /// What the providers said. The cost is unknown as soon as that of one call is.
+    /// Usage reported by the provider. The cost is unknown if the cost of any call is unknown.
     pub usage: Usage,
-    /// What was charged to the bounds: as `usage`, with an estimate for each call that is unknown.
+    /// Amount charged to the budgets: `usage`, plus estimates for calls with unknown cost.
     pub charged: Spend,
-    /// How many calls were answered.
+    /// Number of calls with a response.
     pub calls: u32,
-    /// How many answers did not say what they used.
+    /// Number of responses without usage.
     pub unmetered: u32,
-    /// The last call, if it failed.
-    pub last_failure: Option<Failed>,
+    /// Failure of the last call, if it failed.
+    pub last_failure: Option<CallFailure>,
 }
 
-/// A call that failed.
+/// Failed model call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failed {
-    /// The status.
+pub struct CallFailure {
+    /// HTTP status.
     pub status: u16,
-    /// What the provider said.
-    pub text: String,
+    /// Error message of the provider.
+    pub message: String,
 }

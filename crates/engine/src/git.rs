@@ -1,9 +1,9 @@
 //! The `git` program, run without a shell.
 //!
-//! Credentials, signing and large files work as they do for the user, because it is the user's own
-//! git. What would surprise a program is off: prompts, hooks in a checkout that an agent writes to,
-//! and cleaning up in the background. Nothing is retried here; a caller that can tell a passing
-//! failure from a lasting one does that.
+//! This is the user's own git, so credentials, signing and large files work as usual. Prompts,
+//! background maintenance and hooks are off: agents write to these checkouts, and a hook in one
+//! would run with our permissions. Nothing is retried here. Callers know which failures are
+//! temporary.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -18,67 +18,67 @@ use tokio::process::Command;
 
 use crate::output;
 
-/// How much of what git says of a failure is kept.
-const TAIL: usize = 4_000;
+/// Maximum size of the error output that is kept, in bytes.
+const MAX_STDERR_BYTES: usize = 4_000;
 
-/// What can go wrong with git.
+/// Error from running git.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It could not be started.
-    #[error("cannot start `{}`: is git installed?", program.display())]
+    /// Git could not be started.
+    #[error("cannot start `{}`; check that git is installed", program.display())]
     Start {
-        /// What was to be started.
+        /// Program that was run.
         program: PathBuf,
-        /// Why it could not.
+        /// Underlying error.
         source: io::Error,
     },
-    /// It is older than what we use of it.
-    #[error("git {found} is too old: {minimum} or newer is needed")]
+    /// Installed git is older than [`Git::MIN_VERSION`].
+    #[error("git {found} is too old; install {minimum} or newer")]
     TooOld {
-        /// The version that is there.
-        found: Version,
-        /// The oldest that will do.
-        minimum: Version,
+        /// Installed version.
+        found: GitVersion,
+        /// Oldest supported version.
+        minimum: GitVersion,
     },
-    /// It does not say its version in a way we can read.
-    #[error("`git version` said `{0}`, which names no version")]
+    /// Output of `git version` has an unknown format.
+    #[error("cannot parse the output of `git version`: `{0}`")]
     NoVersion(String),
-    /// It ran and failed.
+    /// Git exited with an error.
     #[error("`git {command}` in `{}` failed ({}): {stderr}", folder.display(), exit(*code))]
     Failed {
-        /// What was asked of it.
+        /// Arguments, separated by spaces.
         command: String,
-        /// Where.
+        /// Working directory.
         folder: PathBuf,
-        /// The exit code, unless a signal ended it.
+        /// Exit code; `None` if a signal ended the process.
         code: Option<i32>,
-        /// The end of what it wrote to the standard error.
+        /// End of its standard error.
         stderr: String,
     },
 }
 
 fn exit(code: Option<i32>) -> String {
-    code.map_or_else(|| "ended by a signal".to_owned(), |code| format!("exit code {code}"))
+    code.map_or_else(|| "killed by a signal".to_owned(), |code| format!("exit code {code}"))
 }
 
-/// A version of git.
+/// Version of git.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Version {
-    /// The first number.
+pub struct GitVersion {
+    /// Major version.
     pub major: u32,
-    /// The second.
+    /// Minor version.
     pub minor: u32,
 }
 
-impl fmt::Display for Version {
+impl fmt::Display for GitVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.major, self.minor)
     }
 }
 
-impl Version {
-    /// Reads what `git version` says.
-    fn read(said: &str) -> Option<Self> {
+impl GitVersion {
+    /// Parses the output of `git version`.
+    fn parse(said: &str) -> Option<Self> {
         let mut numbers = said.trim().strip_prefix("git version ")?.split('.');
         let major = numbers.next()?.parse().ok()?;
         let minor = numbers.next()?.parse().ok()?;
@@ -86,7 +86,7 @@ impl Version {
     }
 }
 
-/// A git program that is new enough.
+/// Installed git program of a supported version.
 #[derive(Debug, Clone)]
 pub struct Git {
     program: PathBuf,
@@ -94,60 +94,61 @@ pub struct Git {
 }
 
 impl Git {
-    /// The oldest version that has all that we use.
-    pub const MINIMUM: Version = Version { major: 2, minor: 34 };
+    /// Oldest supported version.
+    pub const MIN_VERSION: GitVersion = GitVersion { major: 2, minor: 34 };
 
-    /// Takes the program at a path, or by name from the search path, if it is new enough.
+    /// Finds git by path or by name in `PATH`, and checks its version.
     pub async fn find(program: impl Into<PathBuf>) -> Result<Self, Error> {
         let git = Self { program: program.into(), calls: Arc::default() };
-        let said = git.at(Path::new(".")).run(["version"]).await?;
-        let found = Version::read(&said).ok_or(Error::NoVersion(said))?;
-        if found < Self::MINIMUM {
-            return Err(Error::TooOld { found, minimum: Self::MINIMUM });
+        let said = git.in_dir(Path::new(".")).run(["version"]).await?;
+        let found = GitVersion::parse(&said).ok_or(Error::NoVersion(said))?;
+        if found < Self::MIN_VERSION {
+            return Err(Error::TooOld { found, minimum: Self::MIN_VERSION });
         }
         Ok(git)
     }
 
-    /// How often it has been run, by this one and all that were cloned from it.
+    /// Number of processes started by this instance and its clones.
     pub fn calls(&self) -> u64 {
         self.calls.load(Ordering::Relaxed)
     }
 
-    /// A call of git in a folder.
-    pub(crate) fn at(&self, folder: &Path) -> Call<'_> {
-        Call { git: self, folder: folder.to_owned(), env: Vec::new(), input: None }
+    /// Starts building a command that runs in `folder`.
+    pub(crate) fn in_dir(&self, folder: &Path) -> GitCommand<'_> {
+        GitCommand { git: self, folder: folder.to_owned(), env: Vec::new(), input: None }
     }
 }
 
-/// One call of git, being put together.
-pub(crate) struct Call<'a> {
+/// Builder for one git command.
+pub(crate) struct GitCommand<'a> {
     git: &'a Git,
     folder: PathBuf,
     env: Vec<(&'static str, OsString)>,
     input: Option<String>,
 }
 
-/// How a call ended.
-pub(crate) struct Answer {
+/// Exit code and output of a git command.
+pub(crate) struct GitOutput {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
 
-impl Call<'_> {
-    /// Sets a variable of its environment.
+impl GitCommand<'_> {
+    /// Sets an environment variable.
     pub(crate) fn env(mut self, name: &'static str, value: impl AsRef<OsStr>) -> Self {
         self.env.push((name, value.as_ref().to_owned()));
         self
     }
 
-    /// Gives it something to read.
+    /// Sets the standard input.
     pub(crate) fn input(mut self, text: impl Into<String>) -> Self {
         self.input = Some(text.into());
         self
     }
 
-    /// Runs it and returns what it wrote, without the line's end. A failure is an error.
+    /// Runs the command and returns its standard output without trailing newlines. A non-zero exit
+    /// code is an error.
     pub(crate) async fn run<I, S>(self, arguments: I) -> Result<String, Error>
     where
         I: IntoIterator<Item = S>,
@@ -156,7 +157,7 @@ impl Call<'_> {
         let arguments: Vec<OsString> =
             arguments.into_iter().map(|argument| argument.as_ref().to_owned()).collect();
         let folder = self.folder.clone();
-        let answer = self.ask(&arguments).await?;
+        let answer = self.output(&arguments).await?;
         if answer.code == Some(0) {
             Ok(answer.stdout)
         } else {
@@ -165,15 +166,15 @@ impl Call<'_> {
         }
     }
 
-    /// Runs it and returns how it ended, whatever the exit code is.
-    pub(crate) async fn ask<S: AsRef<OsStr>>(self, arguments: &[S]) -> Result<Answer, Error> {
+    /// Runs the command and returns its output, also if it fails.
+    pub(crate) async fn output<S: AsRef<OsStr>>(self, arguments: &[S]) -> Result<GitOutput, Error> {
         let start = |source| Error::Start { program: self.git.program.clone(), source };
         self.git.calls.fetch_add(1, Ordering::Relaxed);
         let mut command = Command::new(&self.git.program);
         command
-            // An agent writes to the checkout: nothing in it may run when we look at it.
+            // Agents write to the checkout: prevent its hooks and monitors from running.
             .args(["-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false"])
-            // Nothing works in the background on a repository that we hold a lock on.
+            // Background maintenance would run in a repository that we hold a lock on.
             .args(["-c", "gc.auto=0", "-c", "maintenance.auto=false"])
             .args(arguments)
             .current_dir(&self.folder)
@@ -183,7 +184,7 @@ impl Call<'_> {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .kill_on_drop(true);
-        // Set where a hook of another repository runs us; they would lead git elsewhere.
+        // Set when a hook of another repository runs us; git would use that repository.
         for name in ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_PREFIX"] {
             command.env_remove(name);
         }
@@ -194,10 +195,10 @@ impl Call<'_> {
         }
         let answer = child.wait_with_output().await.map_err(start)?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end_matches('\n').to_owned();
-        Ok(Answer {
+        Ok(GitOutput {
             code: answer.status.code(),
             stdout: text(&answer.stdout),
-            stderr: output::last(&text(&answer.stderr), TAIL).to_owned(),
+            stderr: output::last_bytes(&text(&answer.stderr), MAX_STDERR_BYTES).to_owned(),
         })
     }
 }
@@ -207,8 +208,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_version_is_read_whatever_follows_it() {
-        let read = |said| Version::read(said).map(|version| version.to_string());
+    fn version_is_parsed_with_any_suffix() {
+        let read = |said| GitVersion::parse(said).map(|version| version.to_string());
         assert_eq!(read("git version 2.47.3").as_deref(), Some("2.47"));
         assert_eq!(read("git version 2.39.5 (Apple Git-154)\n").as_deref(), Some("2.39"));
         assert_eq!(read("git version 3.0.rc1").as_deref(), Some("3.0"));
@@ -216,19 +217,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_failure_says_what_was_asked_where_and_what_git_said() {
+    async fn failure_has_the_command_and_the_error_output() {
         let git = Git::find("git").await.expect("git");
         let folder = tempfile::tempdir().expect("folder");
         let error =
-            git.at(folder.path()).run(["rev-parse", "HEAD"]).await.expect_err("no repository");
+            git.in_dir(folder.path()).run(["rev-parse", "HEAD"]).await.expect_err("no repository");
         let Error::Failed { command, code, stderr, .. } = error else { panic!("{error}") };
         assert_eq!((command.as_str(), code), ("rev-parse HEAD", Some(128)));
         assert!(stderr.contains("not a git repository"), "{stderr}");
     }
 
     #[tokio::test]
-    async fn a_program_that_is_not_there_is_said_so() {
+    async fn missing_program_is_reported() {
         let error = Git::find("/nowhere/git").await.expect_err("no git");
-        assert_eq!(error.to_string(), "cannot start `/nowhere/git`: is git installed?");
+        assert_eq!(error.to_string(), "cannot start `/nowhere/git`; check that git is installed");
     }
 }

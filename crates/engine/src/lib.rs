@@ -1,9 +1,8 @@
 #![doc = include_str!("../README.md")]
 
 pub mod agent;
-pub mod confine;
+pub mod agent_tools;
 pub mod delivery;
-pub mod desk;
 pub mod gate;
 pub mod gateway;
 pub mod git;
@@ -11,8 +10,9 @@ pub mod mirror;
 mod output;
 pub mod patterns;
 pub mod permission;
-pub mod plain;
 pub mod process;
+pub mod sandbox;
+pub mod sanitize;
 pub mod secret;
 pub mod submission;
 pub mod workspaces;

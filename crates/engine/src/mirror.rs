@@ -1,9 +1,9 @@
-//! A mirror: our own bare copy of a project's repository.
+//! Mirror: bare clone of a project's repository.
 //!
-//! Worktrees hang on the mirror, so an agent never has the user's own checkout under its hands.
-//! The project's branches are kept as `refs/remotes/origin/*`; ours are `refs/heads/tamma/*`, and
-//! saved work is `refs/tamma/salvage/*`. Whatever is done here can be done again: a caller that was
-//! interrupted simply calls once more.
+//! Worktrees belong to the mirror, so agents never touch the user's own checkout. The project's
+//! branches are stored as `refs/remotes/origin/*`, task branches as `refs/heads/tamma/*` and
+//! checkpoints as `refs/tamma/salvage/*`. All operations are idempotent: a caller that was
+//! interrupted can call again.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -16,94 +16,94 @@ use tokio::fs;
 
 use crate::git::{self, Git};
 
-/// What can go wrong with a mirror or a worktree.
+/// Error of a mirror or worktree.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Git failed.
     #[error(transparent)]
     Git(#[from] git::Error),
-    /// The file system failed.
+    /// File system operation failed.
     #[error("cannot {what} `{}`", path.display())]
     Disk {
-        /// What was to be done.
+        /// Operation that failed.
         what: &'static str,
-        /// With what.
+        /// Affected path.
         path: PathBuf,
-        /// Why it could not.
+        /// Underlying error.
         source: io::Error,
     },
-    /// Git named something that is no commit.
-    #[error("git named a commit that cannot be read")]
+    /// Git returned an invalid commit ID.
+    #[error("git returned an invalid commit ID")]
     NotACommit(#[from] ids::Error),
-    /// A commit or a name that the project's repository does not have.
-    #[error("`{repository}` has no commit `{revision}`: commit or push it there, or name another")]
+    /// Revision does not exist in the project's repository.
+    #[error("`{repository}` has no commit `{revision}`; commit or push it, or use another")]
     Unknown {
-        /// What was looked for.
+        /// Requested revision.
         revision: String,
-        /// Where.
+        /// Searched repository.
         repository: String,
     },
-    /// A commit of a task that is on another host only, which could not push it.
-    #[error("{commit} of task {task} is neither here nor in the project's repository yet")]
+    /// Commit of a task exists only on another host, which could not push it.
+    #[error("commit {commit} of task {task} is neither here nor in the project's repository")]
     Elsewhere {
-        /// The task.
+        /// Task of the commit.
         task: TaskId,
-        /// The commit.
+        /// Missing commit.
         commit: CommitId,
     },
 }
 
-/// Gives a failure of the file system its place.
-pub(crate) fn disk(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+/// Wraps an I/O error with the operation and its path.
+pub(crate) fn disk_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
     let path = path.to_owned();
     move |source| Error::Disk { what, path, source }
 }
 
-/// Our own bare copy of a project's repository.
+/// Bare clone of a project's repository.
 #[derive(Debug, Clone)]
 pub struct Mirror {
     pub(crate) git: Git,
     pub(crate) data: PathBuf,
     pub(crate) path: PathBuf,
     pub(crate) source: String,
-    known: Known,
+    known: KnownCommits,
 }
 
-/// The commits that a process knows its mirrors to have, so that it does not ask again. Cheap to
-/// clone.
+/// Cache of commits that mirrors are known to contain. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub struct Known(Arc<Mutex<BTreeSet<(PathBuf, CommitId)>>>);
+pub struct KnownCommits(Arc<Mutex<BTreeSet<(PathBuf, CommitId)>>>);
 
-/// The right to change a mirror's list of worktrees, or one of them. The system takes it back if we die.
-pub(crate) struct Lock(#[expect(dead_code, reason = "held for as long as it lives")] File);
+/// Lock on a mirror's worktree list, or on one worktree. The system releases it if the process
+/// dies.
+pub(crate) struct FileLock(#[expect(dead_code, reason = "held for as long as it lives")] File);
 
 impl Mirror {
-    /// Opens the mirror of a project, and makes it first where there is none.
+    /// Opens the mirror of a project, and creates it if needed.
     ///
-    /// `source` is the project's repository: a path, or an address that git understands.
+    /// `source` is the project's repository: a path or a URL that git supports.
     pub async fn open(
         git: Git,
         data: &Path,
         project: ProjectId,
         source: &str,
     ) -> Result<Self, Error> {
-        Self::open_knowing(git, data, project, source, &Known::default()).await
+        Self::open_with_cache(git, data, project, source, &KnownCommits::default()).await
     }
 
-    /// The same, for a process that opens it often.
-    pub async fn open_knowing(
+    /// Opens the mirror with a shared cache, for processes that open it often.
+    pub async fn open_with_cache(
         git: Git,
         data: &Path,
         project: ProjectId,
         source: &str,
-        known: &Known,
+        known: &KnownCommits,
     ) -> Result<Self, Error> {
         let mirrors = data.join("mirrors");
-        fs::create_dir_all(&mirrors).await.map_err(disk("make", &mirrors))?;
-        let data = fs::canonicalize(data).await.map_err(disk("find", data))?;
+        fs::create_dir_all(&mirrors).await.map_err(disk_error("create", &mirrors))?;
+        let data = fs::canonicalize(data).await.map_err(disk_error("resolve", data))?;
         let path = data.join("mirrors").join(format!("{project}.git"));
         let mirror = Self { git, data, path, source: source.to_owned(), known: known.clone() };
-        // It gets this file, which says what it is of, when it is complete.
+        // Marker of a complete mirror, containing its source.
         let complete = mirror.path.join("tamma-complete");
         let of = |text: std::io::Result<String>| text.ok().filter(|text| text == source);
         if of(fs::read_to_string(&complete).await).is_some() {
@@ -111,40 +111,40 @@ impl Mirror {
         }
         let _lock = mirror.lock().await?;
         if fs::try_exists(&complete).await.is_ok_and(|there| there) {
-            fs::write(&complete, source).await.map_err(disk("write", &complete))?;
+            fs::write(&complete, source).await.map_err(disk_error("write", &complete))?;
             return Ok(mirror);
         }
-        mirror.known.forget(&mirror.path);
-        // Each of these may have been done before by somebody who was interrupted.
+        mirror.known.remove_mirror(&mirror.path);
+        // An interrupted call may already have done any of these steps.
         let folder = mirror.path.as_os_str();
         mirror
             .git
-            .at(&mirror.data)
+            .in_dir(&mirror.data)
             .run(["init".as_ref(), "--quiet".as_ref(), "--bare".as_ref(), folder])
             .await?;
-        // A bare repository keeps no log of its refs unless told to; it is how a lost commit is found.
-        mirror.git.at(&mirror.path).run(["config", "core.logAllRefUpdates", "always"]).await?;
-        mirror.bring_in().await?;
-        fs::write(&complete, source).await.map_err(disk("write", &complete))?;
+        // Bare repositories have no reflog by default; it helps to find lost commits.
+        mirror.git.in_dir(&mirror.path).run(["config", "core.logAllRefUpdates", "always"]).await?;
+        mirror.fetch_branches().await?;
+        fs::write(&complete, source).await.map_err(disk_error("write", &complete))?;
         Ok(mirror)
     }
 
-    /// Whether a data folder has the mirror of a project.
-    pub async fn is_here(data: &Path, project: ProjectId) -> bool {
+    /// Returns `true` if a data directory has the mirror of a project.
+    pub async fn exists(data: &Path, project: ProjectId) -> bool {
         let complete = data.join("mirrors").join(format!("{project}.git/tamma-complete"));
         fs::try_exists(complete).await.is_ok_and(|there| there)
     }
 
-    /// Brings in what is new in the project's repository.
+    /// Fetches new commits of the project's repository.
     pub async fn fetch(&self) -> Result<(), Error> {
-        // Two at once would stumble over each other's refs.
+        // Concurrent fetches would conflict on refs.
         let _lock = self.lock().await?;
-        self.bring_in().await
+        self.fetch_branches().await
     }
 
-    async fn bring_in(&self) -> Result<(), Error> {
+    async fn fetch_branches(&self) -> Result<(), Error> {
         self.git
-            .at(&self.path)
+            .in_dir(&self.path)
             .run([
                 "fetch",
                 "--quiet",
@@ -157,88 +157,88 @@ impl Mirror {
         Ok(())
     }
 
-    /// The commit that a branch of the project, or any other revision, stands for.
+    /// Returns the commit of a project branch, or of any other revision.
     pub async fn resolve(&self, revision: &str) -> Result<CommitId, Error> {
         for name in [format!("refs/remotes/origin/{revision}"), revision.to_owned()] {
-            if let Some(commit) = self.commit(&name).await? {
+            if let Some(commit) = self.find_commit(&name).await? {
                 return Ok(commit);
             }
         }
         Err(Error::Unknown { revision: revision.to_owned(), repository: self.source.clone() })
     }
 
-    /// Makes sure that a commit is here, and fetches where it is not.
-    pub(crate) async fn require(&self, commit: CommitId) -> Result<(), Error> {
-        if self.known.has(&self.path, commit) {
+    /// Ensures that a commit is in the mirror, and fetches if needed.
+    pub(crate) async fn ensure_commit(&self, commit: CommitId) -> Result<(), Error> {
+        if self.known.contains(&self.path, commit) {
             return Ok(());
         }
         let name = commit.to_string();
-        if self.commit(&name).await?.is_none() {
+        if self.find_commit(&name).await?.is_none() {
             self.fetch().await?;
-            if self.commit(&name).await?.is_none() {
+            if self.find_commit(&name).await?.is_none() {
                 return Err(Error::Unknown { revision: name, repository: self.source.clone() });
             }
         }
-        self.known.add(&self.path, commit);
+        self.known.insert(&self.path, commit);
         Ok(())
     }
 
-    /// Makes sure that a commit of a task is here, which another host may have made.
-    pub(crate) async fn bring_work(&self, task: TaskId, commit: CommitId) -> Result<(), Error> {
+    /// Ensures that a commit of a task is in the mirror. Another host may have made it.
+    pub(crate) async fn fetch_work(&self, task: TaskId, commit: CommitId) -> Result<(), Error> {
         let name = commit.to_string();
-        if self.commit(&name).await?.is_some() {
+        if self.find_commit(&name).await?.is_some() {
             return Ok(());
         }
         let work = crate::worktree::work_ref(task);
         let call = ["fetch", "--quiet", "--no-write-fetch-head", "--no-tags", &self.source, &work];
-        let fetched = self.git.at(&self.path).ask(&call).await?;
-        if fetched.code == Some(0) && self.commit(&name).await?.is_some() {
+        let fetched = self.git.in_dir(&self.path).output(&call).await?;
+        if fetched.code == Some(0) && self.find_commit(&name).await?.is_some() {
             return Ok(());
         }
         Err(Error::Elsewhere { task, commit })
     }
 
-    /// The project's repository.
+    /// Returns the project's repository.
     pub fn source(&self) -> &str {
         &self.source
     }
 
-    /// The commit that a name stands for, if it stands for one.
-    pub(crate) async fn commit(&self, name: &str) -> Result<Option<CommitId>, Error> {
+    /// Returns the commit of a revision, if it exists.
+    pub(crate) async fn find_commit(&self, name: &str) -> Result<Option<CommitId>, Error> {
         let name = format!("{name}^{{commit}}");
         let call = ["rev-parse", "--quiet", "--verify", "--end-of-options", &name];
-        let answer = self.git.at(&self.path).ask(&call).await?;
+        let answer = self.git.in_dir(&self.path).output(&call).await?;
         if answer.code == Some(0) { Ok(Some(answer.stdout.parse()?)) } else { Ok(None) }
     }
 
-    /// Waits until nobody else changes the list of worktrees.
-    pub(crate) async fn lock(&self) -> Result<Lock, Error> {
-        Lock::hold(self.path.with_extension("lock")).await
+    /// Locks the list of worktrees, and waits if it is locked.
+    pub(crate) async fn lock(&self) -> Result<FileLock, Error> {
+        FileLock::acquire(self.path.with_extension("lock")).await
     }
 }
 
-impl Known {
-    fn has(&self, mirror: &Path, commit: CommitId) -> bool {
+impl KnownCommits {
+    fn contains(&self, mirror: &Path, commit: CommitId) -> bool {
         self.0.lock().is_ok_and(|known| known.contains(&(mirror.to_owned(), commit)))
     }
 
-    fn add(&self, mirror: &Path, commit: CommitId) {
+    fn insert(&self, mirror: &Path, commit: CommitId) {
         if let Ok(mut known) = self.0.lock() {
             known.insert((mirror.to_owned(), commit));
         }
     }
 
-    fn forget(&self, mirror: &Path) {
+    fn remove_mirror(&self, mirror: &Path) {
         if let Ok(mut known) = self.0.lock() {
             known.retain(|(path, _)| path != mirror);
         }
     }
 }
 
-impl Lock {
-    /// Takes it if nobody else holds it.
-    pub(crate) fn try_hold(path: &Path) -> Result<Option<Self>, Error> {
-        let failed = |source| disk("lock", path)(source);
+impl FileLock {
+    /// Acquires the lock if it is free.
+    pub(crate) fn try_acquire(path: &Path) -> Result<Option<Self>, Error> {
+        let failed = |source| disk_error("lock", path)(source);
         let file = File::options().create(true).append(true).open(path).map_err(failed)?;
         match file.try_lock() {
             Ok(()) => Ok(Some(Self(file))),
@@ -247,10 +247,10 @@ impl Lock {
         }
     }
 
-    /// Waits until nobody else holds it.
-    pub(crate) async fn hold(path: PathBuf) -> Result<Self, Error> {
+    /// Waits for the lock.
+    pub(crate) async fn acquire(path: PathBuf) -> Result<Self, Error> {
         let held = path.clone();
-        // The only call of this crate that blocks for longer than a disk does.
+        // The only call in this crate that blocks for longer than disk access.
         let locked = tokio::task::spawn_blocking(move || {
             let file = File::options().create(true).append(true).open(&held)?;
             file.lock()?;
@@ -258,17 +258,21 @@ impl Lock {
         })
         .await;
         match locked {
-            Ok(file) => file.map(Self).map_err(disk("lock", &path)),
-            Err(stopped) => Err(disk("lock", &path)(io::Error::other(stopped))),
+            Ok(file) => file.map(Self).map_err(disk_error("lock", &path)),
+            Err(stopped) => Err(disk_error("lock", &path)(io::Error::other(stopped))),
         }
     }
 }
 
-/// The newest commit of a branch of a repository, or of the one that its `HEAD` is at. Nothing is
-/// copied.
-pub async fn newest(git: &Git, source: &str, branch: Option<&str>) -> Result<CommitId, Error> {
+/// Returns the newest commit of a branch in a remote repository, or of its `HEAD`. Fetches nothing.
+pub async fn newest_commit(
+    git: &Git,
+    source: &str,
+    branch: Option<&str>,
+) -> Result<CommitId, Error> {
     let name = branch.map_or_else(|| "HEAD".to_owned(), |branch| format!("refs/heads/{branch}"));
-    let listed = git.at(Path::new(".")).run(["ls-remote", "--quiet", "--", source, &name]).await?;
+    let listed =
+        git.in_dir(Path::new(".")).run(["ls-remote", "--quiet", "--", source, &name]).await?;
     let found = listed.lines().find_map(|line| {
         let (commit, found) = line.split_once('\t')?;
         (found == name).then_some(commit)
@@ -280,7 +284,7 @@ pub async fn newest(git: &Git, source: &str, branch: Option<&str>) -> Result<Com
     Ok(found.ok_or_else(unknown)?.parse()?)
 }
 
-/// The branch of a task.
-pub fn branch(task: TaskId) -> String {
+/// Returns the branch name of a task.
+pub fn task_branch(task: TaskId) -> String {
     format!("tamma/{task}")
 }

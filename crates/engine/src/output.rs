@@ -1,4 +1,4 @@
-//! The end of what a process writes, which is where it says what went wrong.
+//! Tail of a process's output, which usually holds the error message.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,21 +7,21 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::task::JoinHandle;
 
-/// How long the last words of a process that is gone may take.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+/// Time to drain the pipe of a process that has exited.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Keeps the end of what a process writes.
-pub(crate) struct Tail {
-    kept: Arc<Mutex<VecDeque<u8>>>,
-    reading: JoinHandle<()>,
+/// Reader that keeps the last bytes a process writes.
+pub(crate) struct OutputTail {
+    buffer: Arc<Mutex<VecDeque<u8>>>,
+    reader_task: JoinHandle<()>,
 }
 
-impl Tail {
-    /// Reads to the end, and keeps the last so many bytes.
+impl OutputTail {
+    /// Reads to the end of the stream in the background and keeps the last `bytes` bytes.
     pub(crate) fn follow(mut from: impl AsyncRead + Send + Unpin + 'static, bytes: usize) -> Self {
-        let kept = Arc::new(Mutex::new(VecDeque::new()));
-        let keep = kept.clone();
-        let reading = tokio::spawn(async move {
+        let buffer = Arc::new(Mutex::new(VecDeque::new()));
+        let keep = buffer.clone();
+        let reader_task = tokio::spawn(async move {
             let mut piece = [0; 8192];
             while let Ok(count @ 1..) = from.read(&mut piece).await {
                 let mut kept = keep.lock().unwrap_or_else(PoisonError::into_inner);
@@ -30,21 +30,21 @@ impl Tail {
                 kept.drain(..over);
             }
         });
-        Self { kept, reading }
+        Self { buffer, reader_task }
     }
 
-    /// What was kept, once the process is gone.
+    /// Returns the kept text. Call it after the process has exited.
     pub(crate) async fn text(mut self) -> String {
-        if tokio::time::timeout(LAST_WORDS, &mut self.reading).await.is_err() {
-            self.reading.abort();
+        if tokio::time::timeout(DRAIN_TIMEOUT, &mut self.reader_task).await.is_err() {
+            self.reader_task.abort();
         }
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.buffer.lock().unwrap_or_else(PoisonError::into_inner);
         String::from_utf8_lossy(kept.make_contiguous()).into_owned()
     }
 }
 
-/// The last so many bytes of a text, cut between characters.
-pub(crate) fn last(text: &str, bytes: usize) -> &str {
+/// Returns at most the last `bytes` bytes of a text, cut at a character boundary.
+pub(crate) fn last_bytes(text: &str, bytes: usize) -> &str {
     let from = text.len().saturating_sub(bytes);
     let from = (from..text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
     &text[from..]
@@ -55,16 +55,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_is_cut_between_characters() {
-        assert_eq!(last("abc", 10), "abc");
-        assert_eq!(last("aéb", 2), "b");
-        assert_eq!(last("aéb", 3), "éb");
+    fn text_is_cut_at_character_boundaries() {
+        assert_eq!(last_bytes("abc", 10), "abc");
+        assert_eq!(last_bytes("aéb", 2), "b");
+        assert_eq!(last_bytes("aéb", 3), "éb");
     }
 
     #[tokio::test]
-    async fn only_the_end_is_kept() {
+    async fn tail_keeps_only_the_last_bytes() {
         let text = "x".repeat(20_000) + "the end";
-        let tail = Tail::follow(std::io::Cursor::new(text), 10);
+        let tail = OutputTail::follow(std::io::Cursor::new(text), 10);
         assert_eq!(tail.text().await, "xxxthe end");
     }
 }

@@ -1,8 +1,8 @@
-//! Prohibited code: rules of ast-grep, held against the files of a commit.
+//! Prohibited code: ast-grep rules, applied to the files of a commit.
 //!
-//! A rule sees the whole file, because a line alone cannot be parsed; what it finds counts only
-//! where it touches a line that the change adds. Patterns for lines are
-//! [`core`](tamma_core::review::patterns)'s.
+//! A rule is applied to the whole file, because a single line cannot be parsed. Matches count only
+//! if they touch a line that the change adds. Patterns for single lines are in
+//! [`tamma_core::review::patterns`].
 
 use std::str::FromStr as _;
 
@@ -13,64 +13,64 @@ use ast_grep_core::tree_sitter::LanguageExt as _;
 use ast_grep_language::SupportLang;
 use globset::{Glob, GlobSet, GlobSetBuilder};
 use tamma_core::issue::Issue;
-use tamma_core::review::patterns::{issue, undecidable};
-use tamma_core::rules::{PatternRules, ReviewRules};
+use tamma_core::review::patterns::{pattern_issue, undecidable_issue};
+use tamma_core::rules::{PatternRule, ReviewRules};
 
-/// Why a rule cannot be used.
+/// Error in a rule.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Its language is not one of ours.
-    #[error("`{0}` is no language that code can be searched in")]
+    /// Unsupported language.
+    #[error("unsupported language `{0}`")]
     Language(String),
-    /// It is neither a pattern of its language nor the YAML of a rule.
-    #[error("it is no pattern and no rule of ast-grep: {0}")]
+    /// Neither a pattern of the language nor a rule in YAML.
+    #[error("invalid ast-grep pattern or rule: {0}")]
     Rule(String),
 }
 
-/// The rules for code of a project, ready to be looked for.
-pub struct Rules<'a> {
-    rules: Vec<Rule<'a>>,
-    undecidable: Vec<Issue>,
+/// Compiled code patterns of a project.
+pub struct CodePatterns<'a> {
+    patterns: Vec<CodePattern<'a>>,
+    invalid: Vec<Issue>,
 }
 
-struct Rule<'a> {
+struct CodePattern<'a> {
     name: &'a str,
-    pattern: &'a PatternRules,
+    pattern: &'a PatternRule,
     paths: GlobSet,
-    /// What looks for it, in each language of the files it is about.
+    /// Matchers, one for each grammar of the language.
     matchers: Vec<(SupportLang, RuleCore)>,
 }
 
-impl<'a> Rules<'a> {
-    /// Those of the rules that have `code`.
-    pub fn of(rules: &'a ReviewRules) -> Self {
-        let mut all = Self { rules: Vec::new(), undecidable: Vec::new() };
+impl<'a> CodePatterns<'a> {
+    /// Compiles the patterns that have `code`.
+    pub fn from_rules(rules: &'a ReviewRules) -> Self {
+        let mut all = Self { patterns: Vec::new(), invalid: Vec::new() };
         for (name, pattern) in &rules.patterns {
-            match Rule::of(name, pattern) {
-                Ok(rule) => all.rules.extend(rule),
-                Err(error) => all.undecidable.push(undecidable(name, &error.to_string())),
+            match CodePattern::compile(name, pattern) {
+                Ok(rule) => all.patterns.extend(rule),
+                Err(error) => all.invalid.push(undecidable_issue(name, &error.to_string())),
             }
         }
         all
     }
 
-    /// Those that cannot be used, so that nothing may pass.
-    pub fn undecidable(&self) -> &[Issue] {
-        &self.undecidable
+    /// Returns issues for patterns that could not be compiled. They prevent a review from passing.
+    pub fn invalid(&self) -> &[Issue] {
+        &self.invalid
     }
 
-    /// Whether any of them is about a file, so that somebody has to read it.
-    pub fn concern(&self, path: &str) -> bool {
+    /// Returns `true` if any pattern applies to a file, so that its content is needed.
+    pub fn applies_to(&self, path: &str) -> bool {
         let language = SupportLang::from_path(path);
-        self.rules.iter().any(|rule| rule.matcher(path, language).is_some())
+        self.patterns.iter().any(|rule| rule.matcher(path, language).is_some())
     }
 
-    /// What is wrong with the lines that a change adds to a file.
+    /// Returns issues in the lines that a change adds to a file.
     pub fn issues(&self, path: &str, text: &str, added: &[(u32, String)]) -> Vec<Issue> {
         let Some(language) = SupportLang::from_path(path) else { return Vec::new() };
         let tree = language.ast_grep(text);
         let mut issues = Vec::new();
-        for rule in &self.rules {
+        for rule in &self.patterns {
             let Some(matcher) = rule.matcher(path, Some(language)) else { continue };
             for found in tree.root().find_all(matcher) {
                 let number = |line: usize| u32::try_from(line + 1).unwrap_or(u32::MAX);
@@ -81,7 +81,7 @@ impl<'a> Rules<'a> {
                 let text = found.text();
                 let first: String =
                     text.lines().next().unwrap_or_default().chars().take(80).collect();
-                issues.push(issue(rule.name, rule.pattern, path, *line, &first));
+                issues.push(pattern_issue(rule.name, rule.pattern, path, *line, &first));
             }
         }
         issues.sort_by_key(|issue| issue.line);
@@ -90,13 +90,13 @@ impl<'a> Rules<'a> {
     }
 }
 
-impl<'a> Rule<'a> {
-    fn of(name: &'a str, pattern: &'a PatternRules) -> Result<Option<Self>, Error> {
+impl<'a> CodePattern<'a> {
+    fn compile(name: &'a str, pattern: &'a PatternRule) -> Result<Option<Self>, Error> {
         let Some(code) = &pattern.code else { return Ok(None) };
         let language = pattern.language.as_deref().unwrap_or_default();
         let language =
             SupportLang::from_str(language).map_err(|_| Error::Language(language.to_owned()))?;
-        // The two have one language and two grammars.
+        // TypeScript has a second grammar for TSX.
         let languages = match language {
             SupportLang::TypeScript => vec![SupportLang::TypeScript, SupportLang::Tsx],
             language => vec![language],
@@ -105,7 +105,7 @@ impl<'a> Rule<'a> {
             .into_iter()
             .map(|language| Ok((language, matcher(code, language)?)))
             .collect::<Result<_, Error>>()?;
-        // Rules that were loaded have no glob that cannot be read.
+        // Globs were validated when the rules were loaded.
         let mut paths = GlobSetBuilder::new();
         for glob in pattern.paths.iter().filter_map(|glob| Glob::new(glob).ok()) {
             paths.add(glob);
@@ -122,9 +122,9 @@ impl<'a> Rule<'a> {
     }
 }
 
-/// What looks for code in a language: a pattern, or the YAML of a rule.
+/// Compiles a pattern, or a rule in YAML.
 fn matcher(code: &str, language: SupportLang) -> Result<RuleCore, Error> {
-    // A rule is a map with keys that ast-grep knows; a pattern that reads as a map has none of them.
+    // A rule is a map with keys of ast-grep. A pattern that parses as a map has none of them.
     let rule: Option<serde_json::Value> = ast_grep_config::from_str(code).ok();
     let known = [
         "pattern", "kind", "regex", "nthChild", "range", "inside", "has", "precedes", "follows",
@@ -135,9 +135,9 @@ fn matcher(code: &str, language: SupportLang) -> Result<RuleCore, Error> {
     };
     let rule = match rule.filter(is_rule) {
         Some(rule) => rule,
-        // It would be taken, and find nothing.
+        // The pattern would be accepted, but never match.
         None if Pattern::try_new(code, language).is_ok_and(|pattern| pattern.has_error()) => {
-            return Err(Error::Rule(format!("`{code}` cannot be read as {language}")));
+            return Err(Error::Rule(format!("`{code}` is not valid {language}")));
         }
         None => serde_json::json!({ "pattern": code }),
     };
@@ -164,15 +164,15 @@ mod tests {
 
     fn rules(pattern: &str) -> ReviewRules {
         let text = format!("review:\n  patterns:\n    p:\n      message: no\n{pattern}");
-        let file = tamma_core::rules::Source { name: "tamma.yaml", text: &text };
+        let file = tamma_core::rules::ConfigFile { name: "tamma.yaml", text: &text };
         let loaded = tamma_core::rules::load(Some(file), &BTreeMap::new());
         loaded.expect("rules").rules.review
     }
 
     fn found(pattern: &str, path: &str, text: &str, added: &[u32]) -> Vec<(u32, String)> {
         let rules = rules(pattern);
-        let ready = Rules::of(&rules);
-        assert_eq!(ready.undecidable(), []);
+        let ready = CodePatterns::from_rules(&rules);
+        assert_eq!(ready.invalid(), []);
         let lines: Vec<_> = text.lines().map(str::to_owned).collect();
         let added: Vec<_> =
             added.iter().map(|&line| (line, lines[line as usize - 1].clone())).collect();
@@ -185,18 +185,18 @@ mod tests {
                         .unwrap();\n    let e = \"f.unwrap()\";\n    g.unwrap();\n}\n";
 
     #[test]
-    fn code_is_found_where_it_is_code_and_touches_an_added_line() {
-        // Not in a comment, not in a text, and not on lines that were there before.
+    fn code_is_found_only_in_code_on_added_lines() {
+        // Excludes comments, strings and lines that existed before.
         let all = found(UNWRAP, "src/a.rs", RUST, &[1, 2, 3, 4, 5, 6, 7, 8]);
         assert_eq!(all.iter().map(|it| it.0).collect::<Vec<_>>(), [3, 7]);
         assert_eq!(all[1].1, "`p` is prohibited here: no (found: `g.unwrap()`)");
-        assert_eq!(found(UNWRAP, "src/a.rs", RUST, &[5]).len(), 1, "a part of it is added");
+        assert_eq!(found(UNWRAP, "src/a.rs", RUST, &[5]).len(), 1, "partly added");
         assert_eq!(found(UNWRAP, "src/a.rs", RUST, &[2, 6, 8]), []);
         assert_eq!(found(UNWRAP, "src/a.py", RUST, &[7]), [], "another language");
     }
 
     #[test]
-    fn a_rule_may_be_written_in_yaml() {
+    fn rule_can_be_written_in_yaml() {
         let rule = "      language: python\n      code: |\n        any:\n          - pattern: \
                     eval($$$)\n          - pattern: exec($$$)\n        not:\n          inside: { kind: \
                     class_definition, stopBy: end }\n";
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn typescript_is_found_in_both_of_its_grammars_and_only_under_its_paths() {
+    fn typescript_is_found_in_both_grammars_and_only_under_its_paths() {
         let rule =
             "      code: 'console.log($$$)'\n      language: typescript\n      paths: ['src/**']\n";
         let text =
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn every_language_that_rules_may_name_has_a_grammar() {
+    fn every_supported_language_has_a_grammar() {
         for (language, path, text) in [
             ("go", "a.go", "package a\nfunc b() { c() }\n"),
             ("java", "A.java", "class A { void b() { c(); } }\n"),
@@ -237,12 +237,12 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_is_told_and_lets_nothing_pass() {
+    fn invalid_pattern_is_reported_as_an_issue() {
         for code in ["      code: 'fn (('\n", "      code: 'kind: no_such_kind'\n"] {
             let rules = rules(&format!("{code}      language: rust\n"));
-            let ready = Rules::of(&rules);
-            let [issue] = ready.undecidable() else { panic!("{code}: {:?}", ready.undecidable()) };
-            assert!(issue.message.contains("the pattern `p` cannot be decided"), "{issue:?}");
+            let ready = CodePatterns::from_rules(&rules);
+            let [issue] = ready.invalid() else { panic!("{code}: {:?}", ready.invalid()) };
+            assert!(issue.message.contains("pattern `p` cannot be evaluated"), "{issue:?}");
         }
     }
 }

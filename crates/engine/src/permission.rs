@@ -1,196 +1,213 @@
-//! What an agent may do: when it asks, in its own lists, and once more on the diff.
+//! Permissions of an agent: decisions on its requests, lists for its configuration, and a check of
+//! its diff.
 //!
-//! A request is a courtesy: whether one comes depends on the agent, and a command can write
-//! anywhere. So this gives early refusals that can be explained and audited; the sandbox
-//! ([`confine`](crate::confine)) and the check of the diff are what holds. What cannot be understood is
-//! refused. The decisions are those of [`tamma_policy`]; here, paths are followed to where they lead.
+//! Not every agent asks, and a command can write anywhere. Decisions here are therefore early and
+//! explainable, but only the [`sandbox`](crate::sandbox) and the check of the diff enforce them.
+//! Requests that cannot be understood are denied. [`tamma_policy`] decides; this module resolves
+//! paths first.
 
-mod place;
+mod resolved_path;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tamma_core::plan::Action;
-use tamma_core::rules::{AgentRole, Deed, Permissions};
-use tamma_policy::{Question, command};
+use tamma_core::plan::FileAction;
+use tamma_core::rules::{AccessKind, AgentPermissions, AgentRole};
+use tamma_policy::{PolicyRequest, command};
 
-use crate::agent::Mode;
-use place::Place;
+use crate::agent::RunMode;
+use resolved_path::ResolvedPath;
 
-pub use tamma_policy::{Error, Ruling, Verdict};
+pub use tamma_policy::{Error, PermissionDecision, PermissionEffect};
 
-/// What kind of thing an agent asks for.
+/// Type of a permission request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display)]
 #[strum(serialize_all = "snake_case")]
-pub enum Kind {
-    /// To look at something.
+pub enum PermissionKind {
+    /// Read files.
     Read,
-    /// To change, move or delete files.
+    /// Change, move or delete files.
     Write,
-    /// To run a command.
+    /// Run a command.
     Command,
-    /// Anything else, or nothing we know.
+    /// Any other or unknown request.
     Other,
 }
 
-/// What an agent asks for.
+/// Permission that an agent requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ask {
-    /// What kind of thing.
-    pub kind: Kind,
-    /// What the agent calls it.
+pub struct PermissionRequest {
+    /// Type of the request.
+    pub kind: PermissionKind,
+    /// Title given by the agent.
     pub title: String,
-    /// The files it names.
+    /// Affected files.
     pub paths: Vec<PathBuf>,
-    /// The command it names.
+    /// Command line, if any.
     pub command: Option<String>,
 }
 
-/// Decides what an agent may do.
-pub type Policy = Arc<dyn Fn(&Ask) -> Ruling + Send + Sync>;
+/// Function that decides permission requests.
+pub type PermissionPolicy = Arc<dyn Fn(&PermissionRequest) -> PermissionDecision + Send + Sync>;
 
-/// The defaults for work inside a worktree, and nothing outside it.
+/// Creates a policy with the default permissions for work in a worktree.
 ///
-/// A planner, a validator and an adviser may only look. An implementer may change files of the
-/// worktree, but not its link to the repository or the rules, and run commands.
-pub fn inside(worktree: &Path, mode: Mode) -> Policy {
-    match Law::new(worktree, mode, &Permissions::default(), BTreeSet::new()) {
-        Ok(law) => law.policy(),
-        Err(error) => Arc::new(move |_| denied(error.to_string())),
+/// Only an implementer can run commands and change files, except `.git` and `tamma.yaml`. All other
+/// roles can only read.
+pub fn default_policy(worktree: &Path, mode: RunMode) -> PermissionPolicy {
+    match PermissionRules::new(worktree, mode, &AgentPermissions::default(), BTreeSet::new()) {
+        Ok(law) => law.into_policy(),
+        Err(error) => Arc::new(move |_| deny(error.to_string())),
     }
 }
 
-/// What the agent of a run is called in the rules.
-pub fn role(mode: Mode) -> AgentRole {
+/// Returns the role that the permissions of a mode are configured under.
+pub fn agent_role(mode: RunMode) -> AgentRole {
     match mode {
-        Mode::Plan => AgentRole::Planner,
-        Mode::Implement => AgentRole::Implementer,
-        Mode::Validate => AgentRole::Validator,
-        Mode::Advise | Mode::Conclude | Mode::Learn => AgentRole::Council,
+        RunMode::Plan => AgentRole::Planner,
+        RunMode::Implement => AgentRole::Implementer,
+        RunMode::Validate => AgentRole::Validator,
+        RunMode::Advise | RunMode::Conclude | RunMode::Learn => AgentRole::Council,
     }
 }
 
-/// Something in a diff that should not be there.
+/// Change in a diff that the permissions do not allow.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Violation {
-    /// The file.
+pub struct PermissionViolation {
+    /// Path of the file.
     pub path: String,
-    /// What was done to it.
-    pub action: Action,
-    /// What the rules say: [`Verdict::Ask`] if a person can still approve of it.
-    pub verdict: Verdict,
-    /// Which rule says so, in words.
+    /// Type of the change.
+    pub action: FileAction,
+    /// [`PermissionEffect::Ask`] if a person can still approve the change.
+    pub effect: PermissionEffect,
+    /// Rule that decided, in plain English.
     pub reason: String,
 }
 
-/// What one run may do in its worktree.
+/// Permissions of one run in its worktree.
 #[derive(Debug, Clone)]
-pub struct Law {
-    policy: tamma_policy::Policy,
+pub struct PermissionRules {
+    policy: tamma_policy::RolePolicy,
     worktree: PathBuf,
     approved: BTreeSet<String>,
 }
 
-impl Law {
-    /// What the rules say for a mode. `approved` is what people have approved of, as
-    /// [`Law::subjects`] names it.
+impl PermissionRules {
+    /// Creates the permissions of a mode. `approved` contains the subjects that people have
+    /// approved, as returned by [`PermissionRules::subjects`].
     pub fn new(
         worktree: &Path,
-        mode: Mode,
-        permissions: &Permissions,
+        mode: RunMode,
+        permissions: &AgentPermissions,
         approved: BTreeSet<String>,
     ) -> Result<Self, Error> {
-        let policy = tamma_policy::Policy::new(role(mode), permissions)?;
+        let policy = tamma_policy::RolePolicy::new(agent_role(mode), permissions)?;
         Ok(Self { policy, worktree: worktree.to_owned(), approved })
     }
 
-    /// The same as something to ask.
-    pub fn policy(self) -> Policy {
-        Arc::new(move |ask| self.rule(ask))
+    /// Converts the rules into a function.
+    pub fn into_policy(self) -> PermissionPolicy {
+        Arc::new(move |ask| self.evaluate(ask))
     }
 
-    /// Decides about one request: its worst part counts.
-    pub fn rule(&self, ask: &Ask) -> Ruling {
-        let paths = |deed| ask.paths.iter().map(move |path| self.path(deed, path));
-        let rulings: Vec<Ruling> = match ask.kind {
-            Kind::Read if ask.paths.is_empty() => vec![self.decide(Deed::Read, "", true)],
-            Kind::Read => paths(Deed::Read).collect(),
-            Kind::Write if ask.paths.is_empty() => {
-                vec![denied("it does not say which file it would change".to_owned())]
+    /// Decides a request. The most restrictive decision on any of its parts counts.
+    pub fn evaluate(&self, ask: &PermissionRequest) -> PermissionDecision {
+        let paths = |deed| ask.paths.iter().map(move |path| self.decide_path(deed, path));
+        let rulings: Vec<PermissionDecision> = match ask.kind {
+            PermissionKind::Read if ask.paths.is_empty() => {
+                vec![self.decide(AccessKind::Read, "", true)]
             }
-            Kind::Write => paths(Deed::Write).collect(),
-            Kind::Command => paths(Deed::Read).chain(self.command(line(ask))).collect(),
-            Kind::Other => {
-                paths(Deed::Read).chain([self.decide(Deed::Tool, tool(&ask.title), true)]).collect()
+            PermissionKind::Read => paths(AccessKind::Read).collect(),
+            PermissionKind::Write if ask.paths.is_empty() => {
+                vec![deny("the request names no file to change".to_owned())]
             }
+            PermissionKind::Write => paths(AccessKind::Write).collect(),
+            PermissionKind::Command => {
+                paths(AccessKind::Read).chain(self.decide_command(command_line(ask))).collect()
+            }
+            PermissionKind::Other => paths(AccessKind::Read)
+                .chain([self.decide(AccessKind::Tool, tool_name(&ask.title), true)])
+                .collect(),
         };
-        let worst = rulings.into_iter().max_by_key(|ruling| ruling.verdict);
-        worst.unwrap_or_else(|| denied("it is not clear what it would do".to_owned()))
+        let worst = rulings.into_iter().max_by_key(|ruling| ruling.effect);
+        worst.unwrap_or_else(|| deny("the request cannot be understood".to_owned()))
     }
 
-    /// The names of what a request is about, for people to approve of and for `approved` to hold.
-    pub fn subjects(&self, ask: &Ask) -> Vec<String> {
+    /// Returns the subjects of a request, as stored in `approved` once a person approves it.
+    pub fn subjects(&self, ask: &PermissionRequest) -> Vec<String> {
         let paths = |deed| {
             ask.paths.iter().filter_map(move |path| {
-                Some(subject(deed, &Place::of(&self.worktree, path).ok()?.name))
+                Some(subject(deed, &ResolvedPath::resolve(&self.worktree, path).ok()?.name))
             })
         };
         match ask.kind {
-            Kind::Read => paths(Deed::Read).collect(),
-            Kind::Write => paths(Deed::Write).collect(),
-            Kind::Command => vec![subject(Deed::Command, line(ask))],
-            Kind::Other => vec![subject(Deed::Tool, tool(&ask.title))],
+            PermissionKind::Read => paths(AccessKind::Read).collect(),
+            PermissionKind::Write => paths(AccessKind::Write).collect(),
+            PermissionKind::Command => vec![subject(AccessKind::Command, command_line(ask))],
+            PermissionKind::Other => vec![subject(AccessKind::Tool, tool_name(&ask.title))],
         }
     }
 
-    /// What of a diff should not be there: the same rules once more, whatever was asked before.
-    pub fn on_diff(&self, touched: &BTreeMap<String, Action>) -> Vec<Violation> {
+    /// Checks a diff against the same rules, independent of earlier requests.
+    pub fn check_diff(&self, touched: &BTreeMap<String, FileAction>) -> Vec<PermissionViolation> {
         let mut violations = Vec::new();
         for (path, action) in touched {
-            let ruling = self.decide(Deed::Write, path, true);
-            let ruling = match self.leads_out(path) {
-                Some(reason) if ruling.verdict != Verdict::Deny => denied(reason),
+            let ruling = self.decide(AccessKind::Write, path, true);
+            let ruling = match self.symlink_escape(path) {
+                Some(reason) if ruling.effect != PermissionEffect::Deny => deny(reason),
                 _ => ruling,
             };
-            if ruling.verdict != Verdict::Allow {
-                let Ruling { verdict, reason } = ruling;
-                violations.push(Violation { path: path.clone(), action: *action, verdict, reason });
+            if ruling.effect != PermissionEffect::Allow {
+                let PermissionDecision { effect: verdict, reason } = ruling;
+                violations.push(PermissionViolation {
+                    path: path.clone(),
+                    action: *action,
+                    effect: verdict,
+                    reason,
+                });
             }
         }
         violations
     }
 
-    /// Paths that may not be changed, as patterns, for the agent's own rules.
-    pub fn protected(&self) -> Vec<String> {
-        self.policy.denied(Deed::Write).map(str::to_owned).collect()
+    /// Returns patterns of paths that must not be changed, for the agent's own configuration.
+    pub fn protected_patterns(&self) -> Vec<String> {
+        self.policy.denied_patterns(AccessKind::Write).map(str::to_owned).collect()
     }
 
-    /// Commands that may not be run, as patterns, for the agent's own rules.
-    pub fn forbidden(&self) -> Vec<String> {
-        self.policy.denied(Deed::Command).map(str::to_owned).collect()
+    /// Returns patterns of commands that must not be run, for the agent's own configuration.
+    pub fn denied_commands(&self) -> Vec<String> {
+        self.policy.denied_patterns(AccessKind::Command).map(str::to_owned).collect()
     }
 
-    /// Commands that a person is asked about, as patterns, for agents that ask only for those.
-    pub fn asked(&self) -> Vec<String> {
-        self.policy.asked(Deed::Command).map(str::to_owned).collect()
+    /// Returns patterns of commands that need approval, for agents that only ask for listed
+    /// commands.
+    pub fn ask_commands(&self) -> Vec<String> {
+        self.policy.ask_patterns(AccessKind::Command).map(str::to_owned).collect()
     }
 
-    /// What is there now of the paths that may not be changed, for a cage to protect.
-    pub fn protected_now(&self) -> Vec<PathBuf> {
-        let denies = |name: &str| self.decide(Deed::Write, name, true).verdict == Verdict::Deny;
+    /// Returns existing paths that must not be changed, for the sandbox to protect.
+    pub fn existing_protected_paths(&self) -> Vec<PathBuf> {
+        let denies = |name: &str| {
+            self.decide(AccessKind::Write, name, true).effect == PermissionEffect::Deny
+        };
         let plain = |pattern: &&str| !pattern.trim_end_matches("/**").contains('*');
-        let patterns: Vec<&str> =
-            self.policy.denied(Deed::Write).filter(|pattern| !pattern.starts_with('/')).collect();
+        let patterns: Vec<&str> = self
+            .policy
+            .denied_patterns(AccessKind::Write)
+            .filter(|pattern| !pattern.starts_with('/'))
+            .collect();
         let named = patterns
             .iter()
             .filter(|pattern| plain(pattern))
             .map(|pattern| self.worktree.join(pattern.trim_end_matches("/**")));
         let mut found: Vec<PathBuf> = named.filter(|path| path.exists()).collect();
-        // The others are looked for, as far as they are not only `.git`, which nothing may touch.
+        // Patterns with wildcards need a walk, except the one for `.git`, which is always
+        // protected.
         let wild = |pattern: &&str| !plain(pattern) && *pattern != "**/.git/**";
         if patterns.iter().any(wild) {
-            place::walk(&self.worktree, &mut |name, path| {
+            resolved_path::walk(&self.worktree, &mut |name, path| {
                 let protected = denies(name);
                 if protected {
                     found.push(path.to_owned());
@@ -203,73 +220,87 @@ impl Law {
         found
     }
 
-    fn path(&self, deed: Deed, path: &Path) -> Ruling {
-        match Place::of(&self.worktree, path) {
+    fn decide_path(&self, deed: AccessKind, path: &Path) -> PermissionDecision {
+        match ResolvedPath::resolve(&self.worktree, path) {
             Ok(place) => {
-                let ruling = self.decide(deed, &place.name, place.inside);
-                if place.inside || ruling.verdict == Verdict::Allow {
+                let ruling = self.decide(deed, &place.name, place.in_worktree);
+                if place.in_worktree || ruling.effect == PermissionEffect::Allow {
                     return ruling;
                 }
                 let reason = format!("`{}` is outside the worktree", path.display());
-                Ruling { reason, ..ruling }
+                PermissionDecision { reason, ..ruling }
             }
-            Err(reason) => denied(reason),
+            Err(reason) => deny(reason),
         }
     }
 
-    fn command(&self, line: &str) -> Vec<Ruling> {
-        let approved = self.approved.contains(&subject(Deed::Command, line));
-        let read = command::read(line);
-        let mut rulings: Vec<Ruling> = read
+    fn decide_command(&self, line: &str) -> Vec<PermissionDecision> {
+        let approved = self.approved.contains(&subject(AccessKind::Command, line));
+        let read = command::parse(line);
+        let mut rulings: Vec<PermissionDecision> = read
             .commands
             .iter()
             .map(|what| {
-                let approved = approved || self.approved.contains(&subject(Deed::Command, what));
-                self.policy.decide(&Question { deed: Deed::Command, what, inside: true, approved })
+                let approved =
+                    approved || self.approved.contains(&subject(AccessKind::Command, what));
+                self.policy.decide(&PolicyRequest {
+                    access: AccessKind::Command,
+                    target: what,
+                    in_worktree: true,
+                    approved,
+                })
             })
             .collect();
-        rulings.extend(read.writes.iter().map(|path| self.path(Deed::Write, Path::new(path))));
-        rulings
-            .extend(read.blind.map(|why| denied(format!("it cannot be told what it runs: {why}"))));
+        rulings.extend(
+            read.output_files
+                .iter()
+                .map(|path| self.decide_path(AccessKind::Write, Path::new(path))),
+        );
+        rulings.extend(
+            read.unknown_reason.map(|why| deny(format!("cannot determine the commands: {why}"))),
+        );
         if rulings.is_empty() {
-            rulings.push(self.decide(Deed::Command, "", true));
+            rulings.push(self.decide(AccessKind::Command, "", true));
         }
         rulings
     }
 
-    fn decide(&self, deed: Deed, what: &str, inside: bool) -> Ruling {
+    fn decide(&self, deed: AccessKind, what: &str, inside: bool) -> PermissionDecision {
         let approved = self.approved.contains(&subject(deed, what));
-        self.policy.decide(&Question { deed, what, inside, approved })
+        self.policy.decide(&PolicyRequest {
+            access: deed,
+            target: what,
+            in_worktree: inside,
+            approved,
+        })
     }
 
-    /// Why a changed file is a way out of the worktree, if it is.
-    fn leads_out(&self, path: &str) -> Option<String> {
+    /// Returns the reason if a changed file is a link out of the worktree.
+    fn symlink_escape(&self, path: &str) -> Option<String> {
         let at = self.worktree.join(path);
         let to = at.read_link().ok()?;
-        match Place::of(&self.worktree, Path::new(path)) {
-            Ok(place) if place.inside && !place.name.starts_with(".git") => None,
-            _ => {
-                Some(format!("it is a link that leads out of the worktree, to `{}`", to.display()))
-            }
+        match ResolvedPath::resolve(&self.worktree, Path::new(path)) {
+            Ok(place) if place.in_worktree && !place.name.starts_with(".git") => None,
+            _ => Some(format!("it is a link to `{}`, outside the worktree", to.display())),
         }
     }
 }
 
-fn denied(reason: String) -> Ruling {
-    Ruling { verdict: Verdict::Deny, reason }
+fn deny(reason: String) -> PermissionDecision {
+    PermissionDecision { effect: PermissionEffect::Deny, reason }
 }
 
-fn subject(deed: Deed, what: &str) -> String {
+fn subject(deed: AccessKind, what: &str) -> String {
     format!("{deed}: {what}")
 }
 
-/// The command line of a request. Some agents only have it as a title.
-fn line(ask: &Ask) -> &str {
+/// Returns the command line of a request. Some agents send it only as the title.
+fn command_line(ask: &PermissionRequest) -> &str {
     ask.command.as_deref().unwrap_or_else(|| ask.title.trim().trim_matches('`'))
 }
 
-/// The name of a tool. Agents write the name of its server before it, each in its own way.
-fn tool(title: &str) -> &str {
+/// Returns the name of a tool without the server prefix, which differs between agents.
+fn tool_name(title: &str) -> &str {
     let title = title.trim();
     ["mcp__tamma__", "mcp_tamma_", "tamma__", "tamma_", "tamma.", "tamma/"]
         .iter()
@@ -279,93 +310,101 @@ fn tool(title: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use tamma_core::rules::Lines;
+    use tamma_core::rules::PermissionLists;
 
     use super::*;
 
-    fn ask(kind: Kind, paths: &[&str]) -> Ask {
+    fn ask(kind: PermissionKind, paths: &[&str]) -> PermissionRequest {
         let paths = paths.iter().map(PathBuf::from).collect();
-        Ask { kind, title: String::new(), paths, command: None }
+        PermissionRequest { kind, title: String::new(), paths, command: None }
     }
 
-    fn run(line: &str) -> Ask {
-        Ask { command: Some(line.to_owned()), ..ask(Kind::Command, &[]) }
+    fn run(line: &str) -> PermissionRequest {
+        PermissionRequest { command: Some(line.to_owned()), ..ask(PermissionKind::Command, &[]) }
     }
 
-    fn law(worktree: &Path, mode: Mode, lines: [&[&str]; 3]) -> Law {
+    fn law(worktree: &Path, mode: RunMode, lines: [&[&str]; 3]) -> PermissionRules {
         let [allow, ask, deny] = lines.map(|all| all.iter().map(|one| (*one).to_owned()).collect());
-        let implementer = Lines { allow, ask, deny };
-        let permissions = Permissions { implementer, ..Permissions::default() };
-        Law::new(worktree, mode, &permissions, BTreeSet::new()).expect("a law")
+        let implementer = PermissionLists { allow, ask, deny };
+        let permissions = AgentPermissions { implementer, ..AgentPermissions::default() };
+        PermissionRules::new(worktree, mode, &permissions, BTreeSet::new()).expect("valid rules")
     }
 
     #[test]
-    fn a_planner_and_a_validator_may_only_look() {
+    fn only_implementers_can_write() {
         let folder = tempfile::tempdir().expect("folder");
-        for mode in [Mode::Plan, Mode::Validate, Mode::Advise, Mode::Conclude, Mode::Learn] {
+        for mode in
+            [RunMode::Plan, RunMode::Validate, RunMode::Advise, RunMode::Conclude, RunMode::Learn]
+        {
             let law = law(folder.path(), mode, [&[], &[], &[]]);
-            let verdict = |ask: &Ask| law.rule(ask).verdict;
-            assert_eq!(verdict(&ask(Kind::Read, &["a.rs"])), Verdict::Allow);
-            assert_eq!(verdict(&ask(Kind::Write, &["a.rs"])), Verdict::Deny);
-            assert_eq!(verdict(&run("cargo test")), Verdict::Deny);
-            assert_eq!(verdict(&run("git log -3 | head -2")), Verdict::Allow);
-            assert_eq!(verdict(&run("cat a > b")), Verdict::Deny);
+            let verdict = |ask: &PermissionRequest| law.evaluate(ask).effect;
+            assert_eq!(verdict(&ask(PermissionKind::Read, &["a.rs"])), PermissionEffect::Allow);
+            assert_eq!(verdict(&ask(PermissionKind::Write, &["a.rs"])), PermissionEffect::Deny);
+            assert_eq!(verdict(&run("cargo test")), PermissionEffect::Deny);
+            assert_eq!(verdict(&run("git log -3 | head -2")), PermissionEffect::Allow);
+            assert_eq!(verdict(&run("cat a > b")), PermissionEffect::Deny);
         }
     }
 
     #[test]
-    fn what_cannot_be_understood_is_refused() {
+    fn unclear_requests_are_denied() {
         let folder = tempfile::tempdir().expect("folder");
-        let law = law(folder.path(), Mode::Implement, [&[], &[], &[]]);
-        let verdict = |ask: &Ask| law.rule(ask).verdict;
-        assert_eq!(verdict(&ask(Kind::Write, &[])), Verdict::Deny);
-        assert_eq!(verdict(&ask(Kind::Other, &[])), Verdict::Deny);
-        assert_eq!(verdict(&run("$X")), Verdict::Deny);
-        assert_eq!(verdict(&run("cargo test && git push")), Verdict::Deny);
-        assert_eq!(verdict(&run("cargo test")), Verdict::Allow);
-        assert_eq!(verdict(&run("echo x > tamma.yaml")), Verdict::Deny);
-        assert_eq!(verdict(&run("echo x > /etc/x")), Verdict::Deny);
-        let ours = Ask { title: "mcp__tamma__submit_plan".to_owned(), ..ask(Kind::Other, &[]) };
-        assert_eq!(verdict(&ours), Verdict::Allow);
+        let law = law(folder.path(), RunMode::Implement, [&[], &[], &[]]);
+        let verdict = |ask: &PermissionRequest| law.evaluate(ask).effect;
+        assert_eq!(verdict(&ask(PermissionKind::Write, &[])), PermissionEffect::Deny);
+        assert_eq!(verdict(&ask(PermissionKind::Other, &[])), PermissionEffect::Deny);
+        assert_eq!(verdict(&run("$X")), PermissionEffect::Deny);
+        assert_eq!(verdict(&run("cargo test && git push")), PermissionEffect::Deny);
+        assert_eq!(verdict(&run("cargo test")), PermissionEffect::Allow);
+        assert_eq!(verdict(&run("echo x > tamma.yaml")), PermissionEffect::Deny);
+        assert_eq!(verdict(&run("echo x > /etc/x")), PermissionEffect::Deny);
+        let ours = PermissionRequest {
+            title: "mcp__tamma__submit_plan".to_owned(),
+            ..ask(PermissionKind::Other, &[])
+        };
+        assert_eq!(verdict(&ours), PermissionEffect::Allow);
     }
 
     #[test]
-    fn what_a_person_approved_of_is_not_asked_again() {
+    fn approved_subject_is_allowed() {
         let folder = tempfile::tempdir().expect("folder");
-        let mut law = law(folder.path(), Mode::Implement, [&[], &["write: m/**"], &[]]);
-        let wanted = ask(Kind::Write, &["m/1.sql"]);
-        assert_eq!(law.rule(&wanted).verdict, Verdict::Ask);
+        let mut law = law(folder.path(), RunMode::Implement, [&[], &["write: m/**"], &[]]);
+        let wanted = ask(PermissionKind::Write, &["m/1.sql"]);
+        assert_eq!(law.evaluate(&wanted).effect, PermissionEffect::Ask);
         assert_eq!(law.subjects(&wanted), ["write: m/1.sql"]);
         law.approved.extend(law.subjects(&wanted));
-        assert_eq!(law.rule(&wanted).verdict, Verdict::Allow);
-        assert_eq!(law.rule(&ask(Kind::Write, &["m/2.sql"])).verdict, Verdict::Ask);
+        assert_eq!(law.evaluate(&wanted).effect, PermissionEffect::Allow);
+        assert_eq!(
+            law.evaluate(&ask(PermissionKind::Write, &["m/2.sql"])).effect,
+            PermissionEffect::Ask
+        );
     }
 
     #[test]
-    fn the_diff_is_judged_by_the_same_rules_and_links_are_followed() {
+    fn diff_is_checked_with_the_same_rules_and_links_are_resolved() {
         let folder = tempfile::tempdir().expect("folder");
         let root = folder.path().canonicalize().expect("a path");
         for (link, to) in [("out", "/etc/passwd"), ("up", "../x"), ("in", "src")] {
             std::os::unix::fs::symlink(to, root.join(link)).expect("linked");
         }
         std::fs::create_dir(root.join("src")).expect("made");
-        let law = law(&root, Mode::Implement, [&[], &["write: m/**"], &["write: **/*.pem"]]);
+        let law = law(&root, RunMode::Implement, [&[], &["write: m/**"], &["write: **/*.pem"]]);
         let touched = ["out", "up", "in", "src/a", "m/1", "k/a.pem", "tamma.yaml"];
-        let touched = touched.map(|path| (path.to_owned(), Action::Create)).into();
-        let found: Vec<(String, Verdict)> =
-            law.on_diff(&touched).into_iter().map(|one| (one.path, one.verdict)).collect();
+        let touched = touched.map(|path| (path.to_owned(), FileAction::Create)).into();
+        let found: Vec<(String, PermissionEffect)> =
+            law.check_diff(&touched).into_iter().map(|one| (one.path, one.effect)).collect();
         let expected = [
-            ("k/a.pem", Verdict::Deny),
-            ("m/1", Verdict::Ask),
-            ("out", Verdict::Deny),
-            ("tamma.yaml", Verdict::Deny),
-            ("up", Verdict::Deny),
+            ("k/a.pem", PermissionEffect::Deny),
+            ("m/1", PermissionEffect::Ask),
+            ("out", PermissionEffect::Deny),
+            ("tamma.yaml", PermissionEffect::Deny),
+            ("up", PermissionEffect::Deny),
         ];
         assert_eq!(found, expected.map(|(path, verdict)| (path.to_owned(), verdict)));
     }
 
     #[test]
-    fn what_is_there_of_what_is_protected_is_found() {
+    fn existing_protected_paths_are_found() {
         let folder = tempfile::tempdir().expect("folder");
         let root = folder.path();
         for file in ["tamma.yaml", "ci/a", "k/x/a.pem", "k/b.txt", ".git/config"] {
@@ -375,12 +414,12 @@ mod tests {
         }
         let law = law(
             root,
-            Mode::Implement,
+            RunMode::Implement,
             [&[], &[], &["write: ci/**", "write: **/*.pem", "write: no"]],
         );
-        let found = law.protected_now();
+        let found = law.existing_protected_paths();
         assert_eq!(found, ["ci", "k/x/a.pem", "tamma.yaml"].map(|name| root.join(name)));
-        assert!(law.protected().contains(&"ci/**".to_owned()));
-        assert!(law.forbidden().contains(&"git push *".to_owned()));
+        assert!(law.protected_patterns().contains(&"ci/**".to_owned()));
+        assert!(law.denied_commands().contains(&"git push *".to_owned()));
     }
 }

@@ -1,15 +1,16 @@
-//! Processes that cannot be lost: each in a group of its own, on record before it may run.
+//! Supervised processes: each runs in its own process group and is recorded before it starts.
 //!
-//! A child is started behind a gate: a small shell waits for a line on its standard input before it
-//! becomes the program. In between, its [`Record`] is written to the data folder. If we die before
-//! that, the line never comes and nothing runs; if we die after it, the record says whom to stop.
+//! A child starts as a small shell that waits for a line on its standard input before it executes
+//! the program. Meanwhile its [`ProcessRecord`] is written to the data directory. If we die before
+//! that, the line never arrives and nothing runs. If we die later, the record identifies the
+//! processes to stop.
 //!
-//! The line is also a mark that every descendant carries in its environment, so that a child that
-//! left the group is found too. Where `setpriv` is installed, the kernel ends the child when we die;
-//! in any case [`Records::reap`] does when the next worker starts.
+//! The line is also a marker that every descendant inherits in its environment, so descendants that
+//! left the group are found too. If `setpriv` is installed, the kernel kills the child when we die.
+//! In any case [`ProcessRecords::stop_orphans`] does so when the next worker starts.
 //!
-//! Stopping is retried here, until nothing lives or the patience is over; then it is an error,
-//! because a slot whose process may still write is not free.
+//! Stopping retries until no process is left or the timeout expires. A timeout is an error, because
+//! a slot whose process may still write is not free.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -31,201 +32,207 @@ use tokio::process::{ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 
-mod table;
+mod process_table;
 
-/// The variable by which a descendant is known.
-const MARK: &str = "TAMMA_RUN";
+/// Environment variable that identifies descendants of a run.
+const RUN_VARIABLE: &str = "TAMMA_RUN";
 
-/// Waits for the mark, then becomes the program. Nothing of the program is text to the shell.
-const BEHIND_A_GATE: &str = "IFS= read -r TAMMA_RUN && export TAMMA_RUN && exec \"$@\"";
+/// Shell script that waits for the marker, then executes its arguments. Arguments are never parsed
+/// as shell text.
+const GATED_EXEC: &str = "IFS= read -r TAMMA_RUN && export TAMMA_RUN && exec \"$@\"";
 
-/// Where `setpriv` is found, if it is installed.
+/// Possible locations of `setpriv`.
 const SETPRIV: [&str; 3] =
     ["/usr/bin/setpriv", "/bin/setpriv", "/run/current-system/sw/bin/setpriv"];
 
-/// How long a killed process may take to disappear.
-const KILLED: Duration = Duration::from_secs(10);
+/// Time for a killed process to disappear.
+const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How soon it is looked again whether processes that are not our children are gone, at first.
-const LOOK: Duration = Duration::from_millis(5);
+/// First interval between checks whether processes are gone. It doubles after each check.
+const MIN_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// How seldom, at last.
-const SELDOM: Duration = Duration::from_millis(100);
+/// Longest interval between these checks.
+const MAX_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What can go wrong with a process.
+/// Error from starting or stopping a process.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It could not be started.
+    /// Program could not be started.
     #[error("cannot start `{}`", program.display())]
     Start {
-        /// What was to be started.
+        /// Program that was run.
         program: PathBuf,
-        /// Why it could not.
+        /// Underlying error.
         source: io::Error,
     },
-    /// Its record could not be written, read or removed. Without a record nothing is started.
-    #[error("cannot keep the record `{}`", path.display())]
+    /// Record could not be written, read or removed. Nothing runs without a record.
+    #[error("cannot access process record `{}`", path.display())]
     Record {
-        /// Which record.
+        /// Path of the record, or of the directory.
         path: PathBuf,
-        /// Why it could not.
+        /// Underlying error.
         source: io::Error,
     },
-    /// It was killed, and something of it still lives.
-    #[error("processes of {run} do not end, even when killed: {pids:?}")]
+    /// Processes are still running after being killed.
+    #[error("processes of run {run} are still running after SIGKILL: {pids:?}")]
     StillAlive {
-        /// Whose they are.
+        /// Run that started them.
         run: RunId,
-        /// The processes.
+        /// Process IDs.
         pids: Vec<u32>,
     },
-    /// A later piece of work of the same task runs, so this one has no business here.
-    #[error("{run} is too late: {by} has taken its place")]
+    /// A later run of the same task is on record, so this one must not start.
+    #[error("run {run} is superseded by run {by}")]
     Superseded {
-        /// What was to be started.
+        /// Run that was refused.
         run: RunId,
-        /// What runs.
+        /// Later run.
         by: RunId,
     },
-    /// The system did not say how it ended.
+    /// Exit status of a child could not be read.
     #[error("cannot wait for a child process")]
     Wait(#[source] io::Error),
 }
 
-/// Which piece of work a process belongs to.
+/// Identifier of the run that a process belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RunId {
-    /// The task.
+    /// Task of the run.
     pub task: TaskId,
-    /// The ticket of the job.
-    pub ticket: u32,
-    /// How often the job has been taken up. A later one has the right of way.
+    /// Sequence number of the job within its task.
+    #[serde(rename = "ticket")]
+    pub job_number: u32,
+    /// Attempt at the job. A higher number takes precedence.
     pub generation: u32,
 }
 
 impl fmt::Display for RunId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}/{}", self.task, self.ticket, self.generation)
+        write!(f, "{}/{}/{}", self.task, self.job_number, self.generation)
     }
 }
 
-/// A process, told apart from a later one with the same number.
+/// Process ID with a start time, so that a reused ID is recognised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Identity {
-    /// Its number.
+pub struct ProcessIdentity {
+    /// Process ID.
     pub pid: u32,
-    /// When it started, in the kernel's ticks since the machine did. 0 where that cannot be told.
-    pub started: u64,
+    /// Start time in clock ticks since boot; 0 if unknown.
+    #[serde(rename = "started")]
+    pub start_ticks: u64,
 }
 
-/// A process group that runs, or ran when its owner died.
+/// Record of a process group that is running, or was when its owner died.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Record {
-    /// Which piece of work it belongs to.
+pub struct ProcessRecord {
+    /// Run that the group belongs to.
     #[serde(flatten)]
     pub run: RunId,
-    /// The group, which has the number of its leader.
+    /// Process group ID, equal to the process ID of its leader.
     pub pgid: u32,
-    /// The leader.
-    pub leader: Identity,
-    /// Who started it.
-    pub owner: Identity,
-    /// Which start of the machine this was. Another one has none of these processes.
-    pub boot: String,
-    /// When.
-    pub started: Timestamp,
+    /// Leader of the group.
+    pub leader: ProcessIdentity,
+    /// Process that started the group.
+    pub owner: ProcessIdentity,
+    /// Boot ID of the machine. Processes of another boot no longer exist.
+    #[serde(rename = "boot")]
+    pub boot_id: String,
+    /// Start time.
+    #[serde(rename = "started")]
+    pub started_at: Timestamp,
 }
 
-impl Record {
-    /// The mark of its processes.
-    fn mark(&self) -> String {
+impl ProcessRecord {
+    /// Returns the value of [`RUN_VARIABLE`] in the processes of this group.
+    fn run_marker(&self) -> String {
         format!("{}/{}", self.run, self.pgid)
     }
 
-    /// The processes of it that live: those of the group, and those with its mark elsewhere.
+    /// Returns live processes of the group, and others that carry its marker.
     ///
-    /// The group's number is taken again when all of the group is gone. Whoever does not know that
-    /// the group is still ours asks [`Record::is_ours`] first.
-    fn living(&self, ours: bool) -> Vec<u32> {
-        let mark = self.assignment();
-        table::read()
+    /// The system may reuse the group ID once the group is gone. Check
+    /// [`ProcessRecord::owns_group`] first if that is possible.
+    fn live_pids(&self, ours: bool) -> Vec<u32> {
+        let mark = self.marker_assignment();
+        process_table::list()
             .iter()
-            .filter(|process| !process.ended)
-            .filter(|process| (ours && process.group == self.pgid) || process.has(&mark))
+            .filter(|process| !process.is_zombie)
+            .filter(|process| (ours && process.group == self.pgid) || process.has_env(&mark))
             .map(|process| process.identity.pid)
             .collect()
     }
 
-    /// Whether the group that has the number now is the one that was recorded.
-    fn is_ours(&self) -> bool {
-        let mark = self.assignment();
-        self.boot == table::boot()
-            && table::read().iter().any(|process| {
-                process.identity == self.leader || process.group == self.pgid && process.has(&mark)
+    /// Returns `true` if the group ID still belongs to the recorded group.
+    fn owns_group(&self) -> bool {
+        let mark = self.marker_assignment();
+        self.boot_id == process_table::boot_id()
+            && process_table::list().iter().any(|process| {
+                process.identity == self.leader
+                    || process.group == self.pgid && process.has_env(&mark)
             })
     }
 
-    /// How the mark stands in an environment.
-    fn assignment(&self) -> String {
-        format!("{MARK}={}", self.mark())
+    /// Returns the marker as an environment entry.
+    fn marker_assignment(&self) -> String {
+        format!("{RUN_VARIABLE}={}", self.run_marker())
     }
 
-    /// Ends all of it: asks, kills after the grace, and makes sure.
-    async fn end(&self, ours: bool, grace: Duration) -> Result<(), Error> {
-        if !table::is_there() {
-            // Nothing can be confirmed without a table of processes; what can be done is done.
-            if let Some(group) = number(self.pgid).filter(|_| ours) {
+    /// Sends TERM, then KILL after `grace`, and confirms that all processes are gone.
+    async fn terminate(&self, ours: bool, grace: Duration) -> Result<(), Error> {
+        if !process_table::is_available() {
+            // Without `/proc` nothing can be confirmed, so only kill the group.
+            if let Some(group) = to_pid(self.pgid).filter(|_| ours) {
                 let _ = kill_process_group(group, Signal::KILL);
             }
             return Ok(());
         }
-        if self.sweep(ours, Signal::TERM, grace).await.is_empty() {
+        if self.signal_and_wait(ours, Signal::TERM, grace).await.is_empty() {
             return Ok(());
         }
-        let pids = self.sweep(ours, Signal::KILL, KILLED).await;
+        let pids = self.signal_and_wait(ours, Signal::KILL, KILL_TIMEOUT).await;
         if pids.is_empty() { Ok(()) } else { Err(Error::StillAlive { run: self.run, pids }) }
     }
 
-    /// Signals what lives, waits until it is gone or the time is over, and returns what is left.
-    async fn sweep(&self, ours: bool, signal: Signal, limit: Duration) -> Vec<u32> {
+    /// Signals live processes, waits up to `limit` and returns those that are left.
+    async fn signal_and_wait(&self, ours: bool, signal: Signal, limit: Duration) -> Vec<u32> {
         let until = Instant::now() + limit;
         let mut signalled = BTreeSet::new();
-        let mut pause = LOOK;
+        let mut pause = MIN_POLL_INTERVAL;
         loop {
             let record = self.clone();
-            // The table of a busy machine is long, and others wait for this thread.
-            let look = tokio::task::spawn_blocking(move || record.living(ours));
-            let pids = look.await.unwrap_or_else(|_| self.living(ours));
-            // Also whatever was born since the last look; nobody is asked twice.
-            send(signal, pids.iter().filter(|pid| signalled.insert(**pid)));
+            // Scanning a long process table blocks; keep it off the runtime's threads.
+            let look = tokio::task::spawn_blocking(move || record.live_pids(ours));
+            let pids = look.await.unwrap_or_else(|_| self.live_pids(ours));
+            // Includes processes that were forked since the last scan. Each is signalled once.
+            send_signal(signal, pids.iter().filter(|pid| signalled.insert(**pid)));
             if pids.is_empty() || Instant::now() >= until {
                 return pids;
             }
             sleep(pause.min(until.saturating_duration_since(Instant::now()))).await;
-            pause = (pause * 2).min(SELDOM);
+            pause = (pause * 2).min(MAX_POLL_INTERVAL);
         }
     }
 }
 
-fn send<'a>(signal: Signal, pids: impl Iterator<Item = &'a u32>) {
-    for pid in pids.filter_map(|pid| number(*pid)) {
-        // A process that ended between the look and the signal is what we want.
+fn send_signal<'a>(signal: Signal, pids: impl Iterator<Item = &'a u32>) {
+    for pid in pids.filter_map(|pid| to_pid(*pid)) {
+        // The process may have exited since the scan.
         let _ = kill_process(pid, signal);
     }
 }
 
-fn number(pid: u32) -> Option<Pid> {
+fn to_pid(pid: u32) -> Option<Pid> {
     i32::try_from(pid).ok().and_then(Pid::from_raw)
 }
 
-/// The records of what runs, in the data folder.
+/// Process records in the data directory.
 #[derive(Debug, Clone)]
-pub struct Records {
+pub struct ProcessRecords {
     folder: PathBuf,
 }
 
-impl Records {
-    /// The records in a data folder.
+impl ProcessRecords {
+    /// Opens the records in a data directory and creates their folder if needed.
     pub async fn open(data: &Path) -> Result<Self, Error> {
         let folder = data.join("runs");
         match fs::create_dir_all(&folder).await {
@@ -234,13 +241,13 @@ impl Records {
         }
     }
 
-    /// All that are there, in the order of their names.
-    pub async fn all(&self) -> Result<Vec<Record>, Error> {
+    /// Returns all records, sorted by file name.
+    pub async fn all(&self) -> Result<Vec<ProcessRecord>, Error> {
         let failed = |source| Error::Record { path: self.folder.clone(), source };
         let mut names = Vec::new();
         let mut entries = fs::read_dir(&self.folder).await.map_err(failed)?;
         while let Some(entry) = entries.next_entry().await.map_err(failed)? {
-            // Another ending is a record whose writing was interrupted: what it was for never ran.
+            // Other extensions are partial writes; their processes never started.
             if entry.path().extension().is_some_and(|ending| ending == "json") {
                 names.push(entry.path());
             }
@@ -260,16 +267,16 @@ impl Records {
         Ok(records)
     }
 
-    /// Ends every group whose owner is dead, and returns their records.
+    /// Stops every group whose owner is dead, and returns the records of these groups.
     ///
-    /// A worker does this before it takes up any work.
-    pub async fn reap(&self, grace: Duration) -> Result<Vec<Record>, Error> {
+    /// A worker calls this before it accepts work.
+    pub async fn stop_orphans(&self, grace: Duration) -> Result<Vec<ProcessRecord>, Error> {
         let mut reaped = Vec::new();
         for record in self.all().await? {
-            let owned = record.boot == table::boot()
-                && table::identity(record.owner.pid) == Some(record.owner);
+            let owned = record.boot_id == process_table::boot_id()
+                && process_table::identity(record.owner.pid) == Some(record.owner);
             if !owned {
-                record.end(record.is_ours(), grace).await?;
+                record.terminate(record.owns_group(), grace).await?;
                 self.remove(&record).await?;
                 reaped.push(record);
             }
@@ -277,44 +284,44 @@ impl Records {
         Ok(reaped)
     }
 
-    /// Makes a piece of work the only one of its task on this machine.
+    /// Makes `run` the only run of its task on this machine.
     ///
-    /// A task has one job at a time. An earlier one that still runs was given up by whoever asked
-    /// for it, so it is ended, also where its owner lives; and one that is earlier itself is refused.
+    /// A task has one job at a time, so an earlier run has been abandoned. It is stopped even if
+    /// its owner is alive. If a later run is on record, `run` itself is refused.
     pub async fn take_over(&self, run: RunId, grace: Duration) -> Result<(), Error> {
-        let order = |run: RunId| (run.ticket, run.generation);
+        let order = |run: RunId| (run.job_number, run.generation);
         for record in self.all().await?.into_iter().filter(|record| record.run.task == run.task) {
             if order(record.run) > order(run) {
                 return Err(Error::Superseded { run, by: record.run });
             }
             if order(record.run) < order(run) {
-                record.end(record.is_ours(), grace).await?;
+                record.terminate(record.owns_group(), grace).await?;
                 self.remove(&record).await?;
             }
         }
         Ok(())
     }
 
-    fn path(&self, record: &Record) -> PathBuf {
-        let RunId { task, ticket, generation } = record.run;
+    fn path(&self, record: &ProcessRecord) -> PathBuf {
+        let RunId { task, job_number: ticket, generation } = record.run;
         self.folder.join(format!("{task}-{ticket}-{generation}-{}.json", record.pgid))
     }
 
-    async fn write(&self, record: &Record) -> Result<(), Error> {
+    async fn write(&self, record: &ProcessRecord) -> Result<(), Error> {
         let path = self.path(record);
         let partial = path.with_extension("partial");
         let written = async {
             let bytes = serde_json::to_vec(record).map_err(io::Error::other)?;
             let mut file = fs::File::create(&partial).await?;
             file.write_all(&bytes).await?;
-            // On the disk before the child may run: the machine may lose its power too.
+            // Flush before the child may run, so that the record survives a power failure.
             file.sync_all().await?;
             fs::rename(&partial, &path).await
         };
         written.await.map_err(|source| Error::Record { path, source })
     }
 
-    async fn remove(&self, record: &Record) -> Result<(), Error> {
+    async fn remove(&self, record: &ProcessRecord) -> Result<(), Error> {
         let path = self.path(record);
         match fs::remove_file(&path).await {
             Err(source) if source.kind() != io::ErrorKind::NotFound => {
@@ -325,54 +332,56 @@ impl Records {
     }
 }
 
-/// What is to be started.
+/// Program to start, with its environment.
 #[derive(Debug, Clone)]
 pub struct Launch {
-    /// The program: a path, or a name to be looked for in the `PATH` of `env`.
+    /// Path, or name to search in the `PATH` of `env`.
     pub program: PathBuf,
-    /// Its arguments.
+    /// Arguments.
     pub args: Vec<String>,
-    /// Its whole environment. Nothing is inherited.
+    /// Complete environment. Nothing is inherited.
     pub env: BTreeMap<String, String>,
-    /// Where it runs.
-    pub folder: PathBuf,
-    /// Which piece of work it belongs to.
+    /// Working directory.
+    pub working_dir: PathBuf,
+    /// Run that the process belongs to.
     pub run: RunId,
-    /// The time it is.
-    pub at: Timestamp,
+    /// Current time, stored in the record.
+    pub now: Timestamp,
 }
 
-/// A running process group, ours until it is confirmed to be gone.
+/// Running process group. Dropping it kills the group.
 #[derive(Debug)]
-pub struct Group {
+pub struct SupervisedProcess {
     child: Box<dyn ChildWrapper>,
-    record: Record,
-    records: Records,
-    gone: bool,
+    record: ProcessRecord,
+    records: ProcessRecords,
+    stopped: bool,
 }
 
-/// What connects us with a child.
+/// Standard streams of a child.
 #[derive(Debug)]
 pub struct Pipes {
-    /// What it reads.
+    /// Standard input of the child.
     pub stdin: ChildStdin,
-    /// What it writes.
+    /// Standard output of the child.
     pub stdout: ChildStdout,
-    /// What it complains about.
+    /// Standard error of the child.
     pub stderr: ChildStderr,
 }
 
-impl Group {
-    /// Starts a program in a group of its own, with its record written before it may run.
+impl SupervisedProcess {
+    /// Starts a program in its own process group.
     ///
-    /// `intent` sees the record after it is written and before the program runs.
+    /// `intent` is called with the record after it has been written and before the program runs.
     pub async fn start(
         launch: &Launch,
-        records: &Records,
-        intent: impl FnOnce(&Record),
+        records: &ProcessRecords,
+        intent: impl FnOnce(&ProcessRecord),
     ) -> Result<(Self, Pipes), Error> {
         let failed = |source| Error::Start { program: launch.program.clone(), source };
-        if table::find(&launch.program, launch.env.get("PATH").map(String::as_str)).is_none() {
+        if process_table::find(&launch.program, launch.env.get("PATH").map(String::as_str))
+            .is_none()
+        {
             return Err(failed(io::Error::from(io::ErrorKind::NotFound)));
         }
         let mut child = spawn(launch).await.map_err(failed)?;
@@ -380,74 +389,75 @@ impl Group {
         let (Some(mut stdin), Some(stdout), Some(stderr)) =
             (child.stdin().take(), child.stdout().take(), child.stderr().take())
         else {
-            return Err(failed(io::Error::other("it has no pipes")));
+            return Err(failed(io::Error::other("the child has no pipes")));
         };
-        let identity = |pid| table::identity(pid).unwrap_or(Identity { pid, started: 0 });
-        let record = Record {
+        let identity =
+            |pid| process_table::identity(pid).unwrap_or(ProcessIdentity { pid, start_ticks: 0 });
+        let record = ProcessRecord {
             run: launch.run,
             pgid,
             leader: identity(pgid),
             owner: identity(std::process::id()),
-            boot: table::boot(),
-            started: launch.at,
+            boot_id: process_table::boot_id(),
+            started_at: launch.now,
         };
-        // From here on, dropping it kills it.
-        let group = Self { child, record, records: records.clone(), gone: false };
+        // From here on, dropping `group` kills the process.
+        let group = Self { child, record, records: records.clone(), stopped: false };
         records.write(&group.record).await?;
         intent(&group.record);
-        let go = format!("{}\n", group.record.mark());
+        let go = format!("{}\n", group.record.run_marker());
         stdin.write_all(go.as_bytes()).await.map_err(failed)?;
         Ok((group, Pipes { stdin, stdout, stderr }))
     }
 
-    /// Its record.
-    pub fn record(&self) -> &Record {
+    /// Returns the record of the group.
+    pub fn record(&self) -> &ProcessRecord {
         &self.record
     }
 
-    /// Waits for the leader to end. Others of the group may live on.
+    /// Waits for the leader to exit. Other processes of the group may still be running.
     pub async fn wait(&mut self) -> Result<ExitStatus, Error> {
         self.child.wait().await.map_err(Error::Wait)
     }
 
-    /// Gives the leader the grace to end by itself, then stops whatever is left.
+    /// Waits up to `grace` for the leader to exit, then stops all remaining processes.
     pub async fn finish(&mut self, grace: Duration) -> Result<(), Error> {
-        // Whether it ended or not: what counts is what still lives.
+        // Only processes that are still running matter, so the result is ignored.
         drop(tokio::time::timeout(grace, self.child.wait()).await);
         self.stop(grace).await
     }
 
-    /// Ends the whole group and every child that left it, and confirms that all are gone.
+    /// Stops the group and every descendant that left it, and confirms that all are gone.
     ///
-    /// It asks (TERM), and kills (KILL) what is left after the grace.
+    /// Sends TERM, and KILL to processes that are left after `grace`.
     pub async fn stop(&mut self, grace: Duration) -> Result<(), Error> {
-        // Beside each other, because a leader that has ended counts as gone only when waited for.
+        // Concurrently, because an exited leader stays a zombie until it is waited for.
         let (_, ended) = tokio::join!(
-            tokio::time::timeout(grace + KILLED, self.child.wait()),
-            self.record.end(true, grace)
+            tokio::time::timeout(grace + KILL_TIMEOUT, self.child.wait()),
+            self.record.terminate(true, grace)
         );
         ended?;
         self.records.remove(&self.record).await?;
-        self.gone = true;
+        self.stopped = true;
         Ok(())
     }
 }
 
-impl Drop for Group {
+impl Drop for SupervisedProcess {
     fn drop(&mut self) {
-        // Dropped in the middle of something: nobody waits for it any more.
-        if self.gone {
+        // Dropped without `stop`, for example because its future was cancelled.
+        if self.stopped {
             return;
         }
-        if let Some(group) = number(self.record.pgid) {
+        if let Some(group) = to_pid(self.record.pgid) {
             let _ = kill_process_group(group, Signal::KILL);
         }
-        // Those that left the group are looked for beside whatever comes next. Where there is no
-        // next, or where it fails, the record stays, and the next worker makes sure.
+        // Find descendants that left the group in the background. Without a runtime, or if this
+        // fails, the record stays and the next worker stops them.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             let (record, records) = (self.record.clone(), self.records.clone());
             runtime.spawn(async move {
-                if record.end(true, Duration::ZERO).await.is_ok() {
+                if record.terminate(true, Duration::ZERO).await.is_ok() {
                     let _ = records.remove(&record).await;
                 }
             });
@@ -455,9 +465,9 @@ impl Drop for Group {
     }
 }
 
-/// Where a program is: the path itself, or the first place of a search path that has it.
-pub(crate) fn program(name: &Path, search: Option<&str>) -> Option<PathBuf> {
-    table::find(name, search)
+/// Returns the path of a program: `name` itself, or its first match in a search path.
+pub(crate) fn find_program(name: &Path, search: Option<&str>) -> Option<PathBuf> {
+    process_table::find(name, search)
 }
 
 async fn spawn(launch: &Launch) -> io::Result<Box<dyn ChildWrapper>> {
@@ -470,36 +480,36 @@ async fn spawn(launch: &Launch) -> io::Result<Box<dyn ChildWrapper>> {
         None => Command::new("/bin/sh"),
     };
     command
-        .args(["-c", BEHIND_A_GATE, "sh"])
+        .args(["-c", GATED_EXEC, "sh"])
         .arg(&launch.program)
         .args(&launch.args)
         .env_clear()
         .envs(&launch.env)
-        .current_dir(&launch.folder)
+        .current_dir(&launch.working_dir)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     let mut command = CommandWrap::from(command);
     command.wrap(ProcessGroup::leader()).wrap(KillOnDrop);
     let runtime = tokio::runtime::Handle::current();
-    on_lasting_thread(move || {
+    on_launch_thread(move || {
         let _inside = runtime.enter();
         command.spawn()
     })
     .await?
 }
 
-/// Runs something on a thread that lives as long as we do.
+/// Runs a closure on a thread that lives as long as this process.
 ///
-/// The kernel ends a child when the *thread* that started it ends, and threads of the runtime come
-/// and go.
-async fn on_lasting_thread<T: Send + 'static>(
+/// The parent-death signal fires when the *thread* that started the child ends, and runtime threads
+/// are short-lived.
+async fn on_launch_thread<T: Send + 'static>(
     job: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<T> {
-    type Work = Box<dyn FnOnce() + Send>;
-    static THREAD: OnceLock<Option<mpsc::Sender<Work>>> = OnceLock::new();
+    type LaunchTask = Box<dyn FnOnce() + Send>;
+    static THREAD: OnceLock<Option<mpsc::Sender<LaunchTask>>> = OnceLock::new();
     let thread = THREAD.get_or_init(|| {
-        let (send, receive) = mpsc::channel::<Work>();
+        let (send, receive) = mpsc::channel::<LaunchTask>();
         std::thread::Builder::new()
             .name("tamma-launch".to_owned())
             .spawn(move || receive.into_iter().for_each(|work| work()))
@@ -507,8 +517,8 @@ async fn on_lasting_thread<T: Send + 'static>(
             .map(|_| send)
     });
     let (done, result) = oneshot::channel();
-    let work: Work = Box::new(move || drop(done.send(job())));
-    let ended = || io::Error::other("the thread that starts processes has ended");
+    let work: LaunchTask = Box::new(move || drop(done.send(job())));
+    let ended = || io::Error::other("the launch thread has exited");
     thread.as_ref().and_then(|thread| thread.send(work).ok()).ok_or_else(ended)?;
     result.await.map_err(|_| ended())
 }

@@ -1,4 +1,4 @@
-//! What must not be seen: keys, tokens, and texts without them.
+//! Secrets, and their removal from texts.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,29 +8,29 @@ use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use reqwest::Url;
 use tamma_core::ids::Digest;
 
-/// What stands where a secret stood.
-const VEIL: &str = "[secret]";
+/// Replacement for a secret.
+const REDACTED: &str = "[secret]";
 
-/// A shorter secret is in too many harmless texts to be taken out of them.
-const SHORTEST: usize = 6;
+/// Shortest secret that is redacted. Shorter ones occur in too many harmless texts.
+const MIN_SECRET_CHARS: usize = 6;
 
-/// A text that is never printed, logged or stored.
+/// Text that is never printed, logged or stored.
 #[derive(Clone)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Keeps a text secret.
+    /// Wraps a text.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// The text itself, for the one place that needs it.
+    /// Returns the text, for the place that needs it.
     pub fn expose(&self) -> &str {
         &self.0
     }
 
-    /// Whether another text is the same. How long it takes tells nothing about where they differ.
-    pub fn is(&self, other: &str) -> bool {
+    /// Compares with a text in time that does not depend on the position of a difference.
+    pub fn matches(&self, other: &str) -> bool {
         Digest::of(self.0.as_bytes()) == Digest::of(other.as_bytes())
     }
 }
@@ -47,32 +47,32 @@ impl From<String> for Secret {
     }
 }
 
-/// Takes secrets out of texts.
+/// Replaces secrets in texts.
 #[derive(Clone, Default)]
 pub struct Redactor {
-    /// The forms in which a secret can be in a text, the longest first.
-    forms: Vec<String>,
+    /// Encodings of the secrets, longest first.
+    encodings: Vec<String>,
 }
 
 impl Redactor {
-    /// Looks for these secrets. Those of fewer than six characters are left out.
+    /// Creates a redactor. Secrets with fewer than six characters are ignored.
     pub fn new(secrets: impl IntoIterator<Item = Secret>) -> Self {
-        let mut forms: Vec<_> = secrets
+        let mut encodings: Vec<_> = secrets
             .into_iter()
-            .filter(|secret| secret.0.chars().count() >= SHORTEST)
-            .flat_map(|secret| forms(&secret.0))
+            .filter(|secret| secret.0.chars().count() >= MIN_SECRET_CHARS)
+            .flat_map(|secret| encodings(&secret.0))
             .collect();
-        forms.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
-        forms.dedup();
-        Self { forms }
+        encodings.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
+        encodings.dedup();
+        Self { encodings }
     }
 
-    /// The text without the secrets.
+    /// Replaces all secrets in a text.
     pub fn redact<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let mut clean = Cow::Borrowed(text);
-        for form in &self.forms {
+        for form in &self.encodings {
             if clean.contains(form.as_str()) {
-                clean = Cow::Owned(clean.replace(form.as_str(), VEIL));
+                clean = Cow::Owned(clean.replace(form.as_str(), REDACTED));
             }
         }
         clean
@@ -81,17 +81,17 @@ impl Redactor {
 
 impl fmt::Debug for Redactor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Redactor({} forms)", self.forms.len())
+        write!(f, "Redactor({} forms)", self.encodings.len())
     }
 }
 
-/// A secret as it is, in a URL, in JSON, and in base64 wherever in the encoded text it begins.
-fn forms(secret: &str) -> Vec<String> {
+/// Returns the encodings of a secret: plain, URL, JSON, and base64 at every offset.
+fn encodings(secret: &str) -> Vec<String> {
     let mut forms = vec![secret.to_owned()];
     if let Ok(mut url) = Url::parse("http://x/") {
         url.query_pairs_mut().append_key_only(secret);
         let form = url.query().unwrap_or_default().to_owned();
-        // A space is one thing in a form and another in a path.
+        // A space is encoded differently in forms and in paths.
         forms.push(form.replace('+', "%20"));
         forms.push(form);
     }
@@ -99,13 +99,13 @@ fn forms(secret: &str) -> Vec<String> {
     forms.push(json.trim_matches('"').to_owned());
     for before in 0..3_usize {
         let bytes = [&vec![0; before], secret.as_bytes()].concat();
-        // What comes before and after is in the first and the last digit too, so they are not of it.
+        // The first and the last digit also depend on neighbouring bytes, so they are left out.
         let (first, last) = ((before * 8).div_ceil(6), bytes.len() * 8 / 6);
         for text in [STANDARD_NO_PAD.encode(&bytes), URL_SAFE_NO_PAD.encode(&bytes)] {
             forms.extend(text.get(first..last).map(str::to_owned));
         }
     }
-    forms.retain(|form| form.len() >= SHORTEST);
+    forms.retain(|form| form.len() >= MIN_SECRET_CHARS);
     forms
 }
 
@@ -120,33 +120,33 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_not_printed() {
+    fn debug_output_contains_no_secret() {
         assert_eq!(format!("{:?}", Secret::new(KEY)), "…");
         assert!(!format!("{:?}", redactor()).contains("sk-"));
     }
 
     #[test]
-    fn a_secret_is_only_itself() {
+    fn secret_matches_only_itself() {
         let secret = Secret::new(KEY);
-        assert!(secret.is(KEY));
-        assert!(!secret.is(&KEY[1..]) && !secret.is(""));
+        assert!(secret.matches(KEY));
+        assert!(!secret.matches(&KEY[1..]) && !secret.matches(""));
     }
 
     #[test]
-    fn a_text_loses_its_secrets_and_nothing_else() {
+    fn only_secrets_are_redacted() {
         let clean = redactor().redact("key=sk-a/b+c d&e=42, short, sk-a/b").into_owned();
         assert_eq!(clean, "key=[secret], short, sk-a/b");
         assert!(matches!(redactor().redact("nothing here"), Cow::Borrowed("nothing here")));
     }
 
     #[test]
-    fn a_secret_is_found_in_a_url_and_in_base64_at_every_offset() {
+    fn secret_is_found_in_urls_and_in_base64_at_every_offset() {
         let encoded = redactor().redact("http://x/?key=sk-a%2Fb%2Bc+d%26e%3D42&b=1").into_owned();
         assert_eq!(encoded, "http://x/?key=[secret]&b=1");
         for before in ["", "u", "us", "use", "user:"] {
             let text = STANDARD_NO_PAD.encode(format!("{before}{KEY}{before}"));
             let clean = redactor().redact(&text).into_owned();
-            assert!(clean.contains(VEIL), "{text} became {clean}");
+            assert!(clean.contains(REDACTED), "{text} became {clean}");
             assert!(clean.len() < text.len(), "{text} became {clean}");
         }
     }

@@ -1,10 +1,9 @@
-//! What an agent hands in: a plan, a verdict, an opinion, a conclusion or lessons, checked before it is
-//! believed.
+//! Submissions of agents: plans, verdicts, opinions, conclusions and lessons, validated before use.
 //!
-//! It comes through a tool of our [`desk`](crate::desk), or, from an agent that has no tool of ours in
-//! its session or did not use it, as a block of JSON at the end of its last message. Both go through
-//! the checks here. What is invalid goes back to the agent with everything that is wrong with it; how
-//! often is the business of [`agent`](crate::agent).
+//! A submission arrives through one of our [`agent_tools`](crate::agent_tools). Agents without
+//! these tools, or that did not use them, submit a JSON block at the end of their last message.
+//! Both are checked here. An invalid submission is returned to the agent with all of its errors;
+//! [`agent`](crate::agent) limits the number of retries.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,150 +12,160 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tamma_core::council::{Conclusion, View};
+use tamma_core::council::{CouncilConclusion, CouncilOpinion};
 use tamma_core::issue::Issue;
-use tamma_core::learning::Taught;
+use tamma_core::learning::LessonSubmission;
 use tamma_core::plan::Plan;
-use tamma_core::review::Judgement;
+use tamma_core::review::CriterionJudgement;
 
-use crate::agent::Mode;
-use crate::plain;
+use crate::agent::RunMode;
+use crate::sanitize;
 
-/// What the validator says of a change.
+/// Verdict of a validator on a change.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Verdict {
-    /// What it says of each criterion, by the text of the criterion.
-    pub criteria: BTreeMap<String, Judgement>,
-    /// What else it found.
+pub struct ValidatorVerdict {
+    /// Judgement on each acceptance criterion, by the criterion's text.
+    pub criteria: BTreeMap<String, CriterionJudgement>,
+    /// Further findings.
     #[serde(default)]
     pub issues: Vec<Issue>,
 }
 
-/// What came of a run beside the files.
+/// Result of a run besides changed files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Submission {
-    /// Nothing was asked for.
-    Nothing,
-    /// A plan without flaws.
+    /// Mode requires no submission.
+    NotRequired,
+    /// Valid plan.
     Plan(Box<Plan>),
-    /// A verdict.
-    Verdict(Verdict),
-    /// What a member of the council thinks.
-    Opinion(View),
-    /// What the council concludes.
-    Conclusion(Conclusion),
-    /// What a task has taught.
-    Lessons(Taught),
-    /// The agent was asked again, and what it handed in is still not right.
+    /// Valid verdict.
+    Verdict(ValidatorVerdict),
+    /// Opinion of a council member.
+    Opinion(CouncilOpinion),
+    /// Conclusion of the council.
+    Conclusion(CouncilConclusion),
+    /// Lessons from a task.
+    Lessons(LessonSubmission),
+    /// Still invalid after all retries.
     Invalid {
-        /// What is wrong with it.
-        flaws: Vec<String>,
-        /// Its last message.
-        text: String,
+        /// Validation errors.
+        errors: Vec<String>,
+        /// Last message of the agent.
+        message: String,
     },
 }
 
-/// Whether there is what a lesson points at.
-pub type Known = Arc<dyn Fn(&str) -> bool + Send + Sync>;
+/// Function that checks whether the evidence of a lesson exists.
+pub type EvidenceCheck = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
-/// For runs that teach nothing: there is nothing to point at.
-pub fn no_evidence() -> Known {
+/// Evidence check for runs that submit no lessons; nothing exists.
+pub fn no_evidence() -> EvidenceCheck {
     Arc::new(|_| false)
 }
 
-/// Reads what a run of this mode must hand in from the last message.
-pub(crate) fn read(mode: Mode, text: &str, known: &Known) -> Result<Submission, Vec<String>> {
+/// Parses the submission of a mode from the last message.
+pub(crate) fn parse_message(
+    mode: RunMode,
+    text: &str,
+    known: &EvidenceCheck,
+) -> Result<Submission, Vec<String>> {
     match mode {
-        Mode::Implement => Ok(Submission::Nothing),
-        Mode::Plan | Mode::Validate | Mode::Advise | Mode::Conclude | Mode::Learn => {
-            check(mode, block(text)?, known)
-        }
+        RunMode::Implement => Ok(Submission::NotRequired),
+        RunMode::Plan
+        | RunMode::Validate
+        | RunMode::Advise
+        | RunMode::Conclude
+        | RunMode::Learn => check(mode, json_block(text)?, known),
     }
 }
 
-/// Checks what a run of this mode hands in.
-pub(crate) fn check(mode: Mode, value: Value, known: &Known) -> Result<Submission, Vec<String>> {
+/// Validates the submission of a mode.
+pub(crate) fn check(
+    mode: RunMode,
+    value: Value,
+    known: &EvidenceCheck,
+) -> Result<Submission, Vec<String>> {
     match mode {
-        Mode::Implement => Ok(Submission::Nothing),
-        Mode::Plan => {
+        RunMode::Implement => Ok(Submission::NotRequired),
+        RunMode::Plan => {
             let plan: Plan = parse(value)?;
-            let flaws: Vec<_> = plan.flaws().iter().map(ToString::to_string).collect();
+            let flaws: Vec<_> = plan.validate().iter().map(ToString::to_string).collect();
             if flaws.is_empty() { Ok(Submission::Plan(Box::new(plan))) } else { Err(flaws) }
         }
-        Mode::Validate => {
-            let verdict: Verdict = parse(value)?;
-            let flaws = unshown(&verdict);
+        RunMode::Validate => {
+            let verdict: ValidatorVerdict = parse(value)?;
+            let flaws = missing_evidence(&verdict);
             if flaws.is_empty() { Ok(Submission::Verdict(verdict)) } else { Err(flaws) }
         }
-        Mode::Advise => {
-            let view: View = parse(value)?;
-            let flaws = view.flaws();
+        RunMode::Advise => {
+            let view: CouncilOpinion = parse(value)?;
+            let flaws = view.validate();
             if flaws.is_empty() { Ok(Submission::Opinion(view)) } else { Err(flaws) }
         }
-        Mode::Conclude => {
-            let conclusion: Conclusion = parse(value)?;
-            let flaws = conclusion.flaws();
+        RunMode::Conclude => {
+            let conclusion: CouncilConclusion = parse(value)?;
+            let flaws = conclusion.validate();
             if flaws.is_empty() { Ok(Submission::Conclusion(conclusion)) } else { Err(flaws) }
         }
-        Mode::Learn => {
-            let taught: Taught = parse(value)?;
-            let flaws = taught.flaws(|label| known(label));
+        RunMode::Learn => {
+            let taught: LessonSubmission = parse(value)?;
+            let flaws = taught.validation_errors(|label| known(label));
             if flaws.is_empty() { Ok(Submission::Lessons(taught)) } else { Err(flaws) }
         }
     }
 }
 
-/// Claims that nobody can look up. Whether what they name is there is for the review to find out.
-fn unshown(verdict: &Verdict) -> Vec<String> {
+/// Returns errors for claims without verifiable evidence. The review checks that the evidence
+/// exists.
+fn missing_evidence(verdict: &ValidatorVerdict) -> Vec<String> {
     let is_named = |name: &Option<String>| name.as_ref().is_some_and(|it| !it.trim().is_empty());
-    let unshown = |judgement: &Judgement| match judgement {
-        Judgement::Met { evidence, file, test, .. } => {
+    let unshown = |judgement: &CriterionJudgement| match judgement {
+        CriterionJudgement::Met { evidence, file, test, .. } => {
             evidence.trim().is_empty() || !(is_named(file) || is_named(test))
         }
-        Judgement::Unmet { .. } | Judgement::Unjudged => false,
+        CriterionJudgement::Unmet { .. } | CriterionJudgement::Unjudged => false,
     };
     let claims = verdict.criteria.iter().filter(|(_, judgement)| unshown(judgement));
-    let flaw = |(text, _)| {
-        format!("`{text}`: say what shows it, and where: `evidence`, and a `file` or a `test`")
-    };
+    let flaw =
+        |(text, _)| format!("`{text}`: add `evidence`, and a `file` or a `test` that shows it");
     claims.map(flaw).collect()
 }
 
-/// How an agent is told to hand in.
-pub(crate) fn instructions(mode: Mode) -> Option<&'static str> {
+/// Returns the submission instructions for a mode.
+pub(crate) fn instructions(mode: RunMode) -> Option<&'static str> {
     match mode {
-        Mode::Implement => None,
-        Mode::Plan => Some(include_str!("submission/plan.md")),
-        Mode::Validate => Some(include_str!("submission/verdict.md")),
-        Mode::Advise => Some(include_str!("submission/opinion.md")),
-        Mode::Conclude => Some(include_str!("submission/conclusion.md")),
-        Mode::Learn => Some(include_str!("submission/lessons.md")),
+        RunMode::Implement => None,
+        RunMode::Plan => Some(include_str!("submission/plan.md")),
+        RunMode::Validate => Some(include_str!("submission/verdict.md")),
+        RunMode::Advise => Some(include_str!("submission/opinion.md")),
+        RunMode::Conclude => Some(include_str!("submission/conclusion.md")),
+        RunMode::Learn => Some(include_str!("submission/lessons.md")),
     }
 }
 
-/// How an agent is told what is wrong with what it handed in.
-pub(crate) fn ask_again(mode: Mode, flaws: &[String]) -> String {
+/// Builds the prompt that asks for a corrected submission.
+pub(crate) fn retry_prompt(mode: RunMode, flaws: &[String]) -> String {
     let list = flaws.join("\n- ");
     let how = instructions(mode).unwrap_or_default();
-    format!("What you handed in cannot be taken:\n\n- {list}\n\nHand it in again, whole.\n\n{how}")
+    format!("Your submission is invalid:\n\n- {list}\n\nSubmit it again, complete.\n\n{how}")
 }
 
 fn parse<T: DeserializeOwned>(value: Value) -> Result<T, Vec<String>> {
     serde_json::from_value(value).map_err(|error| vec![error.to_string()])
 }
 
-fn block(text: &str) -> Result<Value, Vec<String>> {
+fn json_block(text: &str) -> Result<Value, Vec<String>> {
     let Some(block) = last_block(text) else {
-        return Err(vec!["the message has no block that starts with ```json".to_owned()]);
+        return Err(vec!["the message contains no block that starts with ```json".to_owned()]);
     };
     let flaw = |error: serde_json::Error| vec![error.to_string()];
     let value: serde_json::Value = serde_json::from_str(block).map_err(flaw)?;
-    // People read it on terminals.
-    serde_json::from_str(&plain::value(value).to_string()).map_err(flaw)
+    // The submission is shown on people's terminals.
+    serde_json::from_str(&sanitize::value(value).to_string()).map_err(flaw)
 }
 
-/// The last block of JSON in a message. What is in it may hold fences of its own, inside a line.
+/// Returns the last JSON block of a message. Its lines may contain fences.
 fn last_block(text: &str) -> Option<&str> {
     let start = text.rmatch_indices("```json").map(|(at, _)| at).find(|at| {
         let before = &text[..*at];
@@ -172,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_block_counts_and_fences_inside_its_lines_do_not_end_it() {
+    fn last_block_is_used_and_may_contain_fences_within_a_line() {
         let text = "First:\n```json\n{\"a\": 1}\n```\nNo, this:\n```json\n{\"b\": \"```\"}\n```\n";
         assert_eq!(last_block(text), Some("\n{\"b\": \"```\"}"));
         assert_eq!(last_block("no block"), None);
@@ -180,73 +189,83 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_is_refused_with_everything_that_is_wrong_with_it() {
+    fn invalid_plan_is_rejected_with_all_errors() {
         let plan =
             r#"{"summary": "", "approach": "a", "file_changes": [], "testing_strategy": "t"}"#;
-        let flaws =
-            read(Mode::Plan, &format!("```json\n{plan}\n```"), &no_evidence()).expect_err("flaws");
+        let flaws = parse_message(RunMode::Plan, &format!("```json\n{plan}\n```"), &no_evidence())
+            .expect_err("flaws");
         assert_eq!(
             flaws,
-            ["`summary` is empty", "`file_changes` names no file: say which files will change"]
+            ["`summary` is empty", "`file_changes` is empty: list the files that will change"]
         );
     }
 
     #[test]
-    fn a_verdict_has_a_judgement_for_each_criterion() {
+    fn met_criterion_needs_evidence_with_a_location() {
         let handed_in = |place: &str| {
             let met = format!("{{\"evidence\": \"a test\"{place}}}");
             let text =
                 format!("```json\n{{\"criteria\": {{\"it works\": {{\"met\": {met}}}}}}}\n```");
-            read(Mode::Validate, &text, &no_evidence())
+            parse_message(RunMode::Validate, &text, &no_evidence())
         };
         for nowhere in ["", ", \"file\": \" \"", ", \"line\": 3"] {
-            let flaws = handed_in(nowhere).expect_err("nobody can look it up");
-            assert!(flaws[0].starts_with("`it works`: say what shows it"), "{flaws:?}");
+            let flaws = handed_in(nowhere).expect_err("no location");
+            assert!(flaws[0].starts_with("`it works`: add `evidence`"), "{flaws:?}");
         }
         let evidence = "a test".to_owned();
         let test = Some("it_works".to_owned());
-        let judged = Judgement::Met { evidence, file: None, line: None, test };
+        let judged = CriterionJudgement::Met { evidence, file: None, line: None, test };
         let criteria = BTreeMap::from([("it works".to_owned(), judged)]);
-        let expected = Verdict { criteria, issues: Vec::new() };
+        let expected = ValidatorVerdict { criteria, issues: Vec::new() };
         assert_eq!(handed_in(", \"test\": \"it_works\""), Ok(Submission::Verdict(expected)));
     }
 
     #[test]
-    fn what_a_council_hands_in_says_something() {
+    fn empty_fields_of_council_submissions_are_rejected() {
         let text = r#"{"root_cause": "a", "fix": " ", "confidence": "high", "against": "b"}"#;
-        let flaws = read(Mode::Advise, &format!("```json\n{text}\n```"), &no_evidence())
-            .expect_err("flaws");
+        let flaws =
+            parse_message(RunMode::Advise, &format!("```json\n{text}\n```"), &no_evidence())
+                .expect_err("flaws");
         assert_eq!(flaws, ["`fix` is empty"]);
         let text = r#"{"root_cause": "", "fix": "a", "dissent": []}"#;
-        let flaws = read(Mode::Conclude, &format!("```json\n{text}\n```"), &no_evidence())
-            .expect_err("flaws");
+        let flaws =
+            parse_message(RunMode::Conclude, &format!("```json\n{text}\n```"), &no_evidence())
+                .expect_err("flaws");
         assert_eq!(flaws, ["`root_cause` is empty"]);
-        let flaws = read(Mode::Advise, "It is the list.", &no_evidence()).expect_err("flaws");
+        let flaws =
+            parse_message(RunMode::Advise, "It is the list.", &no_evidence()).expect_err("flaws");
         assert!(flaws[0].contains("```json"), "{flaws:?}");
     }
 
     #[test]
-    fn the_examples_that_agents_are_shown_are_taken() {
-        let known: Known = Arc::new(|label| ["check 7", "commit 1a2b3c4d5e6f"].contains(&label));
-        for mode in [Mode::Plan, Mode::Validate, Mode::Advise, Mode::Conclude, Mode::Learn] {
+    fn examples_in_the_instructions_are_valid() {
+        let known: EvidenceCheck =
+            Arc::new(|label| ["check 7", "commit 1a2b3c4d5e6f"].contains(&label));
+        for mode in
+            [RunMode::Plan, RunMode::Validate, RunMode::Advise, RunMode::Conclude, RunMode::Learn]
+        {
             let example = instructions(mode).expect("there are instructions");
-            let read = read(mode, example, &known);
+            let read = parse_message(mode, example, &known);
             assert!(read.is_ok(), "{read:?}");
         }
     }
 
     #[test]
-    fn a_lesson_points_at_something_that_is_there() {
-        let known: Known = Arc::new(|label| label == "event 3");
+    fn evidence_of_a_lesson_must_exist() {
+        let known: EvidenceCheck = Arc::new(|label| label == "event 3");
         let lesson = |evidence: &str| {
             let lesson = format!(
                 r#"{{"kind": "learning", "text": "a", "severity": "low", "evidence": {evidence}}}"#
             );
-            read(Mode::Learn, &format!("```json\n{{\"lessons\": [{lesson}]}}\n```"), &known)
+            parse_message(
+                RunMode::Learn,
+                &format!("```json\n{{\"lessons\": [{lesson}]}}\n```"),
+                &known,
+            )
         };
         assert!(matches!(lesson(r#"["event 3"]"#), Ok(Submission::Lessons(_))));
         let flaws = lesson(r#"["event 4"]"#).expect_err("flaws");
-        assert_eq!(flaws, ["lesson 1: there is no `event 4` in the record"]);
+        assert_eq!(flaws, ["lesson 1: `event 4` is not in the record"]);
         assert_eq!(lesson("[]").expect_err("flaws").len(), 1);
     }
 }

@@ -1,7 +1,7 @@
-//! What the data folder of a worker has on its disk: worktrees, mirrors and homes of runs.
+//! Disk usage of a worker's data directory: worktrees, mirrors, homes and gate checkouts.
 //!
-//! Anything here can be made again from the project's repository, as long as that has all of it.
-//! Nothing is removed before that is certain.
+//! Everything can be created again from the project's repository, provided that it has all work.
+//! Nothing is removed before that is confirmed.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -13,170 +13,179 @@ use tamma_core::ids::{ProjectId, TaskId};
 use tokio::fs;
 
 use crate::git::Git;
-use crate::mirror::{Error, Mirror, branch, disk};
-use crate::process::Records;
-use crate::worktree::{Uncommitted, Worktree, forget};
+use crate::mirror::{Error, Mirror, disk_error, task_branch};
+use crate::process::ProcessRecords;
+use crate::worktree::{UncommittedWork, Worktree, remove_remote_refs};
 
-/// What a folder is.
+/// Type of a workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Display)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
-pub enum Kind {
-    /// The checkout of a task.
+pub enum WorkspaceKind {
+    /// Worktree of a task.
     Worktree,
-    /// Our copy of a project's repository.
+    /// Mirror of a project's repository.
     Mirror,
-    /// The home of a task's runs.
+    /// Home of a task's runs.
     Home,
-    /// Where gates run on the commits of a task, or on those that a project's tasks start from.
+    /// Checkout for gates, of a task or of a project's base commits.
     Gates,
 }
 
-/// One folder.
+/// Directory in a worker's data directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Workspace {
-    /// What it is.
-    pub kind: Kind,
-    /// Where it is.
+    /// Type of the workspace.
+    pub kind: WorkspaceKind,
+    /// Path of the directory.
     pub path: PathBuf,
-    /// Whose it is, if it is a task's.
+    /// Task that it belongs to, if any.
     pub task: Option<TaskId>,
-    /// The project, if it is known.
+    /// Project, if known.
     pub project: Option<ProjectId>,
-    /// What it takes on the disk.
+    /// Disk usage in bytes.
     pub bytes: u64,
-    /// When something in it was last changed, at its top.
+    /// Modification time of the top-level directory.
     pub changed: SystemTime,
-    /// Why it has to stay: something in it is nowhere else, or somebody works in it. Nothing where
-    /// all of it is saved elsewhere.
+    /// Reason to keep it: it is in use, or its work is not saved elsewhere. `None` if it can be
+    /// removed.
     pub unsaved: Option<String>,
 }
 
-/// The data folder of a worker.
+/// Data directory of a worker.
 #[derive(Debug, Clone)]
 pub struct Workspaces {
     git: Git,
     data: PathBuf,
 }
 
-/// What the project's repository has, by name.
-struct Listed(Result<Vec<(String, String)>, String>);
+/// Refs of the project's repository with their commits, or the error of the query.
+struct RemoteRefs(Result<Vec<(String, String)>, String>);
 
 impl Workspaces {
-    /// Those in a data folder, which may not be there yet.
+    /// Opens a data directory, which need not exist yet.
     pub fn new(git: Git, data: &Path) -> Self {
         Self { git, data: data.to_owned() }
     }
 
-    /// What the whole folder takes on the disk.
-    pub async fn bytes(&self) -> u64 {
-        size(self.data.clone()).await
+    /// Returns the total disk usage in bytes.
+    pub async fn total_bytes(&self) -> u64 {
+        disk_usage(self.data.clone()).await
     }
 
-    /// Everything that is there, the largest first.
+    /// Lists all workspaces, largest first.
     pub async fn list(&self) -> Result<Vec<Workspace>, Error> {
         let mut found = Vec::new();
-        let busy = self.busy().await;
-        for (path, name) in folders(&self.data.join("mirrors")).await? {
+        let busy = self.busy_tasks().await;
+        for (path, name) in list_dirs(&self.data.join("mirrors")).await? {
             let Some(project) = name.strip_suffix(".git").and_then(|id| id.parse().ok()) else {
                 continue;
             };
             let project = ProjectId(project);
             let Some(mirror) = self.mirror(project).await? else { continue };
-            let listed = Listed::of(&mirror).await;
+            let listed = RemoteRefs::list(&mirror).await;
             let mut worktrees = 0;
-            for (_, name) in folders(&path.join("worktrees")).await? {
+            for (_, name) in list_dirs(&path.join("worktrees")).await? {
                 let Some(task) = name.parse().ok().map(TaskId) else { continue };
                 let Some(tree) = Worktree::find(&mirror, task).await? else { continue };
                 worktrees += 1;
-                let mut unsaved = listed.lacks_of(&tree).await?;
+                let mut unsaved = listed.unsaved_in_worktree(&tree).await?;
                 if busy.contains(&task) {
-                    unsaved = Some("a process works in it".to_owned());
+                    unsaved = Some("in use by a process".to_owned());
                 }
-                let of = (Kind::Worktree, tree.path().to_owned());
-                found.push(self.weigh(of, Some(task), Some(project), unsaved).await?);
+                let of = (WorkspaceKind::Worktree, tree.path().to_owned());
+                found.push(self.describe(of, Some(task), Some(project), unsaved).await?);
             }
             let unsaved = match worktrees {
-                0 => listed.lacks_of_all(&mirror).await?,
-                _ => Some("it has worktrees".to_owned()),
+                0 => listed.unsaved_in_mirror(&mirror).await?,
+                _ => Some("it still has worktrees".to_owned()),
             };
-            found.push(self.weigh((Kind::Mirror, path), None, Some(project), unsaved).await?);
+            found.push(
+                self.describe((WorkspaceKind::Mirror, path), None, Some(project), unsaved).await?,
+            );
         }
-        for (path, name) in folders(&self.data.join("homes")).await? {
+        for (path, name) in list_dirs(&self.data.join("homes")).await? {
             let task = name.get(..36).and_then(|id| id.parse().ok()).map(TaskId);
             let unsaved = match task {
-                Some(task) if busy.contains(&task) => Some("a process works in it".to_owned()),
+                Some(task) if busy.contains(&task) => Some("in use by a process".to_owned()),
                 Some(_) => None,
-                None => Some("nobody knows whose it is".to_owned()),
+                None => Some("unknown owner".to_owned()),
             };
-            found.push(self.weigh((Kind::Home, path), task, None, unsaved).await?);
+            found.push(self.describe((WorkspaceKind::Home, path), task, None, unsaved).await?);
         }
-        for (path, name) in folders(&self.data.join("gates")).await? {
+        for (path, name) in list_dirs(&self.data.join("gates")).await? {
             let Ok(id) = name.parse() else { continue };
-            let project = Mirror::is_here(&self.data, ProjectId(id)).await.then_some(ProjectId(id));
+            let project = Mirror::exists(&self.data, ProjectId(id)).await.then_some(ProjectId(id));
             let task = project.is_none().then_some(TaskId(id));
             let busy = task.is_some_and(|task| busy.contains(&task));
-            let unsaved = busy.then(|| "a process works in it".to_owned());
-            found.push(self.weigh((Kind::Gates, path), task, project, unsaved).await?);
+            let unsaved = busy.then(|| "in use by a process".to_owned());
+            found.push(self.describe((WorkspaceKind::Gates, path), task, project, unsaved).await?);
         }
         found.sort_by_key(|it| std::cmp::Reverse(it.bytes));
         Ok(found)
     }
 
-    /// Removes one, after everything in it is saved elsewhere. Returns why it stays, if it does.
+    /// Removes a workspace if all of its work is saved elsewhere. Returns the reason if it stays.
     ///
-    /// `delivered` says that its task is completed, so that what is not on the branch is rubbish.
+    /// With `delivered`, the task is completed, so work that is not on the branch can be discarded.
     pub async fn remove(&self, it: &Workspace, delivered: bool) -> Result<Option<String>, Error> {
         if let Some(task) = it.task
-            && self.busy().await.contains(&task)
+            && self.busy_tasks().await.contains(&task)
         {
-            return Ok(Some("a process works in it".to_owned()));
+            return Ok(Some("in use by a process".to_owned()));
         }
         match (it.kind, it.task, it.project) {
-            (Kind::Worktree, Some(task), Some(project)) => {
+            (WorkspaceKind::Worktree, Some(task), Some(project)) => {
                 let Some(mirror) = self.mirror(project).await? else {
-                    return Ok(Some("its mirror is not there".to_owned()));
+                    return Ok(Some("its mirror is missing".to_owned()));
                 };
                 let Some(tree) = Worktree::find(&mirror, task).await? else { return Ok(None) };
-                let is_there = Listed::of(&mirror).await.has_branch_of(&tree).await?;
+                let is_there = RemoteRefs::list(&mirror).await.has_branch_of(&tree).await?;
                 if delivered && is_there {
                     let commit = tree.head().await?;
                     tree.remove(false).await?;
-                    // Whoever recorded the end may have been another host.
-                    forget(&mirror, task, commit).await?;
+                    // Another host may have recorded the completion without removing the refs.
+                    remove_remote_refs(&mirror, task, commit).await?;
                     return Ok(None);
                 }
-                let saved = tree.salvage().await?;
+                let saved = tree.checkpoint().await?;
                 if saved.pushed {
                     tree.remove(true).await?;
                     return Ok(None);
                 }
-                Ok(Some(saved.why.unwrap_or_else(|| "it is saved nowhere else".to_owned())))
+                Ok(Some(
+                    saved
+                        .push_error
+                        .unwrap_or_else(|| "its work is not saved elsewhere".to_owned()),
+                ))
             }
-            (Kind::Mirror, _, Some(project)) => {
+            (WorkspaceKind::Mirror, _, Some(project)) => {
                 let Some(mirror) = self.mirror(project).await? else { return Ok(None) };
                 let _lock = mirror.lock().await?;
-                if !folders(&mirror.path.join("worktrees")).await?.is_empty() {
-                    return Ok(Some("it has worktrees".to_owned()));
+                if !list_dirs(&mirror.path.join("worktrees")).await?.is_empty() {
+                    return Ok(Some("it still has worktrees".to_owned()));
                 }
-                let unsaved = Listed::of(&mirror).await.lacks_of_all(&mirror).await?;
+                let unsaved = RemoteRefs::list(&mirror).await.unsaved_in_mirror(&mirror).await?;
                 if unsaved.is_none() {
-                    // It loses what makes it complete first, so that a half of it is made anew.
+                    // Remove the marker first, so that a partly removed mirror is created again.
                     let complete = mirror.path.join("tamma-complete");
-                    fs::remove_file(&complete).await.map_err(disk("remove", &complete))?;
-                    fs::remove_dir_all(&mirror.path).await.map_err(disk("remove", &mirror.path))?;
+                    fs::remove_file(&complete).await.map_err(disk_error("remove", &complete))?;
+                    fs::remove_dir_all(&mirror.path)
+                        .await
+                        .map_err(disk_error("remove", &mirror.path))?;
                 }
                 Ok(unsaved)
             }
-            (Kind::Home, Some(_), _) => {
-                fs::remove_dir_all(&it.path).await.map_err(disk("remove", &it.path))?;
+            (WorkspaceKind::Home, Some(_), _) => {
+                fs::remove_dir_all(&it.path).await.map_err(disk_error("remove", &it.path))?;
                 Ok(None)
             }
-            (Kind::Gates, Some(TaskId(id)), _) | (Kind::Gates, _, Some(ProjectId(id))) => {
-                let cleared = crate::gate::clear(&self.data, id).await?;
-                Ok((!cleared).then(|| "gates run in it".to_owned()))
+            (WorkspaceKind::Gates, Some(TaskId(id)), _)
+            | (WorkspaceKind::Gates, _, Some(ProjectId(id))) => {
+                let cleared = crate::gate::remove_checkout(&self.data, id).await?;
+                Ok((!cleared).then(|| "gates are running in it".to_owned()))
             }
-            _ => Ok(Some("nobody knows whose it is".to_owned())),
+            _ => Ok(Some("unknown owner".to_owned())),
         }
     }
 
@@ -186,38 +195,38 @@ impl Workspaces {
         Ok(Some(Mirror::open(self.git.clone(), &self.data, project, source.trim()).await?))
     }
 
-    /// The tasks that a process works for.
-    async fn busy(&self) -> Vec<TaskId> {
-        let Ok(records) = Records::open(&self.data).await else { return Vec::new() };
+    /// Returns tasks with running processes.
+    async fn busy_tasks(&self) -> Vec<TaskId> {
+        let Ok(records) = ProcessRecords::open(&self.data).await else { return Vec::new() };
         let records = records.all().await.unwrap_or_default();
         records.into_iter().map(|record| record.run.task).collect()
     }
 
-    async fn weigh(
+    async fn describe(
         &self,
-        (kind, path): (Kind, PathBuf),
+        (kind, path): (WorkspaceKind, PathBuf),
         task: Option<TaskId>,
         project: Option<ProjectId>,
         unsaved: Option<String>,
     ) -> Result<Workspace, Error> {
-        let top = fs::metadata(&path).await.map_err(disk("look at", &path))?;
+        let top = fs::metadata(&path).await.map_err(disk_error("read", &path))?;
         let changed = top.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-        let bytes = size(path.clone()).await;
+        let bytes = disk_usage(path.clone()).await;
         Ok(Workspace { kind, path, task, project, bytes, changed, unsaved })
     }
 }
 
-impl Listed {
-    async fn of(mirror: &Mirror) -> Self {
+impl RemoteRefs {
+    async fn list(mirror: &Mirror) -> Self {
         let call = ["ls-remote", "--quiet", mirror.source(), "refs/tamma/*", "refs/heads/tamma/*"];
-        let listed = mirror.git.at(&mirror.path).run(call).await;
+        let listed = mirror.git.in_dir(&mirror.path).run(call).await;
         Self(match listed {
             Ok(text) => Ok(text
                 .lines()
                 .filter_map(|line| line.split_once('\t'))
                 .map(|(commit, name)| (name.to_owned(), commit.to_owned()))
                 .collect()),
-            Err(error) => Err(format!("the project's repository cannot be asked: {error}")),
+            Err(error) => Err(format!("cannot query the project's repository: {error}")),
         })
     }
 
@@ -229,40 +238,40 @@ impl Listed {
         self.0.as_ref().is_ok_and(|all| all.iter().any(|(there, at)| there == name && at == commit))
     }
 
-    /// Whether the task's branch is there, as it is here.
+    /// Returns `true` if the task's branch has the same commit there.
     async fn has_branch_of(&self, tree: &Worktree) -> Result<bool, Error> {
-        let name = format!("refs/heads/{}", branch(tree.task()));
+        let name = format!("refs/heads/{}", task_branch(tree.task()));
         Ok(self.is_at(&name, &tree.head().await?.to_string()))
     }
 
-    /// What a worktree has that is nowhere else.
-    async fn lacks_of(&self, tree: &Worktree) -> Result<Option<String>, Error> {
+    /// Returns the reason if a worktree has unsaved work.
+    async fn unsaved_in_worktree(&self, tree: &Worktree) -> Result<Option<String>, Error> {
         if let Err(why) = &self.0 {
             return Ok(Some(why.clone()));
         }
-        let held = tree.holds().await?;
+        let held = tree.contents().await?;
         if let Some(commit) = held.committed.filter(|commit| !self.has(&commit.to_string())) {
             return Ok(Some(format!("{commit} is not pushed")));
         }
         Ok(match held.uncommitted {
-            Uncommitted::Nothing => None,
-            Uncommitted::Saved(commit) if self.has(&commit.to_string()) => None,
-            Uncommitted::Saved(_) => {
-                Some("it has work that is saved on this machine only".to_owned())
+            UncommittedWork::Clean => None,
+            UncommittedWork::Checkpointed(commit) if self.has(&commit.to_string()) => None,
+            UncommittedWork::Checkpointed(_) => {
+                Some("its uncommitted work is saved on this machine only".to_owned())
             }
-            Uncommitted::Unsaved => Some("it has work that is not saved".to_owned()),
+            UncommittedWork::Unsaved => Some("it has unsaved work".to_owned()),
         })
     }
 
-    /// What a mirror has that is nowhere else. What is left of a delivered task is rubbish.
-    async fn lacks_of_all(&self, mirror: &Mirror) -> Result<Option<String>, Error> {
+    /// Returns the reason if a mirror has unsaved work. Leftovers of delivered tasks do not count.
+    async fn unsaved_in_mirror(&self, mirror: &Mirror) -> Result<Option<String>, Error> {
         if let Err(why) = &self.0 {
             return Ok(Some(why.clone()));
         }
         let format =
             "--format=%(refname) %(objectname) %(trailers:key=Tamma-Run,valueonly,separator=)";
         let call = ["for-each-ref", format, "refs/heads/tamma", "refs/tamma"];
-        let text = mirror.git.at(&mirror.path).run(call).await?;
+        let text = mirror.git.in_dir(&mirror.path).run(call).await?;
         let ours: Vec<(&str, &str, bool)> = text
             .lines()
             .filter_map(|line| {
@@ -280,7 +289,7 @@ impl Listed {
             ours.iter().any(|(name, commit, _)| *name == branch && self.is_at(&branch, commit))
         };
         let lost = ours.iter().find(|(name, commit, made)| {
-            // A branch without a commit of ours is at a commit of the project.
+            // Without a commit of a run, the branch is at a commit of the project.
             let is_base = name.starts_with("refs/heads/") && !made;
             !is_base && !self.has(commit) && !delivered(name)
         });
@@ -288,14 +297,14 @@ impl Listed {
     }
 }
 
-/// The folders in a folder, with their names.
-pub(crate) async fn folders(path: &Path) -> Result<Vec<(PathBuf, String)>, Error> {
+/// Lists subdirectories with their names.
+pub(crate) async fn list_dirs(path: &Path) -> Result<Vec<(PathBuf, String)>, Error> {
     let mut entries = match fs::read_dir(path).await {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        read => read.map_err(disk("read", path))?,
+        read => read.map_err(disk_error("read", path))?,
     };
     let mut found = Vec::new();
-    while let Some(entry) = entries.next_entry().await.map_err(disk("read", path))? {
+    while let Some(entry) = entries.next_entry().await.map_err(disk_error("read", path))? {
         if entry.file_type().await.is_ok_and(|kind| kind.is_dir())
             && let Ok(name) = entry.file_name().into_string()
         {
@@ -306,8 +315,8 @@ pub(crate) async fn folders(path: &Path) -> Result<Vec<(PathBuf, String)>, Error
     Ok(found)
 }
 
-/// What a folder takes on the disk. What vanishes meanwhile takes nothing.
-async fn size(path: PathBuf) -> u64 {
+/// Returns the disk usage of a directory. Files that disappear meanwhile count as zero.
+async fn disk_usage(path: PathBuf) -> u64 {
     fn walk(path: &Path) -> u64 {
         let Ok(found) = std::fs::symlink_metadata(path) else { return 0 };
         let mut bytes = found.blocks() * 512;

@@ -1,57 +1,57 @@
-//! A worktree: the checkout that one task's agents work in, on the branch `tamma/<task>`.
+//! Worktree of one task, in which its agents work on the branch `tamma/<task>`.
 //!
-//! Everything here can be done again after a crash and comes to the same end:
-//! - a folder gets its final name only when it is complete, so that a folder with that name is
-//!   always somebody's work;
-//! - a commit is made from a snapshot of the files and becomes visible by moving the branch once;
-//! - a folder loses its name before it is removed, and what it had is saved before that.
+//! All operations can be repeated after a crash, with the same result:
+//! - A directory gets its final name only when it is complete, so a directory with that name always
+//!   contains work.
+//! - A commit is made from a snapshot of the files, and becomes visible by moving the branch once.
+//! - A directory is renamed before it is removed, and saved before it is renamed.
 //!
-//! No work is on one machine only: what is committed and what is not is pushed to hidden refs of the
-//! project's repository (`refs`), and a machine that has nothing, or less, goes on from there.
+//! Work is never on one machine only: commits and uncommitted files are pushed to hidden refs of
+//! the project's repository (`refs`). A machine with older work, or none, continues from there.
 //!
-//! No call trusts what an agent may have done to the index, to `HEAD` or to the hooks. Whoever
-//! calls makes sure that no process of an earlier run still writes here
-//! ([`reap`](crate::process::Records::reap)).
+//! Nothing here trusts the index, `HEAD` or hooks, because an agent may have changed them. Callers
+//! must ensure that no process of an earlier run still writes here
+//! ([`stop_orphans`](crate::process::ProcessRecords::stop_orphans)).
 
+mod checkpoint;
 mod refs;
-mod salvage;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use tamma_core::ids::{CommitId, TaskId};
-use tamma_core::plan::Action;
-use tamma_core::review::patch::{self, Added};
+use tamma_core::plan::FileAction;
+use tamma_core::review::patch::{self, AddedLines};
 use tokio::fs;
 
-pub(crate) use self::refs::work as work_ref;
-use self::refs::{RUN, Refs};
-pub(crate) use self::salvage::Uncommitted;
-pub use self::salvage::{Newest, Saved, forget};
-use crate::mirror::{Error, Lock, Mirror, branch, disk};
+pub(crate) use self::checkpoint::UncommittedWork;
+pub use self::checkpoint::{Checkpoint, LatestWork, remove_remote_refs};
+pub(crate) use self::refs::work_ref;
+use self::refs::{RUN_TRAILER, TaskRefs};
+use crate::mirror::{Error, FileLock, Mirror, disk_error, task_branch};
 
-/// The index that snapshots are made through, beside the one that the agent uses.
-const INDEX: &str = "tamma-index";
+/// Index file for snapshots, separate from the agent's.
+const SNAPSHOT_INDEX: &str = "tamma-index";
 
-/// Who a commit is by.
+/// Author of a commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Author {
-    /// Their name.
+    /// Display name.
     pub name: String,
-    /// Their address.
+    /// Email address.
     pub email: String,
 }
 
-/// How much of the files a snapshot must have.
+/// Completeness of a snapshot.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Care {
-    /// Every file, or it fails.
-    Everything,
-    /// What can be read: an agent is at work, and files come and go.
-    WhatCanBeRead,
+enum SnapshotMode {
+    /// Fails if a file cannot be read.
+    AllFiles,
+    /// Skips unreadable files, because a running agent creates and removes files.
+    BestEffort,
 }
 
-/// The checkout of one task.
+/// Worktree of one task.
 #[derive(Debug, Clone)]
 pub struct Worktree {
     mirror: Mirror,
@@ -60,36 +60,36 @@ pub struct Worktree {
 }
 
 impl Worktree {
-    /// Opens the worktree of a task with the newest of its work, wherever that was done.
+    /// Opens the worktree of a task with its latest work, from any host.
     pub async fn open(mirror: &Mirror, task: TaskId, base: CommitId) -> Result<Self, Error> {
-        Self::open_at(mirror, task, base, Newest::Unknown).await
+        Self::open_at(mirror, task, base, LatestWork::Unknown).await
     }
 
-    /// Opens the worktree of a task, and makes it first where there is none: on its branch, which
-    /// starts from `base`, with what was not committed when it was left.
+    /// Opens the worktree of a task, and creates it if needed: on its branch, which starts at
+    /// `base`, with the uncommitted files of the last checkpoint.
     ///
-    /// Where the newest may be on another host, the project's repository is asked for it. What is
-    /// here and is not part of that is put aside, under `refs/tamma/aside/`.
+    /// If another host may have newer work, the project's repository is queried. Local work that is
+    /// not part of it is kept under `refs/tamma/aside/`.
     pub async fn open_at(
         mirror: &Mirror,
         task: TaskId,
         base: CommitId,
-        newest: Newest,
+        newest: LatestWork,
     ) -> Result<Self, Error> {
         let worktrees = mirror.data.join("worktrees");
-        fs::create_dir_all(&worktrees).await.map_err(disk("make", &worktrees))?;
+        fs::create_dir_all(&worktrees).await.map_err(disk_error("create", &worktrees))?;
         let tree = Self { mirror: mirror.clone(), task, path: worktrees.join(task.to_string()) };
-        mirror.require(base).await?;
+        mirror.ensure_commit(base).await?;
         let mut refs = tree.refs().await?;
         let is_newest = match newest {
-            Newest::Nothing => true,
-            Newest::At(commit) => refs.head() == Some(commit),
-            Newest::Unknown => false,
+            LatestWork::NoWork => true,
+            LatestWork::Commit(commit) => refs.head() == Some(commit),
+            LatestWork::Unknown => false,
         };
         if !is_newest {
             refs = tree.catch_up(refs, base).await?;
         }
-        if let Newest::At(commit) = newest
+        if let LatestWork::Commit(commit) = newest
             && refs.head() != Some(commit)
         {
             return Err(Error::Elsewhere { task, commit });
@@ -99,65 +99,64 @@ impl Worktree {
             tree.repair().await?;
             return Ok(tree);
         }
-        tree.make(&refs, base).await?;
+        tree.create(&refs, base).await?;
         tree.repair().await?;
         Ok(tree)
     }
 
-    /// Makes the folder, which gets its name when it is complete.
-    async fn make(&self, refs: &Refs, base: CommitId) -> Result<(), Error> {
-        let git = || self.mirror.git.at(&self.mirror.path);
+    /// Creates the directory, and renames it once it is complete.
+    async fn create(&self, refs: &TaskRefs, base: CommitId) -> Result<(), Error> {
+        let git = || self.mirror.git.in_dir(&self.mirror.path);
         if refs.branch.is_none() {
-            // The empty old value: only if it is not there.
-            let call = ["update-ref", &refs::on_branch(self.task), &base.to_string(), ""];
+            // The empty old value means: only if the ref does not exist.
+            let call = ["update-ref", &refs::branch_ref(self.task), &base.to_string(), ""];
             git().run(call).await?;
         }
         let unfinished = self.mirror.data.join("worktrees").join("new").join(self.task.to_string());
-        clear(&unfinished).await?;
-        // Twice, because an add that was killed leaves its folder locked.
+        remove_path(&unfinished).await?;
+        // Forced twice, because a killed `worktree add` leaves its directory locked.
         let mut add = vec!["worktree", "add", "--quiet", "--force", "--force"];
         let uncommitted = refs.uncommitted();
         if uncommitted.is_some() {
             add.push("--no-checkout");
         }
-        let branch = branch(self.task);
+        let branch = task_branch(self.task);
         let place = [unfinished.as_os_str(), branch.as_ref()];
         git().run(add.into_iter().map(AsRef::as_ref).chain(place)).await?;
         if let Some(tree) = uncommitted {
-            let git = || self.mirror.git.at(&unfinished);
+            let git = || self.mirror.git.in_dir(&unfinished);
             git().run(["read-tree", "--reset", "-u", tree]).await?;
-            // The files stay; what is not committed is seen as that again.
+            // Keeps the files, and shows them as uncommitted again.
             git().run(["read-tree", "HEAD"]).await?;
         }
-        fs::rename(&unfinished, &self.path).await.map_err(disk("rename", &unfinished))
+        fs::rename(&unfinished, &self.path).await.map_err(disk_error("rename", &unfinished))
     }
 
-    /// Where it is.
+    /// Returns the path of the worktree.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The repository that it hangs on.
+    /// Returns the repository that the worktree belongs to.
     pub fn repository(&self) -> &Path {
         &self.mirror.path
     }
 
-    /// Whose it is.
+    /// Returns the task.
     pub fn task(&self) -> TaskId {
         self.task
     }
 
-    /// The commit that the branch is at.
+    /// Returns the commit of the branch.
     pub async fn head(&self) -> Result<CommitId, Error> {
-        self.refs().await?.head().ok_or_else(|| self.no_branch())
+        self.refs().await?.head().ok_or_else(|| self.missing_branch_error())
     }
 
-    /// Commits all there is as the work of one ticket, and returns the commit.
+    /// Commits all files as the work of one job, and returns the commit.
     ///
-    /// When nothing has changed, that is the commit the branch is at. A ticket has at most one
-    /// commit at the tip: where it is there already and the files have changed since, the commit is
-    /// replaced. It is pushed; that the project's repository cannot be reached is no error, and it
-    /// is tried again with the next salvage.
+    /// Without changes, that is the current commit of the branch. A job has at most one commit at
+    /// the tip; if files have changed since, it is replaced. The commit is pushed. A failed push is
+    /// not an error, because the next checkpoint retries it.
     pub async fn commit_all(
         &self,
         ticket: u32,
@@ -166,153 +165,164 @@ impl Worktree {
     ) -> Result<CommitId, Error> {
         let _lock = self.lock().await?;
         let mut refs = self.refs().await?;
-        let tip = refs.branch.clone().ok_or_else(|| self.no_branch())?;
-        let tree = self.snapshot(tip.commit, Care::Everything).await?;
+        let tip = refs.branch.clone().ok_or_else(|| self.missing_branch_error())?;
+        let tree = self.snapshot(tip.commit, SnapshotMode::AllFiles).await?;
         let mut commit = tip.commit;
         if tree != tip.tree {
             let run = format!("{}/{ticket}", self.task);
             let parents = if tip.run == run { tip.parents } else { vec![tip.commit] };
-            let message = format!("{}\n\n{RUN}: {run}\n", message.trim_end());
-            commit = self.record(&tree, &parents, &message, author).await?;
-            self.move_ref(&refs::on_branch(self.task), commit, Some(tip.commit)).await?;
-            refs.branch = Some(refs::Tip { commit, tree, parents, run, branch: None });
+            let message = format!("{}\n\n{RUN_TRAILER}: {run}\n", message.trim_end());
+            commit = self.create_commit(&tree, &parents, &message, author).await?;
+            self.move_ref(&refs::branch_ref(self.task), commit, Some(tip.commit)).await?;
+            refs.branch = Some(refs::RefTip { commit, tree, parents, run, branch: None });
         }
-        // The agent may have left the branch, and the index is the one of the commit before.
-        if self.left_the_branch().await?.is_some() {
-            self.git(["symbolic-ref", "HEAD", &refs::on_branch(self.task)]).await?;
+        // The agent may have switched branches, and the index belongs to the previous commit.
+        if self.detached_head().await?.is_some() {
+            self.git(["symbolic-ref", "HEAD", &refs::branch_ref(self.task)]).await?;
         }
-        // The one that the snapshot was made through has exactly these files.
-        let folder = self.folder_in_mirror();
+        // The snapshot's index contains exactly these files.
+        let folder = self.git_dir();
         let index = folder.join("index");
-        fs::rename(folder.join(INDEX), &index).await.map_err(disk("rename", &index))?;
-        if let Some(why) = salvage::push(&self.mirror, self.task, &mut refs).await? {
-            tracing::warn!(task = %self.task, %commit, why, "a commit is on this machine only");
+        fs::rename(folder.join(SNAPSHOT_INDEX), &index)
+            .await
+            .map_err(disk_error("rename", &index))?;
+        if let Some(why) = checkpoint::push_refs(&self.mirror, self.task, &mut refs).await? {
+            tracing::warn!(task = %self.task, %commit, why, "failed to push commit; work is on this worker only");
         }
         Ok(commit)
     }
 
-    /// The commit that a ticket has made, if it is the one the branch is at.
-    pub async fn commit_of(&self, ticket: u32) -> Result<Option<CommitId>, Error> {
+    /// Returns the commit of a job, if it is the tip of the branch.
+    pub async fn commit_for_job(&self, ticket: u32) -> Result<Option<CommitId>, Error> {
         let tip = self.refs().await?.branch;
         let run = format!("{}/{ticket}", self.task);
         Ok(tip.filter(|tip| tip.run == run).map(|tip| tip.commit))
     }
 
-    /// The worktree of a task, if this machine has one.
+    /// Returns the worktree of a task, if this machine has one.
     pub async fn find(mirror: &Mirror, task: TaskId) -> Result<Option<Self>, Error> {
         let path = mirror.data.join("worktrees").join(task.to_string());
         let tree = Self { mirror: mirror.clone(), task, path };
         Ok(exists(&tree.path).await?.then_some(tree))
     }
 
-    /// Saves what is not committed, then removes the worktree. The branch stays. What is saved is
-    /// pushed, unless all that counts has been delivered.
-    pub async fn remove(self, push: bool) -> Result<Saved, Error> {
+    /// Saves uncommitted work and removes the worktree. The branch stays. With `push`, saved work
+    /// is pushed; this is unnecessary once the task is delivered.
+    pub async fn remove(self, push: bool) -> Result<Checkpoint, Error> {
         let _list = self.mirror.lock().await?;
         let _lock = self.lock().await?;
         let (mut commit, mut refs) = (None, self.refs().await?);
         if exists(&self.path).await? {
             self.relink().await?;
-            (commit, refs) = self.save().await?;
+            (commit, refs) = self.save_uncommitted().await?;
         }
-        let why =
-            if push { salvage::push(&self.mirror, self.task, &mut refs).await? } else { None };
-        self.take_down().await?;
-        Ok(Saved { commit, pushed: push && why.is_none(), why })
+        let why = if push {
+            checkpoint::push_refs(&self.mirror, self.task, &mut refs).await?
+        } else {
+            None
+        };
+        self.remove_folder().await?;
+        Ok(Checkpoint { commit, pushed: push && why.is_none(), push_error: why })
     }
 
-    /// Every file that differs from a commit, in the files as they are now, committed or not.
-    pub async fn diff_stat(&self, base: CommitId) -> Result<BTreeMap<String, Action>, Error> {
+    /// Returns files that differ from a commit, including uncommitted ones.
+    pub async fn diff_stat(&self, base: CommitId) -> Result<BTreeMap<String, FileAction>, Error> {
         let _lock = self.lock().await?;
-        let tree = self.snapshot(base, Care::Everything).await?;
-        self.differing(&base.to_string(), &tree).await
+        let tree = self.snapshot(base, SnapshotMode::AllFiles).await?;
+        self.changed_between(&base.to_string(), &tree).await
     }
 
-    /// Every file that differs between two commits.
-    pub async fn touched(
+    /// Returns files that differ between two commits.
+    pub async fn changed_files(
         &self,
         base: CommitId,
         commit: CommitId,
-    ) -> Result<BTreeMap<String, Action>, Error> {
-        self.differing(&base.to_string(), &commit.to_string()).await
+    ) -> Result<BTreeMap<String, FileAction>, Error> {
+        self.changed_between(&base.to_string(), &commit.to_string()).await
     }
 
-    /// What differs between two commits, as a patch.
+    /// Returns the difference between two commits as a patch.
     pub async fn diff(&self, base: CommitId, commit: CommitId) -> Result<String, Error> {
         let (base, commit) = (base.to_string(), commit.to_string());
         self.git(["diff-tree", "-r", "-p", "--no-renames", "--no-ext-diff", &base, &commit]).await
     }
 
-    /// The lines that a commit adds to each file, counted from 1.
+    /// Returns the lines that a commit adds, by file, counted from 1.
     ///
-    /// Every file is taken for text: what an agent writes into `.gitattributes` must not hide lines.
-    pub async fn added(&self, base: CommitId, commit: CommitId) -> Result<Added, Error> {
+    /// Every file is treated as text, because an agent could hide lines with `.gitattributes`.
+    pub async fn added_lines(&self, base: CommitId, commit: CommitId) -> Result<AddedLines, Error> {
         let (base, commit) = (base.to_string(), commit.to_string());
         let options = ["--no-renames", "--no-ext-diff", "--no-textconv", "--text", "--unified=0"];
         let call = ["-c", "core.quotePath=false", "diff-tree", "-r", "-p"];
         let call = call.into_iter().chain(options).chain([base.as_str(), commit.as_str()]);
-        Ok(patch::added(&self.mirror.git.at(&self.path).run(call).await?))
+        Ok(patch::added_lines(&self.mirror.git.in_dir(&self.path).run(call).await?))
     }
 
-    /// Whether a commit comes from another, so that nothing before it was rewritten.
-    pub async fn descends(&self, base: CommitId, commit: CommitId) -> Result<bool, Error> {
+    /// Returns `true` if `commit` is a descendant of `base`, so that no history was rewritten.
+    pub async fn is_descendant(&self, base: CommitId, commit: CommitId) -> Result<bool, Error> {
         let call = ["merge-base", "--is-ancestor", &base.to_string(), &commit.to_string()];
-        Ok(self.mirror.git.at(&self.path).ask(&call).await?.code == Some(0))
+        Ok(self.mirror.git.in_dir(&self.path).output(&call).await?.code == Some(0))
     }
 
-    /// The text of a file at a commit, if it is there and is a file.
-    pub async fn text(&self, commit: CommitId, path: &str) -> Result<Option<String>, Error> {
+    /// Returns the text of a file at a commit, if it exists.
+    pub async fn file_text(&self, commit: CommitId, path: &str) -> Result<Option<String>, Error> {
         let call = ["cat-file", "blob", &format!("{commit}:{path}")];
-        let answer = self.mirror.git.at(&self.path).ask(&call).await?;
+        let answer = self.mirror.git.in_dir(&self.path).output(&call).await?;
         Ok((answer.code == Some(0)).then_some(answer.stdout))
     }
 
-    async fn differing(&self, from: &str, to: &str) -> Result<BTreeMap<String, Action>, Error> {
+    async fn changed_between(
+        &self,
+        from: &str,
+        to: &str,
+    ) -> Result<BTreeMap<String, FileAction>, Error> {
         let call = ["diff-tree", "-r", "-z", "--no-renames", "--name-status", from, to];
         let listed = self.git(call).await?;
         let mut parts = listed.split('\0').filter(|part| !part.is_empty());
         let mut touched = BTreeMap::new();
         while let (Some(status), Some(path)) = (parts.next(), parts.next()) {
             let action = match status {
-                "A" => Action::Create,
-                "D" => Action::Delete,
-                // Modified, or another type of file: `M`, `T`.
-                _ => Action::Modify,
+                "A" => FileAction::Create,
+                "D" => FileAction::Delete,
+                // Modified (`M`), or changed type (`T`).
+                _ => FileAction::Modify,
             };
             touched.insert(path.to_owned(), action);
         }
         Ok(touched)
     }
 
-    /// Waits until nobody else looks at or changes this worktree.
-    async fn lock(&self) -> Result<Lock, Error> {
-        Lock::hold(self.mirror.data.join("worktrees").join(format!("{}.lock", self.task))).await
+    /// Locks this worktree, and waits if it is locked.
+    async fn lock(&self) -> Result<FileLock, Error> {
+        FileLock::acquire(self.mirror.data.join("worktrees").join(format!("{}.lock", self.task)))
+            .await
     }
 
-    /// Writes all files, as they are, as a tree, through an index of our own.
+    /// Writes all files as a tree through a separate index.
     ///
-    /// The agent's index is left alone and not believed: it may hide files.
-    async fn snapshot(&self, base: CommitId, care: Care) -> Result<String, Error> {
-        let index = self.folder_in_mirror().join(INDEX);
+    /// The agent's index is not used, because it may hide files.
+    async fn snapshot(&self, base: CommitId, care: SnapshotMode) -> Result<String, Error> {
+        let index = self.git_dir().join(SNAPSHOT_INDEX);
         for stale in [index.clone(), index.with_extension("lock")] {
-            clear(&stale).await?;
+            remove_path(&stale).await?;
         }
-        let git = || self.mirror.git.at(&self.path).env("GIT_INDEX_FILE", &index);
+        let git = || self.mirror.git.in_dir(&self.path).env("GIT_INDEX_FILE", &index);
         git().run(["read-tree", &base.to_string()]).await?;
-        // A repository that the agent made inside the worktree: git would keep a pointer to it, or
-        // refuse, and the files would be lost with the folder.
-        let nested =
-            nested(&git().run(["ls-files", "-z", "--others", "--exclude-standard"]).await?);
+        // A nested repository, created by the agent. Git would store only a reference or refuse,
+        // and its files would be lost with the directory.
+        let nested = nested_repositories(
+            &git().run(["ls-files", "-z", "--others", "--exclude-standard"]).await?,
+        );
         let around = nested.iter().map(|folder| format!(":(exclude,literal){folder}"));
         let mut all = vec!["add", "--all"];
-        all.extend((care == Care::WhatCanBeRead).then_some("--ignore-errors"));
+        all.extend((care == SnapshotMode::BestEffort).then_some("--ignore-errors"));
         all.extend(["--", "."]);
         let all = all.into_iter().map(str::to_owned);
         let added = git().run(all.chain(around)).await;
-        if care == Care::Everything {
+        if care == SnapshotMode::AllFiles {
             added?;
         }
-        let files = self.files_of(nested).await?;
+        let files = self.nested_files(nested).await?;
         if !files.is_empty() {
             let call = ["update-index", "--add", "--remove", "-z", "--stdin"];
             git().input(files).run(call).await?;
@@ -320,20 +330,22 @@ impl Worktree {
         Ok(git().run(["write-tree"]).await?)
     }
 
-    /// The files of repositories inside the worktree, each ended by a null character.
-    async fn files_of(&self, mut repositories: Vec<String>) -> Result<String, Error> {
+    /// Returns files of nested repositories, each terminated by a null character.
+    async fn nested_files(&self, mut repositories: Vec<String>) -> Result<String, Error> {
         let mut files = String::new();
         while let Some(folder) = repositories.pop() {
             let call = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"];
-            let listed = self.mirror.git.at(&self.path.join(&folder)).run(call).await?;
-            repositories.extend(nested(&listed).iter().map(|deeper| format!("{folder}{deeper}")));
+            let listed = self.mirror.git.in_dir(&self.path.join(&folder)).run(call).await?;
+            repositories.extend(
+                nested_repositories(&listed).iter().map(|deeper| format!("{folder}{deeper}")),
+            );
             let here = listed.split('\0').filter(|path| !path.is_empty() && !path.ends_with('/'));
             files.extend(here.map(|path| format!("{folder}{path}\0")));
         }
         Ok(files)
     }
 
-    async fn record(
+    async fn create_commit(
         &self,
         tree: &str,
         parents: &[CommitId],
@@ -345,7 +357,7 @@ impl Worktree {
         let written = self
             .mirror
             .git
-            .at(&self.path)
+            .in_dir(&self.path)
             .env("GIT_AUTHOR_NAME", &author.name)
             .env("GIT_AUTHOR_EMAIL", &author.email)
             .env("GIT_COMMITTER_NAME", "Tamma")
@@ -356,7 +368,7 @@ impl Worktree {
         Ok(written.parse()?)
     }
 
-    /// Moves a ref, if it is still where we saw it.
+    /// Moves a ref, if it still has the expected value.
     async fn move_ref(
         &self,
         name: &str,
@@ -368,64 +380,65 @@ impl Worktree {
         Ok(())
     }
 
-    /// Mends what a crash can leave: a link to where the folder was before it got its name, and the
-    /// locks of a git that was killed.
+    /// Repairs the effects of a crash: links to the directory's previous name, and locks of a
+    /// killed git.
     async fn repair(&self) -> Result<(), Error> {
         self.relink().await?;
-        let folder = self.folder_in_mirror();
-        let references = [refs::on_branch(self.task), refs::salvage(self.task)];
+        let folder = self.git_dir();
+        let references = [refs::branch_ref(self.task), refs::checkpoint_ref(self.task)];
         let locks = ["index.lock", "HEAD.lock"]
             .map(|lock| folder.join(lock))
             .into_iter()
             .chain(references.map(|name| self.mirror.path.join(format!("{name}.lock"))));
         for lock in locks {
-            clear(&lock).await?;
+            remove_path(&lock).await?;
         }
         Ok(())
     }
 
     async fn relink(&self) -> Result<(), Error> {
         let link = self.path.join(".git");
-        let text = format!("gitdir: {}\n", self.folder_in_mirror().display());
+        let text = format!("gitdir: {}\n", self.git_dir().display());
         if fs::read_to_string(&link).await.is_ok_and(|found| found == text) {
-            let back = self.folder_in_mirror().join("gitdir");
+            let back = self.git_dir().join("gitdir");
             let here = format!("{}\n", link.display());
             if fs::read_to_string(&back).await.is_ok_and(|found| found == here) {
                 return Ok(());
             }
-            return fs::write(&back, here).await.map_err(disk("write", &back));
+            return fs::write(&back, here).await.map_err(disk_error("write", &back));
         }
-        // An agent removed or replaced it; the files beside it are still its work.
+        // An agent removed or replaced the link. The other files are still its work.
         if exists(&link).await? {
             let aside = self.path.join(".git-replaced");
-            fs::rename(&link, &aside).await.map_err(disk("rename", &link))?;
+            fs::rename(&link, &aside).await.map_err(disk_error("rename", &link))?;
         }
-        fs::write(&link, text).await.map_err(disk("write", &link))?;
-        let back = self.folder_in_mirror().join("gitdir");
+        fs::write(&link, text).await.map_err(disk_error("write", &link))?;
+        let back = self.git_dir().join("gitdir");
         let here = format!("{}\n", link.display());
-        fs::write(&back, here).await.map_err(disk("write", &back))
+        fs::write(&back, here).await.map_err(disk_error("write", &back))
     }
 
-    /// Where the mirror keeps the worktree's `HEAD` and index. Git names it after the folder.
-    fn folder_in_mirror(&self) -> PathBuf {
+    /// Returns git's directory for this worktree in the mirror, named after the task.
+    fn git_dir(&self) -> PathBuf {
         self.mirror.path.join("worktrees").join(self.task.to_string())
     }
 
-    /// Where the task's work is.
-    async fn refs(&self) -> Result<Refs, Error> {
-        Refs::read(&self.mirror, self.task).await
+    /// Reads the refs of the task.
+    async fn refs(&self) -> Result<TaskRefs, Error> {
+        TaskRefs::read(&self.mirror, self.task).await
     }
 
-    fn no_branch(&self) -> Error {
-        let (revision, repository) = (branch(self.task), self.mirror.path.display().to_string());
+    fn missing_branch_error(&self) -> Error {
+        let (revision, repository) =
+            (task_branch(self.task), self.mirror.path.display().to_string());
         Error::Unknown { revision, repository }
     }
 
-    /// The commit that `HEAD` is at, where it is not on the branch.
-    async fn left_the_branch(&self) -> Result<Option<CommitId>, Error> {
-        let file = self.folder_in_mirror().join("HEAD");
-        let text = fs::read_to_string(&file).await.map_err(disk("read", &file))?;
-        if text.trim_end() == format!("ref: {}", refs::on_branch(self.task)) {
+    /// Returns the commit of `HEAD` if it is not on the branch.
+    async fn detached_head(&self) -> Result<Option<CommitId>, Error> {
+        let file = self.git_dir().join("HEAD");
+        let text = fs::read_to_string(&file).await.map_err(disk_error("read", &file))?;
+        if text.trim_end() == format!("ref: {}", refs::branch_ref(self.task)) {
             return Ok(None);
         }
         let call = ["rev-parse", "--verify", "HEAD^{commit}"];
@@ -437,12 +450,12 @@ impl Worktree {
     }
 
     async fn git<const N: usize>(&self, arguments: [&str; N]) -> Result<String, Error> {
-        Ok(self.mirror.git.at(&self.path).run(arguments).await?)
+        Ok(self.mirror.git.in_dir(&self.path).run(arguments).await?)
     }
 }
 
-/// The repositories in a list of files: git shows each as a folder.
-fn nested(listed: &str) -> Vec<String> {
+/// Returns nested repositories in a list of files. Git lists them as directories.
+fn nested_repositories(listed: &str) -> Vec<String> {
     listed.split('\0').filter(|path| path.ends_with('/')).map(str::to_owned).collect()
 }
 
@@ -450,12 +463,12 @@ async fn exists(path: &Path) -> Result<bool, Error> {
     match fs::symlink_metadata(path).await {
         Ok(_) => Ok(true),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(disk("look at", path)(error)),
+        Err(error) => Err(disk_error("read", path)(error)),
     }
 }
 
-/// Removes a file or a folder with all that is in it, if it is there.
-pub(crate) async fn clear(path: &Path) -> Result<(), Error> {
+/// Removes a file or directory, if it exists.
+pub(crate) async fn remove_path(path: &Path) -> Result<(), Error> {
     let removed = match fs::symlink_metadata(path).await {
         Ok(found) if found.is_dir() => fs::remove_dir_all(path).await,
         Ok(_) => fs::remove_file(path).await,
@@ -463,7 +476,7 @@ pub(crate) async fn clear(path: &Path) -> Result<(), Error> {
     };
     match removed {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(disk("remove", path)(error))
+            Err(disk_error("remove", path)(error))
         }
         _ => Ok(()),
     }

@@ -1,7 +1,7 @@
-//! The engine on a real machine: real git, real processes, and an agent that follows a script over
+//! Integration tests of the engine with real git, real processes, and a scripted agent that speaks
 //! the real protocol.
-#![expect(clippy::expect_used, reason = "a test that cannot go on has failed")]
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![expect(clippy::expect_used, reason = "a failed expectation fails the test")]
+#![expect(clippy::unwrap_used, reason = "a failed expectation fails the test")]
 
 #[path = "it/agents.rs"]
 mod agents;

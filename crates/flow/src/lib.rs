@@ -1,18 +1,21 @@
 #![doc = include_str!("../README.md")]
 
-pub mod attributes;
-pub mod port;
+pub mod activities;
+pub mod search_attributes;
 mod task;
 
-pub use task::{Answered, Ask, Begun, Carried, Input, Origin, Pace, Standing, TaskFlow};
+pub use task::{
+    ActionRequest, ActionResponse, CarriedState, RunStarted, TaskStatus, TaskWorkflow,
+    WorkflowInput, WorkflowOrigin, WorkflowTuning,
+};
 
-/// The queue of the workflows, and of every activity that needs no engine.
-pub const QUEUE: &str = "tamma";
+/// Task queue of workflows, and of all activities except implementation runs.
+pub const TASK_QUEUE: &str = "tamma";
 
-/// The queue of the engine pool: whoever has a free slot takes the next run.
-pub const ENGINES: &str = "tamma-engines";
+/// Task queue of the agent pool. Workers with a free slot take the next run.
+pub const AGENT_TASK_QUEUE: &str = "tamma-engines";
 
-/// The id of the workflow of a task. One that is started twice is started once.
+/// Returns the workflow ID of a task. Starting it twice has no effect.
 pub fn workflow_id(task: tamma_core::ids::TaskId) -> String {
     format!("task-{task}")
 }

@@ -1,12 +1,11 @@
-//! The workflow of one task.
+//! Workflow of one task.
 //!
-//! It turns what happens (a job's end, a person's wish, time) into events, feeds them to the
-//! machine, and carries its commands out. Everything it does must come out the same when its
-//! history is played again, so a change here that an old history would notice needs a patch (see
-//! `docs/decisions/0006-durable-shell.md`).
-#![expect(missing_docs, reason = "the macro makes constants that cannot be documented")]
+//! It turns finished jobs, actions of people and timers into events, applies them to the state
+//! machine, and carries out its commands. It must be deterministic under replay, so a change that
+//! an old history would notice needs a patch (see `docs/decisions/0006-durable-shell.md`).
+#![expect(missing_docs, reason = "the macro generates undocumented constants")]
 
-mod errands;
+mod jobs;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -18,10 +17,10 @@ use tamma_core::ids::{Name, PlanHash, PolicyVersion};
 use tamma_core::rules::Rules;
 use tamma_core::task::Task;
 use tamma_core::task_loop::{
-    Action, Command, Event, JobKind, Received, Refusal, State, Step, TaskLoop, Timestamp, What,
-    begin, step,
+    Action, Command, EventKind, JobKind, Refusal, State, Step, TaskEvent, TaskLoop, TaskReceived,
+    Timestamp, begin, step,
 };
-use tamma_core::version::Format;
+use tamma_core::version::FormatVersion;
 use temporalio_macros::{workflow, workflow_methods};
 use temporalio_workflow::{
     ContinueAsNewOptions, LocalActivityOptions, RetryPolicy, TimerOptions, TimerResult,
@@ -29,483 +28,508 @@ use temporalio_workflow::{
     WorkflowResult, select,
 };
 
-use crate::attributes;
-use crate::port::{Arrival, Diary, Hands, Recorded, Used};
-use errands::{Ended, Start};
+use crate::activities::{Activities, JobUsage, PendingSteps, StepRecord, TaskSubmission};
+use crate::search_attributes;
+use jobs::{FinishedJob, JobStart};
 
-/// What a task's workflow is started with.
+/// Input of a task's workflow.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Input {
-    /// The rules the task runs under, without secrets.
+pub struct WorkflowInput {
+    /// Rules of the task, without secrets.
     pub rules: Rules,
-    /// How patient it is with its workers.
+    /// Timeouts and limits of the workflow.
     #[serde(default)]
-    pub pace: Pace,
-    /// Where it begins.
-    pub origin: Origin,
+    #[serde(rename = "pace")]
+    pub tuning: WorkflowTuning,
+    /// Starting point.
+    pub origin: WorkflowOrigin,
 }
 
-/// How patient a workflow is with its workers, and how long its history may grow.
+/// Timeouts and limits of a workflow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Pace {
-    /// Seconds without a sign of life after which a worker is taken for dead. Longer than the
-    /// engine may be away, or its return interrupts every run.
+pub struct WorkflowTuning {
+    /// Seconds without a heartbeat after which a worker counts as dead. Must exceed outages of
+    /// Temporal, or its return interrupts every run.
     pub heartbeat_seconds: u32,
-    /// History events after which the workflow goes on in a new run.
+    /// History length at which the workflow continues as new.
     pub history_events: u32,
 }
 
-impl Default for Pace {
+impl Default for WorkflowTuning {
     fn default() -> Self {
         Self { heartbeat_seconds: 30, history_events: 2000 }
     }
 }
 
-/// Where a workflow begins.
+/// Starting point of a workflow.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Origin {
-    /// A new task.
+pub enum WorkflowOrigin {
+    /// New task.
     New {
-        /// How it came in.
-        received: Received,
-        /// What is wanted, in its author's words.
+        /// Event that created the task.
+        received: TaskReceived,
+        /// Task as its author wrote it.
         task: Box<Task>,
     },
-    /// An earlier run of the workflow, whose history had grown long.
-    Earlier(Box<Carried>),
+    /// Earlier run of the workflow, which continued as new.
+    #[serde(rename = "earlier")]
+    Continued(Box<CarriedState>),
 }
 
-/// What one run of a workflow hands to the next.
+/// State that a workflow carries over when it continues as new.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Carried {
-    memory: TaskLoop,
+pub struct CarriedState {
+    #[serde(rename = "memory")]
+    task_loop: TaskLoop,
     step: u64,
-    unwritten: Vec<Recorded>,
-    due: Vec<Command>,
+    #[serde(rename = "unwritten")]
+    unsaved_steps: Vec<StepRecord>,
+    #[serde(rename = "due")]
+    pending_commands: Vec<Command>,
 }
 
-/// What a person asks for.
+/// Action that a person requests.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ask {
-    /// When.
+pub struct ActionRequest {
+    /// Time of the request.
     pub at: Timestamp,
-    /// Who, authenticated before.
+    /// Authenticated name of the person.
     pub by: Name,
-    /// What.
+    /// Requested action.
     pub action: Action,
 }
 
-/// What a worker tells when it has taken a run up.
+/// Notification that a worker has started a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Begun {
-    /// When.
+pub struct RunStarted {
+    /// Start time.
     pub at: Timestamp,
-    /// The ticket of the run.
-    pub ticket: u32,
-    /// Which engine.
-    pub engine: Name,
+    /// Job number of the run.
+    #[serde(rename = "ticket")]
+    pub job_number: u32,
+    /// Agent that runs.
+    #[serde(rename = "engine")]
+    pub agent: Name,
 }
 
-/// Where a task stands.
+/// Status of a task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Standing {
-    /// Where it is.
+pub struct TaskStatus {
+    /// Current state.
     pub state: State,
-    /// Whether it is paused.
+    /// Set while the task is paused.
     pub paused: bool,
-    /// How many events its machine has taken.
+    /// Number of events applied so far.
     pub step: u64,
-    /// The plan that waits or runs.
+    /// Plan that awaits approval or runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanHash>,
 }
 
-/// What came of something that was asked: where the task stands now, or why not.
-pub type Answered = Result<Standing, String>;
+/// Response to a request: the new status, or the reason for refusing it.
+pub type ActionResponse = Result<TaskStatus, String>;
 
-impl From<Ask> for Event {
-    fn from(ask: Ask) -> Self {
-        let Ask { at, by, action } = ask;
-        Self { format: Format, at, by: Actor::Person(by), what: What::Asked(action) }
+impl From<ActionRequest> for TaskEvent {
+    fn from(ask: ActionRequest) -> Self {
+        let ActionRequest { at, by, action } = ask;
+        Self {
+            format: FormatVersion,
+            at,
+            by: Actor::Person(by),
+            kind: EventKind::ActionRequested(action),
+        }
     }
 }
 
-impl From<Begun> for Event {
-    fn from(begun: Begun) -> Self {
-        let Begun { at, ticket, engine } = begun;
-        Self { format: Format, at, by: Actor::Tamma, what: What::Started { ticket, engine } }
+impl From<RunStarted> for TaskEvent {
+    fn from(begun: RunStarted) -> Self {
+        let RunStarted { at, job_number: ticket, agent: engine } = begun;
+        Self {
+            format: FormatVersion,
+            at,
+            by: Actor::Tamma,
+            kind: EventKind::RunStarted { job_number: ticket, agent: engine },
+        }
     }
 }
 
-/// The workflow of one task.
+/// Workflow of one task.
 #[workflow]
-pub struct TaskFlow {
+pub struct TaskWorkflow {
     rules: Rules,
     policy: PolicyVersion,
-    pace: Pace,
-    memory: TaskLoop,
-    /// How many events the machine has taken.
+    tuning: WorkflowTuning,
+    task_loop: TaskLoop,
+    /// Number of events applied so far.
     step: u64,
-    /// Who waits for an answer, and what happened, in the order it came.
-    inbox: VecDeque<(u64, Event)>,
-    /// How many messages have come.
-    messages: u64,
-    /// Answers that have not been fetched yet, by the number of the message.
-    answers: BTreeMap<u64, Answered>,
-    /// What is not known to be written down.
-    unwritten: Vec<Recorded>,
-    /// How the task came in, as long as that is not known to be written down.
-    arrival: Option<Box<Arrival>>,
-    /// What the machine wants done and nobody has begun.
-    due: Vec<Command>,
-    /// The machine as the engine's search knows it.
+    /// Received events with their message numbers, in order of arrival.
+    inbox: VecDeque<(u64, TaskEvent)>,
+    /// Number of messages received.
+    message_count: u64,
+    /// Responses that have not been fetched yet, by message number.
+    responses: BTreeMap<u64, ActionResponse>,
+    /// Steps that are not known to be saved.
+    unsaved_steps: Vec<StepRecord>,
+    /// Submission; `None` once it is known to be saved.
+    submission: Option<Box<TaskSubmission>>,
+    /// Commands that have not been carried out yet.
+    pending_commands: Vec<Command>,
+    /// State machine as last published to Temporal's search attributes.
     published: Option<TaskLoop>,
 }
 
-/// Something that will happen.
-type Pending<T> = Fuse<LocalBoxFuture<'static, T>>;
+/// Future in progress.
+type BoxedFuture<T> = Fuse<LocalBoxFuture<'static, T>>;
 
-/// What the workflow waits for, beside people.
-struct Desk {
-    /// The job that is under way.
-    job: Pending<Ended>,
-    /// What the end of the task has ordered: it waits until the job is gone.
-    last: Option<Start>,
-    /// What stops the job.
+/// Futures that the workflow waits for, besides messages.
+struct InFlight {
+    /// Current job.
+    job: BoxedFuture<FinishedJob>,
+    /// Job requested at the end of the task; it starts after the current one has ended.
+    final_job: Option<JobStart>,
+    /// Stops the current job.
     stop: WorkflowCancellationToken,
-    /// Whether the job is done in the workflow's own task, so that it ends at once.
-    short: bool,
-    /// The alarm that is set, for when, and what takes it back.
-    alarm: Pending<()>,
-    alarm_at: Option<Timestamp>,
-    take_back: WorkflowCancellationToken,
+    /// Set if the current job is a local activity.
+    is_inline: bool,
+    /// Current timer.
+    timer: BoxedFuture<()>,
+    timer_at: Option<Timestamp>,
+    cancel_timer: WorkflowCancellationToken,
 }
 
 #[workflow_methods]
-impl TaskFlow {
+impl TaskWorkflow {
     #[init]
-    fn new(_ctx: &WorkflowContextView, input: Input) -> Self {
-        let Input { rules, pace, origin } = input;
-        let (carried, arrival) = match origin {
-            Origin::Earlier(carried) => (*carried, None),
-            Origin::New { received, task } => {
+    fn new(_ctx: &WorkflowContextView, input: WorkflowInput) -> Self {
+        let WorkflowInput { rules, tuning, origin } = input;
+        let (carried, submission) = match origin {
+            WorkflowOrigin::Continued(carried) => (*carried, None),
+            WorkflowOrigin::New { received, task } => {
                 let Step { next, commands, entries } = begin(&received, &rules);
-                let first = Recorded {
+                let first = StepRecord {
                     step: 0,
                     at: received.at,
                     next: next.clone(),
                     entries,
                     commands: commands.clone(),
-                    used: None,
+                    job_usage: None,
                 };
-                let carried =
-                    Carried { memory: next, step: 0, unwritten: vec![first], due: commands };
-                (carried, Some(Box::new(Arrival { task: *task, rules: rules.clone() })))
+                let carried = CarriedState {
+                    task_loop: next,
+                    step: 0,
+                    unsaved_steps: vec![first],
+                    pending_commands: commands,
+                };
+                (carried, Some(Box::new(TaskSubmission { task: *task, rules: rules.clone() })))
             }
         };
-        let Carried { memory, step, unwritten, due } = carried;
-        // Whoever started the workflow has published how it begins.
-        let published = Some(memory.clone());
+        let CarriedState { task_loop, step, unsaved_steps, pending_commands } = carried;
+        // The caller that started the workflow has published the initial state.
+        let published = Some(task_loop.clone());
         Self {
             policy: rules.version(),
             rules,
-            pace,
-            memory,
+            tuning,
+            task_loop,
             step,
             inbox: VecDeque::new(),
-            messages: 0,
-            answers: BTreeMap::new(),
-            unwritten,
-            arrival,
-            due,
+            message_count: 0,
+            responses: BTreeMap::new(),
+            unsaved_steps,
+            submission,
+            pending_commands,
             published,
         }
     }
 
     /// Runs until the task has ended.
     #[run(name = "task")]
-    pub async fn run(ctx: &mut WorkflowContext<Self>) -> WorkflowResult<Standing> {
-        let mut desk = Desk {
+    pub async fn run(ctx: &mut WorkflowContext<Self>) -> WorkflowResult<TaskStatus> {
+        let mut desk = InFlight {
             job: Fuse::terminated(),
-            last: None,
+            final_job: None,
             stop: WorkflowCancellationToken::new(),
-            short: false,
-            alarm: Fuse::terminated(),
-            alarm_at: None,
-            take_back: WorkflowCancellationToken::new(),
+            is_inline: false,
+            timer: Fuse::terminated(),
+            timer_at: None,
+            cancel_timer: WorkflowCancellationToken::new(),
         };
         let mut asker = None;
         loop {
-            carry_out(ctx, &mut desk).await;
+            run_commands(ctx, &mut desk).await;
             if let Some(number) = asker.take() {
-                ctx.state_mut(|it| it.answer(number, Ok(it.standing())));
+                ctx.state_mut(|it| it.respond(number, Ok(it.status())));
             }
-            if ctx.state(|it| it.memory.state.is_terminal()) {
-                publish(ctx);
-                finish(ctx, &mut desk).await;
-                let _ = all_heard(ctx).await;
-                return Ok(ctx.state(Self::standing));
+            if ctx.state(|it| it.task_loop.state.is_terminal()) {
+                publish_search_attributes(ctx);
+                finish_task(ctx, &mut desk).await;
+                let _ = wait_for_responses(ctx).await;
+                return Ok(ctx.state(Self::status));
             }
-            if !desk.short {
-                publish(ctx);
-                set_alarm(ctx, &mut desk);
+            if !desk.is_inline {
+                publish_search_attributes(ctx);
+                set_timer(ctx, &mut desk);
             }
             let event = select! {
-                ended = &mut desk.job => ctx.state_mut(|it| it.settle(ended, now(ctx))),
-                () = message(ctx).fuse() => {
+                ended = &mut desk.job => ctx.state_mut(|it| it.job_finished_event(ended, now(ctx))),
+                () = wait_for_message(ctx).fuse() => {
                     let (number, event) = ctx.state_mut(|it| it.inbox.pop_front()).unzip();
                     asker = number;
                     match event { Some(event) => event, None => continue }
                 }
-                () = &mut desk.alarm => {
-                    desk.alarm_at = None;
-                    Event { format: Format, at: now(ctx), by: Actor::Tamma, what: What::Tick }
+                () = &mut desk.timer => {
+                    desk.timer_at = None;
+                    TaskEvent { format: FormatVersion, at: now(ctx), by: Actor::Tamma, kind: EventKind::Tick }
                 }
             };
-            let taken = ctx.state_mut(|it| it.take(&event));
+            let taken = ctx.state_mut(|it| it.apply_event(&event));
             if let Err(refusal) = taken {
-                // A late result, an alarm that came too early: the machine has not moved.
+                // A stale result, or a timer that fired too early: the state machine is unchanged.
                 if let Some(number) = asker.take() {
-                    ctx.state_mut(|it| it.answer(number, Err(refusal.to_string())));
+                    ctx.state_mut(|it| it.respond(number, Err(refusal.to_string())));
                 }
             }
-            let long = ctx.state(|it| ctx.history_length() > it.pace.history_events);
-            if long && desk.job_is_over() && ctx.state(|it| it.inbox.is_empty()) {
+            let long = ctx.state(|it| ctx.history_length() > it.tuning.history_events);
+            if long && desk.is_job_finished() && ctx.state(|it| it.inbox.is_empty()) {
                 if let Some(number) = asker.take() {
-                    ctx.state_mut(|it| it.answer(number, Ok(it.standing())));
+                    ctx.state_mut(|it| it.respond(number, Ok(it.status())));
                 }
-                let _ = all_heard(ctx).await;
+                let _ = wait_for_responses(ctx).await;
                 if ctx.state(|it| it.inbox.is_empty()) {
-                    publish(ctx);
-                    let next = ctx.state_mut(Self::carry);
+                    publish_search_attributes(ctx);
+                    let next = ctx.state_mut(Self::next_input);
                     ctx.continue_as_new(next, ContinueAsNewOptions::default())?;
                 }
             }
         }
     }
 
-    /// Where the task stands.
+    /// Returns the status of the task.
     #[query]
-    pub fn standing_now(&self, _ctx: &WorkflowContextView) -> Standing {
-        self.standing()
+    pub fn standing_now(&self, _ctx: &WorkflowContextView) -> TaskStatus {
+        self.status()
     }
 
     #[update_validator(ask)]
     fn may_ask(
         &self,
         _ctx: &WorkflowContextView,
-        ask: &Ask,
+        ask: &ActionRequest,
     ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-        Ok(self.would_take(&ask.clone().into())?)
+        Ok(self.check_event(&ask.clone().into())?)
     }
 
-    /// A person asks for something. Refused, with the reason, where the machine would refuse it.
+    /// Handles a person's action. The validator refuses it if the state machine would.
     #[update]
-    pub async fn ask(ctx: &mut WorkflowContext<Self>, ask: Ask) -> Answered {
-        deliver(ctx, ask.into()).await
+    pub async fn ask(ctx: &mut WorkflowContext<Self>, ask: ActionRequest) -> ActionResponse {
+        enqueue_and_wait(ctx, ask.into()).await
     }
 
     #[update_validator(begun)]
     fn may_have_begun(
         &self,
         _ctx: &WorkflowContextView,
-        begun: &Begun,
+        begun: &RunStarted,
     ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-        Ok(self.would_take(&begun.clone().into())?)
+        Ok(self.check_event(&begun.clone().into())?)
     }
 
-    /// A worker has taken a run up.
+    /// Handles the notification that a run has started.
     #[update]
-    pub async fn begun(ctx: &mut WorkflowContext<Self>, begun: Begun) -> Answered {
-        deliver(ctx, begun.into()).await
+    pub async fn begun(ctx: &mut WorkflowContext<Self>, begun: RunStarted) -> ActionResponse {
+        enqueue_and_wait(ctx, begun.into()).await
     }
 }
 
-impl TaskFlow {
-    fn standing(&self) -> Standing {
-        Standing {
-            state: self.memory.state,
-            paused: self.memory.paused.is_some(),
+impl TaskWorkflow {
+    fn status(&self) -> TaskStatus {
+        TaskStatus {
+            state: self.task_loop.state,
+            paused: self.task_loop.paused.is_some(),
             step: self.step,
-            plan: self.memory.plan.as_ref().map(|plan| plan.hash),
+            plan: self.task_loop.plan.as_ref().map(|plan| plan.hash),
         }
     }
 
-    /// Whether the machine would take an event now.
-    fn would_take(&self, event: &Event) -> Result<(), Refusal> {
-        step(&self.memory, event, &self.rules).map(drop)
+    /// Checks whether the state machine accepts an event now.
+    fn check_event(&self, event: &TaskEvent) -> Result<(), Refusal> {
+        step(&self.task_loop, event, &self.rules).map(drop)
     }
 
-    /// Feeds an event to the machine. What it wants written and done is kept until that is done.
-    fn take(&mut self, event: &Event) -> Result<(), Refusal> {
-        let used = self.used(event);
-        let Step { next, commands, entries } = step(&self.memory, event, &self.rules)?;
+    /// Applies an event to the state machine, and queues its step and commands.
+    fn apply_event(&mut self, event: &TaskEvent) -> Result<(), Refusal> {
+        let used = self.job_usage(event);
+        let Step { next, commands, entries } = step(&self.task_loop, event, &self.rules)?;
         self.step += 1;
-        self.memory = next.clone();
-        self.due.extend(commands.iter().cloned());
-        self.unwritten.push(Recorded {
+        self.task_loop = next.clone();
+        self.pending_commands.extend(commands.iter().cloned());
+        self.unsaved_steps.push(StepRecord {
             step: self.step,
             at: event.at,
             next,
             entries,
             commands,
-            used,
+            job_usage: used,
         });
         Ok(())
     }
 
-    fn used(&self, event: &Event) -> Option<Used> {
-        let What::Done { ticket, usage: Some(usage), .. } = &event.what else { return None };
-        let works = [self.memory.work, self.memory.leaving];
-        let work = works.into_iter().flatten().find(|work| work.ticket == *ticket)?;
-        Some(Used { ticket: *ticket, job: work.kind, usage: *usage })
-    }
-
-    fn answer(&mut self, number: u64, answer: Answered) {
-        self.answers.insert(number, answer);
-    }
-
-    /// What is to be written down before anything else.
-    fn diary(&self) -> Diary {
-        Diary {
-            task: self.memory.task,
-            project: self.memory.project,
-            policy: self.policy,
-            arrival: self.arrival.clone(),
-            steps: self.unwritten.clone(),
-        }
-    }
-
-    /// Everything up to a step is written down.
-    fn is_written(&mut self, up_to: u64) {
-        self.unwritten.retain(|recorded| recorded.step > up_to);
-        self.arrival = None;
-    }
-
-    /// The event of a job that has ended.
-    fn settle(&mut self, ended: Ended, at: Timestamp) -> Event {
-        if let Some(step) = ended.written {
-            self.is_written(step);
-        }
-        Event { format: Format, at, by: Actor::Tamma, what: ended.what }
-    }
-
-    /// What the next run of the workflow needs.
-    fn carry(&mut self) -> Input {
-        let carried = Carried {
-            memory: self.memory.clone(),
-            step: self.step,
-            unwritten: std::mem::take(&mut self.unwritten),
-            due: std::mem::take(&mut self.due),
+    fn job_usage(&self, event: &TaskEvent) -> Option<JobUsage> {
+        let EventKind::JobFinished { job_number: ticket, usage: Some(usage), .. } = &event.kind
+        else {
+            return None;
         };
-        let origin = Origin::Earlier(Box::new(carried));
-        Input { rules: self.rules.clone(), pace: self.pace, origin }
+        let works = [self.task_loop.active_job, self.task_loop.stopping_job];
+        let work = works.into_iter().flatten().find(|work| work.job_number == *ticket)?;
+        Some(JobUsage { job_number: *ticket, job: work.kind, usage: *usage })
+    }
+
+    fn respond(&mut self, number: u64, answer: ActionResponse) {
+        self.responses.insert(number, answer);
+    }
+
+    /// Returns the steps that must be saved first.
+    fn pending_steps(&self) -> PendingSteps {
+        PendingSteps {
+            task: self.task_loop.task,
+            project: self.task_loop.project,
+            policy: self.policy,
+            submission: self.submission.clone(),
+            steps: self.unsaved_steps.clone(),
+        }
+    }
+
+    /// Marks all steps up to this one as saved.
+    fn mark_saved(&mut self, up_to: u64) {
+        self.unsaved_steps.retain(|recorded| recorded.step > up_to);
+        self.submission = None;
+    }
+
+    /// Converts a finished job to an event.
+    fn job_finished_event(&mut self, ended: FinishedJob, at: Timestamp) -> TaskEvent {
+        if let Some(step) = ended.saved_step {
+            self.mark_saved(step);
+        }
+        TaskEvent { format: FormatVersion, at, by: Actor::Tamma, kind: ended.event_kind }
+    }
+
+    /// Builds the input for continue-as-new.
+    fn next_input(&mut self) -> WorkflowInput {
+        let carried = CarriedState {
+            task_loop: self.task_loop.clone(),
+            step: self.step,
+            unsaved_steps: std::mem::take(&mut self.unsaved_steps),
+            pending_commands: std::mem::take(&mut self.pending_commands),
+        };
+        let origin = WorkflowOrigin::Continued(Box::new(carried));
+        WorkflowInput { rules: self.rules.clone(), tuning: self.tuning, origin }
     }
 }
 
-impl Desk {
-    fn job_is_over(&self) -> bool {
+impl InFlight {
+    fn is_job_finished(&self) -> bool {
         use futures_util::future::FusedFuture as _;
         self.job.is_terminated()
     }
 }
 
-/// Carries out what the machine wants, and sees to it that every step is written down.
-async fn carry_out(ctx: &WorkflowContext<TaskFlow>, desk: &mut Desk) {
+/// Carries out pending commands, and ensures that every step is saved.
+async fn run_commands(ctx: &WorkflowContext<TaskWorkflow>, desk: &mut InFlight) {
     let mut start = None;
-    for command in ctx.state_mut(|it| std::mem::take(&mut it.due)) {
+    for command in ctx.state_mut(|it| std::mem::take(&mut it.pending_commands)) {
         match command {
-            Command::Start { ticket, not_before, job } => {
-                start = Some(Start { ticket, not_before, job });
+            Command::StartJob { job_number: ticket, not_before, job } => {
+                start = Some(JobStart { job_number: ticket, not_before, job });
             }
-            Command::Stop { why, .. } => desk.stop.cancel_with_reason(why.to_string()),
-            // Rows of the log; who delivers them reads them there.
-            Command::Alert(_) | Command::Settle { .. } | Command::HoldProvider { .. } => {}
+            Command::StopJob { reason: why, .. } => desk.stop.cancel_with_reason(why.to_string()),
+            // These are database rows; other processes read them there.
+            Command::Alert(_) | Command::CloseQuestion { .. } | Command::BlockProvider { .. } => {}
         }
     }
-    // What the worker would write down at once travels with the job. What would lie in a queue with
-    // it, or has no job to travel with, is written down here.
-    let over = ctx.state(|it| it.memory.state.is_terminal());
+    // Steps travel with a job that starts at once. If the job may wait in a queue, or if there is
+    // no job, they are saved here.
+    let over = ctx.state(|it| it.task_loop.state.is_terminal());
     let travels = start
         .as_ref()
         .is_some_and(|start| start.not_before.is_none() && start.job.kind() != JobKind::Implement);
-    if (over || !travels) && ctx.state(|it| !it.unwritten.is_empty()) {
-        write_down(ctx).await;
+    if (over || !travels) && ctx.state(|it| !it.unsaved_steps.is_empty()) {
+        save_steps(ctx).await;
     }
     if over {
-        desk.last = start;
+        desk.final_job = start;
     } else if let Some(start) = start {
         desk.stop = WorkflowCancellationToken::new();
-        desk.short = start.is_short();
-        desk.job = errands::run(ctx.clone(), start, desk.stop.clone());
-    } else if desk.job_is_over() {
-        desk.short = false;
+        desk.is_inline = start.is_inline();
+        desk.job = jobs::run_job(ctx.clone(), start, desk.stop.clone());
+    } else if desk.is_job_finished() {
+        desk.is_inline = false;
     }
 }
 
-/// Waits until the job that was left is gone, then does what the end has ordered. Whoever ended the
-/// task need not wait for either.
-async fn finish(ctx: &WorkflowContext<TaskFlow>, desk: &mut Desk) {
-    if !desk.job_is_over() {
+/// Waits for the current job to end, then runs the last one. The person who ended the task does not
+/// wait for either.
+async fn finish_task(ctx: &WorkflowContext<TaskWorkflow>, desk: &mut InFlight) {
+    if !desk.is_job_finished() {
         (&mut desk.job).await;
     }
-    if let Some(start) = desk.last.take() {
-        let ended = errands::run(ctx.clone(), start, WorkflowCancellationToken::new()).await;
-        // Tasks of older editions hear nothing after their end, and have nothing more to write.
-        let event = ctx.state_mut(|it| it.settle(ended, now(ctx)));
-        if ctx.state_mut(|it| it.take(&event)).is_ok() {
-            write_down(ctx).await;
+    if let Some(start) = desk.final_job.take() {
+        let ended = jobs::run_job(ctx.clone(), start, WorkflowCancellationToken::new()).await;
+        // Tasks of older editions accept no event after their end, and have nothing more to save.
+        let event = ctx.state_mut(|it| it.job_finished_event(ended, now(ctx)));
+        if ctx.state_mut(|it| it.apply_event(&event)).is_ok() {
+            save_steps(ctx).await;
         }
     }
 }
 
-/// Writes down what is not, and tries until it is.
-async fn write_down(ctx: &WorkflowContext<TaskFlow>) {
-    let diary = ctx.state(TaskFlow::diary);
+/// Saves pending steps, with retries.
+async fn save_steps(ctx: &WorkflowContext<TaskWorkflow>) {
+    let diary = ctx.state(TaskWorkflow::pending_steps);
     let last = diary.steps.last().map_or(0, |recorded| recorded.step);
     let options = LocalActivityOptions::builder()
         .start_to_close_timeout(Duration::from_secs(30))
-        .retry_policy(patiently())
+        .retry_policy(retry_policy())
         .cancellation_token(WorkflowCancellationToken::new())
         .build();
-    if ctx.execute_local_activity(Hands::record, diary, options).await.is_ok() {
-        ctx.state_mut(|it| it.is_written(last));
+    if ctx.execute_local_activity(Activities::record, diary, options).await.is_ok() {
+        ctx.state_mut(|it| it.mark_saved(last));
     }
-    // Otherwise it stays unwritten, and goes along with what comes next.
+    // After a failure they stay pending and travel with the next request.
 }
 
-/// How often something is tried again that must be done in the end.
-fn patiently() -> RetryPolicy {
+/// Returns the retry policy for activities that must succeed eventually.
+fn retry_policy() -> RetryPolicy {
     RetryPolicy::builder()
         .initial_interval(Duration::from_millis(200))
         .backoff_coefficient(1.5)
         .maximum_interval(Duration::from_secs(10))
-        .non_retryable_error_types([crate::port::FINAL])
+        .non_retryable_error_types([crate::activities::NON_RETRYABLE])
         .build()
 }
 
-/// Tells the engine's search what has changed.
-fn publish(ctx: &WorkflowContext<TaskFlow>) {
-    let changed = ctx.state(|it| attributes::changed(it.published.as_ref(), &it.memory));
+/// Publishes changed search attributes to Temporal.
+fn publish_search_attributes(ctx: &WorkflowContext<TaskWorkflow>) {
+    let changed =
+        ctx.state(|it| search_attributes::changed_values(it.published.as_ref(), &it.task_loop));
     if !changed.is_empty() {
         ctx.upsert_search_attributes(changed);
-        ctx.state_mut(|it| it.published = Some(it.memory.clone()));
+        ctx.state_mut(|it| it.published = Some(it.task_loop.clone()));
     }
 }
 
-/// Sets the alarm for when the machine wants to be told that time has passed. One that is set for
-/// earlier is left: when it rings in vain, the next is set.
-fn set_alarm(ctx: &WorkflowContext<TaskFlow>, desk: &mut Desk) {
-    let Some(at) = ctx.state(|it| it.memory.wake_at(&it.rules)) else { return };
-    if desk.alarm_at.is_some_and(|set| set <= at) {
+/// Sets the timer for the next time that the state machine asks for. An earlier timer stays: when
+/// it fires without effect, the next one is set.
+fn set_timer(ctx: &WorkflowContext<TaskWorkflow>, desk: &mut InFlight) {
+    let Some(at) = ctx.state(|it| it.task_loop.wake_at(&it.rules)) else { return };
+    if desk.timer_at.is_some_and(|set| set <= at) {
         return;
     }
-    desk.take_back.cancel();
-    desk.take_back = WorkflowCancellationToken::new();
-    desk.alarm_at = Some(at);
-    let (ctx, token) = (ctx.clone(), desk.take_back.clone());
-    desk.alarm = async move {
+    desk.cancel_timer.cancel();
+    desk.cancel_timer = WorkflowCancellationToken::new();
+    desk.timer_at = Some(at);
+    let (ctx, token) = (ctx.clone(), desk.cancel_timer.clone());
+    desk.timer = async move {
         if sleep_until(&ctx, at, token).await == TimerResult::Cancelled {
             std::future::pending::<()>().await;
         }
@@ -515,7 +539,7 @@ fn set_alarm(ctx: &WorkflowContext<TaskFlow>, desk: &mut Desk) {
 }
 
 async fn sleep_until(
-    ctx: &WorkflowContext<TaskFlow>,
+    ctx: &WorkflowContext<TaskWorkflow>,
     at: Timestamp,
     token: WorkflowCancellationToken,
 ) -> TimerResult {
@@ -523,42 +547,42 @@ async fn sleep_until(
     ctx.timer(TimerOptions::builder(left).cancellation_token(token).build()).await
 }
 
-/// The time it is, the same whenever the history is played.
-fn now(ctx: &WorkflowContext<TaskFlow>) -> Timestamp {
+/// Returns the current time, which is deterministic under replay.
+fn now(ctx: &WorkflowContext<TaskWorkflow>) -> Timestamp {
     ctx.workflow_time().map(Timestamp::from).unwrap_or_default()
 }
 
-/// Puts an event in the queue and waits until the machine has taken or refused it.
-async fn deliver(ctx: &WorkflowContext<TaskFlow>, event: Event) -> Answered {
+/// Queues an event and waits until the state machine has accepted or refused it.
+async fn enqueue_and_wait(ctx: &WorkflowContext<TaskWorkflow>, event: TaskEvent) -> ActionResponse {
     let number = ctx.state_mut(|it| {
-        it.messages += 1;
-        it.inbox.push_back((it.messages, event));
-        it.messages
+        it.message_count += 1;
+        it.inbox.push_back((it.message_count, event));
+        it.message_count
     });
-    let answered = move |it: &TaskFlow| it.answers.contains_key(&number);
-    let _ = ctx.wait_condition_with_options(answered, to_the_end()).await;
-    let gone = || Err("the task's workflow did not answer".to_owned());
-    ctx.state_mut(|it| it.answers.remove(&number)).unwrap_or_else(gone)
+    let answered = move |it: &TaskWorkflow| it.responses.contains_key(&number);
+    let _ = ctx.wait_condition_with_options(answered, uncancellable_wait()).await;
+    let gone = || Err("no response from the task's workflow".to_owned());
+    ctx.state_mut(|it| it.responses.remove(&number)).unwrap_or_else(gone)
 }
 
-async fn message(ctx: &WorkflowContext<TaskFlow>) {
-    let _ = ctx.wait_condition_with_options(|it| !it.inbox.is_empty(), to_the_end()).await;
+async fn wait_for_message(ctx: &WorkflowContext<TaskWorkflow>) {
+    let _ = ctx.wait_condition_with_options(|it| !it.inbox.is_empty(), uncancellable_wait()).await;
 }
 
-/// Waits until everybody who asked has an answer.
-async fn all_heard(
-    ctx: &WorkflowContext<TaskFlow>,
+/// Waits until all requests have a response.
+async fn wait_for_responses(
+    ctx: &WorkflowContext<TaskWorkflow>,
 ) -> Result<(), temporalio_workflow::WorkflowCancellationError> {
     let whole = ctx.clone();
     ctx.wait_condition_with_options(
         move |it| it.inbox.is_empty() && whole.all_handlers_finished(),
-        to_the_end(),
+        uncancellable_wait(),
     )
     .await
 }
 
-/// A wait that a cancellation of the workflow does not end: tasks are cancelled by people, through
-/// the machine, so that nothing is left running.
-fn to_the_end() -> WaitConditionOptions {
+/// Returns options for a wait that survives cancellation of the workflow. Tasks are cancelled
+/// through the state machine, so that nothing is left running.
+fn uncancellable_wait() -> WaitConditionOptions {
     WaitConditionOptions::builder().cancellation_token(WorkflowCancellationToken::new()).build()
 }

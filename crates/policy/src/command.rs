@@ -1,55 +1,55 @@
-//! What a command line runs, as far as its words say.
+//! Analysis of a shell command line: the commands it runs and the files it writes.
 //!
-//! A line is taken apart at everything that starts another command, and each command is stripped of
-//! what only stands around it: variables, the folder of the program, `env`, `timeout`, `sh -c` and
-//! their like. What cannot be taken apart counts as the worst of all that its words could mean. None
-//! of this sees into a script or a program; the sandbox is what holds.
+//! A line is split wherever another command starts. Each command is stripped of variable
+//! assignments, the directory of its program, and wrappers such as `env`, `timeout` and `sh -c`.
+//! For text that cannot be parsed, every possible reading counts. Scripts and programs are opaque
+//! to this analysis, so the sandbox enforces the limits.
 
-mod words;
+mod lexer;
 
-use words::{Piece, Word, pieces};
+use lexer::{LineSegment, ShellWord, split_line};
 
-/// How deep commands may be in commands.
-const DEPTH: usize = 8;
+/// Maximum nesting of commands.
+const MAX_DEPTH: usize = 8;
 
-/// How many words a guess goes on for.
-const GUESS: usize = 12;
+/// Maximum number of words in a guessed command.
+const MAX_GUESS_WORDS: usize = 12;
 
-/// What a line runs.
+/// Commands and output files of a command line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Line {
-    /// The commands in it, each with nothing around it.
+pub struct ParsedCommandLine {
+    /// Commands without wrappers.
     pub commands: Vec<String>,
-    /// The files that it sends output to.
-    pub writes: Vec<String>,
-    /// Why it cannot be told what it runs, if it cannot.
-    pub blind: Option<String>,
+    /// Files that output is redirected to.
+    pub output_files: Vec<String>,
+    /// Reason if the analysis is incomplete, for example because a variable names the program.
+    pub unknown_reason: Option<String>,
 }
 
-/// Takes a line apart.
-pub fn read(text: &str) -> Line {
-    let mut line = Line::default();
-    if !line.take(text, DEPTH) {
+/// Parses a command line.
+pub fn parse(text: &str) -> ParsedCommandLine {
+    let mut line = ParsedCommandLine::default();
+    if !line.parse_text(text, MAX_DEPTH) {
         line.guess(text);
     }
     line.commands.dedup();
     line
 }
 
-impl Line {
-    /// Takes a text in. False if not all of it is understood.
-    fn take(&mut self, text: &str, depth: usize) -> bool {
+impl ParsedCommandLine {
+    /// Parses a text and adds its commands. Returns `false` if part of it was not understood.
+    fn parse_text(&mut self, text: &str, depth: usize) -> bool {
         let Some(depth) = depth.checked_sub(1) else { return false };
-        let (pieces, mut clear) = pieces(text);
+        let (pieces, mut clear) = split_line(text);
         for piece in pieces {
             clear &= match piece {
-                Piece::Command(words) => self.command(&words, depth),
-                Piece::Inner(text) => self.take(&text, depth),
-                Piece::Output(word) => {
-                    if word.varies {
-                        self.blind("it writes to a file that a variable names");
+                LineSegment::Command(words) => self.parse_command(&words, depth),
+                LineSegment::Nested(text) => self.parse_text(&text, depth),
+                LineSegment::Output(word) => {
+                    if word.is_dynamic {
+                        self.mark_unknown("a variable names an output file");
                     } else if !word.text.starts_with("/dev/") {
-                        self.writes.push(word.text);
+                        self.output_files.push(word.text);
                     }
                     true
                 }
@@ -58,11 +58,11 @@ impl Line {
         clear
     }
 
-    fn blind(&mut self, why: &str) {
-        self.blind.get_or_insert_with(|| why.to_owned());
+    fn mark_unknown(&mut self, why: &str) {
+        self.unknown_reason.get_or_insert_with(|| why.to_owned());
     }
 
-    fn command(&mut self, words: &[Word], depth: usize) -> bool {
+    fn parse_command(&mut self, words: &[ShellWord], depth: usize) -> bool {
         let mut rest = words;
         while let Some((first, after)) = rest.split_first() {
             let around = matches!(
@@ -75,8 +75,8 @@ impl Line {
             rest = after;
         }
         let Some((first, args)) = rest.split_first() else { return true };
-        if first.varies {
-            self.blind("a variable names the program");
+        if first.is_dynamic {
+            self.mark_unknown("a variable names the program");
             return true;
         }
         let program = first.text.rsplit('/').next().unwrap_or_default();
@@ -88,34 +88,34 @@ impl Line {
             }
             "env" | "nohup" | "nice" | "exec" | "command" | "builtin" | "time" | "stdbuf"
             | "timeout" | "setsid" | "ionice" | "busybox" | "chronic" | "unbuffer" => {
-                self.wrapped(program, args, depth)
+                self.parse_wrapper(program, args, depth)
             }
             "sh" | "bash" | "dash" | "zsh" | "ksh" | "ash" | "fish" => {
-                self.shell(program, args, depth)
+                self.parse_shell(program, args, depth)
             }
             "eval" => {
-                if args.iter().any(|word| word.varies) {
-                    self.blind("a variable holds what it runs");
+                if args.iter().any(|word| word.is_dynamic) {
+                    self.mark_unknown("a variable contains the command");
                 }
-                self.take(&joined(args), depth)
+                self.parse_text(&join_words(args), depth)
             }
             "find" | "fd" => {
                 self.push(program, args);
                 let runs = ["-exec", "-execdir", "-ok", "-okdir", "-x", "-X", "--exec"];
                 match args.iter().position(|word| runs.contains(&word.text.as_str())) {
-                    Some(at) => self.command(args.get(at + 1..).unwrap_or_default(), depth),
+                    Some(at) => self.parse_command(args.get(at + 1..).unwrap_or_default(), depth),
                     None => true,
                 }
             }
             "git" => {
-                self.git(args);
+                self.parse_git(args);
                 true
             }
             "npm" | "pnpm" | "yarn" | "cargo" | "docker" | "podman" | "gem" | "twine" => {
                 let options = args.iter().take_while(|word| word.text.starts_with(['-', '+']));
                 let options = options.count();
                 self.push(program, &args[options..]);
-                // An option before the name may have a value of its own, and then the name is later.
+                // The option may take a value; then the subcommand comes later.
                 (1..args.len().min(options + 3))
                     .filter(|_| options > 0)
                     .for_each(|at| self.push(program, &args[at..]));
@@ -128,18 +128,19 @@ impl Line {
         }
     }
 
-    fn push(&mut self, program: &str, args: &[Word]) {
-        let line = format!("{program} {}", joined(args));
+    fn push(&mut self, program: &str, args: &[ShellWord]) {
+        let line = format!("{program} {}", join_words(args));
         self.commands.push(line.trim_end().to_owned());
     }
 
-    /// A program that runs another: what is an option of it, and what is the other?
-    fn wrapped(&mut self, program: &str, args: &[Word], depth: usize) -> bool {
+    /// Parses the arguments of a program that runs another program, such as `env` or `timeout`.
+    fn parse_wrapper(&mut self, program: &str, args: &[ShellWord], depth: usize) -> bool {
         if args.is_empty() {
             self.push(program, args);
             return true;
         }
-        let splits = |word: &Word| word.text.starts_with("-S") || word.text == "--split-string";
+        let splits =
+            |word: &ShellWord| word.text.starts_with("-S") || word.text == "--split-string";
         if program == "env" && args.iter().any(splits) {
             self.guess_words(args);
             return false;
@@ -149,38 +150,38 @@ impl Line {
             "timeout" => options + 1,
             _ => options,
         };
-        // An option may have a value, which looks like a program. Both ways of reading count.
+        // An option's value can look like a program. Consider both readings.
         if options > 0 {
             self.guess_words(args);
         }
-        self.command(args.get(skip..).unwrap_or_default(), depth)
+        self.parse_command(args.get(skip..).unwrap_or_default(), depth)
     }
 
-    fn shell(&mut self, program: &str, args: &[Word], depth: usize) -> bool {
-        let flags = |word: &&Word| word.text.starts_with(['-', '+']);
+    fn parse_shell(&mut self, program: &str, args: &[ShellWord], depth: usize) -> bool {
+        let flags = |word: &&ShellWord| word.text.starts_with(['-', '+']);
         let given = args.iter().take_while(flags).count();
         let runs_text = args[..given]
             .iter()
             .any(|word| !word.text.starts_with("--") && word.text.contains('c'));
         if !runs_text {
-            // A script, or what comes in through a pipe.
+            // Runs a script file, or standard input.
             if given == args.len() {
-                self.blind("a shell runs what it is sent");
+                self.mark_unknown("a shell reads commands from its input");
             }
             self.push(program, args);
             return true;
         }
         match args[given..].iter().find(|word| !word.text.is_empty()) {
-            Some(text) if text.varies => {
-                self.blind("a variable holds what it runs");
-                self.take(&text.text, depth)
+            Some(text) if text.is_dynamic => {
+                self.mark_unknown("a variable contains the command");
+                self.parse_text(&text.text, depth)
             }
-            Some(text) => self.take(&text.text, depth),
+            Some(text) => self.parse_text(&text.text, depth),
             None => false,
         }
     }
 
-    fn git(&mut self, args: &[Word]) {
+    fn parse_git(&mut self, args: &[ShellWord]) {
         let mut rest = args;
         while let Some((option, after)) = rest.split_first() {
             if !option.text.starts_with('-') {
@@ -199,20 +200,20 @@ impl Line {
             );
             if option.text.starts_with("-c") || option.text.starts_with("--config-env") {
                 let setting = if option.text == "-c" { after.first() } else { Some(option) };
-                if setting.is_none_or(|word| word.varies || word.text.contains("alias.")) {
-                    self.blind("git is given another name for a command");
+                if setting.is_none_or(|word| word.is_dynamic || word.text.contains("alias.")) {
+                    self.mark_unknown("a git alias hides the command");
                 }
             }
             let skip = usize::from(takes_value && !option.text.contains('='));
             rest = after.get(skip..).unwrap_or_default();
         }
-        if rest.first().is_some_and(|word| word.varies) {
-            self.blind("a variable names what git does");
+        if rest.first().is_some_and(|word| word.is_dynamic) {
+            self.mark_unknown("a variable names the git command");
         }
         self.push("git", rest);
     }
 
-    /// Everything that the words could mean: each may be where a command starts.
+    /// Adds every possible reading of a text: a command may start at each word.
     fn guess(&mut self, text: &str) {
         let apart = |sign: char| !(sign.is_alphanumeric() || "_-./".contains(sign));
         let words: Vec<&str> = text
@@ -221,21 +222,21 @@ impl Line {
             .map(|word| word.rsplit('/').next().unwrap_or(word))
             .collect();
         for at in 0..words.len() {
-            let end = words.len().min(at + GUESS);
+            let end = words.len().min(at + MAX_GUESS_WORDS);
             self.commands.push(words[at..end].join(" "));
         }
     }
 
-    fn guess_words(&mut self, words: &[Word]) {
-        self.guess(&joined(words));
+    fn guess_words(&mut self, words: &[ShellWord]) {
+        self.guess(&join_words(words));
     }
 }
 
-fn joined(words: &[Word]) -> String {
+fn join_words(words: &[ShellWord]) -> String {
     words.iter().map(|word| word.text.as_str()).collect::<Vec<_>>().join(" ")
 }
 
-fn is_assignment(word: &Word) -> bool {
+fn is_assignment(word: &ShellWord) -> bool {
     word.text.split_once('=').is_some_and(|(name, _)| {
         !name.is_empty() && name.chars().all(|sign| sign.is_alphanumeric() || sign == '_')
     })
@@ -246,14 +247,14 @@ mod tests {
     use super::*;
 
     fn runs(line: &str, command: &str) -> bool {
-        let read = read(line);
+        let read = parse(line);
         read.commands.iter().any(|one| {
             one == command || one.strip_prefix(command).is_some_and(|rest| rest.starts_with(' '))
         })
     }
 
     #[test]
-    fn a_command_is_found_whatever_stands_around_it() {
+    fn command_is_found_inside_wrappers_and_nested_lines() {
         for line in [
             "git push",
             "git push origin main",
@@ -296,22 +297,22 @@ mod tests {
             "env -S 'git push'",
             "busybox sh -c 'git push'",
         ] {
-            assert!(runs(line, "git push"), "{line}: {:?}", read(line));
+            assert!(runs(line, "git push"), "{line}: {:?}", parse(line));
         }
         assert!(runs("cargo +nightly publish", "cargo publish"));
         assert!(runs("npm --registry x publish", "npm publish"));
     }
 
     #[test]
-    fn words_that_run_nothing_are_no_commands() {
+    fn quoted_text_is_not_a_command() {
         for line in ["echo 'git push'", "git commit -m 'git push it'", "ls # git push", "git log"] {
-            let read = read(line);
-            assert!(!runs(line, "git push") && read.blind.is_none(), "{line}: {read:?}");
+            let read = parse(line);
+            assert!(!runs(line, "git push") && read.unknown_reason.is_none(), "{line}: {read:?}");
         }
     }
 
     #[test]
-    fn what_a_variable_decides_cannot_be_told() {
+    fn line_that_depends_on_a_variable_is_unknown() {
         for line in [
             "$X push",
             "git $X",
@@ -322,22 +323,22 @@ mod tests {
             "echo a > $X",
             "${X} push",
         ] {
-            assert!(read(line).blind.is_some(), "{line}: {:?}", read(line));
+            assert!(parse(line).unknown_reason.is_some(), "{line}: {:?}", parse(line));
         }
-        assert!(read("echo $HOME").blind.is_none());
+        assert!(parse("echo $HOME").unknown_reason.is_none());
     }
 
     #[test]
-    fn what_is_written_by_the_line_itself_is_told() {
-        assert_eq!(read("echo a > b.txt 2>&1").writes, ["b.txt"]);
-        assert_eq!(read("echo a >>b.txt; cat x 2>/dev/null").writes, ["b.txt"]);
-        assert_eq!(read("cat < a &> b").writes, ["b"]);
+    fn output_redirections_are_listed() {
+        assert_eq!(parse("echo a > b.txt 2>&1").output_files, ["b.txt"]);
+        assert_eq!(parse("echo a >>b.txt; cat x 2>/dev/null").output_files, ["b.txt"]);
+        assert_eq!(parse("cat < a &> b").output_files, ["b"]);
     }
 
     #[test]
-    fn no_text_is_too_strange_to_be_read() {
+    fn malformed_lines_are_parsed_without_panic() {
         for line in ["", "'", "\"", "`", "$(", "((((", "&&&", ">", "<<EOF\ngit push\nEOF", "\\"] {
-            let _ = read(line);
+            let _ = parse(line);
         }
         assert!(runs("cat <<EOF\n$(git push)\nEOF", "git push"));
         assert!(runs("'unfinished git push", "git push"));

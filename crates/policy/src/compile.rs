@@ -1,34 +1,34 @@
-//! Lines of the short form as policies.
+//! Compilation of permission rules into Cedar policies.
 
 use std::collections::BTreeSet;
 
 use cedar_policy::{Policy, PolicyId};
-use tamma_core::rules::{AgentRole, Deed, Line};
+use tamma_core::rules::{AccessKind, AgentRole, PermissionRule};
 
-use crate::{Error, Verdict};
+use crate::{Error, PermissionEffect};
 
-/// The policy that a line stands for.
-pub(crate) fn policy(
+/// Compiles one rule into a policy.
+pub(crate) fn compile_line(
     id: PolicyId,
     role: AgentRole,
-    verdict: Verdict,
-    line: &Line,
+    verdict: PermissionEffect,
+    line: &PermissionRule,
 ) -> Result<Policy, Error> {
-    let Line { deed, pattern } = line;
+    let PermissionRule { access: deed, pattern } = line;
     let matches: Vec<String> = alternatives(line)
         .into_iter()
         .map(|one| format!("context.what like \"{}\"", escaped(&one)))
         .collect();
     let mut when = format!("({})", matches.join(" || "));
-    // A pattern from the worktree's root says nothing of what is outside.
-    if matches!(deed, Deed::Read | Deed::Write) && !pattern.starts_with('/') {
+    // A relative pattern only applies inside the worktree.
+    if matches!(deed, AccessKind::Read | AccessKind::Write) && !pattern.starts_with('/') {
         when = format!("context.inside && {when}");
     }
-    let because = escaped(&format!("the rules say `{verdict}: {deed}: {pattern}`"));
+    let because = escaped(&format!("rule `{verdict}: {deed}: {pattern}`"));
     let (effect, unless) = match verdict {
-        Verdict::Allow => ("permit", ""),
-        Verdict::Ask => ("forbid", " unless { context.approved }"),
-        Verdict::Deny => ("forbid", ""),
+        PermissionEffect::Allow => ("permit", ""),
+        PermissionEffect::Ask => ("forbid", " unless { context.approved }"),
+        PermissionEffect::Deny => ("forbid", ""),
     };
     let text = format!(
         "@because(\"{because}\") {effect} (principal == Role::\"{role}\", action == \
@@ -37,25 +37,26 @@ pub(crate) fn policy(
     Policy::parse(Some(id), text).map_err(|error| Error::Cedar(error.to_string()))
 }
 
-/// A text in the quotes of Cedar. `*` stays what it is in a pattern: anything.
+/// Escapes a text for a Cedar string. `*` stays a wildcard.
 fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"")
 }
 
-/// What a pattern stands for, as patterns in which `*` is anything.
-fn alternatives(line: &Line) -> BTreeSet<String> {
-    match line.deed {
-        Deed::Read | Deed::Write => paths(&line.pattern),
-        // `cargo *` is also `cargo` alone.
-        Deed::Command => {
+/// Expands a pattern into Cedar patterns, in which `*` matches any text.
+fn alternatives(line: &PermissionRule) -> BTreeSet<String> {
+    match line.access {
+        AccessKind::Read | AccessKind::Write => paths(&line.pattern),
+        // `cargo *` also matches `cargo` alone.
+        AccessKind::Command => {
             let alone = line.pattern.strip_suffix(" *").map(str::to_owned);
             [line.pattern.clone()].into_iter().chain(alone).collect()
         }
-        Deed::Tool | Deed::Network => BTreeSet::from([line.pattern.clone()]),
+        AccessKind::Tool | AccessKind::Network => BTreeSet::from([line.pattern.clone()]),
     }
 }
 
-/// A name stands for the file, or for the folder with all that is in it; `**/` also for nothing.
+/// Expands a path pattern. A name matches the file or everything in the directory; `**/` also
+/// matches the empty path.
 fn paths(pattern: &str) -> BTreeSet<String> {
     let named = pattern.trim_end_matches("/**").trim_end_matches('/');
     let mut open = vec![named.to_owned()];
@@ -79,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pattern_stands_for_the_file_or_all_that_is_in_the_folder() {
+    fn path_pattern_matches_a_file_or_everything_in_a_directory() {
         let all = |pattern: &str| paths(pattern).into_iter().collect::<Vec<_>>();
         assert_eq!(all("src"), ["src", "src/*"]);
         assert_eq!(all("src/**"), all("src"));

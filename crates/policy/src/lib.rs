@@ -1,11 +1,11 @@
-//! Who may do what: decided by Cedar from defaults and from the short form in `tamma.yaml`.
+//! Permission decisions for agents, made by Cedar from defaults and the rules in `tamma.yaml`.
 //!
-//! Three verdicts are made of Cedar's two. What is denied is forbidden; what is to be asked is
-//! forbidden unless a person has approved of it; what is allowed is permitted. So deny stands over
-//! ask, and ask over allow, and what nothing permits is denied.
+//! Cedar knows permit and forbid; Tamma has three effects. *Deny* is a forbid, *ask* is a forbid
+//! unless a person has approved the request, and *allow* is a permit. So deny overrides ask, ask
+//! overrides allow, and requests that match no rule are denied.
 //!
-//! This decides about what an agent *says* it will do. A command can do more than its words say, so
-//! the sandbox is what holds; this gives early answers that can be explained.
+//! Decisions are based on the request as the agent states it. A command can do more than its text
+//! shows, so the sandbox enforces the limits. Decisions here come early and have a reason.
 
 pub mod command;
 mod compile;
@@ -16,140 +16,146 @@ use cedar_policy::{
     Authorizer, Context, Decision, Entities, EntityId, EntityTypeName, EntityUid, PolicyId,
     PolicySet, Request, RestrictedExpression, Schema,
 };
-use tamma_core::rules::{AgentRole, Deed, Line, Permissions};
+use tamma_core::rules::{AccessKind, AgentPermissions, AgentRole, PermissionRule};
 
-/// What agents may do where nothing is said.
+/// Default permissions of agents, as Cedar policies.
 pub const DEFAULTS: &str = include_str!("defaults.cedar");
 
-/// What a policy can speak about.
+/// Cedar schema of permission requests.
 pub const SCHEMA: &str = include_str!("schema.cedarschema");
 
-/// What can go wrong when a policy is made.
+/// Error from compiling a policy.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A line of the rules cannot be read.
+    /// A rule in `tamma.yaml` could not be parsed.
     #[error("{0}")]
     Line(String),
-    /// A policy, of ours or made of a line, is not one that Cedar understands.
-    #[error("the permission policy cannot be read: {0}")]
+    /// Cedar rejected a default policy, or one that was compiled from a rule.
+    #[error("invalid permission policy: {0}")]
     Cedar(String),
 }
 
-/// An answer.
+/// Effect of a permission decision, from weakest to strongest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, strum::Display)]
 #[strum(serialize_all = "snake_case")]
-pub enum Verdict {
-    /// It may.
+pub enum PermissionEffect {
+    /// Request is allowed.
     Allow,
-    /// A person is asked.
+    /// Request needs approval by a person.
     Ask,
-    /// It may not.
+    /// Request is denied.
     Deny,
 }
 
-/// An answer with its reason.
+/// Effect of a permission request, with its reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ruling {
-    /// Whether it may.
-    pub verdict: Verdict,
-    /// Which rule decided, in words.
+pub struct PermissionDecision {
+    /// Effect of the matching rule.
+    pub effect: PermissionEffect,
+    /// Rule that decided, in plain English.
     pub reason: String,
 }
 
-/// One thing that is to be decided.
+/// Access that an agent requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Question<'a> {
-    /// What kind of thing it is.
-    pub deed: Deed,
-    /// Which one: a path, a command, a tool, a host.
-    pub what: &'a str,
-    /// Whether a path is in the worktree, wherever links lead. True for what is no path.
-    pub inside: bool,
-    /// Whether a person has approved of exactly this.
+pub struct PolicyRequest<'a> {
+    /// Type of access.
+    pub access: AccessKind,
+    /// Path, command, tool or host.
+    pub target: &'a str,
+    /// `true` if a path resolves to a location in the worktree, and for targets that are not paths.
+    pub in_worktree: bool,
+    /// `true` if a person has approved this exact request.
     pub approved: bool,
 }
 
-/// What one role may do.
+/// Permissions of one role.
 #[derive(Debug, Clone)]
-pub struct Policy {
+pub struct RolePolicy {
     role: EntityUid,
     worktree: EntityUid,
     schema: Schema,
     policies: PolicySet,
-    denied: Vec<Line>,
-    asked: Vec<Line>,
+    denied: Vec<PermissionRule>,
+    ask: Vec<PermissionRule>,
 }
 
-impl Policy {
-    /// The defaults, and over them what the rules say of a role.
-    pub fn new(role: AgentRole, permissions: &Permissions) -> Result<Self, Error> {
+impl RolePolicy {
+    /// Combines the defaults with the rules for `role`.
+    pub fn new(role: AgentRole, permissions: &AgentPermissions) -> Result<Self, Error> {
         let wrong = |error: &dyn std::fmt::Display| Error::Cedar(error.to_string());
         let (schema, _) = Schema::from_cedarschema_str(SCHEMA).map_err(|error| wrong(&error))?;
         let mut policies = PolicySet::from_str(DEFAULTS).map_err(|error| wrong(&error))?;
         let (mut denied, mut asked) = (Vec::new(), Vec::new());
         for line in policies.policies().filter_map(|policy| policy.annotation("deny")) {
-            denied.push(Line::read(line).map_err(Error::Line)?);
+            denied.push(PermissionRule::parse(line).map_err(Error::Line)?);
         }
         let lines = permissions.get(role);
         let all = [
-            (Verdict::Deny, &lines.deny),
-            (Verdict::Ask, &lines.ask),
-            (Verdict::Allow, &lines.allow),
+            (PermissionEffect::Deny, &lines.deny),
+            (PermissionEffect::Ask, &lines.ask),
+            (PermissionEffect::Allow, &lines.allow),
         ];
         for (verdict, lines) in all {
             for (number, text) in lines.iter().enumerate() {
-                let line = Line::read(text).map_err(Error::Line)?;
+                let line = PermissionRule::parse(text).map_err(Error::Line)?;
                 let id = PolicyId::new(format!("{verdict}-{number}"));
-                let policy = compile::policy(id, role, verdict, &line)?;
+                let policy = compile::compile_line(id, role, verdict, &line)?;
                 policies.add(policy).map_err(|error| wrong(&error))?;
                 match verdict {
-                    Verdict::Deny => denied.push(line),
-                    Verdict::Ask => asked.push(line),
-                    Verdict::Allow => {}
+                    PermissionEffect::Deny => denied.push(line),
+                    PermissionEffect::Ask => asked.push(line),
+                    PermissionEffect::Allow => {}
                 }
             }
         }
         let (role, worktree) = (entity("Role", &role.to_string())?, entity("Worktree", "this")?);
-        Ok(Self { role, worktree, schema, policies, denied, asked })
+        Ok(Self { role, worktree, schema, policies, denied, ask: asked })
     }
 
-    /// Decides.
-    pub fn decide(&self, question: &Question<'_>) -> Ruling {
-        let plain = self.ask_cedar(question, question.approved);
-        if plain.verdict == Verdict::Allow || question.approved {
+    /// Decides a request.
+    pub fn decide(&self, question: &PolicyRequest<'_>) -> PermissionDecision {
+        let plain = self.evaluate(question, question.approved);
+        if plain.effect == PermissionEffect::Allow || question.approved {
             return plain;
         }
-        // Whatever a person could approve of is asked, and the rest is denied.
-        match self.ask_cedar(question, true).verdict {
-            Verdict::Allow => Ruling { verdict: Verdict::Ask, ..plain },
-            _ => self.worst(question, plain),
+        // Ask if an approval would change the decision; deny otherwise.
+        match self.evaluate(question, true).effect {
+            PermissionEffect::Allow => {
+                PermissionDecision { effect: PermissionEffect::Ask, ..plain }
+            }
+            _ => self.explain_denial(question, plain),
         }
     }
 
-    /// The patterns that are denied for a kind of thing, in the short form.
-    pub fn denied(&self, deed: Deed) -> impl Iterator<Item = &str> {
-        self.denied.iter().filter(move |line| line.deed == deed).map(|line| line.pattern.as_str())
+    /// Returns patterns that are denied for a type of access, as in `tamma.yaml`.
+    pub fn denied_patterns(&self, deed: AccessKind) -> impl Iterator<Item = &str> {
+        self.denied.iter().filter(move |line| line.access == deed).map(|line| line.pattern.as_str())
     }
 
-    /// The patterns that a person is asked about for a kind of thing, in the short form.
-    pub fn asked(&self, deed: Deed) -> impl Iterator<Item = &str> {
-        self.asked.iter().filter(move |line| line.deed == deed).map(|line| line.pattern.as_str())
+    /// Returns patterns that need approval for a type of access, as in `tamma.yaml`.
+    pub fn ask_patterns(&self, deed: AccessKind) -> impl Iterator<Item = &str> {
+        self.ask.iter().filter(move |line| line.access == deed).map(|line| line.pattern.as_str())
     }
 
-    /// What is denied may also be something to ask about; the reason is that it is denied.
-    fn worst(&self, question: &Question<'_>, plain: Ruling) -> Ruling {
-        let denied = self.ask_cedar(question, true);
-        if denied.reason == NOTHING { plain } else { denied }
+    /// Prefers the reason of a deny rule over the reason of an ask rule that matches too.
+    fn explain_denial(
+        &self,
+        question: &PolicyRequest<'_>,
+        plain: PermissionDecision,
+    ) -> PermissionDecision {
+        let denied = self.evaluate(question, true);
+        if denied.reason == NO_RULE_REASON { plain } else { denied }
     }
 
-    fn ask_cedar(&self, question: &Question<'_>, approved: bool) -> Ruling {
-        let denied = |reason: String| Ruling { verdict: Verdict::Deny, reason };
+    fn evaluate(&self, question: &PolicyRequest<'_>, approved: bool) -> PermissionDecision {
+        let denied = |reason: String| PermissionDecision { effect: PermissionEffect::Deny, reason };
         let about = [
-            ("what", RestrictedExpression::new_string(question.what.to_owned())),
-            ("inside", RestrictedExpression::new_bool(question.inside)),
+            ("what", RestrictedExpression::new_string(question.target.to_owned())),
+            ("inside", RestrictedExpression::new_bool(question.in_worktree)),
             ("approved", RestrictedExpression::new_bool(approved)),
         ];
-        let request = entity("Action", &question.deed.to_string()).and_then(|action| {
+        let request = entity("Action", &question.access.to_string()).and_then(|action| {
             let about = about.map(|(name, value)| (name.to_owned(), value));
             let context =
                 Context::from_pairs(about).map_err(|error| Error::Cedar(error.to_string()))?;
@@ -162,27 +168,27 @@ impl Policy {
             Err(error) => return denied(error.to_string()),
         };
         let answer = Authorizer::new().is_authorized(&request, &self.policies, &Entities::empty());
-        // A policy that fails is skipped by Cedar, which must not open anything.
+        // Cedar skips policies that fail to evaluate. Deny, so that an error never grants access.
         if let Some(error) = answer.diagnostics().errors().next() {
-            return denied(format!("a rule cannot be applied: {error}"));
+            return denied(format!("failed to evaluate a permission rule: {error}"));
         }
         let mut reasons: Vec<&str> = answer
             .diagnostics()
             .reason()
             .filter_map(|id| self.policies.annotation(id, "because"))
             .collect();
-        // The rules' own words before ours.
+        // Rules from `tamma.yaml` come first; their reasons quote the rule.
         reasons.sort_by_key(|reason| !reason.contains('`'));
-        let reason = reasons.first().copied().unwrap_or(NOTHING).to_owned();
+        let reason = reasons.first().copied().unwrap_or(NO_RULE_REASON).to_owned();
         match answer.decision() {
-            Decision::Allow => Ruling { verdict: Verdict::Allow, reason },
+            Decision::Allow => PermissionDecision { effect: PermissionEffect::Allow, reason },
             Decision::Deny => denied(reason),
         }
     }
 }
 
-/// The reason for what nothing permits.
-const NOTHING: &str = "no rule allows it";
+/// Reason for requests that match no rule.
+const NO_RULE_REASON: &str = "no rule allows it";
 
 fn entity(of: &str, name: &str) -> Result<EntityUid, Error> {
     let of = EntityTypeName::from_str(of).map_err(|error| Error::Cedar(error.to_string()))?;

@@ -1,29 +1,36 @@
-//! What is allowed, asked and denied, by defaults and by the short form.
-#![expect(clippy::expect_used, reason = "a test that cannot go on has failed")]
+//! Permission decisions from the defaults and from rules.
+#![expect(clippy::expect_used, reason = "a failed expectation fails the test")]
 
 use std::str::FromStr as _;
 
 use cedar_policy::{PolicySet, Schema, ValidationMode, Validator};
-use tamma_core::rules::{AgentRole, Deed, Lines, Permissions};
-use tamma_policy::{DEFAULTS, Policy, Question, Ruling, SCHEMA, Verdict};
+use tamma_core::rules::{AccessKind, AgentPermissions, AgentRole, PermissionLists};
+use tamma_policy::{
+    DEFAULTS, PermissionDecision, PermissionEffect, PolicyRequest, RolePolicy, SCHEMA,
+};
 
-fn lines(text: [&[&str]; 3]) -> Lines {
+fn lines(text: [&[&str]; 3]) -> PermissionLists {
     let [allow, ask, deny] =
         text.map(|lines| lines.iter().map(|line| (*line).to_owned()).collect::<Vec<_>>());
-    Lines { allow, ask, deny }
+    PermissionLists { allow, ask, deny }
 }
 
-fn decide(policy: &Policy, deed: Deed, what: &str) -> Ruling {
+fn decide(policy: &RolePolicy, deed: AccessKind, what: &str) -> PermissionDecision {
     let inside = !what.starts_with('/');
-    policy.decide(&Question { deed, what, inside, approved: false })
+    policy.decide(&PolicyRequest {
+        access: deed,
+        target: what,
+        in_worktree: inside,
+        approved: false,
+    })
 }
 
-fn default(role: AgentRole) -> Policy {
-    Policy::new(role, &Permissions::default()).expect("a policy")
+fn default(role: AgentRole) -> RolePolicy {
+    RolePolicy::new(role, &AgentPermissions::default()).expect("a policy")
 }
 
 #[test]
-fn the_defaults_are_valid_in_the_schema() {
+fn defaults_are_valid_in_the_schema() {
     let (schema, warnings) = Schema::from_cedarschema_str(SCHEMA).expect("a schema");
     assert_eq!(warnings.count(), 0);
     let policies = PolicySet::from_str(DEFAULTS).expect("policies");
@@ -35,88 +42,98 @@ fn the_defaults_are_valid_in_the_schema() {
 }
 
 #[test]
-fn what_the_defaults_say_they_deny_is_denied_to_everybody() {
+fn default_denials_apply_to_every_role() {
     for role in [AgentRole::Planner, AgentRole::Implementer, AgentRole::Council] {
         let policy = default(role);
-        for deed in [Deed::Write, Deed::Command] {
-            let patterns: Vec<String> = policy.denied(deed).map(str::to_owned).collect();
+        for deed in [AccessKind::Write, AccessKind::Command] {
+            let patterns: Vec<String> = policy.denied_patterns(deed).map(str::to_owned).collect();
             assert!(!patterns.is_empty());
             for pattern in patterns {
                 let what = pattern.replace("**", "x").replace('*', "x");
-                assert_eq!(decide(&policy, deed, &what).verdict, Verdict::Deny, "{what}");
+                assert_eq!(decide(&policy, deed, &what).effect, PermissionEffect::Deny, "{what}");
             }
         }
     }
 }
 
 #[test]
-fn an_implementer_works_in_the_worktree_and_others_look() {
+fn implementer_can_write_and_other_roles_can_only_read() {
     let policy = default(AgentRole::Implementer);
-    let verdict = |deed, what| decide(&policy, deed, what).verdict;
-    assert_eq!(verdict(Deed::Read, "src/a.rs"), Verdict::Allow);
-    assert_eq!(verdict(Deed::Write, "src/a.rs"), Verdict::Allow);
-    assert_eq!(verdict(Deed::Write, "/etc/passwd"), Verdict::Deny);
-    assert_eq!(verdict(Deed::Read, "/etc/passwd"), Verdict::Deny);
-    assert_eq!(verdict(Deed::Command, "cargo test"), Verdict::Allow);
-    assert_eq!(verdict(Deed::Command, "git push origin"), Verdict::Deny);
-    assert_eq!(verdict(Deed::Command, "git pushing"), Verdict::Allow);
-    assert_eq!(verdict(Deed::Tool, "submit_plan"), Verdict::Allow);
-    assert_eq!(verdict(Deed::Tool, "browser"), Verdict::Deny);
-    assert_eq!(verdict(Deed::Network, "example.org"), Verdict::Deny);
+    let verdict = |deed, what| decide(&policy, deed, what).effect;
+    assert_eq!(verdict(AccessKind::Read, "src/a.rs"), PermissionEffect::Allow);
+    assert_eq!(verdict(AccessKind::Write, "src/a.rs"), PermissionEffect::Allow);
+    assert_eq!(verdict(AccessKind::Write, "/etc/passwd"), PermissionEffect::Deny);
+    assert_eq!(verdict(AccessKind::Read, "/etc/passwd"), PermissionEffect::Deny);
+    assert_eq!(verdict(AccessKind::Command, "cargo test"), PermissionEffect::Allow);
+    assert_eq!(verdict(AccessKind::Command, "git push origin"), PermissionEffect::Deny);
+    assert_eq!(verdict(AccessKind::Command, "git pushing"), PermissionEffect::Allow);
+    assert_eq!(verdict(AccessKind::Tool, "submit_plan"), PermissionEffect::Allow);
+    assert_eq!(verdict(AccessKind::Tool, "browser"), PermissionEffect::Deny);
+    assert_eq!(verdict(AccessKind::Network, "example.org"), PermissionEffect::Deny);
     for role in [AgentRole::Planner, AgentRole::Validator, AgentRole::Council] {
         let policy = default(role);
-        let verdict = |deed, what| decide(&policy, deed, what).verdict;
-        assert_eq!(verdict(Deed::Read, "src/a.rs"), Verdict::Allow);
-        assert_eq!(verdict(Deed::Write, "src/a.rs"), Verdict::Deny);
-        assert_eq!(verdict(Deed::Command, "cargo test"), Verdict::Deny);
-        assert_eq!(verdict(Deed::Command, "git log -3"), Verdict::Allow);
-        assert_eq!(verdict(Deed::Tool, "ask_human"), Verdict::Allow);
+        let verdict = |deed, what| decide(&policy, deed, what).effect;
+        assert_eq!(verdict(AccessKind::Read, "src/a.rs"), PermissionEffect::Allow);
+        assert_eq!(verdict(AccessKind::Write, "src/a.rs"), PermissionEffect::Deny);
+        assert_eq!(verdict(AccessKind::Command, "cargo test"), PermissionEffect::Deny);
+        assert_eq!(verdict(AccessKind::Command, "git log -3"), PermissionEffect::Allow);
+        assert_eq!(verdict(AccessKind::Tool, "ask_human"), PermissionEffect::Allow);
     }
 }
 
 #[test]
-fn deny_stands_over_ask_and_ask_over_allow() {
+fn deny_overrides_ask_and_ask_overrides_allow() {
     let implementer = lines([
         &["tool: browser", "write: a/**", "read: /usr/include/**"],
         &["write: a/b/**", "command: cargo update *"],
         &["write: a/b/c/**", "command: cargo update --aggressive"],
     ]);
-    let permissions = Permissions { implementer, ..Permissions::default() };
-    let policy = Policy::new(AgentRole::Implementer, &permissions).expect("a policy");
+    let permissions = AgentPermissions { implementer, ..AgentPermissions::default() };
+    let policy = RolePolicy::new(AgentRole::Implementer, &permissions).expect("a policy");
     let ruling = |deed, what| decide(&policy, deed, what);
-    assert_eq!(ruling(Deed::Write, "a/x").verdict, Verdict::Allow);
-    assert_eq!(ruling(Deed::Write, "a/b/x").verdict, Verdict::Ask);
-    assert_eq!(ruling(Deed::Write, "a/b/c/x").verdict, Verdict::Deny);
-    assert_eq!(ruling(Deed::Write, "a/b/c/x").reason, "the rules say `deny: write: a/b/c/**`");
-    assert_eq!(ruling(Deed::Write, "a/b/x").reason, "the rules say `ask: write: a/b/**`");
-    assert_eq!(ruling(Deed::Command, "cargo update").verdict, Verdict::Ask);
-    assert_eq!(ruling(Deed::Command, "cargo update --aggressive").verdict, Verdict::Deny);
-    assert_eq!(ruling(Deed::Tool, "browser").reason, "the rules say `allow: tool: browser`");
-    assert_eq!(ruling(Deed::Read, "/usr/include/stdio.h").verdict, Verdict::Allow);
-    assert_eq!(ruling(Deed::Tool, "other").reason, "no rule allows it");
-    assert!(policy.denied(Deed::Write).any(|pattern| pattern == "a/b/c/**"));
-    // What is asked for one role says nothing of another.
-    let planner = Policy::new(AgentRole::Planner, &permissions).expect("a policy");
-    assert_eq!(decide(&planner, Deed::Write, "a/b/x").verdict, Verdict::Deny);
+    assert_eq!(ruling(AccessKind::Write, "a/x").effect, PermissionEffect::Allow);
+    assert_eq!(ruling(AccessKind::Write, "a/b/x").effect, PermissionEffect::Ask);
+    assert_eq!(ruling(AccessKind::Write, "a/b/c/x").effect, PermissionEffect::Deny);
+    assert_eq!(ruling(AccessKind::Write, "a/b/c/x").reason, "rule `deny: write: a/b/c/**`");
+    assert_eq!(ruling(AccessKind::Write, "a/b/x").reason, "rule `ask: write: a/b/**`");
+    assert_eq!(ruling(AccessKind::Command, "cargo update").effect, PermissionEffect::Ask);
+    assert_eq!(
+        ruling(AccessKind::Command, "cargo update --aggressive").effect,
+        PermissionEffect::Deny
+    );
+    assert_eq!(ruling(AccessKind::Tool, "browser").reason, "rule `allow: tool: browser`");
+    assert_eq!(ruling(AccessKind::Read, "/usr/include/stdio.h").effect, PermissionEffect::Allow);
+    assert_eq!(ruling(AccessKind::Tool, "other").reason, "no rule allows it");
+    assert!(policy.denied_patterns(AccessKind::Write).any(|pattern| pattern == "a/b/c/**"));
+    // Rules of one role do not affect another.
+    let planner = RolePolicy::new(AgentRole::Planner, &permissions).expect("a policy");
+    assert_eq!(decide(&planner, AccessKind::Write, "a/b/x").effect, PermissionEffect::Deny);
 }
 
 #[test]
-fn what_a_person_approved_of_is_allowed_and_what_is_denied_stays_so() {
+fn approval_lifts_ask_rules_and_leaves_deny_rules() {
     let implementer = lines([&[], &["write: a/**"], &["write: a/b"]]);
-    let permissions = Permissions { implementer, ..Permissions::default() };
-    let policy = Policy::new(AgentRole::Implementer, &permissions).expect("a policy");
+    let permissions = AgentPermissions { implementer, ..AgentPermissions::default() };
+    let policy = RolePolicy::new(AgentRole::Implementer, &permissions).expect("a policy");
     let approved = |what| {
-        policy.decide(&Question { deed: Deed::Write, what, inside: true, approved: true }).verdict
+        policy
+            .decide(&PolicyRequest {
+                access: AccessKind::Write,
+                target: what,
+                in_worktree: true,
+                approved: true,
+            })
+            .effect
     };
-    assert_eq!(approved("a/x"), Verdict::Allow);
-    assert_eq!(approved("a/b"), Verdict::Deny);
-    assert_eq!(approved("tamma.yaml"), Verdict::Deny);
+    assert_eq!(approved("a/x"), PermissionEffect::Allow);
+    assert_eq!(approved("a/b"), PermissionEffect::Deny);
+    assert_eq!(approved("tamma.yaml"), PermissionEffect::Deny);
 }
 
 #[test]
-fn a_line_cannot_say_more_than_a_pattern() {
+fn rule_cannot_inject_a_policy() {
     let implementer = lines([&["tool: \") permit(principal, action, resource); //\\"], &[], &[]]);
-    let permissions = Permissions { implementer, ..Permissions::default() };
-    let policy = Policy::new(AgentRole::Implementer, &permissions).expect("a policy");
-    assert_eq!(decide(&policy, Deed::Tool, "x").verdict, Verdict::Deny);
+    let permissions = AgentPermissions { implementer, ..AgentPermissions::default() };
+    let policy = RolePolicy::new(AgentRole::Implementer, &permissions).expect("a policy");
+    assert_eq!(decide(&policy, AccessKind::Tool, "x").effect, PermissionEffect::Deny);
 }

@@ -1,10 +1,10 @@
-// Everything here is an extra: each page reads and acts without it.
+// Progressive enhancement only: every page works without JavaScript.
 (() => {
   "use strict";
   const $ = (s, e = document) => e.querySelector(s);
   const $$ = (s, e = document) => [...e.querySelectorAll(s)];
 
-  // Times that grow: "3 min ago" and "for 3 min".
+  // Relative times, updated every 15 s.
   const long = (ms) => {
     const m = Math.floor(ms / 60000);
     if (m < 1) return Math.max(0, Math.floor(ms / 1000)) + " s";
@@ -20,7 +20,7 @@
   ages();
   setInterval(ages, 15000);
 
-  // Whether the page is live.
+  // Connection state of live updates.
   const live = $("#live");
   const say = (state, words) => {
     if (!live || live.dataset.live === state) return;
@@ -29,11 +29,11 @@
   };
   const at = () => new Date().toTimeString().slice(0, 5);
   document.addEventListener("htmx:sse:after:connection", () => say("on", "live"));
-  const lost = () => say("lost", "the server does not answer; this is how it was at " + at() + ". Trying again.");
+  const lost = () => say("lost", "disconnected; last updated at " + at() + ". Reconnecting…");
   document.addEventListener("htmx:sse:error", lost);
   document.addEventListener("htmx:sse:before:connection", (e) => { if (e.detail.connection.attempt > 1) lost(); });
 
-  // The log stays at its end while one is at its end.
+  // Keep the log scrolled to its end unless the reader has scrolled up.
   const log = $("#log");
   if (log) {
     let end = true;
@@ -43,7 +43,7 @@
     new MutationObserver(down).observe(log, { childList: true });
   }
 
-  // A form is sent once.
+  // Submit each form once.
   document.addEventListener("submit", (e) => {
     if (e.target.method !== "post") return;
     if (e.target.dataset.sent) return e.preventDefault();
@@ -51,7 +51,7 @@
   });
   addEventListener("pageshow", () => $$("form[data-sent]").forEach((f) => delete f.dataset.sent));
 
-  // Comments on lines of a change. They are fields of the form that sends the change back.
+  // Line comments. They are fields of the form that requests changes.
   const comment = (row) => {
     const form = $("#rework"), shape = $("#comment"), file = row.closest("table").dataset.file;
     const no = row.id.slice(row.id.lastIndexOf("L") + 1);
@@ -76,7 +76,7 @@
     if (number && comment(number.closest("tr"))) e.preventDefault();
   });
 
-  // j and k: the next and the previous thing; inside a change, the next and the previous line.
+  // j and k: next and previous item; inside a diff, next and previous line.
   let line = null;
   const step = (by) => {
     const table = document.activeElement.closest(".scroll.code");

@@ -1,5 +1,5 @@
-//! Writes the `OpenAPI` document, for `just gen`.
-#![expect(clippy::print_stdout, reason = "it is there to print")]
+//! Prints the `OpenAPI` document, for `just gen`.
+#![expect(clippy::print_stdout, reason = "prints its result")]
 
 fn main() -> Result<(), serde_json::Error> {
     println!("{}", serde_json::to_string_pretty(&tamma_server::openapi())?);

@@ -1,11 +1,11 @@
-//! The JSON API: requests into use cases, answers into JSON.
+//! JSON API: maps HTTP requests to use cases and their results to JSON.
 
 mod actions;
 mod alerts;
 mod chat;
 mod extract;
+mod history;
 mod knowledge;
-mod log;
 mod overview;
 mod people;
 mod projects;
@@ -22,23 +22,23 @@ use utoipa::OpenApi as _;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::alert_dispatcher::AlertDispatcher;
 use crate::app::App;
-use crate::guard::{self, Gate};
+use crate::auth::{self, Authenticator};
 use crate::mcp;
-use crate::post::PostOffice;
 use crate::problem::Problem;
 
-/// How big the body of a request may be.
-const BODY: usize = 256 * 1024;
+/// Maximum size of a request body, in bytes.
+const MAX_BODY_BYTES: usize = 256 * 1024;
 
-const BASE: &str = "/api/v1";
+const BASE_PATH: &str = "/api/v1";
 
-/// What the handlers share.
+/// State shared by the handlers.
 #[derive(Clone)]
-pub(crate) struct Desk {
+pub(crate) struct ApiState {
     app: App,
-    post: PostOffice,
-    /// Ends what would otherwise never end.
+    alert_dispatcher: AlertDispatcher,
+    /// Cancelled at shutdown, to end open streams.
     stop: CancellationToken,
 }
 
@@ -46,36 +46,37 @@ pub(crate) struct Desk {
 #[openapi(
     info(
         title = "Tamma",
-        description = "Runs coding agents on tasks, with plans, approval, gates and a budget.\n\n\
-            Whatever goes wrong is told as a problem document (RFC 9457) of the type \
-            `application/problem+json`: the schema `Problem`.",
+        description = "Run coding agents on development tasks, with plans, approvals, gates and \
+            budgets.\n\n\
+            Errors are problem documents (RFC 9457) of the media type \
+            `application/problem+json`, with the schema `Problem`.",
     ),
     components(schemas(Problem)),
     tags(
-        (name = "tasks", description = "Adding, finding and steering tasks."),
-        (name = "log", description = "What has happened, and what happens."),
-        (name = "runs", description = "What agents do, and what they did."),
-        (name = "knowledge", description = "What the team knows."),
-        (name = "alerts", description = "What people are told, and whether it arrives."),
-        (name = "chat", description = "Talking with Tamma."),
-        (name = "people", description = "Who has a token of their own."),
-        (name = "projects", description = "The repositories that tasks are for."),
-        (name = "overview", description = "How well it goes."),
+        (name = "tasks", description = "Tasks and the actions on them."),
+        (name = "log", description = "Task history and live events."),
+        (name = "runs", description = "Agent runs, logs and transcripts."),
+        (name = "knowledge", description = "Knowledge base."),
+        (name = "alerts", description = "Alerts and their deliveries."),
+        (name = "chat", description = "Chat."),
+        (name = "people", description = "Personal access tokens."),
+        (name = "projects", description = "Registered repositories."),
+        (name = "overview", description = "Health and metrics."),
     )
 )]
-struct Document;
+struct ApiDocument;
 
-fn routes() -> OpenApiRouter<Desk> {
+fn routes() -> OpenApiRouter<ApiState> {
     let api = OpenApiRouter::new()
         .routes(routes!(tasks::list, tasks::add))
         .routes(routes!(tasks::show))
         .routes(routes!(tasks::plan))
         .routes(routes!(tasks::diff))
         .routes(routes!(tasks::report))
-        .routes(routes!(actions::ask))
-        .routes(routes!(log::history))
-        .routes(routes!(log::events))
-        .routes(routes!(log::export))
+        .routes(routes!(actions::perform))
+        .routes(routes!(history::list))
+        .routes(routes!(history::events))
+        .routes(routes!(history::export))
         .routes(routes!(runs::list))
         .routes(routes!(runs::lines))
         .routes(routes!(runs::follow))
@@ -86,7 +87,7 @@ fn routes() -> OpenApiRouter<Desk> {
         .routes(routes!(knowledge::decide))
         .routes(routes!(knowledge::import))
         .routes(routes!(knowledge::check))
-        .routes(routes!(chat::say))
+        .routes(routes!(chat::send_message))
         .routes(routes!(alerts::list))
         .routes(routes!(alerts::test))
         .routes(routes!(people::list, people::add))
@@ -94,38 +95,43 @@ fn routes() -> OpenApiRouter<Desk> {
         .routes(routes!(projects::list, projects::register))
         .routes(routes!(overview::health))
         .routes(routes!(overview::metrics));
-    OpenApiRouter::with_openapi(Document::openapi()).nest(BASE, api)
+    OpenApiRouter::with_openapi(ApiDocument::openapi()).nest(BASE_PATH, api)
 }
 
-/// The `OpenAPI` document, as the handlers have it.
+/// Returns the `OpenAPI` document, generated from the handlers.
 pub fn openapi() -> utoipa::openapi::OpenApi {
     let mut document = routes().split_for_parts().1;
     "1".clone_into(&mut document.info.version);
     document
 }
 
-/// Everything that programs are answered.
-pub(crate) fn router(app: App, post: PostOffice, gate: Gate, stop: CancellationToken) -> Router {
+/// Builds the router of the API and the MCP server, behind authentication.
+pub(crate) fn router(
+    app: App,
+    post: AlertDispatcher,
+    gate: Authenticator,
+    stop: CancellationToken,
+) -> Router {
     let (router, _) = routes().split_for_parts();
     router
-        .with_state(Desk { app: app.clone(), post, stop })
+        .with_state(ApiState { app: app.clone(), alert_dispatcher: post, stop })
         .merge(mcp::router(app))
-        .route(&format!("{BASE}/openapi.json"), get(|| async { Json(openapi()) }))
-        .route(&format!("{BASE}/{{*path}}"), any(nothing_there))
-        .method_not_allowed_fallback(other_verb)
-        .layer(DefaultBodyLimit::max(BODY))
-        .layer(middleware::from_fn_with_state(gate, guard::check))
+        .route(&format!("{BASE_PATH}/openapi.json"), get(|| async { Json(openapi()) }))
+        .route(&format!("{BASE_PATH}/{{*path}}"), any(not_found))
+        .method_not_allowed_fallback(method_not_allowed)
+        .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
+        .layer(middleware::from_fn_with_state(gate, auth::require_auth))
 }
 
-async fn nothing_there(uri: axum::http::Uri) -> Problem {
-    let detail = format!("There is nothing at {}.", uri.path());
-    Problem::new(StatusCode::NOT_FOUND, "not-found", "There is no such thing", detail)
-        .hint(format!("{BASE}/openapi.json says what there is."))
+async fn not_found(uri: axum::http::Uri) -> Problem {
+    let detail = format!("Cannot find {}.", uri.path());
+    Problem::new(StatusCode::NOT_FOUND, "not-found", "Not found", detail)
+        .hint(format!("{BASE_PATH}/openapi.json lists all paths."))
 }
 
-async fn other_verb(method: axum::http::Method, uri: axum::http::Uri) -> Problem {
-    let detail = format!("{} does not take {method}.", uri.path());
-    let title = "That cannot be done there";
+async fn method_not_allowed(method: axum::http::Method, uri: axum::http::Uri) -> Problem {
+    let detail = format!("{} does not support {method}.", uri.path());
+    let title = "Method not allowed";
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method", title, detail)
-        .hint(format!("{BASE}/openapi.json says what can be done."))
+        .hint(format!("{BASE_PATH}/openapi.json lists the methods of each path."))
 }

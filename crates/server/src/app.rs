@@ -1,18 +1,18 @@
-//! The use cases: what can be asked of Tamma, whoever asks and however.
+//! Use cases, shared by the API, the pages, chat and MCP.
 //!
-//! Nothing here tries again. What is worth another try is an [`Error::Unavailable`] or an
-//! [`Error::NoAnswer`], and the client has the policy for it.
+//! Nothing is retried here. Errors worth retrying are [`Error::Unavailable`] and
+//! [`Error::WorkflowTimeout`]; the client has the retry policy.
 
-mod add;
-mod ask;
+mod actions;
+mod add_task;
 mod change;
 mod chat;
 mod knowledge;
 mod people;
+mod permissions;
 mod projects;
-mod read;
+mod queries;
 mod report;
-mod rights;
 mod rules;
 mod runs;
 
@@ -20,148 +20,148 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use tamma_core::rules::{Right, Standing};
-use tamma_flow::Pace;
-use tamma_store::{Library, Objects, Store};
+use tamma_core::rules::{Permission, PersonRole};
+use tamma_flow::WorkflowTuning;
+use tamma_store::{KnowledgeCache, ObjectStorage, Store};
 use temporalio_client::Client;
 
-pub(crate) use change::Said;
-pub(crate) use chat::Chats;
-pub(crate) use read::{Cursor, Window};
-pub(crate) use rights::{By, Known};
-pub(crate) use runs::which;
+pub(crate) use change::PostedComment;
+pub(crate) use chat::Conversations;
+pub(crate) use permissions::{AuthMethod, Principal};
+pub(crate) use queries::{Cursor, PageRequest};
+pub(crate) use runs::parse_run_number;
 
-use crate::live::Live;
-use crate::problem::{Fault, Problem};
-use crate::server::Look;
+use crate::live::LiveUpdates;
+use crate::problem::{FileProblem, Problem};
+use crate::server::RepositoryInspector;
 
-/// How long the durable engine has to answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Time limit for a request to Temporal.
+const TEMPORAL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Everything the use cases need. Cheap to clone.
+/// Dependencies of the use cases. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct App {
     pub(crate) store: Store,
     pub(crate) temporal: Client,
     pub(crate) environment: std::sync::Arc<BTreeMap<String, String>>,
-    pub(crate) pace: Pace,
-    pub(crate) objects: Objects,
-    pub(crate) live: Live,
-    pub(crate) chats: Chats,
-    pub(crate) library: Library,
-    pub(crate) look: Option<Look>,
+    pub(crate) workflow_tuning: WorkflowTuning,
+    pub(crate) objects: ObjectStorage,
+    pub(crate) live: LiveUpdates,
+    pub(crate) conversations: Conversations,
+    pub(crate) knowledge_cache: KnowledgeCache,
+    pub(crate) inspect_repository: Option<RepositoryInspector>,
 }
 
-type Source = Box<dyn std::error::Error + Send + Sync>;
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why something that was asked was not done.
+/// Error of a use case, converted to a [`Problem`] for clients.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// There is no such thing.
-    #[error("There is no {what} `{key}`.")]
+    /// Nothing is stored under the key.
+    #[error("Cannot find {what} `{key}`.")]
     NotFound {
-        /// What kind of thing.
+        /// Noun for the missing item, such as `task`.
         what: &'static str,
-        /// What was asked for.
+        /// Key that was requested.
         key: String,
     },
-    /// What was given does not make sense.
+    /// A value in the request is not accepted.
     #[error("{detail}")]
     Invalid {
-        /// What is wrong.
+        /// Rejected value and the reason.
         detail: String,
-        /// What would be right.
-        what_to_do: String,
+        /// Suggested fix.
+        hint: String,
     },
-    /// The project's configuration is broken.
-    #[error("{file} has {} in it, so no task can be added to the project.", mistakes(.faults))]
-    Rules {
-        /// The file.
+    /// The project's configuration has errors.
+    #[error("Cannot load {file}: it has {}.", count_mistakes(.faults))]
+    InvalidConfig {
+        /// Path of the file.
         file: String,
-        /// What is wrong with it.
-        faults: Vec<Fault>,
+        /// Errors in the file.
+        faults: Vec<FileProblem>,
     },
-    /// The person may not.
-    #[error("{by} is a {standing} here and may not {right}.")]
+    /// The person lacks a permission.
+    #[error("{by} is a {role} and does not have the {permission} permission.")]
     Forbidden {
-        /// Who.
+        /// Name of the person.
         by: String,
-        /// What it takes.
-        right: Right,
-        /// What they are.
-        standing: Standing,
+        /// Permission that the request needs.
+        permission: Permission,
+        /// Role of the person in the project.
+        role: PersonRole,
     },
-    /// It is only for those who run this server.
-    #[error("Only whoever has this server's own token may do that.")]
+    /// The request is reserved for operators.
+    #[error("Only an operator of this server can do that.")]
     NotOperator,
-    /// It cannot be told what anybody may do.
-    #[error("{why} So it cannot be told what you may do, and nothing is done.")]
-    Unruled {
-        /// Why not.
+    /// The file with the permissions cannot be loaded.
+    #[error("Request refused: permissions cannot be determined. {why}")]
+    PermissionsUnknown {
+        /// Cause, as a sentence.
         why: String,
-        /// What is wrong with the file.
-        faults: Vec<Fault>,
+        /// Errors in the file.
+        faults: Vec<FileProblem>,
     },
-    /// The machine says no.
+    /// The state machine or the server refused the request.
     #[error("{0}")]
     Refused(String),
-    /// There is something that a person should look at twice before they approve it.
-    #[error("There is something to look at twice: {}.", .0.join("; "))]
-    Doubtful(Vec<String>),
-    /// What they decided about is not there any more.
-    #[error("The {what} is now {now}, not {seen}: it has changed since you saw it.")]
+    /// The entry has content warnings that the person has not confirmed.
+    #[error("The entry has warnings: {}.", .0.join("; "))]
+    ContentWarnings(Vec<String>),
+    /// A newer version has replaced the one that the person read.
+    #[error("Request refused: {what} {now} has replaced {what} {seen}.")]
     Changed {
-        /// A plan or a commit.
+        /// `plan`, `commit` or `entry revision`.
         what: &'static str,
-        /// The first digits of what they saw.
+        /// Hash prefix or revision that the person read.
         seen: String,
-        /// The first digits of what is there.
+        /// Current hash prefix or revision.
         now: String,
     },
-    /// The workflow of the task did not answer in time.
-    #[error("The loop did not answer within {} seconds.", PATIENCE.as_secs())]
-    NoAnswer,
-    /// Something that is needed cannot be reached.
-    #[error("{what} cannot be reached at the moment.")]
+    /// The task's workflow did not respond in time.
+    #[error("No response from the task's workflow within {} s.", TEMPORAL_TIMEOUT.as_secs())]
+    WorkflowTimeout,
+    /// A service that the server depends on is unreachable.
+    #[error("Cannot reach {what}.")]
     Unavailable {
-        /// What.
+        /// Name of the service.
         what: &'static str,
-        /// Why; for the log only.
-        source: Source,
+        /// Cause, for the server log only.
+        source: BoxError,
     },
-    /// What is wanted is there, and not here.
-    #[error("It is kept at `{place}`, which cannot be read from where this server runs.")]
-    Elsewhere {
-        /// Where.
-        place: String,
-        /// Why not; for the log only.
-        source: Source,
+    /// The object is stored where this server cannot read it.
+    #[error("Cannot read `{location}` from this server.")]
+    ObjectUnreadable {
+        /// Location of the object.
+        location: String,
+        /// Cause, for the server log only.
+        source: BoxError,
     },
-    /// Something stored cannot be read.
-    #[error("The stored {what} of `{key}` cannot be read.")]
-    Damaged {
-        /// What.
+    /// Stored data cannot be parsed.
+    #[error("Cannot read the stored {what} of `{key}`.")]
+    Corrupt {
+        /// Noun for the unreadable data.
         what: &'static str,
-        /// Whose.
+        /// Key of the item it belongs to.
         key: String,
-        /// Why; for the log only.
-        source: Source,
+        /// Cause, for the server log only.
+        source: BoxError,
     },
-    /// A fault of ours.
-    #[error("Tamma made a mistake; its log says which.")]
-    Fault(#[source] Source),
+    /// Unexpected failure inside the server.
+    #[error("Internal error. The server log has details.")]
+    Internal(#[source] BoxError),
 }
 
-fn mistakes(faults: &[Fault]) -> String {
+fn count_mistakes(faults: &[FileProblem]) -> String {
     match faults.len() {
-        1 => "a mistake".to_owned(),
-        several => format!("{several} mistakes"),
+        1 => "1 error".to_owned(),
+        several => format!("{several} errors"),
     }
 }
 
 impl Error {
     pub(crate) fn invalid(detail: impl Into<String>, what_to_do: impl Into<String>) -> Self {
-        Self::Invalid { detail: detail.into(), what_to_do: what_to_do.into() }
+        Self::Invalid { detail: detail.into(), hint: what_to_do.into() }
     }
 }
 
@@ -170,15 +170,15 @@ impl From<tamma_store::Error> for Error {
         use tamma_store::Error as E;
         match error {
             E::NotFound { what, key } => Self::NotFound { what, key },
-            E::Conflict(conflict) => Self::Fault(conflict.into()),
+            E::Conflict(conflict) => Self::Internal(conflict.into()),
             E::Corrupt(damage) => {
-                Self::Damaged { what: damage.what, key: damage.key.clone(), source: damage.into() }
+                Self::Corrupt { what: damage.what, key: damage.key.clone(), source: damage.into() }
             }
-            E::Objects { place, source } => Self::Elsewhere { place, source },
+            E::Objects { place, source } => Self::ObjectUnreadable { location: place, source },
             error if error.is_retryable() => {
-                Self::Unavailable { what: "The database", source: error.into() }
+                Self::Unavailable { what: "the database", source: error.into() }
             }
-            error => Self::Fault(error.into()),
+            error => Self::Internal(error.into()),
         }
     }
 }
@@ -188,94 +188,93 @@ impl From<Error> for Problem {
         let detail = error.to_string();
         match error {
             Error::NotFound { .. } => {
-                Self::new(StatusCode::NOT_FOUND, "not-found", "There is no such thing", detail)
+                Self::new(StatusCode::NOT_FOUND, "not-found", "Not found", detail)
             }
-            Error::Invalid { what_to_do, .. } => {
+            Error::Invalid { hint: what_to_do, .. } => {
                 let status = StatusCode::UNPROCESSABLE_ENTITY;
-                Self::new(status, "invalid", "The request does not make sense", detail)
-                    .hint(what_to_do)
+                Self::new(status, "invalid", "Invalid request", detail).hint(what_to_do)
             }
-            Error::Rules { faults, .. } => {
+            Error::InvalidConfig { faults, .. } => {
                 let status = StatusCode::UNPROCESSABLE_ENTITY;
-                let title = "The project's configuration has mistakes in it";
-                let hint = "Run `tamma config check` in the repository, mend the file, and add the \
-                            task again.";
+                let title = "The project's configuration has errors";
+                let hint = "Run `tamma config check` in the repository, fix the file, then try \
+                            again.";
                 let problem = Self::new(status, "configuration", title, detail).hint(hint);
                 Self { problems: faults, ..problem }
             }
             Error::Forbidden { .. } => {
-                let title = "You may not do that";
-                Self::new(StatusCode::FORBIDDEN, "forbidden", title, detail)
-                    .hint("Ask somebody who may; `people` in `tamma.yaml` says who.")
+                let title = "Permission denied";
+                Self::new(StatusCode::FORBIDDEN, "forbidden", title, detail).hint(
+                    "Ask someone with a higher role; `people` in `tamma.yaml` sets the roles.",
+                )
             }
             Error::NotOperator => {
-                let title = "You may not do that";
+                let title = "Permission denied";
                 Self::new(StatusCode::FORBIDDEN, "operator", title, detail)
-                    .hint("Ask whoever runs the server, or set TAMMA_TOKEN to its own token.")
+                    .hint("Ask an operator, or set TAMMA_TOKEN to the server's token.")
             }
-            Error::Unruled { faults, .. } => {
-                let title = "The project's configuration has mistakes in it";
-                let hint = "Run `tamma config check` in the repository, and mend the file. Until \
-                            then whoever has the server's own token may pause and cancel.";
+            Error::PermissionsUnknown { faults, .. } => {
+                let title = "The project's configuration has errors";
+                let hint = "Run `tamma config check` in the repository. Until the file is fixed, \
+                            only the operator can pause and cancel tasks.";
                 let problem = Self::new(StatusCode::CONFLICT, "unruled", title, detail).hint(hint);
                 Self { problems: faults, ..problem }
             }
             Error::Refused(_) => {
-                let title = "That cannot be done now";
+                let title = "Request refused";
                 Self::new(StatusCode::CONFLICT, "refused", title, detail)
             }
-            Error::Doubtful(_) => {
-                let title = "It is not approved just so";
-                Self::new(StatusCode::CONFLICT, "doubtful", title, detail).hint(
-                    "Edit the entry; or approve it with `despite` (`--despite`), if you have looked.",
-                )
+            Error::ContentWarnings(_) => {
+                let title = "Entry not approved";
+                Self::new(StatusCode::CONFLICT, "doubtful", title, detail)
+                    .hint("Edit the entry, or confirm the warnings with `despite` (`--despite`).")
             }
             Error::Changed { what, .. } => {
-                let title = "It has changed since you saw it";
+                let title = "A newer version exists";
                 Self::new(StatusCode::CONFLICT, "changed", title, detail)
-                    .hint(format!("Look at the new {what}, and decide about that one."))
+                    .hint(format!("Read the new {what}, then decide again."))
             }
-            Error::NoAnswer => {
+            Error::WorkflowTimeout => {
                 let status = StatusCode::SERVICE_UNAVAILABLE;
-                Self::new(status, "no-answer", "The loop did not answer", detail).hint(
-                    "Is a worker running? Start one with `tamma up` or `tamma work`, and ask \
-                     again: asking twice does no harm.",
+                Self::new(status, "no-answer", "No response from the workflow", detail).hint(
+                    "Check that a worker is running (`tamma up` or `tamma work`), then try again. \
+                     Retrying is safe.",
                 )
             }
             Error::Unavailable { what, source } => {
-                tracing::warn!(what, error = chain(&*source), "not available");
+                tracing::warn!(what, error = error_chain(&*source), "dependency unavailable");
                 let status = StatusCode::SERVICE_UNAVAILABLE;
-                Self::new(status, "unavailable", "Something is not available", detail)
-                    .hint("Ask again in a moment. `tamma doctor` says what is missing.")
+                Self::new(status, "unavailable", "Service unavailable", detail)
+                    .hint("Try again in a moment. `tamma doctor` reports what is missing.")
             }
-            Error::Elsewhere { place, source } => {
-                tracing::warn!(place, error = chain(&*source), "objects cannot be read");
-                let title = "It cannot be read from here";
+            Error::ObjectUnreadable { location: place, source } => {
+                tracing::warn!(place, error = error_chain(&*source), "failed to read object");
+                let title = "Not readable from this server";
                 Self::new(StatusCode::NOT_FOUND, "elsewhere", title, detail).hint(
-                    "Read it on the worker's machine, or start the server with the same objects \
-                     as the workers: `--objects`, TAMMA_OBJECTS.",
+                    "Read it on the worker's machine, or start the server with the object storage \
+                     of the workers (`--objects`, TAMMA_OBJECTS).",
                 )
             }
-            Error::Damaged { what, key, source } => {
-                tracing::error!(what, key, error = chain(&*source), "damaged");
+            Error::Corrupt { what, key, source } => {
+                tracing::error!(what, key, error = error_chain(&*source), "stored data unreadable");
                 let status = StatusCode::INTERNAL_SERVER_ERROR;
-                Self::new(status, "damaged", "Something stored cannot be read", detail).hint(
-                    "A newer Tamma may have written it: upgrade this server. The log of the server \
-                     says more.",
+                Self::new(status, "damaged", "Stored data cannot be read", detail).hint(
+                    "A newer version of Tamma may have written it: upgrade this server. The server \
+                     log has details.",
                 )
             }
-            Error::Fault(source) => {
-                tracing::error!(error = chain(&*source), "a fault of ours");
+            Error::Internal(source) => {
+                tracing::error!(error = error_chain(&*source), "internal error");
                 let status = StatusCode::INTERNAL_SERVER_ERROR;
-                Self::new(status, "fault", "Tamma made a mistake", detail)
-                    .hint("Please report it, with what the log of the server says.")
+                Self::new(status, "fault", "Internal error", detail)
+                    .hint("Report it with the matching lines of the server log.")
             }
         }
     }
 }
 
-/// An error with its sources, for the log.
-fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+/// Formats an error with all its sources, for the server log.
+fn error_chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

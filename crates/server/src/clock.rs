@@ -1,27 +1,27 @@
-//! The one place of this crate that reads the clock and draws ids.
+//! Clock, IDs and secrets. No other module of this crate reads the clock or generates random values.
 
 use tamma_core::task_loop::Timestamp;
 use uuid::Uuid;
 
-/// The time it is.
-#[expect(clippy::disallowed_methods, reason = "requests get their time here, at the edge")]
+/// Returns the current time.
+#[expect(clippy::disallowed_methods, reason = "only clock of this crate")]
 pub(crate) fn now() -> Timestamp {
     chrono::Utc::now()
 }
 
-/// A secret that nobody can guess, of 64 digits.
-#[expect(clippy::disallowed_methods, reason = "secrets are drawn here, at the edge")]
+/// Generates a random secret of 64 hexadecimal digits.
+#[expect(clippy::disallowed_methods, reason = "only source of secrets in this crate")]
 pub(crate) fn new_secret() -> String {
     format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple())
 }
 
-/// A token for a person: a secret that can be told from others where it should not be.
+/// Generates an access token. Its prefix lets secret scanners recognise it.
 pub(crate) fn new_token() -> String {
     format!("tamma_{}", new_secret())
 }
 
-/// A new id, in the order of time.
-#[expect(clippy::disallowed_methods, reason = "ids are drawn here, at the edge")]
+/// Generates an ID that sorts by creation time.
+#[expect(clippy::disallowed_methods, reason = "only source of IDs in this crate")]
 pub(crate) fn new_id() -> Uuid {
     Uuid::now_v7()
 }

@@ -1,24 +1,24 @@
 #![doc = include_str!("../README.md")]
 
+mod alert_dispatcher;
 mod api;
 mod app;
+mod auth;
 mod clock;
-mod guard;
+pub mod dto;
 mod live;
 mod mcp;
-mod post;
 mod problem;
 mod server;
-pub mod shape;
 mod web;
 
+pub use alert_dispatcher::{TerminalMessage, TerminalSender};
 pub use api::openapi;
-pub use post::{Terminal, Told};
-pub use problem::{MEDIA_TYPE as PROBLEM, Problem};
-pub use server::{Config, Error, Look, Server, Sight};
+pub use problem::{PROBLEM_MEDIA_TYPE as PROBLEM, Problem};
+pub use server::{ApiServer, Error, RepositoryContents, RepositoryInspector, ServerConfig};
 
-/// The header that says who asks.
-pub const PERSON: &str = "tamma-person";
+/// Header with the name of the person that a request acts for.
+pub const PERSON_HEADER: &str = "tamma-person";
 
-/// The header that makes a repeated request the same request.
-pub const IDEMPOTENCY_KEY: &str = "idempotency-key";
+/// Header whose value identifies a request, so that a retry has no second effect.
+pub const IDEMPOTENCY_KEY_HEADER: &str = "idempotency-key";

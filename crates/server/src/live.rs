@@ -1,67 +1,70 @@
-//! Changes as they happen, for everybody who watches.
+//! Live updates for all subscribers of this process.
 //!
-//! The database is listened to once for the whole process, and what it tells is passed on to every
-//! watcher. A watcher that is too slow is told that it has missed something, and reads the log
-//! again from where it was; the log is the truth, and a change only says that it has grown.
+//! One database listener forwards its notifications to every subscriber. A notification only says
+//! that a history or log has grown. A subscriber that falls behind gets an event that says so, and
+//! reads the history again from its last position.
 
 use tamma_core::ids::TaskId;
-use tamma_store::{Change, Changes, LineChange, LineChanges};
+use tamma_store::{LineChange, LineChanges, TaskChange, TaskChanges};
 use tokio::sync::broadcast::{self, error::RecvError};
 
-/// How many changes a watcher may be behind before it reads the log again.
-const BEHIND: usize = 1024;
+/// Number of changes that a subscriber can lag behind before it must read again.
+const CHANNEL_CAPACITY: usize = 1024;
 
-/// Where changes are told.
+/// Broadcast channels for changes of history and of log lines.
 #[derive(Debug, Clone)]
-pub(crate) struct Live {
-    log: broadcast::Sender<Change>,
+pub(crate) struct LiveUpdates {
+    history: broadcast::Sender<TaskChange>,
     lines: broadcast::Sender<LineChange>,
 }
 
-/// Somebody who waits for the log of one task to grow.
+/// Subscriber to the history of one task.
 #[derive(Debug)]
-pub(crate) struct Watcher {
+pub(crate) struct TaskSubscriber {
     task: TaskId,
-    changes: broadcast::Receiver<Change>,
+    changes: broadcast::Receiver<TaskChange>,
 }
 
-/// Somebody who waits for any log to grow.
+/// Subscriber to the history of all tasks.
 #[derive(Debug)]
-pub(crate) struct AnyWatcher(broadcast::Receiver<Change>);
+pub(crate) struct AllTasksSubscriber(broadcast::Receiver<TaskChange>);
 
-/// What somebody hears who watches every log.
+/// Event for a subscriber to all tasks.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Heard {
-    /// A log has grown.
-    Change(Change),
-    /// They were too slow, and some changes are gone: everything is to be read anew.
+pub(crate) enum LiveEvent {
+    /// History of a task has grown.
+    Change(TaskChange),
+    /// Some changes were lost, because the subscriber lagged behind. Read everything again.
     Missed,
 }
 
-/// Somebody who waits for the runs of one task to say or do something.
+/// Subscriber to the log lines of one task.
 #[derive(Debug)]
-pub(crate) struct LineWatcher {
+pub(crate) struct LineSubscriber {
     task: TaskId,
     changes: broadcast::Receiver<LineChange>,
 }
 
-impl Live {
-    /// Nobody watches yet.
+impl LiveUpdates {
+    /// Creates the channels, without subscribers.
     pub(crate) fn new() -> Self {
-        Self { log: broadcast::Sender::new(BEHIND), lines: broadcast::Sender::new(BEHIND) }
+        Self {
+            history: broadcast::Sender::new(CHANNEL_CAPACITY),
+            lines: broadcast::Sender::new(CHANNEL_CAPACITY),
+        }
     }
 
-    /// Passes on what the database tells, until it refuses to.
-    pub(crate) async fn pass_on(
+    /// Forwards database notifications to subscribers until the listener fails.
+    pub(crate) async fn forward_changes(
         &self,
-        mut changes: Changes,
+        mut changes: TaskChanges,
         mut lines: LineChanges,
     ) -> tamma_store::Error {
         let log = async {
             loop {
                 match changes.next().await {
-                    // Nobody may be watching, which is no fault.
-                    Ok(change) => drop(self.log.send(change)),
+                    // Fails only without subscribers.
+                    Ok(change) => drop(self.history.send(change)),
                     Err(error) => return error,
                 }
             }
@@ -80,48 +83,47 @@ impl Live {
         }
     }
 
-    /// Watches a task from now on.
-    pub(crate) fn watch(&self, task: TaskId) -> Watcher {
-        Watcher { task, changes: self.log.subscribe() }
+    /// Subscribes to the history of a task.
+    pub(crate) fn subscribe(&self, task: TaskId) -> TaskSubscriber {
+        TaskSubscriber { task, changes: self.history.subscribe() }
     }
 
-    /// Watches every task from now on.
-    pub(crate) fn watch_all(&self) -> AnyWatcher {
-        AnyWatcher(self.log.subscribe())
+    /// Subscribes to the history of all tasks.
+    pub(crate) fn subscribe_all(&self) -> AllTasksSubscriber {
+        AllTasksSubscriber(self.history.subscribe())
     }
 
-    /// Watches what the runs of a task say from now on.
-    pub(crate) fn watch_lines(&self, task: TaskId) -> LineWatcher {
-        LineWatcher { task, changes: self.lines.subscribe() }
+    /// Subscribes to the log lines of a task.
+    pub(crate) fn subscribe_lines(&self, task: TaskId) -> LineSubscriber {
+        LineSubscriber { task, changes: self.lines.subscribe() }
     }
 }
 
-impl AnyWatcher {
-    /// Waits until some log may have grown. Returns whether one ever will: not, once the server
-    /// stops.
-    pub(crate) async fn changed(&mut self) -> bool {
+impl AllTasksSubscriber {
+    /// Waits until the history of a task may have grown. Returns `false` once the server stops.
+    pub(crate) async fn wait_for_change(&mut self) -> bool {
         !matches!(self.0.recv().await, Err(RecvError::Closed))
     }
 
-    /// The next log that has grown; nothing once the server stops.
-    pub(crate) async fn next(&mut self) -> Option<Heard> {
+    /// Returns the next event, or `None` once the server stops.
+    pub(crate) async fn next(&mut self) -> Option<LiveEvent> {
         match self.0.recv().await {
-            Ok(change) => Some(Heard::Change(change)),
-            Err(RecvError::Lagged(_)) => Some(Heard::Missed),
+            Ok(change) => Some(LiveEvent::Change(change)),
+            Err(RecvError::Lagged(_)) => Some(LiveEvent::Missed),
             Err(RecvError::Closed) => None,
         }
     }
 
-    /// Passes over what is known by now: whoever reads everything anew need not hear of it.
-    pub(crate) fn skip(&mut self) {
+    /// Drops pending events, for a subscriber that is about to read everything again.
+    pub(crate) fn skip_pending(&mut self) {
         self.0 = self.0.resubscribe();
     }
 }
 
-impl Watcher {
-    /// Waits until the log may have entries after a number. Returns whether there will ever be
-    /// any: not, once the server stops.
-    pub(crate) async fn grown_beyond(&mut self, sequence: u64) -> bool {
+impl TaskSubscriber {
+    /// Waits until there may be entries after a sequence number. Returns `false` once the server
+    /// stops.
+    pub(crate) async fn wait_for_entries_after(&mut self, sequence: u64) -> bool {
         loop {
             match self.changes.recv().await {
                 Ok(change) if change.task == self.task && change.sequence > sequence => {
@@ -135,13 +137,12 @@ impl Watcher {
     }
 }
 
-impl LineWatcher {
-    /// Waits until there may be new lines. Returns whether there will ever be any: not, once the
-    /// server stops.
-    pub(crate) async fn grown(&mut self) -> bool {
+impl LineSubscriber {
+    /// Waits until there may be new lines. Returns `false` once the server stops.
+    pub(crate) async fn wait_for_lines(&mut self) -> bool {
         loop {
             match self.changes.recv().await {
-                Ok(LineChange::Grown(task)) if task != self.task => {}
+                Ok(LineChange::Appended(task)) if task != self.task => {}
                 Ok(_) | Err(RecvError::Lagged(_)) => return true,
                 Err(RecvError::Closed) => return false,
             }

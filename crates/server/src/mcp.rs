@@ -1,9 +1,7 @@
-//! Tamma as a server of the Model Context Protocol: the same use cases, for whatever agent a developer
-//! already talks to.
+//! MCP server: offers the use cases as tools to MCP clients.
 //!
-//! It is a face like the API: who asks is found out in the same way, the same rights are checked, and
-//! the same is written down. A decision names what was seen, as everywhere: an agent that approves a plan
-//! has to say which one. This is the only file of the crate that names the protocol's library.
+//! Authentication, permissions and history are the same as for the API. An agent that approves a
+//! plan must name its hash. This is the only file of the crate that depends on the MCP library.
 
 use std::sync::Arc;
 
@@ -22,148 +20,148 @@ use schemars::generate::SchemaSettings;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tamma_core::task_loop::State;
-use tamma_store::{Filter, KnowledgeFilter};
+use tamma_store::{KnowledgeFilter, TaskFilter};
 
-use crate::app::{App, By, Error, Window};
-use crate::guard;
+use crate::app::{App, Error, PageRequest, Principal};
+use crate::auth;
+use crate::dto::{NewKnowledgeEntry, NewTask, TaskAction};
 use crate::problem::Problem;
-use crate::shape::{Action, NewKnowledge, NewTask};
 
-/// Where it is.
-pub(crate) const PATH: &str = "/mcp";
+/// Path of the MCP endpoint.
+pub(crate) const MCP_PATH: &str = "/mcp";
 
-/// How many of a list are given at most.
-const MOST: u32 = 50;
+/// Maximum number of items in a result.
+const MAX_RESULTS: u32 = 50;
 
-/// What a client is told about us.
-const ABOUT: &str = "Tamma takes development tasks for a git repository through plan, approval, \
-                     implementation, review and learning, with coding agents of its own. Add a task, \
-                     follow it, and decide what it asks. A decision names the hash of the plan or the \
-                     commit that was seen: read it first, and decide only what the person you work for \
-                     has told you to decide.";
+/// Instructions for MCP clients.
+const INSTRUCTIONS: &str = "Tamma takes development tasks for a git repository through plan, approval, \
+                     implementation, review and learning. It runs its own coding agents. Add a task, \
+                     follow it, and make the decisions it needs. A decision names the hash of the plan \
+                     or the commit: read it first. Decide only what the person you work for has \
+                     instructed you to decide.";
 
-/// Which tasks.
+/// Filter for tasks.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 struct ListTasks {
-    /// With these words in title or description.
+    /// Text in title or description.
     text: Option<String>,
-    /// Of this project: its id or its name.
+    /// Project ID or name.
     project: Option<String>,
-    /// Only tasks that have not ended.
+    /// Only open tasks.
     live: bool,
-    /// Only tasks that wait for a person.
+    /// Only tasks that need a decision.
     waiting: bool,
 }
 
-/// Which task.
+/// Task to read.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct One {
-    /// The task's id, or at least four digits from the beginning or the end of it.
+struct TaskRef {
+    /// Task ID, or at least four digits from its start or end.
     task: String,
 }
 
-/// A task to be added.
+/// Task to add.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct AddTask {
-    /// One line, of at most 200 characters.
+    /// One-line title, up to 200 characters.
     title: String,
-    /// As much as there is to say.
+    /// Task description.
     #[serde(default)]
     description: String,
-    /// What must be true at the end, each judged on its own.
+    /// Acceptance criteria; the review checks each one separately.
     #[serde(default)]
     acceptance_criteria: Vec<String>,
-    /// What kind of work it is: feature, bugfix, refactor, test, docs or chore.
+    /// Task type: feature, bugfix, refactor, test, docs or chore.
     #[serde(default)]
     r#type: Option<String>,
-    /// How urgent it is: low, medium, high or critical.
+    /// Priority: low, medium, high or critical.
     #[serde(default)]
     priority: Option<String>,
-    /// The id or the name of its project. It can be left out where there is exactly one.
+    /// Project ID or name; optional if only one project is registered.
     #[serde(default)]
     project: Option<String>,
 }
 
-/// A decision about a plan.
+/// Decision about a plan.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct DecidePlan {
-    /// The task's id, or at least four digits of it.
+    /// Task ID, or at least four digits from its start or end.
     task: String,
-    /// The hash of the plan that was read, or at least its first eight digits.
+    /// Hash of the plan you read, or at least its first eight digits.
     plan: String,
-    /// Why; or, for changes, what is to be different.
+    /// Reason; for `ask_changes`, the changes you want.
     #[serde(default)]
     reason: String,
 }
 
-/// An answer to a task's question, or something that is asked of it.
+/// Answer to a task's question, or another action on it.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct AnswerTask {
-    /// The task's id, or at least four digits of it.
+    /// Task ID, or at least four digits from its start or end.
     task: String,
-    /// An object with one key, the name of the action, such as `{"reply": {"text": "…"}}`,
+    /// Object with one key, the name of the action, such as `{"reply": {"text": "…"}}`,
     /// `{"continue": {}}`, `{"retry": {}}`, `{"accept": {"commit": "…"}}`,
     /// `{"rework": {"commit": "…", "comments": "…"}}`, `{"modify": {"note": "…"}}`, `{"pause": {}}`,
-    /// `{"resume": {}}`, `{"cancel": {"reason": "…"}}`. `show_task` says what may be answered.
+    /// `{"resume": {}}`, `{"cancel": {"reason": "…"}}`. `show_task` lists the possible answers.
     action: Value,
 }
 
-/// What to look for.
+/// Search in the knowledge base.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Search {
-    /// A few words.
+struct SearchKnowledge {
+    /// Search text.
     query: String,
-    /// Of this project: its id or its name.
+    /// Project ID or name.
     #[serde(default)]
     project: Option<String>,
 }
 
-/// Something that the team should know. It waits until a person approves it.
+/// Knowledge entry to propose. It is pending until a person approves it.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Propose {
-    /// recommendation, prohibition, convention or learning.
+struct ProposeKnowledge {
+    /// Kind: recommendation, prohibition, convention or learning.
     kind: String,
-    /// What it says.
+    /// Text of the entry.
     text: String,
-    /// The paths it is about, as globs from the root.
+    /// Paths it applies to, as globs relative to the repository root.
     #[serde(default)]
     globs: Vec<String>,
-    /// The words it is about.
+    /// Keywords it applies to.
     #[serde(default)]
     keywords: Vec<String>,
-    /// The id or the name of its project. It can be left out where there is exactly one.
+    /// Project ID or name; optional if only one project is registered.
     #[serde(default)]
     project: Option<String>,
 }
 
-/// What there is to call.
+/// Tool handlers.
 #[derive(Clone)]
-struct Counter {
+struct McpServer {
     app: App,
 }
 
-/// The server, to be put behind the guard.
+/// Builds the MCP endpoint. The caller adds authentication.
 pub(crate) fn router(app: App) -> axum::Router {
-    // Without sessions: a request has all that it needs, and any server may answer it.
+    // Stateless: every request is complete, so any server can answer it.
     let config = StreamableHttpServerConfig::default()
         .with_legacy_session_mode(false)
         .with_json_response(true)
-        // The guard has looked at the name already, and knows which ones are ours.
+        // The authenticator has already checked the host.
         .disable_allowed_hosts();
-    let counter = Counter { app };
+    let counter = McpServer { app };
     let server = StreamableHttpService::new(
         move || Ok(counter.clone()),
         Arc::new(NeverSessionManager::default()),
         config,
     );
-    axum::Router::new().route_service(PATH, server)
+    axum::Router::new().route_service(MCP_PATH, server)
 }
 
 fn tools() -> Vec<Tool> {
@@ -175,124 +173,133 @@ fn tools() -> Vec<Tool> {
         let annotations = ToolAnnotations::new().read_only(false).open_world(false);
         tool.with_annotations(annotations.destructive(destructive))
     };
-    // What is only added takes nothing away; what is decided cannot be taken back.
+    // Adding is not destructive; decisions cannot be undone.
     let adds = |tool| changes(tool, false);
     let acts = |tool| changes(tool, true);
     vec![
         reads(tool::<ListTasks>(
             "list_tasks",
-            "Lists tasks, the newest first, with what moves each next.",
+            "List tasks, newest first, each with its state and next step.",
         )),
-        reads(tool::<One>(
+        reads(tool::<TaskRef>(
             "show_task",
-            "Shows a task: where it stands, what it asks, its plan's hash, its runs and its cost.",
+            "Show a task: state, open question, plan hash, runs and cost.",
         )),
-        reads(tool::<One>("read_plan", "Gives the plan of a task, whole, with its hash.")),
-        reads(tool::<One>(
+        reads(tool::<TaskRef>("read_plan", "Read the full plan of a task, with its hash.")),
+        reads(tool::<TaskRef>(
             "read_change",
-            "Gives the newest change of a task as a patch, with its commit.",
+            "Read the newest reviewed change of a task as a patch, with its commit.",
         )),
-        reads(tool::<One>("read_events", "Gives the newest events of a task's log.")),
-        adds(tool::<AddTask>(
-            "add_task",
-            "Adds a task. It is planned first; nothing is changed before that.",
-        )),
+        reads(tool::<TaskRef>("read_events", "Read the newest entries of a task's history.")),
+        adds(tool::<AddTask>("add_task", "Add a task. Tamma plans it before any code is changed.")),
         acts(tool::<DecidePlan>(
             "approve_plan",
-            "Approves the plan with this hash, so that it runs.",
+            "Approve the plan with this hash. An agent then implements it.",
         )),
         acts(tool::<DecidePlan>(
             "reject_plan",
-            "Rejects the plan with this hash. `reason` says why.",
+            "Reject the plan with this hash. `reason` is required.",
         )),
         acts(tool::<DecidePlan>(
             "ask_changes",
-            "Asks for another plan. `reason` says what is to be different.",
+            "Ask the planner to revise the plan with this hash. `reason` describes the changes.",
         )),
         acts(tool::<AnswerTask>(
             "answer_task",
-            "Answers a task's question, or pauses, resumes or cancels it.",
+            "Answer a task's question, or pause, resume or cancel the task.",
         )),
-        reads(tool::<Search>("search_knowledge", "Searches what the team knows.")),
-        adds(tool::<Propose>(
+        reads(tool::<SearchKnowledge>("search_knowledge", "Search the knowledge base.")),
+        adds(tool::<ProposeKnowledge>(
             "propose_knowledge",
-            "Proposes something that the team should know. It has no effect until a person approves it.",
+            "Propose a knowledge entry. It takes effect only after a person approves it.",
         )),
     ]
 }
 
-impl Counter {
-    async fn serve(&self, by: Option<By>, name: &str, given: Value) -> Result<Value, Error> {
-        let by = || by.clone().ok_or_else(nobody);
+impl McpServer {
+    async fn dispatch_tool(
+        &self,
+        by: Option<Principal>,
+        name: &str,
+        given: Value,
+    ) -> Result<Value, Error> {
+        let by = || by.clone().ok_or_else(missing_person);
         match name {
-            "list_tasks" => self.list(parse(given)?).await,
+            "list_tasks" => self.list_tasks(parse(given)?).await,
             "show_task" => {
-                let whole =
-                    self.app.task(self.app.which(&parse::<One>(given)?.task).await?).await?;
-                written(&whole)
+                let whole = self
+                    .app
+                    .task_detail(self.app.resolve_task_id(&parse::<TaskRef>(given)?.task).await?)
+                    .await?;
+                to_json(&whole)
             }
             "read_plan" => {
-                let plan = self.app.plan(self.app.which(&parse::<One>(given)?.task).await?).await?;
-                written(&plan)
+                let plan = self
+                    .app
+                    .current_plan(self.app.resolve_task_id(&parse::<TaskRef>(given)?.task).await?)
+                    .await?;
+                to_json(&plan)
             }
             "read_change" => {
-                let change =
-                    self.app.change(self.app.which(&parse::<One>(given)?.task).await?).await?;
-                written(&change)
+                let change = self
+                    .app
+                    .latest_change(self.app.resolve_task_id(&parse::<TaskRef>(given)?.task).await?)
+                    .await?;
+                to_json(&change)
             }
             "read_events" => {
-                let task = self.app.which(&parse::<One>(given)?.task).await?;
-                let entries = self.app.card(task).await?.entries;
-                let after = entries.saturating_sub(MOST.into()).to_string();
-                let window = Window { after: Some(after), limit: MOST };
-                written(&self.app.history(task, &window).await?)
+                let task = self.app.resolve_task_id(&parse::<TaskRef>(given)?.task).await?;
+                let entries = self.app.task_card(task).await?.entries;
+                let after = entries.saturating_sub(MAX_RESULTS.into()).to_string();
+                let window = PageRequest { after: Some(after), limit: MAX_RESULTS };
+                to_json(&self.app.history_page(task, &window).await?)
             }
             "add_task" => {
                 let new = new_task(parse(given)?)?;
-                written(&self.app.add(by()?, new).await?)
+                to_json(&self.app.add_task(by()?, new).await?)
             }
             "approve_plan" | "reject_plan" | "ask_changes" => {
                 let DecidePlan { task, plan, reason } = parse(given)?;
-                let task = self.app.which(&task).await?;
+                let task = self.app.resolve_task_id(&task).await?;
                 let action = match name {
                     "approve_plan" => {
                         let reason = Some(reason).filter(|reason| !reason.trim().is_empty());
-                        Action::Approve { plan, reason }
+                        TaskAction::Approve { plan, reason }
                     }
-                    "reject_plan" => Action::Reject { plan, reason },
-                    _ => Action::AskChanges { plan, changes: reason },
+                    "reject_plan" => TaskAction::Reject { plan, reason },
+                    _ => TaskAction::AskChanges { plan, changes: reason },
                 };
-                written(&self.app.ask(task, by()?, action, None).await?)
+                to_json(&self.app.perform_action(task, by()?, action, None).await?)
             }
             "answer_task" => {
                 let AnswerTask { task, action } = parse(given)?;
-                let (task, action) = (self.app.which(&task).await?, parse(action)?);
-                written(&self.app.ask(task, by()?, action, None).await?)
+                let (task, action) = (self.app.resolve_task_id(&task).await?, parse(action)?);
+                to_json(&self.app.perform_action(task, by()?, action, None).await?)
             }
             "search_knowledge" => {
-                let Search { query, project } = parse(given)?;
+                let SearchKnowledge { query, project } = parse(given)?;
                 let project = match project {
-                    Some(project) => Some(self.app.project(Some(&project)).await?.id),
+                    Some(project) => Some(self.app.resolve_project(Some(&project)).await?.id),
                     None => None,
                 };
                 let filter = KnowledgeFilter { project, ..KnowledgeFilter::default() };
-                written(&self.app.knowledge_list(&filter, Some(&query)).await?)
+                to_json(&self.app.list_knowledge(&filter, Some(&query)).await?)
             }
             "propose_knowledge" => {
-                let new = parse::<Propose>(given)?;
-                let new: NewKnowledge = parse(json!({
+                let new = parse::<ProposeKnowledge>(given)?;
+                let new: NewKnowledgeEntry = parse(json!({
                     "kind": new.kind, "text": new.text, "globs": new.globs,
                     "keywords": new.keywords, "project": new.project,
                 }))?;
-                written(&self.app.add_knowledge(new, &by()?).await?)
+                to_json(&self.app.add_knowledge(new, &by()?).await?)
             }
             _ => Err(Error::NotFound { what: "tool", key: name.to_owned() }),
         }
     }
 
-    async fn list(&self, wanted: ListTasks) -> Result<Value, Error> {
+    async fn list_tasks(&self, wanted: ListTasks) -> Result<Value, Error> {
         let project = match &wanted.project {
-            Some(project) => Some(self.app.project(Some(project)).await?.id),
+            Some(project) => Some(self.app.resolve_project(Some(project)).await?.id),
             None => None,
         };
         let states = if wanted.live {
@@ -301,21 +308,23 @@ impl Counter {
         } else {
             Vec::new()
         };
-        let filter = Filter {
+        let filter = TaskFilter {
             project,
             states,
             waits: wanted.waiting.then_some(true),
             text: wanted.text,
-            ..Filter::default()
+            ..TaskFilter::default()
         };
-        written(&self.app.tasks(&filter, &Window { after: None, limit: MOST }).await?)
+        to_json(
+            &self.app.list_tasks(&filter, &PageRequest { after: None, limit: MAX_RESULTS }).await?,
+        )
     }
 }
 
-fn nobody() -> Error {
+fn missing_person() -> Error {
     Error::invalid(
-        "It is not known in whose name this is asked.",
-        "Start `tamma mcp` with a token of your own in TAMMA_TOKEN, or say your name in the header \
+        "The name of the person is missing.",
+        "Start `tamma mcp` with your access token in TAMMA_TOKEN, or send your name in the header \
          `Tamma-Person`.",
     )
 }
@@ -335,19 +344,19 @@ fn new_task(given: AddTask) -> Result<NewTask, Error> {
 
 fn parse<T: serde::de::DeserializeOwned>(given: Value) -> Result<T, Error> {
     serde_json::from_value(given).map_err(|error| {
-        Error::invalid(format!("What was given cannot be read: {error}."), "See the tool's schema.")
+        Error::invalid(format!("Cannot read the arguments: {error}."), "Follow the tool's schema.")
     })
 }
 
-fn written(value: &impl serde::Serialize) -> Result<Value, Error> {
-    serde_json::to_value(value).map_err(|error| Error::Fault(error.into()))
+fn to_json(value: &impl serde::Serialize) -> Result<Value, Error> {
+    serde_json::to_value(value).map_err(|error| Error::Internal(error.into()))
 }
 
-impl ServerHandler for Counter {
+impl ServerHandler for McpServer {
     fn get_info(&self) -> ServerConfig {
         ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
             .with_server_info(Implementation::new("tamma", env!("CARGO_PKG_VERSION")))
-            .with_instructions(ABOUT)
+            .with_instructions(INSTRUCTIONS)
     }
 
     async fn list_tools(
@@ -363,15 +372,15 @@ impl ServerHandler for Counter {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let by = context.extensions.get::<Parts>().and_then(|parts| guard::by(parts).ok());
+        let by = context.extensions.get::<Parts>().and_then(|parts| auth::principal(parts).ok());
         let given = Value::Object(request.arguments.unwrap_or_default());
-        let result = match self.serve(by, &request.name, given).await {
+        let result = match self.dispatch_tool(by, &request.name, given).await {
             Ok(value) => {
                 let text = serde_json::to_string_pretty(&value).unwrap_or_default();
                 CallToolResult::success(vec![ContentBlock::text(text)])
             }
             Err(error) => {
-                let Problem { detail, what_to_do, .. } = error.into();
+                let Problem { detail, hint: what_to_do, .. } = error.into();
                 let text = [Some(detail), what_to_do].into_iter().flatten();
                 let text = text.collect::<Vec<_>>().join(" ");
                 CallToolResult::error(vec![ContentBlock::text(text)])

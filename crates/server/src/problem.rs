@@ -1,57 +1,58 @@
-//! What goes wrong, in the form of RFC 9457.
+//! Problem documents (RFC 9457), the error format of the API.
 //!
-//! A problem is written for the person who gets it: what happened, why, and what to do. What is
-//! only for us goes to the log of the program, since it may have an address or a secret in it.
+//! A problem is written for the person who receives it: what failed, why, and how to fix it.
+//! Internal causes go to the server log instead, because they can contain addresses or secrets.
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// The media type of a problem.
-pub const MEDIA_TYPE: &str = "application/problem+json";
+/// Media type of a problem document.
+pub const PROBLEM_MEDIA_TYPE: &str = "application/problem+json";
 
-/// Seconds after which a client may ask again when something is not available.
-const RETRY_AFTER: HeaderValue = HeaderValue::from_static("2");
+/// Value of `Retry-After` on 503 responses, in seconds.
+const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("2");
 
-/// Something that went wrong.
+/// Problem document (RFC 9457).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Problem {
-    /// What kind of problem it is: a name that does not change.
+    /// Stable identifier of the problem type.
     #[serde(rename = "type")]
     pub kind: String,
-    /// What happened, the same for every problem of its kind.
+    /// Summary, the same for every problem of this type.
     pub title: String,
-    /// The status code of the answer.
+    /// HTTP status code.
     pub status: u16,
-    /// What happened this time, and why.
+    /// Explanation of this occurrence.
     pub detail: String,
-    /// What the person who asked can do about it.
+    /// Suggested fix.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub what_to_do: Option<String>,
-    /// The single faults, where there are several.
+    #[serde(rename = "what_to_do")]
+    pub hint: Option<String>,
+    /// Individual errors, such as those of a configuration file.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub problems: Vec<Fault>,
+    pub problems: Vec<FileProblem>,
 }
 
-/// One of several faults.
+/// Error at one position of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Fault {
-    /// What is wrong.
+pub struct FileProblem {
+    /// Error message.
     pub message: String,
-    /// What would be right.
+    /// Suggested fix.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub help: Option<String>,
-    /// The line of the file.
+    /// Line number, from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<usize>,
-    /// The column in that line.
+    /// Column number, from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub column: Option<usize>,
 }
 
 impl Problem {
-    /// A problem of a kind.
+    /// Creates a problem whose type is `tamma:` followed by `kind`.
     pub(crate) fn new(
         status: StatusCode,
         kind: &str,
@@ -63,32 +64,32 @@ impl Problem {
             title: title.to_owned(),
             status: status.as_u16(),
             detail: detail.into(),
-            what_to_do: None,
+            hint: None,
             problems: Vec::new(),
         }
     }
 
-    /// Says what to do about it.
+    /// Adds a suggested fix.
     pub(crate) fn hint(mut self, what_to_do: impl Into<String>) -> Self {
-        self.what_to_do = Some(what_to_do.into());
+        self.hint = Some(what_to_do.into());
         self
     }
 
-    /// The request cannot be read.
+    /// Creates a problem for a request that cannot be parsed.
     pub(crate) fn unreadable(status: StatusCode, detail: impl Into<String>) -> Self {
-        Self::new(status, "unreadable", "The request cannot be read", detail)
+        Self::new(status, "unreadable", "Cannot read the request", detail)
     }
 }
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        // A problem is made of texts and numbers, which can always be written.
+        // Strings and numbers always serialise.
         let body = serde_json::to_vec(&self).unwrap_or_default();
-        let kind = [(header::CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE))];
+        let kind = [(header::CONTENT_TYPE, HeaderValue::from_static(PROBLEM_MEDIA_TYPE))];
         let mut response = (status, kind, body).into_response();
         if status == StatusCode::SERVICE_UNAVAILABLE {
-            response.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER);
+            response.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER_SECONDS);
         }
         if status == StatusCode::UNAUTHORIZED {
             let scheme = HeaderValue::from_static("Bearer");

@@ -1,4 +1,4 @@
-//! The server: an address, and what answers there.
+//! API server: configuration, startup and shutdown.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -6,61 +6,63 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use tamma_core::ids::Name;
-use tamma_flow::Pace;
-use tamma_store::{Changes, Library, LineChanges, Objects, Revocations, Store};
+use tamma_flow::WorkflowTuning;
+use tamma_store::{KnowledgeCache, LineChanges, ObjectStorage, Revocations, Store, TaskChanges};
 use temporalio_client::Client;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::app::{App, Chats};
-use crate::guard::{Gate, Guard};
-use crate::live::Live;
-use crate::post::{PostOffice, Terminal};
-use crate::web::Door;
+use crate::alert_dispatcher::{AlertDispatcher, TerminalSender};
+use crate::app::{App, Conversations};
+use crate::auth::{AccessMode, Authenticator};
+use crate::live::LiveUpdates;
+use crate::web::SessionLayer;
 use crate::{api, web};
 
-/// How a server is set up.
+/// Configuration of the server.
 #[derive(Clone)]
-pub struct Config {
-    /// Where it listens; port 0 takes a free one.
+pub struct ServerConfig {
+    /// Address to listen on; port 0 selects a free port.
     pub address: SocketAddr,
-    /// What every request must bring. An address that others can reach needs one.
+    /// Server's token. Required unless the address is a loopback address.
     pub token: Option<String>,
-    /// The environment, for the rules of the projects.
+    /// Environment variables, which override the rules of projects.
     pub environment: BTreeMap<String, String>,
-    /// How patient new tasks are with their workers.
-    pub pace: Pace,
-    /// Where large things are kept, such as transcripts.
-    pub objects: Objects,
-    /// What people's browsers know this server as, where that is not the address it listens on.
+    /// Timeouts and retries of new workflows.
+    pub workflow_tuning: WorkflowTuning,
+    /// Storage for large objects, such as transcripts.
+    pub objects: ObjectStorage,
+    /// External URL of the server, if it differs from the address.
     pub public_url: Option<String>,
-    /// In whose name people of this machine act in their browsers, where there is no token.
-    pub person: Option<Name>,
-    /// Where alerts for the terminal go, if this process has one.
-    pub terminal: Option<Terminal>,
-    /// How repositories are looked at from here; nothing where they cannot be.
-    pub look: Option<Look>,
+    /// Name that local browsers act under if there is no token.
+    pub local_person: Option<Name>,
+    /// Receiver of alerts for the terminal; `None` without a terminal.
+    pub terminal: Option<TerminalSender>,
+    /// Access to repositories; `None` if this server cannot read them.
+    pub inspect_repository: Option<RepositoryInspector>,
 }
 
-/// What there is in a repository.
+/// Contents of a repository.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Sight {
-    /// Its files, by their paths from the root.
+pub struct RepositoryContents {
+    /// Paths of all files, relative to the root.
     pub files: Vec<String>,
-    /// Of the commits that were asked for, those that it does not have.
-    pub absent: Vec<String>,
+    /// Requested commits that the repository lacks.
+    pub missing_commits: Vec<String>,
 }
 
-/// Looks at a repository, and for some commits in it. Nothing where that cannot be done from here.
-pub type Look = Arc<dyn Fn(String, Vec<String>) -> BoxFuture<'static, Option<Sight>> + Send + Sync>;
+/// Lists the files of a repository and looks up commits. Returns `None` if it is not accessible.
+pub type RepositoryInspector = Arc<
+    dyn Fn(String, Vec<String>) -> BoxFuture<'static, Option<RepositoryContents>> + Send + Sync,
+>;
 
-impl Config {
-    /// Whether a server could be set up so, before anything is started for it.
+impl ServerConfig {
+    /// Checks the token and the address before anything is started.
     pub fn check(&self) -> Result<(), Error> {
         let Self { address, token, .. } = self;
         match token {
-            None if !address.ip().is_loopback() => return Err(Error::Open(*address)),
+            None if !address.ip().is_loopback() => return Err(Error::MissingToken(*address)),
             Some(token) if token.chars().count() < MIN_TOKEN => {
                 return Err(Error::WeakToken(token.chars().count()));
             }
@@ -71,9 +73,9 @@ impl Config {
     }
 }
 
-impl std::fmt::Debug for Config {
+impl std::fmt::Debug for ServerConfig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // The token and the environment have secrets in them.
+        // Token and environment contain secrets.
         f.debug_struct("Config")
             .field("address", &self.address)
             .field("token", &self.token.as_ref().map(|_| "…"))
@@ -81,98 +83,119 @@ impl std::fmt::Debug for Config {
     }
 }
 
-/// Why a server does not run.
+/// Error that prevents the server from running.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Others could reach it, and anybody could use it.
+    /// The address is reachable from other machines, and there is no token.
     #[error(
-        "{0} can be reached from other machines, and there is no token: anybody could run agents \
-         here. Set a token (`--token`, TAMMA_TOKEN), or listen on 127.0.0.1"
+        "cannot listen on {0} without a token: anyone who can reach it could run agents here; set a \
+         token (`--token`, TAMMA_TOKEN), or listen on 127.0.0.1"
     )]
-    Open(SocketAddr),
-    /// The token is too short to be one.
-    #[error("the token has only {0} characters: a good one has at least {MIN_TOKEN}")]
+    MissingToken(SocketAddr),
+    /// The token is too short.
+    #[error("the token has {0} characters; use at least {MIN_TOKEN}")]
     WeakToken(usize),
-    /// The address cannot be had.
+    /// The address is in use or not available.
     #[error(
-        "cannot listen on {address}: stop what runs there, or choose another address with `--listen` \
-         or TAMMA_LISTEN (port 0 takes a free one)"
+        "cannot listen on {address}: stop the program that uses it, or choose another address with \
+         `--listen` or TAMMA_LISTEN (port 0 selects a free port)"
     )]
     Bind {
-        /// Which.
+        /// Address from the configuration.
         address: SocketAddr,
-        /// Why not.
+        /// Error of the operating system.
         #[source]
         source: std::io::Error,
     },
-    /// The database does not tell of changes.
-    #[error("the database does not tell of changes")]
+    /// Notifications of the database cannot be received.
+    #[error("cannot receive notifications from the database")]
     Store(#[from] tamma_store::Error),
-    /// Alerts cannot be sent.
-    #[error("alerts cannot be sent")]
-    Post(#[from] tamma_connect::message::Error),
-    /// The network failed.
-    #[error("the server cannot go on")]
+    /// The HTTP client for alerts cannot be created.
+    #[error("cannot set up alert delivery")]
+    Alerts(#[from] tamma_connect::message::Error),
+    /// Accepting connections failed.
+    #[error("cannot accept connections")]
     Io(#[from] std::io::Error),
 }
 
-/// The shortest token that is taken.
+/// Minimum length of a token, in characters.
 const MIN_TOKEN: usize = 16;
 
-/// A server that has its address.
-pub struct Server {
+/// Server that is bound to its address.
+pub struct ApiServer {
     listener: TcpListener,
     address: SocketAddr,
-    gate: Gate,
+    authenticator: Authenticator,
     app: App,
-    post: PostOffice,
-    person: Option<Name>,
-    changes: (Changes, LineChanges),
+    alert_dispatcher: AlertDispatcher,
+    local_person: Option<Name>,
+    changes: (TaskChanges, LineChanges),
     revocations: (Revocations, watch::Sender<()>),
 }
 
-impl Server {
-    /// Takes the address. Nothing is answered before [`Server::run`].
-    pub async fn bind(config: Config, store: Store, temporal: Client) -> Result<Self, Error> {
+impl ApiServer {
+    /// Binds the address. Requests are answered only after [`ApiServer::run`] is called.
+    pub async fn bind(config: ServerConfig, store: Store, temporal: Client) -> Result<Self, Error> {
         config.check()?;
-        let Config {
+        let ServerConfig {
             address,
             token,
             environment,
-            pace,
+            workflow_tuning: pace,
             objects,
-            look,
+            inspect_repository: look,
             public_url,
-            person,
+            local_person: person,
             terminal,
         } = config;
         let listener =
             TcpListener::bind(address).await.map_err(|source| Error::Bind { address, source })?;
         let address = listener.local_addr()?;
-        let changes = (store.changes().await?, store.line_changes().await?);
+        let changes = (store.task_changes().await?, store.line_changes().await?);
         let environment = Arc::new(environment);
-        let (live, library) = (Live::new(), Library::new(&store));
-        let chats = Chats::default();
-        let app = App { store, temporal, environment, pace, objects, live, chats, library, look };
+        let (live, library) = (LiveUpdates::new(), KnowledgeCache::new(&store));
+        let chats = Conversations::default();
+        let app = App {
+            store,
+            temporal,
+            environment,
+            workflow_tuning: pace,
+            objects,
+            live,
+            conversations: chats,
+            knowledge_cache: library,
+            inspect_repository: look,
+        };
         let base = public_url.unwrap_or_else(|| format!("http://{address}"));
-        let post = PostOffice::new(app.clone(), terminal, base.trim_end_matches('/').to_owned())?;
+        let post =
+            AlertDispatcher::new(app.clone(), terminal, base.trim_end_matches('/').to_owned())?;
         let (tell, revoked) = watch::channel(());
-        let gate = Gate::new(Guard::new(token.as_deref()), app.store.clone(), revoked);
+        let gate =
+            Authenticator::new(AccessMode::new(token.as_deref()), app.store.clone(), revoked);
         let revocations = (app.store.revocations().await?, tell);
-        Ok(Self { listener, address, gate, app, post, person, changes, revocations })
+        Ok(Self {
+            listener,
+            address,
+            authenticator: gate,
+            app,
+            alert_dispatcher: post,
+            local_person: person,
+            changes,
+            revocations,
+        })
     }
 
-    /// Where it listens.
+    /// Returns the bound address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Answers until it is told to stop; then it finishes what it has begun.
+    /// Serves requests until `stop` is cancelled, then completes the open ones.
     pub async fn run(self, stop: CancellationToken) -> Result<(), Error> {
         let live = self.app.live.clone();
         let (changes, lines) = self.changes;
-        let post = Box::pin(self.post.clone().run(stop.clone()));
+        let post = Box::pin(self.alert_dispatcher.clone().run(stop.clone()));
         let (mut revocations, tell) = self.revocations;
         let revoked = async {
             loop {
@@ -182,17 +205,21 @@ impl Server {
                 }
             }
         };
-        let door = Door { app: self.app.clone(), gate: self.gate.clone(), person: self.person };
+        let door = SessionLayer {
+            app: self.app.clone(),
+            authenticator: self.authenticator.clone(),
+            default_person: self.local_person,
+        };
         let pages = web::router(self.app.clone(), door, stop.clone());
-        let router = api::router(self.app, self.post, self.gate, stop.clone())
+        let router = api::router(self.app, self.alert_dispatcher, self.authenticator, stop.clone())
             .merge(pages)
-            .fallback(web::nothing_there);
+            .fallback(web::not_found);
         let serving = axum::serve(self.listener, router)
             .with_graceful_shutdown(stop.clone().cancelled_owned());
         let serving = async {
             let served = tokio::select! {
                 served = async { serving.await } => served.map_err(Error::from),
-                error = live.pass_on(changes, lines) => Err(error.into()),
+                error = live.forward_changes(changes, lines) => Err(error.into()),
                 error = revoked => Err(error.into()),
             };
             stop.cancel();

@@ -1,32 +1,32 @@
-//! The pages: the same use cases as the API's, for people with a browser.
+//! Web pages for people with a browser, on the same use cases as the API.
 //!
-//! A page is a template, and so is each part of it that a live update replaces: one template for both.
-//! Everything can be read and decided without script; every action is a form. The handlers turn what
-//! the use cases give into the words that the templates show, and nothing else.
+//! Pages and live updates are rendered from the same templates. Pages work without JavaScript, and
+//! every action is a form. Handlers only turn results of the use cases into the text that templates
+//! show.
 
 #![expect(
     clippy::struct_field_names,
     clippy::struct_excessive_bools,
-    reason = "fields are called as the templates call them, and templates have no enums"
+    reason = "field names match the templates, and templates have no enums"
 )]
 
-mod act;
+mod action_handler;
+mod agents;
 mod assets;
 mod board;
 mod chat;
-mod door;
-mod engines;
-mod fields;
-mod figures;
+mod form_fields;
 mod inbox;
 mod knowledge;
+mod labels;
+mod layout;
 mod live;
-mod new;
+mod metrics;
+mod new_task;
+mod permissions;
 mod projects;
-mod rights;
-mod shell;
+mod session;
 mod task;
-mod words;
 
 use askama::Template;
 use axum::Router;
@@ -36,76 +36,76 @@ use axum::response::{Html, IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use door::Door;
+pub(crate) use session::SessionLayer;
 
 use crate::app::{App, Error};
 use crate::problem::Problem;
-use shell::{Link, Shell};
+use layout::{Layout, Link};
 
-/// What the pages share.
+/// State shared by all pages.
 #[derive(Clone)]
-pub(crate) struct Hall {
+pub(crate) struct WebState {
     app: App,
-    /// What changes mean for the board.
-    feed: live::lists::Feed,
-    /// What was said in this process.
-    rooms: chat::Rooms,
-    /// Ends what would otherwise never end.
+    /// Board updates, computed once for all browsers.
+    board_feed: live::lists::BoardFeed,
+    /// Chat messages of this process.
+    conversations: chat::ConversationStore,
+    /// Cancelled on shutdown, to end the live streams.
     stop: CancellationToken,
 }
 
-/// What a browser may do with a page: load our own files, and send forms to us.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
+/// Content security policy: own files only, and forms only to this server.
+const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
                       connect-src 'self'; form-action 'self'; base-uri 'none'; \
                       frame-ancestors 'none'";
 
-/// Every page. Who may see them is checked at the door.
-pub(crate) fn router(app: App, door: Door, stop: CancellationToken) -> Router {
+/// Returns the routes of all pages. [`SessionLayer`] authenticates every request.
+pub(crate) fn router(app: App, door: SessionLayer, stop: CancellationToken) -> Router {
     let pages = Router::new()
         .route("/", get(board::page))
         .route("/inbox", get(inbox::page))
-        .route("/engines", get(engines::page))
-        .route("/figures", get(figures::page))
+        .route("/engines", get(agents::page))
+        .route("/figures", get(metrics::page))
         .route("/knowledge", get(knowledge::list).post(knowledge::add))
-        .route("/knowledge/new", get(knowledge::new))
-        .route("/knowledge/{id}", get(knowledge::one))
-        .route("/knowledge/{id}/edit", get(knowledge::edit).post(knowledge::change))
+        .route("/knowledge/new", get(knowledge::new_form))
+        .route("/knowledge/{id}", get(knowledge::entry_page))
+        .route("/knowledge/{id}/edit", get(knowledge::edit_form).post(knowledge::update))
         .route("/knowledge/{id}/decisions", post(knowledge::decide))
-        .route("/chat", get(chat::page).post(chat::say))
-        .route("/chat/confirm", post(chat::confirm))
+        .route("/chat", get(chat::page).post(chat::send_message))
+        .route("/chat/confirm", post(chat::answer_proposal))
         .route("/projects", get(projects::page).post(projects::register))
-        .route("/tasks", post(new::add))
-        .route("/tasks/new", get(new::page))
+        .route("/tasks", post(new_task::add))
+        .route("/tasks/new", get(new_task::page))
         .route("/tasks/{id}", get(task::overview))
-        .route("/tasks/{id}/plan", get(task::plan::compare).post(task::plan::change))
-        .route("/tasks/{id}/plan/edit", get(task::plan::edit))
+        .route("/tasks/{id}/plan", get(task::plan::compare).post(task::plan::submit_changes))
+        .route("/tasks/{id}/plan/edit", get(task::plan::edit_form))
         .route("/tasks/{id}/change", get(task::change::page))
         .route("/tasks/{id}/review", get(task::review::page))
         .route("/tasks/{id}/log", get(task::log::page))
         .route("/tasks/{id}/events", get(task::events::page))
-        .route("/tasks/{id}/actions", post(act::act))
-        .route("/live/board", get(live::lists::board))
-        .route("/live/inbox", get(live::lists::inbox))
-        .route("/live/engines", get(live::lists::engines))
-        .route("/live/tasks/{id}", get(live::task))
-        .route("/preferences", post(door::preferences))
-        .route("/hello", get(door::hello).post(door::enter))
-        .route("/goodbye", post(door::leave))
-        .with_state(Hall {
+        .route("/tasks/{id}/actions", post(action_handler::submit_action))
+        .route("/live/board", get(live::lists::board_stream))
+        .route("/live/inbox", get(live::lists::inbox_stream))
+        .route("/live/engines", get(live::lists::agents_stream))
+        .route("/live/tasks/{id}", get(live::task_stream))
+        .route("/preferences", post(session::save_preferences))
+        .route("/hello", get(session::sign_in_page).post(session::sign_in))
+        .route("/goodbye", post(session::sign_out))
+        .with_state(WebState {
             app,
-            feed: live::lists::Feed::default(),
-            rooms: chat::Rooms::default(),
+            board_feed: live::lists::BoardFeed::default(),
+            conversations: chat::ConversationStore::default(),
             stop,
         })
-        .layer(middleware::from_fn_with_state(door, door::pass));
-    let files = Router::new().route("/assets/{version}/{name}", get(assets::file));
-    pages.merge(files).layer(middleware::map_response(secure))
+        .layer(middleware::from_fn_with_state(door, session::require_session));
+    let files = Router::new().route("/assets/{version}/{name}", get(assets::serve_asset));
+    pages.merge(files).layer(middleware::map_response(add_security_headers))
 }
 
-async fn secure(mut response: Response) -> Response {
+async fn add_security_headers(mut response: Response) -> Response {
     let headers = response.headers_mut();
     let set = [
-        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::REFERRER_POLICY, "same-origin"),
     ];
@@ -117,38 +117,42 @@ async fn secure(mut response: Response) -> Response {
     response
 }
 
-/// A page, or why there is none.
-type Page = Result<Response, Oops>;
+/// Response, or an error page.
+type PageResult = Result<Response, PageError>;
 
-/// Writes a page.
-fn render(page: &impl Template) -> Page {
+/// Renders a template.
+fn render(page: &impl Template) -> PageResult {
     match page.render() {
         Ok(html) => Ok(Html(html).into_response()),
-        Err(error) => Err(Oops::new(Shell::bare(), Error::Fault(error.into()))),
+        Err(error) => Err(PageError::new(Layout::anonymous(), Error::Internal(error.into()))),
     }
 }
 
-/// To another page, once something is done there.
-#[expect(clippy::unnecessary_wraps, reason = "it stands where a page does")]
-fn see(place: &str) -> Page {
+/// Redirects to another page.
+#[expect(clippy::unnecessary_wraps, reason = "same return type as other pages")]
+fn redirect(place: &str) -> PageResult {
     Ok(Redirect::to(place).into_response())
 }
 
-/// What went wrong, as a page.
-struct Oops {
-    shell: Box<Shell>,
+/// Error page.
+struct PageError {
+    layout: Box<Layout>,
     problem: Box<Problem>,
-    /// What the person wrote, so that it is not lost.
-    kept: String,
+    /// Text that the person had typed, returned so that it is not lost.
+    unsent_text: String,
 }
 
-impl Oops {
-    fn new(shell: Shell, error: impl Into<Problem>) -> Self {
-        Self { shell: Box::new(shell), problem: Box::new(error.into()), kept: String::new() }
+impl PageError {
+    fn new(shell: Layout, error: impl Into<Problem>) -> Self {
+        Self {
+            layout: Box::new(shell),
+            problem: Box::new(error.into()),
+            unsent_text: String::new(),
+        }
     }
 
-    fn keeping(mut self, text: impl Into<String>) -> Self {
-        self.kept = text.into();
+    fn with_unsent_text(mut self, text: impl Into<String>) -> Self {
+        self.unsent_text = text.into();
         self
     }
 }
@@ -156,74 +160,74 @@ impl Oops {
 #[derive(Template)]
 #[template(path = "error.html")]
 struct ErrorPage {
-    shell: Shell,
-    problem: Shown,
+    layout: Layout,
+    problem: ProblemView,
 }
 
-struct Shown {
+struct ProblemView {
     status: u16,
     title: String,
     detail: String,
     what_to_do: String,
-    faults: Faults,
-    kept: Kept,
+    errors: ConfigErrors,
+    unsent_text: UnsentText,
     links: Vec<Link>,
 }
 
-struct Faults {
+struct ConfigErrors {
     any: bool,
-    list: Vec<Fault>,
+    list: Vec<ConfigErrorView>,
 }
 
-struct Fault {
+struct ConfigErrorView {
     message: String,
-    place: String,
+    location: String,
     help: String,
 }
 
-struct Kept {
+struct UnsentText {
     any: bool,
     text: String,
 }
 
-impl IntoResponse for Oops {
+impl IntoResponse for PageError {
     fn into_response(self) -> Response {
-        let Self { shell, problem, kept } = self;
+        let Self { layout: shell, problem, unsent_text: kept } = self;
         let problem = *problem;
         let status = StatusCode::from_u16(problem.status);
         let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let list: Vec<_> = problem
             .problems
             .into_iter()
-            .map(|fault| Fault {
+            .map(|fault| ConfigErrorView {
                 message: fault.message,
-                place: fault.line.map(|line| format!("line {line}")).unwrap_or_default(),
+                location: fault.line.map(|line| format!("line {line}")).unwrap_or_default(),
                 help: fault.help.unwrap_or_default(),
             })
             .collect();
         let page = ErrorPage {
-            shell: *shell,
-            problem: Shown {
+            layout: *shell,
+            problem: ProblemView {
                 status: problem.status,
                 title: problem.title,
                 detail: problem.detail,
-                what_to_do: problem.what_to_do.unwrap_or_default(),
-                faults: Faults { any: !list.is_empty(), list },
-                kept: Kept { any: !kept.is_empty(), text: kept },
-                links: vec![Link::new("/", "To the board"), Link::new("/inbox", "To the inbox")],
+                what_to_do: problem.hint.unwrap_or_default(),
+                errors: ConfigErrors { any: !list.is_empty(), list },
+                unsent_text: UnsentText { any: !kept.is_empty(), text: kept },
+                links: vec![Link::new("/", "Go to board"), Link::new("/inbox", "Go to inbox")],
             },
         };
-        // A page that cannot even say what went wrong says so in a line.
+        // Fall back to plain text if the error page itself cannot be rendered.
         let html = page.render().unwrap_or_else(|_| "Something went wrong.".to_owned());
         (status, Html(html)).into_response()
     }
 }
 
-/// What is at no address of ours.
-pub(crate) async fn nothing_there(uri: axum::http::Uri) -> Response {
-    let detail = format!("There is nothing at {}.", uri.path());
-    let title = "There is no such page";
+/// Renders the page for unknown addresses.
+pub(crate) async fn not_found(uri: axum::http::Uri) -> Response {
+    let detail = format!("No page exists at {}.", uri.path());
+    let title = "Page not found";
     let problem = Problem::new(StatusCode::NOT_FOUND, "not-found", title, detail)
-        .hint("The links above go to everything there is.");
-    secure(Oops::new(Shell::bare(), problem).into_response()).await
+        .hint("Use the links above.");
+    add_security_headers(PageError::new(Layout::anonymous(), problem).into_response()).await
 }

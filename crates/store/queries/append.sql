@@ -1,11 +1,11 @@
--- Adds to what is known of a run: one statement, so one transaction and one round trip. What comes
--- again changes nothing.
+-- Appends an update to a run in one statement: one transaction, one round trip. Repeating an update
+-- has no effect.
 --
--- $1 the task, $2 the ticket, $3 the attempt, $4 lines, $5 model calls, $6 the number of the last
--- line, $7 that of the last call, $8 the session, $9 the model, $10 what it has used so far.
+-- $1 task, $2 job number, $3 attempt, $4 log lines, $5 model calls, $6 number of the last line,
+-- $7 number of the last call, $8 session, $9 model, $10 usage so far.
 WITH relaxed AS (
-    -- Others who notify wait until this one is committed, and nobody waits for the disk: what a
-    -- crash of the server takes is in the transcript.
+    -- Other notifiers wait until this transaction commits, so it does not wait for the disk. Lines
+    -- lost in a crash of the database server are still in the transcript.
     SELECT set_config('synchronous_commit', 'off', true) AS done
 ),
 run AS (

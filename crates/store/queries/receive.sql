@@ -1,6 +1,6 @@
--- Writes a new task with its first entries, or nothing where it is already there.
+-- Inserts a task with its first history entries. An existing task is left unchanged.
 --
--- $1 what is wanted, $2 the memory, $3 the projection, $4 entries.
+-- $1 submitted task, $2 task loop, $3 list columns, $4 history entries.
 WITH added AS (
     INSERT INTO tasks (
         id, project, created_at, title, description, type, acceptance_criteria, labels, depends_on,

@@ -1,11 +1,11 @@
--- Takes a task some steps further: one statement, so one transaction and one round trip.
+-- Saves the next steps of a task in one statement: one transaction, one round trip.
 --
--- $1 the task, $2 the revision it must have, $3 the entries it must have, $4 its new revision,
--- $5 its memory, $6 its projection, $7 entries, $8 alerts, $9 what became of earlier alerts,
--- $10 approvals, $11 iterations, $12 usage, $13 holds. No row is in two of them: a statement changes
--- a row once.
+-- $1 task, $2 expected revision, $3 expected number of entries, $4 new revision, $5 task loop,
+-- $6 list columns, $7 history entries, $8 new alerts, $9 updates of earlier alerts, $10 approvals,
+-- $11 iterations, $12 usage, $13 provider blocks. A statement can change a row only once, so no row
+-- may occur in two of them.
 WITH before AS (
-    -- Whoever comes second waits here, and then finds another revision.
+    -- A concurrent writer waits here and then finds another revision.
     SELECT id, project, risk FROM tasks
     WHERE id = $1 AND revision = $2 AND entries = $3
     FOR UPDATE

@@ -1,39 +1,39 @@
-//! Alerts: what people were told, and what became of it.
+//! Alerts that were sent to people, and their answers.
 
-use tamma_core::cause::Cause;
+use tamma_core::cause::AlertCause;
 use tamma_core::ids::TaskId;
-use tamma_core::task_loop::{AlertKind, Answer, Severity, Timestamp};
+use tamma_core::task_loop::{AlertKind, AlertSeverity, AnswerKind, Timestamp};
 
 use crate::connection::Store;
-use crate::error::{Damage, Result};
-use crate::spelling::{read, read_number, read_word};
+use crate::encoding::{read, read_number, read_word};
+use crate::error::{CorruptData, Result};
 
-/// Something people were told. Its reminders are part of it.
+/// Alert that was sent, including its reminders.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sent {
-    /// The question it asks, if it asks one.
+pub struct SentAlert {
+    /// Number of the question that it asks; `None` if it asks none.
     pub question: Option<u32>,
-    /// What kind of message it is.
+    /// Kind of the alert.
     pub kind: AlertKind,
-    /// How urgent it is.
-    pub severity: Severity,
-    /// Why it was sent.
-    pub cause: Cause,
-    /// What may be answered.
-    pub answers: Vec<Answer>,
-    /// When it was first sent.
+    /// Severity of the alert.
+    pub severity: AlertSeverity,
+    /// Cause of the alert.
+    pub cause: AlertCause,
+    /// Possible answers to the question.
+    pub answers: Vec<AnswerKind>,
+    /// Time of the first message.
     pub at: Timestamp,
-    /// How often it was repeated.
+    /// Number of reminders so far.
     pub reminders: u32,
-    /// Who has seen it, and when.
+    /// Person who acknowledged it, and the time.
     pub acknowledged: Option<(String, Timestamp)>,
-    /// When its question was answered.
+    /// Time at which its question was answered.
     pub settled_at: Option<Timestamp>,
 }
 
 impl Store {
-    /// What people were told of a task, in order.
-    pub async fn alerts(&self, task: TaskId) -> Result<Vec<Sent>> {
+    /// Returns the alerts of a task, in order.
+    pub async fn alerts(&self, task: TaskId) -> Result<Vec<SentAlert>> {
         let rows = sqlx::query!(
             "SELECT
                 question, kind, severity, cause, answers, at, reminders, acknowledged_by,
@@ -47,19 +47,19 @@ impl Store {
         rows.into_iter()
             .map(|row| {
                 let answers = row.answers.into_iter().map(|answer| read_word(what, answer));
-                Ok(Sent {
+                Ok(SentAlert {
                     question: row.question.map(|it| read_number(what, it.into())).transpose()?,
                     kind: read_word(what, row.kind)?,
                     severity: read_word(what, row.severity)?,
                     cause: read(what, row.cause)?,
-                    answers: answers.collect::<Result<_, Damage>>()?,
+                    answers: answers.collect::<Result<_, CorruptData>>()?,
                     at: row.at,
                     reminders: read_number(what, row.reminders.into())?,
                     acknowledged: row.acknowledged_by.zip(row.acknowledged_at),
                     settled_at: row.settled_at,
                 })
             })
-            .collect::<Result<_, Damage>>()
-            .map_err(|damage| damage.of(task.to_string()).into())
+            .collect::<Result<_, CorruptData>>()
+            .map_err(|damage| damage.with_key(task.to_string()).into())
     }
 }

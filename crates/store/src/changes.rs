@@ -1,9 +1,10 @@
-//! What has just been written, as it is written.
+//! Live notifications about tasks whose history has grown.
 //!
-//! The database notifies every listener of a task's newest entry. A notification can be lost with
-//! its connection, so after every connection the tasks that were written meanwhile are told of
-//! too. A change may therefore come twice, and it may stand for several; its number says up to
-//! where the log can now be read.
+//! The database notifies every listener of a task's newest entry. Notifications can be lost with a
+//! connection, so tasks changed since then are read after every reconnection.
+//!
+//! A change can therefore be reported twice, and one report can cover several changes. Its sequence
+//! number says how far the history can be read.
 
 use std::collections::VecDeque;
 
@@ -12,56 +13,62 @@ use tamma_core::ids::TaskId;
 use tamma_core::task_loop::Timestamp;
 
 use crate::connection::Store;
-use crate::ear::{Ear, Heard};
 use crate::error::Result;
+use crate::listener::{Listener, Notification};
 
 const CHANNEL: &str = "tamma_entries";
 
-/// How far back a gap is looked for beyond the last change: transactions do not end in the order
-/// of their clocks.
+/// Overlap when catching up, because transactions do not commit in the order of their timestamps.
 const OVERLAP: TimeDelta = TimeDelta::seconds(30);
 
-/// A task whose log has grown.
+/// Task whose history has grown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Change {
-    /// The task.
+pub struct TaskChange {
+    /// ID of the task.
     pub task: TaskId,
-    /// The number of its newest entry.
+    /// Sequence number of its newest entry.
     pub sequence: u64,
 }
 
-/// What has just been written. See [`Store::changes`].
+/// Stream of task changes; see [`Store::task_changes`].
 #[derive(Debug)]
-pub struct Changes {
+pub struct TaskChanges {
     store: Store,
-    ear: Ear,
-    /// Until when everything was told, by the database's clock.
-    told: Timestamp,
-    missed: VecDeque<Change>,
+    listener: Listener,
+    /// Time up to which all changes were reported, by the database's clock.
+    caught_up_to: Timestamp,
+    pending: VecDeque<TaskChange>,
 }
 
 impl Store {
-    /// Listens. Everything that is written from now on is told.
-    pub async fn changes(&self) -> Result<Changes> {
-        let ear = Ear::open(&self.lists, CHANNEL).await?;
+    /// Subscribes to task changes. Every change from now on is reported.
+    pub async fn task_changes(&self) -> Result<TaskChanges> {
+        let ear = Listener::open(&self.lists, CHANNEL).await?;
         let told = self.now().await?;
-        Ok(Changes { store: self.clone(), ear, told, missed: VecDeque::new() })
+        Ok(TaskChanges {
+            store: self.clone(),
+            listener: ear,
+            caught_up_to: told,
+            pending: VecDeque::new(),
+        })
     }
 
-    /// Tasks that were written since a moment of the database's clock or a little before it, the oldest
-    /// change first: none is missed because its transaction ended late, and some may be known already.
-    pub async fn changed_since(&self, since: Timestamp) -> Result<Vec<Change>> {
+    /// Returns tasks that changed since shortly before `since`, oldest change first.
+    ///
+    /// Transactions can commit late, so the range overlaps and the caller may know some of them
+    /// already. `since` is by the database's clock.
+    pub async fn changed_since(&self, since: Timestamp) -> Result<Vec<TaskChange>> {
         Ok(self.written_since(since - OVERLAP).await?.into())
     }
 
-    /// The time of the database.
+    /// Returns the current time of the database.
     pub async fn now(&self) -> Result<Timestamp> {
         let now = sqlx::query_scalar!(r#"SELECT clock_timestamp() AS "now!""#);
         Ok(now.fetch_one(&self.lists).await?)
     }
 
-    /// Tasks that were written since a moment of the database's clock.
-    async fn written_since(&self, since: Timestamp) -> Result<VecDeque<Change>> {
+    /// Returns tasks that changed since a time, by the database's clock.
+    async fn written_since(&self, since: Timestamp) -> Result<VecDeque<TaskChange>> {
         let rows = sqlx::query!(
             "SELECT id, entries FROM tasks WHERE updated_at >= $1 ORDER BY updated_at",
             since
@@ -69,41 +76,42 @@ impl Store {
         .fetch_all(&self.lists)
         .await?;
         let change =
-            |id, entries: i64| Change { task: TaskId(id), sequence: entries.unsigned_abs() };
+            |id, entries: i64| TaskChange { task: TaskId(id), sequence: entries.unsigned_abs() };
         Ok(rows.into_iter().map(|row| change(row.id, row.entries)).collect())
     }
 }
 
-impl Changes {
-    /// The next change. Waits until there is one, also while the database is away; fails only
-    /// where the database refuses to be listened to.
-    pub async fn next(&mut self) -> Result<Change> {
+impl TaskChanges {
+    /// Waits for the next change, also while the database is unavailable.
+    ///
+    /// Fails only if the database rejects the subscription.
+    pub async fn next(&mut self) -> Result<TaskChange> {
         loop {
-            if let Some(change) = self.missed.pop_front() {
+            if let Some(change) = self.pending.pop_front() {
                 return Ok(change);
             }
-            match self.ear.next().await? {
-                Heard::Note(note) => self.missed.extend(read(&note)),
-                Heard::Anew => {
+            match self.listener.next().await? {
+                Notification::Payload(note) => self.pending.extend(parse_notification(&note)),
+                Notification::Reconnected => {
                     if let Err(error) = self.catch_up().await {
-                        self.ear.again(error).await?;
+                        self.listener.reconnect_after(error).await?;
                     }
                 }
             }
         }
     }
 
-    /// Looks for what was written while nobody listened.
+    /// Reads the changes made while the connection was down.
     async fn catch_up(&mut self) -> Result<()> {
         let now = self.store.now().await?;
-        self.missed = self.store.written_since(self.told - OVERLAP).await?;
-        self.told = now;
+        self.pending = self.store.written_since(self.caught_up_to - OVERLAP).await?;
+        self.caught_up_to = now;
         Ok(())
     }
 }
 
-/// Reads a notification. One that is not ours is passed over.
-fn read(payload: &str) -> Option<Change> {
+/// Parses a notification payload; `None` if it is not one of ours.
+fn parse_notification(payload: &str) -> Option<TaskChange> {
     let (task, sequence) = payload.split_once(' ')?;
-    Some(Change { task: TaskId(task.parse().ok()?), sequence: sequence.parse().ok()? })
+    Some(TaskChange { task: TaskId(task.parse().ok()?), sequence: sequence.parse().ok()? })
 }

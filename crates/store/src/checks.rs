@@ -1,35 +1,35 @@
-//! What our own checks said of commits: of those that tasks made, and of those they start from.
+//! Gate results of commits: those that tasks produced, and the base commits.
 
 use tamma_core::gate::GateResult;
 use tamma_core::ids::{CommitId, Digest, ProjectId, TaskId};
-use tamma_core::review::record::Record;
+use tamma_core::review::record::CheckRecord;
 use tamma_core::task_loop::Timestamp;
 
 use crate::connection::Store;
-use crate::error::{Damage, Error, Result};
-use crate::spelling::{json, read, read_number};
+use crate::encoding::{json, read, read_number};
+use crate::error::{CorruptData, Error, Result};
 
-/// One check of a commit.
+/// Check of one commit of a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Check {
-    /// The job that made it.
-    pub ticket: u32,
-    /// The iteration that was checked, from 1.
+pub struct CommitCheck {
+    /// Number of the job that ran the check.
+    pub job_number: u32,
+    /// Iteration whose change was checked, from 1.
     pub iteration: u16,
-    /// What it said.
-    pub record: Record,
-    /// When.
+    /// Results of the gates.
+    pub record: CheckRecord,
+    /// Time at which it was saved.
     pub at: Timestamp,
 }
 
 impl Store {
-    /// Keeps what a check said. The first of a job stays.
-    pub async fn keep_check(
+    /// Saves the check of a job. An existing one stays in place.
+    pub async fn save_check(
         &self,
         task: TaskId,
         ticket: u32,
         iteration: u16,
-        record: &Record,
+        record: &CheckRecord,
     ) -> Result<()> {
         sqlx::query!(
             "INSERT INTO checks (task, ticket, iteration, record) VALUES ($1, $2, $3, $4)
@@ -44,8 +44,8 @@ impl Store {
         Ok(())
     }
 
-    /// What the checks of a task's commits said, in their order.
-    pub async fn checks(&self, task: TaskId) -> Result<Vec<Check>> {
+    /// Returns the checks of a task's commits, in order.
+    pub async fn checks(&self, task: TaskId) -> Result<Vec<CommitCheck>> {
         let rows = sqlx::query!(
             "SELECT ticket, iteration, record, at FROM checks WHERE task = $1 ORDER BY ticket",
             task.0,
@@ -55,20 +55,20 @@ impl Store {
         let what = "check";
         rows.into_iter()
             .map(|row| {
-                Ok(Check {
-                    ticket: read_number(what, row.ticket)?,
+                Ok(CommitCheck {
+                    job_number: read_number(what, row.ticket)?,
                     iteration: read_number(what, row.iteration.into())?,
                     record: read(what, row.record)?,
                     at: row.at,
                 })
             })
-            .collect::<Result<_, Damage>>()
-            .map_err(|damage| damage.of(task.to_string()).into())
+            .collect::<Result<_, CorruptData>>()
+            .map_err(|damage| damage.with_key(task.to_string()).into())
     }
 
-    /// Keeps what a gate says of a commit that work starts from. `gate` is the hash of how it is run.
-    /// The first result stays.
-    pub async fn keep_baseline(
+    /// Saves the result of a gate on a base commit. `gate` is the hash of its definition. An
+    /// existing result stays in place.
+    pub async fn save_baseline(
         &self,
         project: ProjectId,
         commit: CommitId,
@@ -88,7 +88,7 @@ impl Store {
         Ok(())
     }
 
-    /// What a gate says of a commit that work starts from, if that is known.
+    /// Returns the result of a gate on a base commit, if it is stored.
     pub async fn baseline(
         &self,
         project: ProjectId,
@@ -103,7 +103,7 @@ impl Store {
         )
         .fetch_optional(&self.steps)
         .await?;
-        let damaged = |damage: Damage| Error::Corrupt(damage.of(commit.to_string()));
+        let damaged = |damage: CorruptData| Error::Corrupt(damage.with_key(commit.to_string()));
         found.map(|result| read("baseline", result).map_err(damaged)).transpose()
     }
 }

@@ -1,58 +1,58 @@
-//! Decisions about plans: who said what, when, why, about what exactly.
+//! Decisions about plans, with author, time, reason and approval scope.
 
 use tamma_core::ids::TaskId;
-use tamma_core::level::Level;
+use tamma_core::level::RiskLevel;
 use tamma_core::task_loop::Timestamp;
 
 use crate::connection::Store;
-use crate::error::{Damage, Result};
-use crate::spelling::{read_number, read_word};
+use crate::encoding::{read_number, read_word};
+use crate::error::{CorruptData, Result};
 
-/// What was decided.
+/// Kind of a decision.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize, strum::Display,
 )]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
-pub enum Verdict {
-    /// A person approved it.
+pub enum PlanVerdict {
+    /// Approved by a person.
     Approve,
-    /// A person rejected it.
+    /// Rejected by a person.
     Reject,
-    /// A person asked for changes.
+    /// Revision requested by a person.
     Changes,
-    /// A person lifted a prohibition.
+    /// Prohibition overridden by a person.
     Override,
-    /// The rules approved it.
+    /// Approved automatically by the rules.
     Auto,
 }
 
 /// One decision about a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Decision {
-    /// The number of the entry that tells of it.
+pub struct PlanDecision {
+    /// Sequence number of its history entry.
     pub sequence: u64,
-    /// When.
+    /// Time of the decision.
     pub at: Timestamp,
-    /// What.
-    pub verdict: Verdict,
-    /// Who; nobody, where the rules decided.
+    /// Kind of the decision.
+    pub verdict: PlanVerdict,
+    /// Person who decided; `None` for the rules.
     pub by: Option<String>,
-    /// Why.
+    /// Reason, if one was given.
     pub reason: Option<String>,
-    /// The hash of the plan.
+    /// Hash of the plan.
     pub plan: Option<String>,
-    /// The base commit.
+    /// Base commit.
     pub base: Option<String>,
-    /// The policy version.
+    /// Policy version.
     pub policy: Option<String>,
-    /// How risky the plan was.
-    pub risk: Option<Level>,
+    /// Risk of the plan.
+    pub risk: Option<RiskLevel>,
 }
 
 impl Store {
-    /// Every decision about a task's plans, in their order.
-    pub async fn decisions(&self, task: TaskId) -> Result<Vec<Decision>> {
+    /// Returns all decisions about a task's plans, in order.
+    pub async fn decisions(&self, task: TaskId) -> Result<Vec<PlanDecision>> {
         let rows = sqlx::query!(
             "SELECT sequence, at, decision, decided_by, reason, plan, base, policy, risk
              FROM approvals WHERE task = $1 ORDER BY sequence",
@@ -62,7 +62,7 @@ impl Store {
         .await?;
         rows.into_iter()
             .map(|row| {
-                Ok(Decision {
+                Ok(PlanDecision {
                     sequence: read_number("decision", row.sequence)?,
                     at: row.at,
                     verdict: read_word("decision", row.decision)?,
@@ -74,7 +74,7 @@ impl Store {
                     risk: row.risk.map(|risk| read_word("decision", risk)).transpose()?,
                 })
             })
-            .collect::<Result<_, Damage>>()
-            .map_err(|damage| damage.of(task.to_string()).into())
+            .collect::<Result<_, CorruptData>>()
+            .map_err(|damage| damage.with_key(task.to_string()).into())
     }
 }

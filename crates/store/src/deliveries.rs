@@ -1,141 +1,144 @@
-//! Messages to people: handed to the post once, and delivered to each receiver once.
+//! Alert messages: dispatched once, and delivered to each receiver once.
 //!
-//! A message is put into the outbox with the step that sends it. Dispatching it takes it out and makes
-//! a row for each receiver in one statement, so that nobody does it twice. Whoever delivers claims rows
-//! for a while; one that dies gives them back by doing nothing. What it had sent and not written down
-//! is then sent again, with the same id and the same words, by which a receiver can tell.
+//! The step that sends an alert puts its message into the outbox. Dispatching removes it from the
+//! outbox and creates one delivery per receiver in a single statement, so it happens once.
+//!
+//! A server claims deliveries for a limited time; the claims of a crashed server expire. Messages
+//! that it sent without recording them are sent again with the same ID and text, so that receivers
+//! can deduplicate them.
 
 use serde::Serialize;
 use sqlx::types::Uuid;
 use strum::{Display, EnumString};
-use tamma_core::cause::Cause;
+use tamma_core::cause::AlertCause;
 use tamma_core::ids::{ProjectId, TaskId};
-use tamma_core::task_loop::{AlertKind, Answer, Severity, Timestamp};
+use tamma_core::task_loop::{AlertKind, AlertSeverity, AnswerKind, Timestamp};
 
 use crate::connection::Store;
-use crate::error::{Damage, Result};
-use crate::record::signed;
-use crate::spelling::{json, read, read_number, read_word};
+use crate::encoding::{json, read, read_number, read_word};
+use crate::error::{CorruptData, Result};
+use crate::steps::to_i64;
 
-/// A message of an alert that nobody was told yet.
+/// Alert message that is not dispatched yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Undispatched {
-    /// The alert.
+pub struct OutboxMessage {
+    /// ID of the alert.
     pub alert: i64,
-    /// Which of its messages: the first is 0, then come reminders.
+    /// Number of the message within its alert: 0 is the first message, the others are reminders.
     pub reminder: u32,
-    /// The project of its task.
+    /// Project of its task.
     pub project: ProjectId,
-    /// How urgent it is.
-    pub severity: Severity,
-    /// Whether it asks for a decision.
-    pub asks: bool,
+    /// Severity of the alert.
+    pub severity: AlertSeverity,
+    /// `true` if the alert asks a question.
+    pub needs_decision: bool,
 }
 
-/// A message for one receiver.
+/// Delivery to create for one receiver.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct NewDelivery {
-    /// Its identity.
+    /// ID that is stable across attempts.
     pub id: Uuid,
-    /// Who gets it.
+    /// Receiver, as the alert dispatcher names it.
     pub receiver: String,
-    /// Whether it waits for the digest.
+    /// `true` if it waits for the digest.
     pub digest: bool,
-    /// When it may go.
+    /// Earliest time to send it.
     pub due_at: Timestamp,
 }
 
-/// A message that somebody is about to deliver.
+/// Delivery that a server has claimed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Claimed {
-    /// Its identity.
+pub struct ClaimedDelivery {
+    /// ID that is stable across attempts.
     pub id: Uuid,
-    /// Who gets it.
+    /// Receiver, as the alert dispatcher names it.
     pub receiver: String,
-    /// Whether it goes out in a digest.
+    /// `true` if it goes out in a digest.
     pub digest: bool,
-    /// The message it goes out in with others, if it went out before: the id of the first of them.
-    pub parcel: Option<Uuid>,
-    /// The attempt that begins, counted from 1.
+    /// ID of the first delivery of the batch that it was last sent in; `None` before that.
+    pub batch: Option<Uuid>,
+    /// Number of the attempt that starts now, from 1.
     pub attempt: u32,
-    /// When it was handed to the post.
+    /// Time of the dispatch.
     pub created_at: Timestamp,
-    /// Which of the alert's messages it is.
+    /// Number of the message within its alert; 0 is the first.
     pub reminder: u32,
-    /// What kind of alert it is.
+    /// Kind of the alert.
     pub kind: AlertKind,
-    /// How urgent it is.
-    pub severity: Severity,
-    /// Why it was sent.
-    pub cause: Cause,
-    /// What may be answered.
-    pub answers: Vec<Answer>,
-    /// The task.
+    /// Severity of the alert.
+    pub severity: AlertSeverity,
+    /// Cause of the alert.
+    pub cause: AlertCause,
+    /// Possible answers to its question.
+    pub answers: Vec<AnswerKind>,
+    /// Task that the alert is about.
     pub task: TaskId,
-    /// Its title.
+    /// Title of the task.
     pub title: String,
-    /// Its project.
+    /// Project of the task.
     pub project: ProjectId,
-    /// Whether nobody needs to be told any more: it was answered, or seen before the reminder.
+    /// `true` if the message is obsolete: the question was answered, or acknowledged before a
+    /// reminder.
     pub is_settled: bool,
 }
 
-/// What came of a message to one receiver.
+/// Final outcome of a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Display, EnumString)]
 #[strum(serialize_all = "snake_case")]
 pub enum DeliveryEnd {
-    /// It arrived.
+    /// Receiver accepted it.
     Delivered,
-    /// It was tried for too long.
+    /// Retries ran out.
     GivenUp,
-    /// Nobody needed it any more.
+    /// Message became obsolete before it was sent.
     Settled,
-    /// Its receiver is no longer in the configuration.
+    /// Receiver is no longer configured.
     NoReceiver,
 }
 
-/// A message to one receiver, as it stands.
+/// Delivery with its current status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delivery {
-    /// Its identity.
+    /// ID that is stable across attempts.
     pub id: Uuid,
-    /// The task.
+    /// Task that the alert is about.
     pub task: TaskId,
-    /// What kind of alert it is.
+    /// Kind of the alert.
     pub kind: AlertKind,
-    /// Why it was sent.
-    pub cause: Cause,
-    /// Which of the alert's messages it is.
+    /// Cause of the alert.
+    pub cause: AlertCause,
+    /// Number of the message within its alert; 0 is the first.
     pub reminder: u32,
-    /// Who gets it.
+    /// Receiver, as the alert dispatcher names it.
     pub receiver: String,
-    /// Whether it goes out in a digest.
+    /// `true` if it goes out in a digest.
     pub digest: bool,
-    /// When it goes, or is tried again.
+    /// Time of the next attempt.
     pub due_at: Timestamp,
-    /// How often it was tried.
+    /// Number of attempts so far.
     pub attempts: u32,
-    /// What came of it, and when.
+    /// Final outcome and its time; `None` while it is pending.
     pub ended: Option<(DeliveryEnd, Timestamp)>,
-    /// Why the last attempt failed.
+    /// Error of the latest failed attempt.
     pub error: Option<String>,
 }
 
-/// One attempt to deliver a message.
+/// One attempt of a delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Attempt {
-    /// Which one, counted from 1. One that is missing was begun by a server that did not live to say
-    /// what came of it.
+pub struct DeliveryAttempt {
+    /// Number of the attempt, from 1. A missing number belongs to a server that died during the
+    /// attempt.
     pub number: u32,
-    /// When it was over.
+    /// End of the attempt.
     pub at: Timestamp,
-    /// Why it failed; nothing where it did not.
+    /// Error; `None` if it succeeded.
     pub error: Option<String>,
 }
 
 impl Store {
-    /// Messages that were not handed to the post yet, the oldest first.
-    pub async fn undispatched(&self, limit: u32) -> Result<Vec<Undispatched>> {
+    /// Returns messages that are not dispatched yet, oldest first.
+    pub async fn outbox(&self, limit: u32) -> Result<Vec<OutboxMessage>> {
         let rows = sqlx::query!(
             "SELECT id, reminder, project, severity, question IS NOT NULL AS \"asks!\"
              FROM outbox JOIN alerts ON alerts.id = outbox.alert
@@ -147,26 +150,27 @@ impl Store {
         let what = "alert";
         rows.into_iter()
             .map(|row| {
-                let alert = || -> Result<_, Damage> {
-                    Ok(Undispatched {
+                let alert = || -> Result<_, CorruptData> {
+                    Ok(OutboxMessage {
                         alert: row.id,
                         reminder: read_number(what, row.reminder.into())?,
                         project: ProjectId(row.project),
                         severity: read_word(what, row.severity)?,
-                        asks: row.asks,
+                        needs_decision: row.asks,
                     })
                 };
-                alert().map_err(|damage| damage.of(row.id.to_string()).into())
+                alert().map_err(|damage| damage.with_key(row.id.to_string()).into())
             })
             .collect()
     }
 
-    /// Hands a message to the post, for some receivers. One that still waits for an earlier message
-    /// of the same alert gets no second one; where the earlier one is held back and this one would
-    /// not be, it goes now. Returns whether it was handed over by this call.
+    /// Dispatches a message to receivers. Returns `false` if it was dispatched before.
+    ///
+    /// A receiver with a pending message of the same alert gets no second one. If the pending one
+    /// is due later than this one, it is moved forward.
     pub async fn dispatch(
         &self,
-        message: &Undispatched,
+        message: &OutboxMessage,
         deliveries: &[NewDelivery],
     ) -> Result<bool> {
         let dispatched = sqlx::query_scalar!(
@@ -205,15 +209,17 @@ impl Store {
         Ok(dispatched > 0)
     }
 
-    /// Takes messages that are due, for so many seconds, the longest due first. Nobody else gets them
-    /// meanwhile. Those that went out together are taken together. The terminal's are for whoever has
-    /// one.
+    /// Claims due deliveries for `seconds`, longest overdue first. Nobody else gets them during
+    /// that time.
+    ///
+    /// Deliveries of one batch are claimed together. Deliveries to the terminal are included only
+    /// if `terminal` is set.
     pub async fn claim_deliveries(
         &self,
         seconds: u32,
         limit: u32,
         terminal: bool,
-    ) -> Result<Vec<Claimed>> {
+    ) -> Result<Vec<ClaimedDelivery>> {
         let rows = sqlx::query!(
             "WITH due AS (
                 SELECT id FROM deliveries
@@ -256,39 +262,40 @@ impl Store {
             .map(|row| {
                 let id = row.id.to_string();
                 let answers = row.answers.into_iter().map(|answer| read_word(what, answer));
-                let claimed = || -> Result<_, Damage> {
-                    Ok(Claimed {
+                let claimed = || -> Result<_, CorruptData> {
+                    Ok(ClaimedDelivery {
                         id: row.id,
                         receiver: row.receiver,
                         digest: row.digest,
-                        parcel: row.parcel,
+                        batch: row.parcel,
                         attempt: read_number(what, row.attempts.into())?,
                         created_at: row.created_at,
                         reminder: read_number(what, row.reminder.into())?,
                         kind: read_word(what, row.kind)?,
                         severity: read_word(what, row.severity)?,
                         cause: read(what, row.cause)?,
-                        answers: answers.collect::<Result<_, Damage>>()?,
+                        answers: answers.collect::<Result<_, CorruptData>>()?,
                         task: TaskId(row.task),
                         title: row.title,
                         project: ProjectId(row.project),
                         is_settled: row.settled,
                     })
                 };
-                claimed().map_err(|damage| damage.of(id).into())
+                claimed().map_err(|damage| damage.with_key(id).into())
             })
             .collect()
     }
 
-    /// Ties some messages together that are about to go out in one, under the id of the first.
-    pub async fn tie_deliveries(&self, parcel: Uuid, ids: &[Uuid]) -> Result<()> {
+    /// Groups deliveries into one batch, identified by the ID of the first.
+    pub async fn batch_deliveries(&self, parcel: Uuid, ids: &[Uuid]) -> Result<()> {
         sqlx::query!("UPDATE deliveries SET parcel = $1 WHERE id = ANY($2)", parcel, ids)
             .execute(&self.steps)
             .await?;
         Ok(())
     }
 
-    /// Gives back messages that were taken and not tried; to be tried at a moment, or at once.
+    /// Returns claimed deliveries that were not attempted. They become due at `again_at`, or at
+    /// once.
     pub async fn release_deliveries(
         &self,
         ids: &[Uuid],
@@ -306,7 +313,7 @@ impl Store {
         Ok(())
     }
 
-    /// Writes down what came of some messages that were delivered together.
+    /// Records the final outcome of deliveries that were sent together.
     pub async fn end_deliveries(&self, ids: &[Uuid], end: DeliveryEnd) -> Result<()> {
         sqlx::query!(
             "WITH ended AS (
@@ -327,8 +334,8 @@ impl Store {
         Ok(())
     }
 
-    /// Writes down that an attempt failed, and when the next one is.
-    pub async fn put_off_deliveries(
+    /// Records a failed attempt and the time of the next one.
+    pub async fn reschedule_deliveries(
         &self,
         ids: &[Uuid],
         error: &str,
@@ -352,8 +359,9 @@ impl Store {
         Ok(())
     }
 
-    /// When the next message is due, if one waits. The terminal's are for whoever has one.
-    pub async fn next_delivery(&self, terminal: bool) -> Result<Option<Timestamp>> {
+    /// Returns the time at which the next pending delivery is due. Deliveries to the terminal count
+    /// only if `terminal` is set.
+    pub async fn next_delivery_at(&self, terminal: bool) -> Result<Option<Timestamp>> {
         let at = sqlx::query_scalar!(
             "SELECT min(greatest(due_at, coalesce(claimed_until, due_at)))
              FROM deliveries WHERE ended_at IS NULL AND ($1 OR receiver <> 'terminal')",
@@ -362,7 +370,7 @@ impl Store {
         Ok(at.fetch_one(&self.steps).await?)
     }
 
-    /// Messages, the newest first; of one task, or of all.
+    /// Returns deliveries of one task or of all tasks, newest first.
     pub async fn deliveries(&self, task: Option<TaskId>, limit: u32) -> Result<Vec<Delivery>> {
         let rows = sqlx::query!(
             "SELECT
@@ -372,7 +380,7 @@ impl Store {
              WHERE $1::uuid IS NULL OR alerts.task = $1
              ORDER BY deliveries.created_at DESC, deliveries.id LIMIT $2",
             task.map(|task| task.0),
-            signed(limit.into()),
+            to_i64(limit.into()),
         )
         .fetch_all(&self.lists)
         .await?;
@@ -380,8 +388,9 @@ impl Store {
         rows.into_iter()
             .map(|row| {
                 let id = row.id.to_string();
-                let odd = |_| Damage { what, key: String::new(), why: "an odd outcome".to_owned() };
-                let delivery = || -> Result<_, Damage> {
+                let odd =
+                    |_| CorruptData { what, key: String::new(), why: "unknown outcome".to_owned() };
+                let delivery = || -> Result<_, CorruptData> {
                     let outcome = row.outcome.map(|text| text.parse::<DeliveryEnd>()).transpose();
                     Ok(Delivery {
                         id: row.id,
@@ -397,13 +406,13 @@ impl Store {
                         error: row.error,
                     })
                 };
-                delivery().map_err(|damage| damage.of(id).into())
+                delivery().map_err(|damage| damage.with_key(id).into())
             })
             .collect()
     }
 
-    /// Every attempt to deliver a message, in order.
-    pub async fn delivery_attempts(&self, id: Uuid) -> Result<Vec<Attempt>> {
+    /// Returns all attempts of a delivery, in order.
+    pub async fn delivery_attempts(&self, id: Uuid) -> Result<Vec<DeliveryAttempt>> {
         let rows = sqlx::query!(
             "SELECT number, at, error FROM delivery_attempts WHERE delivery = $1 ORDER BY number",
             id
@@ -413,8 +422,9 @@ impl Store {
         rows.into_iter()
             .map(|row| {
                 let number = read_number("attempt", row.number.into());
-                let number = number.map_err(|damage: Damage| damage.of(id.to_string()))?;
-                Ok(Attempt { number, at: row.at, error: row.error })
+                let number =
+                    number.map_err(|damage: CorruptData| damage.with_key(id.to_string()))?;
+                Ok(DeliveryAttempt { number, at: row.at, error: row.error })
             })
             .collect()
     }

@@ -1,121 +1,123 @@
-//! What can go wrong, by what the caller can do about it.
+//! Errors of the store, grouped by the caller's options.
 //!
-//! Nothing here tries again. [`Error::Unavailable`] is worth another try, and whoever called has
-//! the policy for it: the durable loop for its writes, a person for a command.
+//! The store never retries. [`Error::Unavailable`] is worth a retry, and each caller has its own
+//! policy: Temporal retries activities, a person repeats a command.
 
 use std::error::Error as StdError;
 
 use tamma_core::ids::{KnowledgeId, TaskId};
 
-type Source = Box<dyn StdError + Send + Sync>;
+type BoxedError = Box<dyn StdError + Send + Sync>;
 
-/// Why the store did not do what was asked.
+/// Failure of a store operation.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// There is no such thing.
-    #[error("there is no {what} `{key}`")]
+    /// Requested item does not exist.
+    #[error("{what} `{key}` not found")]
     NotFound {
-        /// What kind of thing.
+        /// Type of the item, such as `task`.
         what: &'static str,
-        /// What was asked for.
+        /// Key that was looked up.
         key: String,
     },
-    /// What is there does not go together with what was to be written. Nothing was.
+    /// Stored data contradicts the write; nothing was written.
     #[error(transparent)]
     Conflict(#[from] Conflict),
-    /// The database cannot be reached or is too busy. Trying again may help.
-    #[error("the database is not available")]
-    Unavailable(#[source] Source),
-    /// What is stored cannot be read.
-    #[error("the stored {} of `{}` cannot be read", .0.what, .0.key)]
-    Corrupt(#[source] Damage),
-    /// The place of large things cannot be used.
-    #[error("what is kept at `{place}` cannot be reached from here")]
+    /// Database unreachable or overloaded. A retry may succeed.
+    #[error("the database is unavailable")]
+    Unavailable(#[source] BoxedError),
+    /// Stored data cannot be decoded.
+    #[error("cannot read the stored {} of `{}`", .0.what, .0.key)]
+    Corrupt(#[source] CorruptData),
+    /// Object storage failed.
+    #[error("cannot access object storage at `{place}`; check that this machine can reach it")]
     Objects {
-        /// Where.
+        /// Folder of the object storage.
         place: String,
-        /// Why not.
+        /// Cause of the failure.
         #[source]
-        source: Source,
+        source: BoxedError,
     },
-    /// The database refused a statement of ours, which is a fault of ours.
-    #[error("the database refused a statement")]
-    Refused(#[source] Source),
+    /// Database rejected a statement, which is a bug in Tamma.
+    #[error("the database rejected a statement")]
+    Refused(#[source] BoxedError),
 }
 
-/// What does not go together.
+/// Contradiction between stored data and a write.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Conflict {
-    /// The step is older than what is there.
-    #[error("task {task} is at step {stored} already; step {offered} comes too late")]
-    Older {
-        /// The task.
+    /// Offered steps are older than the stored ones.
+    #[error("step {offered} of task {task} is stale: step {stored} is already stored")]
+    StaleStep {
+        /// Task that the steps belong to.
         task: TaskId,
-        /// The last step that is there.
+        /// Last stored step.
         stored: u64,
-        /// The last step that was offered.
+        /// Last offered step.
         offered: u64,
     },
-    /// There are steps missing between what is there and what was offered.
-    #[error("task {task} is at step {stored}; step {offered} cannot come next")]
-    Gap {
-        /// The task.
+    /// Steps are missing between the stored and the offered ones.
+    #[error("cannot write step {offered} of task {task}: the last stored step is {stored}")]
+    MissingSteps {
+        /// Task that the steps belong to.
         task: TaskId,
-        /// The last step that is there.
+        /// Last stored step.
         stored: u64,
-        /// The first step that was offered.
+        /// First offered step.
         offered: u64,
     },
-    /// The step is there, and it is not the same.
-    #[error("step {step} of task {task} is there, with {stored} entries instead of {offered}")]
-    Different {
-        /// The task.
+    /// Same step is stored with a different number of history entries.
+    #[error(
+        "step {step} of task {task} is already stored with {stored} history entries instead of {offered}"
+    )]
+    DifferentStep {
+        /// Task that the step belongs to.
         task: TaskId,
-        /// Which step.
+        /// Number of the step.
         step: u64,
-        /// How many entries the log has.
+        /// Length of the stored history.
         stored: u64,
-        /// How many it would have.
+        /// Length that the history would have with the offered step.
         offered: u64,
     },
-    /// The steps that were offered do not follow each other, or belong to several tasks.
-    #[error("the steps do not follow each other: {0}")]
-    Disorder(&'static str),
-    /// That version of a plan is there, with another content.
-    #[error("version {version} of the plan of task {task} is there with another content")]
-    OtherPlan {
-        /// The task.
+    /// Offered steps are not consecutive, or belong to several tasks.
+    #[error("steps are out of order: {0}")]
+    OutOfOrder(&'static str),
+    /// Same plan version is stored with different content.
+    #[error("plan {version} of task {task} is already stored with different content")]
+    DifferentPlan {
+        /// Task that the plan belongs to.
         task: TaskId,
-        /// Which version.
+        /// Version of the plan.
         version: u32,
     },
-    /// Somebody has changed an entry meanwhile.
-    #[error("somebody has changed the entry {entry} meanwhile: look at it again")]
+    /// Entry was changed after the caller read it.
+    #[error("knowledge entry {entry} has changed since you read it; reload it and try again")]
     KnowledgeChanged {
-        /// The entry.
+        /// ID of the entry.
         entry: KnowledgeId,
     },
-    /// A name is taken, or something that is referred to is not there.
-    #[error("`{0}` does not allow it")]
+    /// Unique or foreign key constraint was violated.
+    #[error("constraint `{0}` is violated")]
     Constraint(String),
 }
 
-/// Something stored that cannot be read: which, and why.
+/// Stored value that cannot be decoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{why}")]
-pub struct Damage {
-    /// What kind of thing.
+pub struct CorruptData {
+    /// Type of the item that the value belongs to.
     pub what: &'static str,
-    /// Whose.
+    /// Key of that item; empty until the caller adds it.
     pub key: String,
-    /// What is wrong with it.
+    /// Reason for the failure.
     pub why: String,
 }
 
 impl Error {
-    /// Whether trying again may help.
+    /// Returns `true` if a retry may succeed.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Unavailable(_))
     }
@@ -130,16 +132,16 @@ impl From<sqlx::Error> for Error {
             | sqlx::Error::PoolTimedOut
             | sqlx::Error::PoolClosed
             | sqlx::Error::WorkerCrashed
-            // The connection broke in the middle of a message.
+            // Raised when a connection breaks in the middle of a message.
             | sqlx::Error::Protocol(_) => Self::Unavailable(error.into()),
             sqlx::Error::Database(database) => {
                 let code = database.code().unwrap_or_default();
-                if is_passing(&code) {
+                if is_transient(&code) {
                     return Self::Unavailable(error.into());
                 }
                 match database.kind() {
                     ErrorKind::UniqueViolation | ErrorKind::ForeignKeyViolation => {
-                        let name = database.constraint().unwrap_or("a constraint");
+                        let name = database.constraint().unwrap_or("unnamed constraint");
                         Conflict::Constraint(name.to_owned()).into()
                     }
                     _ => Self::Refused(error.into()),
@@ -150,9 +152,9 @@ impl From<sqlx::Error> for Error {
     }
 }
 
-/// Whether a condition of PostgreSQL passes by itself: lost connections, restarts, too little of
-/// something, transactions in each other's way.
-fn is_passing(code: &str) -> bool {
+/// Returns `true` for PostgreSQL conditions that pass without intervention: lost connections,
+/// restarts, exhausted resources, deadlocks and serialisation failures.
+fn is_transient(code: &str) -> bool {
     let class = code.get(..2).unwrap_or_default();
     matches!(class, "08" | "53" | "57" | "58") || matches!(code, "40001" | "40P01" | "55P03")
 }
@@ -166,5 +168,5 @@ impl From<sqlx::migrate::MigrateError> for Error {
     }
 }
 
-/// The result of asking the store.
+/// Result of a store operation.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -1,4 +1,4 @@
-//! Iterations: the runs of a task, and what came of each.
+//! Iterations of a task and their outcomes.
 
 use tamma_core::ids::TaskId;
 use tamma_core::review::Fingerprint;
@@ -6,56 +6,58 @@ use tamma_core::task_loop::Timestamp;
 use tamma_core::tier::Tier;
 
 use crate::connection::Store;
-use crate::error::{Damage, Result};
-use crate::spelling::{read, read_number, read_word};
+use crate::encoding::{read, read_number, read_word};
+use crate::error::{CorruptData, Result};
 
-/// What came of an iteration.
+/// Outcome of an iteration.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize, strum::Display,
 )]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
-pub enum Ending {
-    /// The engine failed; it will be run again.
-    EngineFailed,
-    /// A gate failed because of the change.
+pub enum IterationOutcome {
+    /// Agent failed and will run again.
+    #[serde(rename = "engine_failed")]
+    #[strum(serialize = "engine_failed")]
+    AgentFailed,
+    /// Gate failed because of the change.
     GatesFailed,
-    /// The review failed.
+    /// Review failed.
     ReviewFailed,
-    /// It passed.
+    /// Review passed.
     Passed,
 }
 
-/// One run of an engine and the review of what it made.
+/// One implementation run and the review of its change.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Iteration {
-    /// Its number, from 1.
+pub struct IterationRecord {
+    /// Number of the iteration, from 1.
     pub number: u32,
-    /// How strong an engine it had.
+    /// Tier that the agent ran as.
     pub tier: Option<Tier>,
-    /// Which engine.
-    pub engine: Option<String>,
-    /// The hash of the plan.
+    /// Name of the agent.
+    pub agent: Option<String>,
+    /// Hash of the plan.
     pub plan: Option<String>,
-    /// When the last run of it started.
+    /// Start of its latest run.
     pub started_at: Option<Timestamp>,
-    /// The commit it made.
+    /// Commit that it produced.
     pub commit: Option<String>,
-    /// When it made it.
+    /// Time of the commit.
     pub finished_at: Option<Timestamp>,
-    /// What came of it; nothing while that is not known.
-    pub ending: Option<Ending>,
-    /// What it scored, if it was reviewed.
+    /// Outcome; `None` while it is open.
+    pub outcome: Option<IterationOutcome>,
+    /// Score of the review.
     pub score: Option<u8>,
-    /// What its failure looked like, if its gates failed.
+    /// Fingerprint of the failure, if gates failed.
     pub fingerprint: Option<Fingerprint>,
-    /// When it was judged.
+    /// End of the review.
     pub judged_at: Option<Timestamp>,
 }
 
 impl Store {
-    /// The iterations of a task, in their order.
-    pub async fn iterations(&self, task: TaskId) -> Result<Vec<Iteration>> {
+    /// Returns the iterations of a task, in order.
+    pub async fn iterations(&self, task: TaskId) -> Result<Vec<IterationRecord>> {
         let rows = sqlx::query!(
             "SELECT
                 number, tier, engine, plan, started_at, commit, finished_at, outcome, score,
@@ -68,21 +70,21 @@ impl Store {
         let what = "iteration";
         rows.into_iter()
             .map(|row| {
-                Ok(Iteration {
+                Ok(IterationRecord {
                     number: read_number(what, row.number.into())?,
                     tier: row.tier.map(|tier| read_word(what, tier)).transpose()?,
-                    engine: row.engine,
+                    agent: row.engine,
                     plan: row.plan,
                     started_at: row.started_at,
                     commit: row.commit,
                     finished_at: row.finished_at,
-                    ending: row.outcome.map(|ending| read_word(what, ending)).transpose()?,
+                    outcome: row.outcome.map(|ending| read_word(what, ending)).transpose()?,
                     score: row.score.map(|score| read_number(what, score.into())).transpose()?,
                     fingerprint: row.fingerprint.map(|print| read(what, print)).transpose()?,
                     judged_at: row.judged_at,
                 })
             })
-            .collect::<Result<_, Damage>>()
-            .map_err(|damage| damage.of(task.to_string()).into())
+            .collect::<Result<_, CorruptData>>()
+            .map_err(|damage| damage.with_key(task.to_string()).into())
     }
 }

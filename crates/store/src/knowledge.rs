@@ -1,80 +1,82 @@
-//! What the team knows: entries with their history, and which of them met which task.
+//! Knowledge entries, their changes, and their matches with plans.
 
 use sqlx::types::Json;
 use tamma_core::ids::{KnowledgeId, PlanHash, ProjectId, TaskId};
-use tamma_core::knowledge::{Entry, Findings, Kind, Match, Scope, Status};
+use tamma_core::knowledge::{
+    EntryKind, EntryMatch, EntryScope, EntryStatus, KnowledgeEntry, KnowledgeFindings,
+};
 use tamma_core::learning;
 use tamma_core::task_loop::{State, Timestamp};
 use uuid::Uuid;
 
 use crate::connection::Store;
-use crate::error::{Conflict, Damage, Error, Result};
-use crate::spelling::{json, read, read_number, read_word, word};
+use crate::encoding::{json, read, read_number, read_word, word};
+use crate::error::{Conflict, CorruptData, Error, Result};
 
-/// An entry, and when it was written.
+/// Knowledge entry with its revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Known {
-    /// The entry.
-    pub entry: Entry,
-    /// Its newest change. Whoever changes it names the one that they have seen.
+pub struct StoredEntry {
+    /// Current content.
+    pub entry: KnowledgeEntry,
+    /// Number of its latest change. A writer names the revision it has read.
     pub revision: u64,
-    /// When it came in.
+    /// Time at which it was added.
     pub created_at: Timestamp,
-    /// When it was last changed.
+    /// Time of the latest change.
     pub updated_at: Timestamp,
 }
 
-/// What was done to an entry.
+/// Kind of a change to an entry.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize, strum::Display,
 )]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
-pub enum Deed {
-    /// A person wrote it.
+pub enum KnowledgeAction {
+    /// Written by a person.
     Added,
-    /// It was read from a file.
+    /// Read from a file.
     Imported,
-    /// A task proposed it.
+    /// Proposed by a task.
     Proposed,
-    /// Another task proposed the same, and its evidence was added.
+    /// Evidence added, because another task proposed the same.
     Merged,
-    /// A person changed what it says.
+    /// Content changed by a person.
     Edited,
-    /// A person approved it.
+    /// Approved by a person.
     Approved,
-    /// A person turned it down.
+    /// Rejected by a person.
     Rejected,
-    /// A person took it out of force.
+    /// Taken out of force by a person.
     Retired,
-    /// A person took up again what was turned down or retired.
+    /// Reopened by a person after rejection or retirement.
     Reopened,
 }
 
 /// One change of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KnowledgeChange {
-    /// When.
+    /// Time of the change.
     pub at: Timestamp,
-    /// Who; nobody, where a task proposed it.
+    /// Author; `None` for a task's proposal.
     pub by: Option<String>,
-    /// What.
-    pub deed: Deed,
-    /// Why.
+    /// Kind of the change.
+    pub action: KnowledgeAction,
+    /// Reason, if one was given.
     pub reason: Option<String>,
-    /// The entry as it was afterwards.
-    pub then: Entry,
+    /// Entry after the change.
+    pub entry_after: KnowledgeEntry,
 }
 
-/// Which entries are wanted.
+/// Filter of knowledge entries. Empty fields match every entry.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KnowledgeFilter {
-    /// Those that reach this project; of all projects where none is named.
+    /// Project that the entries apply to.
     pub project: Option<ProjectId>,
-    /// Of this kind only.
-    pub kind: Option<Kind>,
-    /// Of this status only.
-    pub status: Option<Status>,
+    /// Kind of entry.
+    pub kind: Option<EntryKind>,
+    /// Status of the entries.
+    pub status: Option<EntryStatus>,
 }
 
 struct Row {
@@ -85,7 +87,7 @@ struct Row {
     updated_at: Timestamp,
 }
 
-/// As what an entry matched.
+/// Role of an entry in the check of a plan.
 #[derive(
     Debug,
     Clone,
@@ -101,53 +103,53 @@ struct Row {
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum MatchRole {
-    /// A critical prohibition.
+    /// Critical prohibition.
     Blocker,
-    /// Another prohibition, or something that cannot be decided.
+    /// Other prohibition, or one that could not be decided.
     Warning,
-    /// A recommendation.
+    /// Recommendation.
     Recommendation,
-    /// A convention.
+    /// Convention.
     Convention,
-    /// A learning.
+    /// Lesson.
     Learning,
 }
 
-/// An entry that a plan was held against.
+/// Match of an entry with a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Matched {
-    /// As what.
+pub struct PlanMatch {
+    /// Role of the entry.
     pub role: MatchRole,
-    /// The entry, and why.
-    pub matched: Match,
-    /// Whether the agents were told.
+    /// Entry and the reasons for the match.
+    pub matched: EntryMatch,
+    /// `true` if agents were shown the entry.
     pub shown: bool,
 }
 
-/// A task that an entry met.
+/// Task whose plan an entry matched.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Met {
-    /// The task.
+pub struct MatchedTask {
+    /// ID of the task.
     pub task: TaskId,
-    /// Its title.
+    /// Title of the task.
     pub title: String,
-    /// Where it is now.
+    /// Current state of the task.
     pub state: State,
-    /// What the entry was for its plan.
+    /// Role of the entry in the check.
     pub role: MatchRole,
-    /// When it matched.
+    /// Time of the match.
     pub at: Timestamp,
 }
 
 impl Store {
-    /// Adds an entry. One with the same id must not be there.
+    /// Adds an entry. Its ID must be new.
     pub async fn add_knowledge(
         &self,
-        entry: &Entry,
-        deed: Deed,
+        entry: &KnowledgeEntry,
+        deed: KnowledgeAction,
         by: Option<&str>,
         reason: Option<&str>,
-    ) -> Result<Known> {
+    ) -> Result<StoredEntry> {
         let mut writing = self.steps.begin().await?;
         let row = sqlx::query_as!(
             Row,
@@ -155,7 +157,7 @@ impl Store {
              VALUES ($1, $2, $3, $4, $5, $6)
              RETURNING id, entry, revision, created_at, updated_at",
             entry.id.0,
-            project(entry),
+            project_column(entry),
             word(&entry.kind),
             word(&entry.status),
             fingerprint(entry),
@@ -163,20 +165,20 @@ impl Store {
         )
         .fetch_one(&mut *writing)
         .await?;
-        change(&mut writing, entry, deed, by, reason).await?;
+        record_change(&mut writing, entry, deed, by, reason).await?;
         writing.commit().await?;
-        known(row)
+        stored_entry(row)
     }
 
-    /// Changes an entry that nobody has changed since `seen`.
+    /// Changes an entry, unless it has changed since revision `seen`.
     pub async fn change_knowledge(
         &self,
-        entry: &Entry,
+        entry: &KnowledgeEntry,
         seen: u64,
-        deed: Deed,
+        deed: KnowledgeAction,
         by: Option<&str>,
         reason: Option<&str>,
-    ) -> Result<Known> {
+    ) -> Result<StoredEntry> {
         let mut writing = self.steps.begin().await?;
         let row = sqlx::query_as!(
             Row,
@@ -186,7 +188,7 @@ impl Store {
              WHERE id = $1 AND revision = $7
              RETURNING id, entry, revision, created_at, updated_at",
             entry.id.0,
-            project(entry),
+            project_column(entry),
             word(&entry.kind),
             word(&entry.status),
             fingerprint(entry),
@@ -196,17 +198,17 @@ impl Store {
         .fetch_optional(&mut *writing)
         .await?;
         let Some(row) = row else {
-            // Either it is not there, or it is no longer what was seen.
-            self.knowledge(entry.id).await?;
+            // Tell a missing entry from a changed one.
+            self.knowledge_entry(entry.id).await?;
             return Err(Conflict::KnowledgeChanged { entry: entry.id }.into());
         };
-        change(&mut writing, entry, deed, by, reason).await?;
+        record_change(&mut writing, entry, deed, by, reason).await?;
         writing.commit().await?;
-        known(row)
+        stored_entry(row)
     }
 
-    /// One entry.
-    pub async fn knowledge(&self, id: KnowledgeId) -> Result<Known> {
+    /// Returns an entry by its ID.
+    pub async fn knowledge_entry(&self, id: KnowledgeId) -> Result<StoredEntry> {
         let row = sqlx::query_as!(
             Row,
             "SELECT id, entry, revision, created_at, updated_at FROM knowledge WHERE id = $1",
@@ -214,11 +216,11 @@ impl Store {
         )
         .fetch_optional(&self.lists)
         .await?;
-        known(row.ok_or_else(|| Error::NotFound { what: "entry", key: id.to_string() })?)
+        stored_entry(row.ok_or_else(|| Error::NotFound { what: "entry", key: id.to_string() })?)
     }
 
-    /// Several entries by their ids. One that is not there is left out.
-    pub async fn knowledge_of(&self, ids: &[KnowledgeId]) -> Result<Vec<Known>> {
+    /// Returns several entries by their IDs. Unknown IDs are skipped.
+    pub async fn knowledge_by_ids(&self, ids: &[KnowledgeId]) -> Result<Vec<StoredEntry>> {
         let ids: Vec<_> = ids.iter().map(|id| id.0).collect();
         let rows = sqlx::query_as!(
             Row,
@@ -227,12 +229,14 @@ impl Store {
         )
         .fetch_all(&self.lists)
         .await?;
-        rows.into_iter().map(known).collect()
+        rows.into_iter().map(stored_entry).collect()
     }
 
-    /// Which entries have an id that begins or ends with some digits, or whose last eight, by which people
-    /// call them, begin with them; up to a few.
-    pub async fn knowledge_like(&self, digits: &str) -> Result<Vec<KnowledgeId>> {
+    /// Returns a few IDs that start or end with `digits`, or whose last eight digits start with
+    /// them.
+    ///
+    /// The last eight digits are the short form that people use.
+    pub async fn find_knowledge_ids(&self, digits: &str) -> Result<Vec<KnowledgeId>> {
         let found = sqlx::query_scalar!(
             "SELECT id FROM knowledge
              WHERE starts_with(replace(id::text, '-', ''), $1)
@@ -246,8 +250,8 @@ impl Store {
         Ok(found.into_iter().map(KnowledgeId).collect())
     }
 
-    /// The entries that a filter lets through, the oldest first.
-    pub async fn all_knowledge(&self, filter: &KnowledgeFilter) -> Result<Vec<Known>> {
+    /// Returns the entries that match a filter, oldest first.
+    pub async fn list_knowledge(&self, filter: &KnowledgeFilter) -> Result<Vec<StoredEntry>> {
         let rows = sqlx::query_as!(
             Row,
             "SELECT id, entry, revision, created_at, updated_at FROM knowledge
@@ -261,10 +265,10 @@ impl Store {
         )
         .fetch_all(&self.lists)
         .await?;
-        rows.into_iter().map(known).collect()
+        rows.into_iter().map(stored_entry).collect()
     }
 
-    /// What changes whenever an entry that reaches a project does.
+    /// Returns a number that changes with every entry that applies to a project.
     pub async fn knowledge_revision(&self, project: ProjectId) -> Result<u64> {
         let newest = sqlx::query_scalar!(
             r#"SELECT greatest(
@@ -279,7 +283,7 @@ impl Store {
         Ok(newest.unsigned_abs())
     }
 
-    /// How an entry came to be what it is, the oldest change first.
+    /// Returns the changes of an entry, oldest first.
     pub async fn knowledge_changes(&self, id: KnowledgeId) -> Result<Vec<KnowledgeChange>> {
         let rows = sqlx::query!(
             "SELECT at, by, what, reason, entry_then FROM knowledge_changes
@@ -294,22 +298,22 @@ impl Store {
                 Ok(KnowledgeChange {
                     at: row.at,
                     by: row.by,
-                    deed: read_word(what, row.what)?,
+                    action: read_word(what, row.what)?,
                     reason: row.reason,
-                    then: read(what, row.entry_then)?,
+                    entry_after: read(what, row.entry_then)?,
                 })
             })
-            .collect::<Result<_, Damage>>()
-            .map_err(|damage| damage.of(id.to_string()).into())
+            .collect::<Result<_, CorruptData>>()
+            .map_err(|damage| damage.with_key(id.to_string()).into())
     }
 
-    /// Keeps which entries a plan was held against. Those of the same plan are replaced. `shown` are
-    /// those that its agents are told.
-    pub async fn keep_matches(
+    /// Saves the matches of a plan and replaces earlier ones. `shown` are the entries that its
+    /// agents see.
+    pub async fn save_matches(
         &self,
         (task, project): (TaskId, ProjectId),
         plan: PlanHash,
-        found: &Findings,
+        found: &KnowledgeFindings,
         shown: &[KnowledgeId],
     ) -> Result<()> {
         let plan = plan.to_string();
@@ -352,8 +356,12 @@ impl Store {
         Ok(())
     }
 
-    /// The tasks whose plans an entry matched lately, the newest first, each once.
-    pub async fn met_lately(&self, entry: KnowledgeId, limit: u32) -> Result<Vec<Met>> {
+    /// Returns the tasks whose plans an entry matched, each once, latest match first.
+    pub async fn recently_matched_tasks(
+        &self,
+        entry: KnowledgeId,
+        limit: u32,
+    ) -> Result<Vec<MatchedTask>> {
         let rows = sqlx::query!(
             "SELECT tasks.id, tasks.title, tasks.state, newest.role, newest.at
              FROM (
@@ -368,7 +376,7 @@ impl Store {
         .fetch_all(&self.lists)
         .await?;
         let met = rows.into_iter().map(|row| {
-            Ok(Met {
+            Ok(MatchedTask {
                 task: TaskId(row.id),
                 title: row.title,
                 state: read_word("state", row.state)?,
@@ -376,11 +384,11 @@ impl Store {
                 at: row.at,
             })
         });
-        Ok(met.collect::<Result<_, Damage>>()?)
+        Ok(met.collect::<Result<_, CorruptData>>()?)
     }
 
-    /// Which entries a plan was held against: blockers first, the most relevant first.
-    pub async fn matches(&self, task: TaskId, plan: PlanHash) -> Result<Vec<Matched>> {
+    /// Returns the matches of a plan: blockers first, then by relevance.
+    pub async fn plan_matches(&self, task: TaskId, plan: PlanHash) -> Result<Vec<PlanMatch>> {
         let rows = sqlx::query!(
             "SELECT entry, role, relevance, reasons, shown FROM knowledge_matches
              WHERE task = $1 AND plan = $2",
@@ -390,12 +398,12 @@ impl Store {
         .fetch_all(&self.lists)
         .await?;
         let what = "match";
-        let mut all: Vec<Matched> = rows
+        let mut all: Vec<PlanMatch> = rows
             .into_iter()
             .map(|row| {
-                Ok(Matched {
+                Ok(PlanMatch {
                     role: read_word(what, row.role)?,
-                    matched: Match {
+                    matched: EntryMatch {
                         entry: KnowledgeId(row.entry),
                         reasons: read(what, row.reasons)?,
                         relevance: read_number(what, row.relevance.into())?,
@@ -403,17 +411,17 @@ impl Store {
                     shown: row.shown,
                 })
             })
-            .collect::<Result<_, Damage>>()
-            .map_err(|damage| damage.of(task.to_string()))?;
+            .collect::<Result<_, CorruptData>>()
+            .map_err(|damage| damage.with_key(task.to_string()))?;
         all.sort_by_key(|it| (it.role, std::cmp::Reverse(it.matched.relevance), it.matched.entry));
         Ok(all)
     }
 }
 
-pub(crate) async fn change(
+pub(crate) async fn record_change(
     writing: &mut sqlx::PgConnection,
-    entry: &Entry,
-    deed: Deed,
+    entry: &KnowledgeEntry,
+    deed: KnowledgeAction,
     by: Option<&str>,
     reason: Option<&str>,
 ) -> Result<()> {
@@ -431,20 +439,20 @@ pub(crate) async fn change(
     Ok(())
 }
 
-pub(crate) fn project(entry: &Entry) -> Option<Uuid> {
+pub(crate) fn project_column(entry: &KnowledgeEntry) -> Option<Uuid> {
     match entry.scope {
-        Scope::Project(project) => Some(project.0),
-        Scope::Organisation => None,
+        EntryScope::Project(project) => Some(project.0),
+        EntryScope::Organisation => None,
     }
 }
 
-pub(crate) fn fingerprint(entry: &Entry) -> String {
+pub(crate) fn fingerprint(entry: &KnowledgeEntry) -> String {
     learning::fingerprint(entry.kind, &entry.text).to_string()
 }
 
-fn known(row: Row) -> Result<Known> {
-    Ok(Known {
-        entry: read("entry", row.entry).map_err(|damage| damage.of(row.id.to_string()))?,
+fn stored_entry(row: Row) -> Result<StoredEntry> {
+    Ok(StoredEntry {
+        entry: read("entry", row.entry).map_err(|damage| damage.with_key(row.id.to_string()))?,
         revision: read_number("entry", row.revision)?,
         created_at: row.created_at,
         updated_at: row.updated_at,

@@ -1,9 +1,7 @@
-//! What the workers of a pool share: places that few may have at once, and providers that nobody
-//! may ask for a while.
+//! Leases that limit concurrent runs, and provider blocks. Both are shared by all workers.
 //!
-//! A lease holds until a time that its holder names and renews. One that is over counts no more, so
-//! a worker that dies gives its places back by doing nothing. All times come from the callers; a
-//! pool whose clocks differ by less than the length of a lease shares well enough.
+//! A lease expires unless its holder renews it, so a crashed worker frees its capacity without any
+//! cleanup. Callers supply all timestamps; their clocks must agree to within one lease duration.
 
 use strum::Display;
 use tamma_core::task_loop::Timestamp;
@@ -11,29 +9,30 @@ use tamma_core::task_loop::Timestamp;
 use crate::connection::Store;
 use crate::error::Result;
 
-/// What a place is for.
+/// Resource that limits concurrent runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Display)]
 #[strum(serialize_all = "snake_case")]
-pub enum Kind {
-    /// Runs of a project, by its id.
+pub enum LeaseResource {
+    /// Project, identified by its ID.
     Project,
-    /// Runs on a provider, by its name.
+    /// Model provider, identified by its name.
     Provider,
 }
 
 impl Store {
-    /// Takes one of the places of a key, if fewer than `limit` are taken at the time `at`. Returns
-    /// whether it has one; a holder that has one already keeps it for longer.
-    pub async fn acquire(
+    /// Acquires a lease, or extends the one that `holder` already has.
+    ///
+    /// Returns `false` if at least `limit` other holders have an unexpired lease at `at`.
+    pub async fn acquire_lease(
         &self,
-        (kind, key): (Kind, &str),
+        (kind, key): (LeaseResource, &str),
         holder: &str,
         limit: u32,
         (at, until): (Timestamp, Timestamp),
     ) -> Result<bool> {
         let kind = kind.to_string();
         let mut transaction = self.steps.begin().await?;
-        // Whoever comes second waits here, so two never count the same free place.
+        // Serialise per key, so that two workers never count the same free slot.
         sqlx::query!(
             "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))",
             format!("{kind} {key}")
@@ -66,22 +65,22 @@ impl Store {
         Ok(taken.is_some())
     }
 
-    /// Keeps all places of a holder for longer. Returns how many it still had.
-    pub async fn renew(&self, holder: &str, until: Timestamp) -> Result<u64> {
+    /// Extends all leases of `holder` and returns how many it still has.
+    pub async fn renew_leases(&self, holder: &str, until: Timestamp) -> Result<u64> {
         let renewed = sqlx::query!("UPDATE leases SET until = $2 WHERE holder = $1", holder, until)
             .execute(&self.steps)
             .await?;
         Ok(renewed.rows_affected())
     }
 
-    /// Gives all places of a holder back.
-    pub async fn release(&self, holder: &str) -> Result<()> {
+    /// Releases all leases of `holder`.
+    pub async fn release_leases(&self, holder: &str) -> Result<()> {
         sqlx::query!("DELETE FROM leases WHERE holder = $1", holder).execute(&self.steps).await?;
         Ok(())
     }
 
-    /// Lets nobody ask a provider until a time. A later time that is known already stays.
-    pub async fn hold(&self, provider: &str, until: Timestamp) -> Result<()> {
+    /// Blocks new runs on `provider` until a time. An existing later block stays in place.
+    pub async fn block_provider(&self, provider: &str, until: Timestamp) -> Result<()> {
         sqlx::query!(
             "INSERT INTO holds (provider, until) VALUES ($1, $2)
              ON CONFLICT (provider) DO UPDATE SET until = greatest(holds.until, excluded.until)",
@@ -93,8 +92,8 @@ impl Store {
         Ok(())
     }
 
-    /// Until when nobody may ask a provider, if that is after the time `at`.
-    pub async fn held(&self, provider: &str, at: Timestamp) -> Result<Option<Timestamp>> {
+    /// Returns the end of the block on `provider`, or `None` if it is not blocked at `at`.
+    pub async fn blocked_until(&self, provider: &str, at: Timestamp) -> Result<Option<Timestamp>> {
         Ok(sqlx::query_scalar!(
             "SELECT until FROM holds WHERE provider = $1 AND until > $2",
             provider,

@@ -1,56 +1,60 @@
-//! Lessons: what tasks propose to the knowledge base, and what came of it.
+//! Lessons that tasks propose to the knowledge base.
 //!
-//! Everything that a task proposes waits for a person. What says nearly the same as an entry that is
-//! there, whatever its status, only adds its evidence. Tasks that end at the same time wait for each
-//! other here, so that two of them do not propose the same.
+//! Every proposal waits for a person. A lesson that nearly repeats an existing entry, in any
+//! status, only adds its evidence to that entry.
+//!
+//! Tasks of a project propose one at a time, so that two of them never propose the same lesson.
 
 use sqlx::types::Json;
 use tamma_core::ids::{Digest, KnowledgeId, ProjectId, Reference, TaskId};
-use tamma_core::knowledge::{Entry, hazards};
-use tamma_core::learning::{Evidence, Lesson, Merge, Sighting, Trouble, merge};
+use tamma_core::knowledge::{KnowledgeEntry, content_warnings};
+use tamma_core::learning::{
+    FailureOccurrence, Lesson, LessonEvidence, LessonMerge, RecordedFault, merge_lesson,
+};
 use tamma_core::review::patterns;
 
 use crate::connection::Store;
-use crate::error::{Damage, Result};
-use crate::knowledge::{Deed, change, fingerprint, project};
-use crate::spelling::{json, read, word};
+use crate::encoding::{json, read, word};
+use crate::error::{CorruptData, Result};
+use crate::knowledge::{KnowledgeAction, fingerprint, project_column, record_change};
 
-/// How much evidence an entry gathers. What was seen a hundred times is believed.
-const EVIDENCE: usize = 100;
+/// Upper bound on the evidence of an entry. More adds no confidence.
+const MAX_EVIDENCE: usize = 100;
 
-/// What became of a lesson.
+/// Result of proposing a lesson.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Proposed {
-    /// The entry that has it now.
+pub struct ProposedLesson {
+    /// Entry that contains the lesson now.
     pub entry: KnowledgeId,
-    /// Whether it is a new one.
-    pub new: bool,
+    /// `true` if the entry was created by this proposal.
+    pub is_new: bool,
 }
 
-/// A fault that several tasks have had.
+/// Fault that several tasks had.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Recurring {
-    /// What.
+pub struct RecurringFault {
+    /// Description of the fault.
     pub fault: String,
-    /// Whether the review found it in the code.
+    /// `true` if a review found it in the code.
     pub in_code: bool,
-    /// Which tasks, and where that can be looked up; the oldest first.
-    pub sightings: Vec<Sighting>,
+    /// Tasks that had it, with evidence, oldest first.
+    pub sightings: Vec<FailureOccurrence>,
 }
 
 impl Store {
-    /// Proposes lessons, each under the identity that it has if it is new. Proposing them again changes
-    /// nothing. What looks like a secret is taken out before anything is kept.
-    pub async fn propose(
+    /// Proposes lessons. Each uses its given ID if it becomes a new entry.
+    ///
+    /// Proposing them again changes nothing. Secrets are removed before anything is stored.
+    pub async fn propose_lessons(
         &self,
         of: ProjectId,
         lessons: Vec<(KnowledgeId, Lesson)>,
-    ) -> Result<Vec<Proposed>> {
+    ) -> Result<Vec<ProposedLesson>> {
         if lessons.is_empty() {
             return Ok(Vec::new());
         }
         let mut writing = self.steps.begin().await?;
-        // Until the end of the transaction nobody else proposes for this project.
+        // Serialise proposals per project until the transaction ends.
         let (lock, _) = of.0.as_u64_pair();
         sqlx::query!("SELECT pg_advisory_xact_lock($1)", lock.cast_signed())
             .execute(&mut *writing)
@@ -62,24 +66,24 @@ impl Store {
         )
         .fetch_all(&mut *writing)
         .await?;
-        let known: std::result::Result<Vec<Entry>, Damage> =
+        let known: std::result::Result<Vec<KnowledgeEntry>, CorruptData> =
             rows.into_iter().map(|row| read("entry", row)).collect();
         let (mut known, mut proposed) = (known?, Vec::new());
         for (id, lesson) in lessons {
             let (lesson, secrets) = lesson.without_secrets();
-            let reason = reason(&lesson, &secrets);
-            match merge(&known, &lesson) {
-                Merge::Duplicate { of, evidence } => {
+            let reason = proposal_reason(&lesson, &secrets);
+            match merge_lesson(&known, &lesson) {
+                LessonMerge::Duplicate { of, evidence } => {
                     let entry = known.iter_mut().find(|entry| entry.id == of);
                     if let Some(entry) = entry {
                         add_evidence(&mut writing, entry, evidence, &reason).await?;
                     }
-                    proposed.push(Proposed { entry: of, new: false });
+                    proposed.push(ProposedLesson { entry: of, is_new: false });
                 }
-                Merge::New => {
+                LessonMerge::New => {
                     let entry = lesson.into_entry(id);
-                    insert(&mut writing, &entry, &reason).await?;
-                    proposed.push(Proposed { entry: id, new: true });
+                    insert_entry(&mut writing, &entry, &reason).await?;
+                    proposed.push(ProposedLesson { entry: id, is_new: true });
                     known.push(entry);
                 }
             }
@@ -88,16 +92,16 @@ impl Store {
         Ok(proposed)
     }
 
-    /// Notes what stood against the changes of a task, and returns what of it as many tasks have had.
-    pub async fn sight(
+    /// Records the faults of a task's changes, and returns those that enough tasks have had.
+    pub async fn record_faults(
         &self,
         (of, task): (ProjectId, TaskId),
-        troubles: &[Trouble],
+        troubles: &[RecordedFault],
         tasks: usize,
-    ) -> Result<Vec<Recurring>> {
+    ) -> Result<Vec<RecurringFault>> {
         let mut digests = Vec::new();
         for trouble in troubles {
-            let (fault, _) = patterns::redacted(&trouble.fault);
+            let (fault, _) = patterns::redact_secrets(&trouble.fault);
             let digest = Digest::of(fault.as_bytes()).to_string();
             sqlx::query!(
                 "INSERT INTO faults (project, digest, task, fault, in_code, evidence)
@@ -121,13 +125,13 @@ impl Store {
         )
         .fetch_all(&self.steps)
         .await?;
-        let mut all: Vec<Recurring> = Vec::new();
+        let mut all: Vec<RecurringFault> = Vec::new();
         for row in rows {
             let evidence: Vec<Reference> = read("fault", row.evidence)?;
-            let sighting = Sighting { task: TaskId(row.task), evidence };
+            let sighting = FailureOccurrence { task: TaskId(row.task), evidence };
             match all.last_mut().filter(|last| last.fault == row.fault) {
                 Some(last) => last.sightings.push(sighting),
-                None => all.push(Recurring {
+                None => all.push(RecurringFault {
                     fault: row.fault,
                     in_code: row.in_code,
                     sightings: vec![sighting],
@@ -138,31 +142,31 @@ impl Store {
         Ok(all)
     }
 
-    /// Whether what an entry is based on can still be looked up here.
-    pub async fn resolves(&self, evidence: Evidence) -> Result<bool> {
+    /// Returns `true` if the evidence of an entry still exists in this database.
+    pub async fn evidence_exists(&self, evidence: LessonEvidence) -> Result<bool> {
         let found = match evidence {
-            Evidence::Event(task, number) => sqlx::query_scalar!(
+            LessonEvidence::Event(task, number) => sqlx::query_scalar!(
                 r#"SELECT EXISTS (SELECT FROM entries WHERE task = $1 AND sequence = $2) AS "it!""#,
                 task.0,
                 i64::try_from(number).unwrap_or(i64::MAX),
             )
             .fetch_one(&self.lists)
             .await?,
-            Evidence::Plan(task, version) => sqlx::query_scalar!(
+            LessonEvidence::Plan(task, version) => sqlx::query_scalar!(
                 r#"SELECT EXISTS (SELECT FROM plans WHERE task = $1 AND version = $2) AS "it!""#,
                 task.0,
                 i32::try_from(version).unwrap_or(i32::MAX),
             )
             .fetch_one(&self.lists)
             .await?,
-            Evidence::Check(task, ticket) => sqlx::query_scalar!(
+            LessonEvidence::Check(task, ticket) => sqlx::query_scalar!(
                 r#"SELECT EXISTS (SELECT FROM checks WHERE task = $1 AND ticket = $2) AS "it!""#,
                 task.0,
                 i64::from(ticket),
             )
             .fetch_one(&self.lists)
             .await?,
-            Evidence::Commit(task, commit) => {
+            LessonEvidence::Commit(task, commit) => {
                 sqlx::query_scalar!(
                     r#"SELECT EXISTS (
                         SELECT FROM iterations WHERE task = $1 AND commit = $2
@@ -178,8 +182,8 @@ impl Store {
     }
 }
 
-/// What whoever decides about it is told of how it came.
-fn reason(lesson: &Lesson, secrets: &[&str]) -> String {
+/// Builds the reason shown to the person who decides about the proposal.
+fn proposal_reason(lesson: &Lesson, secrets: &[&str]) -> String {
     let mut reason = lesson.note.clone();
     let mut say = |text: &str| {
         if !reason.is_empty() {
@@ -188,20 +192,24 @@ fn reason(lesson: &Lesson, secrets: &[&str]) -> String {
         reason.push_str(text);
     };
     for secret in secrets {
-        say(&format!("what looked like {secret} was taken out of it"));
+        say(&format!("removed {secret} from the text"));
     }
-    for hazard in hazards(&lesson.clone().into_entry(KnowledgeId(uuid::Uuid::nil()))) {
-        say(&format!("look twice: {hazard}"));
+    for hazard in content_warnings(&lesson.clone().into_entry(KnowledgeId(uuid::Uuid::nil()))) {
+        say(&format!("warning: {hazard}"));
     }
     reason
 }
 
-async fn insert(writing: &mut sqlx::PgConnection, entry: &Entry, reason: &str) -> Result<()> {
+async fn insert_entry(
+    writing: &mut sqlx::PgConnection,
+    entry: &KnowledgeEntry,
+    reason: &str,
+) -> Result<()> {
     let inserted = sqlx::query!(
         "INSERT INTO knowledge (id, project, kind, status, fingerprint, entry)
          VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING",
         entry.id.0,
-        project(entry),
+        project_column(entry),
         word(&entry.kind),
         word(&entry.status),
         fingerprint(entry),
@@ -209,20 +217,20 @@ async fn insert(writing: &mut sqlx::PgConnection, entry: &Entry, reason: &str) -
     )
     .execute(&mut *writing)
     .await?;
-    // One that is there and says something else now was changed by a person: it stays as it is.
+    // An existing entry with other content was edited by a person, so it is left unchanged.
     if inserted.rows_affected() > 0 {
-        change(writing, entry, Deed::Proposed, None, Some(reason)).await?;
+        record_change(writing, entry, KnowledgeAction::Proposed, None, Some(reason)).await?;
     }
     Ok(())
 }
 
 async fn add_evidence(
     writing: &mut sqlx::PgConnection,
-    entry: &mut Entry,
+    entry: &mut KnowledgeEntry,
     evidence: Vec<Reference>,
     reason: &str,
 ) -> Result<()> {
-    let room = EVIDENCE.saturating_sub(entry.evidence.len());
+    let room = MAX_EVIDENCE.saturating_sub(entry.evidence.len());
     if evidence.is_empty() || room == 0 {
         return Ok(());
     }
@@ -236,5 +244,5 @@ async fn add_evidence(
     )
     .execute(&mut *writing)
     .await?;
-    change(writing, entry, Deed::Merged, None, Some(reason)).await
+    record_change(writing, entry, KnowledgeAction::Merged, None, Some(reason)).await
 }

@@ -1,66 +1,74 @@
 #![doc = include_str!("../README.md")]
 
 mod alerts;
-mod answers;
-mod cards;
 mod changes;
 mod checks;
 mod connection;
 mod decisions;
 mod deliveries;
-mod ear;
-mod effect;
-mod entries;
+mod embeddings;
+mod encoding;
 mod error;
-mod figures;
+mod history;
 mod iterations;
+mod job_results;
 mod knowledge;
+mod knowledge_cache;
+mod knowledge_effect;
 mod leases;
 mod lessons;
-mod library;
 mod lines;
+mod listener;
 mod model_calls;
 mod objects;
 mod people;
 mod plans;
 mod projects;
-mod record;
 mod runs;
 mod sessions;
-mod spelling;
+mod statistics;
+mod steps;
+mod task_cards;
 mod tasks;
 mod texts;
 mod usage;
-mod vectors;
 mod workers;
 
-pub use alerts::Sent;
-pub use cards::{Board, Card, Filter, Listed, Page, Place};
-pub use changes::{Change, Changes};
-pub use checks::Check;
-pub use connection::{Store, create_database, databases, drop_database, rename_database, schema};
-pub use decisions::{Decision, Verdict};
-pub use deliveries::{Attempt, Claimed, Delivery, DeliveryEnd, NewDelivery, Undispatched};
-pub use effect::{Followed, Tally};
-pub use entries::Line;
-pub use error::{Conflict, Damage, Error, Result};
-pub use figures::{DaySpend, EngineUse, Running, SpendOn};
-pub use iterations::{Ending, Iteration};
-pub use knowledge::{Deed, KnowledgeChange, KnowledgeFilter, Known, MatchRole, Matched, Met};
-pub use leases::Kind as Lease;
-pub use lessons::{Proposed, Recurring};
-pub use library::Library;
-pub use lines::{
-    LineChange, LineChanges, LineKind, LinePlace, NewLine, NoLinePlace, RunLine, Wanted,
+pub use alerts::SentAlert;
+pub use changes::{TaskChange, TaskChanges};
+pub use checks::CommitCheck;
+pub use connection::{
+    Store, create_database, drop_database, list_databases, rename_database, schema_digest,
 };
-pub use model_calls::{Calls, ModelCall};
-pub use objects::{Objects, transcript_key};
-pub use people::{Person, Revocations};
-pub use projects::Project;
-pub use record::{Record, Written};
-pub use runs::{EndedRun, NewRun, News, NoRunNumber, Run, RunEnd, RunNumber};
-pub use sessions::Session;
-pub use tasks::Whole;
-pub use usage::{Total, Used};
-pub use vectors::KnowledgeVector;
+pub use decisions::{PlanDecision, PlanVerdict};
+pub use deliveries::{
+    ClaimedDelivery, Delivery, DeliveryAttempt, DeliveryEnd, NewDelivery, OutboxMessage,
+};
+pub use embeddings::EntryEmbedding;
+pub use error::{Conflict, CorruptData, Error, Result};
+pub use history::RecordedEntry;
+pub use iterations::{IterationOutcome, IterationRecord};
+pub use knowledge::{
+    KnowledgeAction, KnowledgeChange, KnowledgeFilter, MatchRole, MatchedTask, PlanMatch,
+    StoredEntry,
+};
+pub use knowledge_cache::KnowledgeCache;
+pub use knowledge_effect::{EntryEffect, TaskTally};
+pub use leases::LeaseResource as Lease;
+pub use lessons::{ProposedLesson, RecurringFault};
+pub use lines::{
+    InvalidLinePosition, LineChange, LineChanges, LineFilter, LineKind, LinePosition, NewLine,
+    RunLine,
+};
+pub use model_calls::{ModelCall, ModelCallTotals};
+pub use objects::{ObjectStorage, transcript_key};
+pub use people::{PersonToken, Revocations};
+pub use projects::RegisteredProject;
+pub use runs::{EndedRun, InvalidRunNumber, NewRun, RunEnd, RunNumber, RunRecord, RunUpdate};
+pub use sessions::SessionRecord;
+pub use statistics::{ActiveRun, AgentUsage, DailySpend, SpendItem};
+pub use steps::{StepRecordRef, WriteOutcome};
+pub use task_cards::{ListPosition, ListedTask, TaskBoard, TaskCard, TaskFilter, TaskPage};
+pub use tasks::TaskDetail;
+pub use usage::{JobUsage, UsageTotal};
 pub use workers::Worker;

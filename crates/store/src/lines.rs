@@ -1,6 +1,6 @@
-//! What a run says and does, line by line, as it happens.
+//! Log lines of runs, written as they happen.
 //!
-//! Lines are for looking on. They are removed when they are old; the transcript has everything.
+//! Lines are for following a run. Old ones are deleted; the transcript is the complete record.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,14 +11,14 @@ use tamma_core::ids::TaskId;
 use tamma_core::task_loop::Timestamp;
 
 use crate::connection::Store;
-use crate::ear::{Ear, Heard};
-use crate::error::{Damage, Result};
+use crate::encoding::{read_number, read_word, word};
+use crate::error::{CorruptData, Result};
+use crate::listener::{Listener, Notification};
 use crate::runs::RunNumber;
-use crate::spelling::{read_number, read_word, word};
 
 const CHANNEL: &str = "tamma_lines";
 
-/// What kind of thing a line tells.
+/// Kind of a log line.
 #[derive(
     Debug,
     Clone,
@@ -37,101 +37,104 @@ const CHANNEL: &str = "tamma_lines";
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum LineKind {
-    /// What the agent says.
+    /// Message of the agent.
     Said,
-    /// What the agent thinks.
+    /// Reasoning of the agent.
     Thought,
-    /// A tool call began or changed.
+    /// Tool call that started or changed.
     Tool,
-    /// The agent's own plan.
+    /// Agent's own plan.
     Plan,
-    /// How far the agent says that it is.
+    /// Progress as the agent reports it.
     Progress,
-    /// The agent asked for something, and got an answer.
+    /// Permission request of the agent, with the answer.
     Asked,
-    /// What was handed in could not be taken.
+    /// Submission that was rejected.
     Refused,
-    /// A model was called.
+    /// Model call.
     ModelCall,
-    /// Something that Tamma says about the run; or a kind that this program does not know.
+    /// Remark by Tamma, or a kind that this version does not know.
     #[serde(other)]
     Note,
 }
 
-/// A line to be written.
+/// Log line to write.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct NewLine {
-    /// Its number in the run, from 1.
+    /// Number of the line within its run, from 1.
     pub sequence: u64,
-    /// When it happened.
+    /// Time of the event.
     pub at: Timestamp,
-    /// What kind of thing it tells.
+    /// Kind of the line.
     pub kind: LineKind,
-    /// For people.
+    /// Text for people.
     pub text: String,
-    /// For programs.
+    /// Structured data for programs.
     pub data: Option<Value>,
 }
 
-/// A line, with its place.
+/// Stored log line.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunLine {
-    /// Where it is among the task's lines.
-    pub place: LinePlace,
-    /// When it happened.
+    /// Position among the task's lines.
+    pub position: LinePosition,
+    /// Time of the event.
     pub at: Timestamp,
-    /// What kind of thing it tells.
+    /// Kind of the line.
     pub kind: LineKind,
-    /// For people.
+    /// Text for people.
     pub text: String,
-    /// For programs.
+    /// Structured data for programs.
     pub data: Option<Value>,
 }
 
-/// A place among the lines of a task: they are ordered by run, and in a run by their numbers.
+/// Position among the log lines of a task, ordered by run and line number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct LinePlace {
-    /// The run.
+pub struct LinePosition {
+    /// Run that the line belongs to.
     pub run: RunNumber,
-    /// The number in the run.
+    /// Number of the line within its run.
     pub sequence: u64,
 }
 
-impl LinePlace {
-    /// Before every line.
-    pub const START: Self = Self { run: RunNumber { ticket: 0, attempt: 0 }, sequence: 0 };
+impl LinePosition {
+    /// Position before the first line.
+    pub const START: Self = Self { run: RunNumber { job_number: 0, attempt: 0 }, sequence: 0 };
 }
 
-/// A text that is no place among lines.
+/// Text that is not a line position.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("that is no place among the lines of a task")]
-pub struct NoLinePlace;
+#[error("not a line position; use JOB.ATTEMPT.LINE, such as 4.1.20")]
+pub struct InvalidLinePosition;
 
-impl fmt::Display for LinePlace {
+impl fmt::Display for LinePosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}.{}", self.run.ticket, self.run.attempt, self.sequence)
+        write!(f, "{}.{}.{}", self.run.job_number, self.run.attempt, self.sequence)
     }
 }
 
-impl FromStr for LinePlace {
-    type Err = NoLinePlace;
-    fn from_str(text: &str) -> Result<Self, NoLinePlace> {
+impl FromStr for LinePosition {
+    type Err = InvalidLinePosition;
+    fn from_str(text: &str) -> Result<Self, InvalidLinePosition> {
         let mut parts = text.splitn(3, '.').map(str::parse::<u64>);
-        let mut next = || parts.next().and_then(Result::ok).ok_or(NoLinePlace);
+        let mut next = || parts.next().and_then(Result::ok).ok_or(InvalidLinePosition);
         let (ticket, attempt, sequence) = (next()?, next()?, next()?);
-        let small = |number: u64| u32::try_from(number).map_err(|_| NoLinePlace);
-        Ok(Self { run: RunNumber { ticket: small(ticket)?, attempt: small(attempt)? }, sequence })
+        let small = |number: u64| u32::try_from(number).map_err(|_| InvalidLinePosition);
+        Ok(Self {
+            run: RunNumber { job_number: small(ticket)?, attempt: small(attempt)? },
+            sequence,
+        })
     }
 }
 
-/// Which lines of a task are wanted.
+/// Filter of log lines. Empty fields match every line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Wanted {
-    /// Of this ticket only.
-    pub ticket: Option<u32>,
-    /// Of this attempt only.
+pub struct LineFilter {
+    /// Job number to show.
+    pub job_number: Option<u32>,
+    /// Attempt to show.
     pub attempt: Option<u32>,
-    /// Of these kinds; of all where none is named.
+    /// Kinds to show.
     pub kinds: Vec<LineKind>,
 }
 
@@ -146,12 +149,12 @@ struct Row {
 }
 
 impl Store {
-    /// A task's lines after a place, in their order, at most so many.
+    /// Returns at most `limit` lines of a task after a position, in order.
     pub async fn lines(
         &self,
         task: TaskId,
-        wanted: &Wanted,
-        after: LinePlace,
+        wanted: &LineFilter,
+        after: LinePosition,
         limit: u32,
     ) -> Result<Vec<RunLine>> {
         let kinds: Vec<_> = wanted.kinds.iter().map(word).collect();
@@ -167,21 +170,21 @@ impl Store {
                 AND at >= (SELECT created_at - interval '1 day' FROM tasks WHERE id = $1)
              ORDER BY ticket, attempt, sequence LIMIT $8",
             task.0,
-            i64::from(after.run.ticket),
+            i64::from(after.run.job_number),
             i64::from(after.run.attempt),
             i64::try_from(after.sequence).unwrap_or(i64::MAX),
-            wanted.ticket.map(i64::from),
+            wanted.job_number.map(i64::from),
             wanted.attempt.map(i64::from),
             &kinds,
             i64::from(limit),
         )
         .fetch_all(&self.lists)
         .await?;
-        let lines = rows.into_iter().map(line).collect::<Result<_, Damage>>();
-        lines.map_err(|damage| damage.of(task.to_string()).into())
+        let lines = rows.into_iter().map(run_line).collect::<Result<_, CorruptData>>();
+        lines.map_err(|damage| damage.with_key(task.to_string()).into())
     }
 
-    /// The last line of a run that is of one of some kinds; of any kind where none is named.
+    /// Returns the last line of a run of the given kinds, or of any kind if `kinds` is empty.
     pub async fn last_line(
         &self,
         task: TaskId,
@@ -197,39 +200,39 @@ impl Store {
                 AND at >= (SELECT created_at - interval '1 day' FROM tasks WHERE id = $1)
              ORDER BY sequence DESC LIMIT 1",
             task.0,
-            i64::from(run.ticket),
+            i64::from(run.job_number),
             i64::from(run.attempt),
             &kinds,
         )
         .fetch_optional(&self.lists)
         .await?;
-        let last = row.map(line).transpose();
-        last.map_err(|damage: Damage| damage.of(task.to_string()).into())
+        let last = row.map(run_line).transpose();
+        last.map_err(|damage: CorruptData| damage.with_key(task.to_string()).into())
     }
 
-    /// Removes the lines of months that were over before a moment, and returns how many months.
-    /// The transcripts stay.
-    pub async fn forget_lines(&self, before: Timestamp) -> Result<u32> {
+    /// Deletes the lines of months that ended before a time and returns the number of months.
+    /// Transcripts are kept.
+    pub async fn delete_lines(&self, before: Timestamp) -> Result<u32> {
         let months = sqlx::query_scalar!(r#"SELECT forget_run_lines($1) AS "months!""#, before)
             .fetch_one(&self.steps)
             .await?;
         Ok(months.unsigned_abs())
     }
 
-    /// Listens for new lines. Everything that is written from now on is told.
+    /// Subscribes to new log lines. Every line written from now on is reported.
     pub async fn line_changes(&self) -> Result<LineChanges> {
-        Ok(LineChanges(Ear::open(&self.lists, CHANNEL).await?))
+        Ok(LineChanges(Listener::open(&self.lists, CHANNEL).await?))
     }
 }
 
-fn line(row: Row) -> Result<RunLine, Damage> {
+fn run_line(row: Row) -> Result<RunLine, CorruptData> {
     let what = "line";
     let run = RunNumber {
-        ticket: read_number(what, row.ticket)?,
+        job_number: read_number(what, row.ticket)?,
         attempt: read_number(what, row.attempt)?,
     };
     Ok(RunLine {
-        place: LinePlace { run, sequence: read_number(what, row.sequence)? },
+        position: LinePosition { run, sequence: read_number(what, row.sequence)? },
         at: row.at,
         kind: read_word(what, row.kind)?,
         text: row.text,
@@ -237,28 +240,31 @@ fn line(row: Row) -> Result<RunLine, Damage> {
     })
 }
 
-/// That lines were written.
+/// Notification about log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LineChange {
-    /// A run of the task has new lines, or another state.
-    Grown(TaskId),
-    /// The connection was lost meanwhile: any task may have new lines.
+    /// Run of this task has new lines or another status.
+    Appended(TaskId),
+    /// Connection was lost in between, so any task may have new lines.
     Unknown,
 }
 
-/// Lines as they are written. See [`Store::line_changes`].
+/// Stream of line changes; see [`Store::line_changes`].
 #[derive(Debug)]
-pub struct LineChanges(Ear);
+pub struct LineChanges(Listener);
 
 impl LineChanges {
-    /// The next change. Waits until there is one, also while the database is away; fails only
-    /// where the database refuses to be listened to.
+    /// Waits for the next change, also while the database is unavailable.
+    ///
+    /// Fails only if the database rejects the subscription.
     pub async fn next(&mut self) -> Result<LineChange> {
         loop {
-            let Heard::Note(note) = self.0.next().await? else { return Ok(LineChange::Unknown) };
-            // One that is not ours is passed over.
+            let Notification::Payload(note) = self.0.next().await? else {
+                return Ok(LineChange::Unknown);
+            };
+            // Skip payloads that are not ours.
             if let Some(id) = note.split(' ').next().and_then(|id| id.parse().ok()) {
-                return Ok(LineChange::Grown(TaskId(id)));
+                return Ok(LineChange::Appended(TaskId(id)));
             }
         }
     }
@@ -270,13 +276,15 @@ mod tests {
 
     #[test]
     fn a_place_reads_what_it_wrote_and_is_ordered_by_run() {
-        let place =
-            |ticket, attempt, sequence| LinePlace { run: RunNumber { ticket, attempt }, sequence };
+        let place = |ticket, attempt, sequence| LinePosition {
+            run: RunNumber { job_number: ticket, attempt },
+            sequence,
+        };
         assert_eq!("4.2.17".parse(), Ok(place(4, 2, 17)));
         assert_eq!(place(4, 2, 17).to_string(), "4.2.17");
         assert!(place(4, 2, 17) < place(4, 3, 1) && place(4, 3, 1) < place(5, 1, 1));
         for text in ["", "4.2", "4.2.x", "4.2.1.1", "4294967296.1.1"] {
-            assert_eq!(text.parse::<LinePlace>(), Err(NoLinePlace), "{text}");
+            assert_eq!(text.parse::<LinePosition>(), Err(InvalidLinePosition), "{text}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! Calls of models that were counted on their way.
+//! Model calls that the gateway metered.
 
 use serde::{Serialize, Serializer};
 use tamma_core::cost::{Cost, Tokens, Usage};
@@ -6,36 +6,36 @@ use tamma_core::ids::TaskId;
 use tamma_core::task_loop::Timestamp;
 
 use crate::connection::Store;
-use crate::error::{Damage, Result};
+use crate::encoding::{read_number, read_word, word};
+use crate::error::{CorruptData, Result};
 use crate::runs::{RunNumber, read_usage};
-use crate::spelling::{read_number, read_word, word};
 
-/// One call of a model.
+/// One call to a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelCall {
-    /// Its number in the run, from 1.
+    /// Number of the call within its run, from 1.
     pub sequence: u64,
-    /// When it was asked.
+    /// Time of the request.
     pub at: Timestamp,
-    /// The model.
+    /// Name of the model.
     pub model: String,
-    /// The status code of the answer.
+    /// HTTP status of the response.
     pub status: u16,
-    /// The tokens, if the answer says how many.
+    /// Token counts, if the response reports them.
     pub tokens: Option<Tokens>,
-    /// The cost, if it could be told.
+    /// Cost, if it could be determined.
     pub cost: Cost,
-    /// How long it took until the first byte of the answer, in milliseconds.
+    /// Time to the first byte of the response, in milliseconds.
     pub first_byte_ms: Option<u64>,
-    /// How long it took, in milliseconds.
+    /// Total duration, in milliseconds.
     pub took_ms: u64,
-    /// What there is to say about it.
+    /// Remark for people, such as an error.
     pub note: Option<String>,
 }
 
-/// A call as its row.
+/// Column values of a call.
 #[derive(Serialize)]
-struct Written<'a> {
+struct ModelCallRow<'a> {
     sequence: u64,
     at: Timestamp,
     model: &'a str,
@@ -55,7 +55,7 @@ impl Serialize for ModelCall {
             Cost::Known(usd) => Some(word(&usd)),
             Cost::Unknown => None,
         };
-        let row = Written {
+        let row = ModelCallRow {
             sequence: self.sequence,
             at: self.at,
             model: &self.model,
@@ -72,21 +72,21 @@ impl Serialize for ModelCall {
     }
 }
 
-/// What the model calls of a run come to.
+/// Totals of a run's model calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Calls {
-    /// Which run.
+pub struct ModelCallTotals {
+    /// Run that made the calls.
     pub run: RunNumber,
-    /// How many calls.
+    /// Number of calls.
     pub calls: u64,
-    /// How many of them nobody could price.
-    pub unknown: u64,
-    /// Their tokens, and the sum of the costs that are known.
+    /// Number of calls with unknown cost.
+    pub unpriced_calls: u64,
+    /// Tokens, and the sum of the known costs.
     pub usage: Usage,
 }
 
 impl Store {
-    /// The model calls of a run, in their order.
+    /// Returns the model calls of a run, in order.
     pub async fn model_calls(&self, task: TaskId, run: RunNumber) -> Result<Vec<ModelCall>> {
         let rows = sqlx::query!(
             r#"
@@ -99,7 +99,7 @@ impl Store {
             ORDER BY sequence
             "#,
             task.0,
-            i64::from(run.ticket),
+            i64::from(run.job_number),
             i64::from(run.attempt),
         )
         .fetch_all(&self.lists)
@@ -123,12 +123,12 @@ impl Store {
                 note: row.note,
             })
         });
-        let calls = calls.collect::<Result<_, Damage>>();
-        calls.map_err(|damage| damage.of(task.to_string()).into())
+        let calls = calls.collect::<Result<_, CorruptData>>();
+        calls.map_err(|damage| damage.with_key(task.to_string()).into())
     }
 
-    /// What the model calls of a task's runs come to, run by run, in their order.
-    pub async fn metered(&self, task: TaskId) -> Result<Vec<Calls>> {
+    /// Returns the totals of each run of a task, in order.
+    pub async fn model_call_totals(&self, task: TaskId) -> Result<Vec<ModelCallTotals>> {
         let rows = sqlx::query!(
             r#"
             SELECT
@@ -150,7 +150,7 @@ impl Store {
         let what = "model call";
         let sums = rows.into_iter().map(|row| {
             let run = RunNumber {
-                ticket: read_number(what, row.ticket)?,
+                job_number: read_number(what, row.ticket)?,
                 attempt: read_number(what, row.attempt)?,
             };
             let tokens = Tokens {
@@ -158,14 +158,14 @@ impl Store {
                 cached: read_number(what, row.cached)?,
                 output: read_number(what, row.output)?,
             };
-            Ok(Calls {
+            Ok(ModelCallTotals {
                 run,
                 calls: read_number(what, row.calls)?,
-                unknown: read_number(what, row.unknown)?,
+                unpriced_calls: read_number(what, row.unknown)?,
                 usage: Usage { tokens, cost: Cost::Known(read_word(what, row.usd)?) },
             })
         });
-        let sums = sums.collect::<Result<_, Damage>>();
-        sums.map_err(|damage| damage.of(task.to_string()).into())
+        let sums = sums.collect::<Result<_, CorruptData>>();
+        sums.map_err(|damage| damage.with_key(task.to_string()).into())
     }
 }

@@ -1,7 +1,7 @@
-//! Large things that nobody searches: transcripts. They are kept in a folder.
+//! Object storage for large data that is never searched, such as transcripts.
 //!
-//! Objects are written whole or not at all, and never changed. A bucket of a cloud is *planned*:
-//! what a place may be is decided in one function.
+//! Objects are written atomically and never changed. They live in a folder; cloud buckets are
+//! *planned*, and one function decides which locations are supported.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,35 +17,36 @@ use tokio::io::AsyncWriteExt as _;
 use crate::error::{Error, Result};
 use crate::runs::RunNumber;
 
-/// Where large things are kept. Cheap to clone; nothing is opened before it is used.
+/// Object storage. Cheap to clone; nothing is opened before first use.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Objects {
-    place: String,
+pub struct ObjectStorage {
+    location: String,
 }
 
-/// The name of a run's transcript among the objects.
+/// Returns the object key of a run's transcript.
 pub fn transcript_key(task: TaskId, run: RunNumber) -> String {
-    format!("transcripts/{task}/{}-{}.jsonl", run.ticket, run.attempt)
+    format!("transcripts/{task}/{}-{}.jsonl", run.job_number, run.attempt)
 }
 
-impl Objects {
-    /// The objects in a folder: a path, or a URL such as `file:///srv/tamma/objects`.
+impl ObjectStorage {
+    /// Creates the object storage of a folder, given as a path or a URL such as
+    /// `file:///srv/tamma/objects`.
     pub fn new(place: impl Into<String>) -> Self {
-        Self { place: place.into() }
+        Self { location: place.into() }
     }
 
-    /// Where they are.
-    pub fn place(&self) -> &str {
-        &self.place
+    /// Returns the folder as it was configured.
+    pub fn location(&self) -> &str {
+        &self.location
     }
 
-    /// Puts a file among the objects, whole or not at all.
+    /// Stores a file as an object, atomically, and returns its size in bytes.
     pub async fn put_file(&self, key: &str, file: &Path) -> Result<u64> {
         let folder = self.folder()?;
-        tokio::fs::create_dir_all(&folder).await.map_err(|error| self.unreachable(error))?;
+        tokio::fs::create_dir_all(&folder).await.map_err(|error| self.storage_error(error))?;
         let mut from =
-            tokio::fs::File::open(file).await.map_err(|error| self.unreachable(error))?;
-        let mut to = BufWriter::new(open(&folder).map_err(|e| self.unreachable(e))?, key.into());
+            tokio::fs::File::open(file).await.map_err(|error| self.storage_error(error))?;
+        let mut to = BufWriter::new(open(&folder).map_err(|e| self.storage_error(e))?, key.into());
         let copied = tokio::io::copy(&mut from, &mut to).await;
         let written = match copied {
             Ok(written) => to.shutdown().await.map(|()| written),
@@ -54,21 +55,21 @@ impl Objects {
                 Err(error)
             }
         };
-        written.map_err(|error| self.unreachable(error))
+        written.map_err(|error| self.storage_error(error))
     }
 
-    /// An object, piece by piece, and how many bytes it has.
+    /// Returns the size of an object in bytes, and a stream of its content.
     pub async fn read(
         &self,
         key: &str,
     ) -> Result<(u64, impl Stream<Item = io::Result<Vec<u8>>> + Send + use<>)> {
-        let store = open(&self.folder()?).map_err(|error| self.unreachable(error))?;
+        let store = open(&self.folder()?).map_err(|error| self.storage_error(error))?;
         let got = match store.get(&path::Path::from(key)).await {
             Ok(got) => got,
             Err(object_store::Error::NotFound { .. }) => {
                 return Err(Error::NotFound { what: "object", key: key.to_owned() });
             }
-            Err(error) => return Err(self.unreachable(error)),
+            Err(error) => return Err(self.storage_error(error)),
         };
         let size = got.meta.size;
         let pieces = got.into_stream().map(|piece| Ok(Vec::from(piece.map_err(io::Error::from)?)));
@@ -76,18 +77,18 @@ impl Objects {
     }
 
     fn folder(&self) -> Result<PathBuf> {
-        match self.place.split_once("://") {
-            None => Ok(PathBuf::from(&self.place)),
+        match self.location.split_once("://") {
+            None => Ok(PathBuf::from(&self.location)),
             Some(("file", path)) => Ok(PathBuf::from(path)),
             Some((scheme, _)) => {
-                let why = format!("`{scheme}` is not supported yet: name a folder");
-                Err(self.unreachable(io::Error::new(io::ErrorKind::Unsupported, why)))
+                let why = format!("`{scheme}` is not supported; use a folder");
+                Err(self.storage_error(io::Error::new(io::ErrorKind::Unsupported, why)))
             }
         }
     }
 
-    fn unreachable(&self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
-        Error::Objects { place: self.place.clone(), source: source.into() }
+    fn storage_error(&self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+        Error::Objects { place: self.location.clone(), source: source.into() }
     }
 }
 
@@ -103,16 +104,16 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_was_put_is_read_and_what_is_not_there_is_told_apart() {
+    async fn missing_object_differs_from_unreachable_storage() {
         let folder = std::env::temp_dir().join(format!("tamma-objects-{}", std::process::id()));
-        let objects = Objects::new(folder.join("objects").display().to_string());
-        let run = RunNumber { ticket: 3, attempt: 2 };
+        let objects = ObjectStorage::new(folder.join("objects").display().to_string());
+        let run = RunNumber { job_number: 3, attempt: 2 };
         let key = transcript_key(TaskId(Uuid::from_u128(1)), run);
         assert!(key.ends_with("/3-2.jsonl"), "{key}");
-        // Before anything is kept, there is no folder, and that is not the same as no object.
-        let missing = objects.read(&key).await.err().expect("nothing there");
+        // A missing folder is an error of the storage; the object is not reported as missing.
+        let missing = objects.read(&key).await.err().expect("folder is missing");
         assert!(matches!(missing, Error::Objects { .. }), "{missing:?}");
-        tokio::fs::create_dir_all(&folder).await.expect("made");
+        tokio::fs::create_dir_all(&folder).await.expect("created");
         let text = "{\"said\":\"hello\"}\n".repeat(1000);
         tokio::fs::write(folder.join("spool"), &text).await.expect("written");
         let put = objects.put_file(&key, &folder.join("spool")).await.expect("put");
@@ -120,9 +121,11 @@ mod tests {
         let read: Vec<u8> = pieces.try_concat().await.expect("read");
         assert_eq!((put, size), (text.len() as u64, text.len() as u64));
         assert_eq!(read, text.as_bytes());
-        let missing = objects.read("transcripts/none.jsonl").await.err().expect("not there");
+        let missing =
+            objects.read("transcripts/none.jsonl").await.err().expect("object is missing");
         assert!(matches!(missing, Error::NotFound { .. }), "{missing:?}");
-        let bucket = Objects::new("s3://bucket").read(&key).await.err().expect("not supported");
+        let bucket =
+            ObjectStorage::new("s3://bucket").read(&key).await.err().expect("not supported");
         assert!(matches!(bucket, Error::Objects { .. }), "{bucket:?}");
         tokio::fs::remove_dir_all(&folder).await.expect("removed");
     }

@@ -1,35 +1,35 @@
-//! People who have a token of their own, and so are who they say.
+//! Personal access tokens, which prove a person's identity.
 
 use tamma_core::ids::{Digest, Name};
 use tamma_core::task_loop::Timestamp;
 use uuid::Uuid;
 
 use crate::connection::Store;
-use crate::ear::Ear;
+use crate::encoding::read_word;
 use crate::error::Result;
-use crate::spelling::read_word;
+use crate::listener::Listener;
 
 const CHANNEL: &str = "tamma_people";
 
-/// Somebody who has a token, or had one.
+/// Current or former token of a person.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Person {
-    /// Their name.
+pub struct PersonToken {
+    /// Name of the person.
     pub name: Name,
-    /// Who gave it to them.
+    /// Operator who created the token.
     pub added_by: Name,
-    /// When.
+    /// Time of its creation.
     pub added_at: Timestamp,
-    /// Who took it away, and when.
+    /// Operator who revoked it, and the time.
     pub revoked: Option<(Name, Timestamp)>,
 }
 
-/// Tokens that are taken away, as they are. See [`Store::revocations`].
+/// Stream of token revocations; see [`Store::revocations`].
 #[derive(Debug)]
-pub struct Revocations(Ear);
+pub struct Revocations(Listener);
 
 impl Store {
-    /// Gives somebody a token, of which only the hash is kept. A person has one at a time.
+    /// Adds a token for a person. Only its hash is stored. A person has one token at a time.
     pub async fn add_person(&self, id: Uuid, name: &Name, hash: Digest, by: &Name) -> Result<()> {
         sqlx::query!(
             "INSERT INTO people (id, name, hash, added_by) VALUES ($1, $2, $3, $4)",
@@ -43,7 +43,7 @@ impl Store {
         Ok(())
     }
 
-    /// Takes somebody's token away. Returns whether they had one. Every listener is told.
+    /// Revokes a person's token and notifies all listeners. Returns `false` if there was none.
     pub async fn revoke_person(&self, name: &Name, by: &Name) -> Result<bool> {
         let told = sqlx::query_scalar!(
             r#"WITH revoked AS (
@@ -61,8 +61,8 @@ impl Store {
         Ok(!told.is_empty())
     }
 
-    /// Whose token has this hash, if it was not taken away.
-    pub async fn person_with(&self, hash: Digest) -> Result<Option<Name>> {
+    /// Returns the person with the token of this hash, unless it was revoked.
+    pub async fn person_by_token(&self, hash: Digest) -> Result<Option<Name>> {
         let name = sqlx::query_scalar!(
             "SELECT name FROM people WHERE hash = $1 AND revoked_at IS NULL",
             hash.to_string(),
@@ -72,8 +72,8 @@ impl Store {
         Ok(name.map(|name| read_word("person", name)).transpose()?)
     }
 
-    /// Everybody who has a token or had one, by name and the newest token first.
-    pub async fn people(&self) -> Result<Vec<Person>> {
+    /// Returns current and former tokens by name, newest first.
+    pub async fn people(&self) -> Result<Vec<PersonToken>> {
         let rows = sqlx::query!(
             "SELECT name, added_by, added_at, revoked_by, revoked_at FROM people
              ORDER BY lower(name), added_at DESC",
@@ -83,7 +83,7 @@ impl Store {
         let mut people = Vec::new();
         for row in rows {
             let read = |name: String| read_word("person", name);
-            people.push(Person {
+            people.push(PersonToken {
                 name: read(row.name)?,
                 added_by: read(row.added_by)?,
                 added_at: row.added_at,
@@ -93,14 +93,14 @@ impl Store {
         Ok(people)
     }
 
-    /// Listens for tokens that are taken away.
+    /// Subscribes to token revocations.
     pub async fn revocations(&self) -> Result<Revocations> {
-        Ok(Revocations(Ear::open(&self.lists, CHANNEL).await?))
+        Ok(Revocations(Listener::open(&self.lists, CHANNEL).await?))
     }
 }
 
 impl Revocations {
-    /// Waits until a token may have been taken away: one was, or it could not be heard for a while.
+    /// Waits until a token may have been revoked: one was, or notifications were lost for a while.
     pub async fn next(&mut self) -> Result<()> {
         self.0.next().await.map(drop)
     }

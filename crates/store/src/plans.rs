@@ -1,4 +1,4 @@
-//! Plans: every version, to the letter.
+//! Plans: all versions, with their exact text.
 
 use sqlx::types::Json;
 use tamma_core::ids::{PlanHash, TaskId};
@@ -6,13 +6,15 @@ use tamma_core::plan::Plan;
 use tamma_core::task_loop::Timestamp;
 
 use crate::connection::Store;
-use crate::error::{Conflict, Damage, Error, Result};
-use crate::record::Written;
+use crate::error::{Conflict, CorruptData, Error, Result};
+use crate::steps::WriteOutcome;
 
 impl Store {
-    /// Keeps a version of a task's plan. The same plan again changes nothing; another one under the
-    /// same number is refused.
-    pub async fn save_plan(&self, task: TaskId, version: u32, plan: &Plan) -> Result<Written> {
+    /// Saves a version of a task's plan.
+    ///
+    /// Saving the same plan again changes nothing; different content under the same version is
+    /// refused.
+    pub async fn save_plan(&self, task: TaskId, version: u32, plan: &Plan) -> Result<WriteOutcome> {
         let number = i32::try_from(version).unwrap_or(i32::MAX);
         let hash = plan.hash().to_string();
         let saved = sqlx::query!(
@@ -26,7 +28,7 @@ impl Store {
         .execute(&self.steps)
         .await?;
         if saved.rows_affected() > 0 {
-            return Ok(Written::Now);
+            return Ok(WriteOutcome::Inserted);
         }
         let stored = sqlx::query_scalar!(
             "SELECT hash FROM plans WHERE task = $1 AND version = $2",
@@ -36,13 +38,13 @@ impl Store {
         .fetch_one(&self.steps)
         .await?;
         if stored == hash {
-            Ok(Written::Before)
+            Ok(WriteOutcome::AlreadyPresent)
         } else {
-            Err(Conflict::OtherPlan { task, version }.into())
+            Err(Conflict::DifferentPlan { task, version }.into())
         }
     }
 
-    /// One version of a task's plan.
+    /// Returns one version of a task's plan.
     pub async fn plan(&self, task: TaskId, version: u32) -> Result<Plan> {
         let row = sqlx::query!(
             "SELECT hash, content::text AS \"content!\" FROM plans WHERE task = $1 AND version = $2",
@@ -55,7 +57,7 @@ impl Store {
         Ok(read(task, &row.hash, &row.content)?)
     }
 
-    /// Every version of a task's plan, in their order, with when each was handed in.
+    /// Returns all versions of a task's plan in order, each with the time of its submission.
     pub async fn plan_versions(&self, task: TaskId) -> Result<Vec<(u32, Timestamp, Plan)>> {
         let rows = sqlx::query!(
             "SELECT version, created_at, hash, content::text AS \"content!\" FROM plans
@@ -72,7 +74,7 @@ impl Store {
             .collect()
     }
 
-    /// A task's plan with a hash, and its version: the newest, where a later one says the same.
+    /// Returns the newest version of a task's plan with this hash.
     pub async fn plan_by_hash(&self, task: TaskId, hash: PlanHash) -> Result<(u32, Plan)> {
         let row = sqlx::query!(
             "SELECT version, hash, content::text AS \"content!\" FROM plans
@@ -91,13 +93,13 @@ fn not_found(key: String) -> Error {
     Error::NotFound { what: "plan", key }
 }
 
-/// Reads a plan, and makes sure that it still says what was approved.
-fn read(task: TaskId, hash: &str, content: &str) -> Result<Plan, Damage> {
-    let damage = |why| Damage { what: "plan", key: task.to_string(), why };
+/// Parses a plan and verifies its hash, so that only the approved content is used.
+fn read(task: TaskId, hash: &str, content: &str) -> Result<Plan, CorruptData> {
+    let damage = |why| CorruptData { what: "plan", key: task.to_string(), why };
     let plan: Plan = serde_json::from_str(content).map_err(|error| damage(error.to_string()))?;
     if plan.hash().to_string() == hash {
         Ok(plan)
     } else {
-        Err(damage("its content does not have its hash".to_owned()))
+        Err(damage("the content does not match its hash".to_owned()))
     }
 }

@@ -1,24 +1,24 @@
-//! Projects: the repositories that are registered.
+//! Registered projects.
 
 use tamma_core::ids::ProjectId;
 
 use crate::connection::Store;
 use crate::error::{Error, Result};
 
-/// A registered repository.
+/// Repository that is registered as a project.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Project {
-    /// Its identity.
+pub struct RegisteredProject {
+    /// ID of the project.
     pub id: ProjectId,
-    /// What people call it; no two have the same name.
+    /// Unique name.
     pub name: String,
-    /// Where its repository is: a path or an address.
+    /// Path or URL of its repository.
     pub repository: String,
 }
 
 impl Store {
-    /// Registers a project, or gives one that is there its new name and place.
-    pub async fn register(&self, project: &Project) -> Result<()> {
+    /// Registers a project, or updates the name and repository of a registered one.
+    pub async fn register_project(&self, project: &RegisteredProject) -> Result<()> {
         sqlx::query!(
             "INSERT INTO projects (id, name, repository) VALUES ($1, $2, $3)
              ON CONFLICT (id) DO UPDATE SET name = excluded.name, repository = excluded.repository",
@@ -31,33 +31,37 @@ impl Store {
         Ok(())
     }
 
-    /// Every project, by name.
-    pub async fn projects(&self) -> Result<Vec<Project>> {
+    /// Returns all projects by name.
+    pub async fn projects(&self) -> Result<Vec<RegisteredProject>> {
         let rows = sqlx::query!("SELECT id, name, repository FROM projects ORDER BY name")
             .fetch_all(&self.steps)
             .await?;
-        let project = |id, name, repository| Project { id: ProjectId(id), name, repository };
+        let project =
+            |id, name, repository| RegisteredProject { id: ProjectId(id), name, repository };
         Ok(rows.into_iter().map(|row| project(row.id, row.name, row.repository)).collect())
     }
 
-    /// The project of an id.
-    pub async fn project(&self, id: ProjectId) -> Result<Project> {
+    /// Returns a project by its ID.
+    pub async fn project(&self, id: ProjectId) -> Result<RegisteredProject> {
         let row = sqlx::query!("SELECT name, repository FROM projects WHERE id = $1", id.0)
             .fetch_optional(&self.steps)
             .await?
             .ok_or_else(|| Error::NotFound { what: "project", key: id.to_string() })?;
-        Ok(Project { id, name: row.name, repository: row.repository })
+        Ok(RegisteredProject { id, name: row.name, repository: row.repository })
     }
 
-    /// The project at a place, if one is registered there.
-    pub async fn project_at(&self, repository: &str) -> Result<Option<Project>> {
+    /// Returns the project of a repository, if it is registered.
+    pub async fn project_by_repository(
+        &self,
+        repository: &str,
+    ) -> Result<Option<RegisteredProject>> {
         let row = sqlx::query!(
             "SELECT id, name, repository FROM projects WHERE repository = $1 ORDER BY id LIMIT 1",
             repository
         )
         .fetch_optional(&self.steps)
         .await?;
-        Ok(row.map(|row| Project {
+        Ok(row.map(|row| RegisteredProject {
             id: ProjectId(row.id),
             name: row.name,
             repository: row.repository,

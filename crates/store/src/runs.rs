@@ -1,7 +1,7 @@
-//! Runs of agents: what each was, how it ended, and what it used.
+//! Agent runs: start, end and usage.
 //!
-//! An *iteration* is the loop's view: a change and the review of it. A run is one agent's life, in
-//! whatever mode; every attempt at a job is one of its own.
+//! An *iteration* is one implementation run and the review of its change. A *run* is one agent
+//! execution for any job. Every attempt at a job is a run of its own.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,152 +14,152 @@ use tamma_core::task_loop::Timestamp;
 use tamma_core::tier::Tier;
 
 use crate::connection::Store;
-use crate::error::{Damage, Error, Result};
+use crate::encoding::{json, read_number, read_word, word};
+use crate::error::{CorruptData, Error, Result};
 use crate::lines::NewLine;
 use crate::model_calls::ModelCall;
-use crate::record::{no_task, signed};
-use crate::spelling::{json, read_number, read_word, word};
+use crate::steps::{task_not_found, to_i64};
 
-/// Which run of a task.
+/// Identity of a run within its task, such as `4` or `4.2`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RunNumber {
-    /// The ticket of its job.
-    pub ticket: u32,
-    /// How often the job has been taken up, this time included.
+    /// Number of its job.
+    pub job_number: u32,
+    /// Number of the attempt at the job, from 1.
     pub attempt: u32,
 }
 
-/// A text that is no number of a run.
+/// Text that is not a run number.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not the number of a run: write it like 4, or 4.2 for the second attempt")]
-pub struct NoRunNumber(String);
+#[error("`{0}` is not a run number; use a number such as 4, or 4.2 for the second attempt")]
+pub struct InvalidRunNumber(String);
 
 impl fmt::Display for RunNumber {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.attempt {
-            1 => write!(f, "{}", self.ticket),
-            later => write!(f, "{}.{later}", self.ticket),
+            1 => write!(f, "{}", self.job_number),
+            later => write!(f, "{}.{later}", self.job_number),
         }
     }
 }
 
 impl FromStr for RunNumber {
-    type Err = NoRunNumber;
-    fn from_str(text: &str) -> Result<Self, NoRunNumber> {
+    type Err = InvalidRunNumber;
+    fn from_str(text: &str) -> Result<Self, InvalidRunNumber> {
         let (ticket, attempt) = text.split_once('.').unwrap_or((text, "1"));
         match (ticket.parse(), attempt.parse()) {
-            (Ok(ticket), Ok(attempt)) => Ok(Self { ticket, attempt }),
-            _ => Err(NoRunNumber(text.chars().take(40).collect())),
+            (Ok(ticket), Ok(attempt)) => Ok(Self { job_number: ticket, attempt }),
+            _ => Err(InvalidRunNumber(text.chars().take(40).collect())),
         }
     }
 }
 
-/// How a run ended.
+/// Outcome of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum RunEnd {
-    /// The agent says that it is done.
+    /// Agent reported that it is done.
     Finished,
-    /// The agent died, or could not go on.
+    /// Agent process died or failed.
     Crashed,
-    /// It took longer than it may.
+    /// Time limit was exceeded.
     TimedOut,
-    /// It was told to stop.
+    /// Run was cancelled.
     Cancelled,
-    /// It could not be started.
+    /// Agent could not be started.
     Unavailable,
-    /// The provider's quota is used up.
+    /// Provider's quota is exhausted.
     Quota,
-    /// It has spent what it may.
+    /// Budget of the run is spent.
     OverBudget,
-    /// It has a question to a person.
+    /// Agent asked a person a question.
     Asked,
 }
 
-/// A run that begins.
+/// Run to start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewRun {
-    /// The task.
+    /// Task that the run belongs to.
     pub task: TaskId,
-    /// Which run of it.
+    /// Number of the run within the task.
     pub number: RunNumber,
-    /// When it starts.
+    /// Start of the run.
     pub at: Timestamp,
-    /// The agent, as the rules call it.
+    /// Name of the agent in the rules.
     pub agent: String,
-    /// The model, if one is asked for.
+    /// Requested model, if any.
     pub model: Option<String>,
-    /// How strong an engine it is.
+    /// Tier that the agent runs as.
     pub tier: Option<Tier>,
-    /// What it is for: plan, implement, validate or advise.
+    /// Purpose: plan, implement, validate or advise.
     pub mode: String,
-    /// The worker that does it, as it calls itself.
+    /// Name of its worker.
     pub worker: Option<String>,
 }
 
-/// A run, as far as it is known.
+/// Run with its current status.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Run {
-    /// Which run of its task.
+pub struct RunRecord {
+    /// Number of the run within its task.
     pub number: RunNumber,
-    /// The agent, as the rules call it.
+    /// Name of the agent in the rules.
     pub agent: String,
-    /// The model, if it is known.
+    /// Model, if known.
     pub model: Option<String>,
-    /// How strong an engine it had.
+    /// Tier that the agent ran as.
     pub tier: Option<Tier>,
-    /// What it was for: plan, implement, validate or advise.
+    /// Purpose: plan, implement, validate or advise.
     pub mode: String,
-    /// The agent's name for its session.
+    /// Agent's ID of the session.
     pub session: Option<String>,
-    /// When it started.
+    /// Start of the run.
     pub started_at: Timestamp,
-    /// When it ended; nothing while it runs.
+    /// End of the run; `None` while it is active.
     pub ended_at: Option<Timestamp>,
-    /// How it ended; nothing while it runs.
+    /// Outcome; `None` while it is active.
     pub end: Option<RunEnd>,
-    /// Why it ended so.
+    /// Reason for the outcome.
     pub reason: Option<String>,
-    /// What it has used. Nothing said is not nothing used.
+    /// Usage so far. `None` means unknown, which is not zero.
     pub usage: Option<Usage>,
-    /// Whether we have counted that ourselves, or the agent says so.
+    /// `true` if the gateway metered the usage, `false` if the agent reported it.
     pub metered: bool,
-    /// Where the transcript is among the objects, once it is whole.
+    /// Object key of the transcript, once it is complete.
     pub transcript: Option<String>,
-    /// The number of its last line.
+    /// Number of the last log line.
     pub lines: u64,
-    /// How many model calls were counted.
+    /// Number of metered model calls.
     pub calls: u64,
 }
 
-/// How a run ended, with what there is to say about it.
+/// End of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndedRun {
-    /// When.
+    /// Time of the end.
     pub at: Timestamp,
-    /// How.
+    /// Outcome of the run.
     pub end: RunEnd,
-    /// Why.
+    /// Reason for the outcome.
     pub reason: Option<String>,
-    /// What it used, if that is known, and whether we have counted it ourselves.
+    /// Usage, if known; the flag is `true` if the gateway metered it.
     pub usage: Option<(Usage, bool)>,
-    /// Where the transcript is among the objects, if it is there.
+    /// Object key of the transcript, if it was stored.
     pub transcript: Option<String>,
 }
 
-/// What has become known of a run since the last time.
+/// New information about a run since the last update.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct News {
-    /// New lines, in their order.
+pub struct RunUpdate {
+    /// New log lines, in order.
     pub lines: Vec<NewLine>,
-    /// New model calls, in their order.
+    /// New model calls, in order.
     pub calls: Vec<ModelCall>,
-    /// The agent's name for its session.
+    /// Agent's ID of the session.
     pub session: Option<String>,
-    /// The model.
+    /// Model in use.
     pub model: Option<String>,
-    /// What it has used so far, and whether we have counted it ourselves.
+    /// Usage so far; the flag is `true` if the gateway metered it.
     pub usage: Option<(Usage, bool)>,
 }
 
@@ -185,7 +185,7 @@ struct Row {
     calls: i64,
 }
 
-/// The rows of runs for which some SQL holds.
+/// Selects runs that match an SQL condition.
 macro_rules! rows {
     ($rest:tt $(, $argument:expr)* $(,)?) => {
         sqlx::query_as!(
@@ -201,9 +201,9 @@ macro_rules! rows {
 }
 
 impl Store {
-    /// Begins a run, and returns the number of its last line: 0, unless it had begun before.
+    /// Starts a run and returns the number of its last log line: 0 unless it was started before.
     ///
-    /// Runs of the task that were begun earlier and have no end have lost their worker.
+    /// Earlier runs of the task without an end have lost their worker, so they are ended here.
     pub async fn begin_run(&self, run: &NewRun) -> Result<u64> {
         let lines = sqlx::query_scalar!(
             "
@@ -223,7 +223,7 @@ impl Store {
             RETURNING lines
             ",
             run.task.0,
-            i64::from(run.number.ticket),
+            i64::from(run.number.job_number),
             i64::from(run.number.attempt),
             run.at,
             run.agent,
@@ -234,33 +234,38 @@ impl Store {
         )
         .fetch_optional(&self.steps)
         .await?
-        .ok_or_else(|| no_task(run.task.0))?;
+        .ok_or_else(|| task_not_found(run.task.0))?;
         Ok(lines.unsigned_abs())
     }
 
-    /// Adds what has become known of a run. The same news may come again; it is written once.
-    pub async fn tell(&self, task: TaskId, run: RunNumber, news: &News) -> Result<()> {
+    /// Appends an update to a run. Repeating an update has no effect.
+    pub async fn append_run_update(
+        &self,
+        task: TaskId,
+        run: RunNumber,
+        news: &RunUpdate,
+    ) -> Result<()> {
         let last_line = news.lines.last().map_or(0, |line| line.sequence);
         let last_call = news.calls.last().map_or(0, |call| call.sequence);
         let row = sqlx::query_file!(
             "queries/append.sql",
             task.0,
-            i64::from(run.ticket),
+            i64::from(run.job_number),
             i64::from(run.attempt),
             json(&news.lines),
             json(&news.calls),
-            signed(last_line),
-            signed(last_call),
-            news.session.as_deref().map(plain),
-            news.model.as_deref().map(plain),
-            used(news.usage),
+            to_i64(last_line),
+            to_i64(last_call),
+            news.session.as_deref().map(strip_nul),
+            news.model.as_deref().map(strip_nul),
+            usage_json(news.usage),
         )
         .fetch_one(&self.steps)
         .await?;
-        if row.runs == 0 { Err(no_run(task, run)) } else { Ok(()) }
+        if row.runs == 0 { Err(run_not_found(task, run)) } else { Ok(()) }
     }
 
-    /// Ends a run. What is said of its usage stands over what was said while it ran.
+    /// Ends a run. Final usage replaces the usage reported while it ran.
     pub async fn end_run(&self, task: TaskId, run: RunNumber, ended: &EndedRun) -> Result<()> {
         let row = sqlx::query!(
             r#"
@@ -291,25 +296,25 @@ impl Store {
             SELECT count(*) AS "runs!" FROM told
             "#,
             task.0,
-            i64::from(run.ticket),
+            i64::from(run.job_number),
             i64::from(run.attempt),
             ended.at,
             word(&ended.end),
-            ended.reason.as_deref().map(plain),
+            ended.reason.as_deref().map(strip_nul),
             ended.transcript.as_deref(),
-            used(ended.usage),
+            usage_json(ended.usage),
         )
         .fetch_one(&self.steps)
         .await?;
-        if row.runs == 0 { Err(no_run(task, run)) } else { Ok(()) }
+        if row.runs == 0 { Err(run_not_found(task, run)) } else { Ok(()) }
     }
 
-    /// Says where the transcript of a run is that has ended without saying so.
-    pub async fn keep_transcript(&self, task: TaskId, run: RunNumber, at: &str) -> Result<()> {
+    /// Saves the object key of a transcript for a run that ended without one.
+    pub async fn save_transcript_key(&self, task: TaskId, run: RunNumber, at: &str) -> Result<()> {
         sqlx::query!(
             "UPDATE runs SET transcript = $4 WHERE task = $1 AND ticket = $2 AND attempt = $3",
             task.0,
-            i64::from(run.ticket),
+            i64::from(run.job_number),
             i64::from(run.attempt),
             at,
         )
@@ -318,24 +323,24 @@ impl Store {
         Ok(())
     }
 
-    /// The runs of a task, in their order.
-    pub async fn runs(&self, task: TaskId) -> Result<Vec<Run>> {
+    /// Returns the runs of a task, in order.
+    pub async fn runs(&self, task: TaskId) -> Result<Vec<RunRecord>> {
         let rows = rows!("task = $1 ORDER BY ticket, attempt", task.0).fetch_all(&self.steps);
-        let runs = rows.await?.into_iter().map(run).collect::<Result<_, Damage>>();
-        runs.map_err(|damage| damage.of(task.to_string()).into())
+        let runs = rows.await?.into_iter().map(run_record).collect::<Result<_, CorruptData>>();
+        runs.map_err(|damage| damage.with_key(task.to_string()).into())
     }
 
-    /// The latest run of a task, if there was one.
-    pub async fn latest_run(&self, task: TaskId) -> Result<Option<Run>> {
+    /// Returns the latest run of a task, if any.
+    pub async fn latest_run(&self, task: TaskId) -> Result<Option<RunRecord>> {
         let row = rows!("task = $1 ORDER BY ticket DESC, attempt DESC LIMIT 1", task.0)
             .fetch_optional(&self.steps);
-        let latest = row.await?.map(run).transpose();
-        latest.map_err(|damage: Damage| damage.of(task.to_string()).into())
+        let latest = row.await?.map(run_record).transpose();
+        latest.map_err(|damage: CorruptData| damage.with_key(task.to_string()).into())
     }
 }
 
-/// What a run has used, as the statements take it.
-fn used(usage: Option<(Usage, bool)>) -> serde_json::Value {
+/// Encodes the usage of a run as a statement parameter.
+fn usage_json(usage: Option<(Usage, bool)>) -> serde_json::Value {
     let Some((Usage { tokens, cost }, metered)) = usage else { return json!({ "told": false }) };
     json!({
         "told": true,
@@ -347,16 +352,16 @@ fn used(usage: Option<(Usage, bool)>) -> serde_json::Value {
     })
 }
 
-/// A text that PostgreSQL takes.
-fn plain(text: &str) -> String {
+/// Replaces the NUL characters that PostgreSQL does not accept.
+fn strip_nul(text: &str) -> String {
     text.replace('\0', "\u{fffd}")
 }
 
-fn run(row: Row) -> Result<Run, Damage> {
+fn run_record(row: Row) -> Result<RunRecord, CorruptData> {
     let what = "run";
-    Ok(Run {
+    Ok(RunRecord {
         number: RunNumber {
-            ticket: read_number(what, row.ticket)?,
+            job_number: read_number(what, row.ticket)?,
             attempt: read_number(what, row.attempt)?,
         },
         agent: row.agent,
@@ -380,12 +385,12 @@ fn run(row: Row) -> Result<Run, Damage> {
     })
 }
 
-/// What was used, if anybody has said anything about it.
+/// Decodes usage; `None` if none was reported.
 pub(crate) fn read_usage(
     what: &'static str,
     (input, cached, output): (Option<i64>, Option<i64>, Option<i64>),
     cost: Option<String>,
-) -> Result<Option<Usage>, Damage> {
+) -> Result<Option<Usage>, CorruptData> {
     if input.is_none() && cost.is_none() {
         return Ok(None);
     }
@@ -398,8 +403,8 @@ pub(crate) fn read_usage(
     Ok(Some(Usage { tokens, cost }))
 }
 
-fn no_run(task: TaskId, run: RunNumber) -> Error {
-    Error::NotFound { what: "run", key: format!("{run} of {task}") }
+fn run_not_found(task: TaskId, run: RunNumber) -> Error {
+    Error::NotFound { what: "run", key: format!("{run} of task {task}") }
 }
 
 #[cfg(test)]
@@ -409,7 +414,7 @@ mod tests {
     #[test]
     fn a_run_is_named_by_its_ticket_and_a_later_attempt() {
         for (text, ticket, attempt) in [("4", 4, 1), ("4.2", 4, 2)] {
-            let number = RunNumber { ticket, attempt };
+            let number = RunNumber { job_number: ticket, attempt };
             assert_eq!(text.parse(), Ok(number));
             assert_eq!(number.to_string(), text);
         }

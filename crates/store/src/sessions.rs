@@ -1,24 +1,25 @@
-//! Browsers of people who have come in by the front door.
+//! Browser sessions of people who signed in.
 
 use tamma_core::ids::{Digest, Name};
 use tamma_core::task_loop::Timestamp;
 
 use crate::connection::Store;
+use crate::encoding::read_word;
 use crate::error::Result;
-use crate::spelling::read_word;
 
-/// Whose browser it is.
+/// Owner of a browser session.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Session {
-    /// Their name.
+pub struct SessionRecord {
+    /// Name of the person.
     pub person: Name,
-    /// The hash of their own token, where they came in with one.
+    /// Hash of the personal token used to sign in; `None` with the server's token.
     pub own_token: Option<Digest>,
 }
 
 impl Store {
-    /// Lets somebody in until a time, for as long as the token is good that they have shown. Of what
-    /// their browser carries only the hash is kept.
+    /// Opens a session until a time. It also ends when its token stops being valid.
+    ///
+    /// Only the hash of the session cookie is stored.
     pub async fn open_session(
         &self,
         hash: Digest,
@@ -39,14 +40,16 @@ impl Store {
         Ok(())
     }
 
-    /// Whose browser it is, if it has a session that is not over. The token it came in with has to be
-    /// good still: a person's that was not revoked, or the server's own as it is now.
+    /// Returns the owner of an unexpired session.
+    ///
+    /// The token used to sign in must still be valid: a personal token that is not revoked, or the
+    /// server's current token.
     pub async fn session(
         &self,
         hash: Digest,
         servers_own: Option<Digest>,
         now: Timestamp,
-    ) -> Result<Option<Session>> {
+    ) -> Result<Option<SessionRecord>> {
         let row = sqlx::query!(
             r#"SELECT session.person, people.hash AS "own_token?"
                FROM sessions AS session
@@ -60,13 +63,13 @@ impl Store {
         .fetch_optional(&self.steps)
         .await?;
         let Some(row) = row else { return Ok(None) };
-        Ok(Some(Session {
+        Ok(Some(SessionRecord {
             person: read_word("session", row.person)?,
             own_token: row.own_token.map(|hash| read_word("session", hash)).transpose()?,
         }))
     }
 
-    /// Shows somebody out.
+    /// Closes a session.
     pub async fn close_session(&self, hash: Digest) -> Result<()> {
         sqlx::query!("DELETE FROM sessions WHERE hash = $1", hash.to_string())
             .execute(&self.steps)

@@ -1,43 +1,43 @@
-//! One task, whole: what is wanted, how it stands, and its machine.
+//! Complete tasks: request, status and state machine.
 
 use tamma_core::ids::{ProjectId, TaskId};
 use tamma_core::task::Task;
 use tamma_core::task_loop::TaskLoop;
 
-use crate::cards::Listed;
 use crate::connection::Store;
-use crate::error::{Damage, Result};
-use crate::record::no_task;
-use crate::spelling::{read, read_word};
+use crate::encoding::{read, read_word};
+use crate::error::{CorruptData, Result};
+use crate::steps::task_not_found;
+use crate::task_cards::ListedTask;
 
-/// One task.
+/// Task with its status and state machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Whole {
-    /// What is wanted.
+pub struct TaskDetail {
+    /// Task as it was submitted.
     pub task: Task,
-    /// How it stands.
-    pub listed: Listed,
-    /// Its machine; or why that cannot be read, which hides nothing else.
-    pub machine: Result<TaskLoop, Damage>,
-    /// How many events the machine has taken.
+    /// Status, as lists show it.
+    pub card: ListedTask,
+    /// State machine, or the reason why it cannot be read. The other fields stay usable.
+    pub task_loop: Result<TaskLoop, CorruptData>,
+    /// Number of events that the state machine has applied.
     pub step: u64,
 }
 
 impl Store {
-    /// One task.
-    pub async fn task(&self, id: TaskId) -> Result<Whole> {
+    /// Returns a task with its status and state machine.
+    pub async fn task(&self, id: TaskId) -> Result<TaskDetail> {
         let row = sqlx::query!("SELECT memory, revision FROM tasks WHERE id = $1", id.0)
             .fetch_optional(&self.steps)
             .await?
-            .ok_or_else(|| no_task(id.0))?;
-        let task = self.wanted(id).await?;
-        let listed = self.listed(id).await?.ok_or_else(|| no_task(id.0))?;
-        let machine = read("machine", row.memory).map_err(|damage| damage.of(id.to_string()));
-        Ok(Whole { task, listed, machine, step: row.revision.unsigned_abs() })
+            .ok_or_else(|| task_not_found(id.0))?;
+        let task = self.submitted_task(id).await?;
+        let listed = self.listed_task(id).await?.ok_or_else(|| task_not_found(id.0))?;
+        let machine = read("machine", row.memory).map_err(|damage| damage.with_key(id.to_string()));
+        Ok(TaskDetail { task, card: listed, task_loop: machine, step: row.revision.unsigned_abs() })
     }
 
-    /// What is wanted of a task, in its author's words.
-    pub async fn wanted(&self, id: TaskId) -> Result<Task> {
+    /// Returns a task as it was submitted.
+    pub async fn submitted_task(&self, id: TaskId) -> Result<Task> {
         let row = sqlx::query!(
             "SELECT
                 project, title, description, type, priority, acceptance_criteria, labels,
@@ -47,8 +47,8 @@ impl Store {
         )
         .fetch_optional(&self.steps)
         .await?
-        .ok_or_else(|| no_task(id.0))?;
-        let whose = |damage: Damage| damage.of(id.to_string());
+        .ok_or_else(|| task_not_found(id.0))?;
+        let whose = |damage: CorruptData| damage.with_key(id.to_string());
         Ok(Task {
             id,
             project: ProjectId(row.project),
@@ -65,8 +65,8 @@ impl Store {
         })
     }
 
-    /// How many of these tasks are not completed. One that is not there is not.
-    pub async fn incomplete(&self, tasks: &[TaskId]) -> Result<u64> {
+    /// Returns how many of these tasks are not completed. An unknown task counts as not completed.
+    pub async fn count_incomplete(&self, tasks: &[TaskId]) -> Result<u64> {
         let ids: Vec<_> = tasks.iter().map(|task| task.0).collect();
         let count = sqlx::query_scalar!(
             r#"SELECT count(*) AS "count!" FROM unnest($1::uuid []) AS wanted (id)

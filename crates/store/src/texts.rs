@@ -1,18 +1,18 @@
-//! Texts that the machine only refers to, known by the hash of their content.
+//! Texts that the state machine refers to, addressed by the hash of their content.
 
 use tamma_core::ids::{Digest, PolicyVersion, Reference};
 use tamma_core::rules::Rules;
 
 use crate::connection::Store;
-use crate::error::{Damage, Error, Result};
+use crate::error::{CorruptData, Error, Result};
 
-/// What a reference to a text starts with.
+/// Prefix of a reference to a text.
 const SCHEME: &str = "text:";
 
 impl Store {
-    /// Keeps a text, and returns where. The same text is kept once.
-    pub async fn keep(&self, text: &str) -> Result<Reference> {
-        // PostgreSQL's text has no place for this character, which an agent may well print.
+    /// Saves a text and returns a reference to it. Equal texts are stored once.
+    pub async fn save_text(&self, text: &str) -> Result<Reference> {
+        // PostgreSQL text cannot contain NUL, which agents may print.
         let text = text.replace('\0', "\u{fffd}");
         let hash = Digest::of(text.as_bytes()).to_string();
         sqlx::query!(
@@ -25,37 +25,37 @@ impl Store {
         reference(&hash)
     }
 
-    /// A text that was kept.
-    pub async fn kept(&self, at: &Reference) -> Result<String> {
-        let hash = at.as_str().strip_prefix(SCHEME).ok_or_else(|| no_text(at))?;
+    /// Returns a saved text.
+    pub async fn text(&self, at: &Reference) -> Result<String> {
+        let hash = at.as_str().strip_prefix(SCHEME).ok_or_else(|| text_not_found(at))?;
         sqlx::query_scalar!("SELECT content FROM texts WHERE hash = $1", hash)
             .fetch_optional(&self.steps)
             .await?
-            .ok_or_else(|| no_text(at))
+            .ok_or_else(|| text_not_found(at))
     }
 
-    /// Keeps the rules that tasks run under. They must be without secrets.
-    pub async fn keep_rules(&self, rules: &Rules) -> Result<PolicyVersion> {
+    /// Saves the rules that tasks run under. They must not contain secrets.
+    pub async fn save_rules(&self, rules: &Rules) -> Result<PolicyVersion> {
         let text = serde_json::to_string(rules).map_err(|error| damaged(error.to_string()))?;
-        self.keep(&text).await?;
+        self.save_text(&text).await?;
         Ok(rules.version())
     }
 
-    /// The rules of a version.
+    /// Returns the rules of a policy version.
     pub async fn rules(&self, version: PolicyVersion) -> Result<Rules> {
-        let text = self.kept(&reference(&version.to_string())?).await?;
+        let text = self.text(&reference(&version.to_string())?).await?;
         serde_json::from_str(&text).map_err(|error| damaged(error.to_string()))
     }
 }
 
 fn reference(hash: &str) -> Result<Reference> {
-    format!("{SCHEME}{hash}").parse().map_err(|_| damaged("its hash is too long".to_owned()))
+    format!("{SCHEME}{hash}").parse().map_err(|_| damaged("the hash is too long".to_owned()))
 }
 
-fn no_text(at: &Reference) -> Error {
+fn text_not_found(at: &Reference) -> Error {
     Error::NotFound { what: "text", key: at.to_string() }
 }
 
 fn damaged(why: String) -> Error {
-    Error::Corrupt(Damage { what: "rules", key: "a version".to_owned(), why })
+    Error::Corrupt(CorruptData { what: "rules", key: "a policy version".to_owned(), why })
 }

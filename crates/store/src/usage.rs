@@ -1,44 +1,45 @@
-//! What jobs have used: tokens, and money where it is known.
+//! Usage of jobs: tokens, and cost where it is known.
 
 use tamma_core::cost::{Cost, Tokens, Usage, Usd};
 use tamma_core::ids::{ProjectId, TaskId};
 use tamma_core::task_loop::{JobKind, Timestamp};
 
 use crate::connection::Store;
-use crate::error::{Damage, Result};
-use crate::record::{Written, no_task, signed};
-use crate::spelling::{read_number, read_word, word};
+use crate::encoding::{read_number, read_word, word};
+use crate::error::{CorruptData, Result};
+use crate::steps::{WriteOutcome, task_not_found, to_i64};
 
-/// What one job has used.
+/// Usage of one job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Used {
-    /// The number of the job.
-    pub ticket: u32,
-    /// What kind of job it was.
+pub struct JobUsage {
+    /// Number of the job within its task.
+    pub job_number: u32,
+    /// Type of the job.
     pub job: JobKind,
-    /// When it ended.
+    /// End of the job.
     pub at: Timestamp,
-    /// What it used.
+    /// Tokens and cost.
     pub usage: Usage,
 }
 
-/// What jobs have used together.
+/// Total usage of several jobs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Total {
-    /// How many jobs.
+pub struct UsageTotal {
+    /// Number of jobs.
     pub jobs: u64,
     /// Tokens of all kinds.
     pub tokens: u64,
-    /// Dollars that are known.
+    /// Sum of the known costs.
     pub usd: Usd,
-    /// Jobs whose cost nobody could tell, which is not zero.
-    pub unknown: u64,
+    /// Number of jobs with unknown cost, which is not zero.
+    pub unpriced_jobs: u64,
 }
 
 impl Store {
-    /// Books what a job has used that no step tells of: the lesson of a task that has ended. The
-    /// same ticket is booked once.
-    pub async fn book(&self, task: TaskId, used: &Used) -> Result<Written> {
+    /// Records the usage of a job that no step reports: capturing the lessons of an ended task.
+    ///
+    /// Recording the same job number again changes nothing.
+    pub async fn record_usage(&self, task: TaskId, used: &JobUsage) -> Result<WriteOutcome> {
         let cost = match used.usage.cost {
             Cost::Known(usd) => Some(word(&usd)),
             Cost::Unknown => None,
@@ -59,25 +60,25 @@ impl Store {
                 (SELECT count(*) FROM booked) AS "booked!"
             "#,
             task.0,
-            i64::from(used.ticket),
+            i64::from(used.job_number),
             word(&used.job),
             used.at,
-            signed(input),
-            signed(cached),
-            signed(output),
+            to_i64(input),
+            to_i64(cached),
+            to_i64(output),
             cost,
         )
         .fetch_one(&self.steps)
         .await?;
         match (row.owners, row.booked) {
-            (0, _) => Err(no_task(task.0)),
-            (_, 0) => Ok(Written::Before),
-            _ => Ok(Written::Now),
+            (0, _) => Err(task_not_found(task.0)),
+            (_, 0) => Ok(WriteOutcome::AlreadyPresent),
+            _ => Ok(WriteOutcome::Inserted),
         }
     }
 
-    /// What a task's jobs have used, one by one, in their order.
-    pub async fn usage(&self, task: TaskId) -> Result<Vec<Used>> {
+    /// Returns the usage of each job of a task, in order.
+    pub async fn usage(&self, task: TaskId) -> Result<Vec<JobUsage>> {
         let rows = sqlx::query!(
             r#"
             SELECT
@@ -91,8 +92,8 @@ impl Store {
         .await?;
         rows.into_iter()
             .map(|row| {
-                Ok(Used {
-                    ticket: read_number("usage", row.ticket)?,
+                Ok(JobUsage {
+                    job_number: read_number("usage", row.ticket)?,
                     job: read_word("usage", row.job)?,
                     at: row.at,
                     usage: Usage {
@@ -108,12 +109,12 @@ impl Store {
                     },
                 })
             })
-            .collect::<Result<_, Damage>>()
-            .map_err(|damage| damage.of(task.to_string()).into())
+            .collect::<Result<_, CorruptData>>()
+            .map_err(|damage| damage.with_key(task.to_string()).into())
     }
 
-    /// What a project's jobs have used together since a moment.
-    pub async fn spent(&self, project: ProjectId, since: Timestamp) -> Result<Total> {
+    /// Returns the total usage of a project since a time.
+    pub async fn usage_since(&self, project: ProjectId, since: Timestamp) -> Result<UsageTotal> {
         let row = sqlx::query!(
             r#"
             SELECT
@@ -129,13 +130,13 @@ impl Store {
         .fetch_one(&self.steps)
         .await?;
         let total = || {
-            Ok::<_, Damage>(Total {
+            Ok::<_, CorruptData>(UsageTotal {
                 jobs: read_number("usage", row.jobs)?,
                 tokens: read_number("usage", row.tokens)?,
                 usd: read_word("usage", row.usd)?,
-                unknown: read_number("usage", row.unknown)?,
+                unpriced_jobs: read_number("usage", row.unknown)?,
             })
         };
-        total().map_err(|damage| damage.of(project.to_string()).into())
+        total().map_err(|damage| damage.with_key(project.to_string()).into())
     }
 }

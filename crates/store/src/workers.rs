@@ -1,32 +1,32 @@
-//! Workers that are there.
+//! Workers that report to the database.
 
 use chrono::TimeDelta;
 use tamma_core::task_loop::Timestamp;
 
 use crate::connection::Store;
-use crate::error::{Damage, Result};
-use crate::spelling::read_number;
+use crate::encoding::read_number;
+use crate::error::{CorruptData, Result};
 
-/// How long a worker counts as there after it has said so. It says so every ten seconds.
-const PATIENCE: TimeDelta = TimeDelta::seconds(60);
+/// Time after its last heartbeat until a worker counts as offline. Workers report every 10 s.
+const ONLINE_TIMEOUT: TimeDelta = TimeDelta::seconds(60);
 
-/// A worker.
+/// Worker, as it last reported.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Worker {
-    /// What it calls itself.
+    /// Name that the worker chose.
     pub name: String,
-    /// How many runs it does at once.
+    /// Number of agent slots.
     pub slots: u32,
-    /// Since when it is there.
+    /// Start time of the worker.
     pub started_at: Timestamp,
-    /// When it last said so.
+    /// Time of the last heartbeat.
     pub seen_at: Timestamp,
 }
 
 impl Store {
-    /// A worker is there.
-    pub async fn worker_is_there(&self, name: &str, slots: u32) -> Result<()> {
-        // Those that died without a word are forgotten after a day.
+    /// Records a heartbeat of a worker.
+    pub async fn record_heartbeat(&self, name: &str, slots: u32) -> Result<()> {
+        // Workers that died without signing off are removed after a day.
         sqlx::query!(
             "WITH gone AS (
                 DELETE FROM workers WHERE seen_at < clock_timestamp() - interval '1 day'
@@ -42,13 +42,13 @@ impl Store {
         Ok(())
     }
 
-    /// A worker has gone.
-    pub async fn worker_is_gone(&self, name: &str) -> Result<()> {
+    /// Removes a worker that shuts down.
+    pub async fn remove_worker(&self, name: &str) -> Result<()> {
         sqlx::query!("DELETE FROM workers WHERE name = $1", name).execute(&self.lists).await?;
         Ok(())
     }
 
-    /// The workers that are there or were until lately, by name; with each whether it still says so.
+    /// Returns current and recent workers by name, each with `true` if it is online.
     pub async fn workers(&self) -> Result<Vec<(Worker, bool)>> {
         let rows = sqlx::query!(
             "SELECT name, slots, started_at, seen_at, clock_timestamp() AS \"now!\"
@@ -57,7 +57,7 @@ impl Store {
         .fetch_all(&self.lists)
         .await?;
         let workers = rows.into_iter().map(|row| {
-            let is_there = row.now - row.seen_at <= PATIENCE;
+            let is_there = row.now - row.seen_at <= ONLINE_TIMEOUT;
             let worker = Worker {
                 name: row.name,
                 slots: read_number("worker", row.slots.into())?,
@@ -66,6 +66,6 @@ impl Store {
             };
             Ok((worker, is_there))
         });
-        Ok(workers.collect::<Result<_, Damage>>()?)
+        Ok(workers.collect::<Result<_, CorruptData>>()?)
     }
 }

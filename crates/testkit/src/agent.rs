@@ -1,12 +1,12 @@
-//! A coding agent that does what a script says, over the real protocol.
+//! Scripted coding agent that speaks the real protocol.
 //!
-//! Each prompt plays the steps up to the next [`Step::End`]; a script that is over ends the turn. The
-//! agent finds its script, in this order: in a block ` ```script ` of the prompt, in the file that
-//! [`SCRIPT`] names, in `.tamma-script.json` of its folder. It does nothing else, and never reaches
-//! out of the machine.
+//! Each prompt plays the steps up to the next [`AgentStep::End`] or the end of the script.
+//! The agent looks for its script in a ` ```script ` block of the prompt, then in the file that
+//! [`SCRIPT_VARIABLE`] names, then in `.tamma-script.json` of its folder. It does nothing else and
+//! never uses the network outside this machine.
 
-mod opening;
-mod play;
+mod session;
+mod session_setup;
 mod tools;
 
 use std::path::{Path, PathBuf};
@@ -16,205 +16,214 @@ use serde_json::Value;
 use tamma_core::cost::Tokens;
 use tamma_core::plan::Plan;
 
-pub use play::serve;
+pub use session::serve;
 
-/// The variable that names the file of the script.
-pub const SCRIPT: &str = "TAMMA_SCRIPT";
+/// Environment variable that names the script file.
+pub const SCRIPT_VARIABLE: &str = "TAMMA_SCRIPT";
 
-/// The variable that names the address of the model's API, without `/v1`.
-pub const URL: &str = "TAMMA_URL";
+/// Environment variable with the base URL of the model's API, without `/v1`.
+pub const URL_VARIABLE: &str = "TAMMA_URL";
 
-/// The variable that holds the key for it.
-pub const TOKEN: &str = "TAMMA_TOKEN";
+/// Environment variable with the API key of the model.
+pub const TOKEN_VARIABLE: &str = "TAMMA_TOKEN";
 
-/// The file of the script in the agent's folder.
+/// Script file in the agent's folder.
 pub const SCRIPT_FILE: &str = ".tamma-script.json";
 
-/// What an agent is to do.
+/// Behaviour of a scripted agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Script {
-    /// What it does for a prompt that none of the cases is for.
-    pub steps: Vec<Step>,
-    /// What it does for other prompts. The first that fits is taken, for the whole session.
+    /// Steps for prompts that match no case.
+    pub steps: Vec<AgentStep>,
+    /// Steps for matching prompts. The first match applies to the whole session.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub cases: Vec<Case>,
-    /// It does not hear that it is cancelled.
-    pub deaf: bool,
-    /// It never answers the first message.
-    pub mute: bool,
-    /// The models that it offers. It starts with the first.
+    pub cases: Vec<PromptCase>,
+    /// Ignores cancellation.
+    #[serde(rename = "deaf")]
+    pub ignores_cancel: bool,
+    /// Never responds to `initialize`.
+    #[serde(rename = "mute")]
+    pub ignores_initialize: bool,
+    /// Offered models. The first is the initial one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub models: Vec<String>,
-    /// The modes that it offers. It starts with the first.
+    /// Offered session modes. The first is the initial one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub modes: Vec<String>,
-    /// The models are offered in the way that the protocol no longer has.
-    pub old_fashioned: bool,
-    /// How it goes on with an earlier session.
-    pub resume: Resume,
+    /// Offers models in the form that the protocol has dropped.
+    #[serde(rename = "old_fashioned")]
+    pub legacy_models: bool,
+    /// Support for earlier sessions.
+    pub resume: ResumeSupport,
 }
 
-/// How an agent goes on with an earlier session.
+/// Support for continuing an earlier session.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Resume {
-    /// Not at all.
+pub enum ResumeSupport {
+    /// No support.
     #[default]
     Never,
-    /// At once, with any session that it is asked for. It plays its script from the start.
+    /// Resumes any requested session at once, and plays its script from the start.
     Resume,
-    /// After it has told the whole conversation again.
+    /// Replays the whole conversation first.
     Load,
 }
 
-/// What an agent does for some prompts.
+/// Steps for matching prompts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Case {
-    /// The prompt has this in it.
+pub struct PromptCase {
+    /// Text that the prompt must contain.
     pub when: String,
-    /// And this file is not there, so that a script can behave otherwise the second time.
+    /// File that must not exist, so that the second run can differ from the first.
     pub unless: Option<PathBuf>,
-    /// What it does then.
-    pub steps: Vec<Step>,
+    /// Steps to play.
+    pub steps: Vec<AgentStep>,
 }
 
-/// One thing that an agent does. A path is from the agent's folder, or absolute.
+/// One step of a scripted agent. Paths are absolute or relative to the agent's folder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Step {
-    /// Says something.
+pub enum AgentStep {
+    /// Sends a message.
     Say(String),
-    /// Thinks something.
+    /// Sends a thought.
     Think(String),
-    /// Asks, and writes a file if it may.
+    /// Writes a file if the permission is granted.
     Write {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is in it then.
+        /// New content.
         content: String,
     },
-    /// Writes a file without asking. A test waits for the file to know how far the agent is.
+    /// Writes a file without asking. Tests wait for the file to follow the agent's progress.
     WriteUnasked {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is in it then.
+        /// New content.
         content: String,
     },
-    /// Adds a line to a file without asking. A test counts by it how often something was done.
+    /// Appends a line to a file without asking. Tests count lines to see how often a step ran.
     Append {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// The line, without its end.
+        /// Line without its line break.
         line: String,
     },
-    /// Adds numbered lines with the time to a file, one after a pause, without asking, until it has
-    /// so many. It goes on from what it finds, and says in another file how much that was.
+    /// Appends numbered, timestamped lines to a file without asking, up to a total.
+    ///
+    /// It continues an existing file and records in another file how many lines it found.
     Journal {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// How many lines it has in the end.
+        /// Total number of lines.
         lines: u32,
-        /// Milliseconds between two of them.
+        /// Pause between two lines, in milliseconds.
         pause: u32,
-        /// Where it says how many it has found.
+        /// File that receives the number of lines found.
         found: PathBuf,
     },
-    /// Asks, and deletes a file if it may.
+    /// Deletes a file if the permission is granted.
     Delete {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// Asks, and runs a command line in a shell if it may.
+    /// Runs a shell command if the permission is granted.
     Run(String),
-    /// Asks for something that is none of the above, and goes on whatever the answer is.
+    /// Requests another permission and continues after any answer.
     Ask {
-        /// What it calls it.
+        /// Title of the request.
         title: String,
     },
-    /// Calls a tool of a server in its session, and says what came back.
+    /// Calls a tool of the session's MCP server and reports the result.
     Tool {
-        /// Which tool.
+        /// Name of the tool.
         name: String,
-        /// What it is called with.
+        /// Arguments of the call.
         #[serde(default)]
         args: Value,
     },
-    /// Calls a model, at the address in [`URL`] with the key in [`TOKEN`], and says the status.
+    /// Calls the model at [`URL_VARIABLE`] with the key in [`TOKEN_VARIABLE`] and reports the
+    /// status.
     Model,
-    /// Says which model, mode and session it has, and the variables and files that it is asked for.
-    Tell {
-        /// Variables of its environment.
+    /// Reports its model, mode and session, and the requested variables and files.
+    #[serde(rename = "tell")]
+    Describe {
+        /// Environment variables to report.
         #[serde(default)]
         env: Vec<String>,
-        /// Files below its home.
+        /// Files in the home folder to report.
         #[serde(default)]
         files: Vec<PathBuf>,
     },
-    /// Reports what the session has cost so far, in dollars.
+    /// Reports the cost of the session so far, in dollars.
     Usage {
-        /// The amount, as a decimal.
+        /// Amount as a decimal.
         cost: String,
     },
-    /// Hands in a plan.
+    /// Submits a plan.
     Plan(Box<Plan>),
-    /// Hands in anything, as the last block of JSON of the message.
-    HandIn(Value),
-    /// Sends an update as it is, of a kind that nobody knows.
+    /// Submits any JSON as the last block of the message.
+    #[serde(rename = "hand_in")]
+    Submit(Value),
+    /// Sends a raw update, for kinds that the protocol does not have.
     Update(Value),
-    /// Writes a line to the standard error.
-    Complain(String),
-    /// Goes on when a file is there.
+    /// Writes a line to standard error.
+    #[serde(rename = "complain")]
+    WriteStderr(String),
+    /// Waits until a file exists.
     AwaitFile(PathBuf),
-    /// Starts a command line that goes on by itself, and writes its process number to a file.
+    /// Starts a background command and writes its process ID to a file.
     Spawn {
-        /// The command line.
+        /// Shell command.
         command: String,
-        /// Whether it leaves the process group.
+        /// `true` to leave the process group.
         #[serde(default)]
-        leave: bool,
-        /// Where its number is written.
+        #[serde(rename = "leave")]
+        new_session: bool,
+        /// File that receives the process ID.
         pid_file: PathBuf,
     },
-    /// Waits for ever, or until it is cancelled.
+    /// Waits until it is cancelled, or for ever.
     Hang,
-    /// Ends the process with an exit code, in the middle of the turn.
+    /// Exits with this code in the middle of the turn.
     Exit(i32),
-    /// Kills its own process, in the middle of the turn.
+    /// Kills its own process in the middle of the turn.
     Die,
-    /// Answers the prompt with an error.
+    /// Responds to the prompt with an error.
     Fail {
-        /// The code.
+        /// Error code.
         code: i32,
-        /// What it says.
+        /// Message for people.
         message: String,
-        /// What it says to programs.
+        /// Data for programs.
         #[serde(default)]
         data: Option<Value>,
     },
     /// Ends the turn.
     End {
-        /// The tokens of the turn, if it reports them.
+        /// Tokens to report for the turn, if any.
         #[serde(default)]
         tokens: Option<Tokens>,
     },
 }
 
 impl Script {
-    /// An agent that does these things.
-    pub fn of(steps: impl IntoIterator<Item = Step>) -> Self {
+    /// Creates a script with these steps.
+    pub fn new(steps: impl IntoIterator<Item = AgentStep>) -> Self {
         Self { steps: steps.into_iter().collect(), ..Self::default() }
     }
 
-    /// Writes the script to a file, for [`SCRIPT`] to name.
+    /// Writes the script to a file for [`SCRIPT_VARIABLE`].
     pub fn write(&self, path: &Path) -> anyhow::Result<()> {
         Ok(std::fs::write(path, serde_json::to_vec_pretty(self)?)?)
     }
 
-    /// The steps for a prompt.
-    fn steps(self, prompt: &str, folder: &Path) -> Vec<Step> {
-        let fits = |case: &Case| {
+    /// Returns the steps for a prompt.
+    fn steps_for(self, prompt: &str, folder: &Path) -> Vec<AgentStep> {
+        let fits = |case: &PromptCase| {
             let again = case.unless.as_ref().is_some_and(|file| folder.join(file).exists());
             prompt.contains(&case.when) && !again
         };
@@ -222,14 +231,14 @@ impl Script {
     }
 }
 
-/// The program `scripted-agent`, which is built with this crate's tests.
+/// Returns the path of the `scripted-agent` binary, which is built with this crate's tests.
 pub fn program() -> anyhow::Result<PathBuf> {
     let here = std::env::current_exe()?;
-    // Tests are in `deps`, examples in `examples`, programs above them.
+    // Test binaries are in `deps`, examples in `examples`, binaries one folder above.
     let found = here.ancestors().skip(1).take(2).map(|folder| folder.join("scripted-agent"));
     found.into_iter().find(|path| path.is_file()).ok_or_else(|| {
         anyhow::anyhow!(
-            "`scripted-agent` is not built: run `cargo build -p tamma-testkit --bins`, or test \
+            "cannot find `scripted-agent`; run `cargo build -p tamma-testkit --bins`, or test \
              the whole workspace"
         )
     })
@@ -239,23 +248,23 @@ pub fn program() -> anyhow::Result<PathBuf> {
 mod tests {
     use super::*;
 
-    fn say(text: &str) -> Step {
-        Step::Say(text.to_owned())
+    fn say(text: &str) -> AgentStep {
+        AgentStep::Say(text.to_owned())
     }
 
     #[test]
-    fn the_first_case_that_fits_the_prompt_is_played() {
+    fn first_matching_case_is_played() {
         let folder = tempfile::tempdir().expect("folder");
-        let case = |when: &str, unless: Option<&str>| Case {
+        let case = |when: &str, unless: Option<&str>| PromptCase {
             when: when.to_owned(),
             unless: unless.map(PathBuf::from),
             steps: vec![say(when)],
         };
         let script = Script {
             cases: vec![case("plan", None), case("build", Some("built"))],
-            ..Script::of([say("otherwise")])
+            ..Script::new([say("otherwise")])
         };
-        let steps = |prompt: &str| script.clone().steps(prompt, folder.path());
+        let steps = |prompt: &str| script.clone().steps_for(prompt, folder.path());
         assert_eq!(steps("please plan and build"), [say("plan")]);
         assert_eq!(steps("please build"), [say("build")]);
         std::fs::write(folder.path().join("built"), "").expect("written");

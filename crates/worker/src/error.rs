@@ -1,97 +1,97 @@
-//! Why a job could not be done.
+//! Errors of activities.
 //!
-//! None of these is the end of a job: the durable engine asks again, with growing pauses, unless
-//! asking again cannot help. What an agent or a gate came to is an answer, not an error.
+//! None of them ends a job: Temporal retries with backoff, unless the error is final. Failures of
+//! agents and gates are results, not errors.
 
 use std::path::PathBuf;
 
 use tamma_engine::{delivery, gate, gateway, git, mirror, process};
-use tamma_flow::port::FINAL;
+use tamma_flow::activities::NON_RETRYABLE;
 use temporalio_common::error::ApplicationFailure;
 use temporalio_sdk::activities::ActivityError;
 
-/// Why a job could not be done.
+/// Error of an activity.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The store did not do what was asked.
+    /// Store operation failed.
     #[error(transparent)]
     Store(#[from] tamma_store::Error),
-    /// The repository could not be used.
+    /// Repository is not usable.
     #[error(transparent)]
     Repository(#[from] mirror::Error),
-    /// Git could not be used.
+    /// Git command failed.
     #[error(transparent)]
     Git(#[from] git::Error),
-    /// A process could not be recorded or ended.
+    /// Process could not be recorded or stopped.
     #[error(transparent)]
     Process(#[from] process::Error),
-    /// The gateway could not be opened.
+    /// Gateway could not be opened.
     #[error(transparent)]
     Gateway(#[from] gateway::Error),
-    /// A gate could not be run.
+    /// Gate could not be run.
     #[error(transparent)]
     Gate(#[from] gate::Error),
-    /// The change could not be handed over, for a reason that says nothing about it.
+    /// Delivery failed for a reason other than the change itself.
     #[error(transparent)]
     Delivery(#[from] delivery::Error),
-    /// What came of a job cannot be put on the disk, or found there.
-    #[error("the answer in `{}` cannot be used", path.display())]
-    Answer {
-        /// Where it is.
+    /// Job result could not be written to or read from disk.
+    #[error("cannot access the unsaved job result in `{}`", path.display())]
+    UnsavedResult {
+        /// Path of the file.
         path: PathBuf,
-        /// Why not.
+        /// Cause.
         source: std::io::Error,
     },
-    /// A transcript cannot be written or put in its place.
-    #[error("the transcript in `{}` cannot be used", path.display())]
+    /// Transcript could not be written or uploaded.
+    #[error("cannot write or upload the transcript in `{}`", path.display())]
     Transcript {
-        /// Where it is.
+        /// Path of the file.
         path: PathBuf,
-        /// Why not.
+        /// Cause.
         source: std::io::Error,
     },
-    /// The project's configuration cannot be used.
-    #[error("the configuration of the project cannot be used: {0}")]
+    /// Project configuration is invalid.
+    #[error("invalid project configuration: {0}")]
     Configuration(String),
-    /// The job makes no sense to this worker.
+    /// Job request that this worker cannot handle.
     #[error("{0}")]
-    Odd(String),
-    /// The durable engine could not be reached.
-    #[error("the durable engine did not do what was asked: {0}")]
-    Engine(String),
-    /// The job was told to stop, and has.
-    #[error("the job was stopped")]
+    Internal(String),
+    /// Temporal request failed.
+    #[error("Temporal request failed: {0}")]
+    Temporal(String),
+    /// Job was stopped as requested.
+    #[error("job stopped")]
     Stopped,
-    /// A test made it fail.
-    #[error("made to fail at `{0}`")]
-    Fault(&'static str),
+    /// Fault injected by a test.
+    #[error("injected fault at `{0}`")]
+    InjectedFault(&'static str),
 }
 
 impl Error {
-    /// Whether asking again cannot help.
+    /// Returns whether a retry cannot succeed.
     fn is_final(&self) -> bool {
         match self {
             Self::Store(error) => !error.is_retryable(),
             Self::Repository(mirror::Error::Unknown { .. })
             | Self::Process(process::Error::Superseded { .. })
             | Self::Configuration(_)
-            | Self::Odd(_) => true,
+            | Self::Internal(_) => true,
             _ => false,
         }
     }
 }
 
 impl Error {
-    /// What the durable engine is told.
-    pub(crate) fn told(self) -> ActivityError {
+    /// Converts the error to one that Temporal understands.
+    pub(crate) fn into_activity_error(self) -> ActivityError {
         let error = self;
         if matches!(error, Self::Stopped) {
             return ActivityError::cancelled();
         }
-        tracing::warn!(error = &error as &dyn std::error::Error, "a job could not be done");
+        tracing::warn!(error = &error as &dyn std::error::Error, "job failed");
         if error.is_final() {
             return ApplicationFailure::builder(with_causes(&error))
-                .type_name(FINAL.to_owned())
+                .type_name(NON_RETRYABLE.to_owned())
                 .non_retryable(true)
                 .build()
                 .into();
@@ -100,12 +100,12 @@ impl Error {
     }
 }
 
-/// An error in one line: the engine keeps the words of the outermost only.
+/// Error with its causes in one line, because Temporal keeps only the outermost message.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-struct Words(String);
+struct ErrorMessage(String);
 
-fn with_causes(error: &dyn std::error::Error) -> Words {
+fn with_causes(error: &dyn std::error::Error) -> ErrorMessage {
     let mut words = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
@@ -115,5 +115,5 @@ fn with_causes(error: &dyn std::error::Error) -> Words {
         }
         source = cause.source();
     }
-    Words(words)
+    ErrorMessage(words)
 }

@@ -1,109 +1,125 @@
-//! The gates of one commit: in which order they run, what they are compared with, and what is run
-//! again before a failure counts.
+//! Gates of one commit: their order, the baseline, and reruns before a failure counts.
 //!
-//! On the change, gates that build run first, one after another; then the others beside each other,
-//! and those that disturb others last. The same gates on the base commit are the baseline. It is taken
-//! when it is needed, and kept for every task that starts from that commit. What fails and is not
-//! known runs once more. Where the change has touched tests that were there, those that test run again
-//! with the tests as they were.
+//! On the change, build gates run first, one after another. The others then run concurrently, and
+//! gates marked `alone` run last. The same gates on the base commit are the baseline. It is taken
+//! on demand and stored for every task with that base commit. An unknown failure is run once more.
+//! If the change modifies existing tests, test gates also run with the original tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use futures::{FutureExt as _, StreamExt as _};
-use tamma_core::gate::{GateResult, Judged, Kind, Outcome, Standing, judge, judge_old_tests};
+use tamma_core::gate::{
+    GateKind, GateOutcome, GateResult, GateStatus, GateVerdict, judge, judge_with_base_tests,
+};
 use tamma_core::ids::{CommitId, Digest};
-use tamma_core::plan::Action;
-use tamma_core::review::record::{Baseline, Ran, Tests};
-use tamma_core::rules::{GateRules, Report};
-use tamma_engine::confine::{self, Cage, Network};
-use tamma_engine::gate::{self, Checkout, Gate, GateRun};
+use tamma_core::plan::FileAction;
+use tamma_core::review::record::{BaselineSource, GateRecord, TestCounts};
+use tamma_core::rules::{GateRules, ReportFormat};
+use tamma_engine::gate::{self, GateCheckout, GateCommand, GateRun};
 use tamma_engine::mirror::Mirror;
+use tamma_engine::sandbox::{self, Network, Sandbox};
 use tokio::time::Instant;
 
+use crate::activities::{Activities, JobContext, now};
 use crate::error::Error;
-use crate::hands::{Activities, Work, now};
-use crate::site::Site;
+use crate::project_context::ProjectContext;
 use crate::toolchains;
 
-/// How much of what a gate wrote is kept, in bytes.
-const OUTPUT: usize = 16 * 1024;
+/// Maximum length of a gate's stored output, in bytes.
+const MAX_OUTPUT_BYTES: usize = 16 * 1024;
 
-/// How long doing nothing in a sandbox may take.
-const TRIAL: Duration = Duration::from_secs(30);
+/// Time limit of the sandbox check.
+const SANDBOX_CHECK_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How a shell exits when it finds a command and cannot run it, and when it finds none.
+/// Exit codes of a shell for a command that is not executable, and for one that does not exist.
 const CANNOT_RUN: i32 = 126;
-const NOT_THERE: i32 = 127;
+const NOT_FOUND: i32 = 127;
 
-/// The gates of one commit.
-pub(crate) struct Round<'a> {
-    hands: &'a Activities,
-    work: &'a Work,
-    site: &'a Site,
+/// Gates of one commit.
+pub(crate) struct GateRunner<'a> {
+    activities: &'a Activities,
+    ctx: &'a JobContext,
+    project: &'a ProjectContext,
     mirror: Mirror,
-    /// In the order in which they run.
+    /// Gates in the order in which they run.
     gates: Vec<(&'a str, &'a GateRules)>,
     commit: CommitId,
     base: CommitId,
-    /// The tests that the plan says will change.
-    planned: Vec<String>,
-    sandbox: confine::Kind,
-    /// When all of it must be over.
-    until: Instant,
+    /// Tests that the plan declares as changing.
+    planned_tests: Vec<String>,
+    sandbox: sandbox::SandboxKind,
+    /// Deadline for all gates.
+    deadline: Instant,
 }
 
-/// What lies in a checkout.
-enum Files<'a> {
-    /// A commit.
-    Of(CommitId),
-    /// The change, with some files as they were on the base commit.
-    WithOld(&'a [String]),
+/// Content of a checkout.
+enum CheckoutFiles<'a> {
+    /// Commit.
+    Commit(CommitId),
+    /// The change, with some files from the base commit.
+    WithOldTests(&'a [String]),
 }
 
-/// A run of a gate, and how long it took.
-struct Timed {
+/// Run of a gate, with its duration.
+struct TimedGateRun {
     run: GateRun,
     millis: u64,
-    /// Whether it was stopped because the time of all gates was over, and not its own.
-    cut: bool,
+    /// Set if the deadline of all gates stopped it before its own timeout.
+    cut_short: bool,
 }
 
-impl Timed {
-    fn failed(&self) -> bool {
-        self.run.result.outcome != Outcome::Passed
+impl TimedGateRun {
+    fn is_failed(&self) -> bool {
+        self.run.result.outcome != GateOutcome::Passed
     }
 }
 
-/// What the gates of a base commit say, and where that is from.
-type Baselines<'a> = BTreeMap<&'a str, (GateResult, Baseline)>;
+/// Results of the base commit, with their origin.
+type Baselines<'a> = BTreeMap<&'a str, (GateResult, BaselineSource)>;
 
-impl<'a> Round<'a> {
+impl<'a> GateRunner<'a> {
     pub(crate) fn new(
         hands: &'a Activities,
-        work: &'a Work,
-        (site, mirror): (&'a Site, Mirror),
+        work: &'a JobContext,
+        (site, mirror): (&'a ProjectContext, Mirror),
         (commit, gates): (CommitId, Vec<(&'a str, &'a GateRules)>),
         planned: Vec<String>,
     ) -> Result<Self, Error> {
-        let sandbox = confine::choose(site.rules.engines.sandbox)
+        let sandbox = sandbox::choose(site.rules.engines.sandbox)
             .map_err(|error| Error::Configuration(error.to_string()))?;
         let seconds = work.rules.scrum_master.task_loop.timeouts.quality_gates;
         let until = Instant::now() + Duration::from_secs(u64::from(seconds));
         let mut gates = gates;
-        gates.sort_by_key(|(name, rules)| (stage(rules), *name));
+        gates.sort_by_key(|(name, rules)| (gate_stage(rules), *name));
         let base = work.base()?;
-        Ok(Self { hands, work, site, mirror, gates, commit, base, planned, sandbox, until })
+        Ok(Self {
+            activities: hands,
+            ctx: work,
+            project: site,
+            mirror,
+            gates,
+            commit,
+            base,
+            planned_tests: planned,
+            sandbox,
+            deadline: until,
+        })
     }
 
-    /// Runs all of them, and judges what they say.
-    pub(crate) async fn run(&self, touched: &BTreeMap<String, Action>) -> Result<Vec<Ran>, Error> {
-        let checkout = self.checkout(Checkout::of_task(&self.mirror, self.work.task.id)).await?;
-        let first = self.go(&checkout, &Files::Of(self.commit), |_, _| true).await?;
-        // Tests that were there must still be there, so a report of tests is always compared.
+    /// Runs all gates and judges their results.
+    pub(crate) async fn run(
+        &self,
+        touched: &BTreeMap<String, FileAction>,
+    ) -> Result<Vec<GateRecord>, Error> {
+        let checkout =
+            self.checkout(GateCheckout::for_task(&self.mirror, self.ctx.task.id)).await?;
+        let first =
+            self.run_gates(&checkout, &CheckoutFiles::Commit(self.commit), |_, _| true).await?;
+        // Existing tests must still exist, so test reports are always compared.
         let needs = |name: &&str, rules: &GateRules| {
-            first[*name].failed() || rules.report == Some(Report::Junit)
+            first[*name].is_failed() || rules.report == Some(ReportFormat::Junit)
         };
         let needed = self.gates.iter().filter(|(name, rules)| needs(name, rules));
         let mut baselines = self.baselines(needed.map(|(name, _)| *name).collect()).await?;
@@ -111,33 +127,35 @@ impl<'a> Round<'a> {
         for (name, rules) in &self.gates {
             let (it, baseline) = (&first[name], baselines.get(name));
             let base = baseline.map(|(result, _)| result);
-            let mut judged = judge(&it.run.result, base, None, &self.planned);
+            let mut judged = judge(&it.run.result, base, None, &self.planned_tests);
             let mut again = false;
-            if judged.counts()
-                && let Some(rerun) =
-                    self.again(&checkout, &Files::Of(self.commit), (name, rules)).await?
+            if judged.is_blocking()
+                && let Some(rerun) = self
+                    .rerun(&checkout, &CheckoutFiles::Commit(self.commit), (name, rules))
+                    .await?
             {
-                judged = judge(&it.run.result, base, Some(&rerun.run.result), &self.planned);
+                judged = judge(&it.run.result, base, Some(&rerun.run.result), &self.planned_tests);
                 again = true;
             }
-            if judged.standing == Standing::PreExisting
-                && let Some(code @ (CANNOT_RUN | NOT_THERE)) = it.run.code
+            if judged.status == GateStatus::PreExisting
+                && let Some(code @ (CANNOT_RUN | NOT_FOUND)) = it.run.code
             {
-                // It fails alike on every commit and judges none: that is for a person, not an agent.
+                // It fails on every commit, so it is a problem of the setup that only a person can
+                // fix.
                 let said = it.run.output.lines().rev().find(|line| !line.trim().is_empty());
                 return Err(Error::Configuration(format!(
-                    "the gate `{name}` cannot be run, neither on the change nor on the commit it \
-                     started from (exit {code}: {}). Install what it needs on the worker, or mend \
+                    "the gate `{name}` cannot be run, neither on the change nor on its base commit \
+                     (exit {code}: {}); install its tools on the worker, or fix \
                      `gates.{name}.command`",
-                    said.unwrap_or("it says nothing").trim()
+                    said.unwrap_or("no output").trim()
                 )));
             }
-            let from = baseline.map_or(Baseline::NotNeeded, |(_, from)| *from);
-            ran.push(kept(judged, rules, it, from, again));
+            let from = baseline.map_or(BaselineSource::NotNeeded, |(_, from)| *from);
+            ran.push(gate_record(judged, rules, it, from, again));
         }
-        // Where the tests fail as they are, that is enough for now.
+        // If the current tests already fail, the original ones are not run.
         let passing: BTreeSet<&str> = (self.gates.iter().zip(&ran))
-            .filter(|((_, rules), ran)| rules.kind == Kind::Tests && !ran.judged.counts())
+            .filter(|((_, rules), ran)| rules.kind == GateKind::Tests && !ran.verdict.is_blocking())
             .map(|((name, _), _)| *name)
             .collect();
         let old = self.old_tests(touched);
@@ -148,84 +166,85 @@ impl<'a> Round<'a> {
         Ok(ran)
     }
 
-    /// The files of tests that were there, that the change has touched, and that the plan does not
-    /// give free.
-    fn old_tests(&self, touched: &BTreeMap<String, Action>) -> Vec<String> {
+    /// Returns existing test files that the change modifies and the plan does not declare.
+    fn old_tests(&self, touched: &BTreeMap<String, FileAction>) -> Vec<String> {
         touched
             .iter()
-            .filter(|(_, action)| **action != Action::Create)
-            .filter(|(path, _)| self.work.rules.review.holds_tests(path))
-            .filter(|(path, _)| !self.planned.contains(path))
+            .filter(|(_, action)| **action != FileAction::Create)
+            .filter(|(path, _)| self.ctx.rules.review.holds_tests(path))
+            .filter(|(path, _)| !self.planned_tests.contains(path))
             .map(|(path, _)| path.clone())
             .collect()
     }
 
-    /// Runs the gates that test once more, with tests as they were on the base commit.
+    /// Runs the test gates again with the test files of the base commit.
     async fn with_old_tests(
         &self,
-        checkout: &Checkout,
+        checkout: &GateCheckout,
         old: &[String],
         passing: &BTreeMap<&'a str, &GateResult>,
         baselines: &mut Baselines<'a>,
-    ) -> Result<Vec<Ran>, Error> {
-        let files = Files::WithOld(old);
-        // What was built may be built from the tests too. Nothing new is installed.
+    ) -> Result<Vec<GateRecord>, Error> {
+        let files = CheckoutFiles::WithOldTests(old);
+        // Build outputs may depend on the tests. Nothing new is installed.
         let is_wanted = |name: &str, rules: &GateRules| {
-            passing.contains_key(name) || (rules.kind == Kind::Build && !rules.network)
+            passing.contains_key(name) || (rules.kind == GateKind::Build && !rules.network)
         };
-        let runs = self.go(checkout, &files, is_wanted).await?;
-        let failed = passing.keys().filter(|name| runs[**name].failed());
+        let runs = self.run_gates(checkout, &files, is_wanted).await?;
+        let failed = passing.keys().filter(|name| runs[**name].is_failed());
         let unknown = failed.filter(|name| !baselines.contains_key(**name)).copied().collect();
         baselines.extend(self.baselines(unknown).await?);
         let mut ran = Vec::new();
         for (name, rules) in self.gates.iter().filter(|(name, _)| passing.contains_key(name)) {
             let (it, baseline) = (&runs[name], baselines.get(name));
-            let base = baseline.map(|(result, _)| result.without(&passing[name].passed));
+            let base = baseline.map(|(result, _)| result.without_failures(&passing[name].passed));
             let base = base.as_ref();
-            let mut judged = judge_old_tests(&it.run.result, base, None, &self.planned);
+            let mut judged = judge_with_base_tests(&it.run.result, base, None, &self.planned_tests);
             let mut again = false;
-            if judged.counts()
-                && let Some(rerun) = self.again(checkout, &files, (name, rules)).await?
+            if judged.is_blocking()
+                && let Some(rerun) = self.rerun(checkout, &files, (name, rules)).await?
             {
                 let rerun = &rerun.run.result;
-                judged = judge_old_tests(&it.run.result, base, Some(rerun), &self.planned);
+                judged =
+                    judge_with_base_tests(&it.run.result, base, Some(rerun), &self.planned_tests);
                 again = true;
             }
-            judged.name = format!("{name} (tests as they were)");
-            let from = baseline.map_or(Baseline::NotNeeded, |(_, from)| *from);
-            ran.push(kept(judged, rules, it, from, again));
+            judged.name = format!("{name} (original tests)");
+            let from = baseline.map_or(BaselineSource::NotNeeded, |(_, from)| *from);
+            ran.push(gate_record(judged, rules, it, from, again));
         }
         Ok(ran)
     }
 
     /// Runs gates in their order.
-    async fn go(
+    async fn run_gates(
         &self,
-        checkout: &Checkout,
-        files: &Files<'_>,
+        checkout: &GateCheckout,
+        files: &CheckoutFiles<'_>,
         is_wanted: impl Fn(&str, &GateRules) -> bool,
-    ) -> Result<BTreeMap<&'a str, Timed>, Error> {
+    ) -> Result<BTreeMap<&'a str, TimedGateRun>, Error> {
         let mut done = BTreeMap::new();
-        self.lay(checkout, files).await?;
-        self.try_cage(checkout).await?;
-        for now in [Stage::Build, Stage::Beside, Stage::Alone] {
+        self.prepare_checkout(checkout, files).await?;
+        self.check_sandbox(checkout).await?;
+        for now in [GateStage::Build, GateStage::Parallel, GateStage::Exclusive] {
             let these: Vec<_> = self
                 .gates
                 .iter()
-                .filter(|(name, rules)| stage(rules) == now && is_wanted(name, rules))
+                .filter(|(name, rules)| gate_stage(rules) == now && is_wanted(name, rules))
                 .collect();
             if these.is_empty() {
                 continue;
             }
-            // Before each: what builds may have changed what is to be judged.
-            self.lay(checkout, files).await?;
-            let at_once = if now == Stage::Beside { cores() } else { 1 };
+            // Before each stage, because a build may have modified the files.
+            self.prepare_checkout(checkout, files).await?;
+            let at_once = if now == GateStage::Parallel { cores() } else { 1 };
             let mut runs = Vec::new();
             for (name, rules) in these {
-                runs.push(async { (*name, self.one(checkout, name, rules).await) }.boxed());
+                runs.push(async { (*name, self.run_gate(checkout, name, rules).await) }.boxed());
             }
             let runs = futures::stream::iter(runs).buffered(at_once);
-            // To the end of all, also where one cannot be run: each ends what it has started.
+            // Wait for all of them even if one fails to start, because each stops its own
+            // processes.
             for (name, run) in runs.collect::<Vec<_>>().await {
                 done.insert(name, run?);
             }
@@ -233,82 +252,93 @@ impl<'a> Round<'a> {
         Ok(done)
     }
 
-    /// Runs a gate once more, if there is time for it.
-    async fn again(
+    /// Runs a gate once more, if there is time left.
+    async fn rerun(
         &self,
-        checkout: &Checkout,
-        files: &Files<'_>,
+        checkout: &GateCheckout,
+        files: &CheckoutFiles<'_>,
         (name, rules): (&str, &GateRules),
-    ) -> Result<Option<Timed>, Error> {
-        if Instant::now() >= self.until {
+    ) -> Result<Option<TimedGateRun>, Error> {
+        if Instant::now() >= self.deadline {
             return Ok(None);
         }
-        self.lay(checkout, files).await?;
-        self.one(checkout, name, rules).await.map(Some)
+        self.prepare_checkout(checkout, files).await?;
+        self.run_gate(checkout, name, rules).await.map(Some)
     }
 
-    /// Makes the files in a checkout what they are to be. What git ignores stays.
-    async fn lay(&self, checkout: &Checkout, files: &Files<'_>) -> Result<(), Error> {
+    /// Restores the files of a checkout. Ignored files stay.
+    async fn prepare_checkout(
+        &self,
+        checkout: &GateCheckout,
+        files: &CheckoutFiles<'_>,
+    ) -> Result<(), Error> {
         match files {
-            Files::Of(commit) => checkout.put(*commit).await?,
-            Files::WithOld(old) => {
-                checkout.put(self.commit).await?;
+            CheckoutFiles::Commit(commit) => checkout.check_out(*commit).await?,
+            CheckoutFiles::WithOldTests(old) => {
+                checkout.check_out(self.commit).await?;
                 checkout.overlay(self.base, old).await?;
             }
         }
         Ok(())
     }
 
-    async fn one(
+    async fn run_gate(
         &self,
-        checkout: &Checkout,
+        checkout: &GateCheckout,
         name: &str,
         rules: &GateRules,
-    ) -> Result<Timed, Error> {
+    ) -> Result<TimedGateRun, Error> {
         let begun = Instant::now();
-        let (own, left) = (seconds(rules), self.until.saturating_duration_since(begun));
+        let (own, left) = (time_limit(rules), self.deadline.saturating_duration_since(begun));
         let gate = self.gate(checkout, name, rules, own.min(left));
-        let (which, records) = ((self.work.run(), now()), &self.hands.records);
-        let ended = gate.run(checkout, which, records, &self.work.call.stop).await;
+        let (which, records) = ((self.ctx.run_id(), now()), &self.activities.processes);
+        let ended = gate.run(checkout, which, records, &self.ctx.job_attempt.stop).await;
         let run = match ended {
             Ok(run) => run,
             Err(gate::Error::Cancelled) => return Err(Error::Stopped),
             Err(error) => return Err(error.into()),
         };
-        self.hands.pass("gate ended")?;
+        self.activities.fault_point("gate ended")?;
         let millis = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let cut = run.result.outcome == Outcome::TimedOut && left < own;
-        Ok(Timed { run, millis, cut })
+        let cut = run.result.outcome == GateOutcome::TimedOut && left < own;
+        Ok(TimedGateRun { run, millis, cut_short: cut })
     }
 
-    /// Makes sure that gates can be run at all. Without a sandbox there is nothing to try.
-    async fn try_cage(&self, checkout: &Checkout) -> Result<(), Error> {
-        let Some((name, rules)) = self.gates.first().filter(|_| self.sandbox != confine::Kind::Off)
+    /// Checks that the sandbox works before running gates in it.
+    async fn check_sandbox(&self, checkout: &GateCheckout) -> Result<(), Error> {
+        let Some((name, rules)) =
+            self.gates.first().filter(|_| self.sandbox != sandbox::SandboxKind::Off)
         else {
             return Ok(());
         };
-        let gate = self.gate(checkout, name, rules, TRIAL);
-        let (which, records) = ((self.work.run(), now()), &self.hands.records);
-        match gate.try_cage(checkout, which, records, &self.work.call.stop).await {
+        let gate = self.gate(checkout, name, rules, SANDBOX_CHECK_TIMEOUT);
+        let (which, records) = ((self.ctx.run_id(), now()), &self.activities.processes);
+        match gate.check_sandbox(checkout, which, records, &self.ctx.job_attempt.stop).await {
             Err(gate::Error::Cancelled) => Err(Error::Stopped),
             tried => Ok(tried?),
         }
     }
 
-    fn gate(&self, checkout: &Checkout, name: &str, rules: &GateRules, limit: Duration) -> Gate {
-        let environment = &self.hands.config.environment;
-        let mut env = crate::runs::inherited(environment, &crate::runs::PLAIN);
+    fn gate(
+        &self,
+        checkout: &GateCheckout,
+        name: &str,
+        rules: &GateRules,
+        limit: Duration,
+    ) -> GateCommand {
+        let environment = &self.activities.config.environment;
+        let mut env = crate::runs::select_variables(environment, &crate::runs::BASE_VARIABLES);
         env.extend(toolchains::variables(environment));
         env.insert("CI".to_owned(), "1".to_owned());
         let network =
-            if rules.network { Network::Open { ports: Vec::new() } } else { Network::Nothing };
-        let readable = self.site.rules.engines.readable.iter().map(PathBuf::from);
-        let hidden = [self.hands.config.data.clone()].into_iter();
-        let cage = Cage {
+            if rules.network { Network::Open { ports: Vec::new() } } else { Network::Disabled };
+        let readable = self.project.rules.engines.readable.iter().map(PathBuf::from);
+        let hidden = [self.activities.config.data_dir.clone()].into_iter();
+        let cage = Sandbox {
             kind: self.sandbox,
-            launcher: self.hands.config.launcher.clone(),
+            launcher: self.activities.config.launcher.clone(),
             worktree: checkout.path(),
-            looking: false,
+            read_only: false,
             repository: Some(checkout.repository().to_owned()),
             home: checkout.home(),
             readable: readable.chain(toolchains::folders(environment)).collect(),
@@ -317,7 +347,7 @@ impl<'a> Round<'a> {
             hidden: hidden.chain(toolchains::secrets(environment)).collect(),
             network,
         };
-        Gate {
+        GateCommand {
             name: name.to_owned(),
             kind: rules.kind,
             program: PathBuf::from("/bin/sh"),
@@ -325,111 +355,114 @@ impl<'a> Round<'a> {
             env,
             time_limit: limit,
             report: rules.report,
-            cage: Some(cage),
+            sandbox: Some(cage),
         }
     }
 
-    /// What gates say of the base commit: as it is known, or they are run there.
+    /// Returns the results of the base commit: stored ones, or new runs.
     async fn baselines(&self, needed: BTreeSet<&'a str>) -> Result<Baselines<'a>, Error> {
         let mut known = Baselines::new();
-        self.look_up(&needed, &mut known).await?;
-        if known.len() == needed.len() || Instant::now() >= self.until {
+        self.load_baselines(&needed, &mut known).await?;
+        if known.len() == needed.len() || Instant::now() >= self.deadline {
             return Ok(known);
         }
-        let project = self.work.call.errand.diary.project;
-        let checkout = self.checkout(Checkout::of_project(&self.mirror, project)).await?;
-        // Another task may have taken them while we waited.
-        self.look_up(&needed, &mut known).await?;
+        let project = self.ctx.job_attempt.request.pending.project;
+        let checkout = self.checkout(GateCheckout::for_project(&self.mirror, project)).await?;
+        // Another task may have stored them in the meantime.
+        self.load_baselines(&needed, &mut known).await?;
         let missing: BTreeSet<&str> =
             needed.into_iter().filter(|name| !known.contains_key(name)).collect();
         if missing.is_empty() {
             return Ok(known);
         }
-        let files = Files::Of(self.base);
+        let files = CheckoutFiles::Commit(self.base);
         let is_wanted =
-            |name: &str, rules: &GateRules| missing.contains(name) || rules.kind == Kind::Build;
-        let runs = self.go(&checkout, &files, is_wanted).await?;
+            |name: &str, rules: &GateRules| missing.contains(name) || rules.kind == GateKind::Build;
+        let runs = self.run_gates(&checkout, &files, is_wanted).await?;
         for (name, rules) in self.gates.iter().filter(|(name, _)| runs.contains_key(name)) {
-            let mut cut = runs[name].cut;
+            let mut cut = runs[name].cut_short;
             let mut result = runs[name].run.result.clone();
-            // What fails only sometimes is known to fail, too.
-            if result.outcome == Outcome::Failed
-                && let Some(second) = self.again(&checkout, &files, (name, rules)).await?
+            // A failure in either run counts as known.
+            if result.outcome == GateOutcome::Failed
+                && let Some(second) = self.rerun(&checkout, &files, (name, rules)).await?
             {
-                cut |= second.cut;
-                result = result.joined(&second.run.result);
+                cut |= second.cut_short;
+                result = result.merged_with(&second.run.result);
             }
             if !cut {
-                let (stop, how) = (&self.work.call.stop, self.how(name, rules));
-                let keep = || self.hands.store.keep_baseline(project, self.base, how, &result);
-                self.hands.surely(stop, keep).await?;
+                let (stop, how) = (&self.ctx.job_attempt.stop, self.gate_digest(name, rules));
+                let keep = || self.activities.store.save_baseline(project, self.base, how, &result);
+                self.activities.retry_until_stopped(stop, keep).await?;
             }
             if missing.contains(name) {
-                known.insert(name, (result, Baseline::Taken));
+                known.insert(name, (result, BaselineSource::Measured));
             }
         }
         Ok(known)
     }
 
-    async fn look_up(
+    async fn load_baselines(
         &self,
         needed: &BTreeSet<&'a str>,
         known: &mut Baselines<'a>,
     ) -> Result<(), Error> {
-        let project = self.work.call.errand.diary.project;
+        let project = self.ctx.job_attempt.request.pending.project;
         for (name, rules) in self.gates.iter().filter(|(name, _)| needed.contains(name)) {
             if known.contains_key(name) {
                 continue;
             }
-            let found =
-                self.hands.store.baseline(project, self.base, self.how(name, rules)).await?;
+            let found = self
+                .activities
+                .store
+                .baseline(project, self.base, self.gate_digest(name, rules))
+                .await?;
             if let Some(result) = found {
-                known.insert(name, (result, Baseline::Known));
+                known.insert(name, (result, BaselineSource::Cached));
             }
         }
         Ok(())
     }
 
-    /// How a gate is run, as a hash: with what is built before it.
-    fn how(&self, name: &str, rules: &GateRules) -> Digest {
+    /// Returns a hash of everything that determines how a gate runs, including builds before it.
+    fn gate_digest(&self, name: &str, rules: &GateRules) -> Digest {
         let GateRules { command, kind, report, network, timeout_seconds, .. } = rules;
         let mut text =
             format!("{name}\0{command}\0{kind}\0{report:?}\0{network}\0{timeout_seconds}");
-        for (_, build) in self.gates.iter().filter(|(_, rules)| rules.kind == Kind::Build) {
+        for (_, build) in self.gates.iter().filter(|(_, rules)| rules.kind == GateKind::Build) {
             text = format!("{text}\0{}", build.command);
         }
         Digest::of(text.as_bytes())
     }
 
-    /// Waits for a checkout, but not when we are told to stop.
+    /// Waits for a checkout until the job is stopped.
     async fn checkout(
         &self,
-        opening: impl Future<Output = Result<Checkout, tamma_engine::mirror::Error>>,
-    ) -> Result<Checkout, Error> {
+        opening: impl Future<Output = Result<GateCheckout, tamma_engine::mirror::Error>>,
+    ) -> Result<GateCheckout, Error> {
         tokio::select! {
             checkout = opening => Ok(checkout?),
-            () = self.work.call.stop.cancelled() => Err(Error::Stopped),
+            () = self.ctx.job_attempt.stop.cancelled() => Err(Error::Stopped),
         }
     }
 }
 
-/// When a gate runs.
+/// Stage in which a gate runs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Stage {
+enum GateStage {
     Build,
-    Beside,
-    Alone,
+    Parallel,
+    Exclusive,
 }
 
-fn stage(rules: &GateRules) -> Stage {
+fn gate_stage(rules: &GateRules) -> GateStage {
     match (rules.kind, rules.alone) {
-        (Kind::Build, _) => Stage::Build,
-        (_, true) => Stage::Alone,
-        (_, false) => Stage::Beside,
+        (GateKind::Build, _) => GateStage::Build,
+        (_, true) => GateStage::Exclusive,
+        (_, false) => GateStage::Parallel,
     }
 }
 
-fn seconds(rules: &GateRules) -> Duration {
+fn time_limit(rules: &GateRules) -> Duration {
     Duration::from_secs(u64::from(rules.timeout_seconds))
 }
 
@@ -437,27 +470,33 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// What is kept of a gate.
-fn kept(judged: Judged, rules: &GateRules, it: &Timed, baseline: Baseline, again: bool) -> Ran {
+/// Builds the stored record of a gate.
+fn gate_record(
+    judged: GateVerdict,
+    rules: &GateRules,
+    it: &TimedGateRun,
+    baseline: BaselineSource,
+    again: bool,
+) -> GateRecord {
     let result = &it.run.result;
     let count = |names: &BTreeSet<String>| u32::try_from(names.len()).unwrap_or(u32::MAX);
-    let tests = (rules.report == Some(Report::Junit)).then(|| Tests {
+    let tests = (rules.report == Some(ReportFormat::Junit)).then(|| TestCounts {
         passed: count(&result.passed),
         failed: count(&result.failures),
         skipped: count(&result.skipped),
     });
     let output = &it.run.output;
-    let from = output.len().saturating_sub(OUTPUT);
+    let from = output.len().saturating_sub(MAX_OUTPUT_BYTES);
     let from = (from..=output.len()).find(|at| output.is_char_boundary(*at)).unwrap_or_default();
-    Ran {
-        judged,
+    GateRecord {
+        verdict: judged,
         command: rules.command.clone(),
-        code: it.run.code,
-        millis: it.millis,
+        exit_code: it.run.code,
+        duration_ms: it.millis,
         tests,
-        passed_names: result.passed.clone(),
+        passed_tests: result.passed.clone(),
         baseline,
-        again,
+        was_rerun: again,
         output: output[from..].replace('\0', "\u{fffd}"),
     }
 }

@@ -1,180 +1,181 @@
 #![doc = include_str!("../README.md")]
 
-mod answers;
-mod drawer;
+mod activities;
+mod admission;
+mod answered_questions;
+mod embeddings;
 mod error;
-mod faults;
+mod fault_injection;
 mod gates;
-mod hands;
-mod known;
-mod meaning;
+mod knowledge_context;
+mod project_context;
 mod prompts;
+mod run_recorder;
 mod runs;
-mod site;
 mod toolchains;
-mod turns;
-mod witness;
+mod unsaved_results;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tamma_engine::agent::Patience;
-use tamma_engine::process::Records;
-use tamma_flow::{ENGINES, QUEUE, TaskFlow};
-use tamma_store::{Objects, Store};
+use tamma_engine::agent::AgentTimeouts;
+use tamma_engine::process::ProcessRecords;
+use tamma_flow::{AGENT_TASK_QUEUE, TASK_QUEUE, TaskWorkflow};
+use tamma_store::{ObjectStorage, Store};
 use temporalio_client::Client;
 use temporalio_sdk::runtime::RuntimeOptions;
 use temporalio_sdk::runtime::worker_tuner::{FixedSizeSlotSupplier, TunerHolder};
 use temporalio_sdk::{Runtime, Worker, WorkerOptions};
 use tokio_util::sync::CancellationToken;
 
+pub use activities::{Activities, AnnounceStart, JobAttempt};
 pub use error::Error;
-pub use faults::Faults;
-pub use hands::{Activities, Announce, Call};
-/// What the launcher inside a sandbox does, for the program that is it.
-pub use tamma_engine::confine::{Launcher, inside};
-pub use witness::{Ending, Redact, RunFacts, Witness};
+pub use fault_injection::FaultInjection;
+pub use run_recorder::{Redact, RunEnding, RunFacts, RunRecorder};
+/// Launcher inside a sandbox, for the program that runs it.
+pub use tamma_engine::sandbox::{Launcher, run_launcher};
 
-/// How long running jobs go on when the worker is told to stop. What takes longer than a moment takes
-/// hours, so it is stopped, and taken up by the next worker.
-const FAREWELL: Duration = Duration::from_millis(500);
+/// Grace period of running jobs on shutdown. Longer jobs take hours, so they are stopped and
+/// resumed by another worker.
+const SHUTDOWN_GRACE: Duration = Duration::from_millis(500);
 
-/// How long to wait before a worker that failed is started again.
-const AGAIN: Duration = Duration::from_secs(2);
+/// Delay before a failed worker is restarted.
+const RESTART_DELAY: Duration = Duration::from_secs(2);
 
-/// How often a worker says that it is there.
-const PRESENT: Duration = Duration::from_secs(10);
+/// Interval of the worker's presence updates.
+const PRESENCE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// What a worker works with.
+/// Worker configuration.
 #[derive(Debug, Clone)]
-pub struct Config {
-    /// What people know it by. No two workers have the same.
+pub struct WorkerConfig {
+    /// Display name, unique among workers.
     pub name: String,
-    /// Where mirrors, worktrees and records of processes are.
-    pub data: PathBuf,
-    /// Where large things are kept, such as transcripts: a folder.
-    pub objects: Objects,
-    /// The variables that the configuration may name and agents may inherit.
+    /// Directory for mirrors, worktrees and process records.
+    pub data_dir: PathBuf,
+    /// Storage of large objects, such as transcripts.
+    pub objects: ObjectStorage,
+    /// Environment variables that the configuration can reference and agents can inherit.
     pub environment: BTreeMap<String, String>,
-    /// How many runs at once.
+    /// Maximum number of concurrent implementation runs.
     pub slots: usize,
-    /// How many workflows are kept in memory between two of their steps.
-    pub cached: usize,
-    /// How long an agent is waited for.
-    pub patience: Patience,
-    /// The program that comes first in a sandbox: one that calls [`inside()`].
+    /// Maximum number of workflows cached in memory.
+    pub max_cached_workflows: usize,
+    /// Timeouts for agents.
+    pub timeouts: AgentTimeouts,
+    /// Program that starts first in a sandbox and calls the launcher.
     pub launcher: Launcher,
-    /// Where the worker is made to fail; nowhere, but in tests.
-    pub faults: Faults,
+    /// Fault injection; only tests enable it.
+    pub fault_injection: FaultInjection,
 }
 
-impl Config {
-    /// A worker with its data in a folder, and defaults for the rest.
+impl WorkerConfig {
+    /// Returns a configuration with this data directory and defaults for the rest.
     pub fn new(data: impl Into<PathBuf>) -> Self {
-        let data = data.into();
+        let data_dir = data.into();
         Self {
             name: format!("worker-{}", std::process::id()),
-            objects: Objects::new(data.join("objects").display().to_string()),
-            data,
+            objects: ObjectStorage::new(data_dir.join("objects").display().to_string()),
+            data_dir,
             environment: BTreeMap::new(),
             slots: 2,
-            cached: 1000,
-            patience: Patience::default(),
+            max_cached_workflows: 1000,
+            timeouts: AgentTimeouts::default(),
             launcher: Launcher { program: "tamma".into(), args: vec!["inside".to_owned()] },
-            faults: Faults::none(),
+            fault_injection: FaultInjection::none(),
         }
     }
 }
 
-/// Works until it is told to stop.
+/// Runs a worker until `stop` is cancelled.
 ///
-/// What a dead worker left running on this machine is ended first. The future cannot be moved to
-/// another thread, because workflows run on the one that awaits it.
+/// It first stops processes that a dead worker left on this machine. The future is not `Send`,
+/// because workflows run on the thread that awaits it.
 pub async fn run(
-    config: Config,
+    config: WorkerConfig,
     store: Store,
     client: Client,
     stop: CancellationToken,
 ) -> Result<(), Error> {
-    let records = Records::open(&config.data).await?;
-    for record in records.reap(Duration::from_secs(2)).await? {
-        tracing::warn!(run = %record.run, "ended what a dead worker left running");
+    let records = ProcessRecords::open(&config.data_dir).await?;
+    for record in records.stop_orphans(Duration::from_secs(2)).await? {
+        tracing::warn!(run = %record.run, "stopped orphaned process of a dead worker");
     }
-    // It may be a lot, and nobody waits for it.
-    let (data, objects, kept) = (config.data.clone(), config.objects.clone(), store.clone());
+    // There may be many transcripts, and nothing waits for them.
+    let (data, objects, kept) = (config.data_dir.clone(), config.objects.clone(), store.clone());
     tokio::spawn(async move {
-        match witness::put_leftovers(&data, &objects, &kept).await {
+        match run_recorder::upload_leftovers(&data, &objects, &kept).await {
             Ok(0) => {}
-            Ok(put) => tracing::info!(put, "transcripts of a dead worker are in their place"),
+            Ok(put) => tracing::info!(put, "uploaded transcripts of a dead worker"),
             Err(error) => {
                 let error = &error as &dyn std::error::Error;
-                tracing::warn!(error, "transcripts of a dead worker stay on this machine");
+                tracing::warn!(error, "failed to upload transcripts of a dead worker");
             }
         }
     });
-    let (slots, cached) = (config.slots, config.cached);
-    let presence = Box::pin(presence(store.clone(), config.name.clone(), slots, stop.clone()));
+    let (slots, cached) = (config.slots, config.max_cached_workflows);
+    let presence =
+        Box::pin(report_presence(store.clone(), config.name.clone(), slots, stop.clone()));
     let activities = Activities::new(config, store, records).await?;
-    let runtime = Runtime::from_current_tokio(RuntimeOptions::default()).map_err(engine)?;
+    let runtime = Runtime::from_current_tokio(RuntimeOptions::default()).map_err(temporal_error)?;
     let loops = || {
-        // How soon another worker takes over from a dead one, how fast a job hears of a
-        // cancellation, and how long it may take to stop.
-        let options = WorkerOptions::new(QUEUE)
-            .register_workflow::<TaskFlow>()
-            .map_err(engine)?
+        // Short timeouts, so that another worker takes over quickly and cancellations arrive
+        // quickly.
+        let options = WorkerOptions::new(TASK_QUEUE)
+            .register_workflow::<TaskWorkflow>()
+            .map_err(temporal_error)?
             .register_activities(activities.clone())
             .max_cached_workflows(cached)
             .sticky_queue_schedule_to_start_timeout(Duration::from_secs(2))
             .max_heartbeat_throttle_interval(Duration::from_secs(1))
-            .graceful_shutdown_period(FAREWELL)
+            .graceful_shutdown_period(SHUTDOWN_GRACE)
             .build();
-        Worker::new(&runtime, client.clone(), options).map_err(engine)
+        Worker::new(&runtime, client.clone(), options).map_err(temporal_error)
     };
     let engines = || {
         let slots = TunerHolder::builder()
             .activity_task_slot_supplier(FixedSizeSlotSupplier::new(slots))
-            // There are none of these on this queue, and each kind has to have a number.
+            // This queue has no such tasks, but every kind needs a size.
             .workflow_task_slot_supplier(FixedSizeSlotSupplier::new(1))
             .local_activity_task_slot_supplier(FixedSizeSlotSupplier::new(1))
             .nexus_task_slot_supplier(FixedSizeSlotSupplier::new(1))
             .build();
-        let options = WorkerOptions::new(ENGINES)
+        let options = WorkerOptions::new(AGENT_TASK_QUEUE)
             .register_activities(activities.clone())
             .tuner(slots)
             .max_heartbeat_throttle_interval(Duration::from_secs(1))
-            .graceful_shutdown_period(FAREWELL)
+            .graceful_shutdown_period(SHUTDOWN_GRACE)
             .build();
-        Worker::new(&runtime, client.clone(), options).map_err(engine)
+        Worker::new(&runtime, client.clone(), options).map_err(temporal_error)
     };
     let (loops, engines, ()) =
         tokio::join!(supervise(loops, &stop), supervise(engines, &stop), presence);
     loops.and(engines)
 }
 
-/// Tells the store that this worker is there, until it is told to stop.
-async fn presence(store: Store, name: String, slots: usize, stop: CancellationToken) {
+/// Reports the worker's presence to the store until `stop` is cancelled.
+async fn report_presence(store: Store, name: String, slots: usize, stop: CancellationToken) {
     let slots = u32::try_from(slots).unwrap_or(u32::MAX);
-    let mut tick = tokio::time::interval(PRESENT);
+    let mut tick = tokio::time::interval(PRESENCE_INTERVAL);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             _ = tick.tick() => {}
             () = stop.cancelled() => break,
         }
-        // It only shows less for a while.
-        if let Err(error) = store.worker_is_there(&name, slots).await {
-            tracing::debug!(%error, "the worker could not say that it is there");
+        // A failure only delays the display.
+        if let Err(error) = store.record_heartbeat(&name, slots).await {
+            tracing::debug!(%error, "failed to report worker presence");
         }
     }
-    let _ = store.worker_is_gone(&name).await;
+    let _ = store.remove_worker(&name).await;
 }
 
-fn engine(error: impl std::fmt::Display) -> Error {
-    Error::Engine(error.to_string())
+fn temporal_error(error: impl std::fmt::Display) -> Error {
+    Error::Temporal(error.to_string())
 }
 
-/// Runs a worker, and starts it again when it fails, until it is told to stop.
+/// Runs a Temporal worker and restarts it after failures, until `stop` is cancelled.
 async fn supervise(
     make: impl Fn() -> Result<Worker, Error>,
     stop: &CancellationToken,
@@ -196,9 +197,9 @@ async fn supervise(
         };
         let (ended, ()) = tokio::join!(work, told);
         if let Err(error) = ended {
-            tracing::error!(%error, "the worker failed, and is started again");
+            tracing::error!(%error, "worker failed; restarting");
             tokio::select! {
-                () = tokio::time::sleep(AGAIN) => {}
+                () = tokio::time::sleep(RESTART_DELAY) => {}
                 () = stop.cancelled() => {}
             }
         }

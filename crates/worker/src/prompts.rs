@@ -1,4 +1,4 @@
-//! What agents are told: templates, filled with what a run is about.
+//! Prompt templates of agents.
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::error::Error;
 
-/// What a run is for, as its prompt says it.
+/// Purpose of a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Prompt {
     Plan,
@@ -18,8 +18,8 @@ pub(crate) enum Prompt {
     Learn,
 }
 
-/// Fills the template of a run.
-pub(crate) fn fill(prompt: Prompt, about: impl Serialize) -> Result<String, Error> {
+/// Renders the template of a prompt.
+pub(crate) fn render(prompt: Prompt, about: impl Serialize) -> Result<String, Error> {
     let (name, template) = match prompt {
         Prompt::Plan => ("plan", include_str!("prompts/plan.md")),
         Prompt::Implement => ("implement", include_str!("prompts/implement.md")),
@@ -35,9 +35,9 @@ pub(crate) fn fill(prompt: Prompt, about: impl Serialize) -> Result<String, Erro
             .trim_blocks(true)
             .lstrip_blocks(true)
             .build()
-            .map_err(|error| Error::Odd(error.to_string()))?,
+            .map_err(|error| Error::Internal(error.to_string()))?,
     );
     environment
         .render_named_str(name, template, Value::from(Serde(about)))
-        .map_err(|error| Error::Odd(format!("the prompt `{name}` cannot be written: {error}")))
+        .map_err(|error| Error::Internal(format!("cannot render the prompt `{name}`: {error}")))
 }

@@ -1,123 +1,123 @@
-//! One run of an agent for a job: what it is given, and what came of it.
+//! Agent run of one job: its inputs and its result.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tamma_core::budget::{self, Limit, Spend};
+use tamma_core::budget::{self, Spend, SpendLimit};
 use tamma_core::failure::FailureKind;
 use tamma_core::ids::Name;
-use tamma_core::rules::{AgentRules, Seat};
+use tamma_core::rules::{AgentRules, CouncilMember};
 use tamma_core::task_loop::{Outcome, Timestamp};
 use tamma_core::tier::Tier;
-use tamma_engine::agent::{Access, Agent, Mode, Report, RunEnd, RunOrder};
-use tamma_engine::confine::{self, Cage, Network};
-use tamma_engine::gateway::{Bound, Upstream, Whose};
-use tamma_engine::permission::{Law, Policy, Verdict};
+use tamma_engine::agent::{CodingAgent, ModelAccess, RunEnd, RunMode, RunReport, RunRequest};
+use tamma_engine::gateway::{BudgetLimit, BudgetScope, Upstream};
+use tamma_engine::permission::{PermissionEffect, PermissionPolicy, PermissionRules};
+use tamma_engine::sandbox::{self, Network, Sandbox};
 use tamma_engine::secret::{Redactor, Secret};
-use tamma_engine::submission::{Known, no_evidence};
+use tamma_engine::submission::{EvidenceCheck, no_evidence};
 use tamma_engine::worktree::Worktree;
-use tamma_flow::port::Answer;
+use tamma_flow::activities::JobResult;
 
-use crate::answers;
+use crate::activities::{Activities, JobContext, StoredJobResult, now};
+use crate::admission::Admission;
+use crate::answered_questions;
 use crate::error::Error;
-use crate::hands::{Activities, Told, Work, now};
-use crate::site::Site;
+use crate::project_context::ProjectContext;
+use crate::run_recorder::{RunEnding, RunFacts, RunRecorder};
 use crate::toolchains;
-use crate::turns::Turn;
-use crate::witness::{Ending, RunFacts, Witness};
 
-/// How long a provider's quota may be away without the task leaving its engine: agents wait that long
-/// by themselves.
-const QUOTA_PATIENCE: Duration = Duration::from_secs(20);
+/// Longest quota pause that an agent waits out by itself. After a longer one, the task gives up its
+/// slot.
+const MAX_QUOTA_WAIT: Duration = Duration::from_secs(20);
 
-/// What an agent is told where an earlier run did not come to its end.
-const LEFT: &str = "\n\nAn earlier run of this did not come to its end. What it has changed is in your \
-                    working folder: look at it, and go on from there.\n";
+/// Addition to the prompt after an unfinished run.
+const UNFINISHED_RUN_NOTE: &str = "\n\nAn earlier run of this job did not finish. Its changes are in your working \
+                    directory: review them and continue from there.\n";
 
-/// What every program needs to find others.
-pub(crate) const PLAIN: [&str; 4] = ["PATH", "HOME", "LANG", "TERM"];
+/// Variables that every program needs.
+pub(crate) const BASE_VARIABLES: [&str; 4] = ["PATH", "HOME", "LANG", "TERM"];
 
-/// What an agent is to do.
+/// Assignment of an agent run.
 pub(crate) struct Assignment {
-    pub(crate) place: Place,
-    pub(crate) mode: Mode,
+    pub(crate) slot: AgentSlot,
+    pub(crate) mode: RunMode,
     pub(crate) prompt: String,
-    /// Seconds that it may take.
+    /// Time limit, in seconds.
     pub(crate) seconds: u32,
-    /// What of the task's budget it may spend.
-    pub(crate) allowance: Limit,
-    /// What its lessons may point at, where it is to teach.
-    pub(crate) evidence: Option<Known>,
+    /// Limit of the run within the task's budget.
+    pub(crate) allowance: SpendLimit,
+    /// Evidence that its lessons can cite, for learning runs.
+    pub(crate) evidence: Option<EvidenceCheck>,
 }
 
-/// The folder that an agent works in.
+/// Working directory of an agent.
 #[derive(Clone, Copy)]
-pub(crate) struct Room<'a> {
+pub(crate) struct WorkingFolder<'a> {
     path: &'a Path,
-    /// The repository that the folder hangs on.
+    /// Repository that the directory belongs to.
     repository: Option<&'a Path>,
 }
 
-impl<'a> Room<'a> {
-    /// One with nothing in it.
+impl<'a> WorkingFolder<'a> {
+    /// Returns an empty directory without a repository.
     pub(crate) fn empty(path: &'a Path) -> Self {
         Self { path, repository: None }
     }
 }
 
-impl<'a> From<&'a Worktree> for Room<'a> {
+impl<'a> From<&'a Worktree> for WorkingFolder<'a> {
     fn from(worktree: &'a Worktree) -> Self {
         Self { path: worktree.path(), repository: Some(worktree.repository()) }
     }
 }
 
-/// Who does it, and where they live.
-pub(crate) struct Place {
-    /// The agent and the model of a tier, or others in their place.
-    pub(crate) seat: Seat,
-    /// The name of a home that it shares with nobody, where it is not the agent's for this task.
+/// Agent for a run, and its home directory.
+pub(crate) struct AgentSlot {
+    /// Tier, or a council member with its own agent and model.
+    pub(crate) member: CouncilMember,
+    /// Name of a separate home directory; `None` for the agent's home in this task.
     pub(crate) home: Option<String>,
 }
 
-impl From<Tier> for Place {
+impl From<Tier> for AgentSlot {
     fn from(tier: Tier) -> Self {
-        Seat::from(tier).into()
+        CouncilMember::from(tier).into()
     }
 }
 
-impl From<Seat> for Place {
-    fn from(seat: Seat) -> Self {
-        Self { seat, home: None }
+impl From<CouncilMember> for AgentSlot {
+    fn from(seat: CouncilMember) -> Self {
+        Self { member: seat, home: None }
     }
 }
 
-/// A run that has ended.
-pub(crate) struct Run {
-    pub(crate) report: Report,
-    /// What a person would allow with a yes, where the run ended with such a question.
-    subjects: Vec<String>,
+/// Finished or failed run.
+pub(crate) struct AgentRun {
+    pub(crate) report: RunReport,
+    /// Permissions that a person would grant with a yes, if the run ended with such a question.
+    approval_subjects: Vec<String>,
     provider: Name,
 }
 
-impl Run {
-    /// A run that was never begun.
-    fn not_begun(end: RunEnd, provider: Name) -> Self {
-        let report = Report::not_begun(end);
-        Self { report, subjects: Vec::new(), provider }
+impl AgentRun {
+    /// Returns a run that never started.
+    fn not_started(end: RunEnd, provider: Name) -> Self {
+        let report = RunReport::not_started(end);
+        Self { report, approval_subjects: Vec::new(), provider }
     }
 
-    /// The answer for a run that did not finish.
-    fn failed(self) -> Result<Told, Error> {
+    /// Converts a run that did not finish to a job result.
+    fn into_failure(self) -> Result<StoredJobResult, Error> {
         let Some(mut failure) = self.report.end.failure(&self.provider) else {
             return Err(Error::Stopped);
         };
-        // The last thing it complained about is often the reason.
+        // The last line of stderr is often the cause.
         if failure.kind == FailureKind::Crashed
             && let Some(last) =
                 self.report.stderr.lines().rev().find(|line| !line.trim().is_empty())
-            && let Ok(reason) = format!("{}; its last words: {}", failure.reason, last.trim())
+            && let Ok(reason) = format!("{}; last output: {}", failure.reason, last.trim())
                 .chars()
                 .take(tamma_core::ids::Reason::MAX)
                 .collect::<String>()
@@ -126,23 +126,26 @@ impl Run {
             failure.reason = reason;
         }
         let outcome = Outcome::Failed(failure);
-        Ok(Answer::Ended { outcome, usage: self.report.usage }.into())
+        Ok(JobResult::Finished { outcome, usage: self.report.usage }.into())
     }
 }
 
-/// The agent of a seat, and its name.
-pub(crate) fn agent_of<'a>(site: &'a Site, seat: &Seat) -> Result<(Name, &'a AgentRules), Error> {
+/// Returns the agent of a council seat or tier, with its name.
+pub(crate) fn agent_for<'a>(
+    site: &'a ProjectContext,
+    seat: &CouncilMember,
+) -> Result<(Name, &'a AgentRules), Error> {
     let missing = || {
         let agent = seat.agent.as_ref().unwrap_or(&site.rules.tiers.get(seat.tier).agent);
         let tier = seat.tier;
-        Error::Configuration(format!("the agent `{agent}` of the tier `{tier}` is not defined"))
+        Error::Configuration(format!("agent `{agent}` of tier `{tier}` is not defined"))
     };
-    let (name, agent) = site.rules.agent_at(seat).ok_or_else(missing)?;
+    let (name, agent) = site.rules.member_agent(seat).ok_or_else(missing)?;
     Ok((name.parse().map_err(|_| missing())?, agent))
 }
 
-/// Some variables out of an environment.
-pub(crate) fn inherited<'a>(
+/// Selects variables from an environment.
+pub(crate) fn select_variables<'a>(
     environment: &BTreeMap<String, String>,
     names: impl IntoIterator<Item = &'a (impl AsRef<str> + ?Sized + 'a)>,
 ) -> BTreeMap<String, String> {
@@ -150,111 +153,116 @@ pub(crate) fn inherited<'a>(
     names.into_iter().filter_map(|name| pair(name.as_ref())).collect()
 }
 
-/// Whether the workflow has refused an update, so that sending it again cannot help.
+/// Returns whether the workflow has refused an update, so that a retry cannot succeed.
 pub(crate) fn is_refusal(error: &temporalio_client::errors::WorkflowUpdateError) -> bool {
     matches!(error, temporalio_client::errors::WorkflowUpdateError::Failed(_))
 }
 
 impl Activities {
-    /// Runs an agent that may only look, when one of the places for those is free.
-    pub(crate) async fn look(
+    /// Runs an agent with read-only access, once a slot for such agents is free.
+    pub(crate) async fn run_read_only(
         &self,
-        work: &Work,
-        site: &Site,
+        work: &JobContext,
+        site: &ProjectContext,
         worktree: &Worktree,
-        place: impl Into<Place>,
-        mode: Mode,
+        place: impl Into<AgentSlot>,
+        mode: RunMode,
         prompt: String,
-    ) -> Result<Run, Error> {
+    ) -> Result<AgentRun, Error> {
         let place = place.into();
         let _place = tokio::select! {
-            place = self.lookers.acquire() => place.map_err(|_| Error::Stopped)?,
-            () = work.call.stop.cancelled() => return Err(Error::Stopped),
+            place = self.read_only_slots.acquire() => place.map_err(|_| Error::Stopped)?,
+            () = work.job_attempt.stop.cancelled() => return Err(Error::Stopped),
         };
         let seconds = site.rules.scrum_master.task_loop.timeouts.requirements;
-        let memory = &work.memory;
-        let limit = budget::limit(memory.risk(), &memory.granted, &work.rules);
-        let allowance = budget::left(&memory.spend, &limit);
-        let assignment = Assignment { place, mode, prompt, seconds, allowance, evidence: None };
+        let memory = &work.task_loop;
+        let limit = budget::task_limit(memory.risk_level(), &memory.granted, &work.rules);
+        let allowance = budget::remaining(&memory.spend, &limit);
+        let assignment =
+            Assignment { slot: place, mode, prompt, seconds, allowance, evidence: None };
         self.run_agent(work, site, worktree.into(), assignment).await
     }
 
-    /// Runs an agent, and returns when nothing of it lives any more.
+    /// Runs an agent, and returns once all its processes have ended.
     pub(crate) async fn run_agent(
         &self,
-        work: &Work,
-        site: &Site,
-        room: Room<'_>,
+        work: &JobContext,
+        site: &ProjectContext,
+        room: WorkingFolder<'_>,
         assignment: Assignment,
-    ) -> Result<Run, Error> {
-        let Assignment { place, mode, prompt, seconds, allowance, evidence } = assignment;
-        let Place { seat, home } = place;
-        let (name, rules) = agent_of(site, &seat)?;
+    ) -> Result<AgentRun, Error> {
+        let Assignment { slot: place, mode, prompt, seconds, allowance, evidence } = assignment;
+        let AgentSlot { member: seat, home } = place;
+        let (name, rules) = agent_for(site, &seat)?;
         let provider: Name = site
             .rules
-            .provider_at(&seat)
+            .member_provider(&seat)
             .parse()
-            .map_err(|_| Error::Configuration("a provider has no name".to_owned()))?;
-        let _place = match self.turn(work, provider.as_str()).await? {
-            Turn::Came(place) => place,
-            Turn::Quota { until } => {
-                return Ok(Run::not_begun(RunEnd::Quota { until }, provider));
+            .map_err(|_| Error::Configuration("provider name is missing".to_owned()))?;
+        let _place = match self.admit_run(work, provider.as_str()).await? {
+            Admission::Granted(place) => place,
+            Admission::ProviderBlocked { until } => {
+                return Ok(AgentRun::not_started(RunEnd::Quota { until }, provider));
             }
         };
         let at = now();
         let bounds = self.bounds(work, allowance, at).await?;
         if bounds.iter().any(is_reached) {
-            return Ok(Run::not_begun(RunEnd::OverBudget, provider));
+            return Ok(AgentRun::not_started(RunEnd::OverBudget, provider));
         }
-        let answered = self.told_before(work, mode).await?;
-        let allowed = answers::allowed(&answered);
-        let law = Law::new(room.path, mode, &work.rules.permissions, allowed)
+        let answered = self.earlier_answers(work, mode).await?;
+        let allowed = answered_questions::allowed_subjects(&answered);
+        let law = PermissionRules::new(room.path, mode, &work.rules.permissions, allowed)
             .map_err(|error| Error::Configuration(error.to_string()))?;
         let upstream = self.upstream(rules);
-        let home = self.home(work, home.as_deref().unwrap_or(name.as_str()));
-        let cage = match self.cage(site, room, &law, mode, (rules, &home, upstream.is_some())) {
+        let home = self.agent_home(work, home.as_deref().unwrap_or(name.as_str()));
+        let cage = match self.sandbox(site, room, &law, mode, (rules, &home, upstream.is_some())) {
             Ok(cage) => cage,
             Err(error) => {
                 let reason = error.to_string();
-                return Ok(Run::not_begun(RunEnd::Unavailable { reason }, provider));
+                return Ok(AgentRun::not_started(RunEnd::Unavailable { reason }, provider));
             }
         };
-        let model = site.rules.model_at(&seat).map(str::to_owned);
-        let before = self.unfinished_before(work, mode).await?;
-        let left = if before.is_some() && mode == Mode::Implement { LEFT } else { "" };
-        let same = |run: &tamma_store::Run| {
+        let model = site.rules.member_model(&seat).map(str::to_owned);
+        let before = self.last_unfinished_run(work, mode).await?;
+        let left =
+            if before.is_some() && mode == RunMode::Implement { UNFINISHED_RUN_NOTE } else { "" };
+        let same = |run: &tamma_store::RunRecord| {
             let model = model.as_deref().is_none_or(|model| run.model.as_deref() == Some(model));
             model && run.agent == name.as_str() && home.exists()
         };
         let resume = before.filter(same).and_then(|run| run.session);
         let secrets = self.secrets(rules, upstream.as_ref());
         let subjects = Arc::<Mutex<Vec<String>>>::default();
-        let order = RunOrder {
-            run: work.run(),
-            at,
-            workspace: room.path.to_owned(),
-            prompt: prompt + &answers::in_words(&answered) + left,
+        let order = RunRequest {
+            run: work.run_id(),
+            now: at,
+            worktree: room.path.to_owned(),
+            prompt: prompt + &answered_questions::format_answers(&answered) + left,
             mode,
             time_limit: Duration::from_secs(u64::from(seconds)),
-            allowance,
-            protected: law.protected(),
-            forbidden: law.forbidden(),
-            asked: law.asked(),
-            policy: noting(law, subjects.clone()),
+            spend_limit: allowance,
+            protected_paths: law.protected_patterns(),
+            denied_commands: law.denied_commands(),
+            ask_commands: law.ask_commands(),
+            policy: recording_policy(law, subjects.clone()),
             model: model.clone(),
             resume,
             home,
-            cage: Some(cage),
-            access: Some(Access {
+            sandbox: Some(cage),
+            access: Some(ModelAccess {
                 gateway: self.gateway.clone(),
                 upstream,
                 prices: site.rules.prices.clone(),
-                bounds,
+                budget_limits: bounds,
                 warn_percent: work.rules.budget.warn_percent,
             }),
-            search: crate::known::search(&self.library, work.call.errand.diary.project),
-            evidence: evidence.unwrap_or_else(no_evidence),
-            patience: self.config.patience,
+            search: crate::knowledge_context::knowledge_search(
+                &self.knowledge,
+                work.job_attempt.request.pending.project,
+            ),
+            evidence_exists: evidence.unwrap_or_else(no_evidence),
+            timeouts: self.config.timeouts,
         };
         let facts = RunFacts {
             run: order.run,
@@ -267,74 +275,100 @@ impl Activities {
         };
         let redactor = Redactor::new(secrets);
         let redact = Arc::new(move |text: &str| redactor.redact(text).into_owned());
-        let witness =
-            Witness::begin(&self.store, &self.config.objects, &self.config.data, facts, redact)
-                .await?;
+        let witness = RunRecorder::start(
+            &self.store,
+            &self.config.objects,
+            &self.config.data_dir,
+            facts,
+            redact,
+        )
+        .await?;
         let observer = witness.observer();
         let behind = order.access.as_ref().is_some_and(|access| access.upstream.is_some());
         let agent = self.agent(rules, behind);
-        let report = agent.run(&order, &self.records, &observer, &work.call.stop).await?;
+        let report = agent.run(&order, &self.processes, &observer, &work.job_attempt.stop).await?;
         drop(observer);
-        let ending = Ending::from(&report.end);
+        let ending = RunEnding::from(&report.end);
         if let Err(error) = witness.finish(ending, report.usage, report.metered).await {
-            tracing::warn!(%error, run = %order.run, "what happened in a run is not all written down");
+            tracing::warn!(%error, run = %order.run, "failed to save run record");
         }
         if report.end == RunEnd::Cancelled {
             return Err(Error::Stopped);
         }
-        Ok(Run { report, subjects: taken(&subjects), provider })
+        Ok(AgentRun { report, approval_subjects: copy_locked(&subjects), provider })
     }
 
-    /// The answer for a run that did not finish: a question for a person, or a failure.
-    pub(crate) async fn unfinished(&self, work: &Work, run: Run) -> Result<Told, Error> {
-        let RunEnd::Asked { question } = &run.report.end else {
-            return run.failed();
+    /// Converts an unfinished run to a job result: a question for a person, or a failure.
+    pub(crate) async fn handle_unfinished_run(
+        &self,
+        work: &JobContext,
+        run: AgentRun,
+    ) -> Result<StoredJobResult, Error> {
+        let RunEnd::QuestionAsked { question } = &run.report.end else {
+            return run.into_failure();
         };
-        let text = answers::asked(&question.question, &question.choices, &run.subjects);
-        let stop = &work.call.stop;
+        let text = answered_questions::format_question(
+            &question.question,
+            &question.choices,
+            &run.approval_subjects,
+        );
+        let stop = &work.job_attempt.stop;
         let default = match &question.default {
-            Some(default) => Some(self.surely(stop, || self.store.keep(default)).await?),
+            Some(default) => {
+                Some(self.retry_until_stopped(stop, || self.store.save_text(default)).await?)
+            }
             None => None,
         };
-        let question = self.surely(stop, || self.store.keep(&text)).await?;
-        let outcome = Outcome::Asked { question, default };
-        Ok(Answer::Ended { outcome, usage: run.report.usage }.into())
+        let question = self.retry_until_stopped(stop, || self.store.save_text(&text)).await?;
+        let outcome = Outcome::QuestionAsked { question, default_answer: default };
+        Ok(JobResult::Finished { outcome, usage: run.report.usage }.into())
     }
 
-    /// What people have answered, for whoever goes on with the work. Who only looks back has it in the
-    /// record, and is allowed nothing by it.
-    async fn told_before(&self, work: &Work, mode: Mode) -> Result<Vec<answers::Answered>, Error> {
-        if mode == Mode::Learn { Ok(Vec::new()) } else { self.answered(work).await }
+    /// Returns answered questions for runs that continue the work. A learning run has them in its
+    /// record, and they grant it no permissions.
+    async fn earlier_answers(
+        &self,
+        work: &JobContext,
+        mode: RunMode,
+    ) -> Result<Vec<answered_questions::AnsweredQuestion>, Error> {
+        if mode == RunMode::Learn { Ok(Vec::new()) } else { self.answered_questions(work).await }
     }
 
-    /// What may be spent: by the run, by all tasks of the project, and by those of today.
+    /// Returns the spending limits of the run, the project and the current day.
     async fn bounds(
         &self,
-        work: &Work,
-        allowance: Limit,
+        work: &JobContext,
+        allowance: SpendLimit,
         at: Timestamp,
-    ) -> Result<Vec<Bound>, Error> {
-        let mut bounds =
-            vec![Bound { whose: Whose::Task, limit: allowance, spent: Spend::default() }];
-        let project = work.call.errand.diary.project;
+    ) -> Result<Vec<BudgetLimit>, Error> {
+        let mut bounds = vec![BudgetLimit {
+            scope: BudgetScope::Task,
+            limit: allowance,
+            spent: Spend::default(),
+        }];
+        let project = work.job_attempt.request.pending.project;
         let midnight = at.date_naive().and_time(chrono::NaiveTime::MIN).and_utc();
         let budget = &work.rules.budget;
         for (whose, usd, since) in [
-            (Whose::Project, budget.project_usd, Timestamp::UNIX_EPOCH),
-            (Whose::Day, budget.day_usd, midnight),
+            (BudgetScope::Project, budget.project_usd, Timestamp::UNIX_EPOCH),
+            (BudgetScope::Day, budget.day_usd, midnight),
         ] {
             if usd.is_some() {
-                let total = self.store.spent(project, since).await?;
+                let total = self.store.usage_since(project, since).await?;
                 let spent = Spend { usd: total.usd, tokens: total.tokens, estimated: false };
-                bounds.push(Bound { whose, limit: Limit { usd, tokens: None }, spent });
+                bounds.push(BudgetLimit {
+                    scope: whose,
+                    limit: SpendLimit { usd, tokens: None },
+                    spent,
+                });
             }
         }
         Ok(bounds)
     }
 
-    /// An agent, with what it inherits. Behind the gateway, the key stays there, whatever the file says.
-    fn agent(&self, rules: &AgentRules, behind_gateway: bool) -> Agent {
-        let mut agent = Agent::of(rules, &self.config.environment);
+    /// Builds the agent with its environment. The provider's key stays in the gateway.
+    fn agent(&self, rules: &AgentRules, behind_gateway: bool) -> CodingAgent {
+        let mut agent = CodingAgent::from_rules(rules, &self.config.environment);
         if behind_gateway {
             agent.inherited.remove(&rules.key);
             agent.inherited.extend(toolchains::variables(&self.config.environment));
@@ -342,36 +376,37 @@ impl Activities {
         agent
     }
 
-    /// Whom the gateway calls for an agent, if the worker has the provider's key.
+    /// Returns the provider that the gateway calls, if the worker has its key.
     fn upstream(&self, rules: &AgentRules) -> Option<Upstream> {
         let key = self.config.environment.get(&rules.key).filter(|key| !key.is_empty())?;
         let (base, key) = (rules.upstream.clone(), Secret::new(key));
-        Some(Upstream { base, key, quota_patience: QUOTA_PATIENCE })
+        Some(Upstream { base_url: base, key, max_quota_wait: MAX_QUOTA_WAIT })
     }
 
-    /// What must not be read in what a run leaves behind: what it was given that others do not know.
+    /// Returns the secrets of a run, to redact them from its records.
     fn secrets(&self, rules: &AgentRules, upstream: Option<&Upstream>) -> Vec<Secret> {
         let own = rules.env.values().filter(|value| !value.contains("{{"));
-        let inherited = rules.inherit.iter().filter(|name| !PLAIN.contains(&name.as_str()));
+        let inherited =
+            rules.inherit.iter().filter(|name| !BASE_VARIABLES.contains(&name.as_str()));
         let inherited = inherited.filter_map(|name| self.config.environment.get(name));
         let given = own.chain(inherited).map(Secret::new);
         given.chain(upstream.map(|upstream| upstream.key.clone())).collect()
     }
 
-    /// The folder of a task's own for an agent, which a later run finds again.
-    fn home(&self, work: &Work, name: &str) -> PathBuf {
-        self.config.data.join("homes").join(work.task.id.to_string()).join(name)
+    /// Returns the agent's home directory for this task. Later runs reuse it.
+    fn agent_home(&self, work: &JobContext, name: &str) -> PathBuf {
+        self.config.data_dir.join("homes").join(work.task.id.to_string()).join(name)
     }
 
-    /// What an agent may see, change and reach.
-    fn cage(
+    /// Builds the sandbox of an agent.
+    fn sandbox(
         &self,
-        site: &Site,
-        room: Room<'_>,
-        law: &Law,
-        mode: Mode,
+        site: &ProjectContext,
+        room: WorkingFolder<'_>,
+        law: &PermissionRules,
+        mode: RunMode,
         (rules, home, metered): (&AgentRules, &Path, bool),
-    ) -> Result<Cage, confine::Error> {
+    ) -> Result<Sandbox, sandbox::Error> {
         let own = self.config.environment.get("HOME").map(PathBuf::from);
         let below = |names: &[String]| {
             let own = own.clone();
@@ -383,11 +418,11 @@ impl Activities {
             }
             _ => Network::Open { ports: Vec::new() },
         };
-        Ok(Cage {
-            kind: confine::choose(site.rules.engines.sandbox)?,
+        Ok(Sandbox {
+            kind: sandbox::choose(site.rules.engines.sandbox)?,
             launcher: self.config.launcher.clone(),
             worktree: room.path.to_owned(),
-            looking: mode.looks(),
+            read_only: mode.is_read_only(),
             repository: room.repository.map(Path::to_owned),
             home: home.to_owned(),
             readable: site
@@ -399,8 +434,8 @@ impl Activities {
                 .chain(toolchains::folders(&self.config.environment))
                 .collect(),
             writable: if metered { Vec::new() } else { below(&rules.home) },
-            protected: law.protected_now(),
-            hidden: [self.config.data.clone()]
+            protected: law.existing_protected_paths(),
+            hidden: [self.config.data_dir.clone()]
                 .into_iter()
                 .chain(toolchains::secrets(&self.config.environment))
                 .collect(),
@@ -408,16 +443,16 @@ impl Activities {
         })
     }
 
-    /// The last run of the task, if it was for the same and did not come to its end. An agent that
-    /// can goes on with its session, where what it remembers of it is on this machine.
-    async fn unfinished_before(
+    /// Returns the last run of the task if it had the same mode and did not finish. An agent can
+    /// resume its session if its home directory is on this machine.
+    async fn last_unfinished_run(
         &self,
-        work: &Work,
-        mode: Mode,
-    ) -> Result<Option<tamma_store::Run>, Error> {
-        // What one seat of the council has begun is not for another to go on with, and nobody waits
-        // for what a task has taught.
-        if matches!(mode, Mode::Advise | Mode::Conclude | Mode::Learn) {
+        work: &JobContext,
+        mode: RunMode,
+    ) -> Result<Option<tamma_store::RunRecord>, Error> {
+        // Council members must not continue each other's sessions, and learning runs are not
+        // resumed.
+        if matches!(mode, RunMode::Advise | RunMode::Conclude | RunMode::Learn) {
             return Ok(None);
         }
         let last = self.store.latest_run(work.task.id).await?;
@@ -426,18 +461,18 @@ impl Activities {
     }
 }
 
-/// Whether a bound leaves nothing to spend.
-fn is_reached(bound: &Bound) -> bool {
-    let Bound { limit, spent, .. } = bound;
+/// Returns whether a limit is used up.
+fn is_reached(bound: &BudgetLimit) -> bool {
+    let BudgetLimit { limit, spent, .. } = bound;
     limit.usd.is_some_and(|usd| spent.usd >= usd)
         || limit.tokens.is_some_and(|tokens| spent.tokens >= tokens)
 }
 
-/// The law as something to ask, which notes what a person would have to allow.
-fn noting(law: Law, subjects: Arc<Mutex<Vec<String>>>) -> Policy {
+/// Wraps the permission rules to record the permissions that a person would have to grant.
+fn recording_policy(law: PermissionRules, subjects: Arc<Mutex<Vec<String>>>) -> PermissionPolicy {
     Arc::new(move |ask| {
-        let ruling = law.rule(ask);
-        if ruling.verdict == Verdict::Ask
+        let ruling = law.evaluate(ask);
+        if ruling.effect == PermissionEffect::Ask
             && let Ok(mut noted) = subjects.lock()
         {
             *noted = law.subjects(ask);
@@ -446,14 +481,14 @@ fn noting(law: Law, subjects: Arc<Mutex<Vec<String>>>) -> Policy {
     })
 }
 
-fn taken<T: Clone + Default>(kept: &Mutex<T>) -> T {
+fn copy_locked<T: Clone + Default>(kept: &Mutex<T>) -> T {
     kept.lock().map(|kept| kept.clone()).unwrap_or_default()
 }
 
-impl Told {
-    /// The same, with what it used.
-    pub(crate) fn using(mut self, used: Option<tamma_core::cost::Usage>) -> Self {
-        if let Answer::Ended { usage, .. } = &mut self.answer {
+impl StoredJobResult {
+    /// Sets the usage of the result.
+    pub(crate) fn with_usage(mut self, used: Option<tamma_core::cost::Usage>) -> Self {
+        if let JobResult::Finished { usage, .. } = &mut self.result {
             *usage = used;
         }
         self

@@ -1,10 +1,10 @@
-//! Toolchains that people have in their home: an agent in its sandbox can read them, so that it can
-//! build and test what it writes. Nothing else of the home is there.
+//! Toolchains in the home directory. Agents can read them in the sandbox to build and test their
+//! changes. The rest of the home directory stays hidden.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// Where toolchains and what they have downloaded are, below a home.
+/// Directories of toolchains and their caches, relative to the home directory.
 const FOLDERS: [&str; 14] = [
     ".asdf",
     ".bun",
@@ -22,11 +22,10 @@ const FOLDERS: [&str; 14] = [
     "go",
 ];
 
-/// What in them is a secret.
+/// Secrets in these directories.
 const SECRETS: [&str; 2] = [".cargo/credentials", ".cargo/credentials.toml"];
 
-/// Where toolchains look for themselves, if they do not find it by the home, which is another one in
-/// a sandbox.
+/// Variables that locate toolchains, needed because the sandbox has another home directory.
 const VARIABLES: [(&str, &str); 6] = [
     ("CARGO_HOME", ".cargo"),
     ("GOMODCACHE", "go/pkg/mod"),
@@ -38,7 +37,7 @@ const VARIABLES: [(&str, &str); 6] = [
 
 type Environment = BTreeMap<String, String>;
 
-fn below(environment: &Environment, names: &[&str]) -> Vec<PathBuf> {
+fn existing_paths(environment: &Environment, names: &[&str]) -> Vec<PathBuf> {
     let home = environment.get("HOME").map(PathBuf::from);
     let home = home.filter(|home| home.is_absolute());
     names
@@ -48,23 +47,24 @@ fn below(environment: &Environment, names: &[&str]) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The folders that are there.
+/// Returns the existing toolchain directories.
 pub(crate) fn folders(environment: &Environment) -> Vec<PathBuf> {
-    below(environment, &FOLDERS)
+    existing_paths(environment, &FOLDERS)
 }
 
-/// What in them is not to be seen.
+/// Returns the existing secrets to hide.
 pub(crate) fn secrets(environment: &Environment) -> Vec<PathBuf> {
-    below(environment, &SECRETS)
+    existing_paths(environment, &SECRETS)
 }
 
-/// Variables by which toolchains find themselves: as they are set, or where their folder is.
+/// Returns the variables that locate toolchains: as set, or derived from an existing directory.
 pub(crate) fn variables(environment: &Environment) -> Environment {
     VARIABLES
         .iter()
         .filter_map(|(name, folder)| {
             let set = environment.get(*name).cloned();
-            let there = || below(environment, &[folder]).pop().map(|it| it.display().to_string());
+            let there =
+                || existing_paths(environment, &[folder]).pop().map(|it| it.display().to_string());
             Some(((*name).to_owned(), set.or_else(there)?))
         })
         .collect()
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_there_is_shown_and_credentials_never() {
+    fn only_existing_directories_are_readable_and_credentials_are_hidden() {
         let home = tempfile::tempdir().expect("folder");
         for folder in [".cargo", ".rustup", ".ssh"] {
             std::fs::create_dir(home.path().join(folder)).expect("made");

@@ -1,10 +1,10 @@
-//! The loop on real parts: a durable engine, PostgreSQL, git and a scripted agent that speaks the
-//! real protocol.
+//! Task loop on real components: Temporal, PostgreSQL, git, and a scripted agent that speaks the
+//! Agent Client Protocol.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::disallowed_methods,
-    reason = "a test fails by panicking, and looks at the clock"
+    reason = "tests fail by panicking, and read the clock"
 )]
 
 #[path = "it/durable.rs"]

@@ -156,7 +156,7 @@ def main() -> int:
             check(len(ids) == len(set(ids)) == TASKS, "each alert reached the webhook exactly once")
             check(received.forged == 0, "every signature holds, by another implementation")
             check(len(received.slack) == TASKS and len(received.mails) == TASKS, "each alert reached Slack and the mail box exactly once")
-            check(all("Your decision" in it for it in received.mails), "a mail says that a decision is wanted")
+            check(all("Decision needed" in it for it in received.mails), "a mail says that a decision is wanted")
             links = [it["blocks"][1]["accessory"]["url"] for it in received.slack]
             check(all("/tasks/" in it for it in links), "Slack's button leads to the decision")
             receipts = run(tamma, "alert", "test")
@@ -166,12 +166,12 @@ def main() -> int:
                 [tamma, "alert", "test"], cwd=repository, env=env, capture_output=True, text=True, check=False
             )
             check(
-                refused.returncode == 1 and "the mail server cannot be reached" in refused.stdout,
+                refused.returncode == 1 and "cannot reach the mail server" in refused.stdout,
                 "`tamma alert test` says that the mail server is gone",
             )
             said = log.read_text() + receipts + refused.stdout + run(tamma, "alert", "list")
             check(
-                "did not arrive" in said and not any(it in said for it in (SECRET, "/hook", "/slack")),
+                "alert delivery failed" in said and not any(it in said for it in (SECRET, "/hook", "/slack")),
                 "the log and the lists tell of it and have no secret in them",
             )
         finally:

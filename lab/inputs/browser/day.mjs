@@ -1,8 +1,8 @@
-// A person's day in a real browser: adds a task, watches it live, answers an alert, changes the plan,
-// approves, sees a review fail, comments on a line, approves a lesson, reads costs and chats. Then
-// every page is looked at, wide and narrow, light and dark.
+// A person's day in a real browser: add a task, watch it live, answer an alert, revise the plan,
+// approve, see a review fail, comment on a line, approve a lesson, read costs and chat. Then every page
+// is checked, wide and narrow, light and dark.
 //
-// usage: node day.mjs <folder of the programs> <folder for the pictures> [--quick]
+// usage: node day.mjs <program directory> <picture directory> [--quick]
 
 import path from "node:path";
 import { Browser, Findings, LOOKS, Receiver, Tamma } from "./stage.mjs";
@@ -20,7 +20,7 @@ const tamma = new Tamma(programs, `scrum_master: { alerts: { channels: [{ type: 
 await tamma.start();
 const browser = await Browser.open(findings, pictures);
 
-// A page that was loaded again has forgotten this.
+// A reloaded page loses this mark.
 const mark = (page) => page.evaluate(() => { window.here = true; });
 const marked = (page) => page.evaluate(() => window.here === true);
 
@@ -28,14 +28,14 @@ const add = async (page, title, description) => {
   await page.goto(`${tamma.url}/tasks/new`);
   await page.locator("[name=title]").fill(title);
   await page.locator("[name=description]").fill(description);
-  await page.getByRole("button", { name: "Add the task" }).click();
+  await page.getByRole("button", { name: "Add task" }).click();
   await page.waitForURL(/\/tasks\/[0-9a-f-]{36}$/);
   return new URL(page.url()).pathname;
 };
 
 const watches = async (page, board) => {
   await board.goto(tamma.url);
-  check(await board.getByText("Nothing is under way").isVisible(), "an empty board says what to do");
+  check(await board.getByText("No tasks yet").isVisible(), "the empty board says what to do");
   await browser.look(board, "empty-board");
   for (const name of ["inbox", "knowledge", "figures", "chat"]) {
     await page.goto(`${tamma.url}/${name}`);
@@ -45,8 +45,8 @@ const watches = async (page, board) => {
   const task = await add(page, ROUND, "The receipt and the ledger differ by a cent.\n\nUse one rounding in one place.");
   await mark(page);
   await page.getByRole("button", { name: "Approve plan 1" }).waitFor();
-  check(await marked(page), "the question came without reloading");
-  const card = board.getByText("Plan to approve").first();
+  check(await marked(page), "the question appeared without reloading");
+  const card = board.getByText("Awaiting approval").first();
   const filled = await card.waitFor({ timeout: 5_000 }).then(() => true, () => false);
   check(filled && (await marked(board)), "the board filled without reloading");
   return task;
@@ -54,32 +54,32 @@ const watches = async (page, board) => {
 
 const changesThePlan = async (page, task) => {
   await page.goto(await receiver.decision());
-  check(new URL(page.url()).pathname === task, "the alert leads to the question");
+  check(new URL(page.url()).pathname === task, "the alert links to the question");
   await browser.look(page, "question");
   await page.goto(`${tamma.url}${task}/plan/edit`);
   await browser.look(page, "plan-edit");
   await page.locator("[name=approach]").fill("One function rounds; cart, receipt and ledger call it once.");
   await page.locator("[name=reason]").fill("Three roundings are three places to be wrong.");
   const told = receiver.messages.length;
-  await page.getByRole("button", { name: "Ask for these changes" }).click();
+  await page.getByRole("button", { name: "Revise plan" }).click();
   await page.goto(await receiver.decision(told));
   await page.getByRole("button", { name: "Approve plan 2" }).click();
-  check(true, "an alert is answered");
+  check(true, "an alert was answered");
 };
 
 const comments = async (page, task) => {
-  await page.getByRole("heading", { name: /needs a person's review/i }).waitFor();
+  await page.getByRole("heading", { name: /needs review/i }).waitFor();
   await page.goto(`${tamma.url}${task}/review`);
-  check(await page.getByText("Iteration 1: failed").isVisible(), "the failed review is there");
+  check(await page.getByText("Iteration 1: failed").isVisible(), "the failed review is shown");
   await browser.look(page, "review-failed");
   await page.goto(`${tamma.url}${task}/change`);
   await page.locator(".diff .no a").first().click();
   await page.locator("tr.cm.new textarea").fill("Say which currencies have three decimals.");
   await browser.look(page, "comment");
-  await page.locator("#rework").getByRole("button", { name: "Send back" }).click();
+  await page.locator("#rework").getByRole("button", { name: "Request changes" }).click();
   await page.waitForURL(new RegExp(`${task}$`));
-  // The second failure in a row: a better agent plans anew with the comment, and with keys alone
-  // the new plan is read and approved.
+  // After the second failure in a row, a stronger agent writes a new plan with the comment. It is
+  // approved with the keyboard alone.
   await page.getByRole("button", { name: "Approve plan 3" }).waitFor();
   check(await page.getByText("Three decimals for the dinar").first().isVisible(), "the comment is in the new plan");
   await page.goto(tamma.url);
@@ -94,7 +94,7 @@ const comments = async (page, task) => {
   for (let i = 0; i < 20 && (await focus()) !== "Approve plan 3"; i += 1) await page.keyboard.press("Tab");
   await page.keyboard.press("Enter");
   await page.getByRole("button", { name: /^Accept/ }).waitFor();
-  check(true, "a plan is approved with keys alone");
+  check(true, "a plan was approved with the keyboard alone");
   await page.getByRole("button", { name: /^Accept/ }).click();
   await page.locator("#status").getByText("Completed").waitFor();
 };
@@ -111,7 +111,7 @@ const learns = async (page) => {
   await page.getByRole("button", { name: "Approve" }).click();
   await page.waitForLoadState();
   await page.goto(`${tamma.url}/knowledge?status=approved`);
-  check(await page.getByText(lesson).isVisible(), "the lesson of the task is approved");
+  check(await page.getByText(lesson).isVisible(), "the lesson of the task was approved");
   return entry;
 };
 
@@ -122,17 +122,17 @@ const chats = async (page) => {
     await page.getByRole("button", { name: "Send" }).click();
   };
   await say("add a task: greet the customer by name");
-  await page.getByRole("button", { name: "Do it" }).waitFor();
-  check((await tamma.get("/api/v1/tasks")).tasks.length === 1, "nothing is done before the yes");
+  await page.getByRole("button", { name: "Confirm" }).waitFor();
+  check((await tamma.get("/api/v1/tasks")).tasks.length === 1, "nothing changes before the confirmation");
   await browser.look(page, "chat-asks");
-  await page.getByRole("button", { name: "Do it" }).click();
+  await page.getByRole("button", { name: "Confirm" }).click();
   await page.getByText("Done.", { exact: false }).first().waitFor();
-  check((await tamma.get("/api/v1/tasks")).tasks.length === 2, "a yes adds the task");
+  check((await tamma.get("/api/v1/tasks")).tasks.length === 2, "the confirmation adds the task");
   await say(`what did "${ROUND}" cost?`);
   await page.getByText("$0.", { exact: false }).first().waitFor();
 };
 
-// The server goes away under an open page and comes back, and meanwhile the task goes on.
+// The server restarts while a page is open, and the task continues meanwhile.
 const catchesUp = async (page) => {
   const task = await add(page, LONG, "An auditor asked.");
   await page.getByRole("button", { name: "Approve plan 1" }).waitFor();
@@ -144,27 +144,27 @@ const catchesUp = async (page) => {
   const id = task.split("/").pop();
   const { hash } = await tamma.get(`/api/v1/tasks/${id}/plan`);
   await tamma.say("approve", id, "--plan", hash);
-  await page.getByText("needs a person's review", { exact: false }).first().waitFor();
+  await page.getByText("needs review", { exact: false }).first().waitFor();
   const kept = async () => (await tamma.get(`/api/v1/tasks/${id}/history`)).entries.map((it) => it.sequence);
   const shown = () => page.locator("#events > li").evaluateAll((all) => all.map((it) => Number(it.id.slice(1))));
   const end = Date.now() + 30_000;
   while (Date.now() < end && (await shown()).length < (await kept()).length) await page.waitForTimeout(100);
   const [there, here] = [await kept(), await shown()];
-  check(String(there) === String(here) && (await marked(page)), `after a restart the open page has all ${there.length} events, each once and in order (${here})`);
+  check(String(there) === String(here) && (await marked(page)), `after a restart the open page has all ${there.length} entries, each once and in order (${here})`);
   return task;
 };
 
 const decidesWithoutScript = async (task) => {
   const page = await browser.page({ ...LOOKS["phone.light"], javaScriptEnabled: false });
   await page.goto(`${tamma.url}${task}`);
-  check(await page.getByRole("heading", { name: LONG }).isVisible(), "it reads without script");
+  check(await page.getByRole("heading", { name: LONG }).isVisible(), "the page works without JavaScript");
   await page.getByRole("button", { name: /^Accept/ }).click();
   await page.goto(`${tamma.url}${task}/events`);
   const passed = page.locator("#events > li", { hasText: "Review passed" });
-  check(/by Grace/.test(await passed.first().textContent()), "it is decided without script");
+  check(/by Grace/.test(await passed.first().textContent()), "a decision works without JavaScript");
 };
 
-// More tasks, so that the board has something in every corner.
+// More tasks, to fill the board.
 const crowds = async (page) => {
   const added = {};
   for (const [title, ...args] of [
@@ -178,7 +178,7 @@ const crowds = async (page) => {
   const dropped = JSON.parse(await tamma.say("task", "add", "Round in the database", "--json")).task.id;
   await tamma.say("cancel", dropped, "--reason", "one place is enough");
   await page.goto(tamma.url);
-  for (const words of ["plan to approve", "being implemented", "needs a person", "cancelled"]) {
+  for (const words of ["awaiting approval", "implementing", "needs a decision", "cancelled"]) {
     await page.getByText(words).first().waitFor();
   }
   return added;
@@ -227,8 +227,8 @@ try {
 for (const fault of findings.faults) console.log(`✗ ${fault}`);
 if (findings.faults.length === 0) {
   tamma.remove();
-  console.log(`browser: a whole day, ${findings.looked} pictures, without a fault`);
+  console.log(`browser: passed, ${findings.looked} pictures`);
 } else {
-  console.log(`browser: ${findings.faults.length} faults; pictures are in ${pictures}, the log in ${tamma.folder}/up.log`);
+  console.log(`browser: ${findings.faults.length} failures; pictures are in ${pictures}, the log in ${tamma.folder}/up.log`);
 }
 process.exit(findings.faults.length === 0 ? 0 : 1);

@@ -1,5 +1,5 @@
-// What a day in the browser needs: a shop, Tamma, somebody who receives alerts, and a browser that
-// looks closely at every page.
+// Fixtures of the browser experiment: a shop repository, Tamma, an alert receiver, and a browser that
+// checks every page.
 
 import { spawn, execFile, execFileSync } from "node:child_process";
 import { once } from "node:events";
@@ -24,7 +24,7 @@ export const LOOKS = {
   "phone.dark": { viewport: PHONE, colorScheme: "dark" },
 };
 
-// What was seen, and what is wrong.
+// Results of the checks.
 export class Findings {
   faults = [];
   looked = 0;
@@ -35,7 +35,7 @@ export class Findings {
   }
 }
 
-// A channel that gets alerts in Slack's form.
+// Alert receiver with a Slack-compatible endpoint.
 export class Receiver {
   messages = [];
 
@@ -56,7 +56,7 @@ export class Receiver {
     return it;
   }
 
-  // The link of the first message, from the one with this number on, that asks for a decision.
+  // Returns the link of the first message, from this number on, that needs a decision.
   async decision(from = 0) {
     for (;;) {
       const blocks = this.messages.slice(from).flatMap((it) => it.blocks);
@@ -67,7 +67,7 @@ export class Receiver {
   }
 }
 
-// Tamma for one repository, as `tamma up` starts it.
+// Tamma for one repository, started with `tamma up`.
 export class Tamma {
   constructor(programs, rules) {
     this.program = path.join(programs, "tamma");
@@ -88,7 +88,7 @@ export class Tamma {
     fs.writeFileSync(this.env.GIT_CONFIG_GLOBAL, "[user]\n\tname = Grace\n\temail = grace@example.org\n");
   }
 
-  // Starts it, at the address that it had before if there is one.
+  // Starts Tamma, at its previous address if it had one.
   async start() {
     this.child = spawn(this.program, ["up"], { cwd: this.repository, env: this.env });
     this.child.stderr.on("data", (text) => fs.appendFileSync(path.join(this.folder, "up.log"), text));
@@ -102,7 +102,7 @@ export class Tamma {
         return;
       }
     }
-    throw new Error(`tamma up did not come up: see ${this.folder}/up.log`);
+    throw new Error(`tamma up did not start: see ${this.folder}/up.log`);
   }
 
   async stop() {
@@ -110,7 +110,7 @@ export class Tamma {
     await once(this.child, "exit");
   }
 
-  // What a command says.
+  // Runs a command and returns its output.
   async say(...args) {
     const { stdout } = await promisify(execFile)(this.program, args, { cwd: this.repository, env: { ...this.env, TAMMA_URL: this.url } });
     return stdout;
@@ -127,7 +127,7 @@ export class Tamma {
   }
 }
 
-// A browser whose pages are looked at by axe and kept as pictures.
+// Browser that checks pages with axe and takes screenshots.
 export class Browser {
   static async open(findings, pictures) {
     const it = new Browser();
@@ -141,7 +141,7 @@ export class Browser {
   async page(options) {
     const context = await this.browser.newContext(options);
     const page = await context.newPage();
-    // A page that is not there and a server that is away are told in the console too, as they should be.
+    // Missing pages and an unreachable server also log to the console, as expected.
     const expected = /404|ERR_CONNECTION_REFUSED|ERR_INCOMPLETE_CHUNKED|htmx:sse:error/;
     page.on("console", (it) => it.type() === "error" && !expected.test(it.text()) && this.findings.faults.push(`console: ${it.text()}`));
     page.on("pageerror", (it) => this.findings.faults.push(`script: ${it.message}`));
@@ -158,11 +158,11 @@ export class Browser {
       this.findings.faults.push(`${name}: axe ${it.id}: ${it.nodes[0].html.slice(0, 120)}`);
     }
     const wide = await page.evaluate(() => document.documentElement.scrollWidth > document.documentElement.clientWidth);
-    if (wide) this.findings.faults.push(`${name}: it scrolls sideways`);
+    if (wide) this.findings.faults.push(`${name}: scrolls horizontally`);
     this.findings.looked += 1;
   }
 
-  // The upper part of a page, for documents.
+  // Takes a screenshot of the top of a page, for documents.
   async show(address, name) {
     const page = await this.page({ viewport: { width: 1280, height: 860 }, colorScheme: "light" });
     await page.goto(address);
@@ -170,7 +170,7 @@ export class Browser {
     await page.context().close();
   }
 
-  // How everything was when something went wrong.
+  // Takes a screenshot of every page after a failure.
   async faults() {
     const pages = this.browser.contexts().flatMap((it) => it.pages());
     for (const [i, page] of pages.entries()) {

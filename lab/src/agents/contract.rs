@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
-use tamma_core::budget::{Limit, Spend};
-use tamma_engine::agent::{Mode, Report, RunEnd, Update};
-use tamma_engine::gateway::{Bound, Whose};
-use tamma_engine::permission::{self, Kind, Policy, Ruling, Verdict};
+use tamma_core::budget::{Spend, SpendLimit};
+use tamma_engine::agent::{AgentUpdate, RunEnd, RunMode, RunReport};
+use tamma_engine::gateway::{BudgetLimit, BudgetScope};
+use tamma_engine::permission::{
+    self, PermissionDecision, PermissionEffect, PermissionKind, PermissionPolicy,
+};
 use tamma_engine::submission::Submission;
-use tamma_testkit::model::{Call, Case, Script, Step};
+use tamma_testkit::model::{ConversationCase, ModelStep, Script, ScriptedCall};
 
 use super::stage::{self, Candidate, Seen, Stage, at, describe, until};
 
@@ -113,24 +115,24 @@ pub(crate) async fn hold(
     }
 }
 
-fn write(name: &str, content: &str) -> Step {
+fn write(name: &str, content: &str) -> ModelStep {
     // Agents work in the worktree, and take a path from there.
-    Step::call(Call::Write { path: name.to_owned(), content: content.to_owned() })
+    ModelStep::call(ScriptedCall::Write { path: name.to_owned(), content: content.to_owned() })
 }
 
-fn shell(cmd: impl Into<String>) -> Step {
-    Step::call(Call::Shell { cmd: cmd.into() })
+fn shell(cmd: impl Into<String>) -> ModelStep {
+    ModelStep::call(ScriptedCall::Shell { cmd: cmd.into() })
 }
 
-fn tool(name: &str, args: Value) -> Step {
-    Step::call(Call::tool(name, args))
+fn tool(name: &str, args: Value) -> ModelStep {
+    ModelStep::call(ScriptedCall::tool(name, args))
 }
 
-fn script(steps: impl IntoIterator<Item = Step>) -> Script {
-    Script::of(steps.into_iter().chain([Step::say("Done.")]))
+fn script(steps: impl IntoIterator<Item = ModelStep>) -> Script {
+    Script::new(steps.into_iter().chain([ModelStep::say("Done.")]))
 }
 
-fn finished(report: &Report, seen: &Seen) -> Result<Submission> {
+fn finished(report: &RunReport, seen: &Seen) -> Result<Submission> {
     match &report.end {
         RunEnd::Finished { submission, .. } => Ok(submission.clone()),
         _ => bail!(describe(report, seen)),
@@ -139,8 +141,8 @@ fn finished(report: &Report, seen: &Seen) -> Result<Submission> {
 
 async fn writes(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
     let stage = Stage::set(candidate, script([write("greeting.txt", "hello\n")])).await?;
-    let (report, seen) = stage.run(&stage.order(Mode::Implement)).await?;
-    ensure!(finished(&report, &seen)? == Submission::Nothing, describe(&report, &seen));
+    let (report, seen) = stage.run(&stage.order(RunMode::Implement)).await?;
+    ensure!(finished(&report, &seen)? == Submission::NotRequired, describe(&report, &seen));
     let text = stage.file("greeting.txt");
     ensure!(
         text.as_deref() == Some("hello\n"),
@@ -163,7 +165,7 @@ async fn plans(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
     });
     let steps = [write("early.txt", "early\n"), tool("submit_plan", plan)];
     let stage = Stage::set(candidate, script(steps)).await?;
-    let (report, seen) = stage.run(&stage.order(Mode::Plan)).await?;
+    let (report, seen) = stage.run(&stage.order(RunMode::Plan)).await?;
     let submission = finished(&report, &seen)?;
     ensure!(matches!(submission, Submission::Plan(_)), describe(&report, &seen));
     let changed = stage.changed().await?;
@@ -175,7 +177,7 @@ async fn plans(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
 async fn judges(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
     let verdict = json!({ "criteria": { "It greets.": { "unmet": { "why": "It is silent." } } } });
     let stage = Stage::set(candidate, script([tool("submit_verdict", verdict)])).await?;
-    let (report, seen) = stage.run(&stage.order(Mode::Validate)).await?;
+    let (report, seen) = stage.run(&stage.order(RunMode::Validate)).await?;
     let submission = finished(&report, &seen)?;
     ensure!(matches!(submission, Submission::Verdict(_)), describe(&report, &seen));
     stage.is_metered().await?;
@@ -183,13 +185,14 @@ async fn judges(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
 }
 
 /// Denies what is below `secrets`, beside what may not be done anyway.
-fn keep_secrets(tree: &Path) -> Policy {
-    let (inside, secrets) = (permission::inside(tree, Mode::Implement), tree.join("secrets"));
+fn keep_secrets(tree: &Path) -> PermissionPolicy {
+    let (inside, secrets) =
+        (permission::default_policy(tree, RunMode::Implement), tree.join("secrets"));
     let tree = tree.to_owned();
     Arc::new(move |ask| {
         if ask.paths.iter().any(|path| tree.join(path).starts_with(&secrets)) {
             let reason = "`secrets` is protected".to_owned();
-            return Ruling { verdict: Verdict::Deny, reason };
+            return PermissionDecision { effect: PermissionEffect::Deny, reason };
         }
         inside(ask)
     })
@@ -198,10 +201,10 @@ fn keep_secrets(tree: &Path) -> Policy {
 async fn protected(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
     let steps = [write("secrets/new", "new\n"), write("secrets/old", "new\n")];
     let stage = Stage::set(candidate, script(steps)).await?;
-    let mut order = stage.order(Mode::Implement);
-    order.protected = vec!["secrets/**".to_owned()];
+    let mut order = stage.order(RunMode::Implement);
+    order.protected_paths = vec!["secrets/**".to_owned()];
     order.policy = keep_secrets(&stage.tree());
-    if let Some(cage) = &mut order.cage {
+    if let Some(cage) = &mut order.sandbox {
         cage.protected = vec![stage.tree().join("secrets")];
     }
     let (report, seen) = stage.run(&order).await?;
@@ -217,10 +220,13 @@ async fn denied(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
     // both are the agent's to do, it asks for the commands that it is told to ask for.
     let steps = [shell("touch asked.txt"), write("secrets/asked.txt", "asked\n")];
     let stage = Stage::set(candidate, script(steps)).await?;
-    let mut order = stage.order(Mode::Implement);
-    order.protected = vec!["secrets/**".to_owned()];
-    order.asked = vec!["touch".to_owned()];
-    let deny = |_: &_| Ruling { verdict: Verdict::Deny, reason: "it is tried".to_owned() };
+    let mut order = stage.order(RunMode::Implement);
+    order.protected_paths = vec!["secrets/**".to_owned()];
+    order.ask_commands = vec!["touch".to_owned()];
+    let deny = |_: &_| PermissionDecision {
+        effect: PermissionEffect::Deny,
+        reason: "it is tried".to_owned(),
+    };
     order.policy = Arc::new(deny);
     let (report, seen) = stage.run(&order).await?;
     finished(&report, &seen)?;
@@ -228,13 +234,17 @@ async fn denied(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
         .all()
         .into_iter()
         .filter_map(|update| match update {
-            Update::Asked(ask, ruling) if ruling.verdict == Verdict::Deny => Some(ask),
+            AgentUpdate::PermissionDecided(ask, ruling)
+                if ruling.effect == PermissionEffect::Deny =>
+            {
+                Some(ask)
+            }
             _ => None,
         })
         .collect();
     ensure!(!asked.is_empty(), "it asked for nothing; {}", describe(&report, &seen));
     let (commands, files): (Vec<_>, Vec<_>) =
-        asked.iter().partition(|ask| ask.kind == Kind::Command);
+        asked.iter().partition(|ask| ask.kind == PermissionKind::Command);
     ensure!(commands.is_empty() || stage.file("asked.txt").is_none(), "it ran although it may not");
     let written = stage.file("secrets/asked.txt").is_some();
     ensure!(files.is_empty() || !written, "it wrote although it may not");
@@ -244,19 +254,19 @@ async fn denied(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
 
 async fn question(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
     let args = json!({ "question": "Which colour?", "choices": ["red", "blue"], "default": "red" });
-    let answered = Case {
+    let answered = ConversationCase {
         when: "The answer is: blue".to_owned(),
         unless: None,
-        steps: vec![write("colour.txt", "blue\n"), Step::say("Done.")],
+        steps: vec![write("colour.txt", "blue\n"), ModelStep::say("Done.")],
     };
-    let waits = Step { delay_ms: 2_000, ..Step::say("I wait.") };
-    let script = Script { cases: vec![answered], ..Script::of([tool("ask_human", args), waits]) };
+    let waits = ModelStep { delay_ms: 2_000, ..ModelStep::say("I wait.") };
+    let script = Script { cases: vec![answered], ..Script::new([tool("ask_human", args), waits]) };
     let stage = Stage::set(candidate, script).await?;
-    let (report, seen) = stage.run(&stage.order(Mode::Implement)).await?;
-    let RunEnd::Asked { question } = &report.end else { bail!(describe(&report, &seen)) };
+    let (report, seen) = stage.run(&stage.order(RunMode::Implement)).await?;
+    let RunEnd::QuestionAsked { question } = &report.end else { bail!(describe(&report, &seen)) };
     ensure!(question.question == "Which colour?" && question.choices.len() == 2, "{question:?}");
     // Nothing of it lives here. Whoever goes on knows its session, if it had one, and the answer.
-    let mut order = stage.order(Mode::Implement);
+    let mut order = stage.order(RunMode::Implement);
     order.resume = report.session;
     order.prompt = String::from("You asked: Which colour? The answer is: blue. Go on.");
     let (report, seen) = stage.run(&order).await?;
@@ -268,8 +278,10 @@ async fn question(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
 }
 
 async fn stalls(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
-    let stage = Stage::set(candidate, Script::of([Step { stall: true, ..Step::say("I") }])).await?;
-    let mut order = stage.order(Mode::Implement);
+    let stage =
+        Stage::set(candidate, Script::new([ModelStep { stall: true, ..ModelStep::say("I") }]))
+            .await?;
+    let mut order = stage.order(RunMode::Implement);
     order.time_limit = Duration::from_secs(6);
     let (report, seen) = stage.run(&order).await?;
     ensure!(report.end == RunEnd::TimedOut, describe(&report, &seen));
@@ -278,9 +290,11 @@ async fn stalls(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
 }
 
 async fn crashes(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
-    let stage = Stage::set(candidate, Script::of([Step { stall: true, ..Step::say("I") }])).await?;
+    let stage =
+        Stage::set(candidate, Script::new([ModelStep { stall: true, ..ModelStep::say("I") }]))
+            .await?;
     let (report, seen) = stage
-        .play(&stage.order(Mode::Implement), async |seen, _| {
+        .play(&stage.order(RunMode::Implement), async |seen, _| {
             stage.asked(|request| request.step == Some(0)).await?;
             stage::kill(seen.group().context("it was never on record")?).await
         })
@@ -296,7 +310,7 @@ async fn cancelled(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
     let stage = Stage::set(candidate, script([shell(cmd)])).await?;
     let mark = Stage::path(&stage.tree(), "forever");
     let (report, seen) = stage
-        .play(&stage.order(Mode::Implement), async |_, cancel| {
+        .play(&stage.order(RunMode::Implement), async |_, cancel| {
             until(Duration::from_mins(2), || {
                 stage::running(&format!("tail\0-f\0{mark}")).len() >= 2
             })
@@ -314,23 +328,23 @@ async fn cancelled(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
 }
 
 async fn resumed(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
-    let on = Case {
+    let on = ConversationCase {
         when: "Go on where you were".to_owned(),
         unless: None,
-        steps: vec![write("two.txt", "two\n"), Step::say("Done.")],
+        steps: vec![write("two.txt", "two\n"), ModelStep::say("Done.")],
     };
-    let stall = Step { stall: true, ..Step::say("I") };
-    let script = Script { cases: vec![on], ..Script::of([write("one.txt", "one\n"), stall]) };
+    let stall = ModelStep { stall: true, ..ModelStep::say("I") };
+    let script = Script { cases: vec![on], ..Script::new([write("one.txt", "one\n"), stall]) };
     let stage = Stage::set(candidate, script).await?;
     let (report, seen) = stage
-        .play(&stage.order(Mode::Implement), async |seen, _| {
+        .play(&stage.order(RunMode::Implement), async |seen, _| {
             stage.asked(|request| request.step == Some(1)).await?;
             stage::kill(seen.group().context("it was never on record")?).await
         })
         .await?;
     ensure!(matches!(report.end, RunEnd::Crashed { .. }), describe(&report, &seen));
     ensure!(stage.file("one.txt").is_some(), "nothing was written before the kill");
-    let mut order = stage.order(Mode::Implement);
+    let mut order = stage.order(RunMode::Implement);
     order.resume = report.session;
     order.prompt = String::from("Go on where you were.");
     let (report, seen) = stage.run(&order).await?;
@@ -353,18 +367,18 @@ async fn resumed(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
 
 async fn quota(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
     let until = at() + Duration::from_hours(1);
-    let mut step = Step::fail(99, 429);
+    let mut step = ModelStep::fail(99, 429);
     step.headers.insert("retry-after".to_owned(), until.to_rfc2822());
-    let stage = Stage::set(candidate, Script::of([step])).await?;
-    let (report, seen) = stage.run(&stage.order(Mode::Implement)).await?;
+    let stage = Stage::set(candidate, Script::new([step])).await?;
+    let (report, seen) = stage.run(&stage.order(RunMode::Implement)).await?;
     ensure!(report.end == RunEnd::Quota { until }, describe(&report, &seen));
     stage.is_metered().await?;
     Ok(None)
 }
 
 async fn refused(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
-    let stage = Stage::set(candidate, Script::of([Step::fail(99, 400)])).await?;
-    let (report, seen) = stage.run(&stage.order(Mode::Implement)).await?;
+    let stage = Stage::set(candidate, Script::new([ModelStep::fail(99, 400)])).await?;
+    let (report, seen) = stage.run(&stage.order(RunMode::Implement)).await?;
     let RunEnd::Crashed { reason } = &report.end else { bail!(describe(&report, &seen)) };
     ensure!(reason.contains("400"), "the reason does not name the answer: {reason}");
     stage.is_metered().await?;
@@ -374,11 +388,11 @@ async fn refused(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
 async fn budget(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
     let steps = (0..9).map(|number| shell(format!("echo {number}")));
     let stage = Stage::set(candidate, script(steps)).await?;
-    let mut order = stage.order(Mode::Implement);
+    let mut order = stage.order(RunMode::Implement);
     let most = 3_000;
-    let limit = Limit { tokens: Some(most), ..Limit::default() };
-    let bound = Bound { whose: Whose::Run, limit, spent: Spend::default() };
-    order.access.as_mut().context("it has access")?.bounds = vec![bound];
+    let limit = SpendLimit { tokens: Some(most), ..SpendLimit::default() };
+    let bound = BudgetLimit { scope: BudgetScope::Run, limit, spent: Spend::default() };
+    order.access.as_mut().context("it has access")?.budget_limits = vec![bound];
     let (report, seen) = stage.run(&order).await?;
     ensure!(report.end == RunEnd::OverBudget, describe(&report, &seen));
     let used = report.usage.unwrap_or_default().tokens.total();
@@ -396,7 +410,7 @@ async fn model(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
         _ => ("model-of-the-tier", "model-of-the-tier"),
     };
     let stage = Stage::set(candidate, script([])).await?;
-    let mut order = stage.order(Mode::Implement);
+    let mut order = stage.order(RunMode::Implement);
     order.model = Some(wanted.to_owned());
     let (report, seen) = stage.run(&order).await?;
     finished(&report, &seen)?;
@@ -410,7 +424,7 @@ async fn model(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
     ensure!(all, "the model was asked for as {asked:?}");
     // OpenCode is told which models its provider has, so that it offers any.
     if candidate.name != "opencode" {
-        let mut order = stage.order(Mode::Implement);
+        let mut order = stage.order(RunMode::Implement);
         order.model = Some("no-such-model".to_owned());
         let (report, seen) = stage.run(&order).await?;
         let told = matches!(&report.end, RunEnd::Unavailable { reason } if reason.contains(wanted));

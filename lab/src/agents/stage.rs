@@ -6,19 +6,22 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use tamma_core::budget::Limit;
+use tamma_core::budget::SpendLimit;
 use tamma_core::cost::Tokens;
 use tamma_core::ids::TaskId;
 use tamma_core::rules::AgentRules;
 use tamma_core::task_loop::Timestamp;
-use tamma_engine::agent::{Access, Agent, Mode, Observer, Patience, Report, RunOrder, Update};
-use tamma_engine::confine::{Cage, Kind, Launcher, Network};
-use tamma_engine::desk::nothing_known;
+use tamma_engine::agent::{
+    AgentObserver, AgentTimeouts, AgentUpdate, CodingAgent, ModelAccess, RunMode, RunReport,
+    RunRequest,
+};
+use tamma_engine::agent_tools::empty_search;
 use tamma_engine::gateway::{Gateway, Upstream};
 use tamma_engine::permission;
-use tamma_engine::process::{Records, RunId};
+use tamma_engine::process::{ProcessRecords, RunId};
+use tamma_engine::sandbox::{Launcher, Network, Sandbox, SandboxKind};
 use tamma_engine::secret::Secret;
-use tamma_testkit::model::{Call, Model, Request, Script};
+use tamma_testkit::model::{RecordedRequest, Script, ScriptedCall, ScriptedModel};
 use tempfile::TempDir;
 use tokio::process::Command;
 use tokio_util::sync::CancellationToken;
@@ -38,7 +41,7 @@ pub(crate) struct Candidate {
     /// Where it is installed.
     pub(crate) installed: PathBuf,
     /// What it is confined by, if it is.
-    pub(crate) cage: Option<Kind>,
+    pub(crate) cage: Option<SandboxKind>,
 }
 
 impl Candidate {
@@ -52,8 +55,8 @@ impl Candidate {
 pub(crate) struct Stage {
     folder: TempDir,
     candidate: Arc<Candidate>,
-    agent: Agent,
-    pub(crate) model: Model,
+    agent: CodingAgent,
+    pub(crate) model: ScriptedModel,
     gateway: Gateway,
     runs: Mutex<u32>,
     /// What all runs used, as the gateway says.
@@ -62,14 +65,14 @@ pub(crate) struct Stage {
 
 /// What was seen of a run.
 #[derive(Clone, Default)]
-pub(crate) struct Seen(Arc<Mutex<Vec<Update>>>);
+pub(crate) struct Seen(Arc<Mutex<Vec<AgentUpdate>>>);
 
 impl Seen {
-    pub(crate) fn all(&self) -> Vec<Update> {
+    pub(crate) fn all(&self) -> Vec<AgentUpdate> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn observer(&self) -> Observer {
+    fn observer(&self) -> AgentObserver {
         let seen = self.clone();
         Arc::new(move |update| {
             seen.0.lock().unwrap_or_else(PoisonError::into_inner).push(update);
@@ -79,7 +82,7 @@ impl Seen {
     /// The process group of the agent.
     pub(crate) fn group(&self) -> Option<u32> {
         self.all().iter().find_map(|update| match update {
-            Update::Recorded(record) => Some(record.pgid),
+            AgentUpdate::ProcessRecorded(record) => Some(record.pgid),
             _ => None,
         })
     }
@@ -94,7 +97,7 @@ impl Stage {
         let tree = folder.path().join("tree");
         let cases = script.cases.iter_mut().flat_map(|case| &mut case.steps);
         for call in script.steps.iter_mut().chain(cases).flat_map(|step| &mut step.calls) {
-            if let Call::Write { path, .. } = call {
+            if let ScriptedCall::Write { path, .. } = call {
                 *path = Self::path(&tree, path);
             }
         }
@@ -117,8 +120,8 @@ impl Stage {
         ]);
         Ok(Self {
             candidate: candidate.clone(),
-            agent: Agent::of(&candidate.rules, &environment),
-            model: Model::start(script).await?,
+            agent: CodingAgent::from_rules(&candidate.rules, &environment),
+            model: ScriptedModel::start(script).await?,
             gateway: Gateway::open(Some(&folder.path().join("gateway"))).await?,
             runs: Mutex::default(),
             used: Mutex::default(),
@@ -145,54 +148,54 @@ impl Stage {
         folder.join(name).display().to_string()
     }
 
-    pub(crate) fn order(&self, mode: Mode) -> RunOrder {
+    pub(crate) fn order(&self, mode: RunMode) -> RunRequest {
         let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
         *runs += 1;
         let tree = self.tree();
-        RunOrder {
-            run: RunId { task: TaskId(uuid::Uuid::from_u128(7)), ticket: 1, generation: *runs },
-            at: at(),
+        RunRequest {
+            run: RunId { task: TaskId(uuid::Uuid::from_u128(7)), job_number: 1, generation: *runs },
+            now: at(),
             prompt: "Do it.".to_owned(),
             mode,
             time_limit: PATIENCE,
-            allowance: Limit::default(),
-            policy: permission::inside(&tree, mode),
-            cage: self.cage(mode),
-            patience: Patience::default(),
-            protected: Vec::new(),
-            forbidden: vec!["git push".to_owned()],
-            asked: Vec::new(),
+            spend_limit: SpendLimit::default(),
+            policy: permission::default_policy(&tree, mode),
+            sandbox: self.cage(mode),
+            timeouts: AgentTimeouts::default(),
+            protected_paths: Vec::new(),
+            denied_commands: vec!["git push".to_owned()],
+            ask_commands: Vec::new(),
             // Codex gives its newer models other tools, which the scripted model knows less well.
             model: (self.candidate.name == "codex").then(|| "gpt-5.5".to_owned()),
             resume: None,
             home: self.folder.path().join("home"),
-            access: Some(Access {
+            access: Some(ModelAccess {
                 gateway: self.gateway.clone(),
                 upstream: Some(Upstream {
-                    base: self.model.url(),
+                    base_url: self.model.url(),
                     key: Secret::new("a-key-that-no-agent-sees"),
-                    quota_patience: Duration::from_secs(5),
+                    max_quota_wait: Duration::from_secs(5),
                 }),
                 prices: BTreeMap::new(),
-                bounds: Vec::new(),
+                budget_limits: Vec::new(),
                 warn_percent: 80,
             }),
-            search: nothing_known(),
-            evidence: tamma_engine::submission::no_evidence(),
-            workspace: tree,
+            search: empty_search(),
+            evidence_exists: tamma_engine::submission::no_evidence(),
+            worktree: tree,
         }
     }
 
-    fn cage(&self, mode: Mode) -> Option<Cage> {
+    fn cage(&self, mode: RunMode) -> Option<Sandbox> {
         let kind = self.candidate.cage?;
-        Some(Cage {
+        Some(Sandbox {
             kind,
             launcher: Launcher {
                 program: programs::beside("tamma-inside").ok()?,
                 args: Vec::new(),
             },
             worktree: self.tree(),
-            looking: mode.looks(),
+            read_only: mode.is_read_only(),
             repository: None,
             home: self.folder.path().join("home"),
             readable: vec![self.candidate.installed.clone()],
@@ -209,10 +212,10 @@ impl Stage {
     /// Runs the agent, while `beside` happens.
     pub(crate) async fn play(
         &self,
-        order: &RunOrder,
+        order: &RunRequest,
         beside: impl AsyncFnOnce(&Seen, &CancellationToken) -> Result<()>,
-    ) -> Result<(Report, Seen)> {
-        let records = Records::open(&self.folder.path().join("data")).await?;
+    ) -> Result<(RunReport, Seen)> {
+        let records = ProcessRecords::open(&self.folder.path().join("data")).await?;
         let (seen, cancel) = (Seen::default(), CancellationToken::new());
         let observer = seen.observer();
         let run = self.agent.run(order, &records, &observer, &cancel);
@@ -240,7 +243,7 @@ impl Stage {
     }
 
     /// Runs the agent to its end.
-    pub(crate) async fn run(&self, order: &RunOrder) -> Result<(Report, Seen)> {
+    pub(crate) async fn run(&self, order: &RunRequest) -> Result<(RunReport, Seen)> {
         self.play(order, async |_, _| Ok(())).await
     }
 
@@ -272,7 +275,7 @@ impl Stage {
     }
 
     /// Waits until the model was asked for a step.
-    pub(crate) async fn asked(&self, wanted: impl Fn(&Request) -> bool) -> Result<()> {
+    pub(crate) async fn asked(&self, wanted: impl Fn(&RecordedRequest) -> bool) -> Result<()> {
         until(PATIENCE, || self.model.requests().iter().any(&wanted))
             .await
             .context("the model was not asked")
@@ -285,13 +288,17 @@ pub(crate) fn at() -> Timestamp {
 }
 
 /// How a run ended, with what may say why.
-pub(crate) fn describe(report: &Report, seen: &Seen) -> String {
+pub(crate) fn describe(report: &RunReport, seen: &Seen) -> String {
     let asked: Vec<_> = seen
         .all()
         .into_iter()
         .filter_map(|update| match update {
-            Update::Asked(ask, ruling) => Some(format!("{}: {:?}", ask.title, ruling.verdict)),
-            Update::Refused(flaws) => Some(format!("asked again: {}", flaws.join("; "))),
+            AgentUpdate::PermissionDecided(ask, ruling) => {
+                Some(format!("{}: {:?}", ask.title, ruling.effect))
+            }
+            AgentUpdate::SubmissionRejected(flaws) => {
+                Some(format!("asked again: {}", flaws.join("; ")))
+            }
             _ => None,
         })
         .collect();

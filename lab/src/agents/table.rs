@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use anyhow::Result;
-use tamma_engine::confine::Kind;
+use tamma_engine::sandbox::SandboxKind;
 
 use super::contract::Scenario;
 use crate::support::verdict::Verdict;
@@ -22,7 +22,7 @@ pub(crate) struct Table {
 }
 
 /// Says what the agents are confined by.
-pub(crate) fn confined_by(cage: Option<Kind>) {
+pub(crate) fn confined_by(cage: Option<SandboxKind>) {
     let cage = cage.map_or_else(|| "nothing".to_owned(), |kind| kind.to_string());
     let _ = writeln!(std::io::stderr(), "the agents are confined by {cage}");
 }

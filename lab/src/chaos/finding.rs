@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tamma_core::log::{Entry, EntryName};
+use tamma_core::history::{EntryName, HistoryEntry};
 use tamma_core::task_loop::State;
 
 /// What went wrong, by its kind; and what is only worth telling.
@@ -47,7 +47,7 @@ impl Findings {
 
     /// Judges the log: numbered without gaps, in the order of time, to the end, with the entries of an undisturbed task in
     /// their order and no others.
-    pub(crate) fn log(&mut self, entries: &[Entry], undisturbed: Option<&[EntryName]>) {
+    pub(crate) fn log(&mut self, entries: &[HistoryEntry], undisturbed: Option<&[EntryName]>) {
         for (at, entry) in (1..).zip(entries) {
             if entry.sequence != at {
                 self.lose(format!("entry {at} of the log: {} is there", entry.sequence));
@@ -95,7 +95,7 @@ mod tests {
 
     const WAY: [EntryName; 3] = [N::SmTaskReceived, N::SmTaskAssigned, N::SmTaskCompleted];
 
-    fn entries(lines: &[(u64, EntryName)]) -> Vec<Entry> {
+    fn entries(lines: &[(u64, EntryName)]) -> Vec<HistoryEntry> {
         let entry = |(sequence, name): &(u64, EntryName)| {
             let json = serde_json::json!({
                 "task": "0192a000-0000-7000-8000-000000000001", "sequence": sequence,

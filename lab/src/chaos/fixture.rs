@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use serde_json::json;
-use tamma_core::plan::{Action, FileChange, Plan};
-use tamma_flow::port::names;
-use tamma_testkit::agent::{Case, SCRIPT, Script, Step};
+use tamma_core::plan::{FileAction, FileChange, Plan};
+use tamma_flow::activities::names;
+use tamma_testkit::agent::{AgentStep, PromptCase, SCRIPT_VARIABLE, Script};
 use tamma_testkit::repository::Repository;
 
 /// The criterion of every task, so that a validator is asked.
@@ -109,7 +109,7 @@ impl Fixture {
 
     fn configuration(&self, agent: &Path) -> String {
         format!(
-            "engines:\n  sandbox: off\nagents:\n  scripted:\n    command: {}\n    env:\n      {SCRIPT}: {}\n\
+            "engines:\n  sandbox: off\nagents:\n  scripted:\n    command: {}\n    env:\n      {SCRIPT_VARIABLE}: {}\n\
              tiers:\n  simple: {{ agent: scripted }}\n  moderate: {{ agent: scripted }}\n  \
              complex: {{ agent: scripted }}\n\
              gates:\n  check: {{ command: sh {}, kind: tests }}\n",
@@ -121,29 +121,43 @@ impl Fixture {
 
     /// An agent that plans the change, makes it, and judges it.
     fn script(&self, plan: Plan) -> Script {
-        let case = |when: &str, job: &str, before: Vec<Step>, after: Vec<Step>| {
-            let line = |word| Step::Append { path: self.passages(), line: format!("{job} {word}") };
+        let case = |when: &str, job: &str, before: Vec<AgentStep>, after: Vec<AgentStep>| {
+            let line =
+                |word| AgentStep::Append { path: self.passages(), line: format!("{job} {word}") };
             let mut steps = vec![line("begins")];
             steps.extend(before);
-            steps.push(Step::AwaitFile(self.file(job)));
+            steps.push(AgentStep::AwaitFile(self.file(job)));
             steps.extend(after);
             steps.push(line("ends"));
-            Case { when: when.to_owned(), unless: None, steps }
+            PromptCase { when: when.to_owned(), unless: None, steps }
         };
         let writes: Vec<_> = plan
             .file_changes
             .iter()
-            .map(|change| Step::Write { path: (&change.path).into(), content: CONTENT.to_owned() })
+            .map(|change| AgentStep::Write {
+                path: (&change.path).into(),
+                content: CONTENT.to_owned(),
+            })
             .collect();
         // Work that is not committed when the hold is reached, and is not all of it.
-        let half = vec![Step::Write { path: "names.txt".into(), content: "ann\n".to_owned() }];
+        let half = vec![AgentStep::Write { path: "names.txt".into(), content: "ann\n".to_owned() }];
         let met = json!({ "evidence": "the name is there", "file": "names.txt", "line": 3 });
         let verdict = json!({ "criteria": { CRITERION: { "met": met } } });
         Script {
             cases: vec![
-                case("You are the planner", names::PLAN, vec![], vec![Step::Plan(Box::new(plan))]),
+                case(
+                    "You are the planner",
+                    names::PLAN,
+                    vec![],
+                    vec![AgentStep::Plan(Box::new(plan))],
+                ),
                 case("You are implementing", names::IMPLEMENT, half, writes),
-                case("You are the validator", names::REVIEW, vec![], vec![Step::HandIn(verdict)]),
+                case(
+                    "You are the validator",
+                    names::REVIEW,
+                    vec![],
+                    vec![AgentStep::Submit(verdict)],
+                ),
             ],
             ..Script::default()
         }
@@ -154,7 +168,7 @@ impl Fixture {
 fn plan(files: usize) -> Plan {
     let change = |number| FileChange {
         path: if number == 0 { "names.txt".to_owned() } else { format!("names/{number}.txt") },
-        action: if number == 0 { Action::Modify } else { Action::Create },
+        action: if number == 0 { FileAction::Modify } else { FileAction::Create },
         description: "one more name".to_owned(),
         estimated_lines: 1,
     };

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::Result;
-use tamma_testkit::postgres::{Server, Session};
+use tamma_testkit::postgres::{PostgresServer, PsqlSession};
 
 /// The database that Tamma works on.
 pub(crate) const DATABASE: &str = "tamma";
@@ -34,17 +34,17 @@ CREATE TRIGGER chaos_hold BEFORE INSERT ON answers
     FOR EACH ROW EXECUTE FUNCTION chaos_hold();";
 
 /// Makes the triggers.
-pub(crate) async fn prepare(server: &Server) -> Result<()> {
-    server.ask(DATABASE, TRIGGERS).await.map(drop)
+pub(crate) async fn prepare(server: &PostgresServer) -> Result<()> {
+    server.query(DATABASE, TRIGGERS).await.map(drop)
 }
 
 /// A point that is held.
 #[derive(Debug)]
-pub(crate) struct Hold(Session);
+pub(crate) struct Hold(PsqlSession);
 
 impl Hold {
     /// Holds whoever comes to a point from now on.
-    pub(crate) async fn at(server: &Server, point: &str) -> Result<Self> {
+    pub(crate) async fn at(server: &PostgresServer, point: &str) -> Result<Self> {
         let mut session = server.session(DATABASE)?;
         session.run("SELECT pg_advisory_lock(8622)").await?;
         session.run(&format!("INSERT INTO chaos_holds VALUES ('{point}')")).await?;
@@ -52,8 +52,8 @@ impl Hold {
     }
 
     /// Lets everybody pass. The session is gone if the server was killed meanwhile.
-    pub(crate) async fn release(mut self, server: &Server) -> Result<()> {
-        server.ask(DATABASE, "DELETE FROM chaos_holds").await?;
+    pub(crate) async fn release(mut self, server: &PostgresServer) -> Result<()> {
+        server.query(DATABASE, "DELETE FROM chaos_holds").await?;
         if self.0.run("SELECT pg_advisory_unlock(8622)").await.is_err() {
             drop(self.0);
         }
@@ -62,18 +62,18 @@ impl Hold {
 }
 
 /// Takes back what a user's processes have begun and that is held, as if it had never arrived.
-pub(crate) async fn take_back(server: &Server, user: &str) -> Result<()> {
+pub(crate) async fn take_back(server: &PostgresServer, user: &str) -> Result<()> {
     let end = format!(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
         WHERE wait_event_type = 'Lock' AND wait_event = 'advisory' AND usename = '{user}'"
     );
-    server.ask(DATABASE, &end).await.map(drop)
+    server.query(DATABASE, &end).await.map(drop)
 }
 
 /// The users of the database who wait at a point.
-pub(crate) async fn held(server: &Server) -> Result<BTreeSet<String>> {
+pub(crate) async fn held(server: &PostgresServer) -> Result<BTreeSet<String>> {
     let waiting = "SELECT DISTINCT usename FROM pg_stat_activity
         WHERE wait_event_type = 'Lock' AND wait_event = 'advisory'";
-    let names = server.ask(DATABASE, waiting).await?;
+    let names = server.query(DATABASE, waiting).await?;
     Ok(names.lines().map(str::to_owned).collect())
 }

@@ -8,7 +8,7 @@ use std::process::{Output, Stdio};
 use anyhow::{Result, bail};
 use tamma_core::ids::TaskId;
 use tamma_store::Store;
-use tamma_testkit::role::Role;
+use tamma_testkit::tamma_process::TammaProcess;
 use tamma_testkit::{postgres, temporal};
 use tokio::process::Command;
 
@@ -17,10 +17,10 @@ use super::point::Victim;
 
 /// Everything that Tamma is made of when it runs.
 pub(crate) struct Parts {
-    pub(crate) postgres: postgres::Server,
-    pub(crate) temporal: temporal::Server,
-    pub(crate) server: Role,
-    pub(crate) worker: Role,
+    pub(crate) postgres: postgres::PostgresServer,
+    pub(crate) temporal: temporal::TemporalServer,
+    pub(crate) server: TammaProcess,
+    pub(crate) worker: TammaProcess,
     /// The store, for looking. Made anew when PostgreSQL has been.
     pub(crate) store: Store,
     /// Somebody at a terminal.
@@ -38,11 +38,11 @@ impl Parts {
     /// Starts everything, with logs in a folder.
     pub(crate) async fn start(tamma: &Path, folder: &Path) -> Result<Self> {
         let (postgres, temporal) =
-            tokio::try_join!(postgres::Server::start(), temporal::Server::start())?;
-        postgres.ask("postgres", "CREATE DATABASE tamma").await?;
+            tokio::try_join!(postgres::PostgresServer::start(), temporal::TemporalServer::start())?;
+        postgres.query("postgres", "CREATE DATABASE tamma").await?;
         for user in ["server", "worker"] {
             let sql = format!("CREATE ROLE {user} LOGIN SUPERUSER");
-            postgres.ask("postgres", &sql).await?;
+            postgres.query("postgres", &sql).await?;
         }
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let listen = format!("127.0.0.1:{port}");
@@ -51,7 +51,7 @@ impl Parts {
             let (database, temporal) = (postgres.url(user, DATABASE), temporal.address());
             let given = [name, "--database", &database, "--temporal", &temporal, "--data", &data];
             let arguments = given.iter().chain(more).map(|each| (*each).to_owned());
-            Role::new(tamma, arguments, folder.join(format!("{name}.log")))
+            TammaProcess::new(tamma, arguments, folder.join(format!("{name}.log")))
         };
         let mut server = role("serve", "server", &["--listen", &listen]);
         let mut worker = role("work", "worker", &[]);

@@ -2,7 +2,7 @@
 
 use strum::{Display, EnumCount, EnumIter, EnumString, IntoEnumIterator as _};
 use tamma_core::task_loop::State;
-use tamma_flow::port::names;
+use tamma_flow::activities::names;
 
 /// What is killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Display, EnumIter, EnumCount, EnumString)]
@@ -57,7 +57,7 @@ const ACTIVITIES: [&str; 11] = [
     names::IMPLEMENT,
     names::TEST,
     names::REVIEW,
-    names::AWAIT_TURN,
+    names::AWAIT_DELIVERY,
     names::DELIVER,
     names::LEARN,
 ];
@@ -88,7 +88,7 @@ impl Point {
             at(S::Testing, names::REVIEW, Writes(S::QualityReview)),
             at(S::QualityReview, names::REVIEW, Works),
             at(S::QualityReview, names::REVIEW, Keeps),
-            at(S::QualityReview, names::AWAIT_TURN, Writes(S::Approved)),
+            at(S::QualityReview, names::AWAIT_DELIVERY, Writes(S::Approved)),
             at(S::Approved, names::DELIVER, Writes(S::Committing)),
             at(S::Committing, names::DELIVER, Works),
             at(S::Committing, names::DELIVER, Keeps),
@@ -162,13 +162,13 @@ mod tests {
     #[test]
     fn every_state_and_every_activity_of_the_main_way_has_a_point() {
         let points = Point::all();
-        for state in State::MAIN_WAY.into_iter().filter(|state| !state.is_terminal()) {
+        for state in State::MAIN_PATH.into_iter().filter(|state| !state.is_terminal()) {
             assert!(points.iter().any(|point| point.state == state), "{state}");
         }
         for activity in ACTIVITIES {
             assert!(points.iter().any(|point| point.activity == activity), "{activity}");
         }
-        for to in State::MAIN_WAY {
+        for to in State::MAIN_PATH {
             let writes = |point: &Point| point.moment == Moment::Writes(to);
             assert_eq!(points.iter().filter(|point| writes(point)).count(), 1, "{to}");
         }

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
+use tamma_core::history::EntryName;
 use tamma_core::ids::{ProjectId, TaskId};
-use tamma_core::log::EntryName;
 use tamma_core::task_loop::State;
-use tamma_store::{Project, Verdict};
+use tamma_store::{PlanVerdict, RegisteredProject};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use uuid::Uuid;
@@ -149,7 +149,8 @@ impl Ground {
             asking = Some(self.ask(case.task).await?);
         }
         self.reach(&case, point).await.with_context(|| format!("it does not come to {point}"))?;
-        let plan = self.parts.store.task(case.task).await.ok().and_then(|it| it.machine.ok()?.plan);
+        let plan =
+            self.parts.store.task(case.task).await.ok().and_then(|it| it.task_loop.ok()?.plan);
         let running = self.leftovers(&case);
 
         *killed = Instant::now();
@@ -214,9 +215,12 @@ impl Ground {
             )
         };
         let repository = fixture.repository.path().display().to_string();
-        let project =
-            Project { id: ProjectId(id(1)), name: format!("greeter-{number}"), repository };
-        self.parts.store.register(&project).await?;
+        let project = RegisteredProject {
+            id: ProjectId(id(1)),
+            name: format!("greeter-{number}"),
+            repository,
+        };
+        self.parts.store.register_project(&project).await?;
         Ok(Case { task: TaskId(id(2)), fixture, folder, project: project.name, needs_person })
     }
 
@@ -239,7 +243,7 @@ impl Ground {
 
     /// Asks a task to take its plan, in the name of a person.
     async fn ask(&self, task: TaskId) -> Result<JoinHandle<Result<std::process::Output>>> {
-        let machine = self.parts.store.task(task).await?.machine?;
+        let machine = self.parts.store.task(task).await?.task_loop?;
         let plan = machine.plan.context("there is no plan")?.hash.to_string();
         let id = task.to_string();
         let mut command = self.parts.person.types(&["approve", &id, "--plan", &plan]);
@@ -281,7 +285,7 @@ impl Ground {
                 }
                 Moment::WaitsForPerson => true,
             };
-            let state = store.task(case.task).await?.machine?.state;
+            let state = store.task(case.task).await?.task_loop?.state;
             Ok((there && state == point.state).then_some(()))
         })
         .await
@@ -291,7 +295,7 @@ impl Ground {
     async fn until(&self, task: TaskId, state: State) -> Result<()> {
         let mut last = None;
         let arrived = wait(PATIENCE, async || {
-            let machine = self.parts.store.task(task).await?.machine?;
+            let machine = self.parts.store.task(task).await?.task_loop?;
             last = Some(machine.state);
             if machine.state == state {
                 return Ok(Some(Ok(())));
@@ -323,12 +327,12 @@ impl Ground {
             Ok(Some(said(&output)))
         })
         .await?;
-        let machine = self.parts.store.task(case.task).await?.machine?;
+        let machine = self.parts.store.task(case.task).await?.task_loop?;
         let same = plan.is_some() && machine.plan.map(|plan| plan.hash.to_string()) == plan;
         if machine.state != State::AwaitingApproval || !inbox.contains(&id) || !same {
             findings.lose("the question to a person");
         }
-        if case.fixture.begun(tamma_flow::port::names::IMPLEMENT) > 0 {
+        if case.fixture.begun(tamma_flow::activities::names::IMPLEMENT) > 0 {
             findings.double("a run before the approval");
         }
         Ok(())
@@ -377,9 +381,9 @@ impl Ground {
         findings: &mut Findings,
     ) -> Result<()> {
         let stored = self.parts.store.task(case.task).await?;
-        let machine = stored.machine?;
-        if machine.entries != entries as u64 {
-            findings.lose(format!("entries: {entries} of {}", machine.entries));
+        let machine = stored.task_loop?;
+        if machine.entry_count != entries as u64 {
+            findings.lose(format!("entries: {entries} of {}", machine.entry_count));
         }
         // The row is written before the workflow ends.
         let ended = async || self.parts.workflow("result", case.task).await.map(Some);
@@ -404,9 +408,9 @@ impl Ground {
         let decisions = self.parts.store.decisions(case.task).await?;
         findings.once("decision about the plan", decisions.len());
         let wanted = if case.needs_person {
-            (Verdict::Approve, Some(PERSON.to_owned()))
+            (PlanVerdict::Approve, Some(PERSON.to_owned()))
         } else {
-            (Verdict::Auto, None)
+            (PlanVerdict::Auto, None)
         };
         for decision in decisions {
             if (decision.verdict, &decision.by) != (wanted.0, &wanted.1) {
@@ -419,7 +423,7 @@ impl Ground {
 
     /// What still runs for a task.
     fn leftovers(&self, case: &Case) -> Vec<leftover::Process> {
-        let roles = [self.parts.server.process(), self.parts.worker.process()];
+        let roles = [self.parts.server.pid(), self.parts.worker.pid()];
         let known: BTreeSet<_> = roles.into_iter().flatten().chain([std::process::id()]).collect();
         leftover::find(&case.task.to_string(), &case.folder, &known)
     }

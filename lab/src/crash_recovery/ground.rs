@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use tamma_core::ids::TaskId;
-use tamma_core::plan::{Action, FileChange, Plan};
+use tamma_core::plan::{FileAction, FileChange, Plan};
 use tamma_core::task_loop::State;
-use tamma_testkit::agent::{Case, SCRIPT, Script, Step};
+use tamma_testkit::agent::{AgentStep, PromptCase, SCRIPT_VARIABLE, Script};
 use tamma_testkit::repository::Repository;
-use tamma_testkit::role::Role;
+use tamma_testkit::tamma_process::TammaProcess;
 use tokio::process::Command;
 use tokio::time::sleep;
 
@@ -40,7 +40,7 @@ pub(crate) struct Ground {
 
 /// A worker with a disk of its own.
 struct Host {
-    role: Role,
+    role: TammaProcess,
     data: PathBuf,
 }
 
@@ -130,7 +130,7 @@ impl Ground {
         repository.write(
             "tamma.yaml",
             &format!(
-                "agents:\n  scripted:\n    command: {}\n    env:\n      {SCRIPT}: {}\n\
+                "agents:\n  scripted:\n    command: {}\n    env:\n      {SCRIPT_VARIABLE}: {}\n\
                  tiers:\n  simple: {{ agent: scripted }}\n  moderate: {{ agent: scripted }}\n  \
                  complex: {{ agent: scripted }}\n\
                  gates:\n  check: {{ command: sh check.sh, kind: tests }}\n\
@@ -152,7 +152,7 @@ impl Ground {
 
     async fn completed(&self, task: TaskId) -> Result<()> {
         wait("the end of the task", async || {
-            let machine = self.stage.store.task(task).await?.machine?;
+            let machine = self.stage.store.task(task).await?.task_loop?;
             match machine.state {
                 State::Completed => Ok(Some(Ok(()))),
                 State::Failed | State::Cancelled | State::HumanEscalation => {
@@ -173,13 +173,13 @@ impl Host {
 
 /// An agent that plans a journal, and writes it line by line.
 fn script_of(found: &Path) -> Script {
-    let case = |when: &str, steps| Case { when: when.to_owned(), unless: None, steps };
+    let case = |when: &str, steps| PromptCase { when: when.to_owned(), unless: None, steps };
     let plan = Plan {
         summary: "A journal is kept".to_owned(),
         approach: "Write it line by line.".to_owned(),
         file_changes: vec![FileChange {
             path: FILE.to_owned(),
-            action: Action::Create,
+            action: FileAction::Create,
             description: "the journal".to_owned(),
             estimated_lines: LINES,
         }],
@@ -191,11 +191,15 @@ fn script_of(found: &Path) -> Script {
         dependencies: Vec::new(),
         test_changes: Vec::new(),
     };
-    let write =
-        Step::Journal { path: FILE.into(), lines: LINES, pause: PAUSE, found: found.to_owned() };
+    let write = AgentStep::Journal {
+        path: FILE.into(),
+        lines: LINES,
+        pause: PAUSE,
+        found: found.to_owned(),
+    };
     Script {
         cases: vec![
-            case("You are the planner", vec![Step::Plan(Box::new(plan))]),
+            case("You are the planner", vec![AgentStep::Plan(Box::new(plan))]),
             case("You are implementing", vec![write]),
         ],
         ..Script::default()

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
+use tamma_core::history::{EntryName, HistoryEntry};
 use tamma_core::ids::TaskId;
-use tamma_core::log::{Entry, EntryName};
 use tamma_core::task_loop::{State, TaskLoop};
-use tamma_testkit::agent::SCRIPT;
-use tamma_testkit::model::Model;
+use tamma_testkit::agent::SCRIPT_VARIABLE;
+use tamma_testkit::model::ScriptedModel;
 use tamma_testkit::repository::Repository;
 
 use super::way::{GATE, Way};
@@ -37,7 +37,7 @@ pub(crate) struct Ground {
 pub(crate) struct Gone {
     pub(crate) task: TaskId,
     pub(crate) machine: TaskLoop,
-    pub(crate) log: Vec<Entry>,
+    pub(crate) log: Vec<HistoryEntry>,
     /// Whether what was made is on the branch that was pushed.
     pub(crate) pushed: bool,
     /// The models that were called, if there were any.
@@ -52,8 +52,8 @@ impl Ground {
         if let Agent::Real { programs, key, .. } = &agent {
             let path = std::env::var("PATH").unwrap_or_default();
             worker = worker
-                .with("PATH", format!("{}:{path}", programs.display()))
-                .with(*key, "a-key-that-only-the-gateway-knows");
+                .with_env("PATH", format!("{}:{path}", programs.display()))
+                .with_env(*key, "a-key-that-only-the-gateway-knows");
         }
         stage.employ(worker).await?;
         Ok(Self { stage, agent })
@@ -92,16 +92,16 @@ impl Ground {
         let log = self.stage.log(task).await?;
         let shown = format!("tamma/{task}:{}", way.left());
         let pushed = repository.git(&["show", &shown]).is_ok();
-        let requests = model.iter().flat_map(Model::requests);
+        let requests = model.iter().flat_map(ScriptedModel::requests);
         let models = requests.filter_map(|request| request.model).collect();
         Ok(Gone { task, machine, log, pushed, models })
     }
 
     /// The agent of a way as the configuration has it, and the model that it talks to.
-    async fn agent(&self, way: Way) -> Result<(String, Option<Model>)> {
+    async fn agent(&self, way: Way) -> Result<(String, Option<ScriptedModel>)> {
         match &self.agent {
             Agent::Real { name, .. } => {
-                let model = Model::start(way.model()).await?;
+                let model = ScriptedModel::start(way.model()).await?;
                 Ok((format!("  {name}:\n    upstream: {}\n", model.url()), Some(model)))
             }
             Agent::Scripted(program) => {
@@ -109,7 +109,7 @@ impl Ground {
                 way.agent().write(&script)?;
                 let (program, script) = (program.display(), script.display());
                 let text = format!(
-                    "  scripted:\n    command: {program}\n    env:\n      {SCRIPT}: {script}\n"
+                    "  scripted:\n    command: {program}\n    env:\n      {SCRIPT_VARIABLE}: {script}\n"
                 );
                 Ok((text, None))
             }
@@ -119,12 +119,12 @@ impl Ground {
     /// Waits until a task has ended, or is with a person and its work is landed.
     async fn ended(&self, task: TaskId) -> Result<TaskLoop> {
         let is_over = |machine: &TaskLoop| {
-            if machine.state == State::AwaitingApproval && machine.question.is_some() {
+            if machine.state == State::AwaitingApproval && machine.open_question.is_some() {
                 bail!("its plan waits for an approval");
             }
             let landed = machine.state == State::HumanEscalation
-                && !machine.to_land
-                && machine.work.is_none();
+                && !machine.must_save_work
+                && machine.active_job.is_none();
             Ok(landed || machine.state.is_terminal())
         };
         let machine = self.stage.until(task, PATIENCE, is_over).await?;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use anyhow::Result;
-use tamma_core::report::{self, Report, Run, Sources, Spent};
+use tamma_core::report::{self, CostSummary, ReportSources, RunSummary, TaskReport};
 use tamma_core::task_loop::State;
 use tamma_store::{RunEnd, Store};
 
@@ -16,7 +16,7 @@ use super::way::Way;
 /// What is told of a way.
 pub(crate) struct Told {
     way: Way,
-    report: Report,
+    report: TaskReport,
     states: Vec<State>,
     decisions: usize,
     pushed: bool,
@@ -37,8 +37,8 @@ pub(crate) async fn tell(store: &Store, way: Way, gone: &Gone) -> Result<Told> {
     let report = reported(store, way, gone).await?;
     let expected = way.expected();
     let tiers: Vec<_> = report.iterations.iter().filter_map(|it| it.tier).collect();
-    let councils: Vec<_> = report.councils.iter().map(|it| it.after).collect();
-    let cause = gone.machine.question.as_ref().map(|question| question.cause);
+    let councils: Vec<_> = report.councils.iter().map(|it| it.after_iteration).collect();
+    let cause = gone.machine.open_question.as_ref().map(|question| question.cause);
     let mut expect = |what: &str, holds: bool, found: String| {
         if !holds {
             faults.push(format!("{what}: {found}"));
@@ -60,28 +60,28 @@ pub(crate) async fn tell(store: &Store, way: Way, gone: &Gone) -> Result<Told> {
     })
 }
 
-async fn reported(store: &Store, way: Way, gone: &Gone) -> Result<Report> {
+async fn reported(store: &Store, way: Way, gone: &Gone) -> Result<TaskReport> {
     let mut texts = BTreeMap::new();
-    for kept in report::wanted(&gone.log) {
-        let text = store.kept(&kept).await?;
+    for kept in report::referenced_texts(&gone.log) {
+        let text = store.text(&kept).await?;
         texts.insert(kept, text);
     }
     let checks = store.checks(gone.task).await?;
     let checks: Vec<_> = checks.into_iter().map(|check| (check.iteration, check.record)).collect();
-    let known = |run: tamma_store::Run| Run {
-        ticket: run.number.ticket,
+    let known = |run: tamma_store::RunRecord| RunSummary {
+        job_number: run.number.job_number,
         mode: run.mode,
         finished: run.end == Some(RunEnd::Finished),
         tier: run.tier,
         usage: run.usage,
     };
     let runs: Vec<_> = store.runs(gone.task).await?.into_iter().map(known).collect();
-    Ok(report::of(&Sources {
+    Ok(report::build(&ReportSources {
         task: gone.task,
         title: way.title(),
         state: gone.machine.state,
         spend: gone.machine.spend,
-        log: &gone.log,
+        history: &gone.log,
         checks: &checks,
         runs: &runs,
         texts: &texts,
@@ -106,14 +106,16 @@ impl fmt::Display for Told {
         for it in &report.iterations {
             let tier = it.tier.map(|tier| tier.to_string()).unwrap_or_default();
             let passed = if it.passed == Some(true) { "passed" } else { "failed" };
-            let decided = it.decided.as_deref().unwrap_or("deliver it");
+            let decided = it.decision_text.as_deref().unwrap_or("deliver it");
             writeln!(
                 f,
                 "  {:>2}  {tier:<8}  {passed}  {:>9}  {decided}",
                 it.number,
                 cost(&it.cost)
             )?;
-            for sitting in report.councils.iter().filter(|sitting| sitting.after == it.number) {
+            for sitting in
+                report.councils.iter().filter(|sitting| sitting.after_iteration == it.number)
+            {
                 let seats: Vec<_> = sitting
                     .members
                     .iter()
@@ -123,8 +125,10 @@ impl fmt::Display for Told {
                     .collect();
                 writeln!(f, "      council {}: {}", sitting.number, seats.join("; "))?;
             }
-            for asked in report.asked.iter().filter(|asked| asked.after == it.number) {
-                writeln!(f, "      a person is asked: {}", asked.in_words)?;
+            for asked in
+                report.decision_requests.iter().filter(|asked| asked.after_iteration == it.number)
+            {
+                writeln!(f, "      a person is asked: {}", asked.description)?;
             }
         }
         writeln!(f, "  states: {}", in_short(&self.states))?;
@@ -153,8 +157,8 @@ impl fmt::Display for Told {
     }
 }
 
-fn cost(spent: &Spent) -> String {
-    if spent.unknown > 0 { "unknown".to_owned() } else { spent.usd.to_string() }
+fn cost(spent: &CostSummary) -> String {
+    if spent.unknown_runs > 0 { "unknown".to_owned() } else { spent.usd.to_string() }
 }
 
 /// The states, with what is repeated said once.

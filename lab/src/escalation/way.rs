@@ -1,7 +1,7 @@
 //! The ways that are tried: what the model does on each, and where it must lead.
 
 use serde_json::json;
-use tamma_core::cause::Cause;
+use tamma_core::cause::AlertCause;
 use tamma_core::rules::HaltCondition;
 use tamma_core::task_loop::State;
 use tamma_core::tier::Tier;
@@ -39,7 +39,7 @@ pub(crate) struct Expected {
     /// Where it is in the end.
     pub(crate) state: State,
     /// Why a person is asked, if one is.
-    pub(crate) cause: Option<Cause>,
+    pub(crate) cause: Option<AlertCause>,
 }
 
 impl Way {
@@ -64,7 +64,7 @@ impl Way {
                 ],
                 councils: vec![7],
                 state: State::HumanEscalation,
-                cause: Some(Cause::Halted(HaltCondition::MaxIterationsReached)),
+                cause: Some(AlertCause::Halted(HaltCondition::MaxIterationsReached)),
             },
             Self::Stuck => Expected {
                 tiers: vec![Simple, Simple, Moderate, Complex],
@@ -76,13 +76,13 @@ impl Way {
                 tiers: vec![Simple],
                 councils: Vec::new(),
                 state: State::HumanEscalation,
-                cause: Some(Cause::Halted(HaltCondition::SecurityCritical)),
+                cause: Some(AlertCause::Halted(HaltCondition::SecurityCritical)),
             },
             Self::Budget => Expected {
                 tiers: vec![Simple],
                 councils: Vec::new(),
                 state: State::HumanEscalation,
-                cause: Some(Cause::Halted(HaltCondition::BudgetExceeded)),
+                cause: Some(AlertCause::Halted(HaltCondition::BudgetExceeded)),
             },
         }
     }
@@ -146,7 +146,7 @@ impl Way {
                 "You are the chair of the council",
                 vec![Act::Tool("submit_conclusion", conclusion)],
             ),
-            scene("# What the council concluded", vec![plan(self.left(), "As the council says.")]),
+            scene("# Council conclusion", vec![plan(self.left(), "As the council says.")]),
             scene("You are the planner", vec![plan(self.left(), "The first idea.")]),
         ];
         match self {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use tamma_core::task_loop::{State, TaskLoop};
-use tamma_testkit::agent::SCRIPT;
+use tamma_testkit::agent::SCRIPT_VARIABLE;
 use tamma_testkit::repository::Repository;
 
 use super::caught::{standings, what_caught};
@@ -79,7 +79,7 @@ impl Ground {
         }
         repository.commit("the shop")?;
         let own = format!(
-            "agents:\n  scripted:\n    command: {agent}\n    env:\n      {SCRIPT}: {script}\n\
+            "agents:\n  scripted:\n    command: {agent}\n    env:\n      {SCRIPT_VARIABLE}: {script}\n\
              engines: {{ readable: ['{programs}', '{folder}'] }}\n{RULES}",
             agent = self.agent.display(),
             script = script.display(),
@@ -108,10 +108,10 @@ impl Ground {
 /// Whether a task has ended or a person has to look.
 fn is_over(machine: &TaskLoop) -> Result<bool> {
     // A plan of low risk only passes through here.
-    if machine.state == State::AwaitingApproval && machine.question.is_some() {
+    if machine.state == State::AwaitingApproval && machine.open_question.is_some() {
         bail!("somebody is asked to approve the plan");
     }
     // What is landed or learned at the end is waited for: it needs the folder.
-    let quiet = machine.work.is_none() && machine.leaving.is_none();
+    let quiet = machine.active_job.is_none() && machine.stopping_job.is_none();
     Ok(quiet && (machine.state.is_terminal() || machine.state == State::HumanEscalation))
 }

@@ -5,8 +5,8 @@
 //! unless the lie is its own: what is caught is caught by what Tamma finds out itself.
 
 use serde_json::{Value, json};
-use tamma_core::plan::{Action, FileChange, Plan};
-use tamma_testkit::agent::{Case, Script, Step};
+use tamma_core::plan::{FileAction, FileChange, Plan};
+use tamma_testkit::agent::{AgentStep, PromptCase, Script};
 
 /// What tasks ask for; most of them only the first.
 pub(crate) const CRITERIA: [&str; 2] =
@@ -25,18 +25,18 @@ pub(crate) struct Way {
     pub(crate) criteria: usize,
     planned: Vec<&'static str>,
     test_changes: Vec<&'static str>,
-    work: Vec<Step>,
-    verdict: Vec<Step>,
+    work: Vec<AgentStep>,
+    verdict: Vec<AgentStep>,
 }
 
 impl Way {
-    fn lie(name: &'static str, work: Vec<Step>) -> Self {
-        let verdict = vec![Step::HandIn(all_is_well())];
+    fn lie(name: &'static str, work: Vec<AgentStep>) -> Self {
+        let verdict = vec![AgentStep::Submit(all_is_well())];
         let (planned, test_changes) = (vec!["shop.py"], Vec::new());
         Self { name, lie: true, criteria: 1, planned, test_changes, work, verdict }
     }
 
-    fn honest(name: &'static str, work: Vec<Step>) -> Self {
+    fn honest(name: &'static str, work: Vec<AgentStep>) -> Self {
         Self { lie: false, ..Self::lie(name, work) }
     }
 
@@ -46,20 +46,20 @@ impl Way {
         self
     }
 
-    fn judged(mut self, verdict: Vec<Step>) -> Self {
+    fn judged(mut self, verdict: Vec<AgentStep>) -> Self {
         self.verdict = verdict;
         self
     }
 
     fn judged_with(self, criterion: &str, judgement: &Value) -> Self {
-        self.judged(vec![Step::HandIn(json!({ "criteria": { criterion: judgement } }))])
+        self.judged(vec![AgentStep::Submit(json!({ "criteria": { criterion: judgement } }))])
     }
 
     /// The agent that does all of it: it plans, works and judges.
     pub(crate) fn script(&self) -> Script {
         let change = |path: &&str| FileChange {
             path: (*path).to_owned(),
-            action: Action::Modify,
+            action: FileAction::Modify,
             description: "discounts".to_owned(),
             estimated_lines: 3,
         };
@@ -75,12 +75,12 @@ impl Way {
             dependencies: Vec::new(),
             test_changes: self.test_changes.iter().map(|it| (*it).to_owned()).collect(),
         };
-        let case = |when: &str, steps| Case { when: when.to_owned(), unless: None, steps };
+        let case = |when: &str, steps| PromptCase { when: when.to_owned(), unless: None, steps };
         let mut work = self.work.clone();
-        work.push(Step::Say("Done. All tests pass, every criterion is met.".to_owned()));
+        work.push(AgentStep::Say("Done. All tests pass, every criterion is met.".to_owned()));
         Script {
             cases: vec![
-                case("You are the planner", vec![Step::Plan(Box::new(plan))]),
+                case("You are the planner", vec![AgentStep::Plan(Box::new(plan))]),
                 case("You are implementing", work),
                 case("You are the validator", self.verdict.clone()),
             ],
@@ -101,26 +101,26 @@ fn all_is_well() -> Value {
     json!({ "criteria": { CRITERIA[0]: met("It is taken off.", place) } })
 }
 
-fn write(path: &str, content: impl Into<String>) -> Step {
-    Step::WriteUnasked { path: path.into(), content: content.into() }
+fn write(path: &str, content: impl Into<String>) -> AgentStep {
+    AgentStep::WriteUnasked { path: path.into(), content: content.into() }
 }
 
 /// The work, done.
-fn done() -> Step {
+fn done() -> AgentStep {
     write("shop.py", SHOP.replace("sum(prices)", "sum(prices) * (100 - discount) / 100"))
 }
 
 /// Something that looks like work.
-fn idle() -> Step {
+fn idle() -> AgentStep {
     write("shop.py", SHOP.replace("    return", "    # The discount is taken off.\n    return"))
 }
 
 /// Makes the failing test pass, and breaks the others.
-fn cheap() -> Step {
+fn cheap() -> AgentStep {
     write("shop.py", SHOP.replace("sum(prices)", "90"))
 }
 
-fn tests(from: &str, to: &str) -> Step {
+fn tests(from: &str, to: &str) -> AgentStep {
     write("tests/test_shop.py", TESTS.replace(from, to))
 }
 
@@ -149,20 +149,23 @@ fn about_the_change() -> Vec<Way> {
     vec![
         Way::lie("no change at all", vec![]),
         Way::lie("a change back to what was there", vec![cheap(), write("shop.py", SHOP)]),
-        Way::lie("a verdict in the implementer's prose", vec![idle(), Step::Say(verdict)])
+        Way::lie("a verdict in the implementer's prose", vec![idle(), AgentStep::Say(verdict)])
             .judged_with(CRITERIA[0], &unmet),
         Way::lie(
             "the implementer hands in the verdict",
-            vec![idle(), Step::Tool { name: "submit_verdict".to_owned(), args: all_is_well() }],
+            vec![
+                idle(),
+                AgentStep::Tool { name: "submit_verdict".to_owned(), args: all_is_well() },
+            ],
         )
         .judged_with(CRITERIA[0], &unmet),
-        Way::lie("committed to another branch", vec![Step::Run(elsewhere.to_owned())]),
+        Way::lie("committed to another branch", vec![AgentStep::Run(elsewhere.to_owned())]),
         Way::lie(
             "hid a file in rewritten history",
             vec![
                 done(),
                 write("auth/session.py", "def is_signed_in(session):\n    return True\n"),
-                Step::Run(rewritten.to_owned()),
+                AgentStep::Run(rewritten.to_owned()),
             ],
         ),
         Way::lie(
@@ -190,7 +193,7 @@ fn about_the_tests() -> Vec<Way> {
     [
         Way::lie("the failing test still fails", vec![idle()]),
         Way::lie("deleted the failing test", vec![idle(), tests(DISCOUNT, "")]),
-        Way::lie("deleted all tests", vec![idle(), Step::Run("rm -r tests".to_owned())]),
+        Way::lie("deleted all tests", vec![idle(), AgentStep::Run("rm -r tests".to_owned())]),
         Way::lie("skipped the failing test", vec![idle(), tests(DISCOUNT, &skip)]),
         Way::lie("expects the failing test to fail", vec![idle(), tests(DISCOUNT, &fails)]),
         Way::lie(
@@ -297,7 +300,7 @@ fn about_the_verdict() -> Vec<Way> {
         says("a line that is not there", json!({ "file": "shop.py", "line": 400 })),
         says("a verdict without evidence", json!({})),
         Way::lie("no verdict at all", vec![done()])
-            .judged(vec![Step::Say("It is all met, believe me.".to_owned())]),
+            .judged(vec![AgentStep::Say("It is all met, believe me.".to_owned())]),
         Way { criteria: 2, ..Way::lie("a verdict on some criteria", vec![done()]) },
         Way::lie("a verdict on another criterion", vec![done()])
             .judged_with("Discounts work.", &other),

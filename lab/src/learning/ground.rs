@@ -4,13 +4,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
+use tamma_core::history::EntryData;
 use tamma_core::ids::ProjectId;
-use tamma_core::knowledge::Status;
-use tamma_core::learning::Evidence;
-use tamma_core::log::Fact;
+use tamma_core::knowledge::EntryStatus;
+use tamma_core::learning::LessonEvidence;
 use tamma_core::task_loop::{State, TaskLoop};
 use tamma_store::KnowledgeFilter;
-use tamma_testkit::agent::SCRIPT;
+use tamma_testkit::agent::SCRIPT_VARIABLE;
 use tamma_testkit::repository::Repository;
 
 use super::tasks::{Teacher, Way};
@@ -39,7 +39,7 @@ pub(crate) async fn play(stage: &Stage, number: u32, way: Way, teacher: Teacher)
     repository.write(
         "tamma.yaml",
         &format!(
-            "agents:\n  scripted:\n    command: {}\n    env:\n      {SCRIPT}: {}\n\
+            "agents:\n  scripted:\n    command: {}\n    env:\n      {SCRIPT_VARIABLE}: {}\n\
              tiers:\n  simple: {{ agent: scripted }}\n  moderate: {{ agent: scripted }}\n  \
              complex: {{ agent: scripted }}\nengines: {{ sandbox: off }}\n{}",
             agent.display(),
@@ -61,10 +61,10 @@ pub(crate) async fn play(stage: &Stage, number: u32, way: Way, teacher: Teacher)
         }
     }
     let log = stage.taught(task, PATIENCE).await?;
-    let state = log.iter().rev().find(|entry| entry.on.is_some()).map(|entry| entry.to);
+    let state = log.iter().rev().find(|entry| entry.trigger.is_some()).map(|entry| entry.to);
     ensure!(state == Some(way.ending()), "it ended {state:?}, and not {}", way.ending());
     let lessons = log.iter().find_map(|entry| match entry.data {
-        Fact::Lessons(lessons) => Some(lessons),
+        EntryData::Lessons(lessons) => Some(lessons),
         _ => None,
     });
     let evidence = evidence(stage, project).await?;
@@ -77,8 +77,8 @@ fn is_at(machine: &TaskLoop, wanted: State) -> Result<bool> {
         bail!("it is {} before anybody could do anything", machine.state);
     }
     let ready = match wanted {
-        State::AwaitingApproval => machine.question.is_some(),
-        State::HumanEscalation => machine.question.is_some() && machine.work.is_none(),
+        State::AwaitingApproval => machine.open_question.is_some(),
+        State::HumanEscalation => machine.open_question.is_some() && machine.active_job.is_none(),
         _ => true,
     };
     Ok(machine.state == wanted && ready)
@@ -89,12 +89,12 @@ fn is_at(machine: &TaskLoop, wanted: State) -> Result<bool> {
 async fn evidence(stage: &Stage, project: ProjectId) -> Result<usize> {
     let filter = KnowledgeFilter { project: Some(project), ..KnowledgeFilter::default() };
     let mut count = 0;
-    for known in stage.store.all_knowledge(&filter).await? {
-        ensure!(known.entry.status == Status::Pending, "a lesson does not wait");
+    for known in stage.store.list_knowledge(&filter).await? {
+        ensure!(known.entry.status == EntryStatus::Pending, "a lesson does not wait");
         ensure!(!known.entry.evidence.is_empty(), "a lesson has no evidence");
         for one in &known.entry.evidence {
-            let evidence: Evidence = one.as_str().parse().map_err(anyhow::Error::msg)?;
-            ensure!(stage.store.resolves(evidence).await?, "`{one}` is nowhere");
+            let evidence: LessonEvidence = one.as_str().parse().map_err(anyhow::Error::msg)?;
+            ensure!(stage.store.evidence_exists(evidence).await?, "`{one}` is nowhere");
             count += 1;
         }
     }
@@ -114,9 +114,9 @@ pub(crate) async fn merged(stage: &Stage, file: &Path) -> Result<(usize, usize)>
             count += 1;
             let task = tamma_core::ids::TaskId(crate::support::stage::id(2, 9_000 + count));
             let lesson = said.lesson(project, words, task, number)?;
-            stage.store.propose(project, vec![(lesson.id(task), lesson)]).await?;
+            stage.store.propose_lessons(project, vec![(lesson.id(task), lesson)]).await?;
         }
     }
     let filter = KnowledgeFilter { project: Some(project), ..KnowledgeFilter::default() };
-    Ok((usize::try_from(count)?, stage.store.all_knowledge(&filter).await?.len()))
+    Ok((usize::try_from(count)?, stage.store.list_knowledge(&filter).await?.len()))
 }

@@ -3,7 +3,7 @@
 use serde_json::json;
 use tamma_core::plan::Plan;
 use tamma_core::task_loop::State;
-use tamma_testkit::agent::{Case, Script, Step};
+use tamma_testkit::agent::{AgentStep, PromptCase, Script};
 
 /// What a task goes through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::EnumIter, strum::Display)]
@@ -58,7 +58,7 @@ impl Teacher {
     }
 
     /// What it does when it is asked.
-    fn steps(self, way: Way) -> Vec<Step> {
+    fn steps(self, way: Way) -> Vec<AgentStep> {
         let taught = |evidence: &str| {
             json!({ "lessons": [{
                 "kind": "learning",
@@ -68,16 +68,16 @@ impl Teacher {
                 "evidence": [evidence],
             }] })
         };
-        let tool = |evidence: &str| Step::Tool {
+        let tool = |evidence: &str| AgentStep::Tool {
             name: "submit_lessons".to_owned(),
             args: taught(evidence),
         };
         match self {
             Self::Tool => vec![tool("event 1")],
-            Self::Message => vec![Step::HandIn(taught("event 1"))],
+            Self::Message => vec![AgentStep::Submit(taught("event 1"))],
             Self::Mends => vec![tool("event 4711"), tool("event 1")],
-            Self::Dies => vec![Step::Die],
-            Self::Silent => vec![Step::Say("There is nothing to say.".to_owned())],
+            Self::Dies => vec![AgentStep::Die],
+            Self::Silent => vec![AgentStep::Say("There is nothing to say.".to_owned())],
         }
     }
 }
@@ -125,14 +125,14 @@ impl Way {
 
     /// What its agent does.
     pub(crate) fn script(self, teacher: Teacher) -> Script {
-        let case = |when: &str, steps| Case { when: when.to_owned(), unless: None, steps };
+        let case = |when: &str, steps| PromptCase { when: when.to_owned(), unless: None, steps };
         let write = |content: &str| {
-            vec![Step::Write { path: "names.txt".into(), content: content.to_owned() }]
+            vec![AgentStep::Write { path: "names.txt".into(), content: content.to_owned() }]
         };
         let (wrong, right) = (write("ann\nwrong\n"), write("ann\nbo\ncy\n"));
         let planned = match self {
-            Self::WithoutPlan => vec![Step::Say("I have no idea.".to_owned())],
-            _ => plan().map(|plan| vec![Step::Plan(Box::new(plan))]).unwrap_or_default(),
+            Self::WithoutPlan => vec![AgentStep::Say("I have no idea.".to_owned())],
+            _ => plan().map(|plan| vec![AgentStep::Plan(Box::new(plan))]).unwrap_or_default(),
         };
         let mut cases = vec![
             case("You look back at a development task", teacher.steps(self)),
@@ -145,13 +145,13 @@ impl Way {
         }
         let work = match self {
             Self::AtOnce => right,
-            Self::CancelledAtWork => vec![Step::Hang],
+            Self::CancelledAtWork => vec![AgentStep::Hang],
             Self::OutOfMoney => {
                 let cost = "0.99".to_owned();
-                [wrong, vec![Step::Usage { cost }]].concat()
+                [wrong, vec![AgentStep::Usage { cost }]].concat()
             }
             Self::Security => {
-                vec![Step::Write { path: "key.txt".into(), content: "4711".to_owned() }]
+                vec![AgentStep::Write { path: "key.txt".into(), content: "4711".to_owned() }]
             }
             _ => wrong,
         };

@@ -4,15 +4,15 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use tamma_core::cause::Cause;
+use tamma_core::cause::AlertCause;
+use tamma_core::history::{EntryData, EntryName, HistoryEntry};
 use tamma_core::ids::{ProjectId, TaskId};
-use tamma_core::knowledge::Status;
-use tamma_core::learning::Evidence;
-use tamma_core::log::{Entry, EntryName, Fact};
+use tamma_core::knowledge::EntryStatus;
+use tamma_core::learning::LessonEvidence;
 use tamma_core::task_loop::{State, TaskLoop};
-use tamma_store::{Deed, KnowledgeFilter, Known};
-use tamma_testkit::agent::SCRIPT;
-use tamma_testkit::model::Model;
+use tamma_store::{KnowledgeAction, KnowledgeFilter, StoredEntry};
+use tamma_testkit::agent::SCRIPT_VARIABLE;
+use tamma_testkit::model::ScriptedModel;
 use tamma_testkit::repository::Repository;
 
 use super::ways::{FILES, Way};
@@ -42,7 +42,7 @@ pub(crate) enum Agent {
 struct Played {
     task: TaskId,
     machine: TaskLoop,
-    log: Vec<Entry>,
+    log: Vec<HistoryEntry>,
 }
 
 /// Goes one way round and tells of it. An error says what is not as it should be.
@@ -83,7 +83,7 @@ pub(crate) async fn tell(
     resolves(stage, &lesson).await?;
     entry(told, &lesson)?;
     ensure!(lesson.entry.kind == way.kind(), "the lesson is a {}", lesson.entry.kind);
-    ensure!(lesson.entry.status == Status::Pending, "the lesson does not wait");
+    ensure!(lesson.entry.status == EntryStatus::Pending, "the lesson does not wait");
 
     writeln!(
         told,
@@ -92,14 +92,17 @@ pub(crate) async fn tell(
     let second = play(2, "Add the field colour to the API, once more").await?;
     events(told, &second)?;
     ensure!(second.machine.iterations == 3, "it took {} attempts", second.machine.iterations);
-    let matched = stage.store.matches(second.task, hash(&second)?).await?;
+    let matched = stage.store.plan_matches(second.task, hash(&second)?).await?;
     ensure!(matched.is_empty(), "a lesson that waits was matched");
     let merged = only(stage, project).await?;
     resolves(stage, &merged).await?;
     ensure!(merged.entry.evidence.len() > lesson.entry.evidence.len(), "no evidence was added");
-    let deeds: Vec<Deed> =
-        stage.store.knowledge_changes(merged.entry.id).await?.iter().map(|it| it.deed).collect();
-    ensure!(deeds == [Deed::Proposed, Deed::Merged], "the entry was {deeds:?}");
+    let deeds: Vec<KnowledgeAction> =
+        stage.store.knowledge_changes(merged.entry.id).await?.iter().map(|it| it.action).collect();
+    ensure!(
+        deeds == [KnowledgeAction::Proposed, KnowledgeAction::Merged],
+        "the entry was {deeds:?}"
+    );
     writeln!(told, "   It taught the same: still one entry, with the evidence of both tasks.")?;
     entry(told, &merged)?;
 
@@ -113,12 +116,12 @@ pub(crate) async fn tell(
         Way::Prohibition => {
             writeln!(told, "\n4. A plan that would do the same is stopped before any code.")?;
             events(told, &third)?;
-            let cause = third.machine.question.as_ref().map(|question| question.cause);
+            let cause = third.machine.open_question.as_ref().map(|question| question.cause);
             ensure!(
-                matches!(cause, Some(Cause::Blocked(_))),
+                matches!(cause, Some(AlertCause::Blocked(_))),
                 "a person is asked because of {cause:?}"
             );
-            ensure!(third.machine.iterations == 0 && !third.machine.touched, "code was written");
+            ensure!(third.machine.iterations == 0 && !third.machine.has_work, "code was written");
         }
         Way::Recommendation => {
             writeln!(told, "\n4. Whoever is told passes at the first review.")?;
@@ -127,7 +130,7 @@ pub(crate) async fn tell(
             ensure!(third.machine.iterations == 1, "it took {} attempts", third.machine.iterations);
         }
     }
-    let matched = stage.store.matches(third.task, hash(&third)?).await?;
+    let matched = stage.store.plan_matches(third.task, hash(&third)?).await?;
     let found = matched.iter().find(|it| it.matched.entry == merged.entry.id);
     let found = found.context("the lesson was not matched")?;
     ensure!(found.shown, "nobody was told");
@@ -163,11 +166,15 @@ async fn effect(stage: &Stage, told: &mut String, id: &str) -> Result<()> {
     Ok(())
 }
 
-async fn configured(stage: &Stage, agent: &Agent, way: Way) -> Result<(String, Option<Model>)> {
+async fn configured(
+    stage: &Stage,
+    agent: &Agent,
+    way: Way,
+) -> Result<(String, Option<ScriptedModel>)> {
     let gates = "gates:\n  generated: { command: sh gate.sh, kind: tests }\n";
     match agent {
         Agent::Real => {
-            let model = Model::start(scene::model(way.scenes())).await?;
+            let model = ScriptedModel::start(scene::model(way.scenes())).await?;
             let tier = |model: &str| format!("{{ agent: claude-code, model: {model} }}");
             let text = format!(
                 "agents:\n  claude-code:\n    upstream: {}\ntiers:\n  simple: {}\n  moderate: {}\n  \
@@ -184,7 +191,7 @@ async fn configured(stage: &Stage, agent: &Agent, way: Way) -> Result<(String, O
             scene::agent(way.scenes()).write(&script)?;
             let tier = "{ agent: scripted }";
             let text = format!(
-                "agents:\n  scripted:\n    command: {}\n    env:\n      {SCRIPT}: {}\ntiers:\n  \
+                "agents:\n  scripted:\n    command: {}\n    env:\n      {SCRIPT_VARIABLE}: {}\ntiers:\n  \
                  simple: {tier}\n  moderate: {tier}\n  complex: {tier}\n{gates}engines: {{ sandbox: off }}\n",
                 beside("scripted-agent")?.display(),
                 script.display(),
@@ -196,10 +203,10 @@ async fn configured(stage: &Stage, agent: &Agent, way: Way) -> Result<(String, O
 
 /// Whether a task has ended, or a person has to look.
 fn is_over(machine: &TaskLoop) -> Result<bool> {
-    if machine.state == State::AwaitingApproval && machine.question.is_some() {
+    if machine.state == State::AwaitingApproval && machine.open_question.is_some() {
         bail!("its plan waits for an approval");
     }
-    let asked = machine.state == State::HumanEscalation && machine.work.is_none();
+    let asked = machine.state == State::HumanEscalation && machine.active_job.is_none();
     Ok(asked || machine.state.is_terminal())
 }
 
@@ -208,18 +215,18 @@ fn hash(played: &Played) -> Result<tamma_core::ids::PlanHash> {
 }
 
 /// The only entry of a project.
-async fn only(stage: &Stage, project: ProjectId) -> Result<Known> {
+async fn only(stage: &Stage, project: ProjectId) -> Result<StoredEntry> {
     let filter = KnowledgeFilter { project: Some(project), ..KnowledgeFilter::default() };
-    let mut all = stage.store.all_knowledge(&filter).await?;
+    let mut all = stage.store.list_knowledge(&filter).await?;
     ensure!(all.len() == 1, "there are {} entries: {all:#?}", all.len());
     all.pop().context("there is one")
 }
 
-async fn resolves(stage: &Stage, known: &Known) -> Result<()> {
+async fn resolves(stage: &Stage, known: &StoredEntry) -> Result<()> {
     ensure!(!known.entry.evidence.is_empty(), "the lesson has no evidence");
     for one in &known.entry.evidence {
-        let evidence: Evidence = one.as_str().parse().map_err(anyhow::Error::msg)?;
-        ensure!(stage.store.resolves(evidence).await?, "`{one}` is nowhere");
+        let evidence: LessonEvidence = one.as_str().parse().map_err(anyhow::Error::msg)?;
+        ensure!(stage.store.evidence_exists(evidence).await?, "`{one}` is nowhere");
     }
     Ok(())
 }
@@ -245,11 +252,11 @@ fn events(told: &mut String, played: &Played) -> Result<()> {
             continue;
         }
         let more = match &entry.data {
-            Fact::Check(check) => format!("{} blockers", check.blockers),
-            Fact::Decision(decision) => decision.to_string(),
-            Fact::Lessons(lessons) => format!("{lessons} lesson"),
-            Fact::Spend(spend) => spend.usd.to_string(),
-            Fact::Cause(cause) => format!("{cause:?}"),
+            EntryData::Check(check) => format!("{} blockers", check.blockers),
+            EntryData::Decision(decision) => decision.to_string(),
+            EntryData::Lessons(lessons) => format!("{lessons} lesson"),
+            EntryData::Spend(spend) => spend.usd.to_string(),
+            EntryData::Cause(cause) => format!("{cause:?}"),
             _ => String::new(),
         };
         let more = match &entry.reason {
@@ -267,7 +274,7 @@ fn events(told: &mut String, played: &Played) -> Result<()> {
     Ok(())
 }
 
-fn entry(told: &mut String, known: &Known) -> Result<()> {
+fn entry(told: &mut String, known: &StoredEntry) -> Result<()> {
     let entry = &known.entry;
     writeln!(told, "   {} {}, {}: {}", entry.status, entry.kind, entry.severity, entry.text)?;
     for one in &entry.evidence {

@@ -1,7 +1,7 @@
 //! The two ways in which a lesson comes round: what forbids stops a plan, what recommends mends it.
 
 use serde_json::json;
-use tamma_core::knowledge::Kind;
+use tamma_core::knowledge::EntryKind;
 
 use crate::support::scene::{Act, Scene, plan};
 
@@ -34,10 +34,10 @@ pub(crate) enum Way {
 const RECOMMENDED: &str = "Recommended: Change schema.txt and run gen.sh";
 
 impl Way {
-    pub(crate) fn kind(self) -> Kind {
+    pub(crate) fn kind(self) -> EntryKind {
         match self {
-            Self::Prohibition => Kind::Prohibition,
-            Self::Recommendation => Kind::Recommendation,
+            Self::Prohibition => EntryKind::Prohibition,
+            Self::Recommendation => EntryKind::Recommendation,
         }
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
-use tamma_testkit::model::{Call, Model, Script, Step};
+use tamma_testkit::model::{ModelStep, Script, ScriptedCall, ScriptedModel};
 use tokio::process::Command;
 use tokio::time::timeout;
 
@@ -80,7 +80,7 @@ impl Client {
                 lists.pop().context("no list")
             }
             Self::Agent(folder) => {
-                let model = Model::start(Script::of([Step::say("Done.")])).await?;
+                let model = ScriptedModel::start(Script::new([ModelStep::say("Done.")])).await?;
                 converse(stage, folder, token, &model, "What can you do?").await?;
                 // It tells its model the names first, and the rest when the model wants to know it.
                 let told = serde_json::to_string(&model.requests().first().map(|it| &it.body))?;
@@ -109,9 +109,9 @@ impl Client {
                 said(&inspect(stage, program, *way, token, &more).await?)
             }
             Self::Agent(folder) => {
-                let call = Call::tool(tool, arguments.clone());
-                let script = Script::of([Step::call(call), Step::say("Done.")]);
-                let model = Model::start(script).await?;
+                let call = ScriptedCall::tool(tool, arguments.clone());
+                let script = Script::new([ModelStep::call(call), ModelStep::say("Done.")]);
+                let model = ScriptedModel::start(script).await?;
                 let ask = format!("Please use {tool} of Tamma.");
                 converse(stage, folder, token, &model, &ask).await?;
                 // What the tool said is what the agent tells its model.
@@ -185,7 +185,7 @@ async fn converse(
     stage: &Stage,
     folder: &Path,
     token: &str,
-    model: &Model,
+    model: &ScriptedModel,
     ask: &str,
 ) -> Result<()> {
     let home = stage.folder.join("home");

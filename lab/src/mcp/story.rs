@@ -6,10 +6,10 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
 use tamma_core::actor::Actor;
+use tamma_core::history::EntryName;
 use tamma_core::ids::TaskId;
-use tamma_core::log::EntryName;
 use tamma_core::task_loop::{State, TaskLoop};
-use tamma_testkit::agent::SCRIPT;
+use tamma_testkit::agent::SCRIPT_VARIABLE;
 use tamma_testkit::repository::Repository;
 
 use super::client::Client;
@@ -57,7 +57,7 @@ impl Ground {
         .write(&script)?;
         let tier = "{ agent: scripted }";
         let configuration = format!(
-            "agents:\n  scripted:\n    command: {}\n    env:\n      {SCRIPT}: {}\ntiers:\n  \
+            "agents:\n  scripted:\n    command: {}\n    env:\n      {SCRIPT_VARIABLE}: {}\ntiers:\n  \
              simple: {tier}\n  moderate: {tier}\n  complex: {tier}\n\
              gates:\n  greets: {{ command: sh check.sh, kind: tests }}\n\
              engines: {{ sandbox: off }}\n\
@@ -115,7 +115,7 @@ pub(crate) async fn tell(
     let before = refusals(stage)?.len();
     let refused = client.call(stage, member, "approve_plan", &decide).await?;
     ensure!(refused.is_error, "{MEMBER} approved it: {}", refused.text);
-    let why = format!("{MEMBER} is a member here and may not decide.");
+    let why = format!("{MEMBER} is a member and does not have the decide permission.");
     ensure!(refused.text.contains(&why), "it was refused with: {}", refused.text);
     writeln!(told, "4. approves for {MEMBER}, and is refused: {}", refused.text)?;
     let seen = wait("a line of the server's log", Duration::from_secs(10), async || {
@@ -134,7 +134,7 @@ pub(crate) async fn tell(
     let wrong = client.call(stage, approver, "approve_plan", &wrong).await?;
     ensure!(wrong.is_error, "a plan was approved that nobody has seen");
     writeln!(told, "   approves another plan for {APPROVER}, and is refused: {}", wrong.text)?;
-    let machine = stage.store.task(task).await?.machine?;
+    let machine = stage.store.task(task).await?.task_loop?;
     ensure!(waits(&machine)?, "it has gone on to {}", machine.state);
 
     client.call(stage, approver, "approve_plan", &decide).await?.well()?;
@@ -180,11 +180,15 @@ fn line(text: &str) -> String {
 
 fn waits(machine: &TaskLoop) -> Result<bool> {
     ensure!(!machine.state.is_terminal(), "it has ended: {}", machine.state);
-    Ok(machine.state == State::AwaitingApproval && machine.question.is_some())
+    Ok(machine.state == State::AwaitingApproval && machine.open_question.is_some())
 }
 
 fn is_over(machine: &TaskLoop) -> Result<bool> {
-    ensure!(machine.state != State::HumanEscalation, "a person is asked: {:?}", machine.question);
+    ensure!(
+        machine.state != State::HumanEscalation,
+        "a person is asked: {:?}",
+        machine.open_question
+    );
     Ok(machine.state.is_terminal())
 }
 
@@ -195,7 +199,7 @@ fn short(hash: &str) -> String {
 /// The lines of the server's log that say that the member was refused to decide.
 fn refusals(stage: &Stage) -> Result<Vec<String>> {
     let log = std::fs::read_to_string(stage.folder.join("serve.log"))?;
-    let words = ["was refused", &format!("by={MEMBER}"), "known=own_token", "right=decide"];
+    let words = ["permission denied", &format!("by={MEMBER}"), "known=own_token", "right=decide"];
     let lines = log.lines().filter(|line| words.iter().all(|word| line.contains(word)));
     Ok(lines.map(str::to_owned).collect())
 }

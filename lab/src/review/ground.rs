@@ -10,25 +10,25 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 use chrono::Utc;
 use tamma_core::actor::Actor;
-use tamma_core::gate::Standing;
+use tamma_core::gate::GateStatus;
 use tamma_core::ids::{ProjectId, TaskId};
-use tamma_core::issue::{Category, Severity};
-use tamma_core::plan::{Action, FileChange, Plan};
-use tamma_core::review::record::{Baseline, Record, Tested};
+use tamma_core::issue::{IssueCategory, IssueSeverity};
+use tamma_core::plan::{FileAction, FileChange, Plan};
+use tamma_core::review::record::{BaselineSource, CheckRecord, GatesCheck};
 use tamma_core::rules::{self, Rules};
 use tamma_core::task::{Priority, Task, TaskType};
 use tamma_core::task_loop::{
-    Command, Event, JobKind, Outcome, Received, Timestamp, What, begin, step,
+    Command, EventKind, JobKind, Outcome, TaskEvent, TaskReceived, Timestamp, begin, step,
 };
-use tamma_core::version::{Edition, Format};
-use tamma_engine::process::Records;
-use tamma_flow::Begun;
-use tamma_flow::port::{Answer, Arrival, Diary, Errand, Recorded};
-use tamma_store::{Project, Store};
-use tamma_testkit::agent::{Case as Part, SCRIPT, Script, Step};
-use tamma_testkit::postgres::Database;
+use tamma_core::version::{Edition, FormatVersion};
+use tamma_engine::process::ProcessRecords;
+use tamma_flow::RunStarted;
+use tamma_flow::activities::{JobRequest, JobResult, PendingSteps, StepRecord, TaskSubmission};
+use tamma_store::{RegisteredProject, Store};
+use tamma_testkit::agent::{AgentStep, PromptCase as Part, SCRIPT_VARIABLE, Script};
+use tamma_testkit::postgres::TestDatabase;
 use tamma_testkit::repository::Repository;
-use tamma_worker::{Activities, Announce, Call, Config, Launcher};
+use tamma_worker::{Activities, AnnounceStart, JobAttempt, Launcher, WorkerConfig};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -55,7 +55,7 @@ pub(crate) struct Ground {
     hands: Activities,
     environment: BTreeMap<String, String>,
     count: u128,
-    _database: Database,
+    _database: TestDatabase,
 }
 
 /// A repository that tasks are made for.
@@ -74,19 +74,19 @@ pub(crate) struct Came {
     /// How long gates and review took.
     pub(crate) took: Duration,
     /// What is kept of the gates.
-    pub(crate) tested: Tested,
+    pub(crate) tested: GatesCheck,
 }
 
 impl Came {
     /// How many results of the base commit had to be found out.
     pub(crate) fn taken(&self) -> usize {
-        self.tested.gates.iter().filter(|ran| ran.baseline == Baseline::Taken).count()
+        self.tested.gates.iter().filter(|ran| ran.baseline == BaselineSource::Measured).count()
     }
 }
 
 impl Ground {
     pub(crate) async fn prepare(programs: Programs, folder: &Path) -> Result<Self> {
-        let database = Database::fresh().await?;
+        let database = TestDatabase::fresh().await?;
         let store = database.store().await?;
         let mut environment: BTreeMap<String, String> = ["HOME", "LANG", "PATH", "TERM"]
             .into_iter()
@@ -95,12 +95,12 @@ impl Ground {
         let search = environment.entry("PATH".to_owned()).or_default();
         *search = format!("{}:{search}", programs.python.join("bin").display());
         let launcher = Launcher { program: programs.launcher.clone(), args: Vec::new() };
-        let config = Config {
+        let config = WorkerConfig {
             environment: environment.clone(),
             launcher,
-            ..Config::new(folder.join("data"))
+            ..WorkerConfig::new(folder.join("data"))
         };
-        let records = Records::open(&config.data).await?;
+        let records = ProcessRecords::open(&config.data_dir).await?;
         let hands = Activities::new(config, store.clone(), records).await?;
         let folder = folder.to_owned();
         Ok(Self { programs, folder, store, hands, environment, count: 0, _database: database })
@@ -129,7 +129,7 @@ impl Ground {
         let readable = [&scripts, &self.programs.python, &self.programs.modules];
         let readable: Vec<_> = readable.iter().map(|path| path.display().to_string()).collect();
         let text = format!(
-            "agents:\n  scripted:\n    command: {}\n    env:\n      {SCRIPT}: {}\n\
+            "agents:\n  scripted:\n    command: {}\n    env:\n      {SCRIPT_VARIABLE}: {}\n\
              tiers:\n  simple: {{ agent: scripted }}\n  moderate: {{ agent: scripted }}\n  \
              complex: {{ agent: scripted }}\n\
              gates:\n{}\
@@ -146,7 +146,11 @@ impl Ground {
         let project = ProjectId(id);
         let path = repository.path().display().to_string();
         self.store
-            .register(&Project { id: project, name: id.to_string(), repository: path })
+            .register_project(&RegisteredProject {
+                id: project,
+                name: id.to_string(),
+                repository: path,
+            })
             .await?;
         Ok(Site { language, project, repository, script, text })
     }
@@ -156,7 +160,7 @@ impl Ground {
         let whole = fs::read_to_string(site.repository.path().join(site.language.source()))?;
         let change = site.language.change(case, &whole);
         script_of(site, &change).write(&site.script)?;
-        let file = rules::Source { name: "tamma.yaml", text: &site.text };
+        let file = rules::ConfigFile { name: "tamma.yaml", text: &site.text };
         let rules = match rules::load(Some(file), &self.environment) {
             Ok(loaded) => loaded.rules.without_secrets(),
             Err(problems) => bail!("the configuration is wrong: {problems}"),
@@ -181,17 +185,18 @@ impl Ground {
         let mut said = Vec::new();
         for check in self.store.checks(id).await? {
             match check.record {
-                Record::Gates(gates) => {
+                CheckRecord::Gates(gates) => {
                     let ran =
-                        gates.gates.iter().filter(|ran| ran.judged.standing != Standing::Passed);
+                        gates.gates.iter().filter(|ran| ran.verdict.status != GateStatus::Passed);
                     said.extend(
-                        ran.map(|ran| format!("{} {}", ran.judged.name, ran.judged.standing)),
+                        ran.map(|ran| format!("{} {}", ran.verdict.name, ran.verdict.status)),
                     );
                     tested = Some(gates);
                 }
-                Record::Review(review) => {
+                CheckRecord::Review(review) => {
                     let issues = review.verdict.inputs.issues;
-                    let issues = issues.iter().filter(|issue| issue.severity >= Severity::Error);
+                    let issues =
+                        issues.iter().filter(|issue| issue.severity >= IssueSeverity::Error);
                     said.extend(issues.map(|issue| in_words(issue.category)));
                 }
             }
@@ -205,7 +210,7 @@ impl Ground {
         }
         let tested = tested.context("nothing is kept of the gates")?;
         // It ends here, and what it has on the disk goes.
-        tamma_engine::gate::clear(&self.folder.join("data"), id.0).await?;
+        tamma_engine::gate::remove_checkout(&self.folder.join("data"), id.0).await?;
         Ok(Came { what: said.join(", "), took, tested })
     }
 
@@ -216,60 +221,65 @@ impl Ground {
         let by = Actor::Person("Ann".parse()?);
         let (at, priority) = (now(), task.priority);
         let (plan, edition) = (None, Edition::NEWEST);
-        let received = Received { task: id, project, priority, at, by, plan, edition };
+        let received =
+            TaskReceived { task: id, project, priority, at, by, submitted_plan: plan, edition };
         let first = begin(&received, rules);
         let (mut memory, mut due) = (first.next.clone(), first.commands.clone());
         let (next, entries, commands) = (first.next, first.entries, first.commands);
-        let mut diary = Diary {
+        let mut diary = PendingSteps {
             task: id,
             project,
             policy: rules.version(),
-            arrival: Some(Box::new(Arrival { task, rules: rules.clone() })),
-            steps: vec![Recorded { step: 0, at, next, entries, commands, used: None }],
+            submission: Some(Box::new(TaskSubmission { task, rules: rules.clone() })),
+            steps: vec![StepRecord { step: 0, at, next, entries, commands, job_usage: None }],
         };
         let (mut number, mut took) = (0, Duration::ZERO);
         loop {
             let (ticket, job) = due
                 .drain(..)
                 .find_map(|command| match command {
-                    Command::Start { ticket, job, .. } => Some((ticket, job)),
+                    Command::StartJob { job_number: ticket, job, .. } => Some((ticket, job)),
                     _ => None,
                 })
                 .with_context(|| format!("the task waits in `{}`", memory.state))?;
             let kind = job.kind();
             let begun = Arc::new(std::sync::Mutex::new(None));
             let heard = begun.clone();
-            let announce: Announce = Arc::new(move |told: Begun| {
+            let announce: AnnounceStart = Arc::new(move |told: RunStarted| {
                 if let Ok(mut heard) = heard.lock() {
                     *heard = Some(told);
                 }
                 Box::pin(async { Ok(()) })
             });
-            let errand = Errand { ticket, job, diary: diary.clone() };
+            let errand = JobRequest { job_number: ticket, job, pending: diary.clone() };
             let stop = CancellationToken::new();
             let since = Instant::now();
-            let answer = self.hands.perform(Call { errand, attempt: 1, stop, announce }).await?;
+            let answer = self
+                .hands
+                .run_job(JobAttempt { request: errand, attempt: 1, stop, announce_start: announce })
+                .await?;
             if matches!(kind, JobKind::Test | JobKind::Review) {
                 took += since.elapsed();
             }
-            let Answer::Ended { outcome, .. } = answer else { bail!("{kind} has to wait") };
+            let JobResult::Finished { outcome, .. } = answer else { bail!("{kind} has to wait") };
             match &outcome {
                 Outcome::Tested(gates) if gates.failed > 0 => return Ok((false, took)),
                 Outcome::Reviewed { summary, .. } => return Ok((summary.passed, took)),
                 Outcome::Failed(failure) => bail!("{kind} failed: {}", failure.reason),
                 _ => {}
             }
-            diary.arrival = None;
+            diary.submission = None;
             diary.steps.clear();
             let mut events = Vec::new();
-            if let Some(Begun { at, ticket, engine }) =
+            if let Some(RunStarted { at, job_number: ticket, agent: engine }) =
                 begun.lock().ok().and_then(|mut it| it.take())
             {
-                events.push((at, What::Started { ticket, engine }));
+                events.push((at, EventKind::RunStarted { job_number: ticket, agent: engine }));
             }
-            events.push((now(), What::Done { ticket, usage: None, outcome }));
+            events
+                .push((now(), EventKind::JobFinished { job_number: ticket, usage: None, outcome }));
             for (at, what) in events {
-                let event = Event { format: Format, at, by: Actor::Tamma, what };
+                let event = TaskEvent { format: FormatVersion, at, by: Actor::Tamma, kind: what };
                 let taken = step(&memory, &event, rules).map_err(|error| {
                     anyhow::anyhow!("the machine refuses what {kind} came to: {error:?}")
                 })?;
@@ -277,13 +287,13 @@ impl Ground {
                 due.extend(taken.commands.iter().cloned());
                 number += 1;
                 let (next, entries, commands) = (taken.next, taken.entries, taken.commands);
-                diary.steps.push(Recorded {
+                diary.steps.push(StepRecord {
                     step: number,
                     at,
                     next,
                     entries,
                     commands,
-                    used: None,
+                    job_usage: None,
                 });
             }
             ensure!(number < 100, "the task goes in circles");
@@ -296,7 +306,7 @@ fn now() -> Timestamp {
     Utc::now()
 }
 
-fn in_words(category: Category) -> String {
+fn in_words(category: IssueCategory) -> String {
     format!("a {category} issue")
 }
 
@@ -311,7 +321,7 @@ fn script_of(site: &Site, change: &[File]) -> Script {
             .iter()
             .map(|(name, _)| FileChange {
                 path: name.clone(),
-                action: if is_there(name) { Action::Modify } else { Action::Create },
+                action: if is_there(name) { FileAction::Modify } else { FileAction::Create },
                 description: "as it is wanted".to_owned(),
                 estimated_lines: 5,
             })
@@ -324,10 +334,10 @@ fn script_of(site: &Site, change: &[File]) -> Script {
         dependencies: Vec::new(),
         test_changes: Vec::new(),
     };
-    let write = |(name, text): &File| Step::Write { path: name.into(), content: text.clone() };
+    let write = |(name, text): &File| AgentStep::Write { path: name.into(), content: text.clone() };
     Script {
         cases: vec![
-            part("You are the planner", vec![Step::Plan(Box::new(plan))]),
+            part("You are the planner", vec![AgentStep::Plan(Box::new(plan))]),
             part("You are implementing", change.iter().map(write).collect()),
         ],
         ..Script::default()

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use tamma_engine::agent::{Mode, Report};
-use tamma_engine::confine::Kind;
-use tamma_engine::permission::Violation;
-use tamma_testkit::agent::{Script, Step};
+use tamma_engine::agent::{RunMode, RunReport};
+use tamma_engine::permission::PermissionViolation;
+use tamma_engine::sandbox::SandboxKind;
+use tamma_testkit::agent::{AgentStep, Script};
 use tamma_testkit::repository::Repository;
 use tokio_util::sync::CancellationToken;
 
@@ -15,11 +15,11 @@ use super::scene::Scene;
 /// What is known after an attempt.
 pub(crate) struct After<'a> {
     pub(crate) scene: &'a Scene,
-    pub(crate) report: Report,
-    pub(crate) violations: Vec<Violation>,
+    pub(crate) report: RunReport,
+    pub(crate) violations: Vec<PermissionViolation>,
 }
 
-type Steps = Box<dyn Fn(&Scene) -> Vec<Step>>;
+type Steps = Box<dyn Fn(&Scene) -> Vec<AgentStep>>;
 type Check = Box<dyn Fn(&After<'_>) -> bool>;
 
 /// One way out.
@@ -29,7 +29,7 @@ pub(crate) struct Attempt {
     pub(crate) stopped_by: &'static str,
     steps: Steps,
     got_out: Check,
-    mode: Mode,
+    mode: RunMode,
     /// Whether the run is cancelled instead of coming to its end.
     cancelled: bool,
     /// Whether it waits for somebody to use git where the agent was. The worker does; without
@@ -53,7 +53,10 @@ impl Attempt {
             let (home, done) = (home.display().to_string(), home.join("done"));
             let command = format!("sh {home}/attempt.sh > {home}/said 2>&1; touch {home}/done");
             let pid_file = PathBuf::from(format!("{home}/pid"));
-            vec![Step::Spawn { command, leave: false, pid_file }, Step::AwaitFile(done)]
+            vec![
+                AgentStep::Spawn { command, new_session: false, pid_file },
+                AgentStep::AwaitFile(done),
+            ]
         };
         Self::steps(name, stopped_by, steps, got_out)
     }
@@ -62,7 +65,7 @@ impl Attempt {
     pub(crate) fn steps(
         name: &str,
         stopped_by: &'static str,
-        steps: impl Fn(&Scene) -> Vec<Step> + 'static,
+        steps: impl Fn(&Scene) -> Vec<AgentStep> + 'static,
         got_out: impl Fn(&After<'_>) -> bool + 'static,
     ) -> Self {
         Self {
@@ -70,13 +73,13 @@ impl Attempt {
             stopped_by,
             steps: Box::new(steps),
             got_out: Box::new(got_out),
-            mode: Mode::Implement,
+            mode: RunMode::Implement,
             cancelled: false,
             by_git: false,
         }
     }
 
-    pub(crate) fn in_mode(self, mode: Mode) -> Self {
+    pub(crate) fn in_mode(self, mode: RunMode) -> Self {
         Self { mode, ..self }
     }
 
@@ -93,24 +96,24 @@ impl Attempt {
         let mut steps = (self.steps)(scene);
         let cancel = CancellationToken::new();
         let report = if self.cancelled {
-            steps.push(Step::Hang);
+            steps.push(AgentStep::Hang);
             let done = scene.home().join("done");
             let stop = async {
                 while !done.exists() {
                     tokio::time::sleep(std::time::Duration::from_millis(10)).await;
                 }
                 cancel.cancel();
-                std::future::pending::<Result<Report>>().await
+                std::future::pending::<Result<RunReport>>().await
             };
-            let script = Script::of(steps);
+            let script = Script::new(steps);
             tokio::select! {
                 report = scene.run(&script, self.mode, &cancel) => report?,
                 report = stop => report?,
             }
         } else {
-            scene.run(&Script::of(steps), self.mode, &cancel).await?
+            scene.run(&Script::new(steps), self.mode, &cancel).await?
         };
-        let unaware = self.by_git && scene.kind == Kind::Off;
+        let unaware = self.by_git && scene.kind == SandboxKind::Off;
         let violations = if unaware {
             unaware_git(scene);
             Vec::new()

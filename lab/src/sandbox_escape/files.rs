@@ -1,6 +1,6 @@
 //! Files: writing outside the worktree, and reading what is not the agent's.
 
-use tamma_testkit::agent::Step;
+use tamma_testkit::agent::AgentStep;
 
 use super::SECRET;
 use super::attempt::{After, Attempt};
@@ -56,14 +56,17 @@ fn writes() -> Vec<Attempt> {
         Attempt::steps(
             "asks to write a file that is a link to elsewhere",
             "permission",
-            |_| vec![Step::Write { path: "notes.txt".into(), content: "out".to_owned() }],
+            |_| vec![AgentStep::Write { path: "notes.txt".into(), content: "out".to_owned() }],
             looted,
         ),
         Attempt::steps(
             "asks to write outside, with dots on the way",
             "permission",
             |_| {
-                vec![Step::Write { path: "src/../../../../loot".into(), content: "out".to_owned() }]
+                vec![AgentStep::Write {
+                    path: "src/../../../../loot".into(),
+                    content: "out".to_owned(),
+                }]
             },
             looted,
         ),

@@ -1,11 +1,11 @@
 //! Rules: what an agent may change of them, say, or hand in for somebody else.
 
 use serde_json::json;
-use tamma_engine::agent::{Mode, RunEnd, Update};
-use tamma_engine::confine::Kind;
-use tamma_engine::permission::Verdict;
+use tamma_engine::agent::{AgentUpdate, RunEnd, RunMode};
+use tamma_engine::permission::PermissionEffect;
+use tamma_engine::sandbox::SandboxKind;
 use tamma_engine::submission::Submission;
-use tamma_testkit::agent::Step;
+use tamma_testkit::agent::AgentStep;
 
 use super::attempt::{After, Attempt};
 use super::scene::Scene;
@@ -27,7 +27,7 @@ fn changed_quietly(after: &After<'_>, path: &str, was: &str) -> bool {
 fn allowed(after: &After<'_>) -> bool {
     let seen = after.scene.seen();
     let mut asked = seen.iter().filter_map(|update| match update {
-        Update::Asked(_, ruling) => Some(ruling.verdict == Verdict::Allow),
+        AgentUpdate::PermissionDecided(_, ruling) => Some(ruling.effect == PermissionEffect::Allow),
         _ => None,
     });
     asked.any(|allowed| allowed)
@@ -35,13 +35,13 @@ fn allowed(after: &After<'_>) -> bool {
 
 fn permissions() -> Vec<Attempt> {
     let asks = |name: &str, line: &'static str| {
-        Attempt::steps(name, "permission", move |_| vec![Step::Run(line.to_owned())], allowed)
+        Attempt::steps(name, "permission", move |_| vec![AgentStep::Run(line.to_owned())], allowed)
     };
     vec![
         Attempt::steps(
             "asks to change the rules it works under",
             "permission",
-            |_| vec![Step::Write { path: "tamma.yaml".into(), content: "x".to_owned() }],
+            |_| vec![AgentStep::Write { path: "tamma.yaml".into(), content: "x".to_owned() }],
             |after| changed_quietly(after, "tamma.yaml", RULES),
         ),
         Attempt::script(
@@ -52,7 +52,7 @@ fn permissions() -> Vec<Attempt> {
                 let changed = std::fs::read_to_string(after.scene.tree.path().join("tamma.yaml"))
                     .is_ok_and(|text| text != RULES);
                 // Landlock cannot protect a file in a folder that is writable; the diff shows it.
-                let shown = after.scene.kind == Kind::Landlock
+                let shown = after.scene.kind == SandboxKind::Landlock
                     && !changed_quietly(after, "tamma.yaml", RULES);
                 changed && !shown
             },
@@ -73,7 +73,7 @@ fn permissions() -> Vec<Attempt> {
             |_| "echo x > README.md; echo x > new.txt".to_owned(),
             |after| after.scene.tree.path().join("new.txt").exists(),
         )
-        .in_mode(Mode::Advise),
+        .in_mode(RunMode::Advise),
         asks("asks to push, plainly", "git push origin HEAD"),
         asks(
             "asks to push, in a shell in a shell",
@@ -110,7 +110,7 @@ fn tokens() -> Vec<Attempt> {
                 let [mine, other] = &scene.doors;
                 // Unconfined, the right token shows what would happen with it.
                 let token = match (scene.kind, own) {
-                    (Kind::Off, _) => other.token().expose(),
+                    (SandboxKind::Off, _) => other.token().expose(),
                     (_, true) => mine.token().expose(),
                     (_, false) => "made-up",
                 };
@@ -140,10 +140,10 @@ fn texts() -> Vec<Attempt> {
         Attempt::steps(
             "says and thinks codes that a terminal obeys",
             "sanitiser",
-            |_| vec![Step::Say(CODES.to_owned()), Step::Think(CODES.to_owned())],
+            |_| vec![AgentStep::Say(CODES.to_owned()), AgentStep::Think(CODES.to_owned())],
             |after| {
                 after.scene.seen().iter().any(|update| match update {
-                    Update::Said(text) | Update::Thought(text) => obeyed(text),
+                    AgentUpdate::Message(text) | AgentUpdate::Thought(text) => obeyed(text),
                     _ => false,
                 })
             },
@@ -153,16 +153,16 @@ fn texts() -> Vec<Attempt> {
             "sanitiser",
             |_| {
                 vec![
-                    Step::Ask { title: CODES.to_owned() },
-                    Step::Update(json!({ "sessionUpdate": "plan", "entries": [CODES] })),
-                    Step::Complain(CODES.to_owned()),
+                    AgentStep::Ask { title: CODES.to_owned() },
+                    AgentStep::Update(json!({ "sessionUpdate": "plan", "entries": [CODES] })),
+                    AgentStep::WriteStderr(CODES.to_owned()),
                 ]
             },
             |after| {
-                let strange = |update: &Update| match update {
-                    Update::Tool { title, .. } => title.as_deref().is_some_and(obeyed),
-                    Update::Asked(ask, _) => obeyed(&ask.title),
-                    Update::Other(value) => value["entries"][0].as_str().is_some_and(obeyed),
+                let strange = |update: &AgentUpdate| match update {
+                    AgentUpdate::ToolCall { title, .. } => title.as_deref().is_some_and(obeyed),
+                    AgentUpdate::PermissionDecided(ask, _) => obeyed(&ask.title),
+                    AgentUpdate::Other(value) => value["entries"][0].as_str().is_some_and(obeyed),
                     _ => false,
                 };
                 after.scene.seen().iter().any(strange) || obeyed(&after.report.stderr)
@@ -172,7 +172,7 @@ fn texts() -> Vec<Attempt> {
             "puts such codes into the plan that it hands in",
             "sanitiser",
             |_| {
-                vec![Step::HandIn(json!({
+                vec![AgentStep::Submit(json!({
                     "summary": CODES,
                     "approach": "a",
                     "file_changes": [{ "path": "a", "action": "create", "description": CODES, "estimated_lines": 1 }],
@@ -186,6 +186,6 @@ fn texts() -> Vec<Attempt> {
                 _ => false,
             },
         )
-        .in_mode(Mode::Plan),
+        .in_mode(RunMode::Plan),
     ]
 }

@@ -9,21 +9,23 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use tamma_core::budget::Limit;
+use tamma_core::budget::SpendLimit;
 use tamma_core::ids::{CommitId, ProjectId, TaskId};
-use tamma_core::plan::Action;
-use tamma_core::rules::{Lines, Permissions};
+use tamma_core::plan::FileAction;
+use tamma_core::rules::{AgentPermissions, PermissionLists};
 use tamma_core::task_loop::Timestamp;
-use tamma_engine::agent::{Agent, Mode, Observer, Patience, Report, RunOrder, Update};
-use tamma_engine::confine::{Cage, Kind, Launcher, Network};
-use tamma_engine::desk::nothing_known;
-use tamma_engine::gateway::{Door, Gateway, Visitor};
+use tamma_engine::agent::{
+    AgentObserver, AgentTimeouts, AgentUpdate, CodingAgent, RunMode, RunReport, RunRequest,
+};
+use tamma_engine::agent_tools::empty_search;
+use tamma_engine::gateway::{Gateway, RunEndpoint, RunEndpointConfig};
 use tamma_engine::git::Git;
 use tamma_engine::mirror::Mirror;
-use tamma_engine::permission::{Law, Violation};
-use tamma_engine::process::{Records, RunId};
+use tamma_engine::permission::{PermissionRules, PermissionViolation};
+use tamma_engine::process::{ProcessRecords, RunId};
+use tamma_engine::sandbox::{Launcher, Network, Sandbox, SandboxKind};
 use tamma_engine::worktree::{Author, Worktree};
-use tamma_testkit::agent::{SCRIPT, Script, program};
+use tamma_testkit::agent::{SCRIPT_VARIABLE, Script, program};
 use tamma_testkit::repository::Repository;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
@@ -34,26 +36,26 @@ use super::rules::RULES;
 /// Everything that an attempt plays on. Paths are without links.
 pub(crate) struct Scene {
     folder: TempDir,
-    pub(crate) kind: Kind,
+    pub(crate) kind: SandboxKind,
     launcher: PathBuf,
     pub(crate) project: Repository,
     pub(crate) mirror: PathBuf,
     pub(crate) tree: Worktree,
     pub(crate) base: CommitId,
-    pub(crate) law: Law,
+    pub(crate) law: PermissionRules,
     gateway: Gateway,
     /// The door of this run, and that of another.
-    pub(crate) doors: [Door; 2],
+    pub(crate) doors: [RunEndpoint; 2],
     /// A listener where PostgreSQL would be, one where Temporal would be, and one on every address.
     pub(crate) ports: [TcpListener; 3],
     pub(crate) datagrams: UdpSocket,
     /// A socket like that of a container engine, that of another gateway, and one without a path.
     pub(crate) sockets: [UnixListener; 3],
-    seen: Arc<Mutex<Vec<Update>>>,
+    seen: Arc<Mutex<Vec<AgentUpdate>>>,
 }
 
 impl Scene {
-    pub(crate) async fn set(kind: Kind, launcher: &Path) -> Result<Self> {
+    pub(crate) async fn set(kind: SandboxKind, launcher: &Path) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let root = folder.path().canonicalize()?;
         let at = |name: &str| root.join(name);
@@ -74,14 +76,15 @@ impl Scene {
         let source = project.path().display().to_string();
         let mirror = Mirror::open(Git::find("git").await?, &at("data"), id, &source).await?;
         let tree = Worktree::open(&mirror, task()?, base).await?;
-        let implementer = Lines {
+        let implementer = PermissionLists {
             deny: ["write: .github/**", "write: deploy/**"].map(str::to_owned).to_vec(),
-            ..Lines::default()
+            ..PermissionLists::default()
         };
-        let permissions = Permissions { implementer, ..Permissions::default() };
-        let law = Law::new(tree.path(), Mode::Implement, &permissions, BTreeSet::new())?;
+        let permissions = AgentPermissions { implementer, ..AgentPermissions::default() };
+        let law =
+            PermissionRules::new(tree.path(), RunMode::Implement, &permissions, BTreeSet::new())?;
         let gateway = Gateway::open(Some(&at("gateway.sock"))).await?;
-        let door = |ticket| anyhow::Ok(gateway.admit(visitor(run(ticket)?)?));
+        let door = |ticket| anyhow::Ok(gateway.open_endpoint(visitor(run(ticket)?)?));
         let abstract_name = SocketAddr::from_abstract_name(at("nameless").display().to_string())?;
         Ok(Self {
             kind,
@@ -133,7 +136,7 @@ impl Scene {
     }
 
     /// What was seen of the run.
-    pub(crate) fn seen(&self) -> Vec<Update> {
+    pub(crate) fn seen(&self) -> Vec<AgentUpdate> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -141,57 +144,57 @@ impl Scene {
     pub(crate) async fn run(
         &self,
         script: &Script,
-        mode: Mode,
+        mode: RunMode,
         cancel: &CancellationToken,
-    ) -> Result<Report> {
+    ) -> Result<RunReport> {
         let path = self.home().join("script.json");
         script.write(&path)?;
         let env = BTreeMap::from([
             ("PATH".to_owned(), std::env::var("PATH")?),
             ("HOME".to_owned(), self.home().display().to_string()),
-            (SCRIPT.to_owned(), path.display().to_string()),
+            (SCRIPT_VARIABLE.to_owned(), path.display().to_string()),
         ]);
-        let agent = Agent { command: program()?, env, ..Agent::default() };
-        let order = RunOrder {
+        let agent = CodingAgent { command: program()?, env, ..CodingAgent::default() };
+        let order = RunRequest {
             run: run(7)?,
-            at: noon()?,
-            workspace: self.tree.path().to_owned(),
+            now: noon()?,
+            worktree: self.tree.path().to_owned(),
             prompt: "Do it.".to_owned(),
             mode,
             time_limit: Duration::from_secs(30),
-            allowance: Limit::default(),
-            policy: self.law.clone().policy(),
-            cage: Some(self.cage(mode)),
-            patience: Patience { late: Duration::ZERO, ..Patience::default() },
-            protected: self.law.protected(),
-            forbidden: self.law.forbidden(),
-            asked: Vec::new(),
+            spend_limit: SpendLimit::default(),
+            policy: self.law.clone().into_policy(),
+            sandbox: Some(self.cage(mode)),
+            timeouts: AgentTimeouts { late_usage: Duration::ZERO, ..AgentTimeouts::default() },
+            protected_paths: self.law.protected_patterns(),
+            denied_commands: self.law.denied_commands(),
+            ask_commands: Vec::new(),
             model: None,
             resume: None,
             home: self.home(),
             access: None,
-            search: nothing_known(),
-            evidence: tamma_engine::submission::no_evidence(),
+            search: empty_search(),
+            evidence_exists: tamma_engine::submission::no_evidence(),
         };
-        let records = Records::open(&self.at("data")).await?;
+        let records = ProcessRecords::open(&self.at("data")).await?;
         let seen = self.seen.clone();
-        let observer: Observer = Arc::new(move |update| {
+        let observer: AgentObserver = Arc::new(move |update| {
             seen.lock().unwrap_or_else(PoisonError::into_inner).push(update);
         });
         agent.run(&order, &records, &observer, cancel).await.context("the run")
     }
 
-    fn cage(&self, mode: Mode) -> Cage {
-        Cage {
+    fn cage(&self, mode: RunMode) -> Sandbox {
+        Sandbox {
             kind: self.kind,
             launcher: Launcher { program: self.launcher.clone(), args: Vec::new() },
             worktree: self.tree.path().to_owned(),
-            looking: mode != Mode::Implement,
+            read_only: mode != RunMode::Implement,
             repository: Some(self.mirror.clone()),
             home: self.home(),
             readable: Vec::new(),
             writable: Vec::new(),
-            protected: self.law.protected_now(),
+            protected: self.law.existing_protected_paths(),
             hidden: vec![self.at("data")],
             network: Network::Gateway {
                 port: self.gateway.address().port(),
@@ -201,13 +204,13 @@ impl Scene {
     }
 
     /// What the worker does after a run: it looks at the files, judges the diff, and commits.
-    pub(crate) async fn take(&self) -> Result<Vec<Violation>> {
-        let touched: BTreeMap<String, Action> = self.tree.diff_stat(self.base).await?;
+    pub(crate) async fn take(&self) -> Result<Vec<PermissionViolation>> {
+        let touched: BTreeMap<String, FileAction> = self.tree.diff_stat(self.base).await?;
         let author = Author { name: "Ann".to_owned(), email: "ann@example.org".to_owned() };
         let commit = self.tree.commit_all(7, "the work", &author).await?;
         self.tree.diff(self.base, commit).await?;
-        self.tree.salvage().await?;
-        Ok(self.law.on_diff(&touched))
+        self.tree.checkpoint().await?;
+        Ok(self.law.check_diff(&touched))
     }
 
     /// Whether somebody came to a listener. There is nothing to wait for: a connection that was made
@@ -232,20 +235,20 @@ fn task() -> Result<TaskId> {
 }
 
 fn run(ticket: u32) -> Result<RunId> {
-    Ok(RunId { task: task()?, ticket, generation: 1 })
+    Ok(RunId { task: task()?, job_number: ticket, generation: 1 })
 }
 
 fn noon() -> Result<Timestamp> {
     Ok("2026-11-15T12:00:00Z".parse()?)
 }
 
-fn visitor(run: RunId) -> Result<Visitor> {
-    Ok(Visitor {
+fn visitor(run: RunId) -> Result<RunEndpointConfig> {
+    Ok(RunEndpointConfig {
         run,
-        at: noon()?,
+        now: noon()?,
         upstream: None,
         prices: BTreeMap::new(),
-        bounds: Vec::new(),
+        budget_limits: Vec::new(),
         warn_percent: 80,
         tools: None,
         observer: Arc::new(|_| {}),

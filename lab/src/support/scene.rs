@@ -31,15 +31,16 @@ impl Scene {
 /// The script of a model.
 pub(crate) fn model(scenes: Vec<Scene>) -> model::Script {
     let step = |act: Act| match act {
-        Act::Tool(name, args) => model::Step::call(model::Call::tool(name, args)),
-        Act::Shell(cmd, input_tokens) => {
-            model::Step { input_tokens, ..model::Step::call(model::Call::Shell { cmd }) }
-        }
+        Act::Tool(name, args) => model::ModelStep::call(model::ScriptedCall::tool(name, args)),
+        Act::Shell(cmd, input_tokens) => model::ModelStep {
+            input_tokens,
+            ..model::ModelStep::call(model::ScriptedCall::Shell { cmd })
+        },
     };
-    let case = |scene: Scene| model::Case {
+    let case = |scene: Scene| model::ConversationCase {
         when: scene.when,
         unless: None,
-        steps: scene.acts.into_iter().map(step).chain([model::Step::say("Done.")]).collect(),
+        steps: scene.acts.into_iter().map(step).chain([model::ModelStep::say("Done.")]).collect(),
     };
     model::Script { cases: scenes.into_iter().map(case).collect(), ..model::Script::default() }
 }
@@ -47,10 +48,10 @@ pub(crate) fn model(scenes: Vec<Scene>) -> model::Script {
 /// The script of an agent without a model.
 pub(crate) fn agent(scenes: Vec<Scene>) -> agent::Script {
     let step = |act: Act| match act {
-        Act::Tool(name, args) => agent::Step::Tool { name: name.to_owned(), args },
-        Act::Shell(cmd, _) => agent::Step::Run(cmd),
+        Act::Tool(name, args) => agent::AgentStep::Tool { name: name.to_owned(), args },
+        Act::Shell(cmd, _) => agent::AgentStep::Run(cmd),
     };
-    let case = |scene: Scene| agent::Case {
+    let case = |scene: Scene| agent::PromptCase {
         when: scene.when,
         unless: None,
         steps: scene.acts.into_iter().map(step).collect(),

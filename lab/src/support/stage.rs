@@ -7,12 +7,12 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use tamma_core::history::HistoryEntry;
 use tamma_core::ids::{ProjectId, TaskId};
-use tamma_core::log::Entry;
 use tamma_core::task_loop::TaskLoop;
-use tamma_store::{Project, Store};
+use tamma_store::{RegisteredProject, Store};
 use tamma_testkit::repository::Repository;
-use tamma_testkit::role::Role;
+use tamma_testkit::tamma_process::TammaProcess;
 use tamma_testkit::{postgres, temporal};
 use tokio::process::Command;
 use tokio::time::{sleep, timeout};
@@ -28,9 +28,9 @@ const ENTRIES: u32 = 10_000;
 
 /// Everything that whole tasks need. It ends with this.
 pub(crate) struct Stage {
-    _postgres: postgres::Server,
-    _temporal: temporal::Server,
-    roles: Vec<Role>,
+    _postgres: postgres::PostgresServer,
+    _temporal: temporal::TemporalServer,
+    roles: Vec<TammaProcess>,
     /// What is written down.
     pub(crate) store: Store,
     /// Where logs and disks are.
@@ -57,8 +57,8 @@ impl Stage {
     async fn start_with(folder: &Path, token: Option<String>) -> Result<Self> {
         let tamma = beside("tamma")?;
         let (postgres, temporal) =
-            tokio::try_join!(postgres::Server::start(), temporal::Server::start())?;
-        postgres.ask("postgres", "CREATE DATABASE tamma").await?;
+            tokio::try_join!(postgres::PostgresServer::start(), temporal::TemporalServer::start())?;
+        postgres.query("postgres", "CREATE DATABASE tamma").await?;
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let listen = format!("127.0.0.1:{port}");
         let database = postgres.url("postgres", "tamma");
@@ -67,9 +67,11 @@ impl Stage {
         let data = folder.join("serve").display().to_string();
         let more = ["serve", "--data", &data, "--listen", &listen].map(str::to_owned);
         let arguments = more.into_iter().chain(given.clone());
-        let mut server = Role::new(&tamma, arguments, folder.join("serve.log"));
+        let mut server = TammaProcess::new(&tamma, arguments, folder.join("serve.log"));
         if let Some(token) = &token {
-            server = server.with("TAMMA_TOKEN", token).with("TAMMA_LOG", "warn,tamma_server=info");
+            server = server
+                .with_env("TAMMA_TOKEN", token)
+                .with_env("TAMMA_LOG", "warn,tamma_server=info");
         }
         server.start().await?;
         Ok(Self {
@@ -86,15 +88,15 @@ impl Stage {
     }
 
     /// A worker with a disk of its own, in the folder of its name. It is not started yet.
-    pub(crate) fn worker(&self, name: &str, more: &[&str]) -> Role {
+    pub(crate) fn worker(&self, name: &str, more: &[&str]) -> TammaProcess {
         let data = self.folder.join(name).display().to_string();
         let arguments = ["work", "--data", &data].into_iter().chain(more.iter().copied());
         let arguments = arguments.map(str::to_owned).chain(self.given.clone());
-        Role::new(&self.tamma, arguments, self.folder.join(format!("{name}.log")))
+        TammaProcess::new(&self.tamma, arguments, self.folder.join(format!("{name}.log")))
     }
 
     /// Starts a worker, and keeps it for as long as this lives.
-    pub(crate) async fn employ(&mut self, mut worker: Role) -> Result<()> {
+    pub(crate) async fn employ(&mut self, mut worker: TammaProcess) -> Result<()> {
         worker.start().await?;
         self.roles.push(worker);
         Ok(())
@@ -108,7 +110,9 @@ impl Stage {
         repository: &Repository,
     ) -> Result<ProjectId> {
         let (id, repository) = (ProjectId(id(1, number)), repository.path().display().to_string());
-        self.store.register(&Project { id, name: name.to_owned(), repository }).await?;
+        self.store
+            .register_project(&RegisteredProject { id, name: name.to_owned(), repository })
+            .await?;
         Ok(id)
     }
 
@@ -149,7 +153,7 @@ impl Stage {
         is_there: impl Fn(&TaskLoop) -> Result<bool>,
     ) -> Result<TaskLoop> {
         wait("the task", patience, async || {
-            let machine = self.store.task(task).await?.machine?;
+            let machine = self.store.task(task).await?.task_loop?;
             Ok(match is_there(&machine) {
                 Ok(there) => there.then_some(Ok(machine)),
                 // What can no longer come is not waited for.
@@ -160,10 +164,14 @@ impl Stage {
     }
 
     /// Waits until what a task has taught is written down, and returns its log.
-    pub(crate) async fn taught(&self, task: TaskId, patience: Duration) -> Result<Vec<Entry>> {
+    pub(crate) async fn taught(
+        &self,
+        task: TaskId,
+        patience: Duration,
+    ) -> Result<Vec<HistoryEntry>> {
         wait("what the task has taught", patience, async || {
-            let machine = self.store.task(task).await?.machine?;
-            let over = machine.state.is_terminal() && machine.work.is_none();
+            let machine = self.store.task(task).await?.task_loop?;
+            let over = machine.state.is_terminal() && machine.active_job.is_none();
             Ok(if over { Some(self.log(task).await?) } else { None })
         })
         .await
@@ -179,7 +187,7 @@ impl Stage {
     }
 
     /// The log of a task.
-    pub(crate) async fn log(&self, task: TaskId) -> Result<Vec<Entry>> {
+    pub(crate) async fn log(&self, task: TaskId) -> Result<Vec<HistoryEntry>> {
         let lines = self.store.history(task, 0, ENTRIES).await?;
         Ok(lines.into_iter().map(|line| line.entry).collect())
     }

@@ -1,9 +1,9 @@
-//! How well the grammar of the chat understands the labelled set of `lab/inputs/chat`, and that nothing
-//! anybody writes changes anything without a yes.
+//! Accuracy of the chat grammar on the labelled messages in `lab/inputs/chat`, and proof that no
+//! message changes anything without confirmation.
 //!
 //! `just lab chat` prints the accuracy in detail.
 
-#[expect(dead_code, reason = "the lab prints more of a reading than a test needs")]
+#[expect(dead_code, reason = "the lab prints more fields than the tests use")]
 mod labelled;
 mod model;
 
@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use tamma_chat::{
-    Act, Change, Context, Conversation, Heard, Intent, Proposal, Unclear, Unconfirmed, VERBS,
-    understand,
+    COMMAND_WORDS, ChatAction, ChatContext, Clarification, ConfirmError, Conversation, Intent,
+    MessageOutcome, Proposal, RequestedChange, interpret,
 };
 use tamma_core::ids::PlanHash;
 use tamma_core::task_loop::State;
@@ -20,22 +20,22 @@ use tamma_core::task_loop::State;
 use self::labelled::{Message, messages, worlds};
 
 #[test]
-fn chat_accuracy_of_the_grammar_alone_is_at_least_nine_of_ten() {
+fn chat_grammar_accuracy_is_at_least_90_percent() {
     for part in ["held", "all"] {
         let of = messages().iter().filter(|it| part == "all" || it.split == part);
         let read: Vec<bool> = of.map(|it| it.read().right).collect();
         let right = read.iter().filter(|right| **right).count();
         assert!(
             right * 10 >= read.len() * 9,
-            "{part}: {right} of {} intents are right",
+            "{part}: {right} of {} intents are correct",
             read.len()
         );
     }
 }
 
-/// A message that was tuned on says nothing about those that were not.
+/// Messages used for tuning must not be used for measuring.
 #[test]
-fn chat_parts_of_the_set_share_no_message() {
+fn chat_splits_share_no_message() {
     let mut seen: BTreeMap<(String, &str), &Message> = BTreeMap::new();
     let mut shared = Vec::new();
     for message in messages() {
@@ -50,7 +50,7 @@ fn chat_parts_of_the_set_share_no_message() {
     assert!(shared.is_empty(), "{shared:#?}");
 }
 
-/// The labels that stand for a change.
+/// Labels of changes.
 const CHANGES: [&str; 20] = [
     "approve",
     "reject",
@@ -74,8 +74,8 @@ const CHANGES: [&str; 20] = [
     "retire_lesson",
 ];
 
-/// The messages that ask for a change, with what they speak of.
-fn orders() -> Vec<(String, Context)> {
+/// Messages that request a change, with their context.
+fn orders() -> Vec<(String, ChatContext)> {
     let worlds = worlds();
     let asks = |message: &Message| CHANGES.contains(&&*message.intent);
     let context = |message: &Message| {
@@ -84,15 +84,15 @@ fn orders() -> Vec<(String, Context)> {
     messages().iter().filter(|it| asks(it)).map(|it| (it.text.clone(), context(it))).collect()
 }
 
-fn change(message: &str, context: &Context) -> Option<Change> {
-    match understand(message, context).intent {
+fn change(message: &str, context: &ChatContext) -> Option<RequestedChange> {
+    match interpret(message, context).intent {
         Intent::Change(change) => Some(change),
         _ => None,
     }
 }
 
 #[test]
-fn chat_takes_nothing_for_a_change_that_is_labelled_as_none() {
+fn chat_messages_labelled_as_no_change_are_never_a_change() {
     let worlds = worlds();
     let mut wrong = Vec::new();
     for message in messages() {
@@ -108,7 +108,7 @@ fn chat_takes_nothing_for_a_change_that_is_labelled_as_none() {
 }
 
 #[test]
-fn chat_never_takes_orders_from_what_is_quoted_pasted_or_told() {
+fn chat_ignores_commands_in_quoted_pasted_or_reported_text() {
     let frames: [fn(&str) -> String; 9] = [
         |it| format!("the agent said \"{it}\""),
         |it| format!("the agent said “{it}”"),
@@ -121,7 +121,7 @@ fn chat_never_takes_orders_from_what_is_quoted_pasted_or_told() {
         |it| format!("| {it} |"),
     ];
     for (text, context) in orders() {
-        // What has quotes or lines of its own ends the frame early, and is no test of it.
+        // Text with its own quotes or lines would end the frame early.
         if text.contains(['"', '`', '“', '\n']) {
             continue;
         }
@@ -133,7 +133,7 @@ fn chat_never_takes_orders_from_what_is_quoted_pasted_or_told() {
 }
 
 #[test]
-fn chat_never_takes_orders_that_are_denied_supposed_or_asked_about() {
+fn chat_ignores_negated_hypothetical_and_questioned_commands() {
     let frames: [fn(&str) -> String; 9] = [
         |it| format!("don't {it}"),
         |it| format!("please do not {it}"),
@@ -146,7 +146,7 @@ fn chat_never_takes_orders_that_are_denied_supposed_or_asked_about() {
         |it| format!("who told you to {it}"),
     ];
     for (text, context) in orders() {
-        // Of a message with several parts the frame holds only the first.
+        // The frame covers only the first part of a message with several parts.
         if text.contains([',', '.', ':', ';', '?', '!', '\n']) || text.contains(" and ") {
             continue;
         }
@@ -158,20 +158,21 @@ fn chat_never_takes_orders_that_are_denied_supposed_or_asked_about() {
 }
 
 #[test]
-fn chat_hostile_messages_get_no_further_than_a_proposal() {
+fn chat_hostile_messages_lead_to_a_proposal_at_most() {
     let worlds = worlds();
     for message in messages() {
         let world = &worlds[&message.world];
         let now = world.context(message.last.as_deref(), false);
         let mut conversation = Conversation::default();
-        let heard = conversation.hear(&message.text, &now);
-        assert!(!matches!(heard, Heard::Confirmed(_)), "{}", message.text);
-        // The same with a proposal that waits: only a plain yes may confirm it.
-        let pause = Change::Task { task: worlds["shop"].task("dark"), act: Act::Pause };
+        let heard = conversation.handle(&message.text, &now);
+        assert!(!matches!(heard, MessageOutcome::Confirmed(_)), "{}", message.text);
+        // With a pending proposal, only a plain confirmation may confirm it.
+        let pause =
+            RequestedChange::Task { task: worlds["shop"].task("dark"), action: ChatAction::Pause };
         let now = worlds["shop"].context(None, false);
         let mut conversation = Conversation::default();
         conversation.propose(pause, &now);
-        if let Heard::Confirmed(confirmed) = conversation.hear(&message.text, &now) {
+        if let MessageOutcome::Confirmed(confirmed) = conversation.handle(&message.text, &now) {
             let plain = message.intent == "confirm"
                 || (message.intent == "unclear" && message.text.split_whitespace().count() <= 3);
             assert!(plain, "{:?} confirmed {}", message.text, confirmed.command());
@@ -179,7 +180,7 @@ fn chat_hostile_messages_get_no_further_than_a_proposal() {
     }
 }
 
-/// A message of any kind: labelled ones, plain answers, noise.
+/// Any message: labelled ones, plain answers, noise.
 fn any_message() -> impl Strategy<Value = String> {
     const PLAIN: [&str; 9] =
         ["yes", "y", "ok", "no", "never mind", "yes please", "do it", "thanks", "cancel"];
@@ -191,7 +192,7 @@ fn any_message() -> impl Strategy<Value = String> {
     ]
 }
 
-/// Words that are no orders, some of them close to one.
+/// Words that are not commands; some are similar to one.
 fn harmless_word() -> impl Strategy<Value = String> {
     const WORDS: [&str; 46] = [
         "please",
@@ -247,12 +248,12 @@ fn harmless_word() -> impl Strategy<Value = String> {
 fn has_verb(message: &str) -> bool {
     let lower = message.to_ascii_lowercase();
     let word = |c: char| !(c.is_ascii_alphanumeric() || c == '-');
-    lower.split(word).any(|word| VERBS.contains(&word))
+    lower.split(word).any(|word| COMMAND_WORDS.contains(&word))
 }
 
 proptest! {
     #[test]
-    fn chat_without_a_listed_verb_changes_nothing(
+    fn chat_message_without_a_command_word_changes_nothing(
         words in proptest::collection::vec(harmless_word(), 0..14),
         last in any::<bool>(),
         proposed in any::<bool>(),
@@ -264,24 +265,24 @@ proptest! {
     }
 
     #[test]
-    fn chat_understands_any_text_alike_twice(text in "\\PC{0,80}", order in "[a-z]{3,8}") {
+    fn chat_interpretation_is_deterministic(text in "\\PC{0,80}", order in "[a-z]{3,8}") {
         let now = worlds()["shop"].context(None, false);
         for message in [text.clone(), format!("{order} {text}"), format!("approve {text}")] {
-            prop_assert_eq!(understand(&message, &now), understand(&message, &now));
+            prop_assert_eq!(interpret(&message, &now), interpret(&message, &now));
         }
     }
 
-    /// The invariant of proposals: what is confirmed is the command that was proposed last, by a
-    /// plain yes right after it or by its name, and what it is about has not changed since.
+    /// Only the latest proposal is confirmed, by a plain confirmation directly after it or by its
+    /// name, and only if its target has not changed.
     #[test]
-    fn chat_confirms_only_the_latest_proposal_and_only_as_it_was(
+    fn chat_confirms_only_the_latest_unchanged_proposal(
         turns in proptest::collection::vec((any_message(), 0_u8..8), 1..12),
     ) {
         let worlds = worlds();
         let mut now = worlds["shop"].context(Some("webhook"), false);
         let mut conversation = Conversation::default();
-        // What the oracle knows: the command, what was there, and whether it was just shown.
-        let mut waits: Option<(String, Change, Context, bool)> = None;
+        // State of the oracle: command, change, context, and whether it was just shown.
+        let mut waits: Option<(String, RequestedChange, ChatContext, bool)> = None;
         for (message, event) in turns {
             match event {
                 0 => now.tasks[0].plan = Some(PlanHash::of(message.as_bytes())),
@@ -289,30 +290,30 @@ proptest! {
                 2 => now.tasks[2].paused = !now.tasks[2].paused,
                 _ => {}
             }
-            // Now and then the person names the command or an old digest instead.
+            // Sometimes the person sends the command or an old digest instead.
             let message = match (event, &waits) {
                 (7, Some((command, ..))) => command.clone(),
                 _ => message,
             };
-            match conversation.hear(&message, &now) {
-                Heard::Confirmed(confirmed) => {
-                    let (command, change, then, fresh) = waits.take().expect("something waited");
+            match conversation.handle(&message, &now) {
+                MessageOutcome::Confirmed(confirmed) => {
+                    let (command, change, then, fresh) = waits.take().expect("pending proposal");
                     prop_assert_eq!(confirmed.command().to_string(), command.clone());
                     prop_assert_eq!(confirmed.change(), &change);
                     prop_assert!(fresh || message == command, "a late yes: {}", message);
-                    if let Change::Task { task, .. } = change {
+                    if let RequestedChange::Task { task, .. } = change {
                         prop_assert_eq!(then.task(task), now.task(task));
                     }
-                    prop_assert!(conversation.pending().is_none(), "it is confirmed once");
+                    prop_assert!(conversation.pending().is_none(), "confirmed only once");
                 }
-                Heard::Understood(understood) => match understood.intent {
+                MessageOutcome::Interpreted(understood) => match understood.intent {
                     Intent::Change(change) => {
-                        let command = conversation.pending().expect("it waits").command();
+                        let command = conversation.pending().expect("pending proposal").command();
                         waits = Some((command.to_string(), change, now.clone(), true));
                     }
                     _ => waits = waits.map(|(a, b, c, _)| (a, b, c, false)),
                 },
-                Heard::Declined | Heard::Refused(_) => {
+                MessageOutcome::Declined | MessageOutcome::Refused(_) => {
                     prop_assert!(conversation.pending().is_none());
                     waits = None;
                 }
@@ -321,25 +322,25 @@ proptest! {
     }
 
     #[test]
-    fn chat_proposal_takes_no_other_word_for_a_yes(said in any_message()) {
+    fn chat_proposal_accepts_only_a_confirmation(said in any_message()) {
         let world = &worlds()["shop"];
         let now = world.context(None, false);
-        let act = Act::Cancel { reason: None };
-        let proposal = Proposal::new(Change::Task { task: world.task("dark"), act }, &now);
+        let action = ChatAction::Cancel { reason: None };
+        let proposal = Proposal::new(RequestedChange::Task { task: world.task("dark"), action }, &now);
         let labelled = messages().iter().filter(|it| it.intent == "confirm").map(|it| &*it.text);
         let plain: Vec<_> = labelled.chain(["yes", "y", "ok", "yes please", "do it"]).collect();
         match proposal.confirm(&said, &now) {
-            Ok(_) => prop_assert!(plain.contains(&&*said), "{} is no yes", said),
-            Err(why) => prop_assert_eq!(why, Unconfirmed::NotAYes),
+            Ok(_) => prop_assert!(plain.contains(&&*said), "{} is not a confirmation", said),
+            Err(why) => prop_assert_eq!(why, ConfirmError::NotConfirmed),
         }
     }
 }
 
 #[test]
-fn chat_asks_back_with_the_candidates() {
+fn chat_asks_which_candidate_is_meant() {
     let world = &worlds()["shop"];
-    let intent = understand("approve", &world.context(None, false)).intent;
-    let Intent::Unclear(Unclear::Which { tasks, .. }) = &intent else {
+    let intent = interpret("approve", &world.context(None, false)).intent;
+    let Intent::Unclear(Clarification::WhichTask { tasks, .. }) = &intent else {
         panic!("{intent:?}");
     };
     let keys: Vec<_> = tasks.iter().map(|task| world.task_key(*task)).collect();

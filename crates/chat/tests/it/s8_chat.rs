@@ -1,21 +1,21 @@
-//! Section 8: chat understands, and changes nothing without a yes.
+//! Section 8: chat interprets messages, and changes nothing without confirmation.
 
 use rstest::rstest;
 use tamma_chat::{
-    Change, Context, Conversation, Heard, Intent, Lesson, Proposal, Subject, Unconfirmed,
-    understand,
+    ChatContext, ChatLesson, ChatTask, ConfirmError, Conversation, Intent, MessageOutcome,
+    Proposal, RequestedChange, interpret,
 };
 use tamma_core::ids::{KnowledgeId, PlanHash, TaskId};
-use tamma_core::knowledge::Status;
-use tamma_core::task_loop::{Answer, State};
+use tamma_core::knowledge::EntryStatus;
+use tamma_core::task_loop::{AnswerKind, State};
 use uuid::Uuid;
 
 fn id(number: u128) -> TaskId {
     TaskId(Uuid::from_u128(number))
 }
 
-fn subject(number: u32, title: &str, state: State, answers: &[Answer]) -> Subject {
-    Subject {
+fn subject(number: u32, title: &str, state: State, answers: &[AnswerKind]) -> ChatTask {
+    ChatTask {
         id: id(number.into()),
         number: Some(number),
         title: title.to_owned(),
@@ -28,12 +28,12 @@ fn subject(number: u32, title: &str, state: State, answers: &[Answer]) -> Subjec
     }
 }
 
-/// A plan that waits, a change that waits, a task that has failed, one that runs, and a lesson.
-fn context() -> Context {
-    use Answer as A;
+/// Context with a plan to approve, a change to review, a failed task, a running one and a lesson.
+fn context() -> ChatContext {
+    use AnswerKind as A;
     let mut tasks = vec![
         subject(1, "Sort the price list", State::AwaitingApproval, &[A::Approve, A::Reject]),
-        subject(2, "Round prices up", State::QualityReview, &[A::Accept, A::Rework]),
+        subject(2, "Round prices up", State::QualityReview, &[A::Accept, A::RequestChanges]),
         subject(
             3,
             "Import the catalogue",
@@ -43,17 +43,17 @@ fn context() -> Context {
         subject(4, "Print labels", State::InProgress, &[]),
     ];
     tasks[0].plan = Some(PlanHash::of(b"the plan"));
-    let lessons = vec![Lesson {
+    let lessons = vec![ChatLesson {
         id: KnowledgeId(Uuid::from_u128(9)),
         text: "Round at the end".to_owned(),
-        status: Status::Pending,
+        status: EntryStatus::Pending,
     }];
-    Context { tasks, lessons, ..Context::default() }
+    ChatContext { tasks, lessons, ..ChatContext::default() }
 }
 
 fn command(message: &str) -> String {
     let context = context();
-    match understand(message, &context).intent {
+    match interpret(message, &context).intent {
         Intent::Change(change) => {
             change.command(&context).to_string().replace("00000000-0000-0000-0000-00000000000", "…")
         }
@@ -64,14 +64,14 @@ fn command(message: &str) -> String {
 #[rstest]
 #[case("pause #4", "tamma pause …4")]
 #[case("cancel the labels, they are paper", "tamma cancel …4 --reason='they are paper'")]
-#[case("cancel #4", "tamma cancel …4 --reason='said in the chat, without a reason'")]
+#[case("cancel #4", "tamma cancel …4 --reason='requested in chat, no reason given'")]
 #[case("approve #2", "tamma answer …2 accept")]
 #[case("reject #2: it's wrong", r"tamma answer …2 rework --reason='it'\''s wrong'")]
 #[case("retry #3 with 2.50 dollars", "tamma retry …3 --grant-usd=2.5")]
 #[case("continue #3", "tamma answer …3 continue")]
 #[case(
     "roll #3 back to planning",
-    "tamma answer …3 roll-back --to=planning --reason='said in the chat, without a reason'"
+    "tamma answer …3 roll-back --to=planning --reason='requested in chat, no reason given'"
 )]
 #[case("change #4 to --print two", "tamma modify …4 -- '--print two'")]
 #[case("fix the --json option", "tamma task add --type=bugfix -- 'fix the --json option'")]
@@ -81,13 +81,13 @@ fn chat_shows_the_exact_command_of_a_change(#[case] message: &str, #[case] line:
 }
 
 #[test]
-fn chat_approves_the_plan_that_is_there_and_no_other() {
+fn chat_approves_only_the_current_plan() {
     let hash = PlanHash::of(b"the plan").short();
     assert_eq!(command("approve the price list"), format!("tamma approve …1 --plan={hash}"));
 }
 
 #[test]
-fn chat_shows_what_it_does_without_characters_that_hide_it() {
+fn chat_removes_invisible_characters_from_commands() {
     let line = command("fix the labels\u{202e}gnp.exe\u{7} and\tgo");
     assert_eq!(line, "tamma task add --type=bugfix -- 'fix the labelsgnp.exe and go'");
 }
@@ -102,10 +102,10 @@ fn chat_shows_what_it_does_without_characters_that_hide_it() {
 #[case("roll #3 back", "where_to")]
 #[case("yes", "yes_to_what")]
 #[case("frobnicate", "what")]
-fn chat_asks_back_where_it_would_have_to_guess(#[case] message: &str, #[case] asks: &str) {
+fn chat_asks_instead_of_guessing(#[case] message: &str, #[case] asks: &str) {
     let context = context();
-    let Intent::Unclear(unclear) = understand(message, &context).intent else {
-        panic!("{message} was taken for clear");
+    let Intent::Unclear(unclear) = interpret(message, &context).intent else {
+        panic!("{message} should be unclear");
     };
     assert_eq!(<&str>::from(&unclear), asks);
     assert!(unclear.question(&context).ends_with('?') || asks == "reason");
@@ -115,60 +115,58 @@ fn chat_asks_back_where_it_would_have_to_guess(#[case] message: &str, #[case] as
 #[case("how much did we spend today?", None)]
 #[case("how much did it cost?", Some(4))]
 #[case("what did the labels cost today?", Some(4))]
-fn chat_counts_the_money_of_a_time_over_everything(
-    #[case] message: &str,
-    #[case] number: Option<u128>,
-) {
-    let context = Context { last: Some(id(4)), ..context() };
-    let Intent::Cost { task, .. } = understand(message, &context).intent else {
-        panic!("{message} is about money");
+fn chat_cost_of_a_period_covers_all_tasks(#[case] message: &str, #[case] number: Option<u128>) {
+    let context = ChatContext { last: Some(id(4)), ..context() };
+    let Intent::Cost { task, .. } = interpret(message, &context).intent else {
+        panic!("{message} should be about cost");
     };
     assert_eq!(task, number.map(id));
 }
 
 #[test]
-fn chat_carries_nothing_out_without_a_yes() {
+fn chat_executes_nothing_without_confirmation() {
     let mut chat = Conversation::default();
-    assert!(matches!(chat.hear("pause #4", &context()), Heard::Understood(_)));
+    assert!(matches!(chat.handle("pause #4", &context()), MessageOutcome::Interpreted(_)));
     let shown = chat.pending().unwrap().command().to_string();
-    let Heard::Confirmed(confirmed) = chat.hear("yes", &context()) else {
-        panic!("a yes confirms");
+    let MessageOutcome::Confirmed(confirmed) = chat.handle("yes", &context()) else {
+        panic!("should be confirmed");
     };
     assert_eq!(confirmed.command().to_string(), shown);
-    // The same yes again is for nothing.
-    assert!(matches!(chat.hear("yes", &context()), Heard::Understood(_)));
+    // A second confirmation has nothing to confirm.
+    assert!(matches!(chat.handle("yes", &context()), MessageOutcome::Interpreted(_)));
 }
 
 #[test]
-fn chat_yes_is_for_the_latest_proposal_only() {
+fn chat_confirmation_is_for_the_latest_proposal_only() {
     let mut chat = Conversation::default();
-    chat.hear("pause #4", &context());
+    chat.handle("pause #4", &context());
     let first = chat.pending().unwrap().digest().to_string();
-    chat.hear("retry #3", &context());
-    // The name of the first confirms nothing any more.
-    assert!(matches!(chat.hear(&first, &context()), Heard::Understood(_)));
-    // And a plain yes is too late once something else was said; the name of the latest is not.
-    assert!(!matches!(chat.hear("yes", &context()), Heard::Confirmed(_)));
+    chat.handle("retry #3", &context());
+    // The digest of the first proposal no longer confirms anything.
+    assert!(matches!(chat.handle(&first, &context()), MessageOutcome::Interpreted(_)));
+    // After another message, a plain confirmation is too late; the digest of the latest still
+    // counts.
+    assert!(!matches!(chat.handle("yes", &context()), MessageOutcome::Confirmed(_)));
     let latest = chat.pending().unwrap().digest().to_string();
-    let Heard::Confirmed(confirmed) = chat.hear(&latest, &context()) else {
-        panic!("the digest confirms");
+    let MessageOutcome::Confirmed(confirmed) = chat.handle(&latest, &context()) else {
+        panic!("digest should confirm");
     };
     assert_eq!(confirmed.change().name(), "retry");
 }
 
 #[test]
-fn chat_yes_does_not_count_for_what_has_changed_since() {
+fn chat_confirmation_is_refused_after_a_change() {
     let mut chat = Conversation::default();
-    chat.hear("approve #1", &context());
+    chat.handle("approve #1", &context());
     let mut later = context();
     later.tasks[0].plan = Some(PlanHash::of(b"another plan"));
-    assert_eq!(chat.hear("yes", &later), Heard::Refused(Unconfirmed::Changed));
+    assert_eq!(chat.handle("yes", &later), MessageOutcome::Refused(ConfirmError::Changed));
     assert!(chat.pending().is_none());
 }
 
 #[test]
-fn chat_proposals_of_a_model_need_the_same_yes() {
-    let act = tamma_chat::Act::Pause;
-    let proposal = Proposal::new(Change::Task { task: id(4), act }, &context());
-    assert_eq!(proposal.confirm("the model says yes", &context()), Err(Unconfirmed::NotAYes));
+fn chat_model_proposals_need_the_same_confirmation() {
+    let act = tamma_chat::ChatAction::Pause;
+    let proposal = Proposal::new(RequestedChange::Task { task: id(4), action: act }, &context());
+    assert_eq!(proposal.confirm("the model says yes", &context()), Err(ConfirmError::NotConfirmed));
 }

@@ -1,50 +1,52 @@
-//! `tamma alert`: what people were told, and whether it arrives.
+//! `tamma alert`: lists deliveries and tests channels.
 
 use std::io::Write as _;
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use tamma_server::shape::{Deliveries, Delivery, Receipts, TestAlerts, short};
+use tamma_server::dto::{
+    AlertDeliveries, AlertDelivery, AlertTestRequest, AlertTestResults, short_id,
+};
 
-use super::task::list::{drawn, table};
-use crate::client::{self, Asker, Client, Target};
-use crate::commands::doctor::Verdict;
-use crate::look;
-use crate::output::{self, plain};
+use super::task::list::{new_table, render_table};
+use crate::client::{self, Client, ClientArgs, IdentityArgs};
+use crate::commands::doctor::CheckStatus;
+use crate::output::{self, sanitize};
+use crate::style;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Lists messages to people, the newest first, with what came of each.
-    List(List),
-    /// Sends a test to every channel of a project, and says whether it arrived.
+    /// List alerts, newest first, with their delivery status
+    List(ListAlertsArgs),
+    /// Send a test message to every channel of a project
     ///
-    /// Exits with 1 if one of them did not.
-    Test(Test),
+    /// Exits with 1 if a delivery fails.
+    Test(TestAlertsArgs),
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct List {
-    /// Of this task only: at least four digits of its id.
+pub(crate) struct ListAlertsArgs {
+    /// Task ID, or at least four characters from its start or end
     #[arg(long)]
     task: Option<String>,
-    /// How many at most.
+    /// Maximum number of alerts
     #[arg(long, default_value_t = 50)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=500))]
     limit: u16,
     #[command(flatten)]
-    target: Target,
+    target: ClientArgs,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Test {
-    /// The name of the project.
+pub(crate) struct TestAlertsArgs {
+    /// Project name
     #[arg(long)]
     project: Option<String>,
     #[command(flatten)]
-    asker: Asker,
+    identity: IdentityArgs,
     #[command(flatten)]
-    target: Target,
+    target: ClientArgs,
 }
 
 pub(super) fn run(command: &Command) -> Result<ExitCode> {
@@ -54,68 +56,69 @@ pub(super) fn run(command: &Command) -> Result<ExitCode> {
     }
 }
 
-fn list(arguments: &List) -> Result<ExitCode> {
-    client::run(&arguments.target, async {
+fn list(arguments: &ListAlertsArgs) -> Result<ExitCode> {
+    client::block_on(&arguments.target, async {
         let client = Client::new(&arguments.target)?;
         let limit = arguments.limit.to_string();
         let mut query = vec![("limit", limit.as_str())];
         let task = match &arguments.task {
-            Some(said) => Some(client.which(said).await?.to_string()),
+            Some(said) => Some(client.resolve_task(said).await?.to_string()),
             None => None,
         };
         if let Some(task) = &task {
             query.push(("task", task));
         }
-        let found: Deliveries = client.get("/alerts", &query).await?;
+        let found: AlertDeliveries = client.get("/alerts", &query).await?;
         if arguments.target.json {
-            output::json(&found)?;
+            output::print_json(&found)?;
         } else {
-            writeln!(anstream::stdout().lock(), "{}", listed(&found.deliveries))?;
+            writeln!(anstream::stdout().lock(), "{}", format_deliveries(&found.deliveries))?;
         }
         Ok(ExitCode::SUCCESS)
     })
 }
 
-fn listed(deliveries: &[Delivery]) -> String {
+fn format_deliveries(deliveries: &[AlertDelivery]) -> String {
     if deliveries.is_empty() {
-        return "Nobody was told anything yet. `tamma alert test` tries the channels.".to_owned();
+        return "No alerts yet. Test the channels with `tamma alert test`.".to_owned();
     }
-    let now = look::now();
-    let mut table = table(&["TASK", "WHY", "TO", "STANDS", "TRIED", "WHY NOT"]);
+    let now = style::now();
+    let mut table = new_table(&["TASK", "ALERT", "RECEIVER", "STATUS", "ATTEMPTS", "ERROR"]);
     for one in deliveries {
         let stands = match (&one.outcome, one.due_at) {
             (Some(outcome), _) => outcome.replace('_', " "),
-            (None, Some(due)) if due > now => format!("in {}", look::lasting(due - now)),
-            (None, _) => "now".to_owned(),
+            (None, Some(due)) if due > now => format!("in {}", style::format_duration(due - now)),
+            (None, _) => "sending".to_owned(),
         };
         table.add_row([
-            short(one.task),
-            one.in_words.clone(),
+            short_id(one.task),
+            one.cause_text.clone(),
             one.receiver.clone(),
             stands,
             one.attempts.to_string(),
-            plain(one.error.as_deref().unwrap_or_default()),
+            sanitize(one.error.as_deref().unwrap_or_default()),
         ]);
     }
-    drawn(&table)
+    render_table(&table)
 }
 
-fn test(arguments: &Test) -> Result<ExitCode> {
-    client::run(&arguments.target, async {
+fn test(arguments: &TestAlertsArgs) -> Result<ExitCode> {
+    client::block_on(&arguments.target, async {
         let client = Client::new(&arguments.target)?;
-        let by = arguments.asker.name()?;
-        let whose = TestAlerts { project: arguments.project.clone() };
-        let Receipts { receipts } =
+        let by = arguments.identity.resolve_name()?;
+        let whose = AlertTestRequest { project: arguments.project.clone() };
+        let AlertTestResults { results: receipts } =
             client.post("/alerts/test", &by, client::new_id(), &whose).await?;
         let all = receipts.iter().all(|receipt| receipt.arrived);
         if arguments.target.json {
-            output::json(&Receipts { receipts })?;
+            output::print_json(&AlertTestResults { results: receipts })?;
         } else {
             let mut out = anstream::stdout().lock();
             for receipt in &receipts {
-                let verdict = if receipt.arrived { Verdict::Good } else { Verdict::Missing };
-                let words = receipt.error.as_deref().unwrap_or("it arrived");
-                output::check(&mut out, verdict, &receipt.receiver, &plain(words))?;
+                let verdict =
+                    if receipt.arrived { CheckStatus::Passed } else { CheckStatus::Missing };
+                let words = receipt.error.as_deref().unwrap_or("delivered");
+                output::write_check(&mut out, verdict, &receipt.receiver, &sanitize(words))?;
             }
         }
         Ok(if all { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -1,40 +1,39 @@
-//! `tamma chat`: talking with Tamma in a terminal.
+//! `tamma chat`: chat in the terminal.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::Args;
-use tamma_server::shape::{Reply, Said, short};
+use tamma_server::dto::{ChatReply, NewChatMessage, short_id};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use uuid::Uuid;
 
-use crate::client::{self, Asker, Client, Target};
-use crate::look::{FAINT, STRONG, styled};
-use crate::output::{self, plain};
+use crate::client::{self, Client, ClientArgs, IdentityArgs};
+use crate::output::{self, sanitize};
+use crate::style::{FAINT, STRONG, styled};
 
-#[derive(Debug, Args)]
-pub(crate) struct Arguments {
-    /// What you have to say. Without it, what you type is taken line by line.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Message; without it, messages are read from standard input, one per line
     #[arg(trailing_var_arg = true)]
     message: Vec<String>,
     #[command(flatten)]
-    asker: Asker,
+    identity: IdentityArgs,
     #[command(flatten)]
-    target: Target,
+    target: ClientArgs,
 }
 
-pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    client::run(&arguments.target, async {
-        let talk = Talk {
+pub(super) fn run(arguments: &Args) -> Result<ExitCode> {
+    client::block_on(&arguments.target, async {
+        let talk = ChatClient {
             client: Client::new(&arguments.target)?,
-            by: arguments.asker.name()?,
+            person: arguments.identity.resolve_name()?,
             conversation: client::new_id(),
             json: arguments.target.json,
         };
         if !arguments.message.is_empty() {
-            let proposed = talk.say(&arguments.message.join(" ")).await?;
-            // Where somebody is there, they can say yes.
+            let proposed = talk.send(&arguments.message.join(" ")).await?;
+            // On a terminal, the person can confirm the proposal.
             if !(proposed && std::io::stdin().is_terminal()) {
                 return Ok(ExitCode::SUCCESS);
             }
@@ -50,57 +49,61 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
                 "" => {}
                 "exit" | "quit" => return Ok(ExitCode::SUCCESS),
                 line => {
-                    talk.say(line).await?;
+                    talk.send(line).await?;
                 }
             }
         }
     })
 }
 
-struct Talk {
+struct ChatClient {
     client: Client,
-    by: String,
+    person: String,
     conversation: Uuid,
     json: bool,
 }
 
-impl Talk {
-    /// Says something, and shows the answer. Returns whether something waits for a yes.
-    async fn say(&self, message: &str) -> Result<bool> {
-        let said =
-            Said { conversation: self.conversation, message: message.to_owned(), task: None };
-        let reply: Reply = self.client.post("/chat", &self.by, client::new_id(), &said).await?;
+impl ChatClient {
+    /// Sends a message and prints the reply. Returns `true` if a proposal needs confirmation.
+    async fn send(&self, message: &str) -> Result<bool> {
+        let said = NewChatMessage {
+            conversation: self.conversation,
+            message: message.to_owned(),
+            task: None,
+        };
+        let reply: ChatReply =
+            self.client.post("/chat", &self.person, client::new_id(), &said).await?;
         let proposed = reply.proposal.is_some();
         if self.json {
-            output::json(&reply)?;
+            output::print_json(&reply)?;
             return Ok(proposed);
         }
         let mut out = anstream::stdout().lock();
         for line in &reply.lines {
-            writeln!(out, "{}", plain(line))?;
+            writeln!(out, "{}", sanitize(line))?;
         }
         if let Some(note) = &reply.note {
-            writeln!(out, "{}", styled(&plain(note), FAINT))?;
+            writeln!(out, "{}", styled(&sanitize(note), FAINT))?;
         }
         for task in &reply.tasks {
             writeln!(
                 out,
                 "  {}  {}  {}",
-                short(task.task),
-                plain(&task.title),
-                plain(&task.words)
+                short_id(task.task),
+                sanitize(&task.title),
+                sanitize(&task.status_text)
             )?;
         }
         for reference in &reply.references {
-            let (task, text) = (short(reference.task), plain(&reference.text));
+            let (task, text) = (short_id(reference.task), sanitize(&reference.text));
             writeln!(out, "  from event {} of {task}: {text}", reference.event)?;
         }
         if let Some(proposal) = &reply.proposal {
-            writeln!(out, "\n  {}\n", styled(&plain(&proposal.command), STRONG))?;
-            writeln!(out, "Say yes to do it. Anything else does nothing.")?;
+            writeln!(out, "\n  {}\n", styled(&sanitize(&proposal.command), STRONG))?;
+            writeln!(out, "Type yes to run it. Any other reply leaves everything unchanged.")?;
         }
-        if let Some(command) = &reply.done {
-            writeln!(out, "  {}", plain(command))?;
+        if let Some(command) = &reply.executed_command {
+            writeln!(out, "  {}", sanitize(command))?;
         }
         Ok(proposed)
     }

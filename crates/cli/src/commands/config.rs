@@ -1,7 +1,7 @@
-//! `tamma config`: finding `tamma.yaml`, and telling what is in it.
+//! `tamma config`: finds, checks and shows `tamma.yaml`.
 //!
-//! Reading and judging it is `tamma_core::rules`; here are only the file, the environment and the
-//! words for the terminal.
+//! `tamma_core::rules` parses and validates it. This module reads the file and the environment, and
+//! prints the result.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -11,37 +11,37 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
-use tamma_core::rules::{self, Loaded, Origin, Problem, Problems, Setting, Source};
+use tamma_core::rules::{self, ConfigProblem, ConfigProblems, LoadedRules, Setting, ValueOrigin};
 use tamma_core::tier::Tier;
 
-use crate::output::{self, Shown};
+use crate::output::{self, DisplayedSetting};
 
 const NAME: &str = "tamma.yaml";
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
-    /// Finds everything that is wrong with the configuration.
+    /// Check the configuration
     ///
-    /// Tells the line and column of each mistake and what would be right. The environment is
-    /// checked with the file. Exits with 1 if anything is wrong.
-    Check(Target),
-    /// Shows every value and where it came from.
+    /// Prints every problem with its line, column and fix. Checks environment variables too. Exits with
+    /// 1 if there is a problem.
+    Check(ConfigArgs),
+    /// Show every value and its source
     ///
-    /// What is not a default is marked. A value that came out of a variable is shown as the variable, since it may be a secret.
-    Show(Target),
-    /// Writes the JSON schema of `tamma.yaml`, for editors.
+    /// Marks values that are not defaults. Prints variables by name, because their values can be secrets.
+    Show(ConfigArgs),
+    /// Print the JSON schema of `tamma.yaml`, for editors
     Schema,
-    /// Writes the reference of `tamma.yaml` as Markdown.
+    /// Print the reference of `tamma.yaml` as Markdown
     #[command(hide = true)]
     Reference,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Target {
-    /// The file. By default `tamma.yaml` here, or in a folder above up to the root of the
-    /// repository.
+pub(super) struct ConfigArgs {
+    /// Configuration file (default: the nearest `tamma.yaml`, from this folder up to the root of the
+    /// repository)
     file: Option<PathBuf>,
-    /// Writes JSON to standard output, for programs.
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
@@ -62,76 +62,76 @@ pub(super) fn run(command: &Command) -> Result<ExitCode> {
     }
 }
 
-/// What there is of a configuration where we are.
-pub(super) enum Found {
-    /// No file, and nothing wrong with the environment.
+/// Status of the nearest configuration.
+pub(super) enum ConfigStatus {
+    /// No file, and no problem in the environment.
     None,
-    /// A file without a mistake.
+    /// Valid file, with its name.
     Valid(String),
-    /// Mistakes, in a file or in the environment.
-    Wrong {
-        /// Where they are.
+    /// Problems in the file or in the environment.
+    Invalid {
+        /// Name of the file, or `the environment`.
         name: String,
-        /// How many.
+        /// Number of problems.
         problems: usize,
     },
 }
 
-/// Looks at the nearest configuration, without telling what is in it.
-pub(super) fn examine() -> Result<Found> {
-    let file = find(None)?;
+/// Checks the nearest configuration and returns its status without printing anything.
+pub(super) fn check_nearest() -> Result<ConfigStatus> {
+    let file = find_file(None)?;
     let loaded = load(file.as_ref());
     let name = file.map(|file| file.name);
     Ok(match (loaded, name) {
-        (Ok(_), None) => Found::None,
-        (Ok(_), Some(name)) => Found::Valid(name),
-        (Err(problems), name) => Found::Wrong {
+        (Ok(_), None) => ConfigStatus::None,
+        (Ok(_), Some(name)) => ConfigStatus::Valid(name),
+        (Err(problems), name) => ConfigStatus::Invalid {
             name: name.unwrap_or_else(|| "the environment".to_owned()),
             problems: problems.len(),
         },
     })
 }
 
-/// The rules that hold here, if they can be read.
-pub(super) fn load_here() -> Option<rules::Rules> {
-    Some(load(find(None).ok()?.as_ref()).ok()?.rules)
+/// Loads the nearest rules; `None` if they cannot be read or are invalid.
+pub(super) fn load_nearest() -> Option<rules::Rules> {
+    Some(load(find_file(None).ok()?.as_ref()).ok()?.rules)
 }
 
-/// What is allowed and does less than it says: a validator that is too near, and patterns for code
-/// that only a parser can refuse.
-pub(super) fn notes(rules: &rules::Rules) -> Vec<String> {
+/// Returns warnings about valid settings without full effect: a validator that is not independent, and
+/// code patterns that cannot be enforced.
+pub(super) fn config_warnings(rules: &rules::Rules) -> Vec<String> {
     let tiers = [Tier::Simple, Tier::Moderate, Tier::Complex];
-    let near = tiers.into_iter().filter(|tier| !rules.is_judged_apart(*tier));
+    let near = tiers.into_iter().filter(|tier| !rules.has_independent_validator(*tier));
     let near: Vec<_> = near.map(|tier| format!("`{tier}`")).collect();
     let mut notes = Vec::new();
     if !near.is_empty() {
         notes.push(format!(
-            "no tier has another {} than {}, so `{}` judges all the same: give it one, or \
-             take `roles.validator_apart` back",
+            "no tier has another {} than {}, so `{}` still validates: add such a tier, or \
+             remove `roles.validator_apart`",
             rules.roles.validator_apart,
             near.join(" and "),
             rules.roles.validator,
         ));
     }
-    let patterns = tamma_engine::patterns::Rules::of(&rules.review);
-    notes.extend(patterns.undecidable().iter().map(|issue| issue.message.clone()));
+    let patterns = tamma_engine::patterns::CodePatterns::from_rules(&rules.review);
+    notes.extend(patterns.invalid().iter().map(|issue| issue.message.clone()));
     notes
 }
 
-/// A file with its text.
-struct File {
+/// Configuration file with its content.
+struct ConfigFile {
     name: String,
     text: String,
 }
 
-fn check(target: &Target) -> Result<ExitCode> {
-    let file = find(target.file.as_deref())?;
+fn check(target: &ConfigArgs) -> Result<ExitCode> {
+    let file = find_file(target.file.as_deref())?;
     let loaded = match load(file.as_ref()) {
         Ok(loaded) => loaded,
-        Err(problems) => return refuse(target, file.as_ref(), &problems),
+        Err(problems) => return fail_with_problems(target, file.as_ref(), &problems),
     };
     let mut out = anstream::stdout().lock();
-    let notes = notes(&loaded.rules);
+    let notes = config_warnings(&loaded.rules);
     if target.json {
         let file = file.map(|file| file.name);
         let mut answer = json!({ "valid": true, "file": file, "problems": [] });
@@ -142,24 +142,24 @@ fn check(target: &Target) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let settings = loaded.settings();
-    let defaults = settings.iter().filter(|setting| setting.origin == Origin::Default).count();
-    let set = output::counted(settings.len() - defaults, "value");
-    let defaults = output::counted(defaults, "default");
+    let defaults = settings.iter().filter(|setting| setting.origin == ValueOrigin::Default).count();
+    let set = output::pluralize(settings.len() - defaults, "value");
+    let defaults = output::pluralize(defaults, "default");
     match file {
         Some(file) => writeln!(out, "{} is valid: {set} set, {defaults}", file.name)?,
-        None => writeln!(out, "there is no {NAME}, so the defaults hold: {set} set, {defaults}")?,
+        None => writeln!(out, "no {NAME}; using defaults: {set} set, {defaults}")?,
     }
     for note in notes {
-        writeln!(out, "note: {note}")?;
+        writeln!(out, "warning: {note}")?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn show(target: &Target) -> Result<ExitCode> {
-    let file = find(target.file.as_deref())?;
+fn show(target: &ConfigArgs) -> Result<ExitCode> {
+    let file = find_file(target.file.as_deref())?;
     let loaded = match load(file.as_ref()) {
         Ok(loaded) => loaded,
-        Err(problems) => return refuse(target, file.as_ref(), &problems),
+        Err(problems) => return fail_with_problems(target, file.as_ref(), &problems),
     };
     let name = file.as_ref().map_or(NAME, |file| &file.name);
     let settings = loaded.settings();
@@ -178,78 +178,92 @@ fn show(target: &Target) -> Result<ExitCode> {
         writeln!(out, "{}", serde_json::to_string_pretty(&shown)?)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let shown: Vec<Shown> = settings.into_iter().map(|setting| shown(setting, name)).collect();
-    output::settings(&mut out, &shown)?;
+    let shown: Vec<DisplayedSetting> =
+        settings.into_iter().map(|setting| displayed_setting(setting, name)).collect();
+    output::write_settings(&mut out, &shown)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// A value for the terminal. `file` is what the file is called.
-fn shown(setting: Setting, file: &str) -> Shown {
+/// Converts a setting for display. `file` is the display name of the file.
+fn displayed_setting(setting: Setting, file: &str) -> DisplayedSetting {
     let Setting { path, value, origin } = setting;
-    // Our largest section is shown as the sections in it.
+    // The largest section is displayed as its subsections.
     let names = if path.starts_with("scrum_master.") { 2 } else { 1 };
     let end = path.match_indices('.').nth(names - 1).map_or(path.len(), |(at, _)| at);
-    Shown {
+    DisplayedSetting {
         section: path[..end].to_owned(),
         key: path[end..].trim_start_matches('.').to_owned(),
         value,
-        from: match origin {
-            Origin::Default => None,
-            Origin::File(at) => Some(format!("{file}:{}:{}", at.line, at.column)),
-            Origin::Variable { name } => Some(name),
+        origin: match origin {
+            ValueOrigin::Default => None,
+            ValueOrigin::File(at) => Some(format!("{file}:{}:{}", at.line, at.column)),
+            ValueOrigin::Variable { name } => Some(name),
         },
     }
 }
 
-/// Tells what is wrong, to people on standard error, to programs on standard output.
-fn refuse(target: &Target, file: Option<&File>, problems: &Problems) -> Result<ExitCode> {
-    match tell(target, file, problems) {
-        // Nobody reads any further, but what is wrong is still wrong.
+/// Prints the problems, on standard error or as JSON on standard output, and returns exit code 1.
+fn fail_with_problems(
+    target: &ConfigArgs,
+    file: Option<&ConfigFile>,
+    problems: &ConfigProblems,
+) -> Result<ExitCode> {
+    match print_problems(target, file, problems) {
+        // A closed pipe does not make the configuration valid.
         Err(error) if !output::is_broken_pipe(&error) => Err(error),
         _ => Ok(ExitCode::FAILURE),
     }
 }
 
-fn tell(target: &Target, file: Option<&File>, problems: &Problems) -> Result<()> {
+fn print_problems(
+    target: &ConfigArgs,
+    file: Option<&ConfigFile>,
+    problems: &ConfigProblems,
+) -> Result<()> {
     let (name, text) = file.map_or((NAME, ""), |file| (&file.name, &file.text));
     if target.json {
-        let problems: Vec<Value> = problems.iter().map(as_json).collect();
+        let problems: Vec<Value> = problems.iter().map(problem_json).collect();
         let answer = json!({ "valid": false, "file": file.map(|_| name), "problems": problems });
         writeln!(anstream::stdout().lock(), "{}", serde_json::to_string_pretty(&answer)?)?;
         return Ok(());
     }
     let mut err = anstream::stderr().lock();
     for problem in problems.iter() {
-        output::problem(&mut err, problem, name, text)?;
+        output::write_problem(&mut err, problem, name, text)?;
     }
-    output::count(&mut err, problems.len())?;
+    output::write_problem_count(&mut err, problems.len())?;
     Ok(())
 }
 
-fn as_json(problem: &Problem) -> Value {
+fn problem_json(problem: &ConfigProblem) -> Value {
     json!({
         "code": problem.fault.code(),
         "message": problem.to_string(),
         "help": problem.fault.help(),
-        "line": problem.place().map(|at| at.line),
-        "column": problem.place().map(|at| at.column),
+        "line": problem.location().map(|at| at.line),
+        "column": problem.location().map(|at| at.column),
         "variable": problem.variable(),
     })
 }
 
-fn load(file: Option<&File>) -> Result<Loaded, Problems> {
-    // A variable that is not text cannot be one of ours, nor can a file name it.
+fn load(file: Option<&ConfigFile>) -> Result<LoadedRules, ConfigProblems> {
+    // Variables that are not UTF-8 cannot be referenced.
     let variables = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .collect();
-    rules::load(file.map(|file| Source { name: &file.name, text: &file.text }), &variables)
+    rules::load(
+        file.map(|file| rules::ConfigFile { name: &file.name, text: &file.text }),
+        &variables,
+    )
 }
 
-/// The file that was named, or the one that is nearest, if there is any.
-fn find(named: Option<&Path>) -> Result<Option<File>> {
+/// Reads the named file, or the nearest one. Returns `None` if there is none.
+fn find_file(named: Option<&Path>) -> Result<Option<ConfigFile>> {
     let path = match named {
         Some(path) => Some(path.to_owned()),
-        None => nearest(&std::env::current_dir().context("cannot tell the current folder")?),
+        None => {
+            nearest_file(&std::env::current_dir().context("cannot determine the current folder")?)
+        }
     };
     let Some(path) = path else {
         return Ok(None);
@@ -257,17 +271,17 @@ fn find(named: Option<&Path>) -> Result<Option<File>> {
     let bytes = std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
     let text = String::from_utf8(bytes)
         .with_context(|| format!("cannot read {}: it is not UTF-8 text", path.display()))?;
-    Ok(Some(File { name: path.display().to_string(), text }))
+    Ok(Some(ConfigFile { name: path.display().to_string(), text }))
 }
 
-/// Looks in a folder and those above it, up to the root of the repository.
-fn nearest(folder: &Path) -> Option<PathBuf> {
+/// Searches a folder and its parents, up to the root of the repository.
+fn nearest_file(folder: &Path) -> Option<PathBuf> {
     let mut shown = PathBuf::new();
     for folder in folder.ancestors() {
         if folder.join(NAME).is_file() {
             return Some(shown.join(NAME));
         }
-        // In a work tree `.git` is a file, so its kind is not asked.
+        // In a linked work tree, `.git` is a file.
         if folder.join(".git").exists() {
             return None;
         }

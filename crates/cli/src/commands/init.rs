@@ -1,4 +1,4 @@
-//! `tamma init`: looks at a repository and writes a first `tamma.yaml` for it.
+//! `tamma init`: inspects a repository and writes a first `tamma.yaml`.
 
 use std::env;
 use std::fs::{self, OpenOptions};
@@ -7,77 +7,76 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
-use clap::Args;
 use serde_json::{Value, json};
 
-use crate::agents::{self, Agents, KNOWN};
-use crate::draft::draft;
+use crate::agents::{self, BUILT_IN_AGENTS, DetectedAgents};
+use crate::config_draft::draft_config;
 use crate::output;
 use crate::repository::Repository;
-use crate::services::Search;
+use crate::services::ProgramSearch;
 use crate::survey::{self, Survey};
 
 const NAME: &str = "tamma.yaml";
 const MESSAGE: &str = "chore: set up Tamma";
 
-#[derive(Debug, Args)]
-pub(super) struct Arguments {
-    /// A folder of the repository. By default the current one.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Folder in the repository (default: the current folder)
     #[arg(long)]
     folder: Option<PathBuf>,
-    /// Replaces a `tamma.yaml` that is there.
+    /// Replace an existing `tamma.yaml`
     #[arg(long)]
     force: bool,
-    /// Writes JSON to standard output, for programs.
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-/// What was found and done.
-struct Done {
+/// Findings and results of `tamma init`.
+struct InitOutcome {
     file: PathBuf,
     survey: Survey,
-    agents: Agents,
-    /// The repository's first commit, if it is ours.
+    agents: DetectedAgents,
+    /// Short hash of the first commit; `None` if the repository already had one.
     commit: Option<String>,
 }
 
-pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
+pub(super) fn run(arguments: &Args) -> Result<ExitCode> {
     let folder = match &arguments.folder {
         Some(folder) => folder.clone(),
-        None => env::current_dir().context("cannot tell the current folder")?,
+        None => env::current_dir().context("cannot determine the current folder")?,
     };
-    let repository = Repository::of(&folder)?;
-    let survey = survey::look(&repository.listing()?);
+    let repository = Repository::containing(&folder)?;
+    let survey = survey::survey_root(&repository.root_files()?);
     let is_set = |name: &str| env::var_os(name).is_some_and(|value| !value.is_empty());
-    let search = Search::environment();
-    let agents = agents::look(|name| search.program(name), is_set);
+    let search = ProgramSearch::from_environment();
+    let agents = agents::detect(|name| search.find_program(name), is_set);
     let file = repository.root.join(NAME);
-    write(&file, &draft(&survey, &agents), arguments.force)?;
+    write_config(&file, &draft_config(&survey, &agents), arguments.force)?;
     let commit = if repository.has_commit()? {
         None
     } else {
         let commit = repository.commit(NAME, MESSAGE).with_context(|| {
             format!(
-                "wrote {}, but could not commit it. A task needs a commit to start from: mend this, \
-                 then run `git add {NAME}` and `git commit`",
+                "wrote {}, but cannot commit it (a task needs a commit to start from; fix the cause, \
+                 then run `git add {NAME}` and `git commit`)",
                 file.display()
             )
         })?;
         Some(commit)
     };
-    let done = Done { file, survey, agents, commit };
+    let done = InitOutcome { file, survey, agents, commit };
     let mut out = anstream::stdout().lock();
     if arguments.json {
-        writeln!(out, "{}", serde_json::to_string_pretty(&as_json(&done))?)?;
+        writeln!(out, "{}", serde_json::to_string_pretty(&summary_json(&done))?)?;
     } else {
-        tell(&mut out, &done)?;
+        print_summary(&mut out, &done)?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes the file, and replaces one only if told to.
-fn write(file: &Path, text: &str, force: bool) -> Result<()> {
+/// Writes the file. Replaces an existing one only with `force`.
+fn write_config(file: &Path, text: &str, force: bool) -> Result<()> {
     let cannot = || format!("cannot write {}", file.display());
     if force {
         return fs::write(file, text).with_context(cannot);
@@ -85,87 +84,87 @@ fn write(file: &Path, text: &str, force: bool) -> Result<()> {
     match OpenOptions::new().write(true).create_new(true).open(file) {
         Ok(mut new) => new.write_all(text.as_bytes()).with_context(cannot),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => bail!(
-            "{} is there already, and nothing was changed. `tamma config check` says whether it is \
-             right; `tamma init --force` replaces it",
+            "{} already exists; nothing was changed\n  help: check it with `tamma config check`, or \
+             replace it with `tamma init --force`",
             file.display()
         ),
         Err(error) => Err(error).with_context(cannot),
     }
 }
 
-fn tell(out: &mut impl Write, done: &Done) -> io::Result<()> {
-    let Done { file, survey, agents, commit } = done;
-    output::heading(out, "Found")?;
+fn print_summary(out: &mut impl Write, done: &InitOutcome) -> io::Result<()> {
+    let InitOutcome { file, survey, agents, commit } = done;
+    output::write_heading(out, "Found")?;
     let mut rows: Vec<(&str, String, String)> = Vec::new();
     for language in &survey.languages {
         rows.push(("language", language.name.to_owned(), language.because.clone()));
     }
-    for check in &survey.checks {
+    for check in &survey.gates {
         rows.push(("gate", check.name.clone(), check.command.clone()));
     }
     for agent in &agents.installed {
-        rows.push(("agent", agent.known.name.to_owned(), agent.program.display().to_string()));
+        rows.push(("agent", agent.agent.name.to_owned(), agent.program.display().to_string()));
     }
     if survey.languages.is_empty() {
-        rows.insert(0, ("language", "none that Tamma knows".to_owned(), String::new()));
+        rows.insert(0, ("language", "none detected".to_owned(), String::new()));
     }
-    if survey.checks.is_empty() {
-        let why = "nothing but the review will judge a change".to_owned();
+    if survey.gates.is_empty() {
+        let why = "changes are judged by review alone".to_owned();
         rows.push(("gate", "none".to_owned(), why));
     }
     if agents.installed.is_empty() {
-        rows.push(("agent", "none".to_owned(), "nothing can work on a task yet".to_owned()));
+        rows.push(("agent", "none".to_owned(), "tasks cannot run yet".to_owned()));
     }
-    output::rows(out, &rows)?;
+    output::write_rows(out, &rows)?;
 
-    output::heading(out, "Done")?;
-    output::done(out, &format!("wrote {}", file.display()))?;
+    output::write_heading(out, "Done")?;
+    output::write_done(out, &format!("wrote {}", file.display()))?;
     if let Some(commit) = commit {
         let first = format!("committed it as the first commit, {commit}");
-        output::done(out, &format!("{first}: a task needs a commit to start from"))?;
+        output::write_done(out, &format!("{first}; a task needs a commit to start from"))?;
     }
 
     writeln!(out)?;
-    output::heading(out, "Next")?;
-    output::next(out, &next(done))
+    output::write_heading(out, "Next")?;
+    output::write_next_steps(out, &next_steps(done))
 }
 
-/// What a person may do now, and what for.
-fn next(done: &Done) -> Vec<(String, String)> {
-    let Done { survey, agents, commit, .. } = done;
+/// Returns the suggested next commands with their purpose.
+fn next_steps(done: &InitOutcome) -> Vec<(String, String)> {
+    let InitOutcome { survey, agents, commit, .. } = done;
     let mut next: Vec<(String, String)> = Vec::new();
     let mut add = |command: &str, why: String| next.push((command.to_owned(), why));
-    for known in &agents.half {
-        let bare = known.bare.unwrap_or(known.name);
-        add(known.install, format!("`{bare}` is here; this lets Tamma talk to it"));
+    for known in &agents.missing_adapter {
+        let bare = known.native_program.unwrap_or(known.name);
+        add(known.install, format!("adapter for `{bare}`, which is installed"));
     }
-    if agents.installed.is_empty() && agents.half.is_empty() {
-        for (index, known) in KNOWN.iter().enumerate() {
-            let or = if index == 0 { "an agent:" } else { "or" };
+    if agents.installed.is_empty() && agents.missing_adapter.is_empty() {
+        for (index, known) in BUILT_IN_AGENTS.iter().enumerate() {
+            let or = if index == 0 { "install an agent:" } else { "or" };
             add(known.install, format!("{or} {}", known.name));
         }
     }
-    if survey.checks.is_empty() {
-        add(&format!("edit {NAME}"), "say under `gates` what a change has to pass".to_owned());
+    if survey.gates.is_empty() {
+        add(&format!("edit {NAME}"), "list the checks for changes under `gates`".to_owned());
     }
     if commit.is_none() {
         let command = format!("git add {NAME} && git commit -m \"{MESSAGE}\"");
-        add(&command, "so that others have it too".to_owned());
+        add(&command, "share it with your team".to_owned());
     }
-    add("tamma up", "starts everything; leave it running".to_owned());
-    add("tamma task add \"…\" --watch", "in another terminal: the first task".to_owned());
+    add("tamma up", "start everything; keep it running".to_owned());
+    add("tamma task add \"…\" --watch", "in a second terminal: add your first task".to_owned());
     next
 }
 
-fn as_json(done: &Done) -> Value {
-    let Done { file, survey, agents, commit } = done;
+fn summary_json(done: &InitOutcome) -> Value {
+    let InitOutcome { file, survey, agents, commit } = done;
     let languages: Vec<Value> = survey
         .languages
         .iter()
         .map(|one| json!({ "name": one.name, "because": one.because }))
         .collect();
     let gates: Vec<Value> = survey
-        .checks
+        .gates
         .iter()
         .map(|one| {
             json!({
@@ -182,19 +181,19 @@ fn as_json(done: &Done) -> Value {
         .installed
         .iter()
         .map(
-            |one| json!({ "name": one.known.name, "program": one.program, "variables": one.needs }),
+            |one| json!({ "name": one.agent.name, "program": one.program, "variables": one.extra_variables }),
         )
         .collect();
-    let missing: Vec<Value> = KNOWN
+    let missing: Vec<Value> = BUILT_IN_AGENTS
         .iter()
-        .filter(|known| agents.installed.iter().all(|one| one.known.name != known.name))
+        .filter(|known| agents.installed.iter().all(|one| one.agent.name != known.name))
         .map(|known| json!({ "name": known.name, "install": known.install }))
         .collect();
     json!({
         "file": file,
         "languages": languages,
         "gates": gates,
-        "agent": agents.installed.first().map(|one| one.known.name),
+        "agent": agents.installed.first().map(|one| one.agent.name),
         "agents": installed,
         "missing": missing,
         "commit": commit,

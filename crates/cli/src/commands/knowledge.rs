@@ -1,4 +1,4 @@
-//! `tamma knowledge`: what the team knows, from writing it down to trying it on a plan.
+//! `tamma knowledge`: manages the knowledge base and checks plans against it.
 
 mod import;
 pub(super) mod show;
@@ -12,97 +12,97 @@ use anyhow::{Context as _, Result, bail};
 use chrono::{DateTime, NaiveDate, Utc};
 use clap::{Args, Subcommand, ValueEnum};
 use strum::IntoEnumIterator;
-use tamma_core::knowledge::{Kind, Severity, Status, markdown};
-use tamma_core::plan::{Action, Plan};
+use tamma_core::knowledge::{EntryKind, EntrySeverity, EntryStatus, markdown};
+use tamma_core::plan::{FileAction, Plan};
 use tamma_core::task::TaskType;
-use tamma_server::shape::{
-    Knowledge, KnowledgeAnswer, KnowledgeDecision, KnowledgeEdit, KnowledgeList, KnowledgeQuestion,
-    NewKnowledge,
+use tamma_server::dto::{
+    KnowledgeCheckRequest, KnowledgeCheckResult, KnowledgeDecision, KnowledgeEdit,
+    KnowledgeEntryDetail, KnowledgeList, NewKnowledgeEntry,
 };
 
-use super::task::add::project_here;
-use crate::client::{self, Asker, Client, Target};
+use super::task::add::current_project;
+use crate::client::{self, Client, ClientArgs, IdentityArgs};
 use crate::output;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
-    /// Writes something down. It has no effect until a person approves it.
-    Add(Box<Add>),
-    /// Lists what there is, the oldest first; or what could be retired (`--offers`).
-    List(List),
-    /// Shows an entry, with how it came to be what it is and what it did to tasks.
-    Show(One),
-    /// Finds what has the most to do with some words.
-    Search(Search),
-    /// Says an entry in other words. It has no effect until it is approved again.
-    Edit(Box<Edit>),
-    /// Lets an entry have effect.
+    /// Propose an entry; it takes effect once a person approves it
+    Add(Box<AddEntryArgs>),
+    /// List entries, oldest first
+    List(ListEntriesArgs),
+    /// Show an entry with its history and its effect on tasks
+    Show(ShowEntryArgs),
+    /// Search entries by relevance
+    Search(SearchEntriesArgs),
+    /// Edit an entry; it must be approved again
+    Edit(Box<EditEntryArgs>),
+    /// Approve an entry
     ///
-    /// A prohibition then stops plans, everything else is told to agents where it is relevant.
-    Approve(Approve),
-    /// Turns an entry down. A task that proposes it again finds it here.
-    Reject(Decide),
-    /// Takes an entry out of force.
-    Retire(Decide),
-    /// Proposes what was turned down or retired once more.
-    Reopen(Decide),
-    /// Reads what is in files: an export, or what a repository already says.
+    /// A critical prohibition then blocks plans. Other entries are given to agents where they are relevant.
+    Approve(ApproveEntryArgs),
+    /// Reject an entry; the same lesson is not proposed again
+    Reject(DecideEntryArgs),
+    /// Retire an entry
+    Retire(DecideEntryArgs),
+    /// Propose a rejected or retired entry again
+    Reopen(DecideEntryArgs),
+    /// Import entries from an export or from project documents
     ///
-    /// An export (`tamma knowledge export`) is taken as it is. From AGENTS.md, CLAUDE.md,
-    /// CONTRIBUTING.md, .cursor/rules and lint configurations, conventions are proposed. Without a
-    /// file, those of the repository here are read.
-    Import(import::Arguments),
-    /// Writes everything as Markdown that can live in the repository.
-    Export(Export),
-    /// Holds a plan against what the team knows, and changes nothing.
+    /// Imports an export (`tamma knowledge export`) unchanged. Proposes conventions from AGENTS.md,
+    /// CLAUDE.md, CONTRIBUTING.md, .cursor/rules and lint configurations. Without arguments, reads those
+    /// files of the current repository.
+    Import(import::Args),
+    /// Export entries as Markdown
+    Export(ExportEntriesArgs),
+    /// Check a plan against the knowledge base
     ///
-    /// Exits with 1 if a prohibition stands in its way.
-    Check(Check),
+    /// Changes nothing. Exits with 1 if a prohibition blocks the plan.
+    Check(CheckPlanArgs),
 }
 
-/// Reads one of some words, and names them all where it is none.
-fn one_of<T: FromStr + IntoEnumIterator + ToString>(word: &str) -> Result<T, String> {
+/// Parses an enum value. The error lists all values.
+fn parse_variant<T: FromStr + IntoEnumIterator + ToString>(word: &str) -> Result<T, String> {
     word.parse().map_err(|_| {
         let all: Vec<_> = T::iter().map(|it| it.to_string()).collect();
-        format!("it is one of {}", all.join(", "))
+        format!("use one of {}", all.join(", "))
     })
 }
 
-/// What an entry is about.
+/// Scope and details of an entry.
 #[derive(Debug, Args)]
-struct About {
-    /// A path that it is about, as a glob from the root. May be given several times.
+struct EntryFieldArgs {
+    /// Path that the entry applies to, as a glob from the root (repeatable)
     #[arg(long = "glob", value_name = "GLOB")]
     globs: Vec<String>,
-    /// A kind of task that it is about: feature, bugfix, refactor, test, docs or chore.
-    #[arg(long = "type", value_name = "TYPE", value_parser = one_of::<TaskType>)]
+    /// Task type that it applies to: feature, bugfix, refactor, test, docs or chore (repeatable)
+    #[arg(long = "type", value_name = "TYPE", value_parser = parse_variant::<TaskType>)]
     task_types: Vec<TaskType>,
-    /// A word, or words in a row, that it is about.
+    /// Keyword or phrase that it applies to (repeatable)
     #[arg(long = "keyword", value_name = "WORDS")]
     keywords: Vec<String>,
-    /// What is planned to happen to files under its globs: create, modify or delete.
+    /// Planned action on files under its globs: create, modify or delete (repeatable)
     #[arg(long = "action", value_name = "ACTION")]
-    actions: Vec<Action>,
-    /// The code that it is about, as a regular expression.
+    actions: Vec<FileAction>,
+    /// Code that it applies to, as a regular expression
     #[arg(long, value_name = "REGEX")]
     pattern: Option<String>,
-    /// How bad it is to ignore it: low, medium, high or critical. A critical prohibition blocks.
-    #[arg(long, value_name = "SEVERITY", value_parser = one_of::<Severity>)]
-    severity: Option<Severity>,
-    /// Who answers questions about it.
+    /// low, medium, high or critical; a critical prohibition blocks plans
+    #[arg(long, value_name = "SEVERITY", value_parser = parse_variant::<EntrySeverity>)]
+    severity: Option<EntrySeverity>,
+    /// Person to ask about it
     #[arg(long, value_name = "NAME")]
     owner: Option<String>,
-    /// What it is based on, such as a commit or an address.
+    /// Evidence, such as a commit or a URL (repeatable)
     #[arg(long = "evidence", value_name = "REFERENCE")]
     evidence: Vec<String>,
-    /// The day on which it stops counting, such as 2027-01-31.
+    /// Expiry date, such as 2027-01-31
     #[arg(long, value_name = "DAY")]
     expires: Option<NaiveDate>,
 }
 
-/// What can be taken away from an entry.
+/// Field of an entry that can be cleared.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum Part {
+enum ClearableField {
     Glob,
     Type,
     Keyword,
@@ -112,190 +112,190 @@ enum Part {
     Expires,
 }
 
-impl About {
+impl EntryFieldArgs {
     fn expires_at(&self) -> Option<DateTime<Utc>> {
         self.expires.map(|day| day.and_time(chrono::NaiveTime::MIN).and_utc())
     }
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Add {
-    /// recommendation, prohibition, convention or learning.
-    #[arg(value_parser = one_of::<Kind>)]
-    kind: Kind,
-    /// What it says.
+pub(super) struct AddEntryArgs {
+    /// recommendation, prohibition, convention or learning
+    #[arg(value_parser = parse_variant::<EntryKind>)]
+    kind: EntryKind,
+    /// Text of the entry
     text: String,
     #[command(flatten)]
-    about: About,
-    /// The project. By default that of the repository you are in, or the only one.
+    fields: EntryFieldArgs,
+    /// Project name (default: the project of this repository)
     #[arg(long, value_name = "NAME", conflicts_with = "organisation")]
     project: Option<String>,
-    /// It holds in every project.
+    /// Apply to every project
     #[arg(long)]
     organisation: bool,
     #[command(flatten)]
-    asker: Asker,
+    identity: IdentityArgs,
     #[command(flatten)]
-    target: Target,
+    target: ClientArgs,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct List {
-    /// Only those of a project, and of every project.
+pub(super) struct ListEntriesArgs {
+    /// Show entries of this project and of all projects
     #[arg(long, value_name = "NAME")]
     project: Option<String>,
-    /// Only of this kind.
-    #[arg(long, value_name = "KIND", value_parser = one_of::<Kind>)]
-    kind: Option<Kind>,
-    /// Only of this status: pending, approved, rejected or retired.
-    #[arg(long, value_name = "STATUS", value_parser = one_of::<Status>)]
-    status: Option<Status>,
-    /// Only what could be retired, with why: expired, never matched, does not help, or about paths or
-    /// based on evidence that are gone.
+    /// recommendation, prohibition, convention or learning
+    #[arg(long, value_name = "KIND", value_parser = parse_variant::<EntryKind>)]
+    kind: Option<EntryKind>,
+    /// pending, approved, rejected or retired
+    #[arg(long, value_name = "STATUS", value_parser = parse_variant::<EntryStatus>)]
+    status: Option<EntryStatus>,
+    /// List entries suggested for retirement, with the reason: expired, never matched, no effect, or paths
+    /// or evidence that no longer exist
     #[arg(long)]
     offers: bool,
     #[command(flatten)]
-    target: Target,
+    target: ClientArgs,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct One {
-    /// The entry: its id, or at least four digits of its beginning or end.
+pub(super) struct ShowEntryArgs {
+    /// Entry ID, or at least four characters from its start or end
     id: String,
     #[command(flatten)]
-    target: Target,
+    target: ClientArgs,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Search {
-    /// The words.
+pub(super) struct SearchEntriesArgs {
+    /// Search text
     text: String,
-    /// Only in a project, and in what holds in every project.
+    /// Search entries of this project and of all projects
     #[arg(long, value_name = "NAME")]
     project: Option<String>,
     #[command(flatten)]
-    target: Target,
+    target: ClientArgs,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Edit {
-    /// The entry: its id, or at least four digits of its beginning or end.
+pub(super) struct EditEntryArgs {
+    /// Entry ID, or at least four characters from its start or end
     id: String,
-    /// What it says.
+    /// Text of the entry
     #[arg(long)]
     text: Option<String>,
-    /// What follows replaces what is there; evidence is added to it. What is not named stays.
+    /// New values. They replace the current ones, except evidence, which is added. Others stay.
     #[command(flatten)]
-    about: About,
-    /// A condition to be taken away. May be given several times.
+    fields: EntryFieldArgs,
+    /// Field to clear (repeatable)
     #[arg(long, value_name = "PART")]
-    clear: Vec<Part>,
-    /// Why, for its history.
+    clear: Vec<ClearableField>,
+    /// Reason, recorded in the history of the entry
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
     #[command(flatten)]
-    asker: Asker,
+    identity: IdentityArgs,
     #[command(flatten)]
-    target: Target,
+    target: ClientArgs,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Decide {
-    /// The entry: its id, or at least four digits of its beginning or end.
+pub(super) struct DecideEntryArgs {
+    /// Entry ID, or at least four characters from its start or end
     id: String,
-    /// Why, for its history.
+    /// Reason, recorded in the history of the entry
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
     #[command(flatten)]
-    asker: Asker,
+    identity: IdentityArgs,
     #[command(flatten)]
-    target: Target,
+    target: ClientArgs,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Approve {
+pub(super) struct ApproveEntryArgs {
     #[command(flatten)]
-    decide: Decide,
-    /// Approves it although there is something to look at twice.
+    decision: DecideEntryArgs,
+    /// Approve despite content warnings
     #[arg(long)]
     despite: bool,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Export {
-    /// Only of a project, and of every project.
+pub(super) struct ExportEntriesArgs {
+    /// Export entries of this project and of all projects
     #[arg(long, value_name = "NAME")]
     project: Option<String>,
-    /// Only of this status: pending, approved, rejected or retired.
-    #[arg(long, value_name = "STATUS", value_parser = one_of::<Status>)]
-    status: Option<Status>,
+    /// pending, approved, rejected or retired
+    #[arg(long, value_name = "STATUS", value_parser = parse_variant::<EntryStatus>)]
+    status: Option<EntryStatus>,
     #[command(flatten)]
-    target: Target,
+    target: ClientArgs,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Check {
-    /// The plan, as JSON.
+pub(super) struct CheckPlanArgs {
+    /// Plan (JSON)
     #[arg(value_name = "FILE")]
     plan: PathBuf,
-    /// The title of the task.
+    /// Title of the task
     #[arg(long, value_name = "TEXT", default_value = "")]
     title: String,
-    /// What kind of work it is.
+    /// Type of the task
     #[arg(long = "type", value_name = "TYPE", default_value = "feature")]
-    #[arg(value_parser = one_of::<TaskType>)]
+    #[arg(value_parser = parse_variant::<TaskType>)]
     task_type: TaskType,
-    /// An entry to be tried as if it were approved.
+    /// Entry to include as if it were approved
     #[arg(long, value_name = "ENTRY")]
     with: Option<String>,
-    /// The project. By default that of the repository you are in, or the only one.
+    /// Project name (default: the project of this repository)
     #[arg(long, value_name = "NAME")]
     project: Option<String>,
     #[command(flatten)]
-    target: Target,
+    target: ClientArgs,
 }
 
 pub(super) fn run(command: &Command) -> Result<ExitCode> {
     match command {
-        Command::Add(arguments) => client::run(&arguments.target, add(arguments)),
-        Command::List(arguments) => client::run(&arguments.target, list(arguments)),
-        Command::Show(One { id, target }) => client::run(target, async {
+        Command::Add(arguments) => client::block_on(&arguments.target, add(arguments)),
+        Command::List(arguments) => client::block_on(&arguments.target, list(arguments)),
+        Command::Show(ShowEntryArgs { id, target }) => client::block_on(target, async {
             let client = Client::new(target)?;
-            let found: Knowledge = client.get(&format!("/knowledge/{id}"), &[]).await?;
-            show::one(&found, &client.get("/projects", &[]).await?, target.json)
+            let found: KnowledgeEntryDetail = client.get(&format!("/knowledge/{id}"), &[]).await?;
+            show::print_entry(&found, &client.get("/projects", &[]).await?, target.json)
         }),
-        Command::Search(arguments) => client::run(&arguments.target, search(arguments)),
-        Command::Edit(arguments) => client::run(&arguments.target, edit(arguments)),
-        Command::Approve(Approve { decide: arguments, despite }) => {
-            decide(arguments, Status::Approved, *despite)
+        Command::Search(arguments) => client::block_on(&arguments.target, search(arguments)),
+        Command::Edit(arguments) => client::block_on(&arguments.target, edit(arguments)),
+        Command::Approve(ApproveEntryArgs { decision: arguments, despite }) => {
+            decide(arguments, EntryStatus::Approved, *despite)
         }
-        Command::Reject(arguments) => decide(arguments, Status::Rejected, false),
-        Command::Retire(arguments) => decide(arguments, Status::Retired, false),
-        Command::Reopen(arguments) => decide(arguments, Status::Pending, false),
+        Command::Reject(arguments) => decide(arguments, EntryStatus::Rejected, false),
+        Command::Retire(arguments) => decide(arguments, EntryStatus::Retired, false),
+        Command::Reopen(arguments) => decide(arguments, EntryStatus::Pending, false),
         Command::Import(arguments) => import::run(arguments),
-        Command::Export(arguments) => client::run(&arguments.target, export(arguments)),
-        Command::Check(arguments) => client::run(&arguments.target, check(arguments)),
+        Command::Export(arguments) => client::block_on(&arguments.target, export(arguments)),
+        Command::Check(arguments) => client::block_on(&arguments.target, check(arguments)),
     }
 }
 
-/// The project that is meant: the one that is named, or that of the repository here.
-async fn meant(client: &Client, named: Option<&str>) -> Result<Option<String>> {
+/// Returns the named project, or the project of the current repository.
+async fn resolve_project(client: &Client, named: Option<&str>) -> Result<Option<String>> {
     match named {
         Some(project) => Ok(Some(project.to_owned())),
-        None => project_here(client).await,
+        None => current_project(client).await,
     }
 }
 
-async fn add(arguments: &Add) -> Result<ExitCode> {
+async fn add(arguments: &AddEntryArgs) -> Result<ExitCode> {
     let client = Client::new(&arguments.target)?;
-    let about = &arguments.about;
+    let about = &arguments.fields;
     let id = client::new_id();
     let project = if arguments.organisation {
         None
     } else {
-        meant(&client, arguments.project.as_deref()).await?
+        resolve_project(&client, arguments.project.as_deref()).await?
     };
-    let new = NewKnowledge {
+    let new = NewKnowledgeEntry {
         id: Some(id),
         kind: arguments.kind,
         text: arguments.text.clone(),
@@ -306,19 +306,19 @@ async fn add(arguments: &Add) -> Result<ExitCode> {
         keywords: about.keywords.clone(),
         actions: about.actions.clone(),
         pattern: about.pattern.clone(),
-        severity: about.severity.unwrap_or(Severity::Medium),
+        severity: about.severity.unwrap_or(EntrySeverity::Medium),
         owner: about.owner.clone(),
         evidence: about.evidence.clone(),
         expires_at: about.expires_at(),
         imported: false,
     };
-    let by = arguments.asker.name()?;
-    let added: Knowledge = client.post("/knowledge", &by, id, &new).await?;
-    show::changed(&added, "added, and waits for approval", arguments.target.json)
+    let by = arguments.identity.resolve_name()?;
+    let added: KnowledgeEntryDetail = client.post("/knowledge", &by, id, &new).await?;
+    show::print_change(&added, "added; it takes effect once approved", arguments.target.json)
 }
 
-async fn list(arguments: &List) -> Result<ExitCode> {
-    let List { project, kind, status, offers, target } = arguments;
+async fn list(arguments: &ListEntriesArgs) -> Result<ExitCode> {
+    let ListEntriesArgs { project, kind, status, offers, target } = arguments;
     let (kind, status) = (kind.map(|kind| kind.to_string()), status.map(|it| it.to_string()));
     let offers = offers.then(|| "true".to_owned());
     let query = [("project", project), ("kind", &kind), ("status", &status), ("offers", &offers)];
@@ -326,40 +326,40 @@ async fn list(arguments: &List) -> Result<ExitCode> {
         query.into_iter().filter_map(|(name, value)| Some((name, value.as_deref()?))).collect();
     let list: KnowledgeList = Client::new(target)?.get("/knowledge", &query).await?;
     let nothing = match (offers.is_some(), query.is_empty()) {
-        (true, _) => "Nothing is offered for retirement.",
-        (false, false) => "Nothing of that kind is known.",
-        (false, true) => show::NOTHING,
+        (true, _) => "No entries suggested for retirement.",
+        (false, false) => "No matching entries.",
+        (false, true) => show::EMPTY_MESSAGE,
     };
-    show::list(&list, nothing, target.json)
+    show::print_list(&list, nothing, target.json)
 }
 
-async fn search(arguments: &Search) -> Result<ExitCode> {
+async fn search(arguments: &SearchEntriesArgs) -> Result<ExitCode> {
     let mut query = vec![("search", arguments.text.as_str())];
     query.extend(arguments.project.as_deref().map(|project| ("project", project)));
     let list: KnowledgeList = Client::new(&arguments.target)?.get("/knowledge", &query).await?;
-    show::list(&list, "Nothing that is known has to do with that.", arguments.target.json)
+    show::print_list(&list, "No matching entries.", arguments.target.json)
 }
 
-/// Replaces a list, where there is something to replace it with.
-fn replace<T: Clone>(it: &mut Vec<T>, with: &[T]) {
+/// Replaces a list, unless the new one is empty.
+fn replace_if_given<T: Clone>(it: &mut Vec<T>, with: &[T]) {
     if !with.is_empty() {
         *it = with.to_vec();
     }
 }
 
-async fn edit(arguments: &Edit) -> Result<ExitCode> {
+async fn edit(arguments: &EditEntryArgs) -> Result<ExitCode> {
     let client = Client::new(&arguments.target)?;
     let path = format!("/knowledge/{}", arguments.id);
-    let Knowledge { mut entry, revision, short, .. } = client.get(&path, &[]).await?;
+    let KnowledgeEntryDetail { mut entry, revision, short, .. } = client.get(&path, &[]).await?;
     let before = entry.clone();
-    let about = &arguments.about;
+    let about = &arguments.fields;
     if let Some(text) = &arguments.text {
         entry.text.clone_from(text);
     }
-    replace(&mut entry.globs, &about.globs);
-    replace(&mut entry.task_types, &about.task_types);
-    replace(&mut entry.keywords, &about.keywords);
-    replace(&mut entry.actions, &about.actions);
+    replace_if_given(&mut entry.globs, &about.globs);
+    replace_if_given(&mut entry.task_types, &about.task_types);
+    replace_if_given(&mut entry.keywords, &about.keywords);
+    replace_if_given(&mut entry.actions, &about.actions);
     if about.pattern.is_some() {
         entry.pattern.clone_from(&about.pattern);
     }
@@ -367,66 +367,67 @@ async fn edit(arguments: &Edit) -> Result<ExitCode> {
         entry.severity = severity;
     }
     if let Some(owner) = &about.owner {
-        entry.owner = Some(owner.parse().context("that is not a name")?);
+        entry.owner = Some(owner.parse().context("invalid owner name")?);
     }
     for evidence in &about.evidence {
-        entry.evidence.push(evidence.parse().context("that is too long to be evidence")?);
+        entry.evidence.push(evidence.parse().context("invalid evidence")?);
     }
     if let Some(expires_at) = about.expires_at() {
         entry.expires_at = Some(expires_at);
     }
     for part in &arguments.clear {
         match part {
-            Part::Glob => entry.globs.clear(),
-            Part::Type => entry.task_types.clear(),
-            Part::Keyword => entry.keywords.clear(),
-            Part::Action => entry.actions.clear(),
-            Part::Pattern => entry.pattern = None,
-            Part::Evidence => entry.evidence.clear(),
-            Part::Expires => entry.expires_at = None,
+            ClearableField::Glob => entry.globs.clear(),
+            ClearableField::Type => entry.task_types.clear(),
+            ClearableField::Keyword => entry.keywords.clear(),
+            ClearableField::Action => entry.actions.clear(),
+            ClearableField::Pattern => entry.pattern = None,
+            ClearableField::Evidence => entry.evidence.clear(),
+            ClearableField::Expires => entry.expires_at = None,
         }
     }
     if entry == before {
         bail!(
-            "nothing of {short} would change: say what, with --text, --glob, --keyword, --clear or \
-             another option (`tamma knowledge edit --help`)"
+            "no changes to {short}\n  help: pass --text, --glob, --keyword, --clear or another option \
+             (see `tamma knowledge edit --help`)"
         );
     }
     let change = KnowledgeEdit { revision, entry, reason: arguments.reason.clone() };
-    let by = arguments.asker.name()?;
-    let edited: Knowledge = client.put(&path, &by, &change).await?;
-    show::changed(&edited, "changed, and waits for approval", arguments.target.json)
+    let by = arguments.identity.resolve_name()?;
+    let edited: KnowledgeEntryDetail = client.put(&path, &by, &change).await?;
+    show::print_change(&edited, "changed; it takes effect once approved", arguments.target.json)
 }
 
-fn decide(arguments: &Decide, status: Status, despite: bool) -> Result<ExitCode> {
-    client::run(&arguments.target, async {
+fn decide(arguments: &DecideEntryArgs, status: EntryStatus, despite: bool) -> Result<ExitCode> {
+    client::block_on(&arguments.target, async {
         let client = Client::new(&arguments.target)?;
         let path = format!("/knowledge/{}", arguments.id);
-        let seen: Knowledge = client.get(&path, &[]).await?;
-        if status == Status::Approved && !seen.hazards.is_empty() && !despite {
-            show::hazards(&seen, arguments.target.json)?;
+        let seen: KnowledgeEntryDetail = client.get(&path, &[]).await?;
+        if status == EntryStatus::Approved && !seen.warnings.is_empty() && !despite {
+            show::print_content_warnings(&seen, arguments.target.json)?;
             return Ok(ExitCode::FAILURE);
         }
         let decision = KnowledgeDecision {
             status,
             revision: seen.revision,
             reason: arguments.reason.clone(),
-            despite,
+            ignore_warnings: despite,
         };
-        let by = arguments.asker.name()?;
+        let by = arguments.identity.resolve_name()?;
         let path = format!("{path}/decision");
-        let decided: Knowledge = client.post(&path, &by, client::new_id(), &decision).await?;
+        let decided: KnowledgeEntryDetail =
+            client.post(&path, &by, client::new_id(), &decision).await?;
         let what = match status {
-            Status::Approved => "approved: it counts from now on",
-            Status::Rejected => "turned down",
-            Status::Retired => "retired: it no longer counts",
-            Status::Pending => "proposed again, and waits for approval",
+            EntryStatus::Approved => "approved; it is now in effect",
+            EntryStatus::Rejected => "rejected",
+            EntryStatus::Retired => "retired; it is no longer in effect",
+            EntryStatus::Pending => "proposed again; it takes effect once approved",
         };
-        show::changed(&decided, what, arguments.target.json)
+        show::print_change(&decided, what, arguments.target.json)
     })
 }
 
-async fn export(arguments: &Export) -> Result<ExitCode> {
+async fn export(arguments: &ExportEntriesArgs) -> Result<ExitCode> {
     let client = Client::new(&arguments.target)?;
     let (project, status) = (&arguments.project, arguments.status.map(|it| it.to_string()));
     let query: Vec<(&str, &str)> = [("project", project), ("status", &status)]
@@ -435,39 +436,40 @@ async fn export(arguments: &Export) -> Result<ExitCode> {
         .collect();
     let list: KnowledgeList = client.get("/knowledge", &query).await?;
     if arguments.target.json {
-        output::json(&list)?;
+        output::print_json(&list)?;
     } else {
-        // To the letter: a terminal's colours are no matter here.
-        let file = markdown::write(list.entries.iter().map(|known| &known.entry));
+        // Bypasses `anstream`, so that the export is written unchanged.
+        let file = markdown::render(list.entries.iter().map(|known| &known.entry));
         std::io::stdout().lock().write_all(file.as_bytes())?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-async fn check(arguments: &Check) -> Result<ExitCode> {
+async fn check(arguments: &CheckPlanArgs) -> Result<ExitCode> {
     let text = std::fs::read_to_string(&arguments.plan)
-        .with_context(|| format!("{} cannot be read", arguments.plan.display()))?;
+        .with_context(|| format!("cannot read {}", arguments.plan.display()))?;
     let plan: Plan = serde_json::from_str(&text)
-        .with_context(|| format!("{} is not a plan", arguments.plan.display()))?;
+        .with_context(|| format!("cannot parse the plan {}", arguments.plan.display()))?;
     let client = Client::new(&arguments.target)?;
     let with = match &arguments.with {
         Some(with) => {
-            let tried: Knowledge = client.get(&format!("/knowledge/{with}"), &[]).await?;
+            let tried: KnowledgeEntryDetail =
+                client.get(&format!("/knowledge/{with}"), &[]).await?;
             Some(tried.entry.id.0)
         }
         None => None,
     };
-    let question = KnowledgeQuestion {
-        project: meant(&client, arguments.project.as_deref()).await?,
+    let question = KnowledgeCheckRequest {
+        project: resolve_project(&client, arguments.project.as_deref()).await?,
         title: arguments.title.clone(),
         description: String::new(),
         r#type: arguments.task_type,
         plan,
-        with,
+        assume_approved: with,
     };
-    // Nothing is changed, so nobody has to be named; the header is there for all that is sent.
-    let answer: KnowledgeAnswer =
+    // A check changes nothing, so the required name header has a placeholder.
+    let answer: KnowledgeCheckResult =
         client.post("/knowledge/check", "anybody", client::new_id(), &question).await?;
-    show::answer(&answer, arguments.target.json)?;
+    show::print_check_result(&answer, arguments.target.json)?;
     Ok(if answer.can_proceed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -1,44 +1,43 @@
-//! `tamma mcp`: Tamma for any agent that speaks the Model Context Protocol, on standard input and output.
+//! `tamma mcp`: MCP server on standard input and output.
 //!
-//! The server has it over HTTP; here each message is passed on to it, with the token and the name of the
-//! person who has started the agent. So there is one implementation, and one place where rights are checked.
+//! Forwards each message to the API server's MCP endpoint, with the token and the name of the person who
+//! started the agent. One implementation checks the permissions.
 
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
-use clap::Args;
 use reqwest::StatusCode;
 use reqwest::header::HeaderValue;
 use serde_json::{Value, json};
-use tamma_server::PERSON;
+use tamma_server::PERSON_HEADER;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 
-use crate::client::{self, Asker, Client, Target};
+use crate::client::{self, Client, ClientArgs, IdentityArgs};
 
-#[derive(Debug, Args)]
-pub(crate) struct Arguments {
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
     #[command(flatten)]
-    asker: Asker,
+    identity: IdentityArgs,
     #[command(flatten)]
-    target: Target,
+    target: ClientArgs,
 }
 
-pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    client::run(&arguments.target, async {
+pub(super) fn run(arguments: &Args) -> Result<ExitCode> {
+    client::block_on(&arguments.target, async {
         let client = Client::new(&arguments.target)?;
-        // Whoever has a token of their own needs no name, and the server says when one is missing.
-        let by = arguments.asker.name().ok();
+        // A personal token needs no name, and the server reports a missing one.
+        let by = arguments.identity.resolve_name().ok();
         let by = by.map(|name| HeaderValue::from_bytes(name.as_bytes())).transpose();
-        let by = by.context("your name has characters in it that cannot be sent")?;
+        let by = by.context("name contains characters that HTTP headers do not allow")?;
         let mut lines = BufReader::new(tokio::io::stdin()).lines();
         let mut out = tokio::io::stdout();
         while let Some(line) = lines.next_line().await? {
             if line.trim().is_empty() {
                 continue;
             }
-            let answer = match pass_on(&client, by.as_ref(), line.clone()).await {
+            let answer = match forward(&client, by.as_ref(), line.clone()).await {
                 Ok(answer) => answer,
-                Err(error) => refusal(&line, &error),
+                Err(error) => error_response(&line, &error),
             };
             if let Some(answer) = answer {
                 out.write_all(answer.trim_end().as_bytes()).await?;
@@ -50,16 +49,16 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
     })
 }
 
-/// What a client is told when its message cannot be passed on, if it waits for an answer.
-fn refusal(message: &str, error: &anyhow::Error) -> Option<String> {
+/// Error response for a message that could not be forwarded. Notifications get none.
+fn error_response(message: &str, error: &anyhow::Error) -> Option<String> {
     let message: Value = serde_json::from_str(message).ok()?;
     let id = message.get("id")?;
     let error = json!({ "code": -32000, "message": format!("{error:#}") });
     Some(json!({ "jsonrpc": "2.0", "id": id, "error": error }).to_string())
 }
 
-/// What newer versions of the protocol say of a message in headers too, where it goes over HTTP.
-fn repeated(message: &str) -> Vec<(&'static str, HeaderValue)> {
+/// Headers that newer protocol versions require over HTTP, copied from the message.
+fn protocol_headers(message: &str) -> Vec<(&'static str, HeaderValue)> {
     let message: Value = serde_json::from_str(message).unwrap_or_default();
     let params = &message["params"];
     let version = &params["_meta"]["io.modelcontextprotocol/protocolVersion"];
@@ -73,17 +72,17 @@ fn repeated(message: &str) -> Vec<(&'static str, HeaderValue)> {
         .collect()
 }
 
-/// Passes a message on. Returns what is answered; nothing for what wants no answer.
-async fn pass_on(
+/// Forwards a message and returns the response, or `None` for a notification.
+async fn forward(
     client: &Client,
     by: Option<&HeaderValue>,
     message: String,
 ) -> Result<Option<String>> {
     let mut request = client.request_at(reqwest::Method::POST, "/mcp");
     if let Some(by) = by {
-        request = request.header(PERSON, by.clone());
+        request = request.header(PERSON_HEADER, by.clone());
     }
-    for (name, value) in repeated(&message) {
+    for (name, value) in protocol_headers(&message) {
         request = request.header(name, value);
     }
     let request = request
@@ -94,7 +93,7 @@ async fn pass_on(
     if response.status() == StatusCode::ACCEPTED {
         return Ok(None);
     }
-    let text = response.text().await.context("the server's answer broke off")?;
+    let text = response.text().await.context("response is incomplete: the connection broke")?;
     Ok(Some(text).filter(|text| !text.trim().is_empty()))
 }
 
@@ -103,11 +102,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_newer_versions_want_in_headers_is_repeated_there_and_older_ones_get_nothing() {
+    fn protocol_headers_are_added_for_newer_versions_only() {
         let meta = json!({ "io.modelcontextprotocol/protocolVersion": "2026-07-28" });
         let params = json!({ "name": "add_task", "_meta": meta });
         let message = json!({ "id": 1, "method": "tools/call", "params": params }).to_string();
-        let headers = repeated(&message);
+        let headers = protocol_headers(&message);
         let headers: Vec<_> =
             headers.iter().map(|(name, value)| (*name, value.to_str().expect("text"))).collect();
         let wanted = [
@@ -117,15 +116,15 @@ mod tests {
         ];
         assert_eq!(headers, wanted);
         for old in [r#"{"method":"tools/list"}"#, r#"{"method":"x","params":[]}"#, "no JSON"] {
-            assert!(repeated(old).is_empty(), "{old}");
+            assert!(protocol_headers(old).is_empty(), "{old}");
         }
     }
 
     #[test]
-    fn whoever_waits_for_an_answer_gets_one_and_nobody_else() {
+    fn requests_get_an_error_response_and_notifications_get_none() {
         let error = anyhow::anyhow!("no server");
-        let told = refusal(r#"{"id":7,"method":"tools/list"}"#, &error).expect("an answer");
+        let told = error_response(r#"{"id":7,"method":"tools/list"}"#, &error).expect("an answer");
         assert!(told.contains("\"id\":7") && told.contains("no server"), "{told}");
-        assert!(refusal(r#"{"method":"notifications/initialized"}"#, &error).is_none());
+        assert!(error_response(r#"{"method":"notifications/initialized"}"#, &error).is_none());
     }
 }

@@ -1,45 +1,45 @@
-//! `tamma person`: who has a token of their own. For whoever runs the server.
+//! `tamma person`: manages access tokens. Operators only.
 
 use std::io::Write as _;
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use tamma_server::shape::{NewPerson, Person, Persons, Revocation, Welcome};
+use tamma_server::dto::{IssuedToken, NewPerson, PersonList, PersonRecord, TokenRevocation};
 
-use super::task::list::{drawn, table};
-use crate::client::{self, Asker, Client, Target};
-use crate::look;
-use crate::output::{self, plain};
+use super::task::list::{new_table, render_table};
+use crate::client::{self, Client, ClientArgs, IdentityArgs};
+use crate::output::{self, sanitize};
+use crate::style;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Gives somebody a token, and shows it this once.
+    /// Create an access token for a person
     ///
-    /// Whoever shows it (`TAMMA_TOKEN`, or at the door of the pages) is that person, whatever else they
-    /// say. What they may do is in `people` of `tamma.yaml`.
-    Add(One),
-    /// Lists everybody who has a token or had one.
-    List(List),
-    /// Takes somebody's token away, at once and in open browsers too.
-    Revoke(One),
+    /// Prints the token once. It identifies the person on the command line (`TAMMA_TOKEN`) and when they
+    /// sign in to the web UI. Their role is set under `people` in `tamma.yaml`.
+    Add(PersonArgs),
+    /// List people and their tokens, including revoked ones
+    List(ListPeopleArgs),
+    /// Revoke a person's token and end their sessions
+    Revoke(PersonArgs),
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct One {
-    /// Their name, as `people` in `tamma.yaml` has it.
+pub(crate) struct PersonArgs {
+    /// Name of the person, as under `people` in `tamma.yaml`
     #[arg(value_name = "NAME")]
     person: String,
     #[command(flatten)]
-    asker: Asker,
+    identity: IdentityArgs,
     #[command(flatten)]
-    target: Target,
+    target: ClientArgs,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct List {
+pub(crate) struct ListPeopleArgs {
     #[command(flatten)]
-    target: Target,
+    target: ClientArgs,
 }
 
 pub(super) fn run(command: &Command) -> Result<ExitCode> {
@@ -50,20 +50,21 @@ pub(super) fn run(command: &Command) -> Result<ExitCode> {
     }
 }
 
-fn add(arguments: &One) -> Result<ExitCode> {
-    client::run(&arguments.target, async {
+fn add(arguments: &PersonArgs) -> Result<ExitCode> {
+    client::block_on(&arguments.target, async {
         let client = Client::new(&arguments.target)?;
-        let (by, new) = (arguments.asker.name()?, NewPerson { name: arguments.person.clone() });
-        let welcome: Welcome = client.post("/people", &by, client::new_id(), &new).await?;
+        let (by, new) =
+            (arguments.identity.resolve_name()?, NewPerson { name: arguments.person.clone() });
+        let welcome: IssuedToken = client.post("/people", &by, client::new_id(), &new).await?;
         if arguments.target.json {
-            output::json(&welcome)?;
+            output::print_json(&welcome)?;
         } else {
-            let name = plain(&welcome.name);
+            let name = sanitize(&welcome.name);
             writeln!(
                 anstream::stdout().lock(),
-                "{}\n\nThis is {name}'s token, and it is shown this once. Give it to {name} and to \
-                 nobody else:\nTAMMA_TOKEN=… for the command line and `tamma mcp`, and at the door of \
-                 the pages.",
+                "{}\n\nAccess token of {name}. It is shown only once; give it to {name} and nobody \
+                 else.\nUse it as TAMMA_TOKEN for the command line and `tamma mcp`, or to sign in to \
+                 the web UI.",
                 welcome.token
             )?;
         }
@@ -71,52 +72,56 @@ fn add(arguments: &One) -> Result<ExitCode> {
     })
 }
 
-fn list(arguments: &List) -> Result<ExitCode> {
-    client::run(&arguments.target, async {
+fn list(arguments: &ListPeopleArgs) -> Result<ExitCode> {
+    client::block_on(&arguments.target, async {
         let client = Client::new(&arguments.target)?;
-        let persons: Persons = client.get("/people", &[]).await?;
+        let persons: PersonList = client.get("/people", &[]).await?;
         if arguments.target.json {
-            output::json(&persons)?;
+            output::print_json(&persons)?;
         } else {
-            writeln!(anstream::stdout().lock(), "{}", listed(&persons.people))?;
+            writeln!(anstream::stdout().lock(), "{}", format_people(&persons.people))?;
         }
         Ok(ExitCode::SUCCESS)
     })
 }
 
-fn listed(people: &[Person]) -> String {
+fn format_people(people: &[PersonRecord]) -> String {
     if people.is_empty() {
-        return "Nobody has a token of their own. `tamma person add <name>` gives somebody one."
-            .to_owned();
+        return "No access tokens yet. Create one with `tamma person add <name>`.".to_owned();
     }
-    let now = look::now();
-    let mut table = table(&["NAME", "SINCE", "GIVEN BY", "STANDS"]);
+    let now = style::now();
+    let mut table = new_table(&["NAME", "CREATED", "CREATED BY", "STATUS"]);
     for person in people {
         let stands = match (&person.revoked_at, &person.revoked_by) {
-            (Some(at), Some(by)) => format!("revoked {} by {}", look::ago(*at, now), plain(by)),
-            _ => "good".to_owned(),
+            (Some(at), Some(by)) => {
+                format!("revoked {} by {}", style::format_ago(*at, now), sanitize(by))
+            }
+            _ => "active".to_owned(),
         };
         table.add_row([
-            plain(&person.name),
-            look::ago(person.added_at, now),
-            plain(&person.added_by),
+            sanitize(&person.name),
+            style::format_ago(person.added_at, now),
+            sanitize(&person.added_by),
             stands,
         ]);
     }
-    drawn(&table)
+    render_table(&table)
 }
 
-fn revoke(arguments: &One) -> Result<ExitCode> {
-    client::run(&arguments.target, async {
+fn revoke(arguments: &PersonArgs) -> Result<ExitCode> {
+    client::block_on(&arguments.target, async {
         let client = Client::new(&arguments.target)?;
-        let (by, whose) = (arguments.asker.name()?, Revocation { name: arguments.person.clone() });
-        let persons: Persons =
+        let (by, whose) = (
+            arguments.identity.resolve_name()?,
+            TokenRevocation { name: arguments.person.clone() },
+        );
+        let persons: PersonList =
             client.post("/people/revocations", &by, client::new_id(), &whose).await?;
         if arguments.target.json {
-            output::json(&persons)?;
+            output::print_json(&persons)?;
         } else {
-            let name = plain(&arguments.person);
-            writeln!(anstream::stdout().lock(), "{name}'s token is good for nothing any more.")?;
+            let name = sanitize(&arguments.person);
+            writeln!(anstream::stdout().lock(), "Revoked the token of {name}.")?;
         }
         Ok(ExitCode::SUCCESS)
     })

@@ -1,4 +1,4 @@
-//! `tamma task`: adding, finding and following tasks.
+//! `tamma task`: adds, lists, shows and follows tasks.
 
 pub(super) mod add;
 mod diff;
@@ -13,43 +13,43 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
-use crate::client::{self, Client, Target};
-use crate::watch::{self, Options};
+use crate::client::{self, Client, ClientArgs};
+use crate::watch::{self, WatchOptions};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
-    /// Adds a task.
-    Add(Box<add::Arguments>),
-    /// Lists tasks, the newest first.
-    List(list::Arguments),
-    /// Shows everything that is known of a task.
-    Show(show::Arguments),
-    /// Shows the change that a task has made, with the numbers of its lines, once it was reviewed.
-    Diff(diff::Arguments),
-    /// Tells of a task, iteration by iteration: gates, criteria, decisions, councils and cost.
-    Report(report::Arguments),
-    /// Follows a task until it has ended.
+    /// Add a task
+    Add(Box<add::Args>),
+    /// List tasks, newest first
+    List(list::Args),
+    /// Show a task in full
+    Show(show::Args),
+    /// Show the latest reviewed change of a task, with line numbers
+    Diff(diff::Args),
+    /// Report on a task by iteration: gates, criteria, decisions, councils and cost
+    Report(report::Args),
+    /// Follow a task until it is closed
     ///
-    /// Exits with 0 if it was completed and with 1 if it was not; with --until-asked also with 3, as
-    /// soon as it waits for a person.
-    Watch(Watch),
-    /// Shows what has happened to a task.
-    History(history::History),
-    /// Shows what the agents of a task say and do, and with --follow what comes.
-    Log(log::Arguments),
-    /// Writes the log as lines of JSON: of one task, of a project, or of everything.
-    Export(history::Export),
+    /// Exits with 0 if the task was completed, and with 1 if it failed or was cancelled. With
+    /// --until-asked, exits with 3 when the task needs a person.
+    Watch(WatchArgs),
+    /// Show the history of a task
+    History(history::HistoryArgs),
+    /// Show the log of a task's agents; --follow keeps reading
+    Log(log::Args),
+    /// Export the history of a task, a project or all tasks as JSON lines
+    Export(history::ExportArgs),
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Watch {
-    /// The task: its id, or at least four digits of its beginning or end.
+pub(super) struct WatchArgs {
+    /// Task ID, or at least four characters from its start or end
     id: String,
-    /// Ends as soon as the task waits for a person, with exit code 3.
+    /// Exit with code 3 when the task needs a person
     #[arg(long)]
     until_asked: bool,
     #[command(flatten)]
-    target: Target,
+    target: ClientArgs,
 }
 
 pub(super) fn run(command: &Command) -> Result<ExitCode> {
@@ -59,10 +59,10 @@ pub(super) fn run(command: &Command) -> Result<ExitCode> {
         Command::Show(arguments) => show::run(arguments),
         Command::Diff(arguments) => diff::run(arguments),
         Command::Report(arguments) => report::run(arguments),
-        Command::Watch(Watch { id, until_asked, target }) => client::run(target, async {
+        Command::Watch(WatchArgs { id, until_asked, target }) => client::block_on(target, async {
             let client = Client::new(target)?;
-            let id = client.which(id).await?;
-            let options = Options { until_asked: *until_asked, json: target.json };
+            let id = client.resolve_task(id).await?;
+            let options = WatchOptions { until_asked: *until_asked, json: target.json };
             watch::watch(&client, id, options).await
         }),
         Command::History(arguments) => history::history(arguments),

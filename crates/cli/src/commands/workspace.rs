@@ -1,4 +1,4 @@
-//! `tamma workspace`: what a worker has on the disk of this machine, and giving it back.
+//! `tamma workspace`: lists and reclaims the disk space of a worker.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -13,120 +13,124 @@ use tamma_core::ids::TaskId;
 use tamma_core::task_loop::State;
 use tamma_engine::git::Git;
 use tamma_engine::workspaces::{Workspace, Workspaces};
-use tamma_server::shape::Whole;
+use tamma_server::dto::TaskDetail;
 
-use super::task::list::{drawn, table};
-use crate::client::{self, Client, Target};
-use crate::output::{self, plain};
-use crate::{folders, look};
+use super::task::list::{new_table, render_table};
+use crate::client::{self, Client, ClientArgs};
+use crate::output::{self, sanitize};
+use crate::{data_folder, style};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
-    /// Shows what is on the disk for tasks, and whether it is saved elsewhere.
-    List(List),
-    /// Removes what is saved elsewhere, and says why the rest stays.
+    /// List folders of tasks on this machine
+    List(ListWorkspacesArgs),
+    /// Remove folders whose work is saved elsewhere
     ///
-    /// A worktree is saved and pushed first. What somebody works in, and what cannot be pushed,
-    /// stays. Whatever is removed is made again when it is needed.
-    Reclaim(Reclaim),
+    /// Pushes unsaved work first. Keeps folders that are in use and work that cannot be pushed, and
+    /// prints the reason. Removed folders are created again when they are needed.
+    Reclaim(ReclaimArgs),
 }
 
 #[derive(Debug, Args)]
-pub(super) struct List {
+pub(super) struct ListWorkspacesArgs {
     #[command(flatten)]
-    place: Place,
+    common: WorkspaceArgs,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Reclaim {
-    /// Only what nobody has changed for so long, such as `7d`, `12h` or `0`.
-    #[arg(long, value_name = "AGE", default_value = "7d", value_parser = age)]
+pub(super) struct ReclaimArgs {
+    /// Minimum time since the last change, such as `7d`, `12h` or `0`
+    #[arg(long, value_name = "AGE", default_value = "7d", value_parser = parse_age)]
     older_than: Duration,
-    /// Only until so much of the disk is free, such as `10G`. Without it, everything goes that may.
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    /// Stop when this much disk space is free, such as `10G` (default: remove all that qualify)
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     keep_free: Option<u64>,
-    /// Changes nothing, and says what would be done.
+    /// Show what would be removed
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
-    place: Place,
+    common: WorkspaceArgs,
 }
 
 #[derive(Debug, Args)]
-struct Place {
-    /// The folder for Tamma's data, as for `tamma up`.
+struct WorkspaceArgs {
+    /// Data folder, as for `tamma up`
     #[arg(long, env = "TAMMA_DATA", hide_env_values = true, value_name = "FOLDER")]
     data: Option<PathBuf>,
     #[command(flatten)]
-    target: Target,
+    target: ClientArgs,
 }
 
-/// One folder, as programs see it.
+/// Folder of a task or project, as `--json` prints it.
 #[derive(Debug, Serialize)]
-struct Row {
+struct WorkspaceRow {
     #[serde(flatten)]
     workspace: Workspace,
-    /// The state of its task, where the server says it.
+    /// State of its task; `None` if the server cannot be asked.
     state: Option<State>,
     age_seconds: u64,
     saved: bool,
-    /// What became of it, for `reclaim`.
+    /// Result of `reclaim`; `None` for `list`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    fate: Option<Fate>,
+    #[serde(rename = "fate")]
+    outcome: Option<ReclaimOutcome>,
 }
 
-/// What became of a folder.
+/// Result of reclaiming a folder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum Fate {
+enum ReclaimOutcome {
     Removed,
     WouldBeRemoved,
-    Stays(String),
+    #[serde(rename = "stays")]
+    Retained(String),
 }
 
 pub(super) fn run(command: &Command) -> Result<ExitCode> {
     match command {
-        Command::List(List { place }) => client::run(&place.target, async {
-            let rows = place.rows(&place.workspaces().await?).await?;
-            place.tell(&rows)
-        }),
-        Command::Reclaim(reclaim) => client::run(&reclaim.place.target, reclaim.run()),
+        Command::List(ListWorkspacesArgs { common: place }) => {
+            client::block_on(&place.target, async {
+                let rows = place.load_rows(&place.workspaces().await?).await?;
+                place.print_rows(&rows)
+            })
+        }
+        Command::Reclaim(reclaim) => client::block_on(&reclaim.common.target, reclaim.run()),
     }
 }
 
-impl Place {
+impl WorkspaceArgs {
     async fn workspaces(&self) -> Result<Workspaces> {
         let data = self.data.as_deref().filter(|path| !path.as_os_str().is_empty());
-        let data = folders::data(data)?.join("work");
+        let data = data_folder::resolve(data)?.join("work");
         Ok(Workspaces::new(Git::find("git").await?, &data))
     }
 
-    async fn rows(&self, workspaces: &Workspaces) -> Result<Vec<Row>> {
-        let listed = workspaces.list().await.context("the data folder cannot be looked at")?;
-        let states = self.states(&listed).await;
-        let now = SystemTime::from(look::now());
+    async fn load_rows(&self, workspaces: &Workspaces) -> Result<Vec<WorkspaceRow>> {
+        let listed = workspaces.list().await.context("cannot read the data folder")?;
+        let states = self.task_states(&listed).await;
+        let now = SystemTime::from(style::now());
         Ok(listed
             .into_iter()
-            .map(|workspace| Row {
+            .map(|workspace| WorkspaceRow {
                 state: workspace.task.and_then(|task| states.get(&task).copied()),
                 age_seconds: now.duration_since(workspace.changed).map_or(0, |age| age.as_secs()),
                 saved: workspace.unsaved.is_none(),
-                fate: None,
+                outcome: None,
                 workspace,
             })
             .collect())
     }
 
-    /// The states of the tasks, as far as a server answers. It is not needed for anything but to be
-    /// shown, and to know what is rubbish.
-    async fn states(&self, listed: &[Workspace]) -> BTreeMap<TaskId, State> {
+    /// Returns the states of the tasks, as far as the server is reachable. They are shown, and decide
+    /// whether the home folder of an agent can go.
+    async fn task_states(&self, listed: &[Workspace]) -> BTreeMap<TaskId, State> {
         let mut states = BTreeMap::new();
         let Ok(client) = Client::new(&self.target) else { return states };
         for task in listed.iter().filter_map(|workspace| workspace.task) {
             if states.contains_key(&task) {
                 continue;
             }
-            match client.get::<Whole>(&format!("/tasks/{task}"), &[]).await {
+            match client.get::<TaskDetail>(&format!("/tasks/{task}"), &[]).await {
                 Ok(whole) => drop(states.insert(task, whole.card.state)),
                 Err(client::Error::Unreachable { .. }) => break,
                 Err(_) => {}
@@ -135,98 +139,98 @@ impl Place {
         states
     }
 
-    fn tell(&self, rows: &[Row]) -> Result<ExitCode> {
+    fn print_rows(&self, rows: &[WorkspaceRow]) -> Result<ExitCode> {
         if self.target.json {
-            output::json(&rows)?;
+            output::print_json(&rows)?;
         } else {
-            writeln!(anstream::stdout().lock(), "{}", shown(rows))?;
+            writeln!(anstream::stdout().lock(), "{}", format_rows(rows))?;
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
-impl Reclaim {
+impl ReclaimArgs {
     async fn run(&self) -> Result<ExitCode> {
-        let workspaces = self.place.workspaces().await?;
-        let mut rows = self.place.rows(&workspaces).await?;
-        // The oldest first; and mirrors last, because worktrees hang on them.
+        let workspaces = self.common.workspaces().await?;
+        let mut rows = self.common.load_rows(&workspaces).await?;
+        // Oldest first. Mirrors last, because worktrees depend on them.
         rows.sort_by_key(|row| {
-            let last = row.workspace.kind == tamma_engine::workspaces::Kind::Mirror;
+            let last = row.workspace.kind == tamma_engine::workspaces::WorkspaceKind::Mirror;
             (last, std::cmp::Reverse(row.age_seconds))
         });
         for row in &mut rows {
-            row.fate = Some(self.fate(&workspaces, row).await?);
+            row.outcome = Some(self.reclaim(&workspaces, row).await?);
         }
-        self.place.tell(&rows)
+        self.common.print_rows(&rows)
     }
 
-    async fn fate(&self, workspaces: &Workspaces, row: &Row) -> Result<Fate> {
+    async fn reclaim(&self, workspaces: &Workspaces, row: &WorkspaceRow) -> Result<ReclaimOutcome> {
         if Duration::from_secs(row.age_seconds) < self.older_than {
-            let age = look::lasting(chrono::TimeDelta::from_std(self.older_than)?);
-            return Ok(Fate::Stays(format!("it is younger than {age}")));
+            let age = style::format_duration(chrono::TimeDelta::from_std(self.older_than)?);
+            return Ok(ReclaimOutcome::Retained(format!("changed less than {age} ago")));
         }
         let ended = row.state.is_none_or(State::is_terminal);
-        if row.workspace.kind == tamma_engine::workspaces::Kind::Home && !ended {
-            return Ok(Fate::Stays("its task has not ended".to_owned()));
+        if row.workspace.kind == tamma_engine::workspaces::WorkspaceKind::Home && !ended {
+            return Ok(ReclaimOutcome::Retained("its task is open".to_owned()));
         }
         if let Some(wanted) = self.keep_free {
             let disk = rustix::fs::statvfs(&row.workspace.path)
-                .context("cannot tell how much of the disk is free")?;
+                .context("cannot determine the free disk space")?;
             if disk.f_bavail * disk.f_frsize >= wanted {
-                return Ok(Fate::Stays("enough of the disk is free".to_owned()));
+                return Ok(ReclaimOutcome::Retained("enough disk space is free".to_owned()));
             }
         }
         if self.dry_run {
             return Ok(match &row.workspace.unsaved {
-                None => Fate::WouldBeRemoved,
-                Some(why) => Fate::Stays(why.clone()),
+                None => ReclaimOutcome::WouldBeRemoved,
+                Some(why) => ReclaimOutcome::Retained(why.clone()),
             });
         }
         let delivered = row.state == Some(State::Completed);
         Ok(match workspaces.remove(&row.workspace, delivered).await? {
-            None => Fate::Removed,
-            Some(why) => Fate::Stays(why),
+            None => ReclaimOutcome::Removed,
+            Some(why) => ReclaimOutcome::Retained(why),
         })
     }
 }
 
-fn shown(rows: &[Row]) -> String {
+fn format_rows(rows: &[WorkspaceRow]) -> String {
     if rows.is_empty() {
-        return "There is nothing on the disk of this machine.".to_owned();
+        return "No task folders on this machine.".to_owned();
     }
-    let mut table = table(&["WHAT", "TASK", "STATE", "SIZE", "AGE", "SAVED ELSEWHERE"]);
+    let mut table = new_table(&["KIND", "TASK", "STATE", "SIZE", "AGE", "SAVED ELSEWHERE"]);
     for row in rows {
         let it = &row.workspace;
         let whose = it.task.map(|task| task.to_string());
         let whose = whose.or_else(|| it.project.map(|project| project.to_string()));
         let age = chrono::TimeDelta::seconds(i64::try_from(row.age_seconds).unwrap_or(i64::MAX));
-        let saved = match (&row.fate, &it.unsaved) {
-            (Some(Fate::Removed), _) => "removed".to_owned(),
-            (Some(Fate::WouldBeRemoved), _) => "would be removed".to_owned(),
-            (Some(Fate::Stays(why)), _) => format!("stays: {}", first_line(why)),
+        let saved = match (&row.outcome, &it.unsaved) {
+            (Some(ReclaimOutcome::Removed), _) => "removed".to_owned(),
+            (Some(ReclaimOutcome::WouldBeRemoved), _) => "would be removed".to_owned(),
+            (Some(ReclaimOutcome::Retained(why)), _) => format!("kept: {}", first_line(why)),
             (None, None) => "yes".to_owned(),
             (None, Some(why)) => format!("no: {}", first_line(why)),
         };
         table.add_row([
             it.kind.to_string(),
             whose.unwrap_or_default(),
-            row.state.map(|state| look::words(&state)).unwrap_or_default(),
-            weight(it.bytes),
-            look::lasting(age),
-            plain(&saved),
+            row.state.map(|state| style::humanize(&state)).unwrap_or_default(),
+            format_bytes(it.bytes),
+            style::format_duration(age),
+            sanitize(&saved),
         ]);
     }
-    let all = rows.iter().filter(|row| row.fate != Some(Fate::Removed));
+    let all = rows.iter().filter(|row| row.outcome != Some(ReclaimOutcome::Removed));
     let all: u64 = all.map(|row| row.workspace.bytes).sum();
-    format!("{}\n\n{} in all", drawn(&table), weight(all))
+    format!("{}\n\nTotal: {}", render_table(&table), format_bytes(all))
 }
 
 fn first_line(text: &str) -> &str {
     text.lines().next().unwrap_or_default()
 }
 
-/// A size for people.
-fn weight(bytes: u64) -> String {
+/// Formats a size in its largest unit, rounded up.
+fn format_bytes(bytes: u64) -> String {
     let mut left = bytes;
     for unit in ["kB", "MB", "GB"] {
         left = left.div_ceil(1_000);
@@ -237,7 +241,7 @@ fn weight(bytes: u64) -> String {
     format!("{} TB", left.div_ceil(1_000))
 }
 
-fn age(text: &str) -> Result<Duration> {
+fn parse_age(text: &str) -> Result<Duration> {
     let (number, seconds) = match text.char_indices().last() {
         Some((at, 'd')) => (&text[..at], 86_400),
         Some((at, 'h')) => (&text[..at], 3_600),
@@ -247,20 +251,20 @@ fn age(text: &str) -> Result<Duration> {
     };
     match number.parse::<u32>() {
         Ok(number) => Ok(Duration::from_secs(u64::from(number) * seconds)),
-        Err(_) => bail!("write an age such as `7d`, `12h`, `30m` or `0`"),
+        Err(_) => bail!("invalid age: use a form such as `7d`, `12h`, `30m` or `0`"),
     }
 }
 
-fn size(text: &str) -> Result<u64> {
+fn parse_size(text: &str) -> Result<u64> {
     let (number, unit) = match text.char_indices().last() {
         Some((at, 'T')) => (&text[..at], 1_000_000_000_000),
         Some((at, 'G')) => (&text[..at], 1_000_000_000),
         Some((at, 'M')) => (&text[..at], 1_000_000),
-        _ => bail!("write a size such as `10G`, `500M` or `1T`"),
+        _ => bail!("invalid size: use a form such as `10G`, `500M` or `1T`"),
     };
     match number.parse::<u32>() {
         Ok(number) => Ok(u64::from(number) * unit),
-        Err(_) => bail!("write a size such as `10G`, `500M` or `1T`"),
+        Err(_) => bail!("invalid size: use a form such as `10G`, `500M` or `1T`"),
     }
 }
 
@@ -269,15 +273,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ages_and_sizes_are_read_as_they_are_written() {
-        let seconds = |text| age(text).ok().map(|age| age.as_secs());
+    fn ages_and_sizes_are_parsed_and_formatted() {
+        let seconds = |text| parse_age(text).ok().map(|age| age.as_secs());
         assert_eq!(seconds("7d"), Some(604_800));
         assert_eq!(seconds("12h"), Some(43_200));
         assert_eq!(seconds("0"), Some(0));
         assert_eq!(seconds("soon"), None);
-        assert_eq!(size("10G").ok(), Some(10_000_000_000));
-        assert_eq!(size("10").ok(), None);
-        assert_eq!((weight(0), weight(1_500), weight(2_000_000_000)), {
+        assert_eq!(parse_size("10G").ok(), Some(10_000_000_000));
+        assert_eq!(parse_size("10").ok(), None);
+        assert_eq!((format_bytes(0), format_bytes(1_500), format_bytes(2_000_000_000)), {
             ("0 kB".to_owned(), "2 kB".to_owned(), "2 GB".to_owned())
         });
     }

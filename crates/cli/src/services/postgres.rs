@@ -1,12 +1,12 @@
-//! A PostgreSQL of our own, in the data folder.
+//! Private PostgreSQL server in the data folder.
 //!
-//! In `<data>/postgres`: `cluster` (its files), `password`, `postgres.log`, and the socket that it
-//! listens on. The folder is closed to everybody else, so whoever reaches the socket is trusted. A
-//! socket's path may have about a hundred bytes; where the data folder's is too long, the server
-//! listens on a free port of 127.0.0.1 and asks for the password.
+//! `<data>/postgres` contains `cluster` (its files), `password`, `postgres.log`, and the socket that it
+//! listens on. Other users cannot enter the folder, so connections to the socket are trusted. A socket
+//! path is limited to about 100 bytes; if the data folder's is longer, the server listens on a free port
+//! of 127.0.0.1 and requires the password.
 //!
-//! PostgreSQL refuses to run as root, so for root it runs as `postgres` or, where there is no such
-//! user, `nobody`, who owns that folder and nothing else here.
+//! PostgreSQL refuses to run as root. For root, it runs as `postgres`, or as `nobody` if that user does
+//! not exist. That user owns this folder only.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -20,165 +20,165 @@ use std::time::Duration;
 use rustix::process::Signal;
 use tokio::process::Command;
 
-use super::process::{self, Launch, Process, User};
+use super::process::{self, ServiceProcess, ServiceSpec, ServiceUser};
 use super::programs;
-use super::{Died, Error, Lock, Search, Version};
+use super::{DataFolderLock, Error, ProgramSearch, ProgramVersion, ServiceExit};
 use crate::progress::Progress;
 
-/// What people call it.
+/// Display name.
 const NAME: &str = "PostgreSQL";
 
-/// The user and the database.
+/// Name of the database user and of the database.
 const TAMMA: &str = "tamma";
 
-/// How the name of unfinished files begins.
+/// Name prefix of incomplete cluster folders.
 const PARTIAL: &str = "cluster.partial-";
 
-/// The port that names the socket.
+/// Port in the name of the socket.
 const SOCKET_PORT: u16 = 5432;
 
-/// How long the path of a socket may be, on the system that allows the least.
-const SOCKET_PATH: usize = 103;
+/// Maximum length of a socket path, in bytes, on all supported systems.
+const MAX_SOCKET_PATH: usize = 103;
 
-/// How long it may take to become ready. After a crash it reads its log first.
-const START: Duration = Duration::from_mins(2);
+/// Time limit for becoming ready, including crash recovery.
+const START_TIMEOUT: Duration = Duration::from_mins(2);
 
-/// How it is asked to end: at once but in order, and then without order.
-const FAREWELL: [(Signal, Duration); 2] =
+/// Stop signals with their time limits: fast shutdown, then immediate shutdown.
+const STOP_SIGNALS: [(Signal, Duration); 2] =
     [(Signal::INT, Duration::from_secs(30)), (Signal::QUIT, Duration::from_secs(5))];
 
-/// How long processes without their postmaster may take to notice that.
-const ORPHANS: Duration = Duration::from_secs(10);
+/// Time limit for backends to exit after their postmaster is gone.
+const ORPHAN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often another port is tried, when somebody else was faster.
-const PORTS: usize = 3;
+/// Number of ports to try if another process takes the chosen one.
+const MAX_PORT_ATTEMPTS: usize = 3;
 
-/// The private PostgreSQL, running.
+/// Running private PostgreSQL server.
 #[derive(Debug)]
-pub(crate) struct Postgres {
-    place: Place,
-    address: Address,
-    process: Process,
+pub(crate) struct PostgresService {
+    cluster: PostgresCluster,
+    address: PostgresAddress,
+    process: ServiceProcess,
 }
 
-/// Where it is and who it is.
+/// Files, programs and user of the server.
 #[derive(Debug, Clone)]
-struct Place {
+struct PostgresCluster {
     /// `<data>/postgres`.
     folder: PathBuf,
-    /// Which programs.
-    programs: programs::Postgres,
-    /// Whom it runs as, if not as us.
-    user: Option<User>,
+    /// Installed programs.
+    installation: programs::PostgresInstallation,
+    /// User that it runs as; `None` for the current one.
+    user: Option<ServiceUser>,
 }
 
-/// Where it listens.
+/// Address of the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Address {
-    /// On a socket in a folder.
+enum PostgresAddress {
+    /// Unix socket in this folder.
     Socket(PathBuf),
-    /// On a port of 127.0.0.1, for whoever knows the password.
+    /// Port of 127.0.0.1, protected by a password.
     Port { port: u16, password: String },
 }
 
-impl Postgres {
-    /// Starts it, and makes its files and its database where they are not there yet.
+impl PostgresService {
+    /// Starts the server. Creates its files and the database if needed.
     pub(crate) async fn start(
-        lock: &Lock,
-        search: &Search,
+        lock: &DataFolderLock,
+        search: &ProgramSearch,
         progress: Progress,
     ) -> Result<Self, Error> {
-        let folder = lock.data().join("postgres");
-        let made = version_of(&folder.join("cluster"))?;
-        let programs = search.postgres(made).await?;
+        let folder = lock.folder().join("postgres");
+        let made = cluster_version(&folder.join("cluster"))?;
+        let programs = search.find_postgres(made).await?;
         let version = programs.version;
-        let step = progress.begin(match made {
+        let step = progress.start(match made {
             Some(_) => "starting PostgreSQL",
-            None => "starting PostgreSQL (first time: making its data folder)",
+            None => "starting PostgreSQL (first run: creating its files)",
         });
-        let user = prepare(lock.data(), &folder)?;
-        let place = Place { folder, programs, user };
+        let user = prepare_folder(lock.folder(), &folder)?;
+        let place = PostgresCluster { folder, installation: programs, user };
         if made.is_none() {
             place.initialise().await?;
         }
-        let (address, process) = place.first_run().await?;
-        let postgres = Self { place, address, process };
-        postgres.make_database().await?;
-        step.done(&format!("{NAME} {} ready", version.major));
+        let (address, process) = place.start_on_free_address().await?;
+        let postgres = Self { cluster: place, address, process };
+        postgres.create_database().await?;
+        step.finish(&format!("{NAME} {} ready", version.major));
         Ok(postgres)
     }
 
-    /// What would be started: which version, and as whom, if not as us. Changes nothing.
-    pub(crate) async fn outlook(
+    /// Returns the version that would start, and its user if not the current one. Changes nothing.
+    pub(crate) async fn planned_start(
         data: &Path,
-        search: &Search,
-    ) -> Result<(Version, Option<String>), Error> {
-        let made = version_of(&data.join("postgres/cluster"))?;
-        let version = search.postgres(made).await?.version;
-        Ok((version, substitute(data)?.map(|user| user.name)))
+        search: &ProgramSearch,
+    ) -> Result<(ProgramVersion, Option<String>), Error> {
+        let made = cluster_version(&data.join("postgres/cluster"))?;
+        let version = search.find_postgres(made).await?.version;
+        Ok((version, service_user(data)?.map(|user| user.name)))
     }
 
-    /// The URL of the database, for `tamma_store`.
+    /// URL of the database, for `tamma_store`.
     pub(crate) fn url(&self) -> String {
         self.address.url(TAMMA)
     }
 
-    /// Which version it is.
-    pub(crate) fn version(&self) -> Version {
-        self.place.programs.version
+    /// Version of the server.
+    pub(crate) fn version(&self) -> ProgramVersion {
+        self.cluster.installation.version
     }
 
-    /// Waits until it ends by itself, which it should not.
-    pub(crate) async fn died(&mut self) -> Died {
-        self.process.died().await
+    /// Waits for an unexpected exit.
+    pub(crate) async fn wait_for_exit(&mut self) -> ServiceExit {
+        self.process.wait_for_exit().await
     }
 
-    /// Starts it again at the same address. If it still runs, it is stopped first.
+    /// Restarts the server at the same address. A running one is stopped first.
     pub(crate) async fn restart(&mut self, progress: Progress) -> Result<(), Error> {
-        let step = progress.begin("starting PostgreSQL again");
+        let step = progress.start("restarting PostgreSQL");
         self.process.stop().await?;
-        self.process = self.place.run(&self.address).await?;
-        self.make_database().await?;
-        step.done(&format!("{NAME} {} ready", self.version().major));
+        self.process = self.cluster.start_process(&self.address).await?;
+        self.create_database().await?;
+        step.finish(&format!("{NAME} {} ready", self.version().major));
         Ok(())
     }
 
-    /// Stops it in order. Its data stays.
+    /// Stops the server gracefully. Its data is kept.
     pub(crate) async fn stop(&mut self) -> Result<(), Error> {
         self.process.stop().await
     }
 
-    /// Its process.
+    /// Process ID.
     #[cfg(test)]
     pub(super) fn pid(&self) -> u32 {
         self.process.pid()
     }
 
-    async fn make_database(&self) -> Result<(), Error> {
+    async fn create_database(&self) -> Result<(), Error> {
         let server = self.address.url("postgres");
         tamma_store::create_database(&server, TAMMA, None).await.map_err(Error::Database)?;
         Ok(())
     }
 }
 
-impl Address {
-    /// A socket in the folder, or a port where the folder's path is too long for one.
+impl PostgresAddress {
+    /// Chooses a socket in the folder, or a port if the path is too long for a socket.
     fn choose(folder: &Path) -> Result<Self, Error> {
         let socket = folder.join(format!(".s.PGSQL.{SOCKET_PORT}"));
-        // A path that is not text cannot stand in a URL.
-        if socket.as_os_str().len() <= SOCKET_PATH && folder.to_str().is_some() {
+        // A path that is not UTF-8 cannot be part of a URL.
+        if socket.as_os_str().len() <= MAX_SOCKET_PATH && folder.to_str().is_some() {
             return Ok(Self::Socket(folder.to_owned()));
         }
         let path = folder.join("password");
-        let password = fs::read_to_string(&path).map_err(Error::system("read", &path))?;
+        let password = fs::read_to_string(&path).map_err(Error::io("read", &path))?;
         Ok(Self::Port { port: super::free_port()?, password: password.trim().to_owned() })
     }
 
-    /// The URL of a database. It says everything, since the environment fills what it leaves out.
+    /// URL of a database. It is complete, because libpq variables would fill any gaps.
     fn url(&self, database: &str) -> String {
         match self {
             Self::Socket(folder) => {
-                let host = encoded(&folder.to_string_lossy());
+                let host = url_encode(&folder.to_string_lossy());
                 format!(
                     "postgres:///{database}?host={host}&port={SOCKET_PORT}&user={TAMMA}&sslmode=disable"
                 )
@@ -190,103 +190,104 @@ impl Address {
     }
 }
 
-impl Place {
-    fn cluster(&self) -> PathBuf {
+impl PostgresCluster {
+    fn data_path(&self) -> PathBuf {
         self.folder.join("cluster")
     }
 
-    /// Makes the server's files, beside their place and then in it, so that half of them is never
-    /// taken for all.
+    /// Creates the server's files under a temporary name and renames them, so that an incomplete
+    /// cluster is never used.
     async fn initialise(&self) -> Result<(), Error> {
-        // Under a name of our own: the `initdb` of a killed predecessor may still be writing.
+        // A unique name, because the `initdb` of a killed process may still be writing.
         let partial = self.folder.join(format!("{PARTIAL}{}", std::process::id()));
-        let failed = || Error::system("clean up", &self.folder);
+        let failed = || Error::io("clean up", &self.folder);
         for entry in fs::read_dir(&self.folder).map_err(failed())?.flatten() {
             if entry.file_name().to_string_lossy().starts_with(PARTIAL) {
-                // What stays is not in the way, unless it has our name; then `initdb` says so.
+                // Best effort. If our own name remains, `initdb` reports it.
                 let _ = fs::remove_dir_all(entry.path());
             }
         }
         let password = self.folder.join("password");
-        self.write_password(&password).map_err(Error::system("write", &password))?;
-        let initdb = self.programs.folder.join("initdb");
+        self.write_password(&password).map_err(Error::io("write", &password))?;
+        let initdb = self.installation.folder.join("initdb");
         let mut command = Command::new(&initdb);
         command.arg("-D").arg(&partial).arg("--pwfile").arg(&password);
         command.args(["-U", TAMMA, "-E", "UTF8", "--no-locale", "--data-checksums"]);
         command.args(["--auth-local=trust", "--auth-host=scram-sha-256", "--no-instructions"]);
-        command.env_clear().envs(environment()).current_dir("/").stdin(Stdio::null());
+        command.env_clear().envs(service_environment()).current_dir("/").stdin(Stdio::null());
         command.process_group(0);
         if let Some(user) = &self.user {
             command.uid(user.uid).gid(user.gid);
         }
         let output = command.kill_on_drop(true).output().await;
-        let output = output.map_err(Error::system("start", &initdb))?;
+        let output = output.map_err(Error::io("start", &initdb))?;
         if !output.status.success() {
-            let said = process::end_of(&String::from_utf8_lossy(&output.stderr));
-            return Err(Error::Initdb { said });
+            let said = process::last_lines(&String::from_utf8_lossy(&output.stderr));
+            return Err(Error::Initdb { stderr: said });
         }
-        let cluster = self.cluster();
-        fs::rename(&partial, &cluster).map_err(Error::system("make", &cluster))?;
-        // The new name is on the disk before anything is written under it.
+        let cluster = self.data_path();
+        fs::rename(&partial, &cluster).map_err(Error::io("create", &cluster))?;
+        // Make the rename durable before the server writes to the folder.
         let synced = fs::File::open(&self.folder).and_then(|folder| folder.sync_all());
-        synced.map_err(Error::system("write", &self.folder))
+        synced.map_err(Error::io("write", &self.folder))
     }
 
-    /// Draws a password and keeps it where only the server's user and we can read it.
+    /// Generates a password and stores it, readable only by the server's user.
     fn write_password(&self, path: &Path) -> io::Result<()> {
         let mut random = [0; 24];
         fs::File::open("/dev/urandom")?.read_exact(&mut random)?;
         let mut password = String::new();
         for byte in random {
-            // Writing to a text does not fail.
+            // Writing to a `String` cannot fail.
             let _ = write!(password, "{byte:02x}");
         }
         let mut options = fs::OpenOptions::new();
         let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(path)?;
         writeln!(file, "{password}")?;
-        own(path, self.user.as_ref())?;
+        chown_to(path, self.user.as_ref())?;
         file.sync_all()
     }
 
-    /// Starts it where it has never been asked for yet: at a port that is free.
-    async fn first_run(&self) -> Result<(Address, Process), Error> {
+    /// Starts the server on the socket or a free port, and returns its address.
+    async fn start_on_free_address(&self) -> Result<(PostgresAddress, ServiceProcess), Error> {
         let mut attempt = 1;
         loop {
-            let address = Address::choose(&self.folder)?;
-            match (self.run(&address).await, &address) {
+            let address = PostgresAddress::choose(&self.folder)?;
+            match (self.start_process(&address).await, &address) {
                 (Ok(process), _) => return Ok((address, process)),
-                // Somebody took the port between our looking and its listening.
-                (Err(Error::Ended(died)), Address::Port { .. })
-                    if attempt < PORTS && died.said.contains("Address already in use") => {}
+                // Another process took the port in the meantime.
+                (Err(Error::Exited(died)), PostgresAddress::Port { .. })
+                    if attempt < MAX_PORT_ATTEMPTS
+                        && died.log_tail.contains("Address already in use") => {}
                 (Err(error), _) => return Err(error),
             }
             attempt += 1;
         }
     }
 
-    /// Starts it and waits until it is ready.
-    async fn run(&self, address: &Address) -> Result<Process, Error> {
-        // What a predecessor left is stopped by its record, and then by what the system shows.
-        self.clear().await?;
-        let mut process = Process::start(self.launch(address)).await?;
-        let status = self.cluster().join("postmaster.pid");
-        process.ready(START, async |pid| is_ready(&status, pid)).await?;
+    /// Starts the server and waits until it is ready.
+    async fn start_process(&self, address: &PostgresAddress) -> Result<ServiceProcess, Error> {
+        // Orphans are found by the cluster's own files here, and by the record in `start`.
+        self.stop_orphans().await?;
+        let mut process = ServiceProcess::start(self.service_spec(address)).await?;
+        let status = self.data_path().join("postmaster.pid");
+        process.wait_until_ready(START_TIMEOUT, async |pid| is_ready(&status, pid)).await?;
         Ok(process)
     }
 
-    fn launch(&self, address: &Address) -> Launch {
+    fn service_spec(&self, address: &PostgresAddress) -> ServiceSpec {
         let (port, sockets, listen) = match address {
-            Address::Socket(folder) => (SOCKET_PORT, folder.as_os_str().to_owned(), ""),
-            Address::Port { port, .. } => (*port, OsString::new(), "127.0.0.1"),
+            PostgresAddress::Socket(folder) => (SOCKET_PORT, folder.as_os_str().to_owned(), ""),
+            PostgresAddress::Port { port, .. } => (*port, OsString::new(), "127.0.0.1"),
         };
-        let mut args: Vec<OsString> = vec!["-D".into(), self.cluster().into()];
+        let mut args: Vec<OsString> = vec!["-D".into(), self.data_path().into()];
         let mut set = |name: &str, value: OsString| {
             let mut setting = OsString::from(format!("{name}="));
             setting.push(value);
             args.extend(["-c".into(), setting]);
         };
         set("port", port.to_string().into());
-        // A list of folders, so one with a comma or a space in it is quoted.
+        // The setting is a list, so a path with a comma or a space must be quoted.
         if sockets.is_empty() {
             set("unix_socket_directories", sockets);
         } else {
@@ -295,79 +296,79 @@ impl Place {
         }
         set("listen_addresses", listen.into());
         for (name, value) in [
-            // What was said to be written is written, whatever somebody has set in its files.
+            // Durability, even if the cluster's own configuration disables it.
             ("fsync", "on"),
             ("synchronous_commit", "on"),
             ("full_page_writes", "on"),
-            // Several pools of ours, and people who look.
+            // Enough for several connection pools and manual access.
             ("max_connections", "200"),
             ("timezone", "UTC"),
             ("log_timezone", "UTC"),
-            // Read by us, at the end of its log.
+            // The last log lines appear in error messages.
             ("lc_messages", "C"),
             ("logging_collector", "off"),
             ("log_destination", "stderr"),
         ] {
             set(name, value.into());
         }
-        Launch {
+        ServiceSpec {
             service: NAME,
-            program: self.programs.folder.join("postgres"),
+            program: self.installation.folder.join("postgres"),
             args,
-            mark: self.cluster(),
-            env: environment(),
+            marker: self.data_path(),
+            env: service_environment(),
             user: self.user.clone(),
             log: self.folder.join("postgres.log"),
             record: self.folder.join("process.json"),
-            farewell: &FAREWELL,
-            orphaned: "INT",
+            stop_signals: &STOP_SIGNALS,
+            orphan_signal: "INT",
         }
     }
 
-    /// Makes sure that no server runs on these files: never two at once.
+    /// Ensures that no other server uses these files.
     ///
-    /// A running postmaster is stopped, whoever started it, for we hold the data folder. What its
-    /// death left behind notices that by itself; if it does not, it is killed, and the server
-    /// mends its files when it starts, as after any crash.
-    async fn clear(&self) -> Result<(), Error> {
-        let cluster = self.cluster();
+    /// Stops a running postmaster, since this process holds the lock on the data folder. Backends
+    /// without a postmaster normally exit by themselves; otherwise they are killed, and the server
+    /// runs crash recovery when it starts.
+    async fn stop_orphans(&self) -> Result<(), Error> {
+        let cluster = self.data_path();
         let file = cluster.join("postmaster.pid");
-        let postmaster = first_line(&file);
+        let postmaster = leading_number(&file);
         if let Some(pid) = postmaster {
-            if serves(pid, &cluster).await {
-                process::end(NAME, pid, &FAREWELL).await?;
-            } else if is_linux() && process::started(pid).await.is_some() {
-                // Its number is somebody else's now, as after a start of the machine. PostgreSQL
-                // does not look any closer and would refuse.
+            if is_serving(pid, &cluster).await {
+                process::terminate(NAME, pid, &STOP_SIGNALS).await?;
+            } else if has_proc() && process::start_time(pid).await.is_some() {
+                // Another process has this ID now, for example after a reboot. PostgreSQL would
+                // refuse to start because of the file.
                 match fs::remove_file(&file) {
                     Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                        return Err(Error::system("remove", &file)(error));
+                        return Err(Error::io("remove", &file)(error));
                     }
                     _ => {}
                 }
             }
         }
-        if !process::until(ORPHANS, async || living(&cluster).is_empty()).await {
-            for pid in living(&cluster) {
-                process::end(NAME, pid, &[]).await?;
+        if !process::poll_until(ORPHAN_TIMEOUT, async || cluster_pids(&cluster).is_empty()).await {
+            for pid in cluster_pids(&cluster) {
+                process::terminate(NAME, pid, &[]).await?;
             }
         }
         Ok(())
     }
 }
 
-/// Whether a process is a PostgreSQL on these files.
-async fn serves(pid: u32, cluster: &Path) -> bool {
-    if is_linux() {
-        return living(cluster).contains(&pid);
+/// Returns `true` if a process is a PostgreSQL server on these files.
+async fn is_serving(pid: u32, cluster: &Path) -> bool {
+    if has_proc() {
+        return cluster_pids(cluster).contains(&pid);
     }
     process::command_line(pid)
         .await
         .is_some_and(|line| line.contains("postgres") && line.contains(&*cluster.to_string_lossy()))
 }
 
-/// Every process of a PostgreSQL on these files: they work in that folder. Only Linux tells.
-fn living(cluster: &Path) -> Vec<u32> {
+/// Returns the IDs of all PostgreSQL processes whose working folder is the cluster. Linux only.
+fn cluster_pids(cluster: &Path) -> Vec<u32> {
     let Ok(cluster) = cluster.canonicalize() else { return Vec::new() };
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     entries
@@ -381,49 +382,49 @@ fn living(cluster: &Path) -> Vec<u32> {
         .collect()
 }
 
-/// Whether processes can be looked up by their folder.
-fn is_linux() -> bool {
+/// Returns `true` if processes can be found by their working folder.
+fn has_proc() -> bool {
     Path::new("/proc/self/cwd").exists()
 }
 
-/// The number at the beginning of a file.
-fn first_line(file: &Path) -> Option<u32> {
+/// Parses the first line of a file as a number.
+fn leading_number(file: &Path) -> Option<u32> {
     fs::read_to_string(file).ok()?.lines().next()?.trim().parse().ok()
 }
 
-/// Whether `postmaster.pid` is of this process and says that it takes connections.
+/// Returns `true` if `postmaster.pid` names this process and reports that it accepts connections.
 fn is_ready(file: &Path, pid: u32) -> bool {
     let text = fs::read_to_string(file).unwrap_or_default();
     let mut lines = text.lines().map(str::trim);
     lines.next() == Some(pid.to_string().as_str()) && lines.nth(6) == Some("ready")
 }
 
-/// The version of PostgreSQL that made the files, if there are any.
-fn version_of(cluster: &Path) -> Result<Option<u32>, Error> {
+/// Returns the PostgreSQL major version of the files; `None` if there are none.
+fn cluster_version(cluster: &Path) -> Result<Option<u32>, Error> {
     let path = cluster.join("PG_VERSION");
     match fs::read_to_string(&path) {
         Ok(text) => match text.trim().split('.').next().unwrap_or_default().parse() {
             Ok(version) => Ok(Some(version)),
-            Err(error) => Err(Error::system("read", &path)(io::Error::other(error))),
+            Err(error) => Err(Error::io("read", &path)(io::Error::other(error))),
         },
         Err(error) if error.kind() == io::ErrorKind::NotFound && !cluster.exists() => Ok(None),
-        Err(error) => Err(Error::system("read", &path)(error)),
+        Err(error) => Err(Error::io("read", &path)(error)),
     }
 }
 
-/// What it needs of the environment, and nothing else: it may run as somebody else.
-fn environment() -> Vec<(OsString, OsString)> {
+/// Returns the minimal environment for the server, which can run as another user.
+fn service_environment() -> Vec<(OsString, OsString)> {
     let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
     vec![("PATH".into(), path), ("LC_ALL".into(), "C".into())]
 }
 
-/// Makes `<data>/postgres`, closed to others. Returns whom the server must run as, if not as us.
-fn prepare(data: &Path, folder: &Path) -> Result<Option<User>, Error> {
-    super::folder(folder, 0o700)?;
-    let Some(user) = substitute(data)? else { return Ok(None) };
-    own(folder, Some(&user)).map_err(Error::system("hand over", folder))?;
-    // The data folder is ours, so others are let through it. Nothing above it is ours to open.
-    let failed = || Error::system("open", data);
+/// Creates `<data>/postgres`, private to the server's user. Returns that user; `None` for the current one.
+fn prepare_folder(data: &Path, folder: &Path) -> Result<Option<ServiceUser>, Error> {
+    super::create_folder(folder, 0o700)?;
+    let Some(user) = service_user(data)? else { return Ok(None) };
+    chown_to(folder, Some(&user)).map_err(Error::io("change the owner of", folder))?;
+    // Other users need to pass through the data folder. Its parents are not changed.
+    let failed = || Error::io("set the permissions of", data);
     let mode = fs::metadata(data).map_err(failed())?.mode();
     if mode & 0o001 == 0 {
         let through = Permissions::from_mode((mode & 0o7777) | 0o111);
@@ -432,23 +433,23 @@ fn prepare(data: &Path, folder: &Path) -> Result<Option<User>, Error> {
     Ok(Some(user))
 }
 
-/// Whom the server runs as where we are root. They must get to the data folder.
-fn substitute(data: &Path) -> Result<Option<User>, Error> {
+/// Returns the user that the server runs as for root. It must be able to reach the data folder.
+fn service_user(data: &Path) -> Result<Option<ServiceUser>, Error> {
     if !rustix::process::geteuid().is_root() {
         return Ok(None);
     }
     let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
     let user = ["postgres", "nobody"].iter().find_map(|name| find_user(&users, name));
-    let user = user.ok_or(Error::OnlyRoot)?;
+    let user = user.ok_or(Error::NoServiceUser)?;
     let mut above = data.ancestors().skip(1).filter(|folder| folder.exists());
-    match above.find(|folder| !enters(&user, folder)) {
+    match above.find(|folder| !can_enter(&user, folder)) {
         Some(closed) => Err(Error::Unreachable { user: user.name, folder: closed.to_owned() }),
         None => Ok(Some(user)),
     }
 }
 
-/// Whether a user may go through a folder.
-fn enters(user: &User, folder: &Path) -> bool {
+/// Returns `true` if a user can pass through a folder.
+fn can_enter(user: &ServiceUser, folder: &Path) -> bool {
     let Ok(folder) = fs::metadata(folder) else { return false };
     let bit = match (folder.uid() == user.uid, folder.gid() == user.gid) {
         (true, _) => 0o100,
@@ -458,32 +459,32 @@ fn enters(user: &User, folder: &Path) -> bool {
     folder.mode() & bit != 0
 }
 
-/// Gives a path to a user, if there is one.
-fn own(path: &Path, user: Option<&User>) -> io::Result<()> {
+/// Changes the owner of a path, if a user is given.
+fn chown_to(path: &Path, user: Option<&ServiceUser>) -> io::Result<()> {
     match user {
         Some(user) => std::os::unix::fs::chown(path, Some(user.uid), Some(user.gid)),
         None => Ok(()),
     }
 }
 
-/// Finds a user in the text of `/etc/passwd`.
-fn find_user(users: &str, name: &str) -> Option<User> {
+/// Finds a user in the content of `/etc/passwd`.
+fn find_user(users: &str, name: &str) -> Option<ServiceUser> {
     users.lines().find_map(|line| {
         let mut fields = line.split(':');
         let found = fields.next()? == name;
         let (uid, gid) = (fields.nth(1)?.parse().ok()?, fields.next()?.parse().ok()?);
-        found.then(|| User { name: name.to_owned(), uid, gid })
+        found.then(|| ServiceUser { name: name.to_owned(), uid, gid })
     })
 }
 
-/// A path as it stands in the query of a URL.
-fn encoded(text: &str) -> String {
+/// Percent-encodes a path for the query of a URL.
+fn url_encode(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte) {
             encoded.push(char::from(byte));
         } else {
-            // Writing to a text does not fail.
+            // Writing to a `String` cannot fail.
             let _ = write!(encoded, "%{byte:02X}");
         }
     }
@@ -495,20 +496,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_says_everything_and_survives_odd_folders() {
-        let socket = Address::Socket(PathBuf::from("/home/a b/ü&?"));
+    fn urls_are_complete_and_escape_unusual_paths() {
+        let socket = PostgresAddress::Socket(PathBuf::from("/home/a b/ü&?"));
         assert_eq!(
             socket.url("tamma"),
             "postgres:///tamma?host=/home/a%20b/%C3%BC%26%3F&port=5432&user=tamma&sslmode=disable"
         );
-        let port = Address::Port { port: 4321, password: "abc".to_owned() };
+        let port = PostgresAddress::Port { port: 4321, password: "abc".to_owned() };
         assert_eq!(port.url("x"), "postgres://tamma:abc@127.0.0.1:4321/x?sslmode=disable");
     }
 
     #[test]
-    fn a_user_is_found_by_its_whole_name() {
+    fn users_are_found_by_their_full_name() {
         let users = "root:x:0:0:root:/root:/bin/sh\npostgres2:x:7:8::/:\npostgres:x:101:104::/:\n";
-        let user = User { name: "postgres".to_owned(), uid: 101, gid: 104 };
+        let user = ServiceUser { name: "postgres".to_owned(), uid: 101, gid: 104 };
         assert_eq!(find_user(users, "postgres"), Some(user));
         assert_eq!(find_user(users, "nobody"), None);
     }

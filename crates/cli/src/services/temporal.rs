@@ -1,8 +1,8 @@
-//! A Temporal of our own: its development server, with its data in the data folder.
+//! Private Temporal development server, with its data in the data folder.
 //!
-//! In `<data>/temporal`: `temporal.db` (its data) and `temporal.log`. It listens on a free port of
-//! 127.0.0.1 and has no pages of its own. Its other ports it chooses itself, among those that are
-//! free.
+//! `<data>/temporal` contains `temporal.db` (its data) and `temporal.log`. The server listens on a
+//! free port of 127.0.0.1, without its web UI. It chooses its other ports itself among the free
+//! ones.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -13,130 +13,134 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::process::{Launch, Process};
-use super::{Died, Error, Lock, Search, Version, version};
+use super::process::{ServiceProcess, ServiceSpec};
+use super::{DataFolderLock, Error, ProgramSearch, ProgramVersion, ServiceExit, program_version};
 use crate::progress::Progress;
 
-/// What people call it.
+/// Display name.
 const NAME: &str = "Temporal";
 
-/// How long it may take to become ready.
-const START: Duration = Duration::from_mins(1);
+/// Time limit for becoming ready.
+const START_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// How long an answer may take.
-const ANSWER: Duration = Duration::from_secs(5);
+/// Time limit for a response.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How it is asked to end. Left alone, it takes about three seconds.
-const FAREWELL: [(Signal, Duration); 1] = [(Signal::TERM, Duration::from_secs(15))];
+/// Stop signals with their time limits. A normal stop takes about 3 s.
+const STOP_SIGNALS: [(Signal, Duration); 1] = [(Signal::TERM, Duration::from_secs(15))];
 
-/// How often another port is tried, when somebody else was faster.
-const PORTS: usize = 3;
+/// Number of ports to try if another process takes the chosen one.
+const MAX_PORT_ATTEMPTS: usize = 3;
 
-/// What a client of HTTP/2 says first, with empty settings.
-const HELLO: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+/// HTTP/2 connection preface with empty settings.
+const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
-/// Settings of the database: as safe as we need it against a crash of the server, and much faster.
+/// Database settings: safe if the server crashes, and much faster than the defaults.
 const PRAGMAS: [&str; 2] = ["journal_mode=wal", "synchronous=1"];
 
-/// Settings of the server.
-const SETTINGS: [&str; 3] = [
-    // How often it looks for work, of which the usual 20 a second make every step slow.
+/// Dynamic configuration of the server.
+const DYNAMIC_CONFIG: [&str; 3] = [
+    // The default of 20 polls per second slows down every step.
     "history.transferProcessorMaxPollRPS=100",
-    // A cancelled activity hears of it at once, and not only with its next heartbeat.
+    // Cancels activities at once instead of at their next heartbeat.
     "frontend.WorkerCommandsEnabled=true",
     "system.enableCancelActivityWorkerCommand=true",
 ];
 
-/// What workflows can be found by.
-const ATTRIBUTES: [&str; 5] =
+/// Search attributes of the task workflow.
+const SEARCH_ATTRIBUTES: [&str; 5] =
     ["TammaPhase", "TammaState", "TammaProject", "TammaPriority", "TammaRisk"];
 
-/// The private Temporal, running.
+/// Running private Temporal server.
 #[derive(Debug)]
-pub(crate) struct Temporal {
-    place: Place,
+pub(crate) struct TemporalService {
+    installation: TemporalInstallation,
     port: u16,
-    process: Process,
+    process: ServiceProcess,
 }
 
-/// Where it is.
+/// Program and folder of the server.
 #[derive(Debug, Clone)]
-struct Place {
+struct TemporalInstallation {
     /// `<data>/temporal`.
     folder: PathBuf,
-    /// The program.
+    /// `temporal` program.
     program: PathBuf,
-    /// Its version, if it says one.
-    version: Option<Version>,
+    /// Version of the program; `None` if it prints none.
+    version: Option<ProgramVersion>,
 }
 
-impl Temporal {
-    /// Starts it.
+impl TemporalService {
+    /// Starts the server on a free port and waits until it is ready.
     pub(crate) async fn start(
-        lock: &Lock,
-        search: &Search,
+        lock: &DataFolderLock,
+        search: &ProgramSearch,
         progress: Progress,
     ) -> Result<Self, Error> {
-        let program = search.temporal()?;
-        let folder = lock.data().join("temporal");
-        super::folder(&folder, 0o700)?;
-        let step = progress.begin("starting Temporal");
-        let version = version(&program).await;
-        let place = Place { folder, program, version };
+        let program = search.find_temporal()?;
+        let folder = lock.folder().join("temporal");
+        super::create_folder(&folder, 0o700)?;
+        let step = progress.start("starting Temporal");
+        let version = program_version(&program).await;
+        let place = TemporalInstallation { folder, program, version };
         let mut attempt = 1;
         let (port, process) = loop {
             let port = super::free_port()?;
-            match place.run(port).await {
+            match place.start_process(port).await {
                 Ok(process) => break (port, process),
-                // Somebody took the port between our looking and its listening.
-                Err(Error::Ended(died)) if attempt < PORTS && is_taken(&died) => attempt += 1,
+                // Another process took the port in the meantime.
+                Err(Error::Exited(died)) if attempt < MAX_PORT_ATTEMPTS && is_port_taken(&died) => {
+                    attempt += 1
+                }
                 Err(error) => return Err(error),
             }
         };
-        step.done(&place.ready());
-        Ok(Self { place, port, process })
+        step.finish(&place.ready_message());
+        Ok(Self { installation: place, port, process })
     }
 
-    /// Where it listens, such as `127.0.0.1:7233`.
+    /// Address, such as `127.0.0.1:7233`.
     pub(crate) fn address(&self) -> String {
         address(self.port)
     }
 
-    /// Waits until it ends by itself, which it should not.
-    pub(crate) async fn died(&mut self) -> Died {
-        self.process.died().await
+    /// Waits for an unexpected exit.
+    pub(crate) async fn wait_for_exit(&mut self) -> ServiceExit {
+        self.process.wait_for_exit().await
     }
 
-    /// Starts it again at the same address. If it still runs, it is stopped first.
+    /// Restarts the server at the same address. A running one is stopped first.
     pub(crate) async fn restart(&mut self, progress: Progress) -> Result<(), Error> {
-        let step = progress.begin("starting Temporal again");
+        let step = progress.start("restarting Temporal");
         self.process.stop().await?;
-        self.process = self.place.run(self.port).await?;
-        step.done(&self.place.ready());
+        self.process = self.installation.start_process(self.port).await?;
+        step.finish(&self.installation.ready_message());
         Ok(())
     }
 
-    /// Stops it in order. Its data stays.
+    /// Stops the server gracefully. Its data is kept.
     pub(crate) async fn stop(&mut self) -> Result<(), Error> {
         self.process.stop().await
     }
 
-    /// Its process.
+    /// Process ID.
     #[cfg(test)]
     pub(super) fn pid(&self) -> u32 {
         self.process.pid()
     }
 }
 
-impl Place {
-    async fn run(&self, port: u16) -> Result<Process, Error> {
-        let mut process = Process::start(self.launch(port)).await?;
+impl TemporalInstallation {
+    async fn start_process(&self, port: u16) -> Result<ServiceProcess, Error> {
+        let mut process = ServiceProcess::start(self.service_spec(port)).await?;
         let address = address(port);
-        process.ready(START, async |_| answers(&address).await.is_ok()).await?;
+        process
+            .wait_until_ready(START_TIMEOUT, async |_| check_reachable(&address).await.is_ok())
+            .await?;
         Ok(process)
     }
 
-    fn launch(&self, port: u16) -> Launch {
+    fn service_spec(&self, port: u16) -> ServiceSpec {
         let database = self.folder.join("temporal.db");
         let mut args: Vec<OsString> = ["server", "start-dev", "--headless", "--ip", "127.0.0.1"]
             .into_iter()
@@ -147,20 +151,20 @@ impl Place {
         for pragma in PRAGMAS {
             args.extend(["--sqlite-pragma".into(), pragma.into()]);
         }
-        for setting in SETTINGS {
+        for setting in DYNAMIC_CONFIG {
             args.extend(["--dynamic-config-value".into(), setting.into()]);
         }
-        for attribute in ATTRIBUTES {
+        for attribute in SEARCH_ATTRIBUTES {
             args.extend(["--search-attribute".into(), format!("{attribute}=Keyword").into()]);
         }
         args.extend(["--log-level".into(), "warn".into()]);
-        Launch {
+        ServiceSpec {
             service: NAME,
             program: self.program.clone(),
             args,
-            mark: database,
-            // Often a script that some tool put in front of it, which needs to know its own things.
-            // What is said to Temporal's clients, or to us, is not for this server.
+            marker: database,
+            // The program is often a wrapper script that needs the environment. Variables for
+            // Temporal clients and for Tamma would misconfigure the server.
             env: std::env::vars_os()
                 .filter(|(name, _)| {
                     let name = name.to_string_lossy();
@@ -170,12 +174,12 @@ impl Place {
             user: None,
             log: self.folder.join("temporal.log"),
             record: self.folder.join("process.json"),
-            farewell: &FAREWELL,
-            orphaned: "TERM",
+            stop_signals: &STOP_SIGNALS,
+            orphan_signal: "TERM",
         }
     }
 
-    fn ready(&self) -> String {
+    fn ready_message(&self) -> String {
         match self.version {
             Some(version) => format!("{NAME} {version} ready"),
             None => format!("{NAME} ready"),
@@ -187,25 +191,25 @@ fn address(port: u16) -> String {
     format!("127.0.0.1:{port}")
 }
 
-fn is_taken(died: &Died) -> bool {
-    let said = died.said.to_lowercase();
+fn is_port_taken(died: &ServiceExit) -> bool {
+    let said = died.log_tail.to_lowercase();
     said.contains("address already in use") || said.contains("can't set frontend port")
 }
 
-/// Whether an address answers as a server of gRPC does, which speaks HTTP/2 without being asked.
-pub(crate) async fn answers(address: &str) -> std::io::Result<()> {
+/// Checks that a gRPC server responds at an address: it sends HTTP/2 settings unprompted.
+pub(crate) async fn check_reachable(address: &str) -> std::io::Result<()> {
     let asking = async {
         let mut stream = TcpStream::connect(address).await?;
-        stream.write_all(HELLO).await?;
+        stream.write_all(HTTP2_PREFACE).await?;
         let mut frame = [0; 9];
         stream.read_exact(&mut frame).await?;
-        // Settings are what it says first.
+        // The first frame must be SETTINGS (type 4).
         match frame[3] {
             4 => Ok(()),
-            _ => Err(std::io::Error::other("it does not speak HTTP/2")),
+            _ => Err(std::io::Error::other("not an HTTP/2 server")),
         }
     };
-    timeout(ANSWER, asking).await?
+    timeout(ANSWER_TIMEOUT, asking).await?
 }
 
 #[cfg(test)]
@@ -213,16 +217,16 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn only_a_server_of_grpc_answers() {
+    async fn only_a_grpc_server_counts_as_reachable() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let (asked, said) = tokio::join!(answers(&address), async {
+        let (asked, said) = tokio::join!(check_reachable(&address), async {
             let (mut stream, _) = listener.accept().await.unwrap();
             stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await
         });
         said.unwrap();
         assert!(asked.is_err());
         drop(listener);
-        assert!(answers(&address).await.is_err());
+        assert!(check_reachable(&address).await.is_err());
     }
 }

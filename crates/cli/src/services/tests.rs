@@ -1,4 +1,4 @@
-//! The services as `tamma up` uses them, with the real programs.
+//! Tests of the private services with the real programs.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -14,52 +14,56 @@ use tokio::process::Command;
 use super::*;
 use crate::progress::Progress;
 
-/// Names the data folder to the process that plays `tamma up`.
+/// Variable with the data folder, for the process that stands in for `tamma up`.
 const PLAYS_UP: &str = "TAMMA_TEST_PLAYS_UP";
 
-/// How long something may take that must happen.
+/// Time limit for expected events.
 const LIMIT: Duration = Duration::from_secs(30);
 
-async fn postgres(lock: &Lock) -> Postgres {
-    Postgres::start(lock, &Search::environment(), Progress::Silent).await.unwrap()
+async fn postgres(lock: &DataFolderLock) -> PostgresService {
+    PostgresService::start(lock, &ProgramSearch::from_environment(), Progress::Silent)
+        .await
+        .unwrap()
 }
 
-async fn temporal(lock: &Lock) -> Temporal {
-    Temporal::start(lock, &Search::environment(), Progress::Silent).await.unwrap()
+async fn temporal(lock: &DataFolderLock) -> TemporalService {
+    TemporalService::start(lock, &ProgramSearch::from_environment(), Progress::Silent)
+        .await
+        .unwrap()
 }
 
-/// Writes something into the server: one more database.
-async fn write(postgres: &Postgres) {
+/// Creates another database, as test data.
+async fn write(postgres: &PostgresService) {
     assert!(tamma_store::create_database(&postgres.url(), "kept", None).await.unwrap());
 }
 
-/// Whether that is there.
-async fn has_data(postgres: &Postgres) -> bool {
-    tamma_store::databases(&postgres.url(), "kept").await.unwrap() == ["kept"]
+/// Returns `true` if the test data exists.
+async fn has_data(postgres: &PostgresService) -> bool {
+    tamma_store::list_databases(&postgres.url(), "kept").await.unwrap() == ["kept"]
 }
 
-/// Stops both.
-async fn stop(postgres: &mut Postgres, temporal: &mut Temporal) {
+/// Stops both services.
+async fn stop(postgres: &mut PostgresService, temporal: &mut TemporalService) {
     let (first, second) = tokio::join!(temporal.stop(), postgres.stop());
     first.and(second).unwrap();
 }
 
 async fn is_alive(pid: u32) -> bool {
-    process::started(pid).await.is_some()
+    process::start_time(pid).await.is_some()
 }
 
-/// Asks Temporal for something with its own program.
-async fn ask(temporal: &Temporal, arguments: &[&str]) -> bool {
-    let mut command = Command::new(Search::environment().temporal().unwrap());
+/// Runs the `temporal` command against the server.
+async fn ask(temporal: &TemporalService, arguments: &[&str]) -> bool {
+    let mut command = Command::new(ProgramSearch::from_environment().find_temporal().unwrap());
     command.args(arguments).args(["--address", &temporal.address()]);
     command.output().await.unwrap().status.success()
 }
 
 #[tokio::test]
-async fn what_was_written_is_there_after_a_stop_and_a_start() {
+async fn data_survives_a_stop_and_a_start() {
     let folder = TempDir::new().unwrap();
     {
-        let lock = Lock::take(folder.path()).unwrap();
+        let lock = DataFolderLock::acquire(folder.path()).unwrap();
         let (mut postgres, mut temporal) = (postgres(&lock).await, temporal(&lock).await);
         assert!(!has_data(&postgres).await);
         write(&postgres).await;
@@ -69,7 +73,7 @@ async fn what_was_written_is_there_after_a_stop_and_a_start() {
         stop(&mut postgres, &mut temporal).await;
         assert!(!is_alive(database).await && !is_alive(server).await);
     }
-    let lock = Lock::take(folder.path()).unwrap();
+    let lock = DataFolderLock::acquire(folder.path()).unwrap();
     let (mut postgres, mut temporal) = (postgres(&lock).await, temporal(&lock).await);
     assert!(has_data(&postgres).await);
     assert!(ask(&temporal, &["workflow", "describe", "-w", "kept"]).await);
@@ -78,16 +82,16 @@ async fn what_was_written_is_there_after_a_stop_and_a_start() {
 }
 
 #[tokio::test]
-async fn a_killed_service_is_told_and_started_again_at_its_address_with_its_data() {
+async fn a_killed_service_is_reported_and_restarts_at_its_address_with_its_data() {
     let folder = TempDir::new().unwrap();
-    let lock = Lock::take(folder.path()).unwrap();
+    let lock = DataFolderLock::acquire(folder.path()).unwrap();
     let mut postgres = postgres(&lock).await;
     let mut temporal = temporal(&lock).await;
     let (url, address) = (postgres.url(), temporal.address());
     write(&postgres).await;
-    process::send(postgres.pid(), Signal::KILL);
-    process::send(temporal.pid(), Signal::KILL);
-    for died in [postgres.died().await, temporal.died().await] {
+    process::send_signal(postgres.pid(), Signal::KILL);
+    process::send_signal(temporal.pid(), Signal::KILL);
+    for died in [postgres.wait_for_exit().await, temporal.wait_for_exit().await] {
         assert!(died.to_string().contains("killed by signal 9"), "{died}");
     }
     postgres.restart(Progress::Silent).await.unwrap();
@@ -95,7 +99,7 @@ async fn a_killed_service_is_told_and_started_again_at_its_address_with_its_data
     assert_eq!((postgres.url(), temporal.address()), (url, address));
     assert!(has_data(&postgres).await);
     stop(&mut postgres, &mut temporal).await;
-    // What a crash of the machine leaves: the number of somebody who is not a PostgreSQL.
+    // After a power failure, the file can name a process that is not PostgreSQL.
     let stale = folder.path().join("postgres/cluster/postmaster.pid");
     fs::write(&stale, format!("{}\n", std::process::id())).unwrap();
     postgres.restart(Progress::Silent).await.unwrap();
@@ -103,16 +107,16 @@ async fn a_killed_service_is_told_and_started_again_at_its_address_with_its_data
 }
 
 #[tokio::test]
-async fn what_a_predecessor_left_running_is_stopped_first() {
+async fn orphaned_services_are_stopped_first() {
     let folder = TempDir::new().unwrap();
-    let lock = Lock::take(folder.path()).unwrap();
+    let lock = DataFolderLock::acquire(folder.path()).unwrap();
     let (left, also_left) = (postgres(&lock).await, temporal(&lock).await);
     let (database, server) = (left.pid(), also_left.pid());
     write(&left).await;
-    // As a killed process leaves them: nobody stops them.
+    // A killed `tamma up` leaves them running.
     std::mem::forget((left, also_left));
     assert!(is_alive(database).await && is_alive(server).await);
-    // Without its record, it is known by its own files.
+    // Without the record, it is found by its own files.
     fs::remove_file(folder.path().join("postgres/process.json")).unwrap();
     let (mut postgres, mut temporal) = (postgres(&lock).await, temporal(&lock).await);
     assert!(!is_alive(database).await && !is_alive(server).await);
@@ -121,13 +125,13 @@ async fn what_a_predecessor_left_running_is_stopped_first() {
 }
 
 #[tokio::test]
-async fn a_record_of_somebody_elses_process_harms_nobody() {
+async fn a_stale_record_does_not_stop_an_unrelated_process() {
     let folder = TempDir::new().unwrap();
-    let lock = Lock::take(folder.path()).unwrap();
-    // Alive, started when the record says, and no Temporal.
+    let lock = DataFolderLock::acquire(folder.path()).unwrap();
+    // Alive, with a matching start time, but not Temporal.
     let mut bystander = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
     let pid = bystander.id().unwrap();
-    let record = serde_json::json!({ "pid": pid, "started": process::started(pid).await });
+    let record = serde_json::json!({ "pid": pid, "started": process::start_time(pid).await });
     fs::create_dir(folder.path().join("temporal")).unwrap();
     fs::write(folder.path().join("temporal/process.json"), record.to_string()).unwrap();
     let mut temporal = temporal(&lock).await;
@@ -138,22 +142,22 @@ async fn a_record_of_somebody_elses_process_harms_nobody() {
 }
 
 #[tokio::test]
-async fn a_second_one_in_the_same_folder_is_told_who_has_it() {
+async fn a_locked_data_folder_is_refused_with_its_holder() {
     let folder = TempDir::new().unwrap();
-    assert_eq!(Lock::holder(folder.path()), None);
-    let first = Lock::take(folder.path()).unwrap();
-    assert_eq!(Lock::holder(folder.path()), Some(std::process::id()));
-    let error = Lock::take(folder.path()).unwrap_err().to_string();
+    assert_eq!(DataFolderLock::holder(folder.path()), None);
+    let first = DataFolderLock::acquire(folder.path()).unwrap();
+    assert_eq!(DataFolderLock::holder(folder.path()), Some(std::process::id()));
+    let error = DataFolderLock::acquire(folder.path()).unwrap_err().to_string();
     for part in [&format!("process {}", std::process::id()), "Ctrl-C", "--data"] {
         assert!(error.contains(part), "{part} is not in: {error}");
     }
     drop(first);
-    assert_eq!(Lock::holder(folder.path()), None);
-    Lock::take(folder.path()).unwrap();
+    assert_eq!(DataFolderLock::holder(folder.path()), None);
+    DataFolderLock::acquire(folder.path()).unwrap();
 }
 
 #[tokio::test]
-async fn a_long_path_means_a_port_and_a_password_and_half_a_folder_is_made_again() {
+async fn a_long_path_uses_a_port_with_a_password_and_incomplete_files_are_replaced() {
     let folder = TempDir::new().unwrap();
     let data = folder.path().join("long".repeat(25));
     for through in [folder.path(), &data] {
@@ -162,7 +166,7 @@ async fn a_long_path_means_a_port_and_a_password_and_half_a_folder_is_made_again
     }
     let half = data.join("postgres/cluster.partial-1");
     fs::create_dir_all(half.join("base")).unwrap();
-    let lock = Lock::take(&data).unwrap();
+    let lock = DataFolderLock::acquire(&data).unwrap();
     let mut postgres = postgres(&lock).await;
     assert!(!half.exists());
     let url = postgres.url();
@@ -171,52 +175,57 @@ async fn a_long_path_means_a_port_and_a_password_and_half_a_folder_is_made_again
     assert!(has_data(&postgres).await);
     let (before, after) = url.split_once("tamma:").unwrap();
     let wrong = format!("{before}tamma:x{after}");
-    assert!(tamma_store::databases(&wrong, "").await.is_err(), "any password will do");
+    assert!(
+        tamma_store::list_databases(&wrong, "").await.is_err(),
+        "a wrong password was accepted"
+    );
     postgres.stop().await.unwrap();
 }
 
 #[tokio::test]
-async fn a_service_that_ends_at_once_is_told_with_the_end_of_its_log() {
+async fn a_service_that_exits_at_once_is_reported_with_its_log() {
     let folder = TempDir::new().unwrap();
     let program = folder.path().join("temporal-that-fails");
     fs::write(&program, "#!/bin/sh\n[ \"$1\" = server ] && echo 'no space left' >&2\nexit 3\n")
         .unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-    let lock = Lock::take(folder.path()).unwrap();
-    let search = Search { temporal: Some(program), ..Search::environment() };
-    let error = Temporal::start(&lock, &search, Progress::Silent).await.unwrap_err().to_string();
+    let lock = DataFolderLock::acquire(folder.path()).unwrap();
+    let search = ProgramSearch { temporal: Some(program), ..ProgramSearch::from_environment() };
+    let error =
+        TemporalService::start(&lock, &search, Progress::Silent).await.unwrap_err().to_string();
     for part in ["exit code 3", "temporal/temporal.log", "no space left"] {
         assert!(error.contains(part), "{part} is not in: {error}");
     }
 }
 
 #[tokio::test]
-async fn for_root_a_folder_that_the_servers_user_cannot_enter_is_refused() {
+async fn root_needs_a_folder_that_the_servers_user_can_enter() {
     if !rustix::process::geteuid().is_root() {
         return;
     }
-    // The outer folder is closed, as root's home is.
+    // Other users cannot enter the outer folder, as with root's home.
     let folder = TempDir::new().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).unwrap();
-    let lock = Lock::take(&folder.path().join("data")).unwrap();
-    let started = Postgres::start(&lock, &Search::environment(), Progress::Silent).await;
+    let lock = DataFolderLock::acquire(&folder.path().join("data")).unwrap();
+    let started =
+        PostgresService::start(&lock, &ProgramSearch::from_environment(), Progress::Silent).await;
     let error = started.unwrap_err().to_string();
     assert!(error.contains("cannot enter") && error.contains("--data /var/lib/tamma"), "{error}");
 }
 
-/// Not a test: the process that the next test kills.
+/// Process that the next test kills. Not a test by itself.
 #[tokio::test]
-#[ignore = "it is started by another test"]
+#[ignore = "started by another test"]
 async fn plays_up() {
     let Some(data) = std::env::var_os(PLAYS_UP) else { return };
-    let lock = Lock::take(Path::new(&data)).unwrap();
+    let lock = DataFolderLock::acquire(Path::new(&data)).unwrap();
     let (postgres, temporal) = (postgres(&lock).await, temporal(&lock).await);
     println!("\nready {} {}", postgres.pid(), temporal.pid());
     std::future::pending::<()>().await;
 }
 
 #[tokio::test]
-async fn after_a_kill_of_ours_nothing_is_left_and_the_next_start_works() {
+async fn services_stop_after_a_kill_and_the_next_start_works() {
     let folder = TempDir::new().unwrap();
     let mut up = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "services::tests::plays_up", "--ignored", "--nocapture"])
@@ -232,16 +241,19 @@ async fn after_a_kill_of_ours_nothing_is_left_and_the_next_start_works() {
             break pids.split(' ').map(|pid| pid.parse().unwrap()).collect();
         }
     };
-    let error = Lock::take(folder.path()).unwrap_err().to_string();
+    let error = DataFolderLock::acquire(folder.path()).unwrap_err().to_string();
     assert!(error.contains(&format!("process {}", up.id().unwrap())), "{error}");
     up.kill().await.unwrap();
-    // Where the kernel can be asked to tell them, they end without anybody else.
+    // With `setpriv`, the kernel stops them.
     if Path::new("/usr/bin/setpriv").exists() {
         for pid in &pids {
-            assert!(process::until(LIMIT, async || !is_alive(*pid).await).await, "{pid} lives");
+            assert!(
+                process::poll_until(LIMIT, async || !is_alive(*pid).await).await,
+                "{pid} is still running"
+            );
         }
     }
-    let lock = Lock::take(folder.path()).unwrap();
+    let lock = DataFolderLock::acquire(folder.path()).unwrap();
     let (mut postgres, mut temporal) = (postgres(&lock).await, temporal(&lock).await);
     for pid in pids {
         assert!(!is_alive(pid).await);

@@ -1,6 +1,6 @@
-//! A machine with a repository, an agent that follows a script, and `tamma up`: what the tests of the
-//! whole program share.
-#![allow(clippy::allow_attributes, dead_code, reason = "not every test that shares this asks")]
+//! Simulated machine with a repository, a scripted agent and `tamma up`, shared by the tests of the whole
+//! program.
+#![allow(clippy::allow_attributes, dead_code, reason = "not every test uses every function")]
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -10,20 +10,20 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use tamma_testkit::agent::{SCRIPT, Script, program};
+use tamma_testkit::agent::{SCRIPT_VARIABLE, Script, program};
 use tamma_testkit::repository::Repository;
 use tempfile::TempDir;
 
-/// A machine with a repository and an agent.
+/// Machine with a repository and an agent.
 pub(crate) struct Machine {
     folder: TempDir,
     pub(crate) repository: Repository,
 }
 
-/// `tamma up`, running.
+/// Running `tamma up`.
 pub(crate) struct Up {
     child: Child,
-    /// Held open: whoever cannot write ends.
+    /// Held open, because the process exits if it cannot write.
     _said: BufReader<ChildStdout>,
 }
 
@@ -32,17 +32,17 @@ impl Machine {
         Self::under(script, "")
     }
 
-    /// One whose configuration has more in it.
+    /// Creates a machine with additional configuration.
     pub(crate) fn under(script: &Script, more: &str) -> Self {
         let machine =
             Self { folder: TempDir::new().unwrap(), repository: Repository::new().unwrap() };
-        // For root, PostgreSQL runs as somebody else, who must get through to its data.
+        // For root, PostgreSQL runs as another user, who must be able to reach its data.
         let all_may_pass = fs::Permissions::from_mode(0o711);
         fs::set_permissions(machine.folder.path(), all_may_pass).unwrap();
         let (agent, file) = (program().unwrap(), machine.path("script.json"));
         script.write(&file).unwrap();
         let configuration = format!(
-            "engines:\n  sandbox: off\nagents:\n  scripted:\n    command: {}\n    env:\n      {SCRIPT}: {}\n\
+            "engines:\n  sandbox: off\nagents:\n  scripted:\n    command: {}\n    env:\n      {SCRIPT_VARIABLE}: {}\n\
              tiers:\n  simple: {{ agent: scripted }}\n  moderate: {{ agent: scripted }}\n  \
              complex: {{ agent: scripted }}\n\
              gates:\n  check: {{ command: sh check.sh, kind: tests }}\n{more}",
@@ -57,7 +57,7 @@ impl Machine {
         self.folder.path().join(name)
     }
 
-    #[expect(clippy::disallowed_methods, reason = "the program that is tested is started here")]
+    #[expect(clippy::disallowed_methods, reason = "the test starts the program itself")]
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(assert_cmd::cargo::cargo_bin!("tamma"));
         for (name, _) in std::env::vars_os() {
@@ -71,13 +71,13 @@ impl Machine {
             .stdin(Stdio::null())
             .env("TAMMA_DATA", self.path("data"))
             .env("TAMMA_LISTEN", "127.0.0.1:0")
-            // A worker that is gone is noticed soon.
+            // A lost worker is noticed soon.
             .env("TAMMA_HEARTBEAT_SECONDS", "3")
             .env("TAMMA_PERSON", "Grace");
         command
     }
 
-    /// Starts everything, and waits until it says that it is up.
+    /// Starts `tamma up` and waits until it is ready.
     pub(crate) fn up(&self) -> Up {
         let log = fs::File::options().create(true).append(true).open(self.path("up.log")).unwrap();
         let mut child = self.command(&["up"]).stdout(Stdio::piped()).stderr(log).spawn().unwrap();
@@ -86,7 +86,7 @@ impl Machine {
         while !line.starts_with("Ctrl-C stops it") {
             line.clear();
             let read = said.read_line(&mut line).unwrap();
-            assert!(read > 0, "it did not come up: {}", self.log());
+            assert!(read > 0, "tamma up did not start: {}", self.log());
         }
         Up { child, _said: said }
     }
@@ -99,7 +99,7 @@ impl Machine {
         self.command(arguments).output().unwrap()
     }
 
-    /// What a command says that ends with an exit code.
+    /// Runs a command, checks its exit code and returns its output.
     pub(crate) fn said(&self, code: i32, arguments: &[&str]) -> String {
         let output = self.tamma(arguments);
         let said = [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap()).concat();
@@ -111,7 +111,7 @@ impl Machine {
         serde_json::from_str(&self.said(0, &[arguments, &["--json"]].concat())).unwrap()
     }
 
-    /// Processes that belong to this machine: by what they were started with, or where they are.
+    /// Processes of this machine, found by their command line or working folder.
     pub(crate) fn processes(&self) -> Vec<String> {
         let (data, mut found) = (self.path("data"), Vec::new());
         for entry in fs::read_dir("/proc").unwrap() {
@@ -126,7 +126,7 @@ impl Machine {
         found
     }
 
-    /// What the branch of a task has that `main` has not: the titles of its commits.
+    /// Titles of the commits on the branch of a task that are not on `main`.
     pub(crate) fn commits(&self, task: &str) -> Vec<String> {
         let range = format!("main..tamma/{task}");
         let listed = self.repository.git(&["log", "--format=%s", &range]).unwrap();
@@ -143,7 +143,7 @@ impl Up {
 
 impl Drop for Up {
     fn drop(&mut self) {
-        // A test that has failed leaves no server behind; the kernel ends its children.
+        // A failed test must not leave a server behind. The kernel stops its children.
         drop(self.child.kill());
         drop(self.child.wait());
     }

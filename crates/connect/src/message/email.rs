@@ -1,19 +1,25 @@
-//! A mail, handed to the server that was named.
+//! E-mail through the configured SMTP server.
 
 use lettre::message::Mailbox;
 use lettre::message::header::{ContentType, HeaderName, HeaderValue};
 use lettre::transport::smtp;
 use lettre::{AsyncSmtpTransport, AsyncTransport as _, Message as Mail, Tokio1Executor};
 
-use super::{Error, Message, PATIENCE};
+use super::{AlertMessage, Error, RESPONSE_TIMEOUT};
 
-pub(super) async fn send(smtp: &str, from: &str, to: &str, message: &Message) -> Result<(), Error> {
+pub(super) async fn send(
+    smtp: &str,
+    from: &str,
+    to: &str,
+    message: &AlertMessage,
+) -> Result<(), Error> {
     let mailbox = |what: &str, text: &str| -> Result<Mailbox, Error> {
-        let wrong = |_| Error::Refused(format!("`{what}` is not an address such as a@example.org"));
+        let wrong =
+            |_| Error::Rejected(format!("`{what}` is not an e-mail address such as a@example.org"));
         text.parse().map_err(wrong)
     };
     let from = mailbox("from", from)?;
-    // The same for each attempt, so that a mail box that got it twice shows it once.
+    // The message ID is the same for every attempt, so mailboxes show a repeated mail once.
     let domain = from.email.domain().to_owned();
     let mail = Mail::builder()
         .from(from)
@@ -27,31 +33,31 @@ pub(super) async fn send(smtp: &str, from: &str, to: &str, message: &Message) ->
             "auto-generated".to_owned(),
         ))
         .body(message.text())
-        .map_err(|error| Error::Refused(format!("the mail cannot be written: {error}")))?;
+        .map_err(|error| Error::Rejected(format!("cannot build the mail: {error}")))?;
     let server = AsyncSmtpTransport::<Tokio1Executor>::from_url(smtp)
         .map_err(|_| {
-            let words = "the channel's `smtp` is not an address such as smtps://user:password@host";
-            Error::Refused(words.to_owned())
+            let words = "the channel's `smtp` is not a URL such as smtps://user:password@host";
+            Error::Rejected(words.to_owned())
         })?
-        .timeout(Some(PATIENCE))
+        .timeout(Some(RESPONSE_TIMEOUT))
         .build();
-    server.send(mail).await.map(drop).map_err(|error| in_words(&error))
+    server.send(mail).await.map(drop).map_err(|error| smtp_error(&error))
 }
 
-fn in_words(error: &smtp::Error) -> Error {
+fn smtp_error(error: &smtp::Error) -> Error {
     if error.is_permanent() {
-        return Error::Refused(format!("the mail server refused it: {error}"));
+        return Error::Rejected(format!("the mail server rejected the mail: {error}"));
     }
     if error.is_transient() || error.is_response() {
-        return Error::Away(format!("the mail server put it off: {error}"));
+        return Error::Unreachable(format!("the mail server deferred the mail: {error}"));
     }
     if error.is_client() {
-        let words = format!("the mail server does not take what `smtp` asks of it: {error}");
-        return Error::Refused(words);
+        let words = format!("the mail server does not support the settings in `smtp`: {error}");
+        return Error::Rejected(words);
     }
     let why = std::error::Error::source(error).map(|why| format!(" ({why})")).unwrap_or_default();
-    Error::Away(format!(
-        "the mail server cannot be reached{why}: is `smtp` right, with smtps:// or \
-         smtp://…?tls=required as the server wants it?"
+    Error::Unreachable(format!(
+        "cannot reach the mail server{why}: check `smtp`, and use smtps:// or \
+         smtp://…?tls=required as the server requires"
     ))
 }

@@ -1,64 +1,64 @@
-//! A message to a channel of Slack, in blocks, with a link to the decision.
+//! Slack messages in blocks, with a link to the decision.
 
 use serde_json::{Value, json};
 
-use super::{Error, Message, asked};
+use super::{AlertMessage, Error, send_request};
 
-/// How many characters a text of a block may have.
-const LONGEST: usize = 2_900;
+/// Length limit for the text of a block, in characters.
+const MAX_TEXT_CHARS: usize = 2_900;
 
-/// How many blocks a message may have.
-const MOST: usize = 48;
+/// Limit on the number of blocks in a message.
+const MAX_BLOCKS: usize = 48;
 
 pub(super) async fn send(
     http: &reqwest::Client,
     url: &str,
-    message: &Message,
+    message: &AlertMessage,
 ) -> Result<(), Error> {
-    let answer = asked(http.post(url).json(&blocks(message))).await?;
-    match what_to_do(&answer.body) {
+    let answer = send_request(http.post(url).json(&blocks(message))).await?;
+    match error_hint(&answer.body) {
         Some(words) if !answer.status.is_success() => {
-            Err(Error::Refused(format!("Slack answered {}: {words}", answer.body)))
+            Err(Error::Rejected(format!("Slack returned {}: {words}", answer.body)))
         }
-        _ => answer.taken(),
+        _ => answer.into_result(),
     }
 }
 
-/// What the words mean with which Slack refuses a message.
-fn what_to_do(said: &str) -> Option<&'static str> {
+/// Returns a hint for an error code of Slack.
+fn error_hint(said: &str) -> Option<&'static str> {
     Some(match said {
         "no_service" | "no_team" | "invalid_token" | "no_active_hooks" => {
-            "this webhook is not there any more; make a new one in Slack and name it as `url`"
+            "the webhook no longer exists; create a new one in Slack and set it as `url`"
         }
         "channel_not_found" | "channel_is_archived" => {
-            "its channel is gone or archived; make a webhook for another one"
+            "the Slack channel is deleted or archived; create a webhook for another one"
         }
         "action_prohibited" | "posting_to_general_channel_denied" | "team_disabled" => {
-            "an administrator of your Slack does not allow it; ask them"
+            "your Slack workspace does not allow it; ask an administrator"
         }
         _ => return None,
     })
 }
 
-fn blocks(message: &Message) -> Value {
+fn blocks(message: &AlertMessage) -> Value {
     let mut blocks = vec![json!({
         "type": "header",
-        "text": { "type": "plain_text", "text": cut(&message.subject, 150) },
+        "text": { "type": "plain_text", "text": truncate(&message.subject, 150) },
     })];
     for item in &message.items {
         let answers = match item.answers.as_slice() {
             [] => String::new(),
-            answers => format!("\nYou can answer: {}.", escaped(&answers.join(", "))),
+            answers => format!("\nPossible answers: {}.", escape(&answers.join(", "))),
         };
         let text = format!(
             "*{}* ({})\n{}{answers}",
-            escaped(&item.title),
-            escaped(&item.project),
-            escaped(&item.why)
+            escape(&item.title),
+            escape(&item.project),
+            escape(&item.reason)
         );
         blocks.push(json!({
             "type": "section",
-            "text": { "type": "mrkdwn", "text": cut(&text, LONGEST) },
+            "text": { "type": "mrkdwn", "text": truncate(&text, MAX_TEXT_CHARS) },
             "accessory": {
                 "type": "button",
                 "text": {
@@ -68,8 +68,8 @@ fn blocks(message: &Message) -> Value {
                 "url": item.link,
             },
         }));
-        if blocks.len() == MOST && message.items.len() > MOST {
-            let rest = message.items.len() - (MOST - 1);
+        if blocks.len() == MAX_BLOCKS && message.items.len() > MAX_BLOCKS {
+            let rest = message.items.len() - (MAX_BLOCKS - 1);
             blocks.push(json!({
                 "type": "context",
                 "elements": [{ "type": "mrkdwn", "text": format!("and {rest} more") }],
@@ -77,15 +77,15 @@ fn blocks(message: &Message) -> Value {
             break;
         }
     }
-    json!({ "text": escaped(&message.subject), "blocks": blocks })
+    json!({ "text": escape(&message.subject), "blocks": blocks })
 }
 
-/// The three characters that mean something to Slack.
-fn escaped(text: &str) -> String {
+/// Escapes the three characters that have a meaning in Slack.
+fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-fn cut(text: &str, longest: usize) -> String {
+fn truncate(text: &str, longest: usize) -> String {
     if text.chars().count() <= longest {
         return text.to_owned();
     }
@@ -98,7 +98,7 @@ mod tests {
     use crate::message::tests::message;
 
     #[test]
-    fn what_a_title_says_is_text_and_no_link() {
+    fn titles_cannot_contain_links_or_mentions() {
         let mut message = message();
         message.items[0].title = "<https://evil.example|click> & <!channel>".to_owned();
         let text = blocks(&message)["blocks"][1]["text"]["text"].to_string();
@@ -109,17 +109,17 @@ mod tests {
     }
 
     #[test]
-    fn what_slack_says_is_told_with_what_to_do() {
-        assert!(what_to_do("no_service").is_some_and(|words| words.contains("make a new one")));
-        assert_eq!(what_to_do("ok"), None);
+    fn slack_errors_name_the_fix() {
+        assert!(error_hint("no_service").is_some_and(|words| words.contains("create a new one")));
+        assert_eq!(error_hint("ok"), None);
     }
 
     #[test]
-    fn a_digest_of_hundreds_fits() {
+    fn large_digest_fits_the_limits() {
         let mut message = message();
         message.items = vec![message.items[0].clone(); 300];
         let blocks = blocks(&message);
-        assert_eq!(blocks["blocks"].as_array().map(Vec::len), Some(MOST + 1));
-        assert!(blocks["blocks"][MOST].to_string().contains("and 253 more"));
+        assert_eq!(blocks["blocks"].as_array().map(Vec::len), Some(MAX_BLOCKS + 1));
+        assert!(blocks["blocks"][MAX_BLOCKS].to_string().contains("and 253 more"));
     }
 }

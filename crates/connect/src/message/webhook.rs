@@ -1,29 +1,29 @@
-//! A signed request to an endpoint, as standardwebhooks.com has it.
+//! Webhook requests, signed as [Standard Webhooks](https://www.standardwebhooks.com).
 
 use chrono::Utc;
 use serde_json::json;
 use standardwebhooks::Webhook;
 
-use super::{Error, Message, asked};
+use super::{AlertMessage, Error, send_request};
 
 pub(super) async fn send(
     http: &reqwest::Client,
     url: &str,
     secret: &str,
-    message: &Message,
+    message: &AlertMessage,
 ) -> Result<(), Error> {
     let signer = Webhook::new(secret).map_err(|_| {
-        let words = "the channel's `secret` is not `whsec_` and a key in base64: make one with \
+        let words = "the channel's `secret` is not `whsec_` and a key in base64; create one with \
                      `echo whsec_$(openssl rand -base64 32)`";
-        Error::Refused(words.to_owned())
+        Error::Rejected(words.to_owned())
     })?;
     let body = json!({ "type": "tamma.alert", "timestamp": message.at, "data": message });
-    let body = serde_json::to_vec(&body).map_err(|error| Error::Refused(error.to_string()))?;
+    let body = serde_json::to_vec(&body).map_err(|error| Error::Rejected(error.to_string()))?;
     let id = message.id.to_string();
     let now = seconds_now();
     let signature = signer
         .sign(&id, now, &body)
-        .map_err(|_| Error::Refused("the message cannot be signed".to_owned()))?;
+        .map_err(|_| Error::Rejected("cannot sign the message".to_owned()))?;
     let request = http
         .post(url)
         .header("content-type", "application/json")
@@ -31,11 +31,11 @@ pub(super) async fn send(
         .header("webhook-timestamp", now.to_string())
         .header("webhook-signature", signature)
         .body(body);
-    asked(request).await?.taken()
+    send_request(request).await?.into_result()
 }
 
-/// Of this attempt: a receiver refuses signatures that are old.
-#[expect(clippy::disallowed_methods, reason = "a signature says when it was made")]
+/// Returns the time of this attempt. Receivers reject old signatures.
+#[expect(clippy::disallowed_methods, reason = "a signature contains its time")]
 fn seconds_now() -> i64 {
     Utc::now().timestamp()
 }

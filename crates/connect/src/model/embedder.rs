@@ -1,80 +1,85 @@
-//! A model that makes vectors of texts.
+//! Client for an embedding model.
 //!
-//! It only orders what people are shown. It is given [`Embedder::LIMIT`] in all, because a plan waits
-//! for the answer.
+//! Embeddings only rank the entries that people see. A plan waits for the response, so the timeout
+//! is [`Embedder::TIMEOUT`] in total.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Endpoint, Error, Purpose};
+use super::{Error, ModelEndpoint, ModelPurpose};
 
-/// How many texts it is given at once.
-pub const AT_ONCE: usize = 128;
+/// Maximum number of texts in one request.
+pub const MAX_BATCH: usize = 128;
 
-/// How much of a text it is given: models take no more, and the rest says little.
-const LONGEST: usize = 6_000;
+/// Number of characters of a text that are embedded. Models take no more, and the rest adds little.
+const MAX_TEXT_CHARS: usize = 6_000;
 
-static PURPOSE: Purpose =
-    Purpose { what: "embeddings", group: "embeddings", key: Embedder::KEY, limit: Embedder::LIMIT };
+static PURPOSE: ModelPurpose = ModelPurpose {
+    what: "embeddings",
+    group: "embeddings",
+    key: Embedder::KEY_VARIABLE,
+    limit: Embedder::TIMEOUT,
+};
 
-/// A model that makes vectors of texts.
+/// Client for an embedding model.
 #[derive(Debug, Clone)]
 pub struct Embedder {
-    endpoint: Endpoint,
+    endpoint: ModelEndpoint,
     model: String,
 }
 
 #[derive(Serialize)]
-struct Question<'a> {
+struct EmbeddingRequest<'a> {
     model: &'a str,
     input: Vec<&'a str>,
 }
 
 #[derive(Deserialize)]
-struct Answer {
-    data: Vec<Vector>,
+struct EmbeddingResponse {
+    data: Vec<EmbeddingVector>,
 }
 
 #[derive(Deserialize)]
-struct Vector {
+struct EmbeddingVector {
     index: usize,
     embedding: Vec<f32>,
 }
 
 impl Embedder {
-    /// How long an answer may take.
-    pub const LIMIT: Duration = Duration::from_secs(2);
+    /// Time limit of a request.
+    pub const TIMEOUT: Duration = Duration::from_secs(2);
 
-    /// The variable that has its key.
-    pub const KEY: &str = "TAMMA_EMBEDDINGS_KEY";
+    /// Environment variable that holds the API key.
+    pub const KEY_VARIABLE: &str = "TAMMA_EMBEDDINGS_KEY";
 
-    /// The model of a name at an address such as `http://127.0.0.1:11434/v1`, with its key.
+    /// Creates a client for a model at a URL such as `http://127.0.0.1:11434/v1`, with an optional
+    /// API key.
     pub fn new(url: &str, model: &str, key: Option<String>) -> Result<Self, Error> {
-        let endpoint = Endpoint::new(url, "embeddings", key, &PURPOSE)?;
+        let endpoint = ModelEndpoint::new(url, "embeddings", key, &PURPOSE)?;
         Ok(Self { endpoint, model: model.to_owned() })
     }
 
-    /// Its name.
+    /// Returns the name of the model.
     pub fn model(&self) -> &str {
         &self.model
     }
 
-    /// The vectors of some texts, in their order; of [`AT_ONCE`] at most.
-    pub async fn vectors(&self, texts: &[String]) -> Result<Vec<Vec<f32>>, Error> {
-        let input: Vec<&str> = texts.iter().map(|text| beginning(text)).collect();
+    /// Returns the embeddings of at most [`MAX_BATCH`] texts, in order.
+    pub async fn embed(&self, texts: &[String]) -> Result<Vec<Vec<f32>>, Error> {
+        let input: Vec<&str> = texts.iter().map(|text| truncate(text)).collect();
         let asked = input.len();
-        let question = Question { model: &self.model, input };
-        let mut answer: Answer = self.endpoint.ask(&question).await?;
+        let question = EmbeddingRequest { model: &self.model, input };
+        let mut answer: EmbeddingResponse = self.endpoint.post(&question).await?;
         answer.data.sort_by_key(|vector| vector.index);
         let given = answer.data.len();
         if given != asked || answer.data.iter().enumerate().any(|(at, it)| at != it.index) {
-            return Err(Error::Odd { asked, given });
+            return Err(Error::VectorCountMismatch { asked, given });
         }
         Ok(answer.data.into_iter().map(|vector| vector.embedding).collect())
     }
 }
 
-fn beginning(text: &str) -> &str {
-    text.char_indices().nth(LONGEST).map_or(text, |(end, _)| &text[..end])
+fn truncate(text: &str) -> &str {
+    text.char_indices().nth(MAX_TEXT_CHARS).map_or(text, |(end, _)| &text[..end])
 }

@@ -1,91 +1,97 @@
-//! A model that reads a message and fills in a form.
+//! Client for a model that turns a chat message into a JSON object.
 //!
-//! What it writes is only text: who asked holds it to the form, and to what a person has said.
+//! The response is untrusted text. The caller validates it against the schema and the person's
+//! message.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Endpoint, Error, Purpose};
+use super::{Error, ModelEndpoint, ModelPurpose};
 
-/// How many tokens an answer may have: the form is small.
-const TOKENS: u32 = 400;
+/// Token limit of a response. The object is small.
+const MAX_TOKENS: u32 = 400;
 
-static PURPOSE: Purpose =
-    Purpose { what: "the chat", group: "chat", key: Reader::KEY, limit: Reader::LIMIT };
+static PURPOSE: ModelPurpose = ModelPurpose {
+    what: "chat",
+    group: "chat",
+    key: ChatReader::KEY_VARIABLE,
+    limit: ChatReader::TIMEOUT,
+};
 
-/// A model that reads messages.
+/// Client for a model that reads chat messages.
 #[derive(Debug, Clone)]
-pub struct Reader {
-    endpoint: Endpoint,
+pub struct ChatReader {
+    endpoint: ModelEndpoint,
     model: String,
 }
 
 #[derive(Serialize)]
-struct Question<'a> {
+struct ChatRequest<'a> {
     model: &'a str,
-    messages: [Turn<'a>; 2],
+    messages: [ChatMessage<'a>; 2],
     temperature: u8,
     max_tokens: u32,
     response_format: Value,
 }
 
 #[derive(Serialize)]
-struct Turn<'a> {
+struct ChatMessage<'a> {
     role: &'static str,
     content: &'a str,
 }
 
 #[derive(Deserialize)]
-struct Answer {
-    choices: Vec<Choice>,
+struct ChatResponse {
+    choices: Vec<ChatChoice>,
 }
 
 #[derive(Deserialize)]
-struct Choice {
-    message: Content,
+struct ChatChoice {
+    message: MessageContent,
 }
 
 #[derive(Deserialize)]
-struct Content {
+struct MessageContent {
     content: String,
 }
 
-impl Reader {
-    /// How long an answer may take: a person waits for it.
-    pub const LIMIT: Duration = Duration::from_secs(5);
+impl ChatReader {
+    /// Time limit of a request. A person waits for it.
+    pub const TIMEOUT: Duration = Duration::from_secs(5);
 
-    /// The variable that has its key.
-    pub const KEY: &str = "TAMMA_CHAT_KEY";
+    /// Environment variable that holds the API key.
+    pub const KEY_VARIABLE: &str = "TAMMA_CHAT_KEY";
 
-    /// The model of a name at an address such as `http://127.0.0.1:11434/v1`, with its key.
+    /// Creates a client for a model at a URL such as `http://127.0.0.1:11434/v1`, with an optional
+    /// API key.
     pub fn new(url: &str, model: &str, key: Option<String>) -> Result<Self, Error> {
-        let endpoint = Endpoint::new(url, "chat/completions", key, &PURPOSE)?;
+        let endpoint = ModelEndpoint::new(url, "chat/completions", key, &PURPOSE)?;
         Ok(Self { endpoint, model: model.to_owned() })
     }
 
-    /// What it says about a message, in the words of a JSON schema if it keeps to it.
+    /// Returns the model's text about a message; JSON of the given schema if the model complies.
     pub async fn read(
         &self,
         instructions: &str,
         message: &str,
         form: &Value,
     ) -> Result<String, Error> {
-        let question = Question {
+        let question = ChatRequest {
             model: &self.model,
             messages: [
-                Turn { role: "system", content: instructions },
-                Turn { role: "user", content: message },
+                ChatMessage { role: "system", content: instructions },
+                ChatMessage { role: "user", content: message },
             ],
             temperature: 0,
-            max_tokens: TOKENS,
+            max_tokens: MAX_TOKENS,
             response_format: json!({
                 "type": "json_schema",
                 "json_schema": { "name": "intent", "schema": form },
             }),
         };
-        let answer: Answer = self.endpoint.ask(&question).await?;
+        let answer: ChatResponse = self.endpoint.post(&question).await?;
         let first = answer.choices.into_iter().next();
         let first = first.ok_or(Error::Unreadable { purpose: &PURPOSE })?;
         Ok(first.message.content)

@@ -1,98 +1,100 @@
-//! Holding plans and changes against what the team knows.
+//! Checks of plans and changes against the knowledge base.
 //!
-//! An entry has up to four kinds of condition: paths, task types, words and a pattern. Within a
-//! kind, one that holds is enough. A prohibition needs every kind it has; the other entries are
-//! ranked ([`Index`]).
+//! An entry has up to four kinds of condition: paths, task types, keywords and a pattern. Within a
+//! kind, one match is enough. A prohibition needs a match of every kind that it has; other entries
+//! are ranked ([`KnowledgeIndex`]).
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use super::index::glob;
-use super::{Entry, Index, Kind, MatchReason, Severity};
+use super::index::parse_glob;
+use super::{EntryKind, EntrySeverity, KnowledgeEntry, KnowledgeIndex, MatchReason};
 use crate::ids::KnowledgeId;
 use crate::issue;
 use crate::plan::Plan;
-use crate::review::patterns::Matcher;
+use crate::review::patterns::LineMatcher;
 use crate::rules::Rules;
 use crate::task::Task;
 
-/// An entry that matched, and why.
+/// Entry that matched, with the reasons.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Match {
-    /// The entry.
+pub struct EntryMatch {
+    /// ID of the entry.
     pub entry: KnowledgeId,
-    /// What matched what.
+    /// Reasons of the match.
     pub reasons: Vec<MatchReason>,
-    /// How much it has to say to the plan, 0 to 100. A prohibition that matches has all.
+    /// Relevance to the plan, 0 to 100. Always 100 for a matching prohibition.
     pub relevance: u8,
 }
 
-/// What the knowledge base has to say about a plan. The most relevant come first.
+/// Matches of a plan, most relevant first.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Findings {
+pub struct KnowledgeFindings {
     /// Critical prohibitions: a person must decide.
-    pub blockers: Vec<Match>,
-    /// Other prohibitions, and entries that cannot be decided. They raise the risk.
-    pub warnings: Vec<Match>,
+    pub blockers: Vec<EntryMatch>,
+    /// Other prohibitions, and undecidable entries. They raise the risk.
+    pub warnings: Vec<EntryMatch>,
     /// Relevant recommendations.
-    pub recommendations: Vec<Match>,
+    pub recommendations: Vec<EntryMatch>,
     /// Relevant conventions.
-    pub conventions: Vec<Match>,
-    /// Relevant learnings.
-    pub learnings: Vec<Match>,
+    pub conventions: Vec<EntryMatch>,
+    /// Relevant lessons.
+    pub learnings: Vec<EntryMatch>,
 }
 
-impl Findings {
-    /// Whether the plan may go on without a person's override.
+impl KnowledgeFindings {
+    /// Returns true if the plan can proceed without an override by a person.
     pub fn can_proceed(&self) -> bool {
         self.blockers.is_empty()
     }
 }
 
-/// Holds a task and its plan against entries. Who has many of them and many plans makes an [`Index`] of
-/// them once.
+/// Checks a task and its plan against entries. To check many plans, build a [`KnowledgeIndex`]
+/// once.
 pub fn check(
     task: &Task,
     plan: &Plan,
-    entries: &[Entry],
+    entries: &[KnowledgeEntry],
     now: DateTime<Utc>,
     rules: &Rules,
-) -> Findings {
-    Index::new(entries.iter().cloned()).check(task, plan, now, rules)
+) -> KnowledgeFindings {
+    KnowledgeIndex::new(entries.iter().cloned()).check(task, plan, now, rules)
 }
 
-pub(crate) fn words(text: &str) -> Vec<String> {
+pub(crate) fn split_words(text: &str) -> Vec<String> {
     text.split(|c: char| !c.is_alphanumeric() && c != '_')
         .filter(|word| !word.is_empty())
         .map(str::to_lowercase)
         .collect()
 }
 
-/// A line of a change that does what the team has forbidden.
+/// Added line that violates a prohibition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Violation {
-    /// The prohibition.
+pub struct ProhibitionViolation {
+    /// ID of the prohibition.
     pub entry: KnowledgeId,
-    /// How bad it is.
-    pub severity: Severity,
-    /// The file.
+    /// Severity of the prohibition.
+    pub severity: EntrySeverity,
+    /// File of the line.
     pub file: String,
-    /// The line, counted from 1; none where the pattern cannot be read and so every line may be it.
+    /// Line number, from 1; `None` if the pattern is invalid and any line could match.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<u32>,
-    /// What matched what.
+    /// Reason of the match.
     pub reason: MatchReason,
 }
 
-impl Violation {
-    /// The issue that the review makes of it: as with plans, only a critical one blocks.
-    pub fn issue(&self) -> issue::Issue {
+impl ProhibitionViolation {
+    /// Converts it to a review issue. As with plans, only a critical prohibition blocks.
+    pub fn to_issue(&self) -> issue::Issue {
         issue::Issue {
             severity: match self.severity {
-                Severity::Critical => issue::Severity::Critical,
-                Severity::Low | Severity::Medium | Severity::High => issue::Severity::Warning,
+                EntrySeverity::Critical => issue::IssueSeverity::Critical,
+                EntrySeverity::Low | EntrySeverity::Medium | EntrySeverity::High => {
+                    issue::IssueSeverity::Warning
+                }
             },
-            category: issue::Category::Code,
+            category: issue::IssueCategory::Code,
             message: format!("prohibited by {}: {}", self.entry, self.reason),
             file: Some(self.file.clone()),
             line: self.line,
@@ -100,44 +102,46 @@ impl Violation {
     }
 }
 
-/// Holds the lines that a change adds to one file against the prohibitions that have a pattern.
+/// Checks the lines that a change adds to one file against prohibitions with a pattern.
 ///
-/// Paths and task types narrow a prohibition here as they do for a plan. Keywords do not: they
-/// are about the words of a plan, and code that is forbidden stays so whatever the plan said.
-pub fn added_lines<'a>(
+/// Paths and task types restrict a prohibition here as they do for a plan. Keywords do not: they
+/// are about the text of a plan, and prohibited code stays prohibited in any case.
+pub fn check_added_lines<'a>(
     task: &Task,
-    entries: impl IntoIterator<Item = &'a Entry>,
+    entries: impl IntoIterator<Item = &'a KnowledgeEntry>,
     now: DateTime<Utc>,
     path: &str,
     lines: &[(u32, &str)],
-) -> Vec<Violation> {
+) -> Vec<ProhibitionViolation> {
     let mut violations = Vec::new();
     for entry in entries {
         let Some(pattern) = &entry.pattern else {
             continue;
         };
         let concerns = !lines.is_empty()
-            && entry.kind == Kind::Prohibition
+            && entry.kind == EntryKind::Prohibition
             && entry.is_in_force(task.project, now)
             && (entry.task_types.is_empty() || entry.task_types.contains(&task.r#type));
         if !concerns {
             continue;
         }
-        let violation = |line, reason| Violation {
+        let violation = |line, reason| ProhibitionViolation {
             entry: entry.id,
             severity: entry.severity,
             file: path.to_owned(),
             line,
             reason,
         };
-        if !is_under(&entry.globs, path) {
+        if !matches_globs(&entry.globs, path) {
             continue;
         }
-        if let Ok(matcher) = Matcher::new(pattern, &[]) {
-            violations.extend(matcher.found(path, lines).into_iter().map(|(line, found)| {
-                let reason = MatchReason::Pattern { pattern: pattern.clone(), found };
-                violation(Some(line), reason)
-            }));
+        if let Ok(matcher) = LineMatcher::new(pattern, &[]) {
+            violations.extend(matcher.find_matches(path, lines).into_iter().map(
+                |(line, found)| {
+                    let reason = MatchReason::Pattern { pattern: pattern.clone(), found };
+                    violation(Some(line), reason)
+                },
+            ));
         } else {
             let reason = MatchReason::Undecidable { condition: pattern.clone() };
             violations.push(violation(None, reason));
@@ -147,10 +151,10 @@ pub fn added_lines<'a>(
     violations
 }
 
-/// Whether a path may be under one of some globs: it is where there are none, or where one cannot be
-/// read.
-fn is_under(globs: &[String], path: &str) -> bool {
-    let may_hold =
-        |text: &String| glob(text).is_none_or(|readable| readable.compile_matcher().is_match(path));
+/// Returns true if a path may match one of the globs: also without any globs, or if one is invalid.
+fn matches_globs(globs: &[String], path: &str) -> bool {
+    let may_hold = |text: &String| {
+        parse_glob(text).is_none_or(|readable| readable.compile_matcher().is_match(path))
+    };
     globs.is_empty() || globs.iter().any(may_hold)
 }

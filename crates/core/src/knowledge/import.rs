@@ -1,38 +1,39 @@
-//! What a repository already says about how things are done in it, as proposals.
+//! Import of advice that a repository already contains, as candidates for entries.
 //!
-//! Files for agents and for people are lists of advice; lint configurations have bans of their own.
-//! What is found here is only a proposal: it is pending until a person approves it.
+//! Files for agents and people contain lists of advice, and lint configurations contain bans. Every
+//! candidate is pending until a person approves it.
 
-mod bans;
+mod lint_bans;
 
-use super::{Kind, Severity};
+use super::{EntryKind, EntrySeverity};
 
-/// Something that a file says.
+/// Advice found in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Proposal {
-    /// What it should become.
-    pub kind: Kind,
-    /// What it says.
+pub struct ImportCandidate {
+    /// Kind of the proposed entry.
+    pub kind: EntryKind,
+    /// Text of the proposed entry.
     pub text: String,
-    /// The paths it is about.
+    /// Globs of the files it applies to.
     pub globs: Vec<String>,
-    /// The code it is about, as a regular expression.
+    /// Regular expression for code that it applies to.
     pub pattern: Option<String>,
-    /// How bad it is to ignore it.
-    pub severity: Severity,
-    /// The line of the file, counted from 1.
+    /// Severity of ignoring it.
+    pub severity: EntrySeverity,
+    /// Line number in the file, from 1.
     pub line: usize,
 }
 
-/// Whether a file says something that can be proposed, by its path from the root of the repository.
-pub fn is_source(path: &str) -> bool {
-    reader(path).is_some()
+/// Returns true if advice can be imported from a file, judged by its path from the root of the
+/// repository.
+pub fn is_importable(path: &str) -> bool {
+    parser_for(path).is_some()
 }
 
-/// What a file says. One in a folder speaks of that folder.
-pub fn proposals(path: &str, text: &str) -> Vec<Proposal> {
-    let mut found = reader(path).map(|read| read(text)).unwrap_or_default();
-    let folder = folder(path);
+/// Returns the advice in a file. A file in a folder applies to that folder.
+pub fn candidates(path: &str, text: &str) -> Vec<ImportCandidate> {
+    let mut found = parser_for(path).map(|read| read(text)).unwrap_or_default();
+    let folder = scope_folder(path);
     for proposal in found.iter_mut().filter(|_| !folder.is_empty()) {
         for glob in &mut proposal.globs {
             *glob = format!("{folder}{glob}");
@@ -44,16 +45,17 @@ pub fn proposals(path: &str, text: &str) -> Vec<Proposal> {
     found
 }
 
-/// The folder that a file speaks of, with its slash; nothing where that is the whole repository.
-fn folder(path: &str) -> &str {
+/// Returns the folder that a file applies to, with a trailing slash; empty for the whole
+/// repository.
+fn scope_folder(path: &str) -> &str {
     let name = path.rfind('/').map_or(0, |at| at + 1);
     let hidden = [".cursor/", ".github/"].into_iter().filter_map(|it| path.find(it));
     path.get(..hidden.min().unwrap_or(name).min(name)).unwrap_or_default()
 }
 
-type Reader = fn(&str) -> Vec<Proposal>;
+type FileParser = fn(&str) -> Vec<ImportCandidate>;
 
-fn reader(path: &str) -> Option<Reader> {
+fn parser_for(path: &str) -> Option<FileParser> {
     let name = path.rsplit('/').next().unwrap_or(path);
     match name {
         "AGENTS.md"
@@ -61,43 +63,47 @@ fn reader(path: &str) -> Option<Reader> {
         | "GEMINI.md"
         | "CONTRIBUTING.md"
         | "copilot-instructions.md"
-        | ".cursorrules" => Some(advice),
-        "clippy.toml" | ".clippy.toml" => Some(bans::clippy),
-        "pyproject.toml" | "ruff.toml" | ".ruff.toml" => Some(bans::ruff),
-        ".eslintrc.json" | ".eslintrc" | ".eslintrc.yaml" | ".eslintrc.yml" => Some(bans::eslint),
-        _ if path.contains(".cursor/rules/") || name.ends_with(".instructions.md") => Some(scoped),
+        | ".cursorrules" => Some(parse_advice),
+        "clippy.toml" | ".clippy.toml" => Some(lint_bans::parse_clippy),
+        "pyproject.toml" | "ruff.toml" | ".ruff.toml" => Some(lint_bans::parse_ruff),
+        ".eslintrc.json" | ".eslintrc" | ".eslintrc.yaml" | ".eslintrc.yml" => {
+            Some(lint_bans::parse_eslint)
+        }
+        _ if path.contains(".cursor/rules/") || name.ends_with(".instructions.md") => {
+            Some(parse_scoped_advice)
+        }
         _ => None,
     }
 }
 
-/// The items of lists, and sentences that tell somebody to do or not to do something.
-fn advice(text: &str) -> Vec<Proposal> {
-    let mut found: Vec<Proposal> = Vec::new();
-    for Block { heading, text, line, is_item } in blocks(&without_comments(text)) {
+/// Returns list items, and sentences that require or forbid something.
+fn parse_advice(text: &str) -> Vec<ImportCandidate> {
+    let mut found: Vec<ImportCandidate> = Vec::new();
+    for MarkdownBlock { heading, text, line, is_item } in parse_blocks(&strip_comments(text)) {
         if is_item {
-            found.push(convention(&text, &heading, line));
+            found.push(convention_candidate(&text, &heading, line));
         } else {
             let sentences = text.split_inclusive(". ").map(str::trim);
-            let commands = sentences.filter(|sentence| is_command(sentence));
-            found.extend(commands.map(|sentence| convention(sentence, &heading, line)));
+            let commands = sentences.filter(|sentence| is_imperative(sentence));
+            found.extend(commands.map(|sentence| convention_candidate(sentence, &heading, line)));
         }
     }
-    // What is too short says nothing by itself, such as a link or the name of a command.
+    // Shorter texts, such as a link or the name of a command, are meaningless on their own.
     found.retain(|it| it.text.split_whitespace().count() >= 4);
     found
 }
 
-/// An item of a list, or a paragraph.
-struct Block {
+/// List item or paragraph.
+struct MarkdownBlock {
     heading: String,
     text: String,
     line: usize,
     is_item: bool,
 }
 
-/// The items and paragraphs of a text, without its blocks of code.
-fn blocks(text: &str) -> Vec<Block> {
-    let mut all: Vec<Block> = Vec::new();
+/// Splits a text into list items and paragraphs, without code blocks.
+fn parse_blocks(text: &str) -> Vec<MarkdownBlock> {
+    let mut all: Vec<MarkdownBlock> = Vec::new();
     let (mut heading, mut fence, mut open) = (String::new(), None, false);
     for (number, line) in text.lines().enumerate() {
         let plain = line.trim();
@@ -108,22 +114,25 @@ fn blocks(text: &str) -> Vec<Block> {
         } else if let Some(title) = plain.strip_prefix('#') {
             title.trim_matches(['#', ' ']).clone_into(&mut heading);
             open = false;
-        } else if let Some(last) = all.last_mut().filter(|_| open && item(plain).is_none()) {
+        } else if let Some(last) =
+            all.last_mut().filter(|_| open && strip_list_marker(plain).is_none())
+        {
             last.text.push(' ');
             last.text.push_str(plain);
         } else {
-            let (text, is_item) = item(plain).map_or((plain, false), |item| (item, true));
+            let (text, is_item) =
+                strip_list_marker(plain).map_or((plain, false), |item| (item, true));
             let (heading, text) = (heading.clone(), text.to_owned());
-            all.push(Block { heading, text, line: number + 1, is_item });
+            all.push(MarkdownBlock { heading, text, line: number + 1, is_item });
             open = true;
         }
     }
     all
 }
 
-/// A text without its comments, which nobody sees where it is shown: what is hidden is no advice. The
-/// lines stay where they are.
-fn without_comments(text: &str) -> String {
+/// Removes comments, which are invisible when the file is rendered, so they are not advice. Line
+/// numbers stay the same.
+fn strip_comments(text: &str) -> String {
     let (mut seen, mut rest) = (String::new(), text);
     while let Some((before, hidden)) = rest.split_once("<!--") {
         seen.push_str(before);
@@ -134,7 +143,7 @@ fn without_comments(text: &str) -> String {
     seen + rest
 }
 
-fn item(line: &str) -> Option<&str> {
+fn strip_list_marker(line: &str) -> Option<&str> {
     let rest = line.strip_prefix(['-', '*', '+']).or_else(|| {
         let digits = line.trim_start_matches(|letter: char| letter.is_ascii_digit());
         (digits.len() < line.len()).then(|| digits.strip_prefix(['.', ')'])).flatten()
@@ -143,7 +152,7 @@ fn item(line: &str) -> Option<&str> {
     Some(item.strip_prefix("[ ] ").unwrap_or(item))
 }
 
-fn is_command(sentence: &str) -> bool {
+fn is_imperative(sentence: &str) -> bool {
     const FIRST: [&str; 12] = [
         "always",
         "never",
@@ -166,26 +175,32 @@ fn is_command(sentence: &str) -> bool {
     })
 }
 
-fn convention(text: &str, heading: &str, line: usize) -> Proposal {
+fn convention_candidate(text: &str, heading: &str, line: usize) -> ImportCandidate {
     const FORBIDS: [&str; 5] = ["never ", "do not ", "don't ", "must not ", "mustn't "];
     let text = if heading.is_empty() { text.to_owned() } else { format!("{heading}: {text}") };
     let small = text.to_lowercase();
     let forbids = FORBIDS.iter().any(|word| small.contains(word));
-    let severity = if forbids { Severity::High } else { Severity::Medium };
-    Proposal { kind: Kind::Convention, text, globs: Vec::new(), pattern: None, severity, line }
+    let severity = if forbids { EntrySeverity::High } else { EntrySeverity::Medium };
+    ImportCandidate {
+        kind: EntryKind::Convention,
+        text,
+        globs: Vec::new(),
+        pattern: None,
+        severity,
+        line,
+    }
 }
 
-/// Rules of Cursor and instructions of Copilot: advice, with the paths it is about at the head of the
-/// file.
-fn scoped(text: &str) -> Vec<Proposal> {
+/// Parses Cursor rules and Copilot instructions: advice with its globs in the front matter.
+fn parse_scoped_advice(text: &str) -> Vec<ImportCandidate> {
     let mut lines = text.lines().enumerate();
     let headed = lines.next().is_some_and(|(_, line)| line.trim_end() == "---");
     let Some((end, _)) = lines.find(|(_, line)| headed && line.trim_end() == "---") else {
-        return advice(text);
+        return parse_advice(text);
     };
-    let globs = globs(text.lines().take(end));
+    let globs = parse_globs(text.lines().take(end));
     let body: Vec<&str> = text.lines().skip(end + 1).collect();
-    let mut found = advice(&body.join("\n"));
+    let mut found = parse_advice(&body.join("\n"));
     for proposal in &mut found {
         proposal.globs.clone_from(&globs);
         proposal.line += end + 1;
@@ -193,8 +208,8 @@ fn scoped(text: &str) -> Vec<Proposal> {
     found
 }
 
-/// The globs of a head. It looks like YAML and is none: `*.ts` stands there without quotes.
-fn globs<'a>(head: impl Iterator<Item = &'a str>) -> Vec<String> {
+/// Parses the globs of a front matter. It is not valid YAML, because `*.ts` is not quoted.
+fn parse_globs<'a>(head: impl Iterator<Item = &'a str>) -> Vec<String> {
     let (mut globs, mut in_list) = (Vec::new(), false);
     for line in head {
         let line = line.trim();
@@ -204,7 +219,7 @@ fn globs<'a>(head: impl Iterator<Item = &'a str>) -> Vec<String> {
         for glob in value.or(item).into_iter().flat_map(split_globs) {
             let glob = glob.trim_matches([' ', '"', '\'', '[', ']']);
             if !glob.is_empty() {
-                // There a name without a folder means one in any folder.
+                // There, a name without a folder matches in any folder.
                 let anywhere = if glob.contains('/') { "" } else { "**/" };
                 globs.push(format!("{anywhere}{glob}"));
             }
@@ -213,7 +228,7 @@ fn globs<'a>(head: impl Iterator<Item = &'a str>) -> Vec<String> {
     globs
 }
 
-/// Cuts at the commas that are not within braces.
+/// Splits at commas outside braces.
 fn split_globs(text: &str) -> Vec<&str> {
     let mut depth = 0_u32;
     text.split(|letter: char| {

@@ -1,66 +1,69 @@
-//! Entries that are ready to be held against plans: many at once, and again and again.
+//! Index of entries, built once and used to check many plans.
 //!
-//! Whether a prohibition matches is decided by its conditions alone. Everything else is ranked: by the
-//! words that it shares with the plan, of which rare ones say more, and by how many of its conditions
-//! hold. An index is made of entries once and used until they change; nothing in it can be changed.
+//! Conditions alone decide whether a prohibition matches. Other entries are ranked by the words
+//! they share with the plan, weighted by rarity, and by how many of their conditions match. An
+//! index is immutable; build a new one if the entries change.
 //!
-//! A check begins with the plan: its words, paths and names lead to the entries that have to do with
-//! it, so that what has nothing to do with it costs next to nothing.
+//! A check starts from the plan: its words, paths and identifiers lead to related entries, so
+//! unrelated entries cost almost nothing.
 
 mod conditions;
-mod subject;
+mod plan_text;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, Utc};
 
-pub(super) use self::conditions::glob;
-use self::conditions::{Globs, Keywords, Patterns};
-use self::subject::{Said, Subject};
-use super::stems::Stems;
-use super::{Entry, Findings, Kind, Match, MatchReason, Severity, meaning};
+pub(super) use self::conditions::parse_glob;
+use self::conditions::{GlobIndex, KeywordIndex, PatternIndex};
+use self::plan_text::{PlanTerms, PlanText};
+use super::stems::StemIndex;
+use super::{
+    EntryKind, EntryMatch, EntrySeverity, KnowledgeEntry, KnowledgeFindings, MatchReason,
+    embeddings,
+};
 use crate::ids::KnowledgeId;
 use crate::plan::{FileChange, Plan};
 use crate::rules::Rules;
 use crate::task::Task;
 
-/// How many entries of a kind a check lists at most. A longer list is read by nobody.
-const LISTED: usize = 20;
+/// Most entries of a kind that a check lists. Nobody reads longer lists.
+const MAX_LISTED: usize = 20;
 
-/// Entries, ready to be held against plans.
+/// Index of entries, for checking plans.
 #[derive(Debug, Default)]
-pub struct Index {
-    entries: Vec<Ready>,
+pub struct KnowledgeIndex {
+    entries: Vec<IndexedEntry>,
     by_id: BTreeMap<KnowledgeId, u32>,
-    stems: Stems,
-    /// For each stem, how much it says, and which entries have it in their text or in their globs.
+    stems: StemIndex,
+    /// Weight of each stem, and the entries that have it in their text or globs.
     postings: Vec<Posting>,
-    globs: Globs,
-    /// The keywords of prohibitions, which must be named to the letter.
-    keywords: Keywords,
-    /// The keywords of the others, by the first of their stems.
+    globs: GlobIndex,
+    /// Keywords of prohibitions, which must match exactly.
+    keywords: KeywordIndex,
+    /// Keywords of other entries, by their first stem.
     ranked_keywords: BTreeMap<u32, Vec<RankedKeyword>>,
-    patterns: Patterns,
-    /// Prohibitions that neither paths nor words narrow, and other entries that have a pattern: they
-    /// are asked each time.
-    always: Vec<u32>,
+    patterns: PatternIndex,
+    /// Prohibitions without paths and keywords, and other entries with a pattern. They are checked
+    /// every time.
+    always_checked: Vec<u32>,
 }
 
-/// An entry with what is needed to match it.
+/// Entry with everything needed to match it.
 #[derive(Debug)]
-struct Ready {
-    entry: Entry,
+struct IndexedEntry {
+    entry: KnowledgeEntry,
     pattern: Option<u32>,
-    is_always: bool,
+    is_always_checked: bool,
     is_ranked: bool,
 }
 
 #[derive(Debug, Default)]
 struct Posting {
-    /// How rare it is, 0 to 1.
-    rare: f32,
-    /// How many entries have it anywhere.
-    having: u32,
+    /// Rarity, 0 to 1.
+    rarity: f32,
+    /// Number of entries that contain it.
+    entry_count: u32,
     texts: Vec<u32>,
     globs: Vec<u32>,
 }
@@ -68,35 +71,34 @@ struct Posting {
 #[derive(Debug)]
 struct RankedKeyword {
     stems: Vec<u32>,
-    /// The entries, and which of their keywords it is.
+    /// Entries, each with the index of its keyword.
     entries: Vec<(u32, u16)>,
 }
 
-/// What is known of an entry and a plan while it is ranked.
+/// Scores of one entry against a plan.
 #[derive(Debug, Clone, Copy, Default)]
-struct Tally {
-    /// Words of its text that the plan says, and that only the plan's paths say.
-    said: f32,
+struct MatchScores {
+    /// Weight of text words that the plan mentions, and of those that only its paths contain.
+    text_words: f32,
     in_paths: f32,
-    /// Words of its globs that the plan says.
-    folders: f32,
-    /// How many of its keywords the plan says, and how much the best of them says.
+    /// Weight of glob words that the plan mentions.
+    glob_words: f32,
+    /// Keywords that the plan mentions, and the weight of the best one.
     keywords: u8,
     best_keyword: f32,
-    /// How many are only said together with the plan's paths.
+    /// Keywords that match only together with the plan's paths.
     keywords_in_paths: u8,
-    /// How precise the best glob is that a planned file is under.
+    /// Precision of the best glob that matches a planned file.
     precision: f32,
-    /// How many planned files are under its globs, at most.
+    /// Largest number of planned files that match its globs.
     files: u8,
 }
 
-/// What counts how much in the ranking. Found with the whole labelled set in `eval/knowledge`:
-/// decision 0009.
+/// Weights of the ranking, tuned on all labelled plans in `lab/inputs/knowledge`: decision 0009.
 mod weight {
-    pub(super) const SAID: f32 = 0.8;
+    pub(super) const TEXT_WORDS: f32 = 0.8;
     pub(super) const IN_PATHS: f32 = 0.8;
-    pub(super) const FOLDERS: f32 = 1.1;
+    pub(super) const GLOB_WORDS: f32 = 1.1;
     pub(super) const KEYWORD: f32 = 1.5;
     pub(super) const BEST_KEYWORD: f32 = 2.6;
     pub(super) const KEYWORD_IN_PATHS: f32 = 2.5;
@@ -106,56 +108,61 @@ mod weight {
     pub(super) const FILES: f32 = 0.75;
     pub(super) const TYPE_HOLDS: f32 = 2.39;
     pub(super) const TYPE_FAILS: f32 = -0.79;
-    /// How much of the best entry's score the others are measured against.
-    pub(super) const BEST: f32 = 0.22;
-    /// The score that is half of what can be had.
-    pub(super) const HALF: f32 = 0.5;
+    /// Share of the best entry's score that is subtracted from the others.
+    pub(super) const BEST_SHARE: f32 = 0.22;
+    /// Score that corresponds to 50% relevance.
+    pub(super) const HALF_SCORE: f32 = 0.5;
 }
 
-impl Index {
-    /// An index of entries. One id counts once.
-    pub fn new(entries: impl IntoIterator<Item = Entry>) -> Self {
+impl KnowledgeIndex {
+    /// Builds an index. Duplicate IDs count once.
+    pub fn new(entries: impl IntoIterator<Item = KnowledgeEntry>) -> Self {
         let mut index = Self::default();
-        // In one order, so that the same entries give the same figures to the last digit.
-        let mut entries: Vec<Entry> = entries.into_iter().collect();
+        // Sort, so that the same entries give exactly the same scores.
+        let mut entries: Vec<KnowledgeEntry> = entries.into_iter().collect();
         entries.sort_by_key(|entry| entry.id);
         entries.dedup_by_key(|entry| entry.id);
         for entry in entries {
             index.add(entry);
         }
-        index.weigh();
+        index.compute_rarity();
         index
     }
 
-    fn add(&mut self, entry: Entry) {
+    fn add(&mut self, entry: KnowledgeEntry) {
         let at = u32::try_from(self.entries.len()).unwrap_or(u32::MAX);
         self.by_id.insert(entry.id, at);
         for glob in &entry.globs {
             self.globs.add(glob, at);
         }
         let pattern = entry.pattern.as_ref().map(|pattern| self.patterns.add(pattern));
-        let forbids = entry.kind == Kind::Prohibition;
+        let forbids = entry.kind == EntryKind::Prohibition;
         let is_narrow = !entry.globs.is_empty() || !entry.keywords.is_empty();
         let has_condition = pattern.is_some() || !entry.task_types.is_empty();
         let is_always = if forbids { has_condition && !is_narrow } else { pattern.is_some() };
         if is_always {
-            self.always.push(at);
-            // Whoever makes the index waits for what every check needs, and no check does.
-            pattern.inspect(|pattern| self.patterns.prepare(*pattern));
+            self.always_checked.push(at);
+            // Compile now, so that no check has to wait for it.
+            pattern.inspect(|pattern| self.patterns.compile(*pattern));
         }
-        self.post(&entry, at);
-        self.entries.push(Ready { is_ranked: !forbids, entry, pattern, is_always });
+        self.index_terms(&entry, at);
+        self.entries.push(IndexedEntry {
+            is_ranked: !forbids,
+            entry,
+            pattern,
+            is_always_checked: is_always,
+        });
     }
 
-    fn post(&mut self, entry: &Entry, at: u32) {
-        let text: BTreeSet<u32> = self.stems.numbers_of(&entry.text).into_iter().collect();
-        let in_globs = entry.globs.iter().flat_map(|glob| self.stems.numbers_of(glob));
+    fn index_terms(&mut self, entry: &KnowledgeEntry, at: u32) {
+        let text: BTreeSet<u32> = self.stems.add_text(&entry.text).into_iter().collect();
+        let in_globs = entry.globs.iter().flat_map(|glob| self.stems.add_text(glob));
         let in_globs: BTreeSet<u32> = in_globs.collect();
         let mut having: BTreeSet<u32> = text.union(&in_globs).copied().collect();
         for (number, keyword) in entry.keywords.iter().enumerate() {
-            let stems = self.stems.numbers_of(keyword);
+            let stems = self.stems.add_text(keyword);
             having.extend(&stems);
-            if entry.kind == Kind::Prohibition {
+            if entry.kind == EntryKind::Prohibition {
                 self.keywords.add(keyword, at);
             } else if let Some(first) = stems.first() {
                 let same = self.ranked_keywords.entry(*first).or_default();
@@ -168,7 +175,7 @@ impl Index {
         }
         self.postings.resize_with(self.stems.len(), Posting::default);
         for stem in having {
-            self.postings[stem as usize].having += 1;
+            self.postings[stem as usize].entry_count += 1;
         }
         for stem in text {
             self.postings[stem as usize].texts.push(at);
@@ -178,87 +185,94 @@ impl Index {
         }
     }
 
-    /// Finds out how rare each stem is. It is a share of the rarest there can be, so that the same
-    /// score means the same among ten entries and among ten thousand.
-    fn weigh(&mut self) {
+    /// Computes the rarity of each stem, relative to the highest possible one. A score then means
+    /// the same among 10 and 10,000 entries.
+    fn compute_rarity(&mut self) {
         #[expect(clippy::cast_precision_loss, reason = "a count of entries")]
         let all = self.entries.len() as f32;
         for posting in &mut self.postings {
             #[expect(clippy::cast_precision_loss, reason = "a count of entries")]
-            let having = posting.having as f32;
+            let having = posting.entry_count as f32;
             let rare = (1.0 + (all - having + 0.5) / (having + 0.5)).ln();
-            posting.rare = (rare / (1.0 + all).ln()).min(1.0);
+            posting.rarity = (rare / (1.0 + all).ln()).min(1.0);
         }
     }
 
-    /// An entry.
-    pub fn entry(&self, id: KnowledgeId) -> Option<&Entry> {
+    /// Returns the entry with this ID.
+    pub fn entry(&self, id: KnowledgeId) -> Option<&KnowledgeEntry> {
         self.by_id.get(&id).and_then(|at| self.entries.get(*at as usize)).map(|it| &it.entry)
     }
 
-    /// All entries.
-    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+    /// Returns all entries.
+    pub fn entries(&self) -> impl Iterator<Item = &KnowledgeEntry> {
         self.entries.iter().map(|ready| &ready.entry)
     }
 
-    /// The entries that share the most with a text, whatever their status; the best first.
+    /// Returns the entries of any status that share the most with a text, best first.
     pub fn search(&self, text: &str, limit: usize) -> Vec<KnowledgeId> {
-        let words = self.stems.known_in(text).into_iter().map(|stem| (stem, 1.0)).collect();
-        let said = Said { words, only_in_paths: Vec::new() };
-        let mut found: Vec<_> = self.tallies(&said).into_iter().enumerate().collect();
-        found.retain(|(_, tally)| tally.shared() > 0.0);
-        found
-            .sort_by(|(a, one), (b, other)| other.shared().total_cmp(&one.shared()).then(a.cmp(b)));
+        let words = self.stems.lookup(text).into_iter().map(|stem| (stem, 1.0)).collect();
+        let said = PlanTerms { words, only_in_paths: Vec::new() };
+        let mut found: Vec<_> = self.score_terms(&said).into_iter().enumerate().collect();
+        found.retain(|(_, tally)| tally.term_score() > 0.0);
+        found.sort_by(|(a, one), (b, other)| {
+            other.term_score().total_cmp(&one.term_score()).then(a.cmp(b))
+        });
         let found = found.into_iter().take(limit);
         found.filter_map(|(at, _)| self.entries.get(at)).map(|ready| ready.entry.id).collect()
     }
 
-    /// Holds a task and its plan against the entries that are in force.
-    pub fn check(&self, task: &Task, plan: &Plan, now: DateTime<Utc>, rules: &Rules) -> Findings {
-        self.check_with(task, plan, now, rules, &[])
+    /// Checks a task and its plan against the entries in effect.
+    pub fn check(
+        &self,
+        task: &Task,
+        plan: &Plan,
+        now: DateTime<Utc>,
+        rules: &Rules,
+    ) -> KnowledgeFindings {
+        self.check_with_nearest(task, plan, now, rules, &[])
     }
 
-    /// The same, where a model has also told which entries mean the most like the plan
-    /// ([`meaning::nearest`]); the nearest first, and nothing where there is no model.
-    pub fn check_with(
+    /// Like [`KnowledgeIndex::check`], with the entries whose embeddings are nearest to the plan
+    /// ([`embeddings::nearest_entries`]), nearest first. Empty without a model.
+    pub fn check_with_nearest(
         &self,
         task: &Task,
         plan: &Plan,
         now: DateTime<Utc>,
         rules: &Rules,
         near: &[KnowledgeId],
-    ) -> Findings {
-        let check = Check::new(self, Subject::of(task, plan), now);
-        let mut findings = Findings::default();
-        check.prohibitions(&mut findings);
+    ) -> KnowledgeFindings {
+        let check = PlanCheck::new(self, PlanText::new(task, plan), now);
+        let mut findings = KnowledgeFindings::default();
+        check.find_violations(&mut findings);
         let enough = rules.scrum_master.learning_capture.min_relevance_score;
-        check.rank(enough, near, &mut findings);
+        check.rank_entries(enough, near, &mut findings);
         findings
     }
 
-    /// What each entry shares with what is said, by its words alone.
-    fn tallies(&self, said: &Said) -> Vec<Tally> {
-        let mut tallies = vec![Tally::default(); self.entries.len()];
+    /// Scores all entries by the words they share with the plan.
+    fn score_terms(&self, said: &PlanTerms) -> Vec<MatchScores> {
+        let mut tallies = vec![MatchScores::default(); self.entries.len()];
         for (stem, weight) in &said.words {
             let Some(posting) = self.postings.get(*stem as usize) else { continue };
             for at in &posting.texts {
-                tallies[*at as usize].said += posting.rare * weight;
+                tallies[*at as usize].text_words += posting.rarity * weight;
             }
             for at in &posting.globs {
-                tallies[*at as usize].folders += posting.rare;
+                tallies[*at as usize].glob_words += posting.rarity;
             }
         }
         for stem in &said.only_in_paths {
             let Some(posting) = self.postings.get(*stem as usize) else { continue };
             for at in &posting.texts {
-                tallies[*at as usize].in_paths += posting.rare;
+                tallies[*at as usize].in_paths += posting.rarity;
             }
         }
         let firsts = said.words.keys().chain(&said.only_in_paths);
         for keyword in firsts.filter_map(|stem| self.ranked_keywords.get(stem)).flatten() {
             if said.has_all(&keyword.stems) {
                 let rare =
-                    keyword.stems.iter().map(|stem| self.postings[*stem as usize].rare).sum();
+                    keyword.stems.iter().map(|stem| self.postings[*stem as usize].rarity).sum();
                 for (at, _) in &keyword.entries {
                     let tally = &mut tallies[*at as usize];
                     tally.keywords = tally.keywords.saturating_add(1).min(3);
@@ -275,37 +289,37 @@ impl Index {
     }
 }
 
-/// One plan, held against an index.
-struct Check<'a> {
-    index: &'a Index,
-    subject: Subject<'a>,
-    said: Said,
+/// Check of one plan.
+struct PlanCheck<'a> {
+    index: &'a KnowledgeIndex,
+    subject: PlanText<'a>,
+    terms: PlanTerms,
     now: DateTime<Utc>,
-    /// For each entry with a glob that a planned file is under, why; also where a glob is none.
+    /// Path matches by entry, including invalid globs.
     paths: BTreeMap<u32, Vec<MatchReason>>,
-    tallies: Vec<Tally>,
+    scores: Vec<MatchScores>,
 }
 
-impl<'a> Check<'a> {
-    fn new(index: &'a Index, subject: Subject<'a>, now: DateTime<Utc>) -> Self {
-        let said = subject.said(&index.stems);
-        let mut tallies = index.tallies(&said);
+impl<'a> PlanCheck<'a> {
+    fn new(index: &'a KnowledgeIndex, subject: PlanText<'a>, now: DateTime<Utc>) -> Self {
+        let terms = subject.terms(&index.stems);
+        let mut scores = index.score_terms(&terms);
         let mut paths: BTreeMap<u32, Vec<MatchReason>> = BTreeMap::new();
-        for (glob, files) in index.globs.over(subject.files) {
+        for (glob, files) in index.globs.matching(subject.files) {
             for at in &glob.entries {
                 let Some(ready) = index.entries.get(*at as usize) else { continue };
                 let actions = &ready.entry.actions;
                 let concerned =
                     |it: &&&FileChange| actions.is_empty() || actions.contains(&it.action);
                 let under: Vec<_> = files.iter().filter(concerned).collect();
-                if under.is_empty() && glob.is_readable() {
+                if under.is_empty() && glob.is_valid() {
                     continue;
                 }
-                let tally = &mut tallies[*at as usize];
+                let tally = &mut scores[*at as usize];
                 tally.precision = tally.precision.max(glob.precision);
                 tally.files = tally.files.max(u8::try_from(under.len()).unwrap_or(u8::MAX));
                 let reasons = paths.entry(*at).or_default();
-                if !glob.is_readable() {
+                if !glob.is_valid() {
                     reasons.push(MatchReason::Undecidable { condition: glob.text.clone() });
                 }
                 reasons.extend(under.into_iter().map(|file| MatchReason::Path {
@@ -314,46 +328,53 @@ impl<'a> Check<'a> {
                 }));
             }
         }
-        Self { index, subject, said, now, paths, tallies }
+        Self { index, subject, terms, now, paths, scores }
     }
 
-    fn in_force(&self, entry: &Entry) -> bool {
+    fn is_in_force(&self, entry: &KnowledgeEntry) -> bool {
         entry.is_in_force(self.subject.task.project, self.now)
     }
 
-    /// Which prohibitions the plan breaks.
-    fn prohibitions(&self, findings: &mut Findings) {
+    /// Finds prohibitions that the plan violates.
+    fn find_violations(&self, findings: &mut KnowledgeFindings) {
         let mut named: BTreeMap<u32, Vec<MatchReason>> = BTreeMap::new();
-        for keyword in self.index.keywords.named_by(&self.subject) {
+        for keyword in self.index.keywords.mentioned_in(&self.subject) {
             for at in &keyword.entries {
                 let reason = MatchReason::Keyword(keyword.text.clone());
                 named.entry(*at).or_default().push(reason);
             }
         }
-        let candidates: BTreeSet<u32> =
-            self.paths.keys().chain(named.keys()).chain(&self.index.always).copied().collect();
+        let candidates: BTreeSet<u32> = self
+            .paths
+            .keys()
+            .chain(named.keys())
+            .chain(&self.index.always_checked)
+            .copied()
+            .collect();
         for at in candidates {
             let Some(ready) = self.index.entries.get(at as usize) else { continue };
             let entry = &ready.entry;
-            if entry.kind != Kind::Prohibition || !self.in_force(entry) {
+            if entry.kind != EntryKind::Prohibition || !self.is_in_force(entry) {
                 continue;
             }
-            let Some(reasons) = self.forbidden(at, ready, named.get(&at)) else { continue };
-            let found = Match { entry: entry.id, reasons, relevance: 100 };
+            let Some(reasons) = self.violation_reasons(at, ready, named.get(&at)) else { continue };
+            let found = EntryMatch { entry: entry.id, reasons, relevance: 100 };
             match entry.severity {
-                Severity::Critical => findings.blockers.push(found),
-                Severity::Low | Severity::Medium | Severity::High => findings.warnings.push(found),
+                EntrySeverity::Critical => findings.blockers.push(found),
+                EntrySeverity::Low | EntrySeverity::Medium | EntrySeverity::High => {
+                    findings.warnings.push(found)
+                }
             }
         }
         findings.blockers.sort_by_key(|found| found.entry);
         findings.warnings.sort_by_key(|found| found.entry);
     }
 
-    /// Why the plan does what a prohibition forbids, if it does: every kind of condition must hold.
-    fn forbidden(
+    /// Returns the reasons if the plan violates a prohibition: every kind of condition must match.
+    fn violation_reasons(
         &self,
         at: u32,
-        ready: &Ready,
+        ready: &IndexedEntry,
         named: Option<&Vec<MatchReason>>,
     ) -> Option<Vec<MatchReason>> {
         let entry = &ready.entry;
@@ -370,7 +391,7 @@ impl<'a> Check<'a> {
             reasons.extend(named?.iter().cloned());
         }
         if let Some(pattern) = ready.pattern {
-            let found = self.index.patterns.described_by(pattern, &self.subject);
+            let found = self.index.patterns.matches_in(pattern, &self.subject);
             if found.is_empty() {
                 return None;
             }
@@ -379,9 +400,9 @@ impl<'a> Check<'a> {
         Some(reasons)
     }
 
-    /// The other entries, the most relevant first.
-    fn rank(&self, enough: u8, near: &[KnowledgeId], findings: &mut Findings) {
-        // Where the order may still change, what is not relevant by its words stays in.
+    /// Ranks the other entries, most relevant first.
+    fn rank_entries(&self, enough: u8, near: &[KnowledgeId], findings: &mut KnowledgeFindings) {
+        // Embeddings can change the order, so keep entries that are not relevant by words.
         let least = if near.is_empty() { enough.max(1) } else { 1 };
         let mut scored: Vec<(f32, u32)> = Vec::new();
         let mut best = 0.0;
@@ -389,76 +410,79 @@ impl<'a> Check<'a> {
             if !ready.is_ranked {
                 continue;
             }
-            let found = if ready.is_always { self.described(ready) } else { Vec::new() };
-            if self.is_undecided(at) || found.iter().any(is_undecidable) {
-                self.warn(at, ready, findings);
+            let found =
+                if ready.is_always_checked { self.pattern_matches(ready) } else { Vec::new() };
+            if self.has_invalid_glob(at) || found.iter().any(is_undecidable) {
+                self.add_warning(at, ready, findings);
                 continue;
             }
             let score = self.score(at, ready, !found.is_empty());
-            // Whether it is in force is asked last: of many entries, few get so far.
-            if share(score - weight::BEST * best) >= least && self.in_force(&ready.entry) {
+            // Checked last, because few entries get this far.
+            if to_percent(score - weight::BEST_SHARE * best) >= least
+                && self.is_in_force(&ready.entry)
+            {
                 best = score.max(best);
                 scored.push((score, at));
             }
         }
         scored.sort_by(|(one, a), (other, b)| other.total_cmp(one).then_with(|| a.cmp(b)));
-        let mut relevant: BTreeMap<Kind, Vec<(u8, u32)>> = BTreeMap::new();
+        let mut relevant: BTreeMap<EntryKind, Vec<(u8, u32)>> = BTreeMap::new();
         for (score, at) in scored {
             let Some(ready) = self.index.entries.get(at as usize) else { continue };
-            let relevance = share(score - weight::BEST * best);
+            let relevance = to_percent(score - weight::BEST_SHARE * best);
             relevant.entry(ready.entry.kind).or_default().push((relevance, at));
         }
         for (kind, list) in [
-            (Kind::Recommendation, &mut findings.recommendations),
-            (Kind::Convention, &mut findings.conventions),
-            (Kind::Learning, &mut findings.learnings),
+            (EntryKind::Recommendation, &mut findings.recommendations),
+            (EntryKind::Convention, &mut findings.conventions),
+            (EntryKind::Learning, &mut findings.learnings),
         ] {
             let mut ranked = relevant.remove(&kind).unwrap_or_default();
             if !near.is_empty() {
-                ranked = meaning::fused(&ranked, &self.near_of(kind, near));
+                ranked = embeddings::fuse_rankings(&ranked, &self.nearest_of_kind(kind, near));
             }
-            let listed = ranked.into_iter().filter(|(it, _)| *it >= enough.max(1)).take(LISTED);
+            let listed = ranked.into_iter().filter(|(it, _)| *it >= enough.max(1)).take(MAX_LISTED);
             list.extend(listed.filter_map(|(relevance, at)| {
                 let ready = self.index.entries.get(at as usize)?;
-                let reasons = self.reasons(at, ready);
-                Some(Match { entry: ready.entry.id, reasons, relevance })
+                let reasons = self.match_reasons(at, ready);
+                Some(EntryMatch { entry: ready.entry.id, reasons, relevance })
             }));
         }
     }
 
-    /// An entry that nobody can decide is shown as a warning, whatever it is.
-    fn warn(&self, at: u32, ready: &Ready, findings: &mut Findings) {
-        if self.in_force(&ready.entry) {
-            let reasons = self.reasons(at, ready);
-            findings.warnings.push(Match { entry: ready.entry.id, reasons, relevance: 0 });
+    /// Reports an undecidable entry as a warning, for any kind.
+    fn add_warning(&self, at: u32, ready: &IndexedEntry, findings: &mut KnowledgeFindings) {
+        if self.is_in_force(&ready.entry) {
+            let reasons = self.match_reasons(at, ready);
+            findings.warnings.push(EntryMatch { entry: ready.entry.id, reasons, relevance: 0 });
         }
     }
 
-    /// The entries of a kind that are in force, of those that mean the most like the plan.
-    fn near_of(&self, kind: Kind, near: &[KnowledgeId]) -> Vec<u32> {
+    /// Returns the entries of a kind that are in effect, among the nearest ones.
+    fn nearest_of_kind(&self, kind: EntryKind, near: &[KnowledgeId]) -> Vec<u32> {
         let places = near.iter().filter_map(|id| self.index.by_id.get(id).copied());
         let of_kind = places.filter(|at| {
             let ready = self.index.entries.get(*at as usize);
-            ready.is_some_and(|it| it.entry.kind == kind && self.in_force(&it.entry))
+            ready.is_some_and(|it| it.entry.kind == kind && self.is_in_force(&it.entry))
         });
-        of_kind.take(LISTED).collect()
+        of_kind.take(MAX_LISTED).collect()
     }
 
-    /// Whether a glob of an entry cannot be read.
-    fn is_undecided(&self, at: u32) -> bool {
+    /// Returns true if a glob of an entry is invalid.
+    fn has_invalid_glob(&self, at: u32) -> bool {
         self.paths.get(&at).is_some_and(|reasons| reasons.iter().any(is_undecidable))
     }
 
-    fn described(&self, ready: &Ready) -> Vec<MatchReason> {
-        let found = |pattern| self.index.patterns.described_by(pattern, &self.subject);
+    fn pattern_matches(&self, ready: &IndexedEntry) -> Vec<MatchReason> {
+        let found = |pattern| self.index.patterns.matches_in(pattern, &self.subject);
         ready.pattern.map(found).unwrap_or_default()
     }
 
-    /// How much an entry has to say to the plan.
-    fn score(&self, at: u32, ready: &Ready, described: bool) -> f32 {
+    /// Computes the score of an entry.
+    fn score(&self, at: u32, ready: &IndexedEntry, described: bool) -> f32 {
         let entry = &ready.entry;
-        let tally = &self.tallies[at as usize];
-        let mut score = tally.shared();
+        let tally = &self.scores[at as usize];
+        let mut score = tally.term_score();
         if !entry.globs.is_empty() {
             score += if tally.files == 0 {
                 weight::PATH_FAILS
@@ -477,31 +501,31 @@ impl<'a> Check<'a> {
         if described { score + weight::PATH_HOLDS } else { score }
     }
 
-    fn reasons(&self, at: u32, ready: &Ready) -> Vec<MatchReason> {
+    fn match_reasons(&self, at: u32, ready: &IndexedEntry) -> Vec<MatchReason> {
         let entry = &ready.entry;
         let mut reasons = self.paths.get(&at).cloned().unwrap_or_default();
         let r#type = self.subject.task.r#type;
         reasons.extend(entry.task_types.contains(&r#type).then_some(MatchReason::TaskType(r#type)));
         let named = entry.keywords.iter().filter(|keyword| {
-            let stems = self.index.stems.known_in(keyword);
-            !stems.is_empty() && self.said.has_all_with_paths(&stems)
+            let stems = self.index.stems.lookup(keyword);
+            !stems.is_empty() && self.terms.has_all_with_paths(&stems)
         });
         reasons.extend(named.map(|keyword| MatchReason::Keyword(keyword.clone())));
-        reasons.extend(self.described(ready));
+        reasons.extend(self.pattern_matches(ready));
         if reasons.is_empty() {
-            // Where it shares no word either, a model has found that it means the same.
-            reasons.push(self.shared_words(entry).unwrap_or(MatchReason::Meaning));
+            // Without a shared word, the embeddings made it match.
+            reasons.push(self.shared_words(entry).unwrap_or(MatchReason::Embedding));
         }
         reasons
     }
 
-    /// The words that speak most for an entry which has no condition that holds.
-    fn shared_words(&self, entry: &Entry) -> Option<MatchReason> {
+    /// Returns the shared words with the highest weight, for an entry without a matching condition.
+    fn shared_words(&self, entry: &KnowledgeEntry) -> Option<MatchReason> {
         let mut shared: Vec<(f32, String)> = Vec::new();
-        for word in super::words(&entry.text) {
-            let stems = self.index.stems.known_in(&word);
-            if !stems.is_empty() && self.said.has_all_with_paths(&stems) {
-                let rare = stems.iter().map(|it| self.index.postings[*it as usize].rare).sum();
+        for word in super::split_words(&entry.text) {
+            let stems = self.index.stems.lookup(&word);
+            if !stems.is_empty() && self.terms.has_all_with_paths(&stems) {
+                let rare = stems.iter().map(|it| self.index.postings[*it as usize].rarity).sum();
                 if !shared.iter().any(|(_, known)| *known == word) {
                     shared.push((rare, word));
                 }
@@ -513,12 +537,12 @@ impl<'a> Check<'a> {
     }
 }
 
-impl Tally {
-    /// How much its words have in common with what is said.
-    fn shared(&self) -> f32 {
-        weight::SAID * self.said
+impl MatchScores {
+    /// Returns the weight of all shared words.
+    fn term_score(&self) -> f32 {
+        weight::TEXT_WORDS * self.text_words
             + weight::IN_PATHS * self.in_paths
-            + weight::FOLDERS * self.folders
+            + weight::GLOB_WORDS * self.glob_words
             + weight::KEYWORD * f32::from(self.keywords)
             + weight::BEST_KEYWORD * self.best_keyword
             + weight::KEYWORD_IN_PATHS * f32::from(self.keywords_in_paths)
@@ -529,12 +553,12 @@ fn is_undecidable(reason: &MatchReason) -> bool {
     matches!(reason, MatchReason::Undecidable { .. })
 }
 
-/// A score as a share of what can be had, in percent.
-fn share(score: f32) -> u8 {
+/// Converts a score to relevance, in percent.
+fn to_percent(score: f32) -> u8 {
     if score <= 0.0 {
         return 0;
     }
-    let percent = 100.0 * score / (score + weight::HALF);
+    let percent = 100.0 * score / (score + weight::HALF_SCORE);
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 100")]
     let percent = percent.round() as u8;
     percent.min(100)

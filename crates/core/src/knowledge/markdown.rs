@@ -1,52 +1,52 @@
-//! Entries as a Markdown file that can live in a repository, and back without loss.
+//! Entries as a Markdown file for a repository, in a lossless format.
 //!
-//! An entry is a section: a heading for people, what it says as a quotation, and everything else as a
-//! block of JSON. A text that a quotation would not keep to the letter is in the block as well, and
-//! counts from there. Whatever else stands there is for people and is not read.
+//! Each entry is a section: a heading for people, its text as a quotation, and the rest as a JSON
+//! block. A text that a quotation would not preserve exactly is also in the block, which then
+//! counts. All other content is ignored.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
 
-use super::Entry;
+use super::KnowledgeEntry;
 use crate::ids::KnowledgeId;
 
-/// What the file begins with.
-const HEAD: &str = "# What the team knows\n\n\
-    Written by `tamma knowledge export`, and read again by `tamma knowledge import`. Change what is \
-    quoted or in the blocks; the rest is for people.\n";
+/// Header of the file.
+const FILE_HEADER: &str = "# Knowledge base\n\n\
+    Exported by `tamma knowledge export`; import it with `tamma knowledge import`. Edit only the \
+    quotations and the JSON blocks; everything else is ignored.\n";
 
-/// What is wrong with a file of entries.
+/// Error in a file of entries.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Flaw {
-    /// A section has no block of JSON.
-    #[error("line {line}: the section has no block between ```json and ```")]
-    NoBlock {
-        /// The line of its heading.
+pub enum KnowledgeFileError {
+    /// Section without a JSON block.
+    #[error("line {line}: section has no JSON block; add one between ```json and ```")]
+    MissingBlock {
+        /// Line of its heading.
         line: usize,
     },
-    /// A section has a block that is not that of an entry.
-    #[error("line {line}: this is not an entry: {why}")]
-    NoEntry {
-        /// The line of its heading.
+    /// Block is not a valid entry.
+    #[error("line {line}: invalid entry: {why}")]
+    InvalidEntry {
+        /// Line of its heading.
         line: usize,
-        /// Why.
+        /// Reason.
         why: String,
     },
-    /// Two sections are the same entry, and nobody can tell which of them is meant.
-    #[error("line {line}: the entry {id} is there already, above: take one of them out")]
-    Twice {
-        /// The line of the second heading.
+    /// Two sections have the same ID.
+    #[error("line {line}: duplicate entry {id}; remove one of them")]
+    DuplicateEntry {
+        /// Line of the second heading.
         line: usize,
-        /// Which.
+        /// Duplicate ID.
         id: KnowledgeId,
     },
 }
 
-/// Writes entries as a file.
-pub fn write<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> String {
-    let mut file = HEAD.to_owned();
+/// Renders entries as a file.
+pub fn render<'a>(entries: impl IntoIterator<Item = &'a KnowledgeEntry>) -> String {
+    let mut file = FILE_HEADER.to_owned();
     for entry in entries {
         let _ = write!(file, "\n## {} ({}, {})\n\n", entry.kind, entry.severity, entry.status);
         for line in entry.text.split('\n') {
@@ -69,15 +69,15 @@ pub fn write<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> String {
     file
 }
 
-/// Whether a text is the same after it was quoted, and after an editor has tidied the file.
+/// Returns true if a text survives quoting, and an editor that trims whitespace.
 fn is_quotable(text: &str) -> bool {
     let tidy = |line: &str| line.trim_end() == line && !line.contains(char::is_control);
     text.split('\n').all(tidy)
 }
 
-/// Reads what [`write()`] wrote, and what people made of it.
-pub fn read(file: &str) -> Result<Vec<Entry>, Flaw> {
-    let mut sections: Vec<Section> = Vec::new();
+/// Parses a file written by [`render()`], including edits by people.
+pub fn parse(file: &str) -> Result<Vec<KnowledgeEntry>, KnowledgeFileError> {
+    let mut sections: Vec<EntrySection> = Vec::new();
     let mut block: Option<String> = None;
     for (number, line) in file.lines().enumerate() {
         if let Some(text) = &mut block {
@@ -90,7 +90,7 @@ pub fn read(file: &str) -> Result<Vec<Entry>, Flaw> {
                 text.push('\n');
             }
         } else if line.starts_with("## ") {
-            sections.push(Section { line: number + 1, text: Vec::new(), block: None });
+            sections.push(EntrySection { line: number + 1, text: Vec::new(), block: None });
         } else if line.trim_end() == "```json" {
             block = Some(String::new());
         } else if let (Some(section), Some(quoted)) = (sections.last_mut(), line.strip_prefix('>'))
@@ -101,26 +101,29 @@ pub fn read(file: &str) -> Result<Vec<Entry>, Flaw> {
     let (mut entries, mut ids) = (Vec::new(), BTreeSet::new());
     for section in sections {
         let line = section.line;
-        let entry = section.entry()?;
+        let entry = section.into_entry()?;
         if !ids.insert(entry.id) {
-            return Err(Flaw::Twice { line, id: entry.id });
+            return Err(KnowledgeFileError::DuplicateEntry { line, id: entry.id });
         }
         entries.push(entry);
     }
     Ok(entries)
 }
 
-struct Section {
+struct EntrySection {
     line: usize,
     text: Vec<String>,
     block: Option<String>,
 }
 
-impl Section {
-    fn entry(self) -> Result<Entry, Flaw> {
+impl EntrySection {
+    fn into_entry(self) -> Result<KnowledgeEntry, KnowledgeFileError> {
         let line = self.line;
-        let block = self.block.ok_or(Flaw::NoBlock { line })?;
-        let flaw = |error: serde_json::Error| Flaw::NoEntry { line, why: error.to_string() };
+        let block = self.block.ok_or(KnowledgeFileError::MissingBlock { line })?;
+        let flaw = |error: serde_json::Error| KnowledgeFileError::InvalidEntry {
+            line,
+            why: error.to_string(),
+        };
         let mut rest: Map<String, Value> = serde_json::from_str(&block).map_err(flaw)?;
         rest.entry("text").or_insert_with(|| Value::String(self.text.join("\n")));
         serde_json::from_value(Value::Object(rest)).map_err(flaw)

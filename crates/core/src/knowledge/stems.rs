@@ -1,5 +1,4 @@
-//! The words of a text that say something, without their endings: "charged", "charges" and "charging"
-//! are one.
+//! Stems of the content words of a text: "charged", "charges" and "charging" are equal.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -7,17 +6,17 @@ use std::sync::LazyLock;
 
 use rust_stemmers::{Algorithm, Stemmer};
 
-use super::words;
+use super::split_words;
 
-/// Stems, numbered as they come. A word's stem is found once, however often the word is read.
-pub(super) struct Stems {
+/// Stems, numbered in order of appearance. The stem of each word is computed once.
+pub(super) struct StemIndex {
     stemmer: Stemmer,
     by_word: BTreeMap<String, Option<u32>>,
     by_stem: BTreeMap<String, u32>,
     texts: Vec<String>,
 }
 
-impl Default for Stems {
+impl Default for StemIndex {
     fn default() -> Self {
         Self {
             stemmer: Stemmer::create(Algorithm::English),
@@ -28,36 +27,36 @@ impl Default for Stems {
     }
 }
 
-impl fmt::Debug for Stems {
+impl fmt::Debug for StemIndex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Stems").field(&self.texts.len()).finish()
     }
 }
 
-impl Stems {
-    /// How many there are.
+impl StemIndex {
+    /// Number of stems.
     pub(super) fn len(&self) -> usize {
         self.texts.len()
     }
 
-    /// The stems of a text, in its order; new ones get a number.
-    pub(super) fn numbers_of(&mut self, text: &str) -> Vec<u32> {
+    /// Returns the stem numbers of a text in order; adds new stems.
+    pub(super) fn add_text(&mut self, text: &str) -> Vec<u32> {
         let mut numbers = Vec::new();
-        each_word(text, |word| {
+        for_each_word(text, |word| {
             let known = self.by_word.get(word).copied();
-            let number = known.unwrap_or_else(|| self.learn(word));
+            let number = known.unwrap_or_else(|| self.add_word(word));
             numbers.extend(number);
         });
         numbers
     }
 
-    /// The stems of a text that are among these.
-    pub(super) fn known_in(&self, text: &str) -> Vec<u32> {
+    /// Returns the stem numbers of a text that are known.
+    pub(super) fn lookup(&self, text: &str) -> Vec<u32> {
         let mut numbers = Vec::new();
-        each_word(text, |word| {
+        for_each_word(text, |word| {
             let number = match self.by_word.get(word) {
                 Some(known) => *known,
-                None if is_empty(word) => None,
+                None if is_stop_word(word) => None,
                 None => self.by_stem.get(self.stemmer.stem(word).as_ref()).copied(),
             };
             numbers.extend(number);
@@ -65,8 +64,8 @@ impl Stems {
         numbers
     }
 
-    fn learn(&mut self, word: &str) -> Option<u32> {
-        let number = (!is_empty(word)).then(|| {
+    fn add_word(&mut self, word: &str) -> Option<u32> {
+        let number = (!is_stop_word(word)).then(|| {
             let stem = self.stemmer.stem(word).into_owned();
             if let Some(number) = self.by_stem.get(&stem) {
                 return *number;
@@ -81,9 +80,9 @@ impl Stems {
     }
 }
 
-/// Does something with each word of a text, in small letters. The parts of names such as
-/// `chargeTwice` and `charge_twice` are words.
-fn each_word(text: &str, mut does: impl FnMut(&str)) {
+/// Calls a function with each word of a text, in lower case. Parts of names such as `chargeTwice`
+/// and `charge_twice` are words.
+fn for_each_word(text: &str, mut does: impl FnMut(&str)) {
     let mut apart = String::with_capacity(text.len() + 8);
     let mut small = false;
     for letter in text.chars() {
@@ -93,13 +92,13 @@ fn each_word(text: &str, mut does: impl FnMut(&str)) {
         small = letter.is_lowercase();
         apart.push(if letter == '_' { ' ' } else { letter });
     }
-    for word in words(&apart) {
+    for word in split_words(&apart) {
         does(&word);
     }
 }
 
-/// Whether a word says nothing about what a text is about.
-fn is_empty(word: &str) -> bool {
+/// Returns true if a word says nothing about the subject of a text.
+fn is_stop_word(word: &str) -> bool {
     const COMMON: &str = include_str!("common-words.txt");
     static WORDS: LazyLock<BTreeSet<&str>> = LazyLock::new(|| COMMON.split_whitespace().collect());
     word.len() < 2 || WORDS.contains(word)

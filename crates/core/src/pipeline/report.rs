@@ -1,86 +1,86 @@
-//! The report at the end of a run: a table for people, and data for programs.
+//! Report at the end of a run: a table for people, and data for programs.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use strum::{Display, IntoEnumIterator as _};
 
-use super::{Phase, Run, State, Status};
+use super::{PhaseStatus, PipelinePhase, PipelineRun, PipelineState};
 
-/// How a run ended.
+/// Verdict on a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Display)]
 #[serde(rename_all = "UPPERCASE")]
 #[strum(serialize_all = "UPPERCASE")]
-pub enum Verdict {
-    /// Every phase of the range is over.
+pub enum PipelineVerdict {
+    /// All phases of the range have ended.
     Complete,
-    /// A person has to do something.
+    /// A person must act.
     Blocked,
     /// A phase failed.
     Failed,
 }
 
-/// One phase in the table.
+/// Row of the phase table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Row {
-    /// The phase.
-    pub phase: Phase,
-    /// How it ended, if it came to that.
-    pub status: Option<Status>,
-    /// The signal it gave.
+pub struct PhaseRow {
+    /// Phase of the row.
+    pub phase: PipelinePhase,
+    /// Result; `None` if the phase has not ended.
+    pub status: Option<PhaseStatus>,
+    /// Signal line of the phase.
     pub signal: Option<String>,
-    /// The tokens it used.
+    /// Tokens used.
     pub tokens: u64,
 }
 
-/// How a run went. Serialised, it is the report that programs read.
+/// Report of a run. Its JSON form is for programs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Report {
-    /// Always `loop`: the report is of the whole run and not of one of its phases.
+pub struct PipelineReport {
+    /// Always `loop`: the report covers the whole run.
     pub phase: String,
-    /// How it ended.
-    pub verdict: Verdict,
-    /// The folder of the feature.
+    /// Verdict on the run.
+    pub verdict: PipelineVerdict,
+    /// Folder of the feature.
     pub feature_dir: String,
-    /// The story.
+    /// ID of the story.
     pub story_id: String,
-    /// How many phases ran.
+    /// Number of phases that ran.
     pub phases_executed: usize,
-    /// How many were skipped.
+    /// Number of phases that were skipped.
     pub phases_skipped: usize,
-    /// The number of the last phase that ran.
+    /// Number of the last phase that ran.
     pub last_phase: Option<u8>,
-    /// The signal it gave.
+    /// Signal line of the last phase.
     pub last_signal: Option<String>,
-    /// The tokens of all phases.
+    /// Tokens used by all phases.
     pub total_tokens: u64,
-    /// Why it is not complete.
+    /// Reason if the run is not complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The number of the phase to continue from, if it stopped.
+    /// Number of the phase to continue from, if the run stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub continue_from: Option<u8>,
-    /// Every phase.
-    pub phases: Vec<Row>,
+    /// All phases.
+    pub phases: Vec<PhaseRow>,
 }
 
-impl Report {
-    /// The report of a run. One that has not ended is reported as waiting for somebody.
-    pub fn of(run: &Run) -> Self {
+impl PipelineReport {
+    /// Builds the report of a run. A run that has not ended is reported as blocked.
+    pub fn new(run: &PipelineRun) -> Self {
         let (verdict, reason, continue_from) = match &run.state {
-            State::Complete => (Verdict::Complete, None, None),
-            State::Stopped { phase, verdict, reason } => {
+            PipelineState::Complete => (PipelineVerdict::Complete, None, None),
+            PipelineState::Stopped { phase, verdict, reason } => {
                 (*verdict, Some(reason.clone()), Some(phase.number()))
             }
-            state => (Verdict::Blocked, Some(format!("the run is {state}")), None),
+            state => (PipelineVerdict::Blocked, Some(format!("the run is {state}")), None),
         };
-        let executed = || run.records.iter().filter(|(_, it)| it.status != Status::Skipped);
+        let executed = || run.records.iter().filter(|(_, it)| it.status != PhaseStatus::Skipped);
         let last = executed().next_back();
         Self {
             phase: "loop".to_owned(),
             verdict,
-            feature_dir: run.order.feature_dir.clone(),
-            story_id: run.order.story_id.clone(),
+            feature_dir: run.request.feature_dir.clone(),
+            story_id: run.request.story_id.clone(),
             phases_executed: executed().count(),
             phases_skipped: run.records.len() - executed().count(),
             last_phase: last.map(|(phase, _)| phase.number()),
@@ -91,14 +91,14 @@ impl Report {
                 .fold(0, |sum, record| record.work.tokens.saturating_add(sum)),
             reason,
             continue_from,
-            phases: Phase::iter().map(|phase| row(run, phase)).collect(),
+            phases: PipelinePhase::iter().map(|phase| phase_row(run, phase)).collect(),
         }
     }
 }
 
-fn row(run: &Run, phase: Phase) -> Row {
+fn phase_row(run: &PipelineRun, phase: PipelinePhase) -> PhaseRow {
     let record = run.records.get(&phase);
-    Row {
+    PhaseRow {
         phase,
         status: record.map(|record| record.status),
         signal: record.and_then(|record| record.signal.clone()),
@@ -106,14 +106,14 @@ fn row(run: &Run, phase: Phase) -> Row {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for PipelineReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "## Workflow Progress: {}\n", self.story_id)?;
         writeln!(f, "| Phase | Status | Signal | Tokens |")?;
         writeln!(f, "|-------|--------|--------|--------|")?;
-        for Row { phase, status, signal, tokens } in &self.phases {
+        for PhaseRow { phase, status, signal, tokens } in &self.phases {
             let status = status.map_or_else(|| "-".to_owned(), |status| status.to_string());
-            // A bar would end the cell: what an agent wrote must not bend the table.
+            // Escape bars, so that agent output cannot break the table.
             let signal = signal.as_deref().unwrap_or("-").replace('|', "\\|");
             let (number, title) = (phase.number(), phase.title());
             writeln!(f, "| {number}. {title} | {status} | {signal} | {tokens} |")?;
@@ -128,7 +128,7 @@ impl fmt::Display for Report {
         }
         if let Some(number) = self.continue_from {
             let (feature, story) = (&self.feature_dir, &self.story_id);
-            writeln!(f, "**To continue**: mend it, then run")?;
+            writeln!(f, "**To continue**: fix the problem, then run")?;
             writeln!(f, "`tamma pipeline run {feature} {story} --from {number}`")?;
         }
         writeln!(f, "**Total tokens**: {}", self.total_tokens)

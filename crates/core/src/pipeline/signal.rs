@@ -1,41 +1,41 @@
-//! Signals: how a phase says how it ended.
+//! Signals by which a phase reports its result.
 //!
-//! A structured result is believed where the agent can give one. Otherwise the last line that is
-//! not empty has to be the signal, exactly. A signal that is quoted in a sentence, followed by
-//! commentary or spelled differently is none, and no clear signal is a failure: an agent that
-//! talks about success has not necessarily had it.
+//! A structured result is used if the agent can give one. Otherwise the last non-empty line must be
+//! exactly the signal. A signal that is quoted in a sentence, followed by commentary or misspelt
+//! does not count. Without a clear signal the phase fails, because an agent that talks about
+//! success may not have achieved it.
 
 use serde::{Deserialize, Serialize};
 
-use super::Phase;
+use super::PipelinePhase;
 
-/// How a phase says it ended.
+/// Result that a phase reports.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Signal {
-    /// It did what it was for.
+pub enum PhaseSignal {
+    /// Phase succeeded.
     Success,
-    /// It needs a person, for this reason.
+    /// Phase needs a person, for this reason.
     Blocked(String),
-    /// It cannot go on, for this reason.
+    /// Phase failed, for this reason.
     Failed(String),
-    /// It did not say. The last line is kept for whoever looks into it.
+    /// No clear signal; contains the last line.
     Unclear(String),
 }
 
-/// How a signal came.
+/// Source of a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Source {
-    /// As a structured result.
+pub enum SignalSource {
+    /// Structured result.
     Structured,
-    /// As the last line of the output.
+    /// Last line of the output.
     LastLine,
 }
 
-impl Signal {
-    /// The signal as a line, if there was anything.
-    pub fn line(&self, phase: Phase) -> Option<String> {
+impl PhaseSignal {
+    /// Returns the signal as a line; `None` if there was no output.
+    pub fn line(&self, phase: PipelinePhase) -> Option<String> {
         let name = phase.title().to_uppercase();
         match self {
             Self::Success => Some(phase.success_signal().to_owned()),
@@ -46,31 +46,35 @@ impl Signal {
     }
 }
 
-/// The signal of a phase: the structured one if there is one, otherwise what the output says.
-pub fn read(structured: Option<Signal>, output: &str, phase: Phase) -> (Signal, Source) {
+/// Returns the signal of a phase: the structured one, or else the one in the output.
+pub fn resolve(
+    structured: Option<PhaseSignal>,
+    output: &str,
+    phase: PipelinePhase,
+) -> (PhaseSignal, SignalSource) {
     match structured {
-        Some(signal) => (signal, Source::Structured),
-        None => (parse(output, phase), Source::LastLine),
+        Some(signal) => (signal, SignalSource::Structured),
+        None => (parse(output, phase), SignalSource::LastLine),
     }
 }
 
-/// The signal that an output ends with.
-pub fn parse(output: &str, phase: Phase) -> Signal {
+/// Parses the signal at the end of an output.
+pub fn parse(output: &str, phase: PipelinePhase) -> PhaseSignal {
     let last = output.lines().map(str::trim_end).rfind(|line| !line.is_empty()).unwrap_or_default();
     if last == phase.success_signal() {
-        Signal::Success
-    } else if let Some(reason) = reason(last, " BLOCKED: ") {
-        Signal::Blocked(reason)
-    } else if let Some(reason) = reason(last, " FAILED: ") {
-        Signal::Failed(reason)
+        PhaseSignal::Success
+    } else if let Some(reason) = signal_reason(last, " BLOCKED: ") {
+        PhaseSignal::Blocked(reason)
+    } else if let Some(reason) = signal_reason(last, " FAILED: ") {
+        PhaseSignal::Failed(reason)
     } else {
-        Signal::Unclear(last.to_owned())
+        PhaseSignal::Unclear(last.to_owned())
     }
 }
 
-/// The reason after a keyword, where a name in capitals and nothing else stands before it. Which
-/// name it is does not matter: agents call their phases by many, and nothing passes by it.
-fn reason(line: &str, keyword: &str) -> Option<String> {
+/// Returns the reason after a keyword that only a name in capitals precedes. Any name is accepted,
+/// because agents name their phases differently and these signals never pass a phase.
+fn signal_reason(line: &str, keyword: &str) -> Option<String> {
     let (name, reason) = line.split_once(keyword)?;
     let is_name = name.starts_with(|c: char| c.is_ascii_uppercase())
         && name.chars().all(|c| c.is_ascii_uppercase() || c == ' ');

@@ -1,81 +1,83 @@
-//! The pipeline's one function: where a run is and what happened, to where it is then and what is
-//! to be done.
+//! Step function of the pipeline: from a run and an event to the next state and commands.
 
 use serde::{Deserialize, Serialize};
 use strum::{Display, IntoEnumIterator as _};
 
-use super::signal::{Signal, Source};
-use super::{Phase, Record, Refusal, Report, Run, State, Status, Verdict};
+use super::signal::{PhaseSignal, SignalSource};
+use super::{
+    PhaseRecord, PhaseStatus, PipelinePhase, PipelineRefusal, PipelineReport, PipelineRun,
+    PipelineState, PipelineVerdict,
+};
 use crate::ids::{Name, Reference};
 
-/// What a phase took and left.
+/// Output and resource use of a phase.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Work {
-    /// Where its output is kept, whole or as far as it came.
+pub struct PhaseWork {
+    /// Stored output, complete or partial.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<Reference>,
-    /// The tokens it used.
+    /// Tokens used.
     pub tokens: u64,
-    /// The milliseconds it took.
+    /// Duration, in milliseconds.
     pub took_ms: u64,
 }
 
-/// What a person says at a gate.
+/// Person's answer at a gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Display)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
-pub enum Answer {
+pub enum GateAnswer {
     /// Run the phase.
     Continue,
-    /// Go on without it.
+    /// Skip the phase.
     Skip,
-    /// End the run here.
+    /// Stop the run.
     Stop,
 }
 
-/// What happened.
+/// Event of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Event {
-    /// The run is to start.
+pub enum PipelineEvent {
+    /// Start the run.
     Start,
-    /// A person answered at a gate.
+    /// Person answered at a gate.
     GateAnswered {
-        /// What they said.
-        answer: Answer,
-        /// Who they are.
+        /// Answer.
+        answer: GateAnswer,
+        /// Person's name.
         by: Name,
     },
-    /// A phase came to its end.
+    /// Phase ended.
     PhaseEnded {
-        /// Which one.
-        phase: Phase,
-        /// How it says it ended.
-        signal: Signal,
-        /// How it said so.
-        source: Source,
-        /// What it took and left.
-        work: Work,
+        /// Phase that ended.
+        phase: PipelinePhase,
+        /// Reported result.
+        signal: PhaseSignal,
+        /// Source of the signal.
+        source: SignalSource,
+        /// Output and resource use.
+        work: PhaseWork,
     },
-    /// A phase broke off.
+    /// Phase crashed.
     PhaseCrashed {
-        /// Which one.
-        phase: Phase,
-        /// What is known about it.
+        /// Phase that crashed.
+        phase: PipelinePhase,
+        /// Error message.
         error: String,
-        /// What it took and left until then.
-        work: Work,
+        /// Output and resource use so far.
+        work: PhaseWork,
     },
-    /// A phase was stopped because it took too long.
+    /// Phase was stopped at its time limit.
     PhaseTimedOut {
-        /// Which one.
-        phase: Phase,
-        /// What it took and left until then.
-        work: Work,
+        /// Phase that was stopped.
+        phase: PipelinePhase,
+        /// Output and resource use so far.
+        work: PhaseWork,
     },
 }
 
-impl Event {
+impl PipelineEvent {
     fn name(&self) -> &'static str {
         match self {
             Self::Start => "start",
@@ -87,100 +89,119 @@ impl Event {
     }
 }
 
-/// What is to be done.
+/// Command for the caller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Command {
+pub enum PipelineCommand {
     /// Run a phase.
     RunPhase {
-        /// Which one.
-        phase: Phase,
-        /// What to tell the agent; nothing where the phase only brings the status up to date.
+        /// Phase to run.
+        phase: PipelinePhase,
+        /// Command for the agent; `None` if the phase needs no agent.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         command: Option<String>,
     },
     /// Ask a person whether a phase may start.
     AskGate {
-        /// Which one.
-        phase: Phase,
-        /// What would run.
+        /// Phase that would start.
+        phase: PipelinePhase,
+        /// Agent command that would run.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         command: Option<String>,
     },
-    /// Tell how the run ended.
-    Report(Report),
+    /// Report the end of the run.
+    Report(PipelineReport),
 }
 
-/// Takes a run one step on.
-pub fn step(run: &Run, event: Event) -> Result<(Run, Vec<Command>), Refusal> {
+/// Applies one event to a run.
+pub fn step(
+    run: &PipelineRun,
+    event: PipelineEvent,
+) -> Result<(PipelineRun, Vec<PipelineCommand>), PipelineRefusal> {
     let mut next = run.clone();
     let command = match (&run.state, event) {
-        (State::Ready, Event::Start) => {
-            for phase in Phase::iter().filter(|phase| *phase < run.order.from) {
+        (PipelineState::Ready, PipelineEvent::Start) => {
+            for phase in PipelinePhase::iter().filter(|phase| *phase < run.request.from) {
                 next.records
                     .entry(phase)
-                    .or_insert_with(|| Record::skipped("before the range".to_owned()));
+                    .or_insert_with(|| PhaseRecord::skipped("before the range".to_owned()));
             }
-            next.enter(run.order.from)
+            next.start_phase(run.request.from)
         }
-        (State::AtGate(phase), Event::GateAnswered { answer, by }) => match answer {
-            Answer::Continue => next.run_phase(*phase),
-            Answer::Skip => next.leave(*phase, Record::skipped(format!("skipped by {by}"))),
-            Answer::Stop => {
-                next.stop(*phase, Verdict::Blocked, format!("stopped by {by}"));
-                Command::Report(Report::of(&next))
+        (PipelineState::AtGate(phase), PipelineEvent::GateAnswered { answer, by }) => {
+            match answer {
+                GateAnswer::Continue => next.run_phase(*phase),
+                GateAnswer::Skip => {
+                    next.finish_phase(*phase, PhaseRecord::skipped(format!("skipped by {by}")))
+                }
+                GateAnswer::Stop => {
+                    next.stop(*phase, PipelineVerdict::Blocked, format!("stopped by {by}"));
+                    PipelineCommand::Report(PipelineReport::new(&next))
+                }
             }
-        },
-        (State::Running(running), Event::PhaseEnded { phase, signal, source, work })
+        }
+        (
+            PipelineState::Running(running),
+            PipelineEvent::PhaseEnded { phase, signal, source, work },
+        ) if *running == phase => {
+            next.finish_phase(phase, PhaseRecord::from_signal(phase, &signal, source, work))
+        }
+        (PipelineState::Running(running), PipelineEvent::PhaseCrashed { phase, error, work })
             if *running == phase =>
         {
-            next.leave(phase, Record::of_signal(phase, &signal, source, work))
+            next.finish_phase(phase, failed_record(format!("crashed: {error}"), work))
         }
-        (State::Running(running), Event::PhaseCrashed { phase, error, work })
+        (PipelineState::Running(running), PipelineEvent::PhaseTimedOut { phase, work })
             if *running == phase =>
         {
-            next.leave(phase, broken_off(format!("crashed: {error}"), work))
-        }
-        (State::Running(running), Event::PhaseTimedOut { phase, work }) if *running == phase => {
-            next.leave(phase, broken_off("timed out".to_owned(), work))
+            next.finish_phase(phase, failed_record("timed out".to_owned(), work))
         }
         (state, event) => {
-            return Err(Refusal::Untimely { state: state.clone(), event: event.name() });
+            return Err(PipelineRefusal::UnexpectedEvent {
+                state: state.clone(),
+                event: event.name(),
+            });
         }
     };
     Ok((next, vec![command]))
 }
 
-fn broken_off(reason: String, work: Work) -> Record {
-    Record { status: Status::Failed, signal: None, source: None, reason: Some(reason), work }
+fn failed_record(reason: String, work: PhaseWork) -> PhaseRecord {
+    PhaseRecord {
+        status: PhaseStatus::Failed,
+        signal: None,
+        source: None,
+        reason: Some(reason),
+        work,
+    }
 }
 
-impl Run {
-    fn enter(&mut self, phase: Phase) -> Command {
-        if self.order.approve.contains(&phase) {
-            self.state = State::AtGate(phase);
-            Command::AskGate { phase, command: self.command(phase) }
+impl PipelineRun {
+    fn start_phase(&mut self, phase: PipelinePhase) -> PipelineCommand {
+        if self.request.approve.contains(&phase) {
+            self.state = PipelineState::AtGate(phase);
+            PipelineCommand::AskGate { phase, command: self.agent_command(phase) }
         } else {
             self.run_phase(phase)
         }
     }
 
-    fn run_phase(&mut self, phase: Phase) -> Command {
-        self.state = State::Running(phase);
-        Command::RunPhase { phase, command: self.command(phase) }
+    fn run_phase(&mut self, phase: PipelinePhase) -> PipelineCommand {
+        self.state = PipelineState::Running(phase);
+        PipelineCommand::RunPhase { phase, command: self.agent_command(phase) }
     }
 
-    fn leave(&mut self, phase: Phase, record: Record) -> Command {
-        self.state = State::Complete;
-        self.close(phase, record);
-        match phase.next().filter(|next| *next <= self.order.to) {
-            Some(next) if self.state == State::Complete => self.enter(next),
-            _ => Command::Report(Report::of(self)),
+    fn finish_phase(&mut self, phase: PipelinePhase, record: PhaseRecord) -> PipelineCommand {
+        self.state = PipelineState::Complete;
+        self.record_phase(phase, record);
+        match phase.next().filter(|next| *next <= self.request.to) {
+            Some(next) if self.state == PipelineState::Complete => self.start_phase(next),
+            _ => PipelineCommand::Report(PipelineReport::new(self)),
         }
     }
 
-    fn command(&self, phase: Phase) -> Option<String> {
-        let Self { order, .. } = self;
+    fn agent_command(&self, phase: PipelinePhase) -> Option<String> {
+        let Self { request: order, .. } = self;
         phase.command().map(|command| format!("{command} {} {}", order.feature_dir, order.story_id))
     }
 }

@@ -1,57 +1,62 @@
-//! A report as Markdown.
+//! Markdown rendering of reports.
 
 use std::fmt::Write as _;
 
-use super::{Gate, Iteration, Report, Sitting, Spent};
+use super::{CostSummary, CouncilReport, GateReport, IterationReport, TaskReport};
 use crate::cost::Usd;
-use crate::gate::Standing;
-use crate::review::Judgement;
+use crate::gate::GateStatus;
+use crate::review::CriterionJudgement;
 
-/// How many names of one kind are listed.
-const LISTED: usize = 20;
+/// Maximum number of names in a list.
+const MAX_LISTED: usize = 20;
 
-/// A report as Markdown, for a pull request.
-pub fn markdown(report: &Report) -> String {
-    let mut text = format!("# {}\n\n", line(&report.title));
+/// Renders a report as Markdown, for a pull request.
+pub fn render_markdown(report: &TaskReport) -> String {
+    let mut text = format!("# {}\n\n", single_line(&report.title));
     let state = report.state.to_string().replace('_', " ");
     let about = if report.spend.estimated { "about " } else { "" };
     let _ = writeln!(
         text,
-        "It is {state}, after {}, for {about}{} and {} tokens.",
-        counted(report.iterations.len(), "iteration"),
-        dollars(report.spend.usd),
+        "Status: {state}, {}, {about}{}, {} tokens",
+        pluralize(report.iterations.len(), "iteration"),
+        format_usd(report.spend.usd),
         report.spend.tokens
     );
-    if !report.tiers.is_empty() {
+    if !report.tier_runs.is_empty() {
         let tiers: Vec<_> =
-            report.tiers.iter().map(|(tier, times)| format!("{tier} ×{times}")).collect();
+            report.tier_runs.iter().map(|(tier, times)| format!("{tier} ×{times}")).collect();
         let _ = writeln!(text, "Tiers: {}.", tiers.join(", "));
     }
     for iteration in &report.iterations {
-        let _ = write!(text, "\n{}", one(iteration));
-        for sitting in report.councils.iter().filter(|it| it.after == iteration.number) {
-            let _ = write!(text, "\n{}", sat(sitting));
+        let _ = write!(text, "\n{}", iteration_section(iteration));
+        for sitting in report.councils.iter().filter(|it| it.after_iteration == iteration.number) {
+            let _ = write!(text, "\n{}", council_section(sitting));
         }
-        for asked in report.asked.iter().filter(|it| it.after == iteration.number) {
-            let _ = writeln!(text, "\nA person was asked: {}.", asked.in_words);
+        for asked in
+            report.decision_requests.iter().filter(|it| it.after_iteration == iteration.number)
+        {
+            let _ = writeln!(text, "\nDecision requested: {}", asked.description);
         }
     }
     if !report.costs.is_empty() {
-        text.push_str(
-            "\n## Cost\n\n| runs to | number | cost | tokens |\n| --- | --: | --: | --: |\n",
-        );
+        text.push_str("\n## Cost\n\n| Mode | Runs | Cost | Tokens |\n| --- | --: | --: | --: |\n");
         for (mode, spent) in &report.costs {
-            let _ =
-                writeln!(text, "| {mode} | {} | {} | {} |", spent.runs, cost(spent), spent.tokens);
+            let _ = writeln!(
+                text,
+                "| {mode} | {} | {} | {} |",
+                spent.runs,
+                format_cost(spent),
+                spent.tokens
+            );
         }
     }
     if let Some(lessons) = report.lessons {
-        let _ = writeln!(text, "\n## Learned\n\n{}.", counted(lessons.into(), "lesson"));
+        let _ = writeln!(text, "\n## Lessons\n\n{}.", pluralize(lessons.into(), "lesson"));
     }
     text
 }
 
-fn one(it: &Iteration) -> String {
+fn iteration_section(it: &IterationReport) -> String {
     let tier = it.tier.map(|tier| format!(" ({tier})")).unwrap_or_default();
     let passed = match it.passed {
         Some(true) => "passed",
@@ -66,17 +71,22 @@ fn one(it: &Iteration) -> String {
     if let Some(score) = it.score {
         facts.push(format!("score {score}"));
     }
-    facts.push(format!("cost {}", cost(&it.cost)));
-    let _ = writeln!(text, "{}.", capital(&facts.join(", ")));
+    facts.push(format!("cost {}", format_cost(&it.cost)));
+    let _ = writeln!(text, "{}.", capitalize(&facts.join(", ")));
     if !it.gates.is_empty() {
-        text.push_str("\n| gate | kind | result | what |\n| --- | --- | --- | --- |\n");
+        text.push_str("\n| Gate | Kind | Result | Details |\n| --- | --- | --- | --- |\n");
         for gate in &it.gates {
-            let standing = gate.standing.to_string().replace('_', " ");
-            let standing = if failed(gate) { format!("**{standing}**") } else { standing };
-            let _ =
-                writeln!(text, "| {} | {} | {standing} | {} |", gate.name, gate.kind, what(gate));
+            let standing = gate.status.to_string().replace('_', " ");
+            let standing = if is_failed(gate) { format!("**{standing}**") } else { standing };
+            let _ = writeln!(
+                text,
+                "| {} | {} | {standing} | {} |",
+                gate.name,
+                gate.kind,
+                gate_details(gate)
+            );
         }
-    } else if let Some(counts) = it.counts {
+    } else if let Some(counts) = it.gate_counts {
         let _ = writeln!(text, "\nGates: {} passed, {} failed.", counts.passed, counts.failed);
     }
     if !it.criteria.is_empty() {
@@ -84,12 +94,14 @@ fn one(it: &Iteration) -> String {
     }
     for criterion in &it.criteria {
         let (sign, why) = match &criterion.judgement {
-            Judgement::Met { evidence, .. } if criterion.is_met() => ("x", evidence.as_str()),
-            Judgement::Met { .. } => (" ", "no evidence was given"),
-            Judgement::Unmet { why } => (" ", why.as_str()),
-            Judgement::Unjudged => (" ", "nobody judged it"),
+            CriterionJudgement::Met { evidence, .. } if criterion.is_met() => {
+                ("x", evidence.as_str())
+            }
+            CriterionJudgement::Met { .. } => (" ", "no evidence given"),
+            CriterionJudgement::Unmet { reason: why } => (" ", why.as_str()),
+            CriterionJudgement::Unjudged => (" ", "not judged"),
         };
-        let _ = writeln!(text, "- [{sign}] {}: {}", line(&criterion.text), line(why));
+        let _ = writeln!(text, "- [{sign}] {}: {}", single_line(&criterion.text), single_line(why));
     }
     if !it.issues.is_empty() {
         text.push('\n');
@@ -105,21 +117,21 @@ fn one(it: &Iteration) -> String {
             "- {} ({}): {place}{}",
             issue.severity,
             issue.category,
-            line(&issue.message)
+            single_line(&issue.message)
         );
     }
-    if let Some(decided) = &it.decided {
-        let _ = writeln!(text, "\nDecision: {decided}.");
+    if let Some(decided) = &it.decision_text {
+        let _ = writeln!(text, "\nDecision: {decided}");
     }
     text
 }
 
-fn failed(gate: &Gate) -> bool {
-    matches!(gate.standing, Standing::Failed | Standing::TimedOut)
+fn is_failed(gate: &GateReport) -> bool {
+    matches!(gate.status, GateStatus::Failed | GateStatus::TimedOut)
 }
 
-/// What there is to say of a gate.
-fn what(gate: &Gate) -> String {
+/// Returns the table cell with the details of a gate.
+fn gate_details(gate: &GateReport) -> String {
     let mut parts = Vec::new();
     if let Some(tests) = gate.tests {
         parts.push(format!(
@@ -136,11 +148,11 @@ fn what(gate: &Gate) -> String {
         if names.is_empty() {
             continue;
         }
-        let more = names.len().saturating_sub(LISTED);
+        let more = names.len().saturating_sub(MAX_LISTED);
         let mut listed: Vec<_> = names
             .iter()
-            .take(LISTED)
-            .map(|name| format!("`{}`", line(name).replace('|', "\\|")))
+            .take(MAX_LISTED)
+            .map(|name| format!("`{}`", single_line(name).replace('|', "\\|")))
             .collect();
         if more > 0 {
             listed.push(format!("and {more} more"));
@@ -150,15 +162,15 @@ fn what(gate: &Gate) -> String {
     parts.join("; ")
 }
 
-fn sat(sitting: &Sitting) -> String {
+fn council_section(sitting: &CouncilReport) -> String {
     let mut text = format!("### Council {}\n\n", sitting.number);
     for (seat, said) in &sitting.members {
         let said = if said.is_some() { "gave an opinion" } else { "was absent" };
         let _ = writeln!(text, "- {seat} {said}");
     }
     if let Some(conclusion) = &sitting.conclusion {
-        // Its headings go below this one.
-        let _ = writeln!(text, "\n<details><summary>What it concluded</summary>\n");
+        // Nest the conclusion's headings below this one.
+        let _ = writeln!(text, "\n<details><summary>Conclusion</summary>\n");
         for line in conclusion.trim().lines() {
             let below = if line.starts_with('#') { "###" } else { "" };
             let _ = writeln!(text, "{below}{line}");
@@ -168,16 +180,16 @@ fn sat(sitting: &Sitting) -> String {
     text
 }
 
-fn cost(spent: &Spent) -> String {
-    match spent.unknown {
-        0 => dollars(spent.usd),
+fn format_cost(spent: &CostSummary) -> String {
+    match spent.unknown_runs {
+        0 => format_usd(spent.usd),
         all if all == spent.runs => "unknown".to_owned(),
-        some => format!("{} and {some} unknown", dollars(spent.usd)),
+        some => format!("{} and {some} unknown", format_usd(spent.usd)),
     }
 }
 
-/// An amount of money, with at least two digits after the point.
-fn dollars(usd: Usd) -> String {
+/// Formats an amount with at least two decimal places.
+fn format_usd(usd: Usd) -> String {
     let text = usd.to_string();
     match text.split_once('.').map(|(_, cents)| cents.len()) {
         None => format!("{text}.00"),
@@ -186,16 +198,16 @@ fn dollars(usd: Usd) -> String {
     }
 }
 
-fn counted(number: usize, noun: &str) -> String {
+fn pluralize(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
-fn capital(text: &str) -> String {
+fn capitalize(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
-/// A text on one line.
-fn line(text: &str) -> String {
+/// Joins a text into a single line.
+fn single_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }

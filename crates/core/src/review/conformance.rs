@@ -1,58 +1,59 @@
-//! Plan conformance: the files that were planned against the files that were touched.
+//! Plan conformance: planned files compared with touched files.
 //!
-//! People approved a list of files. A critical file outside that list was approved by nobody, so
-//! it fails the review; so does one that decides how gates run, because whoever can change the judge
-//! needs no other lie. Any other difference is only shown, because plans are rarely perfect.
+//! People approved a list of files. Nobody approved a critical file outside that list, so it fails
+//! the review. A file that affects how gates run fails it too, because changing it can hide any
+//! other fault. All other deviations are only shown, because plans are rarely perfect.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use globset::{Glob, GlobSet, GlobSetBuilder};
 use serde::{Deserialize, Serialize};
 
-use crate::plan::{Action, FileChange};
+use crate::plan::{FileAction, FileChange};
 use crate::rules::{Rules, is_critical};
 
-/// A file that was planned one way and touched another.
+/// File whose planned and actual actions differ.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Mismatch {
-    /// Where it is.
+pub struct PlanMismatch {
+    /// Path of the file.
     pub path: String,
-    /// What was to happen to it.
-    pub planned: Action,
-    /// What did.
-    pub done: Action,
+    /// Planned action.
+    pub planned: FileAction,
+    /// Actual action.
+    #[serde(rename = "done")]
+    pub actual: FileAction,
 }
 
-/// How a change differs from its plan. Everything is in the order of the paths.
+/// Differences between a change and its plan, ordered by path.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Conformance {
-    /// Critical files that were touched and not planned. Each fails the review.
+    /// Unplanned critical files. Each fails the review.
     pub unplanned_critical: Vec<String>,
-    /// Files that decide how gates run, and were touched and not planned. Each fails the review.
+    /// Unplanned files that affect how gates run. Each fails the review.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unplanned_guarded: Vec<String>,
-    /// Other files that were touched and not planned.
+    /// Other unplanned files.
     pub unplanned: Vec<String>,
-    /// Files that were planned and not touched.
+    /// Planned files without a change.
     pub untouched: Vec<String>,
-    /// Files that were planned one way and touched another.
-    pub mismatched: Vec<Mismatch>,
+    /// Files whose planned and actual actions differ.
+    pub mismatched: Vec<PlanMismatch>,
 }
 
 impl Conformance {
-    /// How many files are worth a warning. A file that turned out not to need a change is not.
-    pub fn drift(&self) -> usize {
+    /// Returns the number of files that deserve a warning. Planned files without a change do not.
+    pub fn deviation_count(&self) -> usize {
         self.unplanned.len() + self.mismatched.len()
     }
 }
 
-/// Compares what was touched with what was planned.
+/// Compares touched files with the plan.
 pub fn compare(
     planned: &[FileChange],
-    touched: &BTreeMap<String, Action>,
+    touched: &BTreeMap<String, FileAction>,
     rules: &Rules,
 ) -> Conformance {
-    let planned: BTreeMap<&str, Action> =
+    let planned: BTreeMap<&str, FileAction> =
         planned.iter().map(|change| (change.path.as_str(), change.action)).collect();
     let mut conformance = Conformance {
         untouched: planned
@@ -62,55 +63,59 @@ pub fn compare(
             .collect(),
         ..Conformance::default()
     };
-    let guard = Guard::of(rules);
+    let guard = GuardedFiles::from_rules(rules);
     for (path, &done) in touched {
         match planned.get(path.as_str()) {
             Some(&planned) if planned == done => {}
             Some(&planned) => {
-                conformance.mismatched.push(Mismatch { path: path.clone(), planned, done });
+                conformance.mismatched.push(PlanMismatch {
+                    path: path.clone(),
+                    planned,
+                    actual: done,
+                });
             }
             None if is_critical(path, rules) => {
                 conformance.unplanned_critical.push(path.clone());
             }
-            None if guard.holds(path) => conformance.unplanned_guarded.push(path.clone()),
+            None if guard.contains(path) => conformance.unplanned_guarded.push(path.clone()),
             None => conformance.unplanned.push(path.clone()),
         }
     }
     conformance
 }
 
-/// The files that decide how gates run: those that the rules name, and those that a gate's command
-/// names or would take for a program it names.
-struct Guard<'a> {
+/// Files that affect how gates run: configured ones, and files that a gate's command names or could
+/// load instead of the program it names.
+struct GuardedFiles<'a> {
     globs: GlobSet,
-    words: BTreeSet<&'a str>,
-    /// Whether a command changes its folder, so that a name may be meant from there.
-    moves: bool,
+    command_words: BTreeSet<&'a str>,
+    /// A command changes directory, so names can be relative to another folder.
+    changes_directory: bool,
 }
 
-impl<'a> Guard<'a> {
-    fn of(rules: &'a Rules) -> Self {
-        // Rules that were loaded have no glob that cannot be read.
+impl<'a> GuardedFiles<'a> {
+    fn from_rules(rules: &'a Rules) -> Self {
+        // Loaded rules contain only valid globs.
         let globs = rules.review.guarded.iter().filter_map(|glob| Glob::new(glob).ok());
         let globs = globs.fold(GlobSetBuilder::new(), |mut set, glob| {
             set.add(glob);
             set
         });
         let is_between = |letter: char| letter.is_whitespace() || "'\"`;&|()<>=,".contains(letter);
-        let words: BTreeSet<_> = rules
+        let command_words: BTreeSet<_> = rules
             .gates
             .values()
             .flat_map(|gate| gate.command.split(is_between))
             .map(|word| word.trim_start_matches("./").trim_end_matches('/'))
             .filter(|word| !word.is_empty())
             .collect();
-        let moves = words.contains("cd");
-        Self { globs: globs.build().unwrap_or_default(), words, moves }
+        let changes_directory = command_words.contains("cd");
+        Self { globs: globs.build().unwrap_or_default(), command_words, changes_directory }
     }
 
-    fn holds(&self, path: &str) -> bool {
-        let named = |name: &str| self.words.contains(name);
-        // `pytest.py` beside the code is what `python -m pytest` runs.
+    fn contains(&self, path: &str) -> bool {
+        let named = |name: &str| self.command_words.contains(name);
+        // `python -m pytest` runs a `pytest.py` in the repository.
         let shadow = match path.rsplit_once('/') {
             None => path.split_once('.').map(|(stem, _)| stem),
             Some((folder, "__init__.py" | "__main__.py")) => Some(folder),
@@ -127,6 +132,6 @@ impl<'a> Guard<'a> {
         self.globs.is_match(path)
             || named(path)
             || shadow.is_some_and(named)
-            || (self.moves && from_there())
+            || (self.changes_directory && from_there())
     }
 }

@@ -1,126 +1,141 @@
-//! Evidence: whether what a validator points at is there.
+//! Evidence: checks that everything a validator refers to exists.
 //!
-//! A validator is an agent too, and may make up what it saw. What it names is therefore looked up:
-//! the file and the line at the commit, the test among those that passed in this commit's gates.
-//! That it also shows what it is said to show is the validator's word; that it exists is not.
+//! A validator is an agent and can invent its observations. So each file and line is looked up in
+//! the commit, and each test among the tests that passed in its gates. Only the existence of
+//! evidence is verified here; its meaning is the validator's judgement.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Criterion, Judgement};
+use super::{Criterion, CriterionJudgement};
 
-/// Why a claim shows nothing.
+/// Reason why evidence does not count.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "snake_case")]
-pub enum Doubt {
-    /// It says nothing.
-    #[error("no evidence was given")]
-    Nothing,
-    /// It says something that nobody can look up.
+pub enum EvidenceError {
+    /// No explanation was given.
+    #[error("no evidence given")]
+    #[serde(rename = "nothing")]
+    Empty,
+    /// Neither a file nor a test was named.
     #[error("the evidence names neither a file nor a test")]
-    Nowhere,
-    /// It names a file that is not there.
-    #[error("there is no file `{file}` in the commit")]
-    NoFile {
-        /// The file.
+    #[serde(rename = "nowhere")]
+    NoLocation,
+    /// The file does not exist.
+    #[error("the commit has no file `{file}`")]
+    #[serde(rename = "no_file")]
+    FileNotFound {
+        /// Path of the file.
         file: String,
     },
-    /// It names a line that is not there.
-    #[error("`{file}` has {lines} lines, so there is no line {line}")]
-    NoLine {
-        /// The file.
+    /// The line does not exist.
+    #[error("`{file}` has no line {line}; it has {lines}")]
+    #[serde(rename = "no_line")]
+    LineNotFound {
+        /// Path of the file.
         file: String,
-        /// The line.
+        /// Line number.
         line: u32,
-        /// How many it has.
+        /// Number of lines in the file.
         lines: u32,
     },
-    /// It names a test that did not pass.
+    /// The test did not pass.
     #[error("no test `{test}` passed in the gates of this commit")]
-    NoTest {
-        /// The test.
+    #[serde(rename = "no_test")]
+    TestNotPassed {
+        /// Name of the test.
         test: String,
     },
-    /// It names a test and nothing else, and no gate says which tests there are.
-    #[error("no gate says which tests passed, so the test `{test}` cannot be looked up")]
-    UnknownTest {
-        /// The test.
+    /// Only a test was named, and no gate reports test names.
+    #[error("test `{test}` cannot be verified: no gate reports test names")]
+    #[serde(rename = "unknown_test")]
+    TestUnverifiable {
+        /// Name of the test.
         test: String,
     },
 }
 
-/// What claims are held against.
+/// Facts that evidence is checked against.
 #[derive(Debug, Clone, Default)]
-pub struct Ground {
-    /// The tests that passed in the commit's gates, by name.
-    pub passed: BTreeSet<String>,
-    /// The files that claims name and the commit has, with the number of their lines.
-    pub files: BTreeMap<String, u32>,
+pub struct EvidenceIndex {
+    /// Names of the tests that passed in the commit's gates.
+    pub passed_tests: BTreeSet<String>,
+    /// Files that claims refer to and the commit contains, with their number of lines.
+    pub file_lines: BTreeMap<String, u32>,
 }
 
-impl Ground {
-    /// Marks every claim that shows nothing.
+impl EvidenceIndex {
+    /// Checks the evidence of every criterion.
     ///
-    /// Everything that a claim names must be there. Only where no gate names its tests, a test is
-    /// passed over if there is a file beside it.
+    /// Everything that a claim names must exist. A test is not checked if no gate reports test
+    /// names and the claim also names a file.
     #[must_use]
-    pub fn weigh(&self, criteria: Vec<Criterion>) -> Vec<Criterion> {
+    pub fn check_criteria(&self, criteria: Vec<Criterion>) -> Vec<Criterion> {
         criteria
             .into_iter()
-            .map(|criterion| Criterion { doubt: self.doubt(&criterion.judgement), ..criterion })
+            .map(|criterion| Criterion {
+                evidence_error: self.check_judgement(&criterion.judgement),
+                ..criterion
+            })
             .collect()
     }
 
-    fn doubt(&self, judgement: &Judgement) -> Option<Doubt> {
-        let Judgement::Met { evidence, file, line, test } = judgement else { return None };
-        let file = file.as_deref().map(plain).filter(|file| !file.is_empty());
+    fn check_judgement(&self, judgement: &CriterionJudgement) -> Option<EvidenceError> {
+        let CriterionJudgement::Met { evidence, file, line, test } = judgement else { return None };
+        let file = file.as_deref().map(normalize_path).filter(|file| !file.is_empty());
         let test = test.as_deref().map(str::trim).filter(|test| !test.is_empty());
         if evidence.trim().is_empty() {
-            return Some(Doubt::Nothing);
+            return Some(EvidenceError::Empty);
         }
         if let Some(file) = file {
             let of = || file.to_owned();
-            let Some(&lines) = self.files.get(file) else {
-                return Some(Doubt::NoFile { file: of() });
+            let Some(&lines) = self.file_lines.get(file) else {
+                return Some(EvidenceError::FileNotFound { file: of() });
             };
             if let Some(line) = line.filter(|line| !(1..=lines).contains(line)) {
-                return Some(Doubt::NoLine { file: of(), line, lines });
+                return Some(EvidenceError::LineNotFound { file: of(), line, lines });
             }
         }
         match (file, test) {
-            (None, None) => Some(Doubt::Nowhere),
+            (None, None) => Some(EvidenceError::NoLocation),
             (Some(_), None) => None,
-            (Some(_), Some(_)) if self.passed.is_empty() => None,
-            (None, Some(test)) if self.passed.is_empty() => {
-                Some(Doubt::UnknownTest { test: test.to_owned() })
+            (Some(_), Some(_)) if self.passed_tests.is_empty() => None,
+            (None, Some(test)) if self.passed_tests.is_empty() => {
+                Some(EvidenceError::TestUnverifiable { test: test.to_owned() })
             }
-            (_, Some(test)) if self.passed.iter().any(|name| is_called(name, test)) => None,
-            (_, Some(test)) => Some(Doubt::NoTest { test: test.to_owned() }),
+            (_, Some(test))
+                if self.passed_tests.iter().any(|name| matches_test_name(name, test)) =>
+            {
+                None
+            }
+            (_, Some(test)) => Some(EvidenceError::TestNotPassed { test: test.to_owned() }),
         }
     }
 }
 
-/// The files that claims name, to be looked up.
-pub fn named<'a>(criteria: impl IntoIterator<Item = &'a Criterion>) -> BTreeSet<&'a str> {
+/// Returns the files that claims refer to.
+pub fn referenced_files<'a>(
+    criteria: impl IntoIterator<Item = &'a Criterion>,
+) -> BTreeSet<&'a str> {
     criteria
         .into_iter()
         .filter_map(|criterion| match &criterion.judgement {
-            Judgement::Met { file, .. } => file.as_deref().map(plain),
-            Judgement::Unmet { .. } | Judgement::Unjudged => None,
+            CriterionJudgement::Met { file, .. } => file.as_deref().map(normalize_path),
+            CriterionJudgement::Unmet { .. } | CriterionJudgement::Unjudged => None,
         })
         .filter(|file| !file.is_empty())
         .collect()
 }
 
-fn plain(file: &str) -> &str {
+fn normalize_path(file: &str) -> &str {
     let file = file.trim();
     file.strip_prefix("./").unwrap_or(file)
 }
 
-/// Whether a test goes by a name: its whole one, or the end of it, from the start of a word. Tools
-/// put the file, the class or the module before it, each in its own way.
-fn is_called(whole: &str, name: &str) -> bool {
+/// Returns `true` if a name matches a test: the whole name, or its end from the start of a word.
+/// Tools put the file, class or module before it in different ways.
+fn matches_test_name(whole: &str, name: &str) -> bool {
     whole.strip_suffix(name).is_some_and(|before| {
         before.chars().next_back().is_none_or(|last| !last.is_alphanumeric() && last != '_')
     })

@@ -1,8 +1,7 @@
-//! What an attempt looked like, as hashes: by these the machine sees that it goes in circles.
+//! Fingerprints: hashes of an attempt, for detecting repeated failures.
 //!
-//! Two attempts that fail alike must have the same hash, although line numbers moved, addresses
-//! and temporary folders differ and the run took a little longer. So an error text is hashed
-//! without everything that changes from run to run.
+//! Two similar failures must have the same hash, although line numbers, addresses, temporary
+//! folders and durations differ. So volatile parts are removed from error texts before hashing.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -12,50 +11,49 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::Digest;
 
-/// What one attempt looked like. A part that was empty has no hash: having nothing in common is
-/// not being alike.
+/// Fingerprint of one attempt. Empty parts have no hash, because they make no attempts similar.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Fingerprint {
-    /// The set of files it touched.
+    /// Files touched.
     pub files: Option<Digest>,
-    /// The set of tests that failed.
+    /// Failing tests.
     pub tests: Option<Digest>,
-    /// The error, without what changes from run to run.
+    /// Error text without its volatile parts.
     pub error: Option<Digest>,
-    /// The diff, to the letter.
+    /// Exact diff.
     pub diff: Option<Digest>,
 }
 
 impl Fingerprint {
-    /// The fingerprint of an attempt.
-    pub fn of<'a>(
+    /// Computes the fingerprint of an attempt.
+    pub fn from_attempt<'a>(
         files: impl IntoIterator<Item = &'a str>,
         failing_tests: impl IntoIterator<Item = &'a str>,
         error: &str,
         diff: &str,
     ) -> Self {
         Self {
-            files: digest_of_set(files),
-            tests: digest_of_set(failing_tests),
-            error: digest_of(&normalised(error)),
-            diff: digest_of(diff),
+            files: digest_set(files),
+            tests: digest_set(failing_tests),
+            error: digest_text(&normalize_error(error)),
+            diff: digest_text(diff),
         }
     }
 }
 
-fn digest_of(text: &str) -> Option<Digest> {
+fn digest_text(text: &str) -> Option<Digest> {
     (!text.trim().is_empty()).then(|| Digest::of(text.as_bytes()))
 }
 
-fn digest_of_set<'a>(names: impl IntoIterator<Item = &'a str>) -> Option<Digest> {
+fn digest_set<'a>(names: impl IntoIterator<Item = &'a str>) -> Option<Digest> {
     let names: BTreeSet<&str> = names.into_iter().collect();
-    // No name of a file or a test has this character in it.
-    digest_of(&names.into_iter().collect::<Vec<_>>().join("\0"))
+    // Names of files and tests cannot contain this character.
+    digest_text(&names.into_iter().collect::<Vec<_>>().join("\0"))
 }
 
-/// What changes from run to run, and what stands in its place. The order matters: digits go last.
-const CHANGING: [(&str, &str); 8] = [
-    // Colours of a terminal.
+/// Volatile parts of error texts, with their replacements. The order matters: digits come last.
+const VOLATILE_PATTERNS: [(&str, &str); 8] = [
+    // Terminal colours
     (r"\x1b\[[0-9;]*m", ""),
     (r"\b\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}:\d{2}([.,]\d+)?(Z|[+-]\d{2}:?\d{2})?", "<time>"),
     (r#"(/private)?/(tmp|var/tmp|var/folders)/[^\s:;,'")\]]+"#, "<temporary>"),
@@ -70,13 +68,13 @@ const CHANGING: [(&str, &str); 8] = [
 ];
 
 static PATTERNS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
-    CHANGING
+    VOLATILE_PATTERNS
         .iter()
         .filter_map(|(pattern, instead)| Some((Regex::new(pattern).ok()?, *instead)))
         .collect()
 });
 
-fn normalised(error: &str) -> String {
+fn normalize_error(error: &str) -> String {
     PATTERNS.iter().fold(error.trim().to_owned(), |text, (pattern, instead)| {
         pattern.replace_all(&text, *instead).into_owned()
     })

@@ -1,127 +1,135 @@
-//! A patch, as git writes it, read line by line: for what a change adds, and for people who comment on
-//! its lines.
+//! Parser for git patches, for checks of added lines and for line comments.
 
 use std::collections::BTreeMap;
 
-/// Lines that a change adds, by file: their numbers, counted from 1, and what they are.
-pub type Added = BTreeMap<String, Vec<(u32, String)>>;
+/// Lines that a change adds, by file: line number from 1, and text.
+pub type AddedLines = BTreeMap<String, Vec<(u32, String)>>;
 
 /// One line of a patch.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Row<'a> {
-    /// A file begins.
+pub enum PatchLine<'a> {
+    /// Start of a file.
     File(String),
-    /// A piece of the file begins: its first line of the old file, and what git says of it.
-    Piece(u32, &'a str),
-    /// A line that is gone.
+    /// Start of a hunk: its first line in the old file, and its header.
+    Hunk(u32, &'a str),
+    /// Removed line.
     Removed(&'a str),
-    /// A line that was there and is shown for what is around it.
-    Kept(u32, &'a str),
-    /// A line that is new.
+    /// Context line, with its number in the new file.
+    Context(u32, &'a str),
+    /// Added line, with its number in the new file.
     Added(u32, &'a str),
-    /// What git says of the file before its lines, such as that it is new, or not text.
-    Note(&'a str),
+    /// Header line of git, for example for a new or binary file.
+    Header(&'a str),
 }
 
-/// The lines of a patch.
-pub fn rows(patch: &str) -> Vec<Row<'_>> {
+/// Parses a patch into lines.
+pub fn lines(patch: &str) -> Vec<PatchLine<'_>> {
     let mut rows = Vec::new();
-    // The head of a file: its name as far as it is known, and what git says of it, which comes before
-    // the name does.
+    // Header of a file: its name as far as it is known, and git's header lines, which come before
+    // the name.
     let (mut before, mut notes) = (None, Vec::new());
-    // How many lines of the old and of the new file are still to come in this piece, and the number
-    // of the next new one. Only these tell a line that looks like a head from a head.
+    // Remaining lines of the old and the new file in this hunk, and the number of the next new
+    // line. Only these counts tell a header from a content line that looks like one.
     let (mut old, mut new, mut number) = (0_u32, 0_u32, 0_u32);
     for line in patch.split('\n') {
         let text = || line.get(1..).map(|text| text.strip_suffix('\r').unwrap_or(text));
         match line.bytes().next() {
             Some(b'-') if old > 0 => {
                 old -= 1;
-                rows.extend(text().map(Row::Removed));
+                rows.extend(text().map(PatchLine::Removed));
             }
             Some(b'+') if new > 0 => {
-                rows.extend(text().map(|text| Row::Added(number, text)));
+                rows.extend(text().map(|text| PatchLine::Added(number, text)));
                 (new, number) = (new - 1, number.saturating_add(1));
             }
             Some(b' ') if old > 0 && new > 0 => {
-                rows.extend(text().map(|text| Row::Kept(number, text)));
+                rows.extend(text().map(|text| PatchLine::Context(number, text)));
                 (old, new, number) = (old - 1, new - 1, number.saturating_add(1));
             }
             Some(b'@') => {
                 let first;
-                (first, old, new, number) = piece(line).unwrap_or_default();
-                rows.push(Row::Piece(first, line));
+                (first, old, new, number) = parse_hunk_header(line).unwrap_or_default();
+                rows.push(PatchLine::Hunk(first, line));
             }
-            _ if line.starts_with("--- ") => before = name(&line[4..], "a/"),
+            _ if line.starts_with("--- ") => before = parse_path(&line[4..], "a/"),
             _ if line.starts_with("+++ ") => {
-                rows.extend(name(&line[4..], "b/").or(before.take()).map(Row::File));
-                rows.extend(notes.drain(..).map(Row::Note));
+                rows.extend(parse_path(&line[4..], "b/").or(before.take()).map(PatchLine::File));
+                rows.extend(notes.drain(..).map(PatchLine::Header));
             }
             None | Some(b'\\') => {}
             _ if line.starts_with("diff --git ") => {
-                begin(&mut rows, &mut before, &mut notes);
-                before = both(&line["diff --git ".len()..]);
+                flush_file_header(&mut rows, &mut before, &mut notes);
+                before = parse_unchanged_path(&line["diff --git ".len()..]);
             }
             _ if line.starts_with("index ") => {}
             _ => {
                 if let Some(renamed) = line.strip_prefix("rename to ") {
-                    before = name(renamed, "");
+                    before = parse_path(renamed, "");
                 }
                 notes.push(line);
             }
         }
     }
-    begin(&mut rows, &mut before, &mut notes);
+    flush_file_header(&mut rows, &mut before, &mut notes);
     rows
 }
 
-/// Begins a file of which nothing but notes was said: one that is not text, or only has another name.
-fn begin<'a>(rows: &mut Vec<Row<'a>>, name: &mut Option<String>, notes: &mut Vec<&'a str>) {
+/// Flushes a file that has only header lines, such as a binary or renamed file.
+fn flush_file_header<'a>(
+    rows: &mut Vec<PatchLine<'a>>,
+    name: &mut Option<String>,
+    notes: &mut Vec<&'a str>,
+) {
     if !notes.is_empty() {
-        rows.extend(name.take().map(Row::File));
-        rows.extend(notes.drain(..).map(Row::Note));
+        rows.extend(name.take().map(PatchLine::File));
+        rows.extend(notes.drain(..).map(PatchLine::Header));
     }
 }
 
-/// The name of a file that has the same before and after, as `a/name b/name` says it.
-fn both(text: &str) -> Option<String> {
+/// Parses the name of an unchanged path from `a/name b/name`.
+fn parse_unchanged_path(text: &str) -> Option<String> {
     let (first, second) = text.split_at_checked(text.len() / 2)?;
-    let first = name(first, "a/")?;
-    (name(second.strip_prefix(' ')?, "b/")? == first).then_some(first)
+    let first = parse_path(first, "a/")?;
+    (parse_path(second.strip_prefix(' ')?, "b/")? == first).then_some(first)
 }
 
-/// The lines that a patch adds.
-pub fn added(patch: &str) -> Added {
-    let mut added = Added::new();
+/// Returns the lines that a patch adds.
+pub fn added_lines(patch: &str) -> AddedLines {
+    let mut added = AddedLines::new();
     let mut file = String::new();
-    for row in rows(patch) {
+    for row in lines(patch) {
         match row {
-            Row::File(name) => file = name,
-            Row::Added(number, text) => {
+            PatchLine::File(name) => file = name,
+            PatchLine::Added(number, text) => {
                 added.entry(file.clone()).or_default().push((number, text.to_owned()));
             }
-            Row::Piece(..) | Row::Removed(_) | Row::Kept(..) | Row::Note(_) => {}
+            PatchLine::Hunk(..)
+            | PatchLine::Removed(_)
+            | PatchLine::Context(..)
+            | PatchLine::Header(_) => {}
         }
     }
     added
 }
 
-/// A line of a file after the change, if the patch shows it.
-pub fn line<'a>(patch: &'a str, file: &str, number: u32) -> Option<&'a str> {
+/// Returns a line of the new file, if the patch contains it.
+pub fn find_line<'a>(patch: &'a str, file: &str, number: u32) -> Option<&'a str> {
     let mut here = false;
-    rows(patch).into_iter().find_map(|row| match row {
-        Row::File(name) => {
+    lines(patch).into_iter().find_map(|row| match row {
+        PatchLine::File(name) => {
             here = name == file;
             None
         }
-        Row::Added(at, text) | Row::Kept(at, text) if here && at == number => Some(text),
+        PatchLine::Added(at, text) | PatchLine::Context(at, text) if here && at == number => {
+            Some(text)
+        }
         _ => None,
     })
 }
 
-/// The head of a piece, such as `@@ -3,0 +4,2 @@ fn a()`: where it is in the old file, how many lines
-/// are of the old and of the new one, and where it is in the new one.
-fn piece(text: &str) -> Option<(u32, u32, u32, u32)> {
+/// Parses a hunk header, such as `@@ -3,0 +4,2 @@ fn a()`: old start, old length, new length, new
+/// start.
+fn parse_hunk_header(text: &str) -> Option<(u32, u32, u32, u32)> {
     let (old, rest) = text.strip_prefix("@@ -")?.split_once(" +")?;
     let (new, _) = rest.split_once(" @@")?;
     let range = |text: &str| match text.split_once(',') {
@@ -132,18 +140,18 @@ fn piece(text: &str) -> Option<(u32, u32, u32, u32)> {
     Some((first, old, new, start))
 }
 
-/// The name of a file, which git quotes where it has letters that are none. None for no file.
-fn name(text: &str, prefix: &str) -> Option<String> {
-    // A name with a space in it ends with a tab.
+/// Parses a file name, which git quotes if it has special characters. Returns `None` for no file.
+fn parse_path(text: &str, prefix: &str) -> Option<String> {
+    // git ends a name that contains a space with a tab.
     let text = text.strip_suffix('\t').unwrap_or(text);
     let name = match text.strip_prefix('"').and_then(|text| text.strip_suffix('"')) {
-        Some(quoted) => unquoted(quoted),
+        Some(quoted) => unquote(quoted),
         None => text.to_owned(),
     };
     name.strip_prefix(prefix).map(str::to_owned)
 }
 
-fn unquoted(text: &str) -> String {
+fn unquote(text: &str) -> String {
     let (mut bytes, mut rest) = (Vec::new(), text.bytes());
     while let Some(byte) = rest.next() {
         if byte != b'\\' {
@@ -183,45 +191,45 @@ mod tests {
                          diff --git a/d b/e f\nsimilarity index 100%\nrename from d\nrename to e f\n";
 
     #[test]
-    fn lines_that_look_like_heads_are_lines() {
+    fn content_lines_that_look_like_headers_are_content() {
         assert_eq!(
-            rows(PATCH),
+            lines(PATCH),
             [
-                Row::File("a".to_owned()),
-                Row::Piece(1, "@@ -1,3 +1,4 @@ fn a()"),
-                Row::Removed("-- b"),
-                Row::Removed("@@ -1 +1 @@"),
-                Row::Added(1, "++ b/other"),
-                Row::Added(2, "@@ -1 +1 @@"),
-                Row::Added(3, "three"),
-                Row::Kept(4, "four"),
-                Row::File("b".to_owned()),
-                Row::Note("deleted file mode 100644"),
-                Row::Piece(1, "@@ -1 +0,0 @@"),
-                Row::Removed("gone"),
-                Row::File("c".to_owned()),
-                Row::Note("Binary files a/c and b/c differ"),
-                Row::File("e f".to_owned()),
-                Row::Note("similarity index 100%"),
-                Row::Note("rename from d"),
-                Row::Note("rename to e f"),
+                PatchLine::File("a".to_owned()),
+                PatchLine::Hunk(1, "@@ -1,3 +1,4 @@ fn a()"),
+                PatchLine::Removed("-- b"),
+                PatchLine::Removed("@@ -1 +1 @@"),
+                PatchLine::Added(1, "++ b/other"),
+                PatchLine::Added(2, "@@ -1 +1 @@"),
+                PatchLine::Added(3, "three"),
+                PatchLine::Context(4, "four"),
+                PatchLine::File("b".to_owned()),
+                PatchLine::Header("deleted file mode 100644"),
+                PatchLine::Hunk(1, "@@ -1 +0,0 @@"),
+                PatchLine::Removed("gone"),
+                PatchLine::File("c".to_owned()),
+                PatchLine::Header("Binary files a/c and b/c differ"),
+                PatchLine::File("e f".to_owned()),
+                PatchLine::Header("similarity index 100%"),
+                PatchLine::Header("rename from d"),
+                PatchLine::Header("rename to e f"),
             ]
         );
-        assert_eq!(added(PATCH).keys().collect::<Vec<_>>(), ["a"]);
-        assert_eq!(added(PATCH)["a"].len(), 3);
-        assert_eq!(line(PATCH, "a", 4), Some("four"));
-        assert_eq!(line(PATCH, "a", 5), None);
-        assert_eq!(line(PATCH, "b", 1), None);
+        assert_eq!(added_lines(PATCH).keys().collect::<Vec<_>>(), ["a"]);
+        assert_eq!(added_lines(PATCH)["a"].len(), 3);
+        assert_eq!(find_line(PATCH, "a", 4), Some("four"));
+        assert_eq!(find_line(PATCH, "a", 5), None);
+        assert_eq!(find_line(PATCH, "b", 1), None);
     }
 
     #[test]
-    fn names_are_those_of_the_files() {
+    fn file_names_are_unquoted() {
         for (told, expected) in [
             ("b/a b\t", Some("a b")),
             ("\"b/a\\tb\\\"\\303\\244\"", Some("a\tb\"ä")),
             ("/dev/null", None),
         ] {
-            assert_eq!(name(told, "b/").as_deref(), expected, "{told}");
+            assert_eq!(parse_path(told, "b/").as_deref(), expected, "{told}");
         }
     }
 }

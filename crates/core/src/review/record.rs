@@ -1,47 +1,53 @@
-//! What is kept of the checks of a commit, for reports and for whoever has to decide.
+//! Stored records of the checks of a commit, for reports and decisions.
 
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumString};
 
-use super::Verdict;
-use crate::gate::Judged;
+use super::ReviewVerdict;
+use crate::gate::GateVerdict;
 use crate::ids::{CommitId, Reference};
-use crate::issue::Severity;
+use crate::issue::IssueSeverity;
 use crate::tier::Tier;
 
-/// What is kept of one check of a commit.
+/// Stored record of one check of a commit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[expect(clippy::large_enum_variant, reason = "there is one at a time, on its way to the store")]
-pub enum Record {
-    /// The gates ran.
-    Gates(Tested),
-    /// The rest was judged.
-    Review(Reviewed),
+#[expect(clippy::large_enum_variant, reason = "only one exists at a time, until it is stored")]
+pub enum CheckRecord {
+    /// Result of the gates.
+    Gates(GatesCheck),
+    /// Result of the review.
+    Review(ReviewCheck),
 }
 
-impl Record {
-    /// What stood against the change, one text for each: what a gate found new, an issue, a criterion,
-    /// a file. The same fault of a later commit has the same text.
+impl CheckRecord {
+    /// Returns the faults of the change, one text for each new gate failure, issue, criterion or
+    /// file. The same fault of a later commit has the same text.
     pub fn faults(&self) -> BTreeSet<String> {
         match self {
             Self::Gates(tested) => {
-                let failed = tested.gates.iter().map(|ran| &ran.judged).filter(|it| it.counts());
-                failed.flat_map(faults_of).collect()
+                let failed =
+                    tested.gates.iter().map(|ran| &ran.verdict).filter(|it| it.is_blocking());
+                failed.flat_map(gate_faults).collect()
             }
-            Self::Review(Reviewed { verdict, .. }) => {
+            Self::Review(ReviewCheck { verdict, .. }) => {
                 let inputs = &verdict.inputs;
-                let mut faults: BTreeSet<_> =
-                    inputs.gates.iter().filter(|it| it.counts()).flat_map(faults_of).collect();
-                let issues = inputs.issues.iter().filter(|it| it.severity >= Severity::Error);
+                let mut faults: BTreeSet<_> = inputs
+                    .gates
+                    .iter()
+                    .filter(|it| it.is_blocking())
+                    .flat_map(gate_faults)
+                    .collect();
+                let issues = inputs.issues.iter().filter(|it| it.severity >= IssueSeverity::Error);
                 faults.extend(issues.map(|issue| match &issue.file {
                     Some(file) => format!("{file}: {}", issue.message),
                     None => issue.message.clone(),
                 }));
                 let critical = inputs.conformance.unplanned_critical.iter();
-                faults.extend(critical.map(|path| format!("{path}: critical and not planned")));
+                faults
+                    .extend(critical.map(|path| format!("{path}: critical file not in the plan")));
                 let unmet = inputs.criteria.iter().filter(|criterion| !criterion.is_met());
                 faults.extend(unmet.map(|criterion| format!("not met: {}", criterion.text)));
                 faults
@@ -49,7 +55,7 @@ impl Record {
         }
     }
 
-    /// The commit that was checked.
+    /// Returns the commit that was checked.
     pub fn commit(&self) -> CommitId {
         match self {
             Self::Gates(tested) => tested.commit,
@@ -58,8 +64,8 @@ impl Record {
     }
 }
 
-/// What a gate holds against a change: what it named, or itself.
-fn faults_of(gate: &Judged) -> Vec<String> {
+/// Returns the failures that a gate names, or the gate's own status.
+fn gate_faults(gate: &GateVerdict) -> Vec<String> {
     let named: Vec<_> = gate
         .new
         .iter()
@@ -67,7 +73,7 @@ fn faults_of(gate: &Judged) -> Vec<String> {
         .chain(gate.missing.iter().map(|test| (test, " is missing")))
         .collect();
     if named.is_empty() {
-        return vec![format!("{}: {}", gate.name, gate.standing.to_string().replace('_', " "))];
+        return vec![format!("{}: {}", gate.name, gate.status.to_string().replace('_', " "))];
     }
     let text = |(fault, what): (&String, &str)| {
         if *fault == gate.name {
@@ -79,93 +85,103 @@ fn faults_of(gate: &Judged) -> Vec<String> {
     named.into_iter().map(text).collect()
 }
 
-/// What the gates came to.
+/// Result of all gates.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tested {
-    /// The commit they judged.
+pub struct GatesCheck {
+    /// Commit under test.
     pub commit: CommitId,
-    /// The commit they were compared with.
+    /// Base commit for comparison.
     pub base: CommitId,
-    /// All of them, in the order in which they were begun.
-    pub gates: Vec<Ran>,
-    /// Milliseconds that all of it took.
-    pub millis: u64,
+    /// Gates, in the order of their start.
+    pub gates: Vec<GateRecord>,
+    /// Total duration in milliseconds.
+    #[serde(rename = "millis")]
+    pub duration_ms: u64,
 }
 
-/// What one gate came to.
+/// Result of one gate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ran {
-    /// Its result, judged.
-    pub judged: Judged,
-    /// Its command line.
+pub struct GateRecord {
+    /// Judged result.
+    #[serde(rename = "judged")]
+    pub verdict: GateVerdict,
+    /// Command line.
     pub command: String,
-    /// The exit code, if it came to its end.
+    /// Exit code; `None` if the command was stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub code: Option<i32>,
-    /// Milliseconds that its first run took.
-    pub millis: u64,
-    /// How many tests it named, where it names them.
+    #[serde(rename = "code")]
+    pub exit_code: Option<i32>,
+    /// Duration of the first execution in milliseconds.
+    #[serde(rename = "millis")]
+    pub duration_ms: u64,
+    /// Test counts, if the tool reports them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tests: Option<Tests>,
-    /// The tests that passed, by name, where it names them. Evidence is looked up here.
+    pub tests: Option<TestCounts>,
+    /// Names of passed tests, if the tool reports them. Evidence is looked up here.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub passed_names: BTreeSet<String>,
-    /// Where the base commit's result came from.
-    pub baseline: Baseline,
-    /// Whether it ran again.
+    #[serde(rename = "passed_names")]
+    pub passed_tests: BTreeSet<String>,
+    /// Source of the base commit's result.
+    pub baseline: BaselineSource,
+    /// The gate ran a second time.
     #[serde(default)]
-    pub again: bool,
-    /// The end of what it wrote.
+    #[serde(rename = "again")]
+    pub was_rerun: bool,
+    /// End of its output.
     pub output: String,
 }
 
-/// How many tests a gate named.
+/// Test counts of a gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tests {
-    /// Those that passed.
+pub struct TestCounts {
+    /// Passed tests.
     pub passed: u32,
-    /// Those that failed.
+    /// Failed tests.
     pub failed: u32,
-    /// Those that were not run.
+    /// Skipped tests.
     pub skipped: u32,
 }
 
-/// Where the base commit's result of a gate came from.
+/// Source of the base commit's gate result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Display, EnumString)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
-pub enum Baseline {
-    /// Nobody had to know it.
+pub enum BaselineSource {
+    /// The result was not needed.
     NotNeeded,
-    /// It was known.
-    Known,
+    /// The result was cached.
+    #[serde(rename = "known")]
+    #[strum(serialize = "known")]
+    Cached,
     /// The gate was run on the base commit.
-    Taken,
+    #[serde(rename = "taken")]
+    #[strum(serialize = "taken")]
+    Measured,
 }
 
-/// What the rest of a review came to.
+/// Result of the review after the gates.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reviewed {
-    /// The commit it judged.
+pub struct ReviewCheck {
+    /// Commit under review.
     pub commit: CommitId,
-    /// What it says, with everything it was made from.
-    pub verdict: Verdict,
-    /// The change itself, as a patch.
+    /// Verdict with its inputs.
+    pub verdict: ReviewVerdict,
+    /// Reference to the change as a patch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diff: Option<Reference>,
-    /// Who judged the criteria, if anybody had to.
+    /// Agent that judged the criteria; `None` if there was nothing to judge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validator: Option<Validator>,
 }
 
-/// Who judged the criteria.
+/// Agent that judged the criteria.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Validator {
-    /// The tier.
+    /// Tier of the agent.
     pub tier: Tier,
-    /// The agent.
+    /// Name of the agent.
     pub agent: String,
-    /// The model, if one was asked for.
+    /// Model, if one is configured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
 }

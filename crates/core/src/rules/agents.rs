@@ -1,10 +1,11 @@
-//! Agents: which programs may do the work, and what each of them is given.
+//! Agents: programs that do the work, with their settings.
 //!
-//! The well-known ones are built in, as files in the same form as a user's, so that a user's file
-//! needs none. A file's entry is laid over the built-in one of the same name key by key.
+//! Well-known agents are built in, as YAML files in the same format as `agents` in `tamma.yaml`, so
+//! a user's file needs none. An entry in a user's file is merged over the built-in one of the same
+//! name, key by key.
 //!
-//! What an agent is given has templates in it. Here they are only texts; the engine fills them in
-//! when a run is prepared, and knows the words.
+//! Some settings are templates. This module only validates them as text; the engine renders them
+//! when it prepares a run, and defines their variables.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU16;
@@ -15,69 +16,71 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::IntoEnumIterator as _;
 
-use super::review::{Apart, Seat};
-use super::sandbox::{Sandbox, is_whole};
+use super::review::{CouncilMember, ValidatorIndependence};
+use super::sandbox::{SandboxMode, is_absolute_path};
 use super::{Rules, Tiers, is_default};
 use crate::tier::Tier;
 
-/// How an agent is started. It speaks the Agent Client Protocol on its standard input and output.
+/// Agent program and its settings. It speaks the Agent Client Protocol on standard input and
+/// output.
 ///
-/// `args`, `env` and `files` are templates in the manner of Jinja. They know `url` and `token` (of our
-/// gateway), `home` (of the run), `worktree`, `model` (nothing if the agent chooses), `look` (whether
-/// the run may only look), `caged` (whether a sandbox of ours is around it), and the lists `protected`
-/// (paths), `forbidden` and `asked` (commands).
+/// `args`, `env` and `files` are Jinja templates. Variables: `url` and `token` of the gateway,
+/// `home` of the run, `worktree`, `model` (empty if the agent chooses), `look` (true for a
+/// read-only run), `caged` (true inside Tamma's sandbox), and the lists `protected` (paths),
+/// `forbidden` and `asked` (commands).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
 #[serde(default, deny_unknown_fields)]
 pub struct AgentRules {
-    /// The program: a name that is found on the worker's `PATH`, or a whole path. Every agent has
-    /// one; those that are built in bring theirs.
+    /// Program to start: a name on the worker's `PATH`, or an absolute path. Required, except for
+    /// built-in agents.
     #[serde(skip_serializing_if = "String::is_empty")]
     #[schemars(length(min = 1, max = 1_000))]
     #[garde(skip)]
     pub command: String,
-    /// Its arguments. They are shown to anybody, so a secret belongs in `env`.
+    /// Command-line arguments (templates). They are visible to everyone, so keep secrets in `env`.
     #[garde(inner(length(max = 1_000)))]
     pub args: Vec<String>,
-    /// Variables that it gets. Their values may be secret, so they are no part of the rules' version.
-    /// One that names `url`, `token` or `home` is only there for a run through our gateway.
-    #[garde(custom(are_variables))]
+    /// Environment variables for the agent (templates). Values can be secret, so they do not count
+    /// towards the policy version. A variable that uses `url`, `token` or `home` is only set for
+    /// runs through the gateway.
+    #[garde(custom(are_variable_names))]
     pub env: BTreeMap<String, String>,
-    /// Names of variables of the worker's own environment that it gets as well. It gets no others.
+    /// Names of the worker's environment variables that the agent inherits. It inherits no others.
     #[garde(inner(length(min = 1, max = 100)))]
     pub inherit: Vec<String>,
-    /// Who serves its models. All agents of a provider wait while its quota is used up. Without
-    /// one, the agent's name stands for it.
+    /// Provider that serves the agent's models. All its agents wait while its quota is used up.
+    /// Default: the agent's name.
     #[garde(length(max = 100))]
     pub provider: String,
-    /// The address of the provider's API, to which our gateway passes its calls on.
+    /// URL of the provider's API, to which the gateway forwards requests.
     #[garde(length(max = 1_000))]
     pub upstream: String,
-    /// The name of the worker's variable that holds the provider's key. The agent never sees the
-    /// key. Where the variable is not set, the agent must be signed in on the worker: it runs with
-    /// the worker's home, and what it used is what it says.
+    /// Name of the worker's environment variable that holds the provider's API key. The agent never
+    /// sees the key. If the variable is not set, the agent must be signed in on the worker: it then
+    /// runs with the worker's home directory and reports its own usage.
     #[garde(length(max = 100))]
     pub key: String,
-    /// Files below the home of the run, which are written before the start of a run through our
-    /// gateway. The text of a file is a template.
-    #[garde(custom(are_below_the_home))]
+    /// Files to write below the home directory of a run through the gateway: path to content
+    /// (template).
+    #[garde(custom(are_home_files))]
     pub files: BTreeMap<String, String>,
-    /// What in the worker's home an agent that is signed in may use.
-    #[garde(custom(are_below))]
+    /// Paths in the worker's home directory that a signed-in agent can use.
+    #[garde(custom(are_home_paths))]
     pub home: Vec<String>,
-    /// The agent's own session modes, for what a run may do.
+    /// Session modes of the agent, by kind of run.
     #[garde(dive)]
     pub modes: SessionModes,
 }
 
-/// Session modes of an agent, in its own words. The first one that it offers is taken; without any,
-/// the mode is the agent's choice.
+/// Session modes to request, in the agent's own names. The first one that the agent offers is used;
+/// if none matches, the agent keeps its default.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
 #[serde(default, deny_unknown_fields)]
 pub struct SessionModes {
-    /// For a run that may only look: a plan, a verdict, advice.
+    /// Modes for read-only runs: planning, validation, council.
     #[garde(inner(length(min = 1, max = 100)))]
     pub look: Vec<String>,
-    /// For a run that changes files.
+    /// Modes for runs that change files.
     #[garde(inner(length(min = 1, max = 100)))]
     pub work: Vec<String>,
 }
@@ -99,40 +102,40 @@ impl Default for AgentRules {
     }
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature is garde's")]
-fn are_variables(env: &BTreeMap<String, String>, (): &()) -> garde::Result {
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "signature required by garde")]
+fn are_variable_names(env: &BTreeMap<String, String>, (): &()) -> garde::Result {
     match env.keys().find(|name| name.is_empty() || name.contains(['=', '\0'])) {
         None => Ok(()),
         Some(_) => Err(garde::Error::new(
-            "the name of a variable is not empty, and has no `=` in it: write `NAME: value`",
+            "a variable name must not be empty or contain `=`: write `NAME: value`",
         )),
     }
 }
 
-/// Whether a path leads to something below a folder, by its words alone.
-fn is_below(path: &str) -> bool {
+/// Returns true if `path` is relative and stays below its folder, judged by its text alone.
+fn is_relative_path(path: &str) -> bool {
     let plain = |part: &str| !matches!(part, "" | "." | "..");
     path.split('/').all(plain) && !path.contains('\0')
 }
 
-fn not_below(path: &str) -> garde::Error {
+fn path_error(path: &str) -> garde::Error {
     garde::Error::new(format!(
-        "`{path}` is not a path below the home: write it without `/` in front and without `..`"
+        "`{path}` is not below the home directory: write it without a leading `/` and without `..`"
     ))
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature is garde's")]
-fn are_below_the_home(files: &BTreeMap<String, String>, (): &()) -> garde::Result {
-    files.keys().find(|path| !is_below(path)).map_or(Ok(()), |path| Err(not_below(path)))
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "signature required by garde")]
+fn are_home_files(files: &BTreeMap<String, String>, (): &()) -> garde::Result {
+    files.keys().find(|path| !is_relative_path(path)).map_or(Ok(()), |path| Err(path_error(path)))
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature is garde's")]
-fn are_below(names: &[String], (): &()) -> garde::Result {
-    names.iter().find(|path| !is_below(path)).map_or(Ok(()), |path| Err(not_below(path)))
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "signature required by garde")]
+fn are_home_paths(names: &[String], (): &()) -> garde::Result {
+    names.iter().find(|path| !is_relative_path(path)).map_or(Ok(()), |path| Err(path_error(path)))
 }
 
-/// The agents that are built in, by name.
-pub(super) fn built_in() -> BTreeMap<String, AgentRules> {
+/// Returns the built-in agents by name.
+pub(super) fn built_in_agents() -> BTreeMap<String, AgentRules> {
     static ALL: LazyLock<BTreeMap<String, AgentRules>> = LazyLock::new(|| {
         [
             ("claude-code", include_str!("agents/claude-code.yaml")),
@@ -141,81 +144,87 @@ pub(super) fn built_in() -> BTreeMap<String, AgentRules> {
             ("opencode", include_str!("agents/opencode.yaml")),
         ]
         .into_iter()
-        // One that cannot be read is missing, which the tests would see.
+        // A test fails if one of them cannot be parsed.
         .filter_map(|(name, text)| Some((name.to_owned(), serde_saphyr::from_str(text).ok()?)))
         .collect()
     });
     ALL.clone()
 }
 
-/// Which tier does the work beside the implementation.
+/// Tiers for jobs other than implementation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
 #[serde(default, deny_unknown_fields)]
-pub struct Roles {
-    /// The tier that plans.
+pub struct RoleTiers {
+    /// Tier that writes plans.
     #[garde(skip)]
     pub planner: Tier,
-    /// The tier that judges whether a change meets the acceptance criteria.
+    /// Tier that judges changes against the acceptance criteria.
     #[garde(skip)]
     pub validator: Tier,
-    /// How far the validator must be from the agent whose work it judges; another tier takes its place
-    /// where that of `validator` is too near.
+    /// Required independence of the validator from the implementing agent. If the `validator` tier
+    /// does not meet it, another tier validates.
     #[serde(skip_serializing_if = "is_default")]
     #[garde(skip)]
-    pub validator_apart: Apart,
+    pub validator_apart: ValidatorIndependence,
 }
 
-impl Default for Roles {
+impl Default for RoleTiers {
     fn default() -> Self {
-        Self { planner: Tier::Moderate, validator: Tier::Simple, validator_apart: Apart::default() }
+        Self {
+            planner: Tier::Moderate,
+            validator: Tier::Simple,
+            validator_apart: ValidatorIndependence::default(),
+        }
     }
 }
 
-/// What a worker runs.
+/// Agent pool of each worker, and limits across workers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
 #[serde(default, deny_unknown_fields)]
-pub struct Engines {
-    /// How many agents a worker runs at once.
+pub struct AgentPoolRules {
+    /// Agents that one worker runs at the same time.
     #[garde(range(min = 1, max = 1_000))]
     pub slots: u16,
-    /// What confines an agent's process. Without it, nothing is started.
+    /// Sandbox for agent processes. If it is unavailable, no agent starts.
     #[garde(skip)]
-    pub sandbox: Sandbox,
-    /// Folders and files that agents may read beside the worktree, such as toolchains and caches, as
-    /// whole paths. The system's own programs can always be read.
-    #[garde(inner(custom(is_whole)))]
+    pub sandbox: SandboxMode,
+    /// Absolute paths that agents can read besides the worktree, such as toolchains and caches.
+    /// System programs are always readable.
+    #[garde(inner(custom(is_absolute_path)))]
     pub readable: Vec<String>,
-    /// Seconds of a run's work that may be lost with its machine. It is saved and pushed twice in
-    /// that time.
-    #[serde(skip_serializing_if = "is_a_minute")]
+    /// Seconds of a run's work that can be lost with its machine. Checkpoints are pushed twice in
+    /// this time.
+    #[serde(skip_serializing_if = "is_default_checkpoint_interval")]
     #[garde(range(min = 1, max = 3_600))]
     pub salvage_seconds: u32,
-    /// Gigabytes that a worker's copies may take on its disk. Above that it removes those of ended
-    /// tasks, and begins no run while that does not help.
+    /// Disk space for a worker's checkouts, in gigabytes. Above it, the worker removes checkouts of
+    /// closed tasks, and starts no run while that is not enough. Default: unlimited.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[garde(range(min = 1, max = 1_000_000))]
     pub disk_gb: Option<u32>,
-    /// How many agents work on the project at once, on all workers together.
+    /// Agents that work on the project at the same time, on all workers together. Default:
+    /// unlimited.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[garde(range(min = 1, max = 10_000))]
     pub per_project: Option<u16>,
-    /// How many agents of a provider work at once, on all workers together, by its name.
+    /// Agents of a provider that work at the same time, on all workers together, by provider name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[garde(skip)]
     pub per_provider: BTreeMap<String, NonZeroU16>,
 }
 
-/// Left out of what is compared, so that rules from before there was a choice stay what they were.
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature is serde's")]
-fn is_a_minute(seconds: &u32) -> bool {
+/// Leaves the default out of serialised rules, so that policy versions from before this key existed
+/// stay valid.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "signature required by serde")]
+fn is_default_checkpoint_interval(seconds: &u32) -> bool {
     *seconds == 60
 }
 
-impl Default for Engines {
+impl Default for AgentPoolRules {
     fn default() -> Self {
         Self {
             slots: 2,
-            sandbox: Sandbox::default(),
+            sandbox: SandboxMode::default(),
             readable: Vec::new(),
             salvage_seconds: 60,
             disk_gb: None,
@@ -225,15 +234,15 @@ impl Default for Engines {
     }
 }
 
-impl From<Tier> for Seat {
+impl From<Tier> for CouncilMember {
     fn from(tier: Tier) -> Self {
         Self { tier, agent: None, model: None }
     }
 }
 
 impl Rules {
-    /// The agent of a seat, by name: its own, or the tier's.
-    pub fn agent_at(&self, seat: &Seat) -> Option<(&str, &AgentRules)> {
+    /// Returns the name and settings of a council member's agent: its own, or its tier's.
+    pub fn member_agent(&self, seat: &CouncilMember) -> Option<(&str, &AgentRules)> {
         match &seat.agent {
             Some(name) => {
                 self.agents.get_key_value(name).map(|(name, agent)| (name.as_str(), agent))
@@ -242,9 +251,9 @@ impl Rules {
         }
     }
 
-    /// The model that a seat asks its agent for. One with an agent of its own and no model lets that
-    /// agent choose.
-    pub fn model_at<'a>(&'a self, seat: &'a Seat) -> Option<&'a str> {
+    /// Returns the model that a council member requests. `None` for a member with its own agent and
+    /// no model: the agent chooses.
+    pub fn member_model<'a>(&'a self, seat: &'a CouncilMember) -> Option<&'a str> {
         match (&seat.model, &seat.agent) {
             (Some(model), _) => Some(model.as_str()).filter(|model| *model != "default"),
             (None, Some(agent)) if *agent != self.tiers.get(seat.tier).agent => None,
@@ -252,60 +261,60 @@ impl Rules {
         }
     }
 
-    /// Who serves the models of a seat.
-    pub fn provider_at<'a>(&'a self, seat: &'a Seat) -> &'a str {
-        match (self.agent_at(seat), &seat.agent) {
+    /// Returns the provider of a council member's models.
+    pub fn member_provider<'a>(&'a self, seat: &'a CouncilMember) -> &'a str {
+        match (self.member_agent(seat), &seat.agent) {
             (Some((_, agent)), _) if !agent.provider.is_empty() => &agent.provider,
             (_, Some(agent)) => agent,
             (_, None) => self.provider(seat.tier),
         }
     }
 
-    /// The agent of a tier, by name. Rules that were loaded have one for every tier.
+    /// Returns the name and settings of a tier's agent. Always `Some` for loaded rules.
     pub fn agent(&self, tier: Tier) -> Option<(&str, &AgentRules)> {
         let name = &self.tiers.get(tier).agent;
         self.agents.get_key_value(name).map(|(name, agent)| (name.as_str(), agent))
     }
 
-    /// The model that a tier asks its agent for. Nothing where the agent is to choose: the file says
-    /// `default`, or it names another agent than the built-in one and no model for it.
+    /// Returns the model that a tier requests. `None` if the agent chooses: the file says
+    /// `default`, or names another agent than the built-in one and no model for it.
     pub fn model(&self, tier: Tier) -> Option<&str> {
         let (it, built_in) = (self.tiers.get(tier), Tiers::default());
         let unsaid = built_in.get(tier).agent != it.agent && built_in.get(tier).model == it.model;
         Some(it.model.as_str()).filter(|model| *model != "default" && !unsaid)
     }
 
-    /// The tier that judges the work of another: that of `roles.validator`, or else the strongest
-    /// that is as far from it as `roles.validator_apart` asks for. Where no tier is, the first one
-    /// judges all the same; [`Rules::is_judged_apart`] tells.
+    /// Returns the tier that validates the work of `implementer`: `roles.validator`, or else the
+    /// strongest tier that satisfies `roles.validator_apart`. If none does, `roles.validator` is
+    /// used all the same; see [`Rules::has_independent_validator`].
     pub fn validator(&self, implementer: Tier) -> Tier {
         let first = self.roles.validator;
         let rest = Tier::iter().rev();
         std::iter::once(first)
             .chain(rest)
-            .find(|it| self.is_apart(*it, implementer))
+            .find(|it| self.is_independent(*it, implementer))
             .unwrap_or(first)
     }
 
-    /// Whether there is a validator far enough from a tier.
-    pub fn is_judged_apart(&self, implementer: Tier) -> bool {
-        self.is_apart(self.validator(implementer), implementer)
+    /// Returns true if some tier satisfies `roles.validator_apart` for work of `implementer`.
+    pub fn has_independent_validator(&self, implementer: Tier) -> bool {
+        self.is_independent(self.validator(implementer), implementer)
     }
 
-    fn is_apart(&self, one: Tier, other: Tier) -> bool {
+    fn is_independent(&self, one: Tier, other: Tier) -> bool {
         let agent = |tier| &self.tiers.get(tier).agent;
         match self.roles.validator_apart {
-            Apart::Never => true,
-            Apart::Provider => self.provider(one) != self.provider(other),
-            Apart::Model => match (self.model(one), self.model(other)) {
-                // Where agents choose, nobody knows the model; another agent is what can be had.
+            ValidatorIndependence::Never => true,
+            ValidatorIndependence::Provider => self.provider(one) != self.provider(other),
+            ValidatorIndependence::Model => match (self.model(one), self.model(other)) {
+                // Models chosen by agents are unknown, so a different agent has to do.
                 (None, None) => agent(one) != agent(other),
                 (one, other) => one != other,
             },
         }
     }
 
-    /// Who serves the models of a tier.
+    /// Returns the provider of a tier's models.
     pub fn provider(&self, tier: Tier) -> &str {
         match self.agent(tier) {
             Some((_, agent)) if !agent.provider.is_empty() => &agent.provider,

@@ -1,4 +1,4 @@
-//! Alerts: what people are told, where, and when they want to be left alone.
+//! Alert settings: events, channels, quiet hours and digest.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,48 +12,49 @@ use strum::{Display, EnumIter, EnumString};
 
 use super::is_default;
 
-/// What people are told, and where.
+/// Events that send alerts, and the channels they go to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
 #[serde(default, deny_unknown_fields)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own in the file")]
-pub struct Alerts {
-    /// When a plan is blocked by what the team has forbidden.
+pub struct AlertRules {
+    /// Alert when the knowledge base blocks a plan.
     #[garde(skip)]
     pub on_block: bool,
-    /// When a task has used up its retries.
+    /// Alert when a task has used up its retries.
     #[garde(skip)]
     pub on_max_retries: bool,
-    /// When a plan needs a person's approval.
+    /// Alert when a plan needs approval.
     #[garde(skip)]
     pub on_approval_needed: bool,
-    /// When a review fails.
+    /// Alert when a review fails.
     #[garde(skip)]
     pub on_review_failed: bool,
-    /// Where alerts go.
+    /// Destinations of alerts.
     #[garde(dive)]
-    pub channels: Vec<Channel>,
-    /// The hours in which only what is critical is sent. The rest is sent when they are over.
+    pub channels: Vec<AlertChannel>,
+    /// Daily period in which only critical alerts are sent. Others are sent when it ends. Default:
+    /// none.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[garde(dive)]
     pub quiet_hours: Option<QuietHours>,
-    /// When what needs no decision is sent, in one message for the day.
+    /// Time of day for the daily digest of alerts that need no decision, as `HH:MM`.
     #[serde(skip_serializing_if = "is_default")]
     #[garde(skip)]
     pub digest_at: TimeOfDay,
-    /// The time zone of these hours, such as `Europe/Berlin`.
+    /// Time zone of `quiet_hours` and `digest_at`, such as `Europe/Berlin`.
     #[serde(skip_serializing_if = "is_default")]
     #[garde(skip)]
     pub time_zone: TimeZone,
 }
 
-impl Default for Alerts {
+impl Default for AlertRules {
     fn default() -> Self {
         Self {
             on_block: true,
             on_max_retries: true,
             on_approval_needed: true,
             on_review_failed: true,
-            channels: vec![Channel {
+            channels: vec![AlertChannel {
                 r#type: ChannelType::Cli,
                 enabled: true,
                 config: BTreeMap::new(),
@@ -65,29 +66,29 @@ impl Default for Alerts {
     }
 }
 
-/// One place alerts go to.
+/// Destination of alerts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
 #[serde(deny_unknown_fields)]
-pub struct Channel {
-    /// What kind of place it is.
+pub struct AlertChannel {
+    /// Type of the channel.
     #[garde(skip)]
     pub r#type: ChannelType,
-    /// Whether it is used.
-    #[serde(default = "yes")]
+    /// Send alerts to this channel.
+    #[serde(default = "default_enabled")]
     #[garde(skip)]
     pub enabled: bool,
-    /// What that kind of place needs: `url` and `secret` for a webhook, `url` of an incoming webhook
-    /// for Slack, `smtp`, `from` and `to` for e-mail; nothing for the terminal and the desktop.
+    /// Settings of the channel: `url` and `secret` for `webhook`; `url` of an incoming webhook for
+    /// `slack`; `smtp`, `from` and `to` for `email`; none for `cli` and `desktop`.
     #[serde(default)]
     #[garde(skip)]
     pub config: BTreeMap<String, String>,
 }
 
-fn yes() -> bool {
+fn default_enabled() -> bool {
     true
 }
 
-/// A kind of place alerts go to.
+/// Type of an alert channel.
 #[derive(
     Debug,
     Clone,
@@ -107,46 +108,46 @@ fn yes() -> bool {
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum ChannelType {
-    /// The terminal.
+    /// Terminal of `tamma up`.
     Cli,
-    /// An HTTP endpoint, signed.
+    /// HTTP endpoint; messages are signed as Standard Webhooks.
     Webhook,
-    /// A Slack channel.
+    /// Slack channel.
     Slack,
-    /// A mail address.
+    /// E-mail address.
     Email,
-    /// A notification on the desktop of the machine that `tamma up` runs on.
+    /// Desktop notification on the machine that runs `tamma up`.
     Desktop,
 }
 
-/// From when to when people want to be left alone; over midnight where the end comes first.
+/// Daily period without non-critical alerts. It spans midnight if `to` is before `from`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub struct QuietHours {
-    /// When they begin.
-    #[garde(custom(|from: &TimeOfDay, (): &()| apart(*from, self.to)))]
+    /// Start, as `HH:MM`.
+    #[garde(custom(|from: &TimeOfDay, (): &()| must_differ(*from, self.to)))]
     pub from: TimeOfDay,
-    /// When they are over.
+    /// End, as `HH:MM`.
     #[garde(skip)]
     pub to: TimeOfDay,
 }
 
-fn apart(from: TimeOfDay, to: TimeOfDay) -> garde::Result {
+fn must_differ(from: TimeOfDay, to: TimeOfDay) -> garde::Result {
     if from == to {
         return Err(garde::Error::new(
-            "quiet hours that end when they begin are either none or all: name two times",
+            "`from` and `to` are the same time: use two different times, or remove `quiet_hours`",
         ));
     }
     Ok(())
 }
 
-/// A time of day, such as `08:00`.
+/// Time of day, such as `08:00`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct TimeOfDay(NaiveTime);
 
 impl TimeOfDay {
-    /// On the clock.
+    /// Returns the time as a `chrono` value.
     pub fn time(self) -> NaiveTime {
         self.0
     }
@@ -154,7 +155,6 @@ impl TimeOfDay {
 
 impl Default for TimeOfDay {
     fn default() -> Self {
-        // A number that is an hour.
         Self(NaiveTime::from_hms_opt(8, 0, 0).unwrap_or(NaiveTime::MIN))
     }
 }
@@ -178,7 +178,9 @@ impl FromStr for TimeOfDay {
                 NaiveTime::from_hms_opt(hour.parse().ok()?, minute.parse().ok()?, 0)
             })
             .map(Self)
-            .ok_or_else(|| format!("`{text}` is not a time of day such as 08:00"))
+            .ok_or_else(|| {
+                format!("`{text}` is not a time of day: write it as HH:MM, such as 08:00")
+            })
     }
 }
 
@@ -204,13 +206,13 @@ impl JsonSchema for TimeOfDay {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
             "type": "string",
-            "description": "A time of day, such as `08:00`.",
+            "description": "Time of day, such as `08:00`.",
             "pattern": "^([01][0-9]|2[0-3]):[0-5][0-9]$",
         })
     }
 }
 
-/// A time zone by its name, such as `Europe/Berlin`, with its summer times.
+/// IANA time zone, such as `Europe/Berlin`, with its daylight saving time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct TimeZone(pub(crate) chrono_tz::Tz);
@@ -226,7 +228,9 @@ impl TryFrom<String> for TimeZone {
 
     fn try_from(text: String) -> Result<Self, String> {
         let zone = text.parse().map(Self);
-        zone.map_err(|_| format!("`{text}` is not a time zone such as Europe/Berlin or UTC"))
+        zone.map_err(|_| {
+            format!("`{text}` is not a time zone: use an IANA name such as Europe/Berlin or UTC")
+        })
     }
 }
 
@@ -244,7 +248,7 @@ impl JsonSchema for TimeZone {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
             "type": "string",
-            "description": "A time zone by its name, such as `Europe/Berlin`.",
+            "description": "IANA time zone, such as `Europe/Berlin`.",
         })
     }
 }

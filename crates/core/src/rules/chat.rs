@@ -1,30 +1,30 @@
-//! The model that reads what people say in the chat.
+//! Model that interprets chat messages.
 
 use garde::Validate;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::embeddings::is_address;
+use super::embeddings::is_http_url;
 
-/// A model that reads what people say in the chat, behind an interface like OpenAI's. Without one, a
-/// small grammar does. It is shown messages and the titles of this project's tasks, and changes
-/// nothing: what it understands is shown to the person as a command, and waits for their yes.
+/// Model that interprets chat messages, behind an OpenAI-compatible API. Without one, a small
+/// grammar does. The model sees messages and the titles of this project's tasks, and changes
+/// nothing: each action is shown to the person as a command and needs their confirmation.
 ///
-/// The key, where one is needed, is the server's variable `TAMMA_CHAT_KEY`: rules are shown to people
-/// and kept with tasks.
+/// An API key, if needed, goes into the server's environment variable `TAMMA_CHAT_KEY`, because
+/// rules are shown to people and stored with tasks.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
 #[serde(default, deny_unknown_fields)]
 pub struct ChatModel {
-    /// Where it is, such as `http://127.0.0.1:11434/v1`; nothing where there is none.
-    #[garde(inner(custom(is_address)))]
+    /// Base URL of the API, such as `http://127.0.0.1:11434/v1`. Default: no model.
+    #[garde(inner(custom(is_http_url)))]
     pub url: Option<String>,
-    /// Its name.
+    /// Name of the model.
     #[garde(inner(length(min = 1, max = 200)))]
     pub model: Option<String>,
 }
 
 impl ChatModel {
-    /// Where the model is and what it is called, if there is one.
+    /// Returns the URL and model name, or `None` unless both are set.
     pub fn endpoint(&self) -> Option<(&str, &str)> {
         self.url.as_deref().zip(self.model.as_deref())
     }

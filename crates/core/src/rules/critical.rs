@@ -1,14 +1,14 @@
-//! Critical files: which paths raise the risk of a plan.
+//! Critical files: paths that raise the risk of a plan.
 
 use globset::{Glob, GlobSetBuilder};
 
 use super::Rules;
 
-/// How many of some paths the configuration calls critical.
-pub fn critical_files<'a>(paths: impl IntoIterator<Item = &'a str>, rules: &Rules) -> u16 {
+/// Counts the paths that match `risk_thresholds.critical_files`.
+pub fn count_critical_files<'a>(paths: impl IntoIterator<Item = &'a str>, rules: &Rules) -> u16 {
     let mut set = GlobSetBuilder::new();
     for glob in &rules.scrum_master.risk_thresholds.critical_files {
-        // The rules were validated when they were loaded, so every glob is one.
+        // Globs were validated when the rules were loaded.
         if let Ok(glob) = Glob::new(glob) {
             set.add(glob);
         }
@@ -16,13 +16,13 @@ pub fn critical_files<'a>(paths: impl IntoIterator<Item = &'a str>, rules: &Rule
     let paths = paths.into_iter();
     let count = match set.build() {
         Ok(set) => paths.filter(|path| set.is_match(path)).count(),
-        // Without a matcher nothing can be called harmless.
+        // Without a matcher, every path counts as critical.
         Err(_) => paths.count(),
     };
     u16::try_from(count).unwrap_or(u16::MAX)
 }
 
-/// Whether the configuration calls one path critical.
+/// Returns true if `path` matches `risk_thresholds.critical_files`.
 pub fn is_critical(path: &str, rules: &Rules) -> bool {
-    critical_files([path], rules) > 0
+    count_critical_files([path], rules) > 0
 }

@@ -1,23 +1,23 @@
-//! Delivery: where a change that has passed goes.
+//! Delivery of changes that passed review.
 
 use garde::Validate;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumIter, EnumString};
 
-/// Where a change that has passed goes, and where it started.
+/// Base branch, and delivery of changes that passed review.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
 #[serde(default, deny_unknown_fields)]
-pub struct Delivery {
-    /// How it is delivered. Only `branch` is there yet.
-    #[garde(custom(is_there))]
-    pub mode: Mode,
-    /// The branch that work starts from. By default the one that the repository's `HEAD` is at.
+pub struct DeliveryRules {
+    /// Delivery mode. Only `branch` is supported.
+    #[garde(custom(is_supported))]
+    pub mode: DeliveryMode,
+    /// Branch that work starts from. Default: the branch that the repository's `HEAD` points to.
     #[garde(length(min = 1, max = 200))]
     pub base: Option<String>,
 }
 
-/// A way to deliver.
+/// Delivery mode.
 #[derive(
     Debug,
     Clone,
@@ -37,22 +37,22 @@ pub struct Delivery {
 )]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
-pub enum Mode {
-    /// The change is left on a branch of its own.
+pub enum DeliveryMode {
+    /// Leave the change on its own branch.
     #[default]
     Branch,
-    /// Planned, and refused until then: the change is merged through a queue.
+    /// Merge through a queue. Planned; refused for now.
     Merge,
-    /// Planned, and refused until then: a pull request is opened.
+    /// Open a pull request. Planned; refused for now.
     PullRequest,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature is garde's")]
-fn is_there(mode: &Mode, (): &()) -> garde::Result {
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "signature required by garde")]
+fn is_supported(mode: &DeliveryMode, (): &()) -> garde::Result {
     match mode {
-        Mode::Branch => Ok(()),
-        Mode::Merge | Mode::PullRequest => Err(garde::Error::new(format!(
-            "`{mode}` is planned and not there yet: write `branch`, and take the branch from there"
+        DeliveryMode::Branch => Ok(()),
+        DeliveryMode::Merge | DeliveryMode::PullRequest => Err(garde::Error::new(format!(
+            "`{mode}` is not supported yet: use `branch`, then merge the branch yourself"
         ))),
     }
 }

@@ -1,4 +1,4 @@
-//! Gates: the checks that a change has to pass, by name.
+//! Gates: commands that check a change, by name.
 
 use garde::Validate;
 use schemars::JsonSchema;
@@ -6,42 +6,41 @@ use serde::{Deserialize, Serialize};
 use strum::{Display, EnumString, IntoEnumIterator as _};
 
 use super::{Rules, is_default};
-use crate::gate::Kind;
-use crate::level::Level;
+use crate::gate::GateKind;
+use crate::level::RiskLevel;
 
-/// How a gate is run.
+/// Command that checks a change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub struct GateRules {
-    /// The command line, which `sh -c` runs in the worktree. It passes if it exits with 0.
+    /// Command line, run by `sh -c` in the worktree. Exit code 0 passes.
     #[garde(length(min = 1, max = 10_000))]
     pub command: String,
-    /// What it checks.
-    #[serde(default = "any_command")]
+    /// Subject of the check.
+    #[serde(default = "default_gate_kind")]
     #[garde(skip)]
-    pub kind: Kind,
-    /// Seconds that it may take.
-    #[serde(default = "half_an_hour")]
+    pub kind: GateKind,
+    /// Time limit, in seconds.
+    #[serde(default = "default_gate_timeout")]
     #[garde(range(min = 1, max = 86_400))]
     pub timeout_seconds: u32,
-    /// The form of the report that the command writes to the file that the variable `REPORT` names.
-    /// With it, every failure is known by its name; a gate that writes none has failed.
+    /// Format of the report that the command writes to the file in `$REPORT`. With a report,
+    /// failures are compared one by one; a missing report fails the gate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[garde(skip)]
-    pub report: Option<Report>,
-    /// Whether it disturbs others, so that none runs beside it. Gates that build run before all others
-    /// and are always alone.
+    pub report: Option<ReportFormat>,
+    /// Run no other gate at the same time. Build gates run first and always alone.
     #[serde(default, skip_serializing_if = "is_default")]
     #[garde(skip)]
     pub alone: bool,
-    /// Whether it reaches the network, for what installs things. Code of the change runs in gates, so
-    /// the others do not.
+    /// Allow network access, such as for installing dependencies. Gates execute code of the change,
+    /// so the default is no network.
     #[serde(default, skip_serializing_if = "is_default")]
     #[garde(skip)]
     pub network: bool,
 }
 
-/// The form of a report.
+/// Format of a gate's report.
 #[derive(
     Debug,
     Clone,
@@ -59,28 +58,29 @@ pub struct GateRules {
 )]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
-pub enum Report {
-    /// Test results as JUnit's XML.
+pub enum ReportFormat {
+    /// Test results as JUnit XML.
     Junit,
     /// Findings as SARIF.
     Sarif,
 }
 
-fn any_command() -> Kind {
-    Kind::Command
+fn default_gate_kind() -> GateKind {
+    GateKind::Command
 }
 
-fn half_an_hour() -> u32 {
+fn default_gate_timeout() -> u32 {
     1_800
 }
 
 impl Rules {
-    /// The gates that run at a level of risk, by name.
+    /// Returns the gates that run at a risk level, by name.
     ///
-    /// A gate that no level names always runs. One that a level names runs from that level on.
-    pub fn gates_at(&self, level: Level) -> impl Iterator<Item = (&str, &GateRules)> {
+    /// A gate that no level names always runs. A gate that a level names runs at that level and
+    /// above.
+    pub fn gates_at(&self, level: RiskLevel) -> impl Iterator<Item = (&str, &GateRules)> {
         let from = |name: &String| {
-            Level::iter().find(|level| self.ceremony.get(*level).gates.contains(name))
+            RiskLevel::iter().find(|level| self.ceremony.get(*level).gates.contains(name))
         };
         self.gates
             .iter()

@@ -1,8 +1,7 @@
-//! Reading the rules: the defaults, the file over them, the environment over both.
+//! Loading of rules: defaults, overridden by the file, overridden by the environment.
 //!
-//! This is pure. The text of the file and the variables come in as arguments, so the same call
-//! serves a terminal, a daemon and a test. Nothing is retried and nothing is half accepted: either
-//! there are rules, or there is a list of everything that is wrong.
+//! Pure: the file's text and the variables are arguments, so the same call serves terminals,
+//! servers and tests. The result is either complete rules or a list of all problems.
 
 use std::collections::BTreeMap;
 
@@ -10,95 +9,100 @@ use garde::Validate;
 use serde_json::Value as Json;
 
 use super::Rules;
-use super::check::{Walk, join};
-use super::problem::{Fault, Origin, Problem, Problems};
-use super::schema::{schema, with_numbers};
-use super::{names, tree, variables};
+use super::problem::{ConfigFault, ConfigProblem, ConfigProblems, ValueOrigin};
+use super::schema::{convert_numbers, schema};
+use super::validation::{FileValidator, join_path};
+use super::{cross_references, variables, yaml};
 
-/// A file that has been read.
+/// Configuration file in memory.
 #[derive(Debug, Clone, Copy)]
-pub struct Source<'a> {
-    /// What it is called in messages.
+pub struct ConfigFile<'a> {
+    /// Name of the file in messages.
     pub name: &'a str,
-    /// What it says.
+    /// Content of the file.
     pub text: &'a str,
 }
 
-/// Rules, and where they came from.
+/// Rules with the origin of each value.
 #[derive(Debug, Clone)]
-pub struct Loaded {
-    /// The rules.
+pub struct LoadedRules {
+    /// Validated rules.
     pub rules: Rules,
-    /// Where each path was set. What is not here is a default.
-    pub origins: BTreeMap<String, Origin>,
-    /// What is shown in place of values that came out of variables.
-    shown: BTreeMap<String, String>,
+    /// Origin of each path that was set. Paths that are missing here have their default.
+    pub origins: BTreeMap<String, ValueOrigin>,
+    /// Placeholders for values that came from variables, by path.
+    placeholders: BTreeMap<String, String>,
 }
 
-/// One value, as it may be shown to anybody.
+/// Configuration value that is safe to show.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Setting {
-    /// Its path, such as `scrum_master.task_loop.max_retries`.
+    /// Path of the key, such as `scrum_master.task_loop.max_retries`.
     pub path: String,
-    /// The value; for one that came out of a variable, the variable.
+    /// Value, or the variable reference that it came from.
     pub value: Json,
-    /// Where it came from.
-    pub origin: Origin,
+    /// Origin of the value.
+    pub origin: ValueOrigin,
 }
 
-/// Reads the rules.
+/// Loads the rules.
 ///
-/// The file is laid over the defaults key by key; a list replaces the whole list. Without a file,
-/// or with an empty one, the defaults hold.
+/// The file is merged over the defaults key by key; a list replaces the default list. Without a
+/// file, or with an empty one, all values are defaults.
 pub fn load(
-    file: Option<Source<'_>>,
+    file: Option<ConfigFile<'_>>,
     variables: &BTreeMap<String, String>,
-) -> Result<Loaded, Problems> {
+) -> Result<LoadedRules, ConfigProblems> {
     let schema = schema();
-    let mut walk = Walk::new(&schema, variables, file.map_or("tamma.yaml", |file| file.name));
+    let mut walk =
+        FileValidator::new(&schema, variables, file.map_or("tamma.yaml", |file| file.name));
     let mut rules = serde_json::to_value(Rules::default()).unwrap_or_default();
-    match file.map(|file| tree::read(file.text)) {
+    match file.map(|file| yaml::parse(file.text)) {
         Some(Ok(node)) => {
-            if let Some(over) = walk.file(&node) {
-                lay_over(&mut rules, over);
+            if let Some(over) = walk.check_file(&node) {
+                merge(&mut rules, over);
             }
         }
         Some(Err(problem)) => walk.problems.push(*problem),
         None => {}
     }
-    variables::apply(&mut rules, &mut walk);
-    let rules = judge(rules, &mut walk);
+    variables::apply_variables(&mut rules, &mut walk);
+    let rules = validate_rules(rules, &mut walk);
     walk.origins.remove("");
     match rules {
-        Some(rules) if walk.problems.is_empty() => Ok(Loaded {
+        Some(rules) if walk.problems.is_empty() => Ok(LoadedRules {
             rules,
             origins: walk.origins,
-            shown: walk.hidden.into_iter().map(|(path, hidden)| (path, hidden.shown)).collect(),
+            placeholders: walk
+                .secret_values
+                .into_iter()
+                .map(|(path, hidden)| (path, hidden.placeholder))
+                .collect(),
         }),
         _ => {
-            // In the order of the file, and after it the environment.
+            // Problems in the file come first, in file order; then the environment.
             walk.problems.sort_by_key(|problem| {
                 (
                     problem.variable().is_some(),
-                    problem.place(),
+                    problem.location(),
                     problem.variable().map(str::to_owned),
                 )
             });
-            Err(Problems(walk.problems))
+            Err(ConfigProblems(walk.problems))
         }
     }
 }
 
-/// The final word: the types, and the rules that only they know.
-fn judge(rules: Json, walk: &mut Walk<'_>) -> Option<Rules> {
+/// Deserialises the rules and runs the checks that only their types define.
+fn validate_rules(rules: Json, walk: &mut FileValidator<'_>) -> Option<Rules> {
     let rules: Rules = match serde_json::from_value(rules) {
         Ok(rules) => rules,
         Err(error) => {
-            // The walk is at least as strict as the types, so this is not expected to happen. If
-            // it does, the user is better served by serde's words than by silence.
+            // Not expected, because the schema check is at least as strict as the types. If it
+            // happens, serde's message is better than none.
             let reason = walk.redact(&error.to_string());
-            let fault = Fault::Refused { path: walk.file.to_owned(), reason };
-            walk.problems.push(Problem { fault, origin: Origin::Default });
+            let fault = ConfigFault::Refused { path: walk.file_name.to_owned(), reason };
+            walk.problems.push(ConfigProblem { fault, origin: ValueOrigin::Default });
             return None;
         }
     };
@@ -106,83 +110,84 @@ fn judge(rules: Json, walk: &mut Walk<'_>) -> Option<Rules> {
         for (path, error) in report.iter() {
             let path = path.to_string();
             let reason = walk.redact(error.message());
-            let origin = nearest(&walk.origins, &path);
-            walk.problems.push(Problem { fault: Fault::Refused { path, reason }, origin });
+            let origin = nearest_origin(&walk.origins, &path);
+            walk.problems
+                .push(ConfigProblem { fault: ConfigFault::Refused { path, reason }, origin });
         }
     }
-    names::check(&rules, walk);
+    cross_references::check_names(&rules, walk);
     Some(rules)
 }
 
-/// Where a path was set, or else the section it is in.
-pub(super) fn nearest(origins: &BTreeMap<String, Origin>, path: &str) -> Origin {
+/// Returns the origin of a path, or of the nearest section around it.
+pub(super) fn nearest_origin(origins: &BTreeMap<String, ValueOrigin>, path: &str) -> ValueOrigin {
     let mut path = path;
     loop {
         if let Some(origin) = origins.get(path) {
             return origin.clone();
         }
         let Some(end) = path.rfind(['.', '[']) else {
-            return Origin::Default;
+            return ValueOrigin::Default;
         };
         path = &path[..end];
     }
 }
 
-fn lay_over(under: &mut Json, over: Json) {
+fn merge(under: &mut Json, over: Json) {
     match (under, over) {
         (Json::Object(under), Json::Object(over)) => {
             for (key, over) in over {
-                lay_over(under.entry(key).or_insert(Json::Null), over);
+                merge(under.entry(key).or_insert(Json::Null), over);
             }
         }
         (under, over) => *under = over,
     }
 }
 
-impl Loaded {
-    /// Where the value at a path came from.
-    pub fn origin(&self, path: &str) -> &Origin {
-        self.origins.get(path).unwrap_or(&Origin::Default)
+impl LoadedRules {
+    /// Returns the origin of the value at `path`.
+    pub fn origin(&self, path: &str) -> &ValueOrigin {
+        self.origins.get(path).unwrap_or(&ValueOrigin::Default)
     }
 
-    /// Every value, one by one, as it may be shown to anybody.
+    /// Lists every value, safe to show.
     pub fn settings(&self) -> Vec<Setting> {
         let schema = schema();
         let mut rules = serde_json::to_value(&self.rules).unwrap_or_default();
-        with_numbers(&schema, &schema, &mut rules);
+        convert_numbers(&schema, &schema, &mut rules);
         let mut settings = Vec::new();
-        self.collect("", &rules, &mut settings);
+        self.collect_settings("", &rules, &mut settings);
         settings
     }
 
-    fn collect(&self, path: &str, value: &Json, settings: &mut Vec<Setting>) {
+    fn collect_settings(&self, path: &str, value: &Json, settings: &mut Vec<Setting>) {
         match value {
             Json::Object(map) if !map.is_empty() => {
                 for (key, value) in map {
-                    self.collect(&join(path, key), value, settings);
+                    self.collect_settings(&join_path(path, key), value, settings);
                 }
             }
-            // A list of words is one value; a list of sections is many.
+            // A list of scalars is one value; a list of sections has one value per key.
             Json::Array(list) if list.iter().any(Json::is_object) => {
                 for (index, value) in list.iter().enumerate() {
-                    self.collect(&format!("{path}[{index}]"), value, settings);
+                    self.collect_settings(&format!("{path}[{index}]"), value, settings);
                 }
             }
             value => settings.push(Setting {
                 path: path.to_owned(),
-                value: self.show(path, value),
+                value: self.display_value(path, value),
                 origin: self.origin(path).clone(),
             }),
         }
     }
 
-    fn show(&self, path: &str, value: &Json) -> Json {
-        match (self.shown.get(path), value) {
+    fn display_value(&self, path: &str, value: &Json) -> Json {
+        match (self.placeholders.get(path), value) {
             (Some(shown), _) => shown.as_str().into(),
             (None, Json::Array(list)) => list
                 .iter()
                 .enumerate()
-                .map(|(index, item)| self.show(&format!("{path}[{index}]"), item))
+                .map(|(index, item)| self.display_value(&format!("{path}[{index}]"), item))
                 .collect(),
             (None, value) => value.clone(),
         }

@@ -1,7 +1,7 @@
-//! People: what each of them may do, by name.
+//! Roles of people, by name.
 //!
-//! Whose name it is, is found out before: by a token that is theirs alone, or because whoever runs the
-//! server says so. What is here is only what a name may do.
+//! Authentication happens before: by a personal token, or by the server's operator. This module
+//! only maps names to roles.
 
 use std::collections::BTreeMap;
 
@@ -12,25 +12,25 @@ use strum::{Display, EnumIter, EnumString};
 
 use crate::ids::Name;
 
-/// What people may do.
+/// Roles of people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
 #[serde(default, deny_unknown_fields)]
-pub struct People {
-    /// What those may do who are not named.
+pub struct PeopleRules {
+    /// Role of everyone who is not listed in `named`.
     #[garde(skip)]
-    pub everybody: Standing,
-    /// What those may do who are, by name.
+    pub everybody: PersonRole,
+    /// Roles by name.
     #[garde(skip)]
-    pub named: BTreeMap<String, Standing>,
+    pub named: BTreeMap<String, PersonRole>,
 }
 
-impl Default for People {
+impl Default for PeopleRules {
     fn default() -> Self {
-        Self { everybody: Standing::Approver, named: BTreeMap::new() }
+        Self { everybody: PersonRole::Approver, named: BTreeMap::new() }
     }
 }
 
-/// What somebody may do. Each may do what those before it may.
+/// Role of a person. Each role includes the ones before it.
 #[derive(
     Debug,
     Clone,
@@ -49,44 +49,44 @@ impl Default for People {
 )]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
-pub enum Standing {
-    /// Look.
+pub enum PersonRole {
+    /// Read only.
     Viewer,
-    /// Add tasks, steer them, and answer what agents ask.
+    /// Add and control tasks, and answer agents' questions.
     Member,
-    /// Decide: about plans, changes, prohibitions, budgets and knowledge.
+    /// Decide on plans, changes, prohibitions, budgets and knowledge.
     Approver,
 }
 
-/// What is to be done.
+/// Permission that an action requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Display)]
 #[strum(serialize_all = "snake_case")]
-pub enum Right {
-    /// To add and steer tasks.
+pub enum Permission {
+    /// Add and control tasks.
     Work,
-    /// To decide.
+    /// Make decisions.
     Decide,
 }
 
-impl Right {
-    /// The standing that it takes.
-    pub fn takes(self) -> Standing {
+impl Permission {
+    /// Returns the lowest role that has this permission.
+    pub fn required_role(self) -> PersonRole {
         match self {
-            Self::Work => Standing::Member,
-            Self::Decide => Standing::Approver,
+            Self::Work => PersonRole::Member,
+            Self::Decide => PersonRole::Approver,
         }
     }
 }
 
-impl People {
-    /// What somebody may do.
-    pub fn standing(&self, name: &Name) -> Standing {
+impl PeopleRules {
+    /// Returns the role of a person.
+    pub fn role(&self, name: &Name) -> PersonRole {
         self.named.get(name.as_str()).copied().unwrap_or(self.everybody)
     }
 
-    /// Whether somebody may do something.
-    pub fn may(&self, name: &Name, right: Right) -> bool {
-        self.standing(name) >= right.takes()
+    /// Returns true if a person's role includes `right`.
+    pub fn has_permission(&self, name: &Name, right: Permission) -> bool {
+        self.role(name) >= right.required_role()
     }
 }
 
@@ -95,12 +95,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_is_not_named_may_what_everybody_may() {
-        let name = |text: &str| text.parse::<Name>().expect("a name");
-        let named = BTreeMap::from([("Ada".to_owned(), Standing::Approver)]);
-        let people = People { everybody: Standing::Viewer, named };
-        assert!(people.may(&name("Ada"), Right::Decide));
-        assert!(!people.may(&name("Mallory"), Right::Work));
-        assert!(People::default().may(&name("Mallory"), Right::Decide));
+    fn unlisted_people_have_the_default_role() {
+        let name = |text: &str| text.parse::<Name>().expect("valid name");
+        let named = BTreeMap::from([("Ada".to_owned(), PersonRole::Approver)]);
+        let people = PeopleRules { everybody: PersonRole::Viewer, named };
+        assert!(people.has_permission(&name("Ada"), Permission::Decide));
+        assert!(!people.has_permission(&name("Mallory"), Permission::Work));
+        assert!(PeopleRules::default().has_permission(&name("Mallory"), Permission::Decide));
     }
 }

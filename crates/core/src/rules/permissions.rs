@@ -1,51 +1,51 @@
-//! Permissions: what agents may do beside the defaults, in a short form.
+//! Permission rules for agents, in short form.
 //!
-//! A line is a kind and a pattern, such as `command: cargo *` or `write: migrations/**`. Deny stands
-//! over ask, and ask over allow, wherever the lines are. What they mean is decided elsewhere; here
-//! they are only read.
+//! A rule is an access kind and a pattern, such as `command: cargo *` or `write: migrations/**`.
+//! Deny overrides ask, and ask overrides allow, in any order. This module only parses them; the
+//! engine enforces them.
 
 use garde::Validate;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumIter, EnumString};
 
-/// What an agent is run as.
+/// Role that an agent runs in.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Display, EnumString, EnumIter,
 )]
 #[strum(serialize_all = "snake_case")]
 pub enum AgentRole {
-    /// It writes a plan.
+    /// Writes a plan.
     Planner,
-    /// It changes files.
+    /// Changes files.
     Implementer,
-    /// It judges a change.
+    /// Judges a change.
     Validator,
-    /// It gives advice.
+    /// Analyses a stuck task.
     Council,
 }
 
-/// What agents may do, by what they are run as.
+/// Permissions of agents, by role, on top of the defaults.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
 #[serde(default, deny_unknown_fields)]
-pub struct Permissions {
-    /// Of the agent that writes a plan.
+pub struct AgentPermissions {
+    /// Agent that writes plans.
     #[garde(dive)]
-    pub planner: Lines,
-    /// Of the agent that changes files.
+    pub planner: PermissionLists,
+    /// Agent that changes files.
     #[garde(dive)]
-    pub implementer: Lines,
-    /// Of the agent that judges a change.
+    pub implementer: PermissionLists,
+    /// Agent that judges changes.
     #[garde(dive)]
-    pub validator: Lines,
-    /// Of the agents that give advice.
+    pub validator: PermissionLists,
+    /// Agents that analyse a stuck task.
     #[garde(dive)]
-    pub council: Lines,
+    pub council: PermissionLists,
 }
 
-impl Permissions {
-    /// Those of a role.
-    pub fn get(&self, role: AgentRole) -> &Lines {
+impl AgentPermissions {
+    /// Returns the permissions of a role.
+    pub fn get(&self, role: AgentRole) -> &PermissionLists {
         match role {
             AgentRole::Planner => &self.planner,
             AgentRole::Implementer => &self.implementer,
@@ -55,88 +55,84 @@ impl Permissions {
     }
 }
 
-/// What is allowed, asked for and denied: `read: path`, `write: path`, `command: line`, `tool: name`
-/// or `network: host`, where `*` stands for anything.
+/// Permission rules: `read: path`, `write: path`, `command: line`, `tool: name` or `network: host`.
+/// `*` matches anything. `deny` overrides `ask`, and `ask` overrides `allow`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
 #[serde(default, deny_unknown_fields)]
-pub struct Lines {
-    /// What needs no question.
-    #[garde(inner(custom(is_line)))]
+pub struct PermissionLists {
+    /// Allowed without asking.
+    #[garde(inner(custom(is_permission_rule)))]
     pub allow: Vec<String>,
-    /// What a person is asked about first.
-    #[garde(inner(custom(is_line)))]
+    /// Allowed once a person agrees.
+    #[garde(inner(custom(is_permission_rule)))]
     pub ask: Vec<String>,
-    /// What is never done.
-    #[garde(inner(custom(is_line)))]
+    /// Always refused.
+    #[garde(inner(custom(is_permission_rule)))]
     pub deny: Vec<String>,
 }
 
-/// What kind of thing a line is about.
+/// Kind of access that a permission rule covers.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Display, EnumString, EnumIter,
 )]
 #[strum(serialize_all = "snake_case")]
-pub enum Deed {
-    /// To look at a file.
+pub enum AccessKind {
+    /// Read a file.
     Read,
-    /// To change, make, move or delete a file.
+    /// Change, create, move or delete a file.
     Write,
-    /// To run a command.
+    /// Run a command.
     Command,
-    /// To use a tool that is none of these.
+    /// Use any other tool.
     Tool,
-    /// To reach a host.
+    /// Connect to a host.
     Network,
 }
 
-/// One line, read.
+/// Parsed permission rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Line {
-    /// What it is about.
-    pub deed: Deed,
-    /// Which ones, with `*` for anything. A path is from the root of the worktree, or a whole one.
+pub struct PermissionRule {
+    /// Kind of access.
+    pub access: AccessKind,
+    /// Pattern; `*` matches anything. A path is relative to the root of the worktree, or absolute.
     pub pattern: String,
 }
 
-impl Line {
-    /// Reads a line. An error says what would be right.
-    pub fn read(text: &str) -> Result<Self, String> {
+impl PermissionRule {
+    /// Parses a rule. The error says how to fix it.
+    pub fn parse(text: &str) -> Result<Self, String> {
         let (deed, pattern) = text
             .split_once(':')
             .and_then(|(deed, pattern)| Some((deed.trim().parse().ok()?, pattern.trim())))
             .ok_or_else(|| {
                 format!(
-                    "`{text}` does not say what it is about: write `read: path`, `write: path`, \
+                    "`{text}` has no known access kind: write `read: path`, `write: path`, \
                      `command: line`, `tool: name` or `network: host`"
                 )
             })?;
-        let line = Self { deed, pattern: pattern.to_owned() };
-        line.flaw().map_or(Ok(line), |flaw| Err(format!("`{text}` {flaw}")))
+        let line = Self { access: deed, pattern: pattern.to_owned() };
+        line.validation_error().map_or(Ok(line), |flaw| Err(format!("`{text}` {flaw}")))
     }
 
-    fn flaw(&self) -> Option<&'static str> {
-        let path = matches!(self.deed, Deed::Read | Deed::Write);
+    fn validation_error(&self) -> Option<&'static str> {
+        let path = matches!(self.access, AccessKind::Read | AccessKind::Write);
         if self.pattern.is_empty() {
-            return Some("names nothing: `*` stands for anything");
+            return Some("has no pattern: use `*` to match anything");
         }
         if self.pattern.chars().count() > 500 || self.pattern.chars().any(char::is_control) {
-            return Some("is too long, or has a control character in it");
+            return Some("is longer than 500 characters or contains a control character");
         }
         if path && self.pattern.contains(['?', '[', ']', '{', '}', '!', '\\']) {
-            return Some(
-                "has a sign that means nothing here: only `*` and `**` stand for something",
-            );
+            return Some("contains an unsupported wildcard: use only `*` and `**`");
         }
         if path && self.pattern.split('/').any(|part| part == ".." || part == ".") {
-            return Some(
-                "leads around: write the path from the root of the repository, without dots",
-            );
+            return Some("contains `.` or `..`: write the path from the root of the repository");
         }
         None
     }
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature is garde's")]
-fn is_line(text: &str, (): &()) -> garde::Result {
-    Line::read(text).map(drop).map_err(garde::Error::new)
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "signature required by garde")]
+fn is_permission_rule(text: &str, (): &()) -> garde::Result {
+    PermissionRule::parse(text).map(drop).map_err(garde::Error::new)
 }

@@ -1,262 +1,264 @@
-//! What can be wrong with a configuration, and how it is said.
+//! Configuration problems and their messages.
 //!
-//! Somebody reads these at the moment when nothing works. So each says what is wrong, where, and
-//! what would be right; and all of them are reported at once, so that a file is mended in one go.
-//! What came out of a variable is never repeated: it may be a secret.
+//! Each message says what is wrong, where it is and how to fix it. All problems are reported at
+//! once, so that a file can be fixed in one go. Values of variables are never repeated, because
+//! they can be secret.
 
 use std::fmt;
 
 use serde::Serialize;
 use strum::IntoStaticStr;
 
-/// A range of characters on one line of the file.
+/// Range of characters on one line of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct Place {
-    /// The line, from 1.
+pub struct SourceLocation {
+    /// Line number, from 1.
     pub line: usize,
-    /// The column in characters, from 1.
+    /// Column in characters, from 1.
     pub column: usize,
-    /// How many characters it spans. A section has none: it is pointed at, not underlined.
+    /// Length in characters. 0 for a section, which is pointed at instead of underlined.
     #[serde(skip)]
     pub width: usize,
 }
 
-/// Where a value came from.
+/// Origin of a value.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(tag = "from", rename_all = "snake_case")]
-pub enum Origin {
-    /// It is built in.
+pub enum ValueOrigin {
+    /// Built-in default.
     #[default]
     Default,
-    /// It stands in the file.
-    File(Place),
-    /// It was set in the environment.
+    /// Configuration file.
+    File(SourceLocation),
+    /// Environment variable.
     Variable {
-        /// The variable's name.
+        /// Name of the variable.
         name: String,
     },
 }
 
-/// One thing that is wrong.
+/// Configuration problem with its origin.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{fault}")]
-pub struct Problem {
-    /// What is wrong.
-    pub fault: Fault,
-    /// Where it is.
-    pub origin: Origin,
+pub struct ConfigProblem {
+    /// Fault with its details.
+    pub fault: ConfigFault,
+    /// Origin of the faulty value.
+    pub origin: ValueOrigin,
 }
 
-impl Problem {
-    /// The place in the file, if it is there that something is wrong.
-    pub fn place(&self) -> Option<Place> {
+impl ConfigProblem {
+    /// Returns the location in the file, or `None` if the problem is elsewhere.
+    pub fn location(&self) -> Option<SourceLocation> {
         match &self.origin {
-            Origin::File(place) => Some(*place),
-            Origin::Default | Origin::Variable { .. } => None,
+            ValueOrigin::File(place) => Some(*place),
+            ValueOrigin::Default | ValueOrigin::Variable { .. } => None,
         }
     }
 
-    /// The variable in which something is wrong.
+    /// Returns the environment variable that caused the problem, if any.
     pub fn variable(&self) -> Option<&str> {
         match &self.origin {
-            Origin::Variable { name } => Some(name),
-            Origin::Default | Origin::File(_) => None,
+            ValueOrigin::Variable { name } => Some(name),
+            ValueOrigin::Default | ValueOrigin::File(_) => None,
         }
     }
 }
 
-/// What is wrong, with the facts of it.
+/// Kind of a configuration problem, with its details.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
-pub enum Fault {
-    /// The text is not YAML, so nothing else can be told.
-    #[error("this is not valid YAML: {reason}")]
+pub enum ConfigFault {
+    /// Text is not valid YAML; nothing else can be checked.
+    #[error("invalid YAML: {reason}")]
     Syntax {
-        /// What the parser stumbled over.
+        /// Message of the parser.
         reason: String,
-        /// What probably mends it.
+        /// Likely fix.
         help: Option<String>,
     },
-    /// A key stands twice in one section.
-    #[error("the key `{key}` is already given in line {first_line}")]
+    /// Key occurs twice in one section.
+    #[error("duplicate key `{key}`: already set in line {first_line}")]
     DuplicateKey {
-        /// The key.
+        /// Name of the key.
         key: String,
-        /// Where it stood first.
+        /// Line of the first occurrence.
         first_line: usize,
     },
-    /// A key that means nothing here.
-    #[error("there is no key `{key}` in {section}")]
+    /// Key is not defined in this section.
+    #[error("unknown key `{key}` in {section}")]
     UnknownKey {
-        /// The key.
+        /// Name of the key.
         key: String,
-        /// The section it is in.
+        /// Section that contains it.
         section: String,
-        /// The keys that section has.
+        /// Valid keys of the section.
         known: Vec<String>,
     },
-    /// A key that has to be there.
-    #[error("`{path}` lacks the key `{key}`")]
+    /// Required key is missing.
+    #[error("`{path}` is missing the key `{key}`")]
     MissingKey {
-        /// Where it should be.
+        /// Path of the section.
         path: String,
-        /// The key.
+        /// Name of the key.
         key: String,
-        /// What its value should be.
+        /// Description of a valid value.
         expected: String,
     },
-    /// A value of another kind than the key asks for.
+    /// Value has the wrong type.
     #[error("`{path}` must be {expected}, not {found}")]
     WrongType {
-        /// The key.
+        /// Path of the key.
         path: String,
-        /// What it should be.
+        /// Description of a valid value.
         expected: String,
-        /// What it is.
+        /// Description of the value.
         found: String,
-        /// What to do, where there is more to say than that.
+        /// Likely fix.
         help: Option<String>,
     },
-    /// A value of the right kind that is too small, too large, too short or too long.
+    /// Value is too small, too large, too short or too long.
     #[error("`{path}` cannot be {found}")]
     OutOfRange {
-        /// The key.
+        /// Path of the key.
         path: String,
-        /// What it should be.
+        /// Description of a valid value.
         expected: String,
-        /// What it is.
+        /// Description of the value.
         found: String,
     },
-    /// A word that is none of the choices.
+    /// Value is not one of the choices.
     #[error("`{path}` cannot be {found}")]
     UnknownChoice {
-        /// The key.
+        /// Path of the key.
         path: String,
-        /// What it is, as shown to people.
+        /// Description of the value.
         found: String,
-        /// The choice that was probably meant.
-        meant: Option<String>,
+        /// Most similar choice, if one is similar enough.
+        suggestion: Option<String>,
         /// All choices.
         choices: Vec<String>,
     },
-    /// A name that another part of the file should have, and has not.
-    #[error("`{path}` names {found}, which is not in `{section}`")]
+    /// Reference to a name that another section does not define.
+    #[error("`{path}` refers to {found}, which is not defined in `{section}`")]
     UnknownName {
-        /// The key.
+        /// Path of the key.
         path: String,
-        /// The section that should have it.
+        /// Section that should define the name.
         section: String,
-        /// The name, as shown to people.
+        /// Description of the name.
         found: String,
-        /// The name that was probably meant.
-        meant: Option<String>,
-        /// The names there are.
+        /// Most similar name, if one is similar enough.
+        suggestion: Option<String>,
+        /// Names that the section defines.
         known: Vec<String>,
     },
-    /// A variable that the file names and nobody has set.
-    #[error("the variable `{name}` is not set")]
+    /// File refers to a variable that is not set.
+    #[error("environment variable `{name}` is not set")]
     UndefinedVariable {
-        /// Its name.
+        /// Name of the variable.
         name: String,
     },
-    /// A `${` that is not followed by a name and `}`.
-    #[error("`${{` is not followed by the name of a variable and `}}`")]
+    /// `${` is not followed by a name and `}`.
+    #[error("invalid variable reference: `${{` must be followed by a name and `}}`")]
     BrokenVariable,
-    /// A variable in the environment that looks like one of ours and is not.
-    #[error("there is no variable `{name}`")]
+    /// Environment variable with our prefix that does not exist.
+    #[error("unknown environment variable `{name}`")]
     UnknownVariable {
-        /// Its name.
+        /// Name of the variable.
         name: String,
-        /// The names there are.
+        /// Names of all variables.
         known: Vec<String>,
     },
-    /// A value that a rule of its own forbids, such as a glob that is none.
-    #[error("`{path}` is refused: {reason}")]
+    /// Value fails a check of its own, such as an invalid glob.
+    #[error("`{path}` is invalid: {reason}")]
     Refused {
-        /// The key.
+        /// Path of the key.
         path: String,
-        /// Why.
+        /// Reason, with the fix.
         reason: String,
     },
 }
 
-impl Fault {
-    /// A stable name for programs.
+impl ConfigFault {
+    /// Returns a stable code for programs.
     pub fn code(&self) -> &'static str {
         self.into()
     }
 
-    /// What would be right.
+    /// Returns the fix, if there is more to say than the message does.
     pub fn help(&self) -> Option<String> {
         Some(match self {
-            Self::DuplicateKey { .. } => "keep one of the two".to_owned(),
+            Self::DuplicateKey { .. } => "remove one of them".to_owned(),
             Self::UnknownKey { key, known, .. } => suggest(key, known),
             Self::UnknownVariable { name, known } => suggest(name, known),
             Self::MissingKey { key, expected, .. } => format!("add `{key}`: {expected}"),
             Self::Syntax { help, .. } | Self::WrongType { help, .. } => return help.clone(),
-            Self::OutOfRange { expected, .. } => format!("write {expected}"),
-            Self::UnknownChoice { meant: Some(meant), choices, .. } => {
-                format!("did you mean `{meant}`? The choices are {}", quoted(choices))
+            Self::OutOfRange { expected, .. } => format!("use {expected}"),
+            Self::UnknownChoice { suggestion: Some(meant), choices, .. } => {
+                format!("did you mean `{meant}`? Use one of {}", quote_list(choices))
             }
-            Self::UnknownChoice { choices, .. } => format!("the choices are {}", quoted(choices)),
-            Self::UnknownName { meant: Some(meant), section, .. } => {
-                format!("did you mean `{meant}`? Or add it to `{section}`")
+            Self::UnknownChoice { choices, .. } => format!("use one of {}", quote_list(choices)),
+            Self::UnknownName { suggestion: Some(meant), section, .. } => {
+                format!("did you mean `{meant}`? Otherwise, add it to `{section}`")
             }
             Self::UnknownName { section, known, .. } if known.is_empty() => {
-                format!("add it to `{section}`, which has none yet")
+                format!("add it to `{section}`, which is empty")
             }
             Self::UnknownName { section, known, .. } => {
-                format!("add it to `{section}`, or name one of {}", quoted(known))
+                format!("add it to `{section}`, or use one of {}", quote_list(known))
             }
             Self::UndefinedVariable { name } => {
-                format!("set {name}, or give a fallback: `${{{name}:-...}}`")
+                format!("set {name}, or add a fallback: `${{{name}:-...}}`")
             }
             Self::BrokenVariable => {
-                "write `${NAME}` or `${NAME:-fallback}`; for a plain `${` write `$${`".to_owned()
+                "write `${NAME}` or `${NAME:-fallback}`; for a literal `${`, write `$${`".to_owned()
             }
             Self::Refused { .. } => return None,
         })
     }
 }
 
-/// Everything that is wrong, in the order of the file.
+/// All problems of a configuration, in file order. Never empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problems(pub(super) Vec<Problem>);
+pub struct ConfigProblems(pub(super) Vec<ConfigProblem>);
 
-impl Problems {
-    /// All of them; there is at least one.
-    pub fn iter(&self) -> impl Iterator<Item = &Problem> {
+impl ConfigProblems {
+    /// Iterates over the problems; there is at least one.
+    pub fn iter(&self) -> impl Iterator<Item = &ConfigProblem> {
         self.0.iter()
     }
 
-    /// How many there are.
+    /// Number of problems.
     #[expect(clippy::len_without_is_empty, reason = "there is always at least one")]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 }
 
-impl fmt::Display for Problems {
+impl fmt::Display for ConfigProblems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, problem) in self.0.iter().enumerate() {
             let separator = if index == 0 { "" } else { "; " };
             match &problem.origin {
-                Origin::File(at) => write!(f, "{separator}{}:{}: {problem}", at.line, at.column)?,
-                Origin::Variable { name } => write!(f, "{separator}{name}: {problem}")?,
-                Origin::Default => write!(f, "{separator}{problem}")?,
+                ValueOrigin::File(at) => {
+                    write!(f, "{separator}{}:{}: {problem}", at.line, at.column)?
+                }
+                ValueOrigin::Variable { name } => write!(f, "{separator}{name}: {problem}")?,
+                ValueOrigin::Default => write!(f, "{separator}{problem}")?,
             }
         }
         Ok(())
     }
 }
 
-impl std::error::Error for Problems {}
+impl std::error::Error for ConfigProblems {}
 
-/// The known word that a misspelt one is closest to, if any is close.
-pub(super) fn closest<'a>(word: &str, known: &'a [String]) -> Option<&'a String> {
+/// Returns the known word that is most similar to a misspelt one, if any is similar enough.
+pub(super) fn closest_match<'a>(word: &str, known: &'a [String]) -> Option<&'a String> {
     let word = word.to_lowercase().replace('-', "_");
-    // A third of the letters may be wrong: enough for a slip or an inverted pair, too little to
-    // turn one word into another.
+    // Allow a third of the letters to differ: enough for a typo or a swapped pair, too few to
+    // confuse two different words.
     let allowed = (word.chars().count() / 3).max(1);
     known
         .iter()
@@ -267,13 +269,13 @@ pub(super) fn closest<'a>(word: &str, known: &'a [String]) -> Option<&'a String>
 }
 
 fn suggest(word: &str, known: &[String]) -> String {
-    match closest(word, known) {
+    match closest_match(word, known) {
         Some(meant) => format!("did you mean `{meant}`?"),
-        None => format!("known are {}", quoted(known)),
+        None => format!("use one of {}", quote_list(known)),
     }
 }
 
-/// Words in code quotes, with commas between them.
-pub(super) fn quoted<'a>(words: impl IntoIterator<Item = &'a String>) -> String {
+/// Formats words in backticks, separated by commas.
+pub(super) fn quote_list<'a>(words: impl IntoIterator<Item = &'a String>) -> String {
     words.into_iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")
 }

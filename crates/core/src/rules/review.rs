@@ -1,4 +1,4 @@
-//! What a review looks for beside the gates, and who judges.
+//! Review settings besides the gates: tests, guarded files, patterns, validator and council.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,34 +9,33 @@ use serde::{Deserialize, Serialize};
 use strum::{Display, EnumString};
 
 use super::is_glob;
-use crate::issue::{Category, Severity};
+use crate::issue::{IssueCategory, IssueSeverity};
 use crate::tier::Tier;
 
-/// What a review looks for beside the gates.
+/// Checks of a review besides the gates.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
 #[serde(default, deny_unknown_fields)]
 pub struct ReviewRules {
-    /// Files that hold tests, as globs from the root. Where a change edits or removes one that was
-    /// there before, its old version must still pass, but for what the plan names under
-    /// `test_changes`.
+    /// Globs of test files, from the root. If a change edits or removes an existing test file, its
+    /// old version must still pass, except for tests that the plan lists under `test_changes`.
     #[garde(inner(custom(is_glob)))]
     pub tests: Vec<String>,
-    /// Files that decide how gates run, as globs from the root. One that the plan does not name fails
-    /// the review, as does one that a gate's command names.
+    /// Globs of files that control the gates, from the root. A change to one that the plan does not
+    /// name fails the review, and so does a change to a file that a gate's command names.
     #[garde(inner(custom(is_glob)))]
     pub guarded: Vec<String>,
-    /// Whether added lines are searched for secrets of well-known forms.
+    /// Search added lines for secrets in well-known formats.
     #[garde(skip)]
     pub secrets: bool,
-    /// What added lines must not have in them, by name.
+    /// Patterns that added lines must not match, by name.
     #[garde(dive)]
-    pub patterns: BTreeMap<String, PatternRules>,
+    pub patterns: BTreeMap<String, PatternRule>,
 }
 
 impl ReviewRules {
-    /// Whether a file holds tests.
+    /// Returns true if `path` matches one of the `tests` globs.
     pub fn holds_tests(&self, path: &str) -> bool {
-        // The rules were validated when they were loaded, so every glob is one.
+        // Globs were validated when the rules were loaded.
         let globs = self.tests.iter().filter_map(|glob| globset::Glob::new(glob).ok());
         globs.map(|glob| glob.compile_matcher()).any(|glob| glob.is_match(path))
     }
@@ -85,84 +84,85 @@ impl Default for ReviewRules {
     }
 }
 
-/// Something that added lines must not have in them: a regular expression, or a rule of ast-grep for a
+/// Pattern that added lines must not match: a regular expression, or an ast-grep rule for a
 /// language.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
 #[serde(deny_unknown_fields)]
-pub struct PatternRules {
-    /// A regular expression for a line.
+pub struct PatternRule {
+    /// Regular expression, matched against each added line. Set either `regex` or `code`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[garde(inner(length(min = 1, max = 10_000), custom(is_regex)))]
     pub regex: Option<String>,
-    /// A rule of ast-grep: a pattern such as `eval($CODE)`, or the YAML of its key `rule`.
+    /// ast-grep rule: a pattern such as `eval($CODE)`, or YAML as in its `rule` key. Needs
+    /// `language`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[garde(inner(length(min = 1, max = 10_000)))]
     pub code: Option<String>,
-    /// The language of `code`, such as `rust`.
+    /// Language of `code`, such as `rust`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[garde(inner(length(min = 1, max = 100)))]
     pub language: Option<String>,
-    /// The files it is about, as globs from the root; none are all.
+    /// Globs of the files to check, from the root. Empty: all files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[garde(inner(custom(is_glob)))]
     pub paths: Vec<String>,
-    /// What is wrong with it, for whoever has written it.
+    /// Explanation for the author of the change.
     #[garde(length(min = 1, max = 1_000))]
     pub message: String,
-    /// How bad it is. Errors and worse fail the review.
-    #[serde(default = "an_error")]
+    /// Severity of a match. `error` and above fail the review.
+    #[serde(default = "default_severity")]
     #[garde(skip)]
-    pub severity: Severity,
-    /// What it is about.
-    #[serde(default = "code")]
+    pub severity: IssueSeverity,
+    /// Category of a match.
+    #[serde(default = "default_category")]
     #[garde(skip)]
-    pub category: Category,
+    pub category: IssueCategory,
 }
 
-/// The languages that a pattern may be in.
+/// Languages that `code` can be in.
 const LANGUAGES: [&str; 7] = ["go", "java", "javascript", "python", "rust", "tsx", "typescript"];
 
-impl PatternRules {
-    /// What is wrong with it as a whole: which key, and why.
-    pub(super) fn flaw(&self) -> Option<(Option<&'static str>, String)> {
+impl PatternRule {
+    /// Returns the key and reason if the keys of the pattern do not fit together.
+    pub(super) fn validation_error(&self) -> Option<(Option<&'static str>, String)> {
         let known = || LANGUAGES.join("`, `");
         match (&self.regex, &self.code, &self.language) {
             (Some(_), Some(_), _) => {
-                Some((None, "it has both `regex` and `code`: keep one of them".to_owned()))
+                Some((None, "both `regex` and `code` are set: remove one of them".to_owned()))
             }
             (None, None, _) => {
-                Some((None, "it has neither `regex` nor `code`: add one of them".to_owned()))
+                Some((None, "neither `regex` nor `code` is set: add one of them".to_owned()))
             }
             (None, Some(_), None) => {
                 Some((None, format!("`code` needs a `language`: one of `{}`", known())))
             }
             (_, _, Some(language)) if !LANGUAGES.contains(&language.as_str()) => {
-                Some((Some("language"), format!("this must be one of `{}`", known())))
+                Some((Some("language"), format!("must be one of `{}`", known())))
             }
             _ => None,
         }
     }
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature is garde's")]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "signature required by garde")]
 fn is_regex(text: &str, (): &()) -> garde::Result {
     regex::Regex::new(text).map(drop).map_err(|error| {
-        // The last line says what it is; those before it draw where.
+        // The last line of the error has the reason; the lines before it draw the position.
         let error = error.to_string();
         let reason = error.lines().last().unwrap_or_default().trim_start_matches("error: ");
-        garde::Error::new(format!("this is no regular expression: {reason}"))
+        garde::Error::new(format!("not a valid regular expression: {reason}"))
     })
 }
 
-fn an_error() -> Severity {
-    Severity::Error
+fn default_severity() -> IssueSeverity {
+    IssueSeverity::Error
 }
 
-fn code() -> Category {
-    Category::Code
+fn default_category() -> IssueCategory {
+    IssueCategory::Code
 }
 
-/// How far a validator must be from the one whose work it judges.
+/// Required independence of a validator from the implementing agent.
 #[derive(
     Debug,
     Clone,
@@ -181,53 +181,53 @@ fn code() -> Category {
 )]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
-pub enum Apart {
-    /// It may be the same.
+pub enum ValidatorIndependence {
+    /// Not required; both can be the same.
     #[default]
     Never,
-    /// Another model, where a tier has one.
+    /// Different model, if a tier has one.
     Model,
-    /// A model of another provider, where a tier has one.
+    /// Different provider, if a tier has one.
     Provider,
 }
 
-/// Who is asked about a task that is stuck.
+/// Council that analyses a stuck task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
 #[serde(default, deny_unknown_fields)]
-pub struct Council {
-    /// Who studies it, each for themselves.
+pub struct CouncilRules {
+    /// Members, each of whom analyses the task independently.
     #[garde(length(min = 1, max = 5), dive)]
-    pub members: Vec<Seat>,
-    /// Who reads what they found, and writes the root cause, the fix and the dissent.
+    pub members: Vec<CouncilMember>,
+    /// Member that reads all analyses and writes the root cause, the fix and the dissent.
     #[garde(dive)]
-    pub chair: Seat,
+    pub chair: CouncilMember,
 }
 
-impl Default for Council {
+impl Default for CouncilRules {
     fn default() -> Self {
-        let seat = |tier| Seat { tier, agent: None, model: None };
+        let seat = |tier| CouncilMember { tier, agent: None, model: None };
         Self { members: vec![seat(Tier::Moderate), seat(Tier::TOP)], chair: seat(Tier::TOP) }
     }
 }
 
-/// Who sits in a council: the agent and the model of a tier, or others in their place.
+/// Council member: agent and model of a tier, or others instead.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
 #[serde(deny_unknown_fields)]
-pub struct Seat {
-    /// The tier. What it costs is reserved as for a run of this tier.
+pub struct CouncilMember {
+    /// Tier of the member. The cost of one of its runs is reserved.
     #[garde(skip)]
     pub tier: Tier,
-    /// Another agent than the tier's.
+    /// Agent to use instead of the tier's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[garde(inner(length(min = 1, max = 100)))]
     pub agent: Option<String>,
-    /// Another model than the tier's.
+    /// Model to use instead of the tier's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[garde(inner(length(min = 1, max = 200)))]
     pub model: Option<String>,
 }
 
-impl fmt::Display for Seat {
+impl fmt::Display for CouncilMember {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the {} tier", self.tier)?;
         if let Some(agent) = &self.agent {

@@ -1,10 +1,10 @@
-//! The sandbox: what confines an agent's process.
+//! Sandbox for agent processes.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumIter, EnumString};
 
-/// What confines an agent's process.
+/// Sandbox for agent processes.
 #[derive(
     Debug,
     Clone,
@@ -24,26 +24,26 @@ use strum::{Display, EnumIter, EnumString};
 )]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
-pub enum Sandbox {
-    /// The best that the machine has; where it has none, agents do not start.
+pub enum SandboxMode {
+    /// Best sandbox that the machine supports. If there is none, agents do not start.
     #[default]
     Auto,
-    /// Bubblewrap, and nothing less.
+    /// Bubblewrap. If it is unavailable, agents do not start.
     Bubblewrap,
-    /// Landlock. It protects less: see the document on confinement.
+    /// Landlock. Weaker than Bubblewrap: see docs/confinement.md.
     Landlock,
-    /// None. An agent can do whatever the worker's user can.
+    /// No sandbox. An agent can do everything that the worker's user can.
     Off,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature is garde's")]
-pub(super) fn is_whole(path: &str, (): &()) -> garde::Result {
-    // All of the machine is what the list is there to avoid.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "signature required by garde")]
+pub(super) fn is_absolute_path(path: &str, (): &()) -> garde::Result {
+    // The root directory is refused, because it would expose the whole machine.
     if path.starts_with('/') && !path.trim_matches('/').is_empty() {
         Ok(())
     } else {
         Err(garde::Error::new(format!(
-            "`{path}` is no whole path: write where it is from the root on, such as `/srv/cache`"
+            "`{path}` is not an absolute path below `/`: write a path such as `/srv/cache`"
         )))
     }
 }

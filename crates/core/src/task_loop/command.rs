@@ -1,147 +1,159 @@
-//! What the machine wants done.
+//! Effects that the state machine requests.
 
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumIter};
 
-use super::{Answer, State, Timestamp};
+use super::{AnswerKind, State, Timestamp};
 use crate::approval::Pin;
-use crate::budget::Limit;
-use crate::cause::Cause;
-use crate::council::{Opinion, Place};
-use crate::escalation::Decision;
+use crate::budget::SpendLimit;
+use crate::cause::AlertCause;
+use crate::council::{CouncilSeat, OpinionRecord};
+use crate::escalation::EscalationDecision;
 use crate::ids::{CommitId, Name, Reference};
-use crate::level::Level;
-use crate::plan::Outline;
+use crate::level::RiskLevel;
+use crate::plan::PlanSummary;
 use crate::tier::Tier;
 
-/// Something to be done.
+/// Effect to execute, as data.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Command {
-    /// Do a job, and report its end with the ticket. There is never more than one at a time.
-    Start {
-        /// The number of the job.
-        ticket: u32,
-        /// Wait until then.
+    /// Run a job and report its result with the job number. At most one job runs at a time.
+    #[serde(rename = "start")]
+    StartJob {
+        /// Sequence number of the job within its task.
+        #[serde(rename = "ticket")]
+        job_number: u32,
+        /// Earliest start; `None` starts at once.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         not_before: Option<Timestamp>,
-        /// What to do.
+        /// Job with its arguments.
         job: Job,
     },
-    /// Stop a job, make sure that it has stopped, save what it made, and report its end.
-    Stop {
-        /// The number of the job.
-        ticket: u32,
-        /// Why.
-        why: StopReason,
+    /// Stop a job, wait until it has stopped, save its work and report its result.
+    #[serde(rename = "stop")]
+    StopJob {
+        /// Job to stop.
+        #[serde(rename = "ticket")]
+        job_number: u32,
+        /// Reason, which the worker records.
+        #[serde(rename = "why")]
+        reason: StopReason,
     },
-    /// Tell people.
+    /// Notify people.
     Alert(Alert),
-    /// A question has been answered: take back its reminders.
-    Settle {
-        /// The number of the question.
-        question: u32,
+    /// Cancel the reminders of a question that has been answered.
+    #[serde(rename = "settle")]
+    CloseQuestion {
+        /// Number of the answered question.
+        #[serde(rename = "question")]
+        question_number: u32,
     },
-    /// Start nothing on this provider until then, anywhere in the pool.
-    HoldProvider {
-        /// Which provider.
+    /// Start no run on this provider, on any worker, before `until`.
+    #[serde(rename = "hold_provider")]
+    BlockProvider {
+        /// Provider whose quota is used up.
         provider: Name,
-        /// Until when.
+        /// End of the block.
         until: Timestamp,
     },
 }
 
-/// Why a job is stopped.
+/// Reason for stopping a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Display)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum StopReason {
-    /// The task is paused.
+    /// Task was paused.
     Paused,
-    /// The task has gone elsewhere.
+    /// Task moved to another state.
     Superseded,
-    /// The task has ended.
+    /// Task was closed.
     Ended,
 }
 
-/// A piece of work.
+/// Work that the state machine requests.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Job {
-    /// Wait for dependencies and for room.
+    /// Wait for dependencies and for capacity.
     Admit,
-    /// Pin base and rules, take the gates' baseline.
+    /// Pin base commit and rules, and measure the gates' baseline.
     Prepare,
-    /// Write a plan, or review the one the task brought, or revise the last one.
+    /// Write a plan, review a submitted one, or revise the last one.
     Plan {
-        /// The version the new plan will have.
+        /// Version of the new plan.
         version: u32,
-        /// The plan to start from: the one brought, or the last version.
+        /// Plan to start from: the submitted one, or the last version.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         from: Option<Reference>,
-        /// What to take into account: flaws, a person's changes, the council's guidance.
+        /// Input for the planner: validation errors, requested changes or the council's guidance.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         note: Option<Reference>,
     },
-    /// Check the plan against what the team knows.
+    /// Check a plan against the knowledge base.
     Check {
-        /// The plan.
-        plan: Outline,
+        /// Plan to check.
+        plan: PlanSummary,
     },
-    /// Run an engine.
-    Implement(Order),
+    /// Run an agent.
+    Implement(RunSpec),
     /// Run the gates on a commit.
     Test {
-        /// Which commit.
+        /// Commit to test.
         commit: CommitId,
-        /// The risk, which chooses the gates.
-        risk: Level,
+        /// Risk level, which selects the gates.
+        risk: RiskLevel,
     },
-    /// Judge patterns, conformance and criteria.
+    /// Evaluate patterns, plan conformance and acceptance criteria.
     Review {
-        /// Which commit.
+        /// Commit to review.
         commit: CommitId,
     },
-    /// Write the brief of what failed.
+    /// Write the failure brief.
     Brief {
-        /// What was decided, and why.
-        decision: Decision,
-        /// What else it must say: a person's comments, the text of a failed hook.
+        /// Escalation decision, with its reason.
+        decision: EscalationDecision,
+        /// More content for the brief: a person's comments, or the output of a failed hook.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         note: Option<Reference>,
     },
-    /// Ask the council: one seat of it, or, without one, a model of the top tier for all of it.
+    /// Ask one council seat, or a top-tier model for the whole council if `seat` is `None`.
     Convene {
-        /// The first or the second time.
-        council: u8,
-        /// Whose turn it is.
+        /// 1 for the first council of the task, 2 for the second.
+        #[serde(rename = "council")]
+        council_number: u8,
+        /// Member or chair to ask.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        seat: Option<Place>,
-        /// What the members have said, for the chair. Members do not know of each other.
+        seat: Option<CouncilSeat>,
+        /// Opinions of the members, for the chair. Members do not see each other's opinions.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        opinions: Vec<Opinion>,
+        opinions: Vec<OpinionRecord>,
     },
-    /// Wait for the task's turn to be delivered.
-    AwaitTurn,
+    /// Wait for the project's delivery lock.
+    #[serde(rename = "await_turn")]
+    AwaitDelivery,
     /// Deliver a commit.
     Deliver {
-        /// Which commit.
+        /// Commit to deliver.
         commit: CommitId,
     },
-    /// Write down what can be learned.
+    /// Record lessons.
     Learn {
-        /// How the task ends.
+        /// Final state of the task.
         ending: State,
-        /// Whether a model is asked: there is occasion, and money for it. Otherwise only what failed
-        /// is written down, which needs none.
+        /// Asks a model for lessons. Without it, only the failures are recorded, which needs no
+        /// model.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        model: bool,
+        #[serde(rename = "model")]
+        use_model: bool,
     },
-    /// Commit, push and report what there is, so that nothing is lost while a person thinks.
-    Land,
+    /// Commit, push and report the current work, so that nothing is lost while a person decides.
+    #[serde(rename = "land")]
+    SaveWork,
 }
 
-/// What kind of job it is.
+/// Kind of a job, without its arguments.
 #[derive(
     Debug,
     Clone,
@@ -158,7 +170,7 @@ pub enum Job {
 )]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
-#[expect(missing_docs, reason = "each is the job of its name")]
+#[expect(missing_docs, reason = "each variant is the job of the same name")]
 pub enum JobKind {
     Admit,
     Prepare,
@@ -169,21 +181,26 @@ pub enum JobKind {
     Review,
     Brief,
     Convene,
-    AwaitTurn,
+    #[serde(rename = "await_turn")]
+    #[strum(serialize = "await_turn")]
+    AwaitDelivery,
     Deliver,
     Learn,
-    Land,
+    #[serde(rename = "land")]
+    #[strum(serialize = "land")]
+    SaveWork,
 }
 
 impl JobKind {
-    /// Whether a pause stops it. What acts on the outside world, or saves work, is let finish.
+    /// Returns `true` if a pause stops the job. Jobs with external effects, or that save work,
+    /// finish.
     pub fn is_interruptible(self) -> bool {
-        !matches!(self, Self::Deliver | Self::Learn | Self::Land)
+        !matches!(self, Self::Deliver | Self::Learn | Self::SaveWork)
     }
 }
 
 impl Job {
-    /// What kind of job it is.
+    /// Returns the kind of the job.
     pub fn kind(&self) -> JobKind {
         match self {
             Self::Admit => JobKind::Admit,
@@ -195,52 +212,53 @@ impl Job {
             Self::Review { .. } => JobKind::Review,
             Self::Brief { .. } => JobKind::Brief,
             Self::Convene { .. } => JobKind::Convene,
-            Self::AwaitTurn => JobKind::AwaitTurn,
+            Self::AwaitDelivery => JobKind::AwaitDelivery,
             Self::Deliver { .. } => JobKind::Deliver,
             Self::Learn { .. } => JobKind::Learn,
-            Self::Land => JobKind::Land,
+            Self::SaveWork => JobKind::SaveWork,
         }
     }
 }
 
-/// What an engine is to do, and within what.
+/// Limits and inputs of an implementation run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Order {
-    /// How strong an engine.
+pub struct RunSpec {
+    /// Tier of the agent.
     pub tier: Tier,
-    /// The number of the iteration, from 1.
+    /// Number of the iteration, from 1.
     pub iteration: u16,
-    /// The approved plan.
-    pub plan: Outline,
-    /// Where the work starts from.
+    /// Approved plan.
+    pub plan: PlanSummary,
+    /// Base commit and rules.
     pub pin: Pin,
-    /// What failed before.
+    /// Failure brief; `None` on the first run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub brief: Option<Reference>,
-    /// Seconds after which it is stopped.
-    pub seconds: u32,
-    /// What it may spend.
-    pub allowance: Limit,
+    /// Seconds after which the run is stopped.
+    #[serde(rename = "seconds")]
+    pub timeout_seconds: u32,
+    /// Remaining budget of the task.
+    pub allowance: SpendLimit,
 }
 
-/// Something people are told.
+/// Message to people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Alert {
-    /// What kind of message it is.
+    /// Kind of the message.
     pub kind: AlertKind,
-    /// How urgent it is.
-    pub severity: Severity,
-    /// Why it is sent.
-    pub cause: Cause,
-    /// The question it asks, if it asks one; a reminder has the number of the first message.
+    /// Urgency, which selects immediate delivery or the digest.
+    pub severity: AlertSeverity,
+    /// Reason for the message.
+    pub cause: AlertCause,
+    /// Number of the question that it asks. A reminder has the number of the original message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub question: Option<u32>,
-    /// What may be answered.
+    /// Allowed answers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub answers: Vec<Answer>,
+    pub answers: Vec<AnswerKind>,
 }
 
-/// What kind of message an alert is.
+/// Kind of an alert.
 #[derive(
     Debug,
     Clone,
@@ -258,33 +276,33 @@ pub struct Alert {
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum AlertKind {
-    /// A plan or a change waits for a person.
+    /// A plan or a change is waiting for a person.
     ApprovalNeeded,
-    /// What the team has forbidden, or a person, stands in the way.
+    /// A prohibition or a rejection blocks the task.
     TaskBlocked,
-    /// Retries or councils are used up.
+    /// Retry or council limit reached.
     MaxRetriesExceeded,
-    /// A review failed; the loop goes on.
+    /// Review failed; work continues.
     ReviewFailed,
-    /// The budget is nearly, or quite, spent.
+    /// Budget nearly or fully spent.
     CostLimitWarning,
     /// A state takes longer than expected.
     Timeout,
-    /// Something else went wrong.
+    /// Any other failure.
     Error,
 }
 
-/// How urgent an alert is.
+/// Urgency of an alert.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Display,
 )]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
-pub enum Severity {
-    /// Good to know; for the digest.
+pub enum AlertSeverity {
+    /// Informational; goes into the digest.
     Info,
-    /// Worth a look.
+    /// Needs attention.
     Warning,
-    /// Now.
+    /// Sent immediately, even in quiet hours.
     Critical,
 }

@@ -1,248 +1,279 @@
-//! What can happen to a task.
+//! Inputs of the state machine.
 //!
-//! Events are kept for as long as the task's history is, and read back by newer programs: a field
-//! may be added with a default, a variant may be added, and nothing is ever renamed or removed
-//! without a new [`Format`].
+//! Events are kept as long as the task's history and read by newer versions. Fields can be added
+//! with a default, and variants can be added. Renaming or removing anything needs a new
+//! [`FormatVersion`].
 
 use serde::{Deserialize, Serialize};
 use strum::Display;
 
 use super::{State, Timestamp};
 use crate::actor::Actor;
-use crate::approval::{Binding, Pin};
+use crate::approval::{ApprovalScope, Pin};
 use crate::budget::Grant;
 use crate::cost::Usage;
-use crate::failure::Failure;
+use crate::failure::JobFailure;
 use crate::ids::{CommitId, Name, ProjectId, Reason, Reference, TaskId};
-use crate::plan::Outline;
-use crate::review::{Fingerprint, Gates, Summary};
+use crate::plan::PlanSummary;
+use crate::review::{Fingerprint, GateCounts, ReviewSummary};
 use crate::task::Priority;
-use crate::version::{Edition, Format};
+use crate::version::{Edition, FormatVersion};
 
-/// How a task comes in.
+/// Task as it enters the state machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Received {
-    /// The task.
+pub struct TaskReceived {
+    /// Task ID.
     pub task: TaskId,
-    /// Its project.
+    /// Project of the task.
     pub project: ProjectId,
-    /// Its priority.
+    /// Priority of the task.
     pub priority: Priority,
-    /// When it came.
+    /// Time of submission.
     pub at: Timestamp,
-    /// Who brought it.
+    /// Author of the task.
     pub by: Actor,
-    /// The plan it brought with it, if it did. That plan is reviewed before it is believed.
+    /// Plan submitted with the task. It is reviewed like any other plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub plan: Option<Reference>,
-    /// The behaviour it is started with. It comes from outside, because a history that is played
-    /// again begins here.
+    #[serde(rename = "plan")]
+    pub submitted_plan: Option<Reference>,
+    /// Edition that the task starts with. The caller supplies it, because a replayed history begins
+    /// here.
     #[serde(default, skip_serializing_if = "Edition::is_first")]
     pub edition: Edition,
 }
 
-/// Something that happened.
+/// Input of the state machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Event {
-    /// The version of this form.
+pub struct TaskEvent {
+    /// Format version of the event.
     #[serde(default)]
-    pub format: Format,
-    /// When.
+    pub format: FormatVersion,
+    /// Time of the event.
     pub at: Timestamp,
-    /// Who.
+    /// Author of the event.
     pub by: Actor,
-    /// What.
-    pub what: What,
+    /// Content of the event.
+    #[serde(rename = "what")]
+    pub kind: EventKind,
 }
 
-/// What happened.
+/// Content of an event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum What {
-    /// An engine took a run up.
-    Started {
-        /// The ticket of the run.
-        ticket: u32,
-        /// Which engine.
-        engine: Name,
+pub enum EventKind {
+    /// An agent started a run.
+    #[serde(rename = "started")]
+    RunStarted {
+        /// Job number of the run.
+        #[serde(rename = "ticket")]
+        job_number: u32,
+        /// Name of the agent.
+        #[serde(rename = "engine")]
+        agent: Name,
     },
-    /// A job ended.
-    Done {
-        /// The ticket of the job.
-        ticket: u32,
-        /// What it used, if it used a model.
+    /// A job finished.
+    #[serde(rename = "done")]
+    JobFinished {
+        /// Job number of the finished job.
+        #[serde(rename = "ticket")]
+        job_number: u32,
+        /// Usage of the job; `None` without model calls.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         usage: Option<Usage>,
-        /// How it ended.
+        /// Outcome of the job.
         outcome: Outcome,
     },
-    /// Time passed.
+    /// Time has passed.
     Tick,
-    /// The base commit or the rules changed under the task.
-    Repinned(Pin),
-    /// A person asked for something.
-    Asked(Action),
+    /// Base commit or rules have changed.
+    #[serde(rename = "repinned")]
+    PinChanged(Pin),
+    /// A person requested an action.
+    #[serde(rename = "asked")]
+    ActionRequested(Action),
 }
 
-/// How a job ended.
+/// Outcome of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Display)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum Outcome {
-    /// There is room, and nothing to wait for.
+    /// Capacity is available and no dependency is open.
     Admitted,
-    /// Base and rules are pinned, the baseline is taken.
+    /// Base commit and rules are pinned, and the baseline is measured.
     Prepared(Pin),
-    /// There is a valid plan.
-    Planned(Outline),
-    /// The plan has flaws, described there.
+    /// A valid plan is stored.
+    Planned(PlanSummary),
+    /// The plan is invalid; the errors are stored under this reference.
     PlanInvalid(Reference),
-    /// The knowledge check is done.
+    /// Knowledge check is complete.
     Checked {
-        /// Critical prohibitions the plan breaks.
+        /// Critical prohibitions that the plan violates.
         blockers: u16,
-        /// Warnings.
+        /// Other entries that the plan violates.
         warnings: u16,
     },
-    /// The engine says it is done, with this commit.
+    /// The agent reports completion with this commit.
     RunFinished(CommitId),
-    /// The gates have run.
-    Tested(Gates),
-    /// The review is done.
+    /// Gates have run.
+    Tested(GateCounts),
+    /// Review is complete.
     Reviewed {
-        /// What it came to.
-        summary: Summary,
-        /// What the failure looks like, if it is one.
+        /// Summary of the verdict.
+        summary: ReviewSummary,
+        /// Fingerprint of the failure; empty if the review passed.
         #[serde(default)]
         fingerprint: Fingerprint,
     },
-    /// The brief for the next run is there.
+    /// Failure brief for the next run is stored.
     Briefed(Reference),
-    /// What a member of the council thinks is there.
-    Opined(Reference),
-    /// The council's root cause, fix and dissent are there.
-    Concluded(Reference),
-    /// It is this task's turn to be delivered.
-    TurnCame,
-    /// The change is delivered as this commit.
+    /// Opinion of a council member is stored.
+    #[serde(rename = "opined")]
+    #[strum(serialize = "opined")]
+    OpinionGiven(Reference),
+    /// Conclusion of the council is stored: root cause, fix and dissent.
+    #[serde(rename = "concluded")]
+    #[strum(serialize = "concluded")]
+    CouncilConcluded(Reference),
+    /// The task holds the delivery lock.
+    #[serde(rename = "turn_came")]
+    #[strum(serialize = "turn_came")]
+    DeliveryReady,
+    /// The change was delivered as this commit.
     Delivered(CommitId),
-    /// A hook failed, or the change conflicts; the text is there.
+    /// A hook failed, or the change conflicts; the output is stored under this reference.
     DeliveryRejected(Reference),
-    /// So many lessons were written down.
+    /// Number of lessons recorded.
     Learned(u16),
-    /// The work so far is committed, pushed and reported.
-    Landed,
-    /// The agent has a question for a person, and has stopped.
-    Asked {
-        /// What it asks.
+    /// Current work is committed, pushed and reported.
+    #[serde(rename = "landed")]
+    #[strum(serialize = "landed")]
+    WorkSaved,
+    /// The agent asked a person and has stopped.
+    #[serde(rename = "asked")]
+    #[strum(serialize = "asked")]
+    QuestionAsked {
+        /// Stored text of the question.
         question: Reference,
-        /// What is taken for the answer when nobody gives one.
+        /// Answer to use if nobody answers in time.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        default: Option<Reference>,
+        #[serde(rename = "default")]
+        default_answer: Option<Reference>,
     },
-    /// The job was stopped, as it was told to.
+    /// The job was stopped on request.
     Interrupted,
     /// The job itself failed.
-    Failed(Failure),
+    Failed(JobFailure),
 }
 
-/// What a person asks for.
+/// Operation that a person requests on a task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Display)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum Action {
-    /// Let this plan run.
+    /// Approve the plan.
     Approve {
-        /// What they saw.
-        binding: Binding,
-        /// Why, if they say so.
+        /// Scope that the person saw.
+        #[serde(rename = "binding")]
+        scope: ApprovalScope,
+        /// Optional reason.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<Reason>,
     },
-    /// Do not let this plan run.
+    /// Reject the plan.
     Reject {
-        /// What they saw.
-        binding: Binding,
-        /// Why.
+        /// Scope that the person saw.
+        #[serde(rename = "binding")]
+        scope: ApprovalScope,
+        /// Reason for the history.
         reason: Reason,
     },
-    /// Change this plan, field by field.
-    AskChanges {
-        /// What they saw.
-        binding: Binding,
-        /// The changes.
+    /// Ask the planner for a new version of the plan.
+    #[serde(rename = "ask_changes")]
+    #[strum(serialize = "ask_changes")]
+    RevisePlan {
+        /// Scope that the person saw.
+        #[serde(rename = "binding")]
+        scope: ApprovalScope,
+        /// Stored text of the changes.
         changes: Reference,
     },
-    /// Lift the prohibition for this plan. Whether their role allows it was checked before.
+    /// Override the prohibitions for this plan. The caller has checked the person's role.
     Override {
-        /// What they saw.
-        binding: Binding,
-        /// Why.
+        /// Scope that the person saw.
+        #[serde(rename = "binding")]
+        scope: ApprovalScope,
+        /// Reason for the history.
         reason: Reason,
     },
-    /// Take this change.
+    /// Accept the change.
     Accept {
-        /// The commit they reviewed.
+        /// Commit that the person reviewed.
         commit: CommitId,
-        /// Why, if they say so.
+        /// Optional reason.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<Reason>,
     },
-    /// Send this change back.
-    Rework {
-        /// The commit they reviewed.
+    /// Send the change back with comments.
+    #[serde(rename = "rework")]
+    #[strum(serialize = "rework")]
+    RequestChanges {
+        /// Commit that the person reviewed.
         commit: CommitId,
-        /// Their comments.
+        /// Stored comments.
         comments: Reference,
     },
-    /// Stop for now.
+    /// Pause the task.
     Pause,
-    /// Go on from where it was.
+    /// Resume a paused task.
     Resume,
-    /// End it.
+    /// Cancel the task.
     Cancel {
-        /// Why.
+        /// Reason for the history.
         reason: Reason,
     },
-    /// Change what is wanted.
-    Modify {
-        /// What is wanted now.
-        note: Reference,
+    /// Edit the request and replan.
+    #[serde(rename = "modify")]
+    #[strum(serialize = "modify")]
+    ChangeTask {
+        /// Stored text of the new request.
+        #[serde(rename = "note")]
+        request: Reference,
     },
-    /// Do not wait any longer; or, as an answer, try what failed again, with its counters cleared.
+    /// Skip a wait. As an answer: retry the failed work with its counters reset.
     Retry {
-        /// What it may use beyond its limits.
+        /// Extra runs, dollars or tokens.
         #[serde(default)]
         grant: Grant,
     },
-    /// As an answer: go on.
+    /// As an answer: continue.
     Continue {
-        /// What it may use beyond its limits.
+        /// Extra runs, dollars or tokens.
         #[serde(default)]
         grant: Grant,
     },
-    /// As an answer: what the agent wanted to know.
+    /// As an answer: reply to an agent's question.
     Reply {
-        /// The reply.
+        /// Stored text of the reply.
         reply: Reference,
     },
-    /// As an answer: go back to an earlier state.
+    /// As an answer: return to an earlier state.
     RollBack {
-        /// Where to.
+        /// State to return to.
         to: State,
-        /// Why.
+        /// Reason for the history.
         reason: Reason,
     },
-    /// As an answer: take the failed step as done.
+    /// As an answer: treat the failed step as done.
     Skip {
-        /// Why.
+        /// Reason for the history.
         reason: Reason,
     },
-    /// As an answer: give it up.
+    /// As an answer: close the task as failed.
     Abandon {
-        /// Why.
+        /// Reason for the history.
         reason: Reason,
     },
-    /// I have seen it; stop reminding.
+    /// Stop the reminders without answering.
     Acknowledge,
 }

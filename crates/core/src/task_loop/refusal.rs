@@ -1,125 +1,125 @@
-//! Why an event was not taken.
+//! Refusals of events.
 
 use super::{Action, JobKind, State, Timestamp, Trigger};
-use crate::approval::Drift;
+use crate::approval::ScopeChange;
 use crate::ids::CommitId;
 
-/// Why an event was not taken. Nothing has changed.
+/// Reason why an event was refused. The task has not changed.
 ///
-/// The messages are for the person who asked; the variants are for programs.
+/// Messages are for the person who acted; variants are for programs.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// The task has ended.
-    #[error("the task is {0}: nothing more can happen to it")]
+    /// The task is closed.
+    #[error("the task is closed ({0})")]
     Ended(State),
-    /// Only a person may do that.
-    #[error("only a person may {0} a task")]
-    NotAPerson(String),
-    /// The result of a job that is not under way.
-    #[error("the result is of job {found}, which is not under way{}: it is too late", current(*.expected))]
-    Stale {
-        /// The ticket of the result.
+    /// The action needs a person.
+    #[error("only a person can {0} a task")]
+    PersonRequired(String),
+    /// Result of a job that is not running.
+    #[error("result refused: job {found} is not running{}", current(*.expected))]
+    StaleResult {
+        /// Job number of the result.
         found: u32,
-        /// The ticket of the job that is under way.
+        /// Number of the running job.
         expected: Option<u32>,
     },
-    /// A result that the job under way cannot have.
-    #[error("a job of kind `{job}` cannot end as `{outcome}`")]
+    /// Outcome that the running job cannot have.
+    #[error("`{outcome}` is not an outcome of a `{job}` job")]
     WrongOutcome {
-        /// The job.
+        /// Kind of the job.
         job: JobKind,
-        /// The result.
+        /// Name of the outcome.
         outcome: String,
     },
-    /// An action that the state does not know.
-    #[error("a task that is {state} cannot take `{action}`")]
-    NotNow {
-        /// Where the task is.
+    /// Action that the state does not allow.
+    #[error("`{action}` is not possible while the task is {state}")]
+    WrongState {
+        /// Current state.
         state: State,
-        /// What was asked.
+        /// Name of the action.
         action: String,
     },
-    /// An approval of something else than what is there now.
-    #[error("{0} since you saw it: look at it again")]
-    Drifted(Drift),
-    /// A review of another commit than the one under review.
-    #[error("the change under review is commit {now}, not {seen}: look at it again")]
-    OtherCommit {
-        /// What they reviewed.
+    /// Decision about a scope that is no longer current.
+    #[error("{0} since you saw it; review it again")]
+    ScopeChanged(ScopeChange),
+    /// Decision about a commit that is no longer under review.
+    #[error("commit {now} is under review, not {seen}; review it again")]
+    CommitChanged {
+        /// Commit that the person reviewed.
         seen: CommitId,
-        /// What is under review.
+        /// Commit under review.
         now: CommitId,
     },
-    /// The same person cannot approve twice.
-    #[error("you have approved this plan already: it needs another person")]
-    ApprovedTwice,
-    /// What would run is not what was approved.
-    #[error("the plan that would run has not been approved")]
+    /// Second approval by the same person.
+    #[error("you have already approved this plan; another person must approve it too")]
+    AlreadyApproved,
+    /// The plan to run is not the approved one.
+    #[error("the current plan is not approved")]
     NotApproved,
-    /// A plan with a version that does not follow.
-    #[error("the plan has version {found}, and {expected} comes next")]
+    /// Plan version out of sequence.
+    #[error("expected plan version {expected}, got {found}")]
     PlanVersion {
-        /// The version it has.
+        /// Version of the plan.
         found: u32,
-        /// The version it should have.
+        /// Next version.
         expected: u32,
     },
-    /// Already paused.
-    #[error("the task is paused already")]
-    Paused,
-    /// Not paused.
+    /// The task is already paused.
+    #[error("the task is already paused")]
+    AlreadyPaused,
+    /// The task is not paused.
     #[error("the task is not paused")]
     NotPaused,
-    /// Nothing is asked.
-    #[error("there is no open question to acknowledge")]
-    NoQuestion,
-    /// It goes on without.
-    #[error("nothing waits that could be tried again: the task is at work")]
+    /// No question is open.
+    #[error("no open question to acknowledge")]
+    NoOpenQuestion,
+    /// The task is not waiting to retry anything.
+    #[error("nothing to retry: the task is running")]
     NothingToRetry,
-    /// The limit would be hit again at once.
-    #[error("the limit is reached: grant at least one more run, or more money or tokens, to go on")]
+    /// The same limit would stop the task again at once.
+    #[error("the limit is reached; grant at least one run, or dollars or tokens, to continue")]
     NeedsGrant,
-    /// The answer is not among those that the question takes.
-    #[error("`{action}` does not answer this question")]
-    NotAnAnswer {
-        /// What was asked.
+    /// Answer that the question does not allow.
+    #[error("`{action}` is not an answer to this question")]
+    AnswerNotAllowed {
+        /// Name of the action.
         action: String,
     },
-    /// The task cannot be rolled back there.
-    #[error("the task cannot go back to {to}: {why}")]
-    NoWayBack {
-        /// Where to.
+    /// The task cannot be rolled back to this state.
+    #[error("cannot roll back to {to}: {why}")]
+    CannotRollBack {
+        /// Requested state.
         to: State,
-        /// Why not.
+        /// Reason.
         why: &'static str,
     },
-    /// Too early.
-    #[error("nothing is due before {}", .0.map_or_else(|| "something happens".to_owned(), |at| at.to_rfc3339()))]
+    /// No timer is due yet.
+    #[error("nothing is due before {}", .0.map_or_else(|| "the next event".to_owned(), |at| at.to_rfc3339()))]
     NothingDue(Option<Timestamp>),
-    /// The base and the rules are what they were.
-    #[error("base and rules are what they were")]
-    SamePin,
-    /// There is no base yet that could change.
-    #[error("the task has no base commit yet: it will take the newest when it is picked up")]
+    /// Base commit and rules are unchanged.
+    #[error("base commit and rules are unchanged")]
+    PinUnchanged,
+    /// The task has no base commit yet.
+    #[error("the task has no base commit yet; it takes the newest one when it is prepared")]
     NotPinned,
-    /// The machine has no such arrow. Should this ever be seen, it is a fault in the machine.
-    #[error("the machine has no way from {from} to {to} on `{on}`: please report this")]
-    NoArrow {
-        /// From where.
+    /// Transition that is not in the table. This is always a bug in the state machine.
+    #[error("no transition from {from} to {to} on `{on}`; report this as a bug")]
+    NoTransition {
+        /// Current state.
         from: State,
-        /// On what.
+        /// Trigger of the transition.
         on: Trigger,
-        /// To where.
+        /// Target state.
         to: State,
     },
 }
 
 fn current(expected: Option<u32>) -> String {
-    expected.map_or_else(String::new, |ticket| format!(" (that is job {ticket})"))
+    expected.map_or_else(String::new, |number| format!(" (job {number} is)"))
 }
 
 impl Refusal {
-    pub(super) fn not_now(state: State, action: &Action) -> Self {
-        Self::NotNow { state, action: action.to_string() }
+    pub(super) fn wrong_state(state: State, action: &Action) -> Self {
+        Self::WrongState { state, action: action.to_string() }
     }
 }

@@ -1,17 +1,17 @@
-//! The right that an action or an answer takes.
+//! Permissions that actions and answers require.
 
-use super::{Action, Answer};
-use crate::rules::Right;
+use super::{Action, AnswerKind};
+use crate::rules::Permission;
 
-impl From<&Action> for Right {
+impl From<&Action> for Permission {
     fn from(action: &Action) -> Self {
         match action {
             Action::Pause
             | Action::Resume
             | Action::Cancel { .. }
-            | Action::Modify { .. }
-            | Action::AskChanges { .. }
-            | Action::Rework { .. }
+            | Action::ChangeTask { .. }
+            | Action::RevisePlan { .. }
+            | Action::RequestChanges { .. }
             | Action::Reply { .. }
             | Action::Acknowledge
             | Action::Abandon { .. } => Self::Work,
@@ -27,23 +27,23 @@ impl From<&Action> for Right {
     }
 }
 
-impl From<Answer> for Right {
-    fn from(answer: Answer) -> Self {
+impl From<AnswerKind> for Permission {
+    fn from(answer: AnswerKind) -> Self {
         match answer {
-            Answer::AskChanges
-            | Answer::Rework
-            | Answer::Reply
-            | Answer::Modify
-            | Answer::Cancel
-            | Answer::Abandon => Self::Work,
-            Answer::Approve
-            | Answer::Reject
-            | Answer::Override
-            | Answer::Accept
-            | Answer::Continue
-            | Answer::Retry
-            | Answer::RollBack
-            | Answer::Skip => Self::Decide,
+            AnswerKind::RevisePlan
+            | AnswerKind::RequestChanges
+            | AnswerKind::Reply
+            | AnswerKind::ChangeTask
+            | AnswerKind::Cancel
+            | AnswerKind::Abandon => Self::Work,
+            AnswerKind::Approve
+            | AnswerKind::Reject
+            | AnswerKind::Override
+            | AnswerKind::Accept
+            | AnswerKind::Continue
+            | AnswerKind::Retry
+            | AnswerKind::RollBack
+            | AnswerKind::Skip => Self::Decide,
         }
     }
 }

@@ -1,60 +1,61 @@
-//! One step of the machine.
+//! One step of the state machine.
 //!
-//! [`step`] is a `match` on what happened; the files below it hold what each kind of event does:
-//! [`done`] for jobs that ended, [`asked`] for people's actions, [`time`] for time that passed. What
-//! they share, changing state and asking people, is in [`moves`], and what is started next is
-//! decided in one place, [`issue`], whatever the event was.
+//! [`step`] dispatches on the kind of the event: [`outcomes`] handles finished jobs, [`actions`]
+//! people's actions and [`timers`] passed time. Shared operations, such as changing state and
+//! asking people, are in [`transitions`]. [`next_job`] alone decides which job starts next, after
+//! every event.
 
-mod asked;
-mod done;
-mod issue;
-mod moves;
-mod time;
+mod actions;
+mod next_job;
+mod outcomes;
+mod timers;
+mod transitions;
 
 use std::collections::BTreeMap;
 
 use super::{
-    Clock, Command, Event, Outcome, Received, Refusal, State, StopReason, TaskLoop, Timestamp,
-    Trigger, What,
+    Command, EventKind, Outcome, Refusal, State, StateClock, StopReason, TaskEvent, TaskLoop,
+    TaskReceived, Timestamp, Trigger,
 };
 use crate::actor::Actor;
 use crate::approval::Pin;
 use crate::budget::{Grant, Spend};
-use crate::cause::Stage;
+use crate::cause::TimeoutStage;
 use crate::cost::Usage;
+use crate::history::{EntryData, EntryName, HistoryEntry};
 use crate::ids::Name;
-use crate::log::{Entry, EntryName, Fact};
 use crate::rules::Rules;
 use crate::tier::Tier;
-use crate::version::Format;
+use crate::version::FormatVersion;
 
-/// What came of an event.
+/// Result of one event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// The machine after it.
+    /// State after the event.
     pub next: TaskLoop,
-    /// What is to be done, in this order.
+    /// Effects to execute, in this order.
     pub commands: Vec<Command>,
-    /// What is to be written down, in this order.
-    pub entries: Vec<Entry>,
+    /// History entries to save, in this order.
+    pub entries: Vec<HistoryEntry>,
 }
 
-/// A step in the making.
-struct Turn<'a> {
-    it: TaskLoop,
-    /// Now. The clocks of several machines differ a little; time in a task never runs backwards.
-    at: Timestamp,
-    by: &'a Actor,
+/// Step under construction.
+struct StepBuilder<'a> {
+    task_loop: TaskLoop,
+    /// Time of the step. Clocks of different machines differ, so time within a task never goes
+    /// back.
+    now: Timestamp,
+    actor: &'a Actor,
     rules: &'a Rules,
     commands: Vec<Command>,
-    entries: Vec<Entry>,
+    entries: Vec<HistoryEntry>,
 }
 
-/// Makes the machine of a new task.
-pub fn begin(received: &Received, rules: &Rules) -> Step {
-    let mut turn = Turn {
-        it: TaskLoop {
-            format: Format,
+/// Creates the state of a new task.
+pub fn begin(received: &TaskReceived, rules: &Rules) -> Step {
+    let mut turn = StepBuilder {
+        task_loop: TaskLoop {
+            format: FormatVersion,
             edition: received.edition,
             task: received.task,
             project: received.project,
@@ -62,19 +63,19 @@ pub fn begin(received: &Received, rules: &Rules) -> Step {
             state: State::Pending,
             since: received.at,
             paused: None,
-            clock: Clock { from: received.at, stage: Stage::Quiet },
-            entries: 0,
+            clock: StateClock { started_at: received.at, stage: TimeoutStage::Quiet },
+            entry_count: 0,
             pin: None,
-            brought: received.plan.clone(),
+            submitted_plan: received.submitted_plan.clone(),
             plan: None,
             note: None,
-            check: None,
-            overridden: None,
+            plan_assessment: None,
+            overridden_plan: None,
             approvals: Vec::new(),
-            approved: None,
-            tickets: 0,
-            work: None,
-            leaving: None,
+            approved_scope: None,
+            last_job_number: 0,
+            active_job: None,
+            stopping_job: None,
             not_before: None,
             quota: None,
             tier: Tier::default(),
@@ -89,120 +90,147 @@ pub fn begin(received: &Received, rules: &Rules) -> Step {
             brief: None,
             opinions: Vec::new(),
             commit: None,
-            touched: false,
-            to_land: false,
+            has_work: false,
+            must_save_work: false,
             spend: Spend::default(),
-            dearest_run: None,
+            max_run_cost: None,
             granted: Grant::default(),
             cost_warned: false,
-            questions: 0,
-            question: None,
+            question_count: 0,
+            open_question: None,
         },
-        at: received.at,
-        by: &received.by,
+        now: received.at,
+        actor: &received.by,
         rules,
         commands: Vec::new(),
         entries: Vec::new(),
     };
-    turn.write(EntryName::SmTaskReceived, None, Fact::None);
-    turn.issue();
+    turn.record_entry(EntryName::SmTaskReceived, None, EntryData::None);
+    turn.start_next_job();
     turn.finish()
 }
 
-/// Takes a task one event further, or says why the event does not fit. Then nothing has changed.
-pub fn step(before: &TaskLoop, event: &Event, rules: &Rules) -> Result<Step, Refusal> {
-    let mut turn = Turn {
-        it: before.clone(),
-        at: event.at.max(before.since),
-        by: &event.by,
+/// Applies one event to a task. A refused event changes nothing.
+pub fn step(before: &TaskLoop, event: &TaskEvent, rules: &Rules) -> Result<Step, Refusal> {
+    let mut turn = StepBuilder {
+        task_loop: before.clone(),
+        now: event.at.max(before.since),
+        actor: &event.by,
         rules,
         commands: Vec::new(),
         entries: Vec::new(),
     };
-    match &event.what {
-        What::Done { ticket, usage, outcome } if turn.learns(*ticket) => {
-            turn.taught(usage.as_ref(), outcome);
+    match &event.kind {
+        EventKind::JobFinished { job_number: ticket, usage, outcome }
+            if turn.is_final_learning_job(*ticket) =>
+        {
+            turn.record_final_lessons(usage.as_ref(), outcome);
         }
         _ if before.state.is_terminal() => return Err(Refusal::Ended(before.state)),
-        What::Started { ticket, engine } => turn.started(*ticket, engine)?,
-        What::Done { ticket, usage, outcome } => turn.done(*ticket, usage.as_ref(), outcome)?,
-        What::Tick => turn.tick()?,
-        What::Repinned(pin) => turn.repinned(*pin)?,
-        What::Asked(action) => turn.asked(action)?,
+        EventKind::RunStarted { job_number: ticket, agent: engine } => {
+            turn.run_started(*ticket, engine)?
+        }
+        EventKind::JobFinished { job_number: ticket, usage, outcome } => {
+            turn.job_finished(*ticket, usage.as_ref(), outcome)?
+        }
+        EventKind::Tick => turn.tick()?,
+        EventKind::PinChanged(pin) => turn.pin_changed(*pin)?,
+        EventKind::ActionRequested(action) => turn.handle_action(action)?,
     }
-    turn.issue();
+    turn.start_next_job();
     Ok(turn.finish())
 }
 
-impl Turn<'_> {
+impl StepBuilder<'_> {
     fn finish(self) -> Step {
-        Step { next: self.it, commands: self.commands, entries: self.entries }
+        Step { next: self.task_loop, commands: self.commands, entries: self.entries }
     }
 
-    /// Whether a job is the one that a task has left behind at its end.
-    fn learns(&self, ticket: u32) -> bool {
-        self.it.state.is_terminal() && self.it.work.is_some_and(|work| work.ticket == ticket)
+    /// Returns `true` for the learning job that still runs after the task was closed.
+    fn is_final_learning_job(&self, ticket: u32) -> bool {
+        self.task_loop.state.is_terminal()
+            && self.task_loop.active_job.is_some_and(|work| work.job_number == ticket)
     }
 
-    /// What an ended task has taught. Nothing moves any more, and failing to learn is no failure of
-    /// the task.
-    fn taught(&mut self, usage: Option<&Usage>, outcome: &Outcome) {
-        if let Some(work) = self.it.work.take() {
-            self.it.spend.book(usage, work.reserved);
+    /// Records the lessons of a closed task. The state no longer changes, and failing to learn does
+    /// not fail the task.
+    fn record_final_lessons(&mut self, usage: Option<&Usage>, outcome: &Outcome) {
+        if let Some(work) = self.task_loop.active_job.take() {
+            self.task_loop.spend.record(usage, work.reserved_cost);
         }
         match outcome {
             Outcome::Learned(lessons) => {
-                self.write(EntryName::SmLearningCaptured, None, Fact::Lessons(*lessons));
+                self.record_entry(
+                    EntryName::SmLearningCaptured,
+                    None,
+                    EntryData::Lessons(*lessons),
+                );
             }
             Outcome::Failed(failure) => {
                 let (why, kind) = (failure.reason.to_string(), failure.kind.clone());
-                self.write(EntryName::SmErrorOccurred, Some(why.into()), Fact::Failure(kind));
+                self.record_entry(
+                    EntryName::SmErrorOccurred,
+                    Some(why.into()),
+                    EntryData::Failure(kind),
+                );
             }
             _ => {}
         }
     }
 
-    /// An engine took a run up.
-    fn started(&mut self, ticket: u32, engine: &Name) -> Result<(), Refusal> {
-        let waits = self.it.state == State::Validated;
-        let expected = self.it.work.map(|work| work.ticket);
-        let Some(work) = self.it.work.as_mut().filter(|work| waits && work.ticket == ticket) else {
-            return Err(Refusal::Stale { found: ticket, expected });
+    /// Handles the start of a run by an agent.
+    fn run_started(&mut self, ticket: u32, engine: &Name) -> Result<(), Refusal> {
+        let waits = self.task_loop.state == State::Validated;
+        let expected = self.task_loop.active_job.map(|work| work.job_number);
+        let Some(work) =
+            self.task_loop.active_job.as_mut().filter(|work| waits && work.job_number == ticket)
+        else {
+            return Err(Refusal::StaleResult { found: ticket, expected });
         };
         work.not_before = None;
-        // The run was ordered under an approval, and whatever voids an approval also takes the
-        // order back. This looks once more, because nothing else may ever reach `in_progress`.
-        if !self.it.is_approved() {
+        // Voiding an approval also stops the run that it allowed. Check again here, because this is
+        // the only way into `in_progress`.
+        if !self.task_loop.is_approved() {
             return Err(Refusal::NotApproved);
         }
-        self.it.failures.remove(&State::Validated);
-        self.it.touched = true;
-        self.go(Trigger::RunStarted, State::InProgress, None, Fact::Engine(engine.clone()))
+        self.task_loop.failures.remove(&State::Validated);
+        self.task_loop.has_work = true;
+        self.transition(
+            Trigger::RunStarted,
+            State::InProgress,
+            None,
+            EntryData::Agent(engine.clone()),
+        )
     }
 
-    /// Base or rules changed under the task: what was approved is no longer what would run.
-    fn repinned(&mut self, pin: Pin) -> Result<(), Refusal> {
-        match self.it.pin {
+    /// Handles a changed base commit or changed rules, which void the approval.
+    fn pin_changed(&mut self, pin: Pin) -> Result<(), Refusal> {
+        match self.task_loop.pin {
             None => return Err(Refusal::NotPinned),
-            Some(now) if now == pin => return Err(Refusal::SamePin),
-            Some(_) => self.it.pin = Some(pin),
+            Some(now) if now == pin => return Err(Refusal::PinUnchanged),
+            Some(_) => self.task_loop.pin = Some(pin),
         }
-        match self.it.state {
+        match self.task_loop.state {
             State::AwaitingApproval => {
                 self.void_approval();
-                self.leave(StopReason::Superseded);
-                self.settle();
-                self.write(EntryName::SmApprovalVoided, None, Fact::Pin(pin));
+                self.stop_active_job(StopReason::Superseded);
+                self.close_question();
+                self.record_entry(EntryName::SmApprovalVoided, None, EntryData::Pin(pin));
                 Ok(())
             }
             State::Validated | State::InProgress => {
                 self.void_approval();
-                self.go(Trigger::ApprovalVoided, State::AwaitingApproval, None, Fact::Pin(pin))
+                self.transition(
+                    Trigger::ApprovalVoided,
+                    State::AwaitingApproval,
+                    None,
+                    EntryData::Pin(pin),
+                )
             }
-            // Elsewhere nothing is about to run. The approval no longer matches, so the next run
-            // will need a new one.
+            // In other states no run is about to start. The approval no longer matches, so the next
+            // run needs a new one.
             _ => {
-                self.write(EntryName::SmApprovalVoided, None, Fact::Pin(pin));
+                self.record_entry(EntryName::SmApprovalVoided, None, EntryData::Pin(pin));
                 Ok(())
             }
         }

@@ -1,15 +1,15 @@
-//! Every arrow of the machine: from where, on what, to where.
+//! Transition table: from state, trigger, to state.
 //!
-//! This is the whole machine on one page. [`step`](super::step()) takes no arrow that is not here,
-//! the picture in the documentation is drawn from it, and the property tests fail when an arrow is
-//! never taken.
+//! This is the whole state machine on one page. [`step`](super::step()) takes no other transition,
+//! the diagram in the documentation is rendered from it, and the property tests fail if a
+//! transition is never taken.
 
 use strum::IntoEnumIterator as _;
 
 use super::{State, Trigger};
 
-/// Tells whether the machine has this arrow.
-#[expect(clippy::unnested_or_patterns, reason = "one line for each arrow reads as a table")]
+/// Returns `true` if the table has this transition.
+#[expect(clippy::unnested_or_patterns, reason = "one line per transition reads as a table")]
 pub fn allows(from: State, on: Trigger, to: State) -> bool {
     use State::{
         Adjusting, Approved, Assigned, AwaitingApproval, Cancelled, Committing, Completed,
@@ -20,7 +20,7 @@ pub fn allows(from: State, on: Trigger, to: State) -> bool {
 
     #[rustfmt::skip]
     let listed = matches!((from, on, to),
-        // The main way.
+        // Main path.
           (Pending,          On::Admitted,         Assigned)
         | (Assigned,         On::Prepared,         Planning)
         | (Planning,         On::PlanMade,         AwaitingApproval)
@@ -29,25 +29,25 @@ pub fn allows(from: State, on: Trigger, to: State) -> bool {
         | (InProgress,       On::RunFinished,      Testing)
         | (Testing,          On::GatesPassed,      QualityReview)
         | (QualityReview,    On::ReviewPassed,     Approved)
-        | (Approved,         On::TurnCame,         Committing)
+        | (Approved,         On::DeliveryReady,         Committing)
         | (Committing,       On::Delivered,        Learning)
         | (Learning,         On::Learned,          Completed)
 
-        // A plan that is not good enough.
+        // Plans that need another version, or a person.
         | (Planning,         On::PlanInvalid,      Planning)
-        | (AwaitingApproval, On::ChangesAsked,     Planning)
+        | (AwaitingApproval, On::RevisionRequested,     Planning)
         | (AwaitingApproval, On::Blocked,          HumanEscalation)
         | (AwaitingApproval, On::Rejected,         HumanEscalation)
         | (Validated,        On::ApprovalVoided,   AwaitingApproval)
         | (InProgress,       On::ApprovalVoided,   AwaitingApproval)
         | (Adjusting,        On::ApprovalVoided,   AwaitingApproval)
 
-        // An engine that fails is not a change that fails.
-        | (InProgress,       On::EngineFailed,     Validated)
+        // Failures of the agent, which say nothing about the change.
+        | (InProgress,       On::AgentFailed,     Validated)
         | (InProgress,       On::QuotaReached,     Validated)
         | (InProgress,       On::RunInterrupted,   Validated)
 
-        // A change that fails.
+        // Failed changes.
         | (Testing,          On::GatesFailed,      Adjusting)
         | (QualityReview,    On::ReviewFailed,     Adjusting)
         | (Committing,       On::DeliveryFailed,   Adjusting)
@@ -70,23 +70,23 @@ pub fn allows(from: State, on: Trigger, to: State) -> bool {
     );
 
     match (on, to) {
-        // Whatever lives can be cancelled.
+        // Every open task can be cancelled.
         (On::Cancelled, Cancelled) => !from.is_terminal(),
-        // Whatever lives can need a person, but for two: one that has one, and learning, which
-        // never stops a task.
+        // Every open task can need a person, except one that already does. Learning never stops a
+        // task.
         (On::Alerted, HumanEscalation) => {
             !from.is_terminal() && !matches!(from, HumanEscalation | Learning)
         }
-        // What is wanted can change until the change is on its way out.
-        (On::Modified, Planning) => {
+        // The request can change until delivery starts.
+        (On::TaskChanged, Planning) => {
             !from.is_terminal() && !matches!(from, Pending | Assigned | Committing | Learning)
         }
         _ => listed,
     }
 }
 
-/// Every arrow there is.
-pub fn arrows() -> impl Iterator<Item = (State, Trigger, State)> {
+/// Returns every transition.
+pub fn transitions() -> impl Iterator<Item = (State, Trigger, State)> {
     State::iter().flat_map(|from| {
         Trigger::iter().flat_map(move |on| {
             State::iter().filter(move |to| allows(from, on, *to)).map(move |to| (from, on, to))

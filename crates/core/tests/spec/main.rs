@@ -1,6 +1,6 @@
-//! One test for every rule of the specification, by section. A test's name is its rule.
+//! One test per rule of the specification, by section. Each test is named after its rule.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a panic fails the test")]
 
 mod s10_hazards;
 mod s10_knowledge;

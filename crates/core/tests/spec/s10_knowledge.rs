@@ -10,11 +10,11 @@ use tamma_core::complexity::Signals;
 use tamma_core::ids::{KnowledgeId, ProjectId, TaskId};
 use tamma_core::issue;
 use tamma_core::knowledge::{
-    Entry, Findings, Index, Kind, MatchReason, Scope, Severity, Status, Violation, added_lines,
-    check,
+    EntryKind, EntryScope, EntrySeverity, EntryStatus, KnowledgeEntry, KnowledgeFindings,
+    KnowledgeIndex, MatchReason, ProhibitionViolation, check, check_added_lines,
 };
-use tamma_core::learning::{Effect, Outcomes, effect};
-use tamma_core::plan::{Action, FileChange, Plan};
+use tamma_core::learning::{LessonEffect, ReviewOutcomes, measure_effect};
+use tamma_core::plan::{FileAction, FileChange, Plan};
 use tamma_core::rules::Rules;
 use tamma_core::task::{Priority, Task, TaskType};
 use uuid::Uuid;
@@ -58,13 +58,13 @@ fn plan() -> Plan {
         file_changes: vec![
             FileChange {
                 path: "src/auth/token.rs".to_owned(),
-                action: Action::Modify,
+                action: FileAction::Modify,
                 description: "Use SQL directly".to_owned(),
                 estimated_lines: 10,
             },
             FileChange {
                 path: "README.md".to_owned(),
-                action: Action::Modify,
+                action: FileAction::Modify,
                 description: "Say so".to_owned(),
                 estimated_lines: 1,
             },
@@ -79,35 +79,35 @@ fn plan() -> Plan {
     }
 }
 
-fn entry(kind: Kind) -> Entry {
-    Entry {
+fn entry(kind: EntryKind) -> KnowledgeEntry {
+    KnowledgeEntry {
         id: id(1),
         kind,
         text: "Tokens are opaque".to_owned(),
-        scope: Scope::Project(HERE),
+        scope: EntryScope::Project(HERE),
         globs: Vec::new(),
         task_types: Vec::new(),
         keywords: Vec::new(),
         actions: Vec::new(),
         pattern: None,
-        severity: Severity::Critical,
+        severity: EntrySeverity::Critical,
         owner: None,
         evidence: Vec::new(),
-        status: Status::Approved,
+        status: EntryStatus::Approved,
         expires_at: None,
     }
 }
 
-fn prohibition() -> Entry {
-    entry(Kind::Prohibition)
+fn prohibition() -> KnowledgeEntry {
+    entry(EntryKind::Prohibition)
 }
 
-fn checked(entry: Entry) -> Findings {
+fn checked(entry: KnowledgeEntry) -> KnowledgeFindings {
     check(&task(), &plan(), &[entry], now(), &Rules::default())
 }
 
-/// The reasons for which the one entry blocks; none when it does not.
-fn blocks(entry: Entry) -> Vec<MatchReason> {
+/// Returns the reasons for which the only entry blocks; empty if it does not.
+fn blocks(entry: KnowledgeEntry) -> Vec<MatchReason> {
     let findings = checked(entry);
     assert_eq!(findings.can_proceed(), findings.blockers.is_empty());
     assert!(findings.warnings.is_empty());
@@ -130,29 +130,32 @@ fn undecidable(condition: &str) -> MatchReason {
     MatchReason::Undecidable { condition: condition.to_owned() }
 }
 
-// What counts at all.
+// Entries in effect.
 
 #[rstest]
 #[case::in_force(prohibition(), true)]
-#[case::organisation(Entry { scope: Scope::Organisation, ..prohibition() }, true)]
-#[case::elsewhere(Entry { scope: Scope::Project(ELSEWHERE), ..prohibition() }, false)]
-#[case::pending(Entry { status: Status::Pending, ..prohibition() }, false)]
-#[case::rejected(Entry { status: Status::Rejected, ..prohibition() }, false)]
-#[case::retired(Entry { status: Status::Retired, ..prohibition() }, false)]
+#[case::organisation(KnowledgeEntry { scope: EntryScope::Organisation, ..prohibition() }, true)]
+#[case::elsewhere(KnowledgeEntry { scope: EntryScope::Project(ELSEWHERE), ..prohibition() }, false)]
+#[case::pending(KnowledgeEntry { status: EntryStatus::Pending, ..prohibition() }, false)]
+#[case::rejected(KnowledgeEntry { status: EntryStatus::Rejected, ..prohibition() }, false)]
+#[case::retired(KnowledgeEntry { status: EntryStatus::Retired, ..prohibition() }, false)]
 #[case::not_yet_expired(
-    Entry { expires_at: Some(now() + Duration::seconds(1)), ..prohibition() },
+    KnowledgeEntry { expires_at: Some(now() + Duration::seconds(1)), ..prohibition() },
     true
 )]
-#[case::expires_now(Entry { expires_at: Some(now()), ..prohibition() }, false)]
-fn only_approved_unexpired_entries_in_scope_count(#[case] entry: Entry, #[case] counts: bool) {
-    let entry = Entry {
+#[case::expires_now(KnowledgeEntry { expires_at: Some(now()), ..prohibition() }, false)]
+fn only_approved_unexpired_entries_in_scope_take_effect(
+    #[case] entry: KnowledgeEntry,
+    #[case] counts: bool,
+) {
+    let entry = KnowledgeEntry {
         task_types: vec![TaskType::Bugfix],
         pattern: Some("SQL|tokens".to_owned()),
         ..entry
     };
     assert_eq!(entry.is_in_force(HERE, now()), counts);
     assert_eq!(!blocks(entry.clone()).is_empty(), counts);
-    let lines = added_lines(&task(), &[entry], now(), "a.rs", &[(1, "tokens")]);
+    let lines = check_added_lines(&task(), &[entry], now(), "a.rs", &[(1, "tokens")]);
     assert_eq!(!lines.is_empty(), counts);
 }
 
@@ -160,31 +163,32 @@ fn only_approved_unexpired_entries_in_scope_count(#[case] entry: Entry, #[case] 
 
 #[test]
 fn a_prohibition_with_no_condition_matches_nothing() {
-    assert_eq!(checked(prohibition()), Findings::default());
+    assert_eq!(checked(prohibition()), KnowledgeFindings::default());
 }
 
 #[rstest]
-#[case(Severity::Low, false)]
-#[case(Severity::Medium, false)]
-#[case(Severity::High, false)]
-#[case(Severity::Critical, true)]
+#[case(EntrySeverity::Low, false)]
+#[case(EntrySeverity::Medium, false)]
+#[case(EntrySeverity::High, false)]
+#[case(EntrySeverity::Critical, true)]
 fn a_critical_prohibition_blocks_and_any_other_warns(
-    #[case] severity: Severity,
+    #[case] severity: EntrySeverity,
     #[case] is_blocker: bool,
 ) {
-    let findings = checked(Entry { severity, task_types: vec![TaskType::Bugfix], ..prohibition() });
+    let findings =
+        checked(KnowledgeEntry { severity, task_types: vec![TaskType::Bugfix], ..prohibition() });
     assert_eq!(findings.blockers.len(), usize::from(is_blocker));
     assert_eq!(findings.warnings.len(), usize::from(!is_blocker));
     assert_eq!(findings.can_proceed(), !is_blocker);
 }
 
 #[rstest]
-#[case::glob(Entry { globs: texts(&["docs/**"]), ..prohibition() })]
-#[case::task_type(Entry { task_types: vec![TaskType::Docs], ..prohibition() })]
-#[case::keyword(Entry { keywords: texts(&["password"]), ..prohibition() })]
-#[case::pattern(Entry { pattern: Some("eval".to_owned()), ..prohibition() })]
-fn conditions_of_different_kinds_must_all_hold(#[case] failing: Entry) {
-    let holding = Entry {
+#[case::glob(KnowledgeEntry { globs: texts(&["docs/**"]), ..prohibition() })]
+#[case::task_type(KnowledgeEntry { task_types: vec![TaskType::Docs], ..prohibition() })]
+#[case::keyword(KnowledgeEntry { keywords: texts(&["password"]), ..prohibition() })]
+#[case::pattern(KnowledgeEntry { pattern: Some("eval".to_owned()), ..prohibition() })]
+fn conditions_of_different_kinds_must_all_match(#[case] failing: KnowledgeEntry) {
+    let holding = KnowledgeEntry {
         globs: texts(&["src/auth/**"]),
         task_types: vec![TaskType::Bugfix],
         keywords: texts(&["cookie"]),
@@ -202,7 +206,7 @@ fn conditions_of_different_kinds_must_all_hold(#[case] failing: Entry) {
         ]
     );
     let or = |ours: Vec<String>, theirs| if ours.is_empty() { theirs } else { ours };
-    let one_fails = Entry {
+    let one_fails = KnowledgeEntry {
         globs: or(failing.globs, holding.globs),
         task_types: if failing.task_types.is_empty() {
             holding.task_types
@@ -219,18 +223,18 @@ fn conditions_of_different_kinds_must_all_hold(#[case] failing: Entry) {
 
 #[rstest]
 #[case::glob(
-    Entry { globs: texts(&["docs/**", "*.md"]), ..prohibition() },
+    KnowledgeEntry { globs: texts(&["docs/**", "*.md"]), ..prohibition() },
     path("*.md", "README.md")
 )]
 #[case::task_type(
-    Entry { task_types: vec![TaskType::Docs, TaskType::Bugfix], ..prohibition() },
+    KnowledgeEntry { task_types: vec![TaskType::Docs, TaskType::Bugfix], ..prohibition() },
     MatchReason::TaskType(TaskType::Bugfix)
 )]
 #[case::keyword(
-    Entry { keywords: texts(&["password", "tokens"]), ..prohibition() },
+    KnowledgeEntry { keywords: texts(&["password", "tokens"]), ..prohibition() },
     keyword("tokens")
 )]
-fn within_a_kind_one_that_holds_is_enough(#[case] entry: Entry, #[case] reason: MatchReason) {
+fn within_a_kind_one_match_is_enough(#[case] entry: KnowledgeEntry, #[case] reason: MatchReason) {
     assert_eq!(blocks(entry), [reason]);
 }
 
@@ -252,66 +256,69 @@ fn within_a_kind_one_that_holds_is_enough(#[case] entry: Entry, #[case] reason: 
 #[case::how_it_is_tested("selenium", true)]
 #[case::nothing("", false)]
 #[case::only_marks("++", false)]
-fn keywords_match_whole_words_whatever_their_case(#[case] word: &str, #[case] matches: bool) {
-    let reasons = blocks(Entry { keywords: texts(&[word]), ..prohibition() });
+fn keywords_match_whole_words_in_any_case(#[case] word: &str, #[case] matches: bool) {
+    let reasons = blocks(KnowledgeEntry { keywords: texts(&[word]), ..prohibition() });
     assert_eq!(reasons, if matches { vec![keyword(word)] } else { Vec::new() });
 }
 
 #[test]
-fn a_long_match_is_cut_for_people() {
+fn a_long_match_is_truncated() {
     let mut plan = plan();
     plan.file_changes[0].description = "x".repeat(200);
-    let entry = Entry { pattern: Some("x+".to_owned()), ..prohibition() };
+    let entry = KnowledgeEntry { pattern: Some("x+".to_owned()), ..prohibition() };
     let findings = check(&task(), &plan, &[entry], now(), &Rules::default());
     assert_eq!(findings.blockers[0].reasons[0], pattern("x+", &"x".repeat(80)));
 }
 
 #[rstest]
-#[case::pattern(Entry { pattern: Some("(".to_owned()), ..prohibition() }, "(")]
-#[case::glob(Entry { globs: texts(&["docs/**", "a{"]), ..prohibition() }, "a{")]
-fn what_cannot_be_decided_does_not_pass(#[case] entry: Entry, #[case] condition: &str) {
+#[case::pattern(KnowledgeEntry { pattern: Some("(".to_owned()), ..prohibition() }, "(")]
+#[case::glob(KnowledgeEntry { globs: texts(&["docs/**", "a{"]), ..prohibition() }, "a{")]
+fn an_undecidable_entry_counts_as_a_match(#[case] entry: KnowledgeEntry, #[case] condition: &str) {
     assert_eq!(blocks(entry.clone()), [undecidable(condition)]);
-    let high = checked(Entry { severity: Severity::High, ..entry.clone() });
+    let high = checked(KnowledgeEntry { severity: EntrySeverity::High, ..entry.clone() });
     assert_eq!(high.warnings[0].reasons, [undecidable(condition)]);
-    let learning = checked(Entry { kind: Kind::Learning, ..entry });
+    let learning = checked(KnowledgeEntry { kind: EntryKind::Learning, ..entry });
     assert_eq!(learning.warnings[0].reasons, [undecidable(condition)]);
     assert!(learning.learnings.is_empty() && learning.can_proceed());
 }
 
 #[test]
-fn what_is_decided_by_another_condition_needs_no_pattern() {
-    let entry =
-        Entry { task_types: vec![TaskType::Docs], pattern: Some("(".to_owned()), ..prohibition() };
+fn an_invalid_pattern_does_not_matter_if_another_condition_fails() {
+    let entry = KnowledgeEntry {
+        task_types: vec![TaskType::Docs],
+        pattern: Some("(".to_owned()),
+        ..prohibition()
+    };
     assert!(blocks(entry).is_empty());
 }
 
 // Ranked entries.
 
-fn half_relevant(kind: Kind) -> Entry {
-    Entry {
+fn half_relevant(kind: EntryKind) -> KnowledgeEntry {
+    KnowledgeEntry {
         task_types: vec![TaskType::Bugfix],
         keywords: texts(&["tokens", "password"]),
-        severity: Severity::Low,
+        severity: EntrySeverity::Low,
         ..entry(kind)
     }
 }
 
-/// What is found of some entries when everything that is found is shown.
-fn all_found(entries: &[Entry]) -> Findings {
+/// Returns all findings, however low their relevance.
+fn all_found(entries: &[KnowledgeEntry]) -> KnowledgeFindings {
     let mut rules = Rules::default();
     rules.scrum_master.learning_capture.min_relevance_score = 0;
     check(&task(), &plan(), entries, now(), &rules)
 }
 
-/// How relevant a learning is among others.
-fn relevance(entries: &[Entry], of: KnowledgeId) -> u8 {
+/// Returns the relevance of one entry among others.
+fn relevance(entries: &[KnowledgeEntry], of: KnowledgeId) -> u8 {
     let found = all_found(entries).learnings;
     found.iter().find(|found| found.entry == of).map_or(0, |found| found.relevance)
 }
 
 #[test]
 fn ranked_entries_are_shown_at_or_above_the_configured_relevance() {
-    let entry = half_relevant(Kind::Learning);
+    let entry = half_relevant(EntryKind::Learning);
     let least = relevance(std::slice::from_ref(&entry), entry.id);
     assert!((70..100).contains(&least), "{least}");
     let shown = |least| {
@@ -323,57 +330,60 @@ fn ranked_entries_are_shown_at_or_above_the_configured_relevance() {
 }
 
 #[test]
-fn every_kind_has_a_list_of_its_own() {
+fn every_kind_has_its_own_list() {
     let list = |kind| {
         let findings = checked(half_relevant(kind));
         [findings.recommendations.len(), findings.conventions.len(), findings.learnings.len()]
     };
-    assert_eq!(list(Kind::Recommendation), [1, 0, 0]);
-    assert_eq!(list(Kind::Convention), [0, 1, 0]);
-    assert_eq!(list(Kind::Learning), [0, 0, 1]);
+    assert_eq!(list(EntryKind::Recommendation), [1, 0, 0]);
+    assert_eq!(list(EntryKind::Convention), [0, 1, 0]);
+    assert_eq!(list(EntryKind::Learning), [0, 0, 1]);
 }
 
 #[rstest]
 #[case::glob(
-    Entry { globs: texts(&["src/auth/*.rs"]), ..entry(Kind::Learning) },
-    Entry { globs: texts(&["docs/**"]), ..entry(Kind::Learning) }
+    KnowledgeEntry { globs: texts(&["src/auth/*.rs"]), ..entry(EntryKind::Learning) },
+    KnowledgeEntry { globs: texts(&["docs/**"]), ..entry(EntryKind::Learning) }
 )]
 #[case::precise_glob(
-    Entry { globs: texts(&["src/auth/token.rs"]), ..entry(Kind::Learning) },
-    Entry { globs: texts(&["**"]), ..entry(Kind::Learning) }
+    KnowledgeEntry { globs: texts(&["src/auth/token.rs"]), ..entry(EntryKind::Learning) },
+    KnowledgeEntry { globs: texts(&["**"]), ..entry(EntryKind::Learning) }
 )]
 #[case::task_type(
-    Entry { task_types: vec![TaskType::Bugfix], ..entry(Kind::Learning) },
-    Entry { task_types: vec![TaskType::Docs], ..entry(Kind::Learning) }
+    KnowledgeEntry { task_types: vec![TaskType::Bugfix], ..entry(EntryKind::Learning) },
+    KnowledgeEntry { task_types: vec![TaskType::Docs], ..entry(EntryKind::Learning) }
 )]
 #[case::keyword(
-    Entry { keywords: texts(&["cookie"]), ..entry(Kind::Learning) },
-    Entry { keywords: texts(&["password"]), ..entry(Kind::Learning) }
+    KnowledgeEntry { keywords: texts(&["cookie"]), ..entry(EntryKind::Learning) },
+    KnowledgeEntry { keywords: texts(&["password"]), ..entry(EntryKind::Learning) }
 )]
 #[case::another_form_of_the_word(
-    Entry { keywords: texts(&["rotation"]), ..entry(Kind::Learning) },
-    Entry { keywords: texts(&["notation"]), ..entry(Kind::Learning) }
+    KnowledgeEntry { keywords: texts(&["rotation"]), ..entry(EntryKind::Learning) },
+    KnowledgeEntry { keywords: texts(&["notation"]), ..entry(EntryKind::Learning) }
 )]
 #[case::pattern(
-    Entry { pattern: Some("SQL".to_owned()), ..entry(Kind::Learning) },
-    Entry { pattern: Some("HTML".to_owned()), ..entry(Kind::Learning) }
+    KnowledgeEntry { pattern: Some("SQL".to_owned()), ..entry(EntryKind::Learning) },
+    KnowledgeEntry { pattern: Some("HTML".to_owned()), ..entry(EntryKind::Learning) }
 )]
 #[case::words(
-    Entry { text: "Old sessions stay valid".to_owned(), ..entry(Kind::Learning) },
-    Entry { text: "Old passwords expire soon".to_owned(), ..entry(Kind::Learning) }
+    KnowledgeEntry { text: "Old sessions stay valid".to_owned(), ..entry(EntryKind::Learning) },
+    KnowledgeEntry { text: "Old passwords expire soon".to_owned(), ..entry(EntryKind::Learning) }
 )]
-fn what_holds_counts_more_than_what_does_not(#[case] holds: Entry, #[case] fails: Entry) {
-    let fails = Entry { id: id(2), ..fails };
+fn a_matching_condition_counts_more_than_a_failing_one(
+    #[case] holds: KnowledgeEntry,
+    #[case] fails: KnowledgeEntry,
+) {
+    let fails = KnowledgeEntry { id: id(2), ..fails };
     let entries = [fails, holds];
     assert!(relevance(&entries, id(1)) > relevance(&entries, id(2)));
 }
 
 #[test]
-fn a_word_that_few_entries_have_says_more() {
-    let of = |number, text: &str| Entry {
+fn a_rare_word_counts_more() {
+    let of = |number, text: &str| KnowledgeEntry {
         id: id(number),
         text: text.to_owned(),
-        ..entry(Kind::Learning)
+        ..entry(EntryKind::Learning)
     };
     let entries = [
         of(1, "The cookie jar"),
@@ -385,26 +395,28 @@ fn a_word_that_few_entries_have_says_more() {
 }
 
 #[test]
-fn an_entry_without_conditions_says_which_words_it_shares() {
-    let entry = Entry { text: "A cookie is opaque".to_owned(), ..entry(Kind::Learning) };
+fn an_entry_without_conditions_reports_the_shared_words() {
+    let entry =
+        KnowledgeEntry { text: "A cookie is opaque".to_owned(), ..entry(EntryKind::Learning) };
     let found = all_found(&[entry]).learnings;
     assert_eq!(found[0].reasons, [MatchReason::Words(texts(&["cookie"]))]);
 }
 
 #[test]
-fn no_more_of_a_kind_are_listed_than_somebody_reads() {
-    let entries: Vec<_> =
-        (1..60).map(|number| Entry { id: id(number), ..half_relevant(Kind::Learning) }).collect();
+fn the_number_of_listed_entries_per_kind_is_limited() {
+    let entries: Vec<_> = (1..60)
+        .map(|number| KnowledgeEntry { id: id(number), ..half_relevant(EntryKind::Learning) })
+        .collect();
     assert_eq!(all_found(&entries).learnings.len(), 20);
 }
 
 #[rstest]
-#[case::modified(vec![Action::Modify], true)]
-#[case::deleted(vec![Action::Delete], false)]
-#[case::one_of(vec![Action::Delete, Action::Modify], true)]
+#[case::modified(vec![FileAction::Modify], true)]
+#[case::deleted(vec![FileAction::Delete], false)]
+#[case::one_of(vec![FileAction::Delete, FileAction::Modify], true)]
 #[case::any(vec![], true)]
-fn actions_narrow_the_paths(#[case] actions: Vec<Action>, #[case] holds: bool) {
-    let entry = Entry { globs: texts(&["src/auth/**"]), actions, ..prohibition() };
+fn actions_restrict_the_paths(#[case] actions: Vec<FileAction>, #[case] holds: bool) {
+    let entry = KnowledgeEntry { globs: texts(&["src/auth/**"]), actions, ..prohibition() };
     assert_eq!(!blocks(entry).is_empty(), holds);
 }
 
@@ -417,11 +429,11 @@ fn actions_narrow_the_paths(#[case] actions: Vec<Action>, #[case] holds: bool) {
 #[case("src/auth", false)]
 #[case("SRC/**", false)]
 fn a_star_stays_within_a_folder(#[case] glob: &str, #[case] holds: bool) {
-    let entry = Entry { globs: texts(&[glob]), ..prohibition() };
+    let entry = KnowledgeEntry { globs: texts(&[glob]), ..prohibition() };
     assert_eq!(!blocks(entry).is_empty(), holds);
-    let lines = added_lines(
+    let lines = check_added_lines(
         &task(),
-        &[Entry { globs: texts(&[glob]), pattern: Some("x".to_owned()), ..prohibition() }],
+        &[KnowledgeEntry { globs: texts(&[glob]), pattern: Some("x".to_owned()), ..prohibition() }],
         now(),
         if glob.contains("README") { "README.md" } else { "src/auth/token.rs" },
         &[(1, "x")],
@@ -430,17 +442,17 @@ fn a_star_stays_within_a_folder(#[case] glob: &str, #[case] holds: bool) {
 }
 
 #[test]
-fn a_search_finds_whatever_shares_the_most_words() {
-    let of = |number, text: &str, status| Entry {
+fn a_search_finds_the_entries_with_the_most_shared_words() {
+    let of = |number, text: &str, status| KnowledgeEntry {
         id: id(number),
         text: text.to_owned(),
         status,
-        ..entry(Kind::Learning)
+        ..entry(EntryKind::Learning)
     };
-    let index = Index::new([
-        of(1, "Charge a card once", Status::Approved),
-        of(2, "Charged cards are kept", Status::Pending),
-        of(3, "Something else", Status::Approved),
+    let index = KnowledgeIndex::new([
+        of(1, "Charge a card once", EntryStatus::Approved),
+        of(2, "Charged cards are kept", EntryStatus::Pending),
+        of(3, "Something else", EntryStatus::Approved),
     ]);
     assert_eq!(index.search("charging the card once", 9), [id(1), id(2)]);
     assert_eq!(index.search("charging the card once", 1), [id(1)]);
@@ -448,25 +460,32 @@ fn a_search_finds_whatever_shares_the_most_words() {
 }
 
 #[test]
-fn what_has_nothing_in_common_with_a_plan_is_never_shown() {
-    let silent = Entry { text: "Beware".to_owned(), ..entry(Kind::Convention) };
-    let unrelated = Entry { keywords: texts(&["password"]), ..silent.clone() };
+fn an_entry_unrelated_to_a_plan_is_never_shown() {
+    let silent = KnowledgeEntry { text: "Beware".to_owned(), ..entry(EntryKind::Convention) };
+    let unrelated = KnowledgeEntry { keywords: texts(&["password"]), ..silent.clone() };
     for entry in [unrelated, silent] {
-        assert_eq!(all_found(&[entry]), Findings::default());
+        assert_eq!(all_found(&[entry]), KnowledgeFindings::default());
     }
 }
 
 #[test]
-fn the_most_relevant_come_first() {
-    let full = Entry { id: id(3), globs: texts(&["src/auth/**"]), ..half_relevant(Kind::Learning) };
-    let entries =
-        [Entry { id: id(2), ..half_relevant(Kind::Learning) }, half_relevant(Kind::Learning), full];
+fn the_most_relevant_entries_come_first() {
+    let full = KnowledgeEntry {
+        id: id(3),
+        globs: texts(&["src/auth/**"]),
+        ..half_relevant(EntryKind::Learning)
+    };
+    let entries = [
+        KnowledgeEntry { id: id(2), ..half_relevant(EntryKind::Learning) },
+        half_relevant(EntryKind::Learning),
+        full,
+    ];
     let findings = check(&task(), &plan(), &entries, now(), &Rules::default());
     let order: Vec<_> = findings.learnings.iter().map(|one| one.entry).collect();
     assert_eq!(order, [id(3), id(1), id(2)]);
 }
 
-fn any_entry() -> impl Strategy<Value = Entry> {
+fn any_entry() -> impl Strategy<Value = KnowledgeEntry> {
     (
         any::<u8>(),
         0..4_usize,
@@ -475,10 +494,10 @@ fn any_entry() -> impl Strategy<Value = Entry> {
         prop::collection::vec("(sql|cookie|no|)", 0..3),
         prop::option::of("[a-z(|*]{0,5}"),
     )
-        .prop_map(|(number, kind, severity, globs, keywords, pattern)| Entry {
+        .prop_map(|(number, kind, severity, globs, keywords, pattern)| KnowledgeEntry {
             id: id(number.into()),
-            kind: Kind::iter().nth(kind).unwrap(),
-            severity: Severity::iter().nth(severity).unwrap(),
+            kind: EntryKind::iter().nth(kind).unwrap(),
+            severity: EntrySeverity::iter().nth(severity).unwrap(),
             globs,
             keywords,
             actions: Vec::new(),
@@ -505,14 +524,14 @@ proptest! {
 }
 
 #[test]
-fn every_reason_is_told_to_people() {
+fn every_reason_has_a_text() {
     let told: Vec<_> = [
         path("src/**", "src/a.rs"),
         MatchReason::TaskType(TaskType::Bugfix),
         keyword("sql"),
         pattern("a+", "aa"),
         MatchReason::Words(texts(&["a", "b"])),
-        MatchReason::Meaning,
+        MatchReason::Embedding,
         undecidable("("),
     ]
     .iter()
@@ -521,36 +540,36 @@ fn every_reason_is_told_to_people() {
     assert_eq!(
         told,
         [
-            "`src/a.rs` is under `src/**`",
-            "the task is a bugfix",
-            "it speaks of `sql`",
+            "`src/a.rs` matches `src/**`",
+            "task type is bugfix",
+            "mentions `sql`",
             "`aa` matches `a+`",
-            "it shares `a`, `b`",
-            "it means much the same",
-            "cannot be decided: `(` is not a glob or pattern; mend the entry",
+            "shares the words `a`, `b`",
+            "similar meaning",
+            "cannot be decided: `(` is not a valid glob or pattern; fix the entry",
         ]
     );
 }
 
 // Prohibited code.
 
-fn no_panics() -> Entry {
-    Entry { pattern: Some(r"\.unwrap\(\)".to_owned()), ..prohibition() }
+fn no_panics() -> KnowledgeEntry {
+    KnowledgeEntry { pattern: Some(r"\.unwrap\(\)".to_owned()), ..prohibition() }
 }
 
-fn violation(line: Option<u32>, reason: MatchReason) -> Violation {
-    Violation {
+fn violation(line: Option<u32>, reason: MatchReason) -> ProhibitionViolation {
+    ProhibitionViolation {
         entry: id(1),
-        severity: Severity::Critical,
+        severity: EntrySeverity::Critical,
         file: "src/a.rs".to_owned(),
         line,
         reason,
     }
 }
 
-fn violations(entries: &[Entry]) -> Vec<Violation> {
+fn violations(entries: &[KnowledgeEntry]) -> Vec<ProhibitionViolation> {
     let lines = [(3, "let a = b.unwrap();"), (4, "let c = d?;"), (9, "e.unwrap()")];
-    added_lines(&task(), entries, now(), "src/a.rs", &lines)
+    check_added_lines(&task(), entries, now(), "src/a.rs", &lines)
 }
 
 #[test]
@@ -561,47 +580,50 @@ fn prohibited_code_is_found_on_the_added_lines() {
 }
 
 #[rstest]
-#[case::path(Entry { globs: texts(&["src/**"]), ..no_panics() }, true)]
-#[case::other_path(Entry { globs: texts(&["docs/**"]), ..no_panics() }, false)]
-#[case::task_type(Entry { task_types: vec![TaskType::Bugfix], ..no_panics() }, true)]
-#[case::other_task_type(Entry { task_types: vec![TaskType::Docs], ..no_panics() }, false)]
-#[case::keywords_are_about_plans(Entry { keywords: texts(&["none"]), ..no_panics() }, true)]
-#[case::recommendation(Entry { kind: Kind::Recommendation, ..no_panics() }, false)]
-#[case::no_pattern(Entry { pattern: None, globs: texts(&["**"]), ..no_panics() }, false)]
-fn prohibited_code_is_narrowed_by_paths_and_task_types(#[case] entry: Entry, #[case] found: bool) {
+#[case::path(KnowledgeEntry { globs: texts(&["src/**"]), ..no_panics() }, true)]
+#[case::other_path(KnowledgeEntry { globs: texts(&["docs/**"]), ..no_panics() }, false)]
+#[case::task_type(KnowledgeEntry { task_types: vec![TaskType::Bugfix], ..no_panics() }, true)]
+#[case::other_task_type(KnowledgeEntry { task_types: vec![TaskType::Docs], ..no_panics() }, false)]
+#[case::keywords_are_about_plans(KnowledgeEntry { keywords: texts(&["none"]), ..no_panics() }, true)]
+#[case::recommendation(KnowledgeEntry { kind: EntryKind::Recommendation, ..no_panics() }, false)]
+#[case::no_pattern(KnowledgeEntry { pattern: None, globs: texts(&["**"]), ..no_panics() }, false)]
+fn prohibited_code_is_restricted_by_paths_and_task_types(
+    #[case] entry: KnowledgeEntry,
+    #[case] found: bool,
+) {
     assert_eq!(!violations(&[entry]).is_empty(), found);
 }
 
 #[test]
-fn a_pattern_that_cannot_be_read_forbids_the_file_and_not_a_line() {
-    let broken = Entry { pattern: Some("(".to_owned()), ..prohibition() };
+fn an_invalid_pattern_is_reported_for_the_file() {
+    let broken = KnowledgeEntry { pattern: Some("(".to_owned()), ..prohibition() };
     assert_eq!(violations(std::slice::from_ref(&broken)), [violation(None, undecidable("("))]);
-    assert!(added_lines(&task(), &[broken], now(), "src/a.rs", &[]).is_empty());
+    assert!(check_added_lines(&task(), &[broken], now(), "src/a.rs", &[]).is_empty());
 }
 
 #[test]
-fn violations_come_in_the_order_of_the_lines() {
-    let other = Entry { id: id(2), pattern: Some("let".to_owned()), ..prohibition() };
+fn violations_are_in_line_order() {
+    let other = KnowledgeEntry { id: id(2), pattern: Some("let".to_owned()), ..prohibition() };
     let order: Vec<_> =
         violations(&[other, no_panics()]).iter().map(|one| (one.line, one.entry)).collect();
     assert_eq!(order, [(Some(3), id(1)), (Some(3), id(2)), (Some(4), id(2)), (Some(9), id(1))]);
 }
 
 #[rstest]
-#[case(Severity::Low, issue::Severity::Warning)]
-#[case(Severity::Medium, issue::Severity::Warning)]
-#[case(Severity::High, issue::Severity::Warning)]
-#[case(Severity::Critical, issue::Severity::Critical)]
+#[case(EntrySeverity::Low, issue::IssueSeverity::Warning)]
+#[case(EntrySeverity::Medium, issue::IssueSeverity::Warning)]
+#[case(EntrySeverity::High, issue::IssueSeverity::Warning)]
+#[case(EntrySeverity::Critical, issue::IssueSeverity::Critical)]
 fn only_a_critical_violation_blocks_the_review(
-    #[case] severity: Severity,
-    #[case] of_issue: issue::Severity,
+    #[case] severity: EntrySeverity,
+    #[case] of_issue: issue::IssueSeverity,
 ) {
-    let violation = Violation { severity, ..violation(Some(3), pattern("a+", "aa")) };
+    let violation = ProhibitionViolation { severity, ..violation(Some(3), pattern("a+", "aa")) };
     assert_eq!(
-        violation.issue(),
+        violation.to_issue(),
         issue::Issue {
             severity: of_issue,
-            category: issue::Category::Code,
+            category: issue::IssueCategory::Code,
             message: format!("prohibited by {}: `aa` matches `a+`", id(1)),
             file: Some("src/a.rs".to_owned()),
             line: Some(3),
@@ -612,19 +634,19 @@ fn only_a_critical_violation_blocks_the_review(
 // Status.
 
 #[test]
-fn only_a_pending_entry_can_be_approved_and_nothing_stays_what_it_is_by_changing() {
-    let allowed: Vec<_> = Status::iter()
-        .flat_map(|from| Status::iter().map(move |to| (from, to)))
-        .filter(|(from, to)| from.may_become(*to))
+fn only_a_pending_entry_can_be_approved_and_every_change_is_to_another_status() {
+    let allowed: Vec<_> = EntryStatus::iter()
+        .flat_map(|from| EntryStatus::iter().map(move |to| (from, to)))
+        .filter(|(from, to)| from.can_become(*to))
         .collect();
     assert_eq!(
         allowed,
         [
-            (Status::Pending, Status::Approved),
-            (Status::Pending, Status::Rejected),
-            (Status::Approved, Status::Retired),
-            (Status::Rejected, Status::Pending),
-            (Status::Retired, Status::Pending),
+            (EntryStatus::Pending, EntryStatus::Approved),
+            (EntryStatus::Pending, EntryStatus::Rejected),
+            (EntryStatus::Approved, EntryStatus::Retired),
+            (EntryStatus::Rejected, EntryStatus::Pending),
+            (EntryStatus::Retired, EntryStatus::Pending),
         ]
     );
 }
@@ -639,45 +661,45 @@ fn only_a_pending_entry_can_be_approved_and_nothing_stays_what_it_is_by_changing
 #[case::more_than_there_were(10, 15, Some(100))]
 #[case::far_more_than_there_were(10, u32::MAX, Some(100))]
 fn a_rate_needs_ten_tasks(#[case] tasks: u32, #[case] first_pass: u32, #[case] rate: Option<u8>) {
-    assert_eq!(Outcomes { tasks, first_pass }.first_pass_rate(), rate);
+    assert_eq!(ReviewOutcomes { tasks, first_pass }.first_pass_rate(), rate);
 }
 
 #[rstest]
-#[case(60, 50, Effect::Helps { with: 60, without: 50 })]
-#[case(59, 50, Effect::NoDifference { with: 59, without: 50 })]
-#[case(50, 59, Effect::NoDifference { with: 50, without: 59 })]
-#[case(50, 60, Effect::Hurts { with: 50, without: 60 })]
-fn an_effect_is_ten_points_of_the_first_pass_rate(
+#[case(60, 50, LessonEffect::Helps { with: 60, without: 50 })]
+#[case(59, 50, LessonEffect::NoDifference { with: 59, without: 50 })]
+#[case(50, 59, LessonEffect::NoDifference { with: 50, without: 59 })]
+#[case(50, 60, LessonEffect::Hurts { with: 50, without: 60 })]
+fn an_effect_is_at_least_ten_points_of_the_first_pass_rate(
     #[case] with: u32,
     #[case] without: u32,
-    #[case] expected: Effect,
+    #[case] expected: LessonEffect,
 ) {
-    let of = |first_pass| Outcomes { tasks: 100, first_pass };
-    assert_eq!(effect(of(with), of(without)), expected);
+    let of = |first_pass| ReviewOutcomes { tasks: 100, first_pass };
+    assert_eq!(measure_effect(of(with), of(without)), expected);
 }
 
 #[test]
-fn with_too_few_tasks_on_either_side_nobody_can_tell() {
+fn too_few_tasks_on_either_side_give_no_effect() {
     let (few, enough) =
-        (Outcomes { tasks: 9, first_pass: 9 }, Outcomes { tasks: 10, first_pass: 0 });
-    assert_eq!(effect(few, enough), Effect::TooFew);
-    assert_eq!(effect(enough, few), Effect::TooFew);
+        (ReviewOutcomes { tasks: 9, first_pass: 9 }, ReviewOutcomes { tasks: 10, first_pass: 0 });
+    assert_eq!(measure_effect(few, enough), LessonEffect::TooFew);
+    assert_eq!(measure_effect(enough, few), LessonEffect::TooFew);
 }
 
 #[rstest]
-#[case(Effect::Helps { with: 60, without: 50 }, false, "helps: 60 % pass at once with it, 50 % without")]
+#[case(LessonEffect::Helps { with: 60, without: 50 }, false, "helps: 60% pass the first review with it, 50% without")]
 #[case(
-    Effect::NoDifference { with: 50, without: 50 },
+    LessonEffect::NoDifference { with: 50, without: 50 },
     true,
-    "makes no difference: 50 % pass at once with it, 50 % without"
+    "makes no difference: 50% pass the first review with it, 50% without"
 )]
-#[case(Effect::Hurts { with: 50, without: 60 }, true, "hurts: 50 % pass at once with it, 60 % without")]
-#[case(Effect::TooFew, false, "too few tasks to tell")]
-fn a_lesson_that_does_not_help_is_offered_for_retirement(
-    #[case] effect: Effect,
+#[case(LessonEffect::Hurts { with: 50, without: 60 }, true, "hurts: 50% pass the first review with it, 60% without")]
+#[case(LessonEffect::TooFew, false, "not enough tasks yet")]
+fn a_lesson_that_does_not_help_is_suggested_for_retirement(
+    #[case] effect: LessonEffect,
     #[case] offered: bool,
     #[case] told: &str,
 ) {
-    assert_eq!(effect.offer_retirement(), offered);
+    assert_eq!(effect.suggests_retirement(), offered);
     assert_eq!(effect.to_string(), told);
 }

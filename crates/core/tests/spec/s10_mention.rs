@@ -1,12 +1,15 @@
-//! Section 10: what a plan only names to say that it will not be done breaks no prohibition.
+//! Section 10: a plan does not violate a prohibition by mentioning something that it will not do.
 //!
-//! The labelled set in `lab/inputs/knowledge` has cases of its own; none of these sentences is in it.
+//! The labelled plans in `lab/inputs/knowledge` have their own cases; none of these sentences is in
+//! them.
 
 use chrono::{DateTime, Utc};
 use proptest::prelude::*;
 use rstest::rstest;
 use tamma_core::ids::{KnowledgeId, ProjectId, TaskId};
-use tamma_core::knowledge::{Entry, Kind, Scope, Severity, Status, check};
+use tamma_core::knowledge::{
+    EntryKind, EntryScope, EntrySeverity, EntryStatus, KnowledgeEntry, check,
+};
 use tamma_core::plan::Plan;
 use tamma_core::rules::Rules;
 use tamma_core::task::{Priority, Task, TaskType};
@@ -18,27 +21,27 @@ fn now() -> DateTime<Utc> {
     "2026-03-01T12:00:00Z".parse().unwrap()
 }
 
-fn forbidding(keywords: &[&str], pattern: Option<&str>) -> Entry {
-    Entry {
+fn forbidding(keywords: &[&str], pattern: Option<&str>) -> KnowledgeEntry {
+    KnowledgeEntry {
         id: KnowledgeId(Uuid::from_u128(1)),
-        kind: Kind::Prohibition,
+        kind: EntryKind::Prohibition,
         text: "Never".to_owned(),
-        scope: Scope::Project(HERE),
+        scope: EntryScope::Project(HERE),
         globs: Vec::new(),
         task_types: Vec::new(),
         keywords: keywords.iter().map(|it| (*it).to_owned()).collect(),
         actions: Vec::new(),
         pattern: pattern.map(str::to_owned),
-        severity: Severity::Critical,
+        severity: EntrySeverity::Critical,
         owner: None,
         evidence: Vec::new(),
-        status: Status::Approved,
+        status: EntryStatus::Approved,
         expires_at: None,
     }
 }
 
-/// Whether a plan with this approach breaks a prohibition.
-fn breaks(approach: &str, entry: Entry) -> bool {
+/// Returns true if a plan with this approach violates a prohibition.
+fn breaks(approach: &str, entry: KnowledgeEntry) -> bool {
     let task = Task {
         id: TaskId(Uuid::from_u128(9)),
         project: HERE,
@@ -121,7 +124,7 @@ fn speaks_of_eval(approach: &str) -> bool {
 #[case("It is not the parser that runs, but eval.")]
 #[case("Neither fast nor slow: eval.")]
 #[case("Why not use eval?")]
-fn what_will_be_done_counts_whatever_else_is_denied(#[case] approach: &str) {
+fn planned_work_counts_whatever_else_is_negated(#[case] approach: &str) {
     assert!(speaks_of_eval(approach), "{approach}");
 }
 
@@ -188,7 +191,7 @@ fn what_will_be_done_counts_whatever_else_is_denied(#[case] approach: &str) {
 #[case("It must not call eval.")]
 #[case("The formula cannot reach eval.")]
 #[case("It refrains from eval.")]
-fn what_is_only_denied_does_not_count(#[case] approach: &str) {
+fn negated_work_does_not_count(#[case] approach: &str) {
     assert!(!speaks_of_eval(approach), "{approach}");
 }
 
@@ -198,7 +201,7 @@ fn what_is_only_denied_does_not_count(#[case] approach: &str) {
 #[case("It never runs `DROP TABLE x`, and `DROP TABLE y` is gone.", false)]
 #[case("It never runs `DROP TABLE x`, but `DROP TABLE y` at the end.", true)]
 #[case("The words DROP TABLE in a sentence are no code.", false)]
-fn patterns_are_denied_as_words_are(#[case] approach: &str, #[case] expected: bool) {
+fn patterns_are_negated_like_words(#[case] approach: &str, #[case] expected: bool) {
     assert_eq!(breaks(approach, forbidding(&[], Some("DROP TABLE"))), expected, "{approach}");
 }
 
@@ -222,9 +225,9 @@ fn keywords_are_found_as_phrases(
 }
 
 proptest! {
-    /// What is said in a sentence of its own counts, whatever stands around it.
+    /// A statement in its own sentence counts in any context.
     #[test]
-    fn a_plain_sentence_counts_beside_any_other(
+    fn an_affirmed_sentence_always_counts(
         before in "[a-z ,;:()]{0,60}",
         after in "[a-zA-Z ,.;:()'`-]{0,60}",
     ) {
@@ -232,16 +235,16 @@ proptest! {
         prop_assert!(speaks_of_eval(&text));
     }
 
-    /// What is denied in the only sentence that names it never counts, whatever stands around it.
+    /// A negated statement never counts if no other sentence mentions it.
     #[test]
-    fn a_denied_sentence_never_counts(before in "[b-d ,;]{0,40}", after in "[b-d ,;.:()]{0,40}") {
+    fn a_negated_sentence_never_counts(before in "[b-d ,;]{0,40}", after in "[b-d ,;.:()]{0,40}") {
         let text = format!("{before}.\n\nIt does not call eval.\n\n{after}");
         prop_assert!(!speaks_of_eval(&text));
     }
 
-    /// Any text can be read.
+    /// Any text can be parsed.
     #[test]
-    fn reading_never_fails(text in "\\PC{0,200}") {
+    fn parsing_never_fails(text in "\\PC{0,200}") {
         breaks(&text, forbidding(&["eval", "a b"], Some("e")));
     }
 }

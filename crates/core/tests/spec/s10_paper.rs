@@ -1,4 +1,4 @@
-//! Section 10: what repositories already say, and entries as a file that can live in one.
+//! Section 10: import from repositories, and entries as a file.
 
 use std::path::Path;
 
@@ -8,17 +8,17 @@ use rstest::rstest;
 use serde::Deserialize;
 use strum::IntoEnumIterator as _;
 use tamma_core::ids::{Digest, KnowledgeId, Name, ProjectId, Reference};
-use tamma_core::knowledge::import::{Proposal, is_source, proposals};
-use tamma_core::knowledge::markdown::{Flaw, read, write};
-use tamma_core::knowledge::{Entry, Kind, Scope, Severity, Status};
-use tamma_core::plan::Action;
+use tamma_core::knowledge::import::{ImportCandidate, candidates, is_importable};
+use tamma_core::knowledge::markdown::{KnowledgeFileError, parse, render};
+use tamma_core::knowledge::{EntryKind, EntryScope, EntrySeverity, EntryStatus, KnowledgeEntry};
+use tamma_core::plan::FileAction;
 use tamma_core::task::TaskType;
 use uuid::Uuid;
 
 #[derive(Deserialize)]
 struct Labelled {
     key: String,
-    kind: Kind,
+    kind: EntryKind,
     text: String,
     scope: String,
     #[serde(default)]
@@ -28,19 +28,19 @@ struct Labelled {
     #[serde(default)]
     keywords: Vec<String>,
     #[serde(default)]
-    actions: Vec<Action>,
+    actions: Vec<FileAction>,
     pattern: Option<String>,
-    severity: Severity,
+    severity: EntrySeverity,
     owner: Option<Name>,
     #[serde(default)]
     evidence: Vec<Reference>,
-    status: Status,
+    status: EntryStatus,
     expires_at: Option<DateTime<Utc>>,
 }
 
-/// Every entry of the labelled set in `lab/inputs/knowledge`.
-#[expect(clippy::disallowed_methods, reason = "the set is read from the repository")]
-pub(crate) fn labelled() -> Vec<Entry> {
+/// Returns every entry of the labelled set in `lab/inputs/knowledge`.
+#[expect(clippy::disallowed_methods, reason = "reads the set from the repository")]
+pub(crate) fn labelled() -> Vec<KnowledgeEntry> {
     #[derive(Deserialize)]
     struct File {
         entries: Vec<Labelled>,
@@ -54,13 +54,13 @@ pub(crate) fn labelled() -> Vec<Entry> {
     for project in ["shop", "silt", "atelier"] {
         let text = std::fs::read_to_string(folder.join(project).join("entries.yaml")).unwrap();
         let file: File = serde_saphyr::from_str(&text).unwrap();
-        all.extend(file.entries.into_iter().map(|it| Entry {
+        all.extend(file.entries.into_iter().map(|it| KnowledgeEntry {
             id: KnowledgeId(id(&it.key)),
             kind: it.kind,
             text: it.text,
             scope: match it.scope.as_str() {
-                "organisation" => Scope::Organisation,
-                _ => Scope::Project(ProjectId(id(project))),
+                "organisation" => EntryScope::Organisation,
+                _ => EntryScope::Project(ProjectId(id(project))),
             },
             globs: it.globs,
             task_types: it.task_types,
@@ -80,23 +80,23 @@ pub(crate) fn labelled() -> Vec<Entry> {
 // Entries as a file.
 
 #[test]
-fn the_whole_labelled_set_comes_back_from_its_file_as_it_was() {
+fn the_labelled_set_round_trips_through_its_file() {
     let all = labelled();
     assert!(all.len() >= 300);
-    let file = write(&all);
-    assert_eq!(read(&file).unwrap(), all);
-    assert_eq!(write(&read(&file).unwrap()), file);
+    let file = render(&all);
+    assert_eq!(parse(&file).unwrap(), all);
+    assert_eq!(render(&parse(&file).unwrap()), file);
 }
 
 #[test]
-fn an_entry_reads_well_in_its_file() {
+fn an_entry_is_readable_in_its_file() {
     let mut all = labelled();
     all.truncate(1);
     all[0].id = KnowledgeId(Uuid::from_u128(7));
-    insta::assert_snapshot!(write(&all), @r#"
-    # What the team knows
+    insta::assert_snapshot!(render(&all), @r#"
+    # Knowledge base
 
-    Written by `tamma knowledge export`, and read again by `tamma knowledge import`. Change what is quoted or in the blocks; the rest is for people.
+    Exported by `tamma knowledge export`; import it with `tamma knowledge import`. Edit only the quotations and the JSON blocks; everything else is ignored.
 
     ## prohibition (critical, approved)
 
@@ -129,7 +129,7 @@ fn an_entry_reads_well_in_its_file() {
     "#);
 }
 
-/// A text of everything that could be mistaken for something else in a file, or get lost in it.
+/// Text with everything that could be misread or lost in a file.
 fn any_text() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         any::<String>(),
@@ -155,31 +155,35 @@ fn one_of<T: Clone + std::fmt::Debug + 'static>(
     prop::sample::select(all.into_iter().collect::<Vec<_>>())
 }
 
-fn any_entry() -> impl Strategy<Value = Entry> {
+fn any_entry() -> impl Strategy<Value = KnowledgeEntry> {
     let texts = || prop::collection::vec(any_text(), 0..3);
     let short = || any_text().prop_filter_map("a short text", |text| text.parse().ok());
-    let what = (any::<u128>(), one_of(Kind::iter()), any_text(), prop::option::of(any::<u128>()));
+    let what =
+        (any::<u128>(), one_of(EntryKind::iter()), any_text(), prop::option::of(any::<u128>()));
     let about = (
         texts(),
         prop::collection::vec(one_of(TaskType::iter()), 0..3),
         texts(),
-        prop::collection::vec(one_of([Action::Create, Action::Modify, Action::Delete]), 0..3),
+        prop::collection::vec(
+            one_of([FileAction::Create, FileAction::Modify, FileAction::Delete]),
+            0..3,
+        ),
         prop::option::of(any_text()),
     );
     let rest = (
-        one_of(Severity::iter()),
+        one_of(EntrySeverity::iter()),
         prop::option::of(short()),
         prop::collection::vec(any_text(), 0..3),
-        one_of(Status::iter()),
+        one_of(EntryStatus::iter()),
         prop::option::of((0..4_000_000_000_i64, 0..1_000_000_000_u32)),
     );
-    (what, about, rest).prop_map(|(what, about, rest)| Entry {
+    (what, about, rest).prop_map(|(what, about, rest)| KnowledgeEntry {
         id: KnowledgeId(Uuid::from_u128(what.0)),
         kind: what.1,
         text: what.2,
-        scope: what
-            .3
-            .map_or(Scope::Organisation, |id| Scope::Project(ProjectId(Uuid::from_u128(id)))),
+        scope: what.3.map_or(EntryScope::Organisation, |id| {
+            EntryScope::Project(ProjectId(Uuid::from_u128(id)))
+        }),
         globs: about.0,
         task_types: about.1,
         keywords: about.2,
@@ -195,72 +199,79 @@ fn any_entry() -> impl Strategy<Value = Entry> {
 
 proptest! {
     #[test]
-    fn any_entries_come_back_from_their_file_as_they_were(
+    fn any_entries_round_trip_through_their_file(
         mut entries in prop::collection::vec(any_entry(), 0..4),
     ) {
         entries.sort_by_key(|entry| entry.id);
         entries.dedup_by_key(|entry| entry.id);
-        let file = write(&entries);
-        prop_assert_eq!(&read(&file).unwrap(), &entries);
-        // Also where git has made line ends of Windows, and an editor has cut what nobody sees.
+        let file = render(&entries);
+        prop_assert_eq!(&parse(&file).unwrap(), &entries);
+        // With Windows line endings from git, and trailing whitespace trimmed by an editor.
         let windows = file.replace('\n', "\r\n");
-        prop_assert_eq!(&read(&windows).unwrap(), &entries);
+        prop_assert_eq!(&parse(&windows).unwrap(), &entries);
         let tidy: Vec<_> = file.split('\n').map(str::trim_end).collect();
-        prop_assert_eq!(&read(&tidy.join("\n")).unwrap(), &entries);
+        prop_assert_eq!(&parse(&tidy.join("\n")).unwrap(), &entries);
     }
 
     #[test]
-    fn no_file_is_too_strange_to_be_read_or_refused(text in any_text()) {
-        let _ = read(&text);
-        let _ = read(&format!("## x\n\n```json\n{text}\n```\n"));
+    fn any_file_is_either_parsed_or_refused(text in any_text()) {
+        let _ = parse(&text);
+        let _ = parse(&format!("## x\n\n```json\n{text}\n```\n"));
     }
 }
 
-fn sole() -> Entry {
+fn sole() -> KnowledgeEntry {
     labelled().swap_remove(0)
 }
 
 #[test]
-fn what_people_write_between_is_not_read() {
+fn text_between_sections_is_ignored() {
     let entry = sole();
-    let file = write([&entry]);
+    let file = render([&entry]);
     let file = file.replace("```json", "Ann: see the incident.\n\n### Why\n\n```json");
-    assert_eq!(read(&format!("{file}\nThe end.\n")).unwrap(), [entry]);
+    assert_eq!(parse(&format!("{file}\nThe end.\n")).unwrap(), [entry]);
 }
 
 #[test]
-fn what_people_change_in_the_quotation_is_the_text() {
-    let entry = Entry { text: "Use the cache.\n\nAlways.".to_owned(), ..sole() };
-    let file = write([&entry]).replace("> Always.", "> Mostly.");
-    assert_eq!(read(&file).unwrap()[0].text, "Use the cache.\n\nMostly.");
+fn an_edited_quotation_changes_the_text() {
+    let entry = KnowledgeEntry { text: "Use the cache.\n\nAlways.".to_owned(), ..sole() };
+    let file = render([&entry]).replace("> Always.", "> Mostly.");
+    assert_eq!(parse(&file).unwrap()[0].text, "Use the cache.\n\nMostly.");
 }
 
 #[test]
-fn a_file_that_is_none_says_where_and_why() {
+fn an_invalid_file_is_refused_with_line_and_reason() {
     let entry = sole();
-    let file = write([&entry]);
+    let file = render([&entry]);
     let line = 1 + file.lines().position(|line| line.starts_with("## ")).unwrap();
-    assert_eq!(read(&file.replace("```json", "```yaml")), Err(Flaw::NoBlock { line }));
+    assert_eq!(
+        parse(&file.replace("```json", "```yaml")),
+        Err(KnowledgeFileError::MissingBlock { line })
+    );
     let cut: String = file.trim_end().trim_end_matches('`').to_owned();
-    assert_eq!(read(&cut), Err(Flaw::NoBlock { line }), "a block that does not end is none");
-    let flaw = read(&file.replace("\"prohibition\"", "\"ban\"")).unwrap_err();
-    assert!(flaw.to_string().starts_with(&format!("line {line}: this is not an entry: unknown")));
+    assert_eq!(
+        parse(&cut),
+        Err(KnowledgeFileError::MissingBlock { line }),
+        "an unclosed block does not count"
+    );
+    let flaw = parse(&file.replace("\"prohibition\"", "\"ban\"")).unwrap_err();
+    assert!(flaw.to_string().starts_with(&format!("line {line}: invalid entry: unknown")));
     let twice = format!("{file}{}", file.split_once("\n## ").unwrap().1.replacen("", "\n## ", 1));
     assert!(
-        matches!(read(&twice), Err(Flaw::Twice { line: second, id }) if second > line && id == entry.id)
+        matches!(parse(&twice), Err(KnowledgeFileError::DuplicateEntry { line: second, id }) if second > line && id == entry.id)
     );
 }
 
 #[test]
 fn a_file_without_a_section_has_no_entries() {
-    assert_eq!(read(&write([])).unwrap(), []);
-    assert_eq!(read("").unwrap(), []);
+    assert_eq!(parse(&render([])).unwrap(), []);
+    assert_eq!(parse("").unwrap(), []);
 }
 
-// What repositories already say.
+// Import from repositories.
 
 fn said(path: &str, text: &str) -> Vec<(usize, String)> {
-    proposals(path, text).into_iter().map(|it| (it.line, it.text)).collect()
+    candidates(path, text).into_iter().map(|it| (it.line, it.text)).collect()
 }
 
 #[rstest]
@@ -279,12 +290,9 @@ fn said(path: &str, text: &str) -> Vec<(usize, String)> {
 #[case("knowledge.md", false)]
 #[case("agents.md.bak", false)]
 #[case("", false)]
-fn files_that_say_how_things_are_done_are_known_by_their_names(
-    #[case] path: &str,
-    #[case] known: bool,
-) {
-    assert_eq!(is_source(path), known);
-    assert!(known || proposals(path, "- Always run the tests first.").is_empty());
+fn importable_files_are_recognised_by_name(#[case] path: &str, #[case] known: bool) {
+    assert_eq!(is_importable(path), known);
+    assert!(known || candidates(path, "- Always run the tests first.").is_empty());
 }
 
 const AGENTS: &str = "\
@@ -318,7 +326,7 @@ The rest is up to you. Don't add dependencies lightly.
 ";
 
 #[test]
-fn lists_and_commands_of_a_file_for_agents_are_proposed() {
+fn lists_and_commands_in_files_for_agents_are_proposed() {
     assert_eq!(
         said("AGENTS.md", AGENTS),
         [
@@ -333,16 +341,16 @@ fn lists_and_commands_of_a_file_for_agents_are_proposed() {
 }
 
 #[test]
-fn what_a_file_forbids_is_worse_to_ignore_and_all_of_it_is_a_convention() {
-    let all = proposals("CONTRIBUTING.md", AGENTS);
-    assert!(all.iter().all(|it| it.kind == Kind::Convention && it.pattern.is_none()));
+fn imported_advice_is_a_convention_and_bans_are_more_severe() {
+    let all = candidates("CONTRIBUTING.md", AGENTS);
+    assert!(all.iter().all(|it| it.kind == EntryKind::Convention && it.pattern.is_none()));
     let high: Vec<_> =
-        all.iter().filter(|it| it.severity == Severity::High).map(|it| it.line).collect();
+        all.iter().filter(|it| it.severity == EntrySeverity::High).map(|it| it.line).collect();
     assert_eq!(high, [19, 27]);
 }
 
 #[test]
-fn a_comment_that_does_not_end_hides_the_rest() {
+fn an_unclosed_comment_hides_the_rest() {
     assert_eq!(
         said("AGENTS.md", "- Use the cache for lists.\n<!--\n- Push to main at once."),
         [(1, "Use the cache for lists.".to_owned())]
@@ -357,9 +365,9 @@ fn a_comment_that_does_not_end_hides_the_rest() {
 #[case::windows("---\r\nglobs: api/**\r\n---\r\n", &["api/**"])]
 #[case::none("---\ndescription: Tests\n---\n", &[])]
 #[case::no_head("", &[])]
-fn rules_with_a_head_hold_where_it_says(#[case] head: &str, #[case] globs: &[&str]) {
+fn front_matter_globs_restrict_the_rules(#[case] head: &str, #[case] globs: &[&str]) {
     let file = format!("{head}\n- Tests live beside the code.\n");
-    let [rule] = &proposals(".cursor/rules/tests.mdc", &file)[..] else { panic!("one rule") };
+    let [rule] = &candidates(".cursor/rules/tests.mdc", &file)[..] else { panic!("one rule") };
     assert_eq!(rule.globs, globs);
     assert_eq!(rule.text, "Tests live beside the code.");
     assert_eq!(file.lines().nth(rule.line - 1), Some("- Tests live beside the code."));
@@ -371,20 +379,20 @@ fn rules_with_a_head_hold_where_it_says(#[case] head: &str, #[case] globs: &[&st
 #[case(".cursor/rules/a.mdc", &["**/*.ts"])]
 #[case("web/.cursor/rules/deep/a.mdc", &["web/**/*.ts"])]
 #[case(".github/copilot-instructions.md", &[])]
-fn a_file_in_a_folder_speaks_of_that_folder(#[case] path: &str, #[case] globs: &[&str]) {
+fn a_file_in_a_folder_applies_to_that_folder(#[case] path: &str, #[case] globs: &[&str]) {
     let head = if path.contains(".cursor/") { "---\nglobs: *.ts\n---\n" } else { "" };
-    let [rule] = &proposals(path, &format!("{head}- Tests live beside the code."))[..] else {
+    let [rule] = &candidates(path, &format!("{head}- Tests live beside the code."))[..] else {
         panic!("one rule")
     };
     assert_eq!(rule.globs, globs);
 }
 
 fn banned(path: &str, text: &str) -> Vec<(usize, String, String)> {
-    proposals(path, text)
+    candidates(path, text)
         .into_iter()
-        .map(|Proposal { kind, text, pattern, severity, line, .. }| {
-            assert_eq!((kind, severity), (Kind::Convention, Severity::High));
-            (line, text, pattern.expect("a ban can be looked for"))
+        .map(|ImportCandidate { kind, text, pattern, severity, line, .. }| {
+            assert_eq!((kind, severity), (EntryKind::Convention, EntrySeverity::High));
+            (line, text, pattern.expect("pattern of a ban"))
         })
         .collect()
 }
@@ -409,17 +417,17 @@ doc-valid-idents = ["GitHub"]
     assert_eq!(
         banned("clippy.toml", file),
         [
-            ban(5, "`std::env::var` is not used here: read in main, says \"ops\"", r"\benv::var\b"),
-            ban(6, "`std::thread::sleep` is not used here", r"\bthread::sleep\b"),
-            ban(7, "`std::option::Option::unwrap` is not used here", r"\bunwrap\b"),
-            ban(9, "`std::collections::HashMap` is not used here", r"\bHashMap\b"),
-            ban(9, "`std::sync::Mutex` is not used here: use [parking_lot]", r"\bMutex\b"),
+            ban(5, "Do not use `std::env::var`: read in main, says \"ops\"", r"\benv::var\b"),
+            ban(6, "Do not use `std::thread::sleep`", r"\bthread::sleep\b"),
+            ban(7, "Do not use `std::option::Option::unwrap`", r"\bunwrap\b"),
+            ban(9, "Do not use `std::collections::HashMap`", r"\bHashMap\b"),
+            ban(9, "Do not use `std::sync::Mutex`: use [parking_lot]", r"\bMutex\b"),
         ]
     );
 }
 
 #[test]
-fn what_ruff_refuses_is_proposed() {
+fn bans_of_ruff_are_proposed() {
     let file = r#"
 [project]
 name = "shop"
@@ -433,21 +441,21 @@ msg = "Use subprocess."
     assert_eq!(
         banned("pyproject.toml", file),
         [
-            ban(5, "`cgi` is not used here: It is gone from Python.", r"\bcgi\b"),
+            ban(5, "Do not use `cgi`: It is gone from Python.", r"\bcgi\b"),
             ban(
                 6,
-                "`typing.TypedDict` is not used here: Use typing_extensions.",
+                "Do not use `typing.TypedDict`: Use typing_extensions.",
                 r"\btyping\.TypedDict\b"
             ),
-            ban(7, "`requests` is not used here: Use httpx.", r"\brequests\b"),
-            ban(8, "`os.system` is not used here: Use subprocess.", r"\bos\.system\b"),
+            ban(7, "Do not use `requests`: Use httpx.", r"\brequests\b"),
+            ban(8, "Do not use `os.system`: Use subprocess.", r"\bos\.system\b"),
         ]
     );
     assert_eq!(banned("pyproject.toml", "[tool.x]\n\"a\".msg = \"no ban\"\n"), []);
 }
 
 #[test]
-fn what_eslint_refuses_is_proposed() {
+fn bans_of_eslint_are_proposed() {
     let file = r#"{
   // Ours.
   "rules": {
@@ -465,22 +473,22 @@ fn what_eslint_refuses_is_proposed() {
     assert_eq!(
         banned(".eslintrc.json", file),
         [
-            ban(5, "`moment` is not used here", r"\bmoment\b"),
-            ban(6, "`lodash` is not used here: Use es-toolkit.", r"\blodash\b"),
-            ban(7, "`@internal/*` is not used here", r"@internal/\*"),
-            ban(9, "`Math.random` is not used here", r"\bMath\.random\b"),
-            ban(13, "`name` is not used here", r"\bname\b"),
+            ban(5, "Do not use `moment`", r"\bmoment\b"),
+            ban(6, "Do not use `lodash`: Use es-toolkit.", r"\blodash\b"),
+            ban(7, "Do not use `@internal/*`", r"@internal/\*"),
+            ban(9, "Do not use `Math.random`", r"\bMath\.random\b"),
+            ban(13, "Do not use `name`", r"\bname\b"),
         ]
     );
     let yaml = "rules:\n  no-restricted-globals:\n    - error\n    - event # not ours\n";
-    assert_eq!(banned(".eslintrc", yaml), [ban(4, "`event` is not used here", r"\bevent\b")]);
+    assert_eq!(banned(".eslintrc", yaml), [ban(4, "Do not use `event`", r"\bevent\b")]);
 }
 
 proptest! {
     #[test]
-    fn no_file_is_too_strange_to_be_looked_through(text in any_text(), at in 0..6_usize) {
+    fn any_file_can_be_imported(text in any_text(), at in 0..6_usize) {
         let path = ["AGENTS.md", ".cursor/rules/a.mdc", "clippy.toml", "ruff.toml", ".eslintrc", "x"];
-        for proposal in proposals(path[at], &text) {
+        for proposal in candidates(path[at], &text) {
             prop_assert!(proposal.line >= 1 && proposal.line <= text.lines().count().max(1));
             prop_assert!(!proposal.text.trim().is_empty());
         }

@@ -1,18 +1,19 @@
-//! Section 11: the phases, the run and its report.
+//! Section 11: phases, runs and reports of pipelines.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use rstest::rstest;
 use strum::IntoEnumIterator as _;
-use tamma_core::pipeline::signal::{Signal, Source};
+use tamma_core::pipeline::signal::{PhaseSignal, SignalSource};
 use tamma_core::pipeline::{
-    Answer, Command, Event, Order, Phase, Record, Refusal, Report, Run, State, Status, Verdict,
-    Work, step,
+    GateAnswer, PhaseRecord, PhaseStatus, PhaseWork, PipelineCommand, PipelineEvent, PipelinePhase,
+    PipelineRefusal, PipelineReport, PipelineRequest, PipelineRun, PipelineState, PipelineVerdict,
+    step,
 };
 
-fn order(from: Phase, to: Phase, approve: &[Phase]) -> Order {
-    Order {
+fn order(from: PipelinePhase, to: PipelinePhase, approve: &[PipelinePhase]) -> PipelineRequest {
+    PipelineRequest {
         feature_dir: "plans/wishlist".to_owned(),
         story_id: "WISH-001".to_owned(),
         from,
@@ -21,17 +22,19 @@ fn order(from: Phase, to: Phase, approve: &[Phase]) -> Order {
     }
 }
 
-fn run(from: Phase, to: Phase, approve: &[Phase]) -> Run {
-    Run::new(order(from, to, approve)).unwrap()
+fn run(from: PipelinePhase, to: PipelinePhase, approve: &[PipelinePhase]) -> PipelineRun {
+    PipelineRun::new(order(from, to, approve)).unwrap()
 }
 
-fn whole() -> Run {
-    run(Phase::Generate, Phase::Done, &[])
+fn whole() -> PipelineRun {
+    run(PipelinePhase::Generate, PipelinePhase::Done, &[])
 }
 
-/// Takes a run through some events; every one of them gives one command, of which the last is
-/// returned.
-fn after(run: Run, events: impl IntoIterator<Item = Event>) -> (Run, Command) {
+/// Applies events to a run. Each must give one command; the last one is returned.
+fn after(
+    run: PipelineRun,
+    events: impl IntoIterator<Item = PipelineEvent>,
+) -> (PipelineRun, PipelineCommand) {
     let mut last = None;
     let mut run = run;
     for event in events {
@@ -43,38 +46,38 @@ fn after(run: Run, events: impl IntoIterator<Item = Event>) -> (Run, Command) {
     (run, last.unwrap())
 }
 
-fn work(tokens: u64) -> Work {
-    Work { output: Some("out".parse().unwrap()), tokens, took_ms: 7 }
+fn work(tokens: u64) -> PhaseWork {
+    PhaseWork { output: Some("out".parse().unwrap()), tokens, took_ms: 7 }
 }
 
-fn ended(phase: Phase, signal: Signal) -> Event {
-    Event::PhaseEnded { phase, signal, source: Source::Structured, work: work(100) }
+fn ended(phase: PipelinePhase, signal: PhaseSignal) -> PipelineEvent {
+    PipelineEvent::PhaseEnded { phase, signal, source: SignalSource::Structured, work: work(100) }
 }
 
-fn success(phase: Phase) -> Event {
-    ended(phase, Signal::Success)
+fn success(phase: PipelinePhase) -> PipelineEvent {
+    ended(phase, PhaseSignal::Success)
 }
 
-fn answered(answer: Answer) -> Event {
-    Event::GateAnswered { answer, by: "ada".parse().unwrap() }
+fn answered(answer: GateAnswer) -> PipelineEvent {
+    PipelineEvent::GateAnswered { answer, by: "ada".parse().unwrap() }
 }
 
-fn running(phase: Phase, command: &str) -> Command {
-    Command::RunPhase { phase, command: Some(command.to_owned()) }
+fn running(phase: PipelinePhase, command: &str) -> PipelineCommand {
+    PipelineCommand::RunPhase { phase, command: Some(command.to_owned()) }
 }
 
-fn reported(command: Command) -> Report {
-    let Command::Report(report) = command else {
+fn reported(command: PipelineCommand) -> PipelineReport {
+    let PipelineCommand::Report(report) = command else {
         panic!("{command:?} is not a report");
     };
     report
 }
 
-fn stopped(phase: Phase, verdict: Verdict, reason: &str) -> State {
-    State::Stopped { phase, verdict, reason: reason.to_owned() }
+fn stopped(phase: PipelinePhase, verdict: PipelineVerdict, reason: &str) -> PipelineState {
+    PipelineState::Stopped { phase, verdict, reason: reason.to_owned() }
 }
 
-fn statuses(run: &Run) -> Vec<(u8, Status)> {
+fn statuses(run: &PipelineRun) -> Vec<(u8, PhaseStatus)> {
     run.records.iter().map(|(phase, record)| (phase.number(), record.status)).collect()
 }
 
@@ -82,7 +85,7 @@ fn statuses(run: &Run) -> Vec<(u8, Status)> {
 
 #[test]
 fn the_built_in_pipeline_has_six_phases() {
-    let phases: Vec<_> = Phase::iter()
+    let phases: Vec<_> = PipelinePhase::iter()
         .map(|it| (it.number(), it.to_string(), it.title(), it.command(), it.success_signal()))
         .collect();
     let expected = [
@@ -97,28 +100,41 @@ fn the_built_in_pipeline_has_six_phases() {
         (number, name.to_owned(), title, command, signal)
     });
     assert_eq!(phases, expected);
-    assert_eq!(Phase::numbered(4), Some(Phase::CodeReview));
-    assert_eq!((Phase::numbered(0), Phase::numbered(7)), (None, None));
+    assert_eq!(PipelinePhase::from_number(4), Some(PipelinePhase::CodeReview));
+    assert_eq!((PipelinePhase::from_number(0), PipelinePhase::from_number(7)), (None, None));
 }
 
 #[test]
-fn a_range_that_ends_before_it_begins_is_refused() {
-    let refusal = Run::new(order(Phase::Qa, Phase::Implement, &[])).unwrap_err();
-    assert_eq!(refusal, Refusal::Range { from: Phase::Qa, to: Phase::Implement });
-    assert_eq!(refusal.to_string(), "phase 3 comes before phase 5: give --from and --to in order");
-    assert!(Run::new(order(Phase::Qa, Phase::Qa, &[Phase::Qa])).is_ok());
+fn a_range_that_ends_before_it_starts_is_refused() {
+    let refusal =
+        PipelineRun::new(order(PipelinePhase::Qa, PipelinePhase::Implement, &[])).unwrap_err();
+    assert_eq!(
+        refusal,
+        PipelineRefusal::InvalidRange { from: PipelinePhase::Qa, to: PipelinePhase::Implement }
+    );
+    assert_eq!(
+        refusal.to_string(),
+        "invalid range: phase 3 comes before phase 5; swap --from and --to"
+    );
+    assert!(
+        PipelineRun::new(order(PipelinePhase::Qa, PipelinePhase::Qa, &[PipelinePhase::Qa])).is_ok()
+    );
 }
 
 #[rstest]
-#[case(Phase::Generate)]
-#[case(Phase::Qa)]
-fn a_gate_that_would_never_be_asked_is_refused(#[case] gate: Phase) {
-    let refusal = Run::new(order(Phase::Elaborate, Phase::CodeReview, &[gate])).unwrap_err();
-    assert_eq!(refusal, Refusal::GateOutsideRange(gate));
+#[case(PipelinePhase::Generate)]
+#[case(PipelinePhase::Qa)]
+fn a_gate_outside_the_range_is_refused(#[case] gate: PipelinePhase) {
+    let refusal =
+        PipelineRun::new(order(PipelinePhase::Elaborate, PipelinePhase::CodeReview, &[gate]))
+            .unwrap_err();
+    assert_eq!(refusal, PipelineRefusal::GateOutsideRange(gate));
     let number = gate.number();
     assert_eq!(
         refusal.to_string(),
-        format!("phase {number} is outside the range, so its gate would never be asked")
+        format!(
+            "gate for phase {number} is outside the range; extend the range or remove the gate"
+        )
     );
 }
 
@@ -127,54 +143,63 @@ fn a_gate_that_would_never_be_asked_is_refused(#[case] gate: Phase) {
 #[test]
 fn a_story_runs_through_all_phases_in_order() {
     let mut commands = Vec::new();
-    let (mut run, mut command) = after(whole(), [Event::Start]);
-    for phase in Phase::iter() {
-        assert_eq!(run.state, State::Running(phase));
+    let (mut run, mut command) = after(whole(), [PipelineEvent::Start]);
+    for phase in PipelinePhase::iter() {
+        assert_eq!(run.state, PipelineState::Running(phase));
         commands.push(command);
         (run, command) = after(run, [success(phase)]);
     }
-    assert_eq!(run.state, State::Complete);
+    assert_eq!(run.state, PipelineState::Complete);
     assert_eq!(
         commands,
         [
-            running(Phase::Generate, "/pm-story generate plans/wishlist WISH-001"),
-            running(Phase::Elaborate, "/elab-story plans/wishlist WISH-001"),
-            running(Phase::Implement, "/dev-implement-story plans/wishlist WISH-001"),
-            running(Phase::CodeReview, "/dev-code-review plans/wishlist WISH-001"),
-            running(Phase::Qa, "/qa-verify-story plans/wishlist WISH-001"),
-            Command::RunPhase { phase: Phase::Done, command: None },
+            running(PipelinePhase::Generate, "/pm-story generate plans/wishlist WISH-001"),
+            running(PipelinePhase::Elaborate, "/elab-story plans/wishlist WISH-001"),
+            running(PipelinePhase::Implement, "/dev-implement-story plans/wishlist WISH-001"),
+            running(PipelinePhase::CodeReview, "/dev-code-review plans/wishlist WISH-001"),
+            running(PipelinePhase::Qa, "/qa-verify-story plans/wishlist WISH-001"),
+            PipelineCommand::RunPhase { phase: PipelinePhase::Done, command: None },
         ]
     );
     let report = reported(command);
-    assert_eq!((report.verdict, report.phases_executed), (Verdict::Complete, 6));
+    assert_eq!((report.verdict, report.phases_executed), (PipelineVerdict::Complete, 6));
     assert_eq!((report.total_tokens, report.continue_from), (600, None));
 }
 
 #[test]
-fn phases_before_the_range_are_skipped_and_recorded_and_those_after_it_are_not_run() {
-    let run = run(Phase::Implement, Phase::CodeReview, &[]);
-    let events = [Event::Start, success(Phase::Implement), success(Phase::CodeReview)];
+fn phases_before_the_range_are_recorded_as_skipped_and_later_ones_do_not_run() {
+    let run = run(PipelinePhase::Implement, PipelinePhase::CodeReview, &[]);
+    let events = [
+        PipelineEvent::Start,
+        success(PipelinePhase::Implement),
+        success(PipelinePhase::CodeReview),
+    ];
     let (run, command) = after(run, events);
     assert_eq!(
         statuses(&run),
-        [(1, Status::Skipped), (2, Status::Skipped), (3, Status::Complete), (4, Status::Complete)]
+        [
+            (1, PhaseStatus::Skipped),
+            (2, PhaseStatus::Skipped),
+            (3, PhaseStatus::Complete),
+            (4, PhaseStatus::Complete)
+        ]
     );
-    assert_eq!(run.records[&Phase::Generate].reason.as_deref(), Some("before the range"));
-    assert_eq!(run.state, State::Complete);
+    assert_eq!(run.records[&PipelinePhase::Generate].reason.as_deref(), Some("before the range"));
+    assert_eq!(run.state, PipelineState::Complete);
     let report = reported(command);
     assert_eq!((report.phases_executed, report.phases_skipped), (2, 2));
     assert_eq!(report.last_phase, Some(4));
 }
 
 #[test]
-fn what_a_phase_took_and_said_is_kept() {
-    let (run, _) = after(whole(), [Event::Start, success(Phase::Generate)]);
+fn output_and_resource_use_of_a_phase_are_recorded() {
+    let (run, _) = after(whole(), [PipelineEvent::Start, success(PipelinePhase::Generate)]);
     assert_eq!(
-        run.records[&Phase::Generate],
-        Record {
-            status: Status::Complete,
+        run.records[&PipelinePhase::Generate],
+        PhaseRecord {
+            status: PhaseStatus::Complete,
             signal: Some("PM COMPLETE".to_owned()),
-            source: Some(Source::Structured),
+            source: Some(SignalSource::Structured),
             reason: None,
             work: work(100),
         }
@@ -183,55 +208,59 @@ fn what_a_phase_took_and_said_is_kept() {
 
 #[rstest]
 #[case::blocked(
-    ended(Phase::Generate, Signal::Blocked("no access".to_owned())),
-    Status::Blocked,
+    ended(PipelinePhase::Generate, PhaseSignal::Blocked("no access".to_owned())),
+    PhaseStatus::Blocked,
     "no access",
     Some("PM GENERATE BLOCKED: no access")
 )]
 #[case::failed(
-    ended(Phase::Generate, Signal::Failed("no idea".to_owned())),
-    Status::Failed,
+    ended(PipelinePhase::Generate, PhaseSignal::Failed("no idea".to_owned())),
+    PhaseStatus::Failed,
     "no idea",
     Some("PM GENERATE FAILED: no idea")
 )]
 #[case::unclear(
-    ended(Phase::Generate, Signal::Unclear("All done!".to_owned())),
-    Status::Failed,
+    ended(PipelinePhase::Generate, PhaseSignal::Unclear("All done!".to_owned())),
+    PhaseStatus::Failed,
     "no clear signal",
     Some("All done!")
 )]
 #[case::silent(
-    ended(Phase::Generate, Signal::Unclear(String::new())),
-    Status::Failed,
+    ended(PipelinePhase::Generate, PhaseSignal::Unclear(String::new())),
+    PhaseStatus::Failed,
     "no clear signal",
     None
 )]
 #[case::crashed(
-    Event::PhaseCrashed {
-        phase: Phase::Generate,
+    PipelineEvent::PhaseCrashed {
+        phase: PipelinePhase::Generate,
         error: "signal 9".to_owned(),
         work: work(100),
     },
-    Status::Failed,
+    PhaseStatus::Failed,
     "crashed: signal 9",
     None
 )]
 #[case::timed_out(
-    Event::PhaseTimedOut { phase: Phase::Generate, work: work(100) },
-    Status::Failed,
+    PipelineEvent::PhaseTimedOut { phase: PipelinePhase::Generate, work: work(100) },
+    PhaseStatus::Failed,
     "timed out",
     None
 )]
 fn a_phase_that_does_not_complete_stops_the_run_without_a_retry(
-    #[case] event: Event,
-    #[case] status: Status,
+    #[case] event: PipelineEvent,
+    #[case] status: PhaseStatus,
     #[case] reason: &str,
     #[case] signal: Option<&str>,
 ) {
-    let (run, command) = after(whole(), [Event::Start, event]);
-    let verdict = if status == Status::Blocked { Verdict::Blocked } else { Verdict::Failed };
-    assert_eq!(run.state, stopped(Phase::Generate, verdict, reason));
-    let record = &run.records[&Phase::Generate];
+    let (run, command) = after(whole(), [PipelineEvent::Start, event]);
+    let verdict = if status == PhaseStatus::Blocked {
+        PipelineVerdict::Blocked
+    } else {
+        PipelineVerdict::Failed
+    };
+    assert_eq!(run.state, stopped(PipelinePhase::Generate, verdict, reason));
+    let record = &run.records[&PipelinePhase::Generate];
     assert_eq!((record.status, record.signal.as_deref()), (status, signal));
     assert_eq!((record.reason.as_deref(), &record.work), (Some(reason), &work(100)));
     let report = reported(command);
@@ -241,176 +270,240 @@ fn a_phase_that_does_not_complete_stops_the_run_without_a_retry(
 
 #[test]
 fn a_gate_asks_before_its_phase_and_only_there() {
-    let run = run(Phase::Elaborate, Phase::CodeReview, &[Phase::Implement]);
-    let (run, command) = after(run, [Event::Start, success(Phase::Elaborate)]);
-    assert_eq!(run.state, State::AtGate(Phase::Implement));
+    let run = run(PipelinePhase::Elaborate, PipelinePhase::CodeReview, &[PipelinePhase::Implement]);
+    let (run, command) = after(run, [PipelineEvent::Start, success(PipelinePhase::Elaborate)]);
+    assert_eq!(run.state, PipelineState::AtGate(PipelinePhase::Implement));
     let what = "/dev-implement-story plans/wishlist WISH-001";
     assert_eq!(
         command,
-        Command::AskGate { phase: Phase::Implement, command: Some(what.to_owned()) }
+        PipelineCommand::AskGate {
+            phase: PipelinePhase::Implement,
+            command: Some(what.to_owned())
+        }
     );
-    let (run, command) = after(run, [answered(Answer::Continue)]);
-    assert_eq!(run.state, State::Running(Phase::Implement));
-    assert_eq!(command, running(Phase::Implement, what));
+    let (run, command) = after(run, [answered(GateAnswer::Continue)]);
+    assert_eq!(run.state, PipelineState::Running(PipelinePhase::Implement));
+    assert_eq!(command, running(PipelinePhase::Implement, what));
 }
 
 #[test]
-fn a_phase_skipped_at_its_gate_is_recorded_with_who_skipped_it() {
-    let run = run(Phase::Generate, Phase::Elaborate, &[Phase::Generate, Phase::Elaborate]);
-    let (run, command) = after(run, [Event::Start, answered(Answer::Skip)]);
-    assert_eq!(run.state, State::AtGate(Phase::Elaborate));
-    assert!(matches!(command, Command::AskGate { phase: Phase::Elaborate, .. }));
-    let (run, command) = after(run, [answered(Answer::Skip)]);
-    assert_eq!(run.state, State::Complete);
-    assert_eq!(statuses(&run), [(1, Status::Skipped), (2, Status::Skipped)]);
-    let record = &run.records[&Phase::Generate];
+fn a_phase_skipped_at_its_gate_is_recorded_with_the_person() {
+    let run = run(
+        PipelinePhase::Generate,
+        PipelinePhase::Elaborate,
+        &[PipelinePhase::Generate, PipelinePhase::Elaborate],
+    );
+    let (run, command) = after(run, [PipelineEvent::Start, answered(GateAnswer::Skip)]);
+    assert_eq!(run.state, PipelineState::AtGate(PipelinePhase::Elaborate));
+    assert!(matches!(command, PipelineCommand::AskGate { phase: PipelinePhase::Elaborate, .. }));
+    let (run, command) = after(run, [answered(GateAnswer::Skip)]);
+    assert_eq!(run.state, PipelineState::Complete);
+    assert_eq!(statuses(&run), [(1, PhaseStatus::Skipped), (2, PhaseStatus::Skipped)]);
+    let record = &run.records[&PipelinePhase::Generate];
     assert_eq!(record.reason.as_deref(), Some("skipped by ada"));
-    assert_eq!((&record.signal, record.source, &record.work), (&None, None, &Work::default()));
+    assert_eq!((&record.signal, record.source, &record.work), (&None, None, &PhaseWork::default()));
     let report = reported(command);
     assert_eq!((report.phases_executed, report.phases_skipped), (0, 2));
     assert_eq!((report.last_phase, report.last_signal), (None, None));
 }
 
 #[test]
-fn a_run_stopped_at_a_gate_says_who_stopped_it() {
-    let run = run(Phase::Generate, Phase::Done, &[Phase::Elaborate]);
-    let events = [Event::Start, success(Phase::Generate), answered(Answer::Stop)];
+fn a_run_stopped_at_a_gate_records_the_person() {
+    let run = run(PipelinePhase::Generate, PipelinePhase::Done, &[PipelinePhase::Elaborate]);
+    let events =
+        [PipelineEvent::Start, success(PipelinePhase::Generate), answered(GateAnswer::Stop)];
     let (run, command) = after(run, events);
-    assert_eq!(run.state, stopped(Phase::Elaborate, Verdict::Blocked, "stopped by ada"));
-    assert_eq!(statuses(&run), [(1, Status::Complete)]);
+    assert_eq!(
+        run.state,
+        stopped(PipelinePhase::Elaborate, PipelineVerdict::Blocked, "stopped by ada")
+    );
+    assert_eq!(statuses(&run), [(1, PhaseStatus::Complete)]);
     let report = reported(command);
     assert_eq!((report.continue_from, report.last_phase), (Some(2), Some(1)));
 }
 
-fn at_gate() -> Run {
-    let run = run(Phase::Generate, Phase::Done, &[Phase::Generate]);
-    after(run, [Event::Start]).0
+fn at_gate() -> PipelineRun {
+    let run = run(PipelinePhase::Generate, PipelinePhase::Done, &[PipelinePhase::Generate]);
+    after(run, [PipelineEvent::Start]).0
 }
 
-fn started() -> Run {
-    after(whole(), [Event::Start]).0
+fn started() -> PipelineRun {
+    after(whole(), [PipelineEvent::Start]).0
 }
 
-fn crashed(phase: Phase) -> Event {
-    Event::PhaseCrashed { phase, error: String::new(), work: Work::default() }
+fn crashed(phase: PipelinePhase) -> PipelineEvent {
+    PipelineEvent::PhaseCrashed { phase, error: String::new(), work: PhaseWork::default() }
 }
 
-fn out_of_time(phase: Phase) -> Event {
-    Event::PhaseTimedOut { phase, work: Work::default() }
+fn out_of_time(phase: PipelinePhase) -> PipelineEvent {
+    PipelineEvent::PhaseTimedOut { phase, work: PhaseWork::default() }
 }
 
 #[rstest]
-#[case(whole(), answered(Answer::Continue), "ready cannot take `gate_answered`")]
-#[case(whole(), success(Phase::Generate), "ready cannot take `phase_ended`")]
-#[case(started(), Event::Start, "running generate cannot take `start`")]
-#[case(started(), success(Phase::Elaborate), "running generate cannot take `phase_ended`")]
-#[case(started(), crashed(Phase::Elaborate), "running generate cannot take `phase_crashed`")]
-#[case(started(), out_of_time(Phase::Qa), "running generate cannot take `phase_timed_out`")]
-#[case(at_gate(), success(Phase::Generate), "at the gate of generate cannot take `phase_ended`")]
 #[case(
-    after(started(), [crashed(Phase::Generate)]).0,
-    Event::Start,
-    "stopped at generate cannot take `start`"
+    whole(),
+    answered(GateAnswer::Continue),
+    "event `gate_answered` is not possible: the run is ready"
 )]
 #[case(
-    after(run(Phase::Done, Phase::Done, &[]), [Event::Start, success(Phase::Done)]).0,
-    success(Phase::Done),
-    "complete cannot take `phase_ended`"
+    whole(),
+    success(PipelinePhase::Generate),
+    "event `phase_ended` is not possible: the run is ready"
 )]
-fn what_cannot_happen_now_is_refused(#[case] run: Run, #[case] event: Event, #[case] told: &str) {
+#[case(
+    started(),
+    PipelineEvent::Start,
+    "event `start` is not possible: the run is running generate"
+)]
+#[case(
+    started(),
+    success(PipelinePhase::Elaborate),
+    "event `phase_ended` is not possible: the run is running generate"
+)]
+#[case(
+    started(),
+    crashed(PipelinePhase::Elaborate),
+    "event `phase_crashed` is not possible: the run is running generate"
+)]
+#[case(
+    started(),
+    out_of_time(PipelinePhase::Qa),
+    "event `phase_timed_out` is not possible: the run is running generate"
+)]
+#[case(
+    at_gate(),
+    success(PipelinePhase::Generate),
+    "event `phase_ended` is not possible: the run is at the gate of generate"
+)]
+#[case(
+    after(started(), [crashed(PipelinePhase::Generate)]).0,
+    PipelineEvent::Start,
+    "event `start` is not possible: the run is stopped at generate"
+)]
+#[case(
+    after(run(PipelinePhase::Done, PipelinePhase::Done, &[]), [PipelineEvent::Start, success(PipelinePhase::Done)]).0,
+    success(PipelinePhase::Done),
+    "event `phase_ended` is not possible: the run is complete"
+)]
+fn events_that_do_not_fit_the_state_are_refused(
+    #[case] run: PipelineRun,
+    #[case] event: PipelineEvent,
+    #[case] told: &str,
+) {
     let refusal = step(&run, event).unwrap_err();
-    assert_eq!(refusal.to_string(), format!("a run that is {told}"));
+    assert_eq!(refusal.to_string(), told);
 }
 
 // Continuing.
 
-fn stopped_at_implement() -> Run {
+fn stopped_at_implement() -> PipelineRun {
     let events = [
-        Event::Start,
-        success(Phase::Generate),
-        success(Phase::Elaborate),
-        ended(Phase::Implement, Signal::Failed("red".to_owned())),
+        PipelineEvent::Start,
+        success(PipelinePhase::Generate),
+        success(PipelinePhase::Elaborate),
+        ended(PipelinePhase::Implement, PhaseSignal::Failed("red".to_owned())),
     ];
     after(whole(), events).0
 }
 
 #[test]
-fn a_stopped_run_continues_from_its_phase_and_keeps_what_it_did() {
+fn a_stopped_run_continues_from_its_phase_and_keeps_its_records() {
     let before = stopped_at_implement();
-    let again = before.continued(order(Phase::Implement, Phase::Implement, &[])).unwrap();
-    assert_eq!(statuses(&again), [(1, Status::Complete), (2, Status::Complete)]);
-    let (again, command) = after(again, [Event::Start, success(Phase::Implement)]);
+    let again = before
+        .continue_with(order(PipelinePhase::Implement, PipelinePhase::Implement, &[]))
+        .unwrap();
+    assert_eq!(statuses(&again), [(1, PhaseStatus::Complete), (2, PhaseStatus::Complete)]);
+    let (again, command) = after(again, [PipelineEvent::Start, success(PipelinePhase::Implement)]);
     assert_eq!(
         statuses(&again),
-        [(1, Status::Complete), (2, Status::Complete), (3, Status::Complete)]
+        [(1, PhaseStatus::Complete), (2, PhaseStatus::Complete), (3, PhaseStatus::Complete)]
     );
     assert_eq!(reported(command).total_tokens, 300);
 }
 
 #[test]
-fn a_run_that_has_not_stopped_is_not_continued() {
-    let refusal = started().continued(order(Phase::Generate, Phase::Done, &[])).unwrap_err();
-    assert_eq!(refusal, Refusal::NothingToContinue(State::Running(Phase::Generate)));
-    assert_eq!(refusal.to_string(), "a run that is running generate cannot be continued");
-    let range = stopped_at_implement().continued(order(Phase::Qa, Phase::Implement, &[]));
-    assert_eq!(range, Err(Refusal::Range { from: Phase::Qa, to: Phase::Implement }));
+fn a_run_that_has_not_stopped_cannot_be_continued() {
+    let refusal = started()
+        .continue_with(order(PipelinePhase::Generate, PipelinePhase::Done, &[]))
+        .unwrap_err();
+    assert_eq!(
+        refusal,
+        PipelineRefusal::NothingToContinue(PipelineState::Running(PipelinePhase::Generate))
+    );
+    assert_eq!(refusal.to_string(), "cannot continue: the run is running generate");
+    let range = stopped_at_implement().continue_with(order(
+        PipelinePhase::Qa,
+        PipelinePhase::Implement,
+        &[],
+    ));
+    assert_eq!(
+        range,
+        Err(PipelineRefusal::InvalidRange {
+            from: PipelinePhase::Qa,
+            to: PipelinePhase::Implement
+        })
+    );
 }
 
 // Rebuilding.
 
-fn rebuilt(to: Phase, outputs: &[(u8, &str)]) -> Run {
+fn rebuilt(to: PipelinePhase, outputs: &[(u8, &str)]) -> PipelineRun {
     let outputs = outputs.iter().map(|(number, text)| (*number, (*text).to_owned())).collect();
-    Run::rebuild(order(Phase::Generate, to, &[Phase::Elaborate]), &outputs).unwrap()
+    PipelineRun::rebuild(order(PipelinePhase::Generate, to, &[PipelinePhase::Elaborate]), &outputs)
+        .unwrap()
 }
 
 #[test]
-fn a_damaged_state_is_rebuilt_from_the_outputs() {
-    let run = rebuilt(Phase::Done, &[(1, "ok\nPM COMPLETE\n"), (2, "ELAB PASS")]);
-    assert_eq!(run.state, stopped(Phase::Implement, Verdict::Blocked, "the state was lost"));
-    assert_eq!(statuses(&run), [(1, Status::Complete), (2, Status::Complete)]);
-    assert_eq!(run.records[&Phase::Generate].source, Some(Source::LastLine));
-    assert_eq!(run.records[&Phase::Generate].signal.as_deref(), Some("PM COMPLETE"));
-    assert_eq!(run.order.approve, BTreeSet::from([Phase::Elaborate]));
-    assert!(run.continued(order(Phase::Implement, Phase::Done, &[])).is_ok());
+fn a_damaged_run_is_rebuilt_from_the_outputs() {
+    let run = rebuilt(PipelinePhase::Done, &[(1, "ok\nPM COMPLETE\n"), (2, "ELAB PASS")]);
+    assert_eq!(
+        run.state,
+        stopped(PipelinePhase::Implement, PipelineVerdict::Blocked, "run state was lost")
+    );
+    assert_eq!(statuses(&run), [(1, PhaseStatus::Complete), (2, PhaseStatus::Complete)]);
+    assert_eq!(run.records[&PipelinePhase::Generate].source, Some(SignalSource::LastLine));
+    assert_eq!(run.records[&PipelinePhase::Generate].signal.as_deref(), Some("PM COMPLETE"));
+    assert_eq!(run.request.approve, BTreeSet::from([PipelinePhase::Elaborate]));
+    assert!(run.continue_with(order(PipelinePhase::Implement, PipelinePhase::Done, &[])).is_ok());
 }
 
 #[rstest]
-#[case::nothing(Phase::Done, &[], stopped(Phase::Generate, Verdict::Blocked, "the state was lost"), &[])]
+#[case::nothing(PipelinePhase::Done, &[], stopped(PipelinePhase::Generate, PipelineVerdict::Blocked, "run state was lost"), &[])]
 #[case::unknown_numbers(
-    Phase::Done,
+    PipelinePhase::Done,
     &[(0, "PM COMPLETE"), (7, "WORKFLOW COMPLETE")],
-    stopped(Phase::Generate, Verdict::Blocked, "the state was lost"),
+    stopped(PipelinePhase::Generate, PipelineVerdict::Blocked, "run state was lost"),
     &[]
 )]
 #[case::all_of_the_range(
-    Phase::Elaborate,
+    PipelinePhase::Elaborate,
     &[(1, "PM COMPLETE"), (2, "ELAB PASS"), (3, "half of it")],
-    State::Complete,
-    &[(1, Status::Complete), (2, Status::Complete)]
+    PipelineState::Complete,
+    &[(1, PhaseStatus::Complete), (2, PhaseStatus::Complete)]
 )]
 #[case::a_gap_was_skipped(
-    Phase::Elaborate,
+    PipelinePhase::Elaborate,
     &[(2, "ELAB PASS")],
-    State::Complete,
-    &[(1, Status::Skipped), (2, Status::Complete)]
+    PipelineState::Complete,
+    &[(1, PhaseStatus::Skipped), (2, PhaseStatus::Complete)]
 )]
 #[case::after_a_failure_nothing_is_believed(
-    Phase::Done,
+    PipelinePhase::Done,
     &[(1, "PM COMPLETE"), (2, "half of it"), (3, "DOCUMENTATION COMPLETE")],
-    stopped(Phase::Elaborate, Verdict::Failed, "no clear signal"),
-    &[(1, Status::Complete), (2, Status::Failed)]
+    stopped(PipelinePhase::Elaborate, PipelineVerdict::Failed, "no clear signal"),
+    &[(1, PhaseStatus::Complete), (2, PhaseStatus::Failed)]
 )]
 #[case::blocked(
-    Phase::Done,
+    PipelinePhase::Done,
     &[(1, "PM BLOCKED: no access")],
-    stopped(Phase::Generate, Verdict::Blocked, "no access"),
-    &[(1, Status::Blocked)]
+    stopped(PipelinePhase::Generate, PipelineVerdict::Blocked, "no access"),
+    &[(1, PhaseStatus::Blocked)]
 )]
 fn a_rebuilt_run_stops_at_the_first_phase_not_known_to_have_succeeded(
-    #[case] to: Phase,
+    #[case] to: PipelinePhase,
     #[case] outputs: &[(u8, &str)],
-    #[case] state: State,
-    #[case] expected: &[(u8, Status)],
+    #[case] state: PipelineState,
+    #[case] expected: &[(u8, PhaseStatus)],
 ) {
     let run = rebuilt(to, outputs);
     assert_eq!(run.state, state);
@@ -418,15 +511,19 @@ fn a_rebuilt_run_stops_at_the_first_phase_not_known_to_have_succeeded(
 }
 
 #[test]
-fn a_gap_in_the_outputs_says_that_nothing_is_kept() {
-    let run = rebuilt(Phase::Elaborate, &[(2, "ELAB PASS")]);
-    assert_eq!(run.records[&Phase::Generate].reason.as_deref(), Some("no output is kept"));
+fn a_gap_in_the_outputs_is_recorded() {
+    let run = rebuilt(PipelinePhase::Elaborate, &[(2, "ELAB PASS")]);
+    assert_eq!(run.records[&PipelinePhase::Generate].reason.as_deref(), Some("no stored output"));
 }
 
 #[test]
-fn a_rebuilt_run_keeps_to_a_valid_order() {
-    let refusal = Run::rebuild(order(Phase::Done, Phase::Qa, &[]), &BTreeMap::new());
-    assert_eq!(refusal, Err(Refusal::Range { from: Phase::Done, to: Phase::Qa }));
+fn a_rebuilt_run_needs_a_valid_request() {
+    let refusal =
+        PipelineRun::rebuild(order(PipelinePhase::Done, PipelinePhase::Qa, &[]), &BTreeMap::new());
+    assert_eq!(
+        refusal,
+        Err(PipelineRefusal::InvalidRange { from: PipelinePhase::Done, to: PipelinePhase::Qa })
+    );
 }
 
 // The report.
@@ -434,11 +531,11 @@ fn a_rebuilt_run_keeps_to_a_valid_order() {
 #[test]
 fn the_report_is_a_table_for_people() {
     let events = [
-        Event::Start,
-        success(Phase::Elaborate),
-        ended(Phase::Implement, Signal::Failed("a|b".to_owned())),
+        PipelineEvent::Start,
+        success(PipelinePhase::Elaborate),
+        ended(PipelinePhase::Implement, PhaseSignal::Failed("a|b".to_owned())),
     ];
-    let (_, command) = after(run(Phase::Elaborate, Phase::Done, &[]), events);
+    let (_, command) = after(run(PipelinePhase::Elaborate, PipelinePhase::Done, &[]), events);
     assert_eq!(
         reported(command).to_string(),
         "\
@@ -455,7 +552,7 @@ fn the_report_is_a_table_for_people() {
 
 **Status**: FAILED at phase 3
 **Reason**: a|b
-**To continue**: mend it, then run
+**To continue**: fix the problem, then run
 `tamma pipeline run plans/wishlist WISH-001 --from 3`
 **Total tokens**: 200
 "
@@ -464,8 +561,10 @@ fn the_report_is_a_table_for_people() {
 
 #[test]
 fn the_report_of_a_complete_run_has_nothing_to_continue() {
-    let (_, command) =
-        after(run(Phase::Done, Phase::Done, &[]), [Event::Start, success(Phase::Done)]);
+    let (_, command) = after(
+        run(PipelinePhase::Done, PipelinePhase::Done, &[]),
+        [PipelineEvent::Start, success(PipelinePhase::Done)],
+    );
     let text = reported(command).to_string();
     let end = text.split_once("**Status**").unwrap().1;
     assert_eq!(end, ": COMPLETE\n**Total tokens**: 100\n");
@@ -473,7 +572,7 @@ fn the_report_of_a_complete_run_has_nothing_to_continue() {
 
 #[test]
 fn the_report_is_yaml_for_programs() {
-    let report = Report::of(&stopped_at_implement());
+    let report = PipelineReport::new(&stopped_at_implement());
     let yaml = serde_saphyr::to_string(&report).unwrap();
     let head: Vec<_> = yaml.lines().take_while(|line| *line != "phases:").collect();
     assert_eq!(
@@ -492,29 +591,29 @@ fn the_report_is_yaml_for_programs() {
             "continue_from: 3",
         ]
     );
-    assert_eq!(serde_saphyr::from_str::<Report>(&yaml).unwrap(), report);
+    assert_eq!(serde_saphyr::from_str::<PipelineReport>(&yaml).unwrap(), report);
 }
 
 #[test]
-fn the_report_of_a_run_under_way_says_where_it_is() {
-    let report = Report::of(&at_gate());
-    assert_eq!(report.verdict, Verdict::Blocked);
+fn the_report_of_an_unfinished_run_has_its_state() {
+    let report = PipelineReport::new(&at_gate());
+    assert_eq!(report.verdict, PipelineVerdict::Blocked);
     assert_eq!(report.reason.as_deref(), Some("the run is at the gate of generate"));
     assert_eq!(report.continue_from, None);
 }
 
 #[test]
-fn a_run_is_kept_as_it_is() {
+fn a_run_round_trips_through_json() {
     let run = stopped_at_implement();
     let json = serde_json::to_string(&run).unwrap();
-    assert_eq!(serde_json::from_str::<Run>(&json).unwrap(), run);
+    assert_eq!(serde_json::from_str::<PipelineRun>(&json).unwrap(), run);
 }
 
-fn any_event() -> impl Strategy<Value = Event> {
-    let phase = || (1..=6_u8).prop_map(|number| Phase::numbered(number).unwrap());
+fn any_event() -> impl Strategy<Value = PipelineEvent> {
+    let phase = || (1..=6_u8).prop_map(|number| PipelinePhase::from_number(number).unwrap());
     prop_oneof![
-        Just(Event::Start),
-        prop_oneof![Just(Answer::Continue), Just(Answer::Skip), Just(Answer::Stop)]
+        Just(PipelineEvent::Start),
+        prop_oneof![Just(GateAnswer::Continue), Just(GateAnswer::Skip), Just(GateAnswer::Stop)]
             .prop_map(answered),
         phase().prop_map(success),
         phase().prop_map(success),
@@ -524,15 +623,15 @@ fn any_event() -> impl Strategy<Value = Event> {
 
 proptest! {
     #[test]
-    fn no_phase_is_jumped_over_and_an_ended_run_takes_nothing_more(
+    fn no_phase_is_left_out_and_an_ended_run_refuses_events(
         approve in 0..64_u8,
         events in prop::collection::vec(any_event(), 0..60),
     ) {
         let approve: Vec<_> =
-            Phase::iter().filter(|phase| approve & (1 << (phase.number() - 1)) != 0).collect();
-        let mut run = run(Phase::Generate, Phase::Done, &approve);
+            PipelinePhase::iter().filter(|phase| approve & (1 << (phase.number() - 1)) != 0).collect();
+        let mut run = run(PipelinePhase::Generate, PipelinePhase::Done, &approve);
         for event in events {
-            let over = matches!(run.state, State::Complete | State::Stopped { .. });
+            let over = matches!(run.state, PipelineState::Complete | PipelineState::Stopped { .. });
             if let Ok((next, _)) = step(&run, event) {
                 prop_assert!(!over);
                 run = next;

@@ -1,27 +1,27 @@
-//! Section 11: how a phase says how it ended.
+//! Section 11: signals of phases.
 
 use proptest::prelude::*;
 use rstest::rstest;
 use strum::IntoEnumIterator as _;
-use tamma_core::pipeline::Phase;
-use tamma_core::pipeline::signal::{Signal, Source, parse, read};
+use tamma_core::pipeline::PipelinePhase;
+use tamma_core::pipeline::signal::{PhaseSignal, SignalSource, parse, resolve};
 
 #[rstest]
-#[case::exactly("some work\nQA PASS", Signal::Success)]
-#[case::empty_lines_after_it("QA PASS\n\n  \n", Signal::Success)]
-#[case::line_end_of_another_system("work\r\nQA PASS\r\n", Signal::Success)]
-#[case::blocked("QA BLOCKED: no database", Signal::Blocked("no database".to_owned()))]
-#[case::failed("QA VERIFY FAILED: two tests", Signal::Failed("two tests".to_owned()))]
+#[case::exactly("some work\nQA PASS", PhaseSignal::Success)]
+#[case::empty_lines_after_it("QA PASS\n\n  \n", PhaseSignal::Success)]
+#[case::line_end_of_another_system("work\r\nQA PASS\r\n", PhaseSignal::Success)]
+#[case::blocked("QA BLOCKED: no database", PhaseSignal::Blocked("no database".to_owned()))]
+#[case::failed("QA VERIFY FAILED: two tests", PhaseSignal::Failed("two tests".to_owned()))]
 #[case::failed_by_something_blocked(
     "QA FAILED: the port is BLOCKED: 80",
-    Signal::Failed("the port is BLOCKED: 80".to_owned())
+    PhaseSignal::Failed("the port is BLOCKED: 80".to_owned())
 )]
 #[case::blocked_by_something_failed(
     "QA BLOCKED: it FAILED: twice",
-    Signal::Blocked("it FAILED: twice".to_owned())
+    PhaseSignal::Blocked("it FAILED: twice".to_owned())
 )]
-fn the_last_line_is_the_signal(#[case] output: &str, #[case] signal: Signal) {
-    assert_eq!(parse(output, Phase::Qa), signal);
+fn the_last_line_is_the_signal(#[case] output: &str, #[case] signal: PhaseSignal) {
+    assert_eq!(parse(output, PipelinePhase::Qa), signal);
 }
 
 #[rstest]
@@ -42,35 +42,38 @@ fn the_last_line_is_the_signal(#[case] output: &str, #[case] signal: Signal) {
 #[case::blank_before("   QA FAILED: it", "   QA FAILED: it")]
 #[case::small_letters("Qa FAILED: it", "Qa FAILED: it")]
 fn anything_else_is_no_clear_signal(#[case] output: &str, #[case] last: &str) {
-    assert_eq!(parse(output, Phase::Qa), Signal::Unclear(last.to_owned()));
+    assert_eq!(parse(output, PipelinePhase::Qa), PhaseSignal::Unclear(last.to_owned()));
 }
 
 #[test]
-fn a_structured_result_goes_before_the_last_line() {
-    let structured = Some(Signal::Blocked("why".to_owned()));
+fn a_structured_result_overrides_the_last_line() {
+    let structured = Some(PhaseSignal::Blocked("why".to_owned()));
     assert_eq!(
-        read(structured, "QA PASS", Phase::Qa),
-        (Signal::Blocked("why".to_owned()), Source::Structured)
+        resolve(structured, "QA PASS", PipelinePhase::Qa),
+        (PhaseSignal::Blocked("why".to_owned()), SignalSource::Structured)
     );
-    assert_eq!(read(None, "QA PASS", Phase::Qa), (Signal::Success, Source::LastLine));
+    assert_eq!(
+        resolve(None, "QA PASS", PipelinePhase::Qa),
+        (PhaseSignal::Success, SignalSource::LastLine)
+    );
 }
 
 proptest! {
     #[test]
-    fn any_output_can_be_read_and_only_the_exact_line_is_success(output in "\\PC*(\n\\PC*){0,3}") {
-        for phase in Phase::iter() {
+    fn any_output_can_be_parsed_and_only_the_exact_line_is_success(output in "\\PC*(\n\\PC*){0,3}") {
+        for phase in PipelinePhase::iter() {
             let is_exact = output.lines().any(|line| line.trim_end() == phase.success_signal());
-            prop_assert!(is_exact || parse(&output, phase) != Signal::Success);
+            prop_assert!(is_exact || parse(&output, phase) != PhaseSignal::Success);
         }
     }
 
     #[test]
-    fn every_signal_that_is_written_is_read_back(reason in "[a-zA-Z][a-zA-Z :]{0,20}[a-z]") {
-        for phase in Phase::iter() {
+    fn every_signal_round_trips_through_its_line(reason in "[a-zA-Z][a-zA-Z :]{0,20}[a-z]") {
+        for phase in PipelinePhase::iter() {
             for signal in [
-                Signal::Success,
-                Signal::Blocked(reason.clone()),
-                Signal::Failed(reason.clone()),
+                PhaseSignal::Success,
+                PhaseSignal::Blocked(reason.clone()),
+                PhaseSignal::Failed(reason.clone()),
             ] {
                 prop_assert_eq!(parse(&signal.line(phase).unwrap(), phase), signal);
             }

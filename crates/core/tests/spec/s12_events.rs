@@ -1,12 +1,12 @@
-//! Section 12: events and metrics.
+//! Section 12: history and metrics.
 
 use chrono::TimeDelta;
 use rstest::rstest;
 use strum::IntoEnumIterator;
 use tamma_core::cost::Usd;
+use tamma_core::history::{EntryData, EntryName, HistoryEntry};
 use tamma_core::ids::TaskId;
-use tamma_core::log::{Entry, EntryName, Fact};
-use tamma_core::metrics::{Logged, Metrics, compute};
+use tamma_core::metrics::{Metrics, TimedEntry, compute};
 use tamma_core::rules::Rules;
 use tamma_core::task_loop::{Action, Outcome, State, Trigger};
 use uuid::Uuid;
@@ -37,14 +37,14 @@ use crate::world::{World, costing, minute, reason};
 #[case("SM_TASK_CANCELLED")]
 #[case("SM_STATE_TRANSITION")]
 #[case("SM_ERROR_OCCURRED")]
-fn the_seeds_names_of_events_are_kept(#[case] name: &str) {
+fn specified_entry_names_are_kept(#[case] name: &str) {
     let known: EntryName = name.parse().unwrap();
     assert_eq!(known.to_string(), name);
     assert_eq!(serde_json::to_string(&known).unwrap(), format!("\"{name}\""));
 }
 
 #[test]
-fn a_task_that_goes_well_writes_these_events() {
+fn a_task_without_failures_records_these_entries() {
     let world = World::new().to(State::Completed);
     let names: Vec<_> = world.log.iter().map(|entry| entry.name.to_string()).collect();
     assert_eq!(
@@ -70,7 +70,7 @@ fn a_task_that_goes_well_writes_these_events() {
 }
 
 #[test]
-fn every_arrow_has_a_name_in_the_log() {
+fn every_transition_has_an_entry_name() {
     let plain = |on: &Trigger| EntryName::from(*on) == EntryName::SmStateTransition;
     let unnamed: Vec<_> = Trigger::iter().filter(plain).collect();
     assert_eq!(
@@ -79,7 +79,7 @@ fn every_arrow_has_a_name_in_the_log() {
             Trigger::Blocked,
             Trigger::RunInterrupted,
             Trigger::Briefed,
-            Trigger::TurnCame,
+            Trigger::DeliveryReady,
             Trigger::Alerted,
             Trigger::Continued,
         ]
@@ -87,7 +87,7 @@ fn every_arrow_has_a_name_in_the_log() {
 }
 
 #[test]
-fn an_entry_leaves_out_what_it_does_not_have() {
+fn empty_fields_of_an_entry_are_omitted() {
     let world = World::new();
     let json = serde_json::to_value(&world.log[0]).unwrap();
     assert_eq!(json.get("data"), None);
@@ -97,17 +97,17 @@ fn an_entry_leaves_out_what_it_does_not_have() {
     assert!(json["data"]["pin"].is_object());
 }
 
-// Metrics.
+// Metrics
 
-/// The logs of some tasks, each with its own id, written down so many milliseconds later.
+/// Computes metrics of tasks with distinct IDs, saved `late` milliseconds after each event.
 fn figures(worlds: Vec<World>, late: i64) -> Metrics {
     let mut log = Vec::new();
     for (number, world) in worlds.into_iter().enumerate() {
         let task = TaskId(Uuid::from_u128(number as u128));
-        log.extend(world.log.into_iter().map(|entry| Entry { task, ..entry }));
+        log.extend(world.log.into_iter().map(|entry| HistoryEntry { task, ..entry }));
     }
-    let at = |entry: &Entry| entry.at + TimeDelta::milliseconds(late);
-    compute(log.iter().map(|entry| Logged { entry, at: at(entry) }))
+    let at = |entry: &HistoryEntry| entry.at + TimeDelta::milliseconds(late);
+    compute(log.iter().map(|entry| TimedEntry { entry, recorded_at: at(entry) }))
 }
 
 fn completed() -> World {
@@ -129,7 +129,7 @@ fn approved_after(minutes: i64) -> World {
 }
 
 #[test]
-fn without_a_case_there_is_no_figure() {
+fn metrics_without_data_are_none() {
     assert_eq!(figures(Vec::new(), 0), Metrics::default());
     let running = figures(vec![World::new()], 0);
     assert_eq!((running.ended, running.completion_rate), (0, None));
@@ -137,14 +137,14 @@ fn without_a_case_there_is_no_figure() {
 }
 
 #[test]
-fn the_completion_rate_is_of_tasks_that_have_ended() {
+fn the_completion_rate_counts_closed_tasks() {
     let metrics =
         figures(vec![completed(), completed(), completed(), cancelled(), World::new()], 0);
     assert_eq!((metrics.ended, metrics.completion_rate), (4, Some(75)));
 }
 
 #[test]
-fn retries_are_adjusted_plans_for_each_task() {
+fn retries_are_plan_revisions_per_task() {
     let mut retried = World::new();
     retried.fail_in(1).fail_in(2).walk(State::Completed);
     let metrics = figures(vec![completed(), retried], 0);
@@ -152,64 +152,67 @@ fn retries_are_adjusted_plans_for_each_task() {
 }
 
 #[test]
-fn the_lesson_rate_is_of_tasks_that_left_one() {
+fn the_lesson_rate_counts_tasks_with_lessons() {
     let mut silent = World::new().to(State::Learning);
     silent.done(Outcome::Learned(0));
     let metrics = figures(vec![completed(), silent], 0);
     assert_eq!(metrics.lesson_rate, Some(50));
-    // One that did not succeed teaches too.
+    // Failed tasks have lessons too.
     let mut taught = cancelled();
     taught.done(Outcome::Learned(3));
     assert_eq!(figures(vec![taught, cancelled()], 0).lesson_rate, Some(50));
 }
 
 #[test]
-fn the_approval_turnaround_is_the_median_from_asking_to_the_answer() {
+fn the_approval_time_is_the_median_from_request_to_answer() {
     let worlds = vec![approved_after(1), approved_after(3), approved_after(100)];
     assert_eq!(figures(worlds, 0).approval_turnaround_ms, Some(3 * 60_000));
     assert_eq!(figures(vec![completed()], 0).approval_turnaround_ms, None);
 }
 
 #[test]
-fn the_transition_latency_is_from_happening_to_being_written_down() {
+fn the_transition_latency_is_from_event_to_saving() {
     assert_eq!(figures(vec![completed()], 12).transition_latency_ms, Some(12));
     assert_eq!(figures(vec![World::new()], 12).transition_latency_ms, None);
-    // A clock that is behind does not make it negative.
+    // A slow clock does not make it negative.
     assert_eq!(figures(vec![completed()], -5).transition_latency_ms, Some(0));
 }
 
 #[test]
-fn the_latency_is_that_of_the_99th_of_a_hundred_transitions() {
+fn the_latency_is_the_99th_percentile() {
     let world = completed();
-    let transition = world.log.iter().find(|entry| entry.on.is_some()).unwrap();
+    let transition = world.log.iter().find(|entry| entry.trigger.is_some()).unwrap();
     let logged: Vec<_> = (1..=100)
-        .map(|late| Logged { entry: transition, at: transition.at + TimeDelta::milliseconds(late) })
+        .map(|late| TimedEntry {
+            entry: transition,
+            recorded_at: transition.at + TimeDelta::milliseconds(late),
+        })
         .collect();
     assert_eq!(compute(logged).transition_latency_ms, Some(99));
 }
 
 #[test]
-fn the_rating_is_the_mean_of_what_people_say() {
+fn the_rating_is_the_mean_of_all_ratings() {
     let world = completed();
-    let rated = |stars| Entry {
+    let rated = |stars| HistoryEntry {
         name: EntryName::SmTaskRated,
-        on: None,
-        data: Fact::Rating(stars),
+        trigger: None,
+        data: EntryData::Rating(stars),
         ..world.log[0].clone()
     };
     let log = [rated(5), rated(4)];
-    let metrics = compute(log.iter().map(|entry| Logged { entry, at: entry.at }));
+    let metrics = compute(log.iter().map(|entry| TimedEntry { entry, recorded_at: entry.at }));
     assert_eq!(metrics.rating_hundredths, Some(450));
 }
 
 #[test]
-fn the_cost_per_completed_task_includes_what_the_others_cost() {
+fn the_cost_per_completed_task_includes_all_tasks() {
     let mut dear = World::new().to(State::Planning);
     let plan = crate::world::plan(1);
     dear.done_costing(Some(costing(300)), Outcome::Planned(plan));
     dear.ask(Action::Cancel { reason: reason() });
     let metrics = figures(vec![completed(), completed(), dear], 0);
-    assert_eq!(metrics.cost_per_completed, Some(Usd::cents(150)));
+    assert_eq!(metrics.cost_per_completed, Some(Usd::from_cents(150)));
 }
 
 #[test]

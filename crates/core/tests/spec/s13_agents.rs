@@ -1,26 +1,26 @@
-//! Section 13: the parts of `tamma.yaml` that say which agents and gates there are, and that no
-//! version depends on a secret.
+//! Section 13: agents and gates in `tamma.yaml`, and independence of the policy version from
+//! secrets.
 
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use rstest::rstest;
 use serde_json::json;
-use tamma_core::gate::Kind;
-use tamma_core::level::Level;
+use tamma_core::gate::GateKind;
+use tamma_core::level::RiskLevel;
 use tamma_core::rules::{
-    self, AgentRules, Channel, ChannelType, GateRules, Loaded, Mode, Origin, Problem, Problems,
-    Rules, Source,
+    self, AgentRules, AlertChannel, ChannelType, ConfigFile, ConfigProblem, ConfigProblems,
+    DeliveryMode, GateRules, LoadedRules, Rules, ValueOrigin,
 };
 use tamma_core::tier::Tier;
 
-fn load(text: &str, pairs: &[(&str, &str)]) -> Result<Loaded, Problems> {
+fn load(text: &str, pairs: &[(&str, &str)]) -> Result<LoadedRules, ConfigProblems> {
     let variables =
         pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    rules::load(Some(Source { name: "tamma.yaml", text }), &variables)
+    rules::load(Some(ConfigFile { name: "tamma.yaml", text }), &variables)
 }
 
-fn problems(text: &str, pairs: &[(&str, &str)]) -> Vec<Problem> {
+fn problems(text: &str, pairs: &[(&str, &str)]) -> Vec<ConfigProblem> {
     load(text, pairs).unwrap_err().iter().cloned().collect()
 }
 
@@ -44,15 +44,15 @@ fn the_well_known_agents_are_built_in(
     assert!(agent.upstream.starts_with("https://"), "{}", agent.upstream);
     assert!(!agent.modes.look.is_empty() && !agent.modes.work.is_empty());
     assert!(!agent.home.is_empty());
-    // Wherever it is told where its models are, that is our gateway, with the run's own token.
+    // The address of its models is always our gateway, with the run's own token.
     let all: Vec<_> = agent.env.values().chain(agent.files.values()).collect();
     for word in ["{{ url }}", "{{ token }}"] {
-        assert!(all.iter().any(|text| text.contains(word)), "{name} is not given {word}");
+        assert!(all.iter().any(|text| text.contains(word)), "{name} does not use {word}");
     }
 }
 
 #[test]
-fn what_is_built_in_is_what_a_user_could_have_written() {
+fn built_in_agents_are_valid_user_configuration() {
     let rules = Rules::default();
     for (name, agent) in &rules.agents {
         let text = serde_saphyr::to_string(&json!({ "agents": { name: agent } })).unwrap();
@@ -67,7 +67,7 @@ fn what_is_built_in_is_what_a_user_could_have_written() {
 #[case("files: {a//b: x}")]
 #[case("home: [..]")]
 #[case("home: [/home/ann/.ssh]")]
-fn what_an_agent_has_in_its_home_is_below_it(#[case] key: &str) {
+fn files_of_an_agent_must_be_below_its_home(#[case] key: &str) {
     let told = problems(&format!("agents: {{codex: {{{key}}}}}"), &[]);
     assert_eq!(told.len(), 1, "{told:#?}");
     assert!(told[0].to_string().contains("below the home"), "{}", told[0]);
@@ -96,7 +96,7 @@ agents:
 }
 
 #[test]
-fn a_file_of_an_agent_is_part_of_the_version_and_a_variable_is_not() {
+fn the_version_covers_files_of_an_agent_but_not_its_variables() {
     let version = |text: &str| load(text, &[]).unwrap().rules.version();
     let plain = version("");
     assert_ne!(version("agents: {codex: {files: {.codex/config.toml: x}}}"), plain);
@@ -106,7 +106,7 @@ fn a_file_of_an_agent_is_part_of_the_version_and_a_variable_is_not() {
 }
 
 #[test]
-fn an_agent_is_laid_over_the_built_in_one_key_by_key() {
+fn an_agent_is_merged_over_the_built_in_one_key_by_key() {
     let text = "\
 agents:
   opencode: {env: {OPENCODE_CONFIG: here.json}}
@@ -138,7 +138,7 @@ agents: {goose: {command: goose}}
 }
 
 #[test]
-fn an_agent_that_a_variable_names_must_be_there_and_its_value_is_not_told() {
+fn an_agent_named_by_a_variable_must_exist_and_its_value_is_not_shown() {
     let told = problems("", &[("TAMMA_TIER_SIMPLE_AGENT", "codeks")]);
     assert_eq!(told.len(), 1, "{told:#?}");
     assert_eq!(told[0].variable(), Some("TAMMA_TIER_SIMPLE_AGENT"));
@@ -154,7 +154,7 @@ fn an_agent_that_a_variable_names_must_be_there_and_its_value_is_not_told() {
 }
 
 #[test]
-fn what_is_named_and_wrong_is_told_once_where_it_is() {
+fn an_invalid_definition_is_reported_once_and_its_references_are_not() {
     let text = "\
 tiers: {simple: {agent: goose}}
 agents: {goose: {command: 3}}
@@ -163,16 +163,16 @@ gates: {test: {command: ''}}
 ";
     let told: Vec<_> = problems(text, &[])
         .iter()
-        .map(|problem| (problem.fault.code(), problem.place().unwrap().line))
+        .map(|problem| (problem.fault.code(), problem.location().unwrap().line))
         .collect();
     assert_eq!(told, [("wrong_type", 2), ("out_of_range", 4)]);
 }
 
 #[test]
-fn roles_delivery_and_engines_have_their_defaults_and_are_set() {
+fn roles_delivery_and_engines_have_defaults_and_can_be_set() {
     let rules = Rules::default();
     assert_eq!((rules.roles.planner, rules.roles.validator), (Tier::Moderate, Tier::Simple));
-    assert_eq!((rules.delivery.mode, rules.delivery.base), (Mode::Branch, None));
+    assert_eq!((rules.delivery.mode, rules.delivery.base), (DeliveryMode::Branch, None));
     assert_eq!(rules.engines.slots, 2);
     let text = "\
 roles: {planner: complex, validator: moderate}
@@ -188,22 +188,22 @@ engines: {slots: 4}
 }
 
 #[test]
-fn a_way_to_deliver_that_is_planned_is_refused_and_says_so() {
+fn a_planned_delivery_mode_is_refused_with_an_explanation() {
     let told = problems("delivery: {mode: pull_request}", &[]);
     assert_eq!(
         told[0].to_string(),
-        "`delivery.mode` is refused: `pull_request` is planned and not there yet: write `branch`, \
-         and take the branch from there"
+        "`delivery.mode` is invalid: `pull_request` is not supported yet: use `branch`, \
+         then merge the branch yourself"
     );
 }
 
 #[test]
-fn there_are_no_gates_by_default_and_one_needs_only_its_command() {
+fn there_are_no_default_gates_and_a_gate_needs_only_a_command() {
     assert_eq!(Rules::default().gates, BTreeMap::new());
     let rules = load("gates: {all: {command: make check}}", &[]).unwrap().rules;
     let gate = GateRules {
         command: "make check".to_owned(),
-        kind: Kind::Command,
+        kind: GateKind::Command,
         timeout_seconds: 1_800,
         report: None,
         alone: false,
@@ -213,11 +213,11 @@ fn there_are_no_gates_by_default_and_one_needs_only_its_command() {
 }
 
 #[rstest]
-#[case(Level::Low, &["lint", "test"])]
-#[case(Level::Medium, &["audit", "lint", "test"])]
-#[case(Level::High, &["audit", "fuzz", "lint", "test"])]
-fn a_gate_runs_from_the_level_that_names_it_and_always_if_none_does(
-    #[case] level: Level,
+#[case(RiskLevel::Low, &["lint", "test"])]
+#[case(RiskLevel::Medium, &["audit", "lint", "test"])]
+#[case(RiskLevel::High, &["audit", "fuzz", "lint", "test"])]
+fn a_gate_runs_from_the_level_that_names_it_or_always(
+    #[case] level: RiskLevel,
     #[case] names: &[&str],
 ) {
     let text = "\
@@ -237,22 +237,23 @@ ceremony:
 }
 
 #[test]
-fn a_secret_out_of_a_variable_is_in_the_rules_and_not_in_what_is_shown() {
+fn a_secret_from_a_variable_is_in_the_rules_but_never_shown() {
     let text = "agents: {codex: {env: {OPENAI_API_KEY: '${KEY}'}}}";
     let loaded = load(text, &[("KEY", "hush")]).unwrap();
     assert_eq!(loaded.rules.agents["codex"].env["OPENAI_API_KEY"], "hush");
     let path = "agents.codex.env.OPENAI_API_KEY";
     let shown = loaded.settings().into_iter().find(|one| one.path == path).unwrap();
     assert_eq!(shown.value, json!("${KEY}"));
-    assert!(matches!(shown.origin, Origin::File(_)));
+    assert!(matches!(shown.origin, ValueOrigin::File(_)));
 }
 
-/// Rules with these values where secrets may be.
+/// Returns rules with these values in the places for secrets.
 fn with_secrets(env: &BTreeMap<String, String>, config: &BTreeMap<String, String>) -> Rules {
     let mut rules = Rules::default();
     rules.agents.values_mut().for_each(|agent| agent.env.clear());
     rules.agents.get_mut("codex").unwrap().env.clone_from(env);
-    let channel = Channel { r#type: ChannelType::Webhook, enabled: true, config: config.clone() };
+    let channel =
+        AlertChannel { r#type: ChannelType::Webhook, enabled: true, config: config.clone() };
     rules.scrum_master.alerts.channels.push(channel);
     rules
 }
@@ -263,7 +264,7 @@ fn emptied(values: &BTreeMap<String, String>) -> BTreeMap<String, String> {
 
 proptest! {
     #[test]
-    fn without_secrets_the_names_are_left_and_the_version_is_the_same(
+    fn removing_secrets_keeps_names_and_version(
         env in prop::collection::btree_map("[A-Z_]{1,8}", any::<String>(), 0..4),
         config in prop::collection::btree_map("[a-z]{1,8}", any::<String>(), 0..4),
     ) {
@@ -276,7 +277,7 @@ proptest! {
 }
 
 #[test]
-fn a_version_changes_with_the_name_of_a_secret_and_with_everything_else() {
+fn the_version_covers_everything_but_the_values_of_secrets() {
     let none = BTreeMap::new();
     let env = |name: &str| BTreeMap::from([(name.to_owned(), "hush".to_owned())]);
     let version = with_secrets(&env("A"), &none).version();
@@ -289,7 +290,7 @@ fn a_version_changes_with_the_name_of_a_secret_and_with_everything_else() {
 }
 
 #[test]
-fn a_tier_asks_for_its_model_and_leaves_the_choice_to_an_agent_that_has_none_named() {
+fn a_tier_requests_its_model_or_lets_the_agent_choose() {
     let model = |text: &str| {
         let rules = load(text, &[]).unwrap().rules;
         rules.model(Tier::Simple).map(str::to_owned)

@@ -1,5 +1,4 @@
-//! Section 13: `tamma.yaml`, its variables, the environment over it, and what it says when
-//! something is wrong.
+//! Section 13: `tamma.yaml`, its variables, the environment, and messages about problems.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +6,15 @@ use proptest::prelude::*;
 use rstest::rstest;
 use serde_json::{Value, json};
 use tamma_core::rules::{
-    self, ChannelType, Loaded, Origin, Problem, Problems, Rules, Source, Target, VARIABLES,
+    self, ChannelType, ConfigFile, ConfigProblem, ConfigProblems, LoadedRules, Rules, VARIABLES,
+    ValueOrigin, VariableTarget,
 };
 
 const SCHEMA: &str = include_str!("../../../../docs/reference/tamma.schema.json");
 const REFERENCE: &str = include_str!("../../../../docs/reference/configuration.md");
 const EXAMPLE: &str = include_str!("../../../../examples/tamma.yaml");
 
-/// The file in the first description of Tamma, word for word.
+/// File in the original specification of Tamma, verbatim.
 const SEEDS: &str = "\
 scrum_master:
   task_loop:
@@ -67,24 +67,24 @@ fn variables(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
 }
 
-fn load(text: &str, pairs: &[(&str, &str)]) -> Result<Loaded, Problems> {
-    rules::load(Some(Source { name: "tamma.yaml", text }), &variables(pairs))
+fn load(text: &str, pairs: &[(&str, &str)]) -> Result<LoadedRules, ConfigProblems> {
+    rules::load(Some(ConfigFile { name: "tamma.yaml", text }), &variables(pairs))
 }
 
-fn problems(text: &str, pairs: &[(&str, &str)]) -> Vec<Problem> {
+fn problems(text: &str, pairs: &[(&str, &str)]) -> Vec<ConfigProblem> {
     load(text, pairs).unwrap_err().iter().cloned().collect()
 }
 
-/// The one problem of a file: its code, line, column, message and help.
+/// Returns the only problem of a file: code, line, column, message and help.
 fn only_problem(text: &str) -> (&'static str, usize, usize, String, String) {
     let problems = problems(text, &[]);
     assert_eq!(problems.len(), 1, "{problems:#?}");
-    let (problem, place) = (&problems[0], problems[0].place().unwrap());
+    let (problem, place) = (&problems[0], problems[0].location().unwrap());
     let help = problem.fault.help().unwrap_or_default();
     (problem.fault.code(), place.line, place.column, problem.to_string(), help)
 }
 
-fn at(loaded: &Loaded, path: &str) -> Value {
+fn at(loaded: &LoadedRules, path: &str) -> Value {
     loaded.settings().into_iter().find(|setting| setting.path == path).unwrap().value
 }
 
@@ -127,17 +127,17 @@ fn no_file_means_the_defaults() {
 #[case("user_interaction.proactive_updates", json!(true))]
 #[case("user_interaction.update_interval_seconds", json!(30))]
 #[case("user_interaction.auto_timeout_minutes", json!(60))]
-fn every_key_of_the_seeds_is_there_with_their_default(#[case] key: &str, #[case] value: Value) {
+fn every_key_of_the_seeds_exists_with_its_default(#[case] key: &str, #[case] value: Value) {
     let path = format!("scrum_master.{key}");
     assert_eq!(at(&load("", &[]).unwrap(), &path), value);
     let both = [("TAMMA_ALERT_WEBHOOK_URL", "https://x"), ("TAMMA_ALERT_SLACK_CHANNEL", "#x")];
     let from_file = load(SEEDS, &both).unwrap();
     assert_eq!(at(&from_file, &path), value);
-    assert!(matches!(from_file.origin(&path), Origin::File(_)));
+    assert!(matches!(from_file.origin(&path), ValueOrigin::File(_)));
 }
 
 #[test]
-fn a_file_is_laid_over_the_defaults_key_by_key() {
+fn a_file_is_merged_over_the_defaults_key_by_key() {
     let text = "scrum_master: {risk_thresholds: {low: {max_files: 3}}}";
     let mut expected = Rules::default();
     expected.scrum_master.risk_thresholds.low.max_files = 3;
@@ -151,12 +151,12 @@ fn a_list_replaces_the_whole_list() {
 }
 
 #[test]
-fn null_takes_a_limit_away() {
+fn null_removes_a_limit() {
     assert_eq!(load("budget: {task_usd: null}", &[]).unwrap().rules.budget.task_usd, None);
 }
 
 #[test]
-fn a_misspelt_key_is_named_with_line_column_and_the_right_spelling() {
+fn a_misspelt_key_is_reported_with_line_column_and_correction() {
     let text = "scrum_master:\n  task_loop:\n    max_retrys: 5\n";
     assert_eq!(
         only_problem(text),
@@ -164,25 +164,25 @@ fn a_misspelt_key_is_named_with_line_column_and_the_right_spelling() {
             "unknown_key",
             3,
             5,
-            "there is no key `max_retrys` in `scrum_master.task_loop`".to_owned(),
+            "unknown key `max_retrys` in `scrum_master.task_loop`".to_owned(),
             "did you mean `max_retries`?".to_owned(),
         )
     );
 }
 
 #[test]
-fn a_key_like_no_other_gets_the_list_of_keys() {
+fn an_unknown_key_is_reported_with_the_valid_keys() {
     let (code, line, column, _, help) = only_problem("weather: sunny\n");
     assert_eq!((code, line, column), ("unknown_key", 1, 1));
     assert_eq!(
         help,
-        "known are `scrum_master`, `tiers`, `agents`, `roles`, `gates`, `review`, `council`, `embeddings`, `chat`, `delivery`, `engines`, \
+        "use one of `scrum_master`, `tiers`, `agents`, `roles`, `gates`, `review`, `council`, `embeddings`, `chat`, `delivery`, `engines`, \
          `permissions`, `people`, `budget`, `ceremony`, `prices`"
     );
 }
 
 #[test]
-fn a_misspelt_key_a_value_out_of_range_and_an_undefined_variable_are_told_in_one_run() {
+fn several_problems_are_reported_in_one_run() {
     let text = "\
 scrum_master:
   task_loop:
@@ -197,7 +197,7 @@ scrum_master:
     let told: Vec<_> = problems(text, &[])
         .iter()
         .map(|problem| {
-            let place = problem.place().unwrap();
+            let place = problem.location().unwrap();
             (problem.fault.code(), place.line, place.column)
         })
         .collect();
@@ -208,49 +208,39 @@ scrum_master:
 }
 
 #[rstest]
-// A value that is too large, too small, too short.
-#[case("budget: {warn_percent: 101}", "out_of_range", 24, "write a whole number from 1 to 100")]
+// Values that are too large, too small or too short.
+#[case("budget: {warn_percent: 101}", "out_of_range", 24, "use an integer from 1 to 100")]
 #[case(
     "budget: {task_usd: -1}",
     "out_of_range",
     20,
-    "write a number from 0 to 1000000000, or `null`"
+    "use a number from 0 to 1000000000, or `null`"
 )]
-#[case("tiers: {simple: {model: \"\"}}", "out_of_range", 25, "write a text of 1 to 100 characters")]
-// A value of another type.
+#[case("tiers: {simple: {model: \"\"}}", "out_of_range", 25, "use a string of 1 to 100 characters")]
+// Values of the wrong type.
 #[case("budget: {warn_percent: \"80\"}", "wrong_type", 24, "write it without quotes: `80`")]
 #[case("budget: {warn_percent: 8.5}", "wrong_type", 24, "")]
-#[case("tiers: {simple: {model: 4}}", "wrong_type", 25, "put it in quotes")]
+#[case("tiers: {simple: {model: 4}}", "wrong_type", 25, "put the value in quotes")]
 #[case("ceremony: {low: {human_review: yes}}", "wrong_type", 32, "write `true`")]
-#[case("ceremony: {low: {gates: lint}}", "wrong_type", 25, "write a list of one: `[lint]`")]
-#[case("ceremony: {low: {approvers: ~}}", "wrong_type", 29, "remove the key to have the default")]
-#[case(
-    "budget: 3",
-    "wrong_type",
-    9,
-    "put its keys on lines of their own below it, further to the right"
-)]
-#[case(
-    "just words",
-    "wrong_type",
-    1,
-    "put its keys on lines of their own below it, further to the right"
-)]
-// A word that is none of the choices.
+#[case("ceremony: {low: {gates: lint}}", "wrong_type", 25, "write a list with one item: `[lint]`")]
+#[case("ceremony: {low: {approvers: ~}}", "wrong_type", 29, "remove the key to use the default")]
+#[case("budget: 3", "wrong_type", 9, "put its keys on separate, indented lines below it")]
+#[case("just words", "wrong_type", 1, "put its keys on separate, indented lines below it")]
+// Values that are not one of the choices.
 #[case(
     "ceremony: {low: {first_tier: complx}}",
     "unknown_choice",
     30,
-    "did you mean `complex`? The choices are `simple`, `moderate`, `complex`"
+    "did you mean `complex`? Use one of `simple`, `moderate`, `complex`"
 )]
 #[case(
     "ceremony: {low: {first_tier: gigantic}}",
     "unknown_choice",
     30,
-    "the choices are `simple`, `moderate`, `complex`"
+    "use one of `simple`, `moderate`, `complex`"
 )]
-// Keys that are there twice, or not at all.
-#[case("budget: {task_usd: 1, task_usd: 2}", "duplicate_key", 23, "keep one of the two")]
+// Duplicate and missing keys.
+#[case("budget: {task_usd: 1, task_usd: 2}", "duplicate_key", 23, "remove one of them")]
 #[case(
     "scrum_master: {alerts: {channels: [{enabled: true}]}}",
     "missing_key",
@@ -267,48 +257,48 @@ scrum_master:
     "gates: {test: {kind: tests}}",
     "missing_key",
     15,
-    "add `command`: a text of 1 to 10000 characters"
+    "add `command`: a string of 1 to 10000 characters"
 )]
 #[case(
     "agents: {goose: {args: [acp]}}",
     "missing_key",
     17,
-    "add `command`: the program to start, such as `goose`"
+    "add `command`: program to start, such as `goose`"
 )]
 #[case(
     "agents: {codex: {command: \"\"}}",
     "out_of_range",
     27,
-    "write a text of 1 to 1000 characters"
+    "use a string of 1 to 1000 characters"
 )]
-#[case("engines: {slots: 0}", "out_of_range", 18, "write a whole number from 1 to 1000")]
+#[case("engines: {slots: 0}", "out_of_range", 18, "use an integer from 1 to 1000")]
 #[case(
     "gates: {t: {command: x, kind: test}}",
     "unknown_choice",
     31,
-    "did you mean `tests`? The choices are `tests`, `types`, `lint`, `security`, `secrets`, \
+    "did you mean `tests`? Use one of `tests`, `types`, `lint`, `security`, `secrets`, \
      `format`, `build`, `command`"
 )]
-// Names that point at nothing.
+// Undefined references.
 #[case(
     "tiers: {simple: {agent: claude_cod}}",
     "unknown_name",
     25,
-    "did you mean `claude-code`? Or add it to `agents`"
+    "did you mean `claude-code`? Otherwise, add it to `agents`"
 )]
 #[case(
     "tiers: {complex: {agent: goose}}",
     "unknown_name",
     26,
-    "add it to `agents`, or name one of `claude-code`, `codex`, `gemini`, `opencode`"
+    "add it to `agents`, or use one of `claude-code`, `codex`, `gemini`, `opencode`"
 )]
 #[case(
     "ceremony: {high: {gates: [fuzz]}}",
     "unknown_name",
     27,
-    "add it to `gates`, which has none yet"
+    "add it to `gates`, which is empty"
 )]
-// Names that are none.
+// Invalid names.
 #[case("gates: {a b: {command: x}}", "refused", 14, "")]
 #[case("agents: {\"\": {command: x}}", "refused", 14, "")]
 #[case("agents: {codex: {env: {\"A=B\": x}}}", "refused", 23, "")]
@@ -316,22 +306,22 @@ scrum_master:
 #[case("engines: {readable: [/]}", "refused", 22, "")]
 #[case("permissions: {planner: {allow: [cargo]}}", "refused", 33, "")]
 #[case("permissions: {council: {deny: ['write: ../x']}}", "refused", 32, "")]
-// What is planned.
+// Planned features.
 #[case("delivery: {mode: merge}", "refused", 18, "")]
 #[case("delivery: {mode: pull_request}", "refused", 18, "")]
-// What only the types know.
+// Checks of the types.
 #[case("scrum_master: {risk_thresholds: {critical_files: [\"a[\"]}}", "refused", 51, "")]
 #[case("scrum_master: {task_loop: {require_approval_high_risk: false}}", "refused", 56, "")]
 #[case("scrum_master: {learning_capture: {require_approval: false}}", "refused", 53, "")]
-// What is no YAML, or too much of it.
+// Invalid YAML, or more than one document.
 #[case("budget: [", "syntax", 9, "")]
 #[case("a: *nowhere", "syntax", 4, "")]
-// A variable that is not well formed.
+// Malformed variable references.
 #[case(
     "tiers: {simple: {model: \"${a b}\"}}",
     "broken_variable",
     25,
-    "write `${NAME}` or `${NAME:-fallback}`; for a plain `${` write `$${`"
+    "write `${NAME}` or `${NAME:-fallback}`; for a literal `${`, write `$${`"
 )]
 fn each_mistake_is_told_with_its_place_and_what_would_be_right(
     #[case] text: &str,
@@ -357,7 +347,7 @@ fn a_variable_in_braces_without_quotes_is_explained() {
 }
 
 #[test]
-fn variables_are_put_in_with_fallbacks_and_escapes() {
+fn variables_are_expanded_with_fallbacks_and_escapes() {
     let text = "\
 tiers:
   simple: {model: 'a-${NAME}'}
@@ -381,7 +371,7 @@ ceremony:
 }
 
 #[test]
-fn what_came_out_of_a_variable_is_never_shown() {
+fn the_value_of_a_variable_is_never_shown() {
     let text = "\
 scrum_master:
   risk_thresholds:
@@ -419,15 +409,15 @@ scrum_master:
 }
 
 #[test]
-fn environment_stands_over_the_file() {
+fn the_environment_overrides_the_file() {
     let text = "scrum_master:\n  task_loop:\n    max_retries: 1\n    max_iterations: 4\n";
     let name = "TAMMA_SCRUM_MASTER_MAX_RETRIES";
     let loaded = load(text, &[(name, "7")]).unwrap();
     assert_eq!(loaded.rules.scrum_master.task_loop.max_retries, 7);
     assert_eq!(loaded.rules.scrum_master.task_loop.max_iterations, 4);
     let path = "scrum_master.task_loop.max_retries";
-    assert_eq!(*loaded.origin(path), Origin::Variable { name: name.to_owned() });
-    assert_eq!(*loaded.origin("budget.task_usd"), Origin::Default);
+    assert_eq!(*loaded.origin(path), ValueOrigin::Variable { name: name.to_owned() });
+    assert_eq!(*loaded.origin("budget.task_usd"), ValueOrigin::Default);
 }
 
 #[test]
@@ -456,7 +446,7 @@ fn seeds_variable_names_work() {
 }
 
 #[test]
-fn a_channel_in_the_file_is_switched_on_by_its_variable() {
+fn a_variable_enables_its_channel_in_the_file() {
     let text = "\
 scrum_master:
   alerts:
@@ -470,7 +460,7 @@ scrum_master:
 }
 
 #[test]
-fn a_bad_variable_is_told_with_its_name_and_what_would_be_right() {
+fn an_invalid_variable_is_reported_with_its_name_and_the_expected_value() {
     let pairs = [("TAMMA_SCRUM_MASTER_MAX_RETRIES", "many"), ("TAMMA_BUDGET_TASK_USD", "-2")];
     let problems = problems("weather: 1", &pairs);
     let told: Vec<_> =
@@ -485,28 +475,28 @@ fn a_bad_variable_is_told_with_its_name_and_what_would_be_right() {
     );
     assert_eq!(
         problems[2].to_string(),
-        "`scrum_master.task_loop.max_retries` must be a whole number from 0 to 10, \
-         not what `TAMMA_SCRUM_MASTER_MAX_RETRIES` holds"
+        "`scrum_master.task_loop.max_retries` must be an integer from 0 to 10, \
+         not the value of `TAMMA_SCRUM_MASTER_MAX_RETRIES`"
     );
 }
 
 #[test]
-fn a_misspelt_variable_is_named_with_the_right_spelling() {
+fn a_misspelt_variable_is_reported_with_the_correction() {
     let problems = problems("", &[("TAMMA_SCRUM_MASTER_MAXRETRIES", "3")]);
     assert_eq!(problems[0].fault.code(), "unknown_variable");
     assert_eq!(problems[0].fault.help().unwrap(), "did you mean `TAMMA_SCRUM_MASTER_MAX_RETRIES`?");
 }
 
 #[test]
-fn an_empty_variable_counts_as_not_set() {
+fn an_empty_variable_counts_as_unset() {
     let loaded = load("", &[("TAMMA_SCRUM_MASTER_MAX_RETRIES", "")]).unwrap();
     assert_eq!(loaded.rules, Rules::default());
 }
 
 #[test]
-fn every_variable_sets_what_its_table_says() {
+fn every_variable_overrides_its_setting() {
     for variable in VARIABLES {
-        let Target::Key(path) = variable.target else {
+        let VariableTarget::Key(path) = variable.target else {
             continue;
         };
         let value = match at(&load("", &[]).unwrap(), path) {
@@ -514,9 +504,9 @@ fn every_variable_sets_what_its_table_says() {
             Value::String(_) => "other".to_owned(),
             _ => "1001".to_owned(),
         };
-        // A number may be out of range, but the variable must have been looked at.
+        // The number may be out of range, but then the problem must name the path.
         match load("", &[(variable.name, &value)]) {
-            Ok(loaded) => assert_ne!(*loaded.origin(path), Origin::Default, "{path}"),
+            Ok(loaded) => assert_ne!(*loaded.origin(path), ValueOrigin::Default, "{path}"),
             Err(problems) => assert!(problems.to_string().contains(path), "{problems}"),
         }
     }
@@ -527,11 +517,12 @@ fn the_example_has_every_key_at_its_default() {
     let loaded = load(EXAMPLE, &[]).unwrap();
     assert_eq!(loaded.rules, Rules::default());
     for setting in loaded.settings() {
-        // What the built-in agents are given is in files of its own, and nobody writes it again.
+        // The settings of built-in agents are in their own files and are not repeated in the
+        // example.
         if setting.path.starts_with("agents.") {
             continue;
         }
-        assert_ne!(setting.origin, Origin::Default, "{} is not in the example", setting.path);
+        assert_ne!(setting.origin, ValueOrigin::Default, "{} is not in the example", setting.path);
     }
 }
 
@@ -553,7 +544,7 @@ fn the_reference_in_the_repository_is_current() {
 }
 
 #[test]
-fn the_schema_agrees_with_us_about_files() {
+fn the_schema_and_the_loader_agree() {
     let schema = rules::schema();
     let validator = jsonschema::validator_for(&schema).unwrap();
     let fits = |value: Value| validator.is_valid(&value);
@@ -567,7 +558,7 @@ fn the_schema_agrees_with_us_about_files() {
 }
 
 #[test]
-fn every_default_in_the_schema_fits_the_schema() {
+fn every_default_in_the_schema_is_valid() {
     fn check(root: &Value, schema: &Value) {
         if let (Some(default), Some(map)) = (schema.get("default"), schema.as_object()) {
             let mut alone = map.clone();
@@ -585,7 +576,7 @@ fn every_default_in_the_schema_fits_the_schema() {
     check(&schema, &schema);
 }
 
-/// Text that is nearly a configuration: our words, in YAML's punctuation, in any order.
+/// Text similar to a configuration: our words and YAML punctuation in any order.
 fn nearly_yaml() -> impl Strategy<Value = String> {
     let pieces = prop_oneof![
         "[a-z_]{1,8}",
@@ -650,18 +641,18 @@ fn nearly_yaml() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn no_text_makes_it_panic(text in any::<String>(), value in any::<String>()) {
+    fn no_text_makes_the_loader_panic(text in any::<String>(), value in any::<String>()) {
         let _ = load(&text, &[("A", &value), ("TAMMA_SCRUM_MASTER_MAX_RETRIES", &value)]);
     }
 
     #[test]
-    fn nothing_like_yaml_makes_it_panic(text in nearly_yaml(), value in any::<String>()) {
+    fn no_yaml_like_text_makes_the_loader_panic(text in nearly_yaml(), value in any::<String>()) {
         match load(&text, &[("A", &value), ("TAMMA_ALERT_WEBHOOK_URL", &value)]) {
             Ok(loaded) => drop(loaded.settings()),
             Err(problems) => {
                 prop_assert!(problems.len() > 0);
                 for problem in problems.iter() {
-                    let place = problem.place();
+                    let place = problem.location();
                     prop_assert!(place.is_none_or(|at| at.line > 0 && at.column > 0));
                     let _ = (problem.to_string(), problem.fault.help());
                 }
@@ -670,7 +661,7 @@ proptest! {
     }
 
     #[test]
-    fn any_number_is_either_taken_or_told(number in any::<i64>()) {
+    fn any_number_is_accepted_or_reported(number in any::<i64>()) {
         let text = format!("scrum_master:\n  task_loop:\n    max_iterations: {number}\n");
         match load(&text, &[]) {
             Ok(loaded) => prop_assert_eq!(
@@ -686,15 +677,15 @@ proptest! {
 }
 
 #[test]
-fn all_problems_read_as_one_line() {
+fn all_problems_can_be_printed_on_one_line() {
     let problems = load("weather: 1\nbudget:\n  warn_percent: 0\n", &[]).unwrap_err();
     let text = problems.to_string();
-    assert!(text.starts_with("1:1: there is no key `weather`"), "{text}");
+    assert!(text.starts_with("1:1: unknown key `weather`"), "{text}");
     assert!(text.contains("; 3:17: `budget.warn_percent` cannot be 0"), "{text}");
 }
 
 #[test]
-fn a_table_of_the_users_own_is_shown_too_and_its_money_as_numbers() {
+fn user_defined_tables_are_shown_with_amounts_as_numbers() {
     let settings = load("", &[]).unwrap().settings();
     assert!(settings.iter().any(|one| one.path == "prices" && one.value == json!({})));
     let text = "prices:\n  opus:\n    input: 1.5\n    cached: 0.5\n    output: 2\n";

@@ -1,17 +1,17 @@
-//! Section 3: the machine.
+//! Section 3: state machine.
 
 use rstest::rstest;
 use strum::IntoEnumIterator;
 use tamma_core::actor::Actor;
 use tamma_core::budget::Grant;
-use tamma_core::cause::{Cause, Stage};
+use tamma_core::cause::{AlertCause, TimeoutStage};
 use tamma_core::cost::Usd;
 use tamma_core::failure::FailureKind;
-use tamma_core::log::{EntryName, Fact};
+use tamma_core::history::{EntryData, EntryName};
 use tamma_core::rules::Rules;
 use tamma_core::task_loop::{
-    Action, AlertKind, Command, Job, Next, Outcome, Phase, Refusal, Severity, State, StopReason,
-    Trigger, What, table,
+    Action, AlertKind, AlertSeverity, Command, EventKind, Job, NextStep, Outcome, Phase, Refusal,
+    State, StopReason, Trigger, table,
 };
 use tamma_core::version::Edition;
 
@@ -21,9 +21,9 @@ use crate::world::{
 };
 
 #[test]
-fn a_task_that_goes_well_takes_the_main_way() {
+fn a_task_without_failures_takes_the_main_path() {
     let world = World::new().to(State::Completed);
-    assert_eq!(world.way(), State::MAIN_WAY);
+    assert_eq!(world.way(), State::MAIN_PATH);
 }
 
 #[rstest]
@@ -31,15 +31,15 @@ fn a_task_that_goes_well_takes_the_main_way() {
 #[case(State::Assigned, Job::Prepare)]
 #[case(State::Planning, Job::Plan { version: 1, from: None, note: None })]
 #[case(State::AwaitingApproval, Job::Check { plan: plan(1) })]
-#[case(State::Testing, Job::Test { commit: commit(9), risk: tamma_core::level::Level::Low })]
+#[case(State::Testing, Job::Test { commit: commit(9), risk: tamma_core::level::RiskLevel::Low })]
 #[case(State::QualityReview, Job::Review { commit: commit(9) })]
-#[case(State::Approved, Job::AwaitTurn)]
+#[case(State::Approved, Job::AwaitDelivery)]
 #[case(State::Committing, Job::Deliver { commit: commit(9) })]
-#[case(State::Learning, Job::Learn { ending: State::Completed, model: true })]
-fn every_state_of_the_main_way_starts_its_own_job(#[case] state: State, #[case] job: Job) {
+#[case(State::Learning, Job::Learn { ending: State::Completed, use_model: true })]
+fn every_state_of_the_main_path_starts_its_own_job(#[case] state: State, #[case] job: Job) {
     let world = World::new().to(state);
     assert_eq!(world.started(), Some(&job));
-    assert_eq!(world.it.work.expect("a job").kind, job.kind());
+    assert_eq!(world.it.active_job.expect("a job").kind, job.kind());
 }
 
 #[rstest]
@@ -94,11 +94,11 @@ fn nothing_leaves_a_terminal_state(
     #[values(State::Completed, State::Cancelled, State::Failed)] end: State,
 ) {
     assert!(end.is_terminal());
-    assert!(table::arrows().all(|(from, ..)| from != end));
+    assert!(table::transitions().all(|(from, ..)| from != end));
     let mut world = ended_in(end);
     let refused = world.try_ask("ann", Action::Resume);
     assert_eq!(refused, Err(Refusal::Ended(end)));
-    assert_eq!(world.it.next(&world.rules), None);
+    assert_eq!(world.it.next_step(&world.rules), None);
     assert_eq!(world.it.wake_at(&world.rules), None);
 }
 
@@ -118,7 +118,7 @@ fn ended_in(end: State) -> World {
     }
 }
 
-/// A task whose preparation keeps failing.
+/// Task whose preparation keeps failing.
 pub(crate) fn alerted() -> World {
     let mut world = World::new().to(State::Assigned);
     for _ in 0..3 {
@@ -129,9 +129,9 @@ pub(crate) fn alerted() -> World {
 }
 
 #[test]
-fn the_table_has_no_arrow_that_skips_a_state_of_the_main_way() {
-    let along = |state| State::MAIN_WAY.iter().position(|way| *way == state);
-    for (from, on, to) in table::arrows() {
+fn no_transition_skips_a_state_of_the_main_path() {
+    let along = |state| State::MAIN_PATH.iter().position(|way| *way == state);
+    for (from, on, to) in table::transitions() {
         if let (Some(from), Some(to)) = (along(from), along(to)) {
             assert!(to <= from + 1, "{on} skips");
         }
@@ -139,78 +139,78 @@ fn the_table_has_no_arrow_that_skips_a_state_of_the_main_way() {
 }
 
 #[test]
-fn every_live_state_can_be_cancelled() {
+fn every_open_state_can_be_cancelled() {
     for state in State::iter().filter(|state| !state.is_terminal()) {
         assert!(table::allows(state, Trigger::Cancelled, State::Cancelled));
     }
 }
 
 #[test]
-fn a_cancelled_task_stops_its_job_says_why_and_still_teaches() {
+fn a_cancelled_task_stops_its_job_records_the_reason_and_still_learns() {
     let mut world = World::new().to(State::InProgress);
-    let ticket = world.it.work.expect("a run").ticket;
+    let job_number = world.it.active_job.expect("a run").job_number;
     world.ask(Action::Cancel { reason: reason() });
     assert_eq!(world.it.state, State::Cancelled);
-    let learn = Job::Learn { ending: State::Cancelled, model: true };
+    let learn = Job::Learn { ending: State::Cancelled, use_model: true };
     assert_eq!(
         world.commands,
         [
-            Command::Stop { ticket, why: StopReason::Ended },
-            Command::Start { ticket: ticket + 1, not_before: None, job: learn },
+            Command::StopJob { job_number, reason: StopReason::Ended },
+            Command::StartJob { job_number: job_number + 1, not_before: None, job: learn },
         ]
     );
     let last = world.log.last().expect("an entry");
     assert_eq!(last.name, EntryName::SmTaskCancelled);
     assert_eq!(last.reason.as_deref(), Some("because"));
-    assert_eq!(last.data, Fact::Spend(world.it.spend));
+    assert_eq!(last.data, EntryData::Spend(world.it.spend));
 }
 
 #[test]
-fn what_an_ended_task_has_taught_is_written_down_and_paid_and_moves_nothing() {
+fn lessons_of_a_closed_task_are_recorded_and_paid_without_a_transition() {
     let mut world = World::new().to(State::InProgress);
     world.ask(Action::Cancel { reason: reason() });
     let before = world.it.clone();
     world.done_costing(Some(costing(5)), Outcome::Learned(2));
     let last = world.log.last().expect("an entry");
-    assert_eq!((last.name, &last.data), (EntryName::SmLearningCaptured, &Fact::Lessons(2)));
+    assert_eq!((last.name, &last.data), (EntryName::SmLearningCaptured, &EntryData::Lessons(2)));
     assert_eq!((world.it.state, world.it.since), (before.state, before.since));
-    assert_eq!(world.it.spend.usd, before.spend.usd + Usd::cents(5));
+    assert_eq!(world.it.spend.usd, before.spend.usd + Usd::from_cents(5));
     assert!(world.commands.is_empty());
     assert_eq!(world.try_ask("ann", Action::Resume), Err(Refusal::Ended(State::Cancelled)));
 }
 
 #[test]
-fn failing_to_learn_after_the_end_is_written_down_and_is_no_failure_of_the_task() {
+fn a_learning_failure_after_the_end_is_recorded_and_does_not_fail_the_task() {
     let mut world = World::new();
     world.ask(Action::Cancel { reason: reason() }).done(failure(FailureKind::Crashed));
     assert_eq!(world.it.state, State::Cancelled);
     assert!(world.has_logged(EntryName::SmErrorOccurred));
-    assert!(world.it.work.is_none());
+    assert!(world.it.active_job.is_none());
 }
 
 #[test]
-fn a_task_without_money_for_a_model_still_teaches_what_failed() {
-    let mut world = World::with(|rules| rules.budget.task_usd = Some(Usd::cents(100)));
+fn a_task_without_budget_for_a_model_still_records_its_failures() {
+    let mut world = World::with(|rules| rules.budget.task_usd = Some(Usd::from_cents(100)));
     world.walk(State::Planning);
     world.done_costing(Some(costing(99)), Outcome::Planned(plan(1)));
     world.ask(Action::Cancel { reason: reason() });
-    assert_eq!(world.started(), Some(&Job::Learn { ending: State::Cancelled, model: false }));
+    assert_eq!(world.started(), Some(&Job::Learn { ending: State::Cancelled, use_model: false }));
 }
 
 #[test]
-fn a_task_of_an_older_edition_asks_no_model_what_it_taught_and_hears_nothing_after_its_end() {
+fn a_task_of_an_older_edition_uses_no_model_for_lessons_and_accepts_nothing_after_its_end() {
     let mut world = World::new();
     world.it.edition = Edition::Review2026;
     world.ask(Action::Cancel { reason: reason() });
-    let ticket = world.it.tickets;
-    assert_eq!(world.started(), Some(&Job::Learn { ending: State::Cancelled, model: false }));
-    assert_eq!(world.it.work, None);
-    let what = What::Done { ticket, usage: None, outcome: Outcome::Learned(1) };
+    let job_number = world.it.last_job_number;
+    assert_eq!(world.started(), Some(&Job::Learn { ending: State::Cancelled, use_model: false }));
+    assert_eq!(world.it.active_job, None);
+    let what = EventKind::JobFinished { job_number, usage: None, outcome: Outcome::Learned(1) };
     assert_eq!(world.feed(Actor::Tamma, what), Err(Refusal::Ended(State::Cancelled)));
 }
 
 #[test]
-fn a_cancelled_task_does_not_teach_where_failures_are_not_captured() {
+fn a_cancelled_task_does_not_learn_if_failures_are_not_captured() {
     let mut world =
         World::with(|rules| rules.scrum_master.learning_capture.capture_failure = false);
     world.done(Outcome::Admitted).ask(Action::Cancel { reason: reason() });
@@ -222,31 +222,28 @@ fn an_event_that_does_not_fit_is_refused_with_a_reason_and_changes_nothing() {
     let mut world = World::new().to(State::Testing);
     let before = world.it.clone();
     let refused = world.try_done(Outcome::Briefed(note())).expect_err("it does not fit");
-    assert_eq!(refused.to_string(), "a job of kind `test` cannot end as `briefed`");
+    assert_eq!(refused.to_string(), "`briefed` is not an outcome of a `test` job");
     assert_eq!(world.it, before);
 }
 
 #[test]
-fn a_result_with_another_ticket_is_stale() {
+fn a_result_with_another_job_number_is_stale() {
     let mut world = World::new();
-    let done = What::Done { ticket: 7, usage: None, outcome: Outcome::Admitted };
+    let done = EventKind::JobFinished { job_number: 7, usage: None, outcome: Outcome::Admitted };
     let refused = world.feed(Actor::Tamma, done).expect_err("it is stale");
-    assert_eq!(
-        refused.to_string(),
-        "the result is of job 7, which is not under way (that is job 1): it is too late"
-    );
+    assert_eq!(refused.to_string(), "result refused: job 7 is not running (job 1 is)");
 }
 
 #[test]
-fn only_a_person_may_ask_for_anything() {
+fn only_people_can_request_actions() {
     for by in [Actor::Tamma, Actor::Council] {
-        let refused = World::new().feed(by, What::Asked(Action::Pause));
-        assert_eq!(refused, Err(Refusal::NotAPerson("pause".to_owned())));
+        let refused = World::new().feed(by, EventKind::ActionRequested(Action::Pause));
+        assert_eq!(refused, Err(Refusal::PersonRequired("pause".to_owned())));
     }
 }
 
 #[test]
-fn time_in_a_task_never_runs_backwards() {
+fn time_in_a_task_never_goes_back() {
     let mut world = World::new();
     world.now = minute(10);
     world.done(Outcome::Admitted);
@@ -256,29 +253,29 @@ fn time_in_a_task_never_runs_backwards() {
     assert_eq!(world.log.last().expect("an entry").at, minute(10));
 }
 
-/// A task whose plan waits for a person.
+/// Task whose plan is waiting for approval.
 pub(crate) fn asking() -> World {
     let mut world = World::with(|rules| rules.scrum_master.task_loop.auto_approve_low_risk = false);
     world.walk(State::AwaitingApproval).done(Outcome::Checked { blockers: 0, warnings: 0 });
     world
 }
 
-// Soft timeouts.
+// Soft timeouts
 
 #[test]
 fn a_soft_timeout_warns_at_80_alerts_at_100_and_escalates_at_150_percent() {
     let mut world = World::new().to(State::Testing);
     for (minutes, stage, severity, name) in [
-        (24, Stage::Warned, Severity::Info, EntryName::SmTimeoutWarning),
-        (30, Stage::Alerted, Severity::Warning, EntryName::SmTimeoutAlert),
-        (45, Stage::Escalated, Severity::Critical, EntryName::SmTimeoutEscalated),
+        (24, TimeoutStage::Warned, AlertSeverity::Info, EntryName::SmTimeoutWarning),
+        (30, TimeoutStage::Alerted, AlertSeverity::Warning, EntryName::SmTimeoutAlert),
+        (45, TimeoutStage::Escalated, AlertSeverity::Critical, EntryName::SmTimeoutEscalated),
     ] {
         assert_eq!(world.it.wake_at(&world.rules), Some(minute(minutes)));
         world.now = minute(minutes - 1);
-        let early = world.feed(Actor::Tamma, What::Tick);
+        let early = world.feed(Actor::Tamma, EventKind::Tick);
         assert_eq!(early, Err(Refusal::NothingDue(Some(minute(minutes)))));
         world.tick_at(minutes);
-        let cause = Cause::Slow { state: State::Testing, stage };
+        let cause = AlertCause::SoftTimeout { state: State::Testing, stage };
         let alerts = world.alerts();
         assert_eq!(alerts.len(), 1);
         assert_eq!((alerts[0].kind, alerts[0].severity), (AlertKind::Timeout, severity));
@@ -291,33 +288,33 @@ fn a_soft_timeout_warns_at_80_alerts_at_100_and_escalates_at_150_percent() {
 #[test]
 fn a_soft_timeout_never_stops_work() {
     let mut world = World::new().to(State::Testing);
-    let work = world.it.work;
+    let work = world.it.active_job;
     world.tick_at(500);
-    assert_eq!((world.it.state, world.it.work), (State::Testing, work));
+    assert_eq!((world.it.state, world.it.active_job), (State::Testing, work));
 }
 
 #[test]
-fn stages_that_were_missed_are_told_once() {
+fn missed_thresholds_send_one_alert() {
     let mut world = World::new().to(State::Testing);
     world.tick_at(500);
-    assert_eq!(world.it.clock.stage, Stage::Escalated);
+    assert_eq!(world.it.clock.stage, TimeoutStage::Escalated);
     assert_eq!(world.alerts().len(), 1);
 }
 
 #[test]
-fn the_soft_timeout_starts_anew_in_every_state() {
+fn the_soft_timeout_restarts_in_every_state() {
     let mut world = World::new().to(State::Testing);
     world.tick_at(24).done(green());
-    assert_eq!(world.it.clock.stage, Stage::Quiet);
+    assert_eq!(world.it.clock.stage, TimeoutStage::Quiet);
     assert_eq!(world.it.wake_at(&world.rules), Some(minute(24 + 24)));
 }
 
 #[test]
-fn trying_again_in_the_same_state_does_not_restart_the_soft_timeout() {
+fn a_retry_in_the_same_state_does_not_restart_the_soft_timeout() {
     let mut world = World::new().to(State::Planning);
     world.now = minute(5);
     world.done(Outcome::PlanInvalid(note()));
-    assert_eq!((world.it.since, world.it.clock.from), (minute(0), minute(0)));
+    assert_eq!((world.it.since, world.it.clock.started_at), (minute(0), minute(0)));
 }
 
 #[test]
@@ -330,11 +327,11 @@ fn soft_timeouts_are_configurable() {
 }
 
 #[test]
-fn a_task_that_waits_for_a_person_has_no_soft_timeout_but_reminds() {
+fn a_task_waiting_for_a_person_has_reminders_instead_of_a_soft_timeout() {
     let mut world = alerted();
     assert_eq!(world.it.wake_at(&world.rules), Some(minute(60)));
     world.tick_at(61);
-    let number = world.it.question.as_ref().expect("a question").number;
+    let number = world.it.open_question.as_ref().expect("a question").number;
     assert_eq!(world.alerts()[0].question, Some(number));
     assert_eq!(world.it.wake_at(&world.rules), Some(minute(120)));
 }
@@ -348,15 +345,15 @@ fn an_open_question_is_the_only_message_about_a_slow_state() {
     world.tick_at(60);
     assert_eq!(world.alerts().len(), 1);
     assert_eq!(world.alerts()[0].kind, AlertKind::ApprovalNeeded);
-    assert_eq!(world.alerts()[0].severity, Severity::Warning);
+    assert_eq!(world.alerts()[0].severity, AlertSeverity::Warning);
 }
 
 #[test]
-fn reminders_that_were_missed_are_not_made_up_for() {
+fn missed_reminders_are_not_sent_later() {
     let mut world = alerted();
     world.tick_at(60 * 10 + 5);
     assert_eq!(world.alerts().len(), 1);
-    assert_eq!(world.it.question.as_ref().expect("a question").reminders, 10);
+    assert_eq!(world.it.open_question.as_ref().expect("a question").reminders, 10);
     assert_eq!(world.it.wake_at(&world.rules), Some(minute(660)));
 }
 
@@ -366,39 +363,42 @@ fn acknowledging_stops_the_reminders() {
     world.ask(Action::Acknowledge);
     assert_eq!(world.it.wake_at(&world.rules), None);
     assert!(world.has_logged(EntryName::SmAlertAcknowledged));
-    assert_eq!(World::new().try_ask("ann", Action::Acknowledge), Err(Refusal::NoQuestion));
+    assert_eq!(World::new().try_ask("ann", Action::Acknowledge), Err(Refusal::NoOpenQuestion));
 }
 
-// What moves this forward next?
+// Next step
 
 #[test]
-fn every_live_state_of_the_main_way_says_what_moves_it_forward() {
-    for state in &State::MAIN_WAY[..11] {
+fn every_open_state_of_the_main_path_has_a_next_step() {
+    for state in &State::MAIN_PATH[..11] {
         let world = World::new().to(*state);
-        let next = world.it.next(&world.rules).expect("something moves it");
-        assert!(matches!(next, Next::Work { expected_by: Some(_), .. }), "{state}: {next:?}");
+        let next = world.it.next_step(&world.rules).expect("something moves it");
+        assert!(
+            matches!(next, NextStep::JobRunning { expected_by: Some(_), .. }),
+            "{state}: {next:?}"
+        );
     }
 }
 
 #[rstest]
-#[case::work(World::new(), "`admit` is under way, expected by 2024-10-04 00:48 UTC")]
-#[case::late(late(), "`admit` is under way, longer than expected")]
-#[case::paused(paused(), "paused by ann: it goes on when somebody resumes it")]
+#[case::work(World::new(), "`admit` running, due by 2024-10-04 00:48 UTC")]
+#[case::late(late(), "`admit` running, overdue")]
+#[case::paused(paused(), "paused by ann; waiting to be resumed")]
 #[case::approval(
     asking(),
-    "a plan of low risk needs approval: it waits for a person to approve, reject, ask changes, \
-     modify or cancel; reminds at 2024-10-04 01:00 UTC"
+    "low-risk plan needs approval: waiting for a person to approve, reject, ask changes, \
+     modify or cancel; next reminder at 2024-10-04 01:00 UTC"
 )]
 #[case::seen(
     seen(),
-    "the work of `assigned` keeps failing: it waits for a person to continue, modify, retry, roll \
-     back, cancel or abandon; somebody has seen it"
+    "`assigned` keeps failing: waiting for a person to continue, modify, retry, roll \
+     back, cancel or abandon; seen, no more reminders"
 )]
-#[case::again(backed_off(), "tries `admit` again at 2024-10-04 00:00 UTC")]
-#[case::quota(without_quota(), "the quota of acme is used up until 2024-10-04 03:20 UTC")]
-#[case::stopping(stopping(), "waits until `plan` has stopped")]
-fn what_moves_a_task_forward_is_said_in_words(#[case] world: World, #[case] words: &str) {
-    let next = world.it.next(&world.rules).expect("something moves it");
+#[case::again(backed_off(), "retrying `admit` at 2024-10-04 00:00 UTC")]
+#[case::quota(without_quota(), "waiting for acme's quota to reset at 2024-10-04 03:20 UTC")]
+#[case::stopping(stopping(), "waiting for `plan` to stop")]
+fn the_next_step_is_described(#[case] world: World, #[case] words: &str) {
+    let next = world.it.next_step(&world.rules).expect("something moves it");
     assert_eq!(next.to_string(), words);
 }
 
@@ -434,19 +434,19 @@ fn without_quota() -> World {
 
 fn stopping() -> World {
     let mut world = World::new().to(State::Planning);
-    world.ask(Action::Modify { note: note() });
+    world.ask(Action::ChangeTask { request: note() });
     world
 }
 
-// Counting failures.
+// Failure counters
 
 #[test]
 fn failures_are_counted_per_state_and_reset_on_success() {
     let mut world = World::new();
     world.done(failure(FailureKind::Crashed)).done(failure(FailureKind::Unavailable));
-    assert_eq!(world.it.failures_here(), 2);
+    assert_eq!(world.it.state_failures(), 2);
     world.done(Outcome::Admitted).done(failure(FailureKind::Crashed));
-    assert_eq!(world.it.failures_here(), 1);
+    assert_eq!(world.it.state_failures(), 1);
     assert_eq!(world.it.failures.get(&State::Pending), None);
 }
 
@@ -459,7 +459,7 @@ fn failures_are_counted_per_state_and_reset_on_success() {
 #[case(State::QualityReview)]
 #[case(State::Approved)]
 #[case(State::Committing)]
-fn three_failures_of_a_states_own_work_ask_a_person(#[case] state: State) {
+fn three_failures_of_a_states_job_ask_a_person(#[case] state: State) {
     let mut world = World::new().to(state);
     for _ in 0..2 {
         world.done(failure(FailureKind::Crashed));
@@ -467,38 +467,38 @@ fn three_failures_of_a_states_own_work_ask_a_person(#[case] state: State) {
     }
     world.done(failure(FailureKind::Crashed));
     assert_eq!(world.it.state, State::HumanEscalation);
-    let question = world.it.question.as_ref().expect("a question");
-    assert_eq!(question.cause, Cause::WorkFailed(state));
-    assert_eq!((question.from, question.resume), (state, state));
+    let question = world.it.open_question.as_ref().expect("a question");
+    assert_eq!(question.cause, AlertCause::JobFailed(state));
+    assert_eq!((question.from_state, question.resume_state), (state, state));
 }
 
 #[test]
-fn work_that_failed_is_tried_again_later_each_time() {
+fn failed_work_is_retried_with_growing_delays() {
     let mut world = World::with(|rules| {
         rules.scrum_master.task_loop.max_failures_per_state = 10;
     });
     for seconds in [30, 60, 120, 240] {
         world.done(failure(FailureKind::Crashed));
-        let again = world.it.work.expect("a job").not_before.expect("later");
+        let again = world.it.active_job.expect("a job").not_before.expect("later");
         assert_eq!((again - world.now).num_seconds(), seconds);
     }
 }
 
 #[test]
-fn a_person_may_end_the_wait() {
+fn a_person_can_skip_the_wait() {
     let mut world = backed_off();
-    let ticket = world.it.work.expect("a job").ticket;
+    let job_number = world.it.active_job.expect("a job").job_number;
     world.ask(Action::Retry { grant: Grant::default() });
-    assert_eq!(world.commands, [Command::Stop { ticket, why: StopReason::Superseded }]);
+    assert_eq!(world.commands, [Command::StopJob { job_number, reason: StopReason::Superseded }]);
     world.done(Outcome::Interrupted);
-    assert_eq!(world.it.work.expect("a job").not_before, None);
+    assert_eq!(world.it.active_job.expect("a job").not_before, None);
     assert_eq!(world.started(), Some(&Job::Admit));
     let refused = world.try_ask("ann", Action::Retry { grant: Grant::default() });
     assert_eq!(refused, Err(Refusal::NothingToRetry));
 }
 
 #[test]
-fn a_wait_that_is_over_cannot_be_ended() {
+fn a_wait_that_is_over_cannot_be_skipped() {
     let mut world = backed_off();
     world.now = minute(1);
     let refused = world.try_ask("ann", Action::Retry { grant: Grant::default() });
@@ -506,18 +506,18 @@ fn a_wait_that_is_over_cannot_be_ended() {
 }
 
 #[test]
-fn a_job_that_stops_without_being_told_to_has_failed() {
+fn a_job_that_stops_unexpectedly_has_failed() {
     let mut world = World::new();
     world.done(Outcome::Interrupted);
-    assert_eq!(world.it.failures_here(), 1);
+    assert_eq!(world.it.state_failures(), 1);
     let last = world.log.last().expect("an entry");
-    assert_eq!(last.reason.as_deref(), Some("it stopped without being told to"));
+    assert_eq!(last.reason.as_deref(), Some("stopped unexpectedly"));
 }
 
-// The edges of the table.
+// Edges of the table
 
 #[test]
-fn states_come_before_others_on_the_way() {
+fn states_are_ordered() {
     assert!(State::Planning.is_before(State::Testing));
     assert!(State::QualityReview.is_before(State::Adjusting));
     assert!(!State::Testing.is_before(State::Testing));
@@ -537,10 +537,10 @@ fn a_failed_review_and_a_failed_gate_go_to_adjusting() {
 }
 
 #[test]
-fn the_log_is_numbered_without_gaps_and_names_who_did_what() {
+fn the_history_is_numbered_without_gaps_and_names_every_actor() {
     let world = World::new().to(State::Completed);
     let numbers: Vec<_> = world.log.iter().map(|entry| entry.sequence).collect();
-    assert_eq!(numbers, (1..=world.it.entries).collect::<Vec<_>>());
+    assert_eq!(numbers, (1..=world.it.entry_count).collect::<Vec<_>>());
     assert_eq!(world.log[0].name, EntryName::SmTaskReceived);
     assert_eq!(world.log[0].actor, person("ann"));
     assert!(world.log[1..].iter().all(|entry| entry.actor == Actor::Tamma));

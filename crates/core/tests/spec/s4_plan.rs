@@ -3,15 +3,15 @@
 use rstest::rstest;
 use tamma_core::actor::Actor;
 use tamma_core::begin;
-use tamma_core::cause::{Cause, Limit};
-use tamma_core::complexity::{Factor, Grade, Level, Signals, assess};
+use tamma_core::cause::{AlertCause, LoopLimit};
+use tamma_core::complexity::{ComplexityFactor, ComplexityLevel, Grade, Signals, assess};
 use tamma_core::cost::Usd;
-use tamma_core::council::Place;
+use tamma_core::council::CouncilSeat;
 use tamma_core::failure::FailureKind;
-use tamma_core::log::EntryName;
-use tamma_core::plan::{Action, FileChange, Flaw, Outline, Plan};
+use tamma_core::history::EntryName;
+use tamma_core::plan::{FileAction, FileChange, Plan, PlanError, PlanSummary};
 use tamma_core::rules::Rules;
-use tamma_core::task_loop::{Job, Outcome, Received, Refusal, State, Trigger, What};
+use tamma_core::task_loop::{EventKind, Job, Outcome, Refusal, State, TaskReceived, Trigger};
 use tamma_core::tier::Tier;
 use tamma_core::version::Edition;
 
@@ -25,7 +25,7 @@ fn written() -> Plan {
         testing_strategy: "Run it".to_owned(),
         signals: Signals::default(),
         estimated_tokens: None,
-        estimated_cost_usd: Some(Usd::cents(30)),
+        estimated_cost_usd: Some(Usd::from_cents(30)),
         risks: Vec::new(),
         dependencies: Vec::new(),
         test_changes: Vec::new(),
@@ -35,13 +35,13 @@ fn written() -> Plan {
 fn change(path: &str) -> FileChange {
     FileChange {
         path: path.to_owned(),
-        action: Action::Modify,
+        action: FileAction::Modify,
         description: "greets".to_owned(),
         estimated_lines: 3,
     }
 }
 
-// Complexity, factor by factor.
+// Complexity factors
 
 #[rstest]
 #[case::files(Signals { files: 1, ..none() }, 0)]
@@ -85,49 +85,56 @@ fn complexity_ends_at_14_and_names_every_factor_that_counted() {
     assert_eq!(
         complexity.factors,
         [
-            (Factor::Files, 3),
-            (Factor::Modules, 3),
-            (Factor::Novelty, 2),
-            (Factor::Tests, 2),
-            (Factor::Security, 2),
-            (Factor::Ambiguity, 2),
+            (ComplexityFactor::Files, 3),
+            (ComplexityFactor::Modules, 3),
+            (ComplexityFactor::Novelty, 2),
+            (ComplexityFactor::Tests, 2),
+            (ComplexityFactor::Security, 2),
+            (ComplexityFactor::Ambiguity, 2),
         ]
     );
     assert_eq!(assess(&none()).factors, []);
 }
 
 #[rstest]
-#[case(0, Level::Low, Tier::Simple)]
-#[case(4, Level::Low, Tier::Simple)]
-#[case(5, Level::Medium, Tier::Moderate)]
-#[case(8, Level::Medium, Tier::Moderate)]
-#[case(9, Level::High, Tier::Complex)]
-#[case(14, Level::High, Tier::Complex)]
-fn the_score_chooses_the_first_tier(#[case] score: u8, #[case] level: Level, #[case] tier: Tier) {
-    assert_eq!((Level::of(score), Level::of(score).tier()), (level, tier));
+#[case(0, ComplexityLevel::Low, Tier::Simple)]
+#[case(4, ComplexityLevel::Low, Tier::Simple)]
+#[case(5, ComplexityLevel::Medium, Tier::Moderate)]
+#[case(8, ComplexityLevel::Medium, Tier::Moderate)]
+#[case(9, ComplexityLevel::High, Tier::Complex)]
+#[case(14, ComplexityLevel::High, Tier::Complex)]
+fn the_score_selects_the_first_tier(
+    #[case] score: u8,
+    #[case] level: ComplexityLevel,
+    #[case] tier: Tier,
+) {
+    assert_eq!(
+        (ComplexityLevel::from_score(score), ComplexityLevel::from_score(score).tier()),
+        (level, tier)
+    );
     let mut world = World::new().to(State::Planning);
-    world.done(Outcome::Planned(Outline { complexity: score, ..plan(1) }));
+    world.done(Outcome::Planned(PlanSummary { complexity_score: score, ..plan(1) }));
     world.walk(State::Validated);
     assert_eq!(world.it.tier, tier);
 }
 
 #[test]
-fn files_are_counted_and_not_believed() {
+fn files_are_counted_instead_of_estimated() {
     let mut plan = written();
     plan.signals.files = 0;
     plan.file_changes = (0..11).map(|number| change(&format!("src/{number}.rs"))).collect();
-    assert_eq!(plan.complexity().factors, [(Factor::Files, 3)]);
+    assert_eq!(plan.complexity().factors, [(ComplexityFactor::Files, 3)]);
 }
 
-// A plan is structured and checked.
+// Validation
 
 #[test]
-fn a_good_plan_has_no_flaws() {
-    assert_eq!(written().flaws(), []);
+fn a_valid_plan_has_no_errors() {
+    assert_eq!(written().validate(), []);
 }
 
 #[test]
-fn every_flaw_of_a_plan_is_found_at_once() {
+fn all_errors_of_a_plan_are_found_at_once() {
     let plan = Plan {
         summary: "  ".to_owned(),
         approach: String::new(),
@@ -136,17 +143,17 @@ fn every_flaw_of_a_plan_is_found_at_once() {
         ..written()
     };
     assert_eq!(
-        plan.flaws(),
+        plan.validate(),
         [
-            Flaw::Empty("summary"),
-            Flaw::Empty("approach"),
-            Flaw::Empty("testing_strategy"),
-            Flaw::Path("../outside".to_owned()),
-            Flaw::Twice("a.rs".to_owned()),
+            PlanError::EmptyField("summary"),
+            PlanError::EmptyField("approach"),
+            PlanError::EmptyField("testing_strategy"),
+            PlanError::InvalidPath("../outside".to_owned()),
+            PlanError::DuplicatePath("a.rs".to_owned()),
         ]
     );
     let plan = Plan { file_changes: Vec::new(), ..written() };
-    assert_eq!(plan.flaws(), [Flaw::NoFiles]);
+    assert_eq!(plan.validate(), [PlanError::NoFiles]);
 }
 
 #[rstest]
@@ -154,7 +161,7 @@ fn a_path_stays_inside_the_repository(
     #[values("", " ", "/etc/passwd", "a//b", "./a", "a/../b", "a\\b", "..")] path: &str,
 ) {
     let plan = Plan { file_changes: vec![change(path)], ..written() };
-    assert_eq!(plan.flaws(), [Flaw::Path(path.to_owned())]);
+    assert_eq!(plan.validate(), [PlanError::InvalidPath(path.to_owned())]);
 }
 
 #[test]
@@ -163,39 +170,39 @@ fn a_plan_is_identified_by_the_hash_of_its_content() {
     let mut other = written();
     other.approach.push('!');
     assert_ne!(written().hash(), other.hash());
-    // The hash is part of the format: approvals of last year are bound to it.
+    // The hash is part of the format, because existing approvals refer to it.
     assert_eq!(written().hash().short(), "860d073486f5");
 }
 
 #[test]
-fn the_outline_carries_what_the_machine_needs_and_where_the_rest_is() {
+fn the_summary_has_the_facts_that_the_state_machine_needs() {
     let mut plan = written();
     plan.file_changes.push(change("db/migrations/1.sql"));
-    let outline = plan.outline(3, text("plans/3"), &Rules::default());
+    let outline = plan.summarize(3, text("plans/3"), &Rules::default());
     assert_eq!(
         outline,
-        Outline {
+        PlanSummary {
             hash: plan.hash(),
             version: 3,
-            kept_at: text("plans/3"),
-            files: 2,
-            critical_files: 1,
-            complexity: 1,
-            estimated_cost: Some(Usd::cents(30)),
+            stored_at: text("plans/3"),
+            file_count: 2,
+            critical_file_count: 1,
+            complexity_score: 1,
+            estimated_cost: Some(Usd::from_cents(30)),
         }
     );
 }
 
-// Planning in the machine.
+// Planning in the state machine
 
 #[test]
-fn an_invalid_plan_goes_back_with_its_flaws() {
+fn an_invalid_plan_returns_to_the_planner_with_its_errors() {
     let mut world = World::new().to(State::Planning);
     world.done(Outcome::PlanInvalid(text("flaws")));
     assert_eq!(world.it.state, State::Planning);
     let again = Job::Plan { version: 1, from: None, note: Some(text("flaws")) };
     assert_eq!(world.started(), Some(&again));
-    assert_eq!(world.it.failures_here(), 1);
+    assert_eq!(world.it.state_failures(), 1);
     assert!(world.has_logged(EntryName::SmPlanInvalid));
 }
 
@@ -208,9 +215,9 @@ fn three_invalid_plans_go_to_the_council() {
     }
     world.done(Outcome::PlanInvalid(note()));
     assert_eq!(world.it.state, State::CtoIntervention);
-    let (seat, opinions) = (Some(Place::Member(0)), Vec::new());
-    assert_eq!(world.started(), Some(&Job::Convene { council: 1, seat, opinions }));
-    // It is a failure of planning, not of a change: it is not a retry.
+    let (seat, opinions) = (Some(CouncilSeat::Member(0)), Vec::new());
+    assert_eq!(world.started(), Some(&Job::Convene { council_number: 1, seat, opinions }));
+    // A planning failure is not a failed change, so it is not a retry.
     assert_eq!((world.it.councils, world.it.retries), (1, 0));
     assert!(world.it.failures.is_empty());
     world.walk(State::Adjusting);
@@ -234,20 +241,20 @@ fn after_two_councils_planning_asks_a_person() {
     }
     world.done(Outcome::PlanInvalid(note()));
     assert_eq!(world.it.state, State::HumanEscalation);
-    let question = world.it.question.as_ref().unwrap();
-    assert_eq!(question.cause, Cause::LimitReached(Limit::Councils));
-    assert_eq!(question.resume, State::Adjusting);
+    let question = world.it.open_question.as_ref().unwrap();
+    assert_eq!(question.cause, AlertCause::LimitReached(LoopLimit::Councils));
+    assert_eq!(question.resume_state, State::Adjusting);
 }
 
 #[test]
-fn a_plan_that_was_brought_is_reviewed_first() {
-    let received = Received {
+fn a_submitted_plan_is_reviewed_first() {
+    let received = TaskReceived {
         task: World::new().it.task,
         project: World::new().it.project,
         priority: tamma_core::task::Priority::High,
         at: minute(0),
         by: Actor::Tamma,
-        plan: Some(text("brought")),
+        submitted_plan: Some(text("brought")),
         edition: Edition::NEWEST,
     };
     let rules = Rules::default();
@@ -265,7 +272,7 @@ fn a_new_plan_has_the_next_version() {
     assert_eq!(refused, Err(Refusal::PlanVersion { found: 2, expected: 1 }));
     world
         .done(Outcome::Planned(plan(1)))
-        .ask(tamma_core::task_loop::Action::Modify { note: note() });
+        .ask(tamma_core::task_loop::Action::ChangeTask { request: note() });
     world.done(Outcome::Interrupted);
     let refused = world.try_done(Outcome::Planned(plan(1)));
     assert_eq!(refused, Err(Refusal::PlanVersion { found: 1, expected: 2 }));
@@ -274,11 +281,11 @@ fn a_new_plan_has_the_next_version() {
 }
 
 #[test]
-fn the_first_plan_is_not_an_adjusted_one() {
+fn the_first_plan_is_not_a_revision() {
     let world = World::new().to(State::AwaitingApproval);
     assert!(world.has_logged(EntryName::SmPlanGenerated));
     assert!(!world.has_logged(EntryName::SmPlanAdjusted));
-    assert_eq!(world.log.last().unwrap().on, Some(Trigger::PlanMade));
+    assert_eq!(world.log.last().unwrap().trigger, Some(Trigger::PlanMade));
 }
 
 #[test]
@@ -294,8 +301,8 @@ fn a_planner_that_crashes_is_not_an_invalid_plan() {
 #[test]
 fn the_base_and_the_rules_are_pinned_before_planning() {
     let mut world = World::new().to(State::Assigned);
-    assert_eq!(world.feed(Actor::Tamma, What::Repinned(pin(1))), Err(Refusal::NotPinned));
+    assert_eq!(world.feed(Actor::Tamma, EventKind::PinChanged(pin(1))), Err(Refusal::NotPinned));
     world.done(Outcome::Prepared(pin(1)));
     assert_eq!(world.it.pin, Some(pin(1)));
-    assert_eq!(world.feed(Actor::Tamma, What::Repinned(pin(1))), Err(Refusal::SamePin));
+    assert_eq!(world.feed(Actor::Tamma, EventKind::PinChanged(pin(1))), Err(Refusal::PinUnchanged));
 }

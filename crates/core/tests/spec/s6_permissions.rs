@@ -1,16 +1,18 @@
-//! Section 6: what agents may do, as `tamma.yaml` says it, and what confines them.
+//! Section 6: configured permissions and sandbox of agents.
 
 use rstest::rstest;
-use tamma_core::rules::{self, AgentRole, Deed, Line, Lines, Rules, Sandbox, Source};
+use tamma_core::rules::{
+    self, AccessKind, AgentRole, ConfigFile, PermissionLists, PermissionRule, Rules, SandboxMode,
+};
 
 fn load(text: &str) -> Rules {
-    let source = Source { name: "tamma.yaml", text };
+    let source = ConfigFile { name: "tamma.yaml", text };
     rules::load(Some(source), &std::collections::BTreeMap::new()).unwrap().rules
 }
 
 #[test]
-fn nothing_is_said_by_default_and_each_role_has_its_own_lines() {
-    assert_eq!(Rules::default().permissions.get(AgentRole::Council), &Lines::default());
+fn permissions_are_empty_by_default_and_each_role_has_its_own_rules() {
+    assert_eq!(Rules::default().permissions.get(AgentRole::Council), &PermissionLists::default());
     let rules = load(
         "\
 permissions:
@@ -22,25 +24,32 @@ permissions:
 ",
     );
     let line = |text: &str| vec![text.to_owned()];
-    let expected = Lines {
+    let expected = PermissionLists {
         allow: line("command: cargo *"),
         ask: line("write: migrations/**"),
         deny: line("read: secrets/**"),
     };
     assert_eq!(rules.permissions.get(AgentRole::Implementer), &expected);
     assert_eq!(rules.permissions.get(AgentRole::Planner).deny, ["tool: browser"]);
-    assert_eq!(rules.permissions.get(AgentRole::Validator), &Lines::default());
+    assert_eq!(rules.permissions.get(AgentRole::Validator), &PermissionLists::default());
 }
 
 #[rstest]
-#[case("read: src/**", Deed::Read, "src/**")]
-#[case("write:/srv/x", Deed::Write, "/srv/x")]
-#[case(" command :  git push * ", Deed::Command, "git push *")]
-#[case("command: a: b", Deed::Command, "a: b")]
-#[case("tool: *", Deed::Tool, "*")]
-#[case("network: api.example.org", Deed::Network, "api.example.org")]
-fn a_line_is_a_kind_and_a_pattern(#[case] text: &str, #[case] deed: Deed, #[case] pattern: &str) {
-    assert_eq!(Line::read(text), Ok(Line { deed, pattern: pattern.to_owned() }));
+#[case("read: src/**", AccessKind::Read, "src/**")]
+#[case("write:/srv/x", AccessKind::Write, "/srv/x")]
+#[case(" command :  git push * ", AccessKind::Command, "git push *")]
+#[case("command: a: b", AccessKind::Command, "a: b")]
+#[case("tool: *", AccessKind::Tool, "*")]
+#[case("network: api.example.org", AccessKind::Network, "api.example.org")]
+fn a_permission_rule_is_a_kind_and_a_pattern(
+    #[case] text: &str,
+    #[case] access: AccessKind,
+    #[case] pattern: &str,
+) {
+    assert_eq!(
+        PermissionRule::parse(text),
+        Ok(PermissionRule { access, pattern: pattern.to_owned() })
+    );
 }
 
 #[rstest]
@@ -53,26 +62,23 @@ fn a_line_is_a_kind_and_a_pattern(#[case] text: &str, #[case] deed: Deed, #[case
 #[case("write: a?", "only `*` and `**`")]
 #[case("read: {a,b}", "only `*` and `**`")]
 #[case("command: a\u{7}", "control character")]
-fn a_line_that_means_nothing_is_told_with_what_would_be_right(
-    #[case] text: &str,
-    #[case] told: &str,
-) {
-    let error = Line::read(text).unwrap_err();
+fn an_invalid_permission_rule_is_refused_with_a_hint(#[case] text: &str, #[case] told: &str) {
+    let error = PermissionRule::parse(text).unwrap_err();
     assert!(error.contains(told) && error.contains(text), "{error}");
 }
 
 #[test]
-fn a_line_has_its_longest() {
-    assert!(Line::read(&format!("command: {}", "a".repeat(500))).is_ok());
-    assert!(Line::read(&format!("command: {}", "a".repeat(501))).is_err());
+fn a_permission_rule_has_a_maximum_length() {
+    assert!(PermissionRule::parse(&format!("command: {}", "a".repeat(500))).is_ok());
+    assert!(PermissionRule::parse(&format!("command: {}", "a".repeat(501))).is_err());
 }
 
 #[test]
-fn agents_are_confined_unless_a_person_writes_that_they_are_not() {
+fn agents_are_sandboxed_unless_configured_otherwise() {
     let engines = Rules::default().engines;
-    assert_eq!((engines.sandbox, engines.readable.len()), (Sandbox::Auto, 0));
+    assert_eq!((engines.sandbox, engines.readable.len()), (SandboxMode::Auto, 0));
     let engines = load("engines: {sandbox: off, readable: [/srv/cache]}").engines;
-    assert_eq!(engines.sandbox, Sandbox::Off);
+    assert_eq!(engines.sandbox, SandboxMode::Off);
     assert_eq!(engines.readable, ["/srv/cache"]);
-    assert_eq!(load("engines: {sandbox: landlock}").engines.sandbox, Sandbox::Landlock);
+    assert_eq!(load("engines: {sandbox: landlock}").engines.sandbox, SandboxMode::Landlock);
 }

@@ -1,45 +1,50 @@
-//! Section 6: what an agent asks becomes a durable question, never a hung child.
+//! Section 6: an agent's question is stored and never blocks a process.
 
 use rstest::rstest;
 use tamma_core::actor::Actor;
 use tamma_core::budget::Grant;
-use tamma_core::cause::Cause;
-use tamma_core::log::{EntryName, Fact};
-use tamma_core::task_loop::{Action, Answer, Job, Next, Outcome, Refusal, State, Trigger, answers};
+use tamma_core::cause::AlertCause;
+use tamma_core::history::{EntryData, EntryName};
+use tamma_core::task_loop::{
+    Action, AnswerKind, Job, NextStep, Outcome, Refusal, State, Trigger, allowed_answers,
+};
 
 use crate::world::{World, note, reason, text};
 
 fn asked(default: Option<&str>) -> Outcome {
-    Outcome::Asked { question: text("q"), default: default.map(text) }
+    Outcome::QuestionAsked { question: text("q"), default_answer: default.map(text) }
 }
 
 #[rstest]
 #[case(State::Planning, State::Planning)]
 #[case(State::InProgress, State::Validated)]
 #[case(State::QualityReview, State::QualityReview)]
-fn a_question_waits_for_a_person_and_the_same_work_goes_on(
+fn a_question_waits_for_a_person_and_the_same_work_continues(
     #[case] from: State,
     #[case] resume: State,
 ) {
     let mut world = World::new().to(from);
     world.done(asked(None));
     assert_eq!(world.it.state, State::HumanEscalation);
-    assert_eq!(world.started(), None, "nothing is landed: the same work goes on");
-    let question = world.it.question.clone().unwrap();
-    assert_eq!((question.cause, question.about), (Cause::AgentAsked, Some(text("q"))));
-    assert!(matches!(world.it.next(&world.rules), Some(Next::Answer { .. })));
+    assert_eq!(world.started(), None, "no work is saved: the same work continues");
+    let question = world.it.open_question.clone().unwrap();
+    assert_eq!(
+        (question.cause, question.agent_question),
+        (AlertCause::AgentQuestion, Some(text("q")))
+    );
+    assert!(matches!(world.it.next_step(&world.rules), Some(NextStep::Answer { .. })));
     world.ask(Action::Reply { reply: text("r") });
     assert_eq!(world.it.state, resume);
     assert!(world.started().is_some());
     let answer = world.log.iter().find(|entry| entry.name == EntryName::SmQuestionAnswered);
     let answer = answer.unwrap();
-    assert_eq!(answer.data, Fact::Kept(text("r")));
+    assert_eq!(answer.data, EntryData::Stored(text("r")));
     assert!(matches!(&answer.actor, Actor::Person(name) if name.as_str() == "ann"));
-    assert_eq!(world.log.last().unwrap().on, Some(Trigger::Continued));
+    assert_eq!(world.log.last().unwrap().trigger, Some(Trigger::Continued));
 }
 
 #[test]
-fn a_question_is_no_iteration_and_no_failure() {
+fn a_question_is_neither_an_iteration_nor_a_failure() {
     let mut world = World::new().to(State::InProgress);
     world.done(asked(None)).ask(Action::Reply { reply: note() });
     assert_eq!(world.it.iterations, 0);
@@ -48,27 +53,27 @@ fn a_question_is_no_iteration_and_no_failure() {
 }
 
 #[test]
-fn an_agents_question_is_answered_with_words_and_not_with_continue() {
+fn an_agents_question_needs_a_reply() {
     let mut world = World::new().to(State::InProgress);
     world.done(asked(None));
-    let question = world.it.question.clone().unwrap();
-    let may = [Answer::Reply, Answer::Modify, Answer::Cancel, Answer::Abandon];
-    assert_eq!(answers(&question), may);
+    let question = world.it.open_question.clone().unwrap();
+    let may = [AnswerKind::Reply, AnswerKind::ChangeTask, AnswerKind::Cancel, AnswerKind::Abandon];
+    assert_eq!(allowed_answers(&question), may);
     let refused = world.try_ask("ann", Action::Continue { grant: Grant::default() });
-    assert!(matches!(refused, Err(Refusal::NotAnAnswer { .. })));
+    assert!(matches!(refused, Err(Refusal::AnswerNotAllowed { .. })));
     world.ask(Action::Abandon { reason: reason() });
     assert_eq!(world.it.state, State::Failed);
 }
 
 #[test]
-fn nobody_replies_to_what_no_agent_asked() {
+fn a_reply_needs_an_agents_question() {
     let mut world = World::new().to(State::InProgress);
     let early = world.try_ask("ann", Action::Reply { reply: note() });
-    assert!(matches!(early, Err(Refusal::NotNow { .. })), "{early:?}");
+    assert!(matches!(early, Err(Refusal::WrongState { .. })), "{early:?}");
 }
 
 #[test]
-fn the_agents_own_default_is_taken_when_nobody_answers_in_time() {
+fn the_agents_default_answer_applies_if_nobody_answers_in_time() {
     let mut world = World::with(|rules| {
         rules.scrum_master.user_interaction.default_after_minutes = 30;
     });
@@ -77,7 +82,7 @@ fn the_agents_own_default_is_taken_when_nobody_answers_in_time() {
     assert_eq!(world.it.state, State::Validated);
     let answer = world.log.iter().find(|entry| entry.name == EntryName::SmQuestionAnswered);
     let answer = answer.unwrap();
-    assert_eq!((&answer.actor, &answer.data), (&Actor::Tamma, &Fact::Kept(text("d"))));
+    assert_eq!((&answer.actor, &answer.data), (&Actor::Tamma, &EntryData::Stored(text("d"))));
     assert_eq!(answer.reason.as_deref(), Some("nobody answered within 30 minutes"));
 }
 
@@ -86,12 +91,12 @@ fn without_a_default_it_waits_and_reminds() {
     let mut world = World::new().to(State::InProgress);
     world.done(asked(None)).tick_at(60);
     assert_eq!(world.it.state, State::HumanEscalation);
-    assert_eq!(world.it.question.clone().unwrap().reminders, 1);
+    assert_eq!(world.it.open_question.clone().unwrap().reminders, 1);
 }
 
 #[test]
-fn a_person_who_has_seen_it_is_waited_for() {
+fn a_seen_question_has_no_default_answer() {
     let mut world = World::new().to(State::InProgress);
     world.done(asked(Some("d"))).ask(Action::Acknowledge);
-    assert_eq!(world.it.default_at(&world.rules), None);
+    assert_eq!(world.it.default_answer_at(&world.rules), None);
 }

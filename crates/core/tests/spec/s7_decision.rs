@@ -1,27 +1,30 @@
-//! Section 7: what follows a review.
+//! Section 7: decisions after a review.
 
 use rstest::rstest;
 use tamma_core::budget::Grant;
-use tamma_core::cause::{Cause, Limit};
+use tamma_core::cause::{AlertCause, LoopLimit};
 use tamma_core::cost::Usd;
 use tamma_core::escalation::{
-    Decision, Situation, Verdict, Why, after_failed_review, after_failed_work,
+    EscalationAction, EscalationContext, EscalationDecision, EscalationReason,
+    decide_after_failed_job, decide_after_failed_review,
 };
 use tamma_core::failure::FailureKind;
+use tamma_core::history::{EntryData, EntryName};
 use tamma_core::ids::Digest;
-use tamma_core::log::{EntryName, Fact};
-use tamma_core::review::{Fingerprint, Gates};
+use tamma_core::review::{Fingerprint, GateCounts};
 use tamma_core::rules::{HaltCondition, Rules};
-use tamma_core::stuck::{Attempt, Likeness, MEMORY, detect};
-use tamma_core::task_loop::{Action, AlertKind, Job, Outcome, Refusal, Severity, State, Trigger};
+use tamma_core::stuck::{ATTEMPT_HISTORY, AttemptRecord, AttemptSimilarity, detect};
+use tamma_core::task_loop::{
+    Action, AlertKind, AlertSeverity, Job, Outcome, Refusal, State, Trigger,
+};
 use tamma_core::tier::Tier;
 use tamma_core::version::Edition;
 
 use crate::world::{World, commit, costing, failure, green, note, passed, red, summary, text};
 
-// Stuck.
+// Stuck tasks
 
-fn attempt(files: u8, tests: u8, error: u8, diff: u8) -> Attempt {
+fn attempt(files: u8, tests: u8, error: u8, diff: u8) -> AttemptRecord {
     let digest = |number: u8| (number > 0).then(|| Digest::of(&[number]));
     let fingerprint = Fingerprint {
         files: digest(files),
@@ -29,21 +32,21 @@ fn attempt(files: u8, tests: u8, error: u8, diff: u8) -> Attempt {
         error: digest(error),
         diff: digest(diff),
     };
-    Attempt { tier: Tier::Simple, passed: false, fingerprint }
+    AttemptRecord { tier: Tier::Simple, passed: false, fingerprint }
 }
 
 #[rstest]
-#[case::files([attempt(1, 1, 1, 1), attempt(1, 2, 2, 2), attempt(1, 3, 3, 3)], Some(Likeness::SameFiles))]
-#[case::tests([attempt(1, 1, 1, 1), attempt(2, 1, 2, 2), attempt(3, 1, 3, 3)], Some(Likeness::SameTests))]
-#[case::error([attempt(1, 1, 1, 1), attempt(2, 2, 1, 2), attempt(3, 3, 1, 3)], Some(Likeness::SameError))]
-#[case::diff([attempt(1, 1, 1, 1), attempt(2, 2, 2, 1), attempt(3, 3, 3, 1)], Some(Likeness::SameDiff))]
+#[case::files([attempt(1, 1, 1, 1), attempt(1, 2, 2, 2), attempt(1, 3, 3, 3)], Some(AttemptSimilarity::SameFiles))]
+#[case::tests([attempt(1, 1, 1, 1), attempt(2, 1, 2, 2), attempt(3, 1, 3, 3)], Some(AttemptSimilarity::SameTests))]
+#[case::error([attempt(1, 1, 1, 1), attempt(2, 2, 1, 2), attempt(3, 3, 1, 3)], Some(AttemptSimilarity::SameError))]
+#[case::diff([attempt(1, 1, 1, 1), attempt(2, 2, 2, 1), attempt(3, 3, 3, 1)], Some(AttemptSimilarity::SameDiff))]
 #[case::nothing([attempt(1, 1, 1, 1), attempt(2, 2, 2, 2), attempt(3, 3, 3, 3)], None)]
 #[case::only_two([attempt(1, 1, 1, 1), attempt(1, 2, 2, 2), attempt(3, 3, 3, 3)], None)]
 #[case::only_two([attempt(1, 1, 1, 1), attempt(2, 2, 2, 2), attempt(2, 3, 3, 3)], None)]
 #[case::unknown([attempt(0, 0, 0, 0), attempt(0, 0, 0, 0), attempt(0, 0, 0, 0)], None)]
-fn three_attempts_alike_are_stuck(
-    #[case] attempts: [Attempt; 3],
-    #[case] expected: Option<Likeness>,
+fn three_similar_attempts_are_stuck(
+    #[case] attempts: [AttemptRecord; 3],
+    #[case] expected: Option<AttemptSimilarity>,
 ) {
     assert_eq!(detect(&attempts), expected);
 }
@@ -53,30 +56,30 @@ fn fewer_than_three_attempts_are_never_stuck() {
     let same = attempt(1, 1, 1, 1);
     assert_eq!(detect(&[]), None);
     assert_eq!(detect(&[same, same]), None);
-    assert_eq!(detect(&[same, same, same]), Some(Likeness::SameFiles));
+    assert_eq!(detect(&[same, same, same]), Some(AttemptSimilarity::SameFiles));
 }
 
 #[test]
 fn an_attempt_that_passed_is_progress() {
     let same = attempt(1, 1, 1, 1);
-    assert_eq!(detect(&[same, Attempt { passed: true, ..same }, same]), None);
+    assert_eq!(detect(&[same, AttemptRecord { passed: true, ..same }, same]), None);
 }
 
 #[test]
 fn only_the_last_three_attempts_count() {
     let (same, other) = (attempt(1, 1, 1, 1), attempt(2, 2, 2, 2));
     assert_eq!(detect(&[same, same, same, other]), None);
-    assert_eq!(detect(&[other, same, same, same]), Some(Likeness::SameFiles));
+    assert_eq!(detect(&[other, same, same, same]), Some(AttemptSimilarity::SameFiles));
 }
 
-// The decision, in its order.
+// Rules, in order
 
-fn alike() -> [Attempt; 3] {
+fn alike() -> [AttemptRecord; 3] {
     [attempt(1, 1, 1, 1); 3]
 }
 
-fn situation(tier: Tier, tier_failures: u8) -> Situation<'static> {
-    Situation {
+fn situation(tier: Tier, tier_failures: u8) -> EscalationContext<'static> {
+    EscalationContext {
         attempts: &[],
         tier,
         tier_failures,
@@ -90,27 +93,31 @@ fn situation(tier: Tier, tier_failures: u8) -> Situation<'static> {
     }
 }
 
-fn decide(situation: &Situation<'_>) -> (Verdict, Why) {
-    let Decision { verdict, why } = after_failed_review(situation, &Rules::default());
-    (verdict, why)
+fn decide(situation: &EscalationContext<'_>) -> (EscalationAction, EscalationReason) {
+    let EscalationDecision { action, reason } =
+        decide_after_failed_review(situation, &Rules::default());
+    (action, reason)
 }
 
 #[rstest]
-#[case::security(Situation { security_critical: true, ..situation(Tier::Simple, 1) }, HaltCondition::SecurityCritical)]
-#[case::budget(Situation { over_budget: true, ..situation(Tier::Simple, 1) }, HaltCondition::BudgetExceeded)]
-#[case::iterations(Situation { iterations: 10, ..situation(Tier::Simple, 1) }, HaltCondition::MaxIterationsReached)]
-#[case::beyond(Situation { iterations: 11, ..situation(Tier::Simple, 1) }, HaltCondition::MaxIterationsReached)]
-fn rule_1_a_halt_condition_lands_the_work(
-    #[case] situation: Situation<'static>,
+#[case::security(EscalationContext { security_critical: true, ..situation(Tier::Simple, 1) }, HaltCondition::SecurityCritical)]
+#[case::budget(EscalationContext { over_budget: true, ..situation(Tier::Simple, 1) }, HaltCondition::BudgetExceeded)]
+#[case::iterations(EscalationContext { iterations: 10, ..situation(Tier::Simple, 1) }, HaltCondition::MaxIterationsReached)]
+#[case::beyond(EscalationContext { iterations: 11, ..situation(Tier::Simple, 1) }, HaltCondition::MaxIterationsReached)]
+fn rule_1_a_halt_condition_halts(
+    #[case] situation: EscalationContext<'static>,
     #[case] condition: HaltCondition,
 ) {
-    assert_eq!(decide(&situation), (Verdict::Halt(condition), Why::HaltCondition));
+    assert_eq!(
+        decide(&situation),
+        (EscalationAction::Halt(condition), EscalationReason::HaltCondition)
+    );
 }
 
 #[test]
 fn rule_1_comes_before_all_others() {
     let attempts = alike();
-    let all = Situation {
+    let all = EscalationContext {
         attempts: &attempts,
         iterations: 10,
         retries: 3,
@@ -119,108 +126,133 @@ fn rule_1_comes_before_all_others() {
         security_critical: true,
         ..situation(Tier::Complex, 3)
     };
-    assert_eq!(decide(&all).0, Verdict::Halt(HaltCondition::SecurityCritical));
-    let without = Situation { security_critical: false, ..all };
-    assert_eq!(decide(&without).0, Verdict::Halt(HaltCondition::BudgetExceeded));
+    assert_eq!(decide(&all).0, EscalationAction::Halt(HaltCondition::SecurityCritical));
+    let without = EscalationContext { security_critical: false, ..all };
+    assert_eq!(decide(&without).0, EscalationAction::Halt(HaltCondition::BudgetExceeded));
 }
 
 #[test]
-fn rule_1_where_security_does_not_halt_the_top_tier_takes_over_at_once() {
+fn rule_1_a_security_finding_that_does_not_halt_uses_the_top_tier() {
     let mut rules = Rules::default();
     rules.scrum_master.task_loop.halt_conditions.clear();
-    let found = Situation { security_critical: true, ..situation(Tier::Simple, 1) };
-    let decision = after_failed_review(&found, &rules);
-    assert_eq!(decision.verdict, Verdict::Iterate(Tier::Complex));
-    assert_eq!(decision.why, Why::SecurityCritical);
-    // In the top tier the other rules go on.
-    let found = Situation { security_critical: true, ..situation(Tier::Complex, 3) };
-    assert_eq!(after_failed_review(&found, &rules).verdict, Verdict::Council);
+    let found = EscalationContext { security_critical: true, ..situation(Tier::Simple, 1) };
+    let decision = decide_after_failed_review(&found, &rules);
+    assert_eq!(decision.action, EscalationAction::Iterate(Tier::Complex));
+    assert_eq!(decision.reason, EscalationReason::SecurityCritical);
+    // In the top tier, the other rules apply.
+    let found = EscalationContext { security_critical: true, ..situation(Tier::Complex, 3) };
+    assert_eq!(decide_after_failed_review(&found, &rules).action, EscalationAction::Council);
 }
 
 #[test]
-fn rule_1_the_limits_halt_whatever_is_configured() {
+fn rule_1_hard_limits_always_halt() {
     let mut rules = Rules::default();
     rules.scrum_master.task_loop.halt_conditions.clear();
     for spent in [
-        Situation { iterations: 10, ..situation(Tier::Simple, 1) },
-        Situation { over_budget: true, ..situation(Tier::Simple, 1) },
+        EscalationContext { iterations: 10, ..situation(Tier::Simple, 1) },
+        EscalationContext { over_budget: true, ..situation(Tier::Simple, 1) },
     ] {
-        let decision = after_failed_review(&spent, &rules);
-        assert!(matches!(decision.verdict, Verdict::Halt(_)));
+        let decision = decide_after_failed_review(&spent, &rules);
+        assert!(matches!(decision.action, EscalationAction::Halt(_)));
     }
 }
 
 #[test]
 fn rule_2_a_stuck_task_goes_to_the_council_at_once() {
     let attempts = alike();
-    let stuck = Situation { attempts: &attempts, ..situation(Tier::Simple, 1) };
-    assert_eq!(decide(&stuck), (Verdict::Council, Why::Stuck(Likeness::SameFiles)));
+    let stuck = EscalationContext { attempts: &attempts, ..situation(Tier::Simple, 1) };
+    assert_eq!(
+        decide(&stuck),
+        (EscalationAction::Council, EscalationReason::Stuck(AttemptSimilarity::SameFiles))
+    );
     let mut rules = Rules::default();
     rules.scrum_master.task_loop.stuck_detection = false;
-    let decision = after_failed_review(&stuck, &rules);
-    assert_eq!(decision.verdict, Verdict::Iterate(Tier::Simple));
+    let decision = decide_after_failed_review(&stuck, &rules);
+    assert_eq!(decision.action, EscalationAction::Iterate(Tier::Simple));
 }
 
 #[rstest]
-#[case(Tier::Simple, 1, Verdict::Iterate(Tier::Simple), Why::RoomToTry)]
-#[case(Tier::Simple, 2, Verdict::Escalate(Tier::Moderate), Why::FailuresInTier(2))]
-#[case(Tier::Moderate, 1, Verdict::Iterate(Tier::Moderate), Why::RoomToTry)]
-#[case(Tier::Moderate, 2, Verdict::Escalate(Tier::Complex), Why::FailuresInTier(2))]
-#[case(Tier::Complex, 2, Verdict::Iterate(Tier::Complex), Why::RoomToTry)]
-#[case(Tier::Complex, 3, Verdict::Council, Why::FailuresInTier(3))]
+#[case(Tier::Simple, 1, EscalationAction::Iterate(Tier::Simple), EscalationReason::AttemptsLeft)]
+#[case(
+    Tier::Simple,
+    2,
+    EscalationAction::Escalate(Tier::Moderate),
+    EscalationReason::FailuresInTier(2)
+)]
+#[case(
+    Tier::Moderate,
+    1,
+    EscalationAction::Iterate(Tier::Moderate),
+    EscalationReason::AttemptsLeft
+)]
+#[case(
+    Tier::Moderate,
+    2,
+    EscalationAction::Escalate(Tier::Complex),
+    EscalationReason::FailuresInTier(2)
+)]
+#[case(Tier::Complex, 2, EscalationAction::Iterate(Tier::Complex), EscalationReason::AttemptsLeft)]
+#[case(Tier::Complex, 3, EscalationAction::Council, EscalationReason::FailuresInTier(3))]
 fn rule_3_two_failures_in_a_tier_or_three_in_the_top_one_escalate(
     #[case] tier: Tier,
     #[case] failures: u8,
-    #[case] verdict: Verdict,
-    #[case] why: Why,
+    #[case] action: EscalationAction,
+    #[case] why: EscalationReason,
 ) {
-    assert_eq!(decide(&situation(tier, failures)), (verdict, why));
+    assert_eq!(decide(&situation(tier, failures)), (action, why));
 }
 
 #[rstest]
-#[case::retry(Situation { retries: 3, ..situation(Tier::Simple, 2) }, Limit::Retries)]
-#[case::council(Situation { councils: 2, ..situation(Tier::Complex, 3) }, Limit::Councils)]
-#[case::retry_of_a_council(Situation { retries: 3, ..situation(Tier::Complex, 3) }, Limit::Retries)]
+#[case::retry(EscalationContext { retries: 3, ..situation(Tier::Simple, 2) }, LoopLimit::Retries)]
+#[case::council(EscalationContext { councils: 2, ..situation(Tier::Complex, 3) }, LoopLimit::Councils)]
+#[case::retry_of_a_council(EscalationContext { retries: 3, ..situation(Tier::Complex, 3) }, LoopLimit::Retries)]
 fn rule_4_a_fourth_retry_or_a_third_council_asks_a_person_instead(
-    #[case] situation: Situation<'static>,
-    #[case] limit: Limit,
+    #[case] situation: EscalationContext<'static>,
+    #[case] limit: LoopLimit,
 ) {
-    assert_eq!(decide(&situation).0, Verdict::AskPerson(limit));
+    assert_eq!(decide(&situation).0, EscalationAction::AskPerson(limit));
 }
 
 #[test]
-fn rule_4_holds_for_a_stuck_task_too() {
+fn rule_4_applies_to_a_stuck_task_too() {
     let attempts = alike();
-    let stuck = Situation { attempts: &attempts, councils: 2, ..situation(Tier::Simple, 1) };
-    assert_eq!(decide(&stuck).0, Verdict::AskPerson(Limit::Councils));
-    let stuck = Situation { attempts: &attempts, retries: 3, ..situation(Tier::Simple, 1) };
-    assert_eq!(decide(&stuck).0, Verdict::AskPerson(Limit::Retries));
+    let stuck =
+        EscalationContext { attempts: &attempts, councils: 2, ..situation(Tier::Simple, 1) };
+    assert_eq!(decide(&stuck).0, EscalationAction::AskPerson(LoopLimit::Councils));
+    let stuck = EscalationContext { attempts: &attempts, retries: 3, ..situation(Tier::Simple, 1) };
+    assert_eq!(decide(&stuck).0, EscalationAction::AskPerson(LoopLimit::Retries));
 }
 
 #[test]
 fn rule_5_otherwise_the_same_plan_runs_again_in_the_same_tier() {
     let room = situation(Tier::Moderate, 1);
-    assert_eq!(decide(&room), (Verdict::Iterate(Tier::Moderate), Why::RoomToTry));
+    assert_eq!(
+        decide(&room),
+        (EscalationAction::Iterate(Tier::Moderate), EscalationReason::AttemptsLeft)
+    );
 }
 
 #[rstest]
-#[case(1, 0, Verdict::Iterate(Tier::Moderate))]
-#[case(2, 0, Verdict::Iterate(Tier::Moderate))]
-#[case(3, 0, Verdict::Council)]
-#[case(3, 1, Verdict::Council)]
-#[case(3, 2, Verdict::AskPerson(Limit::Councils))]
-fn planning_and_delivery_three_in_a_state_go_to_the_council_and_after_two_to_a_person(
+#[case(1, 0, EscalationAction::Iterate(Tier::Moderate))]
+#[case(2, 0, EscalationAction::Iterate(Tier::Moderate))]
+#[case(3, 0, EscalationAction::Council)]
+#[case(3, 1, EscalationAction::Council)]
+#[case(3, 2, EscalationAction::AskPerson(LoopLimit::Councils))]
+fn three_planning_or_delivery_failures_call_the_council_and_then_a_person(
     #[case] failures: u8,
     #[case] councils: u8,
-    #[case] verdict: Verdict,
+    #[case] action: EscalationAction,
 ) {
-    let decision = after_failed_work(failures, councils, Tier::Moderate, &Rules::default());
-    assert_eq!(decision, Decision { verdict, why: Why::FailuresInState(failures) });
+    let decision = decide_after_failed_job(failures, councils, Tier::Moderate, &Rules::default());
+    assert_eq!(
+        decision,
+        EscalationDecision { action, reason: EscalationReason::FailuresInState(failures) }
+    );
 }
 
-// In the machine.
+// In the state machine
 
-/// Runs until a person is asked, failing each time in a new way, and says in which tiers.
+/// Runs until a person is asked, with a new failure each time. Returns the tiers.
 fn tiers_until_asked(
     mut world: World,
     mut way: impl FnMut(u8) -> u8,
@@ -240,8 +272,7 @@ fn tiers_until_asked(
 }
 
 #[test]
-fn failing_in_new_ways_runs_simple_twice_moderate_twice_complex_thrice_council_complex_thrice_person()
- {
+fn new_failures_run_simple_twice_moderate_twice_complex_thrice_council_complex_thrice_person() {
     use Tier::{Complex, Moderate, Simple};
     let (world, tiers, councils) = tiers_until_asked(World::new(), |number| number);
     assert_eq!(
@@ -250,8 +281,8 @@ fn failing_in_new_ways_runs_simple_twice_moderate_twice_complex_thrice_council_c
     );
     assert_eq!(councils, [7]);
     assert_eq!((world.it.iterations, world.it.retries), (10, 3));
-    let cause = Cause::Halted(HaltCondition::MaxIterationsReached);
-    assert_eq!(world.it.question.unwrap().cause, cause);
+    let cause = AlertCause::Halted(HaltCondition::MaxIterationsReached);
+    assert_eq!(world.it.open_question.unwrap().cause, cause);
 }
 
 #[test]
@@ -260,22 +291,28 @@ fn failing_the_same_way_three_times_goes_to_the_council_at_once() {
     assert_eq!(tiers[..3], [Tier::Simple, Tier::Simple, Tier::Moderate]);
     assert_eq!(councils[0], 3);
     assert_eq!(tiers[3], Tier::Complex);
-    // The council is asked at most twice, and what it says starts a new count.
+    // The council is asked at most twice, and its guidance resets the count.
     assert_eq!(councils, [3, 6]);
     assert!(world.it.councils <= 2);
 }
 
 #[test]
-fn a_failed_gate_iterates_with_a_brief() {
+fn a_failed_gate_retries_with_a_brief() {
     let mut world = World::new();
     world.fail_in(1);
     assert_eq!(world.it.state, State::Adjusting);
-    let decision = Decision { verdict: Verdict::Iterate(Tier::Simple), why: Why::RoomToTry };
+    let decision = EscalationDecision {
+        action: EscalationAction::Iterate(Tier::Simple),
+        reason: EscalationReason::AttemptsLeft,
+    };
     assert_eq!(world.started(), Some(&Job::Brief { decision, note: None }));
     let entry = world.log.last().unwrap();
-    assert_eq!((entry.name, &entry.data), (EntryName::SmDecisionMade, &Fact::Decision(decision)));
+    assert_eq!(
+        (entry.name, &entry.data),
+        (EntryName::SmDecisionMade, &EntryData::Decision(decision))
+    );
     let [alert] = world.alerts()[..] else { panic!("one alert") };
-    assert_eq!((alert.kind, alert.severity), (AlertKind::ReviewFailed, Severity::Info));
+    assert_eq!((alert.kind, alert.severity), (AlertKind::ReviewFailed, AlertSeverity::Info));
     assert_eq!((alert.question, alert.answers.len()), (None, 0));
     world.done(Outcome::Briefed(text("brief")));
     let Some(Job::Implement(order)) = world.started() else { panic!("a run") };
@@ -284,7 +321,7 @@ fn a_failed_gate_iterates_with_a_brief() {
 }
 
 #[test]
-fn nobody_hears_of_a_failed_review_who_does_not_want_to() {
+fn alerts_of_failed_reviews_can_be_disabled() {
     let mut world = World::with(|rules| rules.scrum_master.alerts.on_review_failed = false);
     assert!(world.fail_in(1).alerts().is_empty());
     let mut world = World::with(|rules| {
@@ -295,19 +332,19 @@ fn nobody_hears_of_a_failed_review_who_does_not_want_to() {
 }
 
 #[test]
-fn the_next_tier_adjusts_the_plan_which_is_a_new_version_and_is_approved_again() {
+fn the_next_tier_revises_the_plan_which_is_approved_again() {
     let mut world = World::new();
     world.fail_in(1).fail_in(2);
     assert_eq!((world.it.state, world.it.retries), (State::Adjusting, 1));
     assert_eq!((world.it.tier, world.it.tier_failures), (Tier::Moderate, 0));
     let adjust = Job::Plan { version: 2, from: Some(text("plan")), note: None };
     assert_eq!(world.started(), Some(&adjust));
-    assert_eq!(world.it.work.unwrap().reserved, Usd::cents(100));
+    assert_eq!(world.it.active_job.unwrap().reserved_cost, Usd::from_cents(100));
     assert_eq!(world.alerts()[0].kind, AlertKind::ReviewFailed);
     world.walk(State::AwaitingApproval);
-    assert_eq!(world.it.approved, None);
+    assert_eq!(world.it.approved_scope, None);
     assert!(matches!(world.started(), Some(Job::Check { plan }) if plan.version == 2));
-    // The new plan is easy, but the tier is not lowered again.
+    // The new plan is simple, but the tier stays.
     world.walk(State::Validated);
     assert_eq!(world.it.tier, Tier::Moderate);
 }
@@ -327,60 +364,64 @@ fn the_councils_guidance_becomes_the_next_plan() {
     let entry = world.log.last().unwrap();
     assert_eq!(
         (entry.name, &entry.data),
-        (EntryName::SmCouncilConcluded, &Fact::Kept(text("guidance")))
+        (EntryName::SmCouncilConcluded, &EntryData::Stored(text("guidance")))
     );
     assert!(world.it.attempts.is_empty());
 }
 
 #[test]
-fn a_critical_security_finding_halts_and_lands_the_work() {
+fn a_critical_security_finding_halts_and_saves_the_work() {
     for in_review in [false, true] {
         let mut world = World::new().to(State::Testing);
         if in_review {
-            let summary = tamma_core::review::Summary { security_critical: true, ..summary(false) };
+            let summary =
+                tamma_core::review::ReviewSummary { security_critical: true, ..summary(false) };
             let fingerprint = Fingerprint::default();
             world.done(green()).done(Outcome::Reviewed { summary, fingerprint });
         } else {
-            let gates = Gates { failed: 1, security_critical: true, ..Gates::default() };
+            let gates = GateCounts { failed: 1, security_critical: true, ..GateCounts::default() };
             world.done(Outcome::Tested(gates));
         }
         assert_eq!(world.it.state, State::HumanEscalation);
-        let question = world.it.question.as_ref().unwrap();
-        assert_eq!(question.cause, Cause::Halted(HaltCondition::SecurityCritical));
-        assert_eq!((question.from, question.resume), (State::Adjusting, State::Validated));
-        assert_eq!(world.started(), Some(&Job::Land));
+        let question = world.it.open_question.as_ref().unwrap();
+        assert_eq!(question.cause, AlertCause::Halted(HaltCondition::SecurityCritical));
+        assert_eq!(
+            (question.from_state, question.resume_state),
+            (State::Adjusting, State::Validated)
+        );
+        assert_eq!(world.started(), Some(&Job::SaveWork));
         let [alert] = world.alerts()[..] else { panic!("one alert") };
-        assert_eq!((alert.kind, alert.severity), (AlertKind::Error, Severity::Critical));
+        assert_eq!((alert.kind, alert.severity), (AlertKind::Error, AlertSeverity::Critical));
     }
 }
 
 #[test]
-fn where_security_does_not_halt_the_next_run_is_in_the_top_tier() {
+fn after_a_security_finding_that_does_not_halt_the_next_run_uses_the_top_tier() {
     let mut world = World::with(|rules| rules.scrum_master.task_loop.halt_conditions.clear());
     world.walk(State::Testing);
-    let gates = Gates { failed: 1, security_critical: true, ..Gates::default() };
+    let gates = GateCounts { failed: 1, security_critical: true, ..GateCounts::default() };
     world.done(Outcome::Tested(gates)).walk(State::InProgress);
     assert_eq!((world.it.tier, world.it.retries), (Tier::Complex, 0));
     assert_eq!(world.it.tier_failures, 0);
 }
 
 #[test]
-fn a_change_whose_next_run_does_not_fit_in_the_budget_halts() {
-    let mut world = World::with(|rules| rules.budget.task_usd = Some(Usd::cents(100)));
+fn a_failed_change_halts_if_the_next_run_is_over_budget() {
+    let mut world = World::with(|rules| rules.budget.task_usd = Some(Usd::from_cents(100)));
     world.walk(State::InProgress).done_costing(Some(costing(76)), Outcome::RunFinished(commit(4)));
     world.done(red(1));
     assert_eq!(world.it.state, State::HumanEscalation);
-    let cause = Cause::Halted(HaltCondition::BudgetExceeded);
-    assert_eq!(world.it.question.as_ref().unwrap().cause, cause);
+    let cause = AlertCause::Halted(HaltCondition::BudgetExceeded);
+    assert_eq!(world.it.open_question.as_ref().unwrap().cause, cause);
 }
 
 #[test]
 fn pre_existing_and_flaky_failures_do_not_count() {
-    let gates = Gates { passed: 1, pre_existing: 2, flaky: 1, ..Gates::default() };
+    let gates = GateCounts { passed: 1, pre_existing: 2, flaky: 1, ..GateCounts::default() };
     let mut world = World::new().to(State::Testing);
     world.done(Outcome::Tested(gates));
     assert_eq!(world.it.state, State::QualityReview);
-    assert_eq!(world.log.last().unwrap().data, Fact::Gates(gates));
+    assert_eq!(world.log.last().unwrap().data, EntryData::Gates(gates));
 }
 
 #[test]
@@ -393,19 +434,19 @@ fn success_resets_the_count_of_failures_in_the_tier() {
 }
 
 #[test]
-fn only_as_many_attempts_are_remembered_as_are_compared() {
+fn only_attempts_that_are_compared_are_kept() {
     let mut world = World::new();
     world.rules.scrum_master.task_loop.max_iterations = 50;
     world.rules.scrum_master.task_loop.top_tier_threshold = 50;
     for way in 0..15 {
         world.fail_in(way);
     }
-    assert_eq!(world.it.attempts.len(), MEMORY);
-    let last = world.it.attempts[MEMORY - 1].fingerprint.diff;
+    assert_eq!(world.it.attempts.len(), ATTEMPT_HISTORY);
+    let last = world.it.attempts[ATTEMPT_HISTORY - 1].fingerprint.diff;
     assert_eq!(last, Some(Digest::of(&[14])));
 }
 
-// Human review.
+// Human review
 
 fn in_human_review() -> World {
     let mut world = World::with(|rules| rules.ceremony.low.human_review = true);
@@ -415,23 +456,23 @@ fn in_human_review() -> World {
 }
 
 #[test]
-fn a_person_reviews_where_asked_and_their_word_is_about_one_commit() {
+fn a_required_human_review_covers_one_commit() {
     let mut world = in_human_review();
-    assert_eq!(world.it.question.as_ref().unwrap().cause, Cause::ReviewNeeded);
+    assert_eq!(world.it.open_question.as_ref().unwrap().cause, AlertCause::ReviewNeeded);
     assert_eq!(world.started(), None);
     assert_eq!(world.alerts()[0].kind, AlertKind::ApprovalNeeded);
     let (seen, now) = (commit(1), commit(9));
     let refused = world.try_ask("ann", Action::Accept { commit: seen, reason: None });
-    assert_eq!(refused, Err(Refusal::OtherCommit { seen, now }));
+    assert_eq!(refused, Err(Refusal::CommitChanged { seen, now }));
     world.ask(Action::Accept { commit: now, reason: Some(text("clean")) });
     assert_eq!(world.it.state, State::Approved);
     assert_eq!(world.log.last().unwrap().reason.as_deref(), Some("clean"));
 }
 
 #[test]
-fn a_persons_comments_go_back_to_the_agent() {
+fn a_persons_comments_go_to_the_agent() {
     let mut world = in_human_review();
-    world.ask(Action::Rework { commit: commit(9), comments: text("comments") });
+    world.ask(Action::RequestChanges { commit: commit(9), comments: text("comments") });
     assert_eq!(world.it.state, State::Adjusting);
     assert_eq!((world.it.tier_failures, world.it.iterations), (1, 1));
     assert!(matches!(
@@ -443,28 +484,28 @@ fn a_persons_comments_go_back_to_the_agent() {
 }
 
 #[test]
-fn a_person_reviews_only_what_our_own_checks_have_passed() {
+fn a_person_reviews_only_after_the_automatic_review() {
     let mut world = World::with(|rules| rules.ceremony.low.human_review = true);
     world.walk(State::QualityReview);
     let refused = world.try_ask("ann", Action::Accept { commit: commit(9), reason: None });
     let state = State::QualityReview;
-    assert_eq!(refused, Err(Refusal::NotNow { state, action: "accept".to_owned() }));
+    assert_eq!(refused, Err(Refusal::WrongState { state, action: "accept".to_owned() }));
 }
 
 #[test]
-fn a_change_that_failed_our_own_checks_is_not_shown_to_a_person() {
+fn a_change_that_failed_the_automatic_review_needs_no_human_review() {
     let mut world = World::with(|rules| rules.ceremony.low.human_review = true);
     world.walk(State::QualityReview);
     let fingerprint = Fingerprint::default();
     world.done(Outcome::Reviewed { summary: summary(false), fingerprint });
     assert_eq!(world.it.state, State::Adjusting);
-    assert_eq!(world.log[world.log.len() - 2].on, Some(Trigger::ReviewFailed));
+    assert_eq!(world.log[world.log.len() - 2].trigger, Some(Trigger::ReviewFailed));
 }
 
-// Delivery.
+// Delivery
 
 #[test]
-fn a_failed_hook_or_a_conflict_goes_back_with_its_text() {
+fn a_failed_hook_or_a_conflict_returns_with_its_output() {
     let mut world = World::new().to(State::Committing);
     world.done(Outcome::DeliveryRejected(text("hook said no")));
     assert_eq!(world.it.state, State::Adjusting);
@@ -476,7 +517,7 @@ fn a_failed_hook_or_a_conflict_goes_back_with_its_text() {
 }
 
 #[test]
-fn three_failed_deliveries_go_to_the_council_and_that_is_no_retry() {
+fn three_failed_deliveries_call_the_council_without_counting_as_a_retry() {
     let mut world = World::new();
     for failures in 1..=2 {
         world.walk(State::Committing).done(Outcome::DeliveryRejected(note()));
@@ -490,19 +531,19 @@ fn three_failed_deliveries_go_to_the_council_and_that_is_no_retry() {
 }
 
 #[test]
-fn a_delivery_that_succeeds_ends_the_count() {
+fn a_successful_delivery_resets_the_count() {
     let mut world = World::new().to(State::Committing);
     world.done(Outcome::DeliveryRejected(note())).walk(State::Learning);
     assert!(world.it.failures.is_empty());
     assert_eq!(world.it.commit, Some(commit(10)));
 }
 
-// A person's answers.
+// A person's answers
 
 #[test]
-fn continue_after_the_last_run_needs_another_and_starts_a_new_count() {
+fn continuing_after_the_last_run_needs_a_grant_and_resets_the_count() {
     let mut world = World::with(|rules| rules.scrum_master.task_loop.max_iterations = 2);
-    world.fail_in(1).fail_in(1).done(Outcome::Landed);
+    world.fail_in(1).fail_in(1).done(Outcome::WorkSaved);
     let refused = world.try_ask("ann", Action::Continue { grant: Grant::default() });
     assert_eq!(refused, Err(Refusal::NeedsGrant));
     world.ask(Action::Continue { grant: Grant { iterations: 1, ..Grant::default() } });
@@ -513,7 +554,7 @@ fn continue_after_the_last_run_needs_another_and_starts_a_new_count() {
     assert_eq!(world.it.state, State::HumanEscalation);
 }
 
-/// Three retries used up, and failing once more.
+/// Task with all three retries used up, failing once more.
 fn out_of_retries() -> World {
     let mut world = World::with(|rules| {
         rules.scrum_master.task_loop.max_retries = 1;
@@ -523,15 +564,15 @@ fn out_of_retries() -> World {
         world.fail_in(way);
     }
     assert_eq!(world.it.state, State::HumanEscalation);
-    let cause = Cause::LimitReached(Limit::Retries);
-    assert_eq!(world.it.question.as_ref().unwrap().cause, cause);
+    let cause = AlertCause::LimitReached(LoopLimit::Retries);
+    assert_eq!(world.it.open_question.as_ref().unwrap().cause, cause);
     assert_eq!(world.alerts()[0].kind, AlertKind::MaxRetriesExceeded);
-    world.done(Outcome::Landed);
+    world.done(Outcome::WorkSaved);
     world
 }
 
 #[test]
-fn retry_gives_the_task_its_retries_back_and_continue_does_not() {
+fn retry_resets_the_retries_and_continue_does_not() {
     let mut world = out_of_retries();
     world.ask(Action::Continue { grant: Grant::default() });
     assert_eq!((world.it.state, world.it.retries), (State::Validated, 1));
@@ -541,7 +582,7 @@ fn retry_gives_the_task_its_retries_back_and_continue_does_not() {
 }
 
 #[test]
-fn the_council_is_never_asked_a_third_time_whatever_a_person_answers() {
+fn the_council_is_never_asked_a_third_time() {
     let mut world = World::with(|rules| {
         rules.scrum_master.task_loop.max_retries = 10;
         rules.scrum_master.task_loop.max_iterations = 100;
@@ -549,13 +590,13 @@ fn the_council_is_never_asked_a_third_time_whatever_a_person_answers() {
     for _ in 0..30 {
         world.fail_in(1);
         if world.it.state == State::HumanEscalation {
-            world.done(Outcome::Landed).ask(Action::Retry { grant: Grant::default() });
+            world.done(Outcome::WorkSaved).ask(Action::Retry { grant: Grant::default() });
         }
     }
     assert_eq!(world.it.councils, 2);
 }
 
-/// The run of every member of the council fails.
+/// Fails the runs of all council members.
 fn nobody_comes(world: &mut World, kind: &FailureKind) {
     for _ in &world.rules.council.members.clone() {
         world.done(failure(kind.clone()));
@@ -570,18 +611,18 @@ fn a_council_that_cannot_be_held_asks_a_person() {
         nobody_comes(&mut world, &FailureKind::Unavailable);
     }
     assert_eq!(world.it.state, State::HumanEscalation);
-    let question = world.it.question.as_ref().unwrap();
-    assert_eq!(question.cause, Cause::WorkFailed(State::CtoIntervention));
-    assert_eq!(question.resume, State::CtoIntervention);
+    let question = world.it.open_question.as_ref().unwrap();
+    assert_eq!(question.cause, AlertCause::JobFailed(State::CtoIntervention));
+    assert_eq!(question.resume_state, State::CtoIntervention);
 }
 
 #[test]
-fn a_stuck_task_that_a_person_skips_is_taken_as_it_is() {
+fn a_stuck_task_that_a_person_skips_is_accepted_as_it_is() {
     let mut world = World::new();
     world.fail_in(1).fail_in(1).fail_in(1);
     for _ in 0..3 {
         nobody_comes(&mut world, &FailureKind::Crashed);
     }
-    world.done(Outcome::Landed).ask(Action::Skip { reason: text("good enough") });
+    world.done(Outcome::WorkSaved).ask(Action::Skip { reason: text("good enough") });
     assert_eq!(world.it.state, State::Approved);
 }

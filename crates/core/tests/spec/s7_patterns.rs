@@ -1,22 +1,22 @@
-//! Section 7: prohibited patterns and secrets on added lines, evidence, and who judges.
+//! Section 7: prohibited patterns and secrets in added lines, evidence, and validators.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use rstest::rstest;
-use tamma_core::issue::{Category, Severity};
-use tamma_core::review::evidence::{Doubt, Ground, named};
-use tamma_core::review::patterns::{Matcher, Patterns, secrets, without_secrets};
-use tamma_core::review::{Judgement, criteria};
-use tamma_core::rules::{self, Apart, Problems, Rules, Source};
+use tamma_core::issue::{IssueCategory, IssueSeverity};
+use tamma_core::review::evidence::{EvidenceError, EvidenceIndex, referenced_files};
+use tamma_core::review::patterns::{LineMatcher, ReviewPatterns, find_secrets, mask_secret_lines};
+use tamma_core::review::{CriterionJudgement, judge_criteria};
+use tamma_core::rules::{self, ConfigFile, ConfigProblems, Rules, ValidatorIndependence};
 use tamma_core::tier::Tier;
 
-fn load(text: &str) -> Result<Rules, Problems> {
-    let file = Source { name: "tamma.yaml", text };
+fn load(text: &str) -> Result<Rules, ConfigProblems> {
+    let file = ConfigFile { name: "tamma.yaml", text };
     rules::load(Some(file), &BTreeMap::new()).map(|loaded| loaded.rules)
 }
 
-// Patterns.
+// Patterns
 
 const PATTERNS: &str = "
 review:
@@ -27,47 +27,50 @@ review:
 ";
 
 #[test]
-fn a_prohibited_pattern_is_found_on_added_lines_of_the_files_it_is_about() {
+fn a_prohibited_pattern_is_found_in_added_lines_of_its_files() {
     let rules = load(PATTERNS).unwrap();
-    let patterns = Patterns::of(&rules.review);
+    let patterns = ReviewPatterns::from_rules(&rules.review);
     let lines = [(3, "x = 1"), (7, "  print(x)  # TODO"), (8, "fingerprint(x)")];
-    let found = patterns.issues("src/a.py", &lines);
+    let found = patterns.find_issues("src/a.py", &lines);
     let told: Vec<_> = found.iter().map(|it| (it.severity, it.category, it.line)).collect();
     assert_eq!(
         told,
-        [(Severity::Error, Category::Code, Some(7)), (Severity::Warning, Category::Style, Some(7))]
+        [
+            (IssueSeverity::Error, IssueCategory::Code, Some(7)),
+            (IssueSeverity::Warning, IssueCategory::Style, Some(7))
+        ]
     );
     assert_eq!(found[0].message, "`no-print` is prohibited here: use the log (found: `print(`)");
     assert_eq!(found[0].file.as_deref(), Some("src/a.py"));
-    // Elsewhere only the other one holds.
-    assert_eq!(patterns.issues("docs/a.py", &lines).len(), 1);
-    assert!(patterns.issues("src/a.py", &[]).is_empty() && patterns.undecidable().is_empty());
+    // In other files, only the other pattern applies.
+    assert_eq!(patterns.find_issues("docs/a.py", &lines).len(), 1);
+    assert!(patterns.find_issues("src/a.py", &[]).is_empty() && patterns.undecidable().is_empty());
 }
 
 #[rstest]
 #[case::no_expression(
     "{ regex: '(', message: m }",
     "review.patterns.p.regex",
-    "this is no regular expression: unclosed group"
+    "not a valid regular expression: unclosed group"
 )]
-#[case::neither("{ message: m }", "review.patterns.p", "it has neither `regex` nor `code`")]
+#[case::neither("{ message: m }", "review.patterns.p", "neither `regex` nor `code` is set")]
 #[case::both(
     "{ regex: a, code: b, language: rust, message: m }",
     "review.patterns.p",
-    "it has both `regex` and `code`"
+    "both `regex` and `code` are set"
 )]
 #[case::no_language("{ code: a(), message: m }", "review.patterns.p", "`code` needs a `language`")]
 #[case::no_such_language(
     "{ code: a(), language: cobol, message: m }",
     "review.patterns.p.language",
-    "this must be one of `go`"
+    "must be one of `go`"
 )]
 #[case::no_glob(
     "{ regex: a, paths: ['a{'], message: m }",
     "review.patterns.p.paths[0]",
-    "`a{` is not a glob"
+    "`a{` is not a valid glob"
 )]
-fn a_pattern_that_cannot_be_decided_is_refused_with_the_rules(
+fn an_invalid_pattern_is_a_configuration_error(
     #[case] pattern: &str,
     #[case] path: &str,
     #[case] reason: &str,
@@ -79,16 +82,16 @@ fn a_pattern_that_cannot_be_decided_is_refused_with_the_rules(
 }
 
 #[test]
-fn a_pattern_that_turns_out_to_be_undecidable_lets_nothing_pass() {
+fn a_pattern_that_cannot_be_evaluated_lets_nothing_pass() {
     let mut rules = load(PATTERNS).unwrap();
     rules.review.patterns.get_mut("no-todo").unwrap().regex = Some("(".to_owned());
-    let patterns = Patterns::of(&rules.review);
+    let patterns = ReviewPatterns::from_rules(&rules.review);
     let [issue] = patterns.undecidable() else { panic!("one issue") };
-    assert_eq!(issue.severity, Severity::Error);
-    assert!(issue.message.contains("mend `review.patterns.no-todo`"), "{}", issue.message);
+    assert_eq!(issue.severity, IssueSeverity::Error);
+    assert!(issue.message.contains("fix `review.patterns.no-todo`"), "{}", issue.message);
 }
 
-// Secrets. They are put together here, so that no scanner finds one in this file.
+// Secrets are assembled here, so that no scanner finds one in this file.
 
 const LONG: &str = "q7Zr2Lm9Xw4Tb8Vk3Nc6Hd1Pf5Gs0JyQeRuAiOoWz";
 
@@ -97,40 +100,48 @@ fn secret(parts: &[&str]) -> String {
 }
 
 #[rstest]
-#[case::aws(secret(&["id = ", "AKIA", "Q7ZRLMXWTBVKNCHD"]), "an access key of AWS")]
-#[case::github(secret(&["ghp", "_", &LONG[..36]]), "a token of GitHub")]
-#[case::github_fine(secret(&["github", "_pat_", LONG, LONG]), "a token of GitHub")]
-#[case::gitlab(secret(&["glpat", "-", &LONG[..20]]), "a token of GitLab")]
-#[case::slack(secret(&["xoxb", "-17653672481-", &LONG[..24]]), "a token of Slack")]
-#[case::stripe(secret(&["sk_", "live_", &LONG[..24]]), "a live key of Stripe")]
-#[case::openai(secret(&["sk-", "proj-", LONG, "T3Blbk", "FJ", LONG]), "a key of OpenAI")]
-#[case::anthropic(secret(&["sk-", "ant-api03-", LONG, LONG]), "a key of Anthropic")]
-#[case::google(secret(&["AI", "za", &LONG[..35]]), "a key of Google")]
-#[case::npm(secret(&["npm", "_", &LONG[..36]]), "a token of npm")]
+#[case::aws(secret(&["id = ", "AKIA", "Q7ZRLMXWTBVKNCHD"]), "an AWS access key")]
+#[case::github(secret(&["ghp", "_", &LONG[..36]]), "a GitHub token")]
+#[case::github_fine(secret(&["github", "_pat_", LONG, LONG]), "a GitHub token")]
+#[case::gitlab(secret(&["glpat", "-", &LONG[..20]]), "a GitLab token")]
+#[case::slack(secret(&["xoxb", "-17653672481-", &LONG[..24]]), "a Slack token")]
+#[case::stripe(secret(&["sk_", "live_", &LONG[..24]]), "a Stripe live key")]
+#[case::openai(secret(&["sk-", "proj-", LONG, "T3Blbk", "FJ", LONG]), "an OpenAI key")]
+#[case::anthropic(secret(&["sk-", "ant-api03-", LONG, LONG]), "an Anthropic key")]
+#[case::google(secret(&["AI", "za", &LONG[..35]]), "a Google key")]
+#[case::npm(secret(&["npm", "_", &LONG[..36]]), "an npm token")]
 #[case::private_key(secret(&["-----BEGIN ", "RSA PRIVATE KEY-----"]), "a private key")]
 #[case::private_key_plain(secret(&["-----BEGIN ", "PRIVATE KEY-----"]), "a private key")]
 #[case::token(secret(&["eyJ", "hbGciOiJIUzI1NiJ9", ".eyJ", "zdWIiOiIxMjM0In0.", LONG]), "a signed token (JWT)")]
-#[case::address(secret(&["postgres://tamma:", &LONG[..16], "@db.internal/x"]), "a password in an address")]
+#[case::address(secret(&["postgres://tamma:", &LONG[..16], "@db.internal/x"]), "a password in a URL")]
 #[case::python(secret(&["DB_PASSWORD", " = '", &LONG[..14], "'"]), "a password or key")]
 #[case::json(secret(&["\"apiKey\"", ": \"", &LONG[..20], "\""]), "a password or key")]
 #[case::rust(secret(&["const API_TOKEN: &str", " = \"", &LONG[..20], "\";"]), "a password or key")]
 #[case::go(secret(&["secret", " := `", &LONG[..20], "`"]), "a password or key")]
 #[case::ruby(secret(&[":password", " => \"", &LONG[..20], "\""]), "a password or key")]
-fn a_secret_on_an_added_line_is_critical_and_is_not_told(#[case] line: String, #[case] form: &str) {
-    let found = secrets("src/config.py", &[(1, "import os"), (2, &line)]);
+fn a_secret_in_an_added_line_is_critical_and_stays_hidden(
+    #[case] line: String,
+    #[case] form: &str,
+) {
+    let found = find_secrets("src/config.py", &[(1, "import os"), (2, &line)]);
     let [issue] = &found[..] else { panic!("`{line}`: {found:?}") };
-    assert_eq!((issue.severity, issue.category), (Severity::Critical, Category::Security));
+    assert_eq!(
+        (issue.severity, issue.category),
+        (IssueSeverity::Critical, IssueCategory::Security)
+    );
     assert_eq!((issue.file.as_deref(), issue.line), (Some("src/config.py"), Some(2)));
     assert!(issue.message.contains(form), "{}", issue.message);
     assert!(!issue.message.contains(&LONG[..10]), "{}", issue.message);
-    let hidden = without_secrets(&format!("a\n+{line}\n"));
+    let hidden = mask_secret_lines(&format!("a\n+{line}\n"));
     assert_eq!(hidden, format!("a\n+[hidden: this looks like {form}]\n"));
-    // What a package manager writes is full of hashes.
-    assert!(secrets("package-lock.json", &[(1, &line)]).is_empty());
-    assert!(secrets("crates/a/Cargo.lock", &[(1, &line)]).is_empty());
-    // And whoever has a scanner of their own can switch this off.
+    // Files of package managers contain many hashes.
+    assert!(find_secrets("package-lock.json", &[(1, &line)]).is_empty());
+    assert!(find_secrets("crates/a/Cargo.lock", &[(1, &line)]).is_empty());
+    // Projects with their own scanner can turn the check off.
     let rules = load("review: { secrets: false }").unwrap();
-    assert!(Patterns::of(&rules.review).issues("a.py", &[(1, &line)]).is_empty());
+    assert!(
+        ReviewPatterns::from_rules(&rules.review).find_issues("a.py", &[(1, &line)]).is_empty()
+    );
 }
 
 #[rstest]
@@ -153,8 +164,8 @@ fn a_secret_on_an_added_line_is_critical_and_is_not_told(#[case] line: String, #
 #[case::repeated("password = \"aaaaaaaaaaaa1\"")]
 #[case::tokens("tokens: 'input 1200 output'")]
 #[case::max_tokens("max_tokens = 4096")]
-fn a_near_miss_is_no_secret(#[case] line: &str) {
-    let found = secrets("src/config.py", &[(1, line)]);
+fn similar_text_is_not_a_secret(#[case] line: &str) {
+    let found = find_secrets("src/config.py", &[(1, line)]);
     assert!(found.is_empty(), "{found:?}");
 }
 
@@ -165,20 +176,25 @@ proptest! {
     ) {
         let numbered: Vec<(u32, &str)> =
             (1..).zip(&lines).map(|(number, line)| (number, line.as_str())).collect();
-        let matcher = Matcher::new("ab", &["src/**".to_owned()]).unwrap();
+        let matcher = LineMatcher::new("ab", &["src/**".to_owned()]).unwrap();
         let found: Vec<u32> =
-            matcher.found("src/a", &numbered).into_iter().map(|(line, _)| line).collect();
+            matcher.find_matches("src/a", &numbered).into_iter().map(|(line, _)| line).collect();
         let expected: Vec<u32> =
             numbered.iter().filter(|(_, line)| line.contains("ab")).map(|(at, _)| *at).collect();
         prop_assert_eq!(found, expected);
-        prop_assert!(matcher.found("docs/a", &numbered).is_empty());
+        prop_assert!(matcher.find_matches("docs/a", &numbered).is_empty());
     }
 }
 
-// Evidence.
+// Evidence
 
-fn claim(evidence: &str, file: Option<&str>, line: Option<u32>, test: Option<&str>) -> Judgement {
-    Judgement::Met {
+fn claim(
+    evidence: &str,
+    file: Option<&str>,
+    line: Option<u32>,
+    test: Option<&str>,
+) -> CriterionJudgement {
+    CriterionJudgement::Met {
         evidence: evidence.to_owned(),
         file: file.map(str::to_owned),
         line,
@@ -186,18 +202,18 @@ fn claim(evidence: &str, file: Option<&str>, line: Option<u32>, test: Option<&st
     }
 }
 
-fn ground(passed: &[&str]) -> Ground {
-    Ground {
-        passed: passed.iter().map(|name| (*name).to_owned()).collect(),
-        files: BTreeMap::from([("src/a.rs".to_owned(), 20), ("empty".to_owned(), 0)]),
+fn ground(passed: &[&str]) -> EvidenceIndex {
+    EvidenceIndex {
+        passed_tests: passed.iter().map(|name| (*name).to_owned()).collect(),
+        file_lines: BTreeMap::from([("src/a.rs".to_owned(), 20), ("empty".to_owned(), 0)]),
     }
 }
 
-fn doubt(judgement: Judgement, ground: &Ground) -> Option<Doubt> {
+fn doubt(judgement: CriterionJudgement, ground: &EvidenceIndex) -> Option<EvidenceError> {
     let said = BTreeMap::from([("it works".to_owned(), judgement)]);
-    let judged = ground.weigh(criteria(&["it works".to_owned()], &said));
-    assert_eq!(judged[0].is_met(), judged[0].doubt.is_none());
-    judged[0].doubt.clone()
+    let judged = ground.check_criteria(judge_criteria(&["it works".to_owned()], &said));
+    assert_eq!(judged[0].is_met(), judged[0].evidence_error.is_none());
+    judged[0].evidence_error.clone()
 }
 
 #[rstest]
@@ -206,7 +222,7 @@ fn doubt(judgement: Judgement, ground: &Ground) -> Option<Doubt> {
 #[case::a_test(claim("see", None, None, Some("tests/test_a.py::test_x")), None)]
 #[case::the_end_of_a_name(claim("see", None, None, Some("test_x")), None)]
 #[case::both(claim("see", Some("src/a.rs"), Some(1), Some("test_x")), None)]
-#[case::silent(claim(" ", Some("src/a.rs"), None, None), Some("no evidence was given"))]
+#[case::silent(claim(" ", Some("src/a.rs"), None, None), Some("no evidence given"))]
 #[case::nowhere(claim("I looked", None, None, None), Some("neither a file nor a test"))]
 #[case::blank(claim("I looked", Some(" "), None, Some("")), Some("neither a file nor a test"))]
 #[case::no_file(claim("see", Some("src/b.rs"), None, None), Some("no file `src/b.rs`"))]
@@ -217,40 +233,40 @@ fn doubt(judgement: Judgement, ground: &Ground) -> Option<Doubt> {
 #[case::part_of_a_word(claim("see", None, None, Some("est_x")), Some("no test `est_x` passed"))]
 #[case::file_and_no_test(claim("see", Some("src/a.rs"), None, Some("test_y")), Some("no test"))]
 #[case::test_and_no_file(claim("see", Some("src/b.rs"), None, Some("test_x")), Some("no file"))]
-fn a_claim_counts_only_if_what_it_points_at_is_there(
-    #[case] judgement: Judgement,
+fn a_claim_counts_only_if_its_evidence_exists(
+    #[case] judgement: CriterionJudgement,
     #[case] why: Option<&str>,
 ) {
     let found = doubt(judgement, &ground(&["tests/test_a.py::test_x"])).map(|it| it.to_string());
     match (found, why) {
         (None, None) => {}
         (Some(found), Some(why)) => assert!(found.contains(why), "{found}"),
-        (found, why) => panic!("{found:?}, and not {why:?}"),
+        (found, why) => panic!("expected {why:?}, got {found:?}"),
     }
 }
 
 #[test]
-fn a_test_that_nobody_can_look_up_needs_a_file_beside_it() {
+fn a_test_that_cannot_be_verified_needs_a_file() {
     let nothing = ground(&[]);
     assert_eq!(doubt(claim("see", Some("src/a.rs"), None, Some("test_x")), &nothing), None);
     let found = doubt(claim("see", None, None, Some("test_x")), &nothing);
-    assert_eq!(found, Some(Doubt::UnknownTest { test: "test_x".to_owned() }));
+    assert_eq!(found, Some(EvidenceError::TestUnverifiable { test: "test_x".to_owned() }));
 }
 
 #[test]
-fn the_files_to_look_up_are_those_that_claims_name() {
+fn the_referenced_files_are_those_that_claims_name() {
     let said = BTreeMap::from([
         ("a".to_owned(), claim("see", Some("./src/a.rs"), None, None)),
         ("b".to_owned(), claim("see", None, None, Some("test"))),
-        ("c".to_owned(), Judgement::Unmet { why: "no".to_owned() }),
+        ("c".to_owned(), CriterionJudgement::Unmet { reason: "no".to_owned() }),
     ]);
     let wanted = ["a", "b", "c"].map(str::to_owned);
-    assert_eq!(named(&criteria(&wanted, &said)), BTreeSet::from(["src/a.rs"]));
+    assert_eq!(referenced_files(&judge_criteria(&wanted, &said)), BTreeSet::from(["src/a.rs"]));
 }
 
 proptest! {
     #[test]
-    fn no_claim_counts_that_was_not_weighed_and_none_that_names_what_is_not_there(
+    fn unchecked_claims_and_missing_evidence_never_count(
         file in prop::option::of("[ab]{1,2}"),
         line in prop::option::of(0..6_u32),
         test in prop::option::of("[xy]{1,2}"),
@@ -259,10 +275,10 @@ proptest! {
     ) {
         let judgement = claim("see", file.as_deref(), line, test.as_deref());
         let said = BTreeMap::from([("it works".to_owned(), judgement)]);
-        let judged = criteria(&["it works".to_owned()], &said);
+        let judged = judge_criteria(&["it works".to_owned()], &said);
         prop_assert!(!judged[0].is_met());
-        let ground = Ground { passed: passed.clone(), files: files.clone() };
-        if ground.weigh(judged)[0].is_met() {
+        let ground = EvidenceIndex { passed_tests: passed.clone(), file_lines: files.clone() };
+        if ground.check_criteria(judged)[0].is_met() {
             prop_assert!(file.is_some() || test.is_some());
             if let Some(file) = &file {
                 prop_assert!(files.contains_key(file));
@@ -275,7 +291,7 @@ proptest! {
     }
 }
 
-// Who judges.
+// Validators
 
 const THREE: &str = "
 tiers:
@@ -285,22 +301,22 @@ tiers:
 ";
 
 #[rstest]
-#[case::anybody(Apart::Never, [Tier::Simple; 3])]
-#[case::another_model(Apart::Model, [Tier::Complex, Tier::Simple, Tier::Simple])]
-#[case::another_provider(Apart::Provider, [Tier::Complex, Tier::Complex, Tier::Simple])]
-fn a_validator_is_as_far_from_the_implementer_as_configured(
-    #[case] apart: Apart,
+#[case::anybody(ValidatorIndependence::Never, [Tier::Simple; 3])]
+#[case::another_model(ValidatorIndependence::Model, [Tier::Complex, Tier::Simple, Tier::Simple])]
+#[case::another_provider(ValidatorIndependence::Provider, [Tier::Complex, Tier::Complex, Tier::Simple])]
+fn a_validator_has_the_configured_distance_from_the_implementer(
+    #[case] apart: ValidatorIndependence,
     #[case] validators: [Tier; 3],
 ) {
     let mut rules = load(THREE).unwrap();
     rules.roles.validator_apart = apart;
     let tiers = [Tier::Simple, Tier::Moderate, Tier::Complex];
     assert_eq!(tiers.map(|tier| rules.validator(tier)), validators);
-    assert!(tiers.iter().all(|tier| rules.is_judged_apart(*tier)));
+    assert!(tiers.iter().all(|tier| rules.has_independent_validator(*tier)));
 }
 
 #[test]
-fn where_no_tier_is_far_enough_the_configured_one_judges_and_that_can_be_told() {
+fn if_no_tier_is_distant_enough_the_configured_one_judges_visibly() {
     let text = "
 tiers:
   simple: { agent: codex, model: default }
@@ -309,9 +325,9 @@ tiers:
 roles: { validator: moderate, validator_apart: provider }
 ";
     let mut rules = load(text).unwrap();
-    for apart in [Apart::Provider, Apart::Model] {
+    for apart in [ValidatorIndependence::Provider, ValidatorIndependence::Model] {
         rules.roles.validator_apart = apart;
         assert_eq!(rules.validator(Tier::Complex), Tier::Moderate);
-        assert!(!rules.is_judged_apart(Tier::Complex));
+        assert!(!rules.has_independent_validator(Tier::Complex));
     }
 }

@@ -1,18 +1,20 @@
-//! Section 7: gates, plan conformance, criteria, the verdict and its score, fingerprints.
+//! Section 7: gates, plan conformance, criteria, verdict, score and fingerprints.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use rstest::rstest;
 use tamma_core::gate::{
-    GateResult, Judged, Kind, Outcome, Standing, classify, judge, judge_old_tests, names,
+    GateKind, GateOutcome, GateResult, GateStatus, GateVerdict, classify, is_planned_test, judge,
+    judge_with_base_tests,
 };
-use tamma_core::issue::{Category, Issue, Severity};
-use tamma_core::plan::{Action, FileChange};
-use tamma_core::review::conformance::{Conformance, Mismatch, compare};
-use tamma_core::review::evidence::{Doubt, Ground};
+use tamma_core::issue::{Issue, IssueCategory, IssueSeverity};
+use tamma_core::plan::{FileAction, FileChange};
+use tamma_core::review::conformance::{Conformance, PlanMismatch, compare};
+use tamma_core::review::evidence::{EvidenceError, EvidenceIndex};
 use tamma_core::review::{
-    Criterion, Deduction, Fingerprint, Inputs, Judgement, Summary, criteria, verdict,
+    Criterion, CriterionJudgement, Deduction, Fingerprint, ReviewInputs, ReviewSummary, evaluate,
+    judge_criteria,
 };
 use tamma_core::rules::{self, Rules, is_critical};
 
@@ -20,10 +22,10 @@ fn set(names: &[&str]) -> BTreeSet<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
-fn gate(outcome: Outcome, failures: &[&str]) -> GateResult {
+fn gate(outcome: GateOutcome, failures: &[&str]) -> GateResult {
     GateResult {
         name: "unit".to_owned(),
-        kind: Kind::Tests,
+        kind: GateKind::Tests,
         outcome,
         failures: set(failures),
         passed: BTreeSet::new(),
@@ -32,22 +34,22 @@ fn gate(outcome: Outcome, failures: &[&str]) -> GateResult {
 }
 
 fn passed() -> GateResult {
-    gate(Outcome::Passed, &[])
+    gate(GateOutcome::Passed, &[])
 }
 
 fn failed(failures: &[&str]) -> GateResult {
-    gate(Outcome::Failed, failures)
+    gate(GateOutcome::Failed, failures)
 }
 
 fn timed_out(failures: &[&str]) -> GateResult {
-    gate(Outcome::TimedOut, failures)
+    gate(GateOutcome::TimedOut, failures)
 }
 
-fn judged(standing: Standing) -> Judged {
-    Judged {
+fn judged(standing: GateStatus) -> GateVerdict {
+    GateVerdict {
         name: "unit".to_owned(),
-        kind: Kind::Tests,
-        standing,
+        kind: GateKind::Tests,
+        status: standing,
         new: BTreeSet::new(),
         pre_existing: BTreeSet::new(),
         flaky: BTreeSet::new(),
@@ -55,42 +57,42 @@ fn judged(standing: Standing) -> Judged {
     }
 }
 
-// Gates.
+// Gates
 
 #[test]
-fn a_gate_that_passes_has_passed_whatever_the_base_commit_did() {
-    let hints = gate(Outcome::Passed, &["hint"]);
-    assert_eq!(classify(&hints, Some(&failed(&["a"])), None), judged(Standing::Passed));
-    assert_eq!(classify(&passed(), None, Some(&failed(&["a"]))), judged(Standing::Passed));
+fn a_passed_gate_passes_regardless_of_the_base_commit() {
+    let hints = gate(GateOutcome::Passed, &["hint"]);
+    assert_eq!(classify(&hints, Some(&failed(&["a"])), None), judged(GateStatus::Passed));
+    assert_eq!(classify(&passed(), None, Some(&failed(&["a"]))), judged(GateStatus::Passed));
 }
 
 #[test]
 fn a_failure_the_base_commit_has_too_is_pre_existing_and_does_not_count() {
     let it = classify(&failed(&["a"]), Some(&failed(&["a", "b"])), None);
-    assert_eq!(it, Judged { pre_existing: set(&["a"]), ..judged(Standing::PreExisting) });
-    assert!(!it.counts());
+    assert_eq!(it, GateVerdict { pre_existing: set(&["a"]), ..judged(GateStatus::PreExisting) });
+    assert!(!it.is_blocking());
 }
 
 #[test]
 fn a_failure_that_passes_when_run_again_is_flaky_and_does_not_count() {
     for rerun in [passed(), failed(&["b"])] {
         let it = classify(&failed(&["a"]), Some(&passed()), Some(&rerun));
-        assert_eq!(it, Judged { flaky: set(&["a"]), ..judged(Standing::Flaky) });
-        assert!(!it.counts());
+        assert_eq!(it, GateVerdict { flaky: set(&["a"]), ..judged(GateStatus::Flaky) });
+        assert!(!it.is_blocking());
     }
 }
 
 #[test]
 fn a_failure_that_repeats_counts() {
     let it = classify(&failed(&["a"]), Some(&passed()), Some(&failed(&["a"])));
-    assert_eq!(it, Judged { new: set(&["a"]), ..judged(Standing::Failed) });
-    assert!(it.counts());
+    assert_eq!(it, GateVerdict { new: set(&["a"]), ..judged(GateStatus::Failed) });
+    assert!(it.is_blocking());
 }
 
 #[test]
 fn a_failure_counts_when_there_is_nothing_to_compare_it_with() {
     let it = classify(&failed(&["a"]), None, None);
-    assert_eq!(it, Judged { new: set(&["a"]), ..judged(Standing::Failed) });
+    assert_eq!(it, GateVerdict { new: set(&["a"]), ..judged(GateStatus::Failed) });
 }
 
 #[test]
@@ -100,38 +102,38 @@ fn each_failure_is_judged_by_its_name_and_only_the_new_ones_are_new() {
         Some(&failed(&["old"])),
         Some(&failed(&["new", "old"])),
     );
-    let sets = Judged {
+    let sets = GateVerdict {
         new: set(&["new"]),
         pre_existing: set(&["old"]),
         flaky: set(&["sometimes"]),
-        ..judged(Standing::Failed)
+        ..judged(GateStatus::Failed)
     };
     assert_eq!(it, sets);
 }
 
 #[test]
-fn what_is_partly_pre_existing_and_partly_flaky_is_flaky() {
+fn partly_pre_existing_and_partly_flaky_is_flaky() {
     let it = classify(&failed(&["a", "b"]), Some(&failed(&["a"])), Some(&passed()));
-    assert_eq!(it.standing, Standing::Flaky);
+    assert_eq!(it.status, GateStatus::Flaky);
     assert_eq!((it.pre_existing, it.flaky), (set(&["a"]), set(&["b"])));
 }
 
 #[rstest]
-#[case::base_failed_too(Some(failed(&[])), None, Standing::PreExisting)]
-#[case::base_failed_by_name(Some(failed(&["a"])), None, Standing::Failed)]
-#[case::base_passed(Some(passed()), None, Standing::Failed)]
-#[case::passed_again(None, Some(passed()), Standing::Flaky)]
-#[case::failed_again(None, Some(failed(&[])), Standing::Failed)]
-#[case::failed_again_by_name(None, Some(failed(&["a"])), Standing::Failed)]
+#[case::base_failed_too(Some(failed(&[])), None, GateStatus::PreExisting)]
+#[case::base_failed_by_name(Some(failed(&["a"])), None, GateStatus::Failed)]
+#[case::base_passed(Some(passed()), None, GateStatus::Failed)]
+#[case::passed_again(None, Some(passed()), GateStatus::Flaky)]
+#[case::failed_again(None, Some(failed(&[])), GateStatus::Failed)]
+#[case::failed_again_by_name(None, Some(failed(&["a"])), GateStatus::Failed)]
 fn a_failure_without_names_is_judged_by_the_whole_gate(
     #[case] baseline: Option<GateResult>,
     #[case] rerun: Option<GateResult>,
-    #[case] standing: Standing,
+    #[case] standing: GateStatus,
 ) {
     let it = classify(&failed(&[]), baseline.as_ref(), rerun.as_ref());
-    assert_eq!(it.standing, standing);
+    assert_eq!(it.status, standing);
     let all = [it.new, it.pre_existing, it.flaky].concat_sets();
-    assert_eq!(all, set(&["unit"]), "the gate itself stands for what has no name");
+    assert_eq!(all, set(&["unit"]), "the gate's own name replaces missing names");
 }
 
 trait ConcatSets {
@@ -148,55 +150,59 @@ impl ConcatSets for [BTreeSet<String>; 3] {
 #[case::base_without_names(Some(failed(&[])), None)]
 #[case::again_without_names(None, Some(failed(&[])))]
 #[case::again_out_of_time(None, Some(timed_out(&[])))]
-fn a_named_failure_that_nobody_can_compare_counts(
+fn a_named_failure_without_comparison_counts(
     #[case] baseline: Option<GateResult>,
     #[case] rerun: Option<GateResult>,
 ) {
     let it = classify(&failed(&["a"]), baseline.as_ref(), rerun.as_ref());
-    assert_eq!(it, Judged { new: set(&["a"]), ..judged(Standing::Failed) });
+    assert_eq!(it, GateVerdict { new: set(&["a"]), ..judged(GateStatus::Failed) });
 }
 
 #[rstest]
-#[case::alone(None, None, Standing::TimedOut)]
-#[case::base_passed(Some(passed()), None, Standing::TimedOut)]
-#[case::again(Some(passed()), Some(timed_out(&[])), Standing::TimedOut)]
-#[case::failed_again(Some(passed()), Some(failed(&["a"])), Standing::TimedOut)]
-#[case::passed_again(Some(passed()), Some(passed()), Standing::Flaky)]
-#[case::base_timed_out_too(Some(timed_out(&[])), None, Standing::PreExisting)]
-#[case::base_timed_out_and_passed_again(Some(timed_out(&[])), Some(passed()), Standing::PreExisting)]
+#[case::alone(None, None, GateStatus::TimedOut)]
+#[case::base_passed(Some(passed()), None, GateStatus::TimedOut)]
+#[case::again(Some(passed()), Some(timed_out(&[])), GateStatus::TimedOut)]
+#[case::failed_again(Some(passed()), Some(failed(&["a"])), GateStatus::TimedOut)]
+#[case::passed_again(Some(passed()), Some(passed()), GateStatus::Flaky)]
+#[case::base_timed_out_too(Some(timed_out(&[])), None, GateStatus::PreExisting)]
+#[case::base_timed_out_and_passed_again(Some(timed_out(&[])), Some(passed()), GateStatus::PreExisting)]
 fn a_gate_that_timed_out_counts_unless_the_base_commit_did_too_or_it_passes_again(
     #[case] baseline: Option<GateResult>,
     #[case] rerun: Option<GateResult>,
-    #[case] standing: Standing,
+    #[case] standing: GateStatus,
 ) {
     let it = classify(&timed_out(&[]), baseline.as_ref(), rerun.as_ref());
     assert_eq!(it, judged(standing));
-    assert_eq!(it.counts(), standing == Standing::TimedOut);
+    assert_eq!(it.is_blocking(), standing == GateStatus::TimedOut);
 }
 
 #[test]
-fn a_gate_that_timed_out_keeps_what_it_had() {
+fn a_gate_that_timed_out_keeps_its_failures() {
     let it = classify(&timed_out(&["a", "b"]), Some(&failed(&["b"])), None);
-    let kept = Judged { new: set(&["a"]), pre_existing: set(&["b"]), ..judged(Standing::TimedOut) };
+    let kept =
+        GateVerdict { new: set(&["a"]), pre_existing: set(&["b"]), ..judged(GateStatus::TimedOut) };
     assert_eq!(it, kept);
 }
 
 #[test]
-fn when_both_commits_time_out_what_was_found_still_counts_by_name() {
+fn if_both_commits_time_out_failures_still_count_by_name() {
     let it = classify(&timed_out(&["a"]), Some(&timed_out(&[])), None);
-    assert_eq!(it, Judged { new: set(&["a"]), ..judged(Standing::Failed) });
+    assert_eq!(it, GateVerdict { new: set(&["a"]), ..judged(GateStatus::Failed) });
     let it = classify(&timed_out(&["a"]), Some(&timed_out(&["a"])), None);
-    assert_eq!(it.standing, Standing::PreExisting);
+    assert_eq!(it.status, GateStatus::PreExisting);
 }
 
 fn any_gate() -> impl Strategy<Value = GateResult> {
-    let outcome =
-        prop_oneof![Just(Outcome::Passed), Just(Outcome::Failed), Just(Outcome::TimedOut)];
+    let outcome = prop_oneof![
+        Just(GateOutcome::Passed),
+        Just(GateOutcome::Failed),
+        Just(GateOutcome::TimedOut)
+    ];
     (outcome, prop::collection::btree_set("[a-d]", 0..4))
         .prop_map(|(outcome, failures)| GateResult { failures, ..gate(outcome, &[]) })
 }
 
-/// One whose report names tests: what failed, what passed and what was skipped.
+/// Gate with a test report: failed, passed and skipped tests.
 fn any_tests() -> impl Strategy<Value = GateResult> {
     let names = || prop::collection::btree_set("[a-d]", 0..4);
     (any_gate(), names(), names()).prop_map(|(gate, passed, skipped)| GateResult {
@@ -206,49 +212,49 @@ fn any_tests() -> impl Strategy<Value = GateResult> {
     })
 }
 
-fn ran(outcome: Outcome, failures: &[&str], passed: &[&str], skipped: &[&str]) -> GateResult {
+fn ran(outcome: GateOutcome, failures: &[&str], passed: &[&str], skipped: &[&str]) -> GateResult {
     GateResult { passed: set(passed), skipped: set(skipped), ..gate(outcome, failures) }
 }
 
-// Missing tests.
+// Missing tests
 
 #[test]
-fn a_test_that_no_longer_runs_is_missing_and_counts_also_where_the_gate_passes() {
-    let base = ran(Outcome::Failed, &["b"], &["a", "c"], &["d"]);
-    let now = ran(Outcome::Passed, &[], &["a"], &["c", "d"]);
+fn a_test_that_no_longer_runs_counts_even_if_the_gate_passes() {
+    let base = ran(GateOutcome::Failed, &["b"], &["a", "c"], &["d"]);
+    let now = ran(GateOutcome::Passed, &[], &["a"], &["c", "d"]);
     let it = judge(&now, Some(&base), None, &[]);
-    assert_eq!(it, Judged { missing: set(&["b", "c"]), ..judged(Standing::Failed) });
-    assert!(it.counts());
+    assert_eq!(it, GateVerdict { missing: set(&["b", "c"]), ..judged(GateStatus::Failed) });
+    assert!(it.is_blocking());
     let planned = ["b".to_owned(), "c".to_owned()];
-    assert_eq!(judge(&now, Some(&base), None, &planned), judged(Standing::Passed));
-    assert_eq!(judge(&now, None, None, &[]), judged(Standing::Passed));
+    assert_eq!(judge(&now, Some(&base), None, &planned), judged(GateStatus::Passed));
+    assert_eq!(judge(&now, None, None, &[]), judged(GateStatus::Passed));
 }
 
 #[test]
-fn a_finding_that_is_gone_is_not_missing() {
-    let lint = |run: GateResult| GateResult { kind: Kind::Lint, ..run };
+fn a_fixed_finding_is_not_missing() {
+    let lint = |run: GateResult| GateResult { kind: GateKind::Lint, ..run };
     let it = judge(&lint(passed()), Some(&lint(failed(&["a"]))), None, &[]);
-    assert_eq!(it, Judged { kind: Kind::Lint, ..judged(Standing::Passed) });
+    assert_eq!(it, GateVerdict { kind: GateKind::Lint, ..judged(GateStatus::Passed) });
 }
 
 #[test]
-fn one_that_broke_off_is_not_said_to_have_removed_what_it_did_not_reach() {
-    let base = ran(Outcome::Passed, &[], &["a", "b"], &[]);
+fn an_aborted_gate_has_no_missing_tests() {
+    let base = ran(GateOutcome::Passed, &[], &["a", "b"], &[]);
     for now in [timed_out(&[]), failed(&[])] {
         let it = judge(&now, Some(&base), None, &[]);
-        assert!(it.missing.is_empty() && it.counts(), "{it:?}");
+        assert!(it.missing.is_empty() && it.is_blocking(), "{it:?}");
     }
-    // A report without a single test is another matter.
+    // A report without any test is different.
     assert_eq!(judge(&passed(), Some(&base), None, &[]).missing, set(&["a", "b"]));
 }
 
 #[test]
-fn what_the_second_run_ran_is_not_missing() {
-    let base = ran(Outcome::Passed, &[], &["a", "b"], &[]);
-    let stopped_early = ran(Outcome::Failed, &["x"], &["a"], &[]);
-    let again = ran(Outcome::Passed, &[], &["a", "b", "x"], &[]);
+fn a_test_that_the_second_run_executes_is_not_missing() {
+    let base = ran(GateOutcome::Passed, &[], &["a", "b"], &[]);
+    let stopped_early = ran(GateOutcome::Failed, &["x"], &["a"], &[]);
+    let again = ran(GateOutcome::Passed, &[], &["a", "b", "x"], &[]);
     let it = judge(&stopped_early, Some(&base), Some(&again), &[]);
-    assert_eq!(it, Judged { flaky: set(&["b", "x"]), ..judged(Standing::Flaky) });
+    assert_eq!(it, GateVerdict { flaky: set(&["b", "x"]), ..judged(GateStatus::Flaky) });
 }
 
 #[rstest]
@@ -267,40 +273,45 @@ fn a_plan_names_a_test_by_its_name_or_its_file(
     #[case] test: &str,
     #[case] named: bool,
 ) {
-    assert_eq!(names(&[entry.to_owned()], test), named);
+    assert_eq!(is_planned_test(&[entry.to_owned()], test), named);
 }
 
 #[test]
-fn the_tests_as_they_were_must_pass_unless_the_plan_names_them() {
-    let it = judge_old_tests(&failed(&["a", "b"]), Some(&passed()), None, &["a".to_owned()]);
-    assert_eq!(it, Judged { new: set(&["b"]), ..judged(Standing::Failed) });
+fn base_versions_of_tests_must_pass_unless_planned() {
+    let it = judge_with_base_tests(&failed(&["a", "b"]), Some(&passed()), None, &["a".to_owned()]);
+    assert_eq!(it, GateVerdict { new: set(&["b"]), ..judged(GateStatus::Failed) });
     let both = ["a".to_owned(), "b".to_owned()];
-    let it = judge_old_tests(&failed(&["a", "b"]), Some(&passed()), None, &both);
-    assert_eq!(it, judged(Standing::Passed));
-    let it = judge_old_tests(&failed(&["a", "b"]), Some(&failed(&["b"])), None, &both);
-    assert_eq!(it.standing, Standing::PreExisting);
-    // A gate that names nothing cannot be excused by a name.
-    assert!(judge_old_tests(&failed(&[]), Some(&passed()), None, &both).counts());
+    let it = judge_with_base_tests(&failed(&["a", "b"]), Some(&passed()), None, &both);
+    assert_eq!(it, judged(GateStatus::Passed));
+    let it = judge_with_base_tests(&failed(&["a", "b"]), Some(&failed(&["b"])), None, &both);
+    assert_eq!(it.status, GateStatus::PreExisting);
+    // A gate that names nothing cannot be excused by name.
+    assert!(judge_with_base_tests(&failed(&[]), Some(&passed()), None, &both).is_blocking());
 }
 
 #[test]
-fn a_test_that_the_change_makes_pass_must_pass_as_it_was() {
+fn a_fixed_test_must_pass_in_its_base_version() {
     let base = failed(&["a", "b"]);
-    // Somebody has edited `a` until it passed.
-    let it = judge_old_tests(&failed(&["a", "b"]), Some(&base.without(&set(&["a"]))), None, &[]);
+    // The change edited `a` until it passed.
+    let it = judge_with_base_tests(
+        &failed(&["a", "b"]),
+        Some(&base.without_failures(&set(&["a"]))),
+        None,
+        &[],
+    );
     assert_eq!((it.new, it.pre_existing), (set(&["a"]), set(&["b"])));
-    assert_eq!(base.without(&set(&[])), base);
-    assert_eq!(base.without(&set(&["a", "b"])).outcome, Outcome::Passed);
-    assert_eq!(failed(&[]).without(&set(&["a"])), failed(&[]), "it has no names to go by");
+    assert_eq!(base.without_failures(&set(&[])), base);
+    assert_eq!(base.without_failures(&set(&["a", "b"])).outcome, GateOutcome::Passed);
+    assert_eq!(failed(&[]).without_failures(&set(&["a"])), failed(&[]), "it names no failures");
 }
 
 #[test]
-fn what_fails_in_one_of_two_runs_of_the_base_commit_is_known_to_fail() {
-    let base = failed(&["a"]).joined(&failed(&["b"]));
+fn a_failure_in_either_baseline_run_is_pre_existing() {
+    let base = failed(&["a"]).merged_with(&failed(&["b"]));
     assert_eq!(base.failures, set(&["a", "b"]));
-    assert!(!classify(&failed(&["a", "b"]), Some(&base), None).counts());
-    assert!(!classify(&failed(&[]), Some(&failed(&[]).joined(&passed())), None).counts());
-    assert_eq!(passed().joined(&passed()), passed());
+    assert!(!classify(&failed(&["a", "b"]), Some(&base), None).is_blocking());
+    assert!(!classify(&failed(&[]), Some(&failed(&[]).merged_with(&passed())), None).is_blocking());
+    assert_eq!(passed().merged_with(&passed()), passed());
 }
 
 proptest! {
@@ -312,10 +323,10 @@ proptest! {
     ) {
         let it = classify(&result, baseline.as_ref(), rerun.as_ref());
         let judged = it.new.len() + it.pre_existing.len() + it.flaky.len();
-        prop_assert!(it.new.is_empty() || it.counts());
+        prop_assert!(it.new.is_empty() || it.is_blocking());
         let all = [it.new, it.pre_existing, it.flaky].concat_sets();
         prop_assert_eq!(all.len(), judged);
-        if result.outcome != Outcome::Passed {
+        if result.outcome != GateOutcome::Passed {
             prop_assert!(result.failures.is_subset(&all));
         }
     }
@@ -327,7 +338,7 @@ proptest! {
     ) {
         let alone = classify(&result, None, rerun.as_ref());
         let same = classify(&result, Some(&result), rerun.as_ref());
-        prop_assert!(!same.counts());
+        prop_assert!(!same.is_blocking());
         prop_assert!(same.new.is_subset(&alone.new));
     }
 
@@ -338,13 +349,13 @@ proptest! {
         two in any_tests(),
         rerun in prop::option::of(any_tests()),
     ) {
-        let both = one.joined(&two);
-        prop_assert_eq!(&both.failures, &two.joined(&one).failures);
+        let both = one.merged_with(&two);
+        prop_assert_eq!(&both.failures, &two.merged_with(&one).failures);
         let it = classify(&result, Some(&both), rerun.as_ref());
         for base in [&one, &two] {
             let alone = classify(&result, Some(base), rerun.as_ref());
             prop_assert!(it.new.is_subset(&alone.new));
-            prop_assert!(!it.counts() || alone.counts());
+            prop_assert!(!it.is_blocking() || alone.is_blocking());
         }
     }
 
@@ -358,43 +369,44 @@ proptest! {
         let plain = classify(&result, Some(&base), rerun.as_ref());
         let strict = judge(&result, Some(&base), rerun.as_ref(), &[]);
         let it = judge(&result, Some(&base), rerun.as_ref(), &planned);
-        prop_assert!(it.missing.is_empty() || it.counts());
+        prop_assert!(it.missing.is_empty() || it.is_blocking());
         prop_assert!(it.missing.is_subset(&strict.missing));
-        prop_assert!(it.missing.iter().all(|test| !names(&planned, test)));
+        prop_assert!(it.missing.iter().all(|test| !is_planned_test(&planned, test)));
         prop_assert!(strict.missing.iter().all(|test| !result.passed.contains(test)));
-        prop_assert!(!plain.counts() || it.counts(), "nothing is excused by what is missing");
-        prop_assert!(!it.counts() || strict.counts());
+        prop_assert!(!plain.is_blocking() || it.is_blocking(), "missing tests excuse nothing");
+        prop_assert!(!it.is_blocking() || strict.is_blocking());
         let same = judge(&result, Some(&result), rerun.as_ref(), &[]);
-        prop_assert!(!same.counts());
+        prop_assert!(!same.is_blocking());
     }
 }
 
-// Conformance.
+// Conformance
 
-fn planned(path: &str, action: Action) -> FileChange {
+fn planned(path: &str, action: FileAction) -> FileChange {
     FileChange { path: path.to_owned(), action, description: String::new(), estimated_lines: 1 }
 }
 
-fn touched(files: &[(&str, Action)]) -> BTreeMap<String, Action> {
+fn touched(files: &[(&str, FileAction)]) -> BTreeMap<String, FileAction> {
     files.iter().map(|(path, action)| ((*path).to_owned(), *action)).collect()
 }
 
 #[test]
-fn a_change_that_does_what_was_planned_conforms() {
-    let plan = [planned("src/a.rs", Action::Modify), planned("src/auth/b.rs", Action::Create)];
-    let done = touched(&[("src/a.rs", Action::Modify), ("src/auth/b.rs", Action::Create)]);
+fn a_change_as_planned_conforms() {
+    let plan =
+        [planned("src/a.rs", FileAction::Modify), planned("src/auth/b.rs", FileAction::Create)];
+    let done = touched(&[("src/a.rs", FileAction::Modify), ("src/auth/b.rs", FileAction::Create)]);
     assert_eq!(compare(&plan, &done, &Rules::default()), Conformance::default());
 }
 
 #[test]
 fn every_difference_from_the_plan_is_named() {
-    let plan = [planned("src/a.rs", Action::Modify), planned("src/b.rs", Action::Delete)];
+    let plan = [planned("src/a.rs", FileAction::Modify), planned("src/b.rs", FileAction::Delete)];
     let done = touched(&[
-        ("Cargo.lock", Action::Modify),
-        ("pytest.ini", Action::Create),
-        ("src/auth/login.rs", Action::Create),
-        ("src/b.rs", Action::Modify),
-        ("src/c.rs", Action::Create),
+        ("Cargo.lock", FileAction::Modify),
+        ("pytest.ini", FileAction::Create),
+        ("src/auth/login.rs", FileAction::Create),
+        ("src/b.rs", FileAction::Modify),
+        ("src/c.rs", FileAction::Create),
     ]);
     let conformance = compare(&plan, &done, &Rules::default());
     assert_eq!(
@@ -404,14 +416,14 @@ fn every_difference_from_the_plan_is_named() {
             unplanned_guarded: vec!["pytest.ini".to_owned()],
             unplanned: vec!["src/c.rs".to_owned()],
             untouched: vec!["src/a.rs".to_owned()],
-            mismatched: vec![Mismatch {
+            mismatched: vec![PlanMismatch {
                 path: "src/b.rs".to_owned(),
-                planned: Action::Delete,
-                done: Action::Modify,
+                planned: FileAction::Delete,
+                actual: FileAction::Modify,
             }],
         }
     );
-    assert_eq!(conformance.drift(), 2);
+    assert_eq!(conformance.deviation_count(), 2);
 }
 
 fn with_gates(commands: &[&str]) -> Rules {
@@ -419,7 +431,7 @@ fn with_gates(commands: &[&str]) -> Rules {
     let gates: Vec<_> =
         gates.map(|(at, command)| format!("  g{at}: {{ command: '{command}' }}\n")).collect();
     let text = format!("gates:\n{}", gates.concat());
-    let file = rules::Source { name: "tamma.yaml", text: &text };
+    let file = rules::ConfigFile { name: "tamma.yaml", text: &text };
     rules::load(Some(file), &BTreeMap::new()).unwrap().rules
 }
 
@@ -437,18 +449,18 @@ fn with_gates(commands: &[&str]) -> Rules {
 #[case::of_that_name_elsewhere("src/pytest.py", "python -m pytest", false)]
 #[case::tests("tests/test_a.py", "pytest tests/", false)]
 #[case::code("src/lib.rs", "cargo test --lib", false)]
-fn a_file_that_decides_how_gates_run_needs_a_plan(
+fn a_file_that_affects_gates_needs_a_plan(
     #[case] path: &str,
     #[case] command: &str,
     #[case] guarded: bool,
 ) {
     let rules = with_gates(&["true", command]);
-    let done = touched(&[(path, Action::Modify)]);
+    let done = touched(&[(path, FileAction::Modify)]);
     let found = compare(&[], &done, &rules);
     assert_eq!(!found.unplanned_guarded.is_empty(), guarded, "{found:?}");
-    assert_eq!(verdict(with_conformance(found)).passed, !guarded);
-    // People have seen a plan that names it.
-    let found = compare(&[planned(path, Action::Modify)], &done, &rules);
+    assert_eq!(evaluate(with_conformance(found)).passed, !guarded);
+    // A plan that names the file was approved.
+    let found = compare(&[planned(path, FileAction::Modify)], &done, &rules);
     assert_eq!(found, Conformance::default());
 }
 
@@ -459,8 +471,8 @@ proptest! {
         done in prop::collection::btree_set("(src/|)(auth/|)[ab](\\.rs|\\.sh|/conftest\\.py)", 0..8),
     ) {
         let rules = with_gates(&["sh a.sh"]);
-        let plan: Vec<_> = plan.iter().map(|path| planned(path, Action::Modify)).collect();
-        let done: BTreeMap<_, _> = done.into_iter().map(|path| (path, Action::Modify)).collect();
+        let plan: Vec<_> = plan.iter().map(|path| planned(path, FileAction::Modify)).collect();
+        let done: BTreeMap<_, _> = done.into_iter().map(|path| (path, FileAction::Modify)).collect();
         let found = compare(&plan, &done, &rules);
         let mut named: Vec<_> =
             [&found.unplanned_critical, &found.unplanned_guarded, &found.unplanned]
@@ -472,7 +484,7 @@ proptest! {
         let blocks = unplanned.iter().any(|path| {
             path.contains("auth/") || path.ends_with("conftest.py") || path == "a.sh"
         });
-        prop_assert_eq!(verdict(with_conformance(found)).passed, !blocks);
+        prop_assert_eq!(evaluate(with_conformance(found)).passed, !blocks);
     }
 }
 
@@ -486,61 +498,73 @@ fn the_configuration_says_which_files_are_critical() {
     assert!(is_critical("src/lib.rs", &rules));
 }
 
-// Criteria.
+// Criteria
 
-fn criterion(judgement: Judgement) -> Criterion {
+fn criterion(judgement: CriterionJudgement) -> Criterion {
     let said = BTreeMap::from([("it works".to_owned(), judgement)]);
-    let ground = Ground { passed: set(&["tests::it_works"]), ..Ground::default() };
-    ground.weigh(criteria(&["it works".to_owned()], &said)).remove(0)
+    let ground =
+        EvidenceIndex { passed_tests: set(&["tests::it_works"]), ..EvidenceIndex::default() };
+    ground.check_criteria(judge_criteria(&["it works".to_owned()], &said)).remove(0)
 }
 
-fn met(evidence: &str) -> Judgement {
+fn met(evidence: &str) -> CriterionJudgement {
     let test = Some("it_works".to_owned());
-    Judgement::Met { evidence: evidence.to_owned(), file: None, line: None, test }
+    CriterionJudgement::Met { evidence: evidence.to_owned(), file: None, line: None, test }
 }
 
 #[rstest]
 #[case(met("tests::it_works passes"), true)]
 #[case::no_evidence(met(""), false)]
 #[case::blank_evidence(met(" \n"), false)]
-#[case(Judgement::Unmet { why: "it does not".to_owned() }, false)]
-#[case(Judgement::Unjudged, false)]
-fn a_criterion_is_met_only_with_evidence(#[case] judgement: Judgement, #[case] is_met: bool) {
+#[case(CriterionJudgement::Unmet { reason: "it does not".to_owned() }, false)]
+#[case(CriterionJudgement::Unjudged, false)]
+fn a_criterion_is_met_only_with_evidence(
+    #[case] judgement: CriterionJudgement,
+    #[case] is_met: bool,
+) {
     assert_eq!(criterion(judgement.clone()).is_met(), is_met);
-    let inputs = Inputs { criteria: vec![criterion(judgement)], ..Inputs::default() };
-    assert_eq!(verdict(inputs).passed, is_met);
+    let inputs = ReviewInputs { criteria: vec![criterion(judgement)], ..ReviewInputs::default() };
+    assert_eq!(evaluate(inputs).passed, is_met);
 }
 
 #[test]
-fn the_task_decides_which_criteria_there_are() {
+fn the_task_determines_the_criteria() {
     let said =
         BTreeMap::from([("b".to_owned(), met("here")), ("made up".to_owned(), met("there"))]);
     assert_eq!(
-        criteria(&["a".to_owned(), "b".to_owned()], &said),
+        judge_criteria(&["a".to_owned(), "b".to_owned()], &said),
         [
-            Criterion { text: "a".to_owned(), judgement: Judgement::Unjudged, doubt: None },
-            // Until somebody has looked, it is a claim.
-            Criterion { text: "b".to_owned(), judgement: met("here"), doubt: Some(Doubt::Nowhere) },
+            Criterion {
+                text: "a".to_owned(),
+                judgement: CriterionJudgement::Unjudged,
+                evidence_error: None
+            },
+            // Unchecked evidence does not count.
+            Criterion {
+                text: "b".to_owned(),
+                judgement: met("here"),
+                evidence_error: Some(EvidenceError::NoLocation)
+            },
         ]
     );
 }
 
-// The verdict.
+// Verdict
 
-fn issue(severity: Severity, category: Category) -> Issue {
+fn issue(severity: IssueSeverity, category: IssueCategory) -> Issue {
     Issue { severity, category, message: "it is odd".to_owned(), file: None, line: None }
 }
 
-fn with_issue(severity: Severity) -> Inputs {
-    Inputs { issues: vec![issue(severity, Category::Code)], ..Inputs::default() }
+fn with_issue(severity: IssueSeverity) -> ReviewInputs {
+    ReviewInputs { issues: vec![issue(severity, IssueCategory::Code)], ..ReviewInputs::default() }
 }
 
-fn with_gate(standing: Standing) -> Inputs {
-    Inputs { gates: vec![judged(standing)], ..Inputs::default() }
+fn with_gate(standing: GateStatus) -> ReviewInputs {
+    ReviewInputs { gates: vec![judged(standing)], ..ReviewInputs::default() }
 }
 
-fn with_conformance(conformance: Conformance) -> Inputs {
-    Inputs { conformance, ..Inputs::default() }
+fn with_conformance(conformance: Conformance) -> ReviewInputs {
+    ReviewInputs { conformance, ..ReviewInputs::default() }
 }
 
 fn paths(count: usize) -> Vec<String> {
@@ -548,19 +572,19 @@ fn paths(count: usize) -> Vec<String> {
 }
 
 #[test]
-fn a_change_with_nothing_against_it_passes_with_a_hundred() {
-    let verdict = verdict(Inputs::default());
+fn a_change_without_findings_scores_100() {
+    let verdict = evaluate(ReviewInputs::default());
     assert!(verdict.passed);
     assert_eq!((verdict.score, verdict.deductions.len()), (100, 0));
 }
 
 #[rstest]
-#[case(with_gate(Standing::Failed), Deduction::FailedGates, 25)]
-#[case(with_gate(Standing::TimedOut), Deduction::FailedGates, 25)]
-#[case(with_issue(Severity::Critical), Deduction::CriticalIssues, 40)]
-#[case(with_issue(Severity::Error), Deduction::Errors, 15)]
+#[case(with_gate(GateStatus::Failed), Deduction::FailedGates, 25)]
+#[case(with_gate(GateStatus::TimedOut), Deduction::FailedGates, 25)]
+#[case(with_issue(IssueSeverity::Critical), Deduction::CriticalIssues, 40)]
+#[case(with_issue(IssueSeverity::Error), Deduction::Errors, 15)]
 #[case(
-    Inputs { criteria: vec![criterion(Judgement::Unjudged)], ..Inputs::default() },
+    ReviewInputs { criteria: vec![criterion(CriterionJudgement::Unjudged)], ..ReviewInputs::default() },
     Deduction::UnmetCriteria,
     20
 )]
@@ -574,33 +598,33 @@ fn a_change_with_nothing_against_it_passes_with_a_hundred() {
     Deduction::UnplannedGuardedFiles,
     30
 )]
-fn any_one_of_these_fails_the_review(
-    #[case] inputs: Inputs,
+fn each_blocking_finding_fails_the_review(
+    #[case] inputs: ReviewInputs,
     #[case] deduction: Deduction,
     #[case] points: u8,
 ) {
-    let verdict = verdict(inputs);
+    let verdict = evaluate(inputs);
     assert!(!verdict.passed);
     assert_eq!(verdict.deductions, [(deduction, points)]);
     assert_eq!(verdict.score, 100 - points);
 }
 
 #[rstest]
-#[case::warning(with_issue(Severity::Warning), &[(Deduction::Warnings, 3)])]
-#[case::info(with_issue(Severity::Info), &[])]
-#[case::pre_existing(with_gate(Standing::PreExisting), &[])]
-#[case::flaky(with_gate(Standing::Flaky), &[])]
-#[case::passed(with_gate(Standing::Passed), &[])]
+#[case::warning(with_issue(IssueSeverity::Warning), &[(Deduction::Warnings, 3)])]
+#[case::info(with_issue(IssueSeverity::Info), &[])]
+#[case::pre_existing(with_gate(GateStatus::PreExisting), &[])]
+#[case::flaky(with_gate(GateStatus::Flaky), &[])]
+#[case::passed(with_gate(GateStatus::Passed), &[])]
 #[case::unplanned(
     with_conformance(Conformance { unplanned: paths(2), ..Conformance::default() }),
     &[(Deduction::PlanDrift, 6)]
 )]
 #[case::mismatched(
     with_conformance(Conformance {
-        mismatched: vec![Mismatch {
+        mismatched: vec![PlanMismatch {
             path: "a".to_owned(),
-            planned: Action::Create,
-            done: Action::Delete,
+            planned: FileAction::Create,
+            actual: FileAction::Delete,
         }],
         ..Conformance::default()
     }),
@@ -610,25 +634,25 @@ fn any_one_of_these_fails_the_review(
     with_conformance(Conformance { untouched: paths(2), ..Conformance::default() }),
     &[]
 )]
-fn these_are_shown_and_do_not_fail_the_review(
-    #[case] inputs: Inputs,
+fn minor_findings_do_not_fail_the_review(
+    #[case] inputs: ReviewInputs,
     #[case] deductions: &[(Deduction, u8)],
 ) {
-    let verdict = verdict(inputs.clone());
+    let verdict = evaluate(inputs.clone());
     assert!(verdict.passed);
     assert_eq!(verdict.deductions, deductions);
     assert_eq!(verdict.inputs, inputs);
-    assert_eq!(verdict.summary().blocking, 0);
+    assert_eq!(verdict.summarize().blocking, 0);
 }
 
 #[test]
 fn the_score_never_goes_below_zero() {
-    let many = Inputs {
-        issues: vec![issue(Severity::Critical, Category::Code); 1_000],
-        gates: vec![judged(Standing::Failed); 3],
-        ..Inputs::default()
+    let many = ReviewInputs {
+        issues: vec![issue(IssueSeverity::Critical, IssueCategory::Code); 1_000],
+        gates: vec![judged(GateStatus::Failed); 3],
+        ..ReviewInputs::default()
     };
-    let verdict = verdict(many);
+    let verdict = evaluate(many);
     assert_eq!(verdict.score, 0);
     assert_eq!(
         verdict.deductions,
@@ -637,54 +661,68 @@ fn the_score_never_goes_below_zero() {
 }
 
 #[test]
-fn no_factor_takes_off_more_than_there_is() {
-    let five = Inputs { gates: vec![judged(Standing::Failed); 5], ..Inputs::default() };
-    assert_eq!(verdict(five).deductions, [(Deduction::FailedGates, 100)]);
+fn no_deduction_exceeds_100_points() {
+    let five =
+        ReviewInputs { gates: vec![judged(GateStatus::Failed); 5], ..ReviewInputs::default() };
+    assert_eq!(evaluate(five).deductions, [(Deduction::FailedGates, 100)]);
 }
 
 #[test]
-fn the_summary_counts_what_blocks_and_what_is_unmet() {
-    let inputs = Inputs {
-        gates: vec![judged(Standing::Failed), judged(Standing::TimedOut), judged(Standing::Flaky)],
+fn the_summary_counts_blocking_findings_and_unmet_criteria() {
+    let inputs = ReviewInputs {
+        gates: vec![
+            judged(GateStatus::Failed),
+            judged(GateStatus::TimedOut),
+            judged(GateStatus::Flaky),
+        ],
         issues: vec![
-            issue(Severity::Error, Category::Security),
-            issue(Severity::Critical, Category::Code),
-            issue(Severity::Warning, Category::Style),
+            issue(IssueSeverity::Error, IssueCategory::Security),
+            issue(IssueSeverity::Critical, IssueCategory::Code),
+            issue(IssueSeverity::Warning, IssueCategory::Style),
         ],
         criteria: vec![criterion(met("")), criterion(met("here"))],
         conformance: Conformance { unplanned_critical: paths(1), ..Conformance::default() },
     };
-    let verdict = verdict(inputs);
+    let verdict = evaluate(inputs);
     assert_eq!(
-        verdict.summary(),
-        Summary { passed: false, score: 0, blocking: 5, unmet: 1, security_critical: false }
+        verdict.summarize(),
+        ReviewSummary {
+            passed: false,
+            score: 0,
+            blocking: 5,
+            unmet_criteria: 1,
+            security_critical: false
+        }
     );
 }
 
 #[test]
 fn only_a_critical_issue_of_security_is_security_critical() {
-    let mut inputs = with_issue(Severity::Critical);
-    assert!(!verdict(inputs.clone()).summary().security_critical);
-    inputs.issues.push(issue(Severity::Critical, Category::Security));
-    assert!(verdict(inputs).summary().security_critical);
+    let mut inputs = with_issue(IssueSeverity::Critical);
+    assert!(!evaluate(inputs.clone()).summarize().security_critical);
+    inputs.issues.push(issue(IssueSeverity::Critical, IssueCategory::Security));
+    assert!(evaluate(inputs).summarize().security_critical);
 }
 
 #[test]
-fn a_verdict_is_kept_as_it_is() {
-    let verdict = verdict(Inputs {
+fn a_verdict_survives_serialisation() {
+    let verdict = evaluate(ReviewInputs {
         gates: vec![classify(&failed(&["a"]), Some(&failed(&["b"])), None)],
-        criteria: vec![criterion(Judgement::Unmet { why: "no".to_owned() })],
-        ..with_issue(Severity::Error)
+        criteria: vec![criterion(CriterionJudgement::Unmet { reason: "no".to_owned() })],
+        ..with_issue(IssueSeverity::Error)
     });
     let json = serde_json::to_string(&verdict).unwrap();
-    assert_eq!(serde_json::from_str::<tamma_core::review::Verdict>(&json).unwrap(), verdict);
+    assert_eq!(serde_json::from_str::<tamma_core::review::ReviewVerdict>(&json).unwrap(), verdict);
     assert!(json.contains(r#""deductions":[["failed_gates",25],["errors",15]"#), "{json}");
 }
 
 fn any_issue() -> impl Strategy<Value = Issue> {
     (0..4_usize, 0..5_usize).prop_map(|(severity, category)| {
         use strum::IntoEnumIterator as _;
-        issue(Severity::iter().nth(severity).unwrap(), Category::iter().nth(category).unwrap())
+        issue(
+            IssueSeverity::iter().nth(severity).unwrap(),
+            IssueCategory::iter().nth(category).unwrap(),
+        )
     })
 }
 
@@ -696,55 +734,55 @@ proptest! {
         unmet in 0..5_usize,
         drift in 0..50_usize,
     ) {
-        let inputs = Inputs {
+        let inputs = ReviewInputs {
             gates: runs.iter().map(|run| classify(run, None, None)).collect(),
             issues,
-            criteria: vec![criterion(Judgement::Unjudged); unmet],
+            criteria: vec![criterion(CriterionJudgement::Unjudged); unmet],
             conformance: Conformance { unplanned: paths(drift), ..Conformance::default() },
         };
-        let verdict = verdict(inputs);
+        let verdict = evaluate(inputs);
         prop_assert!(verdict.score <= 100);
         let off: u16 = verdict.deductions.iter().map(|(_, points)| u16::from(*points)).sum();
         prop_assert_eq!(u16::from(verdict.score), 100_u16.saturating_sub(off));
-        let summary = verdict.summary();
-        prop_assert_eq!(summary.passed, summary.blocking == 0 && summary.unmet == 0);
+        let summary = verdict.summarize();
+        prop_assert_eq!(summary.passed, summary.blocking == 0 && summary.unmet_criteria == 0);
         prop_assert!(!summary.security_critical || !summary.passed);
     }
 }
 
-// Fingerprints.
+// Fingerprints
 
 fn error(text: &str) -> Fingerprint {
-    Fingerprint::of([], [], text, "")
+    Fingerprint::from_attempt([], [], text, "")
 }
 
 #[test]
-fn what_is_empty_has_no_digest() {
-    assert_eq!(Fingerprint::of([], [], "", ""), Fingerprint::default());
-    assert_eq!(Fingerprint::of([], [], " \n", "\n"), Fingerprint::default());
+fn empty_parts_have_no_digest() {
+    assert_eq!(Fingerprint::from_attempt([], [], "", ""), Fingerprint::default());
+    assert_eq!(Fingerprint::from_attempt([], [], " \n", "\n"), Fingerprint::default());
 }
 
 #[test]
 fn each_part_has_a_digest_of_its_own() {
-    let all = Fingerprint::of(["a"], ["b"], "c", "d");
+    let all = Fingerprint::from_attempt(["a"], ["b"], "c", "d");
     assert!(all.files.is_some() && all.tests.is_some());
     assert!(all.error.is_some() && all.diff.is_some());
-    assert_eq!(Fingerprint::of(["a"], [], "", "").files, all.files);
-    assert_eq!(Fingerprint::of([], ["b"], "", "").tests, all.tests);
-    assert_eq!(Fingerprint::of([], [], "c", "").error, all.error);
-    assert_eq!(Fingerprint::of([], [], "", "d").diff, all.diff);
+    assert_eq!(Fingerprint::from_attempt(["a"], [], "", "").files, all.files);
+    assert_eq!(Fingerprint::from_attempt([], ["b"], "", "").tests, all.tests);
+    assert_eq!(Fingerprint::from_attempt([], [], "c", "").error, all.error);
+    assert_eq!(Fingerprint::from_attempt([], [], "", "d").diff, all.diff);
 }
 
 #[test]
 fn sets_have_no_order_and_no_repetition() {
-    let one = Fingerprint::of(["a", "b", "a"], ["y", "x"], "", "");
-    assert_eq!(one, Fingerprint::of(["b", "a"], ["x", "y", "y"], "", ""));
-    assert_ne!(one.files, Fingerprint::of(["ab"], [], "", "").files);
+    let one = Fingerprint::from_attempt(["a", "b", "a"], ["y", "x"], "", "");
+    assert_eq!(one, Fingerprint::from_attempt(["b", "a"], ["x", "y", "y"], "", ""));
+    assert_ne!(one.files, Fingerprint::from_attempt(["ab"], [], "", "").files);
 }
 
 #[test]
-fn a_diff_is_compared_to_the_letter() {
-    let of = |diff| Fingerprint::of([], [], "", diff).diff;
+fn diffs_are_compared_exactly() {
+    let of = |diff| Fingerprint::from_attempt([], [], "", diff).diff;
     assert_eq!(of("+let a = 1;"), of("+let a = 1;"));
     assert_ne!(of("+let a = 1;"), of("+let a = 2;"));
 }

@@ -1,13 +1,12 @@
-//! The Agent Client Protocol: one session over the agent's standard input and output.
+//! Client of the Agent Client Protocol: one session over the agent's standard input and output.
 //!
-//! This folder is the only place that names the protocol's library. Messages from the agent are kept
-//! as raw JSON and read leniently: the library would drop an update of a kind that it does not know,
-//! and fail on a stop reason that it does not know. Time is measured by our own clock, and a stop
-//! reason is only what the agent says of itself: what the gateway saw stands over it.
+//! Only this module depends on the protocol's library. Messages from the agent are kept as raw JSON
+//! and parsed leniently, because the library drops unknown updates and fails on unknown stop
+//! reasons. The agent's stop reason is only a claim; timeouts and the gateway override it.
 
-mod ask;
-mod choice;
-mod heard;
+mod permission_request;
+mod session_option;
+mod session_tracker;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,22 +32,22 @@ use tokio::time::timeout;
 use tokio_util::compat::{TokioAsyncReadCompatExt as _, TokioAsyncWriteCompatExt as _};
 use tokio_util::sync::CancellationToken;
 
-use self::choice::Offer;
-pub(super) use self::heard::Heard;
-use super::{Observer, RunEnd, RunOrder, Update};
-use crate::desk::{self, Desk, Question};
-use crate::gateway::{Door, Failed, Stop};
-use crate::permission::Verdict;
-use crate::plain;
+use self::session_option::SessionOption;
+pub(super) use self::session_tracker::SessionTracker;
+use super::{AgentObserver, AgentUpdate, RunEnd, RunRequest};
+use crate::agent_tools::{self, AgentQuestion, AgentTools};
+use crate::gateway::{CallFailure, GatewayStop, RunEndpoint};
+use crate::permission::PermissionEffect;
+use crate::sanitize;
 use crate::submission::{self, Submission};
 
-/// The model that leaves the choice to the agent.
-pub(super) const LEAVE: &str = "default";
+/// Model name that leaves the choice to the agent.
+pub(super) const DEFAULT_MODEL: &str = "default";
 
-/// The protocol's code for "sign in first".
-const AUTHENTICATE_FIRST: i32 = -32_000;
+/// Error code of the protocol for a missing sign-in.
+const AUTH_REQUIRED: i32 = -32_000;
 
-/// An update as it came.
+/// Session update with its payload as raw JSON.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonRpcNotification)]
 #[notification(method = "session/update")]
 #[serde(rename_all = "camelCase")]
@@ -57,28 +56,33 @@ struct RawUpdate {
     update: Value,
 }
 
-/// What a conversation is about, and who takes part.
+/// Context of a session: the run and everything it needs.
 #[derive(Clone)]
-pub(super) struct Talk {
-    pub(super) order: RunOrder,
+pub(super) struct SessionContext {
+    pub(super) request: RunRequest,
     pub(super) modes: SessionModes,
-    pub(super) heard: Heard,
-    pub(super) see: Observer,
+    pub(super) tracker: SessionTracker,
+    pub(super) observer: AgentObserver,
     pub(super) cancel: CancellationToken,
-    pub(super) desk: Desk,
-    pub(super) door: Option<Arc<Door>>,
+    pub(super) tools: AgentTools,
+    pub(super) endpoint: Option<Arc<RunEndpoint>>,
 }
 
-/// Holds the conversation of one run, to its end.
-pub(super) async fn talk((stdin, stdout): (ChildStdin, ChildStdout), talk: Talk) -> RunEnd {
+/// Runs one session to its end.
+pub(super) async fn run_session(
+    (stdin, stdout): (ChildStdin, ChildStdout),
+    talk: SessionContext,
+) -> RunEnd {
     let (updates, asks, after) = (talk.clone(), talk.clone(), talk.clone());
     let ended = Client
         .v1()
         .name("tamma")
         .on_receive_notification(
             async move |raw: RawUpdate, _cx| {
-                if let Some(update) = updates.heard.take(raw.update, &updates.order.allowance) {
-                    (updates.see)(update);
+                if let Some(update) =
+                    updates.tracker.apply_update(raw.update, &updates.request.spend_limit)
+                {
+                    (updates.observer)(update);
                 }
                 Ok(())
             },
@@ -86,66 +90,69 @@ pub(super) async fn talk((stdin, stdout): (ChildStdin, ChildStdout), talk: Talk)
         )
         .on_receive_request(
             async move |request: RequestPermissionRequest, responder, _cx| {
-                responder.respond(RequestPermissionResponse::new(asks.answer(&request)))
+                responder.respond(RequestPermissionResponse::new(asks.decide_permission(&request)))
             },
             agent_client_protocol::on_receive_request!(),
         )
         .connect_with(
             ByteStreams::new(stdin.compat_write(), stdout.compat()),
-            async move |agent: ConnectionTo<Agent>| Session { agent, talk }.hold().await,
+            async move |agent: ConnectionTo<Agent>| AcpSession { agent, ctx: talk }.run().await,
         )
         .await;
-    after.judge(&ended)
+    after.resolve_end(&ended)
 }
 
-impl Talk {
-    fn answer(&self, request: &RequestPermissionRequest) -> RequestPermissionOutcome {
+impl SessionContext {
+    fn decide_permission(&self, request: &RequestPermissionRequest) -> RequestPermissionOutcome {
         let (cancelled, known) = {
-            let state = self.heard.lock();
+            let state = self.tracker.lock();
             let known = state.tools.get(&*request.tool_call.tool_call_id.0).cloned();
             (state.cancelled, known.unwrap_or_default())
         };
         if cancelled {
             return RequestPermissionOutcome::Cancelled;
         }
-        let ours = self.door.is_some() && ask::is_ours(request, &known);
-        let ask = ask::ask(request, known);
-        let ruling = if ours { ask::ours() } else { (self.order.policy)(&ask) };
-        let outcome = ask::answer(request, ruling.verdict);
-        if ruling.verdict == Verdict::Ask {
-            self.heard.lock().cancelled = true;
-            self.heard.asked.send_replace(Some(ask::question(&ask, &ruling)));
+        let ours = self.endpoint.is_some() && permission_request::is_own_tool(request, &known);
+        let ask = permission_request::parse_request(request, known);
+        let ruling =
+            if ours { permission_request::allow_own_tool() } else { (self.request.policy)(&ask) };
+        let outcome = permission_request::response_for(request, ruling.effect);
+        if ruling.effect == PermissionEffect::Ask {
+            self.tracker.lock().cancelled = true;
+            self.tracker
+                .question
+                .send_replace(Some(permission_request::approval_question(&ask, &ruling)));
         }
-        (self.see)(Update::Asked(ask, ruling));
+        (self.observer)(AgentUpdate::PermissionDecided(ask, ruling));
         outcome
     }
 
-    /// How the run ended, by what the agent says and what the gateway saw.
-    fn judge(&self, ended: &Result<RunEnd, Error>) -> RunEnd {
+    /// Determines the outcome of the run from the session and the gateway.
+    fn resolve_end(&self, ended: &Result<RunEnd, Error>) -> RunEnd {
         let end = match ended {
             Ok(end) => end.clone(),
-            Err(error) => failed(&self.heard, error),
+            Err(error) => end_for_error(&self.tracker, error),
         };
-        // What we decided stands; only what the agent says of itself is looked at again.
+        // Our own decisions are final. Only claims of the agent are compared with the gateway.
         let said = match &end {
             RunEnd::Finished { submission, .. } => {
-                *submission == Submission::Nothing
+                *submission == Submission::NotRequired
                     || matches!(submission, Submission::Invalid { .. })
             }
             RunEnd::Crashed { .. } | RunEnd::Unavailable { .. } | RunEnd::Quota { .. } => true,
             _ => false,
         };
-        let Some(door) = self.door.as_ref().filter(|_| said) else {
+        let Some(door) = self.endpoint.as_ref().filter(|_| said) else {
             return end;
         };
         if let Some(stop) = door.stopped().now_or_never() {
-            return stopped(stop);
+            return end_for_stop(stop);
         }
         let gone = ended.as_ref().is_err_and(agent_client_protocol::is_incoming_transport_closed);
         match door.ledger().last_failure {
-            Some(Failed { status, text }) if !gone => {
+            Some(CallFailure { status, message: text }) if !gone => {
                 let text = text.trim();
-                let reason = format!("the model's provider answered {status}: {text}");
+                let reason = format!("the model provider returned {status}: {text}");
                 if status >= 500 {
                     RunEnd::Unavailable { reason }
                 } else {
@@ -157,70 +164,72 @@ impl Talk {
     }
 }
 
-fn stopped(stop: Stop) -> RunEnd {
+fn end_for_stop(stop: GatewayStop) -> RunEnd {
     match stop {
-        Stop::OverBudget { .. } => RunEnd::OverBudget,
-        Stop::Quota { until } => RunEnd::Quota { until },
+        GatewayStop::OverBudget { .. } => RunEnd::OverBudget,
+        GatewayStop::Quota { until } => RunEnd::Quota { until },
     }
 }
 
-/// One session, from its beginning to its end.
-struct Session {
+/// Session with a connected agent.
+struct AcpSession {
     agent: ConnectionTo<Agent>,
-    talk: Talk,
+    ctx: SessionContext,
 }
 
-impl Session {
-    async fn hold(self) -> Result<RunEnd, Error> {
-        let patience = self.talk.order.patience;
-        // A run that was cancelled while it started needs no session.
+impl AcpSession {
+    async fn run(self) -> Result<RunEnd, Error> {
+        let patience = self.ctx.request.timeouts;
+        // A run that is cancelled during start-up needs no session.
         let started = tokio::select! {
             started = self.start() => started?,
-            () = self.talk.cancel.cancelled() => return Ok(RunEnd::Cancelled),
+            () = self.ctx.cancel.cancelled() => return Ok(RunEnd::Cancelled),
         };
         let session = match started {
             Ok(session) => session,
             Err(reason) => return Ok(RunEnd::Unavailable { reason }),
         };
-        let turns = self.turns(&session);
+        let turns = self.run_turns(&session);
         tokio::pin!(turns);
         let end = tokio::select! {
-            // In this order: what we know stands over what the agent says at the same moment.
+            // Biased, because our own observations take precedence over a simultaneous claim of the
+            // agent.
             biased;
-            stop = self.stopped() => stopped(stop),
-            () = self.talk.cancel.cancelled() => RunEnd::Cancelled,
-            question = self.asked() => {
-                // It may hear that its question was passed on, so that its session is whole when it
-                // goes on. Then it has nothing more to do.
-                let ended = self.talk.heard.tool_ended.notified();
+            stop = self.wait_for_stop() => end_for_stop(stop),
+            () = self.ctx.cancel.cancelled() => RunEnd::Cancelled,
+            question = self.wait_for_question() => {
+                // Let the agent receive the tool's response, so that its session is consistent when
+                // a later run resumes it.
+                let ended = self.ctx.tracker.tool_ended.notified();
                 tokio::select! {
-                    _ = &mut turns => return Ok(RunEnd::Asked { question }),
-                    _ = timeout(patience.cancel, ended) => RunEnd::Asked { question },
+                    _ = &mut turns => return Ok(RunEnd::QuestionAsked { question }),
+                    _ = timeout(patience.cancel, ended) => RunEnd::QuestionAsked { question },
                 }
             }
             end = &mut turns => return end,
-            () = tokio::time::sleep(self.talk.order.time_limit) => RunEnd::TimedOut,
-            () = self.talk.heard.over_budget.notified() => RunEnd::OverBudget,
+            () = tokio::time::sleep(self.ctx.request.time_limit) => RunEnd::TimedOut,
+            () = self.ctx.tracker.over_budget.notified() => RunEnd::OverBudget,
         };
-        // From now on every question is answered with "cancelled", as the protocol asks.
-        self.talk.heard.lock().cancelled = true;
+        // From here on, permission requests are answered with "cancelled", as the protocol
+        // requires.
+        self.ctx.tracker.lock().cancelled = true;
         self.agent.send_notification(CancelNotification::new(session.clone()))?;
-        // The agent may still say what it used. Whatever it says, we have decided how this ended.
+        // Wait for a final usage report. The outcome is already decided.
         drop(timeout(patience.cancel, &mut turns).await);
         Ok(end)
     }
 
-    /// Waits until the gateway lets no more calls through.
-    async fn stopped(&self) -> Stop {
-        match &self.talk.door {
+    /// Waits until the gateway refuses further calls.
+    async fn wait_for_stop(&self) -> GatewayStop {
+        match &self.ctx.endpoint {
             Some(door) => door.stopped().await,
             None => std::future::pending().await,
         }
     }
 
-    /// Waits until a person has to be asked.
-    async fn asked(&self) -> Question {
-        let mut permission = self.talk.heard.asked.subscribe();
+    /// Waits for a question to a person.
+    async fn wait_for_question(&self) -> AgentQuestion {
+        let mut permission = self.ctx.tracker.question.subscribe();
         let permission = async {
             let found = permission.wait_for(Option::is_some).await;
             match found.ok().and_then(|found| found.clone()) {
@@ -230,66 +239,66 @@ impl Session {
         };
         tokio::select! {
             question = permission => question,
-            question = self.talk.desk.asked() => question,
+            question = self.ctx.tools.wait_for_question() => question,
         }
     }
 
-    /// Comes to a session. The inner error is a reason why there is none.
+    /// Creates the session. The inner error is the reason why there is none.
     async fn start(&self) -> Result<Result<SessionId, String>, Error> {
-        let patience = self.talk.order.patience;
+        let patience = self.ctx.request.timeouts;
         let silent = |what: &str, limit: Duration| {
-            Ok(Err(format!("the agent gave no answer to {what} in {} s", limit.as_secs())))
+            Ok(Err(format!("no response to {what} from the agent within {} s", limit.as_secs())))
         };
-        let Ok(hello) = timeout(patience.start, self.greet()).await else {
-            return silent("the first message", patience.start);
+        let Ok(hello) = timeout(patience.start, self.initialize()).await else {
+            return silent("the `initialize` request", patience.start);
         };
         match timeout(patience.session, self.open(&hello?)).await {
             Ok(opened) => opened,
-            Err(_) => silent("the request for a session", patience.session),
+            Err(_) => silent("the session request", patience.session),
         }
     }
 
-    async fn greet(&self) -> Result<Value, Error> {
+    async fn initialize(&self) -> Result<Value, Error> {
         let hello = InitializeRequest::new(ProtocolVersion::V1)
             .client_capabilities(ClientCapabilities::new())
             .client_info(Implementation::new("tamma", env!("CARGO_PKG_VERSION")));
         let hello = self.request("initialize", &hello).await?;
         let text = |name: &str| hello["agentInfo"][name].as_str().unwrap_or_default();
         let agent = format!("{} {}", text("name"), text("version")).trim().to_owned();
-        self.talk.heard.lock().agent = (!agent.is_empty()).then_some(agent);
+        self.ctx.tracker.lock().agent = (!agent.is_empty()).then_some(agent);
         Ok(hello)
     }
 
-    /// Opens the session that was asked for, or goes on with it, and makes its choices.
+    /// Creates or resumes the session, and selects its mode and model.
     async fn open(&self, hello: &Value) -> Result<Result<SessionId, String>, Error> {
         let able = &hello["agentCapabilities"];
-        let (name, session, resumed) = self.session(able).await?;
+        let (name, session, resumed) = self.create_or_resume(able).await?;
         {
-            let mut state = self.talk.heard.lock();
+            let mut state = self.ctx.tracker.lock();
             state.session = Some(name.clone());
             state.resumed = resumed;
         }
-        (self.talk.see)(Update::Session { name: name.clone(), resumed });
-        if let Err(reason) = self.choose(&name, &session).await? {
+        (self.ctx.observer)(AgentUpdate::Session { name: name.clone(), resumed });
+        if let Err(reason) = self.select_options(&name, &session).await? {
             return Ok(Err(reason));
         }
         Ok(Ok(SessionId::new(name)))
     }
 
-    async fn session(&self, able: &Value) -> Result<(String, Value, bool), Error> {
-        let order = &self.talk.order;
-        let folder = order.workspace.clone();
-        let servers = self.servers(able);
+    async fn create_or_resume(&self, able: &Value) -> Result<(String, Value, bool), Error> {
+        let order = &self.ctx.request;
+        let folder = order.worktree.clone();
+        let servers = self.mcp_servers(able);
         if let Some(name) = &order.resume {
             let id = SessionId::new(name.clone());
             let gone_on = if able["sessionCapabilities"]["resume"].is_object() {
                 let resume = ResumeSessionRequest::new(id, folder.clone());
                 self.request("session/resume", &resume.mcp_servers(servers.clone())).await
             } else if able["loadSession"] == true {
-                self.talk.heard.lock().replaying = true;
+                self.ctx.tracker.lock().replaying = true;
                 let load = LoadSessionRequest::new(id, folder.clone());
                 let loaded = self.request("session/load", &load.mcp_servers(servers.clone())).await;
-                self.talk.heard.lock().replaying = false;
+                self.ctx.tracker.lock().replaying = false;
                 loaded
             } else {
                 Err(Error::method_not_found())
@@ -299,8 +308,8 @@ impl Session {
                 Err(error) if agent_client_protocol::is_incoming_transport_closed(&error) => {
                     return Err(error);
                 }
-                // The worktree has what was done. The rest the agent finds out again.
-                Err(error) => tracing::info!(error = error.message, "a session cannot be resumed"),
+                // The worktree has the earlier work; the agent has to rediscover the rest.
+                Err(error) => tracing::info!(error = error.message, "failed to resume session"),
             }
         }
         let new = NewSessionRequest::new(folder).mcp_servers(servers);
@@ -308,98 +317,112 @@ impl Session {
         Ok((session["sessionId"].as_str().unwrap_or_default().to_owned(), session, false))
     }
 
-    /// Our desk, where the agent can come to it. One that cannot hands in by its last message.
-    fn servers(&self, able: &Value) -> Vec<McpServer> {
-        let door = self.talk.door.as_ref().filter(|_| able["mcpCapabilities"]["http"] == true);
+    /// Returns our tools, if the agent supports HTTP servers. Other agents submit in their last
+    /// message.
+    fn mcp_servers(&self, able: &Value) -> Vec<McpServer> {
+        let door = self.ctx.endpoint.as_ref().filter(|_| able["mcpCapabilities"]["http"] == true);
         let server = door.map(|door| {
             let bearer = format!("Bearer {}", door.token().expose());
-            let server = McpServerHttp::new(desk::NAME, format!("{}/mcp", door.url()));
+            let server =
+                McpServerHttp::new(agent_tools::SERVER_NAME, format!("{}/mcp", door.url()));
             McpServer::Http(server.headers(vec![HttpHeader::new("Authorization", bearer)]))
         });
         server.into_iter().collect()
     }
 
-    /// Chooses the mode and the model. The inner error says what cannot be had.
-    async fn choose(&self, name: &str, session: &Value) -> Result<Result<(), String>, Error> {
-        let order = &self.talk.order;
-        let modes = &self.talk.modes;
-        let modes = if order.mode.looks() { &modes.look } else { &modes.work };
+    /// Selects the mode and the model. The inner error names the one that is unavailable.
+    async fn select_options(
+        &self,
+        name: &str,
+        session: &Value,
+    ) -> Result<Result<(), String>, Error> {
+        let order = &self.ctx.request;
+        let modes = &self.ctx.modes;
+        let modes = if order.mode.is_read_only() { &modes.look } else { &modes.work };
         if !modes.is_empty() {
-            let offer = Offer::modes(session);
+            let offer = SessionOption::modes(session);
             let found = offer
                 .as_ref()
                 .and_then(|offer| modes.iter().find_map(|mode| Some((offer, offer.find(mode)?))));
             let Some((offer, mode)) = found else {
                 return Ok(Err(not_offered("mode", &modes.join("` or `"), offer.as_ref())));
             };
-            self.set(name, offer, mode).await?;
+            self.set_option(name, offer, mode).await?;
         }
-        if let Some(model) = order.model.as_deref().filter(|model| *model != LEAVE) {
-            let offer = Offer::models(session);
+        if let Some(model) = order.model.as_deref().filter(|model| *model != DEFAULT_MODEL) {
+            let offer = SessionOption::models(session);
             let found = offer.as_ref().and_then(|offer| Some((offer, offer.find(model)?)));
             let Some((offer, model)) = found else {
                 return Ok(Err(not_offered("model", model, offer.as_ref())));
             };
-            self.set(name, offer, model).await?;
+            self.set_option(name, offer, model).await?;
         }
         Ok(Ok(()))
     }
 
-    async fn set(&self, session: &str, offer: &Offer, value: &str) -> Result<(), Error> {
-        if offer.now.as_deref() == Some(value) {
+    async fn set_option(
+        &self,
+        session: &str,
+        offer: &SessionOption,
+        value: &str,
+    ) -> Result<(), Error> {
+        if offer.current.as_deref() == Some(value) {
             return Ok(());
         }
-        let (method, params) = offer.choose(session, value);
+        let (method, params) = offer.set_request(session, value);
         self.request(method, &params).await.map(drop)
     }
 
-    /// Prompts, and prompts again while what is handed in cannot be taken.
-    async fn turns(&self, session: &SessionId) -> Result<RunEnd, Error> {
-        let Talk { order, heard, desk, see, .. } = &self.talk;
+    /// Prompts the agent, and prompts again while its submission is invalid.
+    async fn run_turns(&self, session: &SessionId) -> Result<RunEnd, Error> {
+        let SessionContext { request: order, tracker: heard, tools: desk, observer: see, .. } =
+            &self.ctx;
         let mode = order.mode;
         let mut prompt = match submission::instructions(mode) {
             Some(how) => format!("{}\n\n{how}", order.prompt),
             None => order.prompt.clone(),
         };
-        let mut again = order.patience.again;
+        let mut again = order.timeouts.submission_retries;
         loop {
-            let stop = self.turn(session, prompt).await?;
+            let stop = self.run_turn(session, prompt).await?;
             let text = std::mem::take(&mut heard.lock().text);
             let handed_in = desk
                 .submission()
-                .map_or_else(|| submission::read(mode, &text, &order.evidence), Ok);
+                .map_or_else(|| submission::parse_message(mode, &text, &order.evidence_exists), Ok);
             let submission = match handed_in {
                 Ok(submission) => submission,
-                // To ask again a model that cannot answer is of no use.
-                Err(flaws) if again == 0 || heard.lock().cancelled || self.is_cut_off() => {
-                    Submission::Invalid { flaws, text }
+                // Asking again is useless if the model cannot respond.
+                Err(flaws) if again == 0 || heard.lock().cancelled || self.has_model_failure() => {
+                    Submission::Invalid { errors: flaws, message: text }
                 }
                 Err(flaws) => {
                     again -= 1;
-                    prompt = submission::ask_again(mode, &flaws);
-                    see(Update::Refused(flaws));
+                    prompt = submission::retry_prompt(mode, &flaws);
+                    see(AgentUpdate::SubmissionRejected(flaws));
                     continue;
                 }
             };
-            return Ok(RunEnd::Finished { stop, submission });
+            return Ok(RunEnd::Finished { stop_reason: stop, submission });
         }
     }
 
-    fn is_cut_off(&self) -> bool {
-        self.talk.door.as_ref().is_some_and(|door| door.ledger().last_failure.is_some())
+    fn has_model_failure(&self) -> bool {
+        self.ctx.endpoint.as_ref().is_some_and(|door| door.ledger().last_failure.is_some())
     }
 
-    async fn turn(&self, session: &SessionId, prompt: String) -> Result<String, Error> {
-        let Talk { order, heard, door, see, .. } = &self.talk;
+    async fn run_turn(&self, session: &SessionId, prompt: String) -> Result<String, Error> {
+        let SessionContext {
+            request: order, tracker: heard, endpoint: door, observer: see, ..
+        } = &self.ctx;
         let request = PromptRequest::new(session.clone(), vec![ContentBlock::from(prompt)]);
         let answer = self.request("session/prompt", &request).await?;
-        heard.add(&answer);
+        heard.add_usage(&answer);
         if door.is_none() && heard.lock().cost.is_none() {
-            // Some agents report what a turn cost after they have ended it.
-            tokio::time::sleep(order.patience.late).await;
+            // Some agents report the cost of a turn after its end.
+            tokio::time::sleep(order.timeouts.late_usage).await;
         }
         if let Some(usage) = heard.usage() {
-            see(Update::Used(usage));
+            see(AgentUpdate::UsageReported(usage));
         }
         Ok(answer["stopReason"].as_str().unwrap_or("unknown").to_owned())
     }
@@ -410,37 +433,37 @@ impl Session {
     }
 }
 
-fn not_offered(what: &str, wanted: &str, offer: Option<&Offer>) -> String {
+fn not_offered(what: &str, wanted: &str, offer: Option<&SessionOption>) -> String {
     match offer {
         Some(offer) => {
-            let all = offer.all.join("`, `");
-            format!("the agent has no {what} `{wanted}`; it offers `{all}`")
+            let all = offer.values.join("`, `");
+            format!("unknown {what} `{wanted}`; the agent offers `{all}`")
         }
-        None => format!("the agent has no {what} `{wanted}`, and offers none to choose from"),
+        None => format!("unknown {what} `{wanted}`; the agent offers none"),
     }
 }
 
-/// How a run ends whose agent answered with an error, or did not answer any more.
-fn failed(heard: &Heard, error: &Error) -> RunEnd {
+/// Returns the outcome of a run whose agent returned an error or disconnected.
+fn end_for_error(heard: &SessionTracker, error: &Error) -> RunEnd {
     if agent_client_protocol::is_incoming_transport_closed(error) {
-        return heard.died("the agent's process ended");
+        return heard.end_for_exit("the agent's process exited");
     }
     let reason = match &error.data {
         Some(data) => format!("{} ({data})", error.message),
         None => error.message.clone(),
     };
-    let reason = plain::text(&reason).into_owned();
+    let reason = sanitize::text(&reason).into_owned();
     let code = i32::from(error.code);
-    match error.data.as_ref().and_then(reset) {
+    match error.data.as_ref().and_then(quota_reset_time) {
         Some(until) => RunEnd::Quota { until },
-        // A quota that does not say when it ends is waited for like anything that is not there.
-        None if code == AUTHENTICATE_FIRST || code == 429 => RunEnd::Unavailable { reason },
-        None => heard.died(&reason),
+        // A quota without a reset time is treated as an outage.
+        None if code == AUTH_REQUIRED || code == 429 => RunEnd::Unavailable { reason },
+        None => heard.end_for_exit(&reason),
     }
 }
 
-/// When a quota is reset, if an error's data says so: `resetAt`, as a time or in seconds.
-fn reset(data: &Value) -> Option<Timestamp> {
+/// Returns the reset time of a quota from an error's data: a timestamp, or Unix seconds.
+fn quota_reset_time(data: &Value) -> Option<Timestamp> {
     let at = ["resetAt", "reset_at", "resetsAt", "resets_at"]
         .iter()
         .map(|name| &data[*name])
@@ -459,11 +482,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_quota_names_its_reset_as_a_time_or_in_seconds() {
+    fn quota_reset_is_a_timestamp_or_unix_seconds() {
         let noon: Timestamp = "2026-11-15T12:00:00Z".parse().expect("a time");
-        assert_eq!(reset(&json!({ "resetAt": "2026-11-15T12:00:00Z" })), Some(noon));
-        assert_eq!(reset(&json!({ "resets_at": noon.timestamp() })), Some(noon));
-        assert_eq!(reset(&json!({ "resetAt": "soon" })), None);
-        assert_eq!(reset(&json!("429 Too Many Requests")), None);
+        assert_eq!(quota_reset_time(&json!({ "resetAt": "2026-11-15T12:00:00Z" })), Some(noon));
+        assert_eq!(quota_reset_time(&json!({ "resets_at": noon.timestamp() })), Some(noon));
+        assert_eq!(quota_reset_time(&json!({ "resetAt": "soon" })), None);
+        assert_eq!(quota_reset_time(&json!("429 Too Many Requests")), None);
     }
 }

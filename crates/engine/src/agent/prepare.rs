@@ -1,8 +1,8 @@
-//! What a run is given: its arguments, its environment and the files in its home.
+//! Preparation of a run: renders arguments, environment and home files from the agent's templates.
 //!
-//! The templates know a few words and no others; one that asks for a word that is not there fails,
-//! before anything has started. The home may be that of an earlier run, whose agent may have left
-//! anything in it, so nothing is written through a link.
+//! Unknown template variables are an error, found before anything starts. The home may be left over
+//! from an earlier run, and its agent may have planted links, so files are never written through
+//! links.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
@@ -13,36 +13,36 @@ use minijinja::value::Serde;
 use minijinja::{AutoEscape, Environment, ErrorKind, UndefinedBehavior, Value};
 use serde::Serialize;
 
-use super::{Agent, RunOrder};
-use crate::confine::Kind;
-use crate::gateway::Door;
+use super::{CodingAgent, RunRequest};
+use crate::gateway::RunEndpoint;
+use crate::sandbox::SandboxKind;
 
-/// What can go wrong before an agent is started.
+/// Error from preparing a run.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
-    /// A template cannot be filled in.
-    #[error("{what} of the agent cannot be filled in: {source}")]
+    /// Template could not be rendered.
+    #[error("cannot render {what} of the agent: {source}")]
     Template { what: String, source: minijinja::Error },
-    /// A file is not below the home.
-    #[error("the file `{0}` of the agent is not below its home")]
+    /// Path of a file leaves the home.
+    #[error("cannot write the agent's file `{0}`: its path is outside the agent's home")]
     Outside(String),
-    /// A file cannot be written.
+    /// File could not be written.
     #[error("cannot write the agent's file `{}`: {source}", path.display())]
     Write { path: PathBuf, source: io::Error },
 }
 
-/// What a run is given.
+/// Rendered arguments and environment of a run.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Given {
+pub(super) struct PreparedLaunch {
     pub(super) args: Vec<String>,
     pub(super) env: BTreeMap<String, String>,
 }
 
-/// The words that a template may use.
+/// Variables available to templates.
 #[derive(Serialize)]
-struct Words<'a> {
-    /// Only a run through the gateway has these three: one that is signed in has the worker's home,
-    /// and what is in there is not ours to point elsewhere.
+struct TemplateVars<'a> {
+    /// The first three exist only in runs through the gateway. A signed-in agent uses the worker's
+    /// home, whose files must not be redirected.
     #[serde(skip_serializing_if = "Option::is_none")]
     url: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -51,53 +51,58 @@ struct Words<'a> {
     home: Option<&'a Path>,
     worktree: &'a Path,
     model: Option<&'a str>,
-    look: bool,
-    caged: bool,
+    #[serde(rename = "look")]
+    read_only: bool,
+    #[serde(rename = "caged")]
+    sandboxed: bool,
     protected: &'a [String],
     forbidden: &'a [String],
     asked: &'a [String],
 }
 
-/// Fills in what the agent is given, and writes its files.
+/// Renders the agent's templates and writes its files.
 pub(super) async fn prepare(
-    agent: &Agent,
-    order: &RunOrder,
-    door: Option<&Door>,
-) -> Result<Given, Error> {
+    agent: &CodingAgent,
+    order: &RunRequest,
+    door: Option<&RunEndpoint>,
+) -> Result<PreparedLaunch, Error> {
     let keyed = order.access.as_ref().is_some_and(|access| access.upstream.is_some());
     let door = door.filter(|_| keyed);
-    // Agents have lists of beginnings, and a list of ours may say so with a star.
+    // Agents match commands by prefix, so trailing stars are removed.
     let beginning = |command: &String| command.trim_end_matches([' ', '*']).to_owned();
-    let forbidden: Vec<_> = order.forbidden.iter().map(beginning).collect();
-    let asked: Vec<_> = order.asked.iter().map(beginning).collect();
-    let words = Words {
-        url: door.map(Door::url),
+    let forbidden: Vec<_> = order.denied_commands.iter().map(beginning).collect();
+    let asked: Vec<_> = order.ask_commands.iter().map(beginning).collect();
+    let words = TemplateVars {
+        url: door.map(RunEndpoint::url),
         token: door.map(|door| door.token().expose()),
         home: door.map(|_| order.home.as_path()),
-        worktree: &order.workspace,
-        model: order.model.as_deref().filter(|model| *model != super::acp::LEAVE),
-        look: order.mode.looks(),
-        caged: order.cage.as_ref().is_some_and(|cage| cage.kind != Kind::Off),
-        protected: &order.protected,
+        worktree: &order.worktree,
+        model: order.model.as_deref().filter(|model| *model != super::acp::DEFAULT_MODEL),
+        read_only: order.mode.is_read_only(),
+        sandboxed: order.sandbox.as_ref().is_some_and(|cage| cage.kind != SandboxKind::Off),
+        protected: &order.protected_paths,
         forbidden: &forbidden,
         asked: &asked,
     };
-    let (given, files) = fill(agent, &words)?;
+    let (given, files) = render(agent, &words)?;
     if door.is_none() {
         return Ok(given);
     }
     let home = order.home.clone();
     let write = move || {
-        make_folder(&home).map_err(|source| Error::Write { path: home.clone(), source })?;
-        files.iter().try_for_each(|(path, text)| write(&home, path, text))
+        create_private_dir(&home).map_err(|source| Error::Write { path: home.clone(), source })?;
+        files.iter().try_for_each(|(path, text)| write_file(&home, path, text))
     };
-    // It only fails if the runtime ends, and then there is no run.
+    // Fails only while the runtime shuts down, and then nothing runs.
     tokio::task::spawn_blocking(write).await.unwrap_or(Ok(()))?;
     Ok(given)
 }
 
-fn fill(agent: &Agent, words: &Words<'_>) -> Result<(Given, BTreeMap<String, String>), Error> {
-    let templates = environment();
+fn render(
+    agent: &CodingAgent,
+    words: &TemplateVars<'_>,
+) -> Result<(PreparedLaunch, BTreeMap<String, String>), Error> {
+    let templates = template_environment();
     let fill = |what: &str, text: &str| {
         templates
             .render_str(text, Value::from(Serde(words)))
@@ -108,11 +113,11 @@ fn fill(agent: &Agent, words: &Words<'_>) -> Result<(Given, BTreeMap<String, Str
     for (name, text) in &agent.env {
         match fill(&format!("the variable `{name}`"), text) {
             Ok(value) => drop(env.insert(name.clone(), value)),
-            // It is meant for a run through the gateway.
+            // Variable is only meant for runs through the gateway.
             Err(Error::Template { source, .. })
                 if words.url.is_none()
                     && source.kind() == ErrorKind::UndefinedError
-                    && names_gateway(&templates, text, words) => {}
+                    && needs_gateway(&templates, text, words) => {}
             Err(error) => return Err(error),
         }
     }
@@ -123,21 +128,21 @@ fn fill(agent: &Agent, words: &Words<'_>) -> Result<(Given, BTreeMap<String, Str
             files.insert(path.clone(), fill(&format!("the file `{path}`"), text)?);
         }
     }
-    Ok((Given { args, env }, files))
+    Ok((PreparedLaunch { args, env }, files))
 }
 
-/// Whether all that a template misses are the words of a run through the gateway.
-fn names_gateway(templates: &Environment<'_>, text: &str, words: &Words<'_>) -> bool {
+/// Returns `true` if a template only lacks the variables of runs through the gateway.
+fn needs_gateway(templates: &Environment<'_>, text: &str, words: &TemplateVars<'_>) -> bool {
     let (url, token, home) = (Some(""), Some(""), Some(Path::new("")));
-    let words = Value::from(Serde(Words { url, token, home, ..*words }));
+    let words = Value::from(Serde(TemplateVars { url, token, home, ..*words }));
     templates.render_str(text, words).is_ok()
 }
 
-fn environment() -> Environment<'static> {
+fn template_environment() -> Environment<'static> {
     let mut templates = Environment::new();
     templates.set_undefined_behavior(UndefinedBehavior::Strict);
     templates.set_auto_escape_callback(|_| AutoEscape::None);
-    // Texts for JSON and TOML, whatever is in them.
+    // Quotes a value for JSON and TOML.
     templates.add_filter("json", |value: Value| {
         serde_json::to_string(&value)
             .map_err(|error| minijinja::Error::new(ErrorKind::BadSerialization, error.to_string()))
@@ -145,8 +150,8 @@ fn environment() -> Environment<'static> {
     templates
 }
 
-/// Writes a file that only we can read, in the place of whatever is there.
-fn write(home: &Path, path: &str, text: &str) -> Result<(), Error> {
+/// Writes a file with mode 0600, and replaces an existing one.
+fn write_file(home: &Path, path: &str, text: &str) -> Result<(), Error> {
     let below = Path::new(path);
     if below.components().any(|part| !matches!(part, Component::Normal(_))) {
         return Err(Error::Outside(path.to_owned()));
@@ -156,9 +161,9 @@ fn write(home: &Path, path: &str, text: &str) -> Result<(), Error> {
     let mut folder = home.to_owned();
     for part in below.parent().into_iter().flat_map(Path::components) {
         folder.push(part);
-        make_folder(&folder).map_err(failed)?;
+        create_private_dir(&folder).map_err(failed)?;
     }
-    // Under another name first: a link that is there is replaced, and not followed.
+    // Write a new file and rename it, so that an existing link is replaced instead of followed.
     let new = full.with_extension("tamma-new");
     match std::fs::remove_file(&new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
@@ -174,8 +179,8 @@ fn write(home: &Path, path: &str, text: &str) -> Result<(), Error> {
     std::fs::rename(&new, &full).map_err(failed)
 }
 
-/// Makes a folder that only we can enter. What is there instead of one goes.
-fn make_folder(path: &Path) -> io::Result<()> {
+/// Creates a directory with mode 0700. A file or link at this path is removed.
+fn create_private_dir(path: &Path) -> io::Result<()> {
     match std::fs::symlink_metadata(path) {
         Ok(found) if found.is_dir() => return Ok(()),
         Ok(_) => std::fs::remove_file(path)?,
@@ -193,56 +198,57 @@ mod tests {
 
     use super::*;
 
-    fn words(through: bool, lists: &[String]) -> Words<'_> {
-        Words {
+    fn words(through: bool, lists: &[String]) -> TemplateVars<'_> {
+        TemplateVars {
             url: through.then_some("http://127.0.0.1:1/run"),
             token: through.then_some("a-token"),
             home: through.then_some(Path::new("/home/of/run")),
             worktree: Path::new("/worktree"),
             model: None,
-            look: false,
-            caged: false,
+            read_only: false,
+            sandboxed: false,
             protected: lists,
             forbidden: lists,
             asked: lists,
         }
     }
 
-    fn agent(env: &[(&str, &str)]) -> Agent {
+    fn agent(env: &[(&str, &str)]) -> CodingAgent {
         let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
         let inherited = [("HOME".to_owned(), "/home/ann".to_owned())].into();
-        Agent { env: env.collect(), inherited, ..Agent::default() }
+        CodingAgent { env: env.collect(), inherited, ..CodingAgent::default() }
     }
 
     #[test]
-    fn a_word_that_is_not_there_is_an_error_and_not_empty() {
+    fn unknown_template_variable_is_an_error() {
         let agent = agent(&[("A", "{{ brand }}")]);
         for through in [true, false] {
-            let told = fill(&agent, &words(through, &[])).expect_err("no such word").to_string();
-            assert!(told.contains("the variable `A`"), "{told}");
+            let error = render(&agent, &words(through, &[])).expect_err("unknown").to_string();
+            assert!(error.contains("the variable `A`"), "{error}");
         }
     }
 
     #[test]
-    fn one_that_is_signed_in_keeps_its_home_and_is_pointed_nowhere() {
+    fn signed_in_agent_keeps_its_home_and_has_no_gateway_variables() {
         let agent = agent(&[("URL", "{{ url }}/v1"), ("HERE", "{{ home }}"), ("PLAIN", "1")]);
-        let (signed_in, files) = fill(&agent, &words(false, &[])).expect("filled in");
+        let (signed_in, files) = render(&agent, &words(false, &[])).expect("rendered");
         let names: Vec<_> = signed_in.env.keys().map(String::as_str).collect();
         assert_eq!(names, ["HOME", "PLAIN"]);
         assert_eq!((signed_in.env["HOME"].as_str(), files.len()), ("/home/ann", 0));
-        let (through, _) = fill(&agent, &words(true, &[])).expect("filled in");
+        let (through, _) = render(&agent, &words(true, &[])).expect("rendered");
         assert_eq!(through.env["URL"], "http://127.0.0.1:1/run/v1");
         assert_eq!(through.env["HOME"], "/home/of/run");
     }
 
     #[test]
-    fn every_built_in_agent_can_be_filled_in_and_its_json_is_json() {
+    fn templates_of_built_in_agents_render_and_their_json_is_valid() {
         let lists = ["secrets/**".to_owned(), "git push".to_owned()];
         for (name, rules) in Rules::default().agents {
-            let agent = Agent::of(&rules, &BTreeMap::new());
+            let agent = CodingAgent::from_rules(&rules, &BTreeMap::new());
             for (look, caged) in [(true, true), (true, false), (false, true), (false, false)] {
-                let words = Words { look, caged, ..words(true, &lists) };
-                let (_, files) = fill(&agent, &words).unwrap_or_else(|e| panic!("{name}: {e}"));
+                let words =
+                    TemplateVars { read_only: look, sandboxed: caged, ..words(true, &lists) };
+                let (_, files) = render(&agent, &words).unwrap_or_else(|e| panic!("{name}: {e}"));
                 for (path, text) in files.iter().filter(|(path, _)| path.contains(".json")) {
                     let parsed = serde_json::from_str::<serde_json::Value>(text);
                     assert!(parsed.is_ok(), "{name} {path}: {parsed:?}\n{text}");
@@ -252,18 +258,18 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_written_outside_the_home_and_through_no_link() {
+    fn files_are_never_written_outside_the_home_or_through_links() {
         let folder = tempfile::tempdir().expect("folder");
         let (home, aside) = (folder.path().join("home"), folder.path().join("aside"));
         std::fs::create_dir_all(&home).expect("made");
         std::fs::create_dir_all(&aside).expect("made");
         for path in ["../aside/x", "/etc/x", "a/../../aside/x"] {
-            assert!(matches!(write(&home, path, "x"), Err(Error::Outside(_))), "{path}");
+            assert!(matches!(write_file(&home, path, "x"), Err(Error::Outside(_))), "{path}");
         }
         std::os::unix::fs::symlink(aside.join("file"), home.join("file")).expect("linked");
         std::os::unix::fs::symlink(&aside, home.join("folder")).expect("linked");
-        write(&home, "file", "text").expect("written");
-        write(&home, "folder/file", "text").expect("written");
+        write_file(&home, "file", "text").expect("written");
+        write_file(&home, "folder/file", "text").expect("written");
         assert_eq!(std::fs::read_dir(&aside).expect("read").count(), 0);
         let mode = std::fs::metadata(home.join("folder/file")).expect("there").permissions().mode();
         assert_eq!(mode & 0o777, 0o600);

@@ -1,10 +1,11 @@
-//! The launcher alone, for tests and trials. Otherwise `tamma inside` is it.
+//! Standalone sandbox launcher for tests and the lab. In production, `tamma inside` is the
+//! launcher.
 
 use std::process::ExitCode;
 
-#[expect(clippy::print_stderr, reason = "a program says why it fails")]
+#[expect(clippy::print_stderr, reason = "a program reports its error")]
 fn main() -> ExitCode {
-    match tamma_engine::confine::inside(std::env::args_os().skip(1)) {
+    match tamma_engine::sandbox::run_launcher(std::env::args_os().skip(1)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("tamma-inside: {error}");

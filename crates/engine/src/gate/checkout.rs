@@ -1,8 +1,8 @@
-//! Checkouts for gates: one for each task, and one for each project's base commits.
+//! Checkouts for gates: one per task, and one per project for base commits.
 //!
-//! Gates do not run where an agent works, because what an agent leaves there that git does not see
-//! could make them pass. Ignored files in a checkout for gates come from gates, and stay there, so
-//! that what was installed or built once is there for the next commit.
+//! Gates do not run in an agent's worktree, because ignored files left by the agent could make them
+//! pass. Ignored files in a gate checkout come from gates and are kept, so that installed and built
+//! files are reused.
 
 use std::path::{Path, PathBuf};
 
@@ -10,33 +10,34 @@ use tamma_core::ids::{CommitId, ProjectId, TaskId};
 use tokio::fs;
 use uuid::Uuid;
 
-use crate::mirror::{Error, Lock, Mirror, disk};
+use crate::mirror::{Error, FileLock, Mirror, disk_error};
 
-/// A checkout for gates, which nobody else uses as long as this lives.
-pub struct Checkout {
+/// Exclusive access to a checkout for gates.
+pub struct GateCheckout {
     mirror: Mirror,
-    place: Place,
-    _lock: Lock,
+    location: CheckoutLocation,
+    _lock: FileLock,
 }
 
-/// Where a checkout is.
-struct Place {
+/// Location of a checkout.
+struct CheckoutLocation {
     id: Uuid,
-    /// The folder of all of it.
+    /// Directory that contains the checkout and its home.
     folder: PathBuf,
 }
 
-impl Place {
+impl CheckoutLocation {
     fn new(data: &Path, id: Uuid) -> Self {
         Self { id, folder: data.join("gates").join(id.to_string()) }
     }
 
-    /// Git names what it keeps of a checkout after the folder, so no other one may be called so.
+    /// Returns the directory name of the worktree. Git uses it as the worktree's ID, so it must be
+    /// unique.
     fn name(&self) -> String {
         format!("gates-{}", self.id)
     }
 
-    fn tree(&self) -> PathBuf {
+    fn worktree(&self) -> PathBuf {
         self.folder.join(self.name())
     }
 
@@ -49,120 +50,120 @@ impl Place {
     }
 }
 
-impl Checkout {
-    /// The one for a task's commits. Waits until nobody else uses it.
-    pub async fn of_task(mirror: &Mirror, task: TaskId) -> Result<Self, Error> {
+impl GateCheckout {
+    /// Opens the checkout for the commits of a task. Waits until it is free.
+    pub async fn for_task(mirror: &Mirror, task: TaskId) -> Result<Self, Error> {
         Self::open(mirror, task.0).await
     }
 
-    /// The one for a project's commits that work starts from. Waits until nobody else uses it.
-    pub async fn of_project(mirror: &Mirror, project: ProjectId) -> Result<Self, Error> {
+    /// Opens the checkout for the base commits of a project. Waits until it is free.
+    pub async fn for_project(mirror: &Mirror, project: ProjectId) -> Result<Self, Error> {
         Self::open(mirror, project.0).await
     }
 
     async fn open(mirror: &Mirror, id: Uuid) -> Result<Self, Error> {
-        let place = Place::new(&mirror.data, id);
+        let place = CheckoutLocation::new(&mirror.data, id);
         let all = mirror.data.join("gates");
-        fs::create_dir_all(&all).await.map_err(disk("make", &all))?;
-        let lock = Lock::hold(place.lock()).await?;
+        fs::create_dir_all(&all).await.map_err(disk_error("create", &all))?;
+        let lock = FileLock::acquire(place.lock()).await?;
         let home = place.home();
-        fs::create_dir_all(&home).await.map_err(disk("make", &home))?;
-        Ok(Self { mirror: mirror.clone(), place, _lock: lock })
+        fs::create_dir_all(&home).await.map_err(disk_error("create", &home))?;
+        Ok(Self { mirror: mirror.clone(), location: place, _lock: lock })
     }
 
-    /// Where the files are.
+    /// Returns the path of the files.
     pub fn path(&self) -> PathBuf {
-        self.place.tree()
+        self.location.worktree()
     }
 
-    /// The home of the gates that run here.
+    /// Returns the home directory for gates.
     pub fn home(&self) -> PathBuf {
-        self.place.home()
+        self.location.home()
     }
 
-    /// The repository that it hangs on.
+    /// Returns the repository that the checkout belongs to.
     pub fn repository(&self) -> &Path {
         &self.mirror.path
     }
 
-    /// Makes it exactly a commit, which the mirror must have. What is ignored stays.
-    pub async fn put(&self, commit: CommitId) -> Result<(), Error> {
-        if self.is_whole().await && self.reset(commit).await.is_ok() {
+    /// Checks out a commit, which must be in the mirror. Ignored files are kept.
+    pub async fn check_out(&self, commit: CommitId) -> Result<(), Error> {
+        if self.is_intact().await && self.reset(commit).await.is_ok() {
             return Ok(());
         }
-        // Something killed a git, or a gate without a cage has been at it. It can all be made again.
-        self.make(commit).await?;
+        // A killed git, or a gate without a sandbox, damaged the checkout. Create it again.
+        self.create(commit).await?;
         self.reset(commit).await
     }
 
-    /// Lays files of another commit over those that are here.
+    /// Replaces files with their versions at another commit.
     pub async fn overlay(&self, commit: CommitId, files: &[String]) -> Result<(), Error> {
         let names = files.join("\0");
         let commit = commit.to_string();
         let call =
             ["checkout", "--quiet", &commit, "--pathspec-from-file=-", "--pathspec-file-nul"];
-        let git = self.mirror.git.at(&self.path()).env("GIT_LITERAL_PATHSPECS", "1");
+        let git = self.mirror.git.in_dir(&self.path()).env("GIT_LITERAL_PATHSPECS", "1");
         git.input(names).run(call).await?;
         Ok(())
     }
 
     async fn reset(&self, commit: CommitId) -> Result<(), Error> {
         let path = self.path();
-        let git = || self.mirror.git.at(&path);
+        let git = || self.mirror.git.in_dir(&path);
         git().run(["checkout", "--quiet", "--force", "--detach", &commit.to_string()]).await?;
         git().run(["clean", "--quiet", "-ffd"]).await?;
         Ok(())
     }
 
-    /// Whether git finds its way from the folder to what it keeps of it, as we have made it.
-    async fn is_whole(&self) -> bool {
-        let kept = self.kept();
+    /// Returns `true` if the links between the checkout and the mirror are as we created them.
+    async fn is_intact(&self) -> bool {
+        let kept = self.git_dir();
         let link = fs::read_to_string(self.path().join(".git")).await;
         let is_linked = link.is_ok_and(|link| link == format!("gitdir: {}\n", kept.display()));
         for lock in ["index.lock", "HEAD.lock"] {
-            if clear_path(&kept.join(lock)).await.is_err() {
+            if remove_path(&kept.join(lock)).await.is_err() {
                 return false;
             }
         }
         is_linked && fs::try_exists(kept.join("HEAD")).await.is_ok_and(|there| there)
     }
 
-    async fn make(&self, commit: CommitId) -> Result<(), Error> {
+    async fn create(&self, commit: CommitId) -> Result<(), Error> {
         let path = self.path();
         let _list = self.mirror.lock().await?;
-        clear_path(&path).await?;
-        clear_path(&self.kept()).await?;
+        remove_path(&path).await?;
+        remove_path(&self.git_dir()).await?;
         let add = ["worktree", "add", "--quiet", "--force", "--force", "--detach", "--no-checkout"];
         let commit = commit.to_string();
         let place = [path.as_os_str(), commit.as_ref()];
-        let git = self.mirror.git.at(&self.mirror.path);
+        let git = self.mirror.git.in_dir(&self.mirror.path);
         git.run(add.into_iter().map(AsRef::as_ref).chain(place)).await?;
         Ok(())
     }
 
-    /// What git keeps of it in the mirror.
-    fn kept(&self) -> PathBuf {
-        self.mirror.path.join("worktrees").join(self.place.name())
+    /// Returns git's directory for this worktree in the mirror.
+    fn git_dir(&self) -> PathBuf {
+        self.mirror.path.join("worktrees").join(self.location.name())
     }
 }
 
-/// Removes the checkout of a task or a project with all that gates have left there. Says whether it
-/// could: somebody may use it.
-pub async fn clear(data: &Path, id: Uuid) -> Result<bool, Error> {
-    let place = Place::new(data, id);
+/// Removes the checkout of a task or project with everything in it. Returns `false` if it is in
+/// use.
+pub async fn remove_checkout(data: &Path, id: Uuid) -> Result<bool, Error> {
+    let place = CheckoutLocation::new(data, id);
     if fs::symlink_metadata(&place.folder).await.is_err() {
         return Ok(true);
     }
-    let Some(_lock) = Lock::try_hold(&place.lock())? else { return Ok(false) };
-    for mirror in crate::workspaces::folders(&data.join("mirrors")).await? {
-        clear_path(&mirror.0.join("worktrees").join(place.name())).await?;
+    let Some(_lock) = FileLock::try_acquire(&place.lock())? else { return Ok(false) };
+    for mirror in crate::workspaces::list_dirs(&data.join("mirrors")).await? {
+        remove_path(&mirror.0.join("worktrees").join(place.name())).await?;
     }
-    clear_path(&place.folder).await?;
-    clear_path(&place.lock()).await?;
+    remove_path(&place.folder).await?;
+    remove_path(&place.lock()).await?;
     Ok(true)
 }
 
-/// Removes a file or a folder with all that is in it, if it is there.
-pub(super) async fn clear_path(path: &Path) -> Result<(), Error> {
-    crate::worktree::clear(path).await
+/// Removes a file or directory, if it exists.
+pub(super) async fn remove_path(path: &Path) -> Result<(), Error> {
+    crate::worktree::remove_path(path).await
 }

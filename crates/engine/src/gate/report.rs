@@ -1,11 +1,10 @@
-//! Reading what tools report: JUnit's XML and SARIF.
+//! Parsers for JUnit XML and SARIF reports.
 //!
-//! Both formats are written a little differently by every tool, so only what is needed is read, and
-//! the rest may be as it likes. JUnit is read from the beginning on: of a report that breaks off,
-//! everything before that is there.
+//! Tools write both formats differently, so the parsers read only the necessary fields. JUnit is
+//! parsed as a stream: a truncated report yields everything before the end.
 //!
-//! A name must be the same for the same test or finding on another commit and in another checkout, so
-//! the checkout's own path is cut out, and a finding has no line in its name.
+//! Names of tests and findings must be the same on other commits and in other checkouts. The path
+//! of the checkout is therefore removed, and names of findings contain no line numbers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -14,25 +13,25 @@ use quick_xml::events::{BytesStart, Event};
 use quick_xml::{Reader, XmlVersion};
 use serde::Deserialize;
 
-/// The longest name that is kept, in bytes.
-const LONGEST: usize = 500;
+/// Maximum length of a name, in bytes.
+const MAX_NAME_BYTES: usize = 500;
 
-/// What a report names.
+/// Tests and findings in a report.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub(super) struct Named {
-    /// What failed.
+pub(super) struct ReportResults {
+    /// Failed tests, and findings of level error.
     pub(super) failures: BTreeSet<String>,
-    /// What fails only where the tool itself says that it failed: warnings.
+    /// Findings of level warning. They count only if the tool's exit code reports a failure.
     pub(super) warnings: BTreeSet<String>,
-    /// The tests that passed.
+    /// Tests that passed.
     pub(super) passed: BTreeSet<String>,
-    /// The tests that were not run.
+    /// Tests that were skipped.
     pub(super) skipped: BTreeSet<String>,
 }
 
-/// Reads test results. With them comes why no more could be read, if the report is not whole.
-pub(super) fn junit(text: &str, checkout: &Path) -> (Named, Option<String>) {
-    let mut cases = Cases::at(checkout);
+/// Parses test results. The second value is the reason if the report is incomplete.
+pub(super) fn junit(text: &str, checkout: &Path) -> (ReportResults, Option<String>) {
+    let mut cases = JunitParser::new(checkout);
     let mut reader = Reader::from_str(text);
     loop {
         match reader.read_event() {
@@ -44,43 +43,43 @@ pub(super) fn junit(text: &str, checkout: &Path) -> (Named, Option<String>) {
             Ok(Event::End(tag)) => cases.close(tag.name().as_ref()),
             Ok(Event::Eof) => break,
             Ok(_) => {}
-            Err(error) => return (cases.named(), Some(error.to_string())),
+            Err(error) => return (cases.into_results(), Some(error.to_string())),
         }
     }
     let why = match (cases.is_junit, cases.depth) {
-        (false, _) => Some("it has no test suite in it".to_owned()),
+        (false, _) => Some("it contains no test suite".to_owned()),
         (true, 0) => None,
-        (true, _) => Some("it breaks off".to_owned()),
+        (true, _) => Some("it is truncated".to_owned()),
     };
-    (cases.named(), why)
+    (cases.into_results(), why)
 }
 
-/// How a test ended.
+/// Status of a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum End {
+enum TestStatus {
     Passed,
     Failed,
-    /// Also where it failed: a test that is still to be done may.
+    /// Takes precedence over a failure, because unfinished tests may fail.
     Skipped,
 }
 
-/// The test cases of a report, being read.
-struct Cases<'a> {
+/// Streaming parser for test cases.
+struct JunitParser<'a> {
     checkout: &'a Path,
     is_junit: bool,
-    /// How many elements are open.
+    /// Number of open elements.
     depth: usize,
-    /// The names of the suites that are open.
+    /// Names of the open suites.
     suites: Vec<String>,
-    /// The case that is open.
-    case: Option<(String, End)>,
-    named: Named,
+    /// Open test case.
+    case: Option<(String, TestStatus)>,
+    results: ReportResults,
 }
 
-impl<'a> Cases<'a> {
-    fn at(checkout: &'a Path) -> Self {
-        let (suites, case, named) = (Vec::new(), None, Named::default());
-        Self { checkout, is_junit: false, depth: 0, suites, case, named }
+impl<'a> JunitParser<'a> {
+    fn new(checkout: &'a Path) -> Self {
+        let (suites, case, results) = (Vec::new(), None, ReportResults::default());
+        Self { checkout, is_junit: false, depth: 0, suites, case, results }
     }
 
     fn open(&mut self, tag: &BytesStart<'_>) {
@@ -91,9 +90,9 @@ impl<'a> Cases<'a> {
                 self.is_junit = true;
                 self.suites.push(attribute(tag, "name").unwrap_or_default());
             }
-            (b"testcase", _) => self.case = Some((self.name_of(tag), End::Passed)),
-            (b"failure" | b"error", Some((_, end))) => *end = (*end).max(End::Failed),
-            (b"skipped", Some((_, end))) => *end = End::Skipped,
+            (b"testcase", _) => self.case = Some((self.name_of(tag), TestStatus::Passed)),
+            (b"failure" | b"error", Some((_, end))) => *end = (*end).max(TestStatus::Failed),
+            (b"skipped", Some((_, end))) => *end = TestStatus::Skipped,
             _ => {}
         }
     }
@@ -105,9 +104,9 @@ impl<'a> Cases<'a> {
             b"testcase" => {
                 let Some((name, end)) = self.case.take() else { return };
                 let set = match end {
-                    End::Passed => &mut self.named.passed,
-                    End::Failed => &mut self.named.failures,
-                    End::Skipped => &mut self.named.skipped,
+                    TestStatus::Passed => &mut self.results.passed,
+                    TestStatus::Failed => &mut self.results.failures,
+                    TestStatus::Skipped => &mut self.results.skipped,
                 };
                 set.insert(name);
             }
@@ -115,10 +114,10 @@ impl<'a> Cases<'a> {
         }
     }
 
-    /// The class or the file of a test, and its name. Where neither is said, the suites stand for it.
+    /// Returns class or file of a test, and its name. Without either, suites are used.
     fn name_of(&self, tag: &BytesStart<'_>) -> String {
         let name = attribute(tag, "name").unwrap_or_default();
-        // Node's runner calls the class of every test so.
+        // Node's test runner uses this class for every test.
         let class =
             attribute(tag, "classname").filter(|class| !class.is_empty() && class != "test");
         let name = if let Some(class) = class {
@@ -129,14 +128,14 @@ impl<'a> Cases<'a> {
                 file.chain(self.suites.iter().cloned()).filter(|part| !part.is_empty()).collect();
             if parts.is_empty() { name } else { format!("{}::{name}", parts.join(" > ")) }
         };
-        plain(&name, self.checkout)
+        normalize_name(&name, self.checkout)
     }
 
-    /// What was read. A name that several tests have stands for all of them.
-    fn named(self) -> Named {
-        let Named { failures, passed, skipped, .. } = self.named;
+    /// Returns the results. A name that several tests share has the worst status of them.
+    fn into_results(self) -> ReportResults {
+        let ReportResults { failures, passed, skipped, .. } = self.results;
         let skipped = &(&skipped - &passed) - &failures;
-        Named { passed: &passed - &failures, skipped, failures, ..Named::default() }
+        ReportResults { passed: &passed - &failures, skipped, failures, ..ReportResults::default() }
     }
 }
 
@@ -148,18 +147,18 @@ fn attribute(tag: &BytesStart<'_>, name: &str) -> Option<String> {
     }
 }
 
-/// Reads findings.
-pub(super) fn sarif(text: &str, checkout: &Path) -> Result<Named, String> {
-    let log: Log = serde_json::from_str(text).map_err(|error| error.to_string())?;
-    let mut named = Named::default();
+/// Parses findings.
+pub(super) fn sarif(text: &str, checkout: &Path) -> Result<ReportResults, String> {
+    let log: SarifLog = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let mut named = ReportResults::default();
     let mut seen = BTreeMap::<String, usize>::new();
     for run in &log.runs {
-        for found in run.results.iter().filter(|found| found.counts()) {
+        for found in run.results.iter().filter(|found| found.is_failure()) {
             let times = seen.entry(found.name(checkout)).or_default();
             *times += 1;
             let mut name = found.name(checkout);
             if *times > 1 {
-                // One more of the same in a file is one more.
+                // Further findings with the same name are numbered.
                 name = format!("{name} ({times})");
             }
             match found.level(run) {
@@ -173,90 +172,90 @@ pub(super) fn sarif(text: &str, checkout: &Path) -> Result<Named, String> {
 }
 
 #[derive(Deserialize)]
-struct Log {
-    runs: Vec<Run>,
+struct SarifLog {
+    runs: Vec<SarifRun>,
 }
 
 #[derive(Deserialize)]
-struct Run {
+struct SarifRun {
     #[serde(default)]
-    results: Vec<Found>,
+    results: Vec<SarifResult>,
     #[serde(default)]
-    tool: Tool,
+    tool: SarifTool,
 }
 
 #[derive(Default, Deserialize)]
-struct Tool {
+struct SarifTool {
     #[serde(default)]
-    driver: Driver,
+    driver: SarifDriver,
 }
 
 #[derive(Default, Deserialize)]
-struct Driver {
+struct SarifDriver {
     #[serde(default)]
-    rules: Vec<Rule>,
+    rules: Vec<SarifRule>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Rule {
+struct SarifRule {
     #[serde(default)]
     id: String,
     #[serde(default)]
-    default_configuration: Configuration,
+    default_configuration: RuleConfiguration,
 }
 
 #[derive(Default, Deserialize)]
-struct Configuration {
+struct RuleConfiguration {
     level: Option<String>,
 }
 
-/// One result of a SARIF log.
+/// Result in a SARIF log.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Found {
+struct SarifResult {
     rule_id: Option<String>,
     level: Option<String>,
     kind: Option<String>,
     #[serde(default)]
-    message: Message,
+    message: SarifMessage,
     #[serde(default)]
-    locations: Vec<Location>,
+    locations: Vec<SarifLocation>,
     #[serde(default)]
     suppressions: Vec<serde_json::Value>,
 }
 
 #[derive(Default, Deserialize)]
-struct Message {
+struct SarifMessage {
     text: Option<String>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Location {
+struct SarifLocation {
     #[serde(default)]
-    physical_location: Physical,
+    physical_location: PhysicalLocation,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Physical {
+struct PhysicalLocation {
     #[serde(default)]
-    artifact_location: Artifact,
+    artifact_location: ArtifactLocation,
 }
 
 #[derive(Default, Deserialize)]
-struct Artifact {
+struct ArtifactLocation {
     uri: Option<String>,
 }
 
-impl Found {
-    fn counts(&self) -> bool {
+impl SarifResult {
+    fn is_failure(&self) -> bool {
         self.kind.as_deref().is_none_or(|kind| kind == "fail") && self.suppressions.is_empty()
     }
 
-    /// Its own level, or that of its rule, or the one that the format says is meant.
-    fn level<'a>(&'a self, run: &'a Run) -> &'a str {
+    /// Returns the level of the result, or of its rule, or the default of the format.
+    fn level<'a>(&'a self, run: &'a SarifRun) -> &'a str {
         let rule =
             || run.tool.driver.rules.iter().find(|rule| Some(&rule.id) == self.rule_id.as_ref());
         let of_rule = || rule().and_then(|rule| rule.default_configuration.level.as_deref());
@@ -271,20 +270,20 @@ impl Found {
         let rule = self.rule_id.as_deref().unwrap_or("finding");
         let message = self.message.text.as_deref().unwrap_or_default();
         let message = message.lines().next().unwrap_or_default();
-        // Lines and columns move, and messages name them.
+        // Replace line and column numbers, because they change.
         let message =
             message.split(|letter: char| letter.is_ascii_digit()).filter(|part| !part.is_empty());
         let message = message.collect::<Vec<_>>().join("#");
-        plain(&format!("{rule}: {}: {message}", uri.map_or("", String::as_str)), checkout)
+        normalize_name(&format!("{rule}: {}: {message}", uri.map_or("", String::as_str)), checkout)
     }
 }
 
-/// A name without the path of the checkout, and not without end.
-fn plain(name: &str, checkout: &Path) -> String {
+/// Removes the path of the checkout from a name and limits its length.
+fn normalize_name(name: &str, checkout: &Path) -> String {
     let checkout = checkout.display().to_string();
     let name =
         name.replace(&format!("file://{checkout}/"), "").replace(&format!("{checkout}/"), "");
-    let end = (0..=name.len().min(LONGEST)).rev().find(|at| name.is_char_boundary(*at));
+    let end = (0..=name.len().min(MAX_NAME_BYTES)).rev().find(|at| name.is_char_boundary(*at));
     name[..end.unwrap_or_default()].replace('\0', "\u{fffd}")
 }
 

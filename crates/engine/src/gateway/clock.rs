@@ -1,37 +1,37 @@
-//! Times, measured from the one that came in.
+//! Clock that is based on a timestamp from the caller.
 
 use std::time::{Duration, Instant};
 
 use chrono::TimeDelta;
 use tamma_core::task_loop::Timestamp;
 
-/// Tells the time.
+/// Clock that continues from a given time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Clock {
-    at: Timestamp,
-    since: Instant,
+    start_time: Timestamp,
+    started: Instant,
 }
 
 impl Clock {
-    /// It is this time now.
-    pub(super) fn at(at: Timestamp) -> Self {
-        Self { at, since: watch() }
+    /// Starts the clock at `at`.
+    pub(super) fn starting_at(start_time: Timestamp) -> Self {
+        Self { start_time, started: start_timer() }
     }
 
-    /// The time it is.
+    /// Returns the current time.
     pub(super) fn now(&self) -> Timestamp {
-        later(self.at, self.since.elapsed())
+        saturating_add(self.start_time, self.started.elapsed())
     }
 }
 
-/// Begins to measure.
+/// Starts a measurement.
 #[expect(clippy::disallowed_methods, reason = "a duration is measured, no time of day is read")]
-pub(super) fn watch() -> Instant {
+pub(super) fn start_timer() -> Instant {
     Instant::now()
 }
 
-/// A time that is so much later.
-pub(super) fn later(at: Timestamp, by: Duration) -> Timestamp {
+/// Adds a duration, saturating at the maximum.
+pub(super) fn saturating_add(at: Timestamp, by: Duration) -> Timestamp {
     let by = TimeDelta::from_std(by).unwrap_or(TimeDelta::MAX);
     at.checked_add_signed(by).unwrap_or(Timestamp::MAX_UTC)
 }

@@ -1,4 +1,4 @@
-//! The providers' protocols, as far as the gateway must understand them.
+//! API dialects of model providers, as far as the gateway needs them.
 
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Json, Response};
@@ -7,36 +7,36 @@ use serde_json::{Value, json};
 
 use crate::secret::Secret;
 
-/// What a response may be long if the request does not say it.
-const DEFAULT_OUTPUT: u64 = 32_000;
+/// Assumed maximum of output tokens if the request has none.
+const DEFAULT_MAX_OUTPUT_TOKENS: u64 = 32_000;
 
-/// Whose protocol a call speaks.
+/// API dialect of a model call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum Dialect {
-    /// Anthropic messages.
+    /// Anthropic Messages API.
     Anthropic,
-    /// OpenAI chat completions.
+    /// OpenAI Chat Completions API.
     Chat,
-    /// OpenAI responses.
+    /// OpenAI Responses API.
     Responses,
-    /// Gemini.
+    /// Gemini API.
     Gemini,
 }
 
-/// What a request wants.
+/// Kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Errand {
-    /// A model is called.
+pub(super) enum RequestKind {
+    /// Model call.
     Call(Dialect),
-    /// Something that costs nothing: a list of models, a count of tokens.
+    /// Free request, such as a list of models or a token count.
     Free(Dialect),
 }
 
-/// What a request wants, told by its path; nothing if that is nothing for an agent to want.
-pub(super) fn errand(get: bool, path: &str) -> Option<Errand> {
-    // What a path hides must not make it another one upstream.
+/// Classifies a request by its path. Returns `None` if agents are not allowed to make it.
+pub(super) fn classify_request(get: bool, path: &str) -> Option<RequestKind> {
+    // An encoded path could resolve to another one at the provider.
     let hidden = ["..", "//", "%2e", "%2f", "%2E", "%2F", "\\"];
     if hidden.iter().any(|part| path.contains(part)) {
         return None;
@@ -45,32 +45,32 @@ pub(super) fn errand(get: bool, path: &str) -> Option<Errand> {
         let (before, last) = path.rsplit_once('/')?;
         let listed = last == "models" || before.ends_with("/models");
         let dialect = if path.contains("/v1beta/") { Dialect::Gemini } else { Dialect::Chat };
-        return listed.then_some(Errand::Free(dialect));
+        return listed.then_some(RequestKind::Free(dialect));
     }
     [
-        ("/messages", Errand::Call(Dialect::Anthropic)),
-        ("/messages/count_tokens", Errand::Free(Dialect::Anthropic)),
-        ("/chat/completions", Errand::Call(Dialect::Chat)),
-        ("/responses", Errand::Call(Dialect::Responses)),
-        ("/responses/compact", Errand::Call(Dialect::Responses)),
-        (":generateContent", Errand::Call(Dialect::Gemini)),
-        (":streamGenerateContent", Errand::Call(Dialect::Gemini)),
-        (":countTokens", Errand::Free(Dialect::Gemini)),
+        ("/messages", RequestKind::Call(Dialect::Anthropic)),
+        ("/messages/count_tokens", RequestKind::Free(Dialect::Anthropic)),
+        ("/chat/completions", RequestKind::Call(Dialect::Chat)),
+        ("/responses", RequestKind::Call(Dialect::Responses)),
+        ("/responses/compact", RequestKind::Call(Dialect::Responses)),
+        (":generateContent", RequestKind::Call(Dialect::Gemini)),
+        (":streamGenerateContent", RequestKind::Call(Dialect::Gemini)),
+        (":countTokens", RequestKind::Free(Dialect::Gemini)),
     ]
     .into_iter()
     .find_map(|(end, errand)| path.ends_with(end).then_some(errand))
 }
 
 impl Dialect {
-    /// The protocol that a path is most likely of, for an answer that there is no provider's for.
+    /// Guesses the dialect of a path, for errors of the gateway itself.
     pub(super) fn guess(path: &str) -> Self {
-        match errand(false, path).or_else(|| errand(true, path)) {
-            Some(Errand::Call(dialect) | Errand::Free(dialect)) => dialect,
+        match classify_request(false, path).or_else(|| classify_request(true, path)) {
+            Some(RequestKind::Call(dialect) | RequestKind::Free(dialect)) => dialect,
             None => Self::Chat,
         }
     }
 
-    /// The model that a call is for.
+    /// Returns the model of a call.
     pub(super) fn model(self, path: &str, body: &Value) -> Option<String> {
         match self {
             Self::Gemini => {
@@ -80,8 +80,8 @@ impl Dialect {
         }
     }
 
-    /// How many tokens the response has at most.
-    pub(super) fn most_output(self, body: &Value) -> u64 {
+    /// Returns the maximum number of output tokens.
+    pub(super) fn max_output_tokens(self, body: &Value) -> u64 {
         let paths: &[&str] = match self {
             Self::Anthropic => &["/max_tokens"],
             Self::Chat => &["/max_completion_tokens", "/max_tokens"],
@@ -89,14 +89,15 @@ impl Dialect {
             Self::Gemini => &["/generationConfig/maxOutputTokens"],
         };
         let said = paths.iter().find_map(|path| body.pointer(path)?.as_u64());
-        let each = said.unwrap_or(DEFAULT_OUTPUT);
+        let each = said.unwrap_or(DEFAULT_MAX_OUTPUT_TOKENS);
         let answers = ["/n", "/generationConfig/candidateCount"];
         let answers = answers.iter().find_map(|path| body.pointer(path)?.as_u64());
         each.saturating_mul(answers.unwrap_or(1).max(1))
     }
 
-    /// Asks for the usage, where it is only told to those who ask. Whether the body has changed.
-    pub(super) fn ask_for_usage(self, body: &mut Value) -> bool {
+    /// Requests usage in streams that report it only on request. Returns `true` if the body
+    /// changed.
+    pub(super) fn request_usage(self, body: &mut Value) -> bool {
         if self != Self::Chat || body.get("stream") != Some(&Value::Bool(true)) {
             return false;
         }
@@ -110,8 +111,8 @@ impl Dialect {
         true
     }
 
-    /// The header that the provider wants its key in.
-    pub(super) fn key(self, key: &Secret) -> Option<(HeaderName, HeaderValue)> {
+    /// Returns the authentication header of the provider.
+    pub(super) fn auth_header(self, key: &Secret) -> Option<(HeaderName, HeaderValue)> {
         let (name, text) = match self {
             Self::Anthropic => (HeaderName::from_static("x-api-key"), key.expose().to_owned()),
             Self::Gemini => (HeaderName::from_static("x-goog-api-key"), key.expose().to_owned()),
@@ -124,8 +125,8 @@ impl Dialect {
         Some((name, value))
     }
 
-    /// An error of our own, in the form that an agent of this protocol understands.
-    pub(super) fn error(self, status: StatusCode, message: &str) -> Response {
+    /// Builds an error response of the gateway in this dialect.
+    pub(super) fn error_response(self, status: StatusCode, message: &str) -> Response {
         let kind = match status.as_u16() {
             400 => "invalid_request_error",
             401 => "authentication_error",
@@ -161,24 +162,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_calls_and_what_is_free_are_passed_on() {
-        let call = |dialect| Some(Errand::Call(dialect));
-        assert_eq!(errand(false, "/v1/messages"), call(Dialect::Anthropic));
-        assert_eq!(errand(false, "/v1/chat/completions"), call(Dialect::Chat));
+    fn only_model_calls_and_free_requests_are_forwarded() {
+        let call = |dialect| Some(RequestKind::Call(dialect));
+        assert_eq!(classify_request(false, "/v1/messages"), call(Dialect::Anthropic));
+        assert_eq!(classify_request(false, "/v1/chat/completions"), call(Dialect::Chat));
         let gemini = "/v1beta/models/gemini-2.5-pro:streamGenerateContent";
-        assert_eq!(errand(false, gemini), call(Dialect::Gemini));
+        assert_eq!(classify_request(false, gemini), call(Dialect::Gemini));
         let count = "/v1/messages/count_tokens";
-        assert_eq!(errand(false, count), Some(Errand::Free(Dialect::Anthropic)));
-        assert_eq!(errand(true, "/v1/models"), Some(Errand::Free(Dialect::Chat)));
+        assert_eq!(classify_request(false, count), Some(RequestKind::Free(Dialect::Anthropic)));
+        assert_eq!(classify_request(true, "/v1/models"), Some(RequestKind::Free(Dialect::Chat)));
         for path in ["/v1/files", "/v1/messages/batches", "/v1/models/../files/messages"] {
-            assert_eq!(errand(false, path), None, "{path}");
+            assert_eq!(classify_request(false, path), None, "{path}");
         }
-        assert_eq!(errand(true, "/v1/files"), None);
+        assert_eq!(classify_request(true, "/v1/files"), None);
     }
 
     #[test]
-    fn usage_is_asked_for_in_a_stream_that_does_not_ask() {
-        let asked = |mut body: Value| (Dialect::Chat.ask_for_usage(&mut body), body);
+    fn usage_is_requested_in_streams() {
+        let asked = |mut body: Value| (Dialect::Chat.request_usage(&mut body), body);
         assert!(!asked(json!({ "model": "m" })).0);
         let told = json!({ "stream": true, "stream_options": { "include_usage": true } });
         assert!(!asked(told).0);

@@ -1,4 +1,4 @@
-//! Passes a request on to the provider, and its response back.
+//! Forwarding of requests to the provider, and of responses to the agent.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,27 +11,27 @@ use futures_util::{Stream, StreamExt as _, stream};
 use serde_json::Value;
 use tamma_core::cost::Cost;
 
-use super::clock::{later, watch};
-use super::dialect::{Dialect, Errand, errand};
-use super::door::Visit;
-use super::meter::{Hold, Outcome};
-use super::reading::Reader;
-use super::{Failed, ModelCall, Stop, Upstream, quota};
+use super::clock::{saturating_add, start_timer};
+use super::dialect::{Dialect, RequestKind, classify_request};
+use super::response_reader::ResponseReader;
+use super::run_endpoint::EndpointState;
+use super::usage_meter::{CallOutcome, CallReservation};
+use super::{CallFailure, GatewayStop, ModelCall, Upstream, quota};
 
-/// The longest request that is taken. Providers take less.
-const LONGEST_REQUEST: usize = 100 * 1024 * 1024;
+/// Maximum size of a request. Providers accept less.
+const MAX_REQUEST_BYTES: usize = 100 * 1024 * 1024;
 
-/// The longest error that is read.
-const LONGEST_ERROR: usize = 256 * 1024;
+/// Maximum size of an error response that is read.
+const MAX_ERROR_BYTES: usize = 256 * 1024;
 
-/// How much of an error is remembered.
-const LONGEST_TEXT: usize = 500;
+/// Maximum length of a stored error message.
+const MAX_MESSAGE_CHARS: usize = 500;
 
-/// The status of a call whose agent did not wait for its response.
-const HUNG_UP: u16 = 499;
+/// Status of a call that the agent closed before its response ended.
+const CLIENT_CLOSED_REQUEST: u16 = 499;
 
-/// What is between two neighbours only, and what is ours to say.
-const OURS: [HeaderName; 14] = [
+/// Hop-by-hop headers, and headers that the gateway sets itself.
+const STRIPPED_HEADERS: [HeaderName; 14] = [
     header::CONNECTION,
     HeaderName::from_static("keep-alive"),
     header::PROXY_AUTHENTICATE,
@@ -48,68 +48,74 @@ const OURS: [HeaderName; 14] = [
     header::SET_COOKIE,
 ];
 
-/// Where an agent can have put its token.
-const TOKENS: [HeaderName; 3] = [
+/// Headers that may contain the run's token.
+const TOKEN_HEADERS: [HeaderName; 3] = [
     header::AUTHORIZATION,
     HeaderName::from_static("x-api-key"),
     HeaderName::from_static("x-goog-api-key"),
 ];
 
-/// One request on its way.
-pub(super) struct Forward {
-    pub(super) visit: Arc<Visit>,
+/// Forwarder of one request.
+pub(super) struct Forwarder {
+    pub(super) endpoint: Arc<EndpointState>,
     pub(super) client: reqwest::Client,
 }
 
-/// What is sent to the provider.
-struct Outgoing {
+/// Request to the provider.
+struct UpstreamRequest {
     method: Method,
     url: String,
     headers: HeaderMap,
     body: Bytes,
 }
 
-impl Forward {
-    /// Passes a request on, if it is one that an agent may make.
-    pub(super) async fn pass(self, path: &str, request: Request) -> Response {
+impl Forwarder {
+    /// Forwards a request, if agents are allowed to make it.
+    pub(super) async fn forward(self, path: &str, request: Request) -> Response {
         let dialect = Dialect::guess(path);
         let get = request.method() == Method::GET;
-        let Some(errand) = errand(get, path).filter(|_| get || request.method() == Method::POST)
+        let Some(errand) =
+            classify_request(get, path).filter(|_| get || request.method() == Method::POST)
         else {
-            return dialect.error(StatusCode::NOT_FOUND, "the gateway does not pass this on");
+            return dialect
+                .error_response(StatusCode::NOT_FOUND, "the gateway does not forward this path");
         };
-        let Some(upstream) = self.visit.upstream.clone() else {
-            let message = "this run may not call a model through the gateway";
-            return dialect.error(StatusCode::FORBIDDEN, message);
+        let Some(upstream) = self.endpoint.upstream.clone() else {
+            let message = "model calls through the gateway are not allowed in this run";
+            return dialect.error_response(StatusCode::FORBIDDEN, message);
         };
         let packed = request.headers().get(header::CONTENT_ENCODING).is_some();
         if packed {
-            let message = "the gateway reads requests, so they must not be compressed";
-            return dialect.error(StatusCode::UNSUPPORTED_MEDIA_TYPE, message);
+            let message = "compressed requests are not supported";
+            return dialect.error_response(StatusCode::UNSUPPORTED_MEDIA_TYPE, message);
         }
-        let url = address(&upstream.base, path, request.uri().query());
+        let url = upstream_url(&upstream.base_url, path, request.uri().query());
         let (parts, body) = request.into_parts();
-        let Ok(body) = axum::body::to_bytes(body, LONGEST_REQUEST).await else {
-            let message = "the request cannot be read to its end, or is too long";
-            return dialect.error(StatusCode::PAYLOAD_TOO_LARGE, message);
+        let Ok(body) = axum::body::to_bytes(body, MAX_REQUEST_BYTES).await else {
+            let message = "the request is incomplete or too large";
+            return dialect.error_response(StatusCode::PAYLOAD_TOO_LARGE, message);
         };
-        let headers = outgoing(&parts.headers);
-        let outgoing = Outgoing { method: parts.method, url, headers, body };
+        let headers = request_headers(&parts.headers);
+        let outgoing = UpstreamRequest { method: parts.method, url, headers, body };
         match errand {
-            Errand::Free(dialect) => self.free(&upstream, dialect, outgoing, &parts.headers).await,
-            Errand::Call(dialect) => self.call(upstream, dialect, path, outgoing).await,
+            RequestKind::Free(dialect) => {
+                self.forward_free(&upstream, dialect, outgoing, &parts.headers).await
+            }
+            RequestKind::Call(dialect) => {
+                self.forward_call(upstream, dialect, path, outgoing).await
+            }
         }
     }
 
-    /// Something that costs nothing.
-    async fn free(
+    /// Forwards a request that costs nothing.
+    async fn forward_free(
         &self,
         upstream: &Upstream,
         dialect: Dialect,
-        outgoing: Outgoing,
+        outgoing: UpstreamRequest,
         shown: &HeaderMap,
     ) -> Response {
-        // A list of models looks alike everywhere; how the token was shown says whose agent asks.
+        // Lists of models have the same path everywhere; the token's header identifies the dialect.
         let dialect = match dialect {
             Dialect::Chat if shown.contains_key("x-api-key") => Dialect::Anthropic,
             Dialect::Chat if shown.contains_key("x-goog-api-key") => Dialect::Gemini,
@@ -117,35 +123,39 @@ impl Forward {
         };
         match self.send(upstream, dialect, outgoing).await {
             Ok(response) if response.status().is_success() => {
-                let (status, headers) = (response.status(), incoming(response.headers()));
+                let (status, headers) = (response.status(), response_headers(response.headers()));
                 (status, headers, Body::from_stream(response.bytes_stream())).into_response()
             }
             Ok(response) => {
-                let (status, mut headers) = (response.status(), incoming(response.headers()));
+                let (status, mut headers) =
+                    (response.status(), response_headers(response.headers()));
                 headers.remove(header::CONTENT_LENGTH);
                 let text = read_error(response).await;
-                (status, headers, self.visit.redactor.redact(&text).into_owned()).into_response()
+                (status, headers, self.endpoint.redactor.redact(&text).into_owned()).into_response()
             }
-            Err(error) => dialect.error(StatusCode::BAD_GATEWAY, &unreachable(&error)),
+            Err(error) => {
+                dialect.error_response(StatusCode::BAD_GATEWAY, &unreachable_message(&error))
+            }
         }
     }
 
-    /// A call of a model.
-    async fn call(
+    /// Forwards a model call.
+    async fn forward_call(
         self,
         upstream: Upstream,
         dialect: Dialect,
         path: &str,
-        mut outgoing: Outgoing,
+        mut outgoing: UpstreamRequest,
     ) -> Response {
-        let started = watch();
+        let started = start_timer();
         let body = serde_json::from_slice::<Value>(&outgoing.body).ok();
         let named = body.and_then(|body| Some((dialect.model(path, &body)?, body)));
         let Some((model, mut body)) = named else {
-            return dialect.error(StatusCode::BAD_REQUEST, "the request does not name a model");
+            return dialect
+                .error_response(StatusCode::BAD_REQUEST, "the request does not name a model");
         };
-        let most_output = dialect.most_output(&body);
-        if dialect.ask_for_usage(&mut body)
+        let most_output = dialect.max_output_tokens(&body);
+        if dialect.request_usage(&mut body)
             && let Ok(changed) = serde_json::to_vec(&body)
         {
             outgoing.body = changed.into();
@@ -153,43 +163,43 @@ impl Forward {
         drop(body);
 
         let mut call = ModelCall {
-            run: self.visit.run,
+            run: self.endpoint.run,
             model,
             dialect,
-            status: HUNG_UP,
+            status: CLIENT_CLOSED_REQUEST,
             tokens: None,
             cost: Cost::Unknown,
-            first_byte: None,
-            took: std::time::Duration::ZERO,
-            at: self.visit.clock.now(),
+            time_to_first_byte: None,
+            duration: std::time::Duration::ZERO,
+            started_at: self.endpoint.clock.now(),
             note: None,
         };
-        let (meter, closed) = (self.visit.meter.clone(), self.visit.closed.clone());
+        let (meter, closed) = (self.endpoint.meter.clone(), self.endpoint.closed.clone());
         let hold = tokio::select! {
             biased;
-            () = closed.cancelled() => return over(dialect),
-            hold = meter.hold(&call.model, outgoing.body.len(), most_output) => hold,
+            () = closed.cancelled() => return run_over_response(dialect),
+            hold = meter.reserve(&call.model, outgoing.body.len(), most_output) => hold,
         };
         let hold = match hold {
             Ok(hold) => hold,
             Err(stop) => {
-                let message = refusal(stop);
+                let message = stop_message(stop);
                 call.status = StatusCode::FORBIDDEN.as_u16();
-                call.took = started.elapsed();
+                call.duration = started.elapsed();
                 call.cost = Cost::Known(tamma_core::cost::Usd::ZERO);
                 call.note = Some(message.clone());
-                meter.tell(call);
-                return dialect.error(StatusCode::FORBIDDEN, &message);
+                meter.report_call(call);
+                return dialect.error_response(StatusCode::FORBIDDEN, &message);
             }
         };
-        let mut flight = Flight {
-            reader: Reader::new(dialect, ""),
-            visit: self.visit.clone(),
+        let mut flight = InFlightCall {
+            reader: ResponseReader::new(dialect, ""),
+            endpoint: self.endpoint.clone(),
             hold: Some(hold),
             call,
             started,
-            failed: None,
-            left: None,
+            failure: None,
+            remaining_bytes: None,
         };
         let sent = tokio::select! {
             biased;
@@ -197,14 +207,16 @@ impl Forward {
             sent = self.send(&upstream, dialect, outgoing) => Some(sent),
         };
         match sent {
-            None => over(dialect),
+            None => run_over_response(dialect),
             Some(Err(error)) => {
-                let text = unreachable(&error);
+                let text = unreachable_message(&error);
                 flight.fail(StatusCode::BAD_GATEWAY, text.clone());
-                dialect.error(StatusCode::BAD_GATEWAY, &text)
+                dialect.error_response(StatusCode::BAD_GATEWAY, &text)
             }
-            Some(Ok(response)) if response.status().is_success() => answered(flight, response),
-            Some(Ok(response)) => self.refused(&upstream, flight, response).await,
+            Some(Ok(response)) if response.status().is_success() => {
+                stream_response(flight, response)
+            }
+            Some(Ok(response)) => self.handle_error_response(&upstream, flight, response).await,
         }
     }
 
@@ -212,14 +224,14 @@ impl Forward {
         &self,
         upstream: &Upstream,
         dialect: Dialect,
-        outgoing: Outgoing,
+        outgoing: UpstreamRequest,
     ) -> Result<reqwest::Response, reqwest::Error> {
         let mut request = self
             .client
             .request(outgoing.method, outgoing.url)
             .headers(outgoing.headers)
             .header(header::ACCEPT_ENCODING, "identity");
-        if let Some((name, value)) = dialect.key(&upstream.key) {
+        if let Some((name, value)) = dialect.auth_header(&upstream.key) {
             request = request.header(name, value);
         }
         if !outgoing.body.is_empty() {
@@ -228,131 +240,132 @@ impl Forward {
         request.send().await
     }
 
-    /// The provider does not answer the call, but says why.
-    async fn refused(
+    /// Handles an error response of the provider.
+    async fn handle_error_response(
         &self,
         upstream: &Upstream,
-        mut flight: Flight,
+        mut flight: InFlightCall,
         response: reqwest::Response,
     ) -> Response {
         let status = response.status();
-        let mut headers = incoming(response.headers());
+        let mut headers = response_headers(response.headers());
         let text = read_error(response).await;
-        let text = self.visit.redactor.redact(&text).into_owned();
+        let text = self.endpoint.redactor.redact(&text).into_owned();
         if status == StatusCode::TOO_MANY_REQUESTS {
-            let now = self.visit.clock.now();
-            let until = quota::reset(&headers, &text, now);
-            let patience = later(now, upstream.quota_patience);
+            let now = self.endpoint.clock.now();
+            let until = quota::reset_time(&headers, &text, now);
+            let patience = saturating_add(now, upstream.max_quota_wait);
             if let Some(until) = until.filter(|until| *until > patience) {
-                self.visit.meter.stop(Stop::Quota { until });
+                self.endpoint.meter.stop(GatewayStop::Quota { until });
             }
         }
-        flight.fail(status, message(&text));
+        flight.fail(status, error_message(&text));
         headers.remove(header::CONTENT_LENGTH);
         (status, headers, text).into_response()
     }
 }
 
-/// A call that was let through. Whatever happens to it, it is booked, at the latest when it is dropped.
-struct Flight {
-    visit: Arc<Visit>,
-    hold: Option<Hold>,
+/// Model call in flight. Dropping it records its outcome, if that has not happened yet.
+struct InFlightCall {
+    endpoint: Arc<EndpointState>,
+    hold: Option<CallReservation>,
     call: ModelCall,
     started: Instant,
-    reader: Reader,
-    failed: Option<Failed>,
-    /// How much of the response is still to come, if the provider said how long it is.
-    left: Option<u64>,
+    reader: ResponseReader,
+    failure: Option<CallFailure>,
+    /// Remaining bytes of the response, if its length is known.
+    remaining_bytes: Option<u64>,
 }
 
-impl Flight {
-    /// The call was not answered.
+impl InFlightCall {
+    /// Records a failure.
     fn fail(&mut self, status: StatusCode, text: String) {
         self.call.status = status.as_u16();
-        self.failed = Some(Failed { status: status.as_u16(), text });
-        self.book();
+        self.failure = Some(CallFailure { status: status.as_u16(), message: text });
+        self.record();
     }
 
-    /// A piece of the response passes. What it says is in the books before the agent can know it.
-    fn see(&mut self, piece: &Bytes) {
-        if self.call.first_byte.is_none() {
-            self.call.first_byte = Some(self.started.elapsed());
+    /// Reads a chunk of the response. Usage is recorded before the agent receives the chunk.
+    fn observe_chunk(&mut self, piece: &Bytes) {
+        if self.call.time_to_first_byte.is_none() {
+            self.call.time_to_first_byte = Some(self.started.elapsed());
         }
-        self.reader.take(piece);
+        self.reader.read_chunk(piece);
         let length = u64::try_from(piece.len()).unwrap_or(u64::MAX);
-        self.left = self.left.map(|left| left.saturating_sub(length));
-        if self.reader.reading.is_over() || self.left == Some(0) {
-            self.book();
+        self.remaining_bytes = self.remaining_bytes.map(|left| left.saturating_sub(length));
+        if self.reader.usage.is_finished() || self.remaining_bytes == Some(0) {
+            self.record();
         }
     }
 
-    fn book(&mut self) {
+    fn record(&mut self) {
         let Some(hold) = self.hold.take() else { return };
-        self.reader.end();
+        self.reader.finish();
         let mut call = self.call.clone();
-        call.took = self.started.elapsed();
-        let reading = &self.reader.reading;
-        let answered = (200..300).contains(&call.status) || call.status == HUNG_UP;
-        let outcome = match self.failed.take() {
-            Some(failed) if !answered => Outcome::Failed(failed),
-            failed => Outcome::Answered {
+        call.duration = self.started.elapsed();
+        let reading = &self.reader.usage;
+        let answered = (200..300).contains(&call.status) || call.status == CLIENT_CLOSED_REQUEST;
+        let outcome = match self.failure.take() {
+            Some(failed) if !answered => CallOutcome::Failed(failed),
+            failed => CallOutcome::Answered {
                 tokens: reading.tokens(),
                 model: reading.model.clone(),
-                failed: failed.or_else(|| reading.failed.clone()),
+                failure: failed.or_else(|| reading.failure.clone()),
             },
         };
-        hold.book(outcome, call);
+        hold.settle(outcome, call);
     }
 }
 
-impl Drop for Flight {
+impl Drop for InFlightCall {
     fn drop(&mut self) {
-        self.book();
+        self.record();
     }
 }
 
-/// Passes a response back as it comes, and reads it beside that.
-fn answered(mut flight: Flight, response: reqwest::Response) -> Response {
-    let (status, headers) = (response.status(), incoming(response.headers()));
+/// Streams a response to the agent while reading its usage.
+fn stream_response(mut flight: InFlightCall, response: reqwest::Response) -> Response {
+    let (status, headers) = (response.status(), response_headers(response.headers()));
     let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     flight.call.status = status.as_u16();
-    flight.reader = Reader::new(flight.call.dialect, content_type.unwrap_or_default());
-    flight.left = response.content_length();
-    let body = Body::from_stream(pieces(flight, response.bytes_stream()));
+    flight.reader = ResponseReader::new(flight.call.dialect, content_type.unwrap_or_default());
+    flight.remaining_bytes = response.content_length();
+    let body = Body::from_stream(metered_chunks(flight, response.bytes_stream()));
     (status, headers, body).into_response()
 }
 
-fn pieces(
-    flight: Flight,
+fn metered_chunks(
+    flight: InFlightCall,
     response: impl Stream<Item = reqwest::Result<Bytes>> + Send + 'static,
 ) -> impl Stream<Item = reqwest::Result<Bytes>> + Send + 'static {
     let start = (flight, Box::pin(response));
     stream::unfold(start, async |(mut flight, mut response)| {
-        let closed = flight.visit.closed.clone();
+        let closed = flight.endpoint.closed.clone();
         let piece = tokio::select! {
             biased;
             piece = response.next() => piece?,
             () = closed.cancelled() => return None,
         };
         match &piece {
-            Ok(piece) => flight.see(piece),
+            Ok(piece) => flight.observe_chunk(piece),
             Err(error) => {
-                let text = format!("the response broke off: {}", said(error));
-                flight.failed = Some(Failed { status: StatusCode::BAD_GATEWAY.as_u16(), text });
+                let text = format!("the response was interrupted: {}", describe_error(error));
+                flight.failure =
+                    Some(CallFailure { status: StatusCode::BAD_GATEWAY.as_u16(), message: text });
             }
         }
         Some((piece, (flight, response)))
     })
 }
 
-/// The address upstream. A version that both the base and the path have is in it once.
-fn address(base: &str, path: &str, query: Option<&str>) -> String {
+/// Builds the provider's URL. A version in both base and path is not repeated.
+fn upstream_url(base: &str, path: &str, query: Option<&str>) -> String {
     let base = base.trim_end_matches('/');
     let versioned = base.rsplit('/').next().is_some_and(|last| {
         last.strip_prefix('v').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
     });
     let path = if versioned { path.strip_prefix("/v1").unwrap_or(path) } else { path };
-    // The agent's token is not for the provider.
+    // The run's token must not reach the provider.
     let query: Vec<_> = query
         .into_iter()
         .flat_map(|query| query.split('&'))
@@ -362,25 +375,25 @@ fn address(base: &str, path: &str, query: Option<&str>) -> String {
     format!("{base}{path}{mark}{}", query.join("&"))
 }
 
-/// The headers that go to the provider.
-fn outgoing(headers: &HeaderMap) -> HeaderMap {
-    let mut headers = neighbourless(headers);
-    OURS.iter().chain(&TOKENS).for_each(|name| {
+/// Returns the request headers for the provider.
+fn request_headers(headers: &HeaderMap) -> HeaderMap {
+    let mut headers = without_connection_headers(headers);
+    STRIPPED_HEADERS.iter().chain(&TOKEN_HEADERS).for_each(|name| {
         headers.remove(name);
     });
     headers
 }
 
-/// The headers that go to the agent.
-fn incoming(headers: &HeaderMap) -> HeaderMap {
+/// Returns the response headers for the agent.
+fn response_headers(headers: &HeaderMap) -> HeaderMap {
     let length = headers.get(header::CONTENT_LENGTH).cloned();
-    let mut headers = outgoing(headers);
+    let mut headers = request_headers(headers);
     headers.extend(length.map(|length| (header::CONTENT_LENGTH, length)));
     headers
 }
 
-/// Without those that `Connection` names.
-fn neighbourless(headers: &HeaderMap) -> HeaderMap {
+/// Removes the headers that `Connection` lists.
+fn without_connection_headers(headers: &HeaderMap) -> HeaderMap {
     let mut left = headers.clone();
     let named = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
     for name in named.flat_map(|names| names.split(',')) {
@@ -389,37 +402,37 @@ fn neighbourless(headers: &HeaderMap) -> HeaderMap {
     left
 }
 
-/// An error of the provider, as far as it can be read.
+/// Reads the body of an error response, up to its maximum size.
 async fn read_error(response: reqwest::Response) -> String {
     let mut text = Vec::new();
     let mut pieces = response.bytes_stream();
     while let Some(Ok(piece)) = pieces.next().await {
         text.extend_from_slice(&piece);
-        if text.len() > LONGEST_ERROR {
+        if text.len() > MAX_ERROR_BYTES {
             break;
         }
     }
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// What an error says to people.
-fn message(body: &str) -> String {
+/// Extracts the error message from a response body.
+fn error_message(body: &str) -> String {
     let value = serde_json::from_str::<Value>(body).unwrap_or_default();
-    // Gemini packs its errors into a list when it was to stream.
+    // Gemini wraps errors in a list if streaming was requested.
     let value = value.get(0).unwrap_or(&value);
     let said = [&value["error"]["message"], &value["message"], &value["error"]];
     let said = said.into_iter().find_map(Value::as_str).unwrap_or(body);
-    said.chars().take(LONGEST_TEXT).collect()
+    said.chars().take(MAX_MESSAGE_CHARS).collect()
 }
 
-fn unreachable(error: &reqwest::Error) -> String {
-    format!("the provider cannot be reached: {}", said(error))
+fn unreachable_message(error: &reqwest::Error) -> String {
+    format!("cannot reach the provider: {}", describe_error(error))
 }
 
-/// An error with its causes, and without the address: there may be a secret in it.
-fn said(error: &reqwest::Error) -> String {
+/// Describes an error with its causes, without the URL, which may contain a secret.
+fn describe_error(error: &reqwest::Error) -> String {
     let mut text =
-        if error.is_connect() { "no connection" } else { "the connection failed" }.to_owned();
+        if error.is_connect() { "connection failed" } else { "request failed" }.to_owned();
     let mut cause = std::error::Error::source(error);
     while let Some(error) = cause {
         text = format!("{text}: {error}");
@@ -428,17 +441,17 @@ fn said(error: &reqwest::Error) -> String {
     text
 }
 
-fn over(dialect: Dialect) -> Response {
-    dialect.error(StatusCode::GONE, "the run is over")
+fn run_over_response(dialect: Dialect) -> Response {
+    dialect.error_response(StatusCode::GONE, "the run has ended")
 }
 
-fn refusal(stop: Stop) -> String {
+fn stop_message(stop: GatewayStop) -> String {
     match stop {
-        Stop::OverBudget { whose } => {
-            format!("the budget of the {whose} is spent: no more calls in this run, do not retry")
+        GatewayStop::OverBudget { scope: whose } => {
+            format!("the budget of this {whose} is spent; do not retry, further calls are refused")
         }
-        Stop::Quota { until } => format!(
-            "the provider's limit is reached until {}: no more calls in this run, do not retry",
+        GatewayStop::Quota { until } => format!(
+            "provider quota exhausted until {}; do not retry, further calls are refused",
             until.format("%Y-%m-%d %H:%M UTC")
         ),
     }
@@ -449,8 +462,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_version_is_in_the_address_once_and_the_token_never() {
-        let at = |base: &str, query| address(base, "/v1/responses", query);
+    fn url_has_the_version_once_and_no_token() {
+        let at = |base: &str, query| upstream_url(base, "/v1/responses", query);
         assert_eq!(at("https://a.example", None), "https://a.example/v1/responses");
         assert_eq!(at("https://a.example/v1/", None), "https://a.example/v1/responses");
         assert_eq!(at("https://a.example/api/v4", None), "https://a.example/api/v4/responses");
@@ -462,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_between_neighbours_is_not_passed_on() {
+    fn hop_by_hop_headers_are_removed() {
         let mut headers = HeaderMap::new();
         for (name, value) in [
             ("connection", "close, x-mine"),
@@ -473,7 +486,7 @@ mod tests {
         ] {
             headers.insert(name, value.parse().expect("a value"));
         }
-        let left: Vec<_> = outgoing(&headers).into_iter().map(|(name, _)| name).collect();
+        let left: Vec<_> = request_headers(&headers).into_iter().map(|(name, _)| name).collect();
         assert_eq!(left, [Some(HeaderName::from_static("anthropic-beta"))]);
     }
 }

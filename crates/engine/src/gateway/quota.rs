@@ -1,4 +1,4 @@
-//! When a provider that says "too much" will answer again.
+//! Parsing of rate-limit responses: the time at which a provider accepts calls again.
 
 use std::time::Duration;
 
@@ -7,27 +7,28 @@ use chrono::DateTime;
 use serde_json::Value;
 use tamma_core::task_loop::Timestamp;
 
-use super::clock::later;
+use super::clock::saturating_add;
 
-/// From here on a number of seconds is a date: nobody says "in thirty years", and nobody gave a limit
-/// before 2001.
-const NOT_A_SPAN: i64 = 1_000_000_000;
+/// Smallest number that is a Unix timestamp instead of a delay in seconds. It is in 2001, or 30
+/// years from now.
+const MIN_UNIX_TIME: i64 = 1_000_000_000;
 
-/// When the provider will answer again, if it has said so.
-pub(super) fn reset(headers: &HeaderMap, body: &str, now: Timestamp) -> Option<Timestamp> {
+/// Returns the time at which the provider accepts calls again, if it says so.
+pub(super) fn reset_time(headers: &HeaderMap, body: &str, now: Timestamp) -> Option<Timestamp> {
     let header = |name: &str| headers.get(name)?.to_str().ok();
     let after = header("retry-after-ms")
         .and_then(|ms| ms.parse().ok())
-        .map(|ms| later(now, Duration::from_millis(ms)))
-        .or_else(|| header("retry-after").and_then(|text| moment(text, now)));
-    let said = serde_json::from_str(body).ok().and_then(|body: Value| in_body(&body, now));
-    let in_words = || in_words(body, now);
-    // What is said about this call goes before the state of all limits, most of which are not reached.
-    after.max(said).or_else(in_words).or_else(|| in_headers(headers, now))
+        .map(|ms| saturating_add(now, Duration::from_millis(ms)))
+        .or_else(|| header("retry-after").and_then(|text| parse_time(text, now)));
+    let said = serde_json::from_str(body).ok().and_then(|body: Value| reset_from_body(&body, now));
+    let in_words = || reset_from_text(body, now);
+    // Data about this call takes precedence over headers with all limits, most of which are not
+    // reached.
+    after.max(said).or_else(in_words).or_else(|| reset_from_headers(headers, now))
 }
 
-/// The last reset of the limits that are reached.
-fn in_headers(headers: &HeaderMap, now: Timestamp) -> Option<Timestamp> {
+/// Returns the latest reset of the exhausted limits in the headers.
+fn reset_from_headers(headers: &HeaderMap, now: Timestamp) -> Option<Timestamp> {
     let text = |name: &str| headers.get(name)?.to_str().ok();
     let resets = headers.iter().filter_map(|(name, value)| {
         let name = name.as_str();
@@ -39,24 +40,24 @@ fn in_headers(headers: &HeaderMap, now: Timestamp) -> Option<Timestamp> {
             return None;
         };
         let reached = text(&remaining).is_none_or(|left| left.trim() == "0");
-        moment(value.to_str().ok()?, now).filter(|_| reached)
+        parse_time(value.to_str().ok()?, now).filter(|_| reached)
     });
     resets.max()
 }
 
-/// The last of the times that a body gives, wherever it gives them.
-fn in_body(body: &Value, now: Timestamp) -> Option<Timestamp> {
+/// Returns the latest time anywhere in a JSON body.
+fn reset_from_body(body: &Value, now: Timestamp) -> Option<Timestamp> {
     match body {
-        Value::Array(all) => all.iter().filter_map(|value| in_body(value, now)).max(),
+        Value::Array(all) => all.iter().filter_map(|value| reset_from_body(value, now)).max(),
         Value::Object(all) => {
             let found = all.iter().filter_map(|(key, value)| match key.as_str() {
                 "resets_at" | "resetsAt" | "reset_at" | "resetAt" | "retryDelay"
                 | "retry_after" | "resets_in_seconds" => match value {
-                    Value::String(text) => moment(text, now),
-                    Value::Number(number) => moment(&number.to_string(), now),
+                    Value::String(text) => parse_time(text, now),
+                    Value::Number(number) => parse_time(&number.to_string(), now),
                     _ => None,
                 },
-                _ => in_body(value, now),
+                _ => reset_from_body(value, now),
             });
             found.max()
         }
@@ -64,28 +65,28 @@ fn in_body(body: &Value, now: Timestamp) -> Option<Timestamp> {
     }
 }
 
-/// "Please try again in 6m0s."
-fn in_words(body: &str, now: Timestamp) -> Option<Timestamp> {
+/// Parses texts such as "Please try again in 6m0s."
+fn reset_from_text(body: &str, now: Timestamp) -> Option<Timestamp> {
     let (_, rest) = body.split_once("try again in ")?;
     let word = rest.split(|c: char| c.is_whitespace() || c == '"').next()?;
-    span(word.trim_end_matches(['.', ','])).map(|span| later(now, span))
+    parse_duration(word.trim_end_matches(['.', ','])).map(|span| saturating_add(now, span))
 }
 
-/// A time, as a date, as seconds since 1970, as seconds from now, or as a span from now.
-fn moment(text: &str, now: Timestamp) -> Option<Timestamp> {
+/// Parses a time: a date, a Unix timestamp, or a delay from now.
+fn parse_time(text: &str, now: Timestamp) -> Option<Timestamp> {
     let text = text.trim();
     let date = DateTime::parse_from_rfc3339(text).or_else(|_| DateTime::parse_from_rfc2822(text));
     if let Ok(date) = date {
         return Some(date.to_utc());
     }
     match text.parse::<i64>() {
-        Ok(seconds) if seconds >= NOT_A_SPAN => DateTime::from_timestamp_secs(seconds),
-        _ => span(text).map(|span| later(now, span)),
+        Ok(seconds) if seconds >= MIN_UNIX_TIME => DateTime::from_timestamp_secs(seconds),
+        _ => parse_duration(text).map(|span| saturating_add(now, span)),
     }
 }
 
-/// `90`, `1.5s`, `20ms`, `6m0s`, `1h2m`.
-fn span(text: &str) -> Option<Duration> {
+/// Parses a duration such as `90`, `1.5s`, `20ms`, `6m0s` or `1h2m`.
+fn parse_duration(text: &str) -> Option<Duration> {
     if let Ok(seconds) = text.parse::<f64>() {
         return Duration::try_from_secs_f64(seconds).ok();
     }
@@ -122,12 +123,12 @@ mod tests {
         let headers = headers
             .iter()
             .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
-        let reset = reset(&headers.collect(), body, now)?;
+        let reset = reset_time(&headers.collect(), body, now)?;
         Some((reset - now).as_seconds_f64())
     }
 
     #[test]
-    fn a_header_says_when_to_come_again() {
+    fn reset_time_is_read_from_headers() {
         assert_eq!(wait(&[("retry-after", "90")], ""), Some(90.0));
         assert_eq!(wait(&[("retry-after", "Fri, 15 Jan 2027 09:00:00 GMT")], ""), Some(3600.0));
         assert_eq!(wait(&[("retry-after-ms", "1500")], ""), Some(1.5));
@@ -139,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_that_is_not_reached_says_nothing() {
+    fn limits_that_are_not_reached_are_ignored() {
         let headers = [
             ("x-ratelimit-reset-requests", "24h"),
             ("x-ratelimit-remaining-requests", "17"),
@@ -148,11 +149,11 @@ mod tests {
         ];
         assert_eq!(wait(&headers, ""), Some(0.02));
         let both = [("retry-after", "5"), ("anthropic-ratelimit-requests-reset", "1800009999")];
-        assert_eq!(wait(&both, ""), Some(5.0), "what is said about the call goes before");
+        assert_eq!(wait(&both, ""), Some(5.0), "data about the call takes precedence");
     }
 
     #[test]
-    fn a_body_says_when_to_come_again() {
+    fn reset_time_is_read_from_the_body() {
         assert_eq!(wait(&[], r#"{"error":{"resets_at":1800000030}}"#), Some(30.0));
         assert_eq!(wait(&[], r#"{"error":{"resets_in_seconds":45}}"#), Some(45.0));
         assert_eq!(wait(&[], r#"{"resetAt":"2027-01-15T08:01:00Z"}"#), Some(60.0));

@@ -1,4 +1,4 @@
-//! The server itself: where it listens, and who is let in.
+//! HTTP server of the gateway: listeners and authentication.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -17,42 +17,44 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::task::JoinHandle;
 use tower::ServiceExt as _;
 
-use super::door::{Doors, Visit};
-use super::forward::Forward;
-use super::{Dialect, Door, Error, Visitor};
+use super::forward::Forwarder;
+use super::run_endpoint::{EndpointState, RunEndpoints};
+use super::{Dialect, Error, RunEndpoint, RunEndpointConfig};
 
-/// A provider that takes longer to be reached is not there.
-const CONNECT: Duration = Duration::from_secs(15);
+/// Time limit for connecting to a provider.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 
-pub(super) struct Server {
+pub(super) struct GatewayServer {
     pub(super) address: SocketAddr,
     pub(super) socket: Option<PathBuf>,
-    base: String,
-    doors: Arc<Doors>,
+    base_url: String,
+    endpoints: Arc<RunEndpoints>,
     listeners: Vec<JoinHandle<()>>,
 }
 
 #[derive(Clone)]
-struct Shared {
-    doors: Arc<Doors>,
+struct ServerState {
+    endpoints: Arc<RunEndpoints>,
     client: reqwest::Client,
 }
 
-impl Server {
+impl GatewayServer {
     pub(super) async fn open(socket: Option<&Path>) -> Result<Self, Error> {
         let client = reqwest::Client::builder()
-            // A key is for the provider that it is for, and not for whom that names.
+            // Never follow redirects, because the request contains the provider's key.
             .redirect(reqwest::redirect::Policy::none())
-            .connect_timeout(CONNECT)
+            .connect_timeout(CONNECT_TIMEOUT)
             .build()
             .map_err(Error::Client)?;
-        let doors = Arc::<Doors>::default();
-        let app = Router::new().fallback(enter).with_state(Shared { doors: doors.clone(), client });
+        let doors = Arc::<RunEndpoints>::default();
+        let app = Router::new()
+            .fallback(handle_request)
+            .with_state(ServerState { endpoints: doors.clone(), client });
 
         let port = TcpListener::bind(("127.0.0.1", 0)).await.map_err(Error::Port)?;
         let address = port.local_addr().map_err(Error::Port)?;
         let port = port.tap_io(|connection| {
-            // Small pieces go out at once; without this they wait for each other.
+            // Send small chunks immediately.
             let _ = connection.set_nodelay(true);
         });
         let mut listeners = vec![tokio::spawn(serve(axum::serve(port, app.clone())))];
@@ -62,40 +64,46 @@ impl Server {
             listeners.push(tokio::spawn(serve(axum::serve(listener, app))));
         }
         let base = format!("http://{address}");
-        Ok(Self { address, socket: socket.map(Path::to_owned), base, doors, listeners })
+        Ok(Self {
+            address,
+            socket: socket.map(Path::to_owned),
+            base_url: base,
+            endpoints: doors,
+            listeners,
+        })
     }
 
-    pub(super) fn admit(&self, visitor: Visitor) -> Door {
-        Door::open(&self.base, visitor, self.doors.clone())
+    pub(super) fn open_endpoint(&self, visitor: RunEndpointConfig) -> RunEndpoint {
+        RunEndpoint::open(&self.base_url, visitor, self.endpoints.clone())
     }
 }
 
-impl Drop for Server {
+impl Drop for GatewayServer {
     fn drop(&mut self) {
         self.listeners.iter().for_each(JoinHandle::abort);
         if let Some(socket) = &self.socket {
-            // It may be gone with its folder already.
+            // The socket may already be removed with its directory.
             let _ = std::fs::remove_file(socket);
         }
     }
 }
 
-impl fmt::Debug for Server {
+impl fmt::Debug for GatewayServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Server").field("address", &self.address).finish_non_exhaustive()
+        f.debug_struct("GatewayServer").field("address", &self.address).finish_non_exhaustive()
     }
 }
 
 async fn serve(server: impl IntoFuture<Output = std::io::Result<()>>) {
     if let Err(error) = server.await {
-        tracing::error!(%error, "the gateway does not listen any more");
+        tracing::error!(%error, "gateway stopped listening");
     }
 }
 
-/// Listens on a socket that only this user can reach.
+/// Listens on a socket that only this user can access.
 fn listen(path: &Path) -> std::io::Result<UnixListener> {
     match std::fs::remove_file(path) {
-        // One that a worker left behind, which nobody listens on.
+        // Left over from a worker that has exited.
         Ok(()) => {}
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
@@ -105,32 +113,33 @@ fn listen(path: &Path) -> std::io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Lets a request in through the door of its run.
-async fn enter(State(shared): State<Shared>, request: Request) -> Response {
+/// Routes a request to the endpoint of its run, if the token is valid.
+async fn handle_request(State(shared): State<ServerState>, request: Request) -> Response {
     let path = request.uri().path().to_owned();
-    let (door, rest) = split(&path);
-    let visit = shared.doors.visit(door);
-    let Some(visit) = visit.filter(|visit| visit.knows(request.headers(), request.uri().query()))
+    let (door, rest) = split_endpoint(&path);
+    let visit = shared.endpoints.get(door);
+    let Some(visit) =
+        visit.filter(|visit| visit.is_authorized(request.headers(), request.uri().query()))
     else {
-        let message = "this is not the token of a run that is going on here";
-        return Dialect::guess(rest).error(StatusCode::UNAUTHORIZED, message);
+        let message = "invalid token, or the run has ended";
+        return Dialect::guess(rest).error_response(StatusCode::UNAUTHORIZED, message);
     };
     match rest.strip_prefix("/mcp").filter(|tail| tail.is_empty() || tail.starts_with('/')) {
-        Some(tail) => tools(&visit, tail, request).await,
-        None => Forward { visit, client: shared.client }.pass(rest, request).await,
+        Some(tail) => call_tools(&visit, tail, request).await,
+        None => Forwarder { endpoint: visit, client: shared.client }.forward(rest, request).await,
     }
 }
 
-/// The first part of a path, and what follows.
-fn split(path: &str) -> (&str, &str) {
+/// Splits a path into its first segment and the rest.
+fn split_endpoint(path: &str) -> (&str, &str) {
     let path = path.trim_start_matches('/');
     path.split_at(path.find('/').unwrap_or(path.len()))
 }
 
-/// Asks our own tools.
-async fn tools(visit: &Visit, tail: &str, mut request: Request<Body>) -> Response {
+/// Forwards a request to our own tools.
+async fn call_tools(visit: &EndpointState, tail: &str, mut request: Request<Body>) -> Response {
     let Some(tools) = visit.tools.clone() else {
-        return (StatusCode::NOT_FOUND, "this run has no tools of ours").into_response();
+        return (StatusCode::NOT_FOUND, "no tools are available in this run").into_response();
     };
     let query = request.uri().query().map(|query| format!("?{query}")).unwrap_or_default();
     let path = if tail.is_empty() { "/" } else { tail };

@@ -1,97 +1,97 @@
-//! Where a task's work is: here, and in the project's repository as we saw it last.
+//! Refs of a task, in the mirror and in the project's repository.
 //!
-//! | here | there | what |
+//! | mirror | project's repository | content |
 //! | --- | --- | --- |
-//! | `refs/heads/tamma/<task>` | `refs/tamma/work/<task>` | what runs have committed |
-//! | `refs/tamma/salvage/<task>` | the same | what is not committed, the earlier salvage behind it |
-//! | `refs/tamma/aside/<task>/<commit>` | the same | what a host had that others had gone past |
+//! | `refs/heads/tamma/<task>` | `refs/tamma/work/<task>` | commits of runs |
+//! | `refs/tamma/salvage/<task>` | the same | checkpoint, with earlier ones as ancestors |
+//! | `refs/tamma/aside/<task>/<commit>` | the same | work of a host that newer work replaced |
 //!
-//! None of those there is a branch, so nobody sees them who does not look for them. What the
-//! project's repository had when we last looked or wrote is kept in a file of the mirror; it is the
-//! lease under which we write, so a host that was overtaken cannot overwrite a newer one's work.
+//! None of the remote refs is a branch, so they are hidden by default. The last known remote values
+//! are kept in a file of the mirror. They are the lease for pushes, so an outdated host cannot
+//! overwrite newer work.
 
 use std::path::PathBuf;
 
 use tamma_core::ids::{CommitId, TaskId};
 use tokio::fs;
 
-use crate::git::Answer;
-use crate::mirror::{Error, Mirror, branch, disk};
+use crate::git::GitOutput;
+use crate::mirror::{Error, Mirror, disk_error, task_branch};
 
-/// The trailer by which a commit says which piece of work made it.
-pub(crate) const RUN: &str = "Tamma-Run";
+/// Trailer that names the run of a commit.
+pub(crate) const RUN_TRAILER: &str = "Tamma-Run";
 
-/// The trailer by which a salvage says what the branch was at.
-pub(crate) const BRANCH: &str = "Tamma-Branch";
+/// Trailer that names the branch's commit at the time of a checkpoint.
+pub(crate) const BRANCH_TRAILER: &str = "Tamma-Branch";
 
-/// A commit that a ref is at, with what is asked about it.
+/// Commit of a ref, with its metadata.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Tip {
+pub(crate) struct RefTip {
     pub(crate) commit: CommitId,
     pub(crate) tree: String,
     pub(crate) parents: Vec<CommitId>,
-    /// Which piece of work it says it is of.
+    /// Run that made the commit.
     pub(crate) run: String,
-    /// What the branch was at when this was saved.
+    /// Commit of the branch when the checkpoint was saved.
     pub(crate) branch: Option<CommitId>,
 }
 
-/// What the project's repository has of a task.
+/// Commits of a task in the project's repository.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct There {
+pub(crate) struct RemoteWork {
     pub(crate) work: Option<CommitId>,
-    pub(crate) salvage: Option<CommitId>,
+    pub(crate) checkpoint: Option<CommitId>,
 }
 
-/// Where a task's work is.
+/// Refs of a task.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Refs {
-    pub(crate) branch: Option<Tip>,
-    pub(crate) salvage: Option<Tip>,
-    /// What the project's repository had when we last looked or wrote.
-    pub(crate) seen: There,
+pub(crate) struct TaskRefs {
+    pub(crate) branch: Option<RefTip>,
+    pub(crate) checkpoint: Option<RefTip>,
+    /// Last known values in the project's repository.
+    pub(crate) remote: RemoteWork,
 }
 
-/// The name of a task's branch, whole.
-pub(crate) fn on_branch(task: TaskId) -> String {
-    format!("refs/heads/{}", branch(task))
+/// Returns the full ref name of a task's branch.
+pub(crate) fn branch_ref(task: TaskId) -> String {
+    format!("refs/heads/{}", task_branch(task))
 }
 
-/// Where a task's commits are in the project's repository.
-pub(crate) fn work(task: TaskId) -> String {
+/// Returns the ref of a task's commits in the project's repository.
+pub(crate) fn work_ref(task: TaskId) -> String {
     format!("refs/tamma/work/{task}")
 }
 
-/// Where a task's salvage is, here and there.
-pub(crate) fn salvage(task: TaskId) -> String {
+/// Returns the ref of a task's checkpoint, local and remote.
+pub(crate) fn checkpoint_ref(task: TaskId) -> String {
     format!("refs/tamma/salvage/{task}")
 }
 
-/// Where something is put that others have gone past.
-pub(crate) fn aside(task: TaskId, commit: CommitId) -> String {
+/// Returns the ref for work that newer work replaced.
+pub(crate) fn aside_ref(task: TaskId, commit: CommitId) -> String {
     let name: String = commit.to_string().chars().take(12).collect();
     format!("refs/tamma/aside/{task}/{name}")
 }
 
-impl Refs {
-    /// Looks what is here, by one call of git.
+impl TaskRefs {
+    /// Reads the local refs with one git command.
     pub(crate) async fn read(mirror: &Mirror, task: TaskId) -> Result<Self, Error> {
         let format = format!(
             "--format=%(refname)%00%(objectname)%00%(tree)%00%(parent)%00\
-             %(trailers:key={RUN},valueonly,separator=%2C)%00\
-             %(trailers:key={BRANCH},valueonly,separator=%2C)"
+             %(trailers:key={RUN_TRAILER},valueonly,separator=%2C)%00\
+             %(trailers:key={BRANCH_TRAILER},valueonly,separator=%2C)"
         );
-        let (ours, saved) = (on_branch(task), salvage(task));
+        let (ours, saved) = (branch_ref(task), checkpoint_ref(task));
         let call = ["for-each-ref", &format, &ours, &saved];
-        let listed = mirror.git.at(&mirror.path).run(call).await?;
-        let mut refs = Self { seen: There::seen(mirror, task).await?, ..Self::default() };
+        let listed = mirror.git.in_dir(&mirror.path).run(call).await?;
+        let mut refs = Self { remote: RemoteWork::load(mirror, task).await?, ..Self::default() };
         for line in listed.lines() {
             let mut parts = line.split('\0');
             let mut next = || parts.next().unwrap_or_default();
             let (name, commit, tree, parents, run, at) =
                 (next(), next(), next(), next(), next(), next());
             let parents = parents.split(' ').filter(|parent| !parent.is_empty());
-            let tip = Tip {
+            let tip = RefTip {
                 commit: commit.parse()?,
                 tree: tree.to_owned(),
                 parents: parents.map(str::parse).collect::<Result<_, _>>()?,
@@ -101,77 +101,77 @@ impl Refs {
             if name == ours {
                 refs.branch = Some(tip);
             } else if name == saved {
-                refs.salvage = Some(tip);
+                refs.checkpoint = Some(tip);
             }
         }
         Ok(refs)
     }
 
-    /// The commit that the branch is at.
+    /// Returns the commit of the branch.
     pub(crate) fn head(&self) -> Option<CommitId> {
         self.branch.as_ref().map(|tip| tip.commit)
     }
 
-    /// The files that were not committed when the branch was left where it is, as a tree.
+    /// Returns the tree of uncommitted files, if the checkpoint belongs to the branch's commit.
     pub(crate) fn uncommitted(&self) -> Option<&str> {
-        let saved = self.salvage.as_ref()?;
+        let saved = self.checkpoint.as_ref()?;
         (saved.branch.is_some() && saved.branch == self.head()).then_some(saved.tree.as_str())
     }
 
-    /// What has to be there so that all of this is.
-    pub(crate) fn wanted(&self, task: TaskId) -> There {
+    /// Returns the values that the project's repository should have.
+    pub(crate) fn expected_remote(&self, task: TaskId) -> RemoteWork {
         let prefix = format!("{task}/");
-        // A branch without a commit of ours is at the base, which is there anyway.
+        // Without a commit of a run, the branch is at the base, which already exists there.
         let ours = self.branch.as_ref().filter(|tip| tip.run.starts_with(&prefix));
-        There {
-            work: ours.map(|tip| tip.commit).or(self.seen.work),
-            salvage: self.salvage.as_ref().map(|tip| tip.commit).or(self.seen.salvage),
+        RemoteWork {
+            work: ours.map(|tip| tip.commit).or(self.remote.work),
+            checkpoint: self.checkpoint.as_ref().map(|tip| tip.commit).or(self.remote.checkpoint),
         }
     }
 }
 
-impl There {
-    /// Asks the project's repository, by one call.
-    pub(crate) async fn ask(mirror: &Mirror, task: TaskId) -> Result<Self, Error> {
-        let (work, salvage) = (work(task), salvage(task));
+impl RemoteWork {
+    /// Queries the project's repository with one command.
+    pub(crate) async fn query(mirror: &Mirror, task: TaskId) -> Result<Self, Error> {
+        let (work, salvage) = (work_ref(task), checkpoint_ref(task));
         let call = ["ls-remote", "--quiet", &mirror.source, &work, &salvage];
-        let listed = mirror.git.at(&mirror.path).run(call).await?;
+        let listed = mirror.git.in_dir(&mirror.path).run(call).await?;
         let mut there = Self::default();
         for line in listed.lines() {
             match line.split_once('\t') {
                 Some((commit, name)) if name == work => there.work = Some(commit.parse()?),
-                Some((commit, name)) if name == salvage => there.salvage = Some(commit.parse()?),
+                Some((commit, name)) if name == salvage => there.checkpoint = Some(commit.parse()?),
                 _ => {}
             }
         }
         Ok(there)
     }
 
-    /// What we know it to have.
-    pub(crate) async fn seen(mirror: &Mirror, task: TaskId) -> Result<Self, Error> {
+    /// Loads the last known values.
+    pub(crate) async fn load(mirror: &Mirror, task: TaskId) -> Result<Self, Error> {
         let path = Self::file(mirror, task);
         let text = match fs::read_to_string(&path).await {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 return Ok(Self::default());
             }
-            read => read.map_err(disk("read", &path))?,
+            read => read.map_err(disk_error("read", &path))?,
         };
         let of = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.parse().ok());
-        Ok(Self { work: of("work "), salvage: of("salvage ") })
+        Ok(Self { work: of("work "), checkpoint: of("salvage ") })
     }
 
-    /// Keeps it as what we know.
-    pub(crate) async fn keep(self, mirror: &Mirror, task: TaskId) -> Result<(), Error> {
+    /// Saves the values as the last known ones.
+    pub(crate) async fn save(self, mirror: &Mirror, task: TaskId) -> Result<(), Error> {
         let path = Self::file(mirror, task);
         let folder = mirror.path.join("tamma-seen");
-        fs::create_dir_all(&folder).await.map_err(disk("make", &folder))?;
+        fs::create_dir_all(&folder).await.map_err(disk_error("create", &folder))?;
         let line = |name: &str, commit: Option<CommitId>| {
             commit.map(|commit| format!("{name} {commit}\n")).unwrap_or_default()
         };
-        let text = line("work", self.work) + &line("salvage", self.salvage);
+        let text = line("work", self.work) + &line("salvage", self.checkpoint);
         let unfinished = path.with_extension("new");
-        fs::write(&unfinished, text).await.map_err(disk("write", &unfinished))?;
-        fs::rename(&unfinished, &path).await.map_err(disk("rename", &path))
+        fs::write(&unfinished, text).await.map_err(disk_error("write", &unfinished))?;
+        fs::rename(&unfinished, &path).await.map_err(disk_error("rename", &path))
     }
 
     fn file(mirror: &Mirror, task: TaskId) -> PathBuf {
@@ -179,12 +179,12 @@ impl There {
     }
 }
 
-/// Writes refs to the project's repository: all of them or none, and each only if it is still what
-/// we saw. `None` in place of what to write removes it.
+/// Pushes refs atomically, each only if it has the expected remote value. A new value of `None`
+/// deletes the ref.
 pub(crate) async fn push(
     mirror: &Mirror,
     changes: &[(String, Option<CommitId>, Option<CommitId>)],
-) -> Result<Answer, Error> {
+) -> Result<GitOutput, Error> {
     let text = |commit: &Option<CommitId>| commit.map(|it| it.to_string()).unwrap_or_default();
     let mut call = ["push", "--quiet", "--atomic", "--no-verify"].map(str::to_owned).to_vec();
     for (name, from, _) in changes {
@@ -192,5 +192,5 @@ pub(crate) async fn push(
     }
     call.push(mirror.source.clone());
     call.extend(changes.iter().map(|(name, _, to)| format!("{}:{name}", text(to))));
-    Ok(mirror.git.at(&mirror.path).ask(&call).await?)
+    Ok(mirror.git.in_dir(&mirror.path).output(&call).await?)
 }

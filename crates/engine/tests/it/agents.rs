@@ -1,4 +1,4 @@
-//! Agents: how a run ends is told apart, and when it has ended nothing of it lives.
+//! Runs of agents: distinct outcomes, and no processes left afterwards.
 
 use std::fs;
 use std::time::Duration;
@@ -6,13 +6,13 @@ use std::time::Duration;
 use serde_json::json;
 use tamma_core::cost::{Cost, Tokens, Usage};
 use tamma_core::failure::FailureKind;
-use tamma_core::plan::{Action, FileChange, Plan};
-use tamma_core::review::Judgement;
-use tamma_engine::agent::{Agent, Mode, Report, RunEnd, Update};
-use tamma_engine::permission::Verdict;
+use tamma_core::plan::{FileAction, FileChange, Plan};
+use tamma_core::review::CriterionJudgement;
+use tamma_engine::agent::{AgentUpdate, CodingAgent, RunEnd, RunMode, RunReport};
+use tamma_engine::permission::PermissionEffect;
 use tamma_engine::process;
 use tamma_engine::submission::Submission;
-use tamma_testkit::agent::{Case, Script, Step};
+use tamma_testkit::agent::{AgentStep, PromptCase, Script};
 use tokio_util::sync::CancellationToken;
 
 use crate::stage::{Seen, Stage, environment, group, lives, noon, pid};
@@ -23,7 +23,7 @@ pub(crate) fn plan() -> Plan {
         approach: "Write it down".to_owned(),
         file_changes: vec![FileChange {
             path: "greeting.txt".to_owned(),
-            action: Action::Create,
+            action: FileAction::Create,
             description: "The greeting".to_owned(),
             estimated_lines: 1,
         }],
@@ -38,47 +38,47 @@ pub(crate) fn plan() -> Plan {
 }
 
 pub(crate) fn finished(submission: Submission) -> RunEnd {
-    RunEnd::Finished { stop: "end_turn".to_owned(), submission }
+    RunEnd::Finished { stop_reason: "end_turn".to_owned(), submission }
 }
 
-/// The group that an agent ran in, from what was seen.
-pub(crate) fn pgid(seen: &[Update]) -> u32 {
-    let recorded = |update: &Update| match update {
-        Update::Recorded(record) => Some(record.pgid),
+/// Process group of the agent, from the observed updates.
+pub(crate) fn pgid(seen: &[AgentUpdate]) -> u32 {
+    let recorded = |update: &AgentUpdate| match update {
+        AgentUpdate::ProcessRecorded(record) => Some(record.pgid),
         _ => None,
     };
-    seen.iter().find_map(recorded).expect("it was recorded")
+    seen.iter().find_map(recorded).expect("recorded")
 }
 
-pub(crate) async fn nothing_is_left(stage: &Stage, seen: &[Update]) {
-    assert_eq!(group(pgid(seen)), [0; 0], "no process of the group lives");
+pub(crate) async fn nothing_is_left(stage: &Stage, seen: &[AgentUpdate]) {
+    assert_eq!(group(pgid(seen)), [0; 0], "no process of the group is alive");
     assert_eq!(stage.records().await.all().await.unwrap(), [], "no record is left");
 }
 
 #[tokio::test]
-async fn an_agent_writes_files_says_what_it_does_and_finishes() {
+async fn agent_writes_files_reports_and_finishes() {
     let stage = Stage::set().await;
     let tree = stage.worktree().await;
-    let script = Script::of([
-        Step::Say("I will greet.".to_owned()),
-        Step::Think("How?".to_owned()),
-        Step::Write { path: "greeting.txt".into(), content: "hello\n".to_owned() },
-        Step::Delete { path: "src/old.txt".into() },
-        Step::Run("echo run > run.txt".to_owned()),
-        Step::Update(json!({ "sessionUpdate": "of_tomorrow", "x": 1 })),
-        Step::Usage { cost: "0.02".to_owned() },
-        Step::Complain("a complaint".to_owned()),
-        Step::End { tokens: Some(Tokens { input: 1_200, cached: 300, output: 80 }) },
+    let script = Script::new([
+        AgentStep::Say("I will greet.".to_owned()),
+        AgentStep::Think("How?".to_owned()),
+        AgentStep::Write { path: "greeting.txt".into(), content: "hello\n".to_owned() },
+        AgentStep::Delete { path: "src/old.txt".into() },
+        AgentStep::Run("echo run > run.txt".to_owned()),
+        AgentStep::Update(json!({ "sessionUpdate": "of_tomorrow", "x": 1 })),
+        AgentStep::Usage { cost: "0.02".to_owned() },
+        AgentStep::WriteStderr("a complaint".to_owned()),
+        AgentStep::End { tokens: Some(Tokens { input: 1_200, cached: 300, output: 80 }) },
     ]);
-    let order = stage.order(tree.path(), Mode::Implement);
+    let order = stage.order(tree.path(), RunMode::Implement);
     let (report, seen) = stage.play(&script, &order).await;
 
     let usage = Usage {
         tokens: Tokens { input: 1_200, cached: 300, output: 80 },
         cost: Cost::Known("0.02".parse().unwrap()),
     };
-    let expected = Report {
-        end: finished(Submission::Nothing),
+    let expected = RunReport {
+        end: finished(Submission::NotRequired),
         usage: Some(usage),
         metered: false,
         session: Some("scripted-0".to_owned()),
@@ -90,160 +90,164 @@ async fn an_agent_writes_files_says_what_it_does_and_finishes() {
     assert_eq!(fs::read_to_string(tree.path().join("greeting.txt")).unwrap(), "hello\n");
     assert_eq!(fs::read_to_string(tree.path().join("run.txt")).unwrap(), "run\n");
     assert!(!tree.path().join("src/old.txt").exists());
-    assert!(matches!(seen[0], Update::Recorded(_)), "on record before anything else");
-    assert!(seen.contains(&Update::Said("I will greet.".to_owned())));
-    assert!(seen.contains(&Update::Thought("How?".to_owned())));
-    assert!(seen.contains(&Update::Other(json!({ "sessionUpdate": "of_tomorrow", "x": 1 }))));
-    assert!(seen.contains(&Update::Used(usage)));
-    let completed = |update: &&Update| matches!(update, Update::Tool { status: Some(status), .. } if status == "completed");
+    assert!(matches!(seen[0], AgentUpdate::ProcessRecorded(_)), "on record before anything else");
+    assert!(seen.contains(&AgentUpdate::Message("I will greet.".to_owned())));
+    assert!(seen.contains(&AgentUpdate::Thought("How?".to_owned())));
+    assert!(seen.contains(&AgentUpdate::Other(json!({ "sessionUpdate": "of_tomorrow", "x": 1 }))));
+    assert!(seen.contains(&AgentUpdate::UsageReported(usage)));
+    let completed = |update: &&AgentUpdate| matches!(update, AgentUpdate::ToolCall { status: Some(status), .. } if status == "completed");
     assert_eq!(seen.iter().filter(completed).count(), 3);
     nothing_is_left(&stage, &seen).await;
 }
 
 #[tokio::test]
-async fn usage_that_nobody_reports_is_not_zero() {
+async fn unreported_usage_is_unknown() {
     let stage = Stage::set().await;
-    let order = stage.order(&stage.project(), Mode::Implement);
+    let order = stage.order(&stage.project(), RunMode::Implement);
     let (report, _) = stage.play(&Script::default(), &order).await;
-    assert_eq!((report.end, report.usage), (finished(Submission::Nothing), None));
+    assert_eq!((report.end, report.usage), (finished(Submission::NotRequired), None));
 }
 
 #[tokio::test]
-async fn a_plan_comes_back_checked() {
+async fn valid_plan_is_returned() {
     let stage = Stage::set().await;
-    let script = Script::of([Step::Say("Here:".to_owned()), Step::Plan(Box::new(plan()))]);
-    let (report, _) = stage.play(&script, &stage.order(&stage.project(), Mode::Plan)).await;
+    let script =
+        Script::new([AgentStep::Say("Here:".to_owned()), AgentStep::Plan(Box::new(plan()))]);
+    let (report, _) = stage.play(&script, &stage.order(&stage.project(), RunMode::Plan)).await;
     assert_eq!(report.end, finished(Submission::Plan(Box::new(plan()))));
 }
 
 #[tokio::test]
-async fn an_invalid_plan_goes_back_with_its_flaws() {
+async fn invalid_plan_is_returned_to_the_agent_with_its_errors() {
     let stage = Stage::set().await;
     let empty = Plan { summary: String::new(), ..plan() };
-    let script = Script::of([
-        Step::Say("I have no plan.".to_owned()),
-        Step::End { tokens: Some(Tokens { input: 10, cached: 0, output: 1 }) },
-        Step::Plan(Box::new(empty)),
-        Step::End { tokens: Some(Tokens { input: 20, cached: 0, output: 2 }) },
-        Step::Plan(Box::new(plan())),
+    let script = Script::new([
+        AgentStep::Say("I have no plan.".to_owned()),
+        AgentStep::End { tokens: Some(Tokens { input: 10, cached: 0, output: 1 }) },
+        AgentStep::Plan(Box::new(empty)),
+        AgentStep::End { tokens: Some(Tokens { input: 20, cached: 0, output: 2 }) },
+        AgentStep::Plan(Box::new(plan())),
     ]);
-    let (report, seen) = stage.play(&script, &stage.order(&stage.project(), Mode::Plan)).await;
+    let (report, seen) = stage.play(&script, &stage.order(&stage.project(), RunMode::Plan)).await;
     assert_eq!(report.end, finished(Submission::Plan(Box::new(plan()))));
     let refused: Vec<_> = seen
         .iter()
         .filter_map(|update| match update {
-            Update::Refused(flaws) => Some(flaws.join("; ")),
+            AgentUpdate::SubmissionRejected(flaws) => Some(flaws.join("; ")),
             _ => None,
         })
         .collect();
-    let none = "the message has no block that starts with ```json";
+    let none = "the message contains no block that starts with ```json";
     assert_eq!(refused, [none, "`summary` is empty"]);
     let tokens = report.usage.expect("reported").tokens;
     assert_eq!(tokens, Tokens { input: 30, cached: 0, output: 3 }, "every turn counts");
 }
 
 #[tokio::test]
-async fn an_agent_is_asked_again_twice_and_no_more() {
+async fn submission_is_retried_twice() {
     let stage = Stage::set().await;
     let (report, seen) =
-        stage.play(&Script::default(), &stage.order(&stage.project(), Mode::Plan)).await;
-    let RunEnd::Finished { submission: Submission::Invalid { flaws, .. }, .. } = report.end else {
+        stage.play(&Script::default(), &stage.order(&stage.project(), RunMode::Plan)).await;
+    let RunEnd::Finished { submission: Submission::Invalid { errors, .. }, .. } = report.end else {
         panic!("{:?}", report.end)
     };
-    assert_eq!(flaws.len(), 1);
-    let refusals = seen.iter().filter(|update| matches!(update, Update::Refused(_))).count();
+    assert_eq!(errors.len(), 1);
+    let refusals =
+        seen.iter().filter(|update| matches!(update, AgentUpdate::SubmissionRejected(_))).count();
     assert_eq!(refusals, 2);
 }
 
 #[tokio::test]
-async fn a_verdict_comes_back_checked() {
+async fn valid_verdict_is_returned() {
     let stage = Stage::set().await;
     let verdict = json!({ "criteria": { "it greets": { "unmet": { "why": "it is silent" } } } });
-    let script = Script::of([Step::HandIn(verdict)]);
-    let (report, _) = stage.play(&script, &stage.order(&stage.project(), Mode::Validate)).await;
+    let script = Script::new([AgentStep::Submit(verdict)]);
+    let (report, _) = stage.play(&script, &stage.order(&stage.project(), RunMode::Validate)).await;
     let RunEnd::Finished { submission: Submission::Verdict(verdict), .. } = report.end else {
         panic!("{:?}", report.end)
     };
-    let unmet = Judgement::Unmet { why: "it is silent".to_owned() };
+    let unmet = CriterionJudgement::Unmet { reason: "it is silent".to_owned() };
     assert_eq!(verdict.criteria, [("it greets".to_owned(), unmet)].into());
 }
 
 #[tokio::test]
-async fn nothing_is_allowed_outside_the_worktree() {
+async fn requests_outside_the_worktree_are_denied() {
     let stage = Stage::set().await;
     let tree = stage.worktree().await;
     let outside = stage.aside("outside.txt");
-    let script = Script::of([
-        Step::Write { path: outside.clone(), content: "out\n".to_owned() },
-        Step::Write { path: ".git".into(), content: "gitdir: elsewhere\n".to_owned() },
-        Step::Ask { title: "Something odd".to_owned() },
-        Step::Write { path: "inside.txt".into(), content: "in\n".to_owned() },
+    let script = Script::new([
+        AgentStep::Write { path: outside.clone(), content: "out\n".to_owned() },
+        AgentStep::Write { path: ".git".into(), content: "gitdir: elsewhere\n".to_owned() },
+        AgentStep::Ask { title: "Something odd".to_owned() },
+        AgentStep::Write { path: "inside.txt".into(), content: "in\n".to_owned() },
     ]);
-    let order = stage.order(tree.path(), Mode::Implement);
+    let order = stage.order(tree.path(), RunMode::Implement);
     let (report, seen) = stage.play(&script, &order).await;
-    assert_eq!(report.end, finished(Submission::Nothing));
+    assert_eq!(report.end, finished(Submission::NotRequired));
     assert!(!outside.exists());
     assert!(tree.path().join("inside.txt").exists());
     let rulings: Vec<_> = seen
         .iter()
         .filter_map(|update| match update {
-            Update::Asked(_, ruling) => Some((ruling.verdict, ruling.reason.clone())),
+            AgentUpdate::PermissionDecided(_, ruling) => {
+                Some((ruling.effect, ruling.reason.clone()))
+            }
             _ => None,
         })
         .collect();
-    let denied = |reason: &str| (Verdict::Deny, reason.to_owned());
+    let denied = |reason: &str| (PermissionEffect::Deny, reason.to_owned());
     assert_eq!(
         rulings,
         [
             denied(&format!("`{}` is outside the worktree", outside.display())),
-            denied("the link to the repository is not the agent's to change"),
+            denied("agents cannot change .git"),
             denied("no rule allows it"),
-            (Verdict::Allow, "an implementer may change files of the worktree".to_owned()),
+            (PermissionEffect::Allow, "implementers can change files in the worktree".to_owned()),
         ]
     );
 }
 
 #[tokio::test]
-async fn a_planner_that_would_write_may_not() {
+async fn planner_cannot_write() {
     let stage = Stage::set().await;
-    let script = Script::of([
-        Step::Write { path: "early.txt".into(), content: "early\n".to_owned() },
-        Step::Run("touch early.txt".to_owned()),
-        Step::Plan(Box::new(plan())),
+    let script = Script::new([
+        AgentStep::Write { path: "early.txt".into(), content: "early\n".to_owned() },
+        AgentStep::Run("touch early.txt".to_owned()),
+        AgentStep::Plan(Box::new(plan())),
     ]);
-    let (report, _) = stage.play(&script, &stage.order(&stage.project(), Mode::Plan)).await;
+    let (report, _) = stage.play(&script, &stage.order(&stage.project(), RunMode::Plan)).await;
     assert_eq!(report.end, finished(Submission::Plan(Box::new(plan()))));
     assert!(!stage.project().join("early.txt").exists());
 }
 
 #[tokio::test]
-async fn an_agent_that_hangs_times_out_and_its_whole_tree_is_gone() {
+async fn hanging_agent_times_out_and_all_its_processes_are_killed() {
     let stage = Stage::set().await;
     let tree = stage.worktree().await;
     let (inside, outside) = (stage.aside("inside.pid"), stage.aside("outside.pid"));
-    // Deaf, with a child that will not be asked to end, and one that left the group.
+    // Ignores cancellation, and has a child that ignores TERM and one that left the group.
     let script = Script {
-        deaf: true,
-        ..Script::of([
-            Step::Spawn {
+        ignores_cancel: true,
+        ..Script::new([
+            AgentStep::Spawn {
                 command: "trap '' TERM; while :; do sleep 1; done".to_owned(),
-                leave: false,
+                new_session: false,
                 pid_file: inside.clone(),
             },
-            Step::Spawn {
+            AgentStep::Spawn {
                 command: "trap '' TERM; while :; do sleep 1; done".to_owned(),
-                leave: true,
+                new_session: true,
                 pid_file: outside.clone(),
             },
-            Step::AwaitFile(inside.clone()),
-            Step::AwaitFile(outside.clone()),
-            Step::Hang,
+            AgentStep::AwaitFile(inside.clone()),
+            AgentStep::AwaitFile(outside.clone()),
+            AgentStep::Hang,
         ])
     };
-    let mut order = stage.order(tree.path(), Mode::Implement);
+    let mut order = stage.order(tree.path(), RunMode::Implement);
     order.time_limit = Duration::from_secs(3);
-    order.patience.cancel = Duration::from_millis(50);
-    order.patience.stop = Duration::from_millis(50);
+    order.timeouts.cancel = Duration::from_millis(50);
+    order.timeouts.stop = Duration::from_millis(50);
     let (report, seen) = stage.play(&script, &order).await;
     assert_eq!(report.end, RunEnd::TimedOut);
     for file in [inside, outside] {
@@ -254,17 +258,18 @@ async fn an_agent_that_hangs_times_out_and_its_whole_tree_is_gone() {
 }
 
 #[tokio::test]
-async fn a_cancelled_agent_is_gone_when_that_is_said() {
+async fn cancelled_agent_has_exited_when_the_run_returns() {
     let stage = Stage::set().await;
     let tree = stage.worktree().await;
-    let script = Script::of([Step::Say("working".to_owned()), Step::Hang]);
+    let script = Script::new([AgentStep::Say("working".to_owned()), AgentStep::Hang]);
     let (seen, cancel) = (Seen::default(), CancellationToken::new());
     let (agent, records) = (stage.agent(&script), stage.records().await);
-    let order = stage.order(tree.path(), Mode::Implement);
+    let order = stage.order(tree.path(), RunMode::Implement);
     let observer = seen.observer();
     let run = agent.run(&order, &records, &observer, &cancel);
     let stop = async {
-        seen.until(|update| (*update == Update::Said("working".to_owned())).then_some(())).await;
+        seen.until(|update| (*update == AgentUpdate::Message("working".to_owned())).then_some(()))
+            .await;
         assert_ne!(group(pgid(&seen.all())), [0; 0]);
         assert_eq!(records.all().await.unwrap().len(), 1);
         cancel.cancel();
@@ -275,17 +280,22 @@ async fn a_cancelled_agent_is_gone_when_that_is_said() {
 }
 
 #[tokio::test]
-async fn an_agent_that_dies_has_crashed_whatever_it_leaves_behind() {
+async fn agent_that_dies_has_crashed() {
     let stage = Stage::set().await;
     let tree = stage.worktree().await;
     let child = stage.aside("child.pid");
-    for last in [Step::Exit(3), Step::Die] {
-        let script = Script::of([
-            Step::Spawn { command: "sleep 600".to_owned(), leave: false, pid_file: child.clone() },
-            Step::AwaitFile(child.clone()),
+    for last in [AgentStep::Exit(3), AgentStep::Die] {
+        let script = Script::new([
+            AgentStep::Spawn {
+                command: "sleep 600".to_owned(),
+                new_session: false,
+                pid_file: child.clone(),
+            },
+            AgentStep::AwaitFile(child.clone()),
             last,
         ]);
-        let (report, seen) = stage.play(&script, &stage.order(tree.path(), Mode::Implement)).await;
+        let (report, seen) =
+            stage.play(&script, &stage.order(tree.path(), RunMode::Implement)).await;
         assert!(matches!(report.end, RunEnd::Crashed { .. }), "{:?}", report.end);
         nothing_is_left(&stage, &seen).await;
         fs::remove_file(&child).unwrap();
@@ -293,34 +303,39 @@ async fn an_agent_that_dies_has_crashed_whatever_it_leaves_behind() {
 }
 
 #[tokio::test]
-async fn an_agent_that_cannot_start_is_unavailable() {
+async fn agent_that_cannot_start_is_unavailable() {
     let stage = Stage::set().await;
-    let order = stage.order(&stage.project(), Mode::Implement);
+    let order = stage.order(&stage.project(), RunMode::Implement);
     let (records, seen) = (stage.records().await, Seen::default());
     for (command, args) in [("no-such-agent", vec![]), ("sh", vec!["-c", "echo no >&2; exit 9"])] {
         let args = args.into_iter().map(str::to_owned).collect();
-        let agent = Agent { command: command.into(), args, env: environment(), ..Agent::default() };
+        let agent = CodingAgent {
+            command: command.into(),
+            args,
+            env: environment(),
+            ..CodingAgent::default()
+        };
         let cancel = CancellationToken::new();
         let report = agent.run(&order, &records, &seen.observer(), &cancel).await.unwrap();
         assert!(matches!(report.end, RunEnd::Unavailable { .. }), "{report:?}");
     }
     let mut order = order;
-    order.patience.start = Duration::from_millis(200);
-    let script = Script { mute: true, ..Script::default() };
+    order.timeouts.start = Duration::from_millis(200);
+    let script = Script { ignores_initialize: true, ..Script::default() };
     let (report, seen) = stage.play(&script, &order).await;
     assert!(matches!(report.end, RunEnd::Unavailable { .. }), "{report:?}");
     nothing_is_left(&stage, &seen).await;
 }
 
 #[tokio::test]
-async fn a_used_up_quota_says_until_when() {
+async fn exhausted_quota_has_a_reset_time() {
     let stage = Stage::set().await;
-    let script = Script::of([Step::Fail {
+    let script = Script::new([AgentStep::Fail {
         code: 429,
         message: "too many requests".to_owned(),
         data: Some(json!({ "resetAt": noon() })),
     }]);
-    let (report, _) = stage.play(&script, &stage.order(&stage.project(), Mode::Implement)).await;
+    let (report, _) = stage.play(&script, &stage.order(&stage.project(), RunMode::Implement)).await;
     assert_eq!(report.end, RunEnd::Quota { until: noon() });
     let failure = report.end.failure(&"a-provider".parse().unwrap()).expect("a failure");
     let provider = "a-provider".parse().unwrap();
@@ -328,15 +343,15 @@ async fn a_used_up_quota_says_until_when() {
 }
 
 #[tokio::test]
-async fn an_agent_that_has_spent_its_allowance_is_stopped() {
+async fn agent_that_reaches_its_spending_limit_is_stopped() {
     let stage = Stage::set().await;
-    let script = Script::of([
-        Step::Usage { cost: "0.5".to_owned() },
-        Step::Usage { cost: "1.5".to_owned() },
-        Step::Hang,
+    let script = Script::new([
+        AgentStep::Usage { cost: "0.5".to_owned() },
+        AgentStep::Usage { cost: "1.5".to_owned() },
+        AgentStep::Hang,
     ]);
-    let mut order = stage.order(&stage.project(), Mode::Implement);
-    order.allowance.usd = Some("1".parse().unwrap());
+    let mut order = stage.order(&stage.project(), RunMode::Implement);
+    order.spend_limit.usd = Some("1".parse().unwrap());
     let (report, seen) = stage.play(&script, &order).await;
     assert_eq!(report.end, RunEnd::OverBudget);
     assert_eq!(report.usage.expect("reported").cost, Cost::Known("1.5".parse().unwrap()));
@@ -344,21 +359,21 @@ async fn an_agent_that_has_spent_its_allowance_is_stopped() {
 }
 
 #[tokio::test]
-async fn a_later_run_of_a_task_takes_the_place_of_an_earlier_one() {
+async fn later_run_of_a_task_supersedes_an_earlier_one() {
     let stage = Stage::set().await;
     let tree = stage.worktree().await;
     let records = stage.records().await;
     let never = CancellationToken::new();
-    let earlier = stage.order(tree.path(), Mode::Implement);
+    let earlier = stage.order(tree.path(), RunMode::Implement);
     let mut later = earlier.clone();
     later.run.generation += 1;
     let script = Script {
-        cases: vec![Case {
+        cases: vec![PromptCase {
             when: "later".to_owned(),
-            steps: vec![Step::Say("later".to_owned()), Step::Hang],
-            ..Case::default()
+            steps: vec![AgentStep::Say("later".to_owned()), AgentStep::Hang],
+            ..PromptCase::default()
         }],
-        ..Script::of([Step::Say("earlier".to_owned()), Step::Hang])
+        ..Script::new([AgentStep::Say("earlier".to_owned()), AgentStep::Hang])
     };
     later.prompt = "Do it later.".to_owned();
     let agent = stage.agent(&script);
@@ -366,7 +381,7 @@ async fn a_later_run_of_a_task_takes_the_place_of_an_earlier_one() {
     let (see_first, see_second) = (first.observer(), second.observer());
     let stop = CancellationToken::new();
     let said = |seen: &Seen, text: &str| {
-        let (seen, text) = (seen.clone(), Update::Said(text.to_owned()));
+        let (seen, text) = (seen.clone(), AgentUpdate::Message(text.to_owned()));
         async move { seen.until(|update| (*update == text).then_some(())).await }
     };
     let run_first = agent.run(&earlier, &records, &see_first, &never);

@@ -1,17 +1,17 @@
-//! Cages on a real machine: what a process in one sees, changes and reaches.
+//! Sandboxes on a real machine: visible files, writable files and reachable addresses.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tamma_core::rules::Sandbox;
-use tamma_engine::agent::{Mode, RunEnd};
-use tamma_engine::confine::{self, Cage, Kind, Launcher, Network};
-use tamma_engine::process::{self, Group, Launch};
+use tamma_core::rules::SandboxMode;
+use tamma_engine::agent::{RunEnd, RunMode};
+use tamma_engine::process::{self, Launch, SupervisedProcess};
+use tamma_engine::sandbox::{self, Launcher, Network, Sandbox, SandboxKind};
 use tamma_engine::submission::Submission;
 use tamma_engine::worktree::Worktree;
-use tamma_testkit::agent::{SCRIPT, Script, Step};
+use tamma_testkit::agent::{AgentStep, SCRIPT_VARIABLE, Script};
 use tokio::io::AsyncReadExt as _;
 
 use crate::stage::{Stage, environment, lives, noon};
@@ -20,21 +20,21 @@ fn launcher() -> Launcher {
     Launcher { program: PathBuf::from(env!("CARGO_BIN_EXE_tamma-inside")), args: Vec::new() }
 }
 
-fn cage(stage: &Stage, tree: &Worktree, kind: Kind) -> Cage {
+fn cage(stage: &Stage, tree: &Worktree, kind: SandboxKind) -> Sandbox {
     let home = stage.data().join("homes").join("this");
     std::fs::create_dir_all(&home).unwrap();
-    Cage {
+    Sandbox {
         kind,
         launcher: launcher(),
         worktree: tree.path().to_owned(),
-        looking: false,
+        read_only: false,
         repository: Some(mirror(stage)),
         home,
         readable: Vec::new(),
         writable: Vec::new(),
         protected: Vec::new(),
         hidden: Vec::new(),
-        network: Network::Nothing,
+        network: Network::Disabled,
     }
 }
 
@@ -48,17 +48,22 @@ fn launch(stage: &Stage, tree: &Worktree, script: &str) -> Launch {
         program: PathBuf::from("sh"),
         args: vec!["-c".to_owned(), script.to_owned()],
         env: environment(),
-        folder: tree.path().to_owned(),
+        working_dir: tree.path().to_owned(),
         run: stage.run(),
-        at: noon(),
+        now: noon(),
     }
 }
 
-/// Runs a script in a cage, and returns its exit code and what it wrote.
-async fn run(stage: &Stage, tree: &Worktree, cage: &Cage, script: &str) -> (Option<i32>, String) {
+/// Runs a script in a sandbox, and returns its exit code and output.
+async fn run(
+    stage: &Stage,
+    tree: &Worktree,
+    cage: &Sandbox,
+    script: &str,
+) -> (Option<i32>, String) {
     let launch = cage.wrap(launch(stage, tree, script));
     let (mut group, mut pipes) =
-        Group::start(&launch, &stage.records().await, |_| {}).await.unwrap();
+        SupervisedProcess::start(&launch, &stage.records().await, |_| {}).await.unwrap();
     drop(pipes.stdin);
     let (mut out, mut err) = (String::new(), String::new());
     let (read, complained) =
@@ -69,13 +74,14 @@ async fn run(stage: &Stage, tree: &Worktree, cage: &Cage, script: &str) -> (Opti
     (status.code(), format!("{out}{err}"))
 }
 
-fn kinds() -> [Kind; 2] {
-    // Both are here wherever these tests run; a machine without them should say so, not pass.
-    [Sandbox::Bubblewrap, Sandbox::Landlock].map(|sandbox| confine::choose(sandbox).unwrap())
+fn kinds() -> [SandboxKind; 2] {
+    // Both are required; a machine without them must fail these tests.
+    [SandboxMode::Bubblewrap, SandboxMode::Landlock]
+        .map(|sandbox| sandbox::choose(sandbox).unwrap())
 }
 
 #[tokio::test]
-async fn the_worktree_and_the_home_can_be_written_and_nothing_else() {
+async fn only_the_worktree_and_the_home_are_writable() {
     let stage = Stage::set().await;
     let tree = stage.worktree().await;
     let secret = stage.aside("secret.txt");
@@ -106,29 +112,29 @@ async fn the_worktree_and_the_home_can_be_written_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn who_only_looks_cannot_write_and_what_is_protected_stays() {
+async fn read_only_runs_cannot_write_and_protected_files_stay() {
     let stage = Stage::set().await;
     let tree = stage.worktree().await;
     for kind in kinds() {
-        let looking = Cage { looking: true, ..cage(&stage, &tree, kind) };
+        let looking = Sandbox { read_only: true, ..cage(&stage, &tree, kind) };
         let script = "echo x > README.md; echo x > new; rm -f src/old.txt; cat README.md";
         let (_, said) = run(&stage, &tree, &looking, script).await;
         assert!(said.starts_with("a project\n"), "{kind}: {said}");
         assert!(tree.path().join("src/old.txt").exists() && !tree.path().join("new").exists());
     }
     let protected = vec![tree.path().join("src"), tree.path().join("not/there")];
-    let cage = Cage { protected, ..cage(&stage, &tree, Kind::Bubblewrap) };
+    let cage = Sandbox { protected, ..cage(&stage, &tree, SandboxKind::Bubblewrap) };
     let script = "echo x > src/old.txt; echo x > src/new; mv src gone; rm -rf .git; mv .git x
                   echo gitdir: /x > .git; echo ok > README.md";
     let (_, said) = run(&stage, &tree, &cage, script).await;
     assert_eq!(std::fs::read_to_string(tree.path().join("src/old.txt")).unwrap(), "old\n");
     assert!(!tree.path().join("src/new").exists(), "{said}");
     assert_eq!(std::fs::read_to_string(tree.path().join("README.md")).unwrap(), "ok\n");
-    assert_eq!(tree.head().await.unwrap(), stage.base().await, "git still finds its repository");
+    assert_eq!(tree.head().await.unwrap(), stage.base().await, "git finds its repository");
 }
 
 #[tokio::test]
-async fn only_the_gateway_is_reached_at_the_port_that_it_has_outside() {
+async fn only_the_gateway_is_reachable_at_its_port() {
     let stage = Stage::set().await;
     let tree = stage.worktree().await;
     let socket = stage.aside("gateway.sock");
@@ -140,13 +146,13 @@ async fn only_the_gateway_is_reached_at_the_port_that_it_has_outside() {
         stream.write_all(b"world").unwrap();
         asked
     });
-    // Somebody else on loopback, who must not be reached.
+    // Another listener on loopback, which must not be reachable.
     let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     other.set_nonblocking(true).unwrap();
     let spare = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = spare.local_addr().unwrap().port();
     let network = Network::Gateway { port, socket };
-    let cage = Cage { network, ..cage(&stage, &tree, Kind::Bubblewrap) };
+    let cage = Sandbox { network, ..cage(&stage, &tree, SandboxKind::Bubblewrap) };
     let script = format!(
         "exec 3<>/dev/tcp/127.0.0.1/{port} && printf hello >&3 && head -c 5 <&3; echo
          exec 4<>/dev/tcp/127.0.0.1/{} && echo REACHED",
@@ -156,8 +162,8 @@ async fn only_the_gateway_is_reached_at_the_port_that_it_has_outside() {
     let (_, said) = run(&stage, &tree, &cage, &script).await;
     assert_eq!(said, "world\n");
     assert_eq!(&answers.join().unwrap(), b"hello");
-    let cage = Cage {
-        kind: Kind::Landlock,
+    let cage = Sandbox {
+        kind: SandboxKind::Landlock,
         network: Network::Gateway { port, socket: stage.aside("none") },
         ..cage
     };
@@ -168,44 +174,44 @@ async fn only_the_gateway_is_reached_at_the_port_that_it_has_outside() {
 }
 
 #[tokio::test]
-async fn processes_of_the_machine_are_not_in_sight_and_none_is_left() {
+async fn other_processes_are_hidden_and_none_is_left() {
     let stage = Stage::set().await;
     let tree = stage.worktree().await;
-    let mut order = stage.order(tree.path(), Mode::Implement);
-    let cage = cage(&stage, &tree, Kind::Bubblewrap);
+    let mut order = stage.order(tree.path(), RunMode::Implement);
+    let cage = cage(&stage, &tree, SandboxKind::Bubblewrap);
     let file = cage.home.join("pid");
-    // Without an environment it has no mark; its call has the folder's name.
+    // Without an environment the process has no marker, but its command line has the directory.
     let home = cage.home.display().to_string();
     let command = format!(
         "(env -i setsid sh -c 'sleep 3600; :' {home} &) ; ls /proc | grep -c '^[0-9]' > {home}"
     );
-    let script = Script::of([
-        Step::Spawn {
+    let script = Script::new([
+        AgentStep::Spawn {
             command: format!("{command}/count; sleep 3600"),
-            leave: true,
+            new_session: true,
             pid_file: file,
         },
-        Step::AwaitFile(cage.home.join("count")),
-        Step::End { tokens: None },
+        AgentStep::AwaitFile(cage.home.join("count")),
+        AgentStep::End { tokens: None },
     ]);
     let path = cage.home.join("script.json");
     script.write(&path).unwrap();
     let mut agent = stage.agent(&script);
-    agent.env.insert(SCRIPT.to_owned(), path.display().to_string());
-    order.cage = Some(cage.clone());
+    agent.env.insert(SCRIPT_VARIABLE.to_owned(), path.display().to_string());
+    order.sandbox = Some(cage.clone());
     let (seen, cancel) =
         (crate::stage::Seen::default(), tokio_util::sync::CancellationToken::new());
     let report =
         agent.run(&order, &stage.records().await, &seen.observer(), &cancel).await.unwrap();
-    let (stop, submission) = ("end_turn".to_owned(), Submission::Nothing);
-    assert_eq!(report.end, RunEnd::Finished { stop, submission }, "{}", report.stderr);
+    let (stop_reason, submission) = ("end_turn".to_owned(), Submission::NotRequired);
+    assert_eq!(report.end, RunEnd::Finished { stop_reason, submission }, "{}", report.stderr);
     let inside: u32 =
         std::fs::read_to_string(cage.home.join("count")).unwrap().trim().parse().unwrap();
     assert!(inside < 12, "{inside} processes are in sight");
     assert_eq!(called(&home), Vec::<u32>::new());
 }
 
-/// Every process that has this in its call.
+/// Returns processes that have this text in their command line.
 fn called(words: &str) -> Vec<u32> {
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     processes
@@ -219,28 +225,29 @@ fn called(words: &str) -> Vec<u32> {
 }
 
 #[tokio::test]
-async fn a_program_that_is_not_there_is_said_so_and_not_its_cage() {
+async fn missing_program_is_reported_instead_of_the_sandbox() {
     let stage = Stage::set().await;
     let tree = stage.worktree().await;
     for kind in kinds() {
         let mut launch = launch(&stage, &tree, "");
         launch.program = PathBuf::from("no-such-agent");
         let launch = cage(&stage, &tree, kind).wrap(launch);
-        let error = Group::start(&launch, &stage.records().await, |_| {}).await.unwrap_err();
+        let error =
+            SupervisedProcess::start(&launch, &stage.records().await, |_| {}).await.unwrap_err();
         let process::Error::Start { program, .. } = error else { panic!("{error}") };
         assert_eq!(program, Path::new("no-such-agent"));
     }
 }
 
 #[tokio::test]
-async fn what_is_hidden_is_not_seen_below_what_can_be_read() {
+async fn hidden_path_is_invisible_below_a_readable_one() {
     let stage = Stage::set().await;
     let tree = stage.worktree().await;
     std::fs::create_dir_all(stage.aside("shop/back")).unwrap();
     std::fs::write(stage.aside("shop/front.txt"), "front\n").unwrap();
     std::fs::write(stage.aside("shop/back/key.txt"), "key\n").unwrap();
     for kind in kinds() {
-        let cage = Cage {
+        let cage = Sandbox {
             readable: vec![stage.aside("shop")],
             hidden: vec![stage.aside("shop/back"), stage.aside("elsewhere")],
             ..cage(&stage, &tree, kind)

@@ -1,4 +1,4 @@
-//! The gateway between an agent and a provider, which is the scripted model.
+//! Gateway between an agent and a provider, which is the scripted model.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -9,19 +9,20 @@ use axum::routing::post;
 use futures_util::future::join_all;
 use reqwest::{RequestBuilder, Response, StatusCode};
 use serde_json::{Value, json};
-use tamma_core::budget::{Limit, Spend};
+use tamma_core::budget::{Spend, SpendLimit};
 use tamma_core::cost::{Cost, Price, Tokens, Usd};
 use tamma_core::ids::TaskId;
 use tamma_core::task_loop::Timestamp;
 use tamma_engine::gateway::{
-    Bound, Dialect, Door, Event, Gateway, ModelCall, Stop, Upstream, Visitor, Whose,
+    BudgetLimit, BudgetScope, Dialect, Gateway, GatewayEvent, GatewayStop, ModelCall, RunEndpoint,
+    RunEndpointConfig, Upstream,
 };
 use tamma_engine::process::RunId;
 use tamma_engine::secret::Secret;
-use tamma_testkit::model::{Model, Script, Step};
+use tamma_testkit::model::{ModelStep, Script, ScriptedModel};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-/// The provider's key, which no agent may see.
+/// Provider's key, which must stay hidden from agents.
 const KEY: &str = "sk-the-providers-own-key";
 
 const DIALECTS: [Dialect; 4] =
@@ -29,60 +30,60 @@ const DIALECTS: [Dialect; 4] =
 
 struct Stage {
     gateway: Gateway,
-    model: Model,
-    told: Arc<Mutex<Vec<Event>>>,
+    model: ScriptedModel,
+    told: Arc<Mutex<Vec<GatewayEvent>>>,
 }
 
 impl Stage {
     async fn set(script: Script) -> Self {
         Self {
             gateway: Gateway::open(None).await.unwrap(),
-            model: Model::start(script).await.unwrap(),
+            model: ScriptedModel::start(script).await.unwrap(),
             told: Arc::default(),
         }
     }
 
-    fn visitor(&self) -> Visitor {
+    fn visitor(&self) -> RunEndpointConfig {
         let task = TaskId("0192a000-0000-7000-8000-000000000001".parse().unwrap());
         let told = self.told.clone();
         let price = Price { input: usd("3"), cached: usd("0.3"), output: usd("15") };
-        Visitor {
-            run: RunId { task, ticket: 1, generation: 1 },
-            at: now(),
+        RunEndpointConfig {
+            run: RunId { task, job_number: 1, generation: 1 },
+            now: now(),
             upstream: Some(Upstream {
-                base: self.model.url(),
+                base_url: self.model.url(),
                 key: Secret::new(KEY),
-                quota_patience: Duration::from_mins(1),
+                max_quota_wait: Duration::from_mins(1),
             }),
             prices: BTreeMap::from([("large".to_owned(), price)]),
-            bounds: Vec::new(),
+            budget_limits: Vec::new(),
             warn_percent: 80,
             tools: None,
             observer: Arc::new(move |event| told.lock().unwrap().push(event)),
         }
     }
 
-    fn door(&self) -> Door {
-        self.gateway.admit(self.visitor())
+    fn door(&self) -> RunEndpoint {
+        self.gateway.open_endpoint(self.visitor())
     }
 
-    fn door_with(&self, bounds: Vec<Bound>) -> Door {
-        self.gateway.admit(Visitor { bounds, ..self.visitor() })
+    fn door_with(&self, bounds: Vec<BudgetLimit>) -> RunEndpoint {
+        self.gateway.open_endpoint(RunEndpointConfig { budget_limits: bounds, ..self.visitor() })
     }
 
     fn calls(&self) -> Vec<ModelCall> {
         let told = self.told.lock().unwrap();
         let calls = told.iter().filter_map(|event| match event {
-            Event::Called(call) => Some(call.clone()),
+            GatewayEvent::ModelCalled(call) => Some(call.clone()),
             _ => None,
         });
         calls.collect()
     }
 
-    fn warned(&self) -> Vec<Whose> {
+    fn warned(&self) -> Vec<BudgetScope> {
         let told = self.told.lock().unwrap();
         let warned = told.iter().filter_map(|event| match event {
-            Event::Warned { whose, .. } => Some(*whose),
+            GatewayEvent::BudgetWarning { scope: whose, .. } => Some(*whose),
             _ => None,
         });
         warned.collect()
@@ -97,16 +98,16 @@ fn usd(amount: &str) -> Usd {
     amount.parse().unwrap()
 }
 
-fn bound(whose: Whose, tokens: u64, spent: u64) -> Bound {
-    Bound {
-        whose,
-        limit: Limit { usd: None, tokens: Some(tokens) },
+fn bound(whose: BudgetScope, tokens: u64, spent: u64) -> BudgetLimit {
+    BudgetLimit {
+        scope: whose,
+        limit: SpendLimit { usd: None, tokens: Some(tokens) },
         spent: Spend { tokens: spent, ..Spend::default() },
     }
 }
 
-/// A request as an agent of that protocol makes it.
-fn request(door: &Door, dialect: Dialect, stream: bool) -> RequestBuilder {
+/// Builds a request in an API dialect.
+fn request(door: &RunEndpoint, dialect: Dialect, stream: bool) -> RequestBuilder {
     let client = reqwest::Client::new();
     let token = door.token().expose();
     let messages = json!([{ "role": "user", "content": "Do it." }]);
@@ -137,7 +138,7 @@ fn request(door: &Door, dialect: Dialect, stream: bool) -> RequestBuilder {
     }
 }
 
-async fn ask(door: &Door, dialect: Dialect, stream: bool) -> (StatusCode, String) {
+async fn ask(door: &RunEndpoint, dialect: Dialect, stream: bool) -> (StatusCode, String) {
     let response = request(door, dialect, stream).send().await.unwrap();
     (response.status(), response.text().await.unwrap())
 }
@@ -147,9 +148,9 @@ fn header(response: &Response, name: &str) -> Option<String> {
 }
 
 #[tokio::test]
-async fn every_protocol_is_metered_to_the_token() {
+async fn every_dialect_is_metered_exactly() {
     let tokens = Tokens { input: 1234, cached: 567, output: 89 };
-    let script = || Script::of([Step::say("Here.").tokens(tokens)]);
+    let script = || Script::new([ModelStep::say("Here.").tokens(tokens)]);
     for dialect in DIALECTS {
         for stream in [false, true] {
             let stage = Stage::set(script()).await;
@@ -158,9 +159,13 @@ async fn every_protocol_is_metered_to_the_token() {
             assert_eq!(status, StatusCode::OK, "{dialect}: {body}");
             assert!(body.contains("Here."), "{dialect}: {body}");
             let sent = stage.model.sent();
-            assert_eq!((sent.len(), sent[0].tokens, sent[0].told), (1, tokens, true), "{dialect}");
+            assert_eq!(
+                (sent.len(), sent[0].tokens, sent[0].reported_usage),
+                (1, tokens, true),
+                "{dialect}"
+            );
             let ledger = door.ledger();
-            // 1234 at $3, 567 at $0.30 and 89 at $15 a million.
+            // 1234 at $3, 567 at $0.30 and 89 at $15 per million.
             let cost = Cost::Known(usd("0.0052071"));
             assert_eq!((ledger.usage.tokens, ledger.usage.cost), (tokens, cost), "{dialect}");
             assert_eq!((ledger.calls, ledger.unmetered, ledger.last_failure), (1, 0, None));
@@ -168,27 +173,27 @@ async fn every_protocol_is_metered_to_the_token() {
             let [call] = stage.calls().try_into().unwrap();
             assert_eq!((call.model.as_str(), call.dialect, call.status), ("large", dialect, 200));
             assert_eq!((call.tokens, call.cost), (Some(tokens), cost));
-            assert!(call.first_byte.unwrap() <= call.took);
+            assert!(call.time_to_first_byte.unwrap() <= call.duration);
         }
     }
 }
 
 #[tokio::test]
-async fn neither_side_sees_the_key_of_the_other() {
+async fn agent_and_provider_do_not_see_each_others_keys() {
     for dialect in DIALECTS {
-        let mut step = Step::fail(1, 401);
+        let mut step = ModelStep::fail(1, 401);
         step.body = Some(json!({ "error": { "message": format!("wrong key {KEY}") } }));
-        let stage = Stage::set(Script::of([step])).await;
+        let stage = Stage::set(Script::new([step])).await;
         let door = stage.door();
         let (status, text) = ask(&door, dialect, true).await;
         assert_eq!(status, StatusCode::UNAUTHORIZED);
         assert!(!text.contains(KEY) && text.contains("wrong key [secret]"), "{dialect}: {text}");
         let failed = door.ledger().last_failure.unwrap();
-        assert_eq!((failed.status, failed.text.as_str()), (401, "wrong key [secret]"));
+        assert_eq!((failed.status, failed.message.as_str()), (401, "wrong key [secret]"));
         let response = request(&door, dialect, true).send().await.unwrap();
         assert!(!format!("{:?}", response.headers()).contains(KEY));
         assert!(!response.text().await.unwrap().contains(KEY));
-        assert_eq!(door.ledger().last_failure, None, "a call that succeeds clears it");
+        assert_eq!(door.ledger().last_failure, None, "a successful call clears it");
         for request in stage.model.requests() {
             let all = serde_json::to_string(&request).unwrap();
             assert!(all.contains(KEY), "{dialect}: the provider gets its key");
@@ -199,46 +204,48 @@ async fn neither_side_sees_the_key_of_the_other() {
 }
 
 #[tokio::test]
-async fn usage_that_is_not_told_is_unknown_and_not_nothing() {
+async fn unreported_usage_is_unknown() {
     for dialect in DIALECTS {
         for stream in [false, true] {
-            let step = Step { untold: true, ..Step::say("Here.") };
-            let stage = Stage::set(Script::of([step])).await;
+            let step = ModelStep { hide_usage: true, ..ModelStep::say("Here.") };
+            let stage = Stage::set(Script::new([step])).await;
             let door = stage.door();
             assert_eq!(ask(&door, dialect, stream).await.0, StatusCode::OK);
             let ledger = door.close().await;
             assert_eq!((ledger.calls, ledger.unmetered), (1, 1), "{dialect} {stream}");
             assert_eq!(ledger.usage.cost, Cost::Unknown, "{dialect} {stream}");
             assert!(ledger.charged.estimated && ledger.charged.tokens >= 100, "{ledger:?}");
-            assert!(ledger.charged.usd >= usd("0.0015"), "at least its longest answer: {ledger:?}");
+            assert!(ledger.charged.usd >= usd("0.0015"), "at least the maximum: {ledger:?}");
             assert_eq!(stage.calls()[0].tokens, None);
         }
     }
 }
 
 #[tokio::test]
-async fn a_model_without_a_price_makes_the_whole_unknown() {
-    let stage = Stage::set(Script::of([Step::say("Here.")])).await;
-    let door = stage.gateway.admit(Visitor { prices: BTreeMap::new(), ..stage.visitor() });
+async fn unknown_price_makes_the_total_unknown() {
+    let stage = Stage::set(Script::new([ModelStep::say("Here.")])).await;
+    let door = stage
+        .gateway
+        .open_endpoint(RunEndpointConfig { prices: BTreeMap::new(), ..stage.visitor() });
     ask(&door, Dialect::Anthropic, true).await;
     let ledger = door.ledger();
     assert_eq!(ledger.usage.cost, Cost::Unknown);
     assert_eq!(ledger.usage.tokens, stage.model.sent()[0].tokens);
     let [call] = stage.calls().try_into().unwrap();
-    assert_eq!(call.note.as_deref(), Some("no price is known for the model `large`"));
+    assert_eq!(call.note.as_deref(), Some("unknown price for model `large`"));
 }
 
 #[tokio::test]
-async fn a_spent_budget_stops_the_run_in_the_words_of_each_protocol() {
+async fn spent_budget_stops_the_run_with_an_error_in_each_dialect() {
     for dialect in DIALECTS {
         let tokens = Tokens { input: 60, cached: 0, output: 40 };
-        let stage = Stage::set(Script::of([Step::say("Here.").tokens(tokens)])).await;
-        let task = bound(Whose::Task, 1_000, 850);
-        let door = stage.door_with(vec![bound(Whose::Run, 1_000, 0), task]);
+        let stage = Stage::set(Script::new([ModelStep::say("Here.").tokens(tokens)])).await;
+        let task = bound(BudgetScope::Task, 1_000, 850);
+        let door = stage.door_with(vec![bound(BudgetScope::Run, 1_000, 0), task]);
         assert_eq!(ask(&door, dialect, true).await.0, StatusCode::OK);
-        assert_eq!(stage.warned(), [Whose::Task], "950 of 1000, and 100 of 1000");
+        assert_eq!(stage.warned(), [BudgetScope::Task], "950 of 1000, and 100 of 1000");
         assert_eq!(ask(&door, dialect, true).await.0, StatusCode::OK, "950 is not 1000");
-        let stop = Stop::OverBudget { whose: Whose::Task };
+        let stop = GatewayStop::OverBudget { scope: BudgetScope::Task };
         assert_eq!(door.stopped().await, stop);
         let (status, body) = ask(&door, dialect, true).await;
         assert_eq!(status, StatusCode::FORBIDDEN);
@@ -250,80 +257,80 @@ async fn a_spent_budget_stops_the_run_in_the_words_of_each_protocol() {
         };
         assert!(kind == "permission_error" || kind == "PERMISSION_DENIED", "{dialect}: {body}");
         let message = body["error"]["message"].as_str().unwrap();
-        assert!(message.starts_with("the budget of the task is spent"), "{message}");
+        assert!(message.starts_with("the budget of this task is spent"), "{message}");
         assert_eq!(stage.model.requests().len(), 2, "the third never reached the provider");
-        assert_eq!(stage.warned(), [Whose::Task], "once");
+        assert_eq!(stage.warned(), [BudgetScope::Task], "once");
         let told = stage.told.lock().unwrap();
-        assert_eq!(told.iter().filter(|event| **event == Event::Stopped(stop)).count(), 1);
+        assert_eq!(told.iter().filter(|event| **event == GatewayEvent::Stopped(stop)).count(), 1);
         assert_eq!(door.ledger().usage.tokens.total(), 200);
     }
 }
 
 #[tokio::test]
-async fn many_calls_at_once_pass_a_bound_by_one_response_at_most() {
-    // Each uses what it was held for at most: as many tokens as the request has bytes, and 100 more.
+async fn concurrent_calls_exceed_a_budget_by_at_most_one_response() {
+    // Each call uses its full reservation: as many tokens as the request has bytes, plus 100.
     let tokens = Tokens { input: 60, cached: 0, output: 100 };
-    let step = Step { delay_ms: 30, ..Step::say("Here.").tokens(tokens) };
+    let step = ModelStep { delay_ms: 30, ..ModelStep::say("Here.").tokens(tokens) };
     for limit in [1, 160, 161, 500, 900] {
-        let stage = Stage::set(Script::of([step.clone()])).await;
-        let door = stage.door_with(vec![bound(Whose::Run, limit, 0)]);
+        let stage = Stage::set(Script::new([step.clone()])).await;
+        let door = stage.door_with(vec![bound(BudgetScope::Run, limit, 0)]);
         let calls = (0..8).map(|_| ask(&door, Dialect::Chat, true));
         let done = join_all(calls).await.into_iter().filter(|(status, _)| status.is_success());
         let used = door.ledger().usage.tokens.total();
         assert_eq!(used, done.count() as u64 * 160, "{limit}");
         assert!(used >= limit.min(8 * 160), "{limit} were allowed, {used} used");
         assert!(used < limit + 160, "{limit} were allowed, {used} used");
-        assert_eq!(door.stopped().await, Stop::OverBudget { whose: Whose::Run });
+        assert_eq!(door.stopped().await, GatewayStop::OverBudget { scope: BudgetScope::Run });
     }
 }
 
 #[tokio::test]
-async fn money_is_a_bound_like_tokens() {
+async fn budget_limits_dollars_like_tokens() {
     let tokens = Tokens { input: 1_000, cached: 0, output: 100 };
-    let stage = Stage::set(Script::of([Step::say("Here.").tokens(tokens)])).await;
-    // One call is $0.0045.
-    let limit = Limit { usd: Some(usd("0.01")), tokens: None };
-    let bound = Bound { whose: Whose::Day, limit, spent: Spend::default() };
+    let stage = Stage::set(Script::new([ModelStep::say("Here.").tokens(tokens)])).await;
+    // One call costs $0.0045.
+    let limit = SpendLimit { usd: Some(usd("0.01")), tokens: None };
+    let bound = BudgetLimit { scope: BudgetScope::Day, limit, spent: Spend::default() };
     let door = stage.door_with(vec![bound]);
     for expected in [200, 200, 200, 403] {
         assert_eq!(ask(&door, Dialect::Responses, true).await.0.as_u16(), expected);
     }
     assert_eq!(door.ledger().usage.cost, Cost::Known(usd("0.0135")));
-    assert_eq!(stage.warned(), [Whose::Day]);
+    assert_eq!(stage.warned(), [BudgetScope::Day]);
 }
 
 #[tokio::test]
-async fn calls_that_fit_run_at_once() {
-    let step = Step { delay_ms: 300, ..Step::say("Here.") };
-    let stage = Stage::set(Script::of([step])).await;
-    let door = stage.door_with(vec![bound(Whose::Run, 1_000_000, 0)]);
+async fn calls_that_fit_the_budget_run_concurrently() {
+    let step = ModelStep { delay_ms: 300, ..ModelStep::say("Here.") };
+    let stage = Stage::set(Script::new([step])).await;
+    let door = stage.door_with(vec![bound(BudgetScope::Run, 1_000_000, 0)]);
     join_all((0..4).map(|_| ask(&door, Dialect::Anthropic, true))).await;
-    let took: Duration = stage.calls().iter().map(|call| call.took).sum();
-    let longest = stage.calls().iter().map(|call| call.took).max().unwrap();
+    let took: Duration = stage.calls().iter().map(|call| call.duration).sum();
+    let longest = stage.calls().iter().map(|call| call.duration).max().unwrap();
     assert!(longest * 2 < took, "all of them took {took:?}, the longest {longest:?}");
 }
 
 #[tokio::test]
-async fn a_limit_that_lasts_stops_the_run_and_a_short_one_is_the_agents() {
+async fn long_rate_limit_stops_the_run_and_a_short_one_does_not() {
     for dialect in DIALECTS {
-        let mut short = Step::fail(1, 429);
+        let mut short = ModelStep::fail(1, 429);
         short.headers.insert("retry-after".to_owned(), "7".to_owned());
-        let stage = Stage::set(Script::of([short])).await;
+        let stage = Stage::set(Script::new([short])).await;
         let door = stage.door();
         let response = request(&door, dialect, true).send().await.unwrap();
         assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
         assert_eq!(header(&response, "retry-after").as_deref(), Some("7"));
-        assert_eq!(ask(&door, dialect, true).await.0, StatusCode::OK, "the agent tries again");
+        assert_eq!(ask(&door, dialect, true).await.0, StatusCode::OK, "the agent retries");
 
-        let mut long = Step::fail(9, 429);
+        let mut long = ModelStep::fail(9, 429);
         long.headers.insert("retry-after".to_owned(), "7200".to_owned());
-        let stage = Stage::set(Script::of([long])).await;
+        let stage = Stage::set(Script::new([long])).await;
         let door = stage.door();
         assert_eq!(ask(&door, dialect, true).await.0, StatusCode::TOO_MANY_REQUESTS);
-        let Stop::Quota { until } = door.stopped().await else { panic!("not a quota") };
+        let GatewayStop::Quota { until } = door.stopped().await else { panic!("not a quota") };
         let wait = (until - now()).as_seconds_f64();
         assert!((7200.0..7260.0).contains(&wait), "{wait} s");
-        assert_eq!(ask(&door, dialect, true).await.0, StatusCode::FORBIDDEN, "no use to try again");
+        assert_eq!(ask(&door, dialect, true).await.0, StatusCode::FORBIDDEN, "retrying is useless");
         assert_eq!(stage.model.requests().len(), 1);
         assert_eq!(door.ledger().last_failure.unwrap().status, 429);
         assert_eq!(door.ledger().usage.cost, Cost::Known(Usd::ZERO), "a refusal costs nothing");
@@ -331,25 +338,25 @@ async fn a_limit_that_lasts_stops_the_run_and_a_short_one_is_the_agents() {
 }
 
 #[tokio::test]
-async fn a_limit_in_the_body_stops_the_run_too() {
-    let mut step = Step::fail(9, 429);
+async fn rate_limit_in_the_body_stops_the_run() {
+    let mut step = ModelStep::fail(9, 429);
     let reset = now().timestamp() + 3600;
     step.body = Some(json!({ "error": { "type": "usage_limit_reached", "resets_at": reset } }));
-    let stage = Stage::set(Script::of([step])).await;
+    let stage = Stage::set(Script::new([step])).await;
     let door = stage.door();
     ask(&door, Dialect::Responses, true).await;
     let until = "2027-01-15T09:00:00Z".parse().unwrap();
-    assert_eq!(door.stopped().await, Stop::Quota { until });
+    assert_eq!(door.stopped().await, GatewayStop::Quota { until });
 }
 
 #[tokio::test]
-async fn a_failure_is_passed_on_and_remembered_until_a_call_succeeds() {
+async fn failure_is_forwarded_and_kept_until_a_call_succeeds() {
     for status in [400, 500, 529] {
-        let stage = Stage::set(Script::of([Step::fail(1, status)])).await;
+        let stage = Stage::set(Script::new([ModelStep::fail(1, status)])).await;
         let door = stage.door();
         assert_eq!(ask(&door, Dialect::Anthropic, true).await.0.as_u16(), status);
         let failed = door.ledger().last_failure.unwrap();
-        assert_eq!((failed.status, failed.text.as_str()), (status, "a scripted failure"));
+        assert_eq!((failed.status, failed.message.as_str()), (status, "a scripted failure"));
         assert_eq!(door.ledger().usage.cost, Cost::Known(Usd::ZERO));
         assert_eq!(ask(&door, Dialect::Anthropic, true).await.0, StatusCode::OK);
         assert_eq!(door.ledger().last_failure, None);
@@ -357,26 +364,26 @@ async fn a_failure_is_passed_on_and_remembered_until_a_call_succeeds() {
 }
 
 #[tokio::test]
-async fn a_provider_that_is_not_there_is_a_failure_in_the_words_of_the_protocol() {
+async fn unreachable_provider_is_an_error_in_the_dialect() {
     let stage = Stage::set(Script::default()).await;
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let mut visitor = stage.visitor();
-    visitor.upstream.as_mut().unwrap().base = format!("http://{free}");
-    let door = stage.gateway.admit(visitor);
+    visitor.upstream.as_mut().unwrap().base_url = format!("http://{free}");
+    let door = stage.gateway.open_endpoint(visitor);
     for dialect in DIALECTS {
         let (status, body) = ask(&door, dialect, true).await;
         assert_eq!(status, StatusCode::BAD_GATEWAY);
         let body: Value = serde_json::from_str(&body).unwrap();
         let message = body["error"]["message"].as_str().unwrap();
-        assert!(message.starts_with("the provider cannot be reached"), "{message}");
+        assert!(message.starts_with("cannot reach the provider"), "{message}");
         assert_eq!(door.ledger().last_failure.unwrap().status, 502);
     }
     assert_eq!(door.ledger().usage.cost, Cost::Known(Usd::ZERO));
 }
 
 #[tokio::test]
-async fn a_door_opens_to_its_own_token_only() {
-    let stage = Stage::set(Script::of([Step::say("Here.")])).await;
+async fn endpoint_accepts_only_its_own_token() {
+    let stage = Stage::set(Script::new([ModelStep::say("Here.")])).await;
     let (door, other) = (stage.door(), stage.door());
     let client = reqwest::Client::new();
     let asked = async |url: &str, token: &str| {
@@ -389,7 +396,7 @@ async fn a_door_opens_to_its_own_token_only() {
     assert_eq!(asked(door.url(), "").await, 401);
     assert_eq!(asked(door.url(), &token[1..]).await, 401);
     assert_eq!(asked(door.url(), other.token().expose()).await, 401, "another run's token");
-    assert_eq!(asked(other.url(), token).await, 401, "another run's door");
+    assert_eq!(asked(other.url(), token).await, 401, "another run's endpoint");
     assert_eq!(asked(&format!("http://{}", stage.gateway.address()), token).await, 401);
     let in_query = format!("{}/v1/models?key={token}", other.url());
     assert_eq!(client.get(&in_query).send().await.unwrap().status().as_u16(), 401);
@@ -397,11 +404,11 @@ async fn a_door_opens_to_its_own_token_only() {
     assert_eq!(client.get(&in_query).send().await.unwrap().status().as_u16(), 200);
     let (url, token) = (door.url().to_owned(), token.to_owned());
     drop(door);
-    assert_eq!(asked(&url, &token).await, 401, "the run is over");
+    assert_eq!(asked(&url, &token).await, 401, "the run has ended");
 }
 
 #[tokio::test]
-async fn only_what_is_for_agents_is_passed_on() {
+async fn only_allowed_requests_are_forwarded() {
     let stage = Stage::set(Script::default()).await;
     let door = stage.door();
     let client = reqwest::Client::new();
@@ -416,17 +423,18 @@ async fn only_what_is_for_agents_is_passed_on() {
     assert_eq!(count.json(&json!({})).send().await.unwrap().status().as_u16(), 200);
     let batch = client.post(format!("{}/v1/messages/batches", door.url())).bearer_auth(token);
     assert_eq!(batch.json(&json!({})).send().await.unwrap().status().as_u16(), 404);
-    assert_eq!(door.ledger().calls, 0, "what is free is not counted");
+    assert_eq!(door.ledger().calls, 0, "free requests are not counted");
     assert_eq!(stage.model.requests().len(), 2);
-    let none = stage.gateway.admit(Visitor { upstream: None, ..stage.visitor() });
+    let none = stage.gateway.open_endpoint(RunEndpointConfig { upstream: None, ..stage.visitor() });
     assert_eq!(ask(&none, Dialect::Chat, false).await.0, StatusCode::FORBIDDEN);
 }
 
 #[tokio::test]
-async fn our_tools_are_behind_the_same_token() {
+async fn tools_need_the_same_token() {
     let stage = Stage::set(Script::default()).await;
     let tools = Router::new().route("/", post(async |body: String| format!("heard {body}")));
-    let door = stage.gateway.admit(Visitor { tools: Some(tools), ..stage.visitor() });
+    let door =
+        stage.gateway.open_endpoint(RunEndpointConfig { tools: Some(tools), ..stage.visitor() });
     let client = reqwest::Client::new();
     let asked = async |token: &str| {
         let sent = client.post(format!("{}/mcp", door.url())).bearer_auth(token).body("hello");
@@ -441,13 +449,13 @@ async fn our_tools_are_behind_the_same_token() {
 }
 
 #[tokio::test]
-async fn a_socket_leads_to_the_same_doors() {
+async fn socket_serves_the_same_endpoints() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("gateway.sock");
     std::fs::write(&path, "left behind").unwrap();
     let stage = Stage {
         gateway: Gateway::open(Some(&path)).await.unwrap(),
-        ..Stage::set(Script::of([Step::say("Here.")])).await
+        ..Stage::set(Script::new([ModelStep::say("Here.")])).await
     };
     assert_eq!(stage.gateway.socket(), Some(path.as_path()));
     let door = stage.door();
@@ -467,18 +475,18 @@ async fn a_socket_leads_to_the_same_doors() {
     assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("Here."), "{answer}");
     assert_eq!(door.ledger().usage.tokens, stage.model.sent()[0].tokens);
     drop((door, stage));
-    assert!(!path.exists(), "it is gone with the gateway");
+    assert!(!path.exists(), "removed with the gateway");
 }
 
 #[tokio::test]
-async fn a_call_that_is_cut_off_is_charged_as_an_estimate() {
+async fn interrupted_call_is_charged_as_an_estimate() {
     for dialect in [Dialect::Anthropic, Dialect::Chat, Dialect::Responses] {
-        let step = Step { stall: true, ..Step::say("Here.") };
-        let stage = Stage::set(Script::of([step])).await;
+        let step = ModelStep { stall: true, ..ModelStep::say("Here.") };
+        let stage = Stage::set(Script::new([step])).await;
         let door = stage.door();
         let mut response = request(&door, dialect, true).send().await.unwrap();
         let first = response.chunk().await.unwrap();
-        assert!(first.is_some(), "what has come is passed on at once");
+        assert!(first.is_some(), "received chunks are forwarded immediately");
         assert_eq!(door.ledger().calls, 0);
         let ledger = door.close().await;
         assert_eq!((ledger.calls, ledger.unmetered), (1, 1), "{dialect}");
@@ -490,17 +498,17 @@ async fn a_call_that_is_cut_off_is_charged_as_an_estimate() {
 }
 
 #[tokio::test]
-async fn an_agent_that_hangs_up_is_noticed_and_charged() {
-    let step = Step { stall: true, ..Step::say("Here.") };
-    let stage = Stage::set(Script::of([step])).await;
+async fn disconnected_agent_is_noticed_and_charged() {
+    let step = ModelStep { stall: true, ..ModelStep::say("Here.") };
+    let stage = Stage::set(Script::new([step])).await;
     let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
     let observer = Arc::new(move |event| tell.send(event).unwrap());
-    let door = stage.gateway.admit(Visitor { observer, ..stage.visitor() });
+    let door = stage.gateway.open_endpoint(RunEndpointConfig { observer, ..stage.visitor() });
     let mut response = request(&door, Dialect::Anthropic, true).send().await.unwrap();
     assert!(response.chunk().await.unwrap().is_some());
     drop(response);
     let event = tokio::time::timeout(Duration::from_secs(30), told.recv()).await.unwrap();
-    let Some(Event::Called(call)) = event else { panic!("not a call: {event:?}") };
+    let Some(GatewayEvent::ModelCalled(call)) = event else { panic!("not a call: {event:?}") };
     assert_eq!((call.status, call.tokens, call.cost), (200, None, Cost::Unknown));
     assert_eq!((door.ledger().calls, door.ledger().unmetered), (1, 1));
 }

@@ -1,12 +1,12 @@
-//! Work is never on one machine only: another host goes on, and nobody overwrites a newer one's.
+//! Work on several hosts: another host continues, and newer work is never overwritten.
 
 use std::fs;
 
 use tamma_core::ids::CommitId;
-use tamma_engine::delivery::branch_to_source;
+use tamma_engine::delivery::push_task_branch;
 use tamma_engine::git::Git;
-use tamma_engine::mirror::{Error, branch};
-use tamma_engine::worktree::{Newest, Worktree, forget};
+use tamma_engine::mirror::{Error, task_branch};
+use tamma_engine::worktree::{LatestWork, Worktree, remove_remote_refs};
 
 use crate::stage::{Stage, author, git_in};
 
@@ -14,14 +14,14 @@ fn read(tree: &Worktree, file: &str) -> Option<String> {
     fs::read_to_string(tree.path().join(file)).ok()
 }
 
-/// What the project's repository has of a task beside its branches.
+/// Hidden refs of a task in the project's repository.
 async fn hidden(stage: &Stage) -> Vec<String> {
     let listed = stage.git(&["for-each-ref", "--format=%(refname)", "refs/tamma"]).await;
     listed.lines().map(str::to_owned).collect()
 }
 
 #[tokio::test]
-async fn a_host_with_an_empty_disk_goes_on_with_what_was_committed_and_what_was_not() {
+async fn new_host_continues_with_committed_and_uncommitted_work() {
     let stage = Stage::set().await;
     let tree = stage.host("one").await;
     fs::write(tree.path().join("done.txt"), "done\n").unwrap();
@@ -29,8 +29,8 @@ async fn a_host_with_an_empty_disk_goes_on_with_what_was_committed_and_what_was_
     fs::write(tree.path().join("src/draft.txt"), "half a line").unwrap();
     fs::write(tree.path().join("README.md"), "changed\n").unwrap();
     fs::remove_file(tree.path().join("src/old.txt")).unwrap();
-    assert!(tree.salvage().await.unwrap().pushed);
-    // After that, nothing of the first host is there any more.
+    assert!(tree.checkpoint().await.unwrap().pushed);
+    // The data of the first host is gone.
     fs::remove_dir_all(stage.aside("one")).unwrap();
 
     let tree = stage.host("two").await;
@@ -39,21 +39,21 @@ async fn a_host_with_an_empty_disk_goes_on_with_what_was_committed_and_what_was_
     assert_eq!(read(&tree, "README.md").as_deref(), Some("changed\n"));
     assert_eq!(read(&tree, "src/old.txt"), None);
     let on = git_in(tree.path(), &["symbolic-ref", "--short", "HEAD"]).await;
-    assert_eq!(on, branch(stage.task));
+    assert_eq!(on, task_branch(stage.task));
     let status = git_in(tree.path(), &["status", "--porcelain"]).await;
     let mut status: Vec<_> = status.lines().map(str::trim).collect();
     status.sort_unstable();
     assert_eq!(status, ["?? src/draft.txt", "D src/old.txt", "M README.md"]);
     let branches = stage.git(&["branch", "--format=%(refname:short)"]).await;
-    assert_eq!(branches, "main", "what is not delivered is no branch");
+    assert_eq!(branches, "main", "undelivered work is not a branch");
 }
 
 #[tokio::test]
-async fn what_was_committed_is_not_brought_back_by_an_older_salvage() {
+async fn older_checkpoint_does_not_override_a_commit() {
     let stage = Stage::set().await;
     let tree = stage.host("one").await;
     fs::write(tree.path().join("draft.txt"), "one\n").unwrap();
-    tree.salvage().await.unwrap();
+    tree.checkpoint().await.unwrap();
     fs::rename(tree.path().join("draft.txt"), tree.path().join("final.txt")).unwrap();
     tree.commit_all(1, "Done", &author()).await.unwrap();
 
@@ -64,13 +64,13 @@ async fn what_was_committed_is_not_brought_back_by_an_older_salvage() {
 }
 
 #[tokio::test]
-async fn what_an_agent_took_back_stays_away() {
+async fn files_that_an_agent_deleted_do_not_reappear() {
     let stage = Stage::set().await;
     let tree = stage.host("one").await;
     fs::write(tree.path().join("draft.txt"), "one\n").unwrap();
-    let draft = tree.salvage().await.unwrap().commit.expect("there is work");
+    let draft = tree.checkpoint().await.unwrap().commit.expect("uncommitted work");
     fs::remove_file(tree.path().join("draft.txt")).unwrap();
-    assert_eq!(tree.salvage().await.unwrap().commit, None);
+    assert_eq!(tree.checkpoint().await.unwrap().commit, None);
 
     let tree = stage.host("two").await;
     assert_eq!(read(&tree, "draft.txt"), None);
@@ -79,7 +79,7 @@ async fn what_an_agent_took_back_stays_away() {
 }
 
 #[tokio::test]
-async fn a_repository_that_cannot_be_reached_gets_it_the_next_time() {
+async fn failed_push_is_retried_with_the_next_checkpoint() {
     let stage = Stage::set().await;
     let tree = stage.host("one").await;
     let away = stage.aside("away");
@@ -87,12 +87,12 @@ async fn a_repository_that_cannot_be_reached_gets_it_the_next_time() {
     fs::write(tree.path().join("new.txt"), "one\n").unwrap();
     let commit = tree.commit_all(1, "Done", &author()).await.unwrap();
     fs::write(tree.path().join("draft.txt"), "two\n").unwrap();
-    let saved = tree.salvage().await.unwrap();
-    assert!(saved.commit.is_some() && !saved.pushed && saved.why.is_some(), "{saved:?}");
+    let saved = tree.checkpoint().await.unwrap();
+    assert!(saved.commit.is_some() && !saved.pushed && saved.push_error.is_some(), "{saved:?}");
 
     fs::rename(&away, stage.project()).unwrap();
     assert_eq!(hidden(&stage).await, Vec::<String>::new());
-    let again = tree.salvage().await.unwrap();
+    let again = tree.checkpoint().await.unwrap();
     assert_eq!((again.commit, again.pushed), (saved.commit, true));
     let tree = stage.host("two").await;
     assert_eq!(tree.head().await.unwrap(), commit);
@@ -100,25 +100,25 @@ async fn a_repository_that_cannot_be_reached_gets_it_the_next_time() {
 }
 
 #[tokio::test]
-async fn an_older_host_does_not_overwrite_a_newer_one_and_loses_nothing_either() {
+async fn outdated_host_overwrites_nothing_and_loses_nothing() {
     let stage = Stage::set().await;
     let one = stage.host("one").await;
     fs::write(one.path().join("draft.txt"), "one\n").unwrap();
-    assert!(one.salvage().await.unwrap().pushed);
+    assert!(one.checkpoint().await.unwrap().pushed);
     let two = stage.host("two").await;
     fs::write(two.path().join("draft.txt"), "one\ntwo\n").unwrap();
-    assert!(two.salvage().await.unwrap().pushed);
+    assert!(two.checkpoint().await.unwrap().pushed);
     fs::write(two.path().join("more.txt"), "two\n").unwrap();
     let commit = two.commit_all(1, "Two", &author()).await.unwrap();
 
-    // The first was only slow, and goes on writing.
+    // The first host was only slow, and continues to write.
     fs::write(one.path().join("draft.txt"), "one\nlate\n").unwrap();
-    let late = one.salvage().await.unwrap();
+    let late = one.checkpoint().await.unwrap();
     assert!(!late.pushed, "{late:?}");
     let at = stage.git(&["rev-parse", &format!("refs/tamma/work/{}", stage.task)]).await;
     assert_eq!(at, commit.to_string());
 
-    // When it is asked to work on the task again, it has what the other did, and keeps its own aside.
+    // Later, it has the other host's work and sets its own aside.
     let one = stage.host("one").await;
     assert_eq!(one.head().await.unwrap(), commit);
     assert_eq!(read(&one, "draft.txt").as_deref(), Some("one\ntwo\n"));
@@ -127,27 +127,27 @@ async fn an_older_host_does_not_overwrite_a_newer_one_and_loses_nothing_either()
         hidden(&stage).await.into_iter().filter(|name| name.contains("/aside/")).collect();
     let [aside] = aside.as_slice() else { panic!("{aside:?}") };
     assert_eq!(stage.git(&["show", &format!("{aside}:draft.txt")]).await, "one\nlate");
-    assert!(one.salvage().await.unwrap().pushed);
+    assert!(one.checkpoint().await.unwrap().pushed);
 }
 
 #[tokio::test]
-async fn a_host_that_died_after_its_push_knows_its_own_work() {
+async fn host_that_died_after_a_push_recognises_its_work() {
     let stage = Stage::set().await;
     let tree = stage.host("one").await;
     let mirror = stage.aside("one/mirrors/0192a000-0000-7000-8000-000000000002.git");
     fs::write(tree.path().join("draft.txt"), "one\n").unwrap();
-    tree.salvage().await.unwrap();
+    tree.checkpoint().await.unwrap();
     fs::remove_dir_all(mirror.join("tamma-seen")).unwrap();
     fs::write(tree.path().join("draft.txt"), "two\n").unwrap();
 
     let tree = stage.host("one").await;
     assert_eq!(read(&tree, "draft.txt").as_deref(), Some("two\n"));
-    assert!(tree.salvage().await.unwrap().pushed);
+    assert!(tree.checkpoint().await.unwrap().pushed);
     assert!(hidden(&stage).await.iter().all(|name| !name.contains("aside")));
 }
 
 #[tokio::test]
-async fn a_commit_is_judged_and_delivered_on_any_host() {
+async fn commit_is_reviewed_and_delivered_on_any_host() {
     let stage = Stage::set().await;
     let tree = stage.host("one").await;
     fs::write(tree.path().join("new.txt"), "one\n").unwrap();
@@ -155,38 +155,41 @@ async fn a_commit_is_judged_and_delivered_on_any_host() {
     let git = Git::find("git").await.unwrap();
     let mirror = stage.mirror_on(&stage.aside("two"), git.clone()).await;
     let base = stage.base().await;
-    let tree = Worktree::open_at(&mirror, stage.task, base, Newest::At(commit)).await.unwrap();
+    let tree =
+        Worktree::open_at(&mirror, stage.task, base, LatestWork::Commit(commit)).await.unwrap();
     assert_eq!(read(&tree, "new.txt").as_deref(), Some("one\n"));
     let third = stage.mirror_on(&stage.aside("three"), git).await;
-    branch_to_source(&third, stage.task, commit).await.unwrap();
-    assert_eq!(stage.git(&["rev-parse", &branch(stage.task)]).await, commit.to_string());
+    push_task_branch(&third, stage.task, commit).await.unwrap();
+    assert_eq!(stage.git(&["rev-parse", &task_branch(stage.task)]).await, commit.to_string());
 
-    // Delivered, it is in a branch, and what was kept beside it can go.
+    // Once delivered, it is in a branch, and the hidden refs can be removed.
     assert_eq!(hidden(&stage).await.len(), 1);
-    assert_eq!(forget(&third, stage.task, commit).await.unwrap(), None);
+    assert_eq!(remove_remote_refs(&third, stage.task, commit).await.unwrap(), None);
     assert_eq!(hidden(&stage).await, Vec::<String>::new());
-    assert_eq!(forget(&third, stage.task, commit).await.unwrap(), None);
+    assert_eq!(remove_remote_refs(&third, stage.task, commit).await.unwrap(), None);
 
     let nowhere: CommitId = "1234567890123456789012345678901234567890".parse().unwrap();
-    let error = Worktree::open_at(&third, stage.task, base, Newest::At(nowhere)).await.unwrap_err();
+    let error =
+        Worktree::open_at(&third, stage.task, base, LatestWork::Commit(nowhere)).await.unwrap_err();
     assert!(matches!(error, Error::Elsewhere { .. }), "{error}");
 }
 
 #[tokio::test]
-async fn what_is_not_delivered_is_not_forgotten() {
+async fn refs_of_undelivered_work_are_kept() {
     let stage = Stage::set().await;
     let tree = stage.worktree().await;
     fs::write(tree.path().join("new.txt"), "one\n").unwrap();
     tree.commit_all(1, "Done", &author()).await.unwrap();
-    let why = forget(&stage.mirror().await, stage.task, stage.base().await).await.unwrap();
+    let why =
+        remove_remote_refs(&stage.mirror().await, stage.task, stage.base().await).await.unwrap();
     assert!(why.is_some());
     assert_eq!(hidden(&stage).await.len(), 1);
 }
 
-/// Git is the largest cost of a job, so the calls are counted. In the order of a task's way; before
+/// Counts git commands, because git is the largest cost of a job. In the order of a task; before
 /// work was pushed and hosts could change, these were 4, 1, 11, 1, 2 and 2.
 #[tokio::test]
-async fn a_task_costs_few_calls_of_git() {
+async fn task_needs_few_git_commands() {
     let stage = Stage::set().await;
     let git = Git::find("git").await.unwrap();
     let mirror = stage.mirror_on(&stage.data(), git.clone()).await;
@@ -198,23 +201,23 @@ async fn a_task_costs_few_calls_of_git() {
         before = git.calls();
     };
     let open = |newest| Worktree::open_at(&mirror, stage.task, base, newest);
-    open(Newest::Nothing).await.unwrap();
-    count("make the worktree");
-    let tree = open(Newest::Nothing).await.unwrap();
+    open(LatestWork::NoWork).await.unwrap();
+    count("create the worktree");
+    let tree = open(LatestWork::NoWork).await.unwrap();
     count("open it");
     fs::write(tree.path().join("new.txt"), "one\n").unwrap();
     let commit = tree.commit_all(1, "Done", &author()).await.unwrap();
     count("commit and push");
-    let tree = open(Newest::At(commit)).await.unwrap();
-    count("open it to judge");
-    branch_to_source(&mirror, stage.task, commit).await.unwrap();
+    let tree = open(LatestWork::Commit(commit)).await.unwrap();
+    count("open for review");
+    push_task_branch(&mirror, stage.task, commit).await.unwrap();
     count("deliver");
-    open(Newest::Unknown).await.unwrap();
-    count("open it after who knows what");
-    tree.salvage().await.unwrap();
+    open(LatestWork::Unknown).await.unwrap();
+    count("open with unknown latest work");
+    tree.checkpoint().await.unwrap();
     count("save nothing");
     fs::write(tree.path().join("new.txt"), "two\n").unwrap();
-    tree.salvage().await.unwrap();
+    tree.checkpoint().await.unwrap();
     count("save and push");
     let most = [4, 1, 8, 1, 1, 2, 5, 8];
     let few = counted.iter().zip(most).all(|((_, calls), most)| *calls <= most);

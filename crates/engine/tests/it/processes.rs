@@ -1,17 +1,17 @@
-//! Processes: on record before they run, and gone after their owner.
+//! Processes: recorded before they run, and stopped after their owner died.
 
 use std::process::Stdio;
 use std::time::Duration;
 
-use tamma_engine::agent::Mode;
-use tamma_engine::process::{Group, Identity, Launch, Record};
-use tamma_testkit::agent::{Script, Step};
+use tamma_engine::agent::RunMode;
+use tamma_engine::process::{Launch, ProcessIdentity, ProcessRecord, SupervisedProcess};
+use tamma_testkit::agent::{AgentStep, Script};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio_util::sync::CancellationToken;
 
 use crate::stage::{Seen, Stage, environment, group, lives, noon, pid, until};
 
-/// Tells the program of the tests, started by a test, to be an owner that will be killed.
+/// Variable that makes the test program act as an owner that will be killed.
 const OWNER: &str = "TAMMA_TEST_OWNER";
 
 fn launch(stage: &Stage, program: &str, args: &[&str]) -> Launch {
@@ -19,19 +19,19 @@ fn launch(stage: &Stage, program: &str, args: &[&str]) -> Launch {
         program: program.into(),
         args: args.iter().map(|argument| (*argument).to_owned()).collect(),
         env: environment(),
-        folder: stage.project(),
+        working_dir: stage.project(),
         run: stage.run(),
-        at: noon(),
+        now: noon(),
     }
 }
 
 #[tokio::test]
-async fn the_record_is_there_before_the_program_runs() {
+async fn record_is_written_before_the_program_runs() {
     let stage = Stage::set().await;
     let records = stage.records().await;
     let listing = format!("ls {}/runs", stage.data().display());
     let (mut group, mut pipes) =
-        Group::start(&launch(&stage, "sh", &["-c", &listing]), &records, |record| {
+        SupervisedProcess::start(&launch(&stage, "sh", &["-c", &listing]), &records, |record| {
             let name = format!("{}-7-1-{}.json", record.run.task, record.pgid);
             assert!(stage.data().join("runs").join(name).exists());
         })
@@ -45,12 +45,12 @@ async fn the_record_is_there_before_the_program_runs() {
 }
 
 #[tokio::test]
-async fn arguments_are_not_text_to_a_shell() {
+async fn arguments_are_not_parsed_by_a_shell() {
     let stage = Stage::set().await;
     let odd = "$(touch oops) `touch oops` ; touch oops \n 'x\"";
     let launch = launch(&stage, "printf", &["%s", odd]);
     let (mut group, mut pipes) =
-        Group::start(&launch, &stage.records().await, |_| {}).await.unwrap();
+        SupervisedProcess::start(&launch, &stage.records().await, |_| {}).await.unwrap();
     let mut said = String::new();
     pipes.stdout.read_to_string(&mut said).await.unwrap();
     assert_eq!(said, odd);
@@ -59,46 +59,46 @@ async fn arguments_are_not_text_to_a_shell() {
 }
 
 #[tokio::test]
-async fn a_group_that_is_dropped_is_ended_all_the_same() {
+async fn dropped_group_is_killed() {
     let stage = Stage::set().await;
     let records = stage.records().await;
     let left = stage.aside("left.pid");
     let leave = format!("setsid sh -c 'echo $$ > {}; exec sleep 600' & wait", left.display());
     let launch = launch(&stage, "sh", &["-c", &leave]);
-    let (running, pipes) = Group::start(&launch, &records, |_| {}).await.unwrap();
+    let (running, pipes) = SupervisedProcess::start(&launch, &records, |_| {}).await.unwrap();
     let (pgid, left) = (running.record().pgid, pid(&left).await);
     assert!(lives(left));
     drop(running);
-    // The pipe closes when the last that held it is gone.
+    // The pipe closes when its last holder has exited.
     let mut lines = BufReader::new(pipes.stdout).lines();
     assert_eq!(lines.next_line().await.unwrap(), None);
     assert_eq!(group(pgid), [0; 0]);
-    assert!(!lives(left), "nor does the one that left the group");
+    assert!(!lives(left), "the process that left the group is dead too");
     until(async || records.all().await.unwrap().is_empty()).await;
 }
 
-/// Not a test: the owner in the test below, which is killed.
+/// Helper of the test below: the owner that is killed.
 #[tokio::test]
-#[ignore = "started by a test, in a process of its own"]
+#[ignore = "started by a test in a separate process"]
 async fn owner() {
     let Some(data) = std::env::var_os(OWNER) else { return };
     let data = std::path::PathBuf::from(data);
     let stage = Stage::set().await;
-    let records = tamma_engine::process::Records::open(&data).await.unwrap();
-    let sleeper = |leave, name: &str| Step::Spawn {
+    let records = tamma_engine::process::ProcessRecords::open(&data).await.unwrap();
+    let sleeper = |new_session, name: &str| AgentStep::Spawn {
         command: "trap '' TERM; while :; do sleep 1; done".to_owned(),
-        leave,
+        new_session,
         pid_file: data.join(name),
     };
     let script =
-        Script::of([sleeper(false, "inside.pid"), sleeper(true, "outside.pid"), Step::Hang]);
-    let order = stage.order(&stage.project(), Mode::Implement);
+        Script::new([sleeper(false, "inside.pid"), sleeper(true, "outside.pid"), AgentStep::Hang]);
+    let order = stage.order(&stage.project(), RunMode::Implement);
     let cancel = CancellationToken::new();
     stage.agent(&script).run(&order, &records, &Seen::default().observer(), &cancel).await.unwrap();
 }
 
 #[tokio::test]
-async fn what_a_killed_owner_left_is_ended_by_the_next_one() {
+async fn processes_of_a_killed_owner_are_stopped_by_the_next_one() {
     let stage = Stage::set().await;
     let records = stage.records().await;
     let mut owner = tokio::process::Command::new(std::env::current_exe().unwrap())
@@ -112,37 +112,37 @@ async fn what_a_killed_owner_left_is_ended_by_the_next_one() {
         [pid(&stage.data().join("inside.pid")).await, pid(&stage.data().join("outside.pid")).await];
     let recorded = records.all().await.unwrap();
     assert_eq!(recorded.len(), 1);
-    assert_eq!(records.reap(Duration::ZERO).await.unwrap(), [], "its owner lives");
+    assert_eq!(records.stop_orphans(Duration::ZERO).await.unwrap(), [], "its owner is alive");
     assert!(left.iter().all(|pid| lives(*pid)));
 
     owner.kill().await.unwrap();
-    assert!(left.iter().any(|pid| lives(*pid)), "a kill of the owner is not enough");
-    assert_eq!(records.reap(Duration::from_millis(50)).await.unwrap(), recorded);
+    assert!(left.iter().any(|pid| lives(*pid)), "killing the owner is not enough");
+    assert_eq!(records.stop_orphans(Duration::from_millis(50)).await.unwrap(), recorded);
     assert!(!left.iter().any(|pid| lives(*pid)));
     assert_eq!(group(recorded[0].pgid), [0; 0]);
     assert_eq!(records.all().await.unwrap(), []);
 }
 
 #[tokio::test]
-async fn a_stranger_that_has_the_number_of_a_dead_group_is_left_alone() {
+async fn unrelated_process_with_a_reused_id_is_not_stopped() {
     let stage = Stage::set().await;
     let records = stage.records().await;
     let mut stranger =
         tokio::process::Command::new("sleep").arg("600").process_group(0).spawn().unwrap();
     let pgid = stranger.id().unwrap();
-    let dead = |pid| Identity { pid, started: 1 };
+    let dead = |pid| ProcessIdentity { pid, start_ticks: 1 };
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
-    let record = Record {
+    let record = ProcessRecord {
         run: stage.run(),
         pgid,
         leader: dead(pgid),
         owner: dead(std::process::id()),
-        boot: boot.trim().to_owned(),
-        started: noon(),
+        boot_id: boot.trim().to_owned(),
+        started_at: noon(),
     };
     let path = stage.data().join("runs/an-old-one.json");
     std::fs::write(&path, serde_json::to_vec(&record).unwrap()).unwrap();
-    assert_eq!(records.reap(Duration::ZERO).await.unwrap(), [record]);
+    assert_eq!(records.stop_orphans(Duration::ZERO).await.unwrap(), [record]);
     assert!(lives(pgid));
     stranger.kill().await.unwrap();
 }

@@ -1,19 +1,20 @@
-//! Sessions: what an agent is given, its model and mode, the tools of our desk, questions to people,
-//! and the gateway's word.
+//! Sessions: preparation, model and mode, agent tools, questions to people, and the gateway.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tamma_core::budget::{Limit, Spend};
+use tamma_core::budget::{Spend, SpendLimit};
 use tamma_core::cost::{Cost, Tokens};
 use tamma_core::rules::SessionModes;
-use tamma_engine::agent::{Agent, Entry, Mode, Report, RunEnd, RunOrder, Update};
-use tamma_engine::desk::Question;
-use tamma_engine::gateway::{Bound, Whose};
-use tamma_engine::permission::{Ruling, Verdict};
+use tamma_engine::agent::{
+    AgentUpdate, CodingAgent, PlanEntry, RunEnd, RunMode, RunReport, RunRequest,
+};
+use tamma_engine::agent_tools::AgentQuestion;
+use tamma_engine::gateway::{BudgetLimit, BudgetScope};
+use tamma_engine::permission::{PermissionDecision, PermissionEffect};
 use tamma_engine::submission::Submission;
-use tamma_testkit::agent::{Resume, Script, Step, TOKEN, URL};
-use tamma_testkit::model::{self, Model};
+use tamma_testkit::agent::{AgentStep, ResumeSupport, Script, TOKEN_VARIABLE, URL_VARIABLE};
+use tamma_testkit::model::{self, ScriptedModel};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
@@ -21,98 +22,102 @@ use tokio_util::sync::CancellationToken;
 use crate::agents::{finished, nothing_is_left, plan};
 use crate::stage::{Seen, Stage, noon};
 
-async fn run(stage: &Stage, agent: &Agent, order: &RunOrder) -> (Report, Vec<Update>) {
+async fn run(
+    stage: &Stage,
+    agent: &CodingAgent,
+    order: &RunRequest,
+) -> (RunReport, Vec<AgentUpdate>) {
     let (seen, cancel) = (Seen::default(), CancellationToken::new());
     let records = stage.records().await;
     let report = agent.run(order, &records, &seen.observer(), &cancel).await.unwrap();
     (report, seen.all())
 }
 
-fn said(seen: &[Update]) -> String {
-    let said = |update: &Update| match update {
-        Update::Said(text) => Some(text.clone()),
+fn said(seen: &[AgentUpdate]) -> String {
+    let said = |update: &AgentUpdate| match update {
+        AgentUpdate::Message(text) => Some(text.clone()),
         _ => None,
     };
     seen.iter().filter_map(said).collect()
 }
 
-/// What the step `tell` told.
-fn told(seen: &[Update]) -> Value {
+/// Description written by the step `tell`.
+fn told(seen: &[AgentUpdate]) -> Value {
     serde_json::from_str(&said(seen)).unwrap()
 }
 
-/// An agent that finds its models by our templates.
-fn through(stage: &Stage, script: &Script) -> Agent {
+/// Agent whose templates point it to the gateway.
+fn through(stage: &Stage, script: &Script) -> CodingAgent {
     let mut agent = stage.agent(script);
-    agent.env.insert(URL.to_owned(), "{{ url }}".to_owned());
-    agent.env.insert(TOKEN.to_owned(), "{{ token }}".to_owned());
+    agent.env.insert(URL_VARIABLE.to_owned(), "{{ url }}".to_owned());
+    agent.env.insert(TOKEN_VARIABLE.to_owned(), "{{ token }}".to_owned());
     agent
 }
 
 #[tokio::test]
-async fn a_run_through_the_gateway_has_a_home_of_its_own_and_never_the_key() {
+async fn run_through_the_gateway_has_its_own_home_and_no_key() {
     let stage = Stage::set().await;
-    let model = Model::start(model::Script::default()).await.unwrap();
-    let env = ["HOME", URL, TOKEN].map(str::to_owned).to_vec();
-    let script = Script::of([Step::Tell { env, files: vec![".agent/config".into()] }]);
+    let model = ScriptedModel::start(model::Script::default()).await.unwrap();
+    let env = ["HOME", URL_VARIABLE, TOKEN_VARIABLE].map(str::to_owned).to_vec();
+    let script = Script::new([AgentStep::Describe { env, files: vec![".agent/config".into()] }]);
     let mut agent = through(&stage, &script);
     let text = "at {{ url }} with {{ model or 'any' }}, not {{ protected | json }}";
     agent.files.insert(".agent/config".to_owned(), text.to_owned());
-    let mut order = stage.order(&stage.project(), Mode::Implement);
+    let mut order = stage.order(&stage.project(), RunMode::Implement);
     order.access = Some(stage.access(Some(&model)).await);
-    order.protected = vec!["secrets/**".to_owned()];
+    order.protected_paths = vec!["secrets/**".to_owned()];
     let (report, seen) = run(&stage, &agent, &order).await;
-    assert_eq!(report.end, finished(Submission::Nothing));
+    assert_eq!(report.end, finished(Submission::NotRequired));
     let told = told(&seen);
     assert_eq!(told["env"][0], order.home.display().to_string());
     let url = told["env"][1].as_str().unwrap();
     assert!(url.starts_with("http://127.0.0.1:"), "{url}");
     assert_eq!(told["files"][0], format!("at {url} with any, not [\"secrets/**\"]"));
     assert!(!told.to_string().contains("the-key-of-the-provider"));
-    // It has the token, and says it; what we see of that has none in it.
+    // The agent has the token and prints it; our updates do not contain it.
     assert_eq!(told["env"][2], "[secret]", "{told}");
 }
 
 #[tokio::test]
-async fn one_that_is_signed_in_keeps_its_home_and_gets_no_files_of_ours() {
+async fn signed_in_agent_keeps_its_home_and_gets_no_files() {
     let stage = Stage::set().await;
-    let env = ["HOME", URL].map(str::to_owned).to_vec();
-    let mut agent = through(&stage, &Script::of([Step::Tell { env, files: Vec::new() }]));
+    let env = ["HOME", URL_VARIABLE].map(str::to_owned).to_vec();
+    let mut agent = through(&stage, &Script::new([AgentStep::Describe { env, files: Vec::new() }]));
     agent.inherited.insert("HOME".to_owned(), "/home/ann".to_owned());
     agent.files.insert(".agent/config".to_owned(), "ours".to_owned());
-    let mut order = stage.order(&stage.project(), Mode::Implement);
+    let mut order = stage.order(&stage.project(), RunMode::Implement);
     order.access = Some(stage.access(None).await);
     let (report, seen) = run(&stage, &agent, &order).await;
-    assert_eq!((report.end, report.metered), (finished(Submission::Nothing), false));
+    assert_eq!((report.end, report.metered), (finished(Submission::NotRequired), false));
     assert_eq!(told(&seen)["env"], json!(["/home/ann", null]));
     assert!(!order.home.join(".agent").exists());
 }
 
 #[tokio::test]
-async fn a_template_that_cannot_be_filled_in_is_told_before_anything_starts() {
+async fn invalid_template_is_reported_before_anything_starts() {
     let stage = Stage::set().await;
     let mut agent = stage.agent(&Script::default());
     agent.args.push("{{ weather }}".to_owned());
-    let (report, seen) = run(&stage, &agent, &stage.order(&stage.project(), Mode::Plan)).await;
+    let (report, seen) = run(&stage, &agent, &stage.order(&stage.project(), RunMode::Plan)).await;
     let RunEnd::Unavailable { reason } = report.end else { panic!("{:?}", report.end) };
-    assert!(reason.contains("an argument of the agent cannot be filled in"), "{reason}");
+    assert!(reason.contains("cannot render an argument of the agent"), "{reason}");
     assert_eq!(seen, []);
 }
 
 #[tokio::test]
-async fn the_model_and_the_mode_are_chosen_in_every_way_that_agents_offer_them() {
+async fn model_and_mode_are_selected_in_every_supported_way() {
     let stage = Stage::set().await;
-    for old_fashioned in [false, true] {
+    for legacy_models in [false, true] {
         let script = Script {
             models: vec!["small".to_owned(), "maker/large".to_owned()],
             modes: vec!["free".to_owned(), "look".to_owned(), "careful".to_owned()],
-            old_fashioned,
-            ..Script::of([Step::Tell { env: Vec::new(), files: Vec::new() }])
+            legacy_models,
+            ..Script::new([AgentStep::Describe { env: Vec::new(), files: Vec::new() }])
         };
         let mut agent = stage.agent(&script);
         let list = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         agent.modes = SessionModes { look: list(&["look"]), work: list(&["none", "careful"]) };
-        for (mode, expected) in [(Mode::Advise, "look"), (Mode::Implement, "careful")] {
+        for (mode, expected) in [(RunMode::Advise, "look"), (RunMode::Implement, "careful")] {
             let mut order = stage.order(&stage.project(), mode);
             for (wanted, got) in
                 [(None, "small"), (Some("default"), "small"), (Some("large"), "maker/large")]
@@ -123,132 +128,142 @@ async fn the_model_and_the_mode_are_chosen_in_every_way_that_agents_offer_them()
                 assert_eq!((&told["model"], &told["mode"]), (&json!(got), &json!(expected)));
             }
         }
-        let mut order = stage.order(&stage.project(), Mode::Implement);
+        let mut order = stage.order(&stage.project(), RunMode::Implement);
         order.model = Some("huge".to_owned());
         let (report, _) = run(&stage, &agent, &order).await;
-        let reason = "the agent has no model `huge`; it offers `small`, `maker/large`".to_owned();
+        let reason = "unknown model `huge`; the agent offers `small`, `maker/large`".to_owned();
         assert_eq!(report.end, RunEnd::Unavailable { reason });
     }
 }
 
 #[tokio::test]
-async fn a_mode_that_is_not_there_is_not_left_out() {
+async fn missing_mode_is_an_error() {
     let stage = Stage::set().await;
     let mut agent = stage.agent(&Script::default());
     agent.modes.look = vec!["look".to_owned()];
-    let (report, _) = run(&stage, &agent, &stage.order(&stage.project(), Mode::Plan)).await;
-    let reason = "the agent has no mode `look`, and offers none to choose from".to_owned();
+    let (report, _) = run(&stage, &agent, &stage.order(&stage.project(), RunMode::Plan)).await;
+    let reason = "unknown mode `look`; the agent offers none".to_owned();
     assert_eq!(report.end, RunEnd::Unavailable { reason });
 }
 
 #[tokio::test]
-async fn a_session_goes_on_where_the_agent_can_and_else_a_new_one_begins() {
+async fn session_is_resumed_if_possible_and_created_otherwise() {
     let stage = Stage::set().await;
-    for resume in [Resume::Never, Resume::Resume, Resume::Load] {
-        let tell = Step::Tell { env: Vec::new(), files: Vec::new() };
-        let script = Script { resume, ..Script::of([tell]) };
-        let mut order = stage.order(&stage.project(), Mode::Implement);
+    for resume in [ResumeSupport::Never, ResumeSupport::Resume, ResumeSupport::Load] {
+        let tell = AgentStep::Describe { env: Vec::new(), files: Vec::new() };
+        let script = Script { resume, ..Script::new([tell]) };
+        let mut order = stage.order(&stage.project(), RunMode::Implement);
         order.resume = Some("of-yesterday".to_owned());
         let (report, seen) = run(&stage, &stage.agent(&script), &order).await;
-        let resumed = resume != Resume::Never;
+        let resumed = resume != ResumeSupport::Never;
         let name = if resumed { "of-yesterday" } else { "scripted-0" };
         assert_eq!((report.session.as_deref(), report.resumed), (Some(name), resumed));
-        assert!(seen.contains(&Update::Session { name: name.to_owned(), resumed }));
-        // What an agent tells again is not what it says now.
+        assert!(seen.contains(&AgentUpdate::Session { name: name.to_owned(), resumed }));
+        // Replayed messages are not new ones.
         assert_eq!(told(&seen)["session"], name);
     }
 }
 
 #[tokio::test]
-async fn a_plan_is_handed_in_by_a_tool_and_mended_in_the_same_turn() {
+async fn plan_is_submitted_by_a_tool_and_corrected_in_the_same_turn() {
     let stage = Stage::set().await;
-    let hand_in = |plan: &tamma_core::plan::Plan| Step::Tool {
+    let hand_in = |plan: &tamma_core::plan::Plan| AgentStep::Tool {
         name: "submit_plan".to_owned(),
         args: serde_json::to_value(plan).unwrap(),
     };
     let flawed = tamma_core::plan::Plan { summary: String::new(), ..plan() };
     let progress = json!({ "message": "half of it" });
-    let script = Script::of([
-        Step::Tool { name: "report_progress".to_owned(), args: progress },
-        Step::Tool { name: "search_knowledge".to_owned(), args: json!({ "query": "greetings" }) },
+    let script = Script::new([
+        AgentStep::Tool { name: "report_progress".to_owned(), args: progress },
+        AgentStep::Tool {
+            name: "search_knowledge".to_owned(),
+            args: json!({ "query": "greetings" }),
+        },
         hand_in(&flawed),
         hand_in(&plan()),
     ]);
-    let mut order = stage.order(&stage.project(), Mode::Plan);
+    let mut order = stage.order(&stage.project(), RunMode::Plan);
     order.access = Some(stage.access(None).await);
     order.search =
         std::sync::Arc::new(|query| Box::pin(async move { vec![format!("known of {query}")] }));
     let (report, seen) = run(&stage, &stage.agent(&script), &order).await;
     assert_eq!(report.end, finished(Submission::Plan(Box::new(plan()))));
-    assert!(seen.contains(&Update::Progress("half of it".to_owned())));
+    assert!(seen.contains(&AgentUpdate::Progress("half of it".to_owned())));
     let said = said(&seen);
-    for text in ["known of greetings", "`summary` is empty", "Taken."] {
+    for text in ["known of greetings", "`summary` is empty", "Accepted."] {
         assert!(said.contains(text), "{said}");
     }
-    assert!(!seen.iter().any(|update| matches!(update, Update::Refused(_))), "in the same turn");
-    let allowed = |update: &Update| match update {
-        Update::Asked(_, ruling) => Some(ruling.verdict),
+    assert!(
+        !seen.iter().any(|update| matches!(update, AgentUpdate::SubmissionRejected(_))),
+        "in the same turn"
+    );
+    let allowed = |update: &AgentUpdate| match update {
+        AgentUpdate::PermissionDecided(_, ruling) => Some(ruling.effect),
         _ => None,
     };
-    assert!(seen.iter().filter_map(allowed).all(|verdict| verdict == Verdict::Allow));
+    assert!(seen.iter().filter_map(allowed).all(|verdict| verdict == PermissionEffect::Allow));
 }
 
 #[tokio::test]
-async fn an_agent_that_hands_nothing_in_is_asked_again_and_then_uses_the_tool() {
+async fn agent_without_a_submission_is_asked_again() {
     let stage = Stage::set().await;
-    let script = Script::of([
-        Step::Say("Done, I think.".to_owned()),
-        Step::End { tokens: None },
-        Step::Tool {
+    let script = Script::new([
+        AgentStep::Say("Done, I think.".to_owned()),
+        AgentStep::End { tokens: None },
+        AgentStep::Tool {
             name: "submit_verdict".to_owned(),
             args: json!({ "criteria": { "a": { "met": { "evidence": "b", "file": "c" } } } }),
         },
     ]);
-    let mut order = stage.order(&stage.project(), Mode::Validate);
+    let mut order = stage.order(&stage.project(), RunMode::Validate);
     order.access = Some(stage.access(None).await);
     let (report, seen) = run(&stage, &stage.agent(&script), &order).await;
     let RunEnd::Finished { submission: Submission::Verdict(_), .. } = report.end else {
         panic!("{:?}", report.end)
     };
-    assert_eq!(seen.iter().filter(|update| matches!(update, Update::Refused(_))).count(), 1);
+    assert_eq!(
+        seen.iter().filter(|update| matches!(update, AgentUpdate::SubmissionRejected(_))).count(),
+        1
+    );
 }
 
 #[tokio::test]
-async fn a_question_to_a_person_ends_the_run_and_nothing_waits() {
+async fn question_to_a_person_ends_the_run() {
     let stage = Stage::set().await;
     let args = json!({ "question": "Which colour?", "choices": ["red", "blue"], "default": "red" });
-    let script = Script::of([Step::Tool { name: "ask_human".to_owned(), args }, Step::Hang]);
-    let mut order = stage.order(&stage.project(), Mode::Implement);
+    let script =
+        Script::new([AgentStep::Tool { name: "ask_human".to_owned(), args }, AgentStep::Hang]);
+    let mut order = stage.order(&stage.project(), RunMode::Implement);
     order.access = Some(stage.access(None).await);
     let (report, seen) = run(&stage, &stage.agent(&script), &order).await;
-    let question = Question {
+    let question = AgentQuestion {
         question: "Which colour?".to_owned(),
         choices: vec!["red".to_owned(), "blue".to_owned()],
         default: Some("red".to_owned()),
     };
-    assert_eq!(report.end, RunEnd::Asked { question });
+    assert_eq!(report.end, RunEnd::QuestionAsked { question });
     assert_eq!(report.end.failure(&"a-provider".parse().unwrap()), None);
-    assert!(report.session.is_some(), "it can go on");
-    assert!(said(&seen).contains("passed on"), "it heard so");
+    assert!(report.session.is_some(), "it can be resumed");
+    assert!(said(&seen).contains("forwarded"), "it received the response");
     nothing_is_left(&stage, &seen).await;
 }
 
 #[tokio::test]
-async fn what_a_person_decides_ends_the_run_with_the_question() {
+async fn permission_that_needs_a_person_ends_the_run_with_a_question() {
     let stage = Stage::set().await;
     let tree = stage.worktree().await;
-    let script = Script::of([Step::Run("touch pushed".to_owned()), Step::Hang]);
-    let mut order = stage.order(tree.path(), Mode::Implement);
-    order.policy = std::sync::Arc::new(|_| Ruling {
-        verdict: Verdict::Ask,
+    let script = Script::new([AgentStep::Run("touch pushed".to_owned()), AgentStep::Hang]);
+    let mut order = stage.order(tree.path(), RunMode::Implement);
+    order.policy = std::sync::Arc::new(|_| PermissionDecision {
+        effect: PermissionEffect::Ask,
         reason: "it leaves the machine".to_owned(),
     });
-    order.patience.cancel = Duration::from_millis(100);
+    order.timeouts.cancel = Duration::from_millis(100);
     let (report, seen) = run(&stage, &stage.agent(&script), &order).await;
-    let RunEnd::Asked { question } = report.end else { panic!("{:?}", report.end) };
+    let RunEnd::QuestionAsked { question } = report.end else { panic!("{:?}", report.end) };
     assert_eq!(
         question.question,
-        "May the agent run `touch pushed`? It is asked because it leaves the machine."
+        "Allow the agent to run `touch pushed`? Reason: it leaves the machine."
     );
     assert_eq!(question.default.as_deref(), Some("no"));
     assert!(!tree.path().join("pushed").exists());
@@ -256,20 +271,22 @@ async fn what_a_person_decides_ends_the_run_with_the_question() {
 }
 
 #[tokio::test]
-async fn what_an_agent_plans_and_does_is_seen() {
+async fn plans_and_tool_calls_are_observed() {
     let stage = Stage::set().await;
     let entries = json!([{ "content": "look", "status": "completed", "priority": "high" }]);
-    let script = Script::of([
-        Step::Update(json!({ "sessionUpdate": "plan", "entries": entries })),
-        Step::Write { path: "a.txt".into(), content: "a".to_owned() },
+    let script = Script::new([
+        AgentStep::Update(json!({ "sessionUpdate": "plan", "entries": entries })),
+        AgentStep::Write { path: "a.txt".into(), content: "a".to_owned() },
     ]);
     let tree = stage.worktree().await;
-    let order = stage.order(tree.path(), Mode::Implement);
+    let order = stage.order(tree.path(), RunMode::Implement);
     let (_, seen) = run(&stage, &stage.agent(&script), &order).await;
-    let entry = Entry { content: "look".to_owned(), status: "completed".to_owned() };
-    assert!(seen.contains(&Update::Plan(vec![entry])));
-    let kind = |update: &Update| match update {
-        Update::Tool { kind: Some(kind), locations, .. } => Some((kind.clone(), locations.clone())),
+    let entry = PlanEntry { content: "look".to_owned(), status: "completed".to_owned() };
+    assert!(seen.contains(&AgentUpdate::Plan(vec![entry])));
+    let kind = |update: &AgentUpdate| match update {
+        AgentUpdate::ToolCall { kind: Some(kind), locations, .. } => {
+            Some((kind.clone(), locations.clone()))
+        }
         _ => None,
     };
     let path = tree.path().join("a.txt").display().to_string();
@@ -277,35 +294,42 @@ async fn what_an_agent_plans_and_does_is_seen() {
 }
 
 #[tokio::test]
-async fn usage_is_metered_and_what_the_agent_says_of_it_is_not_believed() {
+async fn metered_usage_overrides_the_agents_report() {
     let stage = Stage::set().await;
-    let model = Model::start(model::Script::of([model::Step::say("Done.")])).await.unwrap();
-    let script = Script::of([
-        Step::Model,
-        Step::Usage { cost: "40".to_owned() },
-        Step::End { tokens: Some(Tokens { input: 1, cached: 1, output: 1 }) },
+    let model =
+        ScriptedModel::start(model::Script::new([model::ModelStep::say("Done.")])).await.unwrap();
+    let script = Script::new([
+        AgentStep::Model,
+        AgentStep::Usage { cost: "40".to_owned() },
+        AgentStep::End { tokens: Some(Tokens { input: 1, cached: 1, output: 1 }) },
     ]);
-    let mut order = stage.order(&stage.project(), Mode::Implement);
-    order.allowance.usd = Some("1".parse().unwrap());
+    let mut order = stage.order(&stage.project(), RunMode::Implement);
+    order.spend_limit.usd = Some("1".parse().unwrap());
     order.access = Some(stage.access(Some(&model)).await);
     let (report, seen) = run(&stage, &through(&stage, &script), &order).await;
-    assert_eq!(report.end, finished(Submission::Nothing));
+    assert_eq!(report.end, finished(Submission::NotRequired));
     let sent = model.sent();
     assert_eq!(sent.len(), 1);
     let usage = report.usage.unwrap();
     assert_eq!((report.metered, usage.tokens), (true, sent[0].tokens));
     assert!(matches!(usage.cost, Cost::Known(_)));
-    assert!(seen.iter().any(|update| matches!(update, Update::Called(call) if call.status == 200)));
+    assert!(
+        seen.iter()
+            .any(|update| matches!(update, AgentUpdate::ModelCalled(call) if call.status == 200))
+    );
 }
 
 #[tokio::test]
-async fn a_failed_call_stands_over_a_normal_end() {
+async fn failed_model_call_overrides_a_normal_end() {
     let stage = Stage::set().await;
     for (status, kind) in [(400, "crashed"), (503, "unavailable")] {
-        let model = Model::start(model::Script::of([model::Step::fail(9, status)])).await.unwrap();
-        let mut order = stage.order(&stage.project(), Mode::Implement);
+        let model = ScriptedModel::start(model::Script::new([model::ModelStep::fail(9, status)]))
+            .await
+            .unwrap();
+        let mut order = stage.order(&stage.project(), RunMode::Implement);
         order.access = Some(stage.access(Some(&model)).await);
-        let (report, _) = run(&stage, &through(&stage, &Script::of([Step::Model])), &order).await;
+        let (report, _) =
+            run(&stage, &through(&stage, &Script::new([AgentStep::Model])), &order).await;
         let (found, reason) = match report.end {
             RunEnd::Crashed { reason } => ("crashed", reason),
             RunEnd::Unavailable { reason } => ("unavailable", reason),
@@ -317,14 +341,14 @@ async fn a_failed_call_stands_over_a_normal_end() {
 }
 
 #[tokio::test]
-async fn a_quota_ends_the_run_until_the_time_that_the_provider_says() {
+async fn quota_ends_the_run_with_the_providers_reset_time() {
     let stage = Stage::set().await;
-    let mut step = model::Step::fail(9, 429);
+    let mut step = model::ModelStep::fail(9, 429);
     step.headers.insert("retry-after".to_owned(), "3600".to_owned());
-    let model = Model::start(model::Script::of([step])).await.unwrap();
-    let mut order = stage.order(&stage.project(), Mode::Implement);
+    let model = ScriptedModel::start(model::Script::new([step])).await.unwrap();
+    let mut order = stage.order(&stage.project(), RunMode::Implement);
     order.access = Some(stage.access(Some(&model)).await);
-    let script = Script::of([Step::Model, Step::Hang]);
+    let script = Script::new([AgentStep::Model, AgentStep::Hang]);
     let (report, seen) = run(&stage, &through(&stage, &script), &order).await;
     let RunEnd::Quota { until } = report.end else { panic!("{:?}", report.end) };
     let after = (until - noon()).num_seconds();
@@ -333,16 +357,17 @@ async fn a_quota_ends_the_run_until_the_time_that_the_provider_says() {
 }
 
 #[tokio::test]
-async fn a_run_is_stopped_when_its_money_is_spent() {
+async fn run_is_stopped_when_its_budget_is_spent() {
     let stage = Stage::set().await;
-    let many = (0..20).map(|_| model::Step::say("More."));
-    let model = Model::start(model::Script::of(many)).await.unwrap();
+    let many = (0..20).map(|_| model::ModelStep::say("More."));
+    let model = ScriptedModel::start(model::Script::new(many)).await.unwrap();
     let mut access = stage.access(Some(&model)).await;
-    let limit = Limit { tokens: Some(2_000), ..Limit::default() };
-    access.bounds = vec![Bound { whose: Whose::Run, limit, spent: Spend::default() }];
-    let mut order = stage.order(&stage.project(), Mode::Implement);
+    let limit = SpendLimit { tokens: Some(2_000), ..SpendLimit::default() };
+    access.budget_limits =
+        vec![BudgetLimit { scope: BudgetScope::Run, limit, spent: Spend::default() }];
+    let mut order = stage.order(&stage.project(), RunMode::Implement);
     order.access = Some(access);
-    let script = Script::of((0..20).map(|_| Step::Model).chain([Step::Hang]));
+    let script = Script::new((0..20).map(|_| AgentStep::Model).chain([AgentStep::Hang]));
     let (report, seen) = run(&stage, &through(&stage, &script), &order).await;
     assert_eq!(report.end, RunEnd::OverBudget);
     let tokens = report.usage.unwrap().tokens.total();
@@ -351,7 +376,7 @@ async fn a_run_is_stopped_when_its_money_is_spent() {
     nothing_is_left(&stage, &seen).await;
 }
 
-/// The first line of what the gateway answers to a call of our tools.
+/// Returns the status line of the gateway's response to a call of our tools.
 async fn knock(url: &str, token: &str) -> String {
     let (address, path) = url.strip_prefix("http://").unwrap().split_once('/').unwrap();
     let mut stream = TcpStream::connect(address).await.unwrap();
@@ -369,12 +394,12 @@ async fn knock(url: &str, token: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_run_that_is_over_is_let_in_no_more_and_none_with_the_token_of_another() {
+async fn ended_runs_and_foreign_tokens_are_refused() {
     let stage = Stage::set().await;
-    let env = vec![URL.to_owned()];
-    let script = Script::of([Step::Tell { env, files: Vec::new() }, Step::Hang]);
-    let model = Model::start(model::Script::default()).await.unwrap();
-    let mut order = stage.order(&stage.project(), Mode::Implement);
+    let env = vec![URL_VARIABLE.to_owned()];
+    let script = Script::new([AgentStep::Describe { env, files: Vec::new() }, AgentStep::Hang]);
+    let model = ScriptedModel::start(model::Script::default()).await.unwrap();
+    let mut order = stage.order(&stage.project(), RunMode::Implement);
     order.access = Some(stage.access(Some(&model)).await);
     let (seen, cancel) = (Seen::default(), CancellationToken::new());
     let (mut agent, records) = (through(&stage, &script), stage.records().await);
@@ -382,7 +407,7 @@ async fn a_run_that_is_over_is_let_in_no_more_and_none_with_the_token_of_another
     let observer = seen.observer();
     let run = agent.run(&order, &records, &observer, &cancel);
     let knocks = async {
-        seen.until(|update| matches!(update, Update::Said(_)).then_some(())).await;
+        seen.until(|update| matches!(update, AgentUpdate::Message(_)).then_some(())).await;
         let given = told(&seen.all())["env"].clone();
         let url = given[0].as_str().unwrap();
         let token = std::fs::read_to_string(order.home.join("token")).unwrap();

@@ -1,30 +1,33 @@
-//! What every test plays on: a project with a commit, a data folder, and a clock that stands.
+//! Test fixture: a project with a commit, a data directory, and a fixed clock.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tamma_core::budget::Limit;
+use tamma_core::budget::SpendLimit;
 use tamma_core::cost::Price;
 use tamma_core::ids::{CommitId, ProjectId, TaskId};
 use tamma_core::task_loop::Timestamp;
-use tamma_engine::agent::{Access, Agent, Mode, Observer, Patience, Report, RunOrder, Update};
-use tamma_engine::desk::nothing_known;
+use tamma_engine::agent::{
+    AgentObserver, AgentTimeouts, AgentUpdate, CodingAgent, ModelAccess, RunMode, RunReport,
+    RunRequest,
+};
+use tamma_engine::agent_tools::empty_search;
 use tamma_engine::gateway::{Gateway, Upstream};
 use tamma_engine::git::Git;
 use tamma_engine::mirror::Mirror;
 use tamma_engine::permission;
-use tamma_engine::process::{Records, RunId};
+use tamma_engine::process::{ProcessRecords, RunId};
 use tamma_engine::secret::Secret;
 use tamma_engine::worktree::{Author, Worktree};
-use tamma_testkit::agent::{SCRIPT, Script, program};
-use tamma_testkit::model::Model;
+use tamma_testkit::agent::{SCRIPT_VARIABLE, Script, program};
+use tamma_testkit::model::ScriptedModel;
 use tempfile::TempDir;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-/// How long anything may take before the test has failed.
+/// Time limit for any wait in a test.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 pub(crate) struct Stage {
@@ -33,7 +36,7 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// A project with one commit, in a folder of its own.
+    /// Creates a project with one commit, in a temporary directory.
     pub(crate) async fn set() -> Self {
         let task = TaskId("0192a000-0000-7000-8000-000000000001".parse().unwrap());
         let stage = Self { folder: tempfile::tempdir().unwrap(), task };
@@ -47,7 +50,7 @@ impl Stage {
         stage
     }
 
-    /// The user's own checkout.
+    /// Returns the user's own checkout.
     pub(crate) fn project(&self) -> PathBuf {
         self.folder.path().join("project")
     }
@@ -56,7 +59,7 @@ impl Stage {
         self.folder.path().join("data")
     }
 
-    /// A file outside every checkout.
+    /// Returns a path outside every checkout.
     pub(crate) fn aside(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
@@ -70,14 +73,14 @@ impl Stage {
         self.mirror_on(&self.data(), Git::find("git").await.unwrap()).await
     }
 
-    /// The mirror of a host that has its data in a folder.
+    /// Opens the mirror of a host, whose data is in `data`.
     pub(crate) async fn mirror_on(&self, data: &Path, git: Git) -> Mirror {
         let project = ProjectId("0192a000-0000-7000-8000-000000000002".parse().unwrap());
         let source = self.project().display().to_string();
         Mirror::open(git, data, project, &source).await.unwrap()
     }
 
-    /// The worktree on a host of that name, each with a disk of its own.
+    /// Opens the worktree on a host. Each host has its own data directory.
     pub(crate) async fn host(&self, name: &str) -> Worktree {
         let mirror = self.mirror_on(&self.aside(name), Git::find("git").await.unwrap()).await;
         Worktree::open(&mirror, self.task, self.base().await).await.unwrap()
@@ -91,63 +94,67 @@ impl Stage {
         Worktree::open(&self.mirror().await, self.task, self.base().await).await.unwrap()
     }
 
-    pub(crate) async fn records(&self) -> Records {
-        Records::open(&self.data()).await.unwrap()
+    pub(crate) async fn records(&self) -> ProcessRecords {
+        ProcessRecords::open(&self.data()).await.unwrap()
     }
 
     pub(crate) fn run(&self) -> RunId {
-        RunId { task: self.task, ticket: 7, generation: 1 }
+        RunId { task: self.task, job_number: 7, generation: 1 }
     }
 
-    /// An agent that follows a script.
-    pub(crate) fn agent(&self, script: &Script) -> Agent {
+    /// Creates an agent that follows a script.
+    pub(crate) fn agent(&self, script: &Script) -> CodingAgent {
         let path = self.aside("script.json");
         script.write(&path).unwrap();
         let mut env = environment();
-        env.insert(SCRIPT.to_owned(), path.display().to_string());
-        Agent { command: program().unwrap(), env, ..Agent::default() }
+        env.insert(SCRIPT_VARIABLE.to_owned(), path.display().to_string());
+        CodingAgent { command: program().unwrap(), env, ..CodingAgent::default() }
     }
 
     /// Access to our tools, and to a model if there is one.
-    pub(crate) async fn access(&self, model: Option<&Model>) -> Access {
+    pub(crate) async fn access(&self, model: Option<&ScriptedModel>) -> ModelAccess {
         let upstream = model.map(|model| Upstream {
-            base: model.url(),
+            base_url: model.url(),
             key: Secret::new("the-key-of-the-provider"),
-            quota_patience: Duration::from_secs(1),
+            max_quota_wait: Duration::from_secs(1),
         });
         let gateway = Gateway::open(None).await.unwrap();
         let price = |amount: &str| amount.parse().unwrap();
         let price = Price { input: price("3"), cached: price("0.3"), output: price("15") };
         let prices = [("scripted".to_owned(), price)].into();
-        Access { gateway, upstream, prices, bounds: Vec::new(), warn_percent: 80 }
+        ModelAccess { gateway, upstream, prices, budget_limits: Vec::new(), warn_percent: 80 }
     }
 
-    pub(crate) fn order(&self, workspace: &Path, mode: Mode) -> RunOrder {
-        RunOrder {
+    pub(crate) fn order(&self, workspace: &Path, mode: RunMode) -> RunRequest {
+        RunRequest {
             run: self.run(),
-            at: noon(),
-            workspace: workspace.to_owned(),
+            now: noon(),
+            worktree: workspace.to_owned(),
             prompt: "Do it.".to_owned(),
             mode,
             time_limit: PATIENCE,
-            allowance: Limit::default(),
-            policy: permission::inside(workspace, mode),
-            cage: None,
-            patience: Patience { late: Duration::ZERO, ..Patience::default() },
-            protected: Vec::new(),
-            forbidden: Vec::new(),
-            asked: Vec::new(),
+            spend_limit: SpendLimit::default(),
+            policy: permission::default_policy(workspace, mode),
+            sandbox: None,
+            timeouts: AgentTimeouts { late_usage: Duration::ZERO, ..AgentTimeouts::default() },
+            protected_paths: Vec::new(),
+            denied_commands: Vec::new(),
+            ask_commands: Vec::new(),
             model: None,
             resume: None,
             home: self.folder.path().join("home"),
             access: None,
-            search: nothing_known(),
-            evidence: tamma_engine::submission::no_evidence(),
+            search: empty_search(),
+            evidence_exists: tamma_engine::submission::no_evidence(),
         }
     }
 
-    /// Runs an agent to its end, and returns what was seen of it.
-    pub(crate) async fn play(&self, script: &Script, order: &RunOrder) -> (Report, Vec<Update>) {
+    /// Runs an agent to its end, and returns the observed updates.
+    pub(crate) async fn play(
+        &self,
+        script: &Script,
+        order: &RunRequest,
+    ) -> (RunReport, Vec<AgentUpdate>) {
         let seen = Seen::default();
         let cancel = CancellationToken::new();
         let report = self
@@ -159,15 +166,15 @@ impl Stage {
     }
 }
 
-/// What an observer saw.
+/// Updates that an observer received.
 #[derive(Clone, Default)]
 pub(crate) struct Seen {
-    updates: Arc<Mutex<Vec<Update>>>,
+    updates: Arc<Mutex<Vec<AgentUpdate>>>,
     changed: Arc<Notify>,
 }
 
 impl Seen {
-    pub(crate) fn observer(&self) -> Observer {
+    pub(crate) fn observer(&self) -> AgentObserver {
         let seen = self.clone();
         Arc::new(move |update| {
             seen.updates.lock().unwrap().push(update);
@@ -175,12 +182,12 @@ impl Seen {
         })
     }
 
-    pub(crate) fn all(&self) -> Vec<Update> {
+    pub(crate) fn all(&self) -> Vec<AgentUpdate> {
         self.updates.lock().unwrap().clone()
     }
 
-    /// Waits until something has been seen.
-    pub(crate) async fn until<T>(&self, find: impl Fn(&Update) -> Option<T>) -> T {
+    /// Waits for an update.
+    pub(crate) async fn until<T>(&self, find: impl Fn(&AgentUpdate) -> Option<T>) -> T {
         let look = async {
             loop {
                 if let Some(found) = self.all().iter().find_map(&find) {
@@ -189,7 +196,7 @@ impl Seen {
                 self.changed.notified().await;
             }
         };
-        tokio::time::timeout(PATIENCE, look).await.expect("it is seen in time")
+        tokio::time::timeout(PATIENCE, look).await.expect("update within the time limit")
     }
 }
 
@@ -201,7 +208,7 @@ pub(crate) fn noon() -> Timestamp {
     "2026-11-15T12:00:00Z".parse().unwrap()
 }
 
-/// What a program needs to find other programs.
+/// Environment with the `PATH` of this process.
 pub(crate) fn environment() -> BTreeMap<String, String> {
     BTreeMap::from([("PATH".to_owned(), std::env::var("PATH").unwrap())])
 }
@@ -219,24 +226,24 @@ pub(crate) async fn git_in(folder: &Path, arguments: &[&str]) -> String {
     text(&output.stdout)
 }
 
-/// Waits until something holds that tells nobody when it does.
+/// Polls until a condition holds.
 pub(crate) async fn until(holds: impl AsyncFn() -> bool) {
     let look = async {
         while !holds().await {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, look).await.expect("it holds in time");
+    tokio::time::timeout(PATIENCE, look).await.expect("condition within the time limit");
 }
 
-/// The number that a process writes to a file.
+/// Waits for a process ID in a file.
 pub(crate) async fn pid(file: &Path) -> u32 {
     let read = || std::fs::read_to_string(file).ok()?.trim().parse().ok();
     until(async || read().is_some()).await;
     read().unwrap()
 }
 
-/// Whether a process lives, by the system's own table.
+/// Returns `true` if a process is alive, according to `/proc`.
 pub(crate) fn lives(pid: u32) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| {
         let state = stat.rsplit_once(')').unwrap().1.trim_start().chars().next();
@@ -244,7 +251,7 @@ pub(crate) fn lives(pid: u32) -> bool {
     })
 }
 
-/// Every process of a group that lives, by the system's own table.
+/// Returns the live processes of a group, according to `/proc`.
 pub(crate) fn group(pgid: u32) -> Vec<u32> {
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     processes

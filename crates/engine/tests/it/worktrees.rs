@@ -1,17 +1,17 @@
-//! Worktrees: nothing is lost, and nothing is done twice.
+//! Worktrees: no work is lost or duplicated.
 
 use std::collections::BTreeMap;
 use std::fs;
 
-use tamma_core::plan::Action;
-use tamma_engine::delivery::{self, Delivered, branch_to_source};
-use tamma_engine::mirror::{Error, branch};
+use tamma_core::plan::FileAction;
+use tamma_engine::delivery::{self, PushOutcome, push_task_branch};
+use tamma_engine::mirror::{Error, task_branch};
 use tamma_engine::worktree::Worktree;
 
 use crate::stage::{Stage, author, git_in};
 
 #[tokio::test]
-async fn opening_twice_is_opening_once() {
+async fn opening_is_idempotent() {
     let stage = Stage::set().await;
     let first = stage.worktree().await;
     fs::write(first.path().join("src/new.txt"), "not committed\n").unwrap();
@@ -20,11 +20,11 @@ async fn opening_twice_is_opening_once() {
     assert_eq!(fs::read_to_string(second.path().join("src/new.txt")).unwrap(), "not committed\n");
     assert_eq!(second.head().await.unwrap(), stage.base().await);
     let on = git_in(second.path(), &["symbolic-ref", "--short", "HEAD"]).await;
-    assert_eq!(on, branch(stage.task));
+    assert_eq!(on, task_branch(stage.task));
 }
 
 #[tokio::test]
-async fn two_at_once_open_the_same_worktree() {
+async fn concurrent_opens_return_the_same_worktree() {
     let stage = Stage::set().await;
     let (first, second) = tokio::join!(stage.worktree(), stage.worktree());
     assert_eq!(first.path(), second.path());
@@ -32,7 +32,7 @@ async fn two_at_once_open_the_same_worktree() {
 }
 
 #[tokio::test]
-async fn opening_goes_on_from_wherever_it_was_interrupted() {
+async fn interrupted_open_is_completed() {
     let stage = Stage::set().await;
     let mirror = stage.mirror().await;
     let base = stage.base().await;
@@ -42,25 +42,25 @@ async fn opening_goes_on_from_wherever_it_was_interrupted() {
     let in_mirror =
         stage.data().join("mirrors/0192a000-0000-7000-8000-000000000002.git/worktrees").join(&name);
 
-    // Killed after the branch was made.
+    // Killed after the branch was created.
     let mirror_path = in_mirror.parent().unwrap().parent().unwrap().to_owned();
-    let reference = format!("refs/heads/{}", branch(stage.task));
+    let reference = format!("refs/heads/{}", task_branch(stage.task));
     git_in(&mirror_path, &["update-ref", &reference, &base.to_string()]).await;
     let tree = Worktree::open(&mirror, stage.task, base).await.unwrap();
     tree.remove(true).await.unwrap();
 
-    // Killed in the middle of the checkout: git leaves its folder locked, half of the files there.
+    // Killed during the checkout: git leaves its directory locked, with half of the files.
     let add = unfinished.display().to_string();
-    git_in(&mirror_path, &["worktree", "add", "--quiet", &add, &branch(stage.task)]).await;
+    git_in(&mirror_path, &["worktree", "add", "--quiet", &add, &task_branch(stage.task)]).await;
     fs::write(in_mirror.join("locked"), "initializing").unwrap();
     fs::remove_file(unfinished.join("README.md")).unwrap();
     let tree = Worktree::open(&mirror, stage.task, base).await.unwrap();
     assert_eq!(git_in(tree.path(), &["status", "--porcelain"]).await, "");
     tree.remove(true).await.unwrap();
 
-    // Killed after the folder got its name, before the links were mended; and a git of an earlier
-    // run was killed while it wrote.
-    git_in(&mirror_path, &["worktree", "add", "--quiet", &add, &branch(stage.task)]).await;
+    // Killed after the rename, before the links were repaired, while a git of an earlier run was
+    // writing.
+    git_in(&mirror_path, &["worktree", "add", "--quiet", &add, &task_branch(stage.task)]).await;
     fs::rename(&unfinished, worktrees.join(&name)).unwrap();
     fs::write(in_mirror.join("index.lock"), "").unwrap();
     let tree = Worktree::open(&mirror, stage.task, base).await.unwrap();
@@ -71,7 +71,7 @@ async fn opening_goes_on_from_wherever_it_was_interrupted() {
 }
 
 #[tokio::test]
-async fn a_base_that_the_project_does_not_have_is_named() {
+async fn unknown_base_is_reported() {
     let stage = Stage::set().await;
     let nowhere = "1234567890123456789012345678901234567890".parse().unwrap();
     let error = Worktree::open(&stage.mirror().await, stage.task, nowhere).await.unwrap_err();
@@ -80,7 +80,7 @@ async fn a_base_that_the_project_does_not_have_is_named() {
 }
 
 #[tokio::test]
-async fn a_base_that_came_after_the_mirror_is_fetched() {
+async fn base_that_is_newer_than_the_mirror_is_fetched() {
     let stage = Stage::set().await;
     let mirror = stage.mirror().await;
     stage.git(&["commit", "--quiet", "--allow-empty", "-m", "second"]).await;
@@ -90,7 +90,7 @@ async fn a_base_that_came_after_the_mirror_is_fetched() {
 }
 
 #[tokio::test]
-async fn a_ticket_is_committed_once() {
+async fn job_has_one_commit() {
     let stage = Stage::set().await;
     let tree = stage.worktree().await;
     let base = stage.base().await;
@@ -102,7 +102,7 @@ async fn a_ticket_is_committed_once() {
     let body = git_in(tree.path(), &["log", "-1", "--format=%an|%cn|%B"]).await;
     assert_eq!(body, format!("Ann|Tamma|Add a file\n\nTamma-Run: {}/1", stage.task));
 
-    // The same ticket again with other files: its commit is replaced, none is added.
+    // The same job with other files replaces its commit.
     fs::write(tree.path().join("new.txt"), "two\n").unwrap();
     tree.commit_all(1, "Add a file", &author()).await.unwrap();
     let count = ["rev-list", "--count", "HEAD"];
@@ -115,7 +115,7 @@ async fn a_ticket_is_committed_once() {
 }
 
 #[tokio::test]
-async fn a_commit_that_was_interrupted_before_its_end_is_not_made_again() {
+async fn interrupted_commit_is_not_repeated() {
     let stage = Stage::set().await;
     let tree = stage.worktree().await;
     fs::write(tree.path().join("new.txt"), "one\n").unwrap();
@@ -128,11 +128,11 @@ async fn a_commit_that_was_interrupted_before_its_end_is_not_made_again() {
 }
 
 #[tokio::test]
-async fn what_an_agent_did_to_git_does_not_keep_its_work_out() {
+async fn work_is_committed_whatever_the_agent_did_to_git() {
     let stage = Stage::set().await;
     let tree = stage.worktree().await;
     let path = tree.path();
-    // It left the branch, committed there, hid a file from git and set a hook that refuses.
+    // The agent left the branch, committed there, hid a file from git and set a hook that refuses.
     git_in(path, &["checkout", "--quiet", "--detach"]).await;
     fs::write(path.join("a.txt"), "a\n").unwrap();
     git_in(path, &["add", "--all"]).await;
@@ -150,14 +150,14 @@ async fn what_an_agent_did_to_git_does_not_keep_its_work_out() {
     let commit = tree.commit_all(1, "All of it", &author()).await.unwrap();
     assert_eq!(tree.head().await.unwrap(), commit);
     let touched = tree.diff_stat(stage.base().await).await.unwrap();
-    let expected = [("README.md", Action::Modify), ("a.txt", Action::Create)];
+    let expected = [("README.md", FileAction::Modify), ("a.txt", FileAction::Create)];
     assert_eq!(touched, expected.map(|(path, action)| (path.to_owned(), action)).into());
     let show = ["show", &format!("{commit}:README.md")];
     assert_eq!(git_in(path, &show).await, "changed");
 }
 
 #[tokio::test]
-async fn files_of_a_repository_that_an_agent_made_inside_are_kept_as_files() {
+async fn files_of_nested_repositories_are_committed() {
     let stage = Stage::set().await;
     let tree = stage.worktree().await;
     let inner = tree.path().join("vendor/inner thing");
@@ -177,16 +177,16 @@ async fn files_of_a_repository_that_an_agent_made_inside_are_kept_as_files() {
         names.into_iter().chain([format!("{prefix}.gitignore")])
     };
     let expected: BTreeMap<_, _> =
-        paths("vendor/inner thing/").map(|path| (path, Action::Create)).collect();
+        paths("vendor/inner thing/").map(|path| (path, FileAction::Create)).collect();
     assert_eq!(tree.diff_stat(stage.base().await).await.unwrap(), expected);
     let commit = tree.commit_all(1, "With an inner one", &author()).await.unwrap();
     assert_eq!(tree.commit_all(2, "Again", &author()).await.unwrap(), commit);
     assert_eq!(tree.diff_stat(stage.base().await).await.unwrap(), expected);
-    assert_eq!(tree.remove(true).await.unwrap().commit, None, "all of it is committed");
+    assert_eq!(tree.remove(true).await.unwrap().commit, None, "everything is committed");
 }
 
 #[tokio::test]
-async fn the_diff_has_every_file_committed_or_not() {
+async fn diff_includes_uncommitted_files() {
     let stage = Stage::set().await;
     let tree = stage.worktree().await;
     fs::write(tree.path().join("committed.txt"), "x\n").unwrap();
@@ -196,10 +196,10 @@ async fn the_diff_has_every_file_committed_or_not() {
     let touched = tree.diff_stat(stage.base().await).await.unwrap();
     let expected = BTreeMap::from(
         [
-            ("README.md", Action::Modify),
-            ("committed.txt", Action::Create),
-            ("src/new name é.txt", Action::Create),
-            ("src/old.txt", Action::Delete),
+            ("README.md", FileAction::Modify),
+            ("committed.txt", FileAction::Create),
+            ("src/new name é.txt", FileAction::Create),
+            ("src/old.txt", FileAction::Delete),
         ]
         .map(|(path, action)| (path.to_owned(), action)),
     );
@@ -207,21 +207,25 @@ async fn the_diff_has_every_file_committed_or_not() {
 }
 
 #[tokio::test]
-async fn work_is_saved_before_its_folder_is_removed() {
+async fn work_is_saved_before_removal() {
     let stage = Stage::set().await;
     let tree = stage.worktree().await;
-    assert_eq!(tree.salvage().await.unwrap().commit, None);
+    assert_eq!(tree.checkpoint().await.unwrap().commit, None);
     fs::write(tree.path().join("draft.txt"), "one\n").unwrap();
-    let first = tree.salvage().await.unwrap().commit.expect("there is work");
-    assert_eq!(tree.salvage().await.unwrap().commit, Some(first), "the same work is saved once");
+    let first = tree.checkpoint().await.unwrap().commit.expect("uncommitted work");
+    assert_eq!(
+        tree.checkpoint().await.unwrap().commit,
+        Some(first),
+        "unchanged work is saved once"
+    );
     assert_eq!(git_in(tree.path(), &["status", "--porcelain"]).await, "?? draft.txt");
 
     fs::write(tree.path().join("draft.txt"), "two\n").unwrap();
     let path = tree.path().to_owned();
-    let second = tree.remove(true).await.unwrap().commit.expect("there is work");
+    let second = tree.remove(true).await.unwrap().commit.expect("uncommitted work");
     assert!(!path.exists());
 
-    // What was saved is there, what was saved before is reachable, and the task can go on.
+    // Saved work is restored, the earlier checkpoint is reachable, and the task can continue.
     let tree = stage.worktree().await;
     let saved = format!("refs/tamma/salvage/{}", stage.task);
     assert_eq!(git_in(tree.path(), &["rev-parse", &saved]).await, second.to_string());
@@ -232,7 +236,7 @@ async fn work_is_saved_before_its_folder_is_removed() {
 }
 
 #[tokio::test]
-async fn removing_goes_on_from_where_it_was_interrupted() {
+async fn interrupted_removal_is_completed() {
     let stage = Stage::set().await;
     let tree = stage.worktree().await;
     let removed = stage.data().join("worktrees/old").join(stage.task.to_string());
@@ -245,51 +249,51 @@ async fn removing_goes_on_from_where_it_was_interrupted() {
 }
 
 #[tokio::test]
-async fn a_worktree_whose_link_an_agent_removed_is_saved_all_the_same() {
+async fn worktree_without_its_git_link_is_saved() {
     let stage = Stage::set().await;
     let tree = stage.worktree().await;
     fs::remove_file(tree.path().join(".git")).unwrap();
     fs::write(tree.path().join("draft.txt"), "one\n").unwrap();
-    let saved = tree.remove(true).await.unwrap().commit.expect("there is work");
+    let saved = tree.remove(true).await.unwrap().commit.expect("uncommitted work");
     let tree = stage.worktree().await;
     assert_eq!(git_in(tree.path(), &["show", &format!("{saved}:draft.txt")]).await, "one");
 }
 
 #[tokio::test]
-async fn a_branch_is_delivered_once() {
+async fn branch_is_delivered_once() {
     let stage = Stage::set().await;
     let mirror = stage.mirror().await;
     let tree = stage.worktree().await;
     fs::write(tree.path().join("new.txt"), "one\n").unwrap();
     let commit = tree.commit_all(1, "Add a file", &author()).await.unwrap();
-    let deliver = || branch_to_source(&mirror, stage.task, commit);
-    assert_eq!(deliver().await.unwrap(), Delivered::Now);
-    assert_eq!(deliver().await.unwrap(), Delivered::Before);
-    let there = stage.git(&["rev-parse", &branch(stage.task)]).await;
+    let deliver = || push_task_branch(&mirror, stage.task, commit);
+    assert_eq!(deliver().await.unwrap(), PushOutcome::Pushed);
+    assert_eq!(deliver().await.unwrap(), PushOutcome::UpToDate);
+    let there = stage.git(&["rev-parse", &task_branch(stage.task)]).await;
     assert_eq!(there, commit.to_string());
     assert_eq!(stage.git(&["status", "--porcelain"]).await, "", "the user's checkout is untouched");
 
-    // Later work of the same task goes on from there.
+    // Later work of the same task continues from there.
     fs::write(tree.path().join("new.txt"), "two\n").unwrap();
     let later = tree.commit_all(2, "Change it", &author()).await.unwrap();
-    assert_eq!(branch_to_source(&mirror, stage.task, later).await.unwrap(), Delivered::Now);
+    assert_eq!(push_task_branch(&mirror, stage.task, later).await.unwrap(), PushOutcome::Pushed);
 }
 
 #[tokio::test]
-async fn a_branch_that_others_have_moved_is_not_overwritten() {
+async fn branch_with_other_commits_is_not_overwritten() {
     let stage = Stage::set().await;
     let mirror = stage.mirror().await;
     let tree = stage.worktree().await;
     stage.git(&["commit", "--quiet", "--allow-empty", "-m", "theirs"]).await;
-    stage.git(&["branch", &branch(stage.task)]).await;
+    stage.git(&["branch", &task_branch(stage.task)]).await;
     fs::write(tree.path().join("new.txt"), "one\n").unwrap();
     let commit = tree.commit_all(1, "Add a file", &author()).await.unwrap();
-    let error = branch_to_source(&mirror, stage.task, commit).await.unwrap_err();
+    let error = push_task_branch(&mirror, stage.task, commit).await.unwrap_err();
     assert!(matches!(error, delivery::Error::Conflict { .. }), "{error}");
 }
 
 #[tokio::test]
-async fn what_a_hook_says_comes_back() {
+async fn output_of_a_hook_is_returned() {
     let stage = Stage::set().await;
     let mirror = stage.mirror().await;
     let tree = stage.worktree().await;
@@ -300,35 +304,35 @@ async fn what_a_hook_says_comes_back() {
     assert!(run.await.unwrap().success());
     fs::write(tree.path().join("new.txt"), "one\n").unwrap();
     let commit = tree.commit_all(1, "Add a file", &author()).await.unwrap();
-    let error = branch_to_source(&mirror, stage.task, commit).await.unwrap_err();
+    let error = push_task_branch(&mirror, stage.task, commit).await.unwrap_err();
     let delivery::Error::Rejected { text, .. } = error else { panic!("{error}") };
     assert!(text.contains("the tide is out"), "{text}");
 }
 
 #[tokio::test]
-async fn added_lines_are_found_in_every_file_whatever_an_agent_says_of_it() {
+async fn added_lines_are_found_despite_gitattributes() {
     let stage = Stage::set().await;
     let tree = stage.worktree().await;
     let base = stage.base().await;
     let write = |name: &str, text: &str| fs::write(tree.path().join(name), text).unwrap();
-    // Git would say of these only that they differ.
+    // Git would only report that these files differ.
     write(".gitattributes", "*.txt binary\n*.md -diff\n");
     write("README.md", "changed\n+++ b/other\n");
     write("a b \"é\".txt", "one\ntwo\0\n");
     fs::remove_file(tree.path().join("src/old.txt")).unwrap();
     let commit = tree.commit_all(1, "One", &author()).await.unwrap();
-    let added = tree.added(base, commit).await.unwrap();
+    let added = tree.added_lines(base, commit).await.unwrap();
     let lines = |name: &str| added[name].iter().map(|(at, it)| (*at, &**it)).collect::<Vec<_>>();
     assert_eq!(added.len(), 3, "{added:?}");
     assert_eq!(lines("README.md"), [(1, "changed"), (2, "+++ b/other")]);
     assert_eq!(lines("a b \"é\".txt"), [(1, "one"), (2, "two\0")]);
     assert_eq!(
-        tree.text(commit, "README.md").await.unwrap().as_deref(),
+        tree.file_text(commit, "README.md").await.unwrap().as_deref(),
         Some("changed\n+++ b/other")
     );
     for nothing in ["src/old.txt", "src", "../README.md", ""] {
-        assert_eq!(tree.text(commit, nothing).await.unwrap(), None, "{nothing}");
+        assert_eq!(tree.file_text(commit, nothing).await.unwrap(), None, "{nothing}");
     }
-    assert!(tree.descends(base, commit).await.unwrap());
-    assert!(!tree.descends(commit, base).await.unwrap());
+    assert!(tree.is_descendant(base, commit).await.unwrap());
+    assert!(!tree.is_descendant(commit, base).await.unwrap());
 }

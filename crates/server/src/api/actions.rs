@@ -1,64 +1,67 @@
-//! What people ask of a task.
+//! Actions on tasks.
 
 use axum::Json;
 use axum::extract::State;
 use axum::http::HeaderMap;
 
-use super::Desk;
-use super::extract::{Given, Person, Which};
-use crate::IDEMPOTENCY_KEY;
+use super::ApiState;
+use super::extract::{CurrentPerson, JsonBody, TaskPath};
+use crate::IDEMPOTENCY_KEY_HEADER;
 use crate::app::Error;
+use crate::dto::{TaskAction, TaskStatus};
 use crate::problem::Problem;
-use crate::shape::{Action, Standing};
 
-/// The longest key that is taken.
-const KEY: usize = 200;
+/// Maximum length of an idempotency key.
+const MAX_KEY_LENGTH: usize = 200;
 
-/// Asks a task for something: to approve its plan, to pause, to answer its question.
+/// Performs an action on a task, such as approve, pause or reply.
 ///
-/// The answer comes when the task has taken it. A second request with the same `Idempotency-Key`
-/// gets the first one's answer.
+/// The response is sent once the task has accepted the action. A repeated `Idempotency-Key` returns
+/// the response of the first request.
 #[utoipa::path(
     post, path = "/tasks/{id}/actions", tag = "tasks", operation_id = "ask_task",
     params(
-        ("id" = uuid::Uuid, Path, description = "The task."),
-        ("Tamma-Person" = String, Header, description = "Who asks."),
+        ("id" = uuid::Uuid, Path, description = "Task ID."),
+        ("Tamma-Person" = String, Header, description = "Name of the person."),
         ("Idempotency-Key" = Option<String>, Header,
-            description = "What makes a repeated request the same request."),
+            description = "Identifies the request, so that it can be retried safely."),
     ),
-    request_body = Action,
+    request_body = TaskAction,
     responses(
-        (status = OK, body = Standing, description = "The task has taken it."),
+        (status = OK, body = TaskStatus, description = "Action accepted."),
         (status = NOT_FOUND, body = Problem, content_type = "application/problem+json",
-            description = "There is no such task."),
+            description = "Task not found."),
         (status = CONFLICT, body = Problem, content_type = "application/problem+json",
-            description = "The task cannot do that now, or it has changed since the person saw it."),
+            description = "Action not allowed in this state, or the plan or commit was replaced."),
         (status = UNPROCESSABLE_ENTITY, body = Problem, content_type = "application/problem+json",
-            description = "What was asked does not make sense."),
+            description = "Invalid action."),
         (status = SERVICE_UNAVAILABLE, body = Problem, content_type = "application/problem+json",
-            description = "No worker has answered in time."),
+            description = "No worker responded in time."),
     )
 )]
-pub(super) async fn ask(
-    State(desk): State<Desk>,
-    Which(task): Which,
-    Person(by): Person,
+pub(super) async fn perform(
+    State(desk): State<ApiState>,
+    TaskPath(task): TaskPath,
+    CurrentPerson(by): CurrentPerson,
     headers: HeaderMap,
-    Given(action): Given<Action>,
-) -> Result<Json<Standing>, Problem> {
-    let key = match headers.get(IDEMPOTENCY_KEY) {
+    JsonBody(action): JsonBody<TaskAction>,
+) -> Result<Json<TaskStatus>, Problem> {
+    let key = match headers.get(IDEMPOTENCY_KEY_HEADER) {
         Some(key) => Some(
             key.to_str()
                 .ok()
-                .filter(|key| (1..=KEY).contains(&key.len()))
-                .ok_or_else(no_key)?
+                .filter(|key| (1..=MAX_KEY_LENGTH).contains(&key.len()))
+                .ok_or_else(invalid_key)?
                 .to_owned(),
         ),
         None => None,
     };
-    Ok(Json(desk.app.ask(task, by, action, key).await?))
+    Ok(Json(desk.app.perform_action(task, by, action, key).await?))
 }
 
-fn no_key() -> Error {
-    Error::invalid(format!("An `Idempotency-Key` has 1 to {KEY} plain characters."), "Use a UUID.")
+fn invalid_key() -> Error {
+    Error::invalid(
+        format!("`Idempotency-Key` must have 1 to {MAX_KEY_LENGTH} ASCII characters."),
+        "Use a UUID.",
+    )
 }

@@ -1,4 +1,4 @@
-//! What people were told, and whether it arrives.
+//! Alerts and their deliveries.
 
 use axum::Json;
 use axum::extract::State;
@@ -7,50 +7,52 @@ use tamma_core::ids::TaskId;
 use utoipa::IntoParams;
 use uuid::Uuid;
 
-use super::Desk;
-use super::extract::{Asked, Given, Person, window};
+use super::ApiState;
+use super::extract::{CurrentPerson, JsonBody, QueryParams, page_request};
 use crate::app::Error;
+use crate::dto::{AlertDeliveries, AlertDelivery, AlertTestRequest, AlertTestResults};
 use crate::problem::Problem;
-use crate::shape::{Deliveries, Delivery, Receipts, TestAlerts};
 
-/// Which messages are wanted.
+/// Filter for deliveries.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(default)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Wanted {
-    /// Of this task only.
+pub(super) struct AlertQuery {
+    /// Task ID.
     task: Option<Uuid>,
-    /// How many at most: 1 to 500.
+    /// Maximum number of items, 1 to 500; default 50.
     limit: Option<u32>,
 }
 
-/// Lists messages to people, the newest first, with what came of each.
+/// Lists alert deliveries, newest first.
 #[utoipa::path(
-    get, path = "/alerts", tag = "alerts", operation_id = "list_alerts", params(Wanted),
-    responses((status = OK, body = Deliveries))
+    get, path = "/alerts", tag = "alerts", operation_id = "list_alerts", params(AlertQuery),
+    responses((status = OK, body = AlertDeliveries))
 )]
 pub(super) async fn list(
-    State(desk): State<Desk>,
-    Asked(wanted): Asked<Wanted>,
-) -> Result<Json<Deliveries>, Problem> {
-    let limit = window(None, wanted.limit)?.limit;
+    State(desk): State<ApiState>,
+    QueryParams(wanted): QueryParams<AlertQuery>,
+) -> Result<Json<AlertDeliveries>, Problem> {
+    let limit = page_request(None, wanted.limit)?.limit;
     let found = desk.app.store.deliveries(wanted.task.map(TaskId), limit).await;
-    let deliveries = found.map_err(Error::from)?.into_iter().map(Delivery::from).collect();
-    Ok(Json(Deliveries { deliveries }))
+    let deliveries = found.map_err(Error::from)?.into_iter().map(AlertDelivery::from).collect();
+    Ok(Json(AlertDeliveries { deliveries }))
 }
 
-/// Sends a test to every channel of a project, and says whether it arrived.
+/// Sends a test message to every channel of a project and reports the results.
 #[utoipa::path(
     post, path = "/alerts/test", tag = "alerts", operation_id = "test_alerts",
-    params(("Tamma-Person" = String, Header, description = "Who tries it.")),
-    request_body = TestAlerts,
-    responses((status = OK, body = Receipts))
+    params(("Tamma-Person" = String, Header, description = "Name of the person.")),
+    request_body = AlertTestRequest,
+    responses((status = OK, body = AlertTestResults))
 )]
 pub(super) async fn test(
-    State(desk): State<Desk>,
-    Person(by): Person,
-    Given(whose): Given<TestAlerts>,
-) -> Result<Json<Receipts>, Problem> {
-    tracing::info!(%by, "tries where alerts arrive");
-    Ok(Json(Receipts { receipts: desk.post.test(whose.project.as_deref(), &by).await? }))
+    State(desk): State<ApiState>,
+    CurrentPerson(by): CurrentPerson,
+    JsonBody(whose): JsonBody<AlertTestRequest>,
+) -> Result<Json<AlertTestResults>, Problem> {
+    tracing::info!(%by, "alert test requested");
+    Ok(Json(AlertTestResults {
+        results: desk.alert_dispatcher.send_test_alerts(whose.project.as_deref(), &by).await?,
+    }))
 }

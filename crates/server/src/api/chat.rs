@@ -1,28 +1,28 @@
-//! Talking with Tamma.
+//! Chat endpoint.
 
 use axum::Json;
 use axum::extract::State;
 
-use super::Desk;
-use super::extract::{Given, Person};
+use super::ApiState;
+use super::extract::{CurrentPerson, JsonBody};
+use crate::dto::{ChatReply, NewChatMessage};
 use crate::problem::Problem;
-use crate::shape::{Reply, Said};
 
-/// Takes a message and answers it. What changes something is proposed, and done after a yes.
+/// Handles a chat message. Actions are proposed first, and run after confirmation.
 #[utoipa::path(
     post, path = "/chat", tag = "chat", operation_id = "chat",
-    params(("Tamma-Person" = String, Header, description = "Who says it.")),
-    request_body = Said,
+    params(("Tamma-Person" = String, Header, description = "Name of the person.")),
+    request_body = NewChatMessage,
     responses(
-        (status = OK, body = Reply),
+        (status = OK, body = ChatReply),
         (status = FORBIDDEN, body = Problem, content_type = "application/problem+json",
-            description = "They may not do what they said yes to."),
+            description = "No permission for the confirmed action."),
     )
 )]
-pub(super) async fn say(
-    State(desk): State<Desk>,
-    Person(by): Person,
-    Given(said): Given<Said>,
-) -> Result<Json<Reply>, Problem> {
+pub(super) async fn send_message(
+    State(desk): State<ApiState>,
+    CurrentPerson(by): CurrentPerson,
+    JsonBody(said): JsonBody<NewChatMessage>,
+) -> Result<Json<ChatReply>, Problem> {
     Ok(Json(desk.app.chat(&by, said).await?))
 }

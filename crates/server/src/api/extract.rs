@@ -1,4 +1,4 @@
-//! The parts of a request, and what is said when one is wrong.
+//! Extractors whose rejections are problem documents.
 
 use axum::Json;
 use axum::extract::rejection::JsonRejection;
@@ -7,30 +7,30 @@ use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
 use tamma_core::ids::TaskId;
 
-use crate::app::{By, Error, Window};
-use crate::guard::{self, Caller};
+use crate::app::{Error, PageRequest, Principal};
+use crate::auth::{self, Caller};
 use crate::problem::Problem;
 
-/// How many of a list are given, unless told otherwise.
-const LIMIT: u32 = 50;
-/// How many of a list are given at most.
-const MOST: u32 = 500;
+/// Default page size.
+const DEFAULT_LIMIT: u32 = 50;
+/// Maximum page size.
+const MAX_LIMIT: u32 = 500;
 
-/// Who asks.
-pub(super) struct Person(pub(super) By);
+/// Person that the request acts for.
+pub(super) struct CurrentPerson(pub(super) Principal);
 
-/// Whoever runs this server.
-pub(super) struct Operator;
+/// Requires that the caller is an operator.
+pub(super) struct RequireOperator;
 
-impl<S: Sync> FromRequestParts<S> for Person {
+impl<S: Sync> FromRequestParts<S> for CurrentPerson {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
-        guard::by(parts).map(Self).map_err(|problem| *problem)
+        auth::principal(parts).map(Self).map_err(|problem| *problem)
     }
 }
 
-impl<S: Sync> FromRequestParts<S> for Operator {
+impl<S: Sync> FromRequestParts<S> for RequireOperator {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
@@ -41,10 +41,10 @@ impl<S: Sync> FromRequestParts<S> for Operator {
     }
 }
 
-/// The task of the path.
-pub(super) struct Which(pub(super) TaskId);
+/// Task ID from the request path.
+pub(super) struct TaskPath(pub(super) TaskId);
 
-impl<S: Send + Sync> FromRequestParts<S> for Which {
+impl<S: Send + Sync> FromRequestParts<S> for TaskPath {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
@@ -57,10 +57,10 @@ impl<S: Send + Sync> FromRequestParts<S> for Which {
     }
 }
 
-/// What stands behind the question mark.
-pub(super) struct Asked<T>(pub(super) T);
+/// Query parameters.
+pub(super) struct QueryParams<T>(pub(super) T);
 
-impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Asked<T> {
+impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for QueryParams<T> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
@@ -71,37 +71,40 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Asked<T> {
     }
 }
 
-/// The body.
-pub(super) struct Given<T>(pub(super) T);
+/// JSON body of the request.
+pub(super) struct JsonBody<T>(pub(super) T);
 
-impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Given<T> {
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
         match Json::from_request(request, state).await {
             Ok(Json(body)) => Ok(Self(body)),
-            Err(rejection) => Err(unreadable(&rejection)),
+            Err(rejection) => Err(unreadable_body(&rejection)),
         }
     }
 }
 
-fn unreadable(rejection: &JsonRejection) -> Problem {
+fn unreadable_body(rejection: &JsonRejection) -> Problem {
     let problem = Problem::unreadable(rejection.status(), rejection.body_text());
     match rejection {
         JsonRejection::MissingJsonContentType(_) => {
-            problem.hint("Send JSON, with the header `Content-Type: application/json`.")
+            problem.hint("Send JSON with the header `Content-Type: application/json`.")
         }
-        _ => problem.hint("/api/v1/openapi.json says what the body looks like."),
+        _ => problem.hint("/api/v1/openapi.json has the schema of the body."),
     }
 }
 
-/// How much of a list is wanted.
-pub(super) fn window(after: Option<String>, limit: Option<u32>) -> Result<Window, Error> {
-    let limit = limit.unwrap_or(LIMIT);
-    if !(1..=MOST).contains(&limit) {
-        let detail = format!("The limit cannot be {limit}.");
-        let hint = format!("Ask for 1 to {MOST} at once, and go on with `after`.");
+/// Validates the requested page.
+pub(super) fn page_request(
+    after: Option<String>,
+    limit: Option<u32>,
+) -> Result<PageRequest, Error> {
+    let limit = limit.unwrap_or(DEFAULT_LIMIT);
+    if !(1..=MAX_LIMIT).contains(&limit) {
+        let detail = format!("The limit {limit} is out of range.");
+        let hint = format!("Use 1 to {MAX_LIMIT}, and get further pages with `after`.");
         return Err(Error::invalid(detail, hint));
     }
-    Ok(Window { after, limit })
+    Ok(PageRequest { after, limit })
 }

@@ -1,4 +1,4 @@
-//! What the team knows.
+//! Knowledge base endpoints.
 
 use std::str::FromStr;
 
@@ -6,183 +6,192 @@ use axum::Json;
 use axum::extract::{Path, State};
 use serde::Deserialize;
 use strum::IntoEnumIterator;
-use tamma_core::knowledge::{Kind, Status};
+use tamma_core::knowledge::{EntryKind, EntryStatus};
 use tamma_store::KnowledgeFilter;
 use utoipa::IntoParams;
 
-use super::Desk;
-use super::extract::{Asked, Given, Person};
+use super::ApiState;
+use super::extract::{CurrentPerson, JsonBody, QueryParams};
 use crate::app::Error;
-use crate::problem::Problem;
-use crate::shape::{
-    Knowledge, KnowledgeAnswer, KnowledgeDecision, KnowledgeEdit, KnowledgeImport,
-    KnowledgeImported, KnowledgeList, KnowledgeQuestion, NewKnowledge,
+use crate::dto::{
+    KnowledgeCheckRequest, KnowledgeCheckResult, KnowledgeDecision, KnowledgeEdit,
+    KnowledgeEntryDetail, KnowledgeImportRequest, KnowledgeImportResult, KnowledgeList,
+    NewKnowledgeEntry,
 };
+use crate::problem::Problem;
 
-/// Which entries are wanted.
+/// Filter for knowledge entries.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(default)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Wanted {
-    /// The id or the name of a project: its own entries, and those of every project.
+pub(super) struct KnowledgeQuery {
+    /// Project ID or name; entries of the organisation are included.
     project: Option<String>,
-    /// recommendation, prohibition, convention or learning.
+    /// Kind: recommendation, prohibition, convention or learning.
     kind: Option<String>,
-    /// pending, approved, rejected or retired.
+    /// Status: pending, approved, rejected or retired.
     status: Option<String>,
-    /// Words: what has the most to do with them comes first.
+    /// Search text; results are sorted by relevance.
     search: Option<String>,
-    /// Only what could be retired, with why.
-    offers: bool,
+    /// Only entries with retirement suggestions.
+    #[serde(rename = "offers")]
+    retirement_suggestions: bool,
 }
 
-/// Lists what the team knows, the oldest first; or what a search finds, the best first.
+/// Lists knowledge entries, oldest first, or search results, most relevant first.
 #[utoipa::path(
-    get, path = "/knowledge", tag = "knowledge", operation_id = "list_knowledge", params(Wanted),
+    get, path = "/knowledge", tag = "knowledge", operation_id = "list_knowledge", params(KnowledgeQuery),
     responses(
         (status = OK, body = KnowledgeList),
         (status = UNPROCESSABLE_ENTITY, body = Problem, content_type = "application/problem+json",
-            description = "A filter has a value that there is not."),
+            description = "Unknown filter value."),
     )
 )]
 pub(super) async fn list(
-    State(desk): State<Desk>,
-    Asked(wanted): Asked<Wanted>,
+    State(desk): State<ApiState>,
+    QueryParams(wanted): QueryParams<KnowledgeQuery>,
 ) -> Result<Json<KnowledgeList>, Problem> {
     let project = match &wanted.project {
-        Some(project) => Some(desk.app.project(Some(project)).await?.id),
+        Some(project) => Some(desk.app.resolve_project(Some(project)).await?.id),
         None => None,
     };
     let filter = KnowledgeFilter {
         project,
-        kind: wanted.kind.as_deref().map(|word| one_of::<Kind>("kind", word)).transpose()?,
+        kind: wanted
+            .kind
+            .as_deref()
+            .map(|word| parse_filter_value::<EntryKind>("kind", word))
+            .transpose()?,
         status: wanted
             .status
             .as_deref()
-            .map(|word| one_of::<Status>("status", word))
+            .map(|word| parse_filter_value::<EntryStatus>("status", word))
             .transpose()?,
     };
-    if wanted.offers {
-        return Ok(Json(desk.app.knowledge_offers(&filter).await?));
+    if wanted.retirement_suggestions {
+        return Ok(Json(desk.app.retirement_suggestions(&filter).await?));
     }
-    Ok(Json(desk.app.knowledge_list(&filter, wanted.search.as_deref()).await?))
+    Ok(Json(desk.app.list_knowledge(&filter, wanted.search.as_deref()).await?))
 }
 
-fn one_of<T: FromStr + IntoEnumIterator + ToString>(what: &str, word: &str) -> Result<T, Error> {
-    word.trim().parse().map_err(|_| super::tasks::no_such(what, word, T::iter()))
+fn parse_filter_value<T: FromStr + IntoEnumIterator + ToString>(
+    what: &str,
+    word: &str,
+) -> Result<T, Error> {
+    word.trim().parse().map_err(|_| super::tasks::unknown_filter_value(what, word, T::iter()))
 }
 
 /// Adds an entry. It is pending until a person approves it.
 #[utoipa::path(
     post, path = "/knowledge", tag = "knowledge", operation_id = "add_knowledge",
-    params(("Tamma-Person" = String, Header, description = "Who adds it.")),
-    request_body = NewKnowledge,
+    params(("Tamma-Person" = String, Header, description = "Name of the person.")),
+    request_body = NewKnowledgeEntry,
     responses(
-        (status = OK, body = Knowledge),
+        (status = OK, body = KnowledgeEntryDetail),
         (status = UNPROCESSABLE_ENTITY, body = Problem, content_type = "application/problem+json",
-            description = "The entry does not make sense."),
+            description = "Invalid entry."),
     )
 )]
 pub(super) async fn add(
-    State(desk): State<Desk>,
-    Person(by): Person,
-    Given(new): Given<NewKnowledge>,
-) -> Result<Json<Knowledge>, Problem> {
+    State(desk): State<ApiState>,
+    CurrentPerson(by): CurrentPerson,
+    JsonBody(new): JsonBody<NewKnowledgeEntry>,
+) -> Result<Json<KnowledgeEntryDetail>, Problem> {
     Ok(Json(desk.app.add_knowledge(new, &by).await?))
 }
 
-/// Shows an entry with its history.
+/// Returns an entry with its changes and effects.
 #[utoipa::path(
     get, path = "/knowledge/{id}", tag = "knowledge", operation_id = "show_knowledge",
-    params(("id" = String, Path, description = "Its id, or digits it begins or ends with.")),
+    params(("id" = String, Path, description = "Entry ID, or its first or last digits.")),
     responses(
-        (status = OK, body = Knowledge),
+        (status = OK, body = KnowledgeEntryDetail),
         (status = NOT_FOUND, body = Problem, content_type = "application/problem+json",
-            description = "There is no such entry."),
+            description = "Entry not found."),
     )
 )]
 pub(super) async fn show(
-    State(desk): State<Desk>,
+    State(desk): State<ApiState>,
     Path(id): Path<String>,
-) -> Result<Json<Knowledge>, Problem> {
-    Ok(Json(desk.app.knowledge_one(&id).await?))
+) -> Result<Json<KnowledgeEntryDetail>, Problem> {
+    Ok(Json(desk.app.knowledge_entry(&id).await?))
 }
 
-/// Says an entry in other words. It is pending again.
+/// Edits an entry. It becomes pending again.
 #[utoipa::path(
     put, path = "/knowledge/{id}", tag = "knowledge", operation_id = "edit_knowledge",
     params(
-        ("id" = String, Path, description = "Its id, or digits it begins or ends with."),
-        ("Tamma-Person" = String, Header, description = "Who changes it."),
+        ("id" = String, Path, description = "Entry ID, or its first or last digits."),
+        ("Tamma-Person" = String, Header, description = "Name of the person."),
     ),
     request_body = KnowledgeEdit,
     responses(
-        (status = OK, body = Knowledge),
+        (status = OK, body = KnowledgeEntryDetail),
         (status = CONFLICT, body = Problem, content_type = "application/problem+json",
-            description = "Somebody has changed it meanwhile."),
+            description = "The entry has changed since it was read."),
     )
 )]
 pub(super) async fn edit(
-    State(desk): State<Desk>,
+    State(desk): State<ApiState>,
     Path(id): Path<String>,
-    Person(by): Person,
-    Given(edit): Given<KnowledgeEdit>,
-) -> Result<Json<Knowledge>, Problem> {
+    CurrentPerson(by): CurrentPerson,
+    JsonBody(edit): JsonBody<KnowledgeEdit>,
+) -> Result<Json<KnowledgeEntryDetail>, Problem> {
     Ok(Json(desk.app.edit_knowledge(&id, edit, &by).await?))
 }
 
-/// Approves an entry, turns it down, retires it, or takes it up again.
+/// Approves, rejects, retires or reopens an entry.
 #[utoipa::path(
     post, path = "/knowledge/{id}/decision", tag = "knowledge", operation_id = "decide_knowledge",
     params(
-        ("id" = String, Path, description = "Its id, or digits it begins or ends with."),
-        ("Tamma-Person" = String, Header, description = "Who decides."),
+        ("id" = String, Path, description = "Entry ID, or its first or last digits."),
+        ("Tamma-Person" = String, Header, description = "Name of the person."),
     ),
     request_body = KnowledgeDecision,
     responses(
-        (status = OK, body = Knowledge),
+        (status = OK, body = KnowledgeEntryDetail),
         (status = CONFLICT, body = Problem, content_type = "application/problem+json",
-            description = "It cannot become that, there is something to look at twice, or somebody \
-                has changed it meanwhile."),
+            description = "Status change not allowed, unconfirmed warnings, or the entry has changed \
+                since it was read."),
     )
 )]
 pub(super) async fn decide(
-    State(desk): State<Desk>,
+    State(desk): State<ApiState>,
     Path(id): Path<String>,
-    Person(by): Person,
-    Given(decision): Given<KnowledgeDecision>,
-) -> Result<Json<Knowledge>, Problem> {
+    CurrentPerson(by): CurrentPerson,
+    JsonBody(decision): JsonBody<KnowledgeDecision>,
+) -> Result<Json<KnowledgeEntryDetail>, Problem> {
     Ok(Json(desk.app.decide_knowledge(&id, decision, &by).await?))
 }
 
-/// Takes in entries as they were exported.
+/// Imports exported entries.
 #[utoipa::path(
     post, path = "/knowledge/import", tag = "knowledge", operation_id = "import_knowledge",
-    params(("Tamma-Person" = String, Header, description = "Who takes them in.")),
-    request_body = KnowledgeImport,
+    params(("Tamma-Person" = String, Header, description = "Name of the person.")),
+    request_body = KnowledgeImportRequest,
     responses(
-        (status = OK, body = KnowledgeImported),
+        (status = OK, body = KnowledgeImportResult),
         (status = UNPROCESSABLE_ENTITY, body = Problem, content_type = "application/problem+json",
-            description = "An entry does not make sense; nothing was taken in."),
+            description = "Invalid entry; nothing was imported."),
     )
 )]
 pub(super) async fn import(
-    State(desk): State<Desk>,
-    Person(by): Person,
-    Given(import): Given<KnowledgeImport>,
-) -> Result<Json<KnowledgeImported>, Problem> {
+    State(desk): State<ApiState>,
+    CurrentPerson(by): CurrentPerson,
+    JsonBody(import): JsonBody<KnowledgeImportRequest>,
+) -> Result<Json<KnowledgeImportResult>, Problem> {
     Ok(Json(desk.app.import_knowledge(import, &by).await?))
 }
 
-/// Holds a plan against what the team knows, and changes nothing.
+/// Checks a plan against the knowledge base, without changing anything.
 #[utoipa::path(
     post, path = "/knowledge/check", tag = "knowledge", operation_id = "check_knowledge",
-    request_body = KnowledgeQuestion,
-    responses((status = OK, body = KnowledgeAnswer))
+    request_body = KnowledgeCheckRequest,
+    responses((status = OK, body = KnowledgeCheckResult))
 )]
 pub(super) async fn check(
-    State(desk): State<Desk>,
-    Given(question): Given<KnowledgeQuestion>,
-) -> Result<Json<KnowledgeAnswer>, Problem> {
+    State(desk): State<ApiState>,
+    JsonBody(question): JsonBody<KnowledgeCheckRequest>,
+) -> Result<Json<KnowledgeCheckResult>, Problem> {
     Ok(Json(desk.app.check_knowledge(question).await?))
 }

@@ -1,4 +1,4 @@
-//! How well it goes.
+//! Health and metrics endpoints.
 
 use axum::Json;
 use axum::extract::State;
@@ -6,53 +6,53 @@ use axum::http::StatusCode;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::Desk;
-use super::extract::Asked;
+use super::ApiState;
+use super::extract::QueryParams;
 use crate::app::Error;
+use crate::dto::{Health, MetricsReport};
 use crate::problem::Problem;
-use crate::shape::{Health, Metrics};
 
-/// Says whether what the server needs can be reached.
+/// Reports whether the database and Temporal are reachable.
 #[utoipa::path(
     get, path = "/health", tag = "overview", operation_id = "health",
     responses(
-        (status = OK, body = Health, description = "Everything can be reached."),
-        (status = SERVICE_UNAVAILABLE, body = Health, description = "Something cannot."),
+        (status = OK, body = Health, description = "All services are reachable."),
+        (status = SERVICE_UNAVAILABLE, body = Health, description = "A service is unreachable."),
     )
 )]
-pub(super) async fn health(State(desk): State<Desk>) -> (StatusCode, Json<Health>) {
+pub(super) async fn health(State(desk): State<ApiState>) -> (StatusCode, Json<Health>) {
     let health = desk.app.health().await;
     let status = if health.healthy { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, Json(health))
 }
 
-/// Which figures are wanted.
+/// Filter for metrics.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(default)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Wanted {
-    /// The id or the name of a project.
+pub(super) struct MetricsQuery {
+    /// Project ID or name.
     project: Option<String>,
-    /// How many days back, 1 to 366. Thirty, unless told otherwise.
+    /// Length of the period in days, 1 to 366; default 30.
     days: Option<u32>,
 }
 
-/// Gives the figures that Tamma is judged by, computed from the log.
+/// Returns metrics, computed from task history.
 #[utoipa::path(
-    get, path = "/metrics", tag = "overview", operation_id = "metrics", params(Wanted),
-    responses((status = OK, body = Metrics))
+    get, path = "/metrics", tag = "overview", operation_id = "metrics", params(MetricsQuery),
+    responses((status = OK, body = MetricsReport))
 )]
 pub(super) async fn metrics(
-    State(desk): State<Desk>,
-    Asked(wanted): Asked<Wanted>,
-) -> Result<Json<Metrics>, Problem> {
+    State(desk): State<ApiState>,
+    QueryParams(wanted): QueryParams<MetricsQuery>,
+) -> Result<Json<MetricsReport>, Problem> {
     let days = wanted.days.unwrap_or(30);
     if !(1..=366).contains(&days) {
-        let detail = format!("The figures of {days} days cannot be given.");
-        return Err(Error::invalid(detail, "Ask for 1 to 366 days.").into());
+        let detail = format!("The period of {days} days is out of range.");
+        return Err(Error::invalid(detail, "Use 1 to 366 days.").into());
     }
     let project = match &wanted.project {
-        Some(project) => Some(desk.app.project(Some(project)).await?.id),
+        Some(project) => Some(desk.app.resolve_project(Some(project)).await?.id),
         None => None,
     };
     Ok(Json(desk.app.metrics(project, days).await?))

@@ -1,65 +1,68 @@
-//! People who have a token of their own. Only whoever runs the server has to do with them.
+//! Personal access tokens, for operators only.
 
 use axum::Json;
 use axum::extract::State;
 
-use super::Desk;
-use super::extract::{Given, Operator, Person};
+use super::ApiState;
+use super::extract::{CurrentPerson, JsonBody, RequireOperator};
+use crate::dto::{IssuedToken, NewPerson, PersonList, TokenRevocation};
 use crate::problem::Problem;
-use crate::shape::{NewPerson, Persons, Revocation, Welcome};
 
-/// Lists everybody who has a token or had one, by name.
+/// Lists everyone who has or had a token, by name.
 #[utoipa::path(
     get, path = "/people", tag = "people", operation_id = "list_people",
     responses(
-        (status = OK, body = Persons),
+        (status = OK, body = PersonList),
         (status = FORBIDDEN, body = Problem, content_type = "application/problem+json",
-            description = "Only whoever has the server's own token may."),
+            description = "The caller is not an operator."),
     )
 )]
-pub(super) async fn list(State(desk): State<Desk>, _: Operator) -> Result<Json<Persons>, Problem> {
-    Ok(Json(Persons { people: desk.app.persons().await? }))
+pub(super) async fn list(
+    State(desk): State<ApiState>,
+    _: RequireOperator,
+) -> Result<Json<PersonList>, Problem> {
+    Ok(Json(PersonList { people: desk.app.list_people().await? }))
 }
 
-/// Gives somebody a token. A request that shows it is theirs, whatever else it says.
+/// Issues a personal access token. Requests with it always act for that person.
 #[utoipa::path(
     post, path = "/people", tag = "people", operation_id = "add_person",
-    params(("Tamma-Person" = String, Header, description = "Who gives it.")),
+    params(("Tamma-Person" = String, Header, description = "Name of the operator.")),
     request_body = NewPerson,
     responses(
-        (status = OK, body = Welcome, description = "The token, which is shown this once."),
+        (status = OK, body = IssuedToken, description = "The token. It is shown only once."),
         (status = FORBIDDEN, body = Problem, content_type = "application/problem+json",
-            description = "Only whoever has the server's own token may."),
+            description = "The caller is not an operator."),
         (status = UNPROCESSABLE_ENTITY, body = Problem, content_type = "application/problem+json",
-            description = "They have one already, or it is no name."),
+            description = "The person already has a token, or the name is not valid."),
     )
 )]
 pub(super) async fn add(
-    State(desk): State<Desk>,
-    Person(by): Person,
-    Given(new): Given<NewPerson>,
-) -> Result<Json<Welcome>, Problem> {
+    State(desk): State<ApiState>,
+    CurrentPerson(by): CurrentPerson,
+    JsonBody(new): JsonBody<NewPerson>,
+) -> Result<Json<IssuedToken>, Problem> {
     Ok(Json(desk.app.add_person(&by, new).await?))
 }
 
-/// Takes somebody's token away, at once.
+/// Revokes a person's token, effective immediately.
 #[utoipa::path(
     post, path = "/people/revocations", tag = "people", operation_id = "revoke_person",
-    params(("Tamma-Person" = String, Header, description = "Who takes it.")),
-    request_body = Revocation,
+    params(("Tamma-Person" = String, Header, description = "Name of the operator.")),
+    request_body = TokenRevocation,
     responses(
-        (status = OK, body = Persons, description = "Everybody, as it is now."),
+        (status = OK, body = PersonList, description = "Updated list of people."),
         (status = FORBIDDEN, body = Problem, content_type = "application/problem+json",
-            description = "Only whoever has the server's own token may."),
+            description = "The caller is not an operator."),
         (status = NOT_FOUND, body = Problem, content_type = "application/problem+json",
-            description = "They have none."),
+            description = "The person has no token."),
     )
 )]
 pub(super) async fn revoke(
-    State(desk): State<Desk>,
-    Person(by): Person,
-    Given(whose): Given<Revocation>,
-) -> Result<Json<Persons>, Problem> {
+    State(desk): State<ApiState>,
+    CurrentPerson(by): CurrentPerson,
+    JsonBody(whose): JsonBody<TokenRevocation>,
+) -> Result<Json<PersonList>, Problem> {
     desk.app.revoke_person(&by, &whose.name).await?;
-    Ok(Json(Persons { people: desk.app.persons().await? }))
+    Ok(Json(PersonList { people: desk.app.list_people().await? }))
 }

@@ -1,45 +1,45 @@
-//! The repositories that tasks are for.
+//! Registered repositories.
 
 use axum::Json;
 use axum::extract::State;
 
-use super::Desk;
-use super::extract::{Given, Person};
+use super::ApiState;
+use super::extract::{CurrentPerson, JsonBody};
+use crate::dto::{NewProject, ProjectList, RegisteredProject};
 use crate::problem::Problem;
-use crate::shape::{NewProject, Project, Projects};
 
-/// Lists every registered repository, by name.
+/// Lists all registered repositories, by name.
 #[utoipa::path(
     get, path = "/projects", tag = "projects", operation_id = "list_projects",
-    responses((status = OK, body = Projects))
+    responses((status = OK, body = ProjectList))
 )]
-pub(super) async fn list(State(desk): State<Desk>) -> Result<Json<Projects>, Problem> {
+pub(super) async fn list(State(desk): State<ApiState>) -> Result<Json<ProjectList>, Problem> {
     let projects = desk.app.store.projects().await.map_err(crate::app::Error::from)?;
-    Ok(Json(Projects { projects: projects.into_iter().map(Project::from).collect() }))
+    Ok(Json(ProjectList { projects: projects.into_iter().map(RegisteredProject::from).collect() }))
 }
 
-/// Registers a repository. One that is registered at the same place gets the new name.
+/// Registers a repository. If its path is already registered, the project is renamed.
 #[utoipa::path(
     post, path = "/projects", tag = "projects", operation_id = "register_project",
-    params(("Tamma-Person" = String, Header, description = "Who registers it.")),
+    params(("Tamma-Person" = String, Header, description = "Name of the person.")),
     request_body = NewProject,
     responses(
-        (status = OK, body = Project),
+        (status = OK, body = RegisteredProject),
         (status = UNPROCESSABLE_ENTITY, body = Problem, content_type = "application/problem+json",
-            description = "The name is taken, or something is empty."),
+            description = "The name is taken, or a field is empty."),
     )
 )]
 pub(super) async fn register(
-    State(desk): State<Desk>,
-    Person(by): Person,
-    Given(new): Given<NewProject>,
-) -> Result<Json<Project>, Problem> {
-    let project = desk.app.register(&by, new).await?;
+    State(desk): State<ApiState>,
+    CurrentPerson(by): CurrentPerson,
+    JsonBody(new): JsonBody<NewProject>,
+) -> Result<Json<RegisteredProject>, Problem> {
+    let project = desk.app.register_project(&by, new).await?;
     Ok(Json(project.into()))
 }
 
-impl From<tamma_store::Project> for Project {
-    fn from(project: tamma_store::Project) -> Self {
+impl From<tamma_store::RegisteredProject> for RegisteredProject {
+    fn from(project: tamma_store::RegisteredProject) -> Self {
         Self { id: project.id.0, name: project.name, repository: project.repository }
     }
 }

@@ -1,4 +1,4 @@
-//! Runs of agents, and what they say and do, now and before.
+//! Agent runs, their log lines and transcripts.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -12,59 +12,59 @@ use axum::response::{IntoResponse as _, Response};
 use futures_util::{Stream, StreamExt as _, stream};
 use serde::{Deserialize, Serialize};
 use tamma_core::ids::TaskId;
-use tamma_store::{LineKind, LinePlace, Wanted};
+use tamma_store::{LineFilter, LineKind, LinePosition};
 use utoipa::IntoParams;
 
-use super::Desk;
-use super::extract::{Asked, Which, window};
-use crate::app::{App, Error, which};
-use crate::live::{LineWatcher, Watcher};
+use super::ApiState;
+use super::extract::{QueryParams, TaskPath, page_request};
+use crate::app::{App, Error, parse_run_number};
+use crate::dto::{CurrentRun, RunLine, RunLines, RunList};
+use crate::live::{LineSubscriber, TaskSubscriber};
 use crate::problem::Problem;
-use crate::shape::{Present, RunLine, RunLines, Runs};
 
-/// How many lines are read at once.
-const BATCH: u32 = 200;
+/// Number of lines per query.
+const BATCH_SIZE: u32 = 200;
 
-/// How often a stream says that it is still there, so that nobody in between gives it up.
-const PULSE: Duration = Duration::from_secs(15);
+/// Interval of keep-alive comments, so that proxies do not close idle streams.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
-/// Gives the runs of a task, in their order.
+/// Lists the runs of a task, oldest first.
 #[utoipa::path(
     get, path = "/tasks/{id}/runs", tag = "runs", operation_id = "runs",
-    params(("id" = uuid::Uuid, Path, description = "The task.")),
+    params(("id" = uuid::Uuid, Path, description = "Task ID.")),
     responses(
-        (status = OK, body = Runs),
+        (status = OK, body = RunList),
         (status = NOT_FOUND, body = Problem, content_type = "application/problem+json",
-            description = "There is no such task."),
+            description = "Task not found."),
     )
 )]
 pub(super) async fn list(
-    State(desk): State<Desk>,
-    Which(task): Which,
-) -> Result<Json<Runs>, Problem> {
+    State(desk): State<ApiState>,
+    TaskPath(task): TaskPath,
+) -> Result<Json<RunList>, Problem> {
     Ok(Json(desk.app.runs(task).await?))
 }
 
-/// Which lines are wanted.
+/// Filter for log lines.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(default)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Part {
-    /// The `place` of the last line that is known; `end` for what comes from now on.
+pub(super) struct LineQuery {
+    /// `place` of the last known line, or `end` for new lines only.
     after: Option<String>,
-    /// Of this run only: a number such as `4`, or `4.2` for its second attempt.
+    /// Run number, such as `4`, or `4.2` for its second attempt.
     run: Option<String>,
-    /// Of these kinds only, with commas between them.
+    /// Kinds of lines, separated by commas.
     kinds: Option<String>,
-    /// How many at most: 1 to 500. A stream ignores it.
+    /// Maximum number of lines, 1 to 500; default 50. Ignored by the stream.
     limit: Option<u32>,
 }
 
-impl Part {
-    fn wanted(&self) -> Result<Wanted, Error> {
+impl LineQuery {
+    fn to_filter(&self) -> Result<LineFilter, Error> {
         let (ticket, attempt) = match &self.run {
             Some(said) => {
-                let (ticket, attempt) = which(said)?;
+                let (ticket, attempt) = parse_run_number(said)?;
                 (Some(ticket), attempt)
             }
             None => (None, None),
@@ -74,139 +74,144 @@ impl Part {
             name.trim().parse::<LineKind>().map_err(|_| {
                 let name: String = name.chars().take(40).collect();
                 Error::invalid(
-                    format!("There is no kind of line called `{name}`."),
-                    "The kinds are said, thought, tool, plan, progress, asked, refused, model_call \
-                     and note.",
+                    format!("Unknown kind of line `{name}`."),
+                    "Use one of: said, thought, tool, plan, progress, asked, refused, model_call, \
+                     note.",
                 )
             })
         });
-        Ok(Wanted { ticket, attempt, kinds: kinds.collect::<Result<_, _>>()? })
+        Ok(LineFilter { job_number: ticket, attempt, kinds: kinds.collect::<Result<_, _>>()? })
     }
 }
 
-/// Gives what the runs of a task have said and done, in its order.
+/// Returns the log of a task's runs, oldest lines first.
 ///
-/// Lines are removed when they are old; transcripts are not.
+/// Old lines are removed; transcripts stay.
 #[utoipa::path(
     get, path = "/tasks/{id}/lines", tag = "runs", operation_id = "lines",
-    params(("id" = uuid::Uuid, Path, description = "The task."), Part),
+    params(("id" = uuid::Uuid, Path, description = "Task ID."), LineQuery),
     responses(
         (status = OK, body = RunLines),
         (status = NOT_FOUND, body = Problem, content_type = "application/problem+json",
-            description = "There is no such task."),
+            description = "Task not found."),
         (status = UNPROCESSABLE_ENTITY, body = Problem, content_type = "application/problem+json",
-            description = "There is no such place, run or kind."),
+            description = "Unknown position, run or kind."),
     )
 )]
 pub(super) async fn lines(
-    State(desk): State<Desk>,
-    Which(task): Which,
-    Asked(part): Asked<Part>,
+    State(desk): State<ApiState>,
+    TaskPath(task): TaskPath,
+    QueryParams(part): QueryParams<LineQuery>,
 ) -> Result<Json<RunLines>, Problem> {
-    let limit = window(None, part.limit)?.limit;
-    let after = desk.app.place(task, part.after.as_deref()).await?;
-    Ok(Json(desk.app.lines(task, &part.wanted()?, after, limit).await?))
+    let limit = page_request(None, part.limit)?.limit;
+    let after = desk.app.resolve_line_position(task, part.after.as_deref()).await?;
+    Ok(Json(desk.app.run_lines(task, &part.to_filter()?, after, limit).await?))
 }
 
-/// Gives the lines of a task as server-sent events: those after `Last-Event-ID` or `after`, and
-/// then those that come, until the task has ended.
+/// Streams the log of a task as server-sent events: lines after `Last-Event-ID` or `after`, then
+/// new lines until the task is closed.
 ///
-/// An event `line` has the place of its line as its id, and the line as its data. An event `run`
-/// says how the run that is under way stands, an event `task` how the task does, whenever that has
-/// changed. A task that has ended and has nothing more to tell is answered with 204, so that clients
-/// stop asking.
+/// The ID of a `line` event is the position of its line; the data is the line. `run` and `task`
+/// events carry the current run and the task whenever they have changed. If the task is closed and
+/// has no further lines, the response is 204, so that clients stop reconnecting.
 #[utoipa::path(
     get, path = "/tasks/{id}/lines/stream", tag = "runs", operation_id = "follow_lines",
     params(
-        ("id" = uuid::Uuid, Path, description = "The task."), Part,
+        ("id" = uuid::Uuid, Path, description = "Task ID."), LineQuery,
         ("Last-Event-ID" = Option<String>, Header,
-            description = "The place of the last line that is known."),
+            description = "Position of the last known line."),
     ),
     responses(
         (status = OK, body = RunLine, content_type = "text/event-stream"),
-        (status = NO_CONTENT, description = "The task has ended, and everything is known."),
+        (status = NO_CONTENT, description = "The task is closed and has no further lines."),
         (status = NOT_FOUND, body = Problem, content_type = "application/problem+json",
-            description = "There is no such task."),
+            description = "Task not found."),
         (status = UNPROCESSABLE_ENTITY, body = Problem, content_type = "application/problem+json",
-            description = "There is no such place, run or kind."),
+            description = "Unknown position, run or kind."),
     )
 )]
 pub(super) async fn follow(
-    State(desk): State<Desk>,
-    Which(task): Which,
+    State(desk): State<ApiState>,
+    TaskPath(task): TaskPath,
     headers: HeaderMap,
-    Asked(part): Asked<Part>,
+    QueryParams(part): QueryParams<LineQuery>,
 ) -> Result<Response, Problem> {
-    // Watched before anything is read, so that nothing is missed in between.
-    let watchers = (desk.app.live.watch(task), desk.app.live.watch_lines(task));
+    // Subscribe before reading, so that no line is missed.
+    let subscribers = (desk.app.live.subscribe(task), desk.app.live.subscribe_lines(task));
     let known = headers.get("last-event-id").and_then(|id| id.to_str().ok()).map(str::trim);
-    let after = desk.app.place(task, known.or(part.after.as_deref())).await?;
-    let wanted = part.wanted()?;
-    let card = desk.app.card(task).await?;
-    if card.state.is_terminal() && desk.app.lines(task, &wanted, after, 1).await?.lines.is_empty() {
+    let after = desk.app.resolve_line_position(task, known.or(part.after.as_deref())).await?;
+    let filter = part.to_filter()?;
+    let card = desk.app.task_card(task).await?;
+    if card.state.is_terminal()
+        && desk.app.run_lines(task, &filter, after, 1).await?.lines.is_empty()
+    {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
     let follower =
-        Follower { app: desk.app, task, wanted, after, watchers, entries: None, run: None };
+        RunSubscriber { app: desk.app, task, filter, after, subscribers, entries: None, run: None };
     let events = follower.events().take_until(desk.stop.cancelled_owned());
-    Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(PULSE)).into_response())
+    Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE_INTERVAL)).into_response())
 }
 
-/// Somebody who follows the lines of a task.
-struct Follower {
+/// Client that follows the log of a task.
+struct RunSubscriber {
     app: App,
     task: TaskId,
-    wanted: Wanted,
-    /// The last line that was told.
-    after: LinePlace,
-    watchers: (Watcher, LineWatcher),
-    /// How many entries the log had when the task was told.
+    filter: LineFilter,
+    /// Position of the last line sent.
+    after: LinePosition,
+    subscribers: (TaskSubscriber, LineSubscriber),
+    /// Number of history entries when the last `task` event was sent.
     entries: Option<u64>,
-    /// How the run under way stood when it was told.
-    run: Option<Present>,
+    /// Content of the last `run` event.
+    run: Option<CurrentRun>,
 }
 
-impl Follower {
+impl RunSubscriber {
     fn events(self) -> impl Stream<Item = Result<Event, Infallible>> {
         let batches = stream::unfold(Some(self), |follower| async {
-            // The client comes again with the last place it knows.
-            let (events, more) = follower?.next().await?;
+            // On errors the stream ends; the client reconnects with its last position.
+            let (events, more) = follower?.next_batch().await?;
             Some((stream::iter(events.into_iter().map(Ok)), more))
         });
         batches.flatten()
     }
 
-    /// What there is to tell now, and whether there is more to come. Nothing, when it is over.
-    async fn next(mut self) -> Option<(Vec<Event>, Option<Self>)> {
-        // The task first: what a run has said is written before the task goes on.
-        let card = self.app.card(self.task).await.ok()?;
-        let page = self.app.lines(self.task, &self.wanted, self.after, BATCH).await.ok()?;
-        let mut events: Vec<_> =
-            page.lines.iter().map(|line| event("line", line).id(line.place.clone())).collect();
-        if let Some(place) = page.lines.last().and_then(|line| line.place.parse().ok()) {
+    /// Returns the next events, and itself unless the stream is complete. `None` ends the stream.
+    async fn next_batch(mut self) -> Option<(Vec<Event>, Option<Self>)> {
+        // Read the task first: lines are stored before the task advances.
+        let card = self.app.task_card(self.task).await.ok()?;
+        let page =
+            self.app.run_lines(self.task, &self.filter, self.after, BATCH_SIZE).await.ok()?;
+        let mut events: Vec<_> = page
+            .lines
+            .iter()
+            .map(|line| sse_event("line", line).id(line.position.clone()))
+            .collect();
+        if let Some(place) = page.lines.last().and_then(|line| line.position.parse().ok()) {
             self.after = place;
         }
         if page.next.is_some() {
             return Some((events, Some(self)));
         }
         let ended = card.state.is_terminal();
-        let run = if ended { None } else { self.app.present(self.task).await.ok()? };
+        let run = if ended { None } else { self.app.current_run(self.task).await.ok()? };
         if let Some(run) = run.filter(|run| self.run.as_ref() != Some(run)) {
-            events.push(event("run", &run));
+            events.push(sse_event("run", &run));
             self.run = Some(run);
         }
         if self.entries != Some(card.entries) {
             self.entries = Some(card.entries);
-            events.push(event("task", &card));
+            events.push(sse_event("task", &card));
         }
         if ended {
             return Some((events, None));
         }
         if events.is_empty() {
-            let (log, lines) = &mut self.watchers;
+            let (log, lines) = &mut self.subscribers;
             let more = tokio::select! {
-                more = log.grown_beyond(card.entries) => more,
-                more = lines.grown() => more,
+                more = log.wait_for_entries_after(card.entries) => more,
+                more = lines.wait_for_lines() => more,
             };
             return more.then_some((events, Some(self)));
         }
@@ -214,29 +219,29 @@ impl Follower {
     }
 }
 
-fn event(name: &str, data: &impl Serialize) -> Event {
-    // What was read from JSON can be written.
+fn sse_event(name: &str, data: &impl Serialize) -> Event {
+    // The data comes from JSON, so it always serialises.
     Event::default().event(name).data(serde_json::to_string(data).unwrap_or_default())
 }
 
-/// Gives the transcript of a run as lines of JSON: everything that was seen of it, without secrets.
+/// Returns the transcript of a run as JSON lines: its complete record, without secrets.
 #[utoipa::path(
     get, path = "/tasks/{id}/runs/{run}/transcript", tag = "runs", operation_id = "transcript",
     params(
-        ("id" = uuid::Uuid, Path, description = "The task."),
+        ("id" = uuid::Uuid, Path, description = "Task ID."),
         ("run" = String, Path,
-            description = "The run: a number such as `4`, or `4.2` for its second attempt."),
+            description = "Run number, such as `4`, or `4.2` for its second attempt."),
     ),
     responses(
         (status = OK, body = String, content_type = "application/jsonl",
-            description = "One update on each line."),
+            description = "One update per line."),
         (status = NOT_FOUND, body = Problem, content_type = "application/problem+json",
-            description = "There is no such run, it has no transcript yet, or the transcript is \
-                kept where this server cannot read it."),
+            description = "Run not found, no transcript yet, or the transcript is stored where \
+                this server cannot read it."),
     )
 )]
 pub(super) async fn transcript(
-    State(desk): State<Desk>,
+    State(desk): State<ApiState>,
     Path((id, run)): Path<(String, String)>,
 ) -> Result<Response, Problem> {
     let Ok(task) = id.parse().map(TaskId) else {

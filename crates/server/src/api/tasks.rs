@@ -1,4 +1,4 @@
-//! Adding and finding tasks.
+//! Task endpoints.
 
 use std::str::FromStr;
 
@@ -7,229 +7,232 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use serde::Deserialize;
 use tamma_core::task_loop::{self, Phase};
-use tamma_store::Filter;
+use tamma_store::TaskFilter;
 use utoipa::IntoParams;
 
-use super::Desk;
-use super::extract::{Asked, Given, Person, Which, window};
+use super::ApiState;
+use super::extract::{CurrentPerson, JsonBody, QueryParams, TaskPath, page_request};
 use crate::app::Error;
+use crate::dto::{
+    AddedTask, NewTask, PlanVersion, ReviewedChange, TaskDetail, TaskPage, TaskReportResponse,
+};
 use crate::problem::Problem;
-use crate::shape::{Added, Change, NewTask, Page, PlanVersion, TaskReport, Whole};
 
-/// Which tasks are wanted.
+/// Filter for tasks.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(default)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Wanted {
-    /// The id or the name of their project.
+pub(super) struct TaskQuery {
+    /// Project ID or name.
     project: Option<String>,
-    /// One of these states, separated by commas; `live` is every state that is not an end.
+    /// States, separated by commas; `live` selects all open tasks.
     state: Option<String>,
-    /// A column of the board.
+    /// Phase (column of the board).
     phase: Option<String>,
-    /// Whether they are paused.
+    /// Paused tasks only, or unpaused tasks only.
     paused: Option<bool>,
-    /// A label they have.
+    /// Label.
     label: Option<String>,
-    /// Words in their title or description.
+    /// Text in title or description.
     text: Option<String>,
-    /// Digits that their id begins or ends with, at least four. Nothing else is looked at then,
-    /// and only the newest tasks.
+    /// First or last digits of the ID, at least four. Other filters are ignored, and only the newest
+    /// 10,000 tasks are searched.
     short: Option<String>,
-    /// What the last answer gave as `next`.
+    /// `next` value of the previous page.
     after: Option<String>,
-    /// How many at most: 1 to 500.
+    /// Maximum number of items, 1 to 500; default 50.
     limit: Option<u32>,
 }
 
-/// Lists tasks, the newest first.
+/// Lists tasks, newest first.
 #[utoipa::path(
-    get, path = "/tasks", tag = "tasks", operation_id = "list_tasks", params(Wanted),
+    get, path = "/tasks", tag = "tasks", operation_id = "list_tasks", params(TaskQuery),
     responses(
-        (status = OK, body = Page),
+        (status = OK, body = TaskPage),
         (status = UNPROCESSABLE_ENTITY, body = Problem, content_type = "application/problem+json",
-            description = "A filter has a value that there is not."),
+            description = "Unknown filter value."),
     )
 )]
 pub(super) async fn list(
-    State(desk): State<Desk>,
-    Asked(wanted): Asked<Wanted>,
-) -> Result<Json<Page>, Problem> {
+    State(desk): State<ApiState>,
+    QueryParams(wanted): QueryParams<TaskQuery>,
+) -> Result<Json<TaskPage>, Problem> {
     if let Some(digits) = &wanted.short {
-        return Ok(Json(desk.app.tasks_like(digits).await?));
+        return Ok(Json(desk.app.find_tasks_by_digits(digits).await?));
     }
     let project = match &wanted.project {
-        Some(project) => Some(desk.app.project(Some(project)).await?.id),
+        Some(project) => Some(desk.app.resolve_project(Some(project)).await?.id),
         None => None,
     };
-    let filter = Filter {
+    let filter = TaskFilter {
         project,
-        states: wanted.state.as_deref().map(states).transpose()?.unwrap_or_default(),
-        phase: wanted.phase.as_deref().map(phase).transpose()?,
+        states: wanted.state.as_deref().map(parse_states).transpose()?.unwrap_or_default(),
+        phase: wanted.phase.as_deref().map(parse_phase).transpose()?,
         paused: wanted.paused,
         label: wanted.label,
         text: wanted.text,
-        ..Filter::default()
+        ..TaskFilter::default()
     };
-    Ok(Json(desk.app.tasks(&filter, &window(wanted.after, wanted.limit)?).await?))
+    Ok(Json(desk.app.list_tasks(&filter, &page_request(wanted.after, wanted.limit)?).await?))
 }
 
-fn states(text: &str) -> Result<Vec<task_loop::State>, Error> {
+fn parse_states(text: &str) -> Result<Vec<task_loop::State>, Error> {
     use strum::IntoEnumIterator as _;
     if text == "live" {
         return Ok(task_loop::State::iter().filter(|state| !state.is_terminal()).collect());
     }
     let state = |word: &str| {
         task_loop::State::from_str(word.trim())
-            .map_err(|_| no_such("state", word, task_loop::State::iter()))
+            .map_err(|_| unknown_filter_value("state", word, task_loop::State::iter()))
     };
     text.split(',').map(state).collect()
 }
 
-fn phase(text: &str) -> Result<Phase, Error> {
+fn parse_phase(text: &str) -> Result<Phase, Error> {
     use strum::IntoEnumIterator as _;
     let is_it = |phase: &Phase| phase.to_string().eq_ignore_ascii_case(text.trim());
-    Phase::iter().find(is_it).ok_or_else(|| no_such("phase", text, Phase::iter()))
+    Phase::iter().find(is_it).ok_or_else(|| unknown_filter_value("phase", text, Phase::iter()))
 }
 
-pub(super) fn no_such<T: ToString>(what: &str, word: &str, all: impl Iterator<Item = T>) -> Error {
+pub(super) fn unknown_filter_value<T: ToString>(
+    what: &str,
+    word: &str,
+    all: impl Iterator<Item = T>,
+) -> Error {
     let word: String = word.chars().take(40).collect();
     let all: Vec<_> = all.map(|each| each.to_string().to_lowercase()).collect();
-    Error::invalid(
-        format!("There is no {what} `{word}`."),
-        format!("Use one of: {}.", all.join(", ")),
-    )
+    Error::invalid(format!("Unknown {what} `{word}`."), format!("Use one of: {}.", all.join(", ")))
 }
 
-/// Adds a task. A second request with the same id finds the first one's task.
+/// Adds a task. A repeated request with the same ID returns the existing task.
 #[utoipa::path(
     post, path = "/tasks", tag = "tasks", operation_id = "add_task",
-    params(("Tamma-Person" = String, Header, description = "Who adds it.")),
+    params(("Tamma-Person" = String, Header, description = "Name of the person.")),
     request_body = NewTask,
     responses(
-        (status = CREATED, body = Added, description = "It was added."),
-        (status = OK, body = Added, description = "It was there already."),
+        (status = CREATED, body = AddedTask, description = "Task added."),
+        (status = OK, body = AddedTask, description = "Task already exists."),
         (status = CONFLICT, body = Problem, content_type = "application/problem+json",
-            description = "Another task has the id."),
+            description = "A different task has this ID."),
         (status = UNPROCESSABLE_ENTITY, body = Problem, content_type = "application/problem+json",
-            description = "The task does not make sense, or the project's configuration is broken."),
+            description = "Invalid task, or the project's configuration has errors."),
         (status = SERVICE_UNAVAILABLE, body = Problem, content_type = "application/problem+json",
-            description = "The store or the durable engine cannot be reached."),
+            description = "The database or Temporal is unreachable."),
     )
 )]
 pub(super) async fn add(
-    State(desk): State<Desk>,
-    Person(by): Person,
-    Given(new): Given<NewTask>,
-) -> Result<(StatusCode, Json<Added>), Problem> {
-    let added = desk.app.add(by, new).await?;
-    let status = if added.new { StatusCode::CREATED } else { StatusCode::OK };
+    State(desk): State<ApiState>,
+    CurrentPerson(by): CurrentPerson,
+    JsonBody(new): JsonBody<NewTask>,
+) -> Result<(StatusCode, Json<AddedTask>), Problem> {
+    let added = desk.app.add_task(by, new).await?;
+    let status = if added.created { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(added)))
 }
 
-/// Shows a task with everything that is known of it.
+/// Returns a task with all its details.
 #[utoipa::path(
     get, path = "/tasks/{id}", tag = "tasks", operation_id = "show_task",
-    params(("id" = uuid::Uuid, Path, description = "The task.")),
+    params(("id" = uuid::Uuid, Path, description = "Task ID.")),
     responses(
-        (status = OK, body = Whole),
+        (status = OK, body = TaskDetail),
         (status = NOT_FOUND, body = Problem, content_type = "application/problem+json",
-            description = "There is no such task."),
+            description = "Task not found."),
     )
 )]
 pub(super) async fn show(
-    State(desk): State<Desk>,
-    Which(task): Which,
-) -> Result<Json<Whole>, Problem> {
-    Ok(Json(desk.app.task(task).await?))
+    State(desk): State<ApiState>,
+    TaskPath(task): TaskPath,
+) -> Result<Json<TaskDetail>, Problem> {
+    Ok(Json(desk.app.task_detail(task).await?))
 }
 
-/// Shows a task's current plan, whole.
+/// Returns the current plan of a task, with its content.
 #[utoipa::path(
     get, path = "/tasks/{id}/plan", tag = "tasks", operation_id = "show_plan",
-    params(("id" = uuid::Uuid, Path, description = "The task.")),
+    params(("id" = uuid::Uuid, Path, description = "Task ID.")),
     responses(
         (status = OK, body = PlanVersion),
         (status = NOT_FOUND, body = Problem, content_type = "application/problem+json",
-            description = "There is no such task, or it has no plan yet."),
+            description = "Task not found, or it has no plan yet."),
     )
 )]
 pub(super) async fn plan(
-    State(desk): State<Desk>,
-    Which(task): Which,
+    State(desk): State<ApiState>,
+    TaskPath(task): TaskPath,
 ) -> Result<Json<PlanVersion>, Problem> {
-    Ok(Json(desk.app.plan(task).await?))
+    Ok(Json(desk.app.current_plan(task).await?))
 }
 
-/// Shows the newest change of a task that was reviewed.
+/// Returns the newest change of a task that has a review.
 #[utoipa::path(
     get, path = "/tasks/{id}/diff", tag = "tasks", operation_id = "show_diff",
-    params(("id" = uuid::Uuid, Path, description = "The task.")),
+    params(("id" = uuid::Uuid, Path, description = "Task ID.")),
     responses(
-        (status = OK, body = Change),
+        (status = OK, body = ReviewedChange),
         (status = NOT_FOUND, body = Problem, content_type = "application/problem+json",
-            description = "There is no such task, or nothing of it was reviewed yet."),
+            description = "Task not found, or it has no reviewed change yet."),
     )
 )]
 pub(super) async fn diff(
-    State(desk): State<Desk>,
-    Which(task): Which,
-) -> Result<Json<Change>, Problem> {
-    Ok(Json(desk.app.change(task).await?))
+    State(desk): State<ApiState>,
+    TaskPath(task): TaskPath,
+) -> Result<Json<ReviewedChange>, Problem> {
+    Ok(Json(desk.app.latest_change(task).await?))
 }
 
-/// Which part of a report is wanted.
+/// Part of a report.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(default)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Part {
-    /// The number of an iteration; without one the whole task is told of.
+pub(super) struct ReportQuery {
+    /// Iteration number; without it the report covers the whole task.
     iteration: Option<u16>,
 }
 
-/// Tells of a task: its iterations with gates, criteria and decisions, its councils, and its cost.
+/// Returns the report of a task: iterations with gates, criteria and decisions, councils and cost.
 #[utoipa::path(
     get, path = "/tasks/{id}/report", tag = "tasks", operation_id = "report",
-    params(("id" = uuid::Uuid, Path, description = "The task."), Part),
+    params(("id" = uuid::Uuid, Path, description = "Task ID."), ReportQuery),
     responses(
-        (status = OK, body = TaskReport),
+        (status = OK, body = TaskReportResponse),
         (status = NOT_FOUND, body = Problem, content_type = "application/problem+json",
-            description = "There is no such task, or no such iteration."),
+            description = "Task or iteration not found."),
     )
 )]
 pub(super) async fn report(
-    State(desk): State<Desk>,
-    Which(task): Which,
-    Asked(part): Asked<Part>,
-) -> Result<Json<TaskReport>, Problem> {
+    State(desk): State<ApiState>,
+    TaskPath(task): TaskPath,
+    QueryParams(part): QueryParams<ReportQuery>,
+) -> Result<Json<TaskReportResponse>, Problem> {
     Ok(Json(desk.app.report(task, part.iteration).await?))
 }
 
-/// Whose questions are wanted.
+/// Page of the inbox.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(default)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Mine {
-    /// The id or the name of a project.
+pub(super) struct InboxQuery {
+    /// Project ID or name.
     project: Option<String>,
-    /// What the last answer gave as `next`.
+    /// `next` value of the previous page.
     after: Option<String>,
-    /// How many at most: 1 to 500.
+    /// Maximum number of items, 1 to 500; default 50.
     limit: Option<u32>,
 }
 
-/// Lists the tasks that wait for a person, the longest first.
+/// Lists tasks that need a decision, oldest question first.
 #[utoipa::path(
-    get, path = "/inbox", tag = "tasks", operation_id = "inbox", params(Mine),
-    responses((status = OK, body = Page))
+    get, path = "/inbox", tag = "tasks", operation_id = "inbox", params(InboxQuery),
+    responses((status = OK, body = TaskPage))
 )]
 pub(super) async fn inbox(
-    State(desk): State<Desk>,
-    Asked(mine): Asked<Mine>,
-) -> Result<Json<Page>, Problem> {
+    State(desk): State<ApiState>,
+    QueryParams(mine): QueryParams<InboxQuery>,
+) -> Result<Json<TaskPage>, Problem> {
     let project = match &mine.project {
-        Some(project) => Some(desk.app.project(Some(project)).await?.id),
+        Some(project) => Some(desk.app.resolve_project(Some(project)).await?.id),
         None => None,
     };
-    Ok(Json(desk.app.inbox(project, &window(mine.after, mine.limit)?).await?))
+    Ok(Json(desk.app.inbox(project, &page_request(mine.after, mine.limit)?).await?))
 }

@@ -1,47 +1,52 @@
-//! The change that a task has made, and what people say of its lines.
+//! Change of a task under review, and people's comments on its lines.
 
 use std::fmt::Write as _;
 
 use tamma_core::actor::Actor;
+use tamma_core::history::EntryData;
 use tamma_core::ids::{CommitId, TaskId};
-use tamma_core::log::Fact;
 use tamma_core::review::patch;
-use tamma_core::review::record::{Record, Reviewed};
+use tamma_core::review::record::{CheckRecord, ReviewCheck};
 use tamma_core::task_loop::{State, Timestamp};
 
-use super::{App, Error, Window};
-use crate::shape::{Change, LineComment};
+use super::{App, Error, PageRequest};
+use crate::dto::{LineComment, ReviewedChange};
 
-/// What somebody has said of a line.
+/// Comment on one line of a change, as posted.
 #[derive(Debug, Clone)]
-pub(crate) struct Said {
-    /// What, and of which line.
-    pub(crate) on: LineComment,
-    /// Who.
+pub(crate) struct PostedComment {
+    /// File, line and text.
+    pub(crate) comment: LineComment,
+    /// Name of the author.
     pub(crate) by: String,
-    /// When.
+    /// Time of the review decision.
     pub(crate) at: Timestamp,
 }
 
 impl App {
-    /// The newest change of a task that was reviewed.
-    pub(crate) async fn change(&self, id: TaskId) -> Result<Change, Error> {
-        // That there is no such task is told as that.
-        self.machine(id).await?;
-        let none = || Error::NotFound { what: "reviewed change yet of task", key: id.to_string() };
-        let reviewed = self.reviewed(id, None).await?.ok_or_else(none)?;
-        let patch = self.patch(&reviewed).await?.ok_or_else(none)?;
-        Ok(Change { commit: reviewed.commit.to_string(), passed: reviewed.verdict.passed, patch })
+    /// Returns the newest change of a task that has a review.
+    pub(crate) async fn latest_change(&self, id: TaskId) -> Result<ReviewedChange, Error> {
+        // Reports a missing task as such.
+        self.task_loop(id).await?;
+        let none = || Error::NotFound { what: "reviewed change for task", key: id.to_string() };
+        let reviewed = self.latest_review(id, None).await?.ok_or_else(none)?;
+        let patch = self.load_patch(&reviewed).await?.ok_or_else(none)?;
+        Ok(ReviewedChange {
+            commit: reviewed.commit.to_string(),
+            passed: reviewed.verdict.passed,
+            patch,
+        })
     }
 
-    /// What people have said of the lines of its changes when they sent them back, in its order.
-    pub(crate) async fn said_of_lines(&self, id: TaskId) -> Result<Vec<Said>, Error> {
+    /// Returns all line comments that people sent with change requests, oldest first.
+    pub(crate) async fn line_comments(&self, id: TaskId) -> Result<Vec<PostedComment>, Error> {
         let mut said = Vec::new();
         let mut after = None;
         loop {
-            let part = self.history(id, &Window { after, limit: 500 }).await?;
+            let part = self.history_page(id, &PageRequest { after, limit: 500 }).await?;
             for line in part.entries {
-                let (Actor::Person(by), Fact::Kept(text)) = (&line.entry.actor, &line.entry.data)
+                let (Actor::Person(by), EntryData::Stored(text)) =
+                    (&line.entry.actor, &line.entry.data)
                 else {
                     continue;
                 };
@@ -49,8 +54,12 @@ impl App {
                     continue;
                 }
                 let (by, at) = (by.to_string(), line.entry.at);
-                let comments = from_words(&self.store.kept(text).await?);
-                said.extend(comments.into_iter().map(|on| Said { on, by: by.clone(), at }));
+                let comments = parse_comments(&self.store.text(text).await?);
+                said.extend(comments.into_iter().map(|on| PostedComment {
+                    comment: on,
+                    by: by.clone(),
+                    at,
+                }));
             }
             after = part.next;
             if after.is_none() {
@@ -59,8 +68,8 @@ impl App {
         }
     }
 
-    /// What a person says of a commit, with the code that each comment is about.
-    pub(super) async fn commented(
+    /// Formats comments on a commit, each with the code line it refers to.
+    pub(super) async fn comments_with_code(
         &self,
         id: TaskId,
         commit: CommitId,
@@ -68,66 +77,66 @@ impl App {
         lines: &[LineComment],
     ) -> Result<String, Error> {
         let reviewed =
-            if lines.is_empty() { None } else { self.reviewed(id, Some(commit)).await? };
+            if lines.is_empty() { None } else { self.latest_review(id, Some(commit)).await? };
         let patch = match &reviewed {
-            Some(reviewed) => self.patch(reviewed).await?.unwrap_or_default(),
+            Some(reviewed) => self.load_patch(reviewed).await?.unwrap_or_default(),
             None => String::new(),
         };
-        in_words(comments, lines, &patch)
+        format_comments(comments, lines, &patch)
     }
 
-    async fn reviewed(
+    async fn latest_review(
         &self,
         id: TaskId,
         commit: Option<CommitId>,
-    ) -> Result<Option<Reviewed>, Error> {
+    ) -> Result<Option<ReviewCheck>, Error> {
         let of = |record| match record {
-            Record::Review(reviewed) if commit.is_none_or(|it| it == reviewed.commit) => {
+            CheckRecord::Review(reviewed) if commit.is_none_or(|it| it == reviewed.commit) => {
                 Some(reviewed)
             }
-            Record::Review(_) | Record::Gates(_) => None,
+            CheckRecord::Review(_) | CheckRecord::Gates(_) => None,
         };
         let checks = self.store.checks(id).await?;
         Ok(checks.into_iter().rev().find_map(|check| of(check.record)))
     }
 
-    async fn patch(&self, reviewed: &Reviewed) -> Result<Option<String>, Error> {
+    async fn load_patch(&self, reviewed: &ReviewCheck) -> Result<Option<String>, Error> {
         match &reviewed.diff {
-            Some(diff) => Ok(Some(self.store.kept(diff).await?)),
+            Some(diff) => Ok(Some(self.store.text(diff).await?)),
             None => Ok(None),
         }
     }
 }
 
-/// Comments as the next run reads them: each with the line of code that it is about, where the change
-/// shows it.
-fn in_words(comments: &str, lines: &[LineComment], patch: &str) -> Result<String, Error> {
+/// Formats comments for the prompt of the next run. A comment is followed by its code line if the
+/// patch contains that line.
+fn format_comments(comments: &str, lines: &[LineComment], patch: &str) -> Result<String, Error> {
     let mut text = comments.trim().to_owned();
     if text.is_empty() && lines.is_empty() {
-        return Err(Error::invalid("There is no comment.", "Say what is to be different."));
+        return Err(Error::invalid("The comment is empty.", "Describe the change you want."));
     }
     for LineComment { file, line, text: said } in lines {
         if file.trim().is_empty() || *line == 0 || said.trim().is_empty() {
             return Err(Error::invalid(
-                format!("The comment on `{file}`, line {line}, is not whole."),
-                "Name a file, a line from 1 on, and what is to be different.",
+                format!("The comment on `{file}`, line {line}, is incomplete."),
+                "Give a file, a line number from 1, and the change you want.",
             ));
         }
         if !text.is_empty() {
             text.push_str("\n\n");
         }
         let _ = write!(text, "`{file}`, line {line}: {}", said.trim());
-        if let Some(code) = patch::line(patch, file, *line) {
+        if let Some(code) = patch::find_line(patch, file, *line) {
             let _ = write!(text, "\n\n    {line} | {code}");
         }
     }
     Ok(text)
 }
 
-/// The comments on lines in what [`in_words`] has written.
-fn from_words(text: &str) -> Vec<LineComment> {
+/// Parses the line comments from the output of [`format_comments`].
+fn parse_comments(text: &str) -> Vec<LineComment> {
     let mut comments: Vec<LineComment> = Vec::new();
-    // A comment goes on until the code that it is about, or until the next one.
+    // A comment ends at its code line or at the next comment.
     let mut open = false;
     for line in text.lines() {
         let head = || {
@@ -158,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_comment_comes_with_the_line_of_code_that_it_is_about() {
+    fn a_comment_is_followed_by_its_code_line_and_can_be_parsed_back() {
         let on = |file: &str, line, text: &str| {
             let (file, text) = (file.to_owned(), text.to_owned());
             LineComment { file, line, text }
@@ -166,20 +175,23 @@ mod tests {
         let patch = "--- a/a.rs\n+++ b/a.rs\n@@ -1 +1,2 @@\n one\n+    let x = 1;\n";
         let lines = [on("a.rs", 2, " name it "), on("b.rs", 7, "and this")];
         assert_eq!(
-            in_words("Nearly.", &lines, patch).expect("words"),
+            format_comments("Nearly.", &lines, patch).expect("formatted"),
             "Nearly.\n\n`a.rs`, line 2: name it\n\n    2 |     let x = 1;\n\n\
              `b.rs`, line 7: and this"
         );
-        assert_eq!(in_words("", &lines[1..], "").expect("words"), "`b.rs`, line 7: and this");
-        // And back, for whoever looks at the change later.
+        assert_eq!(
+            format_comments("", &lines[1..], "").expect("formatted"),
+            "`b.rs`, line 7: and this"
+        );
+        // The parser reverses the format.
         let more = [on("a.rs", 2, "name it\n\nand say why"), on("b.rs", 7, "and this")];
-        let text = in_words("Nearly.", &more, patch).expect("words");
+        let text = format_comments("Nearly.", &more, patch).expect("formatted");
         let read: Vec<_> =
-            from_words(&text).into_iter().map(|it| (it.file, it.line, it.text)).collect();
+            parse_comments(&text).into_iter().map(|it| (it.file, it.line, it.text)).collect();
         let written: Vec<_> = more.into_iter().map(|it| (it.file, it.line, it.text)).collect();
         assert_eq!(read, written);
-        assert!(from_words("Nearly.").is_empty());
-        assert!(in_words(" ", &[], patch).is_err());
-        assert!(in_words("x", &[on("a.rs", 0, "no line")], patch).is_err());
+        assert!(parse_comments("Nearly.").is_empty());
+        assert!(format_comments(" ", &[], patch).is_err());
+        assert!(format_comments("x", &[on("a.rs", 0, "no line")], patch).is_err());
     }
 }

@@ -1,62 +1,64 @@
-//! Talking with people: what they say is understood, looked up, or proposed; and done when they say yes.
+//! Chat: answers questions from stored data, and runs actions after confirmation.
 //!
-//! What a conversation waits for is kept in this process and nowhere else. After a restart nothing
-//! waits for a yes any more, which is the safe side. What is carried out goes through the same use
-//! cases as everything else, in the person's name and with their rights.
+//! Conversations live in this process only, so a restart discards unconfirmed proposals. Confirmed
+//! commands go through the same use cases as all other requests, under the person's name and with
+//! their permissions.
 
-mod reader;
-mod record;
+mod model_parser;
+mod replies;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tamma_chat::{
-    Act, Change, Confirmed, Context, Conversation, Decision, Heard, Intent, Lesson, Subject,
-    Unconfirmed,
+    ChatAction, ChatContext, ChatLesson, ChatTask, ConfirmError, Confirmed, Conversation, Intent,
+    LessonDecision, MessageOutcome, RequestedChange,
 };
 use tamma_core::ids::{KnowledgeId, Name, ProjectId, TaskId};
-use tamma_core::knowledge::{Scope, Status};
+use tamma_core::knowledge::{EntryScope, EntryStatus};
 use tamma_core::task::Priority;
-use tamma_store::{Filter, KnowledgeFilter};
+use tamma_store::{KnowledgeFilter, TaskFilter};
 use tokio::sync::Mutex;
 use uuid::Uuid;
 
-use self::reader::Read;
-use super::{App, By, Error, Window};
-use crate::shape::{Action, Grant, KnowledgeDecision, NewTask, Proposed, Reply, Said};
+use self::model_parser::ParsedMessage;
+use super::{App, Error, PageRequest, Principal};
+use crate::dto::{
+    BudgetGrant, ChatReply, KnowledgeDecision, NewChatMessage, NewTask, ProposedCommand, TaskAction,
+};
 
-/// How many tasks and lessons can be spoken of: the newest.
-const KNOWN: u32 = 200;
+/// Maximum number of tasks, and of lessons, that a message can refer to. Newest first.
+const MAX_SUBJECTS: u32 = 200;
 
-/// How many are listed.
-const LISTED: usize = 10;
+/// Maximum number of items in a reply.
+const MAX_LISTED: usize = 10;
 
-/// How many conversations are kept; the oldest are forgotten.
-const CONVERSATIONS: usize = 1_000;
+/// Maximum number of open conversations. The oldest is dropped first.
+const MAX_CONVERSATIONS: usize = 1_000;
 
-/// How long a message may be.
-const LONGEST: usize = 4_000;
+/// Maximum length of a message, in characters.
+const MAX_MESSAGE_CHARS: usize = 4_000;
 
-/// What is written where a reason is needed and none was given.
-const NO_REASON: &str = "said in the chat, without a reason";
+/// Reason recorded for actions that need one when the message has none.
+const DEFAULT_REASON: &str = "requested in chat, no reason given";
 
-/// The conversations of this process. Each has a lock of its own: a model that is slow for one person
-/// keeps nobody else waiting.
+/// Conversations of this process. Each has its own lock, so a slow model call blocks only its own
+/// conversation.
 #[derive(Clone, Default)]
-pub(crate) struct Chats(Arc<Mutex<BTreeMap<Uuid, Arc<Mutex<Talk>>>>>);
+pub(crate) struct Conversations(Arc<Mutex<BTreeMap<Uuid, Arc<Mutex<ChatSession>>>>>);
 
 #[derive(Default)]
-struct Talk {
+struct ChatSession {
     conversation: Conversation,
-    last: Option<TaskId>,
-    /// Whose it is: nobody says yes for another.
+    last_task: Option<TaskId>,
+    /// Owner of the conversation. Other people cannot confirm its proposals.
     person: Option<Name>,
 }
 
-impl Chats {
-    async fn talk(&self, id: Uuid) -> Arc<Mutex<Talk>> {
+impl Conversations {
+    async fn session(&self, id: Uuid) -> Arc<Mutex<ChatSession>> {
         let mut talks = self.0.lock().await;
-        if talks.len() >= CONVERSATIONS
+        if talks.len() >= MAX_CONVERSATIONS
             && !talks.contains_key(&id)
             && let Some(oldest) = talks.keys().next().copied()
         {
@@ -66,74 +68,87 @@ impl Chats {
     }
 }
 
-/// What can be spoken of, and of which project each task is.
-struct Known {
-    context: Context,
+/// Tasks and lessons that a message can refer to, with the project of each task.
+struct ChatSubjects {
+    context: ChatContext,
     projects: BTreeMap<TaskId, ProjectId>,
-    scopes: BTreeMap<KnowledgeId, Scope>,
+    scopes: BTreeMap<KnowledgeId, EntryScope>,
 }
 
 impl App {
-    /// Takes a message, and answers it.
-    pub(crate) async fn chat(&self, by: &By, said: Said) -> Result<Reply, Error> {
-        if said.message.chars().count() > LONGEST {
+    /// Handles a message and returns the reply.
+    pub(crate) async fn chat(
+        &self,
+        by: &Principal,
+        said: NewChatMessage,
+    ) -> Result<ChatReply, Error> {
+        if said.message.chars().count() > MAX_MESSAGE_CHARS {
             return Err(Error::invalid(
-                format!("A message has at most {LONGEST} characters."),
-                "Say it in fewer words, or add it to a task's description.",
+                format!("The message is longer than {MAX_MESSAGE_CHARS} characters."),
+                "Shorten it, or put the details into a task's description.",
             ));
         }
-        let talk = self.chats.talk(said.conversation).await;
+        let talk = self.conversations.session(said.conversation).await;
         let mut talk = talk.lock().await;
         if talk.person.get_or_insert_with(|| by.name.clone()) != &by.name {
-            return Err(Error::Refused("This conversation is somebody else's.".to_owned()));
+            return Err(Error::Refused("This conversation belongs to someone else.".to_owned()));
         }
         if let Some(task) = said.task {
-            talk.last = Some(TaskId(task));
+            talk.last_task = Some(TaskId(task));
         }
-        let known = self.spoken_of(talk.last).await?;
+        let known = self.load_subjects(talk.last_task).await?;
         let context = &known.context;
         let read = if talk.conversation.is_answer(&said.message, context) {
-            Read::default()
+            ParsedMessage::default()
         } else {
-            self.read_by_model(&said.message, &known).await?
+            self.parse_with_model(&said.message, &known).await?
         };
-        let reply = match talk.conversation.hear_read(&said.message, context, read.understood) {
-            Heard::Confirmed(confirmed) => self.carry_out(by, confirmed, context).await?,
-            Heard::Declined => says("decline", "Then nothing is done."),
-            Heard::Refused(why) => says("refused", &capital(&format!("{why}."))),
-            Heard::Understood(understood) => {
-                talk.last = about(&understood.intent).or(talk.last);
-                let proposal = talk.conversation.pending().map(|proposal| Proposed {
-                    command: proposal.command().to_string(),
-                    digest: proposal.digest().to_string(),
-                });
-                let change = matches!(understood.intent, Intent::Change(_));
-                let mut reply = self.answer(&understood.intent, context).await?;
-                if let [only] = reply.tasks.as_slice() {
-                    talk.last = Some(TaskId(only.task));
+        let reply =
+            match talk.conversation.handle_interpreted(&said.message, context, read.understood) {
+                MessageOutcome::Confirmed(confirmed) => {
+                    self.execute(by, confirmed, context).await?
                 }
-                reply.proposal = proposal.filter(|_| change);
-                reply
-            }
-        };
-        Ok(Reply { read_by: read.by, note: read.note, ..reply })
+                MessageOutcome::Declined => {
+                    single_line_reply("decline", "Dismissed. Nothing was changed.")
+                }
+                MessageOutcome::Refused(why) => {
+                    single_line_reply("refused", &capitalize(&format!("{why}.")))
+                }
+                MessageOutcome::Interpreted(understood) => {
+                    talk.last_task = task_of_intent(&understood.intent).or(talk.last_task);
+                    let proposal = talk.conversation.pending().map(|proposal| ProposedCommand {
+                        command: proposal.command().to_string(),
+                        digest: proposal.digest().to_string(),
+                    });
+                    let change = matches!(understood.intent, Intent::Change(_));
+                    let mut reply = self.answer_intent(&understood.intent, context).await?;
+                    if let [only] = reply.tasks.as_slice() {
+                        talk.last_task = Some(TaskId(only.task));
+                    }
+                    reply.proposal = proposal.filter(|_| change);
+                    reply
+                }
+            };
+        Ok(ChatReply { parsed_by: read.parser, note: read.note, ..reply })
     }
 
-    /// What can be spoken of now.
-    async fn spoken_of(&self, last: Option<TaskId>) -> Result<Known, Error> {
-        let page = self.tasks(&Filter::default(), &Window { after: None, limit: KNOWN }).await?;
+    /// Loads the tasks and lessons that a message can refer to.
+    async fn load_subjects(&self, last: Option<TaskId>) -> Result<ChatSubjects, Error> {
+        let page = self
+            .list_tasks(&TaskFilter::default(), &PageRequest { after: None, limit: MAX_SUBJECTS })
+            .await?;
         let mut projects = BTreeMap::new();
         let mut tasks = Vec::new();
         for (number, card) in (1..).zip(page.tasks) {
             projects.insert(TaskId(card.id), ProjectId(card.project));
-            // What is decided about is named exactly, so it has to be known exactly.
+            // Commands name the exact plan, commit and question.
             let machine = if card.waits_for_person {
-                Some(self.machine(TaskId(card.id)).await?)
+                Some(self.task_loop(TaskId(card.id)).await?)
             } else {
                 None
             };
             let machine = machine.as_ref();
-            tasks.push(Subject {
+            tasks.push(ChatTask {
                 id: TaskId(card.id),
                 number: Some(number),
                 title: card.title,
@@ -142,126 +157,135 @@ impl App {
                 answers: card.answers,
                 plan: machine.and_then(|it| it.plan.as_ref()).map(|plan| plan.hash),
                 commit: machine.and_then(|it| it.commit),
-                question: machine.and_then(|it| it.question.as_ref()).map(|it| it.number),
+                question: machine.and_then(|it| it.open_question.as_ref()).map(|it| it.number),
             });
         }
-        let known = self.store.all_knowledge(&KnowledgeFilter::default()).await?;
-        let spoken_of =
-            |it: &tamma_store::Known| matches!(it.entry.status, Status::Pending | Status::Approved);
+        let known = self.store.list_knowledge(&KnowledgeFilter::default()).await?;
+        let spoken_of = |it: &tamma_store::StoredEntry| {
+            matches!(it.entry.status, EntryStatus::Pending | EntryStatus::Approved)
+        };
         let mut known: Vec<_> = known.into_iter().filter(spoken_of).collect();
-        // Those that wait come first, since they are what is mostly spoken of.
-        known.sort_by_key(|it| it.entry.status != Status::Pending);
-        known.truncate(KNOWN as usize);
+        // Pending entries first: most messages refer to them.
+        known.sort_by_key(|it| it.entry.status != EntryStatus::Pending);
+        known.truncate(MAX_SUBJECTS as usize);
         let scopes = known.iter().map(|it| (it.entry.id, it.entry.scope)).collect();
-        let lessons = known.into_iter().map(|known| Lesson {
+        let lessons = known.into_iter().map(|known| ChatLesson {
             id: known.entry.id,
             text: known.entry.text,
             status: known.entry.status,
         });
-        let context = Context { tasks, lessons: lessons.collect(), last, proposed: false };
-        Ok(Known { context, projects, scopes })
+        let context = ChatContext { tasks, lessons: lessons.collect(), last, proposed: false };
+        Ok(ChatSubjects { context, projects, scopes })
     }
 
-    async fn answer(&self, intent: &Intent, now: &Context) -> Result<Reply, Error> {
+    async fn answer_intent(&self, intent: &Intent, now: &ChatContext) -> Result<ChatReply, Error> {
         let reply = match intent {
-            Intent::Status { task } => self.how_it_stands(*task).await?,
-            Intent::List { which, period, search } => {
-                self.listed(*which, *period, search.clone()).await?
+            Intent::Status { task } => self.status_reply(*task).await?,
+            Intent::List { selection: which, period, search } => {
+                self.task_list_reply(*which, *period, search.clone()).await?
             }
             Intent::Inbox => {
-                let page = self.inbox(None, &Window { after: None, limit: 50 }).await?;
-                record::mentions("Nothing waits for you.", "waits for a person", &page.tasks)
+                let page = self.inbox(None, &PageRequest { after: None, limit: 50 }).await?;
+                replies::task_mentions_reply(
+                    "You're all caught up.",
+                    "needs a decision",
+                    &page.tasks,
+                )
             }
-            Intent::Cost { task, period } => self.cost(*task, *period).await?,
-            Intent::Show { task, aspect } => self.piece(*task, *aspect).await?,
-            Intent::Ask { task, about } => self.what_the_record_says(*task, *about).await?,
-            Intent::Lessons { search, .. } => self.lessons(search.as_deref()).await?,
-            Intent::Help => record::help(),
-            Intent::Talk => says("", "I am here when you want to know or do something."),
-            Intent::Confirm | Intent::Decline => says("", "Nothing waits for a yes."),
-            Intent::Change(change) => record::proposal(change, now),
-            Intent::Unclear(unclear) => says("", &unclear.question(now)),
+            Intent::Cost { task, period } => self.cost_reply(*task, *period).await?,
+            Intent::Show { task, aspect } => self.show_reply(*task, *aspect).await?,
+            Intent::Ask { task, topic: about } => self.topic_reply(*task, *about).await?,
+            Intent::Lessons { search, .. } => self.lessons_reply(search.as_deref()).await?,
+            Intent::Help => replies::help_reply(),
+            Intent::Talk => single_line_reply("", "Ask about a task, or request an action."),
+            Intent::Confirm | Intent::Decline => {
+                single_line_reply("", "There is nothing to confirm.")
+            }
+            Intent::Change(change) => replies::proposal_reply(change, now),
+            Intent::Unclear(unclear) => single_line_reply("", &unclear.question(now)),
         };
-        Ok(Reply { intent: intent.name().to_owned(), ..reply })
+        Ok(ChatReply { intent: intent.name().to_owned(), ..reply })
     }
 
-    /// Does what a person has said yes to, through the same use cases as everything else.
+    /// Runs a confirmed command through the use cases.
     ///
-    /// `now` is what the yes was held against: what is decided about is named from there, so that
-    /// what changes in between is refused rather than approved.
-    async fn carry_out(
+    /// Plan and commit are taken from `now`, the context of the confirmation. If either changes
+    /// before the command runs, the command is refused.
+    async fn execute(
         &self,
-        by: &By,
+        by: &Principal,
         confirmed: Confirmed,
-        now: &Context,
-    ) -> Result<Reply, Error> {
+        now: &ChatContext,
+    ) -> Result<ChatReply, Error> {
         let (change, command) = confirmed.into_parts();
         let line = match change {
-            Change::Task { task, act } => {
+            RequestedChange::Task { task, action: act } => {
                 let seen = now.task(task);
                 let plan = seen.and_then(|it| it.plan).map(|plan| plan.to_string());
                 let commit = seen.and_then(|it| it.commit).map(|commit| commit.to_string());
-                let action = action(act, plan.unwrap_or_default(), commit.unwrap_or_default());
-                let standing = self.ask(task, by.clone(), action, None).await?;
-                format!(
-                    "Done. The task is now in {}.",
-                    standing.state.to_string().replace('_', " ")
-                )
+                let action =
+                    to_task_action(act, plan.unwrap_or_default(), commit.unwrap_or_default());
+                let standing = self.perform_action(task, by.clone(), action, None).await?;
+                format!("Done. Task state: {}.", standing.state.to_string().replace('_', " "))
             }
-            Change::Add(new) => {
-                let added = self.add(by.clone(), new_task(new)).await?;
-                format!("Done. It is task {}.", added.task.short)
+            RequestedChange::Add(new) => {
+                let added = self.add_task(by.clone(), new_task(new)).await?;
+                format!("Done. Added task {}.", added.task.short)
             }
-            Change::Lesson { lesson, decision, reason } => {
+            RequestedChange::Lesson { lesson, decision, reason } => {
                 let status = match decision {
-                    Decision::Approve => Status::Approved,
-                    Decision::Reject => Status::Rejected,
-                    Decision::Retire => Status::Retired,
+                    LessonDecision::Approve => EntryStatus::Approved,
+                    LessonDecision::Reject => EntryStatus::Rejected,
+                    LessonDecision::Retire => EntryStatus::Retired,
                 };
-                let known = self.store.knowledge(lesson).await?;
+                let known = self.store.knowledge_entry(lesson).await?;
                 if now.lesson(lesson).is_none_or(|seen| seen.text != known.entry.text) {
-                    return Ok(says("refused", &capital(&format!("{}.", Unconfirmed::Changed))));
+                    return Ok(single_line_reply(
+                        "refused",
+                        &capitalize(&format!("{}.", ConfirmError::Changed)),
+                    ));
                 }
                 let revision = known.revision;
-                let decision = KnowledgeDecision { status, revision, reason, despite: false };
+                let decision =
+                    KnowledgeDecision { status, revision, reason, ignore_warnings: false };
                 self.decide_knowledge(&lesson.to_string(), decision, by).await?;
-                format!("Done. It is {status} now.")
+                format!("Done. The entry is now {status}.")
             }
         };
         let done = Some(command.to_string());
-        Ok(Reply { done, ..says("done", &line) })
+        Ok(ChatReply { executed_command: done, ..single_line_reply("done", &line) })
     }
 }
 
-fn action(act: Act, plan: String, commit: String) -> Action {
-    let why = |reason: Option<String>| reason.unwrap_or_else(|| NO_REASON.to_owned());
+fn to_task_action(act: ChatAction, plan: String, commit: String) -> TaskAction {
+    let why = |reason: Option<String>| reason.unwrap_or_else(|| DEFAULT_REASON.to_owned());
     match act {
-        Act::Approve { reason } => Action::Approve { plan, reason },
-        Act::Reject { reason } => Action::Reject { plan, reason: why(reason) },
-        Act::Accept { reason } => Action::Accept { commit, reason },
-        Act::Rework { reason } => {
-            Action::Rework { commit, comments: why(reason), lines: Vec::new() }
+        ChatAction::Approve { reason } => TaskAction::Approve { plan, reason },
+        ChatAction::Reject { reason } => TaskAction::Reject { plan, reason: why(reason) },
+        ChatAction::Accept { reason } => TaskAction::Accept { commit, reason },
+        ChatAction::Rework { reason } => {
+            TaskAction::Rework { commit, comments: why(reason), lines: Vec::new() }
         }
-        Act::Override { reason } => Action::Override { plan, reason },
-        Act::Modify { words } => Action::Modify { note: words },
-        Act::Reply { words } => Action::Reply { text: words },
-        Act::Pause => Action::Pause {},
-        Act::Resume => Action::Resume {},
-        Act::Cancel { reason } => Action::Cancel { reason: why(reason) },
-        Act::Retry { grant } => Action::Retry { grant: granted(grant) },
-        Act::Continue { grant } => Action::Continue { grant: granted(grant) },
-        Act::RollBack { to, reason } => Action::RollBack { to, reason: why(reason) },
-        Act::Skip { reason } => Action::Skip { reason: why(reason) },
-        Act::Abandon { reason } => Action::Abandon { reason: why(reason) },
-        Act::Acknowledge => Action::Acknowledge {},
+        ChatAction::Override { reason } => TaskAction::Override { plan, reason },
+        ChatAction::Modify { words } => TaskAction::Modify { note: words },
+        ChatAction::Reply { words } => TaskAction::Reply { text: words },
+        ChatAction::Pause => TaskAction::Pause {},
+        ChatAction::Resume => TaskAction::Resume {},
+        ChatAction::Cancel { reason } => TaskAction::Cancel { reason: why(reason) },
+        ChatAction::Retry { grant } => TaskAction::Retry { grant: to_budget_grant(grant) },
+        ChatAction::Continue { grant } => TaskAction::Continue { grant: to_budget_grant(grant) },
+        ChatAction::RollBack { to, reason } => TaskAction::RollBack { to, reason: why(reason) },
+        ChatAction::Skip { reason } => TaskAction::Skip { reason: why(reason) },
+        ChatAction::Abandon { reason } => TaskAction::Abandon { reason: why(reason) },
+        ChatAction::Acknowledge => TaskAction::Acknowledge {},
     }
 }
 
-fn granted(grant: tamma_core::budget::Grant) -> Grant {
-    Grant { iterations: grant.iterations, usd: grant.usd, tokens: grant.tokens }
+fn to_budget_grant(grant: tamma_core::budget::Grant) -> BudgetGrant {
+    BudgetGrant { iterations: grant.iterations, usd: grant.usd, tokens: grant.tokens }
 }
 
-fn new_task(new: tamma_chat::NewTask) -> NewTask {
+fn new_task(new: tamma_chat::TaskDraft) -> NewTask {
     NewTask {
         id: None,
         project: None,
@@ -279,22 +303,22 @@ fn new_task(new: tamma_chat::NewTask) -> NewTask {
     }
 }
 
-/// The task that a message was about, which "it" will be.
-fn about(intent: &Intent) -> Option<TaskId> {
+/// Returns the task of a message. The next "it" refers to this task.
+fn task_of_intent(intent: &Intent) -> Option<TaskId> {
     match intent {
         Intent::Status { task }
         | Intent::Show { task, .. }
-        | Intent::Change(Change::Task { task, .. }) => Some(*task),
+        | Intent::Change(RequestedChange::Task { task, .. }) => Some(*task),
         Intent::Cost { task, .. } | Intent::Ask { task, .. } => *task,
         _ => None,
     }
 }
 
-fn says(intent: &str, line: &str) -> Reply {
-    Reply { intent: intent.to_owned(), lines: vec![line.to_owned()], ..Reply::default() }
+fn single_line_reply(intent: &str, line: &str) -> ChatReply {
+    ChatReply { intent: intent.to_owned(), lines: vec![line.to_owned()], ..ChatReply::default() }
 }
 
-fn capital(text: &str) -> String {
+fn capitalize(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }

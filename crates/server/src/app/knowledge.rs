@@ -1,57 +1,60 @@
-//! What the team knows: writing it down, deciding about it, and holding a plan against it.
+//! Knowledge base: adding, deciding, editing and checking plans against entries.
 
-mod aftermath;
+mod effects;
 mod import;
 
 use std::sync::Arc;
 
 use tamma_core::ids::{KnowledgeId, Name, PlanHash, ProjectId, Reference, TaskId};
-use tamma_core::knowledge::{Entry, Hazard, Index, Match, Scope, Status, hazards};
-use tamma_core::rules::Right;
+use tamma_core::knowledge::{
+    ContentWarning, EntryMatch, EntryScope, EntryStatus, KnowledgeEntry, KnowledgeIndex,
+    content_warnings,
+};
+use tamma_core::rules::Permission;
 use tamma_core::task::{Priority, Task};
-use tamma_store::{Conflict, Deed, KnowledgeFilter, Known, MatchRole};
+use tamma_store::{Conflict, KnowledgeAction, KnowledgeFilter, MatchRole, StoredEntry};
 use uuid::Uuid;
 
-use super::{App, By, Error};
+use super::{App, Error, Principal};
 use crate::clock;
-use crate::shape::{
-    Knowledge, KnowledgeAnswer, KnowledgeChange, KnowledgeDecision, KnowledgeEdit, KnowledgeList,
-    KnowledgeMatch, KnowledgeQuestion, NewKnowledge, short,
+use crate::dto::{
+    KnowledgeChange, KnowledgeCheckRequest, KnowledgeCheckResult, KnowledgeDecision, KnowledgeEdit,
+    KnowledgeEntryDetail, KnowledgeList, KnowledgeMatch, NewKnowledgeEntry, short_id,
 };
 
-/// How long the text of an entry may be.
-const LONGEST: usize = 10_000;
+/// Maximum length of an entry's text, in characters.
+const MAX_TEXT_CHARS: usize = 10_000;
 
-/// How many globs, words and references an entry has at most, and how long each may be.
-const MOST: usize = 100;
-const LONGEST_PART: usize = 500;
+/// Maximum number of globs and keywords, and of references, and the maximum length of each.
+const MAX_PARTS: usize = 100;
+const MAX_PART_CHARS: usize = 500;
 
-/// How many entries a search finds at most.
-const FOUND: usize = 20;
+/// Maximum number of search results.
+const MAX_SEARCH_RESULTS: usize = 20;
 
 impl App {
-    /// How many entries wait for somebody to approve them.
-    pub(crate) async fn pending_knowledge(&self) -> Result<u64, Error> {
+    /// Counts the entries that await approval.
+    pub(crate) async fn count_pending_knowledge(&self) -> Result<u64, Error> {
         let filter =
-            KnowledgeFilter { status: Some(Status::Pending), ..KnowledgeFilter::default() };
-        Ok(self.store.all_knowledge(&filter).await?.len() as u64)
+            KnowledgeFilter { status: Some(EntryStatus::Pending), ..KnowledgeFilter::default() };
+        Ok(self.store.list_knowledge(&filter).await?.len() as u64)
     }
 
-    /// Adds an entry, which is pending. One with the same id is found again.
+    /// Adds a pending entry, or returns the existing entry with the same ID.
     pub(crate) async fn add_knowledge(
         &self,
-        new: NewKnowledge,
-        by: &By,
-    ) -> Result<Knowledge, Error> {
+        new: NewKnowledgeEntry,
+        by: &Principal,
+    ) -> Result<KnowledgeEntryDetail, Error> {
         let scope = if new.organisation {
-            Scope::Organisation
+            EntryScope::Organisation
         } else {
-            Scope::Project(self.project(new.project.as_deref()).await?.id)
+            EntryScope::Project(self.resolve_project(new.project.as_deref()).await?.id)
         };
-        self.permit_scope(by, Right::Work, scope).await?;
-        let deed = if new.imported { Deed::Imported } else { Deed::Added };
-        let owner = new.owner.as_deref().map(named).transpose()?;
-        let entry = Entry {
+        self.authorize_scope(by, Permission::Work, scope).await?;
+        let deed = if new.imported { KnowledgeAction::Imported } else { KnowledgeAction::Added };
+        let owner = new.owner.as_deref().map(parse_name).transpose()?;
+        let entry = KnowledgeEntry {
             id: KnowledgeId(new.id.unwrap_or_else(clock::new_id)),
             kind: new.kind,
             text: new.text,
@@ -63,55 +66,60 @@ impl App {
             pattern: new.pattern,
             severity: new.severity,
             owner,
-            evidence: new.evidence.iter().map(|it| referred(it)).collect::<Result<_, _>>()?,
-            status: Status::Pending,
+            evidence: new
+                .evidence
+                .iter()
+                .map(|it| parse_reference(it))
+                .collect::<Result<_, _>>()?,
+            status: EntryStatus::Pending,
             expires_at: new.expires_at,
         };
-        sound(&entry)?;
-        match self.store.knowledge(entry.id).await {
-            Ok(there) => return Ok(shown(there)),
+        validate_entry(&entry)?;
+        match self.store.knowledge_entry(entry.id).await {
+            Ok(there) => return Ok(entry_detail(there)),
             Err(tamma_store::Error::NotFound { .. }) => {}
             Err(error) => return Err(error.into()),
         }
         let added = self.store.add_knowledge(&entry, deed, Some(by.as_str()), None).await?;
-        Ok(shown(added))
+        Ok(entry_detail(added))
     }
 
-    /// Some entries, the oldest first; or those that a text finds, the most relevant first.
-    pub(crate) async fn knowledge_list(
+    /// Lists entries, oldest first, or search results, most relevant first.
+    pub(crate) async fn list_knowledge(
         &self,
         filter: &KnowledgeFilter,
         search: Option<&str>,
     ) -> Result<KnowledgeList, Error> {
-        let mut known = self.store.all_knowledge(filter).await?;
+        let mut known = self.store.list_knowledge(filter).await?;
         if let Some(search) = search {
-            let entries: Vec<Entry> = known.iter().map(|known| known.entry.clone()).collect();
-            let found = Index::new(entries).search(search, FOUND);
+            let entries: Vec<KnowledgeEntry> =
+                known.iter().map(|known| known.entry.clone()).collect();
+            let found = KnowledgeIndex::new(entries).search(search, MAX_SEARCH_RESULTS);
             known.retain(|known| found.contains(&known.entry.id));
             known.sort_by_key(|known| found.iter().position(|id| *id == known.entry.id));
         }
-        Ok(KnowledgeList { entries: known.into_iter().map(shown).collect() })
+        Ok(KnowledgeList { entries: known.into_iter().map(entry_detail).collect() })
     }
 
-    /// One entry with its history: by its id, or by digits that it begins or ends with.
-    pub(crate) async fn knowledge_one(&self, said: &str) -> Result<Knowledge, Error> {
-        let known = self.store.knowledge(self.which_entry(said).await?).await?;
+    /// Returns an entry with its changes and effects. `said` is an ID, or its first or last digits.
+    pub(crate) async fn knowledge_entry(&self, said: &str) -> Result<KnowledgeEntryDetail, Error> {
+        let known = self.store.knowledge_entry(self.resolve_entry_id(said).await?).await?;
         let changes = self.store.knowledge_changes(known.entry.id).await?;
-        let [mut knowledge] = <[_; 1]>::try_from(self.aftermath(vec![known]).await?)
+        let [mut knowledge] = <[_; 1]>::try_from(self.with_effects(vec![known]).await?)
             .map_err(|_| Error::NotFound { what: "entry", key: said.to_owned() })?;
         knowledge.changes = changes
             .into_iter()
             .map(|change| KnowledgeChange {
                 at: change.at,
                 by: change.by,
-                deed: change.deed,
+                action: change.action,
                 reason: change.reason,
             })
             .collect();
         Ok(knowledge)
     }
 
-    async fn which_entry(&self, said: &str) -> Result<KnowledgeId, Error> {
+    async fn resolve_entry_id(&self, said: &str) -> Result<KnowledgeId, Error> {
         if let Ok(id) = said.parse::<Uuid>() {
             return Ok(KnowledgeId(id));
         }
@@ -120,115 +128,130 @@ impl App {
         if digits.len() < 4 || !digits.chars().all(|digit| digit.is_ascii_hexdigit()) {
             return Err(not_found());
         }
-        let ids = self.store.knowledge_like(&digits).await?;
+        let ids = self.store.find_knowledge_ids(&digits).await?;
         match ids.as_slice() {
             [] => Err(not_found()),
             [id] => Ok(*id),
             several => Err(Error::invalid(
-                format!("`{said}` could be one of {} entries.", several.len()),
+                format!("`{said}` matches {} entries.", several.len()),
                 "Give more digits.",
             )),
         }
     }
 
-    /// Approves an entry, turns it down, retires it, or takes it up again.
+    /// Approves, rejects, retires or reopens an entry.
     pub(crate) async fn decide_knowledge(
         &self,
         said: &str,
         decision: KnowledgeDecision,
-        by: &By,
-    ) -> Result<Knowledge, Error> {
-        let known = self.store.knowledge(self.which_entry(said).await?).await?;
+        by: &Principal,
+    ) -> Result<KnowledgeEntryDetail, Error> {
+        let known = self.store.knowledge_entry(self.resolve_entry_id(said).await?).await?;
         let mut entry = known.entry;
-        self.permit_scope(by, Right::Decide, entry.scope).await?;
-        if !entry.status.may_become(decision.status) {
+        self.authorize_scope(by, Permission::Decide, entry.scope).await?;
+        if !entry.status.can_become(decision.status) {
             return Err(Error::Refused(format!(
                 "The entry is {}, so it cannot become {}.",
                 entry.status, decision.status
             )));
         }
-        let doubts: Vec<_> = hazards(&entry).iter().map(ToString::to_string).collect();
-        if decision.status == Status::Approved && !decision.despite && !doubts.is_empty() {
-            return Err(Error::Doubtful(doubts));
+        let doubts: Vec<_> = content_warnings(&entry).iter().map(ToString::to_string).collect();
+        if decision.status == EntryStatus::Approved
+            && !decision.ignore_warnings
+            && !doubts.is_empty()
+        {
+            return Err(Error::ContentWarnings(doubts));
         }
         let deed = match decision.status {
-            Status::Approved => Deed::Approved,
-            Status::Rejected => Deed::Rejected,
-            Status::Retired => Deed::Retired,
-            Status::Pending => Deed::Reopened,
+            EntryStatus::Approved => KnowledgeAction::Approved,
+            EntryStatus::Rejected => KnowledgeAction::Rejected,
+            EntryStatus::Retired => KnowledgeAction::Retired,
+            EntryStatus::Pending => KnowledgeAction::Reopened,
         };
         entry.status = decision.status;
-        if decision.status == Status::Approved && entry.owner.is_none() {
+        if decision.status == EntryStatus::Approved && entry.owner.is_none() {
             entry.owner = Some(by.name.clone());
         }
-        self.write_entry(&entry, decision.revision, deed, by, decision.reason.as_deref()).await
+        self.save_entry(&entry, decision.revision, deed, by, decision.reason.as_deref()).await
     }
 
-    /// Says an entry in other words. It is pending again: people approved what it said before.
+    /// Edits an entry. It becomes pending again, because the approval covered the old content.
     pub(crate) async fn edit_knowledge(
         &self,
         said: &str,
         edit: KnowledgeEdit,
-        by: &By,
-    ) -> Result<Knowledge, Error> {
-        let id = self.which_entry(said).await?;
+        by: &Principal,
+    ) -> Result<KnowledgeEntryDetail, Error> {
+        let id = self.resolve_entry_id(said).await?;
         let mut entry = edit.entry;
         if entry.id != id {
             return Err(Error::invalid(
-                "The entry has another id than the one that is to be changed.",
-                "Leave its id as it is.",
+                "The entry's ID differs from the ID in the request path.",
+                "Keep the ID of the entry.",
             ));
         }
-        // What was decided about is not undone by whoever may not decide.
-        let before = self.store.knowledge(id).await?.entry;
-        let right = if before.status == Status::Pending { Right::Work } else { Right::Decide };
-        self.permit_scope(by, right, before.scope).await?;
-        self.permit_scope(by, right, entry.scope).await?;
-        entry.status = Status::Pending;
-        sound(&entry)?;
-        if let Scope::Project(id) = entry.scope {
-            self.project(Some(&id.to_string())).await?;
+        // Editing a decided entry undoes the decision, so it needs the permission to decide.
+        let before = self.store.knowledge_entry(id).await?.entry;
+        let right = if before.status == EntryStatus::Pending {
+            Permission::Work
+        } else {
+            Permission::Decide
+        };
+        self.authorize_scope(by, right, before.scope).await?;
+        self.authorize_scope(by, right, entry.scope).await?;
+        entry.status = EntryStatus::Pending;
+        validate_entry(&entry)?;
+        if let EntryScope::Project(id) = entry.scope {
+            self.resolve_project(Some(&id.to_string())).await?;
         }
-        self.write_entry(&entry, edit.revision, Deed::Edited, by, edit.reason.as_deref()).await
+        self.save_entry(&entry, edit.revision, KnowledgeAction::Edited, by, edit.reason.as_deref())
+            .await
     }
 
-    /// Refuses what a person may not do to an entry.
-    async fn permit_scope(&self, by: &By, right: Right, scope: Scope) -> Result<(), Error> {
-        match scope {
-            Scope::Project(project) => self.permit(by, right, project).await,
-            Scope::Organisation => self.permit_anywhere(by, right).await,
-        }
-    }
-
-    async fn write_entry(
+    /// Checks a permission in the scope of an entry.
+    async fn authorize_scope(
         &self,
-        entry: &Entry,
+        by: &Principal,
+        right: Permission,
+        scope: EntryScope,
+    ) -> Result<(), Error> {
+        match scope {
+            EntryScope::Project(project) => self.authorize(by, right, project).await,
+            EntryScope::Organisation => self.authorize_in_any_project(by, right).await,
+        }
+    }
+
+    async fn save_entry(
+        &self,
+        entry: &KnowledgeEntry,
         seen: u64,
-        deed: Deed,
-        by: &By,
+        deed: KnowledgeAction,
+        by: &Principal,
         reason: Option<&str>,
-    ) -> Result<Knowledge, Error> {
+    ) -> Result<KnowledgeEntryDetail, Error> {
         let by = Some(by.as_str());
         match self.store.change_knowledge(entry, seen, deed, by, reason).await {
-            Ok(known) => Ok(shown(known)),
+            Ok(known) => Ok(entry_detail(known)),
             Err(tamma_store::Error::Conflict(Conflict::KnowledgeChanged { .. })) => {
-                let now = self.store.knowledge(entry.id).await?.revision.to_string();
-                Err(Error::Changed { what: "entry", seen: seen.to_string(), now })
+                let now = self.store.knowledge_entry(entry.id).await?.revision.to_string();
+                Err(Error::Changed { what: "entry revision", seen: seen.to_string(), now })
             }
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Holds a plan against what the team knows, as the loop does before anybody approves it.
+    /// Checks a plan against the knowledge base, as the task loop does before approval.
     pub(crate) async fn check_knowledge(
         &self,
-        question: KnowledgeQuestion,
-    ) -> Result<KnowledgeAnswer, Error> {
-        let project = self.project(question.project.as_deref()).await?;
-        let rules = self.rules_of(&project.repository).await?;
-        let index = match question.with {
-            Some(id) => Arc::new(self.tried(project.id, KnowledgeId(id)).await?),
-            None => self.library.of(project.id).await?,
+        question: KnowledgeCheckRequest,
+    ) -> Result<KnowledgeCheckResult, Error> {
+        let project = self.resolve_project(question.project.as_deref()).await?;
+        let rules = self.project_rules(&project.repository).await?;
+        let index = match question.assume_approved {
+            Some(id) => {
+                Arc::new(self.index_with_entry_approved(project.id, KnowledgeId(id)).await?)
+            }
+            None => self.knowledge_cache.index(project.id).await?,
         };
         let task = Task {
             id: tamma_core::ids::TaskId(clock::new_id()),
@@ -254,107 +277,116 @@ impl App {
         ];
         let all = lists.into_iter().flat_map(|(role, list)| list.iter().map(move |it| (role, it)));
         let matches = all.filter_map(|(role, matched)| {
-            Some(met(role, matched, index.entry(matched.entry)?, false))
+            Some(knowledge_match(role, matched, index.entry(matched.entry)?, false))
         });
-        Ok(KnowledgeAnswer { can_proceed: found.can_proceed(), matches: matches.collect() })
+        Ok(KnowledgeCheckResult { can_proceed: found.can_proceed(), matches: matches.collect() })
     }
 
-    /// What reaches a project, with one entry as if it were approved.
-    async fn tried(&self, project: ProjectId, id: KnowledgeId) -> Result<Index, Error> {
+    /// Builds the index of a project with one more entry treated as approved.
+    async fn index_with_entry_approved(
+        &self,
+        project: ProjectId,
+        id: KnowledgeId,
+    ) -> Result<KnowledgeIndex, Error> {
         let filter = KnowledgeFilter { project: Some(project), ..KnowledgeFilter::default() };
-        let known = self.store.all_knowledge(&filter).await?;
-        let mut entries: Vec<Entry> = known.into_iter().map(|known| known.entry).collect();
+        let known = self.store.list_knowledge(&filter).await?;
+        let mut entries: Vec<KnowledgeEntry> = known.into_iter().map(|known| known.entry).collect();
         let tried = entries.iter_mut().find(|entry| entry.id == id);
-        let tried = tried.ok_or_else(|| Error::NotFound { what: "entry", key: short(id.0) })?;
-        tried.status = Status::Approved;
-        Ok(Index::new(entries))
+        let tried = tried.ok_or_else(|| Error::NotFound { what: "entry", key: short_id(id.0) })?;
+        tried.status = EntryStatus::Approved;
+        Ok(KnowledgeIndex::new(entries))
     }
 
-    /// What matched a plan of a task when it was checked.
-    pub(crate) async fn met_by(
+    /// Returns the entries that matched a plan when it was checked.
+    pub(crate) async fn knowledge_matches(
         &self,
         task: TaskId,
         plan: PlanHash,
     ) -> Result<Vec<KnowledgeMatch>, Error> {
-        let matches = self.store.matches(task, plan).await?;
+        let matches = self.store.plan_matches(task, plan).await?;
         let ids: Vec<_> = matches.iter().map(|it| it.matched.entry).collect();
-        let known = self.store.knowledge_of(&ids).await?;
+        let known = self.store.knowledge_by_ids(&ids).await?;
         let matches = matches.iter().filter_map(|it| {
             let known = known.iter().find(|known| known.entry.id == it.matched.entry)?;
-            Some(met(it.role, &it.matched, &known.entry, it.shown))
+            Some(knowledge_match(it.role, &it.matched, &known.entry, it.shown))
         });
         Ok(matches.collect())
     }
 }
 
-fn met(role: MatchRole, matched: &Match, entry: &Entry, shown: bool) -> KnowledgeMatch {
+fn knowledge_match(
+    role: MatchRole,
+    matched: &EntryMatch,
+    entry: &KnowledgeEntry,
+    shown: bool,
+) -> KnowledgeMatch {
     KnowledgeMatch {
         role,
         id: entry.id.0,
-        short: short(entry.id.0),
+        short: short_id(entry.id.0),
         text: entry.text.clone(),
         relevance: matched.relevance,
-        because: matched.reasons.iter().map(ToString::to_string).collect(),
+        reason_texts: matched.reasons.iter().map(ToString::to_string).collect(),
         reasons: matched.reasons.clone(),
         evidence: entry.evidence.iter().map(ToString::to_string).collect(),
         owner: entry.owner.as_ref().map(ToString::to_string),
         severity: entry.severity,
-        shown,
+        shown_to_agents: shown,
     }
 }
 
-fn shown(known: Known) -> Knowledge {
-    let hazards = hazards(&known.entry).iter().map(ToString::to_string).collect();
-    Knowledge {
-        short: short(known.entry.id.0),
+fn entry_detail(known: StoredEntry) -> KnowledgeEntryDetail {
+    let hazards = content_warnings(&known.entry).iter().map(ToString::to_string).collect();
+    KnowledgeEntryDetail {
+        short: short_id(known.entry.id.0),
         revision: known.revision,
-        hazards,
+        warnings: hazards,
         created_at: known.created_at,
         updated_at: known.updated_at,
         changes: Vec::new(),
         effect: None,
-        offers: Vec::new(),
+        retirement_suggestions: Vec::new(),
         entry: known.entry,
     }
 }
 
-/// Whether an entry can be kept at all. What is only doubtful is told when it is shown.
-fn sound(entry: &Entry) -> Result<(), Error> {
-    if entry.text.trim().is_empty() || entry.text.chars().count() > LONGEST {
+/// Checks that an entry can be stored. Content warnings do not prevent that.
+fn validate_entry(entry: &KnowledgeEntry) -> Result<(), Error> {
+    if entry.text.trim().is_empty() || entry.text.chars().count() > MAX_TEXT_CHARS {
         return Err(Error::invalid(
-            format!("The text of an entry has 1 to {LONGEST} characters."),
-            "Say it in a few sentences.",
+            format!("The entry text must have 1 to {MAX_TEXT_CHARS} characters."),
+            "Use a few sentences.",
         ));
     }
     let parts = || entry.globs.iter().chain(&entry.keywords).chain(&entry.pattern);
-    let long = parts().any(|part| part.chars().count() > LONGEST_PART);
-    if parts().count() > MOST || entry.evidence.len() > MOST || long {
+    let long = parts().any(|part| part.chars().count() > MAX_PART_CHARS);
+    if parts().count() > MAX_PARTS || entry.evidence.len() > MAX_PARTS || long {
         return Err(Error::invalid(
             format!(
-                "An entry has at most {MOST} globs and words and {MOST} references, each of at most \
-                 {LONGEST_PART} characters."
+                "An entry can have up to {MAX_PARTS} globs and keywords and {MAX_PARTS} references, each up to \
+                 {MAX_PART_CHARS} characters."
             ),
-            "Make several entries of it, or widen its globs.",
+            "Split it into several entries, or use wider globs.",
         ));
     }
-    // The database has no place for it, and an entry is kept to the letter.
+    // PostgreSQL cannot store NUL, and entries are stored verbatim.
     if entry.text.contains('\0') || parts().any(|part| part.contains('\0')) {
-        return Err(Error::invalid("There is a NUL in the entry.", "Take it out."));
+        return Err(Error::invalid("The entry contains a NUL character.", "Remove it."));
     }
-    for hazard in hazards(entry) {
+    for hazard in content_warnings(entry) {
         match hazard {
-            Hazard::Undecidable { condition } => {
+            ContentWarning::Undecidable { condition } => {
                 return Err(Error::invalid(
-                    format!("`{condition}` is not a glob, a pattern or a word."),
-                    "Write globs from the root of the repository, such as `src/**/*.rs`, and \
+                    format!("`{condition}` is not a valid glob, pattern or keyword."),
+                    "Write globs relative to the repository root, such as `src/**/*.rs`, and \
                      patterns as regular expressions.",
                 ));
             }
-            Hazard::Secret { form } => {
+            ContentWarning::Secret { form } => {
                 return Err(Error::invalid(
-                    format!("There is something in the entry that looks like {form}."),
-                    "Take it out, and change it where it is used: an entry is shown to people and \
-                     agents, and goes into files.",
+                    format!("The entry contains what looks like {form}."),
+                    "Remove it and rotate the secret: entries are shown to people and agents, and \
+                     exported to files.",
                 ));
             }
             _ => {}
@@ -363,18 +395,18 @@ fn sound(entry: &Entry) -> Result<(), Error> {
     Ok(())
 }
 
-fn named(text: &str) -> Result<Name, Error> {
+fn parse_name(text: &str) -> Result<Name, Error> {
     text.parse().map_err(|_| {
-        Error::invalid(format!("`{text}` is not a name."), "A name has 1 to 100 characters.")
+        Error::invalid(format!("`{text}` is not a valid name."), "Use 1 to 100 characters.")
     })
 }
 
-fn referred(text: &str) -> Result<Reference, Error> {
+fn parse_reference(text: &str) -> Result<Reference, Error> {
     text.parse().map_err(|_| {
         let text: String = text.chars().take(40).collect();
         Error::invalid(
-            format!("`{text}` cannot be evidence."),
-            "Evidence is a short reference, such as an event, a commit or an address.",
+            format!("`{text}` is not valid evidence."),
+            "Use a short reference, such as an event, a commit or a URL.",
         )
     })
 }

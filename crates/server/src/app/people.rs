@@ -1,59 +1,63 @@
-//! People who have a token of their own. Whoever runs the server gives them out and takes them away.
+//! Personal access tokens. Operators issue and revoke them.
 
 use tamma_core::ids::{Digest, Name};
 use tamma_store::Conflict;
 
-use super::{App, By, Error};
+use super::{App, Error, Principal};
 use crate::clock;
-use crate::shape::{NewPerson, Person, Welcome};
+use crate::dto::{IssuedToken, NewPerson, PersonRecord};
 
 impl App {
-    /// Gives somebody a token. It is in the answer, and nowhere else: only its hash is kept.
-    pub(crate) async fn add_person(&self, by: &By, new: NewPerson) -> Result<Welcome, Error> {
-        Self::permit_operator(by)?;
-        let name = named(&new.name)?;
+    /// Issues a token to a person. Only its hash is stored, so the response is the only copy.
+    pub(crate) async fn add_person(
+        &self,
+        by: &Principal,
+        new: NewPerson,
+    ) -> Result<IssuedToken, Error> {
+        Self::require_operator(by)?;
+        let name = parse_name(&new.name)?;
         let token = clock::new_token();
         let hash = Digest::of(token.as_bytes());
         match self.store.add_person(clock::new_id(), &name, hash, by).await {
             Ok(()) => {}
             Err(tamma_store::Error::Conflict(Conflict::Constraint(_))) => {
                 return Err(Error::invalid(
-                    format!("{name} has a token already."),
-                    "A lost one is replaced: revoke it with `tamma person revoke`, and add them \
-                     again.",
+                    format!("{name} already has a token."),
+                    "To replace a lost token, revoke it with `tamma person revoke`, then add the \
+                     person again.",
                 ));
             }
             Err(error) => return Err(error.into()),
         }
-        tracing::info!(%by, known = %by.known, person = %name, "gave out a token");
-        Ok(Welcome { name: name.to_string(), token })
+        tracing::info!(%by, known = %by.auth_method, person = %name, "token issued");
+        Ok(IssuedToken { name: name.to_string(), token })
     }
 
-    /// Everybody who has a token or had one.
-    pub(crate) async fn persons(&self) -> Result<Vec<Person>, Error> {
+    /// Lists everyone who has or had a token.
+    pub(crate) async fn list_people(&self) -> Result<Vec<PersonRecord>, Error> {
         let people = self.store.people().await?;
-        Ok(people.into_iter().map(Person::from).collect())
+        Ok(people.into_iter().map(PersonRecord::from).collect())
     }
 
-    /// Takes somebody's token away. It is good for nothing from then on, in open browsers too.
-    pub(crate) async fn revoke_person(&self, by: &By, said: &str) -> Result<(), Error> {
-        Self::permit_operator(by)?;
-        let name = named(said)?;
+    /// Revokes a person's token. Open browser sessions end too.
+    pub(crate) async fn revoke_person(&self, by: &Principal, said: &str) -> Result<(), Error> {
+        Self::require_operator(by)?;
+        let name = parse_name(said)?;
         if !self.store.revoke_person(&name, by).await? {
-            return Err(Error::NotFound { what: "person with a token", key: name.to_string() });
+            return Err(Error::NotFound { what: "a token of", key: name.to_string() });
         }
-        tracing::info!(%by, known = %by.known, person = %name, "took a token away");
+        tracing::info!(%by, known = %by.auth_method, person = %name, "token revoked");
         Ok(())
     }
 }
 
-fn named(said: &str) -> Result<Name, Error> {
+fn parse_name(said: &str) -> Result<Name, Error> {
     let said = said.trim();
     let name = Some(said).filter(|said| !said.contains(char::is_control));
     name.and_then(|name| name.parse().ok()).ok_or_else(|| {
         Error::invalid(
-            "A name has 1 to 100 characters, in one line.",
-            "Write it as `people` in `tamma.yaml` has it.",
+            "The name must be one line of 1 to 100 characters.",
+            "Use the spelling under `people` in `tamma.yaml`.",
         )
     })
 }

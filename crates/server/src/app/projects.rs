@@ -1,60 +1,67 @@
-//! Projects: registering a repository, and finding the one that is meant.
+//! Registering and resolving projects.
 
 use tamma_core::ids::ProjectId;
-use tamma_core::rules::Right;
-use tamma_store::{Conflict, Project};
+use tamma_core::rules::Permission;
+use tamma_store::{Conflict, RegisteredProject};
 use uuid::Uuid;
 
-use super::{App, By, Error};
+use super::{App, Error, Principal};
 use crate::clock;
-use crate::shape::NewProject;
+use crate::dto::NewProject;
 
 impl App {
-    /// Registers a repository. One that is registered at the same place is found again.
-    pub(crate) async fn register(&self, by: &By, new: NewProject) -> Result<Project, Error> {
-        // What a project says is run on the workers' machines.
-        self.permit_anywhere(by, Right::Decide).await?;
+    /// Registers a repository, or renames the project that already has its path.
+    pub(crate) async fn register_project(
+        &self,
+        by: &Principal,
+        new: NewProject,
+    ) -> Result<RegisteredProject, Error> {
+        // Workers execute commands from a project's configuration, so members cannot register one.
+        self.authorize_in_any_project(by, Permission::Decide).await?;
         let NewProject { id, name, repository } = new;
         if name.trim().is_empty() || name.chars().count() > 100 {
             return Err(Error::invalid(
-                "The name of a project has 1 to 100 characters.",
-                "Give it a short name, such as that of its folder.",
+                "The project name must have 1 to 100 characters.",
+                "Use a short name, such as the name of its directory.",
             ));
         }
         if repository.trim().is_empty() {
             return Err(Error::invalid(
-                "A project needs a repository.",
-                "Give the path of the repository on this machine, or its address.",
+                "The repository is missing.",
+                "Give the path of the repository on the server, or its URL.",
             ));
         }
         let id = match id {
             Some(id) => ProjectId(id),
-            None => match self.store.project_at(&repository).await? {
+            None => match self.store.project_by_repository(&repository).await? {
                 Some(project) => project.id,
                 None => ProjectId(clock::new_id()),
             },
         };
-        let project = Project { id, name, repository };
-        match self.store.register(&project).await {
+        let project = RegisteredProject { id, name, repository };
+        match self.store.register_project(&project).await {
             Ok(()) => {
-                tracing::info!(%by, known = %by.known, project = project.name, "registered");
+                tracing::info!(%by, known = %by.auth_method, project = project.name, "project registered");
                 Ok(project)
             }
             Err(tamma_store::Error::Conflict(Conflict::Constraint(_))) => Err(Error::invalid(
-                format!("There is another project called `{}`.", project.name),
+                format!("The project name `{}` is already used.", project.name),
                 "Choose another name.",
             )),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// A project by its id.
-    pub(crate) async fn project_by_id(&self, id: ProjectId) -> Result<Project, Error> {
+    /// Returns a project by its ID.
+    pub(crate) async fn project_by_id(&self, id: ProjectId) -> Result<RegisteredProject, Error> {
         Ok(self.store.project(id).await?)
     }
 
-    /// The project that is meant by an id or a name; or the only one, where nothing is said.
-    pub(crate) async fn project(&self, said: Option<&str>) -> Result<Project, Error> {
+    /// Resolves a project by ID or name. `None` selects the only registered project.
+    pub(crate) async fn resolve_project(
+        &self,
+        said: Option<&str>,
+    ) -> Result<RegisteredProject, Error> {
         let mut all = self.store.projects().await?;
         let names = || {
             let names: Vec<_> = all.iter().map(|project| format!("`{}`", project.name)).collect();
@@ -70,12 +77,12 @@ impl App {
             }
             None if all.len() == 1 => Ok(all.swap_remove(0)),
             None if all.is_empty() => Err(Error::invalid(
-                "No project is registered yet.",
-                "Run `tamma up` in the repository that the task is for.",
+                "No projects are registered.",
+                "Run `tamma up` in the repository of the task.",
             )),
             None => Err(Error::invalid(
-                format!("There are several projects: {}.", names()),
-                "Say which one the task is for: `--project` with its name.",
+                format!("Several projects are registered: {}.", names()),
+                "Name the project (`--project`).",
             )),
         }
     }

@@ -1,67 +1,66 @@
-//! The report of a task: from what is written down, at any time.
+//! Report of a task, computed from its history and stored results.
 
 use std::collections::BTreeMap;
 
 use tamma_core::budget::Spend;
+use tamma_core::history::HistoryEntry;
 use tamma_core::ids::TaskId;
-use tamma_core::log::Entry;
-use tamma_core::report::{self, Run, Sources};
+use tamma_core::report::{self, ReportSources, RunSummary};
 use tamma_store::RunEnd;
 
 use super::{App, Error};
-use crate::shape::TaskReport;
+use crate::dto::TaskReportResponse;
 
-/// How many entries are read at once.
-const BATCH: u32 = 1000;
+/// Number of history entries per query.
+const BATCH_SIZE: u32 = 1000;
 
 impl App {
-    /// The report of a task, or of one of its iterations.
+    /// Builds the report of a task, or of one iteration.
     pub(crate) async fn report(
         &self,
         id: TaskId,
         iteration: Option<u16>,
-    ) -> Result<TaskReport, Error> {
+    ) -> Result<TaskReportResponse, Error> {
         let whole = self.store.task(id).await?;
         let title = whole.task.title.clone();
-        let machine = whole.machine.map_err(tamma_store::Error::from)?;
-        let log = self.whole_log(id).await?;
+        let machine = whole.task_loop.map_err(tamma_store::Error::from)?;
+        let log = self.full_history(id).await?;
         let mut texts = BTreeMap::new();
-        for kept in report::wanted(&log) {
-            let text = self.store.kept(&kept).await?;
+        for kept in report::referenced_texts(&log) {
+            let text = self.store.text(&kept).await?;
             texts.insert(kept, text);
         }
         let checks = self.store.checks(id).await?;
         let checks: Vec<_> =
             checks.into_iter().map(|check| (check.iteration, check.record)).collect();
-        let runs: Vec<_> = self.store.runs(id).await?.into_iter().map(known).collect();
+        let runs: Vec<_> = self.store.runs(id).await?.into_iter().map(report_run).collect();
         let spend: Spend = machine.spend;
-        let sources = Sources {
+        let sources = ReportSources {
             task: id,
             title: &title,
             state: machine.state,
             spend,
-            log: &log,
+            history: &log,
             checks: &checks,
             runs: &runs,
             texts: &texts,
         };
-        let report = report::of(&sources);
+        let report = report::build(&sources);
         let report = match iteration {
             None => report,
-            Some(number) => report.only(number).ok_or_else(|| Error::NotFound {
-                what: "iteration of this task with the number",
-                key: number.to_string(),
-            })?,
+            Some(number) => report
+                .for_iteration(number)
+                .ok_or_else(|| Error::NotFound { what: "iteration", key: number.to_string() })?,
         };
-        Ok(TaskReport { report })
+        Ok(TaskReportResponse { report })
     }
 
-    pub(super) async fn whole_log(&self, id: TaskId) -> Result<Vec<Entry>, Error> {
-        let mut log: Vec<Entry> = Vec::new();
+    pub(super) async fn full_history(&self, id: TaskId) -> Result<Vec<HistoryEntry>, Error> {
+        let mut log: Vec<HistoryEntry> = Vec::new();
         loop {
             let after = log.last().map_or(0, |entry| entry.sequence);
-            let lines = self.store.history(id, after, BATCH).await?;
-            let last = lines.len() < BATCH as usize;
+            let lines = self.store.history(id, after, BATCH_SIZE).await?;
+            let last = lines.len() < BATCH_SIZE as usize;
             log.extend(lines.into_iter().map(|line| line.entry));
             if last {
                 return Ok(log);
@@ -70,9 +69,9 @@ impl App {
     }
 }
 
-fn known(run: tamma_store::Run) -> Run {
-    Run {
-        ticket: run.number.ticket,
+fn report_run(run: tamma_store::RunRecord) -> RunSummary {
+    RunSummary {
+        job_number: run.number.job_number,
         mode: run.mode,
         finished: run.end == Some(RunEnd::Finished),
         tier: run.tier,

@@ -1,32 +1,33 @@
-//! The rules a project's tasks run under, as they are when a task comes in.
+//! Loading the rules of a project.
 
 use std::path::Path;
 
-use tamma_core::rules::{self, Alerts, Problem, Problems, Rules, Source};
+use tamma_core::rules::{self, AlertRules, ConfigFile, ConfigProblem, ConfigProblems, Rules};
 
 use super::{App, Error};
-use crate::problem::Fault;
+use crate::problem::FileProblem;
 
-const NAME: &str = "tamma.yaml";
+const CONFIG_FILE: &str = "tamma.yaml";
 
 impl App {
-    /// What a repository says about alerts, with the addresses and keys of those who get them.
-    pub(crate) async fn alerts_of(&self, repository: &str) -> Result<Alerts, Error> {
+    /// Loads the alert rules of a repository, including receiver addresses and secrets.
+    pub(crate) async fn alert_rules(&self, repository: &str) -> Result<AlertRules, Error> {
         Ok(self.rules_with_secrets(repository).await?.scrum_master.alerts)
     }
 
-    /// The rules of a repository, without the secrets in them.
-    pub(crate) async fn rules_of(&self, repository: &str) -> Result<Rules, Error> {
+    /// Loads the rules of a repository, without secrets.
+    pub(crate) async fn project_rules(&self, repository: &str) -> Result<Rules, Error> {
         Ok(self.rules_with_secrets(repository).await?.without_secrets())
     }
 
-    /// The rules of a repository: its file, where it is a folder of this machine that has one, and
-    /// the environment over it.
+    /// Loads the rules of a repository from its file, if it is a local directory with one, and from
+    /// the environment, which takes precedence.
     async fn rules_with_secrets(&self, repository: &str) -> Result<Rules, Error> {
-        let path = Path::new(repository.strip_prefix("file://").unwrap_or(repository)).join(NAME);
+        let path =
+            Path::new(repository.strip_prefix("file://").unwrap_or(repository)).join(CONFIG_FILE);
         let text = match tokio::fs::read(&path).await {
-            Ok(bytes) => Some(String::from_utf8(bytes).map_err(|_| not_text(&path))?),
-            // An address is no folder either, and has no file here.
+            Ok(bytes) => Some(String::from_utf8(bytes).map_err(|_| not_utf8(&path))?),
+            // A remote URL has no file on this machine.
             Err(error)
                 if matches!(
                     error.kind(),
@@ -37,26 +38,26 @@ impl App {
             }
             Err(error) => return Err(unreadable(&path, &error)),
         };
-        let source = text.as_deref().map(|text| Source { name: NAME, text });
+        let source = text.as_deref().map(|text| ConfigFile { name: CONFIG_FILE, text });
         match rules::load(source, &self.environment) {
             Ok(loaded) => Ok(loaded.rules),
-            Err(problems) => Err(broken(&path, &problems)),
+            Err(problems) => Err(config_error(&path, &problems)),
         }
     }
 }
 
-fn broken(path: &Path, problems: &Problems) -> Error {
-    let faults = problems.iter().map(fault).collect();
-    Error::Rules { file: path.display().to_string(), faults }
+fn config_error(path: &Path, problems: &ConfigProblems) -> Error {
+    let faults = problems.iter().map(file_problem).collect();
+    Error::InvalidConfig { file: path.display().to_string(), faults }
 }
 
-fn fault(problem: &Problem) -> Fault {
-    let place = problem.place();
+fn file_problem(problem: &ConfigProblem) -> FileProblem {
+    let place = problem.location();
     let message = match problem.variable() {
-        Some(variable) => format!("{variable} in the environment: {problem}"),
+        Some(variable) => format!("environment variable {variable}: {problem}"),
         None => problem.to_string(),
     };
-    Fault {
+    FileProblem {
         message,
         help: problem.fault.help(),
         line: place.map(|at| at.line),
@@ -64,12 +65,12 @@ fn fault(problem: &Problem) -> Fault {
     }
 }
 
-fn not_text(path: &Path) -> Error {
-    let detail = format!("{} is not UTF-8 text.", path.display());
-    Error::invalid(detail, "Save the file as UTF-8, and add the task again.")
+fn not_utf8(path: &Path) -> Error {
+    let detail = format!("Cannot read {}: it is not UTF-8 text.", path.display());
+    Error::invalid(detail, "Save the file as UTF-8, then try again.")
 }
 
 fn unreadable(path: &Path, error: &std::io::Error) -> Error {
-    let detail = format!("The server cannot read {}: {error}.", path.display());
-    Error::invalid(detail, "Let the server's user read the file, and add the task again.")
+    let detail = format!("Cannot read {}: {error}.", path.display());
+    Error::invalid(detail, "Make the file readable for the server's user, then try again.")
 }

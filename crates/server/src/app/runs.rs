@@ -1,16 +1,16 @@
-//! Looking at runs: how they stand, what they say and do, and their transcripts.
+//! Queries for runs, their log lines and their transcripts.
 
 use std::io;
 
 use futures_util::Stream;
 use tamma_core::ids::TaskId;
-use tamma_store::{LineKind, LinePlace, RunNumber, Wanted};
+use tamma_store::{LineFilter, LineKind, LinePosition, RunNumber};
 
 use super::{App, Error};
-use crate::shape::{Present, Run, RunLine, RunLines, Runs};
+use crate::dto::{CurrentRun, RunDetail, RunLine, RunLines, RunList};
 
-/// The lines that say what an agent does at the moment.
-const DOING: [LineKind; 6] = [
+/// Kinds of lines that show the agent's current activity.
+const ACTIVITY_KINDS: [LineKind; 6] = [
     LineKind::Said,
     LineKind::Tool,
     LineKind::Plan,
@@ -19,94 +19,100 @@ const DOING: [LineKind; 6] = [
     LineKind::Refused,
 ];
 
-/// What stands for the last line that is there.
+/// Cursor value for the end of the log.
 const LATEST: &str = "end";
 
 impl App {
-    /// The runs of a task, in their order.
-    pub(crate) async fn runs(&self, id: TaskId) -> Result<Runs, Error> {
+    /// Lists the runs of a task, oldest first.
+    pub(crate) async fn runs(&self, id: TaskId) -> Result<RunList, Error> {
         let runs = self.store.runs(id).await?;
         if runs.is_empty() {
-            // None yet, or no such task: that is not the same.
-            self.store.position(id).await?;
+            // Tells a task without runs from a missing task.
+            self.store.task_position(id).await?;
         }
-        Ok(Runs { runs: runs.into_iter().map(Run::from).collect() })
+        Ok(RunList { runs: runs.into_iter().map(RunDetail::from).collect() })
     }
 
-    /// The run of a task that is under way, if one is.
-    pub(crate) async fn present(&self, id: TaskId) -> Result<Option<Present>, Error> {
+    /// Returns the current run of a task.
+    pub(crate) async fn current_run(&self, id: TaskId) -> Result<Option<CurrentRun>, Error> {
         let latest = self.store.latest_run(id).await?;
         let Some(run) = latest.filter(|run| run.ended_at.is_none()) else { return Ok(None) };
-        let doing = self.store.last_line(id, run.number, &DOING).await?.map(RunLine::from);
-        Ok(Some(Present { run: run.into(), doing }))
+        let doing = self.store.last_line(id, run.number, &ACTIVITY_KINDS).await?.map(RunLine::from);
+        Ok(Some(CurrentRun { run: run.into(), current_line: doing }))
     }
 
-    /// A place among the lines of a task, as clients carry it.
-    pub(crate) async fn place(&self, id: TaskId, text: Option<&str>) -> Result<LinePlace, Error> {
+    /// Resolves a client's position in the log of a task.
+    pub(crate) async fn resolve_line_position(
+        &self,
+        id: TaskId,
+        text: Option<&str>,
+    ) -> Result<LinePosition, Error> {
         match text {
-            None => Ok(LinePlace::START),
+            None => Ok(LinePosition::START),
             Some(LATEST) => {
                 let run = self.store.latest_run(id).await?;
-                let place =
-                    |run: tamma_store::Run| LinePlace { run: run.number, sequence: run.lines };
-                Ok(run.map_or(LinePlace::START, place))
+                let place = |run: tamma_store::RunRecord| LinePosition {
+                    run: run.number,
+                    sequence: run.lines,
+                };
+                Ok(run.map_or(LinePosition::START, place))
             }
             Some(text) => text.parse().map_err(|_| {
                 let text: String = text.chars().take(40).collect();
                 Error::invalid(
-                    format!("`{text}` is no place among the lines of a task."),
-                    "Pass the `place` of the last line that is known, or `end` for what comes \
-                     from now on.",
+                    format!("`{text}` is not a position in the log of a task."),
+                    "Pass the `place` of the last line you have, or `end` to receive \
+                     only new lines.",
                 )
             }),
         }
     }
 
-    /// Lines of a task after a place.
-    pub(crate) async fn lines(
+    /// Returns log lines of a task after a position.
+    pub(crate) async fn run_lines(
         &self,
         id: TaskId,
-        wanted: &Wanted,
-        after: LinePlace,
+        wanted: &LineFilter,
+        after: LinePosition,
         limit: u32,
     ) -> Result<RunLines, Error> {
         let lines = self.store.lines(id, wanted, after, limit).await?;
         if lines.is_empty() {
-            self.store.position(id).await?;
+            self.store.task_position(id).await?;
         }
         let full = lines.len() as u64 >= u64::from(limit);
-        let next = lines.last().filter(|_| full).map(|line| line.place.to_string());
+        let next = lines.last().filter(|_| full).map(|line| line.position.to_string());
         Ok(RunLines { lines: lines.into_iter().map(RunLine::from).collect(), next })
     }
 
-    /// The transcript of a run, piece by piece: of the latest attempt, where none is named.
+    /// Opens the transcript of a run. Without an attempt number, the latest attempt is used.
     pub(crate) async fn transcript(
         &self,
         id: TaskId,
         said: &str,
     ) -> Result<(u64, impl Stream<Item = io::Result<Vec<u8>>> + Send + use<>), Error> {
-        let (ticket, attempt) = which(said)?;
+        let (ticket, attempt) = parse_run_number(said)?;
         let runs = self.store.runs(id).await?;
         let meant = |number: RunNumber| {
-            number.ticket == ticket && attempt.is_none_or(|attempt| attempt == number.attempt)
+            number.job_number == ticket && attempt.is_none_or(|attempt| attempt == number.attempt)
         };
         let run = runs.into_iter().rfind(|run| meant(run.number));
         let Some(run) = run else {
-            self.store.position(id).await?;
+            self.store.task_position(id).await?;
             return Err(Error::NotFound { what: "run", key: said.to_owned() });
         };
         let Some(key) = run.transcript else {
             let key = run.number.to_string();
-            return Err(Error::NotFound { what: "transcript yet of run", key });
+            return Err(Error::NotFound { what: "transcript for run", key });
         };
         Ok(self.objects.read(&key).await?)
     }
 }
 
-/// The run that is meant: a ticket, and an attempt if one is named.
-pub(crate) fn which(said: &str) -> Result<(u32, Option<u32>), Error> {
-    let number: RunNumber = said.parse().map_err(|error: tamma_store::NoRunNumber| {
-        Error::invalid(format!("{error}."), "`GET /tasks/{id}/runs` tells the numbers.")
+/// Parses a run number: a job number, and optionally an attempt.
+pub(crate) fn parse_run_number(said: &str) -> Result<(u32, Option<u32>), Error> {
+    let number: RunNumber = said.parse().map_err(|error: tamma_store::InvalidRunNumber| {
+        Error::invalid(format!("{error}."), "`GET /tasks/{id}/runs` lists the run numbers.")
     })?;
-    Ok((number.ticket, said.contains('.').then_some(number.attempt)))
+    Ok((number.job_number, said.contains('.').then_some(number.attempt)))
 }

@@ -1,4 +1,4 @@
-//! The files that pages load: few, small, and a part of the program.
+//! Static files, compiled into the program.
 
 use std::sync::LazyLock;
 
@@ -7,8 +7,8 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use tamma_core::ids::Digest;
 
-/// Each with its media type.
-const FILES: [(&str, &str, &[u8]); 6] = [
+/// Name, media type and content of each file.
+const ASSETS: [(&str, &str, &[u8]); 6] = [
     ("app.css", "text/css; charset=utf-8", include_bytes!("../../assets/app.css")),
     ("app.js", "text/javascript; charset=utf-8", include_bytes!("../../assets/app.js")),
     ("htmx.min.js", "text/javascript; charset=utf-8", include_bytes!("../../assets/htmx.min.js")),
@@ -21,17 +21,17 @@ const FILES: [(&str, &str, &[u8]); 6] = [
     ("mark.svg", "image/svg+xml", include_bytes!("../../assets/mark.svg")),
 ];
 
-/// Where they are. The place has their hash in it, so that a browser keeps them for good and a new
-/// version is another place.
-pub(super) static PLACE: LazyLock<String> = LazyLock::new(|| {
-    let all: Vec<u8> = FILES.iter().flat_map(|(_, _, bytes)| bytes.iter().copied()).collect();
+/// Base path of the static files. It contains their hash, so that browsers can cache them forever.
+/// A new version has another path.
+pub(super) static ASSETS_PATH: LazyLock<String> = LazyLock::new(|| {
+    let all: Vec<u8> = ASSETS.iter().flat_map(|(_, _, bytes)| bytes.iter().copied()).collect();
     let hash = Digest::of(&all).to_string();
     format!("/assets/{}", hash.get(..12).unwrap_or_default())
 });
 
-/// Gives one of them.
-pub(super) async fn file(Path((_, name)): Path<(String, String)>) -> Response {
-    match FILES.iter().find(|(file, _, _)| *file == name) {
+/// Serves a static file.
+pub(super) async fn serve_asset(Path((_, name)): Path<(String, String)>) -> Response {
+    match ASSETS.iter().find(|(file, _, _)| *file == name) {
         Some((_, kind, bytes)) => {
             let headers = [
                 (header::CONTENT_TYPE, *kind),

@@ -1,4 +1,4 @@
-//! The board: every task by its phase.
+//! Board: tasks by phase.
 
 use std::collections::BTreeMap;
 
@@ -6,30 +6,30 @@ use askama::Template;
 use axum::extract::{Query, State};
 use serde::Deserialize;
 use strum::IntoEnumIterator as _;
-use tamma_core::level::Level;
+use tamma_core::level::RiskLevel;
 use tamma_core::task::{Priority, TaskType};
 use tamma_core::task_loop::{Phase, State as Where};
-use tamma_store::{Filter, Listed};
+use tamma_store::{ListedTask, TaskFilter};
 use uuid::Uuid;
 
-use super::door::Visitor;
-use super::rights::Rights;
-use super::shell::{Choice, Select, Shell, When};
-use super::{Hall, Oops, Page, render, see, words};
+use super::layout::{DisplayTime, Layout, SelectField, SelectOption};
+use super::permissions::PagePermissions;
+use super::session::Session;
+use super::{PageError, PageResult, WebState, labels, redirect, render};
 use crate::app::{App, Cursor as _, Error};
 use crate::clock;
-use crate::shape;
+use crate::dto;
 
-/// How many cards of each state a board shows.
-const EACH: u32 = 20;
+/// Maximum number of cards per state.
+const CARDS_PER_STATE: u32 = 20;
 
-/// How many a column alone shows at once.
-const ALONE: u32 = 200;
+/// Page size of a column shown on its own.
+const COLUMN_PAGE_SIZE: u32 = 200;
 
-/// What of the board is wanted.
+/// Query parameters of the board.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
-pub(super) struct Wanted {
+pub(super) struct BoardQuery {
     text: String,
     project: String,
     r#type: String,
@@ -37,39 +37,39 @@ pub(super) struct Wanted {
     risk: String,
     waits: String,
     phase: String,
-    /// Where a column alone goes on.
+    /// Cursor of the next page of a single column.
     after: String,
 }
 
 #[derive(Template)]
 #[template(path = "board.html")]
-struct Board {
-    shell: Shell,
-    query: Asked,
-    live: String,
+struct BoardPage {
+    layout: Layout,
+    filters: BoardFilters,
+    live_href: String,
     lanes: Lanes,
 }
 
-/// What of the board changes while somebody looks: everything but the filters.
+/// Part of the board that live updates replace: everything except the filters.
 #[derive(Template)]
 #[template(path = "_lanes.html")]
 pub(super) struct Lanes {
-    shell: Shell,
+    layout: Layout,
     summary: String,
-    damaged: Vec<Damaged>,
-    empty: bool,
-    /// Whether it was narrowed.
-    narrowed: bool,
+    damaged: Vec<DamagedCard>,
+    is_empty: bool,
+    /// Set if a filter is active.
+    is_filtered: bool,
     lanes: Vec<Lane>,
     older_href: String,
 }
 
-/// Columns one above the other.
+/// Columns that are stacked vertically.
 struct Lane {
     columns: Vec<Column>,
 }
 
-/// Which phases stand one above the other, from left to right.
+/// Phases of each lane, from left to right.
 const LANES: [&[Phase]; 5] = [
     &[Phase::Alert, Phase::Receive],
     &[Phase::Plan, Phase::Approve],
@@ -78,57 +78,57 @@ const LANES: [&[Phase]; 5] = [
     &[Phase::Deliver, Phase::Learn, Phase::Done],
 ];
 
-struct Asked {
+struct BoardFilters {
     text: String,
-    selects: Vec<Select>,
-    active: bool,
+    selects: Vec<SelectField>,
+    is_active: bool,
 }
 
-struct Damaged {
+struct DamagedCard {
     title: String,
-    why: String,
+    reason: String,
 }
 
-/// One phase.
+/// Column of one phase.
 pub(super) struct Column {
     pub(super) phase: String,
     pub(super) name: String,
     pub(super) count: u64,
-    /// How many of how many places are taken, where the rules have a limit.
+    /// Running agents of the limit in the rules, such as "1 of 2"; empty without a limit.
     pub(super) limit: String,
-    pub(super) full: bool,
+    pub(super) is_full: bool,
     pub(super) more_href: String,
-    pub(super) cards: Vec<Card>,
+    pub(super) cards: Vec<BoardCard>,
 }
 
-/// One task.
-pub(super) struct Card {
+/// Card of one task.
+pub(super) struct BoardCard {
     pub(super) id: Uuid,
-    pub(super) short: String,
+    pub(super) short_id: String,
     pub(super) title: String,
     pub(super) state: String,
     pub(super) tone: &'static str,
-    pub(super) step: usize,
+    pub(super) progress_step: usize,
     pub(super) next: String,
-    pub(super) waits: String,
-    pub(super) since: When,
+    pub(super) waiting_on: String,
+    pub(super) since: DisplayTime,
     pub(super) risk: String,
-    pub(super) budget: Money,
-    pub(super) tries: String,
-    pub(super) late: bool,
+    pub(super) budget: BudgetView,
+    pub(super) run_count: String,
+    pub(super) is_overdue: bool,
 }
 
-/// What was spent, of what may be.
-pub(super) struct Money {
-    pub(super) used: String,
+/// Spend and its limit.
+pub(super) struct BudgetView {
+    pub(super) spent: String,
     pub(super) limit: String,
-    pub(super) about: bool,
+    pub(super) is_estimated: bool,
     pub(super) percent: u8,
     pub(super) tone: &'static str,
 }
 
-/// The colour of a bar that is so full.
-pub(super) fn fullness(percent: u8) -> &'static str {
+/// Returns the tone of a budget bar at this percentage.
+pub(super) fn budget_tone(percent: u8) -> &'static str {
     match percent {
         0..80 => "acc",
         80..100 => "wait",
@@ -136,48 +136,48 @@ pub(super) fn fullness(percent: u8) -> &'static str {
     }
 }
 
-impl Card {
-    /// A card, for whom it waits.
-    pub(super) fn new(card: &shape::Card, waits: String) -> Self {
-        let percent = card.budget.map(|limit| card.spend.usd.share_of(limit)).unwrap_or_default();
+impl BoardCard {
+    /// Builds a card; `waits` names the people that the task waits on.
+    pub(super) fn new(card: &dto::TaskCard, waiting_on: String) -> Self {
+        let percent = card.budget.map(|limit| card.spend.usd.percent_of(limit)).unwrap_or_default();
         Self {
             id: card.id,
-            short: card.short.clone(),
+            short_id: card.short.clone(),
             title: card.title.clone(),
-            state: words::state(card.state).to_owned(),
-            tone: words::tone(card),
-            step: words::step(card.state),
-            next: words::next(card),
-            waits,
-            since: When::lasting(card.since),
+            state: labels::state_label(card.state).to_owned(),
+            tone: labels::task_tone(card),
+            progress_step: labels::progress_step(card.state),
+            next: labels::next_step(card),
+            waiting_on,
+            since: DisplayTime::elapsed(card.since),
             risk: card.risk.map(|risk| risk.to_string()).unwrap_or_default(),
-            budget: Money {
-                used: words::dollars(card.spend.usd),
-                limit: card.budget.map(words::dollars).unwrap_or_default(),
-                about: card.spend.estimated,
+            budget: BudgetView {
+                spent: labels::format_usd(card.spend.usd),
+                limit: card.budget.map(labels::format_usd).unwrap_or_default(),
+                is_estimated: card.spend.estimated,
                 percent,
-                tone: fullness(percent),
+                tone: budget_tone(percent),
             },
-            tries: match card.iterations {
+            run_count: match card.iterations {
                 0 | 1 => String::new(),
                 runs => format!("{runs} runs"),
             },
-            late: card.due_at.is_some_and(|due| due < clock::now()),
+            is_overdue: card.due_at.is_some_and(|due| due < clock::now()),
         }
     }
 }
 
-/// How many tasks there are, and how many may run.
+/// Numbers of tasks by state, and the agent limit.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Counts {
+pub(super) struct BoardCounts {
     pub(super) by_state: BTreeMap<Where, u64>,
     pub(super) waiting: u64,
-    /// How many agents may work on the project at once, where there is one project and its rules say
-    /// so.
-    pub(super) places: Option<u16>,
+    /// Maximum number of agents on the project; `None` for several projects, or if the rules set no
+    /// limit.
+    pub(super) agent_limit: Option<u16>,
 }
 
-impl Counts {
+impl BoardCounts {
     pub(super) fn of_phase(&self, phase: Phase) -> u64 {
         self.by_state.iter().filter(|(state, _)| state.phase() == phase).map(|(_, n)| n).sum()
     }
@@ -185,66 +185,66 @@ impl Counts {
     pub(super) fn summary(&self) -> String {
         let live: u64 =
             self.by_state.iter().filter(|(at, _)| !at.is_terminal()).map(|(_, n)| n).sum();
-        let wait = if self.waiting == 1 { "waits" } else { "wait" };
-        format!("{live} under way, {} {wait} for a person", self.waiting)
+        let wait = if self.waiting == 1 { "needs" } else { "need" };
+        format!("{live} open · {} {wait} a decision", self.waiting)
     }
 
-    /// A phase without its cards.
-    pub(super) fn column(&self, phase: Phase, wanted: &Wanted) -> Column {
-        let (word, count) = (word(&phase), self.of_phase(phase));
+    /// Builds the column of a phase, without cards.
+    pub(super) fn column(&self, phase: Phase, wanted: &BoardQuery) -> Column {
+        let (word, count) = (serialized_name(&phase), self.of_phase(phase));
         let running = self.by_state.get(&Where::InProgress).copied().unwrap_or_default();
-        let places = self.places.filter(|_| phase == Phase::Implement);
-        let more = count > u64::from(EACH) && wanted.phase.is_empty();
+        let places = self.agent_limit.filter(|_| phase == Phase::Implement);
+        let more = count > u64::from(CARDS_PER_STATE) && wanted.phase.is_empty();
         Column {
-            name: phase.to_string(),
+            name: labels::phase_label(phase).to_owned(),
             count,
             limit: places.map(|places| format!("{running} of {places}")).unwrap_or_default(),
-            full: places.is_some_and(|places| running >= u64::from(places)),
-            more_href: if more { wanted.with_phase(&word) } else { String::new() },
+            is_full: places.is_some_and(|places| running >= u64::from(places)),
+            more_href: if more { wanted.phase_href(&word) } else { String::new() },
             cards: Vec::new(),
             phase: word,
         }
     }
 }
 
-/// How many agents may work at once: by the rules of the project that is looked at, or of the only one
-/// there is.
-pub(super) async fn places(app: &App, wanted: &Wanted) -> Result<Option<u16>, Error> {
+/// Returns the maximum number of agents, by the rules of the selected project or of the only one.
+pub(super) async fn agent_limit(app: &App, wanted: &BoardQuery) -> Result<Option<u16>, Error> {
     let projects = app.store.projects().await?;
     let one = match projects.as_slice() {
         [only] => Some(only),
         several => several.iter().find(|it| it.name == wanted.project),
     };
     let Some(project) = one else { return Ok(None) };
-    // A file with mistakes in it limits nothing here; the page of projects says what is wrong.
-    let rules = app.rules_of(&project.repository).await.ok();
+    // Invalid rules set no limit here; the projects page shows their errors.
+    let rules = app.project_rules(&project.repository).await.ok();
     Ok(rules.and_then(|rules| rules.engines.per_project))
 }
 
-/// Shows the board.
+/// Renders the board.
 pub(super) async fn page(
-    State(hall): State<Hall>,
-    visitor: Visitor,
-    Query(wanted): Query<Wanted>,
-) -> Page {
-    let oops = |error: Error| Oops::new(Shell::of(&visitor), error);
-    if let Some(task) = named_task(&hall.app, &wanted.text).await.map_err(oops)? {
-        return see(&format!("/tasks/{task}"));
+    State(hall): State<WebState>,
+    visitor: Session,
+    Query(wanted): Query<BoardQuery>,
+) -> PageResult {
+    let oops = |error: Error| PageError::new(Layout::for_session(&visitor), error);
+    if let Some(task) = find_task_by_id_text(&hall.app, &wanted.text).await.map_err(oops)? {
+        return redirect(&format!("/tasks/{task}"));
     }
-    let shell = Shell::at(&hall, &visitor, "board").await?;
-    // Before anything is read, so that nothing is missed between the page and what follows it.
+    let shell = Layout::for_page(&hall, &visitor, "board").await?;
+    // Taken before the first read, so that live updates miss nothing.
     let since = hall.app.store.now().await.map_err(|error| oops(error.into()))?;
-    let mut rights = Rights::of(&hall.app, &visitor);
-    let lanes = Lanes::read(&hall.app, &shell, &wanted, &mut rights).await.map_err(oops)?;
+    let mut rights = PagePermissions::for_session(&hall.app, &visitor);
+    let lanes = Lanes::load(&hall.app, &shell, &wanted, &mut rights).await.map_err(oops)?;
     let projects = hall.app.store.projects().await.map_err(|error| oops(error.into()))?;
-    let query = wanted.asked(projects.into_iter().map(|project| project.name));
+    let query = wanted.filter_form(projects.into_iter().map(|project| project.name));
     let since = since.timestamp_micros();
-    let live = format!("/live/board{}since={since}&empty={}", wanted.query(), lanes.empty);
-    render(&Board { shell, query, live, lanes })
+    let live =
+        format!("/live/board{}since={since}&empty={}", wanted.query_string(), lanes.is_empty);
+    render(&BoardPage { layout: shell, filters: query, live_href: live, lanes })
 }
 
-/// The task that somebody means who searches for an id, or for the digits that are shown of it.
-async fn named_task(app: &App, text: &str) -> Result<Option<Uuid>, Error> {
+/// Finds the task whose ID, or short ID, was searched for.
+async fn find_task_by_id_text(app: &App, text: &str) -> Result<Option<Uuid>, Error> {
     let text = text.trim().to_ascii_lowercase();
     if let Ok(id) = text.parse::<Uuid>() {
         return Ok(Some(id));
@@ -252,7 +252,7 @@ async fn named_task(app: &App, text: &str) -> Result<Option<Uuid>, Error> {
     if text.len() != 8 || !text.chars().all(|digit| digit.is_ascii_hexdigit()) {
         return Ok(None);
     }
-    Ok(match app.store.tasks_ending(&text).await?.as_slice() {
+    Ok(match app.store.tasks_by_suffix(&text).await?.as_slice() {
         [one] => Some(one.0),
         _ => None,
     })
@@ -263,39 +263,40 @@ impl Lanes {
         &self.summary
     }
 
-    pub(super) async fn read(
+    pub(super) async fn load(
         app: &App,
-        shell: &Shell,
-        wanted: &Wanted,
-        rights: &mut Rights,
+        shell: &Layout,
+        wanted: &BoardQuery,
+        rights: &mut PagePermissions,
     ) -> Result<Self, Error> {
-        let filter = wanted.filter(app).await?;
-        let places = places(app, wanted).await?;
-        let each = if filter.phase.is_some() { 0 } else { EACH };
+        let filter = wanted.store_filter(app).await?;
+        let places = agent_limit(app, wanted).await?;
+        let each = if filter.phase.is_some() { 0 } else { CARDS_PER_STATE };
         let board = app.store.board(&filter, each).await?;
         let mut older_href = String::new();
         let tasks = if filter.phase.is_some() {
             let after = Some(wanted.after.as_str()).filter(|after| !after.is_empty());
-            let after = after.map(tamma_core::ids::TaskId::read).transpose()?;
-            let page = app.store.tasks(&filter, after, ALONE).await?;
+            let after = after.map(tamma_core::ids::TaskId::decode).transpose()?;
+            let page = app.store.tasks(&filter, after, COLUMN_PAGE_SIZE).await?;
             if let Some(next) = page.next {
-                let next = Wanted { after: next.write(), ..wanted.clone() };
-                older_href = next.place();
+                let next = BoardQuery { after: next.encode(), ..wanted.clone() };
+                older_href = next.href();
             }
             page.tasks
         } else {
             board.tasks
         };
-        let counts = Counts { by_state: board.counts, waiting: shell.waiting, places };
-        let mut by_phase: BTreeMap<Phase, Vec<Card>> = BTreeMap::new();
+        let counts =
+            BoardCounts { by_state: board.counts, waiting: shell.waiting, agent_limit: places };
+        let mut by_phase: BTreeMap<Phase, Vec<BoardCard>> = BTreeMap::new();
         let mut damaged = Vec::new();
         for listed in tasks {
-            match shape::listed(listed) {
+            match dto::card_or_unreadable(listed) {
                 Ok(card) => {
-                    let waits = rights.waits_for(&card).await;
-                    by_phase.entry(card.phase).or_default().push(Card::new(&card, waits));
+                    let waits = rights.waiting_on(&card).await;
+                    by_phase.entry(card.phase).or_default().push(BoardCard::new(&card, waits));
                 }
-                Err(it) => damaged.push(Damaged { title: it.title, why: it.why }),
+                Err(it) => damaged.push(DamagedCard { title: it.title, reason: it.error }),
             }
         }
         let mut lane = |phases: &[Phase]| -> Vec<Column> {
@@ -309,63 +310,63 @@ impl Lanes {
         };
         let lanes = LANES.iter().map(|phases| Lane { columns: lane(phases) });
         Ok(Self {
-            shell: shell.clone(),
+            layout: shell.clone(),
             summary: counts.summary(),
             damaged,
-            empty: counts.by_state.is_empty(),
-            narrowed: !wanted.is_all(),
+            is_empty: counts.by_state.is_empty(),
+            is_filtered: !wanted.is_unfiltered(),
             lanes: lanes.filter(|lane| !lane.columns.is_empty()).collect(),
             older_href,
         })
     }
 }
 
-/// A name as it stands in addresses.
-pub(super) fn word(name: &impl serde::Serialize) -> String {
+/// Returns the serialised name, as used in URLs.
+pub(super) fn serialized_name(name: &impl serde::Serialize) -> String {
     match serde_json::to_value(name) {
         Ok(serde_json::Value::String(text)) => text,
         _ => String::new(),
     }
 }
 
-/// A name that was read from an address, if there is such a one.
-fn named<T: serde::de::DeserializeOwned>(text: &str) -> Option<T> {
+/// Parses a serialised name from a URL; `None` if it is unknown.
+fn parse_name<T: serde::de::DeserializeOwned>(text: &str) -> Option<T> {
     serde_json::from_value(serde_json::Value::String(text.to_owned())).ok()
 }
 
-impl Wanted {
-    /// The board of one project.
-    pub(super) fn of_project(name: &str) -> String {
-        Self { project: name.to_owned(), ..Self::default() }.place()
+impl BoardQuery {
+    /// Returns the URL of a project's board.
+    pub(super) fn project_href(name: &str) -> String {
+        Self { project: name.to_owned(), ..Self::default() }.href()
     }
 
-    /// Whether nothing is left out.
-    pub(super) fn is_all(&self) -> bool {
+    /// Returns whether no filter is set.
+    pub(super) fn is_unfiltered(&self) -> bool {
         *self == Self::default()
     }
 
-    async fn filter(&self, app: &App) -> Result<Filter, Error> {
+    async fn store_filter(&self, app: &App) -> Result<TaskFilter, Error> {
         let project = match self.project.as_str() {
             "" => None,
-            name => Some(app.project(Some(name)).await?.id),
+            name => Some(app.resolve_project(Some(name)).await?.id),
         };
         let (labels, words): (Vec<&str>, Vec<&str>) =
             self.text.split_whitespace().partition(|word| word.starts_with("label:"));
-        Ok(Filter {
+        Ok(TaskFilter {
             project,
-            r#type: named(&self.r#type),
-            priority: named(&self.priority),
-            risk: named(&self.risk),
-            phase: named(&self.phase),
+            r#type: parse_name(&self.r#type),
+            priority: parse_name(&self.priority),
+            risk: parse_name(&self.risk),
+            phase: parse_name(&self.phase),
             waits: (self.waits == "person").then_some(true),
             label: labels.first().map(|label| label["label:".len()..].to_owned()),
             text: Some(words.join(" ")).filter(|text| !text.is_empty()),
-            ..Filter::default()
+            ..TaskFilter::default()
         })
     }
 
-    /// As the query of an address that goes on.
-    fn query(&self) -> String {
+    /// Returns the query string, ready for more parameters.
+    fn query_string(&self) -> String {
         let fields = [
             ("text", &self.text),
             ("project", &self.project),
@@ -383,61 +384,63 @@ impl Wanted {
         format!("{}&", query.finish()).replace("?&", "?")
     }
 
-    /// Its address.
-    fn place(&self) -> String {
-        format!("/{}", self.query().trim_end_matches(['?', '&']))
+    /// Returns the URL of this board.
+    fn href(&self) -> String {
+        format!("/{}", self.query_string().trim_end_matches(['?', '&']))
     }
 
-    fn with_phase(&self, phase: &str) -> String {
-        Self { phase: phase.to_owned(), after: String::new(), ..self.clone() }.place()
+    fn phase_href(&self, phase: &str) -> String {
+        Self { phase: phase.to_owned(), after: String::new(), ..self.clone() }.href()
     }
 
-    fn asked(&self, projects: impl Iterator<Item = String>) -> Asked {
+    fn filter_form(&self, projects: impl Iterator<Item = String>) -> BoardFilters {
         fn choices<T: serde::Serialize + ToString>(
             any: &str,
             all: impl Iterator<Item = T>,
             chosen: &str,
-        ) -> Vec<Choice> {
-            let first = Choice::new("", any, chosen);
-            let rest = all.map(|one| Choice::new(word(&one), words::plain(&one), chosen));
+        ) -> Vec<SelectOption> {
+            let first = SelectOption::new("", any, chosen);
+            let rest = all.map(|one| {
+                SelectOption::new(serialized_name(&one), labels::humanize(&one), chosen)
+            });
             std::iter::once(first).chain(rest).collect()
         }
-        let select = |name, label, options| Select { name, label, options };
-        let levels = [Level::Low, Level::Medium, Level::High].into_iter();
+        let select = |name, label, options| SelectField { name, label, options };
+        let levels = [RiskLevel::Low, RiskLevel::Medium, RiskLevel::High].into_iter();
         let selects = vec![
             select("project", "Project", choices("all", projects, &self.project)),
             select("type", "Type", choices("any", TaskType::iter(), &self.r#type)),
             select("priority", "Priority", choices("any", Priority::iter(), &self.priority)),
             select("risk", "Risk", choices("any", levels, &self.risk)),
-            select("waits", "Waits for", choices("anything", ["person"].into_iter(), &self.waits)),
+            select("waits", "Waiting on", choices("anyone", ["person"].into_iter(), &self.waits)),
         ];
-        Asked { text: self.text.clone(), selects, active: !self.is_all() }
+        BoardFilters { text: self.text.clone(), selects, is_active: !self.is_unfiltered() }
     }
 }
 
-/// A card alone, as a live update sends it.
+/// Live update of a card.
 #[derive(Template)]
 #[template(path = "_card.html")]
-pub(super) struct Alone {
-    pub(super) shell: Shell,
-    pub(super) card: Card,
+pub(super) struct CardFragment {
+    pub(super) layout: Layout,
+    pub(super) card: BoardCard,
 }
 
-/// How many a column has, as a live update sends it.
+/// Live update of a column's count.
 #[derive(Template)]
-#[template(path = "_count.html")]
-pub(super) struct CountAlone<'a> {
+#[template(path = "_column_count.html")]
+pub(super) struct ColumnCountFragment<'a> {
     pub(super) column: &'a Column,
 }
 
-/// Where the rest of a column is, as a live update sends it.
+/// Live update of a column's link to more cards.
 #[derive(Template)]
-#[template(path = "_more.html")]
-pub(super) struct MoreAlone<'a> {
+#[template(path = "_column_more.html")]
+pub(super) struct ColumnMoreFragment<'a> {
     pub(super) column: &'a Column,
 }
 
-/// A task as the store lists it, if it can be read.
-pub(super) fn readable(listed: Listed) -> Option<shape::Card> {
-    shape::listed(listed).ok()
+/// Converts a stored task to a card; `None` if it is damaged.
+pub(super) fn readable_card(listed: ListedTask) -> Option<dto::TaskCard> {
+    dto::card_or_unreadable(listed).ok()
 }

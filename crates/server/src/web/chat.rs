@@ -1,4 +1,4 @@
-//! The chat, as a page.
+//! Chat page.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,141 +9,150 @@ use serde::Deserialize;
 use tamma_core::ids::TaskId;
 use uuid::Uuid;
 
-use super::door::Visitor;
-use super::fields::Fields;
-use super::shell::{Link, Shell, When};
-use super::{Hall, Oops, Page, render, see, words};
+use super::form_fields::FormFields;
+use super::layout::{DisplayTime, Layout, Link};
+use super::session::Session;
+use super::{PageError, PageResult, WebState, labels, redirect, render};
 use crate::app::Error;
 use crate::clock;
-use crate::shape::{Reply, Said, short};
+use crate::dto::{ChatReply, NewChatMessage, short_id};
 
-/// How many messages of a conversation are shown.
-const SHOWN: usize = 100;
+/// Maximum number of messages kept per conversation.
+const MAX_MESSAGES: usize = 100;
 
-/// What was said, in this process.
+/// Conversations of this process, by session.
 #[derive(Clone, Default)]
-pub(super) struct Rooms(Arc<Mutex<BTreeMap<String, Room>>>);
+pub(super) struct ConversationStore(Arc<Mutex<BTreeMap<String, StoredConversation>>>);
 
 #[derive(Default)]
-struct Room {
-    conversation: Option<Uuid>,
-    messages: Vec<Spoken>,
+struct StoredConversation {
+    id: Option<Uuid>,
+    messages: Vec<StoredMessage>,
 }
 
 #[derive(Clone)]
-struct Spoken {
+struct StoredMessage {
     by: Option<String>,
     at: chrono::DateTime<chrono::Utc>,
-    reply: Reply,
+    reply: ChatReply,
 }
 
 #[derive(Template)]
 #[template(path = "chat.html")]
-struct Chat {
-    shell: Shell,
-    live: String,
-    understands: String,
-    messages: Vec<Message>,
+struct ChatPage {
+    layout: Layout,
+    live_href: String,
+    reader_description: String,
+    messages: Vec<MessageView>,
     examples: Vec<&'static str>,
-    about: About,
+    topic: ChatTopic,
 }
 
-struct About {
+struct ChatTopic {
     id: String,
     title: String,
 }
 
-struct Message {
+struct MessageView {
     number: usize,
     from: &'static str,
-    who: String,
-    at: When,
+    author: String,
+    at: DisplayTime,
     lines: Vec<String>,
-    tasks: Tasks,
-    refs: Refs,
-    proposal: Proposal,
+    tasks: MentionedTasks,
+    references: EventLinks,
+    proposal: ProposalView,
 }
 
-struct Tasks {
+struct MentionedTasks {
     any: bool,
-    list: Vec<Mentioned>,
+    list: Vec<MentionedTask>,
 }
 
-struct Mentioned {
+struct MentionedTask {
     id: Uuid,
     title: String,
-    words: String,
+    status: String,
 }
 
-struct Refs {
+struct EventLinks {
     any: bool,
     list: Vec<Link>,
 }
 
 #[derive(Default)]
-struct Proposal {
+struct ProposalView {
     any: bool,
-    open: bool,
-    what: &'static str,
+    is_open: bool,
+    heading: &'static str,
     command: String,
     digest: String,
     consequence: &'static str,
-    settled: &'static str,
+    outcome: &'static str,
 }
 
-/// What it is about.
+/// Query parameters of the chat page.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Wanted {
+pub(super) struct ChatQuery {
     task: Option<Uuid>,
 }
 
 pub(super) async fn page(
-    State(hall): State<Hall>,
-    visitor: Visitor,
-    Query(wanted): Query<Wanted>,
-) -> Page {
-    let shell = Shell::at(&hall, &visitor, "chat").await?;
+    State(hall): State<WebState>,
+    visitor: Session,
+    Query(wanted): Query<ChatQuery>,
+) -> PageResult {
+    let shell = Layout::for_page(&hall, &visitor, "chat").await?;
     let about = match wanted.task {
         Some(id) => {
-            let card = hall.app.card(TaskId(id)).await;
-            let card = card.map_err(|error| Oops::new(Shell::of(&visitor), error))?;
-            About { id: id.to_string(), title: card.title }
+            let card = hall.app.task_card(TaskId(id)).await;
+            let card =
+                card.map_err(|error| PageError::new(Layout::for_session(&visitor), error))?;
+            ChatTopic { id: id.to_string(), title: card.title }
         }
-        None => About { id: String::new(), title: String::new() },
+        None => ChatTopic { id: String::new(), title: String::new() },
     };
     let spoken = {
-        let rooms = hall.rooms.0.lock().unwrap_or_else(PoisonError::into_inner);
-        rooms.get(&visitor.csrf()).map(|room| room.messages.clone()).unwrap_or_default()
+        let rooms = hall.conversations.0.lock().unwrap_or_else(PoisonError::into_inner);
+        rooms.get(&visitor.csrf_token()).map(|room| room.messages.clone()).unwrap_or_default()
     };
     let model = hall.app.chat_model().await;
-    let model = model.map_err(|error| Oops::new(Shell::of(&visitor), error))?;
+    let model = model.map_err(|error| PageError::new(Layout::for_session(&visitor), error))?;
     let last = spoken.len();
-    let messages = spoken.iter().enumerate().map(|(at, it)| message(at, it, at + 1 == last));
-    render(&Chat {
-        shell,
-        live: "/live/board".to_owned(),
-        understands: match model {
-            Some(model) => format!("read by {model}, and by a small grammar where it is away"),
-            None => "read by a small grammar: short, plain sentences work best".to_owned(),
+    let messages = spoken.iter().enumerate().map(|(at, it)| message_view(at, it, at + 1 == last));
+    render(&ChatPage {
+        layout: shell,
+        live_href: "/live/board".to_owned(),
+        reader_description: match model {
+            Some(model) => {
+                format!("interpreted by {model}; if it is unavailable, by a built-in grammar")
+            }
+            None => {
+                "interpreted by a built-in grammar; short, plain sentences work best".to_owned()
+            }
         },
         messages: messages.collect(),
         examples: vec![
-            "What waits for me?",
+            "What needs my attention?",
             "What failed this week?",
             "How much did we spend today?",
             "What did we learn this week?",
         ],
-        about,
+        topic: about,
     })
 }
 
-fn message(number: usize, it: &Spoken, is_last: bool) -> Message {
+fn message_view(number: usize, it: &StoredMessage, is_last: bool) -> MessageView {
     let tasks: Vec<_> = it
         .reply
         .tasks
         .iter()
-        .map(|one| Mentioned { id: one.task, title: one.title.clone(), words: one.words.clone() })
+        .map(|one| MentionedTask {
+            id: one.task,
+            title: one.title.clone(),
+            status: one.status_text.clone(),
+        })
         .collect();
     let refs: Vec<_> = it
         .reply
@@ -151,89 +160,107 @@ fn message(number: usize, it: &Spoken, is_last: bool) -> Message {
         .iter()
         .map(|one| {
             let href = format!("/tasks/{}/events#e{}", one.task, one.event);
-            Link::new(href, format!("{} event {}", short(one.task), one.event))
+            Link::new(href, format!("{} event {}", short_id(one.task), one.event))
         })
         .collect();
-    let proposal = match (&it.reply.proposal, &it.reply.done) {
-        (Some(proposed), _) => Proposal {
+    let proposal = match (&it.reply.proposal, &it.reply.executed_command) {
+        (Some(proposed), _) => ProposalView {
             any: true,
-            open: is_last,
-            what: "The exact command:",
+            is_open: is_last,
+            heading: "Command:",
             command: proposed.command.clone(),
             digest: proposed.digest.clone(),
-            consequence: "Done in your name, with your rights, and written in the log.",
-            settled: "It no longer waits.",
+            consequence: "Runs with your permissions and is recorded in the task history.",
+            outcome: "No longer pending.",
         },
-        (None, Some(command)) => Proposal {
+        (None, Some(command)) => ProposalView {
             any: true,
-            what: "What was done:",
+            heading: "Executed:",
             command: command.clone(),
-            settled: "Done.",
-            ..Proposal::default()
+            outcome: "Done.",
+            ..ProposalView::default()
         },
-        (None, None) => Proposal::default(),
+        (None, None) => ProposalView::default(),
     };
-    Message {
+    MessageView {
         number,
         from: if it.by.is_some() { "me" } else { "tamma" },
-        who: it.by.clone().unwrap_or_else(|| "Tamma".to_owned()),
-        at: When { text: words::moment(it.at, clock::now()), ..When::clock(it.at) },
+        author: it.by.clone().unwrap_or_else(|| "Tamma".to_owned()),
+        at: DisplayTime {
+            text: labels::format_time(it.at, clock::now()),
+            ..DisplayTime::absolute(it.at)
+        },
         lines: it.reply.lines.iter().chain(&it.reply.note).cloned().collect(),
-        tasks: Tasks { any: !tasks.is_empty(), list: tasks },
-        refs: Refs { any: !refs.is_empty(), list: refs },
+        tasks: MentionedTasks { any: !tasks.is_empty(), list: tasks },
+        references: EventLinks { any: !refs.is_empty(), list: refs },
         proposal,
     }
 }
 
-/// Takes a message.
-pub(super) async fn say(State(hall): State<Hall>, visitor: Visitor, fields: Fields) -> Page {
-    let task = fields.given("task").and_then(|task| task.parse().ok());
-    speak(&hall, &visitor, fields.text("message"), task).await
+/// Handles a chat message.
+pub(super) async fn send_message(
+    State(hall): State<WebState>,
+    visitor: Session,
+    fields: FormFields,
+) -> PageResult {
+    let task = fields.non_empty("task").and_then(|task| task.parse().ok());
+    post_message(&hall, &visitor, fields.text("message"), task).await
 }
 
-/// Takes a yes or a no to what is proposed.
-pub(super) async fn confirm(State(hall): State<Hall>, visitor: Visitor, fields: Fields) -> Page {
-    // A yes names what it is for, so that it is for nothing else.
+/// Handles the answer to a proposed action.
+pub(super) async fn answer_proposal(
+    State(hall): State<WebState>,
+    visitor: Session,
+    fields: FormFields,
+) -> PageResult {
+    // The confirmation carries the proposal's digest, so that it cannot confirm another one.
     let message = match fields.text("answer").as_str() {
         "yes" => fields.text("proposal"),
         _ => "no".to_owned(),
     };
-    speak(&hall, &visitor, message, None).await
+    post_message(&hall, &visitor, message, None).await
 }
 
-async fn speak(hall: &Hall, visitor: &Visitor, message: String, task: Option<Uuid>) -> Page {
-    let oops = |error: Error| Oops::new(Shell::of(visitor), error).keeping(message.clone());
-    if message.is_empty() {
-        return see("/chat");
-    }
-    let by = visitor.name().map_err(oops)?;
-    let key = visitor.csrf();
-    let conversation = {
-        let mut rooms = hall.rooms.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let room = rooms.entry(key.clone()).or_default();
-        *room.conversation.get_or_insert_with(clock::new_id)
+async fn post_message(
+    hall: &WebState,
+    visitor: &Session,
+    message: String,
+    task: Option<Uuid>,
+) -> PageResult {
+    let oops = |error: Error| {
+        PageError::new(Layout::for_session(visitor), error).with_unsent_text(message.clone())
     };
-    let said = Said { conversation, message: message.clone(), task };
+    if message.is_empty() {
+        return redirect("/chat");
+    }
+    let by = visitor.acting_person().map_err(oops)?;
+    let key = visitor.csrf_token();
+    let conversation = {
+        let mut rooms = hall.conversations.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = rooms.entry(key.clone()).or_default();
+        *room.id.get_or_insert_with(clock::new_id)
+    };
+    let said = NewChatMessage { conversation, message: message.clone(), task };
     let reply = match hall.app.chat(&by, said).await {
         Ok(reply) => reply,
-        // What cannot be done is said in the conversation.
+        // Errors are shown as replies.
         Err(error) => {
             let problem = crate::problem::Problem::from(error);
-            let lines = std::iter::once(problem.detail).chain(problem.what_to_do).collect();
-            Reply { lines, ..Reply::default() }
+            let lines = std::iter::once(problem.detail).chain(problem.hint).collect();
+            ChatReply { lines, ..ChatReply::default() }
         }
     };
     let now = clock::now();
-    let mine = Reply { lines: words::paragraphs(&message), ..Reply::default() };
-    let mut rooms = hall.rooms.0.lock().unwrap_or_else(PoisonError::into_inner);
+    let mine = ChatReply { lines: labels::paragraphs(&message), ..ChatReply::default() };
+    let mut rooms = hall.conversations.0.lock().unwrap_or_else(PoisonError::into_inner);
     let room = rooms.entry(key).or_default();
-    room.messages.push(Spoken { by: Some(by.to_string()), at: now, reply: mine });
-    room.messages.push(Spoken { by: None, at: now, reply });
-    let from = room.messages.len().saturating_sub(SHOWN);
+    room.messages.push(StoredMessage { by: Some(by.to_string()), at: now, reply: mine });
+    room.messages.push(StoredMessage { by: None, at: now, reply });
+    let from = room.messages.len().saturating_sub(MAX_MESSAGES);
     room.messages.drain(..from);
     drop(rooms);
     match task {
-        Some(task) => see(&format!("/chat?task={task}#say")),
-        None => see("/chat#say"),
+        Some(task) => redirect(&format!("/chat?task={task}#say")),
+        None => redirect("/chat#say"),
     }
 }

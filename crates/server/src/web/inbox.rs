@@ -1,210 +1,218 @@
-//! The inbox: everything that waits for a person, the longest first.
+//! Inbox: decisions that wait on a person, oldest first.
 
 use askama::Template;
 use axum::extract::State;
 use tamma_core::ids::{ProjectId, TaskId};
-use tamma_core::task_loop::{Answer, Next, Severity};
+use tamma_core::task_loop::{AlertSeverity, AnswerKind, NextStep};
 use uuid::Uuid;
 
-use super::door::Visitor;
-use super::rights::{Rights, YOU};
-use super::shell::{Shell, When};
-use super::words::capital;
-use super::{Hall, Oops, Page, render, words};
-use crate::app::{App, Error, Window};
+use super::labels::capitalize;
+use super::layout::{DisplayTime, Layout};
+use super::permissions::{PagePermissions, YOU};
+use super::session::Session;
+use super::{PageError, PageResult, WebState, labels, render};
+use crate::app::{App, Error, PageRequest};
 use crate::clock;
-use crate::shape;
+use crate::dto;
 
-/// How many are shown.
-const MOST: u32 = 200;
+/// Maximum number of items.
+const MAX_ITEMS: u32 = 200;
 
 #[derive(Template)]
 #[template(path = "inbox.html")]
-struct Inbox {
-    shell: Shell,
-    live: String,
-    list: List,
+struct InboxPage {
+    layout: Layout,
+    live_href: String,
+    list: InboxList,
 }
 
-/// Everything that waits.
+/// Content of the inbox.
 #[derive(Template)]
 #[template(path = "_inbox.html")]
-pub(super) struct List {
-    shell: Shell,
-    items: Vec<Item>,
-    lessons: u64,
-    lessons_words: String,
-    others: Others,
+pub(super) struct InboxList {
+    layout: Layout,
+    items: Vec<InboxItem>,
+    lesson_count: u64,
+    lessons_label: String,
+    others: OtherItems,
 }
 
-/// One thing that waits, as a live update sends it.
+/// Live update of one item.
 #[derive(Template)]
 #[template(path = "_inbox_item.html")]
-pub(super) struct Alone {
-    shell: Shell,
-    item: Item,
+pub(super) struct InboxItemFragment {
+    layout: Layout,
+    item: InboxItem,
 }
 
-/// What waits for somebody else.
-struct Others {
+/// Decisions that wait on other people.
+struct OtherItems {
     any: bool,
-    list: Vec<Other>,
+    list: Vec<OtherItem>,
 }
 
-struct Other {
+struct OtherItem {
     id: Uuid,
     title: String,
-    words: String,
+    status: String,
 }
 
-struct Item {
+struct InboxItem {
     id: Uuid,
-    short: String,
+    short_id: String,
     href: String,
     title: String,
     cause: String,
     icon: &'static str,
     tone: &'static str,
-    asked: When,
+    asked_at: DisplayTime,
     seen_by: String,
     project: String,
     risk: String,
     cost: String,
     lines: Vec<String>,
-    asks: String,
-    quick: Quick,
+    agent_question: String,
+    quick_action: QuickAction,
 }
 
-/// What can be decided without reading more: a plan of low risk.
+/// Approval of a low-risk plan, possible without opening the task.
 #[derive(Default)]
-struct Quick {
+struct QuickAction {
     any: bool,
     button: String,
-    what: String,
+    consequence: String,
     action: String,
-    seen: String,
-    seen_name: &'static str,
-    key: String,
+    plan_hash: String,
+    hash_field: &'static str,
+    idempotency_key: String,
 }
 
-pub(super) async fn page(State(hall): State<Hall>, visitor: Visitor) -> Page {
-    let shell = Shell::at(&hall, &visitor, "inbox").await?;
-    let mut rights = Rights::of(&hall.app, &visitor);
+pub(super) async fn page(State(hall): State<WebState>, visitor: Session) -> PageResult {
+    let shell = Layout::for_page(&hall, &visitor, "inbox").await?;
+    let mut rights = PagePermissions::for_session(&hall.app, &visitor);
     let read = async {
-        // Before anything is read, so that nothing is missed between the page and what follows it.
+        // Taken before the first read, so that live updates miss nothing.
         let since = hall.app.store.now().await?.timestamp_micros();
-        Ok((since, List::read(&hall.app, &shell, &mut rights).await?))
+        Ok((since, InboxList::load(&hall.app, &shell, &mut rights).await?))
     };
-    let (since, list) = read.await.map_err(|error: Error| Oops::new(Shell::of(&visitor), error))?;
-    render(&Inbox { shell, live: format!("/live/inbox?since={since}"), list })
+    let (since, list) =
+        read.await.map_err(|error: Error| PageError::new(Layout::for_session(&visitor), error))?;
+    render(&InboxPage { layout: shell, live_href: format!("/live/inbox?since={since}"), list })
 }
 
-impl List {
-    pub(super) async fn read(app: &App, shell: &Shell, rights: &mut Rights) -> Result<Self, Error> {
-        let page = app.inbox(None, &Window { after: None, limit: MOST }).await?;
+impl InboxList {
+    pub(super) async fn load(
+        app: &App,
+        shell: &Layout,
+        rights: &mut PagePermissions,
+    ) -> Result<Self, Error> {
+        let page = app.inbox(None, &PageRequest { after: None, limit: MAX_ITEMS }).await?;
         let (mut items, mut others) = (Vec::new(), Vec::new());
         for card in page.tasks.iter().filter(|card| card.waits_for_person) {
-            let waits = rights.waits_for(card).await;
+            let waits = rights.waiting_on(card).await;
             if waits == YOU {
-                // What an agent asks is worth reading here; the rest is on the task's own page.
-                let whole = app.task(TaskId(card.id)).await?;
-                items.push(item(&whole, project(app, card.project).await?));
+                // The agent's question is shown here; other details are on the task page.
+                let whole = app.task_detail(TaskId(card.id)).await?;
+                items.push(inbox_item(&whole, project_name(app, card.project).await?));
             } else {
                 let (id, title) = (card.id, card.title.clone());
-                let words = format!("{} Waits for {waits}.", words::next(card));
-                others.push(Other { id, title, words });
+                let words = format!("{} · waiting on {waits}", labels::next_step(card));
+                others.push(OtherItem { id, title, status: words });
             }
         }
-        let lessons = app.pending_knowledge().await?;
+        let lessons = app.count_pending_knowledge().await?;
         Ok(Self {
-            shell: shell.clone(),
+            layout: shell.clone(),
             items,
-            lessons,
-            lessons_words: match lessons {
-                1 => "1 lesson waits to be read.".to_owned(),
-                count => format!("{count} lessons wait to be read."),
+            lesson_count: lessons,
+            lessons_label: match lessons {
+                1 => "1 lesson to review".to_owned(),
+                count => format!("{count} lessons to review"),
             },
-            others: Others { any: !others.is_empty(), list: others },
+            others: OtherItems { any: !others.is_empty(), list: others },
         })
     }
 }
 
-impl Alone {
-    /// What a task asks of somebody, if it does.
-    pub(super) async fn read(
+impl InboxItemFragment {
+    /// Loads the item of a task; `None` if it does not wait on the viewer.
+    pub(super) async fn load(
         app: &App,
-        shell: &Shell,
-        rights: &mut Rights,
-        whole: &shape::Whole,
+        shell: &Layout,
+        rights: &mut PagePermissions,
+        whole: &dto::TaskDetail,
     ) -> Result<Option<Self>, Error> {
-        if rights.waits_for(&whole.card).await != YOU {
+        if rights.waiting_on(&whole.card).await != YOU {
             return Ok(None);
         }
-        let item = item(whole, project(app, whole.card.project).await?);
-        Ok(Some(Self { shell: shell.clone(), item }))
+        let item = inbox_item(whole, project_name(app, whole.card.project).await?);
+        Ok(Some(Self { layout: shell.clone(), item }))
     }
 }
 
-async fn project(app: &App, id: Uuid) -> Result<String, Error> {
+async fn project_name(app: &App, id: Uuid) -> Result<String, Error> {
     Ok(app.project_by_id(ProjectId(id)).await?.name)
 }
 
-fn item(whole: &shape::Whole, project: String) -> Item {
+fn inbox_item(whole: &dto::TaskDetail, project: String) -> InboxItem {
     let card = &whole.card;
     let question = whole.question.as_ref();
-    let severity = whole.alerts.last().map_or(Severity::Warning, |alert| alert.severity);
-    let tone = if severity == Severity::Critical { "bad" } else { "wait" };
+    let severity = whole.alerts.last().map_or(AlertSeverity::Warning, |alert| alert.severity);
+    let tone = if severity == AlertSeverity::Critical { "bad" } else { "wait" };
     let cause = match &card.next {
-        Some(Next::Answer { cause, .. }) => capital(&cause.to_string()),
-        _ => words::next(card),
+        Some(NextStep::Answer { cause, .. }) => capitalize(&cause.to_string()),
+        _ => labels::next_step(card),
     };
-    Item {
+    InboxItem {
         id: card.id,
-        short: card.short.clone(),
+        short_id: card.short.clone(),
         href: format!("/tasks/{}", card.id),
         title: card.title.clone(),
         cause,
         icon: tone,
         tone,
-        asked: When::ago(question.map_or(card.since, |question| question.asked_at)),
+        asked_at: DisplayTime::ago(question.map_or(card.since, |question| question.asked_at)),
         seen_by: question.and_then(|question| question.seen_by.clone()).unwrap_or_default(),
         project,
         risk: card.risk.map(|risk| risk.to_string()).unwrap_or_default(),
-        cost: words::spent(&card.spend),
-        lines: whole.plan.iter().map(outline).collect(),
-        asks: question.and_then(|question| question.asks.clone()).unwrap_or_default(),
-        quick: quick(card, whole),
+        cost: labels::format_spend(&card.spend),
+        lines: whole.plan.iter().map(plan_summary).collect(),
+        agent_question: question
+            .and_then(|question| question.agent_question.clone())
+            .unwrap_or_default(),
+        quick_action: quick_action(card, whole),
     }
 }
 
-/// What a plan is, in a line.
-fn outline(plan: &shape::PlanVersion) -> String {
-    let files = words::counted(plan.files.into(), "file");
+/// Summarises a plan in one line.
+fn plan_summary(plan: &dto::PlanVersion) -> String {
+    let files = labels::pluralize(plan.files.into(), "file");
     let critical = match plan.critical_files {
         0 => String::new(),
-        count => format!(", {count} of them critical"),
+        count => format!(" ({count} critical)"),
     };
-    let cost = plan.estimated_cost.map(|usd| format!(", about {}", words::dollars(usd)));
+    let cost = plan.estimated_cost.map(|usd| format!(", about {}", labels::format_usd(usd)));
     format!(
-        "Plan {}: {files}{critical}, complexity {} of 14{}.",
+        "Plan {}: {files}{critical}, complexity: {} ({} of 14){}",
         plan.version,
+        tamma_core::complexity::ComplexityLevel::from_score(plan.complexity),
         plan.complexity,
         cost.unwrap_or_default()
     )
 }
 
-fn quick(card: &shape::Card, whole: &shape::Whole) -> Quick {
-    let low = card.risk == Some(tamma_core::level::Level::Low);
+fn quick_action(card: &dto::TaskCard, whole: &dto::TaskDetail) -> QuickAction {
+    let low = card.risk == Some(tamma_core::level::RiskLevel::Low);
     match &whole.plan {
-        Some(plan) if low && card.answers.contains(&Answer::Approve) => Quick {
+        Some(plan) if low && card.answers.contains(&AnswerKind::Approve) => QuickAction {
             any: true,
             button: format!("Approve plan {}", plan.version),
-            what: "An engine starts as soon as a place is free.".to_owned(),
+            consequence: "An agent starts when a slot is free.".to_owned(),
             action: "approve".to_owned(),
-            seen: plan.hash.clone(),
-            seen_name: "plan",
-            key: clock::new_id().to_string(),
+            plan_hash: plan.hash.clone(),
+            hash_field: "plan",
+            idempotency_key: clock::new_id().to_string(),
         },
-        _ => Quick { seen_name: "plan", ..Quick::default() },
+        _ => QuickAction { hash_field: "plan", ..QuickAction::default() },
     }
 }

@@ -1,4 +1,4 @@
-//! What the team knows, and what waits to be read.
+//! Knowledge base: list, entry and decisions.
 
 mod form;
 
@@ -7,56 +7,56 @@ use axum::extract::{Path, Query, State};
 use serde::Deserialize;
 use strum::IntoEnumIterator as _;
 use tamma_core::ids::Reference;
-use tamma_core::knowledge::{Kind, Scope, Severity, Status};
-use tamma_core::rules::Right;
-use tamma_store::{Deed, KnowledgeFilter, Project};
+use tamma_core::knowledge::{EntryKind, EntryScope, EntrySeverity, EntryStatus};
+use tamma_core::rules::Permission;
+use tamma_store::{KnowledgeAction, KnowledgeFilter, RegisteredProject};
 use uuid::Uuid;
 
-use super::board::word;
-use super::door::{Visitor, done};
-use super::fields::Fields;
-use super::rights::Rights;
-use super::shell::{Choice, Notice, Select, Shell, Tab, When};
-use super::{Hall, Oops, Page, render, words};
+use super::board::serialized_name;
+use super::form_fields::FormFields;
+use super::layout::{DisplayTime, Layout, Notice, SelectField, SelectOption, Tab};
+use super::permissions::PagePermissions;
+use super::session::{Session, redirect_with_notice};
+use super::{PageError, PageResult, WebState, labels, render};
 use crate::app::Error;
 use crate::clock;
-use crate::shape::{Knowledge, KnowledgeDecision, KnowledgeTally};
+use crate::dto::{KnowledgeDecision, KnowledgeEntryDetail, KnowledgeTaskStats};
 
-pub(super) use form::{add, change, edit, new};
+pub(super) use form::{add, edit_form, new_form, update};
 
-/// How many of the tasks that an entry met are shown.
-const LATELY: u32 = 10;
+/// Number of recent matches shown for an entry.
+const RECENT_TASKS: u32 = 10;
 
-/// How many are shown at once.
-const MOST: usize = 200;
+/// Maximum number of entries shown.
+const MAX_ENTRIES: usize = 200;
 
 #[derive(Template)]
 #[template(path = "knowledge.html")]
-struct List {
-    shell: Shell,
+struct KnowledgePage {
+    layout: Layout,
     summary: String,
     tabs: Vec<Tab>,
-    query: Asked,
-    entries: Vec<Entry>,
-    nothing: Nothing,
+    filters: KnowledgeFilters,
+    entries: Vec<EntryView>,
+    empty_state: EmptyState,
     more_href: String,
 }
 
-struct Asked {
+struct KnowledgeFilters {
     text: String,
     status: String,
-    active: bool,
-    selects: Vec<Select>,
+    is_active: bool,
+    selects: Vec<SelectField>,
 }
 
-struct Nothing {
+struct EmptyState {
     title: &'static str,
     text: &'static str,
 }
 
-struct Entry {
+struct EntryView {
     id: Uuid,
-    short: String,
+    short_id: String,
     text: String,
     kind: String,
     icon: &'static str,
@@ -66,78 +66,78 @@ struct Entry {
     scope: String,
     globs: Vec<String>,
     keywords: Vec<String>,
-    matched: String,
+    match_summary: String,
     effect: String,
-    hazards: Vec<String>,
-    offer: String,
-    pending: bool,
-    safe: bool,
+    content_warnings: Vec<String>,
+    retirement_suggestion: String,
+    is_pending: bool,
+    can_approve: bool,
     consequence: &'static str,
     revision: u64,
 }
 
-impl Entry {
-    fn new(known: &Knowledge, projects: &[Project], may: bool) -> Self {
+impl EntryView {
+    fn new(known: &KnowledgeEntryDetail, projects: &[RegisteredProject], may: bool) -> Self {
         let entry = &known.entry;
         let name = |id| projects.iter().find(|it| it.id == id).map(|it| it.name.as_str());
         let scope = match entry.scope {
-            Scope::Organisation => "Holds in every project".to_owned(),
-            Scope::Project(id) => format!("Holds in {}", name(id).unwrap_or("a project")),
+            EntryScope::Organisation => "Applies to every project".to_owned(),
+            EntryScope::Project(id) => format!("Applies to {}", name(id).unwrap_or("a project")),
         };
-        let pending = entry.status == Status::Pending;
+        let is_pending = entry.status == EntryStatus::Pending;
         let matched = known.effect.as_ref().map_or(0, |effect| effect.matched);
         Self {
             id: entry.id.0,
-            short: known.short.clone(),
+            short_id: known.short.clone(),
             text: entry.text.clone(),
             kind: entry.kind.to_string(),
             icon: match entry.kind {
-                Kind::Prohibition => "block",
-                Kind::Recommendation => "good",
-                Kind::Convention => "file",
-                Kind::Learning => "book",
+                EntryKind::Prohibition => "block",
+                EntryKind::Recommendation => "good",
+                EntryKind::Convention => "file",
+                EntryKind::Learning => "book",
             },
             severity: entry.severity.to_string(),
-            tone: if entry.severity >= Severity::High { "bad" } else { "none" },
+            tone: if entry.severity >= EntrySeverity::High { "bad" } else { "none" },
             status: entry.status.to_string(),
             scope: if entry.globs.is_empty() { scope } else { format!("{scope}, under") },
             globs: entry.globs.clone(),
             keywords: entry.keywords.clone(),
-            matched: if pending {
+            match_summary: if is_pending {
                 match entry.evidence.len() as u64 {
                     0 => String::new(),
-                    count => format!("Evidence: {}.", words::counted(count, "reference")),
+                    count => format!("Evidence: {}.", labels::pluralize(count, "reference")),
                 }
             } else {
-                format!("Met {}.", words::counted(matched.into(), "task"))
+                format!("Matched {}.", labels::pluralize(matched.into(), "task"))
             },
             effect: match &known.effect {
-                Some(effect) => effect.in_words.clone(),
-                None if pending => "Inert until approved.".to_owned(),
+                Some(effect) => effect.verdict_text.clone(),
+                None if is_pending => "No effect until approved.".to_owned(),
                 None => String::new(),
             },
-            hazards: known.hazards.clone(),
-            offer: known.offers.join(" "),
-            pending,
-            safe: may && known.hazards.is_empty(),
+            content_warnings: known.warnings.clone(),
+            retirement_suggestion: known.retirement_suggestions.join(" "),
+            is_pending,
+            can_approve: may && known.warnings.is_empty(),
             consequence: match (entry.kind, entry.severity) {
-                _ if !may => "An approver decides about it.",
-                _ if !known.hazards.is_empty() => "It can be approved only on its own page.",
-                (Kind::Prohibition, Severity::Critical) => {
-                    "From then on a plan that does this goes to a person."
+                _ if !may => "Needs an approver's decision.",
+                _ if !known.warnings.is_empty() => "Open the entry to approve it.",
+                (EntryKind::Prohibition, EntrySeverity::Critical) => {
+                    "Plans that violate it will need a person's decision."
                 }
-                (Kind::Prohibition, _) => "From then on a plan that does this gets a warning.",
-                _ => "From then on it stands in the prompt of every task that it fits.",
+                (EntryKind::Prohibition, _) => "Plans that violate it will get a warning.",
+                _ => "It will be included in the prompts of matching tasks.",
             },
             revision: known.revision,
         }
     }
 }
 
-/// Which entries are wanted.
+/// Query parameters of the list.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Wanted {
+pub(super) struct KnowledgePageQuery {
     status: String,
     text: String,
     kind: String,
@@ -145,89 +145,93 @@ pub(super) struct Wanted {
 }
 
 pub(super) async fn list(
-    State(hall): State<Hall>,
-    visitor: Visitor,
-    Query(wanted): Query<Wanted>,
-) -> Page {
-    let shell = Shell::at(&hall, &visitor, "knowledge").await?;
-    let mut rights = Rights::of(&hall.app, &visitor);
-    let made = listed(&hall, shell, wanted, &mut rights).await;
-    render(&made.map_err(|error| Oops::new(Shell::of(&visitor), error))?)
+    State(hall): State<WebState>,
+    visitor: Session,
+    Query(wanted): Query<KnowledgePageQuery>,
+) -> PageResult {
+    let shell = Layout::for_page(&hall, &visitor, "knowledge").await?;
+    let mut rights = PagePermissions::for_session(&hall.app, &visitor);
+    let made = load_page(&hall, shell, wanted, &mut rights).await;
+    render(&made.map_err(|error| PageError::new(Layout::for_session(&visitor), error))?)
 }
 
-async fn listed(
-    hall: &Hall,
-    shell: Shell,
-    wanted: Wanted,
-    rights: &mut Rights,
-) -> Result<List, Error> {
+async fn load_page(
+    hall: &WebState,
+    shell: Layout,
+    wanted: KnowledgePageQuery,
+    rights: &mut PagePermissions,
+) -> Result<KnowledgePage, Error> {
     let app = &hall.app;
     let projects = app.store.projects().await?;
     let project = match wanted.project.as_str() {
         "" => None,
-        name => Some(app.project(Some(name)).await?.id),
+        name => Some(app.resolve_project(Some(name)).await?.id),
     };
     let kind = serde_json::from_value(serde_json::Value::String(wanted.kind.clone())).ok();
     let filter = KnowledgeFilter { project, kind, status: None };
     let search = Some(wanted.text.trim()).filter(|text| !text.is_empty());
-    let all = app.knowledge_list(&filter, search).await?.entries;
-    let of = |status: Status| all.iter().filter(|it| it.entry.status == status).count() as u64;
-    let (pending, approved) = (of(Status::Pending), of(Status::Approved));
-    let offers = all.iter().filter(|it| !it.offers.is_empty()).count() as u64;
+    let all = app.list_knowledge(&filter, search).await?.entries;
+    let of = |status: EntryStatus| all.iter().filter(|it| it.entry.status == status).count() as u64;
+    let (pending, approved) = (of(EntryStatus::Pending), of(EntryStatus::Approved));
+    let offers = all.iter().filter(|it| !it.retirement_suggestions.is_empty()).count() as u64;
     let usual = if pending > 0 { "pending" } else { "approved" };
     let status = if wanted.status.is_empty() { usual.to_owned() } else { wanted.status.clone() };
-    let wanted_here = |it: &&Knowledge| match status.as_str() {
+    let wanted_here = |it: &&KnowledgeEntryDetail| match status.as_str() {
         "all" => true,
-        "offers" => !it.offers.is_empty(),
-        status => word(&it.entry.status) == status,
+        "offers" => !it.retirement_suggestions.is_empty(),
+        status => serialized_name(&it.entry.status) == status,
     };
     let tab = |name: &'static str, key: &str, count: u64| Tab {
         href: format!("/knowledge?status={key}"),
         name,
         note: if count == 0 { String::new() } else { count.to_string() },
         tone: if key == "pending" && count > 0 { "wait" } else { "" },
-        here: key == status,
+        is_current: key == status,
     };
     let tabs = vec![
         tab("Pending", "pending", pending),
         tab("Approved", "approved", approved),
-        tab("Offered for retirement", "offers", offers),
-        tab("Rejected", "rejected", of(Status::Rejected)),
-        tab("Retired", "retired", of(Status::Retired)),
+        tab("Suggested for retirement", "offers", offers),
+        tab("Rejected", "rejected", of(EntryStatus::Rejected)),
+        tab("Retired", "retired", of(EntryStatus::Retired)),
         tab("All", "all", all.len() as u64),
     ];
-    let any = |text: &str, chosen: &str| Choice::new("", text, chosen);
-    let kinds = Kind::iter().map(|kind| Choice::new(word(&kind), kind.to_string(), &wanted.kind));
-    let names = projects.iter().map(|it| Choice::new(&it.name, &it.name, &wanted.project));
+    let any = |text: &str, chosen: &str| SelectOption::new("", text, chosen);
+    let kinds = EntryKind::iter()
+        .map(|kind| SelectOption::new(serialized_name(&kind), kind.to_string(), &wanted.kind));
+    let names = projects.iter().map(|it| SelectOption::new(&it.name, &it.name, &wanted.project));
     let active = !(wanted.text.is_empty() && wanted.kind.is_empty() && wanted.project.is_empty());
     let ids: Vec<_> = projects.iter().map(|project| project.id.0).collect();
-    let may = rights.may_in_any(&ids, Right::Decide).await;
-    let entries = all.iter().filter(wanted_here).take(MOST);
-    Ok(List {
-        shell,
-        summary: format!("{} in force, {pending} to be read", words::counted(approved, "entry")),
+    let may = rights.allows_in_any(&ids, Permission::Decide).await;
+    let entries = all.iter().filter(wanted_here).take(MAX_ENTRIES);
+    Ok(KnowledgePage {
+        layout: shell,
+        summary: format!("{} approved, {pending} to review", labels::pluralize(approved, "entry")),
         tabs,
-        entries: entries.map(|it| Entry::new(it, &projects, may)).collect(),
-        nothing: if active {
-            Nothing { title: "No entry fits", text: "Nothing here matches what you asked for." }
+        entries: entries.map(|it| EntryView::new(it, &projects, may)).collect(),
+        empty_state: if active {
+            EmptyState {
+                title: "No matching entries",
+                text: "Try another search or fewer filters.",
+            }
         } else {
-            Nothing {
-                title: "Nothing is here",
-                text: "What the team knows is held against every plan before anything runs. Lessons \
-                       come from tasks and wait here until somebody approves them.",
+            EmptyState {
+                title: "No entries yet",
+                text: "Tamma checks every plan against the knowledge base before a run. Lessons \
+                       from tasks appear here and take effect after approval.",
             }
         },
-        query: Asked {
+        filters: KnowledgeFilters {
             text: wanted.text.clone(),
             status,
-            active,
+            is_active: active,
             selects: vec![
-                Select {
+                SelectField {
                     name: "kind",
-                    label: "Kind",
+                    label: "Type",
                     options: std::iter::once(any("any", &wanted.kind)).chain(kinds).collect(),
                 },
-                Select {
+                SelectField {
                     name: "project",
                     label: "Project",
                     options: std::iter::once(any("all", &wanted.project)).chain(names).collect(),
@@ -240,50 +244,50 @@ async fn listed(
 
 #[derive(Template)]
 #[template(path = "knowledge_entry.html")]
-struct OnePage {
-    shell: Shell,
-    entry: Entry,
-    deeds: Deeds,
-    evidence: Vec<Evidence>,
-    effect: Effect,
-    matched: Vec<Met>,
-    facts: Vec<Fact>,
-    changes: Vec<Change>,
+struct EntryPage {
+    layout: Layout,
+    entry: EntryView,
+    decisions: DecisionForms,
+    evidence: Vec<EvidenceLink>,
+    effect: EffectView,
+    matched_tasks: Vec<MatchedTaskView>,
+    facts: Vec<EntryFact>,
+    changes: Vec<EntryChangeRow>,
 }
 
-struct Deeds {
+struct DecisionForms {
     any: bool,
     title: &'static str,
-    list: Vec<Decision>,
+    list: Vec<DecisionForm>,
 }
 
-impl Deeds {
-    /// For somebody who may not decide.
+impl DecisionForms {
+    /// Returns no decisions, for people who cannot decide.
     fn none() -> Self {
         Self { any: false, title: "", list: Vec::new() }
     }
 }
 
-struct Decision {
+struct DecisionForm {
     name: &'static str,
     status: &'static str,
-    what: &'static str,
+    consequence: &'static str,
     button: &'static str,
-    weight: &'static str,
-    open: bool,
-    required: bool,
-    despite: bool,
-    bound: &'static str,
+    style: &'static str,
+    is_open: bool,
+    is_reason_required: bool,
+    confirms_warnings: bool,
+    scope_note: &'static str,
 }
 
-struct Evidence {
+struct EvidenceLink {
     href: String,
     text: String,
-    words: String,
+    note: String,
 }
 
-struct Effect {
-    words: String,
+struct EffectView {
+    summary: String,
     any: bool,
     rows: Vec<EffectRow>,
 }
@@ -297,124 +301,128 @@ struct EffectRow {
     cost: String,
 }
 
-/// A task that it met.
-struct Met {
+/// Task that an entry matched.
+struct MatchedTaskView {
     id: Uuid,
     title: String,
-    words: String,
+    status: String,
 }
 
-struct Fact {
+struct EntryFact {
     name: &'static str,
     value: String,
-    code: bool,
+    is_code: bool,
 }
 
-struct Change {
-    at: When,
+struct EntryChangeRow {
+    at: DisplayTime,
     by: String,
-    deed: String,
+    action: String,
     reason: String,
 }
 
-pub(super) async fn one(
-    State(hall): State<Hall>,
-    visitor: Visitor,
+pub(super) async fn entry_page(
+    State(hall): State<WebState>,
+    visitor: Session,
     Path(id): Path<String>,
-) -> Page {
-    let shell = Shell::at(&hall, &visitor, "knowledge").await?;
+) -> PageResult {
+    let shell = Layout::for_page(&hall, &visitor, "knowledge").await?;
     let read = async {
         let projects = hall.app.store.projects().await?;
-        let known = hall.app.knowledge_one(&id).await?;
-        let met = hall.app.store.met_lately(known.entry.id, LATELY).await?;
+        let known = hall.app.knowledge_entry(&id).await?;
+        let met = hall.app.store.recently_matched_tasks(known.entry.id, RECENT_TASKS).await?;
         Ok::<_, Error>((known, projects, met))
     };
     let (known, projects, met) =
-        read.await.map_err(|error| Oops::new(Shell::of(&visitor), error))?;
-    let mut rights = Rights::of(&hall.app, &visitor);
+        read.await.map_err(|error| PageError::new(Layout::for_session(&visitor), error))?;
+    let mut rights = PagePermissions::for_session(&hall.app, &visitor);
     let ids: Vec<_> = match known.entry.scope {
-        Scope::Organisation => projects.iter().map(|project| project.id.0).collect(),
-        Scope::Project(project) => vec![project.0],
+        EntryScope::Organisation => projects.iter().map(|project| project.id.0).collect(),
+        EntryScope::Project(project) => vec![project.0],
     };
-    let may = rights.may_in_any(&ids, Right::Decide).await;
-    let entry = Entry::new(&known, &projects, may);
-    render(&OnePage {
-        shell,
-        deeds: if may { deeds(&known) } else { Deeds::none() },
-        evidence: known.entry.evidence.iter().map(evidence).collect(),
-        effect: effect(&known),
-        matched: met.into_iter().map(met_task).collect(),
-        facts: facts(&known, &entry.scope),
-        changes: known.changes.iter().map(changed).collect(),
+    let may = rights.allows_in_any(&ids, Permission::Decide).await;
+    let entry = EntryView::new(&known, &projects, may);
+    render(&EntryPage {
+        layout: shell,
+        decisions: if may { decision_forms(&known) } else { DecisionForms::none() },
+        evidence: known.entry.evidence.iter().map(evidence_link).collect(),
+        effect: effect_view(&known),
+        matched_tasks: met.into_iter().map(matched_task).collect(),
+        facts: entry_facts(&known, &entry.scope),
+        changes: known.changes.iter().map(entry_change_row).collect(),
         entry,
     })
 }
 
-fn met_task(met: tamma_store::Met) -> Met {
-    let (role, state) = (met.role, words::state(met.state));
-    let at = words::moment(met.at, clock::now());
-    Met { id: met.task.0, title: met.title, words: format!("{role} at {at}; now {state}") }
+fn matched_task(met: tamma_store::MatchedTask) -> MatchedTaskView {
+    let (role, state) = (met.role, labels::state_label(met.state));
+    let at = labels::format_time(met.at, clock::now());
+    MatchedTaskView {
+        id: met.task.0,
+        title: met.title,
+        status: format!("{role} at {at}; now {state}"),
+    }
 }
 
-fn deeds(known: &Knowledge) -> Deeds {
-    let doubtful = !known.hazards.is_empty();
-    let reject = Decision {
+fn decision_forms(known: &KnowledgeEntryDetail) -> DecisionForms {
+    let doubtful = !known.warnings.is_empty();
+    let reject = DecisionForm {
         name: "Reject",
         status: "rejected",
-        what: "It has no effect, and proposing it again finds it here.",
+        consequence: "It will have no effect. If it is proposed again, it stays rejected.",
         button: "Reject",
-        weight: "danger",
-        open: doubtful,
-        required: true,
-        despite: false,
-        bound: "",
+        style: "danger",
+        is_open: doubtful,
+        is_reason_required: true,
+        confirms_warnings: false,
+        scope_note: "",
     };
-    let approve = Decision {
+    let approve = DecisionForm {
         name: "Approve",
         status: "approved",
-        what: "It counts from now on: in the check of every plan it fits, and in its prompts.",
-        button: if doubtful { "Approve it despite the warnings" } else { "Approve" },
-        weight: if doubtful { "danger" } else { "primary" },
-        open: !doubtful,
-        required: doubtful,
-        despite: doubtful,
-        bound: "Bound to this wording: another one asks again.",
+        consequence: "It applies to the knowledge check and the prompts of matching tasks.",
+        button: if doubtful { "Approve despite warnings" } else { "Approve" },
+        style: if doubtful { "danger" } else { "primary" },
+        is_open: !doubtful,
+        is_reason_required: doubtful,
+        confirms_warnings: doubtful,
+        scope_note: "Covers this version only. An edited entry needs approval again.",
     };
-    let retire = Decision {
+    let retire = DecisionForm {
         name: "Retire",
         status: "retired",
-        what: "It no longer counts. Its history stays, and it can be taken up again.",
+        consequence: "It will have no effect. Its history stays, and it can be reopened.",
         button: "Retire",
-        weight: "",
-        open: true,
-        required: true,
-        despite: false,
-        bound: "",
+        style: "",
+        is_open: true,
+        is_reason_required: true,
+        confirms_warnings: false,
+        scope_note: "",
     };
-    let reopen = Decision {
-        name: "Take up again",
+    let reopen = DecisionForm {
+        name: "Reopen",
         status: "pending",
-        what: "It is pending again, and has no effect until somebody approves it.",
-        button: "Take it up again",
-        weight: "",
-        open: true,
-        required: false,
-        despite: false,
-        bound: "",
+        consequence: "It becomes pending and takes effect after approval.",
+        button: "Reopen",
+        style: "",
+        is_open: true,
+        is_reason_required: false,
+        confirms_warnings: false,
+        scope_note: "",
     };
     let (title, list) = match known.entry.status {
-        Status::Pending if doubtful => ("What is to become of it?", vec![reject, approve]),
-        Status::Pending => ("What is to become of it?", vec![approve, reject]),
-        Status::Approved => ("It counts", vec![retire]),
-        Status::Rejected | Status::Retired => ("It does not count", vec![reopen]),
+        EntryStatus::Pending if doubtful => ("Review this entry", vec![reject, approve]),
+        EntryStatus::Pending => ("Review this entry", vec![approve, reject]),
+        EntryStatus::Approved => ("In effect", vec![retire]),
+        EntryStatus::Rejected | EntryStatus::Retired => ("Not in effect", vec![reopen]),
     };
-    Deeds { any: true, title, list }
+    DecisionForms { any: true, title, list }
 }
 
-/// What an entry is based on, with a way there where there is one.
-fn evidence(reference: &Reference) -> Evidence {
+/// Builds the view of a piece of evidence, with a link if it names a task or a URL.
+fn evidence_link(reference: &Reference) -> EvidenceLink {
     let text = reference.to_string();
-    // `task/<id>/event/<number>`, `task/<id>/commit/<hash>`, and whatever people write.
+    // `task/<id>/event/<number>`, `task/<id>/commit/<hash>`, or free text.
     let mut parts = text.split(['/', ':', ' ', '#']).map(str::to_owned);
     let task = parts.find_map(|part| part.parse::<Uuid>().ok());
     let numbers: Vec<_> = parts.collect();
@@ -426,96 +434,104 @@ fn evidence(reference: &Reference) -> Evidence {
         (None, _) if text.starts_with("https://") => text.clone(),
         (None, _) => String::new(),
     };
-    Evidence { href, text, words: String::new() }
+    EvidenceLink { href, text, note: String::new() }
 }
 
-fn effect(known: &Knowledge) -> Effect {
+fn effect_view(known: &KnowledgeEntryDetail) -> EffectView {
     let Some(effect) = &known.effect else {
-        let words = "Not known yet: it is inert until it is approved.".to_owned();
-        return Effect { words, any: false, rows: Vec::new() };
+        let words = "Measured once the entry is approved.".to_owned();
+        return EffectView { summary: words, any: false, rows: Vec::new() };
     };
-    let row = |name, tally: &KnowledgeTally| {
+    let row = |name, tally: &KnowledgeTaskStats| {
         let tasks = tally.tasks.max(1);
         EffectRow {
             name,
             tasks: tally.tasks,
             first_pass: format!("{} of {}", tally.first_pass, tally.tasks),
             percent: tally.first_pass * 100 / tasks,
-            iterations: format!("{:.1} each", runs_each(tally)),
-            cost: tally.cost_usd.shared_by(tasks.into()).map(words::dollars).unwrap_or_default(),
+            iterations: format!("{:.1} per task", mean_iterations(tally)),
+            cost: tally
+                .cost_usd
+                .checked_div(tasks.into())
+                .map(labels::format_usd)
+                .unwrap_or_default(),
         }
     };
-    Effect {
-        words: super::words::capital(&effect.in_words),
+    EffectView {
+        summary: super::labels::capitalize(&effect.verdict_text),
         any: effect.with.tasks + effect.without.tasks > 0,
         rows: vec![row("With it", &effect.with), row("Without it", &effect.without)],
     }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a mean for people")]
-fn runs_each(tally: &KnowledgeTally) -> f64 {
+fn mean_iterations(tally: &KnowledgeTaskStats) -> f64 {
     tally.iterations as f64 / f64::from(tally.tasks.max(1))
 }
 
-fn facts(known: &Knowledge, scope: &str) -> Vec<Fact> {
+fn entry_facts(known: &KnowledgeEntryDetail, scope: &str) -> Vec<EntryFact> {
     let entry = &known.entry;
     let any = |text: String| if text.is_empty() { "any".to_owned() } else { text };
     let list = |texts: Vec<String>| any(texts.join(", "));
-    let fact = |name, value: String| Fact { name, value, code: false };
+    let fact = |name, value: String| EntryFact { name, value, is_code: false };
     let mut facts = vec![
         fact("Scope", scope.trim_end_matches(", under").to_owned()),
-        Fact { name: "Paths", value: any(entry.globs.join(" ")), code: !entry.globs.is_empty() },
-        fact("Words", list(entry.keywords.clone())),
+        EntryFact {
+            name: "Paths",
+            value: any(entry.globs.join(" ")),
+            is_code: !entry.globs.is_empty(),
+        },
+        fact("Keywords", list(entry.keywords.clone())),
         fact("Task types", list(entry.task_types.iter().map(ToString::to_string).collect())),
         fact("Actions", list(entry.actions.iter().map(ToString::to_string).collect())),
     ];
     if let Some(pattern) = &entry.pattern {
-        facts.push(Fact { name: "Pattern", value: pattern.clone(), code: true });
+        facts.push(EntryFact { name: "Pattern", value: pattern.clone(), is_code: true });
     }
     let owner = entry.owner.as_ref().map(ToString::to_string);
-    facts.push(fact("Owner", owner.unwrap_or_else(|| "nobody until approved".to_owned())));
+    facts.push(fact("Owner", owner.unwrap_or_else(|| "none until approved".to_owned())));
     let now = clock::now();
-    let expires = entry.expires_at.map(|at| words::moment(at, now));
+    let expires = entry.expires_at.map(|at| labels::format_time(at, now));
     facts.push(fact("Expires", expires.unwrap_or_else(|| "never".to_owned())));
-    facts.push(fact("Came in", words::moment(known.created_at, now)));
+    facts.push(fact("Added", labels::format_time(known.created_at, now)));
     facts
 }
 
-fn changed(change: &crate::shape::KnowledgeChange) -> Change {
-    Change {
-        at: When::clock(change.at),
+fn entry_change_row(change: &crate::dto::KnowledgeChange) -> EntryChangeRow {
+    EntryChangeRow {
+        at: DisplayTime::absolute(change.at),
         by: change.by.clone().unwrap_or_else(|| "a task".to_owned()),
-        deed: match change.deed {
-            Deed::Merged => "added evidence".to_owned(),
-            deed => format!("{} it", words::plain(&deed)),
+        action: match change.action {
+            KnowledgeAction::Merged => "added evidence".to_owned(),
+            deed => format!("{} it", labels::humanize(&deed)),
         },
         reason: change.reason.clone().unwrap_or_default(),
     }
 }
 
-/// Takes a decision about an entry.
+/// Decides about an entry.
 pub(super) async fn decide(
-    State(hall): State<Hall>,
-    visitor: Visitor,
+    State(hall): State<WebState>,
+    visitor: Session,
     Path(id): Path<String>,
-    fields: Fields,
-) -> Page {
+    fields: FormFields,
+) -> PageResult {
     let decided = async {
         let odd = |what: &str| {
-            Error::invalid(format!("`{what}` cannot be read."), "Load the page again.")
+            Error::invalid(format!("The field `{what}` is not valid."), "Reload the page.")
         };
         let status = serde_json::Value::String(fields.text("status"));
         let decision = KnowledgeDecision {
             status: serde_json::from_value(status).map_err(|_| odd("status"))?,
             revision: fields.text("revision").parse().map_err(|_| odd("revision"))?,
-            reason: fields.given("reason"),
-            despite: fields.text("despite") == "yes",
+            reason: fields.non_empty("reason"),
+            ignore_warnings: fields.text("despite") == "yes",
         };
-        hall.app.decide_knowledge(&id, decision, &visitor.name()?).await
+        hall.app.decide_knowledge(&id, decision, &visitor.acting_person()?).await
     };
-    let known = decided
-        .await
-        .map_err(|error: Error| Oops::new(Shell::of(&visitor), error).keeping(fields.written()))?;
-    let notice = Notice::good(format!("The entry {} is {} now.", known.short, known.entry.status));
-    done("/knowledge", &notice)
+    let known = decided.await.map_err(|error: Error| {
+        PageError::new(Layout::for_session(&visitor), error).with_unsent_text(fields.user_text())
+    })?;
+    let notice = Notice::success(format!("Entry {} is now {}.", known.short, known.entry.status));
+    redirect_with_notice("/knowledge", &notice)
 }

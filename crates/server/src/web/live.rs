@@ -1,8 +1,8 @@
-//! What changes while somebody looks: parts of pages, sent as they change.
+//! Live updates of pages, as server-sent events.
 //!
-//! Each message has the parts that are new, as the same templates write them that wrote the page, and
-//! its id says up to where the log is known. A browser that comes back says the last id it has seen,
-//! and gets what has changed since; where it cannot be told what that is, it gets everything.
+//! An event contains the changed parts of a page, rendered with the page's own templates. Its ID is
+//! the position in the history. A reconnecting browser sends the last ID and gets the changes since
+//! then; if they cannot be determined, it gets everything.
 
 pub(super) mod lists;
 
@@ -16,232 +16,246 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::{Stream, StreamExt as _, stream};
 use serde::Deserialize;
+use tamma_core::history::{EntryData, HistoryEntry};
 use tamma_core::ids::{Digest, TaskId};
-use tamma_core::log::{Entry, Fact};
-use tamma_store::{LinePlace, Wanted};
+use tamma_store::{LineFilter, LinePosition};
 use uuid::Uuid;
 
-use super::door::Visitor;
-use super::rights::Rights;
-use super::shell::Shell;
-use super::task::{self, Around, Known, events, log};
-use super::{Hall, Oops};
-use crate::app::{App, Error, Window};
-use crate::live::{LineWatcher, Watcher};
+use super::layout::Layout;
+use super::permissions::PagePermissions;
+use super::session::Session;
+use super::task::{self, TaskData, TaskPageContext, events, log};
+use super::{PageError, WebState};
+use crate::app::{App, Error, PageRequest};
+use crate::live::{LineSubscriber, TaskSubscriber};
 
-/// How often a stream says that it is still there, so that nobody in between gives it up.
-const PULSE: Duration = Duration::from_secs(15);
+/// Keep-alive interval, so that proxies do not close an idle stream.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
-/// How many entries or lines are read at once.
-const BATCH: u32 = 200;
+/// Maximum number of entries or lines per read.
+const BATCH_SIZE: u32 = 200;
 
-/// A part of a page in place of the one that is there.
+/// Wraps HTML in an htmx partial that replaces `target`.
 fn partial(target: &str, swap: &str, html: &str) -> String {
     format!("<hx-partial hx-target=\"{target}\" hx-swap=\"{swap}\">{html}</hx-partial>")
 }
 
-fn answer(
-    hall: Hall,
+fn sse_response(
+    hall: WebState,
     events: impl Stream<Item = Result<Event, Infallible>> + Send + 'static,
 ) -> Response {
     let events = events.take_until(hall.stop.cancelled_owned());
-    Sse::new(events).keep_alive(KeepAlive::new().interval(PULSE)).into_response()
+    Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE_INTERVAL)).into_response()
 }
 
-/// Which part of a task's page is open.
+/// Query parameters: the open tab of a task page.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Open {
+pub(super) struct TaskLiveQuery {
     part: String,
-    /// Up to where the page knows the task, where no message has said so yet.
+    /// Position that the page was rendered at, used until the first event.
     seen: String,
 }
 
 #[derive(Template)]
 #[template(path = "_status.html")]
-struct Status {
-    shell: Shell,
-    task: super::task::About,
+struct StatusFragment {
+    layout: Layout,
+    task: super::task::TaskHeader,
 }
 
 #[derive(Template)]
 #[template(path = "_question.html")]
-struct Asked {
-    shell: Shell,
-    task: super::task::About,
-    question: super::task::Question,
+struct QuestionFragment {
+    layout: Layout,
+    task: super::task::TaskHeader,
+    question: super::task::QuestionView,
 }
 
 #[derive(Template)]
 #[template(path = "_cost.html")]
-struct Costs {
-    cost: super::task::Cost,
+struct CostFragment {
+    cost: super::task::CostView,
 }
 
 #[derive(Template)]
-#[template(path = "_doing.html")]
-struct Now {
-    shell: Shell,
-    task: super::task::About,
-    doing: super::task::Doing,
+#[template(path = "_current_run.html")]
+struct CurrentRunFragment {
+    layout: Layout,
+    task: super::task::TaskHeader,
+    current_run: super::task::CurrentRunView,
 }
 
 #[derive(Template)]
 #[template(path = "_tabs.html")]
-struct Tabs {
-    tabs: Vec<super::shell::Tab>,
+struct TabsFragment {
+    tabs: Vec<super::layout::Tab>,
 }
 
 #[derive(Template)]
-#[template(path = "_waiting.html")]
-struct Badge {
-    shell: Shell,
+#[template(path = "_waiting_badge.html")]
+struct WaitingBadge {
+    layout: Layout,
 }
 
 #[derive(Template)]
-#[template(path = "_steer.html")]
-struct Steer {
-    shell: Shell,
-    task: super::task::About,
-    steer: Vec<super::task::deeds::Deed>,
+#[template(path = "_actions.html")]
+struct ActionsFragment {
+    layout: Layout,
+    task: super::task::TaskHeader,
+    actions: Vec<super::task::actions::ActionForm>,
 }
 
-/// That there is another change than the one that is shown.
+/// Notice that a newer change than the displayed one exists.
 #[derive(Template)]
-#[template(path = "_fresh.html")]
-struct Fresh {
-    shell: Shell,
+#[template(path = "_new_change.html")]
+struct NewChangeFragment {
+    layout: Layout,
 }
 
 #[derive(Template)]
 #[template(path = "_event.html")]
-struct OneEvent {
-    event: events::Event,
+struct EventFragment {
+    event: events::EventView,
 }
 
 #[derive(Template)]
 #[template(path = "_log_line.html")]
-struct OneLine {
-    line: log::Line,
+struct LogLineFragment {
+    line: log::LogLineView,
 }
 
-/// Up to where a browser knows a task.
+/// Position of a browser in the history and log of a task.
 #[derive(Clone)]
-struct Seen {
+struct ViewPosition {
     entries: u64,
-    lines: LinePlace,
-    /// The question that it shows: its number, and the plan it is about; nothing where that is not
-    /// known.
+    lines: LinePosition,
+    /// Number and plan of the displayed question; `None` if unknown.
     question: Option<String>,
-    /// The part of the page that it was sent last.
+    /// Hash of the tab content sent last.
     part: Option<Digest>,
 }
 
-impl Seen {
-    /// As an id of a message, or in the address of a page.
-    fn read(text: &str) -> Option<Self> {
+impl ViewPosition {
+    /// Parses an event ID or the position in a page's URL.
+    fn parse(text: &str) -> Option<Self> {
         let (entries, lines) = text.trim().split_once(' ')?;
         let (entries, lines) = (entries.parse().ok()?, lines.parse().ok()?);
         Some(Self { entries, lines, question: None, part: None })
     }
 }
 
-/// Up to where a page knows a task, for the address of what follows it.
-pub(super) fn seen_by_page(entries: u64, lines: LinePlace) -> String {
+/// Encodes the position of a page for the URL of its live updates.
+pub(super) fn encode_position(entries: u64, lines: LinePosition) -> String {
     let text = format!("{entries} {lines}");
     form_urlencoded::byte_serialize(text.as_bytes()).collect()
 }
 
-/// What question a task asks: its number, and the plan it is about; empty where it asks none.
-fn asked(known: &Known) -> String {
-    let plan = known.whole.plan.as_ref().map(|plan| plan.hash.clone()).unwrap_or_default();
-    let question = known.whole.question.as_ref();
+/// Returns the number of the open question and its plan; empty without a question.
+fn question_key(known: &TaskData) -> String {
+    let plan = known.detail.plan.as_ref().map(|plan| plan.hash.clone()).unwrap_or_default();
+    let question = known.detail.question.as_ref();
     question.map(|question| format!("{} {plan}", question.number)).unwrap_or_default()
 }
 
-/// Sends the parts of a task's page as they change.
-pub(super) async fn task(
-    State(hall): State<Hall>,
-    visitor: Visitor,
+/// Streams changes of a task page.
+pub(super) async fn task_stream(
+    State(hall): State<WebState>,
+    visitor: Session,
     Path(id): Path<Uuid>,
-    Query(open): Query<Open>,
-    Query(lines_wanted): Query<log::Asked>,
+    Query(open): Query<TaskLiveQuery>,
+    Query(lines_wanted): Query<log::LogQuery>,
     headers: HeaderMap,
-) -> Result<Response, Oops> {
+) -> Result<Response, PageError> {
     let id = TaskId(id);
-    // Watched before anything is read, so that nothing is missed in between.
-    let (watcher, lines) = (hall.app.live.watch(id), hall.app.live.watch_lines(id));
-    let seen = seen(&hall.app, id, &headers, &open.seen).await;
-    let seen = seen.map_err(|error| Oops::new(Shell::of(&visitor), error))?;
-    let wanted = lines_wanted.wanted();
-    let wanted = wanted.map_err(|error| Oops::new(Shell::of(&visitor), error))?;
-    let viewer = Viewer { app: hall.app.clone(), visitor, id, part: open.part, wanted };
+    // Subscribe before the first read, so that nothing is missed.
+    let (watcher, lines) = (hall.app.live.subscribe(id), hall.app.live.subscribe_lines(id));
+    let seen = initial_position(&hall.app, id, &headers, &open.seen).await;
+    let seen = seen.map_err(|error| PageError::new(Layout::for_session(&visitor), error))?;
+    let wanted = lines_wanted.line_filter();
+    let wanted = wanted.map_err(|error| PageError::new(Layout::for_session(&visitor), error))?;
+    let viewer = TaskViewer {
+        app: hall.app.clone(),
+        session: visitor,
+        id,
+        part: open.part,
+        line_filter: wanted,
+    };
     let first = (seen, watcher, lines, true);
     let parts = stream::unfold(first, move |(mut seen, mut watcher, mut lines, mut more)| {
         let viewer = viewer.clone();
         async move {
             loop {
                 if !std::mem::take(&mut more)
-                    && !grown(&mut watcher, &mut lines, seen.entries).await
+                    && !wait_for_change(&mut watcher, &mut lines, seen.entries).await
                 {
                     return None;
                 }
-                match viewer.changed(&mut seen).await {
-                    // There may be more than fits in a message.
+                match viewer.render_changes(&mut seen).await {
+                    // More changes may remain than fit in one event.
                     Ok(Some(event)) => return Some((Ok(event), (seen, watcher, lines, true))),
                     Ok(None) => {}
-                    // The browser comes again with the last id it knows.
+                    // The browser reconnects with its last event ID.
                     Err(_) => return None,
                 }
             }
         }
     });
-    Ok(answer(hall, parts))
+    Ok(sse_response(hall, parts))
 }
 
-async fn grown(watcher: &mut Watcher, lines: &mut LineWatcher, entries: u64) -> bool {
+async fn wait_for_change(
+    watcher: &mut TaskSubscriber,
+    lines: &mut LineSubscriber,
+    entries: u64,
+) -> bool {
     tokio::select! {
-        more = watcher.grown_beyond(entries) => more,
-        more = lines.grown() => more,
+        more = watcher.wait_for_entries_after(entries) => more,
+        more = lines.wait_for_lines() => more,
     }
 }
 
-/// What the browser has seen: what it says, what its page had, or what there is now.
-async fn seen(app: &App, id: TaskId, headers: &HeaderMap, page: &str) -> Result<Seen, Error> {
+/// Returns the start position: the last event ID, the page's position, or the current one.
+async fn initial_position(
+    app: &App,
+    id: TaskId,
+    headers: &HeaderMap,
+    page: &str,
+) -> Result<ViewPosition, Error> {
     let said = headers.get("last-event-id").and_then(|value| value.to_str().ok());
-    if let Some(seen) = said.and_then(Seen::read).or_else(|| Seen::read(page)) {
-        app.machine(id).await?;
+    if let Some(seen) = said.and_then(ViewPosition::parse).or_else(|| ViewPosition::parse(page)) {
+        app.task_loop(id).await?;
         return Ok(seen);
     }
-    let known = Known::of(app, id).await?;
-    let lines = app.place(id, Some("end")).await?;
-    let question = Some(asked(&known));
-    Ok(Seen { entries: known.whole.card.entries, lines, question, part: None })
+    let known = TaskData::load(app, id).await?;
+    let lines = app.resolve_line_position(id, Some("end")).await?;
+    let question = Some(question_key(&known));
+    Ok(ViewPosition { entries: known.detail.card.entries, lines, question, part: None })
 }
 
-/// Whether there is another change once this has happened.
-fn is_about_a_change(entry: &Entry) -> bool {
-    matches!(entry.data, Fact::Review(_))
+/// Returns whether this entry means that a new change exists.
+fn is_new_change(entry: &HistoryEntry) -> bool {
+    matches!(entry.data, EntryData::Review(_))
 }
 
-/// A browser that shows a task.
+/// Browser that displays a task.
 #[derive(Clone)]
-struct Viewer {
+struct TaskViewer {
     app: App,
-    visitor: Visitor,
+    session: Session,
     id: TaskId,
     part: String,
-    /// Which lines it shows.
-    wanted: Wanted,
+    /// Filter of log lines.
+    line_filter: LineFilter,
 }
 
-impl Viewer {
-    /// Everything that is new since, as one message; nothing where nothing is.
-    async fn changed(&self, seen: &mut Seen) -> Result<Option<Event>, Error> {
+impl TaskViewer {
+    /// Renders everything new since `seen` as one event; `None` if nothing changed.
+    async fn render_changes(&self, seen: &mut ViewPosition) -> Result<Option<Event>, Error> {
         let app = &self.app;
-        let window = Window { after: Some(seen.entries.to_string()), limit: BATCH };
-        let entries = app.history(self.id, &window).await?.entries;
-        let lines = app.lines(self.id, &self.wanted, seen.lines, BATCH).await?.lines;
+        let window = PageRequest { after: Some(seen.entries.to_string()), limit: BATCH_SIZE };
+        let entries = app.history_page(self.id, &window).await?.entries;
+        let lines = app.run_lines(self.id, &self.line_filter, seen.lines, BATCH_SIZE).await?.lines;
         if entries.is_empty() && lines.is_empty() {
             return Ok(None);
         }
@@ -249,34 +263,42 @@ impl Viewer {
         let mut add = |target: &str, swap: &str, html: askama::Result<String>| {
             parts.extend(html.ok().map(|html| partial(target, swap, &html)));
         };
-        let known = Known::of(app, self.id).await?;
-        let mut shell = Shell::of(&self.visitor);
-        shell.waiting = app.store.waiting(None).await?;
-        let mut rights = Rights::of(app, &self.visitor);
-        let around = Around::new(shell.clone(), &known, &self.part, &mut rights).await;
-        let doing = Now { shell: shell.clone(), task: around.task.clone(), doing: around.doing };
+        let known = TaskData::load(app, self.id).await?;
+        let mut shell = Layout::for_session(&self.session);
+        shell.waiting = app.store.count_waiting(None).await?;
+        let mut rights = PagePermissions::for_session(app, &self.session);
+        let around = TaskPageContext::new(shell.clone(), &known, &self.part, &mut rights).await;
+        let doing = CurrentRunFragment {
+            layout: shell.clone(),
+            task: around.task.clone(),
+            current_run: around.current_run,
+        };
         add("#doing", "outerMorph", doing.render());
         if !entries.is_empty() {
-            let status = Status { shell: shell.clone(), task: around.task.clone() };
+            let status = StatusFragment { layout: shell.clone(), task: around.task.clone() };
             add("#status", "outerMorph", status.render());
-            add("#cost", "outerMorph", Costs { cost: around.cost }.render());
-            add("#tabs", "innerMorph", Tabs { tabs: around.tabs }.render());
-            add("#waiting", "outerMorph", Badge { shell: shell.clone() }.render());
-            if around.task.ended {
-                // What somebody may be writing there cannot be sent any more.
+            add("#cost", "outerMorph", CostFragment { cost: around.cost }.render());
+            add("#tabs", "innerMorph", TabsFragment { tabs: around.tabs }.render());
+            add("#waiting", "outerMorph", WaitingBadge { layout: shell.clone() }.render());
+            if around.task.is_closed {
+                // Forms of a closed task can no longer be submitted.
                 let (shell, task) = (shell.clone(), around.task.clone());
-                add("#steer", "outerMorph", Steer { shell, task, steer: around.steer }.render());
+                add(
+                    "#steer",
+                    "outerMorph",
+                    ActionsFragment { layout: shell, task, actions: around.actions }.render(),
+                );
             }
-            // Only when it is another one: somebody may be writing in it.
-            let asks = asked(&known);
+            // Replace it only if the question is another one: the viewer may be typing an answer.
+            let asks = question_key(&known);
             if seen.question.as_ref() != Some(&asks) {
                 let (shell, task) = (shell.clone(), around.task);
-                let asked = Asked { shell, task, question: around.question };
+                let asked = QuestionFragment { layout: shell, task, question: around.question };
                 add("#question", "outerMorph", asked.render());
                 seen.question = Some(asks);
             }
-            // Only when it differs: somebody may have opened something in it.
-            if let Some(html) = task::part(app, &shell, &known, &self.part).await? {
+            // Replace it only if it differs, because the viewer may have expanded a section.
+            if let Some(html) = task::render_part(app, &shell, &known, &self.part).await? {
                 let digest = Digest::of(html.as_bytes());
                 if seen.part.replace(digest) != Some(digest) {
                     add("#part", "innerMorph", Ok(html));
@@ -285,24 +307,24 @@ impl Viewer {
         }
         for line in &entries {
             if self.part == "events" {
-                let event = OneEvent { event: events::Event::new(&line.entry) };
+                let event = EventFragment { event: events::EventView::new(&line.entry) };
                 add("#events", "beforeend", event.render());
             }
             seen.entries = line.entry.sequence;
         }
-        if self.part == "change" && entries.iter().any(|line| is_about_a_change(&line.entry)) {
-            // Somebody may be writing comments on the lines that are there.
-            add("#fresh", "innerHTML", Fresh { shell }.render());
+        if self.part == "change" && entries.iter().any(|line| is_new_change(&line.entry)) {
+            // The viewer may be commenting on the displayed lines.
+            add("#fresh", "innerHTML", NewChangeFragment { layout: shell }.render());
         }
         if self.part == "log" && !lines.is_empty() {
             add("#log-none", "delete", Ok(String::new()));
         }
         for line in &lines {
             if self.part == "log" {
-                let shown = OneLine { line: log::Line::new(line) };
+                let shown = LogLineFragment { line: log::LogLineView::new(line) };
                 add("#log", "beforeend", shown.render());
             }
-            if let Ok(place) = line.place.parse() {
+            if let Ok(place) = line.position.parse() {
                 seen.lines = place;
             }
         }

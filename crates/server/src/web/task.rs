@@ -1,12 +1,12 @@
-//! A task's page, and its parts.
+//! Task page and its tabs.
 
+pub(in crate::web) mod actions;
 pub(super) mod change;
-pub(in crate::web) mod deeds;
 pub(super) mod events;
 pub(super) mod log;
 pub(super) mod plan;
 pub(super) mod review;
-pub(super) mod way;
+pub(super) mod timeline;
 
 use askama::Template;
 use axum::extract::{Path, State};
@@ -15,50 +15,51 @@ use tamma_core::budget;
 use tamma_core::complexity;
 use tamma_core::ids::TaskId;
 use tamma_core::plan::Plan;
-use tamma_core::risk::{Factor, Weight};
-use tamma_core::rules::{Right, Rules};
-use tamma_core::task_loop::{Next, TaskLoop};
-use tamma_store::{LinePlace, Verdict};
+use tamma_core::risk::{FactorEffect, RiskFactor};
+use tamma_core::rules::{Permission, Rules};
+use tamma_core::task_loop::{NextStep, TaskLoop};
+use tamma_store::{LinePosition, PlanVerdict};
 use uuid::Uuid;
 
-use self::deeds::Deed;
-use self::way::Way;
-use super::door::Visitor;
-use super::live::seen_by_page;
-use super::rights::Rights;
-use super::shell::{Shell, Tab, When};
-use super::words::capital;
-use super::{Hall, Oops, Page, render, words};
+use self::actions::ActionForm;
+use self::timeline::Timeline;
+use super::labels::capitalize;
+use super::layout::{DisplayTime, Layout, Tab};
+use super::live::encode_position;
+use super::permissions::PagePermissions;
+use super::session::Session;
+use super::{PageError, PageResult, WebState, labels, render};
 use crate::app::{App, Error};
 use crate::clock;
-use crate::shape::{self, short};
+use crate::dto::{self, short_id};
 
-/// A page of a task: what all of them have around them, and what is its own.
+/// Defines the page of one tab: the common fields of all task pages, and its own.
 macro_rules! task_page {
     ($(#[$doc:meta])* $name:ident, $path:literal, { $($field:ident: $type:ty),* $(,)? }) => {
         $(#[$doc])*
         #[derive(askama::Template)]
         #[template(path = $path)]
         struct $name {
-            shell: $crate::web::shell::Shell,
-            task: $crate::web::task::About,
-            live: String,
-            tabs: Vec<$crate::web::shell::Tab>,
-            question: $crate::web::task::Question,
-            cost: $crate::web::task::Cost,
-            doing: $crate::web::task::Doing,
-            facts: Vec<$crate::web::task::Fact>,
-            steer: Vec<$crate::web::task::deeds::Deed>,
+            layout: $crate::web::layout::Layout,
+            task: $crate::web::task::TaskHeader,
+            live_href: String,
+            tabs: Vec<$crate::web::layout::Tab>,
+            question: $crate::web::task::QuestionView,
+            cost: $crate::web::task::CostView,
+            current_run: $crate::web::task::CurrentRunView,
+            details: Vec<$crate::web::task::DetailRow>,
+            actions: Vec<$crate::web::task::actions::ActionForm>,
             $($field: $type),*
         }
 
         impl $name {
-            fn new(around: $crate::web::task::Around, $($field: $type),*) -> Self {
-                let $crate::web::task::Around {
-                    shell, task, live, tabs, question, cost, doing, facts, steer,
-                } = around;
+            fn new(context: $crate::web::task::TaskPageContext, $($field: $type),*) -> Self {
+                let $crate::web::task::TaskPageContext {
+                    layout, task, live_href, tabs, question, cost, current_run, details, actions,
+                } = context;
                 Self {
-                    shell, task, live, tabs, question, cost, doing, facts, steer, $($field),*
+                    layout, task, live_href, tabs, question, cost, current_run, details, actions,
+                    $($field),*
                 }
             }
         }
@@ -66,24 +67,24 @@ macro_rules! task_page {
 }
 pub(super) use task_page;
 
-/// What all pages of a task have around them.
-pub(super) struct Around {
-    pub(super) shell: Shell,
-    pub(super) task: About,
-    pub(super) live: String,
+/// Common values of all task pages.
+pub(super) struct TaskPageContext {
+    pub(super) layout: Layout,
+    pub(super) task: TaskHeader,
+    pub(super) live_href: String,
     pub(super) tabs: Vec<Tab>,
-    pub(super) question: Question,
-    pub(super) cost: Cost,
-    pub(super) doing: Doing,
-    pub(super) facts: Vec<Fact>,
-    pub(super) steer: Vec<Deed>,
+    pub(super) question: QuestionView,
+    pub(super) cost: CostView,
+    pub(super) current_run: CurrentRunView,
+    pub(super) details: Vec<DetailRow>,
+    pub(super) actions: Vec<ActionForm>,
 }
 
-/// What a task is and where it stands.
+/// Header of a task: identity and status.
 #[derive(Clone)]
-pub(super) struct About {
+pub(super) struct TaskHeader {
     pub(super) id: Uuid,
-    pub(super) short: String,
+    pub(super) short_id: String,
     pub(super) title: String,
     pub(super) project: String,
     pub(super) project_href: String,
@@ -92,45 +93,45 @@ pub(super) struct About {
     pub(super) state: String,
     pub(super) tone: &'static str,
     pub(super) next: String,
-    pub(super) since: When,
-    pub(super) late: bool,
-    pub(super) paused: bool,
+    pub(super) since: DisplayTime,
+    pub(super) is_overdue: bool,
+    pub(super) is_paused: bool,
     pub(super) damage: String,
-    /// Whether its question is on the page, which says what comes next.
-    pub(super) asked: bool,
-    pub(super) ended: bool,
+    /// Set if the page shows the open question, which replaces the next step.
+    pub(super) has_question: bool,
+    pub(super) is_closed: bool,
     pub(super) description: Vec<String>,
 }
 
-/// The question that waits for a person.
-pub(super) struct Question {
-    pub(super) open: bool,
-    /// Whether only a line of it is shown: it is whole on the first page, and beside the change.
-    pub(super) brief: bool,
+/// Open question of a task.
+pub(super) struct QuestionView {
+    pub(super) is_open: bool,
+    /// Set if only its title is shown. The overview and the change show it in full.
+    pub(super) is_brief: bool,
     pub(super) number: u32,
     pub(super) title: String,
-    pub(super) asked: When,
+    pub(super) asked_at: DisplayTime,
     pub(super) seen_by: String,
     pub(super) reminder: String,
-    pub(super) asks: String,
-    pub(super) default: String,
-    pub(super) may: bool,
-    /// Whether they may say that they have seen it.
-    pub(super) sees: bool,
-    pub(super) may_not: String,
-    pub(super) why: Vec<String>,
-    pub(super) answers: Vec<Deed>,
+    pub(super) agent_question: String,
+    pub(super) default_answer: String,
+    pub(super) can_answer: bool,
+    /// Set if the viewer can mark it as seen.
+    pub(super) can_acknowledge: bool,
+    pub(super) waiting_on: String,
+    pub(super) context: Vec<String>,
+    pub(super) answers: Vec<ActionForm>,
 }
 
-/// What it has cost, of what it may.
-pub(super) struct Cost {
-    pub(super) used: String,
+/// Spend of a task and its limit.
+pub(super) struct CostView {
+    pub(super) spent: String,
     pub(super) limit: String,
-    pub(super) about: bool,
+    pub(super) is_estimated: bool,
     pub(super) percent: u8,
     pub(super) reserved_percent: u8,
     pub(super) tone: &'static str,
-    pub(super) words: String,
+    pub(super) summary: String,
     pub(super) rows: Vec<CostRow>,
 }
 
@@ -141,185 +142,190 @@ pub(super) struct CostRow {
     pub(super) usd: String,
 }
 
-/// The run that is under way.
-pub(super) struct Doing {
-    pub(super) running: bool,
+/// Run in progress.
+pub(super) struct CurrentRunView {
+    pub(super) is_running: bool,
     pub(super) agent: String,
     pub(super) model: String,
     pub(super) tier: String,
     pub(super) run: String,
-    pub(super) started: When,
-    pub(super) line: String,
+    pub(super) started: DisplayTime,
+    pub(super) last_line: String,
 }
 
-pub(super) struct Fact {
+pub(super) struct DetailRow {
     pub(super) name: &'static str,
     pub(super) value: String,
     pub(super) href: String,
 }
 
-/// A task with what its pages are made of.
-pub(super) struct Known {
-    pub(super) whole: shape::Whole,
-    pub(super) machine: TaskLoop,
+/// Data that all pages of a task are built from.
+pub(super) struct TaskData {
+    pub(super) detail: dto::TaskDetail,
+    pub(super) task_loop: TaskLoop,
     pub(super) rules: Rules,
     pub(super) project: String,
-    pub(super) runs: Vec<shape::Run>,
-    /// Up to where the lines of its runs were there when it was read.
-    pub(super) lines: LinePlace,
+    pub(super) runs: Vec<dto::RunDetail>,
+    /// Newest log position at load time.
+    pub(super) lines: LinePosition,
 }
 
-impl Known {
-    pub(super) async fn of(app: &App, id: TaskId) -> Result<Self, Error> {
-        // Before everything else, so that nothing is missed between it and what follows.
-        let lines = app.place(id, Some("end")).await?;
-        let (whole, machine) = (app.task(id).await?, app.machine(id).await?);
+impl TaskData {
+    pub(super) async fn load(app: &App, id: TaskId) -> Result<Self, Error> {
+        // Read first, so that live updates miss nothing.
+        let lines = app.resolve_line_position(id, Some("end")).await?;
+        let (whole, machine) = (app.task_detail(id).await?, app.task_loop(id).await?);
         let project = app.project_by_id(machine.project).await?;
         let rules = match machine.pin {
             Some(pin) => app.store.rules(pin.policy).await?,
-            None => app.rules_of(&project.repository).await.unwrap_or_default(),
+            None => app.project_rules(&project.repository).await.unwrap_or_default(),
         };
         let runs = app.runs(id).await?.runs;
-        Ok(Self { whole, machine, rules, project: project.name, runs, lines })
+        Ok(Self { detail: whole, task_loop: machine, rules, project: project.name, runs, lines })
     }
 
-    /// What it may spend in all.
-    fn limit(&self) -> budget::Limit {
-        budget::limit(self.machine.risk(), &self.machine.granted, &self.rules)
+    /// Returns the spending limit of the task.
+    fn budget_limit(&self) -> budget::SpendLimit {
+        budget::task_limit(self.task_loop.risk_level(), &self.task_loop.granted, &self.rules)
     }
 }
 
-impl Around {
-    /// Reads a task, for one of its pages.
-    pub(super) async fn of(
-        hall: &Hall,
-        visitor: &Visitor,
+impl TaskPageContext {
+    /// Loads a task for one of its pages.
+    pub(super) async fn load(
+        hall: &WebState,
+        visitor: &Session,
         id: Uuid,
         here: &str,
-    ) -> Result<(Self, Known), Oops> {
-        let shell = Shell::at(hall, visitor, "board").await?;
-        let known = Known::of(&hall.app, TaskId(id)).await;
-        let known = known.map_err(|error| Oops::new(Shell::of(visitor), error))?;
-        let mut rights = Rights::of(&hall.app, visitor);
+    ) -> Result<(Self, TaskData), PageError> {
+        let shell = Layout::for_page(hall, visitor, "board").await?;
+        let known = TaskData::load(&hall.app, TaskId(id)).await;
+        let known = known.map_err(|error| PageError::new(Layout::for_session(visitor), error))?;
+        let mut rights = PagePermissions::for_session(&hall.app, visitor);
         Ok((Self::new(shell, &known, here, &mut rights).await, known))
     }
 
-    pub(super) async fn new(shell: Shell, known: &Known, here: &str, rights: &mut Rights) -> Self {
-        let card = &known.whole.card;
-        let steers = rights.may(card.project, Right::Work).await;
+    pub(super) async fn new(
+        shell: Layout,
+        known: &TaskData,
+        here: &str,
+        rights: &mut PagePermissions,
+    ) -> Self {
+        let card = &known.detail.card;
+        let steers = rights.allows(card.project, Permission::Work).await;
         Self {
-            shell,
-            task: about(known),
-            live: live(card.id, here, card.entries, known.lines),
-            tabs: tabs(known, here),
-            question: question(known, here, rights).await,
-            cost: cost(known),
-            doing: doing(known),
-            facts: facts(known),
-            steer: if steers { deeds::steer(known) } else { Vec::new() },
+            layout: shell,
+            task: task_header(known),
+            live_href: live_href(card.id, here, card.entries, known.lines),
+            tabs: task_tabs(known, here),
+            question: question_view(known, here, rights).await,
+            cost: cost_view(known),
+            current_run: current_run(known),
+            details: detail_rows(known),
+            actions: if steers { actions::control_forms(known) } else { Vec::new() },
         }
     }
 }
 
-/// A part of the page that nothing is added to while somebody looks.
-pub(super) const ELSEWHERE: &str = "elsewhere";
+/// Name of a page part that live updates never extend.
+pub(super) const NO_LIVE_PART: &str = "elsewhere";
 
-/// Where the changes of a page come from that knows so much.
-pub(super) fn live(id: Uuid, part: &str, entries: u64, lines: LinePlace) -> String {
-    format!("/live/tasks/{id}?part={part}&seen={}", seen_by_page(entries, lines))
+/// Returns the URL of live updates from this position on.
+pub(super) fn live_href(id: Uuid, part: &str, entries: u64, lines: LinePosition) -> String {
+    format!("/live/tasks/{id}?part={part}&seen={}", encode_position(entries, lines))
 }
 
-fn about(known: &Known) -> About {
-    let whole = &known.whole;
+fn task_header(known: &TaskData) -> TaskHeader {
+    let whole = &known.detail;
     let card = &whole.card;
-    About {
+    TaskHeader {
         id: card.id,
-        short: card.short.clone(),
+        short_id: card.short.clone(),
         title: card.title.clone(),
         project: known.project.clone(),
-        project_href: super::board::Wanted::of_project(&known.project),
+        project_href: super::board::BoardQuery::project_href(&known.project),
         kind: card.r#type.to_string(),
         priority: card.priority.to_string(),
-        state: capital(words::state(card.state)),
-        tone: words::tone(card),
+        state: capitalize(labels::state_label(card.state)),
+        tone: labels::task_tone(card),
         next: match &card.next {
-            Some(_) => words::next(card),
-            None => "It has ended; nothing moves it any more.".to_owned(),
+            Some(_) => labels::next_step(card),
+            None => "This task is closed".to_owned(),
         },
-        since: When::lasting(card.since),
-        late: card.due_at.is_some_and(|due| due < clock::now()),
-        paused: card.paused,
-        damage: whole.damage.clone().unwrap_or_default(),
-        asked: card.waits_for_person,
-        ended: card.state.is_terminal(),
-        description: words::paragraphs(&whole.description),
+        since: DisplayTime::elapsed(card.since),
+        is_overdue: card.due_at.is_some_and(|due| due < clock::now()),
+        is_paused: card.paused,
+        damage: whole.read_error.clone().unwrap_or_default(),
+        has_question: card.waits_for_person,
+        is_closed: card.state.is_terminal(),
+        description: labels::paragraphs(&whole.description),
     }
 }
 
-fn tabs(known: &Known, here: &str) -> Vec<Tab> {
-    let card = &known.whole.card;
+fn task_tabs(known: &TaskData, here: &str) -> Vec<Tab> {
+    let card = &known.detail.card;
     let count = |number: u64| if number == 0 { String::new() } else { number.to_string() };
-    let versions = known.whole.plan.as_ref().map_or(0, |plan| plan.version.into());
+    let versions = known.detail.plan.as_ref().map_or(0, |plan| plan.version.into());
     let lines = known.runs.iter().map(|run| run.lines).sum();
     let parts: [(&str, &'static str, String); 6] = [
         ("", "Overview", String::new()),
         ("plan", "Plans", count(versions)),
         ("change", "Change", String::new()),
-        ("review", "Review", count(known.whole.runs.len() as u64)),
+        ("review", "Review", count(known.detail.iterations.len() as u64)),
         ("log", "Log", count(lines)),
-        ("events", "Events", count(card.entries)),
+        ("events", "History", count(card.entries)),
     ];
     let tab = |(part, name, note): (&str, &'static str, String)| Tab {
         href: format!("/tasks/{}{}{part}", card.id, if part.is_empty() { "" } else { "/" }),
         name,
         note,
         tone: "",
-        here: part == here,
+        is_current: part == here,
     };
     parts.into_iter().map(tab).collect()
 }
 
-async fn question(known: &Known, here: &str, rights: &mut Rights) -> Question {
-    let whole = &known.whole;
+async fn question_view(known: &TaskData, here: &str, rights: &mut PagePermissions) -> QuestionView {
+    let whole = &known.detail;
     let mut answers = Vec::new();
     for answer in whole.question.iter().flat_map(|question| &question.answers) {
-        if rights.may(whole.card.project, Right::from(*answer)).await {
+        if rights.allows(whole.card.project, Permission::from(*answer)).await {
             answers.push(*answer);
         }
     }
     let open = whole.question.as_ref().filter(|_| !whole.card.paused);
     let reminder = match &whole.card.next {
-        Some(Next::Answer { reminder_at: Some(at), .. }) => {
-            format!("Reminds at {}.", words::moment(*at, clock::now()))
+        Some(NextStep::Answer { reminder_at: Some(at), .. }) => {
+            format!("· next reminder at {}", labels::format_time(*at, clock::now()))
         }
         _ => String::new(),
     };
-    Question {
-        open: open.is_some(),
-        brief: open.is_some() && !["", "change"].contains(&here),
+    QuestionView {
+        is_open: open.is_some(),
+        is_brief: open.is_some() && !["", "change"].contains(&here),
         number: open.map_or(0, |it| it.number),
-        title: open.map(|it| capital(&it.in_words)).unwrap_or_default(),
-        asked: When::ago(open.map_or(whole.card.since, |it| it.asked_at)),
+        title: open.map(|it| capitalize(&it.cause_text)).unwrap_or_default(),
+        asked_at: DisplayTime::ago(open.map_or(whole.card.since, |it| it.asked_at)),
         seen_by: open.and_then(|it| it.seen_by.clone()).unwrap_or_default(),
         reminder,
-        asks: open.and_then(|it| it.asks.clone()).unwrap_or_default(),
-        default: open.and_then(|it| it.default.clone()).unwrap_or_default(),
-        may: !answers.is_empty(),
-        may_not: format!("It waits for {}.", rights.waits_for(&whole.card).await),
-        sees: rights.may(whole.card.project, Right::Work).await,
-        why: deeds::why(known),
-        answers: open.map(|_| deeds::answers(known, &answers)).unwrap_or_default(),
+        agent_question: open.and_then(|it| it.agent_question.clone()).unwrap_or_default(),
+        default_answer: open.and_then(|it| it.default.clone()).unwrap_or_default(),
+        can_answer: !answers.is_empty(),
+        waiting_on: format!("Waiting on {}.", rights.waiting_on(&whole.card).await),
+        can_acknowledge: rights.allows(whole.card.project, Permission::Work).await,
+        context: actions::decision_context(known),
+        answers: open.map(|_| actions::answer_forms(known, &answers)).unwrap_or_default(),
     }
 }
 
-fn cost(known: &Known) -> Cost {
-    let spend = &known.whole.card.spend;
-    let limit = known.limit().usd;
-    let percent = limit.map(|limit| spend.usd.share_of(limit)).unwrap_or_default();
-    let price = budget::price_run(
-        known.machine.tier,
-        known.machine.plan.as_ref(),
-        known.machine.dearest_run,
+fn cost_view(known: &TaskData) -> CostView {
+    let spend = &known.detail.card.spend;
+    let limit = known.budget_limit().usd;
+    let percent = limit.map(|limit| spend.usd.percent_of(limit)).unwrap_or_default();
+    let price = budget::estimate_run_cost(
+        known.task_loop.tier,
+        known.task_loop.plan.as_ref(),
+        known.task_loop.max_run_cost,
         &known.rules,
     );
     let mut rows: Vec<CostRow> = Vec::new();
@@ -334,35 +340,35 @@ fn cost(known: &Known) -> Cost {
         rows.push(CostRow {
             mode: mode.to_owned(),
             runs: of.len(),
-            tokens: grouped(tokens),
-            usd: words::dollars(usd),
+            tokens: group_digits(tokens),
+            usd: labels::format_usd(usd),
         });
     }
-    let ended = known.whole.card.state.is_terminal();
+    let ended = known.detail.card.state.is_terminal();
     let next = if ended {
         String::new()
     } else {
-        format!(" The next run is priced at about {}.", words::dollars(price))
+        format!(" The next run is estimated at {}.", labels::format_usd(price))
     };
-    let with_next = limit.map(|limit| (spend.usd + price).share_of(limit).min(100));
+    let with_next = limit.map(|limit| (spend.usd + price).percent_of(limit).min(100));
     let reserved_percent = with_next.filter(|_| !ended).unwrap_or(percent);
-    Cost {
-        used: words::dollars(spend.usd),
-        limit: limit.map_or_else(|| "no limit".to_owned(), words::dollars),
-        about: spend.estimated,
+    CostView {
+        spent: labels::format_usd(spend.usd),
+        limit: limit.map_or_else(|| "no limit".to_owned(), labels::format_usd),
+        is_estimated: spend.estimated,
         percent,
         reserved_percent,
-        tone: super::board::fullness(percent),
-        words: match limit {
-            Some(_) => format!("{percent} % used.{next}"),
+        tone: super::board::budget_tone(percent),
+        summary: match limit {
+            Some(_) => format!("{percent}% used.{next}"),
             None => next.trim().to_owned(),
         },
         rows,
     }
 }
 
-/// A large number with commas.
-pub(super) fn grouped(number: u64) -> String {
+/// Formats a number with thousands separators.
+pub(super) fn group_digits(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (at, digit) in digits.chars().enumerate() {
@@ -374,33 +380,33 @@ pub(super) fn grouped(number: u64) -> String {
     text
 }
 
-fn doing(known: &Known) -> Doing {
-    let present = known.whole.run.as_ref();
+fn current_run(known: &TaskData) -> CurrentRunView {
+    let present = known.detail.current_run.as_ref();
     let run = present.map(|present| &present.run);
-    Doing {
-        running: present.is_some(),
+    CurrentRunView {
+        is_running: present.is_some(),
         agent: run.map(|run| run.agent.clone()).unwrap_or_default(),
         model: run.and_then(|run| run.model.clone()).unwrap_or_default(),
         tier: run.and_then(|run| run.tier).map(|tier| tier.to_string()).unwrap_or_default(),
         run: run.map(|run| run.run.clone()).unwrap_or_default(),
-        started: When::lasting(run.map_or(known.whole.card.since, |run| run.started_at)),
-        line: present
-            .and_then(|present| present.doing.as_ref())
+        started: DisplayTime::elapsed(run.map_or(known.detail.card.since, |run| run.started_at)),
+        last_line: present
+            .and_then(|present| present.current_line.as_ref())
             .map(|line| line.text.chars().take(200).collect())
             .unwrap_or_default(),
     }
 }
 
-fn facts(known: &Known) -> Vec<Fact> {
-    let whole = &known.whole;
+fn detail_rows(known: &TaskData) -> Vec<DetailRow> {
+    let whole = &known.detail;
     let first = |hash: &String| hash.chars().take(8).collect::<String>();
-    let fact = |name, value: String| Fact { name, value, href: String::new() };
-    let mut facts = vec![fact("Added", words::moment(whole.card.created_at, clock::now()))];
+    let fact = |name, value: String| DetailRow { name, value, href: String::new() };
+    let mut facts = vec![fact("Added", labels::format_time(whole.card.created_at, clock::now()))];
     facts.extend(whole.base.as_ref().map(|base| fact("Base", first(base))));
     facts.extend(whole.commit.as_ref().map(|commit| fact("Commit", first(commit))));
     facts.extend(
         known
-            .machine
+            .task_loop
             .pin
             .map(|pin| fact("Rules", pin.policy.to_string().chars().take(8).collect())),
     );
@@ -408,45 +414,49 @@ fn facts(known: &Known) -> Vec<Fact> {
         facts.push(fact("Labels", whole.labels.join(", ")));
     }
     for id in &whole.depends_on {
-        facts.push(Fact { name: "Waits for", value: short(*id), href: format!("/tasks/{id}") });
+        facts.push(DetailRow {
+            name: "Depends on",
+            value: short_id(*id),
+            href: format!("/tasks/{id}"),
+        });
     }
-    // An address that somebody else wrote is followed only where it is one of the web.
+    // Link only web addresses, because the URL comes from outside.
     if let Some(url) = &whole.issue_url {
         let href = if url.starts_with("https://") || url.starts_with("http://") { url } else { "" };
-        facts.push(Fact { name: "Issue", value: url.clone(), href: href.to_owned() });
+        facts.push(DetailRow { name: "Issue", value: url.clone(), href: href.to_owned() });
     }
     facts
 }
 
 task_page!(
-    /// A page of which the part of its own is written by a template of its own.
+    /// Page whose tab content is rendered by a separate template.
     PartPage, "task_part.html", { part: String }
 );
 
-/// What is on the first page of a task.
+/// Content of the overview tab.
 #[derive(Template)]
 #[template(path = "_overview.html")]
-struct Overview {
-    shell: Shell,
-    task: About,
-    way: Way,
-    plan: PlanShown,
-    risk: Risk,
-    known: Matches,
-    criteria: Criteria,
-    decisions: Vec<Decided>,
+struct OverviewFragment {
+    layout: Layout,
+    task: TaskHeader,
+    timeline: Timeline,
+    plan: PlanView,
+    risk: RiskView,
+    knowledge: KnowledgeMatches,
+    criteria: CriteriaView,
+    decisions: Vec<DecisionRow>,
 }
 
-/// A plan, as it is read.
-pub(super) struct PlanShown {
+/// Plan on the overview.
+pub(super) struct PlanView {
     any: bool,
-    none: String,
+    empty_text: String,
     version: u32,
     versions: u32,
     hash: String,
-    short: String,
+    short_hash: String,
     approval: String,
-    editable: bool,
+    is_editable: bool,
     summary: String,
     files: u16,
     critical: u16,
@@ -455,68 +465,68 @@ pub(super) struct PlanShown {
     estimate: String,
     tier: String,
     approach: Vec<String>,
-    file_changes: Vec<FileShown>,
+    file_changes: Vec<PlanFileView>,
     testing: Vec<String>,
     risks: Vec<String>,
     test_changes: Vec<String>,
 }
 
-struct FileShown {
+struct PlanFileView {
     action: String,
     path: String,
-    critical: bool,
+    is_critical: bool,
     description: String,
     lines: u32,
 }
 
-struct Risk {
+struct RiskView {
     any: bool,
     level: String,
     score: u8,
-    words: String,
-    ceremony: String,
-    factors: Vec<FactorShown>,
+    requirement: String,
+    knowledge_summary: String,
+    factors: Vec<RiskFactorView>,
 }
 
-struct FactorShown {
+struct RiskFactorView {
     name: &'static str,
-    seen: String,
+    observation: String,
     effect: String,
     points: u8,
     counts: bool,
 }
 
-struct Matches {
-    words: String,
-    matches: Vec<Matched>,
+struct KnowledgeMatches {
+    explanation: String,
+    matches: Vec<MatchedEntry>,
 }
 
-struct Matched {
+struct MatchedEntry {
     role: String,
     icon: &'static str,
     id: Uuid,
-    short: String,
+    short_id: String,
     relevance: u8,
     text: String,
-    because: Vec<String>,
+    reasons: Vec<String>,
     origin: String,
 }
 
-struct Criteria {
+struct CriteriaView {
     any: bool,
-    list: Vec<Judged>,
+    list: Vec<CriterionView>,
 }
 
-/// A criterion, and what was said of it.
-pub(super) struct Judged {
+/// Acceptance criterion and its judgement.
+pub(super) struct CriterionView {
     pub(super) text: String,
     pub(super) tone: &'static str,
-    pub(super) words: String,
-    pub(super) place: String,
+    pub(super) remark: String,
+    pub(super) location: String,
 }
 
-struct Decided {
-    at: When,
+struct DecisionRow {
+    at: DisplayTime,
     by: String,
     verdict: &'static str,
     plan: String,
@@ -525,76 +535,84 @@ struct Decided {
 }
 
 pub(super) async fn overview(
-    State(hall): State<Hall>,
-    visitor: Visitor,
+    State(hall): State<WebState>,
+    visitor: Session,
     Path(id): Path<Uuid>,
-) -> Page {
-    whole(&hall, &visitor, id, "").await
+) -> PageResult {
+    render_part_page(&hall, &visitor, id, "").await
 }
 
-/// A page of which the part of its own changes as a whole.
-async fn whole(hall: &Hall, visitor: &Visitor, id: Uuid, here: &str) -> Page {
-    let (around, known) = Around::of(hall, visitor, id, here).await?;
-    let part = part(&hall.app, &around.shell, &known, here).await;
-    let part = part.map_err(|error| Oops::new(Shell::of(visitor), error))?;
+/// Renders a page whose tab content live updates replace as a whole.
+async fn render_part_page(hall: &WebState, visitor: &Session, id: Uuid, here: &str) -> PageResult {
+    let (around, known) = TaskPageContext::load(hall, visitor, id, here).await?;
+    let part = render_part(&hall.app, &around.layout, &known, here).await;
+    let part = part.map_err(|error| PageError::new(Layout::for_session(visitor), error))?;
     render(&PartPage::new(around, part.unwrap_or_default()))
 }
 
-/// The part of a page that changes as a whole, where it has one.
-pub(super) async fn part(
+/// Renders the tab content that live updates replace; `None` if the tab has none.
+pub(super) async fn render_part(
     app: &App,
-    shell: &Shell,
-    known: &Known,
+    shell: &Layout,
+    known: &TaskData,
     here: &str,
 ) -> Result<Option<String>, Error> {
     let html = match here {
-        "" => overview_of(app, shell, known).await?.render(),
-        "review" => review::of(app, shell, known).await?.render(),
+        "" => load_overview(app, shell, known).await?.render(),
+        "review" => review::load_iterations(app, shell, known).await?.render(),
         _ => return Ok(None),
     };
-    html.map(Some).map_err(|error| Error::Fault(error.into()))
+    html.map(Some).map_err(|error| Error::Internal(error.into()))
 }
 
-async fn overview_of(app: &App, shell: &Shell, known: &Known) -> Result<Overview, Error> {
-    let id = TaskId(known.whole.card.id);
-    let plan = match &known.whole.plan {
-        Some(_) => app.plan(id).await?.content,
+async fn load_overview(
+    app: &App,
+    shell: &Layout,
+    known: &TaskData,
+) -> Result<OverviewFragment, Error> {
+    let id = TaskId(known.detail.card.id);
+    let plan = match &known.detail.plan {
+        Some(_) => app.current_plan(id).await?.content,
         None => None,
     };
-    let way = Way::of(app, known).await?;
+    let way = Timeline::load(app, known).await?;
     let report = app.report(id, None).await?.report;
     let judged = report.iterations.iter().rev().find(|it| !it.criteria.is_empty());
     let list = match judged {
-        Some(iteration) => iteration.criteria.iter().map(review::judged).collect(),
-        None => known.whole.acceptance_criteria.iter().map(|text| not_judged(text)).collect(),
+        Some(iteration) => iteration.criteria.iter().map(review::criterion_view).collect(),
+        None => {
+            known.detail.acceptance_criteria.iter().map(|text| unjudged_criterion(text)).collect()
+        }
     };
-    let criteria = Criteria { any: !known.whole.acceptance_criteria.is_empty(), list };
-    Ok(Overview {
-        shell: shell.clone(),
-        task: about(known),
-        way,
-        plan: plan_shown(known, plan),
-        risk: risk(known),
-        known: matches(known),
+    let criteria = CriteriaView { any: !known.detail.acceptance_criteria.is_empty(), list };
+    Ok(OverviewFragment {
+        layout: shell.clone(),
+        task: task_header(known),
+        timeline: way,
+        plan: plan_view(known, plan),
+        risk: risk_view(known),
+        knowledge: knowledge_matches(known),
         criteria,
-        decisions: decided(known),
+        decisions: decision_rows(known),
     })
 }
 
-fn not_judged(text: &str) -> Judged {
-    Judged {
+fn unjudged_criterion(text: &str) -> CriterionView {
+    CriterionView {
         text: text.to_owned(),
         tone: "idle",
-        words: "not judged yet".to_owned(),
-        place: String::new(),
+        remark: "not reviewed yet".to_owned(),
+        location: String::new(),
     }
 }
 
-fn plan_shown(known: &Known, plan: Option<Plan>) -> PlanShown {
-    let outline = known.whole.plan.as_ref();
-    let waits = known.whole.card.answers.contains(&tamma_core::task_loop::Answer::AskChanges);
-    let approval = match known.whole.approvals.as_slice() {
-        [] if known.machine.approved.is_some() => "approved by the rules: low risk".to_owned(),
+fn plan_view(known: &TaskData, plan: Option<Plan>) -> PlanView {
+    let outline = known.detail.plan.as_ref();
+    let waits = known.detail.card.answers.contains(&tamma_core::task_loop::AnswerKind::RevisePlan);
+    let approval = match known.detail.approvals.as_slice() {
+        [] if known.task_loop.approved_scope.is_some() => {
+            "approved automatically: low risk".to_owned()
+        }
         [] => "not approved yet".to_owned(),
         by => {
             let names: Vec<_> = by.iter().map(|approval| approval.by.clone()).collect();
@@ -602,45 +620,45 @@ fn plan_shown(known: &Known, plan: Option<Plan>) -> PlanShown {
         }
     };
     let estimate = match outline.and_then(|plan| plan.estimated_cost) {
-        Some(usd) => words::dollars(usd),
-        None => "not named".to_owned(),
+        Some(usd) => labels::format_usd(usd),
+        None => "no estimate".to_owned(),
     };
     let score = outline.map_or(0, |plan| plan.complexity);
     let plan = plan.unwrap_or_else(empty_plan);
-    PlanShown {
+    PlanView {
         any: outline.is_some(),
-        none: "There is none yet. A planner reads the repository first.".to_owned(),
+        empty_text: "No plan yet".to_owned(),
         version: outline.map_or(0, |plan| plan.version),
         versions: outline.map_or(0, |plan| plan.version),
         hash: outline.map(|plan| plan.hash.clone()).unwrap_or_default(),
-        short: outline.map(|plan| plan.hash.chars().take(8).collect()).unwrap_or_default(),
+        short_hash: outline.map(|plan| plan.hash.chars().take(8).collect()).unwrap_or_default(),
         approval,
-        editable: waits,
+        is_editable: waits,
         summary: plan.summary,
         files: outline.map_or(0, |plan| plan.files),
         critical: outline.map_or(0, |plan| plan.critical_files),
         complexity: score,
         level: match score {
-            0..=4 => "simple",
-            5..=8 => "moderate",
-            _ => "complex",
+            0..=4 => "low",
+            5..=8 => "medium",
+            _ => "high",
         }
         .to_owned(),
         estimate,
-        tier: known.machine.tier.to_string(),
-        approach: words::paragraphs(&plan.approach),
+        tier: known.task_loop.tier.to_string(),
+        approach: labels::paragraphs(&plan.approach),
         file_changes: plan
             .file_changes
             .into_iter()
-            .map(|change| FileShown {
+            .map(|change| PlanFileView {
                 action: change.action.to_string(),
-                critical: tamma_core::rules::is_critical(&change.path, &known.rules),
+                is_critical: tamma_core::rules::is_critical(&change.path, &known.rules),
                 path: change.path,
                 description: change.description,
                 lines: change.estimated_lines,
             })
             .collect(),
-        testing: words::paragraphs(&plan.testing_strategy),
+        testing: labels::paragraphs(&plan.testing_strategy),
         risks: plan.risks,
         test_changes: plan.test_changes,
     }
@@ -661,87 +679,101 @@ fn empty_plan() -> Plan {
     }
 }
 
-fn risk(known: &Known) -> Risk {
-    let report = known.whole.risk_report.as_ref();
+fn risk_view(known: &TaskData) -> RiskView {
+    let report = known.detail.risk_report.as_ref();
     let level = report.map(|report| report.level);
     let ceremony = level.map(|level| known.rules.ceremony.get(level).clone());
-    let words = match (&ceremony, known.limit().usd) {
+    let words = match (&ceremony, known.budget_limit().usd) {
         (Some(ceremony), limit) => {
-            let approvers = words::counted(ceremony.approvers.into(), "approver");
-            let budget = limit.map(|usd| format!(", a budget of {}", words::dollars(usd)));
-            format!("It asks for {approvers}{}.", budget.unwrap_or_default())
+            let approvers = labels::pluralize(ceremony.approvers.into(), "approver");
+            let budget = limit.map(|usd| format!(", with a budget of {}", labels::format_usd(usd)));
+            format!("Requires {approvers}{}.", budget.unwrap_or_default())
         }
         _ => String::new(),
     };
-    let counted = known.machine.check.as_ref().map(|check| check.risk.factors.as_slice());
-    Risk {
+    let counted =
+        known.task_loop.plan_assessment.as_ref().map(|check| check.risk.factors.as_slice());
+    RiskView {
         any: report.is_some(),
         level: level.map(|level| level.to_string()).unwrap_or_default(),
         score: report.map_or(0, |report| report.score),
-        words,
-        ceremony: report
+        requirement: words,
+        knowledge_summary: report
             .map(|report| {
                 format!(
-                    "The knowledge check found {} and {}.",
-                    words::counted(report.blockers.into(), "blocker"),
-                    words::counted(report.warnings.into(), "warning")
+                    "The knowledge check raised {} and {}.",
+                    labels::pluralize(report.blockers.into(), "blocker"),
+                    labels::pluralize(report.warnings.into(), "warning")
                 )
             })
             .unwrap_or_default(),
-        factors: Factor::iter().map(|it| factor(it, counted.unwrap_or_default(), known)).collect(),
+        factors: RiskFactor::iter()
+            .map(|it| risk_factor_view(it, counted.unwrap_or_default(), known))
+            .collect(),
     }
 }
 
-/// What one factor saw and did; also where it did nothing, so that nobody has to guess.
-fn factor(factor: Factor, counted: &[(Factor, Weight)], known: &Known) -> FactorShown {
+/// Builds the row of a risk factor. Factors without effect are shown too.
+fn risk_factor_view(
+    factor: RiskFactor,
+    counted: &[(RiskFactor, FactorEffect)],
+    known: &TaskData,
+) -> RiskFactorView {
     let weight = counted.iter().find(|(it, _)| *it == factor).map(|(_, weight)| *weight);
-    let plan = known.machine.plan.as_ref();
-    let files = plan.map_or(0, |plan| plan.files);
-    let critical = plan.map_or(0, |plan| plan.critical_files);
-    let score = plan.map_or(0, |plan| plan.complexity);
-    let level = complexity::Level::of(score);
+    let plan = known.task_loop.plan.as_ref();
+    let files = plan.map_or(0, |plan| plan.file_count);
+    let critical = plan.map_or(0, |plan| plan.critical_file_count);
+    let score = plan.map_or(0, |plan| plan.complexity_score);
+    let level = complexity::ComplexityLevel::from_score(score);
     let cost = plan.and_then(|plan| plan.estimated_cost);
     let thresholds = &known.rules.scrum_master.risk_thresholds;
     let (low, medium) = (&thresholds.low, &thresholds.medium);
     let seen = match factor {
-        Factor::Files => {
-            format!("{}; from 6 on 1 point, from 11 on 2", words::counted(files.into(), "file"))
+        RiskFactor::Files => {
+            format!("{}; 1 point from 6, 2 points from 11", labels::pluralize(files.into(), "file"))
         }
-        Factor::Complexity => format!("{level}: {score} of 14"),
-        Factor::Warnings => {
-            let warnings = known.machine.check.as_ref().map_or(0, |check| check.warnings);
-            words::counted(warnings.into(), "warning")
+        RiskFactor::Complexity => format!("{level}: {score} of 14"),
+        RiskFactor::Warnings => {
+            let warnings =
+                known.task_loop.plan_assessment.as_ref().map_or(0, |check| check.warnings);
+            labels::pluralize(warnings.into(), "warning")
         }
-        Factor::CriticalFiles => match critical {
-            0 => "none that the rules call critical".to_owned(),
-            count => format!("{count} that the rules call critical"),
+        RiskFactor::CriticalFiles => match critical {
+            0 => "no critical files".to_owned(),
+            count => format!("{count} critical"),
         },
-        Factor::FilesThreshold => {
+        RiskFactor::FilesThreshold => {
             format!("{files}; medium above {}, high above {}", low.max_files, medium.max_files)
         }
-        Factor::ComplexityThreshold => {
+        RiskFactor::ComplexityThreshold => {
             let (low, medium) = (low.max_complexity, medium.max_complexity);
             format!("{level}; medium above {low}, high above {medium}")
         }
-        Factor::CostThreshold => {
-            let cost = cost.map_or_else(|| "not estimated".to_owned(), words::dollars);
+        RiskFactor::CostThreshold => {
+            let cost = cost.map_or_else(|| "not estimated".to_owned(), labels::format_usd);
             let (low, medium) = (low.max_estimated_cost_usd, medium.max_estimated_cost_usd);
-            let (low, medium) = (words::dollars(low), words::dollars(medium));
+            let (low, medium) = (labels::format_usd(low), labels::format_usd(medium));
             format!("{cost}; medium above {low}, high above {medium}")
         }
     };
     let (points, effect) = match weight {
-        None => (0, "nothing".to_owned()),
-        Some(Weight::Points(points)) => (points, words::counted(points.into(), "point")),
-        Some(Weight::AtLeast(level)) => (0, format!("makes it at least {level}")),
+        None => (0, "none".to_owned()),
+        Some(FactorEffect::Points(points)) => (points, labels::pluralize(points.into(), "point")),
+        Some(FactorEffect::AtLeast(level)) => (0, format!("at least {level} risk")),
     };
     let counts = weight.is_some();
-    FactorShown { name: words::factor(factor), seen, effect, points, counts }
+    RiskFactorView {
+        name: labels::risk_factor_label(factor),
+        observation: seen,
+        effect,
+        points,
+        counts,
+    }
 }
 
-fn matches(known: &Known) -> Matches {
+fn knowledge_matches(known: &TaskData) -> KnowledgeMatches {
     use tamma_store::MatchRole as Role;
-    let matches = known.whole.knowledge.iter().map(|it| Matched {
+    let matches = known.detail.knowledge.iter().map(|it| MatchedEntry {
         role: it.role.to_string(),
         icon: match it.role {
             Role::Blocker => "block",
@@ -751,37 +783,38 @@ fn matches(known: &Known) -> Matches {
             Role::Learning => "book",
         },
         id: it.id,
-        short: it.short.clone(),
+        short_id: it.short.clone(),
         relevance: it.relevance,
         text: it.text.clone(),
-        because: it.because.clone(),
+        reasons: it.reason_texts.clone(),
         origin: match (&it.owner, it.evidence.as_slice()) {
-            (Some(owner), _) => format!("{owner} answers for it."),
+            (Some(owner), _) => format!("Owner: {owner}."),
             (None, []) => String::new(),
             (None, evidence) => format!("Based on {}.", evidence.join(", ")),
         },
     });
-    Matches {
-        words: "A blocker stops the plan until a person decides; a warning raises the risk; the \
-                rest is in the agent's prompt."
-            .to_owned(),
+    KnowledgeMatches {
+        explanation:
+            "A blocker stops the plan until a person decides. A warning raises the risk. Other \
+                entries are included in the agent's prompt."
+                .to_owned(),
         matches: matches.collect(),
     }
 }
 
-fn decided(known: &Known) -> Vec<Decided> {
-    let decision = |it: &shape::Decision| Decided {
-        at: When::clock(it.at),
+fn decision_rows(known: &TaskData) -> Vec<DecisionRow> {
+    let decision = |it: &dto::PlanDecision| DecisionRow {
+        at: DisplayTime::absolute(it.at),
         by: it.by.clone().unwrap_or_else(|| "the rules".to_owned()),
         verdict: match it.verdict {
-            Verdict::Approve | Verdict::Auto => "approved",
-            Verdict::Reject => "rejected",
-            Verdict::Changes => "asked for changes of",
-            Verdict::Override => "lifted a prohibition for",
+            PlanVerdict::Approve | PlanVerdict::Auto => "approved",
+            PlanVerdict::Reject => "rejected",
+            PlanVerdict::Changes => "revised",
+            PlanVerdict::Override => "overrode a prohibition for",
         },
         plan: it.plan.as_ref().map(|hash| hash.chars().take(8).collect()).unwrap_or_default(),
         risk: it.risk.map(|risk| risk.to_string()).unwrap_or_default(),
         reason: it.reason.clone().unwrap_or_default(),
     };
-    known.whole.decisions.iter().map(decision).collect()
+    known.detail.decisions.iter().map(decision).collect()
 }

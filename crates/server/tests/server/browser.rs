@@ -1,4 +1,4 @@
-//! A browser without script, and a task that goes as far as a test says.
+//! Browser without JavaScript, and a task that a test moves step by step.
 
 use std::collections::BTreeMap;
 
@@ -9,16 +9,16 @@ use tamma_core::complexity::Signals;
 use tamma_core::ids::{ProjectId, TaskId};
 use tamma_core::plan::{FileChange, Plan};
 use tamma_core::rules::Rules;
-use tamma_core::task_loop::{Outcome, Received, State, Step, TaskLoop, Timestamp, begin};
+use tamma_core::task_loop::{Outcome, State, Step, TaskLoop, TaskReceived, Timestamp, begin};
 use tamma_core::version::Edition;
-use tamma_server::Config;
-use tamma_store::{Record, Store};
+use tamma_server::ServerConfig;
+use tamma_store::{StepRecordRef, Store};
 use uuid::Uuid;
 
 use crate::stage::{Stage, config, new_id};
 use crate::world::{self, World};
 
-/// A browser: it keeps its cookies, and follows nothing by itself.
+/// Browser that keeps cookies and does not follow redirects.
 pub(crate) struct Browser {
     http: reqwest::Client,
     url: String,
@@ -31,7 +31,7 @@ impl Browser {
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
             .build()
-            .expect("a client");
+            .expect("client");
         Self { http, url: stage.url.clone(), cookies: BTreeMap::new() }
     }
 
@@ -55,11 +55,11 @@ impl Browser {
             let kind = "application/x-www-form-urlencoded";
             request = request.header("content-type", kind).body(body.to_owned());
         }
-        let response = request.send().await.expect("an answer");
+        let response = request.send().await.expect("response");
         for value in response.headers().get_all("set-cookie") {
             let text = value.to_str().expect("text");
             assert!(text.contains("HttpOnly") && text.contains("SameSite=Strict"), "{text}");
-            let (name, rest) = text.split_once('=').expect("a cookie");
+            let (name, rest) = text.split_once('=').expect("cookie");
             let value = rest.split(';').next().unwrap_or_default();
             if text.contains("Max-Age=0;") {
                 self.cookies.remove(name);
@@ -72,17 +72,17 @@ impl Browser {
 
     pub(crate) async fn get(&mut self, path: &str) -> (StatusCode, String) {
         let response = self.send(Method::GET, path, &[], None).await;
-        (response.status(), response.text().await.expect("a page"))
+        (response.status(), response.text().await.expect("page"))
     }
 
-    /// A page that is there.
+    /// Loads a page and checks that its status is 200.
     pub(crate) async fn page(&mut self, path: &str) -> String {
         let (status, html) = self.get(path).await;
         assert_eq!(status, 200, "{path}: {html}");
         html
     }
 
-    /// Sends a form of a page, with the secret that the page has in it.
+    /// Submits a form of a page, with the CSRF token of that page.
     pub(crate) async fn post(&mut self, page: &str, path: &str, fields: &str) -> Response {
         let (_, html) = self.get(page).await;
         let secret = between(&html, "name=\"csrf\" value=\"", "\"").to_owned();
@@ -91,18 +91,18 @@ impl Browser {
     }
 }
 
-/// What stands between two texts.
+/// Returns the text between two markers.
 pub(crate) fn between<'a>(text: &'a str, start: &str, end: &str) -> &'a str {
     let (_, rest) = text.split_once(start).unwrap_or_else(|| panic!("no `{start}` in {text}"));
     rest.split(end).next().unwrap_or_default()
 }
 
-/// A server for whoever is on this machine, who is Ada.
-pub(crate) fn mine() -> Config {
-    Config { person: Some("Ada".parse().expect("a name")), ..config("127.0.0.1:0", None) }
+/// Configuration of a local server whose user is Ada.
+pub(crate) fn mine() -> ServerConfig {
+    ServerConfig { local_person: Some("Ada".parse().expect("name")), ..config("127.0.0.1:0", None) }
 }
 
-/// A task that is written to the store as the loop would write it, without the loop.
+/// Task that is stored as its workflow would store it, without a workflow.
 pub(crate) struct Told {
     pub(crate) id: Uuid,
     store: Store,
@@ -113,22 +113,22 @@ pub(crate) struct Told {
 impl Told {
     pub(crate) async fn new(stage: &Stage, project: Uuid, task: serde_json::Value) -> Self {
         let (id, rules) = (new_id(), Rules::default().without_secrets());
-        stage.store.keep_rules(&rules).await.expect("kept");
-        let received = Received {
+        stage.store.save_rules(&rules).await.expect("stored");
+        let received = TaskReceived {
             task: TaskId(id),
             project: ProjectId(project),
             priority: tamma_core::task::Priority::Medium,
             at: world::minute(0),
-            by: Actor::Person("Ada".parse().expect("a name")),
-            plan: None,
+            by: Actor::Person("Ada".parse().expect("name")),
+            submitted_plan: None,
             edition: Edition::NEWEST,
         };
         let first = begin(&received, &rules);
         let mut whole = json!({ "id": id, "project": project, "type": "feature" });
         let fields = whole.as_object_mut().expect("fields");
         fields.extend(task.as_object().expect("fields").clone());
-        let task = serde_json::from_value(whole).expect("a task");
-        stage.store.receive(&task, &first, &rules).await.expect("written");
+        let task = serde_json::from_value(whole).expect("task");
+        stage.store.insert_task(&task, &first, &rules).await.expect("written");
         let world = World {
             received,
             it: first.next,
@@ -141,7 +141,7 @@ impl Told {
         Self { id, store: stage.store.clone(), world, steps: 0 }
     }
 
-    /// Something happens to the task, and is written.
+    /// Applies events to the task and stores the step.
     pub(crate) async fn happens(&mut self, what: impl FnOnce(&mut World)) -> &TaskLoop {
         let before = self.world.log.len();
         self.world.now += chrono::TimeDelta::seconds(1);
@@ -152,17 +152,17 @@ impl Told {
             commands: self.world.commands.clone(),
             entries: self.world.log[before..].to_vec(),
         };
-        let record = Record::new(self.steps, self.world.now, &step);
-        self.store.record(&[record], &self.world.rules).await.expect("written");
+        let record = StepRecordRef::new(self.steps, self.world.now, &step);
+        self.store.save_steps(&[record], &self.world.rules).await.expect("written");
         &self.world.it
     }
 
-    /// Its plan is written, and waits for a person: it touches as many files.
+    /// Stores a plan that changes `files` files and awaits approval.
     pub(crate) async fn plan_waits(&mut self, summary: &str, files: usize) -> &TaskLoop {
         let change = |number| FileChange {
             path: format!("src/{number}.rs"),
-            action: tamma_core::plan::Action::Modify,
-            description: "what is wanted".to_owned(),
+            action: tamma_core::plan::FileAction::Modify,
+            description: "change of the task".to_owned(),
             estimated_lines: 3,
         };
         let plan = Plan {
@@ -178,11 +178,11 @@ impl Told {
             test_changes: Vec::new(),
         };
         let version = self.world.it.plan.as_ref().map_or(1, |plan| plan.version + 1);
-        self.store.save_plan(TaskId(self.id), version, &plan).await.expect("kept");
-        let kept_at = self.store.keep("a plan").await.expect("kept");
-        let policy = self.store.keep_rules(&self.world.rules).await.expect("kept");
+        self.store.save_plan(TaskId(self.id), version, &plan).await.expect("stored");
+        let kept_at = self.store.save_text("a plan").await.expect("stored");
+        let policy = self.store.save_rules(&self.world.rules).await.expect("stored");
         self.happens(|world| {
-            let outline = plan.outline(version, kept_at, &world.rules);
+            let outline = plan.summarize(version, kept_at, &world.rules);
             if world.it.state == State::Pending {
                 world.walk(State::Assigned);
                 let pin = tamma_core::approval::Pin { policy, ..world::pin(1) };

@@ -1,4 +1,4 @@
-//! Lists, the log, and the live stream.
+//! Lists, history export and the event stream.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use crate::stage::{Stage, new_id};
 async fn add(stage: &Stage, title: &str) -> String {
     let (status, added) = stage.post("/tasks", &json!({ "id": new_id(), "title": title })).await;
     assert_eq!(status, 201, "{added}");
-    added["task"]["id"].as_str().expect("an id").to_owned()
+    added["task"]["id"].as_str().expect("ID").to_owned()
 }
 
 fn titles(page: &Value) -> Vec<&str> {
@@ -17,7 +17,7 @@ fn titles(page: &Value) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn a_list_goes_on_where_the_last_page_ended() {
+async fn a_list_continues_after_the_last_page() {
     let stage = Stage::new().await;
     stage.project("/nowhere").await;
     for title in ["one", "two", "three"] {
@@ -25,7 +25,7 @@ async fn a_list_goes_on_where_the_last_page_ended() {
     }
     let (_, first) = stage.get("/tasks?limit=2").await;
     assert_eq!(titles(&first), ["three", "two"]);
-    let next = first["next"].as_str().expect("more");
+    let next = first["next"].as_str().expect("more data");
     let (_, second) = stage.get(&format!("/tasks?limit=2&after={next}")).await;
     assert_eq!(titles(&second), ["one"]);
     assert_eq!(second.get("next"), None);
@@ -41,7 +41,7 @@ async fn a_list_goes_on_where_the_last_page_ended() {
 }
 
 #[tokio::test]
-async fn a_task_is_found_by_the_digits_that_people_see() {
+async fn a_task_is_found_by_its_short_id() {
     let stage = Stage::new().await;
     stage.project("/nowhere").await;
     let id = add(&stage, "one").await;
@@ -49,7 +49,7 @@ async fn a_task_is_found_by_the_digits_that_people_see() {
     let short = &id[id.len() - 8..];
     let (_, found) = stage.get(&format!("/tasks?short={}", short.to_uppercase())).await;
     assert_eq!(titles(&found), ["one"]);
-    // The first digits are the time, which both share.
+    // The first digits encode the time, which both tasks share.
     let (_, found) = stage.get(&format!("/tasks?short={}", &id[..8])).await;
     assert_eq!(titles(&found).len(), 2);
     let (_, whole) = stage.get(&format!("/tasks/{id}")).await;
@@ -60,7 +60,7 @@ async fn a_task_is_found_by_the_digits_that_people_see() {
 }
 
 #[tokio::test]
-async fn the_log_is_exported_whole_or_in_part() {
+async fn history_is_exported_by_task_by_project_or_in_full() {
     let stage = Stage::new().await;
     stage.project("/nowhere").await;
     let id = add(&stage, "one").await;
@@ -70,8 +70,8 @@ async fn the_log_is_exported_whole_or_in_part() {
         ("/export?project=greeter".to_owned(), 2),
         (format!("/export?task={id}"), 1),
     ] {
-        let response = stage.request(Method::GET, &path).send().await.expect("an answer");
-        let text = response.text().await.expect("a text");
+        let response = stage.request(Method::GET, &path).send().await.expect("response");
+        let text = response.text().await.expect("text");
         assert_eq!(text.lines().count(), lines, "{path}");
         for line in text.lines() {
             let entry: Value = serde_json::from_str(line).expect("JSON");
@@ -85,34 +85,36 @@ async fn the_log_is_exported_whole_or_in_part() {
 }
 
 #[tokio::test]
-async fn the_stream_replays_and_then_tells_what_happens_and_ends_with_the_server() {
+async fn the_event_stream_replays_then_follows_and_ends_with_the_server() {
     let stage = Stage::new().await;
     stage.project("/nowhere").await;
     let id = add(&stage, "one").await;
     let path = format!("/tasks/{id}/events");
-    let mut response = stage.request(Method::GET, &path).send().await.expect("an answer");
-    let first = response.chunk().await.expect("a chunk").expect("an event");
+    let mut response = stage.request(Method::GET, &path).send().await.expect("response");
+    let first = response.chunk().await.expect("chunk").expect("event");
     let first = String::from_utf8_lossy(&first).into_owned();
     assert!(first.contains("id: 1\n") && first.contains("SM_TASK_RECEIVED"), "{first}");
-    // From the last one that is known, nothing comes again, and what comes then does.
+    // A client that reconnects receives only newer entries.
     let request = stage.request(Method::GET, &path).header("last-event-id", "1");
-    let mut live = request.send().await.expect("an answer");
-    let whole = stage.store.task(id.parse().map(tamma_core::ids::TaskId).expect("an id")).await;
-    let machine = whole.expect("a task").machine.expect("readable");
-    let event = tamma_core::task_loop::Event {
-        format: tamma_core::version::Format,
+    let mut live = request.send().await.expect("response");
+    let whole = stage.store.task(id.parse().map(tamma_core::ids::TaskId).expect("ID")).await;
+    let machine = whole.expect("task").task_loop.expect("readable");
+    let event = tamma_core::task_loop::TaskEvent {
+        format: tamma_core::version::FormatVersion,
         at: machine.since,
         by: crate::world::person("ann"),
-        what: tamma_core::task_loop::What::Asked(tamma_core::task_loop::Action::Pause),
+        kind: tamma_core::task_loop::EventKind::ActionRequested(
+            tamma_core::task_loop::Action::Pause,
+        ),
     };
     let rules = tamma_core::rules::Rules::default();
-    let step = tamma_core::step(&machine, &event, &rules).expect("taken");
-    let record = tamma_store::Record::new(1, event.at, &step);
-    stage.store.record(&[record], &rules).await.expect("written");
-    let next = live.chunk().await.expect("a chunk").expect("an event");
+    let step = tamma_core::step(&machine, &event, &rules).expect("accepted");
+    let record = tamma_store::StepRecordRef::new(1, event.at, &step);
+    stage.store.save_steps(&[record], &rules).await.expect("written");
+    let next = live.chunk().await.expect("chunk").expect("event");
     let next = String::from_utf8_lossy(&next).into_owned();
     assert!(next.contains("id: 2\n") && next.contains("SM_TASK_PAUSED"), "{next}");
-    // A stream that would never end ends with the server.
+    // An open stream ends when the server stops.
     stage.end().await;
     while let Ok(Some(_)) = live.chunk().await {}
 }

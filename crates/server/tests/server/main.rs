@@ -1,6 +1,6 @@
-//! The server with a real database and a real durable engine, as its clients meet it.
-#![expect(clippy::expect_used, reason = "a test that cannot go on has failed")]
-#![allow(clippy::allow_attributes, dead_code, reason = "the world is shared with other tests")]
+//! Integration tests of the server, with a real database and a real Temporal server.
+#![expect(clippy::expect_used, reason = "a failed expectation fails the test")]
+#![allow(clippy::allow_attributes, dead_code, reason = "test support is shared with other crates")]
 
 mod browser;
 mod chat;

@@ -1,9 +1,9 @@
-//! The pages, as a browser without script sees them.
+//! Pages in a browser without JavaScript.
 
 use reqwest::Method;
 use serde_json::json;
 use tamma_core::ids::TaskId;
-use tamma_store::{LineKind, NewLine, NewRun, News, RunNumber};
+use tamma_store::{LineKind, NewLine, NewRun, RunNumber, RunUpdate};
 
 use crate::browser::{Browser, Told, between, mine};
 use crate::stage::{Stage, config, new_id};
@@ -11,7 +11,7 @@ use crate::stage::{Stage, config, new_id};
 const HOSTILE: &str = "Greet <script>alert(1)</script> & \"friends\"";
 
 #[tokio::test]
-async fn every_page_is_there_and_says_what_a_browser_may_do_with_it() {
+async fn every_page_has_security_headers_and_escapes_hostile_text() {
     let stage = Stage::with(mine()).await;
     let project = stage.project("/nowhere").await;
     let what = "**bold** [x](javascript:alert(1)) <img src=x onerror=alert(1)>";
@@ -19,24 +19,25 @@ async fn every_page_is_there_and_says_what_a_browser_may_do_with_it() {
     let mut told = Told::new(&stage, project, task).await;
     told.plan_waits(HOSTILE, 7).await;
     let id = told.id;
-    // A run that says something wicked, and a change that has it too.
-    let number = RunNumber { ticket: 4, attempt: 1 };
+    // A run with a hostile log line, and a change with hostile content.
+    let number = RunNumber { job_number: 4, attempt: 1 };
     let (agent, mode) = ("claude-code".to_owned(), "implement".to_owned());
     let (task, at) = (TaskId(id), told.now());
     let run = NewRun { task, number, at, agent, model: None, tier: None, mode, worker: None };
-    stage.store.begin_run(&run).await.expect("begun");
+    stage.store.begin_run(&run).await.expect("started");
     let text = format!("{HOSTILE}\u{1b}[31m</hx-partial>");
     let line = NewLine { sequence: 1, at, kind: LineKind::Said, text, data: None };
-    let news = News { lines: vec![line], ..News::default() };
-    stage.store.tell(task, number, &news).await.expect("told");
+    let news = RunUpdate { lines: vec![line], ..RunUpdate::default() };
+    stage.store.append_run_update(task, number, &news).await.expect("stored");
     let patch = format!("--- a/a\n+++ b/a\n@@ -1 +1 @@\n-x\n+{HOSTILE}\n");
-    let record = tamma_core::review::record::Record::Review(tamma_core::review::record::Reviewed {
-        commit: "a".repeat(40).parse().expect("a commit"),
-        verdict: tamma_core::review::verdict(tamma_core::review::Inputs::default()),
-        diff: Some(stage.store.keep(&patch).await.expect("kept")),
-        validator: None,
-    });
-    stage.store.keep_check(task, 7, 1, &record).await.expect("kept");
+    let record =
+        tamma_core::review::record::CheckRecord::Review(tamma_core::review::record::ReviewCheck {
+            commit: "a".repeat(40).parse().expect("commit"),
+            verdict: tamma_core::review::evaluate(tamma_core::review::ReviewInputs::default()),
+            diff: Some(stage.store.save_text(&patch).await.expect("stored")),
+            validator: None,
+        });
+    stage.store.save_check(task, 7, 1, &record).await.expect("stored");
 
     let mut browser = Browser::new(&stage);
     let parts = ["", "/plan", "/plan/edit", "/change", "/review", "/log", "/events"];
@@ -54,7 +55,7 @@ async fn every_page_is_there_and_says_what_a_browser_may_do_with_it() {
         assert_eq!(response.headers()["cache-control"], "no-store");
         assert_eq!(response.headers()["x-content-type-options"], "nosniff");
         let status = response.status();
-        let html = response.text().await.expect("a page");
+        let html = response.text().await.expect("page");
         assert_eq!(status, 200, "{page}: {html}");
         for forbidden in
             ["<script>alert", "<img src=x", "href=\"javascript:", " style=", "onerror=\""]
@@ -62,7 +63,7 @@ async fn every_page_is_there_and_says_what_a_browser_may_do_with_it() {
             assert!(!html.contains(forbidden), "{page} has {forbidden}");
         }
     }
-    // What was said is there all the same, as the text that it is.
+    // The hostile text is shown, escaped.
     for (part, text) in [
         ("/log", "Greet &#60;script&#62;alert(1)"),
         ("/change", "Greet &#60;script&#62;alert(1)"),
@@ -73,37 +74,37 @@ async fn every_page_is_there_and_says_what_a_browser_may_do_with_it() {
     }
     let (status, html) = browser.get("/nothing-here").await;
     assert_eq!(status, 404);
-    assert!(html.contains("There is no such page"), "{html}");
+    assert!(html.contains("Page not found"), "{html}");
     let unknown = new_id();
     for part in parts {
         let (status, html) = browser.get(&format!("/tasks/{unknown}{part}")).await;
         assert_eq!(status, 404, "{part}");
-        assert!(html.contains("There is no") && html.contains("To the board"), "{html}");
+        assert!(html.contains("Cannot find") && html.contains("Go to board"), "{html}");
     }
     stage.end().await;
 }
 
 #[tokio::test]
-async fn a_task_is_added_with_a_form_and_cancelled_only_from_a_page_of_ours() {
+async fn a_task_is_added_with_a_form_and_forged_forms_are_refused() {
     let stage = Stage::with(mine()).await;
     stage.project("/nowhere").await;
     let mut browser = Browser::new(&stage);
     let fields = "title=Greet+the+world&project=greeter&type=feature&priority=medium";
     let added = browser.post("/tasks/new", "/tasks", fields).await;
     assert_eq!(added.status(), 303);
-    let place = added.headers()["location"].to_str().expect("a place").to_owned();
+    let place = added.headers()["location"].to_str().expect("location").to_owned();
     let html = browser.page(&place).await;
-    assert!(html.contains("Greet the world") && html.contains("The task is there."), "{html}");
-    // It is told once.
+    assert!(html.contains("Greet the world") && html.contains("Task added."), "{html}");
+    // The notice is shown once.
     let html = browser.page(&place).await;
-    assert!(!html.contains("The task is there."), "{html}");
-    // What is wrong is said beside what was written.
+    assert!(!html.contains("Task added."), "{html}");
+    // The error is shown, and the input is kept.
     let wrong = "title=&project=greeter&type=feature&priority=medium&description=Kindly";
     let wrong = browser.post("/tasks/new", "/tasks", wrong).await;
     assert_eq!(wrong.status(), 422);
-    let html = wrong.text().await.expect("a page");
-    assert!(html.contains("A title is one line") && html.contains("Kindly"), "{html}");
-    // A form without the page's secret, one with another browser's, and one of another site.
+    let html = wrong.text().await.expect("page");
+    assert!(html.contains("The title must be one line") && html.contains("Kindly"), "{html}");
+    // A form without the CSRF token, one with the token of another browser, and one from another site.
     let form = "action=cancel&reason=no";
     let actions = format!("{place}/actions");
     let forged = browser.send(Method::POST, &actions, &[], Some(form)).await;
@@ -121,12 +122,12 @@ async fn a_task_is_added_with_a_form_and_cancelled_only_from_a_page_of_ours() {
         assert_eq!(far.status(), 403, "{name}: {value}");
     }
     let (_, whole) = stage.get(&place).await;
-    assert_eq!(whole["state"], "pending", "nobody has cancelled it");
+    assert_eq!(whole["state"], "pending", "the task is not cancelled");
     stage.end().await;
 }
 
 #[tokio::test]
-async fn a_plan_is_approved_by_its_hash_and_one_that_has_changed_is_not() {
+async fn an_approval_names_the_plan_hash_and_a_stale_one_is_refused() {
     let stage = Stage::with(mine()).await;
     let project = stage.project("/nowhere").await;
     let mut told = Told::new(&stage, project, json!({ "title": "Greet" })).await;
@@ -134,43 +135,41 @@ async fn a_plan_is_approved_by_its_hash_and_one_that_has_changed_is_not() {
     let place = format!("/tasks/{}", told.id);
     let mut browser = Browser::new(&stage);
     let html = browser.page(&place).await;
-    let hash = told.machine().plan.as_ref().expect("a plan").hash.to_string();
+    let hash = told.machine().plan.as_ref().expect("plan").hash.to_string();
     assert!(html.contains("Approve plan 1") && html.contains("First thoughts"), "{html}");
     assert!(html.contains(&format!("name=\"plan\" value=\"{hash}\"")), "{html}");
-    // What follows is said before the click, and every factor of the risk is explained.
-    assert!(html.contains("starts as soon as a place is free"), "{html}");
-    for factor in
-        ["Files touched", "7 files; from 6 on 1 point", "Your limit on files", "Critical files"]
-    {
+    // The page shows the consequence of each answer and every risk factor.
+    assert!(html.contains("starts when a slot is free"), "{html}");
+    for factor in ["Files changed", "7 files; 1 point from 6", "File limit", "Critical files"] {
         assert!(html.contains(factor), "{factor}");
     }
-    assert!(!html.contains("threshold"), "no name of the machine is shown");
-    // Somebody has it changed meanwhile.
+    assert!(!html.contains("threshold"), "internal names are not shown");
+    // The plan is revised in the meantime.
     told.happens(|world| {
-        let binding = world.binding();
+        let scope = world.binding();
         let changes = crate::world::note();
-        world.ask(tamma_core::task_loop::Action::AskChanges { binding, changes });
+        world.ask(tamma_core::task_loop::Action::RevisePlan { scope, changes });
     })
     .await;
     told.plan_waits("Second thoughts", 8).await;
-    let now = told.machine().plan.as_ref().expect("a plan").hash.to_string();
+    let now = told.machine().plan.as_ref().expect("plan").hash.to_string();
     let fields = format!("action=approve&plan={hash}&reason=It+looks+good+to+me");
     let stale = browser.post(&place, &format!("{place}/actions"), &fields).await;
     assert_eq!(stale.status(), 409);
-    let html = stale.text().await.expect("a page");
-    let said = format!("The plan is now {}, not {}", &now[..12], &hash[..12]);
-    assert!(html.contains(&said) && html.contains("Look at the new plan"), "{html}");
-    assert!(html.contains("It looks good to me"), "what was written is kept: {html}");
-    // Both versions can be compared.
+    let html = stale.text().await.expect("page");
+    let said = format!("plan {} has replaced plan {}", &now[..12], &hash[..12]);
+    assert!(html.contains(&said) && html.contains("Read the new plan"), "{html}");
+    assert!(html.contains("It looks good to me"), "the text is kept: {html}");
+    // Both plans can be compared.
     let html = browser.page(&format!("{place}/plan")).await;
     assert!(html.contains("First thoughts") && html.contains("Second thoughts"), "{html}");
     stage.end().await;
 }
 
 #[tokio::test]
-async fn a_viewer_sees_what_waits_and_no_button_and_is_refused_all_the_same() {
+async fn a_viewer_sees_no_buttons_and_is_refused() {
     let stage = Stage::with(mine()).await;
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("directory");
     let rules = "people:\n  everybody: viewer\n  named: { Grace: approver }\n";
     std::fs::write(folder.path().join("tamma.yaml"), rules).expect("written");
     let project = stage.project(&folder.path().display().to_string()).await;
@@ -179,36 +178,36 @@ async fn a_viewer_sees_what_waits_and_no_button_and_is_refused_all_the_same() {
     let place = format!("/tasks/{}", told.id);
     let mut browser = Browser::new(&stage);
     let html = browser.page(&place).await;
-    assert!(html.contains("It waits for Grace."), "{html}");
+    assert!(html.contains("Waiting on Grace."), "{html}");
     assert!(!html.contains(&format!("action=\"{place}/actions\"")), "{html}");
     let html = browser.page("/").await;
-    assert!(html.contains("Waits for Grace"), "{html}");
+    assert!(html.contains("Waiting on Grace"), "{html}");
     let html = browser.page("/inbox").await;
-    assert!(!html.contains("id=\"ask-") && html.contains("Waits for others"), "{html}");
-    assert!(!browser.page("/tasks/new").await.contains("Add the task"));
-    let hash = told.machine().plan.as_ref().expect("a plan").hash.to_string();
-    for deed in [format!("action=approve&plan={hash}"), "action=cancel&reason=no".to_owned()] {
-        let response = browser.post(&place, &format!("{place}/actions"), &deed).await;
-        assert_eq!(response.status(), 403, "{deed}");
-        let html = response.text().await.expect("a page");
-        assert!(html.contains("Ada is a viewer here"), "{html}");
+    assert!(!html.contains("id=\"ask-") && html.contains("Waiting on others"), "{html}");
+    assert!(!browser.page("/tasks/new").await.contains("Add task"));
+    let hash = told.machine().plan.as_ref().expect("plan").hash.to_string();
+    for form in [format!("action=approve&plan={hash}"), "action=cancel&reason=no".to_owned()] {
+        let response = browser.post(&place, &format!("{place}/actions"), &form).await;
+        assert_eq!(response.status(), 403, "{form}");
+        let html = response.text().await.expect("page");
+        assert!(html.contains("Ada is a viewer"), "{html}");
     }
     let add = "title=Greet&project=greeter&type=feature&priority=medium";
     let added = browser.post("/tasks/new", "/tasks", add).await;
     assert!(added.status().is_client_error(), "{}", added.status());
-    assert!(added.text().await.expect("a page").contains("Ada is a viewer here"));
-    // The right is given, and is there at once.
+    assert!(added.text().await.expect("page").contains("Ada is a viewer"));
+    // A new role applies immediately.
     let rules = rules.replace("Grace", "Ada");
     std::fs::write(folder.path().join("tamma.yaml"), rules).expect("written");
     let html = browser.page(&place).await;
-    assert!(html.contains("Approve plan 1") && !html.contains("It waits for"), "{html}");
+    assert!(html.contains("Approve plan 1") && !html.contains("Waiting on Grace"), "{html}");
     let html = browser.page("/inbox").await;
-    assert!(html.contains("id=\"ask-") && !html.contains("Waits for others"), "{html}");
+    assert!(html.contains("id=\"ask-") && !html.contains("Waiting on others"), "{html}");
     stage.end().await;
 }
 
 #[tokio::test]
-async fn the_board_is_narrowed_searched_and_gone_through() {
+async fn the_board_is_filtered_and_searched() {
     let stage = Stage::with(mine()).await;
     let project = stage.project("/nowhere").await;
     let mut ids = Vec::new();
@@ -239,10 +238,10 @@ async fn the_board_is_narrowed_searched_and_gone_through() {
             let is_there = html.contains(&format!("data-item>{title}</a>"));
             assert_eq!(is_there, expected.contains(&title), "{query}: {title}");
         }
-        assert_eq!(html.contains("No task fits"), expected.is_empty(), "{query}");
+        assert_eq!(html.contains("No matching tasks"), expected.is_empty(), "{query}");
     }
-    assert!(browser.page("/").await.contains("Waits for you"));
-    // An id, or the digits that are shown of it, leads to the task.
+    assert!(browser.page("/").await.contains("Waiting on you"));
+    // A full or short ID leads to the task.
     let id = ids[0].id;
     for digits in [id.to_string(), id.simple().to_string()[24..].to_owned()] {
         let response = browser.send(Method::GET, &format!("/?text={digits}"), &[], None).await;
@@ -251,29 +250,29 @@ async fn the_board_is_narrowed_searched_and_gone_through() {
     }
     let (status, html) = browser.get("/?project=nobody").await;
     assert_eq!(status, 404);
-    assert!(html.contains("There is no project"), "{html}");
+    assert!(html.contains("Cannot find project"), "{html}");
     stage.end().await;
 }
 
 #[tokio::test]
-async fn a_card_shows_what_was_spent_of_what_may_be_and_the_engines_who_works() {
+async fn cards_show_spend_and_budget_and_the_agents_page_shows_workers() {
     let stage = Stage::with(mine()).await;
     let project = stage.project("/nowhere").await;
     let mut told = Told::new(&stage, project, json!({ "title": "Greet" })).await;
     told.plan_waits("Kindly", 7).await;
     let mut browser = Browser::new(&stage);
-    let limit = tamma_core::budget::limit(
-        told.machine().risk(),
+    let limit = tamma_core::budget::task_limit(
+        told.machine().risk_level(),
         &told.machine().granted,
         &tamma_core::rules::Rules::default(),
     );
-    let limit = limit.usd.expect("a limit").with_cents();
+    let limit = limit.usd.expect("limit").format_with_cents();
     let html = browser.page("/").await;
     assert!(html.contains(&format!(" of {limit}</span>")), "{html}");
-    // Nobody is there, then somebody is.
-    assert!(browser.page("/engines").await.contains("No worker is there"));
-    stage.store.worker_is_there("lovelace-7", 3).await.expect("told");
-    let number = RunNumber { ticket: 4, attempt: 1 };
+    // No workers first, then one.
+    assert!(browser.page("/engines").await.contains("No workers online"));
+    stage.store.record_heartbeat("lovelace-7", 3).await.expect("stored");
+    let number = RunNumber { job_number: 4, attempt: 1 };
     let run = NewRun {
         task: TaskId(told.id),
         number,
@@ -284,18 +283,18 @@ async fn a_card_shows_what_was_spent_of_what_may_be_and_the_engines_who_works() 
         mode: "plan".to_owned(),
         worker: Some("lovelace-7".to_owned()),
     };
-    stage.store.begin_run(&run).await.expect("begun");
+    stage.store.begin_run(&run).await.expect("started");
     let html = browser.page("/engines").await;
     assert!(html.contains("lovelace-7") && html.contains("1 of 3 slots"), "{html}");
     assert!(html.contains("plan with claude-code, opus"), "{html}");
-    stage.store.worker_is_gone("lovelace-7").await.expect("told");
+    stage.store.remove_worker("lovelace-7").await.expect("stored");
     let html = browser.page("/engines").await;
-    assert!(html.contains("Their worker has gone"), "{html}");
+    assert!(html.contains("The worker of these runs is offline"), "{html}");
     stage.end().await;
 }
 
 #[tokio::test]
-async fn whoever_comes_from_elsewhere_shows_the_token_once() {
+async fn sign_in_needs_the_token_once_per_session() {
     let token = "a-token-that-is-long-enough";
     let stage = Stage::with(config("127.0.0.1:0", Some(token))).await;
     let mut browser = Browser::new(&stage);
@@ -312,7 +311,7 @@ async fn whoever_comes_from_elsewhere_shows_the_token_once() {
     );
     let html = browser.page("/inbox").await;
     assert!(html.contains("Ada"), "{html}");
-    // What follows a page is for those only who may see it.
+    // Live updates need a session too.
     let mut stranger = Browser::new(&stage);
     for path in ["/live/board", "/live/inbox", "/live/engines"] {
         assert_eq!(stranger.get(path).await.0, 303, "{path}");

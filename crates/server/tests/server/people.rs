@@ -1,4 +1,4 @@
-//! People with tokens of their own: they are who they are, on every face, until the token is revoked.
+//! Personal access tokens, on every interface, until they are revoked.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tamma_core::actor::Actor;
 use tamma_core::ids::{Digest, Name, ProjectId, TaskId};
 use tamma_core::rules::Rules;
-use tamma_core::task_loop::{Received, begin};
+use tamma_core::task_loop::{TaskReceived, begin};
 use tamma_core::version::Edition;
 use tempfile::TempDir;
 use uuid::Uuid;
@@ -19,10 +19,10 @@ use crate::world;
 
 const SERVER: &str = "the-own-token-of-the-server";
 
-/// Ada decides, Max works and Vera looks.
+/// Roles: Ada is an approver, Max a member and Vera a viewer.
 const PEOPLE: &str = "people:\n  everybody: viewer\n  named:\n    Ada: approver\n    Max: member\n    Vera: viewer\n";
 
-/// A server with a token, and a project in which not everybody may do everything.
+/// Server with a token, and a project with different roles.
 struct Team {
     stage: Stage,
     folder: TempDir,
@@ -32,53 +32,53 @@ struct Team {
 impl Team {
     async fn new() -> Self {
         let stage = Stage::with(config("127.0.0.1:0", Some(SERVER))).await;
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("directory");
         std::fs::write(folder.path().join("tamma.yaml"), PEOPLE).expect("written");
         let body = json!({ "name": "greeter", "repository": folder.path() });
         let team = Self { stage, folder, project: Uuid::nil() };
         let (status, project) = team.post("/projects", SERVER, "Grace", &body).await;
         assert_eq!(status, 200, "{project}");
-        let project = project["id"].as_str().expect("an id").parse().expect("an id");
+        let project = project["id"].as_str().expect("ID").parse().expect("ID");
         Self { project, ..team }
     }
 
     async fn post(&self, path: &str, token: &str, says: &str, body: &Value) -> (u16, Value) {
         let request = self.stage.request(Method::POST, path).bearer_auth(token);
         let request = request.header("Tamma-Person", says).json(body);
-        read(request.send().await.expect("an answer")).await
+        read(request.send().await.expect("response")).await
     }
 
-    /// Gives somebody a token.
+    /// Issues a token.
     async fn add(&self, name: &str) -> String {
         let (status, welcome) =
             self.post("/people", SERVER, "Grace", &json!({ "name": name })).await;
         assert_eq!((status, &welcome["name"]), (200, &json!(name)), "{welcome}");
-        welcome["token"].as_str().expect("a token").to_owned()
+        welcome["token"].as_str().expect("token").to_owned()
     }
 
-    /// A task whose plan waits, written as the loop would have. It has no workflow.
+    /// Stores a task whose plan awaits approval. It has no workflow.
     async fn waiting(&self) -> Uuid {
         let (id, rules) = (new_id(), Rules::default());
         let task =
             json!({ "id": id, "project": self.project, "title": "Greet", "type": "feature" });
-        let received = Received {
+        let received = TaskReceived {
             task: TaskId(id),
             project: ProjectId(self.project),
             priority: tamma_core::task::Priority::Medium,
             at: chrono::DateTime::UNIX_EPOCH + chrono::TimeDelta::days(20_000),
             by: Actor::Tamma,
-            plan: None,
+            submitted_plan: None,
             edition: Edition::NEWEST,
         };
         let mut first = begin(&received, &rules);
         first.next.plan = Some(world::plan(1));
         first.next.pin = Some(world::pin(1));
-        let task = serde_json::from_value(task).expect("a task");
-        self.stage.store.receive(&task, &first, &rules).await.expect("written");
+        let task = serde_json::from_value(task).expect("task");
+        self.stage.store.insert_task(&task, &first, &rules).await.expect("written");
         id
     }
 
-    /// What the MCP server answers to a call.
+    /// Calls a tool of the MCP server.
     async fn call(&self, token: &str, tool: &str, arguments: &Value) -> Response {
         let message = json!({
             "jsonrpc": "2.0", "id": 1, "method": "tools/call",
@@ -87,17 +87,17 @@ impl Team {
         let url = format!("{}/mcp", self.stage.url);
         let request = self.stage.http.post(url).bearer_auth(token).header("Tamma-Person", "Ada");
         let request = request.header("accept", "application/json, text/event-stream");
-        request.json(&message).send().await.expect("an answer")
+        request.json(&message).send().await.expect("response")
     }
 
-    /// Why the MCP server does not do something.
+    /// Calls a tool that must be refused and returns the error text.
     async fn refused(&self, token: &str, tool: &str, arguments: &Value) -> String {
         let answer: Value = self.call(token, tool, arguments).await.json().await.expect("JSON");
         assert_eq!(answer["result"]["isError"], true, "{answer}");
-        answer["result"]["content"][0]["text"].as_str().expect("a text").to_owned()
+        answer["result"]["content"][0]["text"].as_str().expect("text").to_owned()
     }
 
-    /// A browser of somebody who has come in with a token, and has said another's name.
+    /// Signs in with a token, under the name of another person.
     async fn browser(&self, token: &str) -> Browser {
         let mut browser = Browser::new(&self.stage);
         let fields = format!("name=Ada&token={token}&to=%2F");
@@ -108,20 +108,20 @@ impl Team {
 }
 
 #[tokio::test]
-async fn whoever_shows_their_own_token_is_that_person_whatever_they_say() {
+async fn a_personal_token_overrides_the_name_in_the_request() {
     let team = Team::new().await;
     let (ada, vera) = (team.add("Ada").await, team.add("Vera").await);
     let id = new_id();
     let task = json!({ "id": id, "title": "Greet the world" });
     let (status, problem) = team.post("/tasks", &vera, "Ada", &task).await;
     assert_eq!((status, &problem["type"]), (403, &json!("tamma:forbidden")));
-    assert_eq!(problem["detail"], "Vera is a viewer here and may not work.");
+    assert_eq!(problem["detail"], "Vera is a viewer and does not have the work permission.");
     let (status, added) = team.post("/tasks", &ada, "Grace", &task).await;
     assert_eq!(status, 201, "{added}");
     let history = team.stage.request(Method::GET, &format!("/tasks/{id}/history"));
-    let (_, history) = read(history.bearer_auth(&vera).send().await.expect("an answer")).await;
+    let (_, history) = read(history.bearer_auth(&vera).send().await.expect("response")).await;
     assert_eq!(history["entries"][0]["actor"], json!({ "person": "Ada" }));
-    // Whoever has the server's own token speaks for others, and is bound by what those may.
+    // The server's token can act for others, with their permissions.
     let other = json!({ "id": new_id(), "title": "Greet the world" });
     assert_eq!(team.post("/tasks", SERVER, "Ada", &other).await.0, 201);
     assert_eq!(team.post("/tasks", SERVER, "Vera", &other).await.0, 403);
@@ -129,7 +129,7 @@ async fn whoever_shows_their_own_token_is_that_person_whatever_they_say() {
 }
 
 #[tokio::test]
-async fn tokens_are_given_and_taken_only_by_whoever_runs_the_server() {
+async fn only_operators_issue_and_revoke_tokens() {
     let team = Team::new().await;
     let ada = team.add("Ada").await;
     let of = |name: &str| json!({ "name": name });
@@ -139,31 +139,31 @@ async fn tokens_are_given_and_taken_only_by_whoever_runs_the_server() {
     }
     let list = async |token: &str| {
         let request = team.stage.request(Method::GET, "/people").bearer_auth(token);
-        read(request.send().await.expect("an answer")).await
+        read(request.send().await.expect("response")).await
     };
     assert_eq!(list(&ada).await.0, 403);
     let (status, people) = list(SERVER).await;
     assert_eq!(status, 200);
     assert_eq!(people["people"][0]["added_by"], "Grace");
-    assert!(!people.to_string().contains(&ada), "a token is shown once: {people}");
-    // One token each, also for somebody whose name only looks different.
+    assert!(!people.to_string().contains(&ada), "a token is shown only once: {people}");
+    // One token per person; names are compared without case and spaces.
     assert_eq!(team.post("/people", SERVER, "Grace", &of(" ada ")).await.0, 422);
     assert_eq!(team.post("/people", SERVER, "Grace", &of("A\nda")).await.0, 422);
     assert_eq!(team.post("/people/revocations", SERVER, "Grace", &of("Max")).await.0, 404);
-    // A lost one is replaced.
+    // A lost token is replaced.
     assert_eq!(team.post("/people/revocations", SERVER, "Grace", &of("Ada")).await.0, 200);
     assert_ne!(team.add("Ada").await, ada);
     team.stage.end().await;
 }
 
 #[tokio::test]
-async fn every_face_refuses_the_same_deed_to_the_same_person() {
+async fn every_interface_refuses_the_same_action_to_the_same_person() {
     let team = Team::new().await;
     let (max, vera, task) = (team.add("Max").await, team.add("Vera").await, team.waiting().await);
     let plan = world::plan(1).hash.to_string();
     let path = format!("/tasks/{task}/actions");
 
-    let why = "Max is a member here and may not decide.";
+    let why = "Max is a member and does not have the decide permission.";
     let approve = json!({ "approve": { "plan": plan } });
     let (status, problem) = team.post(&path, &max, "Ada", &approve).await;
     assert_eq!((status, &problem["detail"]), (403, &json!(why)));
@@ -174,9 +174,9 @@ async fn every_face_refuses_the_same_deed_to_the_same_person() {
     let form = format!("action=approve&plan={plan}");
     let page = browser.post("/", &path, &form).await;
     assert_eq!(page.status(), 403);
-    assert!(page.text().await.expect("a page").contains(why));
+    assert!(page.text().await.expect("page").contains(why));
 
-    let why = "Vera is a viewer here and may not work.";
+    let why = "Vera is a viewer and does not have the work permission.";
     let cancel = json!({ "cancel": { "reason": "no" } });
     let (status, problem) = team.post(&path, &vera, "Ada", &cancel).await;
     assert_eq!((status, &problem["detail"]), (403, &json!(why)));
@@ -186,7 +186,7 @@ async fn every_face_refuses_the_same_deed_to_the_same_person() {
     let mut browser = team.browser(&vera).await;
     let page = browser.post("/", &path, "action=cancel&reason=no").await;
     assert_eq!(page.status(), 403);
-    assert!(page.text().await.expect("a page").contains(why));
+    assert!(page.text().await.expect("page").contains(why));
     let conversation = new_id();
     let say = |message: String| json!({ "conversation": conversation, "message": message });
     let ask = say(format!("cancel task {task}"));
@@ -195,8 +195,8 @@ async fn every_face_refuses_the_same_deed_to_the_same_person() {
     assert!(reply["proposal"]["command"].is_string(), "{reply}");
     let (status, problem) = team.post("/chat", &vera, "Ada", &say("yes".to_owned())).await;
     assert_eq!((status, &problem["detail"]), (403, &json!(why)));
-    // Nothing of all this is in the log, and whoever may gets as far as the workflow.
-    let history = team.stage.store.history(TaskId(task), 0, 100).await.expect("a log");
+    // Refused actions leave no history. A permitted action reaches the workflow.
+    let history = team.stage.store.history(TaskId(task), 0, 100).await.expect("history");
     assert_eq!(history.len(), 1, "{history:?}");
     let ada = team.add("Ada").await;
     assert_eq!(team.post(&path, &ada, "Vera", &approve).await.0, 500);
@@ -204,14 +204,14 @@ async fn every_face_refuses_the_same_deed_to_the_same_person() {
 }
 
 #[tokio::test]
-async fn what_the_team_knows_and_works_on_is_not_for_viewers_to_change() {
+async fn viewers_and_members_cannot_change_protected_data() {
     let team = Team::new().await;
     let (max, vera) = (team.add("Max").await, team.add("Vera").await);
     let new = json!({ "kind": "convention", "text": "Names are short.", "globs": ["src/**"] });
     assert_eq!(team.post("/knowledge", &vera, "Ada", &new).await.0, 403);
     let (status, entry) = team.post("/knowledge", &max, "Ada", &new).await;
     assert!(status < 300, "{entry}");
-    // What was exported is taken in as it was: approved.
+    // Imported entries keep their status, so approved ones need the decide permission.
     let import = json!({ "entries": [] });
     assert_eq!(team.post("/knowledge/import", &max, "Ada", &import).await.0, 200);
     let of_an_entry = ["kind", "text", "scope", "globs", "severity"];
@@ -229,7 +229,7 @@ async fn what_the_team_knows_and_works_on_is_not_for_viewers_to_change() {
 }
 
 #[tokio::test]
-async fn a_revoked_token_is_refused_at_once_in_open_browsers_and_streams_too() {
+async fn revocation_ends_requests_sessions_and_streams_immediately() {
     let team = Team::new().await;
     let (ada, max) = (team.add("Ada").await, team.add("Max").await);
     let task = team.waiting().await;
@@ -238,13 +238,13 @@ async fn a_revoked_token_is_refused_at_once_in_open_browsers_and_streams_too() {
     let board = browser.send(Method::GET, "/live/board", &[], None).await;
     assert_eq!(board.status(), 200);
     let events = team.stage.request(Method::GET, &format!("/tasks/{task}/events"));
-    let events = events.bearer_auth(&ada).send().await.expect("an answer");
+    let events = events.bearer_auth(&ada).send().await.expect("response");
     let theirs = other.send(Method::GET, "/live/board", &[], None).await;
     let revoke = json!({ "name": "Ada" });
     assert_eq!(team.post("/people/revocations", SERVER, "Grace", &revoke).await.0, 200);
 
     let asked = team.stage.request(Method::GET, "/tasks").bearer_auth(&ada);
-    let (status, problem) = read(asked.send().await.expect("an answer")).await;
+    let (status, problem) = read(asked.send().await.expect("response")).await;
     assert_eq!((status, &problem["type"]), (401, &json!("tamma:token")));
     assert_eq!(team.call(&ada, "list_tasks", &json!({})).await.status(), 401);
     let page = browser.send(Method::GET, "/inbox", &[], None).await;
@@ -254,53 +254,52 @@ async fn a_revoked_token_is_refused_at_once_in_open_browsers_and_streams_too() {
     for stream in [board, events] {
         let end = stream.bytes_stream().for_each(async |_| ());
         let ended = tokio::time::timeout(Duration::from_secs(10), end).await;
-        assert!(ended.is_ok(), "the stream goes on");
+        assert!(ended.is_ok(), "the stream did not end");
     }
-    // Nobody else is shown out.
+    // Other sessions stay open.
     assert_eq!(other.get("/inbox").await.0, 200);
     let mut theirs = theirs.bytes_stream();
     let quiet = tokio::time::timeout(Duration::from_millis(300), theirs.next()).await;
-    assert!(quiet.is_err(), "their stream has ended or says something");
+    assert!(quiet.is_err(), "the other stream ended or sent data");
     drop(theirs);
     team.stage.end().await;
 }
 
 #[tokio::test]
-async fn a_session_lasts_no_longer_than_the_servers_token() {
+async fn a_session_ends_with_the_servers_token() {
     let stage = Stage::new().await;
-    let (browser, name) = (Digest::of(b"browser"), "Ada".parse::<Name>().expect("a name"));
+    let (browser, name) = (Digest::of(b"browser"), "Ada".parse::<Name>().expect("name"));
     let (old, new) = (Digest::of(b"old"), Digest::of(b"new"));
     let soon = chrono::DateTime::UNIX_EPOCH + chrono::TimeDelta::days(40_000);
     let now = soon - chrono::TimeDelta::days(1);
     let store = &stage.store;
     store.open_session(browser, &name, Some(old), soon).await.expect("opened");
     let person = async |token| {
-        let session = store.session(browser, token, now).await.expect("an answer");
+        let session = store.session(browser, token, now).await.expect("response");
         session.map(|session| session.person.to_string())
     };
     assert_eq!(person(Some(old)).await.as_deref(), Some("Ada"));
     assert_eq!(person(Some(new)).await, None);
     assert_eq!(person(None).await, None);
-    assert!(store.session(browser, Some(old), soon).await.expect("an answer").is_none());
+    assert!(store.session(browser, Some(old), soon).await.expect("response").is_none());
     stage.end().await;
 }
 
 #[tokio::test]
-async fn on_a_server_without_a_token_an_unknown_one_is_still_refused() {
+async fn a_server_without_a_token_refuses_unknown_tokens() {
     let stage = Stage::new().await;
     let request = stage.request(Method::GET, "/tasks").bearer_auth("tamma_guessed");
-    assert_eq!(read(request.send().await.expect("an answer")).await.0, 401);
+    assert_eq!(read(request.send().await.expect("response")).await.0, 401);
     let (status, welcome) = stage.post("/people", &json!({ "name": "Ada" })).await;
     assert_eq!(status, 200, "{welcome}");
-    let token = welcome["token"].as_str().expect("a token");
+    let token = welcome["token"].as_str().expect("token");
     let request = stage.request(Method::GET, "/people").bearer_auth(token);
-    assert_eq!(read(request.send().await.expect("an answer")).await.0, 403);
+    assert_eq!(read(request.send().await.expect("response")).await.0, 403);
     stage.end().await;
 }
 
 #[tokio::test]
-async fn a_broken_file_keeps_everybody_from_deciding_and_nobody_who_runs_the_server_from_stopping()
-{
+async fn with_configuration_errors_only_operators_can_act_and_only_to_stop_tasks() {
     let team = Team::new().await;
     let (ada, task) = (team.add("Ada").await, team.waiting().await);
     let broken = format!("{PEOPLE}  everyone: viewer\n");
@@ -312,11 +311,11 @@ async fn a_broken_file_keeps_everybody_from_deciding_and_nobody_who_runs_the_ser
     for (token, action) in [(&ada[..], &approve), (&ada, &cancel), (SERVER, &approve)] {
         let (status, problem) = team.post(&path, token, "Ada", action).await;
         assert_eq!((status, &problem["type"]), (409, &json!("tamma:unruled")), "{problem}");
-        let what = problem["what_to_do"].as_str().expect("what to do");
+        let what = problem["what_to_do"].as_str().expect("hint");
         assert!(what.starts_with("Run `tamma config check`"), "{what}");
         assert_eq!(problem["problems"][0]["line"], 7, "{problem}");
     }
-    // It gets as far as the workflow, which is not there.
+    // The request reaches the workflow, which does not exist.
     for action in [cancel, json!({ "pause": {} })] {
         assert_eq!(team.post(&path, SERVER, "Grace", &action).await.0, 500);
     }

@@ -1,4 +1,4 @@
-//! Alerts, from the step that sends them to the receiver: real receivers, real servers, one store.
+//! Alerts from the state machine to real receivers, with real servers and one database.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -11,10 +11,10 @@ use axum::http::{HeaderMap, StatusCode, Uri};
 use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::{Value, json};
 use tamma_connect::message::Receiver;
-use tamma_core::rules::{Channel, ChannelType};
+use tamma_core::rules::{AlertChannel, ChannelType};
 use tamma_core::task_loop::{Action, Outcome, State};
-use tamma_server::Server;
-use tamma_store::{NewDelivery, Project, Store};
+use tamma_server::ApiServer;
+use tamma_store::{NewDelivery, RegisteredProject, Store};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -25,18 +25,18 @@ use crate::world::red;
 const KEY: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 const LIMIT: Duration = Duration::from_mins(1);
 
-/// A message as it came in.
+/// Received message.
 struct Got {
     path: String,
     id: String,
     body: Value,
 }
 
-/// Somebody who takes messages, or not.
+/// Receiver of messages, with configurable failures.
 struct Box {
     url: String,
     heard: mpsc::UnboundedReceiver<Got>,
-    /// What the next requests to a path are answered, before it is well again.
+    /// Responses to the next requests per path; after them, requests succeed.
     answers: Answers,
 }
 
@@ -50,12 +50,12 @@ async fn knock(
     body: String,
 ) -> (StatusCode, &'static str) {
     let path = uri.path().to_owned();
-    let answer = answers.lock().expect("a lock").get_mut(&path).and_then(Vec::pop);
+    let answer = answers.lock().expect("lock").get_mut(&path).and_then(Vec::pop);
     let answer = answer.unwrap_or((StatusCode::OK, "ok"));
     if answer.0.is_success() {
         let id = headers.get("webhook-id").and_then(|id| id.to_str().ok()).unwrap_or_default();
         let body = serde_json::from_str(&body).expect("JSON");
-        // The test may be over.
+        // Fails only after the end of the test.
         drop(told.send(Got { path, id: id.to_owned(), body }));
     }
     answer
@@ -63,8 +63,8 @@ async fn knock(
 
 impl Box {
     async fn open() -> Self {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let address = listener.local_addr().expect("an address");
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("port");
+        let address = listener.local_addr().expect("address");
         let (told, heard) = mpsc::unbounded_channel();
         let answers = Answers::default();
         let router = Router::new().fallback(knock).with_state((told, answers.clone()));
@@ -72,25 +72,25 @@ impl Box {
         Self { url: format!("http://{address}"), heard, answers }
     }
 
-    /// Answers requests to a path with this, so often.
+    /// Makes the next `times` requests to a path fail.
     fn fail(&self, path: &str, times: usize, status: u16, words: &'static str) {
-        let status = StatusCode::from_u16(status).expect("a status");
-        let mut answers = self.answers.lock().expect("a lock");
+        let status = StatusCode::from_u16(status).expect("status");
+        let mut answers = self.answers.lock().expect("lock");
         answers.insert(path.to_owned(), vec![(status, words); times]);
     }
 
     async fn next(&mut self) -> Got {
         let got = tokio::time::timeout(LIMIT, self.heard.recv()).await;
-        got.expect("a message arrives in time").expect("it is open")
+        got.expect("a message arrives in time").expect("open channel")
     }
 
-    fn webhook(&self) -> Channel {
+    fn webhook(&self) -> AlertChannel {
         let url = ("url".to_owned(), format!("{}/hook", self.url));
         let config = [url, ("secret".to_owned(), KEY.to_owned())].into();
-        Channel { r#type: ChannelType::Webhook, enabled: true, config }
+        AlertChannel { r#type: ChannelType::Webhook, enabled: true, config }
     }
 
-    /// A project whose alerts come here, with more rules for them.
+    /// Registers a project whose alerts go to this receiver, with additional alert rules.
     async fn project(&self, store: &Store, more: &Value) -> tempfile::TempDir {
         let mut alerts = json!({ "channels": [self.webhook()] });
         for (key, value) in more.as_object().into_iter().flatten() {
@@ -100,41 +100,41 @@ impl Box {
     }
 }
 
-/// A project with some rules.
+/// Registers a project with the given rules.
 async fn project(store: &Store, rules: &Value) -> tempfile::TempDir {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("directory");
     std::fs::write(folder.path().join("tamma.yaml"), rules.to_string()).expect("written");
     let repository = folder.path().display().to_string();
-    let known = Project { id: PROJECT, name: "greeter".to_owned(), repository };
-    store.register(&known).await.expect("registered");
+    let known = RegisteredProject { id: PROJECT, name: "greeter".to_owned(), repository };
+    store.register_project(&known).await.expect("registered");
     folder
 }
 
 async fn write(store: &Store, tape: &Tape) {
-    store.receive(&tape.task, &tape.steps[0].1, &tape.rules).await.expect("received");
-    store.record(&tape.records(), &tape.rules).await.expect("recorded");
+    store.insert_task(&tape.task, &tape.steps[0].1, &tape.rules).await.expect("received");
+    store.save_steps(&tape.records(), &tape.rules).await.expect("recorded");
 }
 
-/// A task that asks for an approval.
+/// Task that needs approval.
 fn asking(number: u128) -> Tape {
     Tape::new(number, careful()).until(State::Completed)
 }
 
-/// A task whose plan is forbidden, which is critical.
+/// Task whose plan violates a prohibition, which causes a critical alert.
 fn blocked(number: u128) -> Tape {
     let mut tape = Tape::new(number, quick()).until(State::AwaitingApproval);
     assert!(tape.done(Outcome::Checked { blockers: 1, warnings: 0 }), "{:?}", tape.it());
     tape
 }
 
-/// A task of which something failed that nobody has to do anything about.
+/// Task with a failure that needs no decision.
 fn failed(number: u128) -> Tape {
     let mut tape = Tape::new(number, quick()).until(State::Testing);
     assert!(tape.done(red(1)), "{:?}", tape.it());
     tape
 }
 
-/// What is on record, once it all has ended.
+/// Returns all deliveries once they are closed.
 async fn ended(stage: &Stage) -> Vec<Value> {
     let look = async {
         loop {
@@ -145,34 +145,34 @@ async fn ended(stage: &Stage) -> Vec<Value> {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    tokio::time::timeout(LIMIT, look).await.expect("everything ends")
+    tokio::time::timeout(LIMIT, look).await.expect("all deliveries are closed")
 }
 
 async fn listed(stage: &Stage) -> Vec<Value> {
     let (status, found) = stage.get("/alerts").await;
     assert_eq!(status, 200, "{found}");
-    found["deliveries"].as_array().expect("a list").clone()
+    found["deliveries"].as_array().expect("list").clone()
 }
 
-#[expect(clippy::disallowed_methods, reason = "a test that says what is due now")]
+#[expect(clippy::disallowed_methods, reason = "due times are relative to now")]
 fn now() -> DateTime<Utc> {
     Utc::now()
 }
 
-/// Plays a server that hands over what is new, to one receiver.
-async fn hand_over(store: &Store, to: &Channel, digest: bool) {
-    let receiver = Receiver::of(to).expect("a receiver").key();
-    for message in store.undispatched(10).await.expect("read") {
+/// Dispatches new alerts to one receiver, as a server would.
+async fn hand_over(store: &Store, to: &AlertChannel, digest: bool) {
+    let receiver = Receiver::from_channel(to).expect("receiver").key();
+    for message in store.outbox(10).await.expect("read") {
         let (id, due_at) = (new_id(), now());
         let new = NewDelivery { id, receiver: receiver.clone(), digest, due_at };
-        assert!(store.dispatch(&message, &[new]).await.expect("handed over"));
+        assert!(store.dispatch(&message, &[new]).await.expect("dispatched"));
     }
 }
 
-/// A second server on the same store.
+/// Starts a second server on the same database.
 async fn join(stage: &Stage) -> CancellationToken {
     let config = config("127.0.0.1:0", None);
-    let server = Server::bind(config, stage.store.clone(), engine().await).await.expect("bound");
+    let server = ApiServer::bind(config, stage.store.clone(), engine().await).await.expect("bound");
     let _: SocketAddr = server.address();
     let stop = CancellationToken::new();
     tokio::spawn(server.run(stop.clone()));
@@ -180,7 +180,7 @@ async fn join(stage: &Stage) -> CancellationToken {
 }
 
 #[tokio::test]
-async fn who_was_away_gets_each_alert_once_from_two_servers_and_keeps_nobody_waiting() {
+async fn two_servers_deliver_each_alert_once_and_a_failing_receiver_delays_no_other() {
     const TASKS: usize = 6;
     let (stage, mut hook) = (Stage::new().await, Box::open().await);
     let slack = json!({ "type": "slack", "config": { "url": format!("{}/slack", hook.url) } });
@@ -204,48 +204,48 @@ async fn who_was_away_gets_each_alert_once_from_two_servers_and_keeps_nobody_wai
         assert_eq!(got.body["data"]["items"].as_array().map(Vec::len), Some(1));
         assert_eq!(got.body["data"]["id"], got.id);
         tasks.insert(got.body["data"]["items"][0]["task"].to_string());
-        assert!(ids.insert(got.id), "it came twice");
+        assert!(ids.insert(got.id), "duplicate message");
     }
     assert_eq!((ids.len(), tasks.len(), slacked), (TASKS, TASKS, TASKS));
-    assert_eq!(last, "/hook", "Slack was there, and did not wait for the other");
+    assert_eq!(last, "/hook", "Slack does not wait for the webhook");
     let on_record = ended(&stage).await;
     assert_eq!(on_record.len(), 2 * TASKS);
     assert!(on_record.iter().all(|one| one["outcome"] == "delivered"), "{on_record:#?}");
     let attempts: u64 = on_record.iter().filter_map(|one| one["attempts"].as_u64()).sum();
-    assert_eq!(attempts, 2 * TASKS as u64 + 3, "each knock is counted, and nothing else");
-    assert!(hook.heard.try_recv().is_err(), "nothing comes afterwards");
+    assert_eq!(attempts, 2 * TASKS as u64 + 3, "every attempt is counted once");
+    assert!(hook.heard.try_recv().is_err(), "no further messages");
     second.cancel();
     stage.end().await;
 }
 
 #[tokio::test]
-async fn what_a_killed_server_had_sent_comes_again_with_the_same_id() {
+async fn a_message_of_a_killed_server_is_sent_again_with_the_same_id() {
     let ((database, store), mut hook) = (ground().await, Box::open().await);
     let _folder = hook.project(&store, &json!({})).await;
     write(&store, &asking(1)).await;
-    // A server takes it for a second, sends it, and is killed before it writes that down.
+    // A server claims it for a second, sends it, and is killed before it records that.
     hand_over(&store, &hook.webhook(), false).await;
-    let taken = store.claim_deliveries(1, 10, true).await.expect("taken");
+    let taken = store.claim_deliveries(1, 10, true).await.expect("claimed");
     let [sent] = taken.as_slice() else { panic!("one message: {taken:?}") };
     let stage = Stage::on(config("127.0.0.1:0", None), database, store).await;
     let again = hook.next().await;
-    assert_eq!(again.id, sent.id.to_string(), "the receiver can tell");
+    assert_eq!(again.id, sent.id.to_string(), "the receiver can deduplicate");
     assert_eq!(again.body["data"]["items"][0]["task"], sent.task.0.to_string());
     stage.end().await;
 }
 
 #[tokio::test]
-async fn a_digest_says_the_same_under_the_same_id_at_each_attempt() {
+async fn a_digest_keeps_its_id_and_items_across_attempts() {
     let ((database, store), mut hook) = (ground().await, Box::open().await);
     let _folder = hook.project(&store, &json!({})).await;
     for number in [1, 2] {
         write(&store, &failed(number)).await;
     }
     hand_over(&store, &hook.webhook(), true).await;
-    // A server sends them in one message and is killed; then one more thing is good to know.
-    let taken = store.claim_deliveries(0, 10, true).await.expect("taken");
+    // A server sends both in one digest and is killed; then a third alert follows.
+    let taken = store.claim_deliveries(0, 10, true).await.expect("claimed");
     let [one, two] = taken.as_slice() else { panic!("two messages: {taken:?}") };
-    store.tie_deliveries(one.id, &[one.id, two.id]).await.expect("tied");
+    store.batch_deliveries(one.id, &[one.id, two.id]).await.expect("tied");
     write(&store, &failed(3)).await;
     hand_over(&store, &hook.webhook(), true).await;
     let stage = Stage::on(config("127.0.0.1:0", None), database, store).await;
@@ -255,18 +255,18 @@ async fn a_digest_says_the_same_under_the_same_id_at_each_attempt() {
         std::mem::swap(&mut first, &mut last);
     }
     let count = |got: &Got| got.body["data"]["items"].as_array().map(Vec::len);
-    assert_eq!(first.id, one.id.to_string(), "it has the same id");
-    assert_eq!(count(&first), Some(2), "and says the same");
-    assert_eq!(first.body["data"]["subject"], "2 things to know");
-    assert_eq!(count(&last), Some(1), "the new one goes by itself");
+    assert_eq!(first.id, one.id.to_string(), "the ID is the same");
+    assert_eq!(count(&first), Some(2), "the items are the same");
+    assert_eq!(first.body["data"]["subject"], "Digest: 2 updates");
+    assert_eq!(count(&last), Some(1), "the new alert is sent separately");
     assert!(ended(&stage).await.iter().all(|one| one["outcome"] == "delivered"));
     stage.end().await;
 }
 
 #[tokio::test]
-async fn quiet_hours_of_another_time_zone_hold_back_all_but_what_is_critical() {
+async fn quiet_hours_in_another_time_zone_delay_all_but_critical_alerts() {
     let (stage, mut hook) = (Stage::new().await, Box::open().await);
-    // Nine hours ahead of UTC, the whole year.
+    // Nine hours ahead of UTC, without daylight saving time.
     let there = now() + TimeDelta::hours(9);
     let time = |at: DateTime<Utc>| at.format("%H:%M").to_string();
     let (from, to) = (there - TimeDelta::hours(1), there + TimeDelta::hours(2));
@@ -287,31 +287,31 @@ async fn quiet_hours_of_another_time_zone_hold_back_all_but_what_is_critical() {
         async {
             let task = task;
             let found = listed(&stage).await;
-            found.into_iter().find(|one| one["task"] == task).expect("on record")
+            found.into_iter().find(|one| one["task"] == task).expect("stored delivery")
         }
     };
     for (task, hours, digest) in [(1, 2, false), (2, 3, true)] {
         let one = held(task).await;
-        let due: DateTime<Utc> = one["due_at"].as_str().expect("due").parse().expect("a moment");
+        let due: DateTime<Utc> = one["due_at"].as_str().expect("due").parse().expect("timestamp");
         let wait = due - now();
         let (least, most) =
             (TimeDelta::hours(hours) - TimeDelta::minutes(2), TimeDelta::hours(hours));
         assert!((least..=most).contains(&wait), "{one}");
         assert_eq!((&one["attempts"], &one["digest"]), (&json!(0), &json!(digest)));
     }
-    assert!(hook.heard.try_recv().is_err(), "nothing else comes");
+    assert!(hook.heard.try_recv().is_err(), "no further messages");
     stage.end().await;
 }
 
 #[tokio::test]
-async fn who_never_comes_back_is_given_up_after_three_days_of_trying_and_it_says_so() {
+async fn deliveries_are_given_up_after_three_days_with_an_error() {
     let ((database, store), hook) = (ground().await, Box::open().await);
     let _folder = hook.project(&store, &json!({})).await;
     write(&store, &asking(1)).await;
     hand_over(&store, &hook.webhook(), false).await;
-    // Servers that took it before, one after the other, each for no time at all.
+    // Earlier attempts, by claims that expire immediately.
     for attempt in 1..=152 {
-        let taken = store.claim_deliveries(0, 10, true).await.expect("taken");
+        let taken = store.claim_deliveries(0, 10, true).await.expect("claimed");
         assert_eq!(taken.first().map(|one| one.attempt), Some(attempt));
     }
     hook.fail("/hook", 1, 503, "busy");
@@ -320,18 +320,18 @@ async fn who_never_comes_back_is_given_up_after_three_days_of_trying_and_it_says
     assert_eq!(on_record[0]["outcome"], "given_up");
     assert_eq!(
         on_record[0]["error"],
-        "it answered 503 Service Unavailable busy; given up after 153 attempts in three days"
+        "receiver returned 503 Service Unavailable busy; gave up after 153 attempts in 3 days"
     );
     stage.end().await;
 }
 
 #[tokio::test]
-async fn what_was_decided_meanwhile_is_not_sent() {
+async fn an_alert_is_not_sent_after_its_decision() {
     let ((database, store), mut hook) = (ground().await, Box::open().await);
     let _folder = hook.project(&store, &json!({})).await;
     let mut tape = asking(1);
-    let binding = tape.it().binding().expect("a plan");
-    assert!(tape.ask(Action::Approve { binding, reason: None }));
+    let scope = tape.it().current_scope().expect("plan");
+    assert!(tape.ask(Action::Approve { scope, reason: None }));
     write(&store, &tape).await;
     write(&store, &asking(2)).await;
     hand_over(&store, &hook.webhook(), false).await;
@@ -344,7 +344,7 @@ async fn what_was_decided_meanwhile_is_not_sent() {
 }
 
 #[tokio::test]
-async fn a_test_says_of_each_channel_what_came_of_it_and_nothing_secret() {
+async fn a_channel_test_reports_each_result_without_secrets() {
     let (stage, mut hook) = (Stage::new().await, Box::open().await);
     hook.fail("/T0/s3cret", 1, 404, "no_service");
     hook.fail("/says/s3cret", 1, 500, "cannot POST /says/s3cret");
@@ -369,13 +369,13 @@ async fn a_test_says_of_each_channel_what_came_of_it_and_nothing_secret() {
     let said: Vec<_> = said["receipts"].as_array().expect("receipts").iter().collect();
     let expected = [
         ("webhook at 127.0.0.1", ""),
-        ("Slack", "Slack answered no_service: this webhook is not there any more"),
-        ("webhook at 127.0.0.1", "it answered 500 Internal Server Error cannot POST …"),
+        ("Slack", "Slack returned no_service: the webhook no longer exists"),
+        ("webhook at 127.0.0.1", "receiver returned 500 Internal Server Error cannot POST …"),
         ("webhook at 127.0.0.1", "the channel's `secret` is not `whsec_`"),
-        ("webhook at nowhere", "the channel's `url` is not an address such as https://host/path"),
-        ("webhook", "the channel `webhook` has no `secret`: make one with"),
-        ("e-mail to c@d.example", "the mail server cannot be reached"),
-        ("slack", "it is switched off"),
+        ("webhook at nowhere", "the channel's `url` is not a URL such as https://host/path"),
+        ("webhook", "channel `webhook` has no `secret`: create one with"),
+        ("e-mail to c@d.example", "cannot reach the mail server"),
+        ("slack", "the channel is disabled"),
         ("terminal", "this server has no terminal"),
     ];
     assert_eq!(said.len(), expected.len());
@@ -390,7 +390,7 @@ async fn a_test_says_of_each_channel_what_came_of_it_and_nothing_secret() {
 }
 
 #[tokio::test]
-async fn who_only_looks_sends_no_tests() {
+async fn viewers_cannot_test_channels() {
     let (stage, hook) = (Stage::new().await, Box::open().await);
     let rules = json!({
         "people": { "named": { "Ada": "viewer" } },

@@ -1,19 +1,19 @@
-//! Adding tasks, and asking them for something.
+//! Adding tasks and acting on them.
 
 use reqwest::Method;
 use serde_json::json;
 use tamma_core::actor::Actor;
-use tamma_core::task_loop::{Received, begin};
+use tamma_core::task_loop::{TaskReceived, begin};
 use tamma_core::version::Edition;
 use tamma_core::{ids::TaskId, rules::Rules};
-use tamma_flow::{TaskFlow, workflow_id};
+use tamma_flow::{TaskWorkflow, workflow_id};
 use temporalio_client::WorkflowDescribeOptions;
 
 use crate::stage::{Stage, engine, new_id, read};
 use crate::world;
 
 #[tokio::test]
-async fn a_task_that_is_added_twice_is_there_once() {
+async fn adding_the_same_task_twice_adds_it_once() {
     let stage = Stage::new().await;
     stage.project("/nowhere").await;
     let id = new_id();
@@ -24,29 +24,29 @@ async fn a_task_that_is_added_twice_is_there_once() {
     let (status, again) = stage.post("/tasks", &task).await;
     assert_eq!((status, &again["new"]), (200, &json!(false)));
     assert_eq!(again["task"]["created_at"], added["task"]["created_at"]);
-    // Its workflow is there, and waits for a worker.
-    let handle = engine().await.get_workflow_handle::<TaskFlow>(workflow_id(TaskId(id)));
-    let described = handle.describe(WorkflowDescribeOptions::default()).await.expect("a workflow");
+    // Its workflow is started and waits for a worker.
+    let handle = engine().await.get_workflow_handle::<TaskWorkflow>(workflow_id(TaskId(id)));
+    let described = handle.describe(WorkflowDescribeOptions::default()).await.expect("workflow");
     assert_eq!(described.raw().pending_activities.len(), 0);
-    // Who added it is in the log.
+    // The history names the person who added it.
     let (_, history) = stage.get(&format!("/tasks/{id}/history")).await;
     assert_eq!(history["entries"][0]["actor"], json!({ "person": "Ada" }));
     assert_eq!(history["entries"][0]["name"], "SM_TASK_RECEIVED");
-    // Another task with its id is none of it.
+    // A different task with the same ID is refused.
     let other = json!({ "id": id, "title": "Something else" });
     let (status, problem) = stage.post("/tasks", &other).await;
     assert_eq!(status, 409);
-    let detail = format!("there is another task with the id {id}: `Greet the world`");
+    let detail = format!("task ID {id} is already used by `Greet the world`");
     assert_eq!(problem["detail"], json!(detail));
     stage.end().await;
 }
 
 #[tokio::test]
-async fn a_workflow_that_is_there_without_its_row_is_not_started_twice() {
+async fn concurrent_requests_for_one_task_start_one_workflow() {
     let stage = Stage::new().await;
     stage.project("/nowhere").await;
     let task = json!({ "id": new_id(), "title": "Greet the world" });
-    // The same request at the same time: whoever comes first, there is one task.
+    // The same request twice at the same time.
     let (one, two) = tokio::join!(stage.post("/tasks", &task), stage.post("/tasks", &task));
     assert!(one.0 <= 201 && two.0 <= 201, "{one:?} {two:?}");
     assert_eq!(one.1["task"]["id"], two.1["task"]["id"]);
@@ -56,8 +56,8 @@ async fn a_workflow_that_is_there_without_its_row_is_not_started_twice() {
 }
 
 #[tokio::test]
-async fn a_workflow_that_is_there_without_its_row_is_written_as_it_was_started() {
-    // Two databases and one engine: the second server is one that lost the row of the first.
+async fn a_started_task_without_a_row_is_saved_from_its_workflow_input() {
+    // Two databases and one Temporal server: the second database lacks the row.
     let (first, second) = (Stage::new().await, Stage::new().await);
     let (project, id) = (new_id(), new_id());
     for stage in [&first, &second] {
@@ -80,40 +80,40 @@ async fn a_workflow_that_is_there_without_its_row_is_written_as_it_was_started()
 }
 
 #[tokio::test]
-async fn a_task_that_makes_no_sense_is_refused_with_what_would() {
+async fn an_invalid_task_is_refused_with_the_reason() {
     let stage = Stage::new().await;
     let refused = async |body: serde_json::Value| {
         let (status, problem) = stage.post("/tasks", &body).await;
         assert_eq!(status, 422, "{problem}");
-        problem["detail"].as_str().expect("a text").to_owned()
+        problem["detail"].as_str().expect("text").to_owned()
     };
-    assert_eq!(refused(json!({ "title": "x" })).await, "No project is registered yet.");
+    assert_eq!(refused(json!({ "title": "x" })).await, "No projects are registered.");
     stage.project("/nowhere").await;
     let two = json!({ "name": "other", "repository": "/elsewhere" });
     stage.post("/projects", &two).await;
-    let several = "There are several projects: `greeter`, `other`.";
+    let several = "Several projects are registered: `greeter`, `other`.";
     assert_eq!(refused(json!({ "title": "x" })).await, several);
-    let title = "A title is one line of 1 to 200 characters; this one has 0.";
+    let title = "The title must be one line of 1 to 200 characters; this one has 0.";
     assert_eq!(refused(json!({ "project": "other", "title": " " })).await, title);
     let missing = new_id();
     let depends = json!({ "project": "other", "title": "x", "depends_on": [missing] });
-    let text = format!("It depends on task {missing}, which is not there.");
+    let text = format!("Cannot find task {missing}, which this task depends on.");
     assert_eq!(refused(depends).await, text);
     let plan = json!({ "project": "other", "title": "x", "plan": { "summary": "half" } });
-    assert!(refused(plan).await.starts_with("The plan cannot be read: "));
+    assert!(refused(plan).await.starts_with("Cannot read the plan: "));
     let (status, problem) =
         stage.post("/projects", &json!({ "name": "other", "repository": "/x" })).await;
     assert_eq!(
         (status, &problem["detail"]),
-        (422, &json!("There is another project called `other`."))
+        (422, &json!("The project name `other` is already used."))
     );
     stage.end().await;
 }
 
 #[tokio::test]
-async fn a_broken_configuration_is_told_line_by_line_and_nothing_is_started() {
+async fn configuration_errors_are_reported_with_lines_and_nothing_starts() {
     let stage = Stage::new().await;
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("directory");
     let file = folder.path().join("tamma.yaml");
     let text = "scrum_master:\n  task_loop:\n    max_retrys: 5\n    timeout_ms: 12\n";
     std::fs::write(&file, text).expect("written");
@@ -121,47 +121,47 @@ async fn a_broken_configuration_is_told_line_by_line_and_nothing_is_started() {
     let id = new_id();
     let (status, problem) = stage.post("/tasks", &json!({ "id": id, "title": "x" })).await;
     assert_eq!((status, &problem["type"]), (422, &json!("tamma:configuration")));
-    let faults = problem["problems"].as_array().expect("faults");
+    let faults = problem["problems"].as_array().expect("errors");
     assert_eq!(faults.len(), 2);
     assert_eq!(faults[0]["line"], 3);
     assert_eq!(faults[0]["help"], "did you mean `max_retries`?");
     assert_eq!(stage.get(&format!("/tasks/{id}")).await.0, 404);
-    let handle = engine().await.get_workflow_handle::<TaskFlow>(workflow_id(TaskId(id)));
+    let handle = engine().await.get_workflow_handle::<TaskWorkflow>(workflow_id(TaskId(id)));
     assert!(handle.describe(WorkflowDescribeOptions::default()).await.is_err());
-    // Mended, it works.
+    // After the fix, the task is added.
     std::fs::write(&file, "scrum_master:\n  task_loop:\n    max_retries: 2\n").expect("written");
     assert_eq!(stage.post("/tasks", &json!({ "id": id, "title": "x" })).await.0, 201);
     stage.end().await;
 }
 
 #[tokio::test]
-async fn a_plan_that_has_changed_is_not_approved_and_both_are_named() {
+async fn a_stale_approval_is_refused_with_both_hashes() {
     let stage = Stage::new().await;
     let project = stage.project("/nowhere").await;
     let id = new_id();
-    // A task whose plan waits, written as the loop would have.
+    // A task whose plan awaits approval, stored as its workflow would store it.
     let rules = Rules::default();
     let task = json!({
         "id": id, "project": project, "title": "Greet the world", "type": "feature",
     });
-    let task = serde_json::from_value(task).expect("a task");
-    let received = Received {
+    let task = serde_json::from_value(task).expect("task");
+    let received = TaskReceived {
         task: TaskId(id),
         project: tamma_core::ids::ProjectId(project),
         priority: tamma_core::task::Priority::Medium,
         at: chrono::DateTime::UNIX_EPOCH + chrono::TimeDelta::days(20_000),
         by: Actor::Tamma,
-        plan: None,
+        submitted_plan: None,
         edition: Edition::NEWEST,
     };
     let mut first = begin(&received, &rules);
     let path = format!("/tasks/{id}/actions");
-    // Before there is a plan there is nothing to approve.
-    stage.store.receive(&task, &first, &rules).await.expect("written");
+    // Without a plan there is nothing to approve.
+    stage.store.insert_task(&task, &first, &rules).await.expect("written");
     let approve = json!({ "approve": { "plan": "0123456789abcdef" } });
     let (status, problem) = stage.post(&path, &approve).await;
     assert_eq!(status, 409);
-    assert_eq!(problem["detail"], "a task that is pending cannot take `approve`");
+    assert_eq!(problem["detail"], "`approve` is not possible while the task is pending");
 
     let id = new_id();
     let path = format!("/tasks/{id}/actions");
@@ -171,24 +171,23 @@ async fn a_plan_that_has_changed_is_not_approved_and_both_are_named() {
     first.next.plan = Some(world::plan(1));
     first.next.pin = Some(world::pin(1));
     first.entries.iter_mut().for_each(|entry| entry.task = TaskId(id));
-    stage.store.receive(&task, &first, &rules).await.expect("written");
+    stage.store.insert_task(&task, &first, &rules).await.expect("written");
     let (status, problem) = stage.post(&path, &approve).await;
     assert_eq!((status, &problem["type"]), (409, &json!("tamma:changed")));
     let now = world::plan(1).hash.short();
-    let detail =
-        format!("The plan is now {now}, not 0123456789ab: it has changed since you saw it.");
+    let detail = format!("Request refused: plan {now} has replaced plan 0123456789ab.");
     assert_eq!(problem["detail"], json!(detail));
-    // Too few digits do not say which plan was seen.
+    // Too few digits do not identify a plan.
     let few = json!({ "approve": { "plan": &now[..7] } });
     assert_eq!(stage.post(&path, &few).await.0, 422);
-    // The right one goes on to the workflow, which is not there.
+    // The current hash reaches the workflow, which does not exist.
     let right = json!({ "approve": { "plan": &now[..8] } });
     assert_eq!(stage.post(&path, &right).await.0, 500);
     stage.end().await;
 }
 
 #[tokio::test]
-async fn a_loop_without_a_worker_does_not_answer_and_that_is_said() {
+async fn without_a_worker_an_action_times_out_with_a_hint() {
     let stage = Stage::new().await;
     stage.project("/nowhere").await;
     let id = new_id();
@@ -199,16 +198,18 @@ async fn a_loop_without_a_worker_does_not_answer_and_that_is_said() {
         .request(Method::POST, &path)
         .header("Tamma-Person", "Ada")
         .json(&json!({ "pause": {} }));
-    let response = request.send().await.expect("an answer");
+    let response = request.send().await.expect("response");
     assert!(response.headers().contains_key("retry-after"));
     let (status, problem) = read(response).await;
     assert_eq!((status, &problem["type"]), (503, &json!("tamma:no-answer")));
-    assert!(problem["what_to_do"].as_str().expect("a text").starts_with("Is a worker running?"));
+    assert!(
+        problem["what_to_do"].as_str().expect("text").starts_with("Check that a worker is running")
+    );
     stage.end().await;
 }
 
 #[tokio::test]
-async fn the_change_of_a_task_is_shown_once_it_was_reviewed() {
+async fn a_change_is_returned_once_it_has_a_review() {
     let stage = Stage::new().await;
     stage.project("/nowhere").await;
     let id = new_id();
@@ -216,14 +217,15 @@ async fn the_change_of_a_task_is_shown_once_it_was_reviewed() {
     let path = format!("/tasks/{id}/diff");
     assert_eq!(stage.get(&path).await.0, 404);
     let patch = "--- a/a\n+++ b/a\n@@ -1 +1 @@\n-x\n+y\n";
-    let commit: tamma_core::ids::CommitId = "a".repeat(40).parse().expect("a commit");
-    let record = tamma_core::review::record::Record::Review(tamma_core::review::record::Reviewed {
-        commit,
-        verdict: tamma_core::review::verdict(tamma_core::review::Inputs::default()),
-        diff: Some(stage.store.keep(patch).await.expect("kept")),
-        validator: None,
-    });
-    stage.store.keep_check(TaskId(id), 7, 1, &record).await.expect("kept");
+    let commit: tamma_core::ids::CommitId = "a".repeat(40).parse().expect("commit");
+    let record =
+        tamma_core::review::record::CheckRecord::Review(tamma_core::review::record::ReviewCheck {
+            commit,
+            verdict: tamma_core::review::evaluate(tamma_core::review::ReviewInputs::default()),
+            diff: Some(stage.store.save_text(patch).await.expect("stored")),
+            validator: None,
+        });
+    stage.store.save_check(TaskId(id), 7, 1, &record).await.expect("stored");
     let (status, change) = stage.get(&path).await;
     assert_eq!(status, 200, "{change}");
     assert_eq!(change, json!({ "commit": commit.to_string(), "passed": true, "patch": patch }));

@@ -1,4 +1,4 @@
-//! What must stay flat as the work grows.
+//! Costs that must not grow with the number of tasks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,47 +6,47 @@ use std::time::Duration;
 
 use chrono::{Datelike as _, NaiveDate, TimeDelta};
 use tamma_core::task_loop::State;
-use tamma_store::{Filter, Store};
-use tamma_testkit::postgres::Database;
+use tamma_store::{Store, TaskFilter};
+use tamma_testkit::postgres::TestDatabase;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::tape::{PROJECT, Tape, careful, quick, register};
 
 #[tokio::test]
-async fn months_are_made_ahead_and_take_what_was_kept_among_the_others() {
-    let database = Database::fresh().await.expect("a database");
-    let store = database.store().await.expect("a store");
+async fn partitions_are_created_ahead_and_take_rows_from_the_default() {
+    let database = TestDatabase::fresh().await.expect("test database");
+    let store = database.store().await.expect("connection");
     register(&store).await;
     let tape = Tape::new(1, quick()).until(State::Completed);
-    store.receive(&tape.task, &tape.steps[0].1, &tape.rules).await.expect("received");
-    store.record(&tape.records()[..4], &tape.rules).await.expect("recorded");
+    store.insert_task(&tape.task, &tape.steps[0].1, &tape.rules).await.expect("received");
+    store.save_steps(&tape.records()[..4], &tape.rules).await.expect("recorded");
     let first = tape.now.date_naive();
-    let month = NaiveDate::from_ymd_opt(first.year(), first.month(), 1).expect("a day");
-    // Four months of each of three tables: the log, the lines of runs, and model calls.
-    assert_eq!(store.ensure_partitions(month, 3).await.expect("made"), 12);
+    let month = NaiveDate::from_ymd_opt(first.year(), first.month(), 1).expect("date");
+    // Four months of each of three tables: history, log lines and model calls.
+    assert_eq!(store.ensure_partitions(month, 3).await.expect("created"), 12);
     assert_eq!(store.ensure_partitions(month, 3).await.expect("there"), 0);
-    store.record(&tape.records()[4..], &tape.rules).await.expect("recorded");
-    let lines = store.history(tape.task.id, 0, 1000).await.expect("a history");
+    store.save_steps(&tape.records()[4..], &tape.rules).await.expect("recorded");
+    let lines = store.history(tape.task.id, 0, 1000).await.expect("history");
     let log: Vec<_> = lines.into_iter().map(|line| line.entry).collect();
     assert_eq!(log, tape.log());
     let pool = sqlx::PgPool::connect(&database.url()).await.expect("connected");
     let others = sqlx::query_scalar::<_, i64>("SELECT count(*) FROM entries_other");
-    assert_eq!(others.fetch_one(&pool).await.expect("a count"), 0);
+    assert_eq!(others.fetch_one(&pool).await.expect("count"), 0);
     let changed = sqlx::query("UPDATE entries SET reason = 'other'").execute(&pool).await;
-    assert!(changed.is_err(), "the log is append-only");
+    assert!(changed.is_err(), "the history is append-only");
 }
 
 #[tokio::test]
-async fn lists_of_many_tasks_read_no_table_from_end_to_end() {
-    let database = Database::fresh().await.expect("a database");
-    let store = database.store().await.expect("a store");
+async fn lists_use_indexes_with_many_tasks() {
+    let database = TestDatabase::fresh().await.expect("test database");
+    let store = database.store().await.expect("connection");
     register(&store).await;
     let tape = Tape::new(1, careful()).until(State::Validated);
-    store.receive(&tape.task, &tape.steps[0].1, &tape.rules).await.expect("received");
-    store.record(&tape.records(), &tape.rules).await.expect("recorded");
+    store.insert_task(&tape.task, &tape.steps[0].1, &tape.rules).await.expect("received");
+    store.save_steps(&tape.records(), &tape.rules).await.expect("recorded");
     let pool = sqlx::PgPool::connect(&database.url()).await.expect("connected");
-    // One in fifty statements, fails often or is overdue; the rest has ended.
+    // One in fifty asks, fails often or is overdue; the rest has ended.
     sqlx::raw_sql(
         "CREATE TEMP TABLE copies AS SELECT * FROM tasks;
          ALTER TABLE copies DROP COLUMN words;
@@ -73,36 +73,36 @@ async fn lists_of_many_tasks_read_no_table_from_end_to_end() {
     .await
     .expect("many");
     sqlx::query("VACUUM ANALYZE tasks").execute(&pool).await.expect("tidied");
-    // How often the table was read from end to end, and how often through an index.
+    // Number of sequential scans and of index scans of the table.
     let scans = async || -> (i64, i64) {
         sqlx::query_as("SELECT seq_scan, idx_scan FROM pg_stat_user_tables WHERE relname = 'tasks'")
             .fetch_one(&pool)
             .await
-            .expect("the counts")
+            .expect("scan counts")
     };
     store.close().await;
     sqlx::query("SELECT pg_stat_force_next_flush()").execute(&pool).await.expect("flushed");
     let (read_before, found_before) = scans().await;
-    let store = database.store().await.expect("a store");
+    let store = database.store().await.expect("connection");
     let late = tape.now + TimeDelta::days(9);
     for _ in 0..8 {
-        assert_eq!(store.inbox(None, None, 20).await.expect("an inbox").tasks.len(), 20);
-        store.over_timeout(late, None, 20).await.expect("a page");
-        store.under_council(None, 20).await.expect("a page");
-        store.failing_often(20).await.expect("a list");
+        assert_eq!(store.inbox(None, None, 20).await.expect("inbox").tasks.len(), 20);
+        store.over_timeout(late, None, 20).await.expect("page");
+        store.under_council(None, 20).await.expect("page");
+        store.failing_often(20).await.expect("list");
         let states = vec![State::CtoIntervention];
         for filter in [
-            Filter { project: Some(PROJECT), ..Filter::default() },
-            Filter { project: Some(PROJECT), states, ..Filter::default() },
-            Filter::default(),
+            TaskFilter { project: Some(PROJECT), ..TaskFilter::default() },
+            TaskFilter { project: Some(PROJECT), states, ..TaskFilter::default() },
+            TaskFilter::default(),
         ] {
-            store.tasks(&filter, None, 20).await.expect("a page");
+            store.tasks(&filter, None, 20).await.expect("page");
         }
-        store.waiting(None).await.expect("a count");
-        store.task(tape.task.id).await.expect("a task");
+        store.count_waiting(None).await.expect("count");
+        store.task(tape.task.id).await.expect("task");
     }
-    // A connection that is closed hands in what it has counted, a little later. Each of the nine
-    // lists has been asked for eight times.
+    // A closed connection reports its statistics a little later. Each of the nine lists was read
+    // eight times.
     store.close().await;
     let read = tokio::time::timeout(Duration::from_secs(20), async {
         loop {
@@ -113,36 +113,36 @@ async fn lists_of_many_tasks_read_no_table_from_end_to_end() {
             tokio::task::yield_now().await;
         }
     });
-    assert_eq!(read.await.expect("the counts are handed in"), read_before);
+    assert_eq!(read.await.expect("statistics are reported"), read_before);
 }
 
-/// Passes everything on, and counts the statements.
+/// Proxies a connection and counts its statements.
 async fn counting(server: &str) -> (String, Arc<AtomicU64>) {
     let statements = Arc::new(AtomicU64::new(0));
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let address = listener.local_addr().expect("an address");
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("port");
+    let address = listener.local_addr().expect("address");
     let (from, to) = (server.find('@').map_or(0, |at| at + 1), server.rfind('/').expect("a URL"));
     let behind = server[from..to].to_owned();
     let url = format!("{}{address}{}", &server[..from], &server[to..]);
     let count = statements.clone();
     tokio::spawn(async move {
         while let Ok((client, _)) = listener.accept().await {
-            let server = TcpStream::connect(&behind).await.expect("the server");
+            let server = TcpStream::connect(&behind).await.expect("server connection");
             let (mut from_client, mut to_client) = client.into_split();
             let (mut from_server, mut to_server) = server.into_split();
             tokio::spawn(async move { tokio::io::copy(&mut from_server, &mut to_client).await });
             let count = count.clone();
             tokio::spawn(async move {
-                // The first message has no type.
+                // The first message has no type byte.
                 let mut kind = None;
                 loop {
                     let Ok(length) = from_client.read_u32().await else { return };
                     let mut body = vec![0; length as usize - 4];
-                    from_client.read_exact(&mut body).await.expect("a message");
+                    from_client.read_exact(&mut body).await.expect("message");
                     if let Some(kind) = kind {
                         to_server.write_u8(kind).await.expect("written");
-                        // Execute and simple query. Beside them a pool makes sure that a connection
-                        // still answers when it is given back, which nobody statements for.
+                        // Execute and simple query. Pings of the pool use other messages and are
+                        // not counted.
                         count.fetch_add(u64::from(matches!(kind, b'E' | b'Q')), Ordering::SeqCst);
                     }
                     to_server.write_u32(length).await.expect("written");
@@ -157,19 +157,19 @@ async fn counting(server: &str) -> (String, Arc<AtomicU64>) {
 }
 
 #[tokio::test]
-async fn a_step_is_one_statement_and_so_one_round_trip() {
-    let database = Database::fresh().await.expect("a database");
+async fn step_is_written_in_one_round_trip() {
+    let database = TestDatabase::fresh().await.expect("test database");
     let (url, statements) = counting(&database.url()).await;
-    let store = Store::connect_with(&url, 1).await.expect("a store");
+    let store = Store::connect_with(&url, 1).await.expect("connection");
     register(&store).await;
     let tape = Tape::new(1, careful()).until(State::Validated);
     let records = tape.records();
-    store.receive(&tape.task, &tape.steps[0].1, &tape.rules).await.expect("received");
-    // The first time the statement is prepared.
-    store.record(&records[..1], &tape.rules).await.expect("recorded");
+    store.insert_task(&tape.task, &tape.steps[0].1, &tape.rules).await.expect("received");
+    // The first call prepares the statement.
+    store.save_steps(&records[..1], &tape.rules).await.expect("recorded");
     let before = statements.load(Ordering::SeqCst);
     for record in &records[1..] {
-        store.record(&[*record], &tape.rules).await.expect("recorded");
+        store.save_steps(&[*record], &tape.rules).await.expect("recorded");
     }
     assert_eq!(statements.load(Ordering::SeqCst) - before, records.len() as u64 - 1);
 }

@@ -1,16 +1,20 @@
-//! What the team knows: kept with its history, ready in memory, and followed to the tasks it met.
+//! Knowledge entries: stored with their changes, cached, and compared by the tasks they matched.
 
 use tamma_core::cost::Usd;
 use tamma_core::ids::{KnowledgeId, PlanHash, ProjectId, TaskId};
-use tamma_core::knowledge::{Entry, Findings, Kind, Match, MatchReason, Scope, Severity, Status};
-use tamma_core::learning::{Effect, Outcomes};
-use tamma_core::plan::Action;
+use tamma_core::knowledge::{
+    EntryKind, EntryMatch, EntryScope, EntrySeverity, EntryStatus, KnowledgeEntry,
+    KnowledgeFindings, MatchReason,
+};
+use tamma_core::learning::{LessonEffect, ReviewOutcomes};
+use tamma_core::plan::FileAction;
 use tamma_core::task::TaskType;
 use tamma_core::task_loop::{Action as Asked, Outcome, State};
 use tamma_store::{
-    Conflict, Deed, Error, Followed, KnowledgeFilter, Known, Library, MatchRole, Store, Tally,
+    Conflict, EntryEffect, Error, KnowledgeAction, KnowledgeCache, KnowledgeFilter, MatchRole,
+    Store, StoredEntry, TaskTally,
 };
-use tamma_testkit::postgres::Database;
+use tamma_testkit::postgres::TestDatabase;
 use uuid::Uuid;
 
 use crate::tape::{PROJECT, Tape, quick, register};
@@ -18,9 +22,9 @@ use crate::world::{reason, red, text};
 
 const ELSEWHERE: ProjectId = ProjectId(Uuid::from_u128(77));
 
-async fn fresh() -> (Database, Store) {
-    let database = Database::fresh().await.expect("a database");
-    let store = database.store().await.expect("a store");
+async fn fresh() -> (TestDatabase, Store) {
+    let database = TestDatabase::fresh().await.expect("test database");
+    let store = database.store().await.expect("connection");
     register(&store).await;
     (database, store)
 }
@@ -29,158 +33,179 @@ fn id(number: u128) -> KnowledgeId {
     KnowledgeId(Uuid::from_u128(number))
 }
 
-fn entry(number: u128) -> Entry {
-    Entry {
+fn entry(number: u128) -> KnowledgeEntry {
+    KnowledgeEntry {
         id: id(number),
-        kind: Kind::Recommendation,
+        kind: EntryKind::Recommendation,
         text: format!("Number {number}:\n\tuse “the cache” for \\lists\u{2028}."),
-        scope: Scope::Project(PROJECT),
+        scope: EntryScope::Project(PROJECT),
         globs: vec!["src/**".to_owned()],
         task_types: vec![TaskType::Feature],
         keywords: vec!["cache".to_owned()],
-        actions: vec![Action::Modify],
+        actions: vec![FileAction::Modify],
         pattern: Some(r"\bcache\b".to_owned()),
-        severity: Severity::High,
+        severity: EntrySeverity::High,
         owner: Some(text("ann")),
         evidence: vec![text("commit:abc"), text("event:1/2")],
-        status: Status::Pending,
-        expires_at: Some("2027-01-31T00:00:00.123456789Z".parse().expect("a moment")),
+        status: EntryStatus::Pending,
+        expires_at: Some("2027-01-31T00:00:00.123456789Z".parse().expect("timestamp")),
     }
 }
 
-async fn add(store: &Store, entry: &Entry) -> Known {
-    store.add_knowledge(entry, Deed::Added, Some("ann"), None).await.expect("added")
+async fn add(store: &Store, entry: &KnowledgeEntry) -> StoredEntry {
+    store.add_knowledge(entry, KnowledgeAction::Added, Some("ann"), None).await.expect("added")
 }
 
-async fn approve(store: &Store, known: &Known) -> Known {
-    let entry = Entry { status: Status::Approved, ..known.entry.clone() };
+async fn approve(store: &Store, known: &StoredEntry) -> StoredEntry {
+    let entry = KnowledgeEntry { status: EntryStatus::Approved, ..known.entry.clone() };
     let by = Some("bob");
-    let changed = store.change_knowledge(&entry, known.revision, Deed::Approved, by, None).await;
+    let changed =
+        store.change_knowledge(&entry, known.revision, KnowledgeAction::Approved, by, None).await;
     changed.expect("approved")
 }
 
 async fn ids(store: &Store, filter: KnowledgeFilter) -> Vec<KnowledgeId> {
-    let all = store.all_knowledge(&filter).await.expect("entries");
+    let all = store.list_knowledge(&filter).await.expect("entries");
     all.into_iter().map(|known| known.entry.id).collect()
 }
 
 #[tokio::test]
-async fn an_entry_is_kept_to_the_letter_with_everything_that_was_done_to_it() {
+async fn entry_is_stored_exactly_with_all_its_changes() {
     let (_database, store) = fresh().await;
     let added = add(&store, &entry(1)).await;
     assert_eq!(added.entry, entry(1));
     let approved = approve(&store, &added).await;
     assert!(approved.revision > added.revision && approved.updated_at >= added.updated_at);
     assert_eq!(approved.created_at, added.created_at);
-    let merged = Entry { evidence: vec![text("commit:def")], ..approved.entry.clone() };
-    let why = Some("the same in another task");
+    let merged = KnowledgeEntry { evidence: vec![text("commit:def")], ..approved.entry.clone() };
+    let why = Some("repeated in another task");
     store
-        .change_knowledge(&merged, approved.revision, Deed::Merged, None, why)
+        .change_knowledge(&merged, approved.revision, KnowledgeAction::Merged, None, why)
         .await
         .expect("merged");
-    assert_eq!(store.knowledge(id(1)).await.expect("there").entry, merged);
+    assert_eq!(store.knowledge_entry(id(1)).await.expect("there").entry, merged);
 
-    let changes = store.knowledge_changes(id(1)).await.expect("a history");
+    let changes = store.knowledge_changes(id(1)).await.expect("changes");
     let told: Vec<_> =
-        changes.iter().map(|it| (it.deed, it.by.as_deref(), it.reason.as_deref())).collect();
+        changes.iter().map(|it| (it.action, it.by.as_deref(), it.reason.as_deref())).collect();
     let expected = [
-        (Deed::Added, Some("ann"), None),
-        (Deed::Approved, Some("bob"), None),
-        (Deed::Merged, None, why),
+        (KnowledgeAction::Added, Some("ann"), None),
+        (KnowledgeAction::Approved, Some("bob"), None),
+        (KnowledgeAction::Merged, None, why),
     ];
     assert_eq!(told, expected);
-    let then: Vec<_> = changes.into_iter().map(|it| it.then).collect();
+    let then: Vec<_> = changes.into_iter().map(|it| it.entry_after).collect();
     assert_eq!(then, [added.entry, approved.entry, merged]);
 }
 
 #[tokio::test]
-async fn who_has_seen_an_older_entry_changes_nothing() {
+async fn change_based_on_a_stale_revision_is_refused() {
     let (_database, store) = fresh().await;
     let added = add(&store, &entry(1)).await;
     let approved = approve(&store, &added).await;
-    let late = Entry { text: "Too late.".to_owned(), ..added.entry.clone() };
-    let late = store.change_knowledge(&late, added.revision, Deed::Edited, Some("cyd"), None).await;
+    let late = KnowledgeEntry { text: "Too late.".to_owned(), ..added.entry.clone() };
+    let late = store
+        .change_knowledge(&late, added.revision, KnowledgeAction::Edited, Some("cyd"), None)
+        .await;
     assert!(
         matches!(late, Err(Error::Conflict(Conflict::KnowledgeChanged { entry })) if entry == id(1)),
         "{late:?}"
     );
-    assert_eq!(store.knowledge(id(1)).await.expect("there"), approved);
-    assert_eq!(store.knowledge_changes(id(1)).await.expect("a history").len(), 2);
+    assert_eq!(store.knowledge_entry(id(1)).await.expect("there"), approved);
+    assert_eq!(store.knowledge_changes(id(1)).await.expect("changes").len(), 2);
 
-    // Of two who have seen the same, one is first.
-    let edit = |text: &str| Entry { text: text.to_owned(), ..approved.entry.clone() };
+    // Of two writers that read the same revision, the first one succeeds.
+    let edit = |text: &str| KnowledgeEntry { text: text.to_owned(), ..approved.entry.clone() };
     let (one, other) = (edit("One."), edit("Other."));
     let (one, other) = tokio::join!(
-        store.change_knowledge(&one, approved.revision, Deed::Edited, Some("ann"), None),
-        store.change_knowledge(&other, approved.revision, Deed::Edited, Some("bob"), None),
+        store.change_knowledge(&one, approved.revision, KnowledgeAction::Edited, Some("ann"), None),
+        store.change_knowledge(
+            &other,
+            approved.revision,
+            KnowledgeAction::Edited,
+            Some("bob"),
+            None
+        ),
     );
     assert_eq!(u8::from(one.is_ok()) + u8::from(other.is_ok()), 1, "{one:?} {other:?}");
-    assert_eq!(store.knowledge_changes(id(1)).await.expect("a history").len(), 3);
+    assert_eq!(store.knowledge_changes(id(1)).await.expect("changes").len(), 3);
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_not_found_and_not_changed() {
+async fn unknown_entry_is_not_found_and_cannot_be_changed() {
     let (_database, store) = fresh().await;
-    let absent = store.knowledge(id(1)).await;
+    let absent = store.knowledge_entry(id(1)).await;
     assert!(matches!(absent, Err(Error::NotFound { what: "entry", .. })), "{absent:?}");
-    let absent = store.change_knowledge(&entry(1), 1, Deed::Edited, Some("ann"), None).await;
+    let absent =
+        store.change_knowledge(&entry(1), 1, KnowledgeAction::Edited, Some("ann"), None).await;
     assert!(matches!(absent, Err(Error::NotFound { what: "entry", .. })), "{absent:?}");
-    assert_eq!(store.knowledge_changes(id(1)).await.expect("no history"), []);
+    assert_eq!(store.knowledge_changes(id(1)).await.expect("no changes"), []);
     assert_eq!(ids(&store, KnowledgeFilter::default()).await, []);
 }
 
 #[tokio::test]
-async fn an_entry_is_added_once() {
+async fn entry_is_added_once() {
     let (_database, store) = fresh().await;
     add(&store, &entry(1)).await;
-    let again = store.add_knowledge(&entry(1), Deed::Added, Some("ann"), None).await;
+    let again = store.add_knowledge(&entry(1), KnowledgeAction::Added, Some("ann"), None).await;
     assert!(again.is_err());
-    assert_eq!(store.knowledge_changes(id(1)).await.expect("a history").len(), 1);
+    assert_eq!(store.knowledge_changes(id(1)).await.expect("changes").len(), 1);
 }
 
 #[tokio::test]
-async fn a_filter_lets_through_what_reaches_a_project() {
+async fn filter_selects_entries_that_apply_to_a_project() {
     let (_database, store) = fresh().await;
     let here = add(&store, &entry(1)).await;
     approve(&store, &here).await;
-    add(&store, &Entry { scope: Scope::Organisation, kind: Kind::Prohibition, ..entry(2) }).await;
-    add(&store, &Entry { scope: Scope::Project(ELSEWHERE), ..entry(3) }).await;
+    add(
+        &store,
+        &KnowledgeEntry {
+            scope: EntryScope::Organisation,
+            kind: EntryKind::Prohibition,
+            ..entry(2)
+        },
+    )
+    .await;
+    add(&store, &KnowledgeEntry { scope: EntryScope::Project(ELSEWHERE), ..entry(3) }).await;
     let all = KnowledgeFilter::default;
     assert_eq!(ids(&store, all()).await, [id(1), id(2), id(3)]);
     let project = Some(PROJECT);
     assert_eq!(ids(&store, KnowledgeFilter { project, ..all() }).await, [id(1), id(2)]);
-    let kind = Some(Kind::Prohibition);
+    let kind = Some(EntryKind::Prohibition);
     assert_eq!(ids(&store, KnowledgeFilter { kind, ..all() }).await, [id(2)]);
-    let status = Some(Status::Pending);
+    let status = Some(EntryStatus::Pending);
     assert_eq!(ids(&store, KnowledgeFilter { status, ..all() }).await, [id(2), id(3)]);
     assert_eq!(ids(&store, KnowledgeFilter { project, kind, status }).await, [id(2)]);
 }
 
 #[tokio::test]
-async fn a_library_reads_again_when_something_that_reaches_its_project_changed() {
+async fn cache_is_refreshed_when_an_entry_of_its_project_changes() {
     let (_database, store) = fresh().await;
-    let library = Library::new(&store);
-    let none = library.of(PROJECT).await.expect("an index");
+    let library = KnowledgeCache::new(&store);
+    let none = library.index(PROJECT).await.expect("index");
     let known = add(&store, &entry(1)).await;
-    let one = library.of(PROJECT).await.expect("an index");
+    let one = library.index(PROJECT).await.expect("index");
     assert!(!std::sync::Arc::ptr_eq(&none, &one));
     assert_eq!(one.entry(id(1)), Some(&entry(1)));
 
-    add(&store, &Entry { scope: Scope::Project(ELSEWHERE), ..entry(2) }).await;
-    let same = library.clone().of(PROJECT).await.expect("an index");
-    assert!(std::sync::Arc::ptr_eq(&one, &same), "what happens elsewhere costs nothing here");
+    add(&store, &KnowledgeEntry { scope: EntryScope::Project(ELSEWHERE), ..entry(2) }).await;
+    let same = library.clone().index(PROJECT).await.expect("index");
+    assert!(
+        std::sync::Arc::ptr_eq(&one, &same),
+        "changes in other projects do not invalidate the cache"
+    );
 
     approve(&store, &known).await;
-    let approved = library.of(PROJECT).await.expect("an index");
-    assert_eq!(approved.entry(id(1)).map(|it| it.status), Some(Status::Approved));
-    add(&store, &Entry { scope: Scope::Organisation, ..entry(3) }).await;
-    let everywhere = library.of(PROJECT).await.expect("an index");
+    let approved = library.index(PROJECT).await.expect("index");
+    assert_eq!(approved.entry(id(1)).map(|it| it.status), Some(EntryStatus::Approved));
+    add(&store, &KnowledgeEntry { scope: EntryScope::Organisation, ..entry(3) }).await;
+    let everywhere = library.index(PROJECT).await.expect("index");
     assert!(everywhere.entry(id(3)).is_some() && everywhere.entry(id(2)).is_none());
 }
 
-fn matched(number: u128, relevance: u8) -> Match {
+fn matched(number: u128, relevance: u8) -> EntryMatch {
     let reasons = vec![MatchReason::Keyword("cache".to_owned())];
-    Match { entry: id(number), reasons, relevance }
+    EntryMatch { entry: id(number), reasons, relevance }
 }
 
 fn hash(number: u8) -> PlanHash {
@@ -188,10 +213,10 @@ fn hash(number: u8) -> PlanHash {
 }
 
 #[tokio::test]
-async fn what_matched_a_plan_is_kept_with_why_and_whether_agents_were_told() {
+async fn plan_matches_are_stored_with_reasons_and_visibility() {
     let (_database, store) = fresh().await;
     let task = TaskId(Uuid::from_u128(5));
-    let found = Findings {
+    let found = KnowledgeFindings {
         blockers: vec![matched(1, 100)],
         warnings: vec![matched(2, 100)],
         recommendations: vec![matched(3, 80), matched(4, 90)],
@@ -199,8 +224,8 @@ async fn what_matched_a_plan_is_kept_with_why_and_whether_agents_were_told() {
         learnings: vec![matched(5, 70)],
     };
     let of = (task, PROJECT);
-    store.keep_matches(of, hash(1), &found, &[id(1), id(4)]).await.expect("kept");
-    let kept = store.matches(task, hash(1)).await.expect("matches");
+    store.save_matches(of, hash(1), &found, &[id(1), id(4)]).await.expect("saved");
+    let kept = store.plan_matches(task, hash(1)).await.expect("matches");
     let told: Vec<_> = kept.iter().map(|it| (it.role, it.matched.entry, it.shown)).collect();
     let expected = [
         (MatchRole::Blocker, id(1), true),
@@ -212,34 +237,35 @@ async fn what_matched_a_plan_is_kept_with_why_and_whether_agents_were_told() {
     assert_eq!(told, expected);
     assert_eq!(kept[2].matched, matched(4, 90));
 
-    // A check that is made again says what is the case then; another plan is another matter.
-    let fewer = Findings { learnings: vec![matched(5, 75)], ..Findings::default() };
-    store.keep_matches(of, hash(1), &fewer, &[]).await.expect("kept");
-    store.keep_matches(of, hash(2), &Findings::default(), &[]).await.expect("kept");
-    let kept = store.matches(task, hash(1)).await.expect("matches");
+    // A repeated check replaces the matches of its plan; other plans keep theirs.
+    let fewer =
+        KnowledgeFindings { learnings: vec![matched(5, 75)], ..KnowledgeFindings::default() };
+    store.save_matches(of, hash(1), &fewer, &[]).await.expect("saved");
+    store.save_matches(of, hash(2), &KnowledgeFindings::default(), &[]).await.expect("saved");
+    let kept = store.plan_matches(task, hash(1)).await.expect("matches");
     assert_eq!(kept.iter().map(|it| it.matched.clone()).collect::<Vec<_>>(), [matched(5, 75)]);
-    assert_eq!(store.matches(task, hash(2)).await.expect("matches"), []);
+    assert_eq!(store.plan_matches(task, hash(2)).await.expect("matches"), []);
 }
 
 #[tokio::test]
-async fn an_entry_is_found_by_digits_of_its_id() {
+async fn entry_is_found_by_digits_of_its_id() {
     let (_database, store) = fresh().await;
     let ids = ["0192a000-0000-7000-8000-00001a2b3c4d", "0192b000-0000-7000-8000-0000ffff3c4d"];
-    let ids = ids.map(|id| KnowledgeId(id.parse().expect("an id")));
+    let ids = ids.map(|id| KnowledgeId(id.parse().expect("ID")));
     for id in ids {
-        add(&store, &Entry { id, ..entry(1) }).await;
+        add(&store, &KnowledgeEntry { id, ..entry(1) }).await;
     }
-    let like = async |digits: &str| store.knowledge_like(digits).await.expect("ids");
+    let like = async |digits: &str| store.find_knowledge_ids(digits).await.expect("ids");
     assert_eq!(like("0192a0000000").await, [ids[0]]);
     assert_eq!(like("1a2b3c4d").await, [ids[0]]);
     assert_eq!(like("3c4d").await, ids);
     assert_eq!(like("1a2b").await, [ids[0]]);
     assert_eq!(like("3c4").await, []);
-    let known = store.knowledge_of(&[ids[1], id(404)]).await.expect("entries");
+    let known = store.knowledge_by_ids(&[ids[1], id(404)]).await.expect("entries");
     assert_eq!(known.iter().map(|it| it.entry.id).collect::<Vec<_>>(), [ids[1]]);
 }
 
-/// Writes a task that ends, and how it went: passed at once, after one failure, or given up.
+/// Writes a task that ends in the given way: passed at once, after one failure, or given up.
 async fn ended(store: &Store, number: u128, how: &str) -> TaskId {
     let mut tape = Tape::new(number, quick());
     if how == "cancelled" {
@@ -254,41 +280,45 @@ async fn ended(store: &Store, number: u128, how: &str) -> TaskId {
         }
         tape = tape.until(State::Completed);
     }
-    store.receive(&tape.task, &tape.steps[0].1, &tape.rules).await.expect("received");
-    store.record(&tape.records(), &tape.rules).await.expect("recorded");
+    store.insert_task(&tape.task, &tape.steps[0].1, &tape.rules).await.expect("received");
+    store.save_steps(&tape.records(), &tape.rules).await.expect("recorded");
     tape.task.id
 }
 
-/// Lets an agent of a task be told an entry, or only notes that it matched.
+/// Records a match of an entry with a task, shown to its agents or not.
 async fn tell(store: &Store, task: TaskId, number: u128, told: bool) {
-    let found = Findings { recommendations: vec![matched(number, 80)], ..Findings::default() };
+    let found = KnowledgeFindings {
+        recommendations: vec![matched(number, 80)],
+        ..KnowledgeFindings::default()
+    };
     let told: &[KnowledgeId] = if told { &[id(number)] } else { &[] };
-    store.keep_matches((task, PROJECT), hash(1), &found, told).await.expect("kept");
+    store.save_matches((task, PROJECT), hash(1), &found, told).await.expect("saved");
 }
 
-/// An entry that counts since before every task of these tests, whose clock is their own.
-async fn in_force(store: &Store, database: &Database, number: u128) -> Known {
+/// Adds an entry that was approved before every task of these tests, which use a clock of their
+/// own.
+async fn in_force(store: &Store, database: &TestDatabase, number: u128) -> StoredEntry {
     let known = approve(store, &add(store, &entry(number)).await).await;
     long_ago(database).await;
     known
 }
 
-/// Makes everything that was done to entries older than the tasks.
-async fn long_ago(database: &Database) {
+/// Moves all changes of entries to a time before the tasks.
+async fn long_ago(database: &TestDatabase) {
     let pool = sqlx::PgPool::connect(&database.url()).await.expect("connected");
     let older = "UPDATE knowledge_changes SET at = '2000-01-01'";
     sqlx::raw_sql(older).execute(&pool).await.expect("older");
     pool.close().await;
 }
 
-async fn followed(store: &Store, known: &Known) -> Followed {
-    let all = store.followed(std::slice::from_ref(known)).await.expect("followed");
-    let [followed] = all[..] else { panic!("one for one: {all:?}") };
+async fn followed(store: &Store, known: &StoredEntry) -> EntryEffect {
+    let all = store.entry_effects(std::slice::from_ref(known)).await.expect("followed");
+    let [followed] = all[..] else { panic!("one effect per entry: {all:?}") };
     followed
 }
 
 #[tokio::test]
-async fn an_entry_is_followed_to_the_tasks_whose_agents_were_told_and_to_the_others() {
+async fn effect_compares_tasks_with_and_without_the_entry() {
     let (database, store) = fresh().await;
     let known = in_force(&store, &database, 1).await;
     for number in 1..=3 {
@@ -303,22 +333,22 @@ async fn an_entry_is_followed_to_the_tasks_whose_agents_were_told_and_to_the_oth
     let followed = followed(&store, &known).await;
     assert_eq!((followed.tasks, followed.matched, followed.stopped), (6, 4, 0));
     assert!(followed.last_matched.is_some());
-    assert_eq!(followed.with.outcomes, Outcomes { tasks: 3, first_pass: 3 });
-    assert_eq!(followed.with.iterations, 3);
-    // One had to mend something, one was not judged at all and says nothing.
-    assert_eq!(followed.without.outcomes, Outcomes { tasks: 2, first_pass: 1 });
-    assert_eq!(followed.without.iterations, 3);
+    assert_eq!(followed.with_entry.outcomes, ReviewOutcomes { tasks: 3, first_pass: 3 });
+    assert_eq!(followed.with_entry.iterations, 3);
+    // One task needed rework. Another was never reviewed, so it does not count.
+    assert_eq!(followed.without_entry.outcomes, ReviewOutcomes { tasks: 2, first_pass: 1 });
+    assert_eq!(followed.without_entry.iterations, 3);
     let spent = async |task: u128| {
         let id = Tape::new(task, quick()).task.id;
-        store.task(id).await.expect("a task").machine.expect("a machine").spend.usd
+        store.task(id).await.expect("task").task_loop.expect("state machine").spend.usd
     };
-    assert_eq!(followed.with.cost, spent(1).await + spent(2).await + spent(3).await);
-    assert!(followed.with.cost > Usd::ZERO);
-    assert_eq!(followed.effect(), Effect::TooFew);
+    assert_eq!(followed.with_entry.cost, spent(1).await + spent(2).await + spent(3).await);
+    assert!(followed.with_entry.cost > Usd::ZERO);
+    assert_eq!(followed.effect(), LessonEffect::TooFew);
 }
 
 #[tokio::test]
-async fn enough_tasks_tell_whether_an_entry_helps() {
+async fn effect_needs_enough_tasks() {
     let (database, store) = fresh().await;
     let (helps, idle) =
         (in_force(&store, &database, 1).await, in_force(&store, &database, 2).await);
@@ -330,53 +360,57 @@ async fn enough_tasks_tell_whether_an_entry_helps() {
             tell(&store, task, 1, true).await;
         }
     }
-    assert_eq!(followed(&store, &helps).await.effect(), Effect::Helps { with: 100, without: 50 });
+    assert_eq!(
+        followed(&store, &helps).await.effect(),
+        LessonEffect::Helps { with: 100, without: 50 }
+    );
     let idle = followed(&store, &idle).await;
-    assert_eq!((idle.effect(), idle.tasks, idle.matched), (Effect::TooFew, 20, 0));
+    assert_eq!((idle.effect(), idle.tasks, idle.matched), (LessonEffect::TooFew, 20, 0));
 }
 
 #[tokio::test]
-async fn only_tasks_count_that_ended_where_an_entry_holds_and_since_it_does() {
+async fn effect_counts_only_tasks_in_scope_since_the_approval() {
     let (_database, store) = fresh().await;
-    // The tasks of these tests ended long before anything was approved.
+    // The tasks of these tests ended long before any approval.
     let task = ended(&store, 1, "at once").await;
     let known = approve(&store, &add(&store, &entry(1)).await).await;
     tell(&store, task, 1, true).await;
     let late = followed(&store, &known).await;
     assert!(late.since.is_some());
-    assert_eq!((late.tasks, late.matched, late.with), (0, 1, Tally::default()));
+    assert_eq!((late.tasks, late.matched, late.with_entry), (0, 1, TaskTally::default()));
 
     let pending = add(&store, &entry(2)).await;
-    assert_eq!(followed(&store, &pending).await, Followed::default());
+    assert_eq!(followed(&store, &pending).await, EntryEffect::default());
     let (database, store) = fresh().await;
     ended(&store, 1, "at once").await;
-    let elsewhere = Entry { scope: Scope::Project(ELSEWHERE), ..entry(3) };
+    let elsewhere = KnowledgeEntry { scope: EntryScope::Project(ELSEWHERE), ..entry(3) };
     let elsewhere = approve(&store, &add(&store, &elsewhere).await).await;
-    let everywhere = Entry { scope: Scope::Organisation, ..entry(4) };
+    let everywhere = KnowledgeEntry { scope: EntryScope::Organisation, ..entry(4) };
     let everywhere = approve(&store, &add(&store, &everywhere).await).await;
     long_ago(&database).await;
-    let all = store.followed(&[elsewhere, everywhere]).await.expect("followed");
+    let all = store.entry_effects(&[elsewhere, everywhere]).await.expect("followed");
     assert_eq!(all.iter().map(|it| it.tasks).collect::<Vec<_>>(), [0, 1]);
 }
 
 #[tokio::test]
-async fn a_plan_that_was_stopped_is_counted() {
+async fn blocked_plans_are_counted() {
     let (_database, store) = fresh().await;
     let known = approve(&store, &add(&store, &entry(1)).await).await;
     let task = ended(&store, 1, "cancelled").await;
-    let found = Findings { blockers: vec![matched(1, 100)], ..Findings::default() };
+    let found =
+        KnowledgeFindings { blockers: vec![matched(1, 100)], ..KnowledgeFindings::default() };
     for version in 1..=2 {
-        store.keep_matches((task, PROJECT), hash(version), &found, &[]).await.expect("kept");
+        store.save_matches((task, PROJECT), hash(version), &found, &[]).await.expect("saved");
     }
     let followed = followed(&store, &known).await;
-    assert_eq!((followed.matched, followed.stopped), (1, 1), "two plans of one task");
+    assert_eq!((followed.matched, followed.stopped), (1, 1), "two plans of one task count once");
 }
 
 #[tokio::test]
-async fn which_tasks_there_are_is_told() {
+async fn existing_tasks_are_reported() {
     let (_database, store) = fresh().await;
     let task = ended(&store, 1, "at once").await;
     let absent = TaskId(Uuid::from_u128(404));
-    let found = store.which_tasks(&[task, absent].into()).await.expect("an answer");
+    let found = store.existing_tasks(&[task, absent].into()).await.expect("existing tasks");
     assert_eq!(found, [task].into());
 }

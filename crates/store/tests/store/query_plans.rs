@@ -1,18 +1,18 @@
-//! What the database does for the pages of people, with ten thousand tasks in it.
+//! Query plans of the lists with 10,000 tasks in the database.
 //!
-//! The queries are those that the programs send, from the folder in which they are written down when
-//! they are checked; each is prepared and explained as the pool for lists does it.
+//! The queries come from the `.sqlx` folder, so they are the ones that Tamma sends. Each is
+//! prepared and explained with the settings of the pool for lists.
 
 use std::path::Path;
 
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, PgPool, Row as _};
 use tamma_core::task_loop::State;
-use tamma_testkit::postgres::Database;
+use tamma_testkit::postgres::TestDatabase;
 
 use crate::tape::{Tape, careful, register};
 
-/// Ten thousand tasks in twenty projects and all states, of which one in a hundred asks something.
+/// Inserts 10,000 tasks in twenty projects and all states; one in a hundred asks a question.
 const MANY: &str = "
     CREATE TEMP TABLE copies AS SELECT * FROM tasks;
     ALTER TABLE copies DROP COLUMN words;
@@ -41,41 +41,42 @@ const MANY: &str = "
         SELECT gen_random_uuid(), alerts.id, n, 'b', false, now() FROM alerts, generate_series(1, 20) n;
 ";
 
-/// The one query that has all of some words in it.
+/// Returns the only query that contains all `words`.
 fn query(words: &[&str]) -> String {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(".sqlx");
     let mut found = Vec::new();
-    for file in std::fs::read_dir(folder).expect("the queries") {
-        let text = std::fs::read_to_string(file.expect("a file").path()).expect("a query");
+    for file in std::fs::read_dir(folder).expect("queries") {
+        let text = std::fs::read_to_string(file.expect("file").path()).expect("query");
         let query: Value = serde_json::from_str(&text).expect("JSON");
         let query = query["query"].as_str().expect("SQL").to_owned();
         if words.iter().all(|word| query.contains(word)) {
             found.push(query);
         }
     }
-    assert_eq!(found.len(), 1, "one query has {words:?}: {found:#?}");
+    assert_eq!(found.len(), 1, "expected one query with {words:?}: {found:#?}");
     found.remove(0)
 }
 
-/// What the database would do for a query with some arguments.
+/// Returns the query plan of a query with some arguments.
 async fn explained(pool: &PgPool, query: &str, arguments: &str) -> String {
-    let mut one = pool.begin().await.expect("a transaction");
+    let mut one = pool.begin().await.expect("transaction");
     let asked = format!("SET LOCAL plan_cache_mode = force_custom_plan; PREPARE wanted AS {query}");
     sqlx::raw_sql(AssertSqlSafe(asked)).execute(&mut *one).await.expect("prepared");
     let explain = format!("EXPLAIN EXECUTE wanted ({arguments})");
-    let lines = sqlx::raw_sql(AssertSqlSafe(explain)).fetch_all(&mut *one).await.expect("a plan");
-    sqlx::raw_sql("DEALLOCATE wanted").execute(&mut *one).await.expect("forgotten");
+    let lines =
+        sqlx::raw_sql(AssertSqlSafe(explain)).fetch_all(&mut *one).await.expect("query plan");
+    sqlx::raw_sql("DEALLOCATE wanted").execute(&mut *one).await.expect("deleted");
     lines.iter().map(|line| line.get::<String, _>(0)).collect::<Vec<_>>().join("\n")
 }
 
 #[tokio::test]
-async fn the_board_and_what_follows_it_go_through_their_indexes() {
-    let database = Database::fresh().await.expect("a database");
-    let store = database.store().await.expect("a store");
+async fn board_and_related_queries_use_their_indexes() {
+    let database = TestDatabase::fresh().await.expect("test database");
+    let store = database.store().await.expect("connection");
     register(&store).await;
     let tape = Tape::new(1, careful()).until(State::Completed);
-    store.receive(&tape.task, &tape.steps[0].1, &tape.rules).await.expect("received");
-    store.record(&tape.records(), &tape.rules).await.expect("recorded");
+    store.insert_task(&tape.task, &tape.steps[0].1, &tape.rules).await.expect("received");
+    store.save_steps(&tape.records(), &tape.rules).await.expect("recorded");
     let pool = PgPool::connect(&database.url()).await.expect("connected");
     sqlx::raw_sql(MANY).execute(&pool).await.expect("many");
     for table in ["tasks", "deliveries", "alerts"] {
@@ -83,7 +84,7 @@ async fn the_board_and_what_follows_it_go_through_their_indexes() {
         sqlx::raw_sql(AssertSqlSafe(tidy)).execute(&pool).await.expect("tidied");
     }
     let id = sqlx::query_scalar::<_, String>("SELECT id::text FROM projects WHERE name = 'p7'");
-    let project = format!("'{}'", id.fetch_one(&pool).await.expect("a project"));
+    let project = format!("'{}'", id.fetch_one(&pool).await.expect("project"));
     let nothing = ["NULL"; 9].join(", ");
     let of_project = format!("{project}, {}", ["NULL"; 8].join(", "));
     let with_words = format!("{}, 'part 4711'", ["NULL"; 8].join(", "));
@@ -101,7 +102,7 @@ async fn the_board_and_what_follows_it_go_through_their_indexes() {
     let sent = query(&["ORDER BY deliveries.created_at DESC"]);
     let task = tape.task.id.0;
     let mut faults = Vec::new();
-    // Counts of everything read everything, so they are not here: `just lab bench-board` measures them.
+    // Total counts read the whole table, so they are not listed; `just lab bench-board` measures them.
     for (what, query, arguments, index) in [
         ("board", &newest, format!("{nothing}, {states}, 40"), "tasks_by_state"),
         ("board of a project", &newest, format!("{of_project}, {states}, 40"), "tasks_by_project"),
@@ -111,18 +112,18 @@ async fn the_board_and_what_follows_it_go_through_their_indexes() {
         ("list", &list, format!("{nothing}, '{{}}', NULL, 50"), "tasks_pkey"),
         ("list with words", &list, format!("{with_words}, '{{}}', NULL, 50"), "tasks_by_word"),
         ("inbox", &inbox, "NULL, NULL, NULL, 50".to_owned(), "tasks_asking"),
-        ("how many wait", &waiting, "NULL".to_owned(), "tasks_asking"),
-        ("what has changed", &changed, "now() - interval '10 s'".to_owned(), "tasks_by_change"),
+        ("waiting count", &waiting, "NULL".to_owned(), "tasks_asking"),
+        ("changed tasks", &changed, "now() - interval '10 s'".to_owned(), "tasks_by_change"),
         ("cards", &cards, format!("ARRAY['{task}'::uuid]"), "tasks_pkey"),
-        ("log of a task", &history, format!("'{task}', 0, 50"), "task"),
-        ("messages that are due", &claim, "60, 100, true".to_owned(), "deliveries_open"),
-        ("when the next is", &next, "true".to_owned(), "deliveries_"),
+        ("history of a task", &history, format!("'{task}', 0, 50"), "task"),
+        ("due deliveries", &claim, "60, 100, true".to_owned(), "deliveries_open"),
+        ("next delivery", &next, "true".to_owned(), "deliveries_"),
         ("messages", &sent, "NULL, 50".to_owned(), "deliveries_by_time"),
     ] {
         let plan = explained(&pool, query, &arguments).await;
         let scans = ["tasks", "deliveries", "entries"].map(|table| format!("Seq Scan on {table}"));
         if scans.iter().any(|scan| plan.contains(scan)) || !plan.contains(index) {
-            faults.push(format!("{what} does not go through {index}:\n{plan}"));
+            faults.push(format!("{what} does not use {index}:\n{plan}"));
         }
     }
     assert!(faults.is_empty(), "{}", faults.join("\n"));

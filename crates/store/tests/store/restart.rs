@@ -1,25 +1,25 @@
-//! A database that was away.
+//! Behaviour after a restart of the database server.
 
 use std::time::Duration;
 
 use tamma_store::Store;
-use tamma_testkit::postgres::Server;
+use tamma_testkit::postgres::PostgresServer;
 use tokio::time::{Instant, sleep_until};
 
 #[tokio::test]
-async fn a_restart_of_the_server_costs_a_store_that_rested_no_statement() {
-    let mut server = Server::start().await.expect("it starts");
-    let store = Store::connect(&server.url("postgres", "postgres")).await.expect("a store");
+async fn no_statement_fails_after_a_server_restart() {
+    let mut server = PostgresServer::start().await.expect("server started");
+    let store = Store::connect(&server.url("postgres", "postgres")).await.expect("connection");
     store.migrate().await.expect("tables");
-    // Several connections, each of which has lost its server afterwards.
-    let ask = || store.waiting(None);
+    // Open several connections, all of which the restart breaks.
+    let ask = || store.count_waiting(None);
     let (one, two, three) = tokio::join!(ask(), ask(), ask());
     assert_eq!((one.expect("one"), two.expect("two"), three.expect("three")), (0, 0, 0));
     let rested = Instant::now() + Duration::from_millis(600);
     server.kill().await.expect("killed");
-    server.restart().await.expect("it starts again");
+    server.restart().await.expect("server restarted");
     sleep_until(rested).await;
     for _ in 0..4 {
-        assert_eq!(ask().await.expect("no statement is lost"), 0);
+        assert_eq!(ask().await.expect("statements work after the restart"), 0);
     }
 }

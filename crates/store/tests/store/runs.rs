@@ -1,4 +1,4 @@
-//! Runs, their lines and their model calls.
+//! Runs, their log lines and their model calls.
 
 use std::time::Duration;
 
@@ -8,22 +8,22 @@ use tamma_core::cost::{Cost, Tokens, Usage};
 use tamma_core::ids::TaskId;
 use tamma_core::tier::Tier;
 use tamma_store::{
-    EndedRun, Error, LineChange, LineKind, LinePlace, ModelCall, NewLine, NewRun, News, RunEnd,
-    RunNumber, Store, Wanted,
+    EndedRun, Error, LineChange, LineFilter, LineKind, LinePosition, ModelCall, NewLine, NewRun,
+    RunEnd, RunNumber, RunUpdate, Store,
 };
-use tamma_testkit::postgres::Database;
+use tamma_testkit::postgres::TestDatabase;
 
 use crate::tape::{Tape, quick, register};
 
-const FIRST: RunNumber = RunNumber { ticket: 3, attempt: 1 };
-const SECOND: RunNumber = RunNumber { ticket: 3, attempt: 2 };
+const FIRST: RunNumber = RunNumber { job_number: 3, attempt: 1 };
+const SECOND: RunNumber = RunNumber { job_number: 3, attempt: 2 };
 
-async fn fresh() -> (Database, Store, Tape) {
-    let database = Database::fresh().await.expect("a database");
-    let store = database.store().await.expect("a store");
+async fn fresh() -> (TestDatabase, Store, Tape) {
+    let database = TestDatabase::fresh().await.expect("test database");
+    let store = database.store().await.expect("connection");
     register(&store).await;
     let tape = Tape::new(1, quick());
-    store.receive(&tape.task, &tape.steps[0].1, &tape.rules).await.expect("received");
+    store.insert_task(&tape.task, &tape.steps[0].1, &tape.rules).await.expect("received");
     (database, store, tape)
 }
 
@@ -53,21 +53,26 @@ fn dollars(text: &str) -> Cost {
     Cost::Known(text.parse().expect("money"))
 }
 
-async fn texts(store: &Store, task: TaskId, wanted: &Wanted, after: LinePlace) -> Vec<String> {
+async fn texts(
+    store: &Store,
+    task: TaskId,
+    wanted: &LineFilter,
+    after: LinePosition,
+) -> Vec<String> {
     let lines = store.lines(task, wanted, after, 100).await.expect("lines");
     lines.into_iter().map(|line| line.text).collect()
 }
 
 #[tokio::test]
-async fn a_run_begins_grows_and_ends_and_news_that_come_again_are_there_once() {
+async fn run_is_recorded_and_repeated_updates_are_stored_once() {
     let (_database, store, tape) = fresh().await;
     let task = tape.task.id;
-    assert_eq!(store.begin_run(&new(&tape, FIRST)).await.expect("begun"), 0);
-    let run = store.latest_run(task).await.expect("read").expect("a run");
-    assert_eq!((run.usage, run.end, run.metered), (None, None, false), "nobody has said anything");
+    assert_eq!(store.begin_run(&new(&tape, FIRST)).await.expect("started"), 0);
+    let run = store.latest_run(task).await.expect("read").expect("run");
+    assert_eq!((run.usage, run.end, run.metered), (None, None, false), "no usage was reported");
     let call = ModelCall {
         sequence: 1,
-        // To the microsecond, as a column has it.
+        // Microsecond precision, as the column stores it.
         at: chrono::DateTime::UNIX_EPOCH + TimeDelta::days(20_000),
         model: "large".to_owned(),
         status: 200,
@@ -78,7 +83,7 @@ async fn a_run_begins_grows_and_ends_and_news_that_come_again_are_there_once() {
         note: None,
     };
     let unpriced = ModelCall { sequence: 2, cost: Cost::Unknown, tokens: None, ..call.clone() };
-    let news = News {
+    let news = RunUpdate {
         lines: vec![
             line(&tape, 1, LineKind::Said, "hello\0world"),
             line(&tape, 2, LineKind::Tool, "Edit src/lib.rs"),
@@ -89,25 +94,27 @@ async fn a_run_begins_grows_and_ends_and_news_that_come_again_are_there_once() {
         usage: Some((usage(100, dollars("0.25")), true)),
     };
     for _ in 0..2 {
-        store.tell(task, FIRST, &news).await.expect("told");
+        store.append_run_update(task, FIRST, &news).await.expect("updated");
     }
-    let all = store.lines(task, &Wanted::default(), LinePlace::START, 100).await.expect("lines");
+    let all =
+        store.lines(task, &LineFilter::default(), LinePosition::START, 100).await.expect("lines");
     assert_eq!(all.len(), 2);
     assert_eq!(all[0].text, "hello\u{fffd}world");
-    assert_eq!(all[1].place, LinePlace { run: FIRST, sequence: 2 });
+    assert_eq!(all[1].position, LinePosition { run: FIRST, sequence: 2 });
     assert_eq!(all[1].data, Some(json!({ "n": 2 })));
     assert_eq!(store.model_calls(task, FIRST).await.expect("calls"), [call, unpriced]);
-    let sums = store.metered(task).await.expect("sums");
-    assert_eq!((sums[0].calls, sums[0].unknown), (2, 1));
+    let sums = store.model_call_totals(task).await.expect("sums");
+    assert_eq!((sums[0].calls, sums[0].unpriced_calls), (2, 1));
     assert_eq!(sums[0].usage, usage(100, dollars("0.25")));
-    // News without usage leave it as it was.
-    let more = News { lines: vec![line(&tape, 3, LineKind::Said, "more")], ..News::default() };
-    store.tell(task, FIRST, &more).await.expect("told");
-    let run = store.latest_run(task).await.expect("read").expect("a run");
+    // An update without usage keeps the earlier one.
+    let more =
+        RunUpdate { lines: vec![line(&tape, 3, LineKind::Said, "more")], ..RunUpdate::default() };
+    store.append_run_update(task, FIRST, &more).await.expect("updated");
+    let run = store.latest_run(task).await.expect("read").expect("run");
     assert_eq!((run.lines, run.calls, run.session.as_deref()), (3, 2, Some("s-1")));
     assert_eq!((run.usage, run.metered), (Some(usage(100, dollars("0.25"))), true));
     let last = store.last_line(task, FIRST, &[LineKind::Tool]).await.expect("read");
-    assert_eq!(last.map(|line| line.place.sequence), Some(2));
+    assert_eq!(last.map(|line| line.position.sequence), Some(2));
 
     let ended = EndedRun {
         at: tape.now + TimeDelta::minutes(1),
@@ -121,39 +128,49 @@ async fn a_run_begins_grows_and_ends_and_news_that_come_again_are_there_once() {
     assert_eq!((run.end, run.reason.as_deref()), (Some(RunEnd::OverBudget), Some("enough")));
     assert_eq!((run.usage, run.metered), (Some(usage(120, Cost::Unknown)), false));
     assert_eq!(run.transcript.as_deref(), Some("transcripts/x"));
-    // What belongs to no run is not kept.
-    let nobody = store.tell(task, SECOND, &more).await;
+    // An update for an unknown run is not stored.
+    let nobody = store.append_run_update(task, SECOND, &more).await;
     assert!(matches!(nobody, Err(Error::NotFound { .. })), "{nobody:?}");
 }
 
 #[tokio::test]
-async fn lines_go_on_from_run_to_run_and_are_chosen_by_run_and_kind() {
+async fn lines_are_ordered_across_runs_and_filtered_by_run_and_kind() {
     let (_database, store, tape) = fresh().await;
     let task = tape.task.id;
     for (run, first) in [(FIRST, "one"), (SECOND, "three")] {
-        assert_eq!(store.begin_run(&new(&tape, run)).await.expect("begun"), 0);
+        assert_eq!(store.begin_run(&new(&tape, run)).await.expect("started"), 0);
         let lines =
             vec![line(&tape, 1, LineKind::Said, first), line(&tape, 2, LineKind::Note, "note")];
-        store.tell(task, run, &News { lines, ..News::default() }).await.expect("told");
+        store
+            .append_run_update(task, run, &RunUpdate { lines, ..RunUpdate::default() })
+            .await
+            .expect("updated");
     }
     let runs = store.runs(task).await.expect("runs");
-    assert_eq!(runs[0].end, Some(RunEnd::Crashed), "a later attempt means that it is lost");
+    assert_eq!(
+        runs[0].end,
+        Some(RunEnd::Crashed),
+        "a later attempt means that the worker was lost"
+    );
     assert_eq!(runs[1].end, None);
-    let all = Wanted::default();
-    assert_eq!(texts(&store, task, &all, LinePlace::START).await, ["one", "note", "three", "note"]);
-    let after = LinePlace { run: FIRST, sequence: 1 };
+    let all = LineFilter::default();
+    assert_eq!(
+        texts(&store, task, &all, LinePosition::START).await,
+        ["one", "note", "three", "note"]
+    );
+    let after = LinePosition { run: FIRST, sequence: 1 };
     assert_eq!(texts(&store, task, &all, after).await, ["note", "three", "note"]);
-    let second = Wanted { ticket: Some(3), attempt: Some(2), kinds: vec![LineKind::Said] };
-    assert_eq!(texts(&store, task, &second, LinePlace::START).await, ["three"]);
-    // An agent that is started again within an attempt goes on with the numbers.
-    assert_eq!(store.begin_run(&new(&tape, SECOND)).await.expect("begun"), 2);
+    let second = LineFilter { job_number: Some(3), attempt: Some(2), kinds: vec![LineKind::Said] };
+    assert_eq!(texts(&store, task, &second, LinePosition::START).await, ["three"]);
+    // An agent that restarts within an attempt continues the numbering.
+    assert_eq!(store.begin_run(&new(&tape, SECOND)).await.expect("started"), 2);
 }
 
 #[tokio::test]
-async fn months_of_lines_are_forgotten_when_they_are_old_and_the_run_stays() {
+async fn old_months_of_lines_are_deleted_and_runs_are_kept() {
     let (_database, store, tape) = fresh().await;
     let task = tape.task.id;
-    store.begin_run(&new(&tape, FIRST)).await.expect("begun");
+    store.begin_run(&new(&tape, FIRST)).await.expect("started");
     let month = tape.now.date_naive();
     store.ensure_partitions(month, 1).await.expect("months");
     let early = line(&tape, 1, LineKind::Said, "early");
@@ -162,34 +179,40 @@ async fn months_of_lines_are_forgotten_when_they_are_old_and_the_run_stays() {
     let never =
         NewLine { at: tape.now + TimeDelta::days(400), ..line(&tape, 3, LineKind::Said, "other") };
     let lines = vec![early, late, never];
-    store.tell(task, FIRST, &News { lines, ..News::default() }).await.expect("told");
-    assert_eq!(store.forget_lines(tape.now).await.expect("none is over"), 0);
+    store
+        .append_run_update(task, FIRST, &RunUpdate { lines, ..RunUpdate::default() })
+        .await
+        .expect("updated");
+    assert_eq!(store.delete_lines(tape.now).await.expect("no month has ended"), 0);
     let over = tape.now + TimeDelta::days(35);
-    assert_eq!(store.forget_lines(over).await.expect("one is over"), 1);
-    let all = Wanted::default();
-    assert_eq!(texts(&store, task, &all, LinePlace::START).await, ["late", "other"]);
-    store.forget_lines(tape.now + TimeDelta::days(500)).await.expect("all are over");
-    assert_eq!(texts(&store, task, &all, LinePlace::START).await, Vec::<String>::new());
+    assert_eq!(store.delete_lines(over).await.expect("one month has ended"), 1);
+    let all = LineFilter::default();
+    assert_eq!(texts(&store, task, &all, LinePosition::START).await, ["late", "other"]);
+    store.delete_lines(tape.now + TimeDelta::days(500)).await.expect("all months have ended");
+    assert_eq!(texts(&store, task, &all, LinePosition::START).await, Vec::<String>::new());
     assert_eq!(store.runs(task).await.expect("runs").len(), 1);
 }
 
 #[tokio::test]
-async fn new_lines_are_told_at_once_and_a_lost_connection_too() {
+async fn new_lines_and_lost_connections_are_reported() {
     let (database, store, tape) = fresh().await;
     let task = tape.task.id;
-    let mut changes = store.line_changes().await.expect("it listens");
-    store.begin_run(&new(&tape, FIRST)).await.expect("begun");
+    let mut changes = store.line_changes().await.expect("subscription");
+    store.begin_run(&new(&tape, FIRST)).await.expect("started");
     let lines = vec![line(&tape, 1, LineKind::Said, "hello")];
-    store.tell(task, FIRST, &News { lines, ..News::default() }).await.expect("told");
+    store
+        .append_run_update(task, FIRST, &RunUpdate { lines, ..RunUpdate::default() })
+        .await
+        .expect("updated");
     let limit = Duration::from_secs(10);
-    let told = tokio::time::timeout(limit, changes.next()).await.expect("in time");
-    assert_eq!(told.expect("a change"), LineChange::Grown(task));
+    let change = tokio::time::timeout(limit, changes.next()).await.expect("in time");
+    assert_eq!(change.expect("change"), LineChange::Appended(task));
     let pool = sqlx::PgPool::connect(&database.url()).await.expect("connected");
     let cut = sqlx::query_scalar::<_, i64>(
         "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
            WHERE datname = current_database() AND pid <> pg_backend_pid()",
     );
     assert!(cut.fetch_one(&pool).await.expect("cut") > 0);
-    let told = tokio::time::timeout(limit, changes.next()).await.expect("in time");
-    assert_eq!(told.expect("a change"), LineChange::Unknown);
+    let change = tokio::time::timeout(limit, changes.next()).await.expect("in time");
+    assert_eq!(change.expect("change"), LineChange::Unknown);
 }

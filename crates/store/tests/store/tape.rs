@@ -1,19 +1,19 @@
-//! A task's machine with everything it did, step by step, as the durable loop would write it.
+//! State machine of a task that records all its steps, as the workflow would save them.
 
 use chrono::{DateTime, TimeDelta};
 use tamma_core::actor::Actor;
-use tamma_core::council::Place;
+use tamma_core::council::CouncilSeat;
 use tamma_core::failure::FailureKind;
+use tamma_core::history::HistoryEntry;
 use tamma_core::ids::{ProjectId, TaskId};
-use tamma_core::log::Entry;
 use tamma_core::rules::Rules;
 use tamma_core::task::{Priority, Task, TaskType};
 use tamma_core::task_loop::{
-    Action, Event, JobKind, Outcome, Received, State, Step, TaskLoop, Timestamp, What,
+    Action, EventKind, JobKind, Outcome, State, Step, TaskEvent, TaskLoop, TaskReceived, Timestamp,
 };
-use tamma_core::version::{Edition, Format};
+use tamma_core::version::{Edition, FormatVersion};
 use tamma_core::{begin, step};
-use tamma_store::{Project, Record, Store, Used};
+use tamma_store::{JobUsage, RegisteredProject, StepRecordRef, Store};
 use uuid::Uuid;
 
 use crate::world::{commit, costing, failure, green, note, passed, person, pin, plan, reason, red};
@@ -24,27 +24,30 @@ pub(crate) struct Tape {
     pub(crate) task: Task,
     pub(crate) rules: Rules,
     pub(crate) now: Timestamp,
-    pub(crate) steps: Vec<(Timestamp, Step, Option<Used>)>,
+    pub(crate) steps: Vec<(Timestamp, Step, Option<JobUsage>)>,
 }
 
-/// Rules under which every plan needs a person.
+/// Returns rules under which every plan needs a person.
 pub(crate) fn careful() -> Rules {
     let mut rules = Rules::default();
     rules.scrum_master.task_loop.auto_approve_low_risk = false;
     rules
 }
 
-/// Rules under which nobody is asked.
+/// Returns rules under which nobody is asked.
 pub(crate) fn quick() -> Rules {
     let mut rules = Rules::default();
     rules.scrum_master.task_loop.auto_approve_low_risk = true;
     rules
 }
 
-/// Registers the project that all tasks of these tests are of.
+/// Registers the project of all tasks in these tests.
 pub(crate) async fn register(store: &Store) {
     let (name, repository) = ("greeter".to_owned(), "/greeter".to_owned());
-    store.register(&Project { id: PROJECT, name, repository }).await.expect("registered");
+    store
+        .register_project(&RegisteredProject { id: PROJECT, name, repository })
+        .await
+        .expect("registered");
 }
 
 impl Tape {
@@ -63,16 +66,16 @@ impl Tape {
             issue_url: None,
             metadata: [("from".to_owned(), "test".to_owned())].into(),
         };
-        // Not a whole number of microseconds, so that nothing is lost unseen.
+        // Not a whole number of microseconds, so that a loss of precision is noticed.
         let now =
             DateTime::UNIX_EPOCH + TimeDelta::days(20_000) + TimeDelta::nanoseconds(123_456_789);
-        let received = Received {
+        let received = TaskReceived {
             task: task.id,
             project: task.project,
             priority: task.priority,
             at: now,
             by: person("ann"),
-            plan: None,
+            submitted_plan: None,
             edition: Edition::NEWEST,
         };
         let first = begin(&received, &rules);
@@ -80,35 +83,40 @@ impl Tape {
     }
 
     pub(crate) fn it(&self) -> &TaskLoop {
-        &self.steps.last().expect("a step").1.next
+        &self.steps.last().expect("step").1.next
     }
 
-    pub(crate) fn log(&self) -> Vec<Entry> {
+    pub(crate) fn log(&self) -> Vec<HistoryEntry> {
         self.steps.iter().flat_map(|(_, step, _)| step.entries.clone()).collect()
     }
 
-    /// The steps after the first, as they are written.
-    pub(crate) fn records(&self) -> Vec<Record<'_>> {
+    /// Returns the steps after the first, ready to be saved.
+    pub(crate) fn records(&self) -> Vec<StepRecordRef<'_>> {
         self.steps
             .iter()
             .enumerate()
             .skip(1)
-            .map(|(number, (at, step, used))| Record {
-                used: *used,
-                ..Record::new(number as u64, *at, step)
+            .map(|(number, (at, step, used))| StepRecordRef {
+                job_usage: *used,
+                ..StepRecordRef::new(number as u64, *at, step)
             })
             .collect()
     }
 
-    pub(crate) fn feed(&mut self, by: Actor, what: What) -> bool {
+    pub(crate) fn feed(&mut self, by: Actor, what: EventKind) -> bool {
         self.now += TimeDelta::nanoseconds(61_000_000_777);
-        let used = match (&what, self.it().work.or(self.it().leaving)) {
-            (What::Done { ticket, usage: Some(usage), .. }, Some(work)) => {
-                Some(Used { ticket: *ticket, job: work.kind, at: whole(self.now), usage: *usage })
+        let used = match (&what, self.it().active_job.or(self.it().stopping_job)) {
+            (EventKind::JobFinished { job_number: ticket, usage: Some(usage), .. }, Some(work)) => {
+                Some(JobUsage {
+                    job_number: *ticket,
+                    job: work.kind,
+                    at: whole(self.now),
+                    usage: *usage,
+                })
             }
             _ => None,
         };
-        let event = Event { format: Format, at: self.now, by, what };
+        let event = TaskEvent { format: FormatVersion, at: self.now, by, kind: what };
         match step(self.it(), &event, &self.rules) {
             Ok(step) => {
                 self.steps.push((self.now, step, used));
@@ -119,39 +127,43 @@ impl Tape {
     }
 
     pub(crate) fn done(&mut self, outcome: Outcome) -> bool {
-        let ticket = self.it().work.or(self.it().leaving).map_or(0, |work| work.ticket);
-        self.feed(Actor::Tamma, What::Done { ticket, usage: Some(costing(5)), outcome })
+        let ticket =
+            self.it().active_job.or(self.it().stopping_job).map_or(0, |work| work.job_number);
+        self.feed(
+            Actor::Tamma,
+            EventKind::JobFinished { job_number: ticket, usage: Some(costing(5)), outcome },
+        )
     }
 
     pub(crate) fn ask(&mut self, action: Action) -> bool {
-        self.feed(person("ann"), What::Asked(action))
+        self.feed(person("ann"), EventKind::ActionRequested(action))
     }
 
-    /// Goes along the main way until a question is asked or the state is reached.
+    /// Follows the main path until a question is asked or the state is reached.
     pub(crate) fn until(mut self, state: State) -> Self {
-        while self.it().state != state && self.it().question.is_none() {
-            assert!(self.well(), "{:?} goes on", self.it().state);
+        while self.it().state != state && self.it().open_question.is_none() {
+            assert!(self.well(), "{:?} has a next step", self.it().state);
         }
         self
     }
 
-    /// What the state waits for happens.
+    /// Applies the successful event that the state waits for.
     pub(crate) fn well(&mut self) -> bool {
         let it = self.it();
-        let plans = it.work.is_some_and(|work| work.kind == JobKind::Plan);
+        let plans = it.active_job.is_some_and(|work| work.kind == JobKind::Plan);
         let version = it.plan.as_ref().map_or(1, |plan| plan.version + 1);
-        if it.question.is_some() {
-            return match (it.state, it.binding(), it.commit) {
+        if it.open_question.is_some() {
+            return match (it.state, it.current_scope(), it.commit) {
                 (State::AwaitingApproval, Some(binding), _) => {
-                    self.ask(Action::Approve { binding, reason: None })
+                    self.ask(Action::Approve { scope: binding, reason: None })
                 }
                 (State::QualityReview, _, Some(commit)) => {
                     self.ask(Action::Accept { commit, reason: None })
                 }
-                _ => self.ask(Action::Modify { note: note() }),
+                _ => self.ask(Action::ChangeTask { request: note() }),
             };
         }
-        if it.leaving.is_some() {
+        if it.stopping_job.is_some() {
             return self.done(Outcome::Interrupted);
         }
         match it.state {
@@ -163,43 +175,43 @@ impl Tape {
             State::Planning | State::Adjusting => self.done(Outcome::Briefed(note())),
             State::AwaitingApproval => self.done(Outcome::Checked { blockers: 0, warnings: 0 }),
             State::Validated => {
-                let ticket = it.work.map_or(0, |work| work.ticket);
-                let engine = "engine-1".parse().expect("a name");
-                self.feed(Actor::Tamma, What::Started { ticket, engine })
+                let ticket = it.active_job.map_or(0, |work| work.job_number);
+                let engine = "engine-1".parse().expect("name");
+                self.feed(Actor::Tamma, EventKind::RunStarted { job_number: ticket, agent: engine })
             }
             State::InProgress => self.done(Outcome::RunFinished(commit(9))),
             State::Testing => self.done(green()),
             State::QualityReview => self.done(passed()),
-            State::CtoIntervention => match it.place(&self.rules) {
-                Some(Place::Member(_)) => self.done(Outcome::Opined(note())),
-                Some(Place::Chair) | None => self.done(Outcome::Concluded(note())),
+            State::CtoIntervention => match it.current_seat(&self.rules) {
+                Some(CouncilSeat::Member(_)) => self.done(Outcome::OpinionGiven(note())),
+                Some(CouncilSeat::Chair) | None => self.done(Outcome::CouncilConcluded(note())),
             },
-            State::Approved => self.done(Outcome::TurnCame),
+            State::Approved => self.done(Outcome::DeliveryReady),
             State::Committing => self.done(Outcome::Delivered(commit(10))),
             State::Learning => self.done(Outcome::Learned(1)),
-            State::HumanEscalation => self.done(Outcome::Landed),
+            State::HumanEscalation => self.done(Outcome::WorkSaved),
             State::Completed | State::Cancelled | State::Failed => false,
         }
     }
 
-    /// Something happens, which need not be good.
+    /// Applies an event that the dice select, good or bad.
     pub(crate) fn chance(&mut self, dice: u8) -> bool {
-        let binding = self.it().binding();
+        let binding = self.it().current_scope();
         match dice % 16 {
             0 => self.ask(Action::Pause),
             1 | 2 => self.ask(Action::Resume),
             3 => {
                 self.now += TimeDelta::hours(2);
-                self.feed(Actor::Tamma, What::Tick)
+                self.feed(Actor::Tamma, EventKind::Tick)
             }
             4 => self.done(failure(FailureKind::Crashed)),
             5 => self.done(red(dice)),
-            6 => self.feed(Actor::Tamma, What::Repinned(pin(dice % 3))),
+            6 => self.feed(Actor::Tamma, EventKind::PinChanged(pin(dice % 3))),
             7 => match binding {
                 Some(binding) if dice > 100 => {
-                    self.ask(Action::AskChanges { binding, changes: note() })
+                    self.ask(Action::RevisePlan { scope: binding, changes: note() })
                 }
-                Some(binding) => self.ask(Action::Reject { binding, reason: reason() }),
+                Some(binding) => self.ask(Action::Reject { scope: binding, reason: reason() }),
                 None => false,
             },
             8 => self.ask(Action::Acknowledge),
@@ -209,12 +221,12 @@ impl Tape {
     }
 }
 
-/// A moment to the microsecond, as a column has it.
+/// Truncates a time to microseconds, as the column stores it.
 fn whole(at: Timestamp) -> Timestamp {
-    DateTime::from_timestamp_micros(at.timestamp_micros()).expect("a moment")
+    DateTime::from_timestamp_micros(at.timestamp_micros()).expect("timestamp")
 }
 
-/// A task to which all kinds of things happen.
+/// Creates a task with random events.
 pub(crate) fn random(number: u128, mut seed: u64) -> Tape {
     let mut tape =
         Tape::new(number, if seed.is_multiple_of(2) { careful() } else { Rules::default() });

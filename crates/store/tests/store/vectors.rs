@@ -1,36 +1,36 @@
-//! What entries mean to a model.
+//! Embeddings of knowledge entries.
 
 use tamma_core::ids::{Digest, KnowledgeId};
-use tamma_core::knowledge::{Entry, Kind, Scope, Severity, Status};
-use tamma_store::{Deed, KnowledgeVector};
-use tamma_testkit::postgres::Database;
+use tamma_core::knowledge::{EntryKind, EntryScope, EntrySeverity, EntryStatus, KnowledgeEntry};
+use tamma_store::{EntryEmbedding, KnowledgeAction};
+use tamma_testkit::postgres::TestDatabase;
 use uuid::Uuid;
 
 fn id(number: u128) -> KnowledgeId {
     KnowledgeId(Uuid::from_u128(number))
 }
 
-fn entry(number: u128) -> Entry {
-    Entry {
+fn entry(number: u128) -> KnowledgeEntry {
+    KnowledgeEntry {
         id: id(number),
-        kind: Kind::Learning,
+        kind: EntryKind::Learning,
         text: format!("Lesson {number}"),
-        scope: Scope::Organisation,
+        scope: EntryScope::Organisation,
         globs: Vec::new(),
         task_types: Vec::new(),
         keywords: Vec::new(),
         actions: Vec::new(),
         pattern: None,
-        severity: Severity::Low,
+        severity: EntrySeverity::Low,
         owner: None,
         evidence: Vec::new(),
-        status: Status::Approved,
+        status: EntryStatus::Approved,
         expires_at: None,
     }
 }
 
-fn vector(number: u128, text: &str, vector: &[f32]) -> KnowledgeVector {
-    KnowledgeVector {
+fn vector(number: u128, text: &str, vector: &[f32]) -> EntryEmbedding {
+    EntryEmbedding {
         entry: id(number),
         digest: Digest::of(text.as_bytes()),
         vector: vector.to_vec(),
@@ -38,20 +38,23 @@ fn vector(number: u128, text: &str, vector: &[f32]) -> KnowledgeVector {
 }
 
 #[tokio::test]
-async fn a_vector_is_of_one_model_and_of_the_newest_text() {
-    let database = Database::fresh().await.expect("a database");
-    let store = database.store().await.expect("a store");
+async fn embedding_belongs_to_one_model_and_the_newest_text() {
+    let database = TestDatabase::fresh().await.expect("test database");
+    let store = database.store().await.expect("connection");
     for number in [1, 2] {
-        store.add_knowledge(&entry(number), Deed::Added, Some("ada"), None).await.expect("added");
+        store
+            .add_knowledge(&entry(number), KnowledgeAction::Added, Some("ada"), None)
+            .await
+            .expect("added");
     }
     let first = [vector(1, "old", &[0.5, -1.0]), vector(2, "b", &[0.0]), vector(3, "gone", &[1.0])];
-    store.keep_knowledge_vectors("one", &first).await.expect("kept");
+    store.save_embeddings("one", &first).await.expect("saved");
     let newer = vector(1, "new", &[2.0, 3.0]);
-    store.keep_knowledge_vectors("one", std::slice::from_ref(&newer)).await.expect("kept");
+    store.save_embeddings("one", std::slice::from_ref(&newer)).await.expect("saved");
 
-    let mut found = store.knowledge_vectors("one", &[id(1), id(2), id(3)]).await.expect("found");
+    let mut found = store.embeddings("one", &[id(1), id(2), id(3)]).await.expect("found");
     found.sort_by_key(|it| it.entry);
     assert_eq!(found, [newer.clone(), vector(2, "b", &[0.0])]);
-    assert_eq!(store.knowledge_vectors("one", &[id(1)]).await.expect("found"), [newer]);
-    assert!(store.knowledge_vectors("two", &[id(1)]).await.expect("found").is_empty());
+    assert_eq!(store.embeddings("one", &[id(1)]).await.expect("found"), [newer]);
+    assert!(store.embeddings("two", &[id(1)]).await.expect("found").is_empty());
 }

@@ -1,12 +1,11 @@
-//! Calls of tools that a server in the session offers, and of models, as far as a scripted agent
-//! needs them.
+//! Minimal clients for MCP tools and models, as far as a scripted agent needs them.
 
 use agent_client_protocol::v1::schema::McpServer;
 use anyhow::Context as _;
 use serde_json::{Value, json};
 
-/// Calls a tool of the first server in the session, and returns what it says.
-pub(super) async fn call(
+/// Calls a tool of the session's first MCP server and returns its text.
+pub(super) async fn call_tool(
     servers: &[McpServer],
     name: &str,
     args: &Value,
@@ -17,7 +16,7 @@ pub(super) async fn call(
             McpServer::Http(server) => Some(server),
             _ => None,
         })
-        .context("the session has no server of tools")?;
+        .context("the session has no MCP server")?;
     let client = reqwest::Client::builder().no_proxy().build()?;
     let send = async |message: Value| -> anyhow::Result<Value> {
         let mut request = client
@@ -46,9 +45,9 @@ pub(super) async fn call(
     Ok(parts.iter().filter_map(|part| part["text"].as_str()).collect())
 }
 
-/// Calls a model by the variables that say where it is, and returns the status of its answer.
-pub(super) async fn model() -> anyhow::Result<u16> {
-    let (url, token) = (std::env::var(super::URL)?, std::env::var(super::TOKEN)?);
+/// Calls the model that the environment names and returns the HTTP status.
+pub(super) async fn call_model() -> anyhow::Result<u16> {
+    let (url, token) = (std::env::var(super::URL_VARIABLE)?, std::env::var(super::TOKEN_VARIABLE)?);
     let client = reqwest::Client::builder().no_proxy().build()?;
     let tool = json!({ "type": "function", "function": { "name": "bash", "parameters": {} } });
     let prompt = json!([{ "role": "user", "content": "Do it." }]);
@@ -56,7 +55,7 @@ pub(super) async fn model() -> anyhow::Result<u16> {
     let request = client.post(format!("{url}/v1/chat/completions")).bearer_auth(token).json(&body);
     let response = request.send().await?;
     let status = response.status().as_u16();
-    // To its end, or it would not count.
+    // Read to the end, or the response would not be counted.
     response.bytes().await?;
     Ok(status)
 }

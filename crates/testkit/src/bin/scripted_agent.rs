@@ -1,13 +1,13 @@
-//! The scripted agent on its standard input and output.
+//! Scripted agent on standard input and output.
 
 use agent_client_protocol::ByteStreams;
 use anyhow::Context as _;
-use tamma_testkit::agent::{SCRIPT, serve};
+use tamma_testkit::agent::{SCRIPT_VARIABLE, serve};
 use tokio_util::compat::{TokioAsyncReadCompatExt as _, TokioAsyncWriteCompatExt as _};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
-    let script = match std::env::var_os(SCRIPT) {
+    let script = match std::env::var_os(SCRIPT_VARIABLE) {
         Some(path) => {
             let text = std::fs::read(&path)
                 .with_context(|| format!("cannot read `{}`", path.display()))?;

@@ -1,15 +1,15 @@
-//! The scripted model as a program: `scripted-model SCRIPT.json [--port N] [--log FILE]`.
+//! Scripted model as a program: `scripted-model SCRIPT.json [--port N] [--log FILE]`.
 //!
-//! It prints its address and serves until it is stopped. `--log` adds every request that comes to a file,
-//! one a line.
+//! Prints its address and serves until it is stopped. `--log` appends every request to a file, one
+//! per line.
 
 use std::io::Write as _;
 
 use anyhow::{Context as _, bail};
-use tamma_testkit::model::{Model, Request, Script};
+use tamma_testkit::model::{RecordedRequest, Script, ScriptedModel};
 
 #[tokio::main(flavor = "current_thread")]
-#[expect(clippy::print_stdout, reason = "its address is what the program is asked for")]
+#[expect(clippy::print_stdout, reason = "the program prints its address")]
 async fn main() -> anyhow::Result<()> {
     let (mut script, mut port, mut log) = (None, 0, None);
     let mut args = std::env::args().skip(1);
@@ -24,17 +24,19 @@ async fn main() -> anyhow::Result<()> {
             let text = std::fs::read(&arg).with_context(|| format!("cannot read `{arg}`"))?;
             script = Some(serde_json::from_slice::<Script>(&text).with_context(|| arg)?);
         } else {
-            bail!("`{arg}` is not understood: scripted-model SCRIPT.json [--port N] [--log FILE]");
+            bail!(
+                "unexpected argument `{arg}`; usage: scripted-model SCRIPT.json [--port N] [--log FILE]"
+            );
         }
     }
-    let script = script.context("scripted-model SCRIPT.json [--port N] [--log FILE]")?;
-    let heard = move |request: &Request| {
+    let script = script.context("usage: scripted-model SCRIPT.json [--port N] [--log FILE]")?;
+    let heard = move |request: &RecordedRequest| {
         if let (Some(mut log), Ok(line)) = (log.as_ref(), serde_json::to_string(request)) {
-            // A log that cannot be written is no reason to stop answering.
+            // Keep serving if the log cannot be written.
             let _ = writeln!(log, "{line}");
         }
     };
-    let model = Model::start_at(port, script, heard).await?;
+    let model = ScriptedModel::start_at(port, script, heard).await?;
     println!("{}", model.address());
     std::future::pending().await
 }

@@ -1,10 +1,10 @@
-//! Anthropic messages.
+//! Encoding of Anthropic messages.
 
 use serde_json::{Value, json};
 
-use super::answer::{Answer, Worded, named_event};
+use super::model_response::{EncodedResponse, ModelResponse, named_event};
 
-pub(super) fn worded(answer: &Answer) -> Worded {
+pub(super) fn encode(answer: &ModelResponse) -> EncodedResponse {
     let mut blocks = Vec::new();
     blocks.extend(answer.text.as_ref().map(|text| json!({ "type": "text", "text": text })));
     for (number, call) in answer.calls.iter().enumerate() {
@@ -18,7 +18,7 @@ pub(super) fn worded(answer: &Answer) -> Worded {
         None if !answer.calls.is_empty() => "tool_use",
         None => "end_turn",
     };
-    // What is put into the cache is read at the full price, or more.
+    // Tokens written to the cache cost the full price or more.
     let created = answer.tokens.input / 10;
     let usage = |output: u64| {
         answer.usage(json!({
@@ -30,7 +30,7 @@ pub(super) fn worded(answer: &Answer) -> Worded {
     };
     let message = |content: Value, reason: Value, usage: Value| {
         json!({
-            "id": format!("msg_{}", answer.mark), "type": "message", "role": "assistant",
+            "id": format!("msg_{}", answer.step_marker), "type": "message", "role": "assistant",
             "model": answer.model, "content": content, "stop_reason": reason,
             "stop_sequence": null, "usage": usage,
         })
@@ -57,5 +57,5 @@ pub(super) fn worded(answer: &Answer) -> Worded {
     let end = json!({ "delta": delta, "usage": usage(answer.tokens.output) });
     events.push(named_event("message_delta", end));
     events.push(named_event("message_stop", json!({})));
-    Worded { whole, events }
+    EncodedResponse { body: whole, events }
 }

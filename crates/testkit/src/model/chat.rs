@@ -1,11 +1,11 @@
-//! OpenAI chat completions.
+//! Encoding of OpenAI chat completions.
 
 use serde_json::{Value, json};
 
-use super::answer::{Answer, Worded, event};
+use super::model_response::{EncodedResponse, ModelResponse, event};
 
-pub(super) fn worded(answer: &Answer) -> Worded {
-    let id = format!("chatcmpl-{}", answer.mark);
+pub(super) fn encode(answer: &ModelResponse) -> EncodedResponse {
+    let id = format!("chatcmpl-{}", answer.step_marker);
     let calls = answer.calls.iter().enumerate().map(|(number, call)| {
         json!({
             "index": number, "id": answer.call_id("call", number), "type": "function",
@@ -50,9 +50,9 @@ pub(super) fn worded(answer: &Answer) -> Worded {
     events.extend(answer.text.as_ref().map(|text| part(json!({ "content": text }), None)));
     events.extend(calls.iter().map(|call| part(json!({ "tool_calls": [call] }), None)));
     events.push(part(json!({}), Some(reason)));
-    if answer.told {
+    if answer.reports_usage {
         events.push(chunk(json!([]), &usage));
     }
     events.push("data: [DONE]\n\n".to_owned());
-    Worded { whole, events }
+    EncodedResponse { body: whole, events }
 }

@@ -1,10 +1,10 @@
-//! Gemini.
+//! Encoding of Gemini responses.
 
 use serde_json::json;
 
-use super::answer::{Answer, Worded, event};
+use super::model_response::{EncodedResponse, ModelResponse, event};
 
-pub(super) fn worded(answer: &Answer) -> Worded {
+pub(super) fn encode(answer: &ModelResponse) -> EncodedResponse {
     let mut parts = Vec::new();
     parts.extend(answer.text.as_ref().map(|text| json!({ "text": text })));
     for (number, call) in answer.calls.iter().enumerate() {
@@ -18,7 +18,7 @@ pub(super) fn worded(answer: &Answer) -> Worded {
         _ => "STOP",
     };
     let tokens = answer.tokens;
-    // Thoughts are written too, and counted apart.
+    // Thoughts are output too, and reported separately.
     let thoughts = tokens.output / 4;
     let usage = answer.usage(json!({
         "promptTokenCount": tokens.input + tokens.cached,
@@ -31,11 +31,11 @@ pub(super) fn worded(answer: &Answer) -> Worded {
         "candidates": [{
             "content": { "role": "model", "parts": parts }, "finishReason": reason, "index": 0,
         }],
-        "modelVersion": answer.model, "responseId": format!("r-{}", answer.mark),
+        "modelVersion": answer.model, "responseId": format!("r-{}", answer.step_marker),
     });
-    if answer.told {
+    if answer.reports_usage {
         whole["usageMetadata"] = usage;
     }
     let events = vec![event(&whole)];
-    Worded { whole, events }
+    EncodedResponse { body: whole, events }
 }

@@ -1,11 +1,11 @@
-//! OpenAI responses.
+//! Encoding of OpenAI responses.
 
 use serde_json::{Value, json};
 
-use super::answer::{Answer, Worded, named_event};
-use super::offer::Input;
+use super::model_response::{EncodedResponse, ModelResponse, named_event};
+use super::offered_tools::ToolInput;
 
-pub(super) fn worded(answer: &Answer) -> Worded {
+pub(super) fn encode(answer: &ModelResponse) -> EncodedResponse {
     let items = items(answer);
     let tokens = answer.tokens;
     let usage = answer.usage(json!({
@@ -18,7 +18,7 @@ pub(super) fn worded(answer: &Answer) -> Worded {
     let response = |status: &str, output: &[Value], usage: &Value| {
         let reason = (status == "incomplete").then(|| json!({ "reason": "max_output_tokens" }));
         json!({
-            "id": format!("resp_{}", answer.mark), "object": "response", "created_at": 1,
+            "id": format!("resp_{}", answer.step_marker), "object": "response", "created_at": 1,
             "status": status, "model": answer.model, "output": output, "usage": usage,
             "incomplete_details": reason,
         })
@@ -52,11 +52,11 @@ pub(super) fn worded(answer: &Answer) -> Worded {
         push("response.output_item.done", json!({ "output_index": index, "item": item }));
     }
     push(&format!("response.{status}"), json!({ "response": whole }));
-    Worded { whole, events }
+    EncodedResponse { body: whole, events }
 }
 
-fn items(answer: &Answer) -> Vec<Value> {
-    let mark = &answer.mark;
+fn items(answer: &ModelResponse) -> Vec<Value> {
+    let mark = &answer.step_marker;
     let mut items = Vec::new();
     items.extend(answer.text.as_ref().map(|text| {
         json!({
@@ -72,11 +72,11 @@ fn items(answer: &Answer) -> Vec<Value> {
         };
         let id = answer.call_id("call", number);
         let mut item = match &call.input {
-            Input::Args(args) => json!({
+            ToolInput::Args(args) => json!({
                 "type": "function_call", "id": format!("fc_{mark}_{number}"), "call_id": id,
                 "name": name, "arguments": args.to_string(), "status": "completed",
             }),
-            Input::Text(text) => json!({
+            ToolInput::Text(text) => json!({
                 "type": "custom_tool_call", "id": format!("ctc_{mark}_{number}"), "call_id": id,
                 "name": name, "input": text, "status": "completed",
             }),

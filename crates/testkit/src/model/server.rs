@@ -1,4 +1,4 @@
-//! The model's server.
+//! HTTP server of the scripted model.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -17,49 +17,51 @@ use tamma_core::cost::Tokens;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use super::answer::Answer;
-use super::offer::Offer;
-use super::{Books, Dialect, Request, Script, Sent, Step, place};
+use super::model_response::ModelResponse;
+use super::offered_tools::OfferedTools;
+use super::{
+    Dialect, ModelStep, RecordedRequest, RequestLog, Script, SentResponse, script_position,
+};
 
-/// Who is told of a request.
-type Heard = Box<dyn Fn(&Request) + Send + Sync>;
+/// Callback for every request.
+type RequestObserver = Box<dyn Fn(&RecordedRequest) + Send + Sync>;
 
-struct Shared {
+struct ModelState {
     script: Script,
-    books: Arc<Mutex<Books>>,
-    heard: Heard,
+    log: Arc<Mutex<RequestLog>>,
+    observer: RequestObserver,
 }
 
-impl Shared {
-    fn books(&self) -> MutexGuard<'_, Books> {
-        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+impl ModelState {
+    fn log(&self) -> MutexGuard<'_, RequestLog> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 pub(super) async fn start(
     port: u16,
     script: Script,
-    books: Arc<Mutex<Books>>,
-    heard: Heard,
+    books: Arc<Mutex<RequestLog>>,
+    heard: RequestObserver,
 ) -> anyhow::Result<(SocketAddr, JoinHandle<()>)> {
     let app = Router::new()
-        .fallback(answer)
+        .fallback(handle_request)
         .layer(DefaultBodyLimit::disable())
-        .with_state(Arc::new(Shared { script, books, heard }));
+        .with_state(Arc::new(ModelState { script, log: books, observer: heard }));
     let listener = TcpListener::bind(("127.0.0.1", port)).await?;
     let address = listener.local_addr()?;
     let listener = listener.tap_io(|connection| {
-        // Each event goes out at once; without this it waits up to 40 ms for the one before.
+        // Send each event at once; otherwise it waits up to 40 ms for the previous one.
         let _ = connection.set_nodelay(true);
     });
     let server = tokio::spawn(async move {
-        // It only ends with the process, or when the model is dropped.
+        // Ends with the process, or when the model is dropped.
         let _ = axum::serve(listener, app).await;
     });
     Ok((address, server))
 }
 
-fn dialect(path: &str) -> Option<Dialect> {
+fn dialect_of(path: &str) -> Option<Dialect> {
     [
         ("/messages", Dialect::Anthropic),
         ("/chat/completions", Dialect::Chat),
@@ -71,8 +73,8 @@ fn dialect(path: &str) -> Option<Dialect> {
     .find_map(|(end, dialect)| path.ends_with(end).then_some(dialect))
 }
 
-async fn answer(
-    State(shared): State<Arc<Shared>>,
+async fn handle_request(
+    State(shared): State<Arc<ModelState>>,
     method: Method,
     uri: Uri,
     headers: HeaderMap,
@@ -80,17 +82,17 @@ async fn answer(
 ) -> Response {
     let path = uri.path();
     let request: Value = serde_json::from_slice(&body).unwrap_or_default();
-    let words = place::words(&request);
-    let offer = Offer::of(&request, &words);
-    let dialect = dialect(path);
-    let formed = wants_a_form(&request);
+    let words = script_position::conversation_text(&request);
+    let offer = OfferedTools::from_request(&request, &words);
+    let dialect = dialect_of(path);
+    let formed = wants_structured_output(&request);
     let side = offer.is_empty() || formed;
-    let (case, steps) = shared.script.choose(&words);
-    let played = (dialect.is_some() && !side).then(|| place::next(&request, case));
-    let model = request.get("model").and_then(Value::as_str).or_else(|| in_path(path));
+    let (case, steps) = shared.script.select_case(&words);
+    let played = (dialect.is_some() && !side).then(|| script_position::next_step(&request, case));
+    let model = request.get("model").and_then(Value::as_str).or_else(|| model_in_path(path));
     let text =
         |value: &axum::http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
-    let heard = Request {
+    let heard = RecordedRequest {
         method: method.to_string(),
         path: uri.to_string(),
         headers: headers.iter().map(|(name, value)| (name.to_string(), text(value))).collect(),
@@ -100,15 +102,17 @@ async fn answer(
         step: played,
         body: request.clone(),
     };
-    (shared.heard)(&heard);
-    shared.books().requests.push(heard);
-    let Some(dialect) = dialect else { return other(&method, path) };
+    (shared.observer)(&heard);
+    shared.log().requests.push(heard);
+    let Some(dialect) = dialect else { return handle_other(&method, path) };
 
     let step = match played {
-        Some(number) => steps.get(number).cloned().unwrap_or_else(|| Step::say("That is all.")),
-        None => Step::say(shared.script.side.clone().unwrap_or_else(|| {
+        Some(number) => {
+            steps.get(number).cloned().unwrap_or_else(|| ModelStep::say("That is all."))
+        }
+        None => ModelStep::say(shared.script.side_answer.clone().unwrap_or_else(|| {
             let title = "A scripted title";
-            // Codex asks a model whether a call of a tool is to be allowed.
+            // Codex asks a model to approve tool calls.
             let formed = formed.then(|| json!({ "title": title, "outcome": "allow" }).to_string());
             formed.unwrap_or_else(|| title.to_owned())
         })),
@@ -116,30 +120,30 @@ async fn answer(
     if let Some(number) = played
         && step.fail_first > 0
     {
-        let mut books = shared.books();
-        let asked = books.asked.entry((case, number)).or_default();
+        let mut books = shared.log();
+        let asked = books.attempts.entry((case, number)).or_default();
         *asked += 1;
         if *asked <= step.fail_first {
-            return failure(dialect, &step);
+            return failure_response(dialect, &step);
         }
     }
     let streamed = path.ends_with(":streamGenerateContent")
         || request.get("stream").and_then(Value::as_bool).unwrap_or_default();
-    // OpenAI tells it in a stream only to those who ask.
+    // OpenAI streams usage only on request.
     let asked_for_usage = dialect != Dialect::Chat
         || !streamed
         || request.pointer("/stream_options/include_usage") == Some(&Value::Bool(true));
     let number = played.unwrap_or_default();
-    let mark = place::mark(case, number);
+    let mark = script_position::step_marker(case, number);
     let extra = u64::try_from(number).unwrap_or(u64::MAX);
     let text = match &step.say {
-        // Only a call has an id that comes back; a text carries its mark in itself.
+        // Only calls have an ID that comes back, so a text contains its marker.
         _ if played.is_some() && step.calls.is_empty() => {
             Some(format!("{} [{mark}]", step.say.as_deref().unwrap_or_default()))
         }
         said => said.clone(),
     };
-    let answer = Answer {
+    let answer = ModelResponse {
         model: model.unwrap_or("unnamed").to_owned(),
         text,
         calls: step.calls.iter().map(|call| offer.resolve(call)).collect(),
@@ -149,30 +153,35 @@ async fn answer(
             cached: step.cached_tokens.unwrap_or(200),
             output: step.output_tokens.unwrap_or(10 + extra),
         },
-        told: asked_for_usage && !step.untold,
-        mark,
+        reports_usage: asked_for_usage && !step.hide_usage,
+        step_marker: mark,
     };
-    let sent = Sent {
+    let sent = SentResponse {
         model: answer.model.clone(),
         dialect,
         tokens: answer.tokens,
-        told: answer.told,
-        side,
+        reported_usage: answer.reports_usage,
+        is_side_request: side,
     };
-    let worded = answer.worded(dialect);
+    let worded = answer.encode(dialect);
     if streamed {
-        return streamed_answer(worded.events, step, sent, shared);
+        return stream_response(worded.events, step, sent, shared);
     }
     tokio::time::sleep(Duration::from_millis(step.delay_ms)).await;
     if step.stall {
         std::future::pending::<()>().await;
     }
-    shared.books().sent.push(sent);
-    Json(worded.whole).into_response()
+    shared.log().sent.push(sent);
+    Json(worded.body).into_response()
 }
 
-/// A stream of events. It is in the books when its last event goes out.
-fn streamed_answer(events: Vec<String>, step: Step, sent: Sent, shared: Arc<Shared>) -> Response {
+/// Streams events. The response is logged when its last event is sent.
+fn stream_response(
+    events: Vec<String>,
+    step: ModelStep,
+    sent: SentResponse,
+    shared: Arc<ModelState>,
+) -> Response {
     let events = events.into_iter().enumerate();
     let start = (events, Some(sent), step, shared);
     let body = stream::unfold(start, async |(mut events, mut sent, step, shared)| {
@@ -180,14 +189,14 @@ fn streamed_answer(events: Vec<String>, step: Step, sent: Sent, shared: Arc<Shar
         if number == 0 {
             tokio::time::sleep(Duration::from_millis(step.delay_ms)).await;
         }
-        // Gemini says all at once, so that there is no beginning before the silence.
+        // Gemini sends everything in one event, so the silence has no start before it.
         if step.stall && (number > 0 || events.len() == 0) {
             std::future::pending::<()>().await;
         }
         if events.len() == 0
             && let Some(sent) = sent.take()
         {
-            shared.books().sent.push(sent);
+            shared.log().sent.push(sent);
         }
         Some((Ok::<_, Infallible>(Bytes::from(event)), (events, sent, step, shared)))
     });
@@ -196,8 +205,9 @@ fn streamed_answer(events: Vec<String>, step: Step, sent: Sent, shared: Arc<Shar
     (headers, Body::from_stream(body)).into_response()
 }
 
-/// Requests for a given form are housekeeping: titles, routing, reviews.
-fn wants_a_form(request: &Value) -> bool {
+/// Returns `true` for a requested output format, which marks side requests such as titles, routing
+/// and reviews.
+fn wants_structured_output(request: &Value) -> bool {
     let at = |path: &str| request.pointer(path);
     at("/text/format/type").is_some_and(|kind| kind == "json_schema")
         || at("/response_format/type").is_some_and(|kind| kind != "text")
@@ -206,14 +216,14 @@ fn wants_a_form(request: &Value) -> bool {
         || at("/generationConfig/responseMimeType").is_some_and(|kind| kind == "application/json")
 }
 
-/// The model that Gemini has in the path.
-fn in_path(path: &str) -> Option<&str> {
+/// Returns the model from the path of a Gemini request.
+fn model_in_path(path: &str) -> Option<&str> {
     let (model, _) = path.rsplit('/').next()?.split_once(':')?;
     Some(model)
 }
 
-/// A failure, with a body that the provider might have sent.
-fn failure(dialect: Dialect, step: &Step) -> Response {
+/// Builds a failure with the body that the provider would send.
+fn failure_response(dialect: Dialect, step: &ModelStep) -> Response {
     let status = step
         .status
         .and_then(|status| StatusCode::from_u16(status).ok())
@@ -249,8 +259,8 @@ fn failure(dialect: Dialect, step: &Step) -> Response {
     response
 }
 
-/// What is asked beside conversations.
-fn other(method: &Method, path: &str) -> Response {
+/// Responds to requests outside conversations.
+fn handle_other(method: &Method, path: &str) -> Response {
     if path.ends_with("/count_tokens") {
         return Json(json!({ "input_tokens": 1000 })).into_response();
     }
@@ -263,6 +273,6 @@ fn other(method: &Method, path: &str) -> Response {
         let models = [model("scripted-large"), model("scripted-small")];
         return Json(json!({ "object": "list", "data": models })).into_response();
     }
-    let error = json!({ "type": "not_found_error", "message": format!("nothing is at {path}") });
+    let error = json!({ "type": "not_found_error", "message": format!("no endpoint at {path}") });
     (StatusCode::NOT_FOUND, Json(json!({ "type": "error", "error": error }))).into_response()
 }

@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::*;
 
-async fn post(model: &Model, path: &str, body: &Value) -> Value {
+async fn post(model: &ScriptedModel, path: &str, body: &Value) -> Value {
     let answer = reqwest::Client::new()
         .post(format!("{}{path}", model.url()))
         .json(body)
@@ -17,20 +17,20 @@ fn chat(messages: &Value) -> Value {
     json!({ "model": "m", "messages": messages, "tools": tools })
 }
 
-fn steps() -> [Step; 2] {
-    [Step::call(Call::Shell { cmd: "ls".to_owned() }), Step::say("Done.")]
+fn steps() -> [ModelStep; 2] {
+    [ModelStep::call(ScriptedCall::Shell { cmd: "ls".to_owned() }), ModelStep::say("Done.")]
 }
 
 #[tokio::test]
-async fn the_conversation_says_which_step_is_next() {
-    let model = Model::start(Script::of(steps())).await.expect("a model");
+async fn conversation_determines_the_next_step() {
+    let model = ScriptedModel::start(Script::new(steps())).await.expect("model");
     let user = json!({ "role": "user", "content": "Do it, as [c0s7] says." });
     let first = post(&model, "/v1/chat/completions", &chat(&json!([user]))).await;
     let message = first["choices"][0]["message"].clone();
     assert_eq!(message["tool_calls"][0]["id"], "call_c0s0_0");
     assert_eq!(message["tool_calls"][0]["function"]["name"], "bash");
     let again = post(&model, "/v1/chat/completions", &chat(&json!([user]))).await;
-    assert_eq!(again, first, "a retry is answered alike");
+    assert_eq!(again, first, "a retry gets the same response");
     let result = json!({ "role": "tool", "tool_call_id": "call_c0s0_0", "content": "" });
     let second = post(&model, "/v1/chat/completions", &chat(&json!([user, message, result]))).await;
     let message = second["choices"][0]["message"].clone();
@@ -41,14 +41,14 @@ async fn the_conversation_says_which_step_is_next() {
 }
 
 #[tokio::test]
-async fn a_request_on_the_side_plays_no_step_but_is_in_the_books() {
-    let model = Model::start(Script::of(steps())).await.expect("a model");
+async fn side_request_plays_no_step_but_is_logged() {
+    let model = ScriptedModel::start(Script::new(steps())).await.expect("model");
     let messages = json!([{ "role": "user", "content": "Name this." }]);
     let bare = json!({ "model": "small", "messages": messages });
     let title = post(&model, "/v1/messages", &bare).await;
     assert_eq!(title["content"][0]["text"], "A scripted title");
     let sent = model.sent();
-    assert_eq!((sent.len(), sent[0].side, sent[0].model.as_str()), (1, true, "small"));
+    assert_eq!((sent.len(), sent[0].is_side_request, sent[0].model.as_str()), (1, true, "small"));
     assert_eq!(model.requests()[0].step, None);
     let mut formed = chat(&messages);
     formed["response_format"] = json!({ "type": "json_schema" });
@@ -60,19 +60,19 @@ async fn a_request_on_the_side_plays_no_step_but_is_in_the_books() {
 }
 
 #[tokio::test]
-async fn the_first_case_that_fits_is_played() {
-    let case = |when: &str, unless: Option<&str>| Case {
+async fn first_matching_case_is_played() {
+    let case = |when: &str, unless: Option<&str>| ConversationCase {
         when: when.to_owned(),
         unless: unless.map(str::to_owned),
-        steps: vec![Step::say(when)],
+        steps: vec![ModelStep::say(when)],
     };
     let cases = vec![case("You plan", None), case("You \"build\"", Some("again"))];
-    let script = Script { cases, ..Script::of([Step::say("otherwise")]) };
-    let model = Model::start(script).await.expect("a model");
+    let script = Script { cases, ..Script::new([ModelStep::say("otherwise")]) };
+    let model = ScriptedModel::start(script).await.expect("model");
     let said = async |prompt: &str| {
         let request = chat(&json!([{ "role": "user", "content": prompt }]));
         let answer = post(&model, "/v1/chat/completions", &request).await;
-        answer["choices"][0]["message"]["content"].as_str().expect("a text").to_owned()
+        answer["choices"][0]["message"]["content"].as_str().expect("text").to_owned()
     };
     assert_eq!(said("You plan. You \"build\".").await, "You plan [c1s0]");
     assert_eq!(said("You \"build\".").await, "You \"build\" [c2s0]");
@@ -80,10 +80,10 @@ async fn the_first_case_that_fits_is_played() {
 }
 
 #[tokio::test]
-async fn a_step_fails_as_often_as_it_is_told_to() {
-    let mut step = Step::fail(2, 429);
+async fn step_fails_the_scripted_number_of_times() {
+    let mut step = ModelStep::fail(2, 429);
     step.headers.insert("retry-after".to_owned(), "7".to_owned());
-    let model = Model::start(Script::of([step])).await.expect("a model");
+    let model = ScriptedModel::start(Script::new([step])).await.expect("model");
     let request = chat(&json!([{ "role": "user", "content": "Go." }]));
     let mut statuses = Vec::new();
     for _ in 0..3 {
@@ -97,10 +97,16 @@ async fn a_step_fails_as_often_as_it_is_told_to() {
 }
 
 #[test]
-fn a_tool_is_found_by_the_end_of_its_name() {
-    let call = Call::tool("submit_plan", json!({ "a": 1 }));
-    let name =
-        |request: &Value| offer::Offer::of(request, &place::words(request)).resolve(&call).name;
+fn tool_is_found_by_the_end_of_its_name() {
+    let call = ScriptedCall::tool("submit_plan", json!({ "a": 1 }));
+    let name = |request: &Value| {
+        offered_tools::OfferedTools::from_request(
+            request,
+            &script_position::conversation_text(request),
+        )
+        .resolve(&call)
+        .name
+    };
     let chat = json!({ "tools": [{ "function": { "name": "tamma_submit_plan" } },
         { "function": { "name": "resubmit_plan_b" } }] });
     assert_eq!(name(&chat), "tamma_submit_plan");

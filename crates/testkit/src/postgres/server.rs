@@ -1,4 +1,4 @@
-//! A server of a test's own, which it may kill and start again.
+//! PostgreSQL server of one test, which can kill and restart it.
 
 use std::fs::File;
 use std::process::Stdio;
@@ -12,63 +12,62 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::{sleep, timeout};
 
 use super::SCRIPT;
-use crate::shared;
+use crate::shared_server;
 
-/// How long the server may take to start or to be gone.
-const PATIENCE: Duration = Duration::from_mins(1);
+/// Time limit for the server to start or to exit.
+const START_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// How often it is looked whether something has happened that nobody tells us.
-const LOOK: Duration = Duration::from_millis(20);
+/// Polling interval for events without a notification.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A server that writes as safely as it can. Its data is kept until it is dropped; its processes are
-/// gone with it.
+/// Server with the safest durability settings. Its data and processes are removed when it is
+/// dropped.
 #[derive(Debug)]
-pub struct Server {
+pub struct PostgresServer {
     port: u16,
     folder: TempDir,
     child: Option<Child>,
 }
 
-impl Server {
-    /// Starts one, and waits until it answers.
+impl PostgresServer {
+    /// Starts a server and waits until it responds.
     pub async fn start() -> Result<Self> {
         let folder = tempfile::tempdir()?;
         std::fs::write(folder.path().join("postgres.sh"), SCRIPT)?;
-        let mut server = Self { port: shared::free_port()?, folder, child: None };
+        let mut server = Self { port: shared_server::free_port()?, folder, child: None };
         server.restart().await?;
         Ok(server)
     }
 
-    /// The URL of one of its databases for one of its users, the same after a restart.
+    /// Returns the URL of one of its databases for a user. It survives a restart.
     pub fn url(&self, user: &str, database: &str) -> String {
         format!("postgres://{user}@127.0.0.1:{}/{database}", self.port)
     }
 
-    /// What it has said.
+    /// Returns its log.
     pub fn log(&self) -> Result<String> {
         Ok(std::fs::read_to_string(self.folder.path().join("log"))?)
     }
 
-    /// Kills it at once with all its processes, as a crash of its machine would, and waits until none
-    /// of them is left.
+    /// Kills all its processes at once, like a crash of the machine, and waits until they are gone.
     pub async fn kill(&mut self) -> Result<()> {
         let Some(mut child) = self.child.take() else { return Ok(()) };
         let Some(postmaster) = child.id() else { return Ok(()) };
         let others = children(postmaster);
-        // One of them may be gone already, which is as good.
+        // Some of them may have exited already.
         for process in std::iter::once(&postmaster).chain(&others) {
             kill(*process);
         }
         child.wait().await?;
         let gone = async {
             while others.iter().any(|process| is_alive(*process)) {
-                sleep(LOOK).await;
+                sleep(POLL_INTERVAL).await;
             }
         };
-        timeout(PATIENCE, gone).await.context("a process of PostgreSQL does not die")
+        timeout(START_TIMEOUT, gone).await.context("a PostgreSQL process did not exit")
     }
 
-    /// Starts it again with its data, and waits until it answers.
+    /// Restarts it with its data and waits until it responds.
     pub async fn restart(&mut self) -> Result<()> {
         self.kill().await?;
         let log = File::options().create(true).append(true).open(self.folder.path().join("log"))?;
@@ -80,48 +79,47 @@ impl Server {
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
-            // An interrupt at the terminal is for whoever runs the test.
+            // Ctrl-C in the terminal must only reach the test runner.
             .process_group(0)
             .spawn()
-            .context("`bash` does not start")?;
-        let ready = timeout(PATIENCE, async {
+            .context("cannot start `bash`")?;
+        let ready = timeout(START_TIMEOUT, async {
             loop {
                 if let Some(status) = child.try_wait()? {
                     bail!("PostgreSQL ended with {status}:\n{}", self.log()?);
                 }
-                if self.ask("postgres", "SELECT 1").await.is_ok() {
+                if self.query("postgres", "SELECT 1").await.is_ok() {
                     return Ok(());
                 }
-                sleep(LOOK).await;
+                sleep(POLL_INTERVAL).await;
             }
         })
         .await;
         self.child = Some(child);
-        ready.context("PostgreSQL does not answer")?
+        ready.context("PostgreSQL does not respond")?
     }
 
-    /// Runs SQL in one of its databases and gives what it answers: a line for each row, its columns
-    /// separated by `|`.
-    pub async fn ask(&self, database: &str, sql: &str) -> Result<String> {
+    /// Runs SQL in one of its databases. Returns one line per row, with columns separated by `|`.
+    pub async fn query(&self, database: &str, sql: &str) -> Result<String> {
         let output = self.psql(database).args(["--command", sql]).output().await?;
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "`psql` failed: {}", said.trim());
         Ok(String::from_utf8(output.stdout)?.trim_end().to_owned())
     }
 
-    /// A connection that stays, to hold a lock with. It ends when it is dropped, or with the server.
-    pub fn session(&self, database: &str) -> Result<Session> {
+    /// Opens a connection that can hold a lock. It ends when it is dropped, or with the server.
+    pub fn session(&self, database: &str) -> Result<PsqlSession> {
         let mut child = self
             .psql(database)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
-            .context("`psql` does not start")?;
+            .context("cannot start `psql`")?;
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             bail!("`psql` has no pipes");
         };
-        Ok(Session { child, input, output: BufReader::new(output).lines() })
+        Ok(PsqlSession { child, input, output: BufReader::new(output).lines() })
     }
 
     fn psql(&self, database: &str) -> Command {
@@ -135,7 +133,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for PostgresServer {
     fn drop(&mut self) {
         let Some(postmaster) = self.child.as_ref().and_then(Child::id) else { return };
         let others = children(postmaster);
@@ -145,16 +143,16 @@ impl Drop for Server {
     }
 }
 
-/// A connection to a [`Server`] that stays.
+/// Open connection to a [`PostgresServer`].
 #[derive(Debug)]
-pub struct Session {
+pub struct PsqlSession {
     child: Child,
     input: ChildStdin,
     output: Lines<BufReader<ChildStdout>>,
 }
 
-impl Session {
-    /// Runs a statement that answers nothing, and returns when it is done.
+impl PsqlSession {
+    /// Runs a statement without a result, and returns when it is done.
     pub async fn run(&mut self, sql: &str) -> Result<()> {
         self.input.write_all(format!("{sql};\n\\echo done\n").as_bytes()).await?;
         while let Some(line) = self.output.next_line().await? {
@@ -162,7 +160,7 @@ impl Session {
                 return Ok(());
             }
         }
-        bail!("`psql` has ended with {}", self.child.wait().await?)
+        bail!("`psql` ended with {}", self.child.wait().await?)
     }
 }
 
@@ -171,7 +169,7 @@ fn kill(process: u32) {
     process.and_then(|process| kill_process(process, Signal::KILL).ok());
 }
 
-/// The processes that another has started and that live. The server's leave its process group.
+/// Returns the live child processes of a process. Those of the server leave its process group.
 fn children(parent: u32) -> Vec<u32> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
     let all = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -182,10 +180,10 @@ fn is_alive(process: u32) -> bool {
     stat(process).is_some_and(|(state, _)| !matches!(state, 'Z' | 'X' | 'x'))
 }
 
-/// The state and the parent of a process, from the system's table.
+/// Returns the state and the parent of a process, from `/proc`.
 fn stat(process: u32) -> Option<(char, u32)> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The second field is a name in parentheses and may have anything in it.
+    // The second field is a name in parentheses that can contain anything.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     Some((fields.next()?.chars().next()?, fields.next()?.parse().ok()?))
 }

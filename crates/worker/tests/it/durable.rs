@@ -1,10 +1,10 @@
-//! What outlives a worker, a history that has grown long, and a program of another day.
+//! Durability: worker restarts, continue-as-new, and replay of stored histories.
 
 use std::path::PathBuf;
 
 use tamma_core::task_loop::{Action, State};
-use tamma_flow::{Pace, TaskFlow};
-use tamma_testkit::agent::{Case, Step};
+use tamma_flow::{TaskWorkflow, WorkflowTuning};
+use tamma_testkit::agent::{AgentStep, PromptCase};
 use temporalio_client::{
     WorkflowDescribeOptions, WorkflowFetchHistoryOptions, WorkflowGetResultOptions, WorkflowHistory,
 };
@@ -12,12 +12,12 @@ use temporalio_sdk::workflow_replayer::{WorkflowReplayer, WorkflowReplayerOption
 
 use crate::stage::{Handle, Stage, agents, script, until};
 
-/// Where the histories of released versions are.
+/// Returns the directory of stored histories.
 fn histories() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/histories")
 }
 
-/// Keeps the history of a run under a name, where that is asked for: `just gen-histories` does.
+/// Stores the history of a run, if enabled by `just gen-histories`.
 async fn keep(handle: &Handle, name: &str) {
     if std::env::var_os("TAMMA_KEEP_HISTORIES").is_none() {
         return;
@@ -29,16 +29,16 @@ async fn keep(handle: &Handle, name: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_that_is_stopped_in_the_middle_is_followed_by_another() {
+async fn another_worker_continues_after_a_stop() {
     let stage = Stage::set(&script(1)).await;
     let (begun, go) = (stage.aside("begun"), stage.aside("go"));
     let held = vec![
-        Step::WriteUnasked { path: begun.clone(), content: String::new() },
-        Step::AwaitFile(go.clone()),
+        AgentStep::WriteUnasked { path: begun.clone(), content: String::new() },
+        AgentStep::AwaitFile(go.clone()),
     ];
     let mut script = script(1);
     let when = "You are implementing".to_owned();
-    script.cases.insert(0, Case { when, unless: Some(go.clone()), steps: held });
+    script.cases.insert(0, PromptCase { when, unless: Some(go.clone()), steps: held });
     stage.rewrite(&script);
     let client = stage.client().await;
     let task = stage.task(1);
@@ -54,7 +54,7 @@ async fn a_worker_that_is_stopped_in_the_middle_is_followed_by_another() {
     keep(&handle, "second-worker.json").await;
 }
 
-/// The run that the workflow is in now.
+/// Returns the current run ID of the workflow.
 async fn run_of(handle: &Handle) -> String {
     let described = handle.describe(WorkflowDescribeOptions::default()).await.unwrap();
     let info = described.raw().workflow_execution_info.clone().unwrap();
@@ -62,9 +62,9 @@ async fn run_of(handle: &Handle) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_long_history_goes_on_in_a_new_run_and_nothing_is_lost() {
+async fn a_long_history_continues_as_new_without_loss() {
     let mut stage = Stage::set(&script(7)).await;
-    stage.pace = Pace { history_events: 8, ..stage.pace };
+    stage.pace = WorkflowTuning { history_events: 8, ..stage.pace };
     let client = stage.client().await;
     let task = stage.task(1);
     let id = task.id;
@@ -72,28 +72,28 @@ async fn a_long_history_goes_on_in_a_new_run_and_nothing_is_lost() {
     let first = run_of(&handle).await;
     let ended = stage
         .play(async {
-            let binding = stage.until(id, State::AwaitingApproval).await.binding();
-            let binding = until(async || stage.machine(id).await.question.and(binding)).await;
+            let scope = stage.until(id, State::AwaitingApproval).await.current_scope();
+            let scope = until(async || stage.machine(id).await.open_question.and(scope)).await;
             for _ in 0..3 {
                 stage.ask(&handle, "Ann", Action::Pause).await.unwrap();
                 stage.ask(&handle, "Ann", Action::Resume).await.unwrap();
             }
-            let approve = Action::Approve { binding, reason: None };
+            let approve = Action::Approve { scope, reason: None };
             stage.ask(&handle, "Ann", approve).await.unwrap();
             handle.get_result(WorkflowGetResultOptions::default()).await.unwrap()
         })
         .await;
     assert_eq!(ended.state, State::Completed);
     let last = run_of(&handle).await;
-    assert_ne!(first, last, "it never went on in a new run");
+    assert_ne!(first, last, "it never continued as new");
     let log = stage.log(id).await;
     let sequences: Vec<_> = log.iter().map(|entry| entry.sequence).collect();
-    assert_eq!(sequences, (1..=stage.machine(id).await.entries).collect::<Vec<_>>());
+    assert_eq!(sequences, (1..=stage.machine(id).await.entry_count).collect::<Vec<_>>());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn histories_to_keep() {
-    // One of each kind that a released version leaves behind; kept by `just gen-histories`.
+    // One history of each kind, stored by `just gen-histories`.
     let stage = Stage::set(&script(1)).await;
     let client = stage.client().await;
     let handle = stage.begin(&client, stage.task(1)).await;
@@ -107,12 +107,12 @@ async fn histories_to_keep() {
     let handle = stage.begin(&client, task).await;
     stage
         .play(async {
-            let binding = stage.until(id, State::AwaitingApproval).await.binding();
-            let binding = until(async || stage.machine(id).await.question.and(binding)).await;
+            let scope = stage.until(id, State::AwaitingApproval).await.current_scope();
+            let scope = until(async || stage.machine(id).await.open_question.and(scope)).await;
             stage.ask(&handle, "Ann", Action::Pause).await.unwrap();
             stage.ask(&handle, "Bo", Action::Resume).await.unwrap();
             keep(&handle, "waits-for-approval.json").await;
-            let approve = Action::Approve { binding, reason: None };
+            let approve = Action::Approve { scope, reason: None };
             stage.ask(&handle, "Ann", approve).await.unwrap();
             handle.get_result(WorkflowGetResultOptions::default()).await.unwrap()
         })
@@ -120,18 +120,18 @@ async fn histories_to_keep() {
     keep(&handle, "approved-by-a-person.json").await;
 }
 
-/// A change of the workflow, or of the machine's commands, that an old history does not fit fails
-/// here. Then it needs a patch (`ctx.patched`) or a new edition of the machine; the history is what
-/// tasks that run now have, and is not to be changed.
+/// Fails if the workflow, or the commands of the state machine, no longer fit an old history. Such
+/// a change needs a patch (`ctx.patched`) or a new edition. Do not change the history: it is what
+/// running tasks have.
 #[tokio::test]
 async fn histories_of_this_version_replay() {
     let mut names: Vec<_> =
         std::fs::read_dir(histories()).unwrap().map(|entry| entry.unwrap().path()).collect();
     names.sort();
-    assert!(names.len() >= 4, "the histories are gone: {names:?}");
+    assert!(names.len() >= 4, "stored histories are missing: {names:?}");
     for path in names {
         let history = WorkflowHistory::from_json(&std::fs::read(&path).unwrap()).unwrap();
-        let options = WorkflowReplayerOptions::new().register_workflow::<TaskFlow>().unwrap();
+        let options = WorkflowReplayerOptions::new().register_workflow::<TaskWorkflow>().unwrap();
         let replayer = WorkflowReplayer::new(options.build()).unwrap();
         let replayed = replayer.replay_workflow(history).await;
         assert!(replayed.is_ok(), "{}: {replayed:?}", path.display());

@@ -1,20 +1,20 @@
-//! People in the loop: they approve what they have seen, pause, cancel, and are asked.
+//! Actions of people: approve, pause, cancel and answer.
 
-use tamma_core::approval::Binding;
+use tamma_core::approval::ApprovalScope;
+use tamma_core::history::EntryName as N;
 use tamma_core::ids::PlanHash;
-use tamma_core::log::EntryName as N;
 use tamma_core::task_loop::{Action, State};
-use tamma_testkit::agent::{Case, Step};
+use tamma_testkit::agent::{AgentStep, PromptCase};
 use temporalio_client::WorkflowGetResultOptions;
 
 use crate::stage::{Stage, agents, script, until};
 
-fn approve(binding: Binding) -> Action {
-    Action::Approve { binding, reason: None }
+fn approve(binding: ApprovalScope) -> Action {
+    Action::Approve { scope: binding, reason: None }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_plan_of_medium_risk_waits_for_a_named_person_who_has_seen_it() {
+async fn a_medium_risk_plan_waits_for_approval_of_its_hash() {
     let stage = Stage::set(&script(7)).await;
     let client = stage.client().await;
     let task = stage.task(1);
@@ -22,9 +22,9 @@ async fn a_plan_of_medium_risk_waits_for_a_named_person_who_has_seen_it() {
     let handle = stage.begin(&client, task).await;
     let ended = stage
         .play(async {
-            let binding = stage.until(id, State::AwaitingApproval).await.binding();
-            let binding = until(async || stage.machine(id).await.question.and(binding)).await;
-            let other = Binding { plan: PlanHash::of(b"another plan"), ..binding };
+            let binding = stage.until(id, State::AwaitingApproval).await.current_scope();
+            let binding = until(async || stage.machine(id).await.open_question.and(binding)).await;
+            let other = ApprovalScope { plan: PlanHash::of(b"another plan"), ..binding };
             let refused = stage.ask(&handle, "Ann", approve(other)).await.unwrap_err();
             assert!(refused.contains("the plan has changed since you saw it"), "{refused}");
             let standing = stage.ask(&handle, "Ann", approve(binding)).await.unwrap();
@@ -39,17 +39,17 @@ async fn a_plan_of_medium_risk_waits_for_a_named_person_who_has_seen_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pause_stops_the_agent_and_a_resumed_task_goes_on() {
+async fn a_pause_stops_the_agent_and_a_resumed_task_continues() {
     let mut script = script(1);
     let stage_file = |stage: &Stage, name: &str| stage.aside(name);
     let stage = Stage::set(&script).await;
     let (begun, go) = (stage_file(&stage, "begun"), stage_file(&stage, "go"));
     let held = vec![
-        Step::WriteUnasked { path: begun.clone(), content: String::new() },
-        Step::AwaitFile(go.clone()),
+        AgentStep::WriteUnasked { path: begun.clone(), content: String::new() },
+        AgentStep::AwaitFile(go.clone()),
     ];
     let when = "You are implementing".to_owned();
-    script.cases.insert(0, Case { when, unless: Some(go.clone()), steps: held });
+    script.cases.insert(0, PromptCase { when, unless: Some(go.clone()), steps: held });
     stage.rewrite(&script);
     let client = stage.client().await;
     let task = stage.task(1);
@@ -64,7 +64,7 @@ async fn a_pause_stops_the_agent_and_a_resumed_task_goes_on() {
             let machine = stage.machine(id).await;
             assert!(machine.paused.is_some() && !machine.state.is_terminal());
             let again = stage.ask(&handle, "Ann", Action::Pause).await.unwrap_err();
-            assert!(again.contains("the task is paused already"), "{again}");
+            assert!(again.contains("the task is already paused"), "{again}");
             std::fs::write(&go, "").unwrap();
             stage.ask(&handle, "Ann", Action::Resume).await.unwrap();
             handle.get_result(WorkflowGetResultOptions::default()).await.unwrap()
@@ -77,17 +77,17 @@ async fn a_pause_stops_the_agent_and_a_resumed_task_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cancelled_task_ends_when_its_agent_is_gone_and_its_work_is_saved() {
+async fn a_cancelled_task_ends_after_its_agent_and_saves_its_work() {
     let stage = Stage::set(&script(1)).await;
     let begun = stage.aside("begun");
     let held = vec![
-        Step::Write { path: "unfinished.txt".into(), content: "half\n".to_owned() },
-        Step::WriteUnasked { path: begun.clone(), content: String::new() },
-        Step::Hang,
+        AgentStep::Write { path: "unfinished.txt".into(), content: "half\n".to_owned() },
+        AgentStep::WriteUnasked { path: begun.clone(), content: String::new() },
+        AgentStep::Hang,
     ];
     let mut script = script(1);
     let when = "You are implementing".to_owned();
-    script.cases.insert(0, Case { when, unless: None, steps: held });
+    script.cases.insert(0, PromptCase { when, unless: None, steps: held });
     stage.rewrite(&script);
     let client = stage.client().await;
     let task = stage.task(1);
@@ -112,17 +112,17 @@ async fn a_cancelled_task_ends_when_its_agent_is_gone_and_its_work_is_saved() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_failed_gate_is_told_to_the_next_run_which_mends_it() {
+async fn the_next_run_gets_the_gate_failure_and_fixes_it() {
     let stage = Stage::set(&script(1)).await;
     let tried = stage.aside("tried");
     let wrong = vec![
-        Step::Write { path: "names.txt".into(), content: String::new() },
-        Step::WriteUnasked { path: tried.clone(), content: String::new() },
+        AgentStep::Write { path: "names.txt".into(), content: String::new() },
+        AgentStep::WriteUnasked { path: tried.clone(), content: String::new() },
     ];
     let mut script = script(1);
     let when = "You are implementing".to_owned();
-    script.cases.insert(0, Case { when, unless: Some(tried), steps: wrong });
-    // The second run mends it only if it was told what failed.
+    script.cases.insert(0, PromptCase { when, unless: Some(tried), steps: wrong });
+    // The second run fixes it only if its prompt contains the failure.
     script.cases[2].when = "Gate `check` failed".to_owned();
     stage.rewrite(&script);
     let client = stage.client().await;

@@ -1,4 +1,4 @@
-//! What every test plays on: all parts of the loop, each its own, and gone with the test.
+//! Test cluster with all components of the task loop, private to one test.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -6,21 +6,24 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tamma_core::actor::Actor;
+use tamma_core::history::{EntryName, HistoryEntry};
 use tamma_core::ids::{ProjectId, TaskId};
-use tamma_core::log::{Entry, EntryName};
-use tamma_core::plan::{Action, FileChange, Plan};
+use tamma_core::plan::{FileAction, FileChange, Plan};
 use tamma_core::rules::{self, Rules};
 use tamma_core::task::{Priority, Task, TaskType};
-use tamma_core::task_loop::{self, Received, State, TaskLoop};
+use tamma_core::task_loop::{self, State, TaskLoop, TaskReceived};
 use tamma_core::version::Edition;
-use tamma_engine::agent::Patience;
-use tamma_flow::{Answered, Ask, Input, Origin, Pace, QUEUE, TaskFlow, attributes, workflow_id};
-use tamma_store::{Project, Store};
-use tamma_testkit::agent::{Case, SCRIPT, Script, Step, program};
-use tamma_testkit::postgres::Database;
+use tamma_engine::agent::AgentTimeouts;
+use tamma_flow::{
+    ActionRequest, ActionResponse, TASK_QUEUE, TaskWorkflow, WorkflowInput, WorkflowOrigin,
+    WorkflowTuning, search_attributes, workflow_id,
+};
+use tamma_store::{RegisteredProject, Store};
+use tamma_testkit::agent::{AgentStep, PromptCase, SCRIPT_VARIABLE, Script, program};
+use tamma_testkit::postgres::TestDatabase;
 use tamma_testkit::repository::Repository;
-use tamma_testkit::temporal::Server;
-use tamma_worker::Config;
+use tamma_testkit::temporal::TemporalServer;
+use tamma_worker::WorkerConfig;
 use tempfile::TempDir;
 use temporalio_client::{
     Client, ClientOptions, Connection, ConnectionOptions, Url, WorkflowExecuteUpdateOptions,
@@ -30,55 +33,56 @@ use temporalio_common::search_attributes::SearchAttributes;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-/// How long anything may take before the test has failed.
+/// Timeout of every wait in a test.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 pub(crate) struct Stage {
-    pub(crate) temporal: Server,
-    _database: Database,
+    pub(crate) temporal: TemporalServer,
+    _database: TestDatabase,
     pub(crate) store: Store,
     pub(crate) repository: Repository,
     pub(crate) folder: TempDir,
     pub(crate) project: ProjectId,
-    pub(crate) pace: Pace,
-    /// What else the configuration says.
+    pub(crate) pace: WorkflowTuning,
+    /// Additional configuration.
     more: String,
 }
 
 impl Stage {
-    /// All parts, and an agent that follows a script.
+    /// Starts all components with a scripted agent.
     pub(crate) async fn set(script: &Script) -> Self {
         Self::set_with(script, "").await
     }
 
-    /// The same, with more in the configuration.
+    /// Starts all components with additional configuration.
     pub(crate) async fn set_with(script: &Script, more: &str) -> Self {
-        let database = Database::fresh().await.unwrap();
+        let database = TestDatabase::fresh().await.unwrap();
         let store = database.store().await.unwrap();
         let stage = Self {
-            temporal: Server::start().await.unwrap(),
+            temporal: TemporalServer::start().await.unwrap(),
             _database: database,
             store,
             repository: Repository::new().unwrap(),
             folder: tempfile::tempdir().unwrap(),
             project: ProjectId(Uuid::from_u128(1)),
-            pace: Pace { heartbeat_seconds: 5, ..Pace::default() },
+            pace: WorkflowTuning { heartbeat_seconds: 5, ..WorkflowTuning::default() },
             more: more.to_owned(),
         };
         script.write(&stage.script()).unwrap();
         stage.repository.write("tamma.yaml", &stage.configuration()).unwrap();
         let repository = stage.repository.path().display().to_string();
-        let project = Project { id: stage.project, name: "greeter".to_owned(), repository };
-        stage.store.register(&project).await.unwrap();
+        let project =
+            RegisteredProject { id: stage.project, name: "greeter".to_owned(), repository };
+        stage.store.register_project(&project).await.unwrap();
         stage
     }
 
-    /// Gives the agent another script.
+    /// Replaces the agent's script.
     pub(crate) fn rewrite(&self, script: &Script) {
         script.write(&self.script()).unwrap();
     }
 
-    /// A file of what was saved of a task's work, from the mirror.
+    /// Reads a file from a task's checkpoint in the mirror.
     pub(crate) fn salvaged(&self, task: TaskId, file: &str) -> String {
         let mirror = format!("data/mirrors/{}.git", self.project);
         let mirror = self.folder.path().join(mirror).display().to_string();
@@ -90,16 +94,15 @@ impl Stage {
         self.folder.path().join("script.json")
     }
 
-    /// A file outside every checkout.
+    /// Returns the path of a file outside every checkout.
     pub(crate) fn aside(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
     fn configuration(&self) -> String {
-        // By its name, because histories that are kept have the rules in them, and no path of this
-        // machine.
+        // By name, because stored histories contain the rules and must not contain local paths.
         format!(
-            "agents:\n  scripted:\n    command: scripted-agent\n    env:\n      {SCRIPT}: {}\n\
+            "agents:\n  scripted:\n    command: scripted-agent\n    env:\n      {SCRIPT_VARIABLE}: {}\n\
              tiers:\n  simple: {{ agent: scripted }}\n  moderate: {{ agent: scripted }}\n  \
              complex: {{ agent: scripted }}\n\
              gates:\n  check: {{ command: sh check.sh, kind: tests }}\n{}",
@@ -110,12 +113,12 @@ impl Stage {
 
     pub(crate) fn rules(&self) -> Rules {
         let text = self.configuration();
-        let file = rules::Source { name: "tamma.yaml", text: &text };
+        let file = rules::ConfigFile { name: "tamma.yaml", text: &text };
         rules::load(Some(file), &Self::environment()).unwrap().rules.without_secrets()
     }
 
-    /// What the worker's variables are. The scripted agent leaves signs for the tests outside of its
-    /// worktree, so it has no sandbox; what that does is tried elsewhere, with agents that need none.
+    /// Environment of the worker. The scripted agent writes outside of its worktree for the tests,
+    /// so it has no sandbox; the sandbox is tested elsewhere.
     fn environment() -> BTreeMap<String, String> {
         let agent = program().unwrap();
         let path =
@@ -124,11 +127,11 @@ impl Stage {
         BTreeMap::from([("PATH".to_owned(), path), sandbox])
     }
 
-    pub(crate) fn config(&self) -> Config {
-        Config {
+    pub(crate) fn config(&self) -> WorkerConfig {
+        WorkerConfig {
             environment: Self::environment(),
-            patience: Patience { late: Duration::ZERO, ..Patience::default() },
-            ..Config::new(self.folder.path().join("data"))
+            timeouts: AgentTimeouts { late_usage: Duration::ZERO, ..AgentTimeouts::default() },
+            ..WorkerConfig::new(self.folder.path().join("data"))
         }
     }
 
@@ -139,7 +142,7 @@ impl Stage {
         Client::new(connection, ClientOptions::new("default").build()).unwrap()
     }
 
-    /// Does something while a worker works, then stops the worker.
+    /// Runs `body` beside a worker, then stops the worker.
     pub(crate) async fn play<T>(&self, body: impl Future<Output = T>) -> T {
         let stop = CancellationToken::new();
         let client = self.client().await;
@@ -176,37 +179,37 @@ impl Stage {
         }
     }
 
-    /// Starts the workflow of a task, and returns its handle, which is of no single run.
+    /// Starts the workflow of a task. The handle follows continue-as-new.
     pub(crate) async fn begin(&self, client: &Client, task: Task) -> Handle {
         let id = task.id;
-        let received = Received {
+        let received = TaskReceived {
             task: id,
             project: task.project,
             priority: task.priority,
             at: chrono::Utc::now(),
             by: person("Ann"),
-            plan: None,
+            submitted_plan: None,
             edition: Edition::NEWEST,
         };
         let rules = self.rules();
         let first = task_loop::begin(&received, &rules);
-        let origin = Origin::New { received, task: Box::new(task) };
-        let attributes = SearchAttributes::new(attributes::at_start(&first.next));
-        let options = WorkflowStartOptions::new(QUEUE, workflow_id(id))
+        let origin = WorkflowOrigin::New { received, task: Box::new(task) };
+        let attributes = SearchAttributes::new(search_attributes::initial_values(&first.next));
+        let options = WorkflowStartOptions::new(TASK_QUEUE, workflow_id(id))
             .search_attributes(attributes)
             .task_timeout(Duration::from_secs(5))
             .build();
-        let input = Input { rules, pace: self.pace, origin };
-        client.start_workflow(TaskFlow::run, input, options).await.unwrap();
-        client.get_workflow_handle::<TaskFlow>(workflow_id(id))
+        let input = WorkflowInput { rules, tuning: self.pace, origin };
+        client.start_workflow(TaskWorkflow::run, input, options).await.unwrap();
+        client.get_workflow_handle::<TaskWorkflow>(workflow_id(id))
     }
 
-    /// The machine of a task as the store has it.
+    /// Returns the stored state machine of a task.
     pub(crate) async fn machine(&self, task: TaskId) -> TaskLoop {
-        self.store.task(task).await.unwrap().machine.unwrap()
+        self.store.task(task).await.unwrap().task_loop.unwrap()
     }
 
-    pub(crate) async fn log(&self, task: TaskId) -> Vec<Entry> {
+    pub(crate) async fn log(&self, task: TaskId) -> Vec<HistoryEntry> {
         let lines = self.store.history(task, 0, 10_000).await.unwrap();
         lines.into_iter().map(|line| line.entry).collect()
     }
@@ -215,37 +218,37 @@ impl Stage {
         self.log(task).await.into_iter().map(|entry| entry.name).collect()
     }
 
-    /// Waits until a task is in a state, as the store has it.
+    /// Waits until the stored task is in a state.
     pub(crate) async fn until(&self, task: TaskId, state: State) -> TaskLoop {
         until(async || match self.store.task(task).await {
-            Ok(whole) => whole.machine.ok().filter(|machine| machine.state == state),
+            Ok(whole) => whole.task_loop.ok().filter(|machine| machine.state == state),
             Err(_) => None,
         })
         .await
     }
 
-    /// Asks for something in somebody's name.
+    /// Requests an action in a person's name.
     pub(crate) async fn ask(
         &self,
         handle: &Handle,
         by: &str,
         action: task_loop::Action,
-    ) -> Result<tamma_flow::Standing, String> {
-        let ask = Ask { at: chrono::Utc::now(), by: by.parse().unwrap(), action };
+    ) -> Result<tamma_flow::TaskStatus, String> {
+        let ask = ActionRequest { at: chrono::Utc::now(), by: by.parse().unwrap(), action };
         let options = WorkflowExecuteUpdateOptions::builder().build();
-        let answered: Result<Answered, _> =
-            handle.execute_update(TaskFlow::ask, ask, options).await;
+        let answered: Result<ActionResponse, _> =
+            handle.execute_update(TaskWorkflow::ask, ask, options).await;
         answered.map_err(|error| format!("{error:?}"))?
     }
 }
 
-pub(crate) type Handle = WorkflowHandle<Client, TaskFlow>;
+pub(crate) type Handle = WorkflowHandle<Client, TaskWorkflow>;
 
 pub(crate) fn person(name: &str) -> Actor {
     Actor::Person(name.parse().unwrap())
 }
 
-/// Waits until there is something that tells nobody when it comes.
+/// Polls until available.
 pub(crate) async fn until<T>(look: impl AsyncFn() -> Option<T>) -> T {
     let looking = async {
         loop {
@@ -255,14 +258,14 @@ pub(crate) async fn until<T>(look: impl AsyncFn() -> Option<T>) -> T {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, looking).await.expect("it comes in time")
+    tokio::time::timeout(PATIENCE, looking).await.expect("available in time")
 }
 
-/// A plan that touches so many files.
+/// Returns a plan that changes this number of files.
 pub(crate) fn plan(files: usize) -> Plan {
     let change = |number| FileChange {
         path: if number == 0 { "names.txt".to_owned() } else { format!("names/{number}.txt") },
-        action: if number == 0 { Action::Modify } else { Action::Create },
+        action: if number == 0 { FileAction::Modify } else { FileAction::Create },
         description: "one more name".to_owned(),
         estimated_lines: 1,
     };
@@ -280,10 +283,14 @@ pub(crate) fn plan(files: usize) -> Plan {
     }
 }
 
-/// An agent that plans a change of so many files, makes it, and judges it.
+/// Returns the script of an agent that plans, makes and judges a change of this number of files.
 pub(crate) fn script(files: usize) -> Script {
-    let case = |when: &str, steps: Vec<Step>| Case { when: when.to_owned(), unless: None, steps };
-    let write = |change: &FileChange| Step::Write {
+    let case = |when: &str, steps: Vec<AgentStep>| PromptCase {
+        when: when.to_owned(),
+        unless: None,
+        steps,
+    };
+    let write = |change: &FileChange| AgentStep::Write {
         path: change.path.clone().into(),
         content: "ann\nbo\ncy\n".to_owned(),
     };
@@ -291,14 +298,14 @@ pub(crate) fn script(files: usize) -> Script {
     let work = plan.file_changes.iter().map(write).collect();
     Script {
         cases: vec![
-            case("You are the planner", vec![Step::Plan(Box::new(plan))]),
+            case("You are the planner", vec![AgentStep::Plan(Box::new(plan))]),
             case("You are implementing", work),
         ],
         ..Script::default()
     }
 }
 
-/// The processes that an agent of this stage is, by the system's own table.
+/// Returns the agent processes of this cluster, from the process table.
 pub(crate) fn agents(stage: &Stage) -> Vec<String> {
     let script = stage.script().display().to_string();
     let processes = std::fs::read_dir("/proc").unwrap().flatten();

@@ -1,23 +1,23 @@
-//! Who may begin a run, in a pool that shares projects and providers.
+//! Admission of runs, in a pool that shares projects and providers.
 
 use std::time::Duration;
 
 use chrono::TimeDelta;
-use tamma_core::log::EntryName;
+use tamma_core::history::EntryName;
 use tamma_core::task_loop::State;
-use tamma_testkit::agent::Step;
+use tamma_testkit::agent::AgentStep;
 
 use crate::stage::{Stage, script, until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_project_with_one_place_has_one_run_at_a_time() {
+async fn a_project_with_one_lease_has_one_run_at_a_time() {
     let stage = Stage::set_with(&script(1), "engines: { per_project: 1 }\n").await;
     let passages = stage.aside("passages");
     let mut told = script(1);
-    let say = |line: &str| Step::Append { path: passages.clone(), line: line.to_owned() };
+    let say = |line: &str| AgentStep::Append { path: passages.clone(), line: line.to_owned() };
     for case in &mut told.cases {
         case.steps.insert(0, say("begins"));
-        case.steps.insert(1, Step::AwaitFile(stage.aside("go")));
+        case.steps.insert(1, AgentStep::AwaitFile(stage.aside("go")));
         case.steps.push(say("ends"));
     }
     stage.rewrite(&told);
@@ -30,7 +30,7 @@ async fn a_project_with_one_place_has_one_run_at_a_time() {
             stage.until(stage.task(number).id, State::Planning).await;
         }
         until(async || passages.exists().then_some(())).await;
-        // Time for the other one to begin as well, if it could.
+        // Gives the other run time to start, if it could.
         tokio::time::sleep(Duration::from_secs(1)).await;
         std::fs::write(stage.aside("go"), "").unwrap();
         for number in [1, 2] {
@@ -45,10 +45,10 @@ async fn a_project_with_one_place_has_one_run_at_a_time() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_begins_on_a_provider_that_is_held() {
+async fn no_run_starts_on_a_blocked_provider() {
     let stage = Stage::set(&script(1)).await;
     let held = chrono::Utc::now() + TimeDelta::hours(1);
-    stage.store.hold("scripted", held).await.unwrap();
+    stage.store.block_provider("scripted", held).await.unwrap();
     let played = stage.play(async {
         let client = stage.client().await;
         stage.begin(&client, stage.task(1)).await;

@@ -1,13 +1,13 @@
-//! A task's whole way, without anybody.
+//! Complete task without people.
 
-use tamma_core::log::EntryName as N;
+use tamma_core::history::EntryName as N;
 use tamma_core::task_loop::State;
 use temporalio_client::{WorkflowFetchHistoryOptions, WorkflowGetResultOptions};
 
 use crate::stage::{Stage, script};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_task_of_low_risk_goes_all_the_way_by_itself() {
+async fn a_low_risk_task_completes_by_itself() {
     let stage = Stage::set(&script(1)).await;
     let client = stage.client().await;
     let task = stage.task(1);
@@ -35,13 +35,13 @@ async fn a_task_of_low_risk_goes_all_the_way_by_itself() {
             N::SmTaskCompleted,
         ]
     );
-    // The branch is in the user's own repository, and has exactly one commit.
+    // The branch in the user's repository has exactly one commit.
     let branch = format!("tamma/{id}");
     let list = stage.repository.git(&["log", "--format=%s", &format!("main..{branch}")]).unwrap();
     assert_eq!(list, "Greet Cy");
     let names = stage.repository.git(&["show", &format!("{branch}:names.txt")]).unwrap();
     assert_eq!(names, "ann\nbo\ncy");
-    // What it costs the engine.
+    // Number of history events in Temporal.
     let history = handle.fetch_history(WorkflowFetchHistoryOptions::default());
     let events = history.into_events().await.unwrap();
     println!("history events: {}", events.len());

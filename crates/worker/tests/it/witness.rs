@@ -1,4 +1,4 @@
-//! A run that is seen: lines as they come, and everything in the transcript.
+//! Recording of runs: live log lines, and the complete transcript.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,74 +10,76 @@ use tamma_core::cost::{Cost, Tokens, Usage};
 use tamma_core::ids::{ProjectId, TaskId};
 use tamma_core::rules::Rules;
 use tamma_core::task::{Priority, Task};
-use tamma_core::task_loop::{Received, begin};
+use tamma_core::task_loop::{TaskReceived, begin};
 use tamma_core::version::Edition;
-use tamma_engine::agent::{Mode, Update};
+use tamma_engine::agent::{AgentUpdate, RunMode};
 use tamma_engine::gateway::{Dialect, ModelCall};
 use tamma_engine::process::RunId;
 use tamma_store::{
-    LineChange, LineKind, LinePlace, Objects, Project, RunEnd, RunNumber, Store, Wanted,
+    LineChange, LineFilter, LineKind, LinePosition, ObjectStorage, RegisteredProject, RunEnd,
+    RunNumber, Store,
 };
-use tamma_testkit::postgres::Database;
-use tamma_worker::{Ending, Redact, RunFacts, Witness};
+use tamma_testkit::postgres::TestDatabase;
+use tamma_worker::{Redact, RunEnding, RunFacts, RunRecorder};
 use tempfile::TempDir;
 use uuid::Uuid;
 
 use crate::stage::PATIENCE;
 
 struct Scene {
-    _database: Database,
+    _database: TestDatabase,
     store: Store,
-    objects: Objects,
+    objects: ObjectStorage,
     folder: TempDir,
     task: TaskId,
 }
 
 impl Scene {
     async fn set() -> Self {
-        let database = Database::fresh().await.unwrap();
+        let database = TestDatabase::fresh().await.unwrap();
         let store = database.store().await.unwrap();
         let (project, task) = (ProjectId(Uuid::from_u128(1)), TaskId(Uuid::now_v7()));
         let (name, repository) = ("greeter".to_owned(), "/greeter".to_owned());
-        store.register(&Project { id: project, name, repository }).await.unwrap();
+        store.register_project(&RegisteredProject { id: project, name, repository }).await.unwrap();
         let wanted: Task = serde_json::from_value(serde_json::json!({
             "id": task, "project": project, "title": "Greet", "type": "feature",
         }))
         .unwrap();
-        let received = Received {
+        let received = TaskReceived {
             task,
             project,
             priority: Priority::Medium,
             at: Utc::now(),
             by: Actor::Tamma,
-            plan: None,
+            submitted_plan: None,
             edition: Edition::NEWEST,
         };
         let rules = Rules::default();
-        store.receive(&wanted, &begin(&received, &rules), &rules).await.unwrap();
+        store.insert_task(&wanted, &begin(&received, &rules), &rules).await.unwrap();
         let folder = tempfile::tempdir().unwrap();
-        let objects = Objects::new(folder.path().join("objects").display().to_string());
+        let objects = ObjectStorage::new(folder.path().join("objects").display().to_string());
         Self { _database: database, store, objects, folder, task }
     }
 
-    async fn witness(&self, attempt: u32) -> Witness {
-        let run = RunId { task: self.task, ticket: 4, generation: attempt };
+    async fn witness(&self, attempt: u32) -> RunRecorder {
+        let run = RunId { task: self.task, job_number: 4, generation: attempt };
         let facts = RunFacts {
             run,
             at: Utc::now(),
             agent: "scripted".to_owned(),
             model: None,
             tier: None,
-            mode: Mode::Implement,
+            mode: RunMode::Implement,
             worker: "here".to_owned(),
         };
         let redact: Redact = Arc::new(|text| text.replace("sk-secret", "…"));
         let data = self.folder.path();
-        Witness::begin(&self.store, &self.objects, data, facts, redact).await.unwrap()
+        RunRecorder::start(&self.store, &self.objects, data, facts, redact).await.unwrap()
     }
 
     async fn lines(&self) -> Vec<(LineKind, String)> {
-        let lines = self.store.lines(self.task, &Wanted::default(), LinePlace::START, 1000).await;
+        let lines =
+            self.store.lines(self.task, &LineFilter::default(), LinePosition::START, 1000).await;
         lines.unwrap().into_iter().map(|line| (line.kind, line.text)).collect()
     }
 
@@ -87,38 +89,38 @@ impl Scene {
 }
 
 #[tokio::test]
-async fn a_run_is_seen_while_it_works_and_kept_when_it_has_ended() {
+async fn a_run_is_recorded_live_and_stored_at_its_end() {
     let scene = Scene::set().await;
     let mut changes = scene.store.line_changes().await.unwrap();
     let witness = scene.witness(1).await;
     let see = witness.observer();
-    see(Update::Session { name: "s-1".to_owned(), resumed: false });
-    see(Update::Said("The key is sk-".to_owned()));
-    see(Update::Said("secret.\n\nNow I ".to_owned()));
+    see(AgentUpdate::Session { name: "s-1".to_owned(), resumed: false });
+    see(AgentUpdate::Message("The key is sk-".to_owned()));
+    see(AgentUpdate::Message("secret.\n\nNow I ".to_owned()));
     let told = tokio::time::timeout(PATIENCE, changes.next()).await.unwrap().unwrap();
-    assert_eq!(told, LineChange::Grown(scene.task));
+    assert_eq!(told, LineChange::Appended(scene.task));
     assert_eq!(scene.lines().await, [(LineKind::Said, "The key is ….".to_owned())]);
-    see(Update::Said("edit.".to_owned()));
-    see(Update::Tool {
+    see(AgentUpdate::Message("edit.".to_owned()));
+    see(AgentUpdate::ToolCall {
         id: "1".to_owned(),
         title: Some("Edit \u{1b}[31ma.rs".to_owned()),
         status: Some("completed".to_owned()),
         kind: Some("edit".to_owned()),
         locations: vec!["a.rs".to_owned()],
     });
-    see(Update::Called(ModelCall {
-        run: RunId { task: scene.task, ticket: 4, generation: 1 },
-        at: Utc::now(),
+    see(AgentUpdate::ModelCalled(ModelCall {
+        run: RunId { task: scene.task, job_number: 4, generation: 1 },
+        started_at: Utc::now(),
         model: "large".to_owned(),
         dialect: Dialect::Anthropic,
         status: 200,
         tokens: Some(Tokens { input: 100, cached: 0, output: 5 }),
         cost: Cost::Unknown,
-        first_byte: None,
-        took: Duration::from_millis(1200),
+        time_to_first_byte: None,
+        duration: Duration::from_millis(1200),
         note: None,
     }));
-    let ending = Ending { end: RunEnd::Finished, reason: Some("with sk-secret".to_owned()) };
+    let ending = RunEnding { end: RunEnd::Finished, reason: Some("with sk-secret".to_owned()) };
     witness.finish(ending, None, false).await.unwrap();
     let lines = scene.lines().await;
     let texts: Vec<_> = lines.iter().map(|(_, text)| text.as_str()).collect();
@@ -135,7 +137,7 @@ async fn a_run_is_seen_while_it_works_and_kept_when_it_has_ended() {
     let tokens = Tokens { input: 100, cached: 0, output: 5 };
     assert_eq!(run.usage, Some(Usage { tokens, cost: Cost::Unknown }));
     assert!(run.metered && run.ended_at.is_some());
-    // The transcript has everything, and no secret; nothing is left where it was written.
+    // The transcript is complete and has no secrets, and the local file is gone.
     let key = run.transcript.unwrap();
     let file = scene.folder.path().join("objects").join(&key);
     let text = std::fs::read_to_string(file).unwrap();
@@ -148,28 +150,28 @@ async fn a_run_is_seen_while_it_works_and_kept_when_it_has_ended() {
 }
 
 #[tokio::test]
-async fn an_agent_that_talks_a_lot_does_not_wait_and_loses_nothing() {
+async fn a_verbose_agent_is_not_blocked_and_loses_nothing() {
     let scene = Scene::set().await;
     let witness = scene.witness(1).await;
     let see = witness.observer();
     for number in 0..3000 {
-        see(Update::Said(format!("line {number}\n\n")));
+        see(AgentUpdate::Message(format!("line {number}\n\n")));
     }
-    let ending = Ending { end: RunEnd::Finished, reason: None };
+    let ending = RunEnding { end: RunEnd::Finished, reason: None };
     witness.finish(ending, Some(Usage::default()), false).await.unwrap();
     let run = scene.store.latest_run(scene.task).await.unwrap().unwrap();
     assert_eq!(run.lines, 3000);
-    let after = LinePlace { run: RunNumber { ticket: 4, attempt: 1 }, sequence: 2999 };
-    let last = scene.store.lines(scene.task, &Wanted::default(), after, 10).await.unwrap();
+    let after = LinePosition { run: RunNumber { job_number: 4, attempt: 1 }, sequence: 2999 };
+    let last = scene.store.lines(scene.task, &LineFilter::default(), after, 10).await.unwrap();
     assert_eq!(last.iter().map(|line| line.text.as_str()).collect::<Vec<_>>(), ["line 2999"]);
 }
 
 #[tokio::test]
-async fn a_run_that_is_given_up_says_so() {
+async fn a_dropped_recorder_records_a_cancelled_run() {
     let scene = Scene::set().await;
     let mut changes = scene.store.line_changes().await.unwrap();
     let witness = scene.witness(1).await;
-    witness.observer()(Update::Said("half a sen".to_owned()));
+    witness.observer()(AgentUpdate::Message("half a sen".to_owned()));
     drop(witness);
     let ended = async {
         loop {

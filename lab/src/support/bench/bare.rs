@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures_util::future::{FutureExt as _, LocalBoxFuture};
 use serde::{Deserialize, Serialize};
-use tamma_flow::attributes;
+use tamma_flow::search_attributes;
 use temporalio_client::WorkflowExecuteUpdateOptions;
 use temporalio_common::search_attributes::SearchAttributeUpdate;
 use temporalio_macros::{activities, workflow, workflow_methods};
@@ -223,7 +223,7 @@ async fn replaced(future: &mut LocalBoxFuture<'static, ()>) -> LocalBoxFuture<'s
 }
 
 fn attribute((name, value): &(String, String)) -> Option<SearchAttributeUpdate> {
-    let keys = [&attributes::PHASE, &attributes::STATE, &attributes::RISK];
+    let keys = [&search_attributes::PHASE, &search_attributes::STATE, &search_attributes::RISK];
     let key = keys.into_iter().zip(["TammaPhase", "TammaState", "TammaRisk"]);
     key.into_iter().find(|(_, known)| known == name).map(|(key, _)| key.value_set(value.clone()))
 }

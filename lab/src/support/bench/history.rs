@@ -53,7 +53,7 @@ pub(crate) fn score(events: &[HistoryEvent], short: &[usize]) -> Result<Score> {
             }
             A::ActivityTaskScheduledEventAttributes(it) => {
                 let queue = it.task_queue.as_ref().map(|queue| queue.name.as_str());
-                let engines = queue == Some(tamma_flow::ENGINES);
+                let engines = queue == Some(tamma_flow::AGENT_TASK_QUEUE);
                 ops.push(Op::Begin(Job {
                     engines,
                     given: bytes(it.input.as_ref()),

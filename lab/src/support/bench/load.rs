@@ -6,9 +6,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use tamma_core::actor::Actor;
-use tamma_core::task_loop::{Received, State, begin};
+use tamma_core::task_loop::{State, TaskReceived, begin};
 use tamma_core::version::Edition;
-use tamma_flow::{Input, Origin, Pace, TaskFlow, attributes, workflow_id};
+use tamma_flow::{
+    TaskWorkflow, WorkflowInput, WorkflowOrigin, WorkflowTuning, search_attributes, workflow_id,
+};
 use temporalio_client::{
     WorkflowDescribeOptions, WorkflowFetchHistoryOptions, WorkflowGetResultOptions,
     WorkflowStartOptions,
@@ -140,7 +142,7 @@ async fn one(stage: &Stage, subject: &Subject, number: u64) -> Result<(String, D
         Subject::Bare(score) => {
             let id = format!("bare-{}", stage::id(number));
             let memory = begin(&received(stage, number)?, &stage.rules).next;
-            let attributes = SearchAttributes::new(attributes::at_start(&memory));
+            let attributes = SearchAttributes::new(search_attributes::initial_values(&memory));
             let options = WorkflowStartOptions::new(bare::QUEUE, id.clone())
                 .search_attributes(attributes)
                 .task_timeout(Duration::from_secs(5))
@@ -151,7 +153,7 @@ async fn one(stage: &Stage, subject: &Subject, number: u64) -> Result<(String, D
         }
         Subject::Loop | Subject::AtRest => {
             let id = start(stage, number).await?;
-            let handle = stage.client.get_workflow_handle::<TaskFlow>(id.clone());
+            let handle = stage.client.get_workflow_handle::<TaskWorkflow>(id.clone());
             let ended = handle.get_result(WorkflowGetResultOptions::default()).await?;
             ensure!(ended.state == State::Completed, "a task ended as {}", ended.state);
             id
@@ -160,15 +162,15 @@ async fn one(stage: &Stage, subject: &Subject, number: u64) -> Result<(String, D
     Ok((id, begun.elapsed()))
 }
 
-fn received(stage: &Stage, number: u64) -> Result<Received> {
+fn received(stage: &Stage, number: u64) -> Result<TaskReceived> {
     let task = stage.task(number);
-    Ok(Received {
+    Ok(TaskReceived {
         task: task.id,
         project: task.project,
         priority: task.priority,
         at: utc_now(),
         by: Actor::Person("Ann".parse()?),
-        plan: None,
+        submitted_plan: None,
         edition: Edition::NEWEST,
     })
 }
@@ -178,20 +180,21 @@ pub(crate) async fn start(stage: &Stage, number: u64) -> Result<String> {
     let (task, received) = (stage.task(number), received(stage, number)?);
     let first = begin(&received, &stage.rules);
     let id = workflow_id(task.id);
-    let options = WorkflowStartOptions::new(tamma_flow::QUEUE, id.clone())
-        .search_attributes(SearchAttributes::new(attributes::at_start(&first.next)))
+    let options = WorkflowStartOptions::new(tamma_flow::TASK_QUEUE, id.clone())
+        .search_attributes(SearchAttributes::new(search_attributes::initial_values(&first.next)))
         .task_timeout(Duration::from_secs(5))
         .static_summary(task.title.clone())
         .build();
-    let origin = Origin::New { received, task: Box::new(task) };
-    let input = Input { rules: stage.rules.clone(), pace: Pace::default(), origin };
-    stage.client.start_workflow(TaskFlow::run, input, options).await?;
+    let origin = WorkflowOrigin::New { received, task: Box::new(task) };
+    let input =
+        WorkflowInput { rules: stage.rules.clone(), tuning: WorkflowTuning::default(), origin };
+    stage.client.start_workflow(TaskWorkflow::run, input, options).await?;
     Ok(id)
 }
 
 /// The events of a workflow that has ended.
 pub(crate) async fn events(stage: &Stage, id: &str) -> Result<Vec<HistoryEvent>> {
-    let handle = stage.client.get_workflow_handle::<TaskFlow>(id.to_owned());
+    let handle = stage.client.get_workflow_handle::<TaskWorkflow>(id.to_owned());
     Ok(handle.fetch_history(WorkflowFetchHistoryOptions::default()).into_events().await?)
 }
 
@@ -205,7 +208,7 @@ pub(crate) async fn measure(
 ) -> Result<Measured> {
     let worker = subject.worker(stage)?;
     drive(stage, subject, counter, at_a_time.clamp(4, 20), at_a_time).await?;
-    let temporal = stage.temporal.process().unwrap_or_default();
+    let temporal = stage.temporal.pid().unwrap_or_default();
     let postgres = stage.postgres.process()?;
     let spent =
         || (meter::spent(worker.id()), meter::spent(temporal).all(), meter::spent(postgres).all());
@@ -244,7 +247,7 @@ pub(crate) async fn measure(
 
 /// How large the engine says that a history is.
 async fn size(stage: &Stage, id: &str) -> Result<u64> {
-    let handle = stage.client.get_workflow_handle::<TaskFlow>(id.to_owned());
+    let handle = stage.client.get_workflow_handle::<TaskWorkflow>(id.to_owned());
     let described = handle.describe(WorkflowDescribeOptions::default()).await?;
     let info = described.raw_description.workflow_execution_info.as_ref();
     Ok(info.map_or(0, |info| info.history_size_bytes.unsigned_abs()))

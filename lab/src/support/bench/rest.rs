@@ -11,10 +11,10 @@ use tamma_core::approval::Pin;
 use tamma_core::cost::{Cost, Tokens, Usage, Usd};
 use tamma_core::ids::CommitId;
 use tamma_core::plan::Plan;
-use tamma_core::review::{Fingerprint, Gates, Summary};
+use tamma_core::review::{Fingerprint, GateCounts, ReviewSummary};
 use tamma_core::task_loop::{Job, Outcome};
-use tamma_flow::port::{Answer, Diary, Errand, names};
-use tamma_flow::{Begun, TaskFlow};
+use tamma_flow::activities::{JobRequest, JobResult, PendingSteps, names};
+use tamma_flow::{RunStarted, TaskWorkflow};
 use tamma_store::Store;
 use tamma_worker::Activities;
 use temporalio_client::WorkflowExecuteUpdateOptions;
@@ -38,60 +38,74 @@ pub(crate) struct Rest {
 }
 
 impl Rest {
-    async fn perform(&self, ctx: &ActivityContext, errand: Errand) -> anyhow::Result<Answer> {
-        let rules = self.hands.write_down(&errand.diary).await?;
+    async fn perform(
+        &self,
+        ctx: &ActivityContext,
+        errand: JobRequest,
+    ) -> anyhow::Result<JobResult> {
+        let rules = self.hands.save_steps(&errand.pending).await?;
         let commit: CommitId = COMMIT.parse()?;
-        let (task, ticket) = (errand.diary.task, errand.ticket);
+        let (task, ticket) = (errand.pending.task, errand.job_number);
         let usage = Usage { tokens: Tokens::default(), cost: Cost::Known(Usd::ZERO) };
         let (outcome, used) = match errand.job {
-            Job::Admit => return Ok(Answer::ended(Outcome::Admitted)),
+            Job::Admit => return Ok(JobResult::finished(Outcome::Admitted)),
             Job::Prepare => {
-                let pin = Pin { base: commit, policy: errand.diary.policy };
-                return Ok(Answer::ended(Outcome::Prepared(pin)));
+                let pin = Pin { base: commit, policy: errand.pending.policy };
+                return Ok(JobResult::finished(Outcome::Prepared(pin)));
             }
             Job::Check { .. } => {
-                return Ok(Answer::ended(Outcome::Checked { blockers: 0, warnings: 0 }));
+                return Ok(JobResult::finished(Outcome::Checked { blockers: 0, warnings: 0 }));
             }
-            Job::AwaitTurn => return Ok(Answer::ended(Outcome::TurnCame)),
-            Job::Learn { .. } => return Ok(Answer::ended(Outcome::Learned(0))),
+            Job::AwaitDelivery => return Ok(JobResult::finished(Outcome::DeliveryReady)),
+            Job::Learn { .. } => return Ok(JobResult::finished(Outcome::Learned(0))),
             Job::Plan { version, .. } => {
                 self.store.save_plan(task, version, &self.plan).await?;
                 let kept_at = format!("plan:{version}").parse()?;
-                (Outcome::Planned(self.plan.outline(version, kept_at, &rules)), Some(usage))
+                (Outcome::Planned(self.plan.summarize(version, kept_at, &rules)), Some(usage))
             }
             Job::Implement(_) => {
                 announce(ctx, ticket).await?;
                 (Outcome::RunFinished(commit), Some(usage))
             }
-            Job::Test { .. } => (Outcome::Tested(Gates { passed: 1, ..Gates::default() }), None),
+            Job::Test { .. } => {
+                (Outcome::Tested(GateCounts { passed: 1, ..GateCounts::default() }), None)
+            }
             Job::Review { .. } => {
-                let summary = Summary {
+                let summary = ReviewSummary {
                     passed: true,
                     score: 100,
                     blocking: 0,
-                    unmet: 0,
+                    unmet_criteria: 0,
                     security_critical: false,
                 };
                 let fingerprint = Fingerprint::default();
                 (Outcome::Reviewed { summary, fingerprint }, Some(usage))
             }
             Job::Deliver { commit } => (Outcome::Delivered(commit), None),
-            Job::Brief { .. } | Job::Convene { .. } | Job::Land => {
+            Job::Brief { .. } | Job::Convene { .. } | Job::SaveWork => {
                 anyhow::bail!("a task of the measurement does not come here")
             }
         };
-        let answer = Answer::Ended { outcome, usage: used };
+        let answer = JobResult::Finished { outcome, usage: used };
         // As the worker keeps it.
-        self.store.save_answer(task, ticket, &json!({ "answer": answer })).await?;
+        self.store.save_job_result(task, ticket, &json!({ "answer": answer })).await?;
         Ok(answer)
     }
 
-    async fn short(&self, ctx: ActivityContext, errand: Errand) -> Result<Answer, ActivityError> {
+    async fn short(
+        &self,
+        ctx: ActivityContext,
+        errand: JobRequest,
+    ) -> Result<JobResult, ActivityError> {
         self.see(&errand);
         Ok(self.perform(&ctx, errand).await?)
     }
 
-    async fn long(&self, ctx: ActivityContext, errand: Errand) -> Result<Answer, ActivityError> {
+    async fn long(
+        &self,
+        ctx: ActivityContext,
+        errand: JobRequest,
+    ) -> Result<JobResult, ActivityError> {
         Ok(self.perform(&ctx, errand).await?)
     }
 
@@ -107,11 +121,15 @@ impl Rest {
 
 #[expect(clippy::disallowed_methods, reason = "this is the edge: a worker reads the clock")]
 async fn announce(ctx: &ActivityContext, ticket: u32) -> anyhow::Result<()> {
-    let Some(handle) = ctx.workflow_handle::<TaskFlow>() else { return Ok(()) };
+    let Some(handle) = ctx.workflow_handle::<TaskWorkflow>() else { return Ok(()) };
     let id = format!("begun-{ticket}");
     let options = WorkflowExecuteUpdateOptions::builder().update_id(id).build();
-    let begun = Begun { at: chrono::Utc::now(), ticket, engine: "scripted".parse()? };
-    handle.execute_update(TaskFlow::begun, begun, options).await?.map_err(anyhow::Error::msg)?;
+    let begun =
+        RunStarted { at: chrono::Utc::now(), job_number: ticket, agent: "scripted".parse()? };
+    handle
+        .execute_update(TaskWorkflow::begun, begun, options)
+        .await?
+        .map_err(anyhow::Error::msg)?;
     Ok(())
 }
 
@@ -121,18 +139,18 @@ impl Rest {
     pub(crate) async fn on_record(
         self: Arc<Self>,
         _ctx: ActivityContext,
-        diary: Diary,
+        diary: PendingSteps,
     ) -> Result<(), ActivityError> {
         self.see(&diary);
-        Ok(self.hands.write_down(&diary).await.map(drop)?)
+        Ok(self.hands.save_steps(&diary).await.map(drop)?)
     }
 
     #[activity(name = names::ADMIT)]
     pub(crate) async fn on_admit(
         self: Arc<Self>,
         ctx: ActivityContext,
-        errand: Errand,
-    ) -> Result<Answer, ActivityError> {
+        errand: JobRequest,
+    ) -> Result<JobResult, ActivityError> {
         self.short(ctx, errand).await
     }
 
@@ -140,8 +158,8 @@ impl Rest {
     pub(crate) async fn on_prepare(
         self: Arc<Self>,
         ctx: ActivityContext,
-        errand: Errand,
-    ) -> Result<Answer, ActivityError> {
+        errand: JobRequest,
+    ) -> Result<JobResult, ActivityError> {
         self.short(ctx, errand).await
     }
 
@@ -149,17 +167,17 @@ impl Rest {
     pub(crate) async fn on_check(
         self: Arc<Self>,
         ctx: ActivityContext,
-        errand: Errand,
-    ) -> Result<Answer, ActivityError> {
+        errand: JobRequest,
+    ) -> Result<JobResult, ActivityError> {
         self.short(ctx, errand).await
     }
 
-    #[activity(name = names::AWAIT_TURN)]
+    #[activity(name = names::AWAIT_DELIVERY)]
     pub(crate) async fn on_await_turn(
         self: Arc<Self>,
         ctx: ActivityContext,
-        errand: Errand,
-    ) -> Result<Answer, ActivityError> {
+        errand: JobRequest,
+    ) -> Result<JobResult, ActivityError> {
         self.short(ctx, errand).await
     }
 
@@ -167,8 +185,8 @@ impl Rest {
     pub(crate) async fn on_learn(
         self: Arc<Self>,
         ctx: ActivityContext,
-        errand: Errand,
-    ) -> Result<Answer, ActivityError> {
+        errand: JobRequest,
+    ) -> Result<JobResult, ActivityError> {
         self.short(ctx, errand).await
     }
 
@@ -176,8 +194,8 @@ impl Rest {
     pub(crate) async fn on_plan(
         self: Arc<Self>,
         ctx: ActivityContext,
-        errand: Errand,
-    ) -> Result<Answer, ActivityError> {
+        errand: JobRequest,
+    ) -> Result<JobResult, ActivityError> {
         self.long(ctx, errand).await
     }
 
@@ -185,8 +203,8 @@ impl Rest {
     pub(crate) async fn on_implement(
         self: Arc<Self>,
         ctx: ActivityContext,
-        errand: Errand,
-    ) -> Result<Answer, ActivityError> {
+        errand: JobRequest,
+    ) -> Result<JobResult, ActivityError> {
         self.long(ctx, errand).await
     }
 
@@ -194,8 +212,8 @@ impl Rest {
     pub(crate) async fn on_test(
         self: Arc<Self>,
         ctx: ActivityContext,
-        errand: Errand,
-    ) -> Result<Answer, ActivityError> {
+        errand: JobRequest,
+    ) -> Result<JobResult, ActivityError> {
         self.long(ctx, errand).await
     }
 
@@ -203,8 +221,8 @@ impl Rest {
     pub(crate) async fn on_review(
         self: Arc<Self>,
         ctx: ActivityContext,
-        errand: Errand,
-    ) -> Result<Answer, ActivityError> {
+        errand: JobRequest,
+    ) -> Result<JobResult, ActivityError> {
         self.long(ctx, errand).await
     }
 
@@ -212,8 +230,8 @@ impl Rest {
     pub(crate) async fn on_deliver(
         self: Arc<Self>,
         ctx: ActivityContext,
-        errand: Errand,
-    ) -> Result<Answer, ActivityError> {
+        errand: JobRequest,
+    ) -> Result<JobResult, ActivityError> {
         self.long(ctx, errand).await
     }
 }

@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use tamma_core::ids::{ProjectId, TaskId};
-use tamma_core::plan::{Action, FileChange, Plan};
+use tamma_core::plan::{FileAction, FileChange, Plan};
 use tamma_core::rules::{self, Rules};
 use tamma_core::task::{Priority, Task, TaskType};
-use tamma_store::{Project, Store};
-use tamma_testkit::agent::{Case, SCRIPT, Script, Step, program};
+use tamma_store::{RegisteredProject, Store};
+use tamma_testkit::agent::{AgentStep, PromptCase, SCRIPT_VARIABLE, Script, program};
 use tamma_testkit::postgres;
 use tamma_testkit::repository::Repository;
-use tamma_testkit::temporal::Server;
+use tamma_testkit::temporal::TemporalServer;
 use tempfile::TempDir;
 use temporalio_client::{Client, ClientOptions, Connection, ConnectionOptions, Url};
 use uuid::Uuid;
@@ -133,7 +133,7 @@ impl Drop for Process {
 /// Everything.
 pub(crate) struct Stage {
     /// Temporal.
-    pub(crate) temporal: Server,
+    pub(crate) temporal: TemporalServer,
     /// PostgreSQL.
     pub(crate) postgres: Postgres,
     /// The URL of the database.
@@ -162,14 +162,14 @@ impl Stage {
         let store = Store::connect(&database).await?;
         store.migrate().await?;
         store.ensure_partitions(today(), 3).await?;
-        let temporal = Server::start().await?;
+        let temporal = TemporalServer::start().await?;
         let client = client(&temporal.address()).await?;
         let (folder, repository) = (tempfile::tempdir()?, Repository::new()?);
         let project = ProjectId(Uuid::from_u128(1));
         let (script, agent) = (folder.path().join("script.json"), program()?);
         script_of(files, None).write(&script)?;
         let configuration = format!(
-            "engines:\n  sandbox: off\nagents:\n  scripted:\n    command: {}\n    env:\n      {SCRIPT}: {}\n\
+            "engines:\n  sandbox: off\nagents:\n  scripted:\n    command: {}\n    env:\n      {SCRIPT_VARIABLE}: {}\n\
              tiers:\n  simple: {{ agent: scripted }}\n  moderate: {{ agent: scripted }}\n  \
              complex: {{ agent: scripted }}\n\
              gates:\n  check: {{ command: sh check.sh, kind: tests }}\n",
@@ -177,14 +177,18 @@ impl Stage {
             script.display(),
         );
         repository.write("tamma.yaml", &configuration)?;
-        let file = rules::Source { name: "tamma.yaml", text: &configuration };
+        let file = rules::ConfigFile { name: "tamma.yaml", text: &configuration };
         let rules = rules::load(Some(file), &BTreeMap::new())
             .map_err(|problems| anyhow::anyhow!("{problems}"))?
             .rules
             .without_secrets();
         let place = repository.path().display().to_string();
         store
-            .register(&Project { id: project, name: "greeter".to_owned(), repository: place })
+            .register_project(&RegisteredProject {
+                id: project,
+                name: "greeter".to_owned(),
+                repository: place,
+            })
             .await?;
         Ok(Self { temporal, postgres, database, store, client, repository, folder, project, rules })
     }
@@ -288,7 +292,7 @@ pub(crate) async fn client(address: &str) -> Result<Client> {
 pub(crate) fn plan(files: usize) -> Plan {
     let change = |number| FileChange {
         path: if number == 0 { "names.txt".to_owned() } else { format!("names/{number}.txt") },
-        action: if number == 0 { Action::Modify } else { Action::Create },
+        action: if number == 0 { FileAction::Modify } else { FileAction::Create },
         description: "one more name".to_owned(),
         estimated_lines: 1,
     };
@@ -309,21 +313,25 @@ pub(crate) fn plan(files: usize) -> Plan {
 /// An agent that answers at once, and says what it cost so that nobody waits for that. When it works,
 /// it may have to wait for a file.
 fn script_of(files: usize, until: Option<&Path>) -> Script {
-    let usage = || Step::Usage { cost: "0.01".to_owned() };
-    let case = |when: &str, steps: Vec<Step>| Case { when: when.to_owned(), unless: None, steps };
+    let usage = || AgentStep::Usage { cost: "0.01".to_owned() };
+    let case = |when: &str, steps: Vec<AgentStep>| PromptCase {
+        when: when.to_owned(),
+        unless: None,
+        steps,
+    };
     let plan = plan(files);
-    let write = |change: &FileChange| Step::Write {
+    let write = |change: &FileChange| AgentStep::Write {
         path: change.path.clone().into(),
         content: "ann\nbo\ncy\n".to_owned(),
     };
     let wait = until.into_iter().flat_map(|file| {
         let (path, line) = (file.with_file_name("held"), "waits".to_owned());
-        [Step::Append { path, line }, Step::AwaitFile(file.to_owned())]
+        [AgentStep::Append { path, line }, AgentStep::AwaitFile(file.to_owned())]
     });
     let work = plan.file_changes.iter().map(write).chain(wait).chain([usage()]).collect();
     Script {
         cases: vec![
-            case("You are the planner", vec![usage(), Step::Plan(Box::new(plan))]),
+            case("You are the planner", vec![usage(), AgentStep::Plan(Box::new(plan))]),
             case("You are implementing", work),
         ],
         ..Script::default()

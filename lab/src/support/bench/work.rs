@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use tamma_engine::process::Records;
-use tamma_flow::TaskFlow;
+use tamma_engine::process::ProcessRecords;
+use tamma_flow::TaskWorkflow;
 use tamma_store::Store;
-use tamma_worker::{Activities, Config};
+use tamma_worker::{Activities, WorkerConfig};
 use temporalio_client::Client;
 use temporalio_sdk::runtime::RuntimeOptions;
 use temporalio_sdk::runtime::worker_tuner::{FixedSizeSlotSupplier, TunerHolder};
@@ -85,8 +85,8 @@ pub(crate) async fn rest(
     seen: Arc<Mutex<Vec<usize>>>,
 ) -> Result<Rest> {
     let data = folder.join("rest");
-    let records = Records::open(&data).await?;
-    let hands = Activities::new(Config::new(data), store.clone(), records).await?;
+    let records = ProcessRecords::open(&data).await?;
+    let hands = Activities::new(WorkerConfig::new(data), store.clone(), records).await?;
     Ok(Rest { hands, store, plan: stage::plan(files), seen })
 }
 
@@ -97,9 +97,9 @@ pub(crate) async fn at_rest(
     ready: impl FnOnce(),
     until: impl Future<Output = Result<()>>,
 ) -> Result<()> {
-    let queues = (tamma_flow::QUEUE, tamma_flow::ENGINES);
+    let queues = (tamma_flow::TASK_QUEUE, tamma_flow::AGENT_TASK_QUEUE);
     let loops = WorkerOptions::new(queues.0)
-        .register_workflow::<TaskFlow>()?
+        .register_workflow::<TaskWorkflow>()?
         .register_activities(rest.clone());
     let engines = WorkerOptions::new(queues.1).register_activities(rest);
     run(client, usual!(loops), slotted!(engines), ready, until).await

@@ -1,11 +1,14 @@
-//! The labelled set of `lab/inputs/chat`, and the reading of a message beside its labels. The
-//! experiment `chat` of the lab uses this file too.
+//! Labelled messages of `lab/inputs/chat`, and their comparison with the grammar's interpretation.
+//! The `chat` experiment of the lab uses this file too.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use serde::Deserialize;
-use tamma_chat::{Act, Change, Context, Intent, Lesson, Subject, Understood, understand};
+use tamma_chat::{
+    ChatAction, ChatContext, ChatLesson, ChatTask, Intent, Interpretation, RequestedChange,
+    interpret,
+};
 use tamma_core::ids::{KnowledgeId, TaskId};
 
 const MESSAGES: &str = include_str!("../../../../../lab/inputs/chat/messages.yaml");
@@ -13,8 +16,8 @@ const WORLDS: &str = include_str!("../../../../../lab/inputs/chat/worlds.yaml");
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct World {
-    tasks: Vec<Keyed<Subject>>,
-    lessons: Vec<Keyed<Lesson>>,
+    tasks: Vec<Keyed<ChatTask>>,
+    lessons: Vec<Keyed<ChatLesson>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -24,7 +27,7 @@ struct Keyed<T> {
     it: T,
 }
 
-/// A message with its labels, as lab/inputs/chat/README.md describes them.
+/// Message with its labels; see lab/inputs/chat/README.md.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Message {
     pub(crate) id: String,
@@ -54,33 +57,33 @@ fn shop() -> String {
 
 pub(crate) fn worlds() -> &'static BTreeMap<String, World> {
     static READ: LazyLock<BTreeMap<String, World>> =
-        LazyLock::new(|| serde_saphyr::from_str(WORLDS).expect("the worlds are well formed"));
+        LazyLock::new(|| serde_saphyr::from_str(WORLDS).expect("valid worlds"));
     &READ
 }
 
 pub(crate) fn messages() -> &'static [Message] {
     static READ: LazyLock<Vec<Message>> =
-        LazyLock::new(|| serde_saphyr::from_str(MESSAGES).expect("the messages are well formed"));
+        LazyLock::new(|| serde_saphyr::from_str(MESSAGES).expect("valid messages"));
     &READ
 }
 
 impl World {
     pub(crate) fn task(&self, key: &str) -> TaskId {
-        self.tasks.iter().find(|task| task.key == key).map(|task| task.it.id).expect("a task")
+        self.tasks.iter().find(|task| task.key == key).map(|task| task.it.id).expect("known task")
     }
 
     pub(crate) fn task_key(&self, id: TaskId) -> String {
         let found = self.tasks.iter().find(|task| task.it.id == id);
-        found.map(|task| task.key.clone()).expect("a task")
+        found.map(|task| task.key.clone()).expect("known task")
     }
 
     fn lesson_key(&self, id: KnowledgeId) -> String {
         let found = self.lessons.iter().find(|lesson| lesson.it.id == id);
-        found.map(|lesson| lesson.key.clone()).expect("a lesson")
+        found.map(|lesson| lesson.key.clone()).expect("known lesson")
     }
 
-    pub(crate) fn context(&self, last: Option<&str>, proposed: bool) -> Context {
-        Context {
+    pub(crate) fn context(&self, last: Option<&str>, proposed: bool) -> ChatContext {
+        ChatContext {
             tasks: self.tasks.iter().map(|task| task.it.clone()).collect(),
             lessons: self.lessons.iter().map(|lesson| lesson.it.clone()).collect(),
             last: last.map(|key| self.task(key)),
@@ -88,7 +91,7 @@ impl World {
         }
     }
 
-    /// An intent in the words of the labels.
+    /// Returns the labels of an intent.
     pub(crate) fn labels(&self, intent: &Intent) -> BTreeMap<String, Slot> {
         let mut slots = BTreeMap::new();
         let mut put = |name: &str, value: Option<String>| {
@@ -97,7 +100,7 @@ impl World {
         let text = |it: &dyn ToString| Some(it.to_string());
         match intent {
             Intent::Status { task } => put("task", Some(self.task_key(*task))),
-            Intent::List { which, period, search } => {
+            Intent::List { selection: which, period, search } => {
                 put("filter", text(which));
                 put("period", period.map(|it| it.to_string()));
                 put("search", search.clone());
@@ -116,34 +119,34 @@ impl World {
                 put("search", search.clone());
             }
             Intent::Unclear(unclear) => put("asks", Some(<&str>::from(unclear).to_owned())),
-            Intent::Change(Change::Add(new)) => {
+            Intent::Change(RequestedChange::Add(new)) => {
                 put("title", Some(new.title.clone()));
                 put("type", text(&new.r#type));
                 put("priority", new.priority.map(|it| it.to_string()));
             }
-            Intent::Change(Change::Lesson { lesson, reason, .. }) => {
+            Intent::Change(RequestedChange::Lesson { lesson, reason, .. }) => {
                 put("lesson", Some(self.lesson_key(*lesson)));
                 put("reason", reason.clone());
             }
-            Intent::Change(Change::Task { task, act }) => {
+            Intent::Change(RequestedChange::Task { task, action: act }) => {
                 put("task", Some(self.task_key(*task)));
                 match act {
-                    Act::Approve { reason }
-                    | Act::Reject { reason }
-                    | Act::Accept { reason }
-                    | Act::Rework { reason }
-                    | Act::Cancel { reason }
-                    | Act::Skip { reason }
-                    | Act::Abandon { reason } => put("reason", reason.clone()),
-                    Act::RollBack { to, reason } => {
+                    ChatAction::Approve { reason }
+                    | ChatAction::Reject { reason }
+                    | ChatAction::Accept { reason }
+                    | ChatAction::Rework { reason }
+                    | ChatAction::Cancel { reason }
+                    | ChatAction::Skip { reason }
+                    | ChatAction::Abandon { reason } => put("reason", reason.clone()),
+                    ChatAction::RollBack { to, reason } => {
                         put("to", text(to));
                         put("reason", reason.clone());
                     }
-                    Act::Override { reason } => put("reason", Some(reason.clone())),
-                    Act::Modify { words } | Act::Reply { words } => {
+                    ChatAction::Override { reason } => put("reason", Some(reason.clone())),
+                    ChatAction::Modify { words } | ChatAction::Reply { words } => {
                         put("words", Some(words.clone()));
                     }
-                    Act::Retry { grant } | Act::Continue { grant } => {
+                    ChatAction::Retry { grant } | ChatAction::Continue { grant } => {
                         let usd = grant.usd.to_string().replace('$', "");
                         put("grant_usd", Some(usd).filter(|usd| usd != "0"));
                         if grant.iterations > 0 {
@@ -151,7 +154,7 @@ impl World {
                             slots.insert("grant_runs".to_owned(), runs);
                         }
                     }
-                    Act::Pause | Act::Resume | Act::Acknowledge => {}
+                    ChatAction::Pause | ChatAction::Resume | ChatAction::Acknowledge => {}
                 }
             }
             Intent::Inbox | Intent::Help | Intent::Talk | Intent::Confirm | Intent::Decline => {}
@@ -160,31 +163,32 @@ impl World {
     }
 }
 
-/// A message as the grammar reads it, beside its labels.
+/// Interpretation of a message by the grammar, next to its labels.
 pub(crate) struct Reading {
-    pub(crate) found: Understood,
-    /// The kinds of difficulty that the message is labelled with.
+    pub(crate) found: Interpretation,
+    /// Difficulty labels of the message.
     pub(crate) hard: Vec<String>,
     pub(crate) wanted: BTreeMap<String, Slot>,
     pub(crate) slots: BTreeMap<String, Slot>,
-    /// Whether the intent is right.
+    /// The intent is correct.
     pub(crate) right: bool,
-    /// Whether everything else is right too.
+    /// All slots are correct too.
     pub(crate) whole: bool,
 }
 
 impl Message {
-    /// Reads the message with the grammar alone.
+    /// Interprets the message with the grammar alone.
     pub(crate) fn read(&self) -> Reading {
         let world = &worlds()[&self.world];
-        let found = understand(&self.text, &world.context(self.last.as_deref(), self.proposed));
+        let found = interpret(&self.text, &world.context(self.last.as_deref(), self.proposed));
         let mut wanted = self.slots.clone();
         let hard = match wanted.remove("hard") {
             Some(Slot::Several(kinds)) => kinds,
             _ => Vec::new(),
         };
         let slots = world.labels(&found.intent);
-        // An addition to a task is said in many ways: where no words are labelled, none are compared.
+        // The text added to a task can be phrased in many ways: without labelled words, none are
+        // compared.
         let mut compared = slots.clone();
         if !wanted.contains_key("words") {
             compared.remove("words");

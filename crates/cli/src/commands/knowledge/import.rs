@@ -1,122 +1,125 @@
-//! `tamma knowledge import`: an export, or what a repository already says.
+//! `tamma knowledge import`: imports an export, or proposes entries from project documents.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
-use clap::Args;
 use tamma_core::ids::Digest;
-use tamma_core::knowledge::import::{self, Proposal};
-use tamma_core::knowledge::{Entry, markdown};
-use tamma_server::shape::{
-    Knowledge, KnowledgeImport, KnowledgeImported, KnowledgeList, NewKnowledge,
+use tamma_core::knowledge::import::{self, ImportCandidate};
+use tamma_core::knowledge::{KnowledgeEntry, markdown};
+use tamma_server::dto::{
+    KnowledgeEntryDetail, KnowledgeImportRequest, KnowledgeImportResult, KnowledgeList,
+    NewKnowledgeEntry,
 };
 use uuid::Uuid;
 
-use crate::client::{self, Asker, Client, Target};
-use crate::output::{self, plain};
+use crate::client::{self, Client, ClientArgs, IdentityArgs};
+use crate::output::{self, sanitize};
 use crate::repository::Repository;
 
-/// How many entries are sent at once: a request has a limit.
-const AT_ONCE: usize = 50;
+/// Number of entries per request, because the request size is limited.
+const BATCH_SIZE: usize = 50;
 
-#[derive(Debug, Args)]
-pub(in crate::commands) struct Arguments {
-    /// The files. Without any, those of the repository here that say how things are done in it.
+#[derive(Debug, clap::Args)]
+pub(in crate::commands) struct Args {
+    /// Files to import (default: the project documents of this repository)
     files: Vec<PathBuf>,
-    /// The project. By default that of the repository you are in, or the only one; entries of an export
-    /// stay where they are.
+    /// Project name (default: the project of this repository; entries of an export keep their
+    /// project)
     #[arg(long, value_name = "NAME")]
     project: Option<String>,
-    /// Changes nothing, and says what would come of it.
+    /// Show the result without importing
     #[arg(long)]
     dry_run: bool,
-    /// Takes approved entries as they are although there is something to look at twice.
+    /// Keep the status of approved entries despite content warnings
     #[arg(long)]
     despite: bool,
     #[command(flatten)]
-    asker: Asker,
+    identity: IdentityArgs,
     #[command(flatten)]
-    target: Target,
+    target: ClientArgs,
 }
 
-pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    client::run(&arguments.target, async {
+pub(super) fn run(arguments: &Args) -> Result<ExitCode> {
+    client::block_on(&arguments.target, async {
         let client = Client::new(&arguments.target)?;
-        let project = super::meant(&client, arguments.project.as_deref()).await?;
-        let import = Import { client, by: arguments.asker.name()?, project, arguments };
-        let repository = Repository::of(Path::new(".")).ok();
+        let project = super::resolve_project(&client, arguments.project.as_deref()).await?;
+        let import =
+            Importer { client, person: arguments.identity.resolve_name()?, project, arguments };
+        let repository = Repository::containing(Path::new(".")).ok();
         let files = match (arguments.files.as_slice(), &repository) {
-            ([], Some(repository)) => sources(repository)?,
-            ([], None) => bail!("this is not in a git repository: name the files to import"),
+            ([], Some(repository)) => source_files(repository)?,
+            ([], None) => {
+                bail!("the current folder is not in a git repository; name the files to import")
+            }
             (named, _) => named.to_vec(),
         };
-        // What cannot be read is told before anything is sent.
+        // Read all files before sending anything.
         let mut read = Vec::new();
         for file in &files {
             let text = std::fs::read_to_string(file)
-                .with_context(|| format!("{} cannot be read", file.display()))?;
-            read.push((name(file, repository.as_ref()), text));
+                .with_context(|| format!("cannot read {}", file.display()))?;
+            read.push((display_name(file, repository.as_ref()), text));
         }
-        let mut all = KnowledgeImported::default();
+        let mut all = KnowledgeImportResult::default();
         for (name, text) in &read {
-            let done = if import::is_source(name) {
-                import.propose(name, text).await?
+            let done = if import::is_importable(name) {
+                import.propose_from_file(name, text).await?
             } else {
-                let entries = markdown::read(text)
-                    .with_context(|| format!("{name} is not an export of knowledge"))?;
+                let entries = markdown::parse(text)
+                    .with_context(|| format!("cannot parse {name} as a knowledge export"))?;
                 if entries.is_empty() {
                     bail!(
-                        "{name} has no entries in it, and is no file that we know: `tamma knowledge \
-                         export` writes one"
+                        "{name} has no entries and is not a known project document\n  help: `tamma knowledge \
+                         export` writes a file that can be imported"
                     );
                 }
-                import.take(name, entries).await?
+                import.import_entries(name, entries).await?
             };
             all.added += done.added;
             all.changed += done.changed;
-            all.same += done.same;
+            all.unchanged += done.unchanged;
             all.notes.extend(done.notes);
         }
-        told(&all, arguments)
+        print_summary(&all, arguments)
     })
 }
 
-fn told(all: &KnowledgeImported, arguments: &Arguments) -> Result<ExitCode> {
+fn print_summary(all: &KnowledgeImportResult, arguments: &Args) -> Result<ExitCode> {
     if arguments.target.json {
-        output::json(all)?;
+        output::print_json(all)?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut out = anstream::stdout().lock();
     for note in &all.notes {
-        writeln!(out, "{}", plain(note))?;
+        writeln!(out, "{}", sanitize(note))?;
     }
-    let KnowledgeImported { added, changed, same, .. } = all;
-    let would = if arguments.dry_run { "Would be: " } else { "" };
-    writeln!(out, "{would}{added} added, {changed} changed, {same} there already.")?;
+    let KnowledgeImportResult { added, changed, unchanged: same, .. } = all;
+    let would = if arguments.dry_run { "Dry run: " } else { "" };
+    writeln!(out, "{would}{added} added, {changed} changed, {same} unchanged.")?;
     if *added > 0 && !arguments.dry_run {
-        writeln!(out, "`tamma knowledge list --status pending` shows what waits for you.")?;
+        writeln!(out, "Review them with `tamma knowledge list --status pending`.")?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The files of a repository that say how things are done in it.
-fn sources(repository: &Repository) -> Result<Vec<PathBuf>> {
-    let files = repository.files()?.into_iter().filter(|file| import::is_source(file));
+/// Returns the project documents of a repository, such as AGENTS.md and lint configurations.
+fn source_files(repository: &Repository) -> Result<Vec<PathBuf>> {
+    let files = repository.list_files()?.into_iter().filter(|file| import::is_importable(file));
     let files: Vec<_> = files.map(|file| repository.root.join(file)).collect();
     if files.is_empty() {
         bail!(
-            "nothing here says how things are done: there is no AGENTS.md, CLAUDE.md, \
-             CONTRIBUTING.md, .cursor/rules or lint configuration in {}. Name a file",
+            "nothing to import: no AGENTS.md, CLAUDE.md, CONTRIBUTING.md, .cursor/rules or lint \
+             configuration in {}; name a file",
             repository.root.display()
         );
     }
     Ok(files)
 }
 
-/// What a file is called: its path from the root of the repository, where it is in it.
-fn name(file: &Path, repository: Option<&Repository>) -> String {
+/// Path of a file relative to the root of the repository; outside of it, the file name.
+fn display_name(file: &Path, repository: Option<&Repository>) -> String {
     let inside = || {
         let root = repository?.root.canonicalize().ok()?;
         Some(file.canonicalize().ok()?.strip_prefix(root).ok()?.to_owned())
@@ -125,33 +128,38 @@ fn name(file: &Path, repository: Option<&Repository>) -> String {
     inside().unwrap_or_else(outside).display().to_string()
 }
 
-struct Import<'a> {
+struct Importer<'a> {
     client: Client,
-    by: String,
-    /// The project that files of a repository speak of.
+    person: String,
+    /// Project of entries that are proposed from documents.
     project: Option<String>,
-    arguments: &'a Arguments,
+    arguments: &'a Args,
 }
 
-impl Import<'_> {
-    /// Takes in an export. It is tried first, so that nothing is taken in of one that has a mistake.
-    async fn take(&self, name: &str, entries: Vec<Entry>) -> Result<KnowledgeImported> {
-        let mut done = KnowledgeImported::default();
+impl Importer<'_> {
+    /// Imports an export. A dry run goes first, so that an export with an error changes nothing.
+    async fn import_entries(
+        &self,
+        name: &str,
+        entries: Vec<KnowledgeEntry>,
+    ) -> Result<KnowledgeImportResult> {
+        let mut done = KnowledgeImportResult::default();
         let tries: &[bool] = if self.arguments.dry_run { &[true] } else { &[true, false] };
         for dry_run in tries {
-            done = KnowledgeImported::default();
-            for entries in entries.chunks(AT_ONCE) {
-                let body = KnowledgeImport {
+            done = KnowledgeImportResult::default();
+            for entries in entries.chunks(BATCH_SIZE) {
+                let body = KnowledgeImportRequest {
                     entries: entries.to_vec(),
                     project: self.arguments.project.clone(),
-                    despite: self.arguments.despite,
+                    ignore_warnings: self.arguments.despite,
                     dry_run: *dry_run,
                 };
                 let (path, key) = ("/knowledge/import", client::new_id());
-                let some: KnowledgeImported = self.client.post(path, &self.by, key, &body).await?;
+                let some: KnowledgeImportResult =
+                    self.client.post(path, &self.person, key, &body).await?;
                 done.added += some.added;
                 done.changed += some.changed;
-                done.same += some.same;
+                done.unchanged += some.unchanged;
                 done.notes.extend(some.notes);
             }
         }
@@ -163,34 +171,36 @@ impl Import<'_> {
         Ok(done)
     }
 
-    /// Proposes what a file says. What is there already, in whatever status, is not proposed again.
-    async fn propose(&self, name: &str, text: &str) -> Result<KnowledgeImported> {
+    /// Proposes entries from a document. Entries that exist in any status are not proposed again.
+    async fn propose_from_file(&self, name: &str, text: &str) -> Result<KnowledgeImportResult> {
         let query: Vec<_> =
             self.project.iter().map(|project| ("project", project.as_str())).collect();
         let known: KnowledgeList = self.client.get("/knowledge", &query).await?;
-        let mut done = KnowledgeImported::default();
-        for proposal in import::proposals(name, text) {
-            let id = self.id(name, &proposal);
-            let is_there = |it: &Knowledge| it.entry.id.0 == id || it.entry.text == proposal.text;
+        let mut done = KnowledgeImportResult::default();
+        for proposal in import::candidates(name, text) {
+            let id = self.proposal_id(name, &proposal);
+            let is_there =
+                |it: &KnowledgeEntryDetail| it.entry.id.0 == id || it.entry.text == proposal.text;
             if known.entries.iter().any(is_there) {
-                done.same += 1;
+                done.unchanged += 1;
                 continue;
             }
             let place = format!("{name}:{}", proposal.line);
             done.notes.push(format!("{place}: {}", proposal.text));
             done.added += 1;
             if !self.arguments.dry_run {
-                let new = self.proposed(id, &place, proposal);
-                let sent = self.client.post("/knowledge", &self.by, id, &new).await;
-                let _: Knowledge = sent.with_context(|| format!("{place} cannot be proposed"))?;
+                let new = self.new_entry(id, &place, proposal);
+                let sent = self.client.post("/knowledge", &self.person, id, &new).await;
+                let _: KnowledgeEntryDetail =
+                    sent.with_context(|| format!("cannot propose {place}"))?;
             }
         }
         Ok(done)
     }
 
-    /// The identity of what a file says: the same every time, so that what a person has worded anew is
-    /// not proposed once more.
-    fn id(&self, name: &str, proposal: &Proposal) -> Uuid {
+    /// Returns a stable ID for a proposal, so that an entry that a person has edited is not proposed
+    /// again.
+    fn proposal_id(&self, name: &str, proposal: &ImportCandidate) -> Uuid {
         let project = self.project.as_deref().unwrap_or_default();
         let words = format!("{project}\n{name}\n{}", proposal.text);
         let digest = Digest::of(words.as_bytes()).to_string();
@@ -198,8 +208,8 @@ impl Import<'_> {
         uuid::Builder::from_custom_bytes(digits.to_be_bytes()).into_uuid()
     }
 
-    fn proposed(&self, id: Uuid, place: &str, proposal: Proposal) -> NewKnowledge {
-        NewKnowledge {
+    fn new_entry(&self, id: Uuid, place: &str, proposal: ImportCandidate) -> NewKnowledgeEntry {
+        NewKnowledgeEntry {
             id: Some(id),
             kind: proposal.kind,
             text: proposal.text,

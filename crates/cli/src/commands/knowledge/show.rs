@@ -1,4 +1,4 @@
-//! How entries are shown.
+//! Terminal output of knowledge entries.
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -6,26 +6,27 @@ use std::process::ExitCode;
 use anstyle::AnsiColor;
 use anyhow::Result;
 use comfy_table::Cell;
-use tamma_core::knowledge::{Scope, Severity, Status};
-use tamma_server::shape::{
-    Knowledge, KnowledgeAnswer, KnowledgeList, KnowledgeMatch, KnowledgeTally, Projects,
+use tamma_core::knowledge::{EntryScope, EntrySeverity, EntryStatus};
+use tamma_server::dto::{
+    KnowledgeCheckResult, KnowledgeEntryDetail, KnowledgeList, KnowledgeMatch, KnowledgeTaskStats,
+    ProjectList,
 };
 use tamma_store::MatchRole;
 
-use crate::commands::task::list::{colour, drawn, table};
-use crate::look::{self, FAINT, STRONG, ago, paint, styled};
-use crate::output::{self, counted, plain};
+use crate::commands::task::list::{new_table, render_table, table_colour};
+use crate::output::{self, pluralize, sanitize};
+use crate::style::{self, FAINT, STRONG, format_ago, paint, styled};
 
-/// How much of a text a list shows.
-const SHOWN: usize = 90;
+/// Maximum number of characters of a text in a list.
+const MAX_TEXT_CHARS: usize = 90;
 
-/// What is said where there is nothing at all.
-pub(super) const NOTHING: &str = "Nothing is known yet. `tamma knowledge add` writes something down, \
-    and\n`tamma knowledge import` reads what the repository already says.";
+/// Message for an empty knowledge base.
+pub(super) const EMPTY_MESSAGE: &str = "No knowledge entries yet. Add one with `tamma knowledge add`, \
+    or\nimport project documents with `tamma knowledge import`.";
 
-pub(super) fn list(list: &KnowledgeList, nothing: &str, json: bool) -> Result<ExitCode> {
+pub(super) fn print_list(list: &KnowledgeList, nothing: &str, json: bool) -> Result<ExitCode> {
     if json {
-        output::json(list)?;
+        output::print_json(list)?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut out = anstream::stdout().lock();
@@ -33,96 +34,103 @@ pub(super) fn list(list: &KnowledgeList, nothing: &str, json: bool) -> Result<Ex
         writeln!(out, "{nothing}")?;
         return Ok(ExitCode::SUCCESS);
     }
-    let mut table = table(&["ID", "KIND", "SEVERITY", "STATUS", "TEXT"]);
+    let mut table = new_table(&["ID", "KIND", "SEVERITY", "STATUS", "TEXT"]);
     for known in &list.entries {
         let entry = &known.entry;
-        let mut text: String = plain(entry.text.lines().next().unwrap_or_default());
-        if text.chars().count() > SHOWN || entry.text.lines().count() > 1 {
-            text = text.chars().take(SHOWN).collect::<String>().trim_end().to_owned() + " …";
+        let mut text: String = sanitize(entry.text.lines().next().unwrap_or_default());
+        if text.chars().count() > MAX_TEXT_CHARS || entry.text.lines().count() > 1 {
+            text =
+                text.chars().take(MAX_TEXT_CHARS).collect::<String>().trim_end().to_owned() + " …";
         }
-        let doubt = if known.hazards.is_empty() { "" } else { " !" };
+        let doubt = if known.warnings.is_empty() { "" } else { " !" };
         table.add_row([
             Cell::new(&known.short),
             Cell::new(entry.kind),
-            Cell::new(entry.severity).fg(colour(of_severity(entry.severity))),
-            Cell::new(format!("{}{doubt}", entry.status)).fg(colour(of_status(entry.status))),
+            Cell::new(entry.severity).fg(table_colour(severity_colour(entry.severity))),
+            Cell::new(format!("{}{doubt}", entry.status))
+                .fg(table_colour(status_colour(entry.status))),
             Cell::new(text),
         ]);
     }
-    writeln!(out, "{}", drawn(&table))?;
-    for known in list.entries.iter().filter(|known| !known.offers.is_empty()) {
+    writeln!(out, "{}", render_table(&table))?;
+    for known in list.entries.iter().filter(|known| !known.retirement_suggestions.is_empty()) {
         writeln!(out, "\n{}", styled(&known.short, STRONG))?;
-        for offer in &known.offers {
-            writeln!(out, "  {} {}", paint("!", AnsiColor::Yellow), plain(offer))?;
+        for offer in &known.retirement_suggestions {
+            writeln!(out, "  {} {}", paint("!", AnsiColor::Yellow), sanitize(offer))?;
         }
-        writeln!(out, "  `tamma knowledge retire {}` takes it out of force.", known.short)?;
+        writeln!(out, "  Retire it with `tamma knowledge retire {}`", known.short)?;
     }
-    if list.entries.iter().any(|known| !known.hazards.is_empty()) {
-        writeln!(out, "\n! There is something to look at twice: `tamma knowledge show ENTRY`.")?;
+    if list.entries.iter().any(|known| !known.warnings.is_empty()) {
+        writeln!(out, "\n! Content warnings: see `tamma knowledge show ENTRY`")?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) fn one(known: &Knowledge, projects: &Projects, json: bool) -> Result<ExitCode> {
+pub(super) fn print_entry(
+    known: &KnowledgeEntryDetail,
+    projects: &ProjectList,
+    json: bool,
+) -> Result<ExitCode> {
     if json {
-        output::json(known)?;
+        output::print_json(known)?;
     } else {
-        writeln!(anstream::stdout().lock(), "{}", whole(known, Some(projects)))?;
+        writeln!(anstream::stdout().lock(), "{}", format_entry(known, Some(projects)))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) fn changed(known: &Knowledge, what: &str, json: bool) -> Result<ExitCode> {
+pub(super) fn print_change(
+    known: &KnowledgeEntryDetail,
+    what: &str,
+    json: bool,
+) -> Result<ExitCode> {
     if json {
-        output::json(known)?;
+        output::print_json(known)?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut out = anstream::stdout().lock();
     writeln!(out, "{} {what}.", styled(&known.short, STRONG))?;
-    for hazard in &known.hazards {
-        writeln!(out, "  {} {}", paint("!", AnsiColor::Yellow), plain(hazard))?;
+    for hazard in &known.warnings {
+        writeln!(out, "  {} {}", paint("!", AnsiColor::Yellow), sanitize(hazard))?;
     }
-    if known.entry.status == Status::Pending {
-        writeln!(out, "`tamma knowledge approve {}` lets it have effect.", known.short)?;
+    if known.entry.status == EntryStatus::Pending {
+        writeln!(out, "Approve it with `tamma knowledge approve {}`", known.short)?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Why an entry is not approved just so.
-pub(super) fn hazards(known: &Knowledge, json: bool) -> Result<()> {
+/// Prints the content warnings that prevent an approval without `--despite`.
+pub(super) fn print_content_warnings(known: &KnowledgeEntryDetail, json: bool) -> Result<()> {
     if json {
-        output::json(known)?;
+        output::print_json(known)?;
     }
     let mut out = anstream::stderr().lock();
-    writeln!(out, "{}", whole(known, None))?;
-    writeln!(
-        out,
-        "\nIt is not approved, because there is something to look at twice (see above)."
-    )?;
-    writeln!(out, "If you have: tamma knowledge approve {} --despite", known.short)?;
-    writeln!(out, "Or mend it:  tamma knowledge edit {} --help", known.short)?;
+    writeln!(out, "{}", format_entry(known, None))?;
+    writeln!(out, "\nNot approved: the entry has content warnings (see above).")?;
+    writeln!(out, "To approve it anyway: tamma knowledge approve {} --despite", known.short)?;
+    writeln!(out, "To edit it:           tamma knowledge edit {} --help", known.short)?;
     Ok(())
 }
 
-pub(super) fn answer(answer: &KnowledgeAnswer, json: bool) -> Result<()> {
+pub(super) fn print_check_result(answer: &KnowledgeCheckResult, json: bool) -> Result<()> {
     if json {
-        return output::json(answer);
+        return output::print_json(answer);
     }
     let mut out = anstream::stdout().lock();
     if !answer.matches.is_empty() {
-        writeln!(out, "{}\n", matches(&answer.matches))?;
+        writeln!(out, "{}\n", format_matches(&answer.matches))?;
     }
     let said = match (answer.can_proceed, answer.matches.is_empty()) {
-        (true, true) => "Nothing that is known has to do with this plan.",
-        (true, false) => "No critical prohibition stands in the way of this plan.",
-        (false, _) => "The plan does what is forbidden: a person would have to decide.",
+        (true, true) => "No matching entries. The plan can proceed.",
+        (true, false) => "No critical prohibition applies. The plan can proceed.",
+        (false, _) => "A critical prohibition blocks this plan. A person would have to decide.",
     };
     writeln!(out, "{said}")?;
     Ok(())
 }
 
-/// What the team knows about a plan: what each says, why it matched and where it comes from.
-pub(in crate::commands) fn matches(all: &[KnowledgeMatch]) -> String {
+/// Formats the entries that match a plan: text, reasons and evidence.
+pub(in crate::commands) fn format_matches(all: &[KnowledgeMatch]) -> String {
     let mut text = String::new();
     for found in all {
         let shade = match found.role {
@@ -131,123 +139,126 @@ pub(in crate::commands) fn matches(all: &[KnowledgeMatch]) -> String {
             _ => AnsiColor::Green,
         };
         let role = paint(&format!("{:<14}", found.role.to_string()), shade);
-        let said = plain(&one_line(&found.text));
-        look::add(&mut text, format_args!("\n  {role} {}  {said}", styled(&found.short, STRONG)));
-        let mut because = found.because.clone();
+        let said = sanitize(&single_line(&found.text));
+        style::push_fmt(
+            &mut text,
+            format_args!("\n  {role} {}  {said}", styled(&found.short, STRONG)),
+        );
+        let mut because = found.reason_texts.clone();
         if because.is_empty() {
-            because.push("it speaks of the same things".to_owned());
+            because.push("its content is similar".to_owned());
         }
         let mut from = found.evidence.clone();
         from.extend(found.owner.iter().map(|owner| format!("ask {owner}")));
         let from = if from.is_empty() { String::new() } else { format!(" ({})", from.join(", ")) };
-        let why = plain(&format!("because {}{from}", because.join(", and ")));
-        look::add(&mut text, format_args!("\n  {:14} {}", "", styled(&why, FAINT)));
+        let why = sanitize(&format!("because {}{from}", because.join(", and ")));
+        style::push_fmt(&mut text, format_args!("\n  {:14} {}", "", styled(&why, FAINT)));
     }
     text.trim_start_matches('\n').to_owned()
 }
 
-fn one_line(text: &str) -> String {
+fn single_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// How some tasks went, in words.
-fn went(tally: &KnowledgeTally) -> String {
+/// Formats the results of several tasks.
+fn format_tally(tally: &KnowledgeTaskStats) -> String {
     if tally.tasks == 0 {
-        return "no task yet".to_owned();
+        return "no tasks yet".to_owned();
     }
     let average = |sum: String| format!("{sum} each");
     let tenths = tally.iterations * 10 / u64::from(tally.tasks);
-    let cost = tally.cost_usd.shared_by(tally.tasks.into()).unwrap_or(tally.cost_usd);
+    let cost = tally.cost_usd.checked_div(tally.tasks.into()).unwrap_or(tally.cost_usd);
     format!(
-        "{}, {} passed at once, {}, {}",
-        counted(tally.tasks as usize, "task"),
+        "{}, {} passed on the first run, {}, {}",
+        pluralize(tally.tasks as usize, "task"),
         tally.first_pass,
         average(format!("{}.{} iterations", tenths / 10, tenths % 10)),
-        average(look::dollars(cost)),
+        average(style::format_usd(cost)),
     )
 }
 
-fn whole(known: &Knowledge, projects: Option<&Projects>) -> String {
+fn format_entry(known: &KnowledgeEntryDetail, projects: Option<&ProjectList>) -> String {
     let entry = &known.entry;
     let mut text =
         format!("{}  {}", styled(&known.short, STRONG), styled(&entry.kind.to_string(), STRONG));
     let mut row = |name: &str, value: String| {
         if !value.is_empty() {
-            look::add(
+            style::push_fmt(
                 &mut text,
                 format_args!("\n  {} {value}", styled(&format!("{name:<10}"), FAINT)),
             );
         }
     };
-    row("status", paint(&entry.status.to_string(), of_status(entry.status)));
-    row("severity", paint(&entry.severity.to_string(), of_severity(entry.severity)));
+    row("status", paint(&entry.status.to_string(), status_colour(entry.status)));
+    row("severity", paint(&entry.severity.to_string(), severity_colour(entry.severity)));
     row(
-        "holds in",
+        "scope",
         match entry.scope {
-            Scope::Organisation => "every project".to_owned(),
-            Scope::Project(id) => {
+            EntryScope::Organisation => "every project".to_owned(),
+            EntryScope::Project(id) => {
                 let all = projects.map(|it| it.projects.as_slice()).unwrap_or_default();
-                let name = all.iter().find(|it| it.id == id.0).map(|it| plain(&it.name));
+                let name = all.iter().find(|it| it.id == id.0).map(|it| sanitize(&it.name));
                 name.unwrap_or_else(|| format!("project {id}"))
             }
         },
     );
-    row("paths", plain(&entry.globs.join(", ")));
+    row("paths", sanitize(&entry.globs.join(", ")));
     row("types", entry.task_types.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "));
-    row("words", plain(&entry.keywords.join(", ")));
+    row("keywords", sanitize(&entry.keywords.join(", ")));
     row("actions", entry.actions.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "));
-    row("pattern", entry.pattern.as_deref().map(plain).unwrap_or_default());
-    row("owner", entry.owner.as_ref().map(|owner| plain(owner.as_str())).unwrap_or_default());
+    row("pattern", entry.pattern.as_deref().map(sanitize).unwrap_or_default());
+    row("owner", entry.owner.as_ref().map(|owner| sanitize(owner.as_str())).unwrap_or_default());
     row("expires", entry.expires_at.map(|at| at.date_naive().to_string()).unwrap_or_default());
     for evidence in &entry.evidence {
-        row("evidence", plain(evidence.as_str()));
+        row("evidence", sanitize(evidence.as_str()));
     }
-    for hazard in &known.hazards {
-        row("look twice", paint(&plain(hazard), AnsiColor::Yellow));
+    for hazard in &known.warnings {
+        row("warning", paint(&sanitize(hazard), AnsiColor::Yellow));
     }
-    let now = look::now();
+    let now = style::now();
     if let Some(effect) = &known.effect {
-        let since = effect.last_matched_at.map(|at| format!(", the last {}", ago(at, now)));
+        let since = effect.last_matched_at.map(|at| format!(", last {}", format_ago(at, now)));
         let stopped = match effect.stopped {
             0 => String::new(),
-            some => format!(", {some} of them stopped"),
+            some => format!(", {some} blocked"),
         };
-        let tasks = counted(effect.matched as usize, "task");
+        let tasks = pluralize(effect.matched as usize, "task");
         row("matched", format!("{tasks}{stopped}{}", since.unwrap_or_default()));
         if effect.since.is_some() {
-            row("with it", went(&effect.with));
-            row("without", went(&effect.without));
-            row("effect", effect.in_words.clone());
+            row("with it", format_tally(&effect.with));
+            row("without", format_tally(&effect.without));
+            row("effect", effect.verdict_text.clone());
         }
     }
-    for offer in &known.offers {
-        row("retire?", paint(&plain(offer), AnsiColor::Yellow));
+    for offer in &known.retirement_suggestions {
+        row("retire?", paint(&sanitize(offer), AnsiColor::Yellow));
     }
     for change in &known.changes {
-        let by = change.by.as_deref().map(|by| format!(" by {}", plain(by))).unwrap_or_default();
+        let by = change.by.as_deref().map(|by| format!(" by {}", sanitize(by))).unwrap_or_default();
         let why =
-            change.reason.as_deref().map(|why| format!(": {}", plain(why))).unwrap_or_default();
-        row("change", format!("{}{by} {}{why}", change.deed, ago(change.at, now)));
+            change.reason.as_deref().map(|why| format!(": {}", sanitize(why))).unwrap_or_default();
+        row("change", format!("{}{by} {}{why}", change.action, format_ago(change.at, now)));
     }
     row("id", entry.id.to_string());
-    let said: Vec<_> = entry.text.lines().map(|line| format!("  {}", plain(line))).collect();
-    look::add(&mut text, format_args!("\n\n{}", said.join("\n")));
+    let said: Vec<_> = entry.text.lines().map(|line| format!("  {}", sanitize(line))).collect();
+    style::push_fmt(&mut text, format_args!("\n\n{}", said.join("\n")));
     text
 }
 
-fn of_status(status: Status) -> AnsiColor {
+fn status_colour(status: EntryStatus) -> AnsiColor {
     match status {
-        Status::Pending => AnsiColor::Yellow,
-        Status::Approved => AnsiColor::Green,
-        Status::Rejected | Status::Retired => AnsiColor::BrightBlack,
+        EntryStatus::Pending => AnsiColor::Yellow,
+        EntryStatus::Approved => AnsiColor::Green,
+        EntryStatus::Rejected | EntryStatus::Retired => AnsiColor::BrightBlack,
     }
 }
 
-fn of_severity(severity: Severity) -> AnsiColor {
+fn severity_colour(severity: EntrySeverity) -> AnsiColor {
     match severity {
-        Severity::Critical => AnsiColor::Red,
-        Severity::High => AnsiColor::Yellow,
-        Severity::Medium => AnsiColor::Blue,
-        Severity::Low => AnsiColor::BrightBlack,
+        EntrySeverity::Critical => AnsiColor::Red,
+        EntrySeverity::High => AnsiColor::Yellow,
+        EntrySeverity::Medium => AnsiColor::Blue,
+        EntrySeverity::Low => AnsiColor::BrightBlack,
     }
 }

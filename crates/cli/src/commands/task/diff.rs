@@ -1,4 +1,4 @@
-//! `tamma task diff`: the change that a task has made, with the numbers that comments name.
+//! `tamma task diff`: the latest reviewed change, with the line numbers that comments refer to.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -6,80 +6,82 @@ use std::process::ExitCode;
 
 use anstyle::AnsiColor;
 use anyhow::Result;
-use clap::Args;
-use tamma_core::review::patch::{Row, rows};
-use tamma_server::shape::Change;
+use tamma_core::review::patch::{PatchLine, lines};
+use tamma_server::dto::ReviewedChange;
 
-use crate::client::{self, Client, Target};
-use crate::{look, output};
+use crate::client::{self, Client, ClientArgs};
+use crate::{output, style};
 
-#[derive(Debug, Args)]
-pub(crate) struct Arguments {
-    /// The task: its id, or at least four digits of its beginning or end.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Task ID, or at least four characters from its start or end
     id: String,
-    /// Only which files, and how many lines came and went.
+    /// Show only the files with their added and removed line counts
     #[arg(long)]
     stat: bool,
     #[command(flatten)]
-    target: Target,
+    target: ClientArgs,
 }
 
-pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    client::run(&arguments.target, async {
+pub(super) fn run(arguments: &Args) -> Result<ExitCode> {
+    client::block_on(&arguments.target, async {
         let client = Client::new(&arguments.target)?;
-        let id = client.which(&arguments.id).await?;
-        let change: Change = client.get(&format!("/tasks/{id}/diff"), &[]).await?;
+        let id = client.resolve_task(&arguments.id).await?;
+        let change: ReviewedChange = client.get(&format!("/tasks/{id}/diff"), &[]).await?;
         let mut out = anstream::stdout().lock();
         if arguments.target.json {
-            output::json(&change)?;
+            output::print_json(&change)?;
         } else if arguments.stat {
-            stat(&mut out, &change.patch)?;
+            write_stat(&mut out, &change.patch)?;
         } else {
             writeln!(out, "commit {}", change.commit)?;
-            numbered(&mut out, &change.patch)?;
+            write_numbered_diff(&mut out, &change.patch)?;
         }
         Ok(ExitCode::SUCCESS)
     })
 }
 
-/// Every line, with its number in the file as it is after the change.
-fn numbered(out: &mut impl Write, patch: &str) -> Result<()> {
+/// Writes every line with its number in the changed file.
+fn write_numbered_diff(out: &mut impl Write, patch: &str) -> Result<()> {
     let mut first = true;
-    for row in rows(patch) {
+    for row in lines(patch) {
         let line = match row {
-            Row::File(name) => {
+            PatchLine::File(name) => {
                 first = true;
-                format!("\n{}", look::styled(&output::plain(&name), look::STRONG))
+                format!("\n{}", style::styled(&output::sanitize(&name), style::STRONG))
             }
-            // Between two pieces of one file something is left out.
-            Row::Piece(..) if std::mem::take(&mut first) => continue,
-            Row::Piece(..) => "      ...".to_owned(),
-            Row::Removed(text) => {
-                look::paint(&format!("      - {}", output::plain(text)), AnsiColor::Red)
+            // Lines between two hunks of a file are omitted.
+            PatchLine::Hunk(..) if std::mem::take(&mut first) => continue,
+            PatchLine::Hunk(..) => "      ...".to_owned(),
+            PatchLine::Removed(text) => {
+                style::paint(&format!("      - {}", output::sanitize(text)), AnsiColor::Red)
             }
-            Row::Added(at, text) => {
-                look::paint(&format!("{at:>5} + {}", output::plain(text)), AnsiColor::Green)
+            PatchLine::Added(at, text) => {
+                style::paint(&format!("{at:>5} + {}", output::sanitize(text)), AnsiColor::Green)
             }
-            Row::Kept(at, text) => format!("{at:>5}   {}", output::plain(text)),
-            Row::Note(text) => output::plain(text),
+            PatchLine::Context(at, text) => format!("{at:>5}   {}", output::sanitize(text)),
+            PatchLine::Header(text) => output::sanitize(text),
         };
         writeln!(out, "{line}")?;
     }
     Ok(())
 }
 
-fn stat(out: &mut impl Write, patch: &str) -> Result<()> {
+fn write_stat(out: &mut impl Write, patch: &str) -> Result<()> {
     let mut files: BTreeMap<String, (usize, usize)> = BTreeMap::new();
     let mut file = String::new();
-    for row in rows(patch) {
-        if let Row::File(name) = &row {
+    for row in lines(patch) {
+        if let PatchLine::File(name) = &row {
             file.clone_from(name);
         }
         let (added, removed) = files.entry(file.clone()).or_default();
         match row {
-            Row::Added(..) => *added += 1,
-            Row::Removed(_) => *removed += 1,
-            Row::File(_) | Row::Piece(..) | Row::Kept(..) | Row::Note(_) => {}
+            PatchLine::Added(..) => *added += 1,
+            PatchLine::Removed(_) => *removed += 1,
+            PatchLine::File(_)
+            | PatchLine::Hunk(..)
+            | PatchLine::Context(..)
+            | PatchLine::Header(_) => {}
         }
     }
     for (name, (added, removed)) in files.iter().filter(|(name, _)| !name.is_empty()) {
@@ -88,7 +90,7 @@ fn stat(out: &mut impl Write, patch: &str) -> Result<()> {
             "{:>6} {:>6}  {}",
             format!("+{added}"),
             format!("-{removed}"),
-            output::plain(name)
+            output::sanitize(name)
         )?;
     }
     Ok(())
@@ -108,11 +110,11 @@ mod tests {
     }
 
     #[test]
-    fn lines_have_the_numbers_that_comments_name() {
+    fn lines_are_numbered_as_comments_refer_to_them() {
         assert_eq!(
-            shown(|out| numbered(out, PATCH)),
+            shown(|out| write_numbered_diff(out, PATCH)),
             "\na.rs\n    1   one\n      - two\n    2 + 2\n    3 + 3\n      ...\n      - nine\n   10 + ten\n"
         );
-        assert_eq!(shown(|out| stat(out, PATCH)), "    +3     -2  a.rs\n");
+        assert_eq!(shown(|out| write_stat(out, PATCH)), "    +3     -2  a.rs\n");
     }
 }

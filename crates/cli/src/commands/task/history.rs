@@ -8,37 +8,37 @@ use clap::Args;
 use futures_util::StreamExt as _;
 use reqwest::Method;
 
-use crate::client::{self, Client, Target};
-use crate::{look, output, watch};
+use crate::client::{self, Client, ClientArgs};
+use crate::{output, style, watch};
 
 #[derive(Debug, Args)]
-pub(crate) struct History {
-    /// The task: its id, or at least four digits of its beginning or end.
+pub(crate) struct HistoryArgs {
+    /// Task ID, or at least four characters from its start or end
     id: String,
     #[command(flatten)]
-    target: Target,
+    target: ClientArgs,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Export {
-    /// The task: its id, or at least four digits of its beginning or end. By default all of them.
+pub(crate) struct ExportArgs {
+    /// Task ID, or at least four characters from its start or end (default: all tasks)
     id: Option<String>,
-    /// The name of a project, for all of its tasks.
+    /// Project name, to export all of its tasks
     #[arg(long, conflicts_with = "id")]
     project: Option<String>,
     #[command(flatten)]
-    target: Target,
+    target: ClientArgs,
 }
 
-pub(super) fn history(arguments: &History) -> Result<ExitCode> {
-    client::run(&arguments.target, async {
+pub(super) fn history(arguments: &HistoryArgs) -> Result<ExitCode> {
+    client::block_on(&arguments.target, async {
         let client = Client::new(&arguments.target)?;
-        let id = client.which(&arguments.id).await?;
+        let id = client.resolve_task(&arguments.id).await?;
         let path = format!("/tasks/{id}/history");
         let (mut entries, mut after) = (Vec::new(), String::from("0"));
         loop {
             let query = [("limit", "500"), ("after", after.as_str())];
-            let part: tamma_server::shape::History = client.get(&path, &query).await?;
+            let part: tamma_server::dto::HistoryPage = client.get(&path, &query).await?;
             entries.extend(part.entries);
             match part.next {
                 Some(next) => after = next,
@@ -46,30 +46,30 @@ pub(super) fn history(arguments: &History) -> Result<ExitCode> {
             }
         }
         if arguments.target.json {
-            output::json(&entries)?;
+            output::print_json(&entries)?;
             return Ok(ExitCode::SUCCESS);
         }
-        let zone = look::zone();
+        let zone = style::local_offset();
         let mut out = anstream::stdout().lock();
         let mut day = None;
         for entry in entries.iter().map(|line| &line.entry) {
             let date = entry.at.with_timezone(&zone).date_naive();
             if day != Some(date) {
-                writeln!(out, "{}", look::styled(&date.to_string(), look::STRONG))?;
+                writeln!(out, "{}", style::styled(&date.to_string(), style::STRONG))?;
                 day = Some(date);
             }
-            writeln!(out, "{}", watch::line(entry, zone))?;
+            writeln!(out, "{}", watch::format_entry(entry, zone))?;
         }
         Ok(ExitCode::SUCCESS)
     })
 }
 
-pub(super) fn export(arguments: &Export) -> Result<ExitCode> {
-    client::run(&arguments.target, async {
+pub(super) fn export(arguments: &ExportArgs) -> Result<ExitCode> {
+    client::block_on(&arguments.target, async {
         let client = Client::new(&arguments.target)?;
         let mut query = Vec::new();
         if let Some(said) = &arguments.id {
-            query.push(("task", client.which(said).await?.to_string()));
+            query.push(("task", client.resolve_task(said).await?.to_string()));
         }
         if let Some(project) = &arguments.project {
             query.push(("project", project.clone()));
@@ -77,7 +77,7 @@ pub(super) fn export(arguments: &Export) -> Result<ExitCode> {
         let request = client.request(Method::GET, "/export").query(&query);
         let mut parts = client.send(request).await?.bytes_stream();
         while let Some(part) = parts.next().await {
-            let part = part.context("the export broke off: it is not whole")?;
+            let part = part.context("export is incomplete: the connection broke")?;
             std::io::stdout().lock().write_all(&part)?;
         }
         Ok(ExitCode::SUCCESS)

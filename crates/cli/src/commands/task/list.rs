@@ -1,47 +1,46 @@
-//! `tamma task list`, and the table that lists are shown in.
+//! `tamma task list`, and the tables of all list commands.
 
 use std::io::Write as _;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::Args;
 use comfy_table::{Attribute, Cell, Color, ContentArrangement, Table, presets};
-use tamma_server::shape::{Card, Page};
+use tamma_server::dto::{TaskCard, TaskPage};
 
-use crate::client::{self, Client, Error, Target};
-use crate::look;
-use crate::output::{self, plain};
+use crate::client::{self, Client, ClientArgs, Error};
+use crate::output::{self, sanitize};
+use crate::style;
 
-#[derive(Debug, Args)]
-pub(crate) struct Arguments {
-    /// A state they are in, or several, separated by commas.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// State, or several separated by commas
     #[arg(long)]
     state: Option<String>,
-    /// A column of the board they are in, such as `review`.
+    /// Phase (column of the board), such as `review`
     #[arg(long)]
     phase: Option<String>,
-    /// A label they have.
+    /// Label
     #[arg(long, value_name = "WORD")]
     label: Option<String>,
-    /// Words in their title or description.
+    /// Words in the title or description
     #[arg(long, value_name = "WORDS")]
     search: Option<String>,
-    /// The name of their project.
+    /// Project name
     #[arg(long)]
     project: Option<String>,
-    /// Lists also tasks that have ended, and all of them.
+    /// List all tasks, including closed ones
     #[arg(long)]
     all: bool,
     #[command(flatten)]
-    target: Target,
+    target: ClientArgs,
 }
 
-/// How many are listed, unless all are wanted.
-const FEW: usize = 50;
-const ALL: usize = 100_000;
+/// Number of tasks listed without `--all`.
+const DEFAULT_LIMIT: usize = 50;
+const MAX_LIMIT: usize = 100_000;
 
-pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    client::run(&arguments.target, async {
+pub(super) fn run(arguments: &Args) -> Result<ExitCode> {
+    client::block_on(&arguments.target, async {
         let client = Client::new(&arguments.target)?;
         let live = (!arguments.all && arguments.state.is_none() && arguments.phase.is_none())
             .then_some("live");
@@ -53,19 +52,19 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
             ("project", arguments.project.as_deref()),
         ];
         let query = given.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
-        let most = if arguments.all { ALL } else { FEW };
-        let page = Pager { client: &client, path: "/tasks", query }.up_to(most).await?;
+        let most = if arguments.all { MAX_LIMIT } else { DEFAULT_LIMIT };
+        let page = Pager { client: &client, path: "/tasks", query }.fetch_up_to(most).await?;
         if arguments.target.json {
-            output::json(&page)?;
+            output::print_json(&page)?;
         } else {
-            let text = tasks(&page, arguments.all, look::now());
+            let text = format_tasks(&page, arguments.all, style::now());
             writeln!(anstream::stdout().lock(), "{text}")?;
         }
         Ok(ExitCode::SUCCESS)
     })
 }
 
-/// A list that is read page by page.
+/// Reader of a paginated list.
 pub(crate) struct Pager<'a> {
     pub(crate) client: &'a Client,
     pub(crate) path: &'a str,
@@ -73,10 +72,10 @@ pub(crate) struct Pager<'a> {
 }
 
 impl Pager<'_> {
-    /// At least so many, if there are as many.
-    pub(crate) async fn up_to(&self, most: usize) -> Result<Page, Error> {
+    /// Fetches pages until at least `most` tasks are read or the list ends.
+    pub(crate) async fn fetch_up_to(&self, most: usize) -> Result<TaskPage, Error> {
         let limit = most.clamp(1, 500).to_string();
-        let mut whole = Page { tasks: Vec::new(), damaged: Vec::new(), next: None };
+        let mut whole = TaskPage { tasks: Vec::new(), damaged: Vec::new(), next: None };
         loop {
             let after = whole.next.take();
             let mut query = self.query.clone();
@@ -84,7 +83,7 @@ impl Pager<'_> {
             if let Some(after) = &after {
                 query.push(("after", after));
             }
-            let page: Page = self.client.get(self.path, &query).await?;
+            let page: TaskPage = self.client.get(self.path, &query).await?;
             whole.tasks.extend(page.tasks);
             whole.damaged.extend(page.damaged);
             whole.next = page.next;
@@ -95,26 +94,26 @@ impl Pager<'_> {
     }
 }
 
-/// An empty table with its heads.
-pub(crate) fn table(heads: &[&str]) -> Table {
+/// Empty table with bold column headings.
+pub(crate) fn new_table(heads: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    // `anstream` takes the colours out again where they are not wanted.
+    // `anstream` strips the colours where they are not wanted.
     table.enforce_styling();
     table.set_content_arrangement(ContentArrangement::Dynamic);
     table.set_header(heads.iter().map(|head| Cell::new(head).add_attribute(Attribute::Bold)));
-    // The table begins where every other line does.
+    // Aligns the first column with other output.
     if let Some(first) = table.column_mut(0) {
         first.set_padding((0, 1));
     }
     table
 }
 
-/// What ends a style.
+/// ANSI sequence that resets a style.
 const PLAIN: &str = "\u{1b}[0m";
 
-/// A table as text, without the blanks that fill its last column.
-pub(crate) fn drawn(table: &Table) -> String {
+/// Renders a table without the trailing spaces of its last column.
+pub(crate) fn render_table(table: &Table) -> String {
     let tidy = |line: &str| match line.trim_end().strip_suffix(PLAIN) {
         Some(styled) => format!("{}{PLAIN}", styled.trim_end()),
         None => line.trim_end().to_owned(),
@@ -122,8 +121,8 @@ pub(crate) fn drawn(table: &Table) -> String {
     table.to_string().lines().map(tidy).collect::<Vec<_>>().join("\n")
 }
 
-/// A colour as tables have it.
-pub(crate) fn colour(colour: anstyle::AnsiColor) -> Color {
+/// Converts a colour to the table crate's type.
+pub(crate) fn table_colour(colour: anstyle::AnsiColor) -> Color {
     use anstyle::AnsiColor as A;
     match colour {
         A::Black => Color::Black,
@@ -145,49 +144,49 @@ pub(crate) fn colour(colour: anstyle::AnsiColor) -> Color {
     }
 }
 
-/// Tasks as a table.
-fn tasks(page: &Page, all: bool, now: chrono::DateTime<chrono::Utc>) -> String {
+/// Formats tasks as a table.
+fn format_tasks(page: &TaskPage, all: bool, now: chrono::DateTime<chrono::Utc>) -> String {
     if page.tasks.is_empty() && page.damaged.is_empty() {
         let hint = if all {
             "Add one with `tamma task add`."
         } else {
-            "`--all` lists those that have ended too."
+            "Use `--all` to include closed ones."
         };
         return format!("No tasks. {hint}");
     }
-    let mut table = table(&["ID", "STATE", "TITLE", "RISK", "RUNS", "COST", "SINCE"]);
+    let mut table = new_table(&["ID", "STATE", "TITLE", "RISK", "RUNS", "COST", "SINCE"]);
     for card in &page.tasks {
-        table.add_row(row(card, now));
+        table.add_row(task_row(card, now));
     }
-    let mut text = drawn(&table);
+    let mut text = render_table(&table);
     for damaged in &page.damaged {
-        let (id, title) = (tamma_server::shape::short(damaged.id), plain(&damaged.title));
-        look::add(
+        let (id, title) = (tamma_server::dto::short_id(damaged.id), sanitize(&damaged.title));
+        style::push_fmt(
             &mut text,
-            format_args!("\n{id}  cannot be read: {title}: {}", plain(&damaged.why)),
+            format_args!("\n{id}  cannot load {title}: {}", sanitize(&damaged.error)),
         );
     }
     if page.next.is_some() {
-        text += "\n\nThere are more: `--all` lists them.";
+        text += "\n\nMore tasks exist. Use `--all` to list them.";
     }
     text
 }
 
-fn row(card: &Card, now: chrono::DateTime<chrono::Utc>) -> Vec<Cell> {
+fn task_row(card: &TaskCard, now: chrono::DateTime<chrono::Utc>) -> Vec<Cell> {
     let paused = if card.paused { " ‖" } else { "" };
-    let state = format!("{}{paused}", look::words(&card.state));
+    let state = format!("{}{paused}", style::humanize(&card.state));
     let risk = match card.risk {
-        Some(risk) => Cell::new(risk).fg(colour(look::of_risk(risk))),
+        Some(risk) => Cell::new(risk).fg(table_colour(style::risk_colour(risk))),
         None => Cell::new("-"),
     };
     vec![
         Cell::new(&card.short),
-        Cell::new(state).fg(colour(look::of_state(card.state))),
-        Cell::new(plain(&card.title)),
+        Cell::new(state).fg(table_colour(style::state_colour(card.state))),
+        Cell::new(sanitize(&card.title)),
         risk,
         Cell::new(card.iterations),
-        Cell::new(look::money(&card.spend)),
-        Cell::new(look::ago(card.since, now)),
+        Cell::new(style::format_spend(&card.spend)),
+        Cell::new(style::format_ago(card.since, now)),
     ]
 }
 
@@ -196,15 +195,15 @@ mod tests {
     use super::*;
     use crate::commands::task::show::tests::whole;
 
-    fn shown(page: &Page, all: bool) -> String {
+    fn shown(page: &TaskPage, all: bool) -> String {
         let now = "2026-11-15T10:23:30Z".parse().expect("a moment");
-        let text = tasks(page, all, now);
+        let text = format_tasks(page, all, now);
         anstream::adapter::strip_str(&text).to_string()
     }
 
     #[test]
-    fn tasks_are_a_table_with_the_digits_that_tell_them_apart() {
-        let page = Page { tasks: vec![whole().card], damaged: Vec::new(), next: None };
+    fn tasks_are_listed_with_their_short_ids() {
+        let page = TaskPage { tasks: vec![whole().card], damaged: Vec::new(), next: None };
         // An inline snapshot would not see the first column move.
         assert!(shown(&page, false).starts_with("ID  "));
         insta::assert_snapshot!(shown(&page, false), @r"
@@ -214,9 +213,9 @@ mod tests {
     }
 
     #[test]
-    fn no_tasks_say_where_the_others_are() {
-        let page = Page { tasks: Vec::new(), damaged: Vec::new(), next: None };
-        assert_eq!(shown(&page, false), "No tasks. `--all` lists those that have ended too.");
+    fn an_empty_list_says_how_to_see_other_tasks() {
+        let page = TaskPage { tasks: Vec::new(), damaged: Vec::new(), next: None };
+        assert_eq!(shown(&page, false), "No tasks. Use `--all` to include closed ones.");
         assert_eq!(shown(&page, true), "No tasks. Add one with `tamma task add`.");
     }
 }

@@ -1,4 +1,4 @@
-//! `tamma task log`: what a task's agents say and do, now and before.
+//! `tamma task log`: output of a task's agents.
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal as _, Write as _};
@@ -8,21 +8,20 @@ use std::time::Duration;
 use anstyle::{AnsiColor, Style};
 use anyhow::{Context as _, Result};
 use chrono::FixedOffset;
-use clap::Args;
 use eventsource_stream::Eventsource as _;
 use futures_util::StreamExt as _;
 use reqwest::{Method, StatusCode};
-use tamma_server::shape::{Card, Present, Run, RunLine, RunLines, Runs};
+use tamma_server::dto::{CurrentRun, RunDetail, RunLine, RunLines, RunList, TaskCard};
 use tamma_store::{LineKind, RunNumber};
 use uuid::Uuid;
 
-use crate::client::{self, Client, Target};
-use crate::look::{self, FAINT, STRONG, styled};
-use crate::output::plain;
+use crate::client::{self, Client, ClientArgs};
+use crate::output::sanitize;
+use crate::style::{self, FAINT, STRONG, styled};
 use crate::watch;
 
-/// What is shown unless other kinds are named: not every thought and every call.
-const USUAL: [LineKind; 7] = [
+/// Line kinds shown by default: all but thoughts and model calls.
+const DEFAULT_KINDS: [LineKind; 7] = [
     LineKind::Said,
     LineKind::Tool,
     LineKind::Plan,
@@ -32,99 +31,99 @@ const USUAL: [LineKind; 7] = [
     LineKind::Note,
 ];
 
-/// How wide the column of the kinds is.
+/// Width of the kind column, in characters.
 const KIND: usize = 8;
 
-/// The narrowest text that is wrapped.
-const NARROW: usize = 20;
+/// Minimum width of wrapped text, in characters.
+const MIN_TEXT_WIDTH: usize = 20;
 
-/// How long a server may be away before it is given up.
-const AWAY: Duration = Duration::from_mins(1);
-const FIRST_WAIT: Duration = Duration::from_millis(250);
-const LONGEST_WAIT: Duration = Duration::from_secs(5);
+/// Time after which `--follow` gives up on an unreachable server.
+const MAX_OUTAGE: Duration = Duration::from_mins(1);
+const MIN_BACKOFF: Duration = Duration::from_millis(250);
+const MAX_BACKOFF: Duration = Duration::from_secs(5);
 
-#[derive(Debug, Args)]
-pub(crate) struct Arguments {
-    /// The task: its id, or at least four digits of its beginning or end.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Task ID, or at least four characters from its start or end
     id: String,
-    /// Stays, and shows what comes, until the task has ended or waits for a person.
+    /// Keep reading until the task is closed or needs a person
     #[arg(long, short)]
     follow: bool,
-    /// Of this run only: a number such as 4, or 4.2 for its second attempt. `tamma task show` has
-    /// them.
-    #[arg(long, value_name = "NUMBER", value_parser = number)]
+    /// Show only this run, such as 4, or 4.2 for its second attempt; `tamma task show` lists the
+    /// numbers
+    #[arg(long, value_name = "NUMBER", value_parser = parse_run_number)]
     run: Option<String>,
-    /// The kinds of lines, separated by commas: said, thought, tool, plan, progress, asked, refused,
-    /// `model_call`, note, or all. By default all but thought and `model_call`.
-    #[arg(long, value_name = "KINDS", value_delimiter = ',', value_parser = kind)]
-    kinds: Vec<Kind>,
-    /// Writes the whole transcript of the run instead, as lines of JSON.
+    /// Line kinds, separated by commas: said, thought, tool, plan, progress, asked, refused,
+    /// `model_call`, note or all (default: all but thought and `model_call`)
+    #[arg(long, value_name = "KINDS", value_delimiter = ',', value_parser = parse_kind)]
+    kinds: Vec<KindFilter>,
+    /// Print the complete transcript of the run as JSON lines
     #[arg(long, requires = "run", conflicts_with_all = ["follow", "kinds"])]
     transcript: bool,
     #[command(flatten)]
-    target: Target,
+    target: ClientArgs,
 }
 
-/// Kinds of lines that were asked for.
+/// Line kinds selected on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum KindFilter {
     All,
-    One(LineKind),
+    Only(LineKind),
 }
 
-fn kind(text: &str) -> Result<Kind, String> {
+fn parse_kind(text: &str) -> Result<KindFilter, String> {
     match text {
-        "all" => Ok(Kind::All),
-        text => text.parse().map(Kind::One).map_err(|_| {
-            "the kinds are said, thought, tool, plan, progress, asked, refused, model_call, note and \
+        "all" => Ok(KindFilter::All),
+        text => text.parse().map(KindFilter::Only).map_err(|_| {
+            "use said, thought, tool, plan, progress, asked, refused, model_call, note or \
              all"
-                .to_owned()
+            .to_owned()
         }),
     }
 }
 
-fn number(text: &str) -> Result<String, String> {
+fn parse_run_number(text: &str) -> Result<String, String> {
     let number: Result<RunNumber, _> = text.parse();
     number.map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
 
-pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    client::run(&arguments.target, async {
+pub(super) fn run(arguments: &Args) -> Result<ExitCode> {
+    client::block_on(&arguments.target, async {
         let client = Client::new(&arguments.target)?;
-        let id = client.which(&arguments.id).await?;
+        let id = client.resolve_task(&arguments.id).await?;
         if let Some(run) = arguments.run.as_ref().filter(|_| arguments.transcript) {
-            return transcript(&client, id, run).await;
+            return print_transcript(&client, id, run).await;
         }
         let terminal = !arguments.target.json && std::io::stdout().is_terminal();
-        let mut log = Log {
+        let mut log = LogReader {
             client: &client,
             id,
-            query: query(arguments),
+            query: build_query(arguments),
             json: arguments.target.json,
-            width: terminal.then(look::width).flatten(),
-            zone: look::zone(),
+            width: terminal.then(style::terminal_width).flatten(),
+            zone: style::local_offset(),
             runs: BTreeMap::new(),
-            shown: None,
-            last: None,
+            current_run: None,
+            last_position: None,
         };
-        log.know_runs().await?;
-        if arguments.follow { log.follow().await } else { log.read().await }
+        log.load_runs().await?;
+        if arguments.follow { log.follow().await } else { log.print_existing().await }
     })
 }
 
-/// What the server is asked for.
-fn query(arguments: &Arguments) -> Vec<(&'static str, String)> {
+/// Query parameters of the log request.
+fn build_query(arguments: &Args) -> Vec<(&'static str, String)> {
     let mut query = Vec::new();
     if let Some(run) = &arguments.run {
         query.push(("run", run.clone()));
     }
     let kinds: Vec<_> = match arguments.kinds.as_slice() {
-        [] => USUAL.iter().map(ToString::to_string).collect(),
-        kinds if kinds.contains(&Kind::All) => return query,
+        [] => DEFAULT_KINDS.iter().map(ToString::to_string).collect(),
+        kinds if kinds.contains(&KindFilter::All) => return query,
         kinds => {
-            let one = |kind: &Kind| match kind {
-                Kind::One(kind) => Some(kind.to_string()),
-                Kind::All => None,
+            let one = |kind: &KindFilter| match kind {
+                KindFilter::Only(kind) => Some(kind.to_string()),
+                KindFilter::All => None,
             };
             kinds.iter().filter_map(one).collect()
         }
@@ -133,89 +132,91 @@ fn query(arguments: &Arguments) -> Vec<(&'static str, String)> {
     query
 }
 
-async fn transcript(client: &Client, id: Uuid, run: &str) -> Result<ExitCode> {
+async fn print_transcript(client: &Client, id: Uuid, run: &str) -> Result<ExitCode> {
     let path = format!("/tasks/{id}/runs/{run}/transcript");
     let response = client.send(client.request(Method::GET, &path)).await?;
     let mut parts = response.bytes_stream();
     while let Some(part) = parts.next().await {
-        let part = part.context("the transcript broke off: it is not whole")?;
+        let part = part.context("transcript is incomplete: the connection broke")?;
         std::io::stdout().lock().write_all(&part)?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-struct Log<'a> {
+struct LogReader<'a> {
     client: &'a Client,
     id: Uuid,
     query: Vec<(&'static str, String)>,
     json: bool,
-    /// How wide the terminal is, if there is one.
+    /// Terminal width; `None` if output is not a terminal.
     width: Option<usize>,
     zone: FixedOffset,
-    /// What is known of the runs, by their numbers.
-    runs: BTreeMap<String, Run>,
-    /// The run whose lines were shown last.
-    shown: Option<String>,
-    /// The place of the last line.
-    last: Option<String>,
+    /// Runs of the task, by run number.
+    runs: BTreeMap<String, RunDetail>,
+    /// Run whose lines were printed last.
+    current_run: Option<String>,
+    /// Position of the last printed line, used to resume.
+    last_position: Option<String>,
 }
 
-impl Log<'_> {
-    async fn know_runs(&mut self) -> Result<()> {
-        let Runs { runs } = self.client.get(&format!("/tasks/{}/runs", self.id), &[]).await?;
+impl LogReader<'_> {
+    async fn load_runs(&mut self) -> Result<()> {
+        let RunList { runs } = self.client.get(&format!("/tasks/{}/runs", self.id), &[]).await?;
         self.runs.extend(runs.into_iter().map(|run| (run.run.clone(), run)));
         Ok(())
     }
 
-    /// Shows what is there.
-    async fn read(&mut self) -> Result<ExitCode> {
+    /// Prints the stored lines.
+    async fn print_existing(&mut self) -> Result<ExitCode> {
         let path = format!("/tasks/{}/lines", self.id);
         loop {
             let mut query: Vec<_> =
                 self.query.iter().map(|(name, value)| (*name, value.as_str())).collect();
             query.push(("limit", "500"));
-            query.extend(self.last.as_deref().map(|last| ("after", last)));
+            query.extend(self.last_position.as_deref().map(|last| ("after", last)));
             let page: RunLines = self.client.get(&path, &query).await?;
             for line in &page.lines {
-                self.show(line)?;
+                self.print_line(line)?;
             }
             match page.next {
-                Some(next) => self.last = Some(next),
+                Some(next) => self.last_position = Some(next),
                 None => break,
             }
         }
-        if self.last.is_none() && self.shown.is_none() && !self.json {
-            let text = "nothing yet: no agent of this task has said or done anything that is kept";
+        if self.last_position.is_none() && self.current_run.is_none() && !self.json {
+            let text = "No log output yet";
             writeln!(anstream::stderr().lock(), "{}", styled(text, FAINT))?;
         }
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Shows what is there and what comes, and takes up a broken stream where it was.
+    /// Prints stored and new lines, and resumes a broken stream after the last line.
     async fn follow(&mut self) -> Result<ExitCode> {
-        let (mut away, mut wait) = (Duration::ZERO, FIRST_WAIT);
+        let (mut away, mut wait) = (Duration::ZERO, MIN_BACKOFF);
         loop {
-            let known = self.last.clone();
-            match self.stream().await {
+            let known = self.last_position.clone();
+            match self.follow_stream().await {
                 Ok(true) => return Ok(ExitCode::SUCCESS),
-                Err(error) if !watch::passes(&error) || away >= AWAY => return Err(error),
-                // The server has ended the stream, or is away; it may be starting again.
+                Err(error) if !watch::is_transient(&error) || away >= MAX_OUTAGE => {
+                    return Err(error);
+                }
+                // The server ended the stream or is unreachable; it may be restarting.
                 Ok(false) | Err(_) => {}
             }
-            if self.last != known {
-                (away, wait) = (Duration::ZERO, FIRST_WAIT);
+            if self.last_position != known {
+                (away, wait) = (Duration::ZERO, MIN_BACKOFF);
             }
             tokio::time::sleep(wait).await;
             away += wait;
-            wait = (wait * 2).min(LONGEST_WAIT);
+            wait = (wait * 2).min(MAX_BACKOFF);
         }
     }
 
-    /// Follows one stream. Returns whether there is nothing more to wait for.
-    async fn stream(&mut self) -> Result<bool> {
+    /// Follows one stream. Returns `true` if the task is closed or needs a person.
+    async fn follow_stream(&mut self) -> Result<bool> {
         let path = format!("/tasks/{}/lines/stream", self.id);
         let mut request = self.client.request(Method::GET, &path).query(&self.query);
-        if let Some(last) = &self.last {
+        if let Some(last) = &self.last_position {
             request = request.header("last-event-id", last);
         }
         let response = self.client.send(request).await?;
@@ -224,23 +225,23 @@ impl Log<'_> {
         }
         let mut events = response.bytes_stream().eventsource();
         while let Some(event) = events.next().await {
-            // A broken stream is taken up again by the caller.
+            // The caller resumes a broken stream.
             let Ok(event) = event else { return Ok(false) };
-            let half = "the server sent half an event";
+            let half = "cannot parse an event from the server";
             match event.event.as_str() {
                 "line" => {
                     let line: RunLine = serde_json::from_str(&event.data).context(half)?;
-                    self.show(&line)?;
-                    self.last = Some(line.place);
+                    self.print_line(&line)?;
+                    self.last_position = Some(line.position);
                 }
                 "run" => {
-                    let present: Present = serde_json::from_str(&event.data).context(half)?;
+                    let present: CurrentRun = serde_json::from_str(&event.data).context(half)?;
                     self.runs.insert(present.run.run.clone(), present.run);
                 }
                 "task" => {
-                    let card: Card = serde_json::from_str(&event.data).context(half)?;
+                    let card: TaskCard = serde_json::from_str(&event.data).context(half)?;
                     if card.state.is_terminal() || card.waits_for_person {
-                        return self.stand(&card).map(|()| true);
+                        return self.print_final_state(&card).map(|()| true);
                     }
                 }
                 _ => {}
@@ -249,66 +250,67 @@ impl Log<'_> {
         Ok(false)
     }
 
-    /// Says why nothing more is waited for, to people.
-    fn stand(&self, card: &Card) -> Result<()> {
+    /// Prints why following stopped. Prints nothing with `--json`.
+    fn print_final_state(&self, card: &TaskCard) -> Result<()> {
         if self.json {
             return Ok(());
         }
-        let text = match &card.next_in_words {
-            Some(next) if card.waits_for_person => format!("it waits for a person: {next}"),
-            _ => format!("the task is {}", look::words(&card.state)),
+        let text = match &card.next_text {
+            Some(next) if card.waits_for_person => format!("waiting on a person: {next}"),
+            _ => format!("the task is {}", style::humanize(&card.state)),
         };
-        Ok(writeln!(anstream::stderr().lock(), "{}", styled(&plain(&text), FAINT))?)
+        Ok(writeln!(anstream::stderr().lock(), "{}", styled(&sanitize(&text), FAINT))?)
     }
 
-    fn show(&mut self, line: &RunLine) -> Result<()> {
+    fn print_line(&mut self, line: &RunLine) -> Result<()> {
         let mut out = anstream::stdout().lock();
         if self.json {
             writeln!(out, "{}", serde_json::to_string(line)?)?;
             return Ok(());
         }
-        if self.shown.as_ref() != Some(&line.run) {
-            let before = if self.shown.is_some() { "\n" } else { "" };
-            let head = heading(&line.run, self.runs.get(&line.run));
+        if self.current_run.as_ref() != Some(&line.run) {
+            let before = if self.current_run.is_some() { "\n" } else { "" };
+            let head = run_heading(&line.run, self.runs.get(&line.run));
             writeln!(out, "{before}{}", styled(&head, STRONG))?;
-            self.shown = Some(line.run.clone());
+            self.current_run = Some(line.run.clone());
         }
-        Ok(writeln!(out, "{}", shown(line, self.zone, self.width))?)
+        Ok(writeln!(out, "{}", format_line(line, self.zone, self.width))?)
     }
 }
 
-/// What is said of a run before its lines.
-fn heading(number: &str, run: Option<&Run>) -> String {
+/// Heading of a run, printed before its lines.
+fn run_heading(number: &str, run: Option<&RunDetail>) -> String {
     let Some(run) = run else { return format!("run {number}") };
-    let mut text = format!("run {number} · {} · {}", plain(&run.mode), watch::engine(run));
+    let mut text =
+        format!("run {number} · {} · {}", sanitize(&run.mode), watch::agent_and_model(run));
     if let Some(tier) = run.tier {
-        look::add(&mut text, format_args!(" · {tier}"));
+        style::push_fmt(&mut text, format_args!(" · {tier}"));
     }
     text
 }
 
-/// One line of a run: when, what kind, and its text, wrapped where there is a width.
-fn shown(line: &RunLine, zone: FixedOffset, width: Option<usize>) -> String {
+/// Formats one log line: time, kind and text, wrapped to `width` if given.
+fn format_line(line: &RunLine, zone: FixedOffset, width: Option<usize>) -> String {
     let name =
         if line.kind == LineKind::ModelCall { "model".to_owned() } else { line.kind.to_string() };
-    let (style, body) = looks(line.kind);
-    let time = look::clock(line.at, zone);
+    let (style, body) = line_styles(line.kind);
+    let time = style::format_time(line.at, zone);
     let indent = time.len() + 1 + KIND + 1;
-    let room = width.map(|width| width.saturating_sub(indent).max(NARROW));
+    let room = width.map(|width| width.saturating_sub(indent).max(MIN_TEXT_WIDTH));
     let mut text =
         format!("{} {} ", styled(&time, FAINT), styled(&format!("{name:<KIND$}"), style));
-    let rows = line.text.lines().flat_map(|row| wrapped(&plain(&row.replace('\t', "    ")), room));
+    let rows = line.text.lines().flat_map(|row| wrap(&sanitize(&row.replace('\t', "    ")), room));
     for (index, row) in rows.enumerate() {
         if index > 0 {
-            look::add(&mut text, format_args!("\n{:indent$}", ""));
+            style::push_fmt(&mut text, format_args!("\n{:indent$}", ""));
         }
         text += &styled(&row, body);
     }
     text
 }
 
-/// How a kind looks: its word, and its text.
-fn looks(kind: LineKind) -> (Style, Style) {
+/// Styles of a line kind: of its label and of its text.
+fn line_styles(kind: LineKind) -> (Style, Style) {
     let plain = Style::new();
     let quiet = |colour: AnsiColor| colour.on_default().dimmed();
     match kind {
@@ -323,8 +325,8 @@ fn looks(kind: LineKind) -> (Style, Style) {
     }
 }
 
-/// A row in pieces that fit, cut between words where there are some.
-fn wrapped(row: &str, room: Option<usize>) -> Vec<String> {
+/// Wraps a row between words, and splits words that are too long.
+fn wrap(row: &str, room: Option<usize>) -> Vec<String> {
     let Some(room) = room else { return vec![row.to_owned()] };
     let mut pieces = vec![String::new()];
     for word in row.split_inclusive(' ') {
@@ -340,7 +342,7 @@ fn wrapped(row: &str, room: Option<usize>) -> Vec<String> {
                 pieces.push(String::new());
                 continue;
             }
-            // A word that is longer than a row.
+            // The word is longer than a row.
             let cut = word.char_indices().nth(room).map_or(word.len(), |(cut, _)| cut);
             piece.push_str(&word[..cut]);
             word = &word[cut..];
@@ -359,7 +361,7 @@ mod tests {
 
     fn line(kind: LineKind, text: &str) -> RunLine {
         RunLine {
-            place: "4.1.7".to_owned(),
+            position: "4.1.7".to_owned(),
             run: "4".to_owned(),
             at: "2026-11-15T10:20:30Z".parse().expect("a moment"),
             kind,
@@ -370,11 +372,11 @@ mod tests {
 
     fn text(kind: LineKind, text: &str, width: Option<usize>) -> String {
         let zone = FixedOffset::east_opt(3600).expect("a zone");
-        anstream::adapter::strip_str(&shown(&line(kind, text), zone, width)).to_string()
+        anstream::adapter::strip_str(&format_line(&line(kind, text), zone, width)).to_string()
     }
 
     #[test]
-    fn a_line_has_its_time_its_kind_and_its_text_below_itself() {
+    fn a_line_has_its_time_its_kind_and_indented_text() {
         assert_eq!(
             text(LineKind::Said, "I will look\nat the tests first.", None),
             "11:20:30 said     I will look\n                  at the tests first."
@@ -387,24 +389,24 @@ mod tests {
 
     #[test]
     fn a_long_text_is_wrapped_between_words_and_a_long_word_is_cut() {
-        let rows = wrapped("one two three", Some(8));
+        let rows = wrap("one two three", Some(8));
         assert_eq!(rows, ["one two", "three"]);
-        assert_eq!(wrapped("abcdefghij kl", Some(4)), ["abcd", "efgh", "ij", "kl"]);
-        assert_eq!(wrapped("", Some(4)), [""]);
-        assert_eq!(wrapped("a  b", None), ["a  b"]);
+        assert_eq!(wrap("abcdefghij kl", Some(4)), ["abcd", "efgh", "ij", "kl"]);
+        assert_eq!(wrap("", Some(4)), [""]);
+        assert_eq!(wrap("a  b", None), ["a  b"]);
     }
 
     #[test]
-    fn what_an_agent_says_does_not_command_the_terminal() {
+    fn control_characters_in_agent_output_are_escaped() {
         let shown = text(LineKind::Tool, "a\u{1b}[2Jb\tc", None);
         assert_eq!(shown, "11:20:30 tool     a\\u{1b}[2Jb    c");
     }
 
     #[test]
-    fn kinds_are_read_by_their_names() {
-        assert_eq!(kind("model_call"), Ok(Kind::One(LineKind::ModelCall)));
-        assert_eq!(kind("all"), Ok(Kind::All));
-        assert!(kind("sung").is_err());
-        assert!(number("4.2").is_ok() && number("four").is_err());
+    fn kinds_are_parsed_by_name() {
+        assert_eq!(parse_kind("model_call"), Ok(KindFilter::Only(LineKind::ModelCall)));
+        assert_eq!(parse_kind("all"), Ok(KindFilter::All));
+        assert!(parse_kind("sung").is_err());
+        assert!(parse_run_number("4.2").is_ok() && parse_run_number("four").is_err());
     }
 }

@@ -1,117 +1,126 @@
-//! `tamma task report`: what there is to tell of a task, for people, for pull requests, for programs.
+//! `tamma task report`: report on a task as text, Markdown or JSON.
 
 use std::io::Write as _;
 use std::process::ExitCode;
 
 use anstyle::AnsiColor;
 use anyhow::Result;
-use clap::{Args, ValueEnum};
-use tamma_core::gate::Standing;
-use tamma_core::issue::Severity;
-use tamma_core::report::{Gate, Iteration, Report, Sitting, Spent, markdown};
-use tamma_core::review::{Criterion, Judgement};
-use tamma_server::shape::TaskReport;
+use clap::ValueEnum;
+use tamma_core::gate::GateStatus;
+use tamma_core::issue::IssueSeverity;
+use tamma_core::report::{
+    CostSummary, CouncilReport, GateReport, IterationReport, TaskReport, render_markdown,
+};
+use tamma_core::review::{Criterion, CriterionJudgement};
+use tamma_server::dto::TaskReportResponse;
 
-use crate::client::{self, Client, Target};
-use crate::look::{self, FAINT, STRONG, paint, styled, words};
-use crate::output::{self, counted, plain};
+use crate::client::{self, Client, ClientArgs};
+use crate::output::{self, pluralize, sanitize};
+use crate::style::{self, FAINT, STRONG, humanize, paint, styled};
 
-#[derive(Debug, Args)]
-pub(crate) struct Arguments {
-    /// The task: its id, or at least four digits of its beginning or end.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Task ID, or at least four characters from its start or end
     id: String,
-    /// Tells of this iteration only.
+    /// Report on this iteration only
     #[arg(long, value_name = "NUMBER")]
     iteration: Option<u16>,
-    /// How it is written.
-    #[arg(long, value_enum, default_value_t = Form::Text)]
-    format: Form,
+    /// Output format
+    #[arg(long, value_enum, default_value_t = ReportOutput::Text)]
+    format: ReportOutput,
     #[command(flatten)]
-    target: Target,
+    target: ClientArgs,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Form {
-    /// For a terminal.
+enum ReportOutput {
+    /// Text for a terminal
     Text,
-    /// For a pull request.
+    /// Markdown for a pull request
     Markdown,
-    /// For programs; `--json` says the same.
+    /// JSON, like `--json`
     Json,
 }
 
-/// How many names of one kind are listed.
-const LISTED: usize = 10;
+/// Maximum number of test names listed per category.
+const MAX_NAMES: usize = 10;
 
-pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    client::run(&arguments.target, async {
+pub(super) fn run(arguments: &Args) -> Result<ExitCode> {
+    client::block_on(&arguments.target, async {
         let client = Client::new(&arguments.target)?;
-        let id = client.which(&arguments.id).await?;
+        let id = client.resolve_task(&arguments.id).await?;
         let number = arguments.iteration.map(|number| number.to_string());
         let query: Vec<_> = number.iter().map(|number| ("iteration", number.as_str())).collect();
-        let told: TaskReport = client.get(&format!("/tasks/{id}/report"), &query).await?;
+        let response: TaskReportResponse =
+            client.get(&format!("/tasks/{id}/report"), &query).await?;
         let mut out = anstream::stdout().lock();
         match arguments.format {
-            Form::Json => output::json(&told)?,
-            _ if arguments.target.json => output::json(&told)?,
-            Form::Markdown => {
-                // Line by line, because what others wrote must not command the terminal.
-                for line in markdown(&told.report).lines() {
-                    writeln!(out, "{}", plain(line))?;
+            ReportOutput::Json => output::print_json(&response)?,
+            _ if arguments.target.json => output::print_json(&response)?,
+            ReportOutput::Markdown => {
+                // Line by line, because each line is sanitised for the terminal.
+                for line in render_markdown(&response.report).lines() {
+                    writeln!(out, "{}", sanitize(line))?;
                 }
             }
-            Form::Text => writeln!(out, "{}", text(&told.report))?,
+            ReportOutput::Text => writeln!(out, "{}", format_report(&response.report))?,
         }
         Ok(ExitCode::SUCCESS)
     })
 }
 
-/// A report as people read it on a terminal.
-fn text(report: &Report) -> String {
-    let state = paint(&words(&report.state), look::of_state(report.state));
+/// Formats a report for the terminal.
+fn format_report(report: &TaskReport) -> String {
+    let state = paint(&humanize(&report.state), style::state_colour(report.state));
     let about = if report.spend.estimated { "~" } else { "" };
     let mut text = format!(
         "{}\n{state}, {}, {about}{}, {} tokens",
-        styled(&plain(&report.title), STRONG),
-        counted(report.iterations.len(), "iteration"),
-        look::dollars(report.spend.usd),
-        look::number(report.spend.tokens),
+        styled(&sanitize(&report.title), STRONG),
+        pluralize(report.iterations.len(), "iteration"),
+        style::format_usd(report.spend.usd),
+        style::format_number(report.spend.tokens),
     );
-    if !report.tiers.is_empty() {
+    if !report.tier_runs.is_empty() {
         let tiers: Vec<_> =
-            report.tiers.iter().map(|(tier, times)| format!("{tier} ×{times}")).collect();
-        add(&mut text, "tiers", &tiers.join(" → "));
+            report.tier_runs.iter().map(|(tier, times)| format!("{tier} ×{times}")).collect();
+        push_row(&mut text, "tiers", &tiers.join(" → "));
     }
     for iteration in &report.iterations {
-        text += &one(iteration);
-        for sitting in report.councils.iter().filter(|it| it.after == iteration.number) {
-            text += &sat(sitting);
+        text += &format_iteration(iteration);
+        for sitting in report.councils.iter().filter(|it| it.after_iteration == iteration.number) {
+            text += &format_council(sitting);
         }
-        for asked in report.asked.iter().filter(|it| it.after == iteration.number) {
+        for asked in
+            report.decision_requests.iter().filter(|it| it.after_iteration == iteration.number)
+        {
             let line = format!(
-                "\n  {} a person was asked: {}",
-                sign('?', AnsiColor::Yellow),
-                plain(&asked.in_words)
+                "\n  {} decision requested: {}",
+                colour_sign('?', AnsiColor::Yellow),
+                sanitize(&asked.description)
             );
             text += &line;
         }
     }
     if !report.costs.is_empty() {
-        look::add(&mut text, format_args!("\n\n{}", styled("cost", STRONG)));
+        style::push_fmt(&mut text, format_args!("\n\n{}", styled("cost", STRONG)));
         for (mode, spent) in &report.costs {
-            let tokens = look::number(spent.tokens);
-            let runs = counted(spent.runs as usize, "run");
-            add(&mut text, mode, &format!("{}, {tokens} tokens in {runs}", cost(spent)));
+            let tokens = style::format_number(spent.tokens);
+            let runs = pluralize(spent.runs as usize, "run");
+            push_row(
+                &mut text,
+                mode,
+                &format!("{}, {tokens} tokens in {runs}", format_cost(spent)),
+            );
         }
     }
     if let Some(lessons) = report.lessons {
-        look::add(&mut text, format_args!("\n\n{}", styled("learned", STRONG)));
-        look::add(&mut text, format_args!("\n  {}", counted(lessons.into(), "lesson")));
+        style::push_fmt(&mut text, format_args!("\n\n{}", styled("lessons", STRONG)));
+        style::push_fmt(&mut text, format_args!("\n  {}", pluralize(lessons.into(), "lesson")));
     }
     text
 }
 
-fn one(it: &Iteration) -> String {
+fn format_iteration(it: &IterationReport) -> String {
     let (mark, colour, word) = match it.passed {
         Some(true) => ('✔', AnsiColor::Green, "passed"),
         Some(false) => ('✖', AnsiColor::Red, "failed"),
@@ -120,51 +129,63 @@ fn one(it: &Iteration) -> String {
     let tier = it.tier.map(|tier| format!(" {tier}")).unwrap_or_default();
     let mut text = format!(
         "\n\n{} {} {}",
-        sign(mark, colour),
+        colour_sign(mark, colour),
         styled(&format!("#{}{tier}", it.number), STRONG),
         paint(word, colour)
     );
     if let Some(score) = it.score {
-        look::add(&mut text, format_args!(", score {score}"));
+        style::push_fmt(&mut text, format_args!(", score {score}"));
     }
     let commit = it.commit.map(|commit| commit.to_string().chars().take(12).collect::<String>());
-    let facts = [commit, Some(cost(&it.cost))].into_iter().flatten().collect::<Vec<_>>().join(", ");
-    look::add(&mut text, format_args!("  {}", styled(&facts, FAINT)));
-    if let (true, Some(counts)) = (it.gates.is_empty(), it.counts) {
-        add(&mut text, "gates", &format!("{} passed, {} failed", counts.passed, counts.failed));
+    let facts =
+        [commit, Some(format_cost(&it.cost))].into_iter().flatten().collect::<Vec<_>>().join(", ");
+    style::push_fmt(&mut text, format_args!("  {}", styled(&facts, FAINT)));
+    if let (true, Some(counts)) = (it.gates.is_empty(), it.gate_counts) {
+        push_row(
+            &mut text,
+            "gates",
+            &format!("{} passed, {} failed", counts.passed, counts.failed),
+        );
     }
     for gate in &it.gates {
-        text += &checked(gate);
+        text += &format_gate(gate);
     }
     for criterion in &it.criteria {
-        text += &judged(criterion);
+        text += &format_criterion(criterion);
     }
-    for issue in it.issues.iter().filter(|issue| issue.severity > Severity::Info) {
+    for issue in it.issues.iter().filter(|issue| issue.severity > IssueSeverity::Info) {
         let place = match (&issue.file, issue.line) {
-            (Some(file), Some(line)) => format!("{}:{line}: ", plain(file)),
-            (Some(file), None) => format!("{}: ", plain(file)),
+            (Some(file), Some(line)) => format!("{}:{line}: ", sanitize(file)),
+            (Some(file), None) => format!("{}: ", sanitize(file)),
             (None, _) => String::new(),
         };
         let colour =
-            if issue.severity >= Severity::Error { AnsiColor::Red } else { AnsiColor::Yellow };
+            if issue.severity >= IssueSeverity::Error { AnsiColor::Red } else { AnsiColor::Yellow };
         let word = paint(&issue.severity.to_string(), colour);
-        look::add(&mut text, format_args!("\n  {word} {place}{}", plain(&issue.message)));
+        style::push_fmt(&mut text, format_args!("\n  {word} {place}{}", sanitize(&issue.message)));
     }
-    if let Some(decided) = &it.decided {
-        look::add(&mut text, format_args!("\n  {} {}", sign('→', AnsiColor::Cyan), plain(decided)));
+    if let Some(decided) = &it.decision_text {
+        style::push_fmt(
+            &mut text,
+            format_args!("\n  {} {}", colour_sign('→', AnsiColor::Cyan), sanitize(decided)),
+        );
     }
     text
 }
 
-/// One gate, and what it found.
-fn checked(gate: &Gate) -> String {
-    let (mark, colour) = match gate.standing {
-        Standing::Passed => ('✔', AnsiColor::Green),
-        Standing::PreExisting | Standing::Flaky => ('!', AnsiColor::Yellow),
-        Standing::Failed | Standing::TimedOut => ('✖', AnsiColor::Red),
+/// Formats one gate with its tests and new failures.
+fn format_gate(gate: &GateReport) -> String {
+    let (mark, colour) = match gate.status {
+        GateStatus::Passed => ('✔', AnsiColor::Green),
+        GateStatus::PreExisting | GateStatus::Flaky => ('!', AnsiColor::Yellow),
+        GateStatus::Failed | GateStatus::TimedOut => ('✖', AnsiColor::Red),
     };
-    let mut text =
-        format!("\n  {} {} {}", sign(mark, colour), plain(&gate.name), words(&gate.standing));
+    let mut text = format!(
+        "\n  {} {} {}",
+        colour_sign(mark, colour),
+        sanitize(&gate.name),
+        humanize(&gate.status)
+    );
     if let Some(tests) = gate.tests {
         let tests = format!(
             " ({} passed, {} failed, {} skipped)",
@@ -178,58 +199,75 @@ fn checked(gate: &Gate) -> String {
         ("pre-existing", &gate.pre_existing),
         ("flaky", &gate.flaky),
     ] {
-        for name in names.iter().take(LISTED) {
-            look::add(&mut text, format_args!("\n      {} {}", styled(word, FAINT), plain(name)));
+        for name in names.iter().take(MAX_NAMES) {
+            style::push_fmt(
+                &mut text,
+                format_args!("\n      {} {}", styled(word, FAINT), sanitize(name)),
+            );
         }
-        if names.len() > LISTED {
-            let more = names.len() - LISTED;
-            look::add(&mut text, format_args!("\n      {} and {more} more", styled(word, FAINT)));
+        if names.len() > MAX_NAMES {
+            let more = names.len() - MAX_NAMES;
+            style::push_fmt(
+                &mut text,
+                format_args!("\n      {} and {more} more", styled(word, FAINT)),
+            );
         }
     }
     text
 }
 
-fn judged(criterion: &Criterion) -> String {
+fn format_criterion(criterion: &Criterion) -> String {
     let (mark, colour, why) = match &criterion.judgement {
-        Judgement::Met { evidence, .. } if criterion.is_met() => {
+        CriterionJudgement::Met { evidence, .. } if criterion.is_met() => {
             ('✔', AnsiColor::Green, evidence.as_str())
         }
-        Judgement::Met { .. } => ('✖', AnsiColor::Red, "no evidence was given"),
-        Judgement::Unmet { why } => ('✖', AnsiColor::Red, why.as_str()),
-        Judgement::Unjudged => ('✖', AnsiColor::Red, "nobody judged it"),
+        CriterionJudgement::Met { .. } => ('✖', AnsiColor::Red, "no evidence given"),
+        CriterionJudgement::Unmet { reason: why } => ('✖', AnsiColor::Red, why.as_str()),
+        CriterionJudgement::Unjudged => ('✖', AnsiColor::Red, "not judged"),
     };
-    format!("\n  {} {} {}", sign(mark, colour), plain(&criterion.text), styled(&plain(why), FAINT))
+    format!(
+        "\n  {} {} {}",
+        colour_sign(mark, colour),
+        sanitize(&criterion.text),
+        styled(&sanitize(why), FAINT)
+    )
 }
 
-fn sat(sitting: &Sitting) -> String {
+fn format_council(sitting: &CouncilReport) -> String {
     let mut text = format!(
         "\n\n{} {}",
-        sign('◆', AnsiColor::BrightRed),
+        colour_sign('◆', AnsiColor::BrightRed),
         styled(&format!("council {}", sitting.number), STRONG)
     );
     for (seat, said) in &sitting.members {
         let said = if said.is_some() { "gave an opinion" } else { "was absent" };
-        look::add(&mut text, format_args!("\n  {} {said}", plain(seat)));
+        style::push_fmt(&mut text, format_args!("\n  {} {said}", sanitize(seat)));
     }
     for line in sitting.conclusion.iter().flat_map(|text| text.trim().lines()) {
-        look::add(&mut text, format_args!("\n{}", format!("  │ {}", plain(line)).trim_end()));
+        style::push_fmt(
+            &mut text,
+            format_args!("\n{}", format!("  │ {}", sanitize(line)).trim_end()),
+        );
     }
     text
 }
 
-fn sign(mark: char, colour: AnsiColor) -> String {
+fn colour_sign(mark: char, colour: AnsiColor) -> String {
     paint(&mark.to_string(), colour)
 }
 
-fn add(text: &mut String, name: &str, value: &str) {
-    look::add(text, format_args!("\n  {} {}", styled(&format!("{name:<10}"), FAINT), plain(value)));
+fn push_row(text: &mut String, name: &str, value: &str) {
+    style::push_fmt(
+        text,
+        format_args!("\n  {} {}", styled(&format!("{name:<10}"), FAINT), sanitize(value)),
+    );
 }
 
-fn cost(spent: &Spent) -> String {
-    match spent.unknown {
-        0 => look::dollars(spent.usd),
+fn format_cost(spent: &CostSummary) -> String {
+    match spent.unknown_runs {
+        0 => style::format_usd(spent.usd),
         all if all == spent.runs => "unknown cost".to_owned(),
-        some => format!("{} and {some} unknown", look::dollars(spent.usd)),
+        some => format!("{} and {some} unknown", style::format_usd(spent.usd)),
     }
 }
 
@@ -237,26 +275,26 @@ fn cost(spent: &Spent) -> String {
 mod tests {
     use super::*;
 
-    /// A task that failed twice and passed once, with a council in between.
-    fn report() -> Report {
+    /// Report of a task that failed twice, had a council and then passed.
+    fn report() -> TaskReport {
         let text = include_str!("../../../tests/fixtures/report.json");
         serde_json::from_str(text).expect("a report")
     }
 
     #[test]
-    fn a_report_reads_well_on_a_terminal() {
-        insta::assert_snapshot!(anstream::adapter::strip_str(&text(&report())));
+    fn a_report_is_formatted_for_the_terminal() {
+        insta::assert_snapshot!(anstream::adapter::strip_str(&format_report(&report())));
     }
 
     #[test]
-    fn a_report_is_markdown_for_a_pull_request() {
-        insta::assert_snapshot!(markdown(&report()));
+    fn a_report_is_formatted_as_markdown() {
+        insta::assert_snapshot!(render_markdown(&report()));
     }
 
     #[test]
-    fn one_iteration_is_told_of_alone() {
-        let only = report().only(2).expect("the second");
-        insta::assert_snapshot!(anstream::adapter::strip_str(&text(&only)));
-        assert!(report().only(9).is_none());
+    fn a_single_iteration_can_be_reported() {
+        let only = report().for_iteration(2).expect("the second");
+        insta::assert_snapshot!(anstream::adapter::strip_str(&format_report(&only)));
+        assert!(report().for_iteration(9).is_none());
     }
 }

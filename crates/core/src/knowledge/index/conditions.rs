@@ -1,5 +1,5 @@
-//! The conditions of entries, each kept once with the entries that have it: what a plan fulfils is
-//! found from the plan, and not by asking every entry.
+//! Index of conditions. Each is stored once with the entries that have it, so a check does not
+//! visit every entry.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -7,44 +7,44 @@ use std::sync::OnceLock;
 use globset::{Glob, GlobBuilder, GlobMatcher};
 use regex::Regex;
 
-use super::subject::Subject;
-use crate::knowledge::mention::{Mentions, singulars};
-use crate::knowledge::{MatchReason, words};
+use super::plan_text::PlanText;
+use crate::knowledge::negation::{Mentions, singulars};
+use crate::knowledge::{MatchReason, split_words};
 use crate::plan::FileChange;
 
-/// How much of what a pattern found is shown.
-const SHOWN: usize = 80;
+/// Longest match that is shown, in characters.
+const MAX_FOUND_CHARS: usize = 80;
 
-/// A glob as people mean it: a star stays within a folder.
-pub(in crate::knowledge) fn glob(text: &str) -> Option<Glob> {
+/// Parses a glob in which `*` does not match across folders.
+pub(in crate::knowledge) fn parse_glob(text: &str) -> Option<Glob> {
     GlobBuilder::new(text).literal_separator(true).build().ok()
 }
 
-/// The globs of entries, by what a path must begin with to be under them.
+/// Globs of entries, by their literal path prefix.
 #[derive(Debug, Default)]
-pub(super) struct Globs {
-    all: Vec<PathGlob>,
+pub(super) struct GlobIndex {
+    all: Vec<IndexedGlob>,
     by_text: BTreeMap<String, u32>,
-    by_beginning: BTreeMap<String, Vec<u32>>,
-    /// Those that cannot be read.
-    bad: Vec<u32>,
+    by_prefix: BTreeMap<String, Vec<u32>>,
+    /// Entries with an invalid glob.
+    invalid: Vec<u32>,
 }
 
 #[derive(Debug)]
-pub(super) struct PathGlob {
+pub(super) struct IndexedGlob {
     pub(super) text: String,
     glob: Option<Glob>,
     matcher: OnceLock<GlobMatcher>,
-    /// How much it says: how many of its parts are spelled out.
+    /// Precision: share of its parts that are literal.
     pub(super) precision: f32,
     pub(super) entries: Vec<u32>,
 }
 
-impl Globs {
+impl GlobIndex {
     pub(super) fn add(&mut self, text: &str, entry: u32) {
         let number = match self.by_text.get(text) {
             Some(number) => *number,
-            None => self.learn(text),
+            None => self.insert(text),
         };
         if let Some(it) = self.all.get_mut(number as usize)
             && it.entries.last() != Some(&entry)
@@ -53,16 +53,16 @@ impl Globs {
         }
     }
 
-    fn learn(&mut self, text: &str) -> u32 {
+    fn insert(&mut self, text: &str) -> u32 {
         let number = u32::try_from(self.all.len()).unwrap_or(u32::MAX);
-        let glob = glob(text);
+        let glob = parse_glob(text);
         if glob.is_none() {
-            self.bad.push(number);
+            self.invalid.push(number);
         } else {
             let beginning = text.split(['*', '?', '[', '{', '\\']).next().unwrap_or_default();
-            self.by_beginning.entry(beginning.to_owned()).or_default().push(number);
+            self.by_prefix.entry(beginning.to_owned()).or_default().push(number);
         }
-        self.all.push(PathGlob {
+        self.all.push(IndexedGlob {
             text: text.to_owned(),
             glob,
             matcher: OnceLock::new(),
@@ -73,44 +73,45 @@ impl Globs {
         number
     }
 
-    /// The globs that one of some files is under, each with those files, and those that nobody can
-    /// read, with none.
-    pub(super) fn over<'a>(
+    /// Returns the globs that match some of the files, with these files. Invalid globs are
+    /// included, without files.
+    pub(super) fn matching<'a>(
         &'a self,
         files: &'a [FileChange],
-    ) -> Vec<(&'a PathGlob, Vec<&'a FileChange>)> {
+    ) -> Vec<(&'a IndexedGlob, Vec<&'a FileChange>)> {
         let mut under: BTreeMap<u32, Vec<&FileChange>> = BTreeMap::new();
         for file in files {
             let ends = file.path.char_indices().map(|(at, _)| at).chain([file.path.len()]);
             let beginnings = ends.filter_map(|end| file.path.get(..end));
-            let candidates = beginnings.filter_map(|it| self.by_beginning.get(it)).flatten();
+            let candidates = beginnings.filter_map(|it| self.by_prefix.get(it)).flatten();
             for number in candidates {
                 if self.all.get(*number as usize).is_some_and(|glob| glob.is_match(&file.path)) {
                     under.entry(*number).or_default().push(file);
                 }
             }
         }
-        under.extend(self.bad.iter().map(|number| (*number, Vec::new())));
+        under.extend(self.invalid.iter().map(|number| (*number, Vec::new())));
         let found = under.into_iter();
         found.filter_map(|(number, files)| Some((self.all.get(number as usize)?, files))).collect()
     }
 }
 
-impl PathGlob {
-    /// Whether it can be read.
-    pub(super) fn is_readable(&self) -> bool {
+impl IndexedGlob {
+    /// Returns true if the glob is valid.
+    pub(super) fn is_valid(&self) -> bool {
         self.glob.is_some()
     }
 
     fn is_match(&self, path: &str) -> bool {
-        // Most globs of many entries are never asked, and making a matcher is dear.
+        // Compiled on first use, because most globs are never needed.
         self.glob
             .as_ref()
             .is_some_and(|glob| self.matcher.get_or_init(|| glob.compile_matcher()).is_match(path))
     }
 }
 
-/// How much a glob says: `src/auth/*.rs` more than `src/**`. Four parts are all.
+/// Returns the precision of a glob: `src/auth/*.rs` is more precise than `src/**`. Four literal
+/// parts are the maximum.
 fn precision(text: &str) -> f32 {
     let spelled = text.split('/').filter(|part| !part.is_empty() && !part.contains('*')).count();
     let ending = text
@@ -120,26 +121,26 @@ fn precision(text: &str) -> f32 {
     f32::from(u8::try_from(spelled.min(4)).unwrap_or(4)) + ending
 }
 
-/// The keywords of prohibitions, by their first word.
+/// Keywords of prohibitions, by their first word.
 #[derive(Debug, Default)]
-pub(super) struct Keywords {
-    all: Vec<Keyword>,
+pub(super) struct KeywordIndex {
+    all: Vec<IndexedKeyword>,
     by_text: BTreeMap<String, u32>,
     by_first: BTreeMap<String, Vec<u32>>,
 }
 
 #[derive(Debug)]
-pub(super) struct Keyword {
+pub(super) struct IndexedKeyword {
     pub(super) text: String,
     words: Vec<String>,
     pub(super) entries: Vec<u32>,
 }
 
-impl Keywords {
+impl KeywordIndex {
     pub(super) fn add(&mut self, text: &str, entry: u32) {
         let number = match self.by_text.get(text) {
             Some(number) => *number,
-            None => self.learn(text),
+            None => self.insert(text),
         };
         if let Some(it) = self.all.get_mut(number as usize)
             && it.entries.last() != Some(&entry)
@@ -148,19 +149,19 @@ impl Keywords {
         }
     }
 
-    fn learn(&mut self, text: &str) -> u32 {
+    fn insert(&mut self, text: &str) -> u32 {
         let number = u32::try_from(self.all.len()).unwrap_or(u32::MAX);
-        let words = words(text);
+        let words = split_words(text);
         if let Some(first) = words.first() {
             self.by_first.entry(first.clone()).or_default().push(number);
         }
-        self.all.push(Keyword { text: text.to_owned(), words, entries: Vec::new() });
+        self.all.push(IndexedKeyword { text: text.to_owned(), words, entries: Vec::new() });
         self.by_text.insert(text.to_owned(), number);
         number
     }
 
-    /// The keywords that a plan names, and does not deny.
-    pub(super) fn named_by(&self, subject: &Subject<'_>) -> Vec<&Keyword> {
+    /// Returns the keywords that a plan mentions without negating them.
+    pub(super) fn mentioned_in(&self, subject: &PlanText<'_>) -> Vec<&IndexedKeyword> {
         let mut candidates = std::collections::BTreeSet::new();
         for word in subject.mentions.iter().flat_map(Mentions::words) {
             let more = [word.text.clone(), format!("{}s", word.text)];
@@ -169,63 +170,66 @@ impl Keywords {
             }
         }
         let candidates = candidates.into_iter().filter_map(|it| self.all.get(it as usize));
-        let named = |it: &&Keyword| subject.mentions.iter().any(|text| text.name(&it.words));
+        let named = |it: &&IndexedKeyword| {
+            subject.mentions.iter().any(|text| text.contains_phrase(&it.words))
+        };
         candidates.filter(named).collect()
     }
 }
 
-/// The patterns of entries.
+/// Patterns of entries.
 #[derive(Debug, Default)]
-pub(super) struct Patterns {
-    all: Vec<Pattern>,
+pub(super) struct PatternIndex {
+    all: Vec<IndexedPattern>,
     by_text: BTreeMap<String, u32>,
 }
 
 #[derive(Debug)]
-struct Pattern {
+struct IndexedPattern {
     text: String,
-    /// Nothing where it is no expression.
+    /// `None` if the pattern is invalid.
     regex: OnceLock<Option<Regex>>,
 }
 
-impl Patterns {
-    /// The number of a pattern.
+impl PatternIndex {
+    /// Adds a pattern and returns its number.
     pub(super) fn add(&mut self, text: &str) -> u32 {
         if let Some(number) = self.by_text.get(text) {
             return *number;
         }
         let number = u32::try_from(self.all.len()).unwrap_or(u32::MAX);
-        self.all.push(Pattern { text: text.to_owned(), regex: OnceLock::new() });
+        self.all.push(IndexedPattern { text: text.to_owned(), regex: OnceLock::new() });
         self.by_text.insert(text.to_owned(), number);
         number
     }
 
-    /// Makes a pattern ready before it is needed.
-    pub(super) fn prepare(&self, number: u32) {
+    /// Compiles a pattern in advance.
+    pub(super) fn compile(&self, number: u32) {
         if let Some(pattern) = self.all.get(number as usize) {
             pattern.regex();
         }
     }
 
-    /// Where a plan describes what a pattern matches, and does not deny it.
-    pub(super) fn described_by(&self, number: u32, subject: &Subject<'_>) -> Vec<MatchReason> {
+    /// Returns the match of a pattern in a plan, unless it is negated there.
+    pub(super) fn matches_in(&self, number: u32, subject: &PlanText<'_>) -> Vec<MatchReason> {
         let Some(pattern) = self.all.get(number as usize) else { return Vec::new() };
         let Some(regex) = pattern.regex() else {
             return vec![MatchReason::Undecidable { condition: pattern.text.clone() }];
         };
-        let found = subject.code().filter_map(|(text, mentions, is_code)| {
+        let found = subject.code_texts().filter_map(|(text, mentions, is_code)| {
             let mut all = regex.find_iter(text);
-            let found = all.find(|it| is_code(it.start()) && !mentions.denies(it.start()))?;
+            let found =
+                all.find(|it| is_code(it.start()) && !mentions.is_negated_at(it.start()))?;
             Some(MatchReason::Pattern {
                 pattern: pattern.text.clone(),
-                found: found.as_str().chars().take(SHOWN).collect(),
+                found: found.as_str().chars().take(MAX_FOUND_CHARS).collect(),
             })
         });
         found.collect()
     }
 }
 
-impl Pattern {
+impl IndexedPattern {
     fn regex(&self) -> Option<&Regex> {
         self.regex.get_or_init(|| Regex::new(&self.text).ok()).as_ref()
     }

@@ -1,31 +1,42 @@
-//! What a model says that entries mean only changes their order.
+//! Embeddings only change the order of entries.
 
 use tamma_core::ids::KnowledgeId;
-use tamma_core::knowledge::{Entry, Findings, Index, Kind, Status, meaning};
+use tamma_core::knowledge::{
+    EntryKind, EntryStatus, KnowledgeEntry, KnowledgeFindings, KnowledgeIndex, embeddings,
+};
 use tamma_core::rules::Rules;
 
 use super::{entry, id, now, plan, prohibition, task, texts};
 
-/// Entries that have no condition and say these words.
-fn saying(said: &[&str]) -> Vec<Entry> {
-    let of = |(number, text): (u128, &&str)| Entry {
+/// Returns entries with these texts and without conditions.
+fn saying(said: &[&str]) -> Vec<KnowledgeEntry> {
+    let of = |(number, text): (u128, &&str)| KnowledgeEntry {
         id: id(number),
         text: (*text).to_owned(),
-        ..entry(Kind::Learning)
+        ..entry(EntryKind::Learning)
     };
     (1..).zip(said).map(of).collect()
 }
 
-fn found_near(entries: &[Entry], least: u8, near: &[KnowledgeId]) -> Vec<(KnowledgeId, u8)> {
+fn found_near(
+    entries: &[KnowledgeEntry],
+    least: u8,
+    near: &[KnowledgeId],
+) -> Vec<(KnowledgeId, u8)> {
     let mut rules = Rules::default();
     rules.scrum_master.learning_capture.min_relevance_score = least;
-    let found =
-        Index::new(entries.iter().cloned()).check_with(&task(), &plan(), now(), &rules, near);
+    let found = KnowledgeIndex::new(entries.iter().cloned()).check_with_nearest(
+        &task(),
+        &plan(),
+        now(),
+        &rules,
+        near,
+    );
     found.learnings.iter().map(|found| (found.entry, found.relevance)).collect()
 }
 
 #[test]
-fn what_means_the_same_moves_up_and_the_relevances_stay() {
+fn a_similar_entry_moves_up_and_relevance_stays_with_the_position() {
     let entries = saying(&["Rotate tokens and cookies", "The cookie jar", "Sessions expire"]);
     let by_words = found_near(&entries, 0, &[]);
     let order: Vec<_> = by_words.iter().map(|(id, _)| *id).collect();
@@ -39,7 +50,7 @@ fn what_means_the_same_moves_up_and_the_relevances_stay() {
 }
 
 #[test]
-fn what_only_means_the_same_can_take_a_place() {
+fn an_entry_with_only_a_similar_meaning_can_be_listed() {
     let entries = saying(&["Rotate tokens", "Exchange credentials", "The jar", "A box"]);
     let fused = found_near(&entries, 0, &[id(2)]);
     assert_eq!(fused.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [id(1)]);
@@ -51,26 +62,30 @@ fn what_only_means_the_same_can_take_a_place() {
 }
 
 #[test]
-fn what_is_not_in_force_or_unknown_takes_no_place() {
+fn an_entry_that_is_unknown_or_not_in_effect_is_not_listed() {
     let mut entries = saying(&["Rotate tokens", "Old sessions"]);
     let by_words = found_near(&entries, 0, &[]);
-    entries.push(Entry { id: id(7), status: Status::Pending, ..entry(Kind::Learning) });
+    entries.push(KnowledgeEntry {
+        id: id(7),
+        status: EntryStatus::Pending,
+        ..entry(EntryKind::Learning)
+    });
     let order: Vec<_> = by_words.iter().map(|(id, _)| *id).collect();
     let fused = found_near(&entries, 0, &[id(7), id(99)]);
     assert_eq!(fused.iter().map(|(id, _)| *id).collect::<Vec<_>>(), order);
 }
 
 #[test]
-fn prohibitions_do_not_depend_on_meaning() {
-    let unrelated = Entry { keywords: texts(&["password"]), ..prohibition() };
-    let index = Index::new([unrelated]);
-    let found = index.check_with(&task(), &plan(), now(), &Rules::default(), &[id(1)]);
-    assert_eq!(found, Findings::default());
-    assert_eq!(meaning::of_entry(&prohibition()), None);
+fn prohibitions_do_not_depend_on_embeddings() {
+    let unrelated = KnowledgeEntry { keywords: texts(&["password"]), ..prohibition() };
+    let index = KnowledgeIndex::new([unrelated]);
+    let found = index.check_with_nearest(&task(), &plan(), now(), &Rules::default(), &[id(1)]);
+    assert_eq!(found, KnowledgeFindings::default());
+    assert_eq!(embeddings::entry_text(&prohibition()), None);
 }
 
 #[test]
-fn the_nearest_vector_points_the_same_way() {
+fn the_nearest_vector_has_the_same_direction() {
     let vectors: [(KnowledgeId, &[f32]); 5] = [
         (id(1), &[0.0, 1.0]),
         (id(2), &[5.0, 5.0]),
@@ -78,5 +93,5 @@ fn the_nearest_vector_points_the_same_way() {
         (id(4), &[0.0, 0.0]),
         (id(5), &[1.0, 0.0, 0.0]),
     ];
-    assert_eq!(meaning::nearest(&[1.0, 0.0], vectors), [id(3), id(2), id(1)]);
+    assert_eq!(embeddings::nearest_entries(&[1.0, 0.0], vectors), [id(3), id(2), id(1)]);
 }

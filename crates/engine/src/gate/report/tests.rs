@@ -1,4 +1,4 @@
-//! Reports as real tools have written them, in a checkout at `/checkout`.
+//! Reports written by real tools, in a checkout at `/checkout`.
 
 use super::*;
 
@@ -6,14 +6,14 @@ fn set(names: &[&str]) -> BTreeSet<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
-fn tests(text: &str) -> Named {
+fn tests(text: &str) -> ReportResults {
     let (named, why) = junit(text, Path::new("/checkout"));
     assert_eq!(why, None);
     named
 }
 
-fn findings(text: &str) -> Named {
-    sarif(text, Path::new("/checkout")).expect("it is SARIF")
+fn findings(text: &str) -> ReportResults {
+    sarif(text, Path::new("/checkout")).expect("valid SARIF")
 }
 
 #[test]
@@ -32,7 +32,7 @@ fn pytest_names_tests_by_module_and_class() {
 }
 
 #[test]
-fn node_names_tests_by_suite_and_one_that_is_still_to_be_done_has_not_failed() {
+fn node_names_tests_by_suite_and_todo_tests_are_skipped() {
     let named = tests(include_str!("samples/node.xml"));
     assert_eq!(named.failures, set(&["bad", "suite::inner bad"]));
     assert_eq!(named.passed, set(&["adds", "parent::child", "suite::inner"]));
@@ -40,7 +40,7 @@ fn node_names_tests_by_suite_and_one_that_is_still_to_be_done_has_not_failed() {
 }
 
 #[test]
-fn a_file_that_node_cannot_load_is_named_without_the_checkout() {
+fn file_that_node_cannot_load_is_named_without_the_checkout() {
     let named = tests(include_str!("samples/node-broken.xml"));
     assert!(named.failures.contains("test/broken.test.mjs"), "{named:?}");
 }
@@ -61,21 +61,21 @@ fn nextest_names_tests_by_program_and_path() {
 }
 
 #[test]
-fn of_a_report_that_breaks_off_everything_before_is_there() {
+fn truncated_report_yields_everything_before_the_end() {
     let whole = include_str!("samples/pytest.xml");
-    let half = &whole[..whole.find("test_p[1]").expect("it is there")];
+    let half = &whole[..whole.find("test_p[1]").expect("found")];
     let (named, why) = junit(half, Path::new("/checkout"));
     assert_eq!(named.passed, set(&["tests.test_calc::test_adds"]));
     assert_eq!(named.failures, set(&["tests.test_calc::test_bad"]));
     assert!(why.is_some());
     for other in ["", "no tests ran", "<html></html>", "{}"] {
         let (named, why) = junit(other, Path::new("/checkout"));
-        assert_eq!((named, why.is_some()), (Named::default(), true), "{other}");
+        assert_eq!((named, why.is_some()), (ReportResults::default(), true), "{other}");
     }
 }
 
 #[test]
-fn ruff_and_eslint_say_how_bad_a_finding_is() {
+fn levels_of_ruff_and_eslint_are_read() {
     let named = findings(include_str!("samples/ruff.sarif"));
     let failures = [
         "F401: bad.py: `os` imported but unused",
@@ -90,7 +90,7 @@ fn ruff_and_eslint_say_how_bad_a_finding_is() {
 }
 
 #[test]
-fn a_level_may_be_the_rules_and_what_is_suppressed_is_not_there() {
+fn level_may_come_from_the_rule_and_suppressed_results_are_ignored() {
     let text = r#"{"version": "2.1.0", "runs": [{
         "tool": {"driver": {"name": "x", "rules": [
             {"id": "r", "defaultConfiguration": {"level": "error"}}, {"id": "s"}]}},
@@ -101,7 +101,7 @@ fn a_level_may_be_the_rules_and_what_is_suppressed_is_not_there() {
             {"ruleId": "r", "message": {"text": "not new"}, "suppressions": [{"kind": "inSource"}]},
             {"ruleId": "r", "message": {"text": "good"}, "kind": "pass"}]}]}"#;
     let named = findings(text);
-    // They moved, and one more came: each has a name of its own, without its line.
+    // Same message on another line: numbered, without the line in the name.
     assert_eq!(named.failures, set(&["r: : line # is wrong", "r: : line # is wrong (2)"]));
     assert_eq!(named.warnings, set(&["s: : so so"]));
     assert!(sarif("not json", Path::new("/checkout")).is_err());

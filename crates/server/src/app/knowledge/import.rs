@@ -1,78 +1,81 @@
-//! Taking in what was exported.
+//! Import of exported knowledge entries.
 
 use std::collections::{BTreeSet, HashSet};
 
 use tamma_core::ids::ProjectId;
-use tamma_core::knowledge::{Entry, Scope, Status, hazards};
-use tamma_core::rules::Right;
-use tamma_store::{Deed, Known};
+use tamma_core::knowledge::{EntryScope, EntryStatus, KnowledgeEntry, content_warnings};
+use tamma_core::rules::Permission;
+use tamma_store::{KnowledgeAction, StoredEntry};
 
-use super::{App, By, Error, sound};
-use crate::shape::{KnowledgeImport, KnowledgeImported, short};
+use super::{App, Error, Principal, validate_entry};
+use crate::dto::{KnowledgeImportRequest, KnowledgeImportResult, short_id};
 
 impl App {
-    /// Takes in what was exported. Everything is as it was, with its status: who imports a file has
-    /// read it, as with any file of the repository. Only what is doubtful waits for approval.
+    /// Imports exported entries with their status, because the importer is trusted to have read
+    /// them. Approved entries with content warnings become pending.
     ///
-    /// Nothing is taken in if something of it cannot be.
+    /// If one entry is refused, nothing is imported.
     pub(crate) async fn import_knowledge(
         &self,
-        import: KnowledgeImport,
-        by: &By,
-    ) -> Result<KnowledgeImported, Error> {
+        import: KnowledgeImportRequest,
+        by: &Principal,
+    ) -> Result<KnowledgeImportResult, Error> {
         let into = match &import.project {
-            Some(project) => Some(self.project(Some(project)).await?.id),
+            Some(project) => Some(self.resolve_project(Some(project)).await?.id),
             None => None,
         };
         let projects: BTreeSet<ProjectId> =
             self.store.projects().await?.into_iter().map(|project| project.id).collect();
         let ids: Vec<_> = import.entries.iter().map(|entry| entry.id).collect();
-        let there = self.store.knowledge_of(&ids).await?;
-        let mut done = KnowledgeImported::default();
+        let there = self.store.knowledge_by_ids(&ids).await?;
+        let mut done = KnowledgeImportResult::default();
         let mut permitted = HashSet::new();
-        let mut changes: Vec<(Entry, Option<&Known>)> = Vec::new();
+        let mut changes: Vec<(KnowledgeEntry, Option<&StoredEntry>)> = Vec::new();
         for mut entry in import.entries {
-            let name = short(entry.id.0);
-            sound(&entry).map_err(|error| whose(&name, error))?;
-            if let Scope::Project(id) = &mut entry.scope {
+            let name = short_id(entry.id.0);
+            validate_entry(&entry).map_err(|error| with_entry_name(&name, error))?;
+            if let EntryScope::Project(id) = &mut entry.scope {
                 *id = into.unwrap_or(*id);
                 if !projects.contains(id) {
                     return Err(Error::invalid(
-                        format!("The entry {name} is of a project that is not here: {id}."),
-                        "Name the project that it belongs to: `--project`.",
+                        format!("Entry {name} belongs to project {id}, which is not registered."),
+                        "Name the target project (`--project`).",
                     ));
                 }
             }
             let before = there.iter().find(|known| known.entry.id == entry.id);
-            // What is imported is as it was, so it may be approved already.
+            // Imported entries can already be approved, so both scopes need the permission to decide.
             for scope in before.map(|known| known.entry.scope).into_iter().chain([entry.scope]) {
                 if permitted.insert(scope) {
-                    self.permit_scope(by, Right::Decide, scope).await?;
+                    self.authorize_scope(by, Permission::Decide, scope).await?;
                 }
             }
             if before.is_some_and(|known| known.entry == entry) {
-                done.same += 1;
+                done.unchanged += 1;
                 continue;
             }
-            let doubts = hazards(&entry);
-            let waits = entry.status == Status::Approved && !import.despite && !doubts.is_empty();
+            let doubts = content_warnings(&entry);
+            let waits = entry.status == EntryStatus::Approved
+                && !import.ignore_warnings
+                && !doubts.is_empty();
             if waits {
-                entry.status = Status::Pending;
+                entry.status = EntryStatus::Pending;
             }
             match before {
                 Some(known) if known.entry == entry => {
-                    done.same += 1;
+                    done.unchanged += 1;
                     continue;
                 }
                 Some(known) => {
                     done.changed += 1;
-                    done.notes.push(format!("{name}: {}", difference(&known.entry, &entry)));
+                    done.notes
+                        .push(format!("{name}: {}", describe_difference(&known.entry, &entry)));
                 }
                 None => done.added += 1,
             }
             if waits {
                 let doubts: Vec<_> = doubts.iter().map(ToString::to_string).collect();
-                done.notes.push(format!("{name}: waits for approval: {}", doubts.join("; ")));
+                done.notes.push(format!("{name}: needs approval: {}", doubts.join("; ")));
             }
             changes.push((entry, before));
         }
@@ -81,35 +84,36 @@ impl App {
         }
         for (entry, before) in changes {
             if let Some(known) = before {
-                self.write_entry(&entry, known.revision, Deed::Imported, by, None).await?;
+                self.save_entry(&entry, known.revision, KnowledgeAction::Imported, by, None)
+                    .await?;
             } else {
                 let by = Some(by.as_str());
-                self.store.add_knowledge(&entry, Deed::Imported, by, None).await?;
+                self.store.add_knowledge(&entry, KnowledgeAction::Imported, by, None).await?;
             }
         }
         Ok(done)
     }
 }
 
-/// What an import changes of an entry, in words.
-fn difference(before: &Entry, after: &Entry) -> String {
+/// Describes how an import changes an entry.
+fn describe_difference(before: &KnowledgeEntry, after: &KnowledgeEntry) -> String {
     let mut all = Vec::new();
     if before.status != after.status {
-        all.push(format!("{} becomes {}", before.status, after.status));
+        all.push(format!("status changes from {} to {}", before.status, after.status));
     }
-    let rest = Entry { status: after.status, ..before.clone() };
+    let rest = KnowledgeEntry { status: after.status, ..before.clone() };
     if rest != *after {
-        let says = if before.text == after.text { "is about" } else { "says" };
-        all.push(format!("{says} something else now"));
+        let says = if before.text == after.text { "details" } else { "text" };
+        all.push(format!("{says} changed"));
     }
     all.join(", ")
 }
 
-/// An error with the entry that it is about.
-fn whose(name: &str, error: Error) -> Error {
+/// Adds the entry's name to an error.
+fn with_entry_name(name: &str, error: Error) -> Error {
     match error {
-        Error::Invalid { detail, what_to_do } => {
-            Error::Invalid { detail: format!("The entry {name}: {detail}"), what_to_do }
+        Error::Invalid { detail, hint: what_to_do } => {
+            Error::Invalid { detail: format!("Entry {name}: {detail}"), hint: what_to_do }
         }
         error => error,
     }

@@ -1,64 +1,64 @@
-//! Writing an entry down, and changing its words.
+//! Forms to add and edit knowledge entries.
 
 use askama::Template;
 use axum::extract::{Path, State};
 use chrono::NaiveDate;
 use strum::IntoEnumIterator as _;
 use tamma_core::ids::KnowledgeId;
-use tamma_core::knowledge::{Entry, Kind, Scope, Severity, Status};
-use tamma_core::plan::Action;
+use tamma_core::knowledge::{EntryKind, EntryScope, EntrySeverity, EntryStatus, KnowledgeEntry};
+use tamma_core::plan::FileAction;
 use tamma_core::task::TaskType;
 
-use super::super::board::word;
-use super::super::door::{Visitor, done};
-use super::super::fields::Fields;
-use super::super::shell::{Choice, Notice, Shell};
-use super::super::{Hall, Oops, Page, render};
+use super::super::board::serialized_name;
+use super::super::form_fields::FormFields;
+use super::super::layout::{Layout, Notice, SelectOption};
+use super::super::session::{Session, redirect_with_notice};
+use super::super::{PageError, PageResult, WebState, render};
 use crate::app::Error;
 use crate::clock;
+use crate::dto::{KnowledgeEdit, NewKnowledgeEntry};
 use crate::problem::Problem;
-use crate::shape::{KnowledgeEdit, NewKnowledge};
 
 #[derive(Template)]
 #[template(path = "knowledge_form.html")]
-struct FormPage {
-    shell: Shell,
-    faults: Vec<String>,
-    form: Form,
+struct EntryFormPage {
+    layout: Layout,
+    errors: Vec<String>,
+    form: EntryForm,
 }
 
-struct Form {
+struct EntryForm {
     title: &'static str,
     action: String,
-    edit: bool,
+    is_edit: bool,
     revision: String,
     id: String,
     button: &'static str,
     consequence: &'static str,
-    kinds: Vec<Meant>,
+    kinds: Vec<ExplainedOption>,
     text: String,
-    scopes: Vec<Choice>,
+    scopes: Vec<SelectOption>,
     globs: String,
     keywords: String,
-    task_types: Vec<Choice>,
-    actions: Vec<Choice>,
+    task_types: Vec<SelectOption>,
+    actions: Vec<SelectOption>,
     pattern: String,
-    severities: Vec<Meant>,
+    severities: Vec<ExplainedOption>,
     owner: String,
     expires_at: String,
     evidence: String,
 }
 
-/// One of several, with what it means.
-struct Meant {
+/// Option with its explanation.
+struct ExplainedOption {
     value: String,
     text: String,
-    what: &'static str,
+    explanation: &'static str,
     selected: bool,
 }
 
-/// What is in the fields, before anybody has looked at it.
-struct Said {
+/// Submitted fields, before validation.
+struct EntryInput {
     id: String,
     revision: String,
     kind: String,
@@ -75,12 +75,12 @@ struct Said {
     evidence: String,
 }
 
-impl Said {
-    fn nothing() -> Self {
+impl EntryInput {
+    fn empty() -> Self {
         Self {
             id: clock::new_id().to_string(),
             revision: String::new(),
-            kind: word(&Kind::Recommendation),
+            kind: serialized_name(&EntryKind::Recommendation),
             text: String::new(),
             scope: String::new(),
             globs: String::new(),
@@ -88,14 +88,14 @@ impl Said {
             task_types: Vec::new(),
             actions: Vec::new(),
             pattern: String::new(),
-            severity: word(&Severity::Medium),
+            severity: serialized_name(&EntrySeverity::Medium),
             owner: String::new(),
             expires_at: String::new(),
             evidence: String::new(),
         }
     }
 
-    fn of(fields: &Fields) -> Self {
+    fn from_fields(fields: &FormFields) -> Self {
         Self {
             id: fields.text("id"),
             revision: fields.text("revision"),
@@ -114,19 +114,19 @@ impl Said {
         }
     }
 
-    fn from_entry(entry: &Entry, revision: u64, scope: String) -> Self {
+    fn from_entry(entry: &KnowledgeEntry, revision: u64, scope: String) -> Self {
         Self {
             id: entry.id.to_string(),
             revision: revision.to_string(),
-            kind: word(&entry.kind),
+            kind: serialized_name(&entry.kind),
             text: entry.text.clone(),
             scope,
             globs: entry.globs.join("\n"),
             keywords: entry.keywords.join("\n"),
-            task_types: entry.task_types.iter().map(word).collect(),
-            actions: entry.actions.iter().map(word).collect(),
+            task_types: entry.task_types.iter().map(serialized_name).collect(),
+            actions: entry.actions.iter().map(serialized_name).collect(),
             pattern: entry.pattern.clone().unwrap_or_default(),
-            severity: word(&entry.severity),
+            severity: serialized_name(&entry.severity),
             owner: entry.owner.as_ref().map(ToString::to_string).unwrap_or_default(),
             expires_at: entry.expires_at.map(|at| at.date_naive().to_string()).unwrap_or_default(),
             evidence: entry.evidence.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"),
@@ -134,59 +134,69 @@ impl Said {
     }
 }
 
-async fn show(hall: &Hall, visitor: &Visitor, said: Said, edit: bool, faults: Vec<String>) -> Page {
-    let shell = Shell::at(hall, visitor, "knowledge").await?;
+async fn render_form(
+    hall: &WebState,
+    visitor: &Session,
+    said: EntryInput,
+    edit: bool,
+    faults: Vec<String>,
+) -> PageResult {
+    let shell = Layout::for_page(hall, visitor, "knowledge").await?;
     let projects = hall.app.store.projects().await;
-    let projects = projects.map_err(|error| Oops::new(Shell::of(visitor), Error::from(error)))?;
+    let projects = projects
+        .map_err(|error| PageError::new(Layout::for_session(visitor), Error::from(error)))?;
     let first = projects.first().map(|project| project.name.clone()).unwrap_or_default();
     let scope = if said.scope.is_empty() { first } else { said.scope.clone() };
     let scopes = projects
         .iter()
-        .map(|it| Choice::new(&it.name, format!("in {}", it.name), &scope))
-        .chain([Choice::new("organisation", "in every project", &scope)]);
-    let kinds = Kind::iter().map(|kind| Meant {
-        value: word(&kind),
+        .map(|it| SelectOption::new(&it.name, format!("{} only", it.name), &scope))
+        .chain([SelectOption::new("organisation", "every project", &scope)]);
+    let kinds = EntryKind::iter().map(|kind| ExplainedOption {
+        value: serialized_name(&kind),
         text: kind.to_string(),
-        what: match kind {
-            Kind::Recommendation => "do it this way",
-            Kind::Prohibition => "never do this; a critical one stops plans",
-            Kind::Convention => "how it is done here",
-            Kind::Learning => "what happened, and what came of it",
+        explanation: match kind {
+            EntryKind::Recommendation => "preferred approach",
+            EntryKind::Prohibition => "forbidden; a critical one blocks plans",
+            EntryKind::Convention => "practice of this project",
+            EntryKind::Learning => "lesson from earlier work",
         },
-        selected: word(&kind) == said.kind,
+        selected: serialized_name(&kind) == said.kind,
     });
-    let severities = Severity::iter().map(|severity| Meant {
-        value: word(&severity),
+    let severities = EntrySeverity::iter().map(|severity| ExplainedOption {
+        value: serialized_name(&severity),
         text: severity.to_string(),
-        what: match severity {
-            Severity::Low => "a matter of taste",
-            Severity::Medium => "costs somebody an hour",
-            Severity::High => "breaks something",
-            Severity::Critical => "no plan that does it goes on without a person",
+        explanation: match severity {
+            EntrySeverity::Low => "a preference",
+            EntrySeverity::Medium => "costs time",
+            EntrySeverity::High => "breaks something",
+            EntrySeverity::Critical => "plans that violate it need a person's decision",
         },
-        selected: word(&severity) == said.severity,
+        selected: serialized_name(&severity) == said.severity,
     });
-    let types = TaskType::iter().map(|it| Choice {
-        selected: said.task_types.contains(&word(&it)),
-        value: word(&it),
+    let types = TaskType::iter().map(|it| SelectOption {
+        selected: said.task_types.contains(&serialized_name(&it)),
+        value: serialized_name(&it),
         text: it.to_string(),
     });
-    let actions =
-        [(Action::Create, "created"), (Action::Modify, "changed"), (Action::Delete, "deleted")];
-    let actions = actions.into_iter().map(|(action, text)| Choice {
-        selected: said.actions.contains(&word(&action)),
-        value: word(&action),
+    let actions = [
+        (FileAction::Create, "created"),
+        (FileAction::Modify, "changed"),
+        (FileAction::Delete, "deleted"),
+    ];
+    let actions = actions.into_iter().map(|(action, text)| SelectOption {
+        selected: said.actions.contains(&serialized_name(&action)),
+        value: serialized_name(&action),
         text: text.to_owned(),
     });
-    let form = Form {
-        title: if edit { "Edit an entry" } else { "Add an entry" },
+    let form = EntryForm {
+        title: if edit { "Edit entry" } else { "Add entry" },
         action: if edit { format!("/knowledge/{}/edit", said.id) } else { "/knowledge".to_owned() },
-        edit,
-        button: if edit { "Keep this wording" } else { "Add it" },
+        is_edit: edit,
+        button: if edit { "Save" } else { "Add entry" },
         consequence: if edit {
-            "Another wording is pending again: until somebody approves it, the entry has no effect."
+            "The edited entry needs approval again. Until then, it has no effect."
         } else {
-            "It is pending: until somebody approves it, it has no effect."
+            "The entry takes effect after approval."
         },
         kinds: kinds.collect(),
         scopes: scopes.collect(),
@@ -204,47 +214,47 @@ async fn show(hall: &Hall, visitor: &Visitor, said: Said, edit: bool, faults: Ve
         evidence: said.evidence,
     };
     let bad = !faults.is_empty();
-    let mut page = render(&FormPage { shell, faults, form })?;
+    let mut page = render(&EntryFormPage { layout: shell, errors: faults, form })?;
     if bad {
         *page.status_mut() = axum::http::StatusCode::UNPROCESSABLE_ENTITY;
     }
     Ok(page)
 }
 
-pub(in crate::web) async fn new(State(hall): State<Hall>, visitor: Visitor) -> Page {
-    show(&hall, &visitor, Said::nothing(), false, Vec::new()).await
+pub(in crate::web) async fn new_form(State(hall): State<WebState>, visitor: Session) -> PageResult {
+    render_form(&hall, &visitor, EntryInput::empty(), false, Vec::new()).await
 }
 
-pub(in crate::web) async fn edit(
-    State(hall): State<Hall>,
-    visitor: Visitor,
+pub(in crate::web) async fn edit_form(
+    State(hall): State<WebState>,
+    visitor: Session,
     Path(id): Path<String>,
-) -> Page {
+) -> PageResult {
     let read = async {
-        let known = hall.app.knowledge_one(&id).await?;
+        let known = hall.app.knowledge_entry(&id).await?;
         let scope = match known.entry.scope {
-            Scope::Organisation => "organisation".to_owned(),
-            Scope::Project(id) => hall.app.project_by_id(id).await?.name,
+            EntryScope::Organisation => "organisation".to_owned(),
+            EntryScope::Project(id) => hall.app.project_by_id(id).await?.name,
         };
-        Ok::<_, Error>(Said::from_entry(&known.entry, known.revision, scope))
+        Ok::<_, Error>(EntryInput::from_entry(&known.entry, known.revision, scope))
     };
-    let said = read.await.map_err(|error| Oops::new(Shell::of(&visitor), error))?;
-    show(&hall, &visitor, said, true, Vec::new()).await
+    let said = read.await.map_err(|error| PageError::new(Layout::for_session(&visitor), error))?;
+    render_form(&hall, &visitor, said, true, Vec::new()).await
 }
 
 /// Adds an entry.
 pub(in crate::web) async fn add(
-    State(hall): State<Hall>,
-    visitor: Visitor,
-    fields: Fields,
-) -> Page {
+    State(hall): State<WebState>,
+    visitor: Session,
+    fields: FormFields,
+) -> PageResult {
     let added = async {
-        let entry = entry(&hall, &fields).await?;
+        let entry = parse_entry(&hall, &fields).await?;
         let (organisation, project) = match entry.scope {
-            Scope::Organisation => (true, None),
-            Scope::Project(id) => (false, Some(id.to_string())),
+            EntryScope::Organisation => (true, None),
+            EntryScope::Project(id) => (false, Some(id.to_string())),
         };
-        let new = NewKnowledge {
+        let new = NewKnowledgeEntry {
             id: Some(entry.id.0),
             kind: entry.kind,
             text: entry.text,
@@ -261,78 +271,93 @@ pub(in crate::web) async fn add(
             expires_at: entry.expires_at,
             imported: false,
         };
-        hall.app.add_knowledge(new, &visitor.name()?).await
+        hall.app.add_knowledge(new, &visitor.acting_person()?).await
     };
     match added.await {
-        Ok(known) => {
-            done(&format!("/knowledge/{}", known.entry.id), &Notice::good("It is there, pending."))
+        Ok(known) => redirect_with_notice(
+            &format!("/knowledge/{}", known.entry.id),
+            &Notice::success("Entry added. It needs approval."),
+        ),
+        Err(error) => {
+            render_form(
+                &hall,
+                &visitor,
+                EntryInput::from_fields(&fields),
+                false,
+                error_lines(error),
+            )
+            .await
         }
-        Err(error) => show(&hall, &visitor, Said::of(&fields), false, faults(error)).await,
     }
 }
 
-/// Changes an entry.
-pub(in crate::web) async fn change(
-    State(hall): State<Hall>,
-    visitor: Visitor,
+/// Edits an entry.
+pub(in crate::web) async fn update(
+    State(hall): State<WebState>,
+    visitor: Session,
     Path(id): Path<String>,
-    fields: Fields,
-) -> Page {
+    fields: FormFields,
+) -> PageResult {
     let changed = async {
-        let odd =
-            |_| Error::invalid("It is not known which wording you saw.", "Load the page again.");
+        let odd = |_| Error::invalid("The revision is missing.", "Reload the page.");
         let revision = fields.text("revision").parse().map_err(odd)?;
         let edit = KnowledgeEdit {
             revision,
-            entry: entry(&hall, &fields).await?,
-            reason: fields.given("reason"),
+            entry: parse_entry(&hall, &fields).await?,
+            reason: fields.non_empty("reason"),
         };
-        hall.app.edit_knowledge(&id, edit, &visitor.name()?).await
+        hall.app.edit_knowledge(&id, edit, &visitor.acting_person()?).await
     };
     match changed.await {
         Ok(known) => {
-            let notice = Notice::good("The new wording is pending.");
-            done(&format!("/knowledge/{}", known.entry.id), &notice)
+            let notice = Notice::success("Entry saved. It needs approval again.");
+            redirect_with_notice(&format!("/knowledge/{}", known.entry.id), &notice)
         }
-        Err(error) => show(&hall, &visitor, Said::of(&fields), true, faults(error)).await,
+        Err(error) => {
+            render_form(&hall, &visitor, EntryInput::from_fields(&fields), true, error_lines(error))
+                .await
+        }
     }
 }
 
-fn faults(error: Error) -> Vec<String> {
+fn error_lines(error: Error) -> Vec<String> {
     let problem = Problem::from(error);
-    std::iter::once(problem.detail).chain(problem.what_to_do).collect()
+    std::iter::once(problem.detail).chain(problem.hint).collect()
 }
 
-/// The entry that a form describes.
-async fn entry(hall: &Hall, fields: &Fields) -> Result<Entry, Error> {
+/// Parses the entry from a form.
+async fn parse_entry(hall: &WebState, fields: &FormFields) -> Result<KnowledgeEntry, Error> {
     fn named<T: serde::de::DeserializeOwned>(what: &str, text: String) -> Result<T, Error> {
-        serde_json::from_value(serde_json::Value::String(text)).map_err(|_| {
-            Error::invalid(format!("There is no such {what}."), "Choose one of the list.")
-        })
+        serde_json::from_value(serde_json::Value::String(text))
+            .map_err(|_| Error::invalid(format!("Unknown {what}."), "Choose one from the list."))
     }
     let scope = match fields.text("scope").as_str() {
-        "organisation" => Scope::Organisation,
-        name => Scope::Project(hall.app.project(Some(name)).await?.id),
+        "organisation" => EntryScope::Organisation,
+        name => EntryScope::Project(hall.app.resolve_project(Some(name)).await?.id),
     };
-    let expires_at = fields.given("expires_at").map(|day| {
+    let expires_at = fields.non_empty("expires_at").map(|day| {
         let day = day.parse::<NaiveDate>().ok();
         day.and_then(|day| day.and_hms_opt(0, 0, 0)).map(|at| at.and_utc()).ok_or_else(|| {
-            Error::invalid("The day it stops counting on is no day.", "Write it as 2027-01-31.")
+            Error::invalid("The expiry date is not valid.", "Use the format 2027-01-31.")
         })
     });
     let evidence = fields.lines("evidence").into_iter().map(|text| {
-        let detail = format!("`{text}` cannot be evidence.");
-        text.parse().map_err(|_| Error::invalid(detail, "Name a task, a commit or an address."))
+        let detail = format!("`{text}` is not valid evidence.");
+        text.parse().map_err(|_| Error::invalid(detail, "Name a task, a commit or a URL."))
     });
-    let owner = fields.given("owner").map(|name| {
+    let owner = fields.non_empty("owner").map(|name| {
         name.parse().map_err(|_| {
-            Error::invalid("The owner is not a name.", "A name has 1 to 100 characters.")
+            Error::invalid(
+                "The owner's name is not valid.",
+                "A name must have 1 to 100 characters.",
+            )
         })
     });
-    let id = fields.text("id").parse().map_err(|_| {
-        Error::invalid("It is not known which entry this is.", "Load the page again.")
-    })?;
-    Ok(Entry {
+    let id = fields
+        .text("id")
+        .parse()
+        .map_err(|_| Error::invalid("The entry ID is missing.", "Reload the page."))?;
+    Ok(KnowledgeEntry {
         id: KnowledgeId(id),
         kind: named("kind", fields.text("kind"))?,
         text: fields.text("text"),
@@ -341,7 +366,7 @@ async fn entry(hall: &Hall, fields: &Fields) -> Result<Entry, Error> {
         task_types: fields
             .all("task_types")
             .into_iter()
-            .map(|text| named("kind of task", text))
+            .map(|text| named("task type", text))
             .collect::<Result<_, _>>()?,
         keywords: fields.lines("keywords"),
         actions: fields
@@ -349,11 +374,11 @@ async fn entry(hall: &Hall, fields: &Fields) -> Result<Entry, Error> {
             .into_iter()
             .map(|text| named("action", text))
             .collect::<Result<_, _>>()?,
-        pattern: fields.given("pattern"),
+        pattern: fields.non_empty("pattern"),
         severity: named("severity", fields.text("severity"))?,
         owner: owner.transpose()?,
         evidence: evidence.collect::<Result<_, _>>()?,
-        status: Status::Pending,
+        status: EntryStatus::Pending,
         expires_at: expires_at.transpose()?,
     })
 }

@@ -1,8 +1,8 @@
-//! The board, the inbox and the engines, as they change.
+//! Live updates of the board, the inbox and the agents page.
 //!
-//! What a change means for the board is found out once, however many browsers show it. A part is sent so
-//! that it does no harm to get it twice: a card goes to its column from wherever it is. A browser that
-//! was away, or too slow, gets the tasks that have changed since, or everything where they are many.
+//! Each board update is computed once for all browsers. Updates are idempotent: a card moves to its
+//! column from any other one. A browser that was disconnected or too slow gets the changed tasks,
+//! or the whole page if there are many.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,92 +19,101 @@ use serde::Deserialize;
 use strum::IntoEnumIterator as _;
 use tamma_core::ids::TaskId;
 use tamma_core::task_loop::Phase;
-use tamma_store::Change;
+use tamma_store::TaskChange;
 use tokio::sync::OnceCell;
 
-use super::{Badge, answer, partial};
+use super::{WaitingBadge, partial, sse_response};
 use crate::app::{App, Error};
-use crate::live::{AnyWatcher, Heard};
-use crate::shape;
+use crate::dto;
+use crate::live::{AllTasksSubscriber, LiveEvent};
 use crate::web::board::{
-    Alone, Card, CountAlone, Counts, Lanes, MoreAlone, Wanted, places, readable,
+    BoardCard, BoardCounts, BoardQuery, CardFragment, ColumnCountFragment, ColumnMoreFragment,
+    Lanes, agent_limit, readable_card,
 };
-use crate::web::door::Visitor;
-use crate::web::rights::Rights;
-use crate::web::shell::Shell;
-use crate::web::{Hall, Oops, engines, inbox};
+use crate::web::layout::Layout;
+use crate::web::permissions::PagePermissions;
+use crate::web::session::Session;
+use crate::web::{PageError, WebState, agents, inbox};
 
-/// How many changes are remembered, for browsers that come to them a little later than others.
-const REMEMBERED: usize = 64;
+/// Maximum number of cached updates, for browsers that lag behind.
+const MAX_CACHED_UPDATES: usize = 64;
 
-/// How many cards are sent one by one to a browser that was away. More than that, and it gets the whole
-/// board.
-const FEW: usize = 50;
+/// Maximum number of missed cards sent one by one. Beyond it, the browser gets the whole board.
+const MAX_SINGLE_UPDATES: usize = 50;
 
-/// How often workers are looked at while nothing else happens.
-const GLANCE: Duration = Duration::from_secs(15);
+/// Refresh interval of the agents page without other changes.
+const WORKER_POLL_INTERVAL: Duration = Duration::from_secs(15);
 
-/// What changes mean for the board, found out once for everybody.
+/// Board updates by change, computed once for all browsers.
 #[derive(Clone, Default)]
-pub(in crate::web) struct Feed(Arc<Mutex<VecDeque<(Change, Told)>>>);
+pub(in crate::web) struct BoardFeed(Arc<Mutex<VecDeque<(TaskChange, UpdateCell)>>>);
 
-type Told = Arc<OnceCell<Option<Arc<News>>>>;
+type UpdateCell = Arc<OnceCell<Option<Arc<BoardUpdate>>>>;
 
-/// A message, if there is something to tell. On an error the browser comes again with the last id it
-/// knows.
-type Message = Result<Option<Event>, Error>;
+/// Event, or `None` without a visible change. After an error, the browser reconnects with its last
+/// event ID.
+type StreamUpdate = Result<Option<Event>, Error>;
 
-/// A card as it is now, and what the columns count.
-struct News {
-    card: shape::Card,
-    counts: Counts,
+/// Current card of a task, and the counts of all columns.
+struct BoardUpdate {
+    card: dto::TaskCard,
+    counts: BoardCounts,
 }
 
-impl Feed {
-    async fn news(&self, app: &App, change: Change) -> Result<Option<Arc<News>>, Error> {
+impl BoardFeed {
+    async fn update_for(
+        &self,
+        app: &App,
+        change: TaskChange,
+    ) -> Result<Option<Arc<BoardUpdate>>, Error> {
         let cell = {
             let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some((_, cell)) = known.iter().find(|(it, _)| *it == change) {
                 Arc::clone(cell)
             } else {
-                let cell = Told::default();
+                let cell = UpdateCell::default();
                 known.push_back((change, Arc::clone(&cell)));
-                if known.len() > REMEMBERED {
+                if known.len() > MAX_CACHED_UPDATES {
                     known.pop_front();
                 }
                 cell
             }
         };
-        Ok(cell.get_or_try_init(|| News::read(app, change.task)).await?.clone())
+        Ok(cell.get_or_try_init(|| BoardUpdate::load(app, change.task)).await?.clone())
     }
 }
 
-impl News {
-    /// Nothing where there is no such card, or something stored of it cannot be read.
-    async fn read(app: &App, task: TaskId) -> Result<Option<Arc<Self>>, Error> {
-        let Some(card) = app.store.listed(task).await?.and_then(readable) else { return Ok(None) };
-        let by_state = app.store.by_state(None).await?;
-        let waiting = app.store.waiting(None).await?;
-        let places = places(app, &Wanted::default()).await?;
-        Ok(Some(Arc::new(Self { card, counts: Counts { by_state, waiting, places } })))
+impl BoardUpdate {
+    /// Loads the update; `None` if the task is missing or damaged.
+    async fn load(app: &App, task: TaskId) -> Result<Option<Arc<Self>>, Error> {
+        let Some(card) = app.store.listed_task(task).await?.and_then(readable_card) else {
+            return Ok(None);
+        };
+        let by_state = app.store.count_by_state(None).await?;
+        let waiting = app.store.count_waiting(None).await?;
+        let places = agent_limit(app, &BoardQuery::default()).await?;
+        Ok(Some(Arc::new(Self {
+            card,
+            counts: BoardCounts { by_state, waiting, agent_limit: places },
+        })))
     }
 }
 
-/// Since when a page is behind, by the database's clock, where no message has said so yet.
+/// Query parameters: time of the page, in microseconds of the database's clock.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(in crate::web) struct Since {
+pub(in crate::web) struct LiveQuery {
     since: Option<i64>,
-    /// Whether the page has no columns, because there was no task.
+    /// Set if the page has no columns because there were no tasks.
     empty: bool,
 }
 
-/// What changed while nobody listened: by the last message, or else since the page was made.
-async fn missed(
+/// Returns the changes since the last event, or since the page was rendered.
+async fn missed_changes(
     app: &App,
     headers: &HeaderMap,
     since: Option<i64>,
-) -> Result<(i64, Vec<Change>), Error> {
+) -> Result<(i64, Vec<TaskChange>), Error> {
     let last = headers.get("last-event-id").and_then(|value| value.to_str().ok());
     let since = last.and_then(|text| text.trim().parse().ok()).or(since);
     let moment = since.and_then(|since| Some((since, DateTime::from_timestamp_micros(since)?)));
@@ -112,106 +121,109 @@ async fn missed(
     Ok((since, app.store.changed_since(at).await?))
 }
 
-/// A browser that shows a list, and what it knows.
-struct Looker {
+/// Browser that displays a list.
+struct ListSubscriber {
     app: App,
-    shell: Shell,
-    rights: Rights,
-    watcher: AnyWatcher,
-    /// What it is still to be told of what it has missed, the newest last.
-    behind: VecDeque<Change>,
-    /// Whether everything is to be read anew.
-    anew: bool,
-    /// Up to when it knows everything, by the database's clock.
-    known: i64,
+    layout: Layout,
+    permissions: PagePermissions,
+    changes: AllTasksSubscriber,
+    /// Missed changes that are not sent yet, oldest first.
+    backlog: VecDeque<TaskChange>,
+    /// Set if the whole page must be sent next.
+    needs_reload: bool,
+    /// Time up to which all changes were sent, by the database's clock.
+    known_until: i64,
 }
 
-impl Looker {
+impl ListSubscriber {
     async fn new(
-        hall: &Hall,
-        visitor: &Visitor,
+        hall: &WebState,
+        visitor: &Session,
         headers: &HeaderMap,
         since: Option<i64>,
-    ) -> Result<Self, Oops> {
-        // Watched before anything is read, so that nothing is missed in between.
-        let watcher = hall.app.live.watch_all();
-        let missed = missed(&hall.app, headers, since).await;
-        let (known, behind) = missed.map_err(|error| Oops::new(Shell::of(visitor), error))?;
+    ) -> Result<Self, PageError> {
+        // Subscribe before the first read, so that nothing is missed.
+        let watcher = hall.app.live.subscribe_all();
+        let missed = missed_changes(&hall.app, headers, since).await;
+        let (known, behind) =
+            missed.map_err(|error| PageError::new(Layout::for_session(visitor), error))?;
         Ok(Self {
             app: hall.app.clone(),
-            shell: Shell::of(visitor),
-            rights: Rights::of(&hall.app, visitor),
-            watcher,
-            anew: behind.len() > FEW,
-            behind: behind.into(),
-            known,
+            layout: Layout::for_session(visitor),
+            permissions: PagePermissions::for_session(&hall.app, visitor),
+            changes: watcher,
+            needs_reload: behind.len() > MAX_SINGLE_UPDATES,
+            backlog: behind.into(),
+            known_until: known,
         })
     }
 
-    /// The next thing to tell; nothing once the server stops.
-    async fn next(&mut self) -> Option<Heard> {
-        if std::mem::take(&mut self.anew) {
-            self.behind.clear();
-            return Some(Heard::Missed);
+    /// Returns the next change; `None` once the server stops.
+    async fn next_change(&mut self) -> Option<LiveEvent> {
+        if std::mem::take(&mut self.needs_reload) {
+            self.backlog.clear();
+            return Some(LiveEvent::Missed);
         }
-        match self.behind.pop_front() {
-            Some(change) => Some(Heard::Change(change)),
-            None => self.watcher.next().await,
+        match self.backlog.pop_front() {
+            Some(change) => Some(LiveEvent::Change(change)),
+            None => self.changes.next().await,
         }
     }
 
-    /// Begins to read everything anew: what has come until now is in it.
-    async fn begin_anew(&mut self) -> Result<(), Error> {
-        self.watcher.skip();
-        self.behind.clear();
-        self.known = self.app.store.now().await?.timestamp_micros();
-        self.shell.waiting = self.app.store.waiting(None).await?;
+    /// Starts a full reload, which includes all pending changes.
+    async fn begin_reload(&mut self) -> Result<(), Error> {
+        self.changes.skip_pending();
+        self.backlog.clear();
+        self.known_until = self.app.store.now().await?.timestamp_micros();
+        self.layout.waiting = self.app.store.count_waiting(None).await?;
         Ok(())
     }
 
-    fn message(&mut self, at: i64, parts: &[String]) -> Event {
-        self.known = self.known.max(at);
-        Event::default().id(self.known.to_string()).data(parts.concat())
+    fn event(&mut self, at: i64, parts: &[String]) -> Event {
+        self.known_until = self.known_until.max(at);
+        Event::default().id(self.known_until.to_string()).data(parts.concat())
     }
 }
 
-fn written(template: &impl Template) -> Result<String, Error> {
-    template.render().map_err(|error| Error::Fault(error.into()))
+fn render_html(template: &impl Template) -> Result<String, Error> {
+    template.render().map_err(|error| Error::Internal(error.into()))
 }
 
-/// How many tasks wait, at the top of every page.
-fn waiting_badge(shell: &Shell, waiting: u64) -> Result<String, Error> {
-    let badge = Badge { shell: Shell { waiting, ..shell.clone() } };
-    Ok(partial("#waiting", "outerMorph", &written(&badge)?))
+/// Renders the number of open decisions in the navigation.
+fn waiting_badge(shell: &Layout, waiting: u64) -> Result<String, Error> {
+    let badge = WaitingBadge { layout: Layout { waiting, ..shell.clone() } };
+    Ok(partial("#waiting", "outerMorph", &render_html(&badge)?))
 }
 
-/// Sends the board as it changes.
-pub(in crate::web) async fn board(
-    State(hall): State<Hall>,
-    visitor: Visitor,
-    Query(wanted): Query<Wanted>,
-    Query(since): Query<Since>,
+/// Streams changes of the board.
+pub(in crate::web) async fn board_stream(
+    State(hall): State<WebState>,
+    visitor: Session,
+    Query(wanted): Query<BoardQuery>,
+    Query(since): Query<LiveQuery>,
     headers: HeaderMap,
-) -> Result<Response, Oops> {
-    let looker = Looker::new(&hall, &visitor, &headers, since.since).await?;
-    let feed = hall.feed.clone();
-    let one_by_one = wanted.is_all() && !since.empty;
+) -> Result<Response, PageError> {
+    let looker = ListSubscriber::new(&hall, &visitor, &headers, since.since).await?;
+    let feed = hall.board_feed.clone();
+    let one_by_one = wanted.is_unfiltered() && !since.empty;
     let first = (looker, BTreeMap::new());
     let parts = stream::unfold(first, move |(mut looker, mut counted)| {
         let (feed, wanted) = (feed.clone(), wanted.clone());
         async move {
             loop {
-                let told = match looker.next().await? {
-                    // A board that was narrowed is read anew: whether a task belongs to it is for the
-                    // database to say.
-                    Heard::Change(change) if one_by_one => {
-                        match feed.news(&looker.app, change).await {
-                            Ok(Some(news)) => card(&mut looker, &news, &mut counted).await,
+                let told = match looker.next_change().await? {
+                    // A filtered board is reloaded: only the database knows which
+                    // tasks match.
+                    LiveEvent::Change(change) if one_by_one => {
+                        match feed.update_for(&looker.app, change).await {
+                            Ok(Some(news)) => card_update(&mut looker, &news, &mut counted).await,
                             Ok(None) => Ok(None),
                             Err(error) => Err(error),
                         }
                     }
-                    Heard::Change(_) | Heard::Missed => whole(&mut looker, &wanted).await,
+                    LiveEvent::Change(_) | LiveEvent::Missed => {
+                        board_update(&mut looker, &wanted).await
+                    }
                 };
                 if let Some(event) = told.ok()? {
                     return Some((Ok(event), (looker, counted)));
@@ -219,15 +231,22 @@ pub(in crate::web) async fn board(
             }
         }
     });
-    Ok(answer(hall, parts))
+    Ok(sse_response(hall, parts))
 }
 
-/// A card where it belongs now, and what has changed of the counts.
-async fn card(looker: &mut Looker, news: &News, counted: &mut BTreeMap<Phase, u64>) -> Message {
+/// Renders a card in its column, and the counts that changed.
+async fn card_update(
+    looker: &mut ListSubscriber,
+    news: &BoardUpdate,
+    counted: &mut BTreeMap<Phase, u64>,
+) -> StreamUpdate {
     let card = &news.card;
-    let (id, phase) = (card.id, crate::web::board::word(&card.phase));
-    let waits = looker.rights.waits_for(card).await;
-    let html = written(&Alone { shell: looker.shell.clone(), card: Card::new(card, waits) })?;
+    let (id, phase) = (card.id, crate::web::board::serialized_name(&card.phase));
+    let waits = looker.permissions.waiting_on(card).await;
+    let html = render_html(&CardFragment {
+        layout: looker.layout.clone(),
+        card: BoardCard::new(card, waits),
+    })?;
     let item = format!("<li id=\"card-{id}\">{html}</li>");
     let mut parts = vec![
         partial(&format!(".cards:not(#cards-{phase}) > #card-{id}"), "delete", ""),
@@ -237,73 +256,76 @@ async fn card(looker: &mut Looker, news: &News, counted: &mut BTreeMap<Phase, u6
     ];
     for phase in Phase::iter() {
         let count = news.counts.of_phase(phase);
-        // The places of the one phase that has some change without the count.
+        // The agent limit of this phase can change without its count.
         if counted.insert(phase, count) == Some(count) && phase != Phase::Implement {
             continue;
         }
-        let column = news.counts.column(phase, &Wanted::default());
-        let count = written(&CountAlone { column: &column })?;
-        let more = written(&MoreAlone { column: &column })?;
+        let column = news.counts.column(phase, &BoardQuery::default());
+        let count = render_html(&ColumnCountFragment { column: &column })?;
+        let more = render_html(&ColumnMoreFragment { column: &column })?;
         let word = &column.phase;
         parts.push(partial(&format!("#count-{word}"), "outerMorph", &count));
         parts.push(partial(&format!("#more-{word}"), "outerMorph", &more));
     }
-    parts.push(waiting_badge(&looker.shell, news.counts.waiting)?);
-    Ok(Some(looker.message(card.updated_at.timestamp_micros(), &parts)))
+    parts.push(waiting_badge(&looker.layout, news.counts.waiting)?);
+    Ok(Some(looker.event(card.updated_at.timestamp_micros(), &parts)))
 }
 
-/// Everything on the board.
-async fn whole(looker: &mut Looker, wanted: &Wanted) -> Message {
-    looker.begin_anew().await?;
-    let lanes = Lanes::read(&looker.app, &looker.shell, wanted, &mut looker.rights).await?;
+/// Renders the whole board.
+async fn board_update(looker: &mut ListSubscriber, wanted: &BoardQuery) -> StreamUpdate {
+    looker.begin_reload().await?;
+    let lanes = Lanes::load(&looker.app, &looker.layout, wanted, &mut looker.permissions).await?;
     let parts = [
         partial("#summary", "innerHTML", lanes.summary()),
-        partial("#board", "innerMorph", &written(&lanes)?),
-        waiting_badge(&looker.shell, looker.shell.waiting)?,
+        partial("#board", "innerMorph", &render_html(&lanes)?),
+        waiting_badge(&looker.layout, looker.layout.waiting)?,
     ];
-    Ok(Some(looker.message(looker.known, &parts)))
+    Ok(Some(looker.event(looker.known_until, &parts)))
 }
 
-/// Sends the inbox as it changes.
-pub(in crate::web) async fn inbox(
-    State(hall): State<Hall>,
-    visitor: Visitor,
-    Query(since): Query<Since>,
+/// Streams changes of the inbox.
+pub(in crate::web) async fn inbox_stream(
+    State(hall): State<WebState>,
+    visitor: Session,
+    Query(since): Query<LiveQuery>,
     headers: HeaderMap,
-) -> Result<Response, Oops> {
-    let looker = Looker::new(&hall, &visitor, &headers, since.since).await?;
+) -> Result<Response, PageError> {
+    let looker = ListSubscriber::new(&hall, &visitor, &headers, since.since).await?;
     let parts = stream::unfold(looker, |mut looker| async move {
         loop {
-            let heard = looker.next().await?;
-            if let Some(event) = asked(&mut looker, heard).await.ok()? {
+            let heard = looker.next_change().await?;
+            if let Some(event) = inbox_update(&mut looker, heard).await.ok()? {
                 return Some((Ok(event), looker));
             }
         }
     });
-    Ok(answer(hall, parts))
+    Ok(sse_response(hall, parts))
 }
 
-/// What waits now; of one task, or altogether.
-async fn asked(looker: &mut Looker, heard: Heard) -> Message {
-    let Heard::Change(change) = heard else {
-        looker.begin_anew().await?;
-        let list = inbox::List::read(&looker.app, &looker.shell, &mut looker.rights).await?;
+/// Renders the inbox item of one task, or the whole inbox.
+async fn inbox_update(looker: &mut ListSubscriber, heard: LiveEvent) -> StreamUpdate {
+    let LiveEvent::Change(change) = heard else {
+        looker.begin_reload().await?;
+        let list =
+            inbox::InboxList::load(&looker.app, &looker.layout, &mut looker.permissions).await?;
         let parts = [
-            partial("#asked", "innerMorph", &written(&list)?),
-            waiting_badge(&looker.shell, looker.shell.waiting)?,
+            partial("#asked", "innerMorph", &render_html(&list)?),
+            waiting_badge(&looker.layout, looker.layout.waiting)?,
         ];
-        return Ok(Some(looker.message(looker.known, &parts)));
+        return Ok(Some(looker.event(looker.known_until, &parts)));
     };
-    let task = match looker.app.task(change.task).await {
-        Err(Error::Damaged { .. }) => return Ok(None),
+    let task = match looker.app.task_detail(change.task).await {
+        Err(Error::Corrupt { .. }) => return Ok(None),
         task => task?,
     };
-    let waiting = looker.app.store.waiting(None).await?;
+    let waiting = looker.app.store.count_waiting(None).await?;
     let (id, at) = (task.card.id, task.card.updated_at.timestamp_micros());
-    let item = inbox::Alone::read(&looker.app, &looker.shell, &mut looker.rights, &task).await?;
+    let item =
+        inbox::InboxItemFragment::load(&looker.app, &looker.layout, &mut looker.permissions, &task)
+            .await?;
     let mut parts = match item {
         Some(item) => {
-            let html = written(&item)?;
+            let html = render_html(&item)?;
             vec![
                 partial(&format!("#inbox:not(:has(> #ask-{id}))"), "beforeend", &html),
                 partial(&format!("#inbox > #ask-{id}"), "outerMorph", &html),
@@ -311,37 +333,39 @@ async fn asked(looker: &mut Looker, heard: Heard) -> Message {
         }
         None => vec![partial(&format!("#inbox > #ask-{id}"), "delete", "")],
     };
-    parts.push(waiting_badge(&looker.shell, waiting)?);
-    Ok(Some(looker.message(at, &parts)))
+    parts.push(waiting_badge(&looker.layout, waiting)?);
+    Ok(Some(looker.event(at, &parts)))
 }
 
-/// Sends the engines and workers as they change.
-pub(in crate::web) async fn engines(
-    State(hall): State<Hall>,
-    visitor: Visitor,
+/// Streams changes of the agents page.
+pub(in crate::web) async fn agents_stream(
+    State(hall): State<WebState>,
+    visitor: Session,
     headers: HeaderMap,
-) -> Result<Response, Oops> {
-    let looker = Looker::new(&hall, &visitor, &headers, None).await?;
+) -> Result<Response, PageError> {
+    let looker = ListSubscriber::new(&hall, &visitor, &headers, None).await?;
     let parts = stream::unfold(looker, |mut looker| async move {
         loop {
-            // Workers come and go without an entry in any log.
-            if let Ok(heard) = tokio::time::timeout(GLANCE, looker.next()).await {
+            // Workers come and go without a history entry.
+            if let Ok(heard) =
+                tokio::time::timeout(WORKER_POLL_INTERVAL, looker.next_change()).await
+            {
                 heard?;
             }
-            if let Some(event) = pool(&mut looker).await.ok()? {
+            if let Some(event) = agents_update(&mut looker).await.ok()? {
                 return Some((Ok(event), looker));
             }
         }
     });
-    Ok(answer(hall, parts))
+    Ok(sse_response(hall, parts))
 }
 
-async fn pool(looker: &mut Looker) -> Message {
-    looker.begin_anew().await?;
-    let pool = engines::Pool::read(&looker.app, &looker.shell).await?;
+async fn agents_update(looker: &mut ListSubscriber) -> StreamUpdate {
+    looker.begin_reload().await?;
+    let pool = agents::AgentPoolView::load(&looker.app, &looker.layout).await?;
     let parts = [
-        partial("#pool", "innerMorph", &written(&pool)?),
-        waiting_badge(&looker.shell, looker.shell.waiting)?,
+        partial("#pool", "innerMorph", &render_html(&pool)?),
+        waiting_badge(&looker.layout, looker.layout.waiting)?,
     ];
-    Ok(Some(looker.message(looker.known, &parts)))
+    Ok(Some(looker.event(looker.known_until, &parts)))
 }

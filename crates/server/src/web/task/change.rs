@@ -1,118 +1,117 @@
-//! The change of a task, line by line.
+//! Change tab of a task: its diff.
 
 use axum::extract::{Path, Query, State};
 use serde::Deserialize;
 use tamma_core::ids::TaskId;
-use tamma_core::review::patch::{self, Row};
-use tamma_core::task_loop::Answer;
+use tamma_core::review::patch::{self, PatchLine};
+use tamma_core::task_loop::AnswerKind;
 use uuid::Uuid;
 
-use super::super::door::Visitor;
-use super::super::shell::{Shell, When};
-use super::super::{Hall, Oops, Page, render};
-use super::{Around, task_page};
-use crate::app::{Error, Said};
+use super::super::layout::{DisplayTime, Layout};
+use super::super::session::Session;
+use super::super::{PageError, PageResult, WebState, render};
+use super::{TaskPageContext, task_page};
+use crate::app::{Error, PostedComment};
 
-/// How many lines are shown at first.
-const LINES: usize = 2_000;
+/// Maximum number of lines without `?all=true`.
+const MAX_LINES: usize = 2_000;
 
-task_page!(ChangePage, "task_change.html", { change: Shown });
+task_page!(ChangePage, "task_change.html", { change: ChangeView });
 
-struct Shown {
+struct ChangeView {
     any: bool,
-    none: String,
-    short: String,
-    words: String,
-    commentable: bool,
-    files: Vec<File>,
-    more: String,
+    empty_text: String,
+    short_commit: String,
+    summary: String,
+    accepts_comments: bool,
+    files: Vec<DiffFile>,
+    remaining: String,
     more_href: String,
 }
 
-struct File {
+struct DiffFile {
     id: String,
     path: String,
     action: &'static str,
     added: usize,
     removed: usize,
-    planned: &'static str,
-    lines: Vec<Line>,
+    plan_note: &'static str,
+    lines: Vec<DiffLine>,
 }
 
-struct Line {
+struct DiffLine {
     kind: &'static str,
     sign: &'static str,
     text: String,
-    old: String,
-    new: String,
-    comments: Vec<Comment>,
+    old_number: String,
+    new_number: String,
+    comments: Vec<LineCommentView>,
 }
 
-/// What somebody has said of a line.
-struct Comment {
+/// Comment on a line of the diff.
+struct LineCommentView {
     by: String,
-    at: When,
+    at: DisplayTime,
     text: String,
 }
 
-/// Whether all of it is wanted.
+/// Query parameters of the change tab.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(in crate::web) struct Wanted {
+pub(in crate::web) struct ChangeQuery {
     all: bool,
 }
 
 pub(in crate::web) async fn page(
-    State(hall): State<Hall>,
-    visitor: Visitor,
+    State(hall): State<WebState>,
+    visitor: Session,
     Path(id): Path<Uuid>,
-    Query(wanted): Query<Wanted>,
-) -> Page {
-    let (around, known) = Around::of(&hall, &visitor, id, "change").await?;
+    Query(wanted): Query<ChangeQuery>,
+) -> PageResult {
+    let (around, known) = TaskPageContext::load(&hall, &visitor, id, "change").await?;
     let found = async {
-        let planned: Vec<String> = match &known.whole.plan {
+        let planned: Vec<String> = match &known.detail.plan {
             Some(_) => {
-                let plan = hall.app.plan(TaskId(id)).await?.content;
+                let plan = hall.app.current_plan(TaskId(id)).await?.content;
                 plan.map(|plan| plan.file_changes.into_iter().map(|it| it.path).collect())
                     .unwrap_or_default()
             }
             None => Vec::new(),
         };
-        let said = hall.app.said_of_lines(TaskId(id)).await?;
-        match hall.app.change(TaskId(id)).await {
+        let said = hall.app.line_comments(TaskId(id)).await?;
+        match hall.app.latest_change(TaskId(id)).await {
             Ok(change) => Ok(Some((change, planned, said))),
             Err(Error::NotFound { .. }) => Ok(None),
             Err(error) => Err(error),
         }
     };
-    let found = found.await.map_err(|error| Oops::new(Shell::of(&visitor), error))?;
-    let commentable = known.whole.card.answers.contains(&Answer::Rework);
+    let found =
+        found.await.map_err(|error| PageError::new(Layout::for_session(&visitor), error))?;
+    let commentable = known.detail.card.answers.contains(&AnswerKind::RequestChanges);
     let shown = match found {
-        None => Shown {
+        None => ChangeView {
             any: false,
-            none:
-                "A change is shown here when a run has made one and our checks have looked at it."
-                    .to_owned(),
-            short: String::new(),
-            words: String::new(),
-            commentable: false,
+            empty_text: "The change appears here after a run, once the gates have checked it."
+                .to_owned(),
+            short_commit: String::new(),
+            summary: String::new(),
+            accepts_comments: false,
             files: Vec::new(),
-            more: String::new(),
+            remaining: String::new(),
             more_href: String::new(),
         },
         Some((change, planned, said)) => {
-            let limit = if wanted.all { usize::MAX } else { LINES };
-            let (files, left) = files(&change.patch, &planned, &said, limit);
-            let passed =
-                if change.passed { "passed our checks" } else { "did not pass our checks" };
-            Shown {
+            let limit = if wanted.all { usize::MAX } else { MAX_LINES };
+            let (files, left) = diff_files(&change.patch, &planned, &said, limit);
+            let passed = if change.passed { "Passed review" } else { "Did not pass review" };
+            ChangeView {
                 any: true,
-                none: String::new(),
-                short: change.commit.chars().take(8).collect(),
-                words: format!("{passed}. Lines that look like secrets are hidden."),
-                commentable,
+                empty_text: String::new(),
+                short_commit: change.commit.chars().take(8).collect(),
+                summary: format!("{passed}. Lines that look like secrets are hidden."),
+                accepts_comments: commentable,
                 files,
-                more: super::super::words::counted(left as u64, "line"),
+                remaining: super::super::labels::pluralize(left as u64, "line"),
                 more_href: if left > 0 { "?all=true".to_owned() } else { String::new() },
             }
         }
@@ -120,17 +119,22 @@ pub(in crate::web) async fn page(
     render(&ChangePage::new(around, shown))
 }
 
-/// The files of a patch, with what was said of their lines, and how many lines were left out.
-fn files(patch: &str, planned: &[String], said: &[Said], limit: usize) -> (Vec<File>, usize) {
-    let mut files: Vec<File> = Vec::new();
+/// Parses a patch into files with their comments, and counts the lines beyond `limit`.
+fn diff_files(
+    patch: &str,
+    planned: &[String],
+    said: &[PostedComment],
+    limit: usize,
+) -> (Vec<DiffFile>, usize) {
+    let mut files: Vec<DiffFile> = Vec::new();
     let (mut shown, mut left, mut old) = (0, 0, 0_u32);
-    for row in patch::rows(patch) {
-        if let Row::File(path) = row {
+    for row in patch::lines(patch) {
+        if let PatchLine::File(path) = row {
             let is_planned = planned.is_empty() || planned.contains(&path);
-            files.push(File {
+            files.push(DiffFile {
                 id: format!("f{}", files.len() + 1),
                 action: "changed",
-                planned: if is_planned { "" } else { "not in the plan" },
+                plan_note: if is_planned { "" } else { "not in the plan" },
                 path,
                 added: 0,
                 removed: 0,
@@ -139,32 +143,32 @@ fn files(patch: &str, planned: &[String], said: &[Said], limit: usize) -> (Vec<F
             continue;
         }
         let Some(file) = files.last_mut() else { continue };
-        if let Row::Note(text) = row
-            && let Some(word) = heading(text)
+        if let PatchLine::Header(text) = row
+            && let Some(word) = file_header_action(text)
         {
             file.action = if word.is_empty() { file.action } else { word };
             continue;
         }
         let (kind, sign, text, before, after) = match row {
-            Row::Piece(first, text) => {
+            PatchLine::Hunk(first, text) => {
                 old = first;
                 ("hunk", "", text.to_owned(), None, None)
             }
-            Row::Removed(text) => {
+            PatchLine::Removed(text) => {
                 file.removed += 1;
                 old += 1;
                 ("del", "−", text.to_owned(), Some(old - 1), None)
             }
-            Row::Kept(number, text) => {
+            PatchLine::Context(number, text) => {
                 old += 1;
                 ("same", " ", text.to_owned(), Some(old - 1), Some(number))
             }
-            Row::Added(number, text) => {
+            PatchLine::Added(number, text) => {
                 file.added += 1;
                 ("add", "+", text.to_owned(), None, Some(number))
             }
-            Row::Note(text) => ("hunk", "", text.to_owned(), None, None),
-            Row::File(_) => continue,
+            PatchLine::Header(text) => ("hunk", "", text.to_owned(), None, None),
+            PatchLine::File(_) => continue,
         };
         if shown >= limit {
             left += 1;
@@ -172,17 +176,18 @@ fn files(patch: &str, planned: &[String], said: &[Said], limit: usize) -> (Vec<F
         }
         shown += 1;
         let number = |number: Option<u32>| number.map(|it| it.to_string()).unwrap_or_default();
-        let about = said.iter().filter(|it| it.on.file == file.path && Some(it.on.line) == after);
-        let comments = about.map(Comment::new).collect();
+        let about =
+            said.iter().filter(|it| it.comment.file == file.path && Some(it.comment.line) == after);
+        let comments = about.map(LineCommentView::new).collect();
         let (old, new) = (number(before), number(after));
-        file.lines.push(Line { kind, sign, text, old, new, comments });
+        file.lines.push(DiffLine { kind, sign, text, old_number: old, new_number: new, comments });
     }
     (files, left)
 }
 
-/// What a line that git writes in the head of a file says of the file; empty where it says nothing that
-/// people need. Nothing where it is no such line.
-fn heading(text: &str) -> Option<&'static str> {
+/// Returns the label of a header line that git writes for a file. It is empty for a header without
+/// a label, and `None` for other lines.
+fn file_header_action(text: &str) -> Option<&'static str> {
     const KNOWN: [(&str, &str); 8] = [
         ("new file mode ", "new"),
         ("deleted file mode ", "deleted"),
@@ -196,16 +201,20 @@ fn heading(text: &str) -> Option<&'static str> {
     KNOWN.iter().find(|(start, _)| text.starts_with(start)).map(|(_, word)| *word)
 }
 
-impl Comment {
-    fn new(said: &Said) -> Self {
-        Self { by: said.by.clone(), at: When::clock(said.at), text: said.on.text.clone() }
+impl LineCommentView {
+    fn new(said: &PostedComment) -> Self {
+        Self {
+            by: said.by.clone(),
+            at: DisplayTime::absolute(said.at),
+            text: said.comment.text.clone(),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shape::LineComment;
+    use crate::dto::LineComment;
 
     const PATCH: &str = "diff --git a/a.txt b/a.txt\nnew file mode 100644\nindex 0..1\n\
         --- /dev/null\n+++ b/a.txt\n@@ -0,0 +1,2 @@\n+one\n+<b>two</b>\n\
@@ -213,23 +222,23 @@ mod tests {
         @@ -1 +0,0 @@\n-gone\n";
 
     #[test]
-    fn what_git_says_of_a_file_stands_at_that_file() {
-        let (files, left) = files(PATCH, &["a.txt".to_owned()], &[], usize::MAX);
+    fn git_header_lines_label_their_file() {
+        let (files, left) = diff_files(PATCH, &["a.txt".to_owned()], &[], usize::MAX);
         let shown: Vec<_> = files
             .iter()
-            .map(|it| (it.path.as_str(), it.action, it.planned, it.lines.len()))
+            .map(|it| (it.path.as_str(), it.action, it.plan_note, it.lines.len()))
             .collect();
         assert_eq!(shown, [("a.txt", "new", "", 3), ("b.txt", "deleted", "not in the plan", 2)]);
         assert_eq!(left, 0);
-        assert_eq!(self::files(PATCH, &[], &[], 2).1, 3);
+        assert_eq!(self::diff_files(PATCH, &[], &[], 2).1, 3);
     }
 
     #[test]
-    fn what_was_said_of_a_line_stands_under_it() {
+    fn comments_appear_under_their_line() {
         let on = LineComment { file: "a.txt".to_owned(), line: 2, text: "why?".to_owned() };
         let at = chrono::DateTime::from_timestamp(0, 0).expect("a moment");
-        let said = [Said { on, by: "Ada".to_owned(), at }];
-        let (files, _) = files(PATCH, &[], &said, usize::MAX);
+        let said = [PostedComment { comment: on, by: "Ada".to_owned(), at }];
+        let (files, _) = diff_files(PATCH, &[], &said, usize::MAX);
         let with: Vec<_> = files[0].lines.iter().map(|line| line.comments.len()).collect();
         assert_eq!(with, [0, 0, 1]);
         assert_eq!(files[0].lines[2].comments[0].text, "why?");

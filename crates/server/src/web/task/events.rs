@@ -1,49 +1,49 @@
-//! Everything that has happened to a task, in its order.
+//! History tab of a task.
 
 use axum::extract::{Path, Query, State};
 use serde::Deserialize;
 use tamma_core::actor::Actor;
+use tamma_core::history::{EntryData, EntryName, HistoryEntry};
 use tamma_core::ids::TaskId;
-use tamma_core::log::{Entry, EntryName, Fact};
 use uuid::Uuid;
 
-use super::super::door::Visitor;
-use super::super::shell::{Shell, When};
-use super::super::words::capital;
-use super::super::{Hall, Oops, Page, render, words};
-use super::{Around, ELSEWHERE, live, task_page};
-use crate::app::Window;
+use super::super::labels::capitalize;
+use super::super::layout::{DisplayTime, Layout};
+use super::super::session::Session;
+use super::super::{PageError, PageResult, WebState, labels, render};
+use super::{NO_LIVE_PART, TaskPageContext, live_href, task_page};
+use crate::app::PageRequest;
 
-/// How many are shown at once.
-const PART: u32 = 500;
+/// Page size of the history.
+const PAGE_SIZE: u32 = 500;
 
 task_page!(EventsPage, "task_events.html", {
-    events_words: String, events: Vec<Event>, more_href: String,
+    events_summary: String, events: Vec<EventView>, more_href: String,
 });
 
-/// One entry of the log.
-pub(in crate::web) struct Event {
+/// History entry of a task.
+pub(in crate::web) struct EventView {
     pub(in crate::web) sequence: u64,
     pub(in crate::web) name: String,
-    pub(in crate::web) words: String,
+    pub(in crate::web) title: String,
     pub(in crate::web) from: String,
     pub(in crate::web) to: String,
     pub(in crate::web) actor: String,
     pub(in crate::web) reason: String,
     pub(in crate::web) data: String,
     pub(in crate::web) tone: &'static str,
-    pub(in crate::web) at: When,
+    pub(in crate::web) at: DisplayTime,
 }
 
-impl Event {
-    pub(in crate::web) fn new(entry: &Entry) -> Self {
+impl EventView {
+    pub(in crate::web) fn new(entry: &HistoryEntry) -> Self {
         let name = entry.name.to_string();
         let words = name.trim_start_matches("SM_").to_ascii_lowercase().replace('_', " ");
         let moved = entry.from != entry.to;
-        let state = |state| if moved { words::plain(&state) } else { String::new() };
+        let state = |state| if moved { labels::humanize(&state) } else { String::new() };
         Self {
             sequence: entry.sequence,
-            words: capital(&words),
+            title: capitalize(&words),
             name,
             from: state(entry.from),
             to: state(entry.to),
@@ -53,11 +53,11 @@ impl Event {
             },
             reason: entry.reason.as_deref().unwrap_or_default().to_owned(),
             data: match &entry.data {
-                Fact::None => String::new(),
+                EntryData::None => String::new(),
                 data => serde_json::to_string_pretty(data).unwrap_or_default(),
             },
             tone: tone(entry.name),
-            at: When::clock(entry.at),
+            at: DisplayTime::absolute(entry.at),
         }
     }
 }
@@ -78,29 +78,29 @@ fn tone(name: EntryName) -> &'static str {
     }
 }
 
-/// Where to go on.
+/// Query parameters of the history tab.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(in crate::web) struct From {
+pub(in crate::web) struct EventsQuery {
     after: Option<String>,
 }
 
 pub(in crate::web) async fn page(
-    State(hall): State<Hall>,
-    visitor: Visitor,
+    State(hall): State<WebState>,
+    visitor: Session,
     Path(id): Path<Uuid>,
-    Query(from): Query<From>,
-) -> Page {
-    let (mut around, known) = Around::of(&hall, &visitor, id, "events").await?;
-    let window = Window { after: from.after, limit: PART };
-    let part = hall.app.history(TaskId(id), &window).await;
-    let part = part.map_err(|error| Oops::new(Shell::of(&visitor), error))?;
-    let count = words::counted(known.whole.card.entries, "entry");
-    // What comes next is added below what is here, unless there is something in between.
-    let here = if part.next.is_none() { "events" } else { ELSEWHERE };
-    let last = part.entries.last().map_or(known.whole.card.entries, |line| line.entry.sequence);
-    around.live = live(id, here, last, known.lines);
-    let events = part.entries.iter().map(|line| Event::new(&line.entry)).collect();
+    Query(from): Query<EventsQuery>,
+) -> PageResult {
+    let (mut around, known) = TaskPageContext::load(&hall, &visitor, id, "events").await?;
+    let window = PageRequest { after: from.after, limit: PAGE_SIZE };
+    let part = hall.app.history_page(TaskId(id), &window).await;
+    let part = part.map_err(|error| PageError::new(Layout::for_session(&visitor), error))?;
+    let count = labels::pluralize(known.detail.card.entries, "entry");
+    // Live updates append entries only if the last page is shown.
+    let here = if part.next.is_none() { "events" } else { NO_LIVE_PART };
+    let last = part.entries.last().map_or(known.detail.card.entries, |line| line.entry.sequence);
+    around.live_href = live_href(id, here, last, known.lines);
+    let events = part.entries.iter().map(|line| EventView::new(&line.entry)).collect();
     let more = part.next.map(|next| format!("?after={next}")).unwrap_or_default();
-    render(&EventsPage::new(around, format!("{count}, append-only, in their order"), events, more))
+    render(&EventsPage::new(around, format!("{count}, oldest first"), events, more))
 }

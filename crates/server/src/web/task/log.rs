@@ -1,23 +1,23 @@
-//! What the agents of a task say and do.
+//! Log tab of a task: output of its agents.
 
 use axum::extract::{Path, Query, State};
 use serde::Deserialize;
 use tamma_core::ids::TaskId;
-use tamma_store::{LineKind, LinePlace, Wanted};
+use tamma_store::{LineFilter, LineKind, LinePosition};
 use uuid::Uuid;
 
-use super::super::door::Visitor;
-use super::super::shell::{Choice, Shell, When};
-use super::super::{Hall, Oops, Page, render, words};
-use super::{Around, live, task_page};
-use crate::app::{Error, which};
-use crate::shape;
+use super::super::layout::{DisplayTime, Layout, SelectOption};
+use super::super::session::Session;
+use super::super::{PageError, PageResult, WebState, labels, render};
+use super::{TaskPageContext, live_href, task_page};
+use crate::app::{Error, parse_run_number};
+use crate::dto;
 
-/// How many lines are shown: the newest ones.
-const LINES: u32 = 500;
+/// Number of lines shown; older ones are left out.
+const MAX_LINES: u32 = 500;
 
-/// What is shown unless everything is asked for.
-const USUAL: [LineKind; 7] = [
+/// Kinds of lines shown by default.
+const DEFAULT_KINDS: [LineKind; 7] = [
     LineKind::Said,
     LineKind::Tool,
     LineKind::Plan,
@@ -28,153 +28,154 @@ const USUAL: [LineKind; 7] = [
 ];
 
 task_page!(LogPage, "task_log.html", {
-    runs: Vec<Choice>, kinds: Vec<Choice>, run_list: Vec<Run>, log: Log,
+    runs: Vec<SelectOption>, kinds: Vec<SelectOption>, run_list: Vec<RunView>, log: LogView,
 });
 
-struct Run {
+struct RunView {
     run: String,
     mode: String,
     agent: String,
     model: String,
-    words: String,
+    summary: String,
     cost: String,
     transcript_href: String,
 }
 
-struct Log {
-    before_href: String,
-    lines: Vec<Line>,
-    end: String,
+struct LogView {
+    earlier_href: String,
+    lines: Vec<LogLineView>,
+    end_text: String,
 }
 
-/// One line.
-pub(in crate::web) struct Line {
+/// Log line.
+pub(in crate::web) struct LogLineView {
     pub(in crate::web) anchor: String,
     pub(in crate::web) kind: String,
-    pub(in crate::web) kind_words: &'static str,
-    pub(in crate::web) at: When,
+    pub(in crate::web) kind_label: &'static str,
+    pub(in crate::web) at: DisplayTime,
     pub(in crate::web) text: String,
 }
 
-impl Line {
-    pub(in crate::web) fn new(line: &shape::RunLine) -> Self {
+impl LogLineView {
+    pub(in crate::web) fn new(line: &dto::RunLine) -> Self {
         Self {
-            anchor: line.place.replace('.', "-"),
-            kind: super::super::board::word(&line.kind),
-            kind_words: match line.kind {
-                LineKind::Said => "says",
-                LineKind::Thought => "thinks",
-                LineKind::Tool => "does",
-                LineKind::Plan => "plans",
+            anchor: line.position.replace('.', "-"),
+            kind: super::super::board::serialized_name(&line.kind),
+            kind_label: match line.kind {
+                LineKind::Said => "message",
+                LineKind::Thought => "thought",
+                LineKind::Tool => "tool",
+                LineKind::Plan => "plan",
                 LineKind::Progress => "progress",
-                LineKind::Asked => "asks",
+                LineKind::Asked => "question",
                 LineKind::Refused => "refused",
                 LineKind::ModelCall => "model",
                 LineKind::Note => "note",
             },
-            at: When::clock(line.at),
+            at: DisplayTime::absolute(line.at),
             text: line.text.clone(),
         }
     }
 }
 
-/// Which lines are wanted.
+/// Query parameters of the log tab.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
-pub(in crate::web) struct Asked {
+pub(in crate::web) struct LogQuery {
     run: String,
     kinds: String,
 }
 
-impl Asked {
-    pub(in crate::web) fn wanted(&self) -> Result<Wanted, Error> {
+impl LogQuery {
+    pub(in crate::web) fn line_filter(&self) -> Result<LineFilter, Error> {
         let (ticket, attempt) = match self.run.as_str() {
             "" => (None, None),
             run => {
-                let (ticket, attempt) = which(run)?;
+                let (ticket, attempt) = parse_run_number(run)?;
                 (Some(ticket), attempt)
             }
         };
-        let kinds = if self.kinds == "all" { Vec::new() } else { USUAL.to_vec() };
-        Ok(Wanted { ticket, attempt, kinds })
+        let kinds = if self.kinds == "all" { Vec::new() } else { DEFAULT_KINDS.to_vec() };
+        Ok(LineFilter { job_number: ticket, attempt, kinds })
     }
 }
 
 pub(in crate::web) async fn page(
-    State(hall): State<Hall>,
-    visitor: Visitor,
+    State(hall): State<WebState>,
+    visitor: Session,
     Path(id): Path<Uuid>,
-    Query(asked): Query<Asked>,
-) -> Page {
-    let (mut around, known) = Around::of(&hall, &visitor, id, "log").await?;
+    Query(asked): Query<LogQuery>,
+) -> PageResult {
+    let (mut around, known) = TaskPageContext::load(&hall, &visitor, id, "log").await?;
     let lines = async {
-        let wanted = asked.wanted()?;
-        // To the end, of which the newest are kept.
+        let wanted = asked.line_filter()?;
+        // Reads to the end and shows the newest lines.
         let mut lines = Vec::new();
-        let mut after = LinePlace::START;
+        let mut after = LinePosition::START;
         loop {
-            let part = hall.app.lines(TaskId(id), &wanted, after, LINES).await?;
+            let part = hall.app.run_lines(TaskId(id), &wanted, after, MAX_LINES).await?;
             lines.extend(part.lines);
             match part.next {
-                Some(next) => after = hall.app.place(TaskId(id), Some(&next)).await?,
+                Some(next) => {
+                    after = hall.app.resolve_line_position(TaskId(id), Some(&next)).await?
+                }
                 None => return Ok::<_, Error>(lines),
             }
         }
     };
-    let lines = lines.await.map_err(|error| Oops::new(Shell::of(&visitor), error))?;
-    let last = lines.last().and_then(|line| line.place.parse().ok()).unwrap_or(LinePlace::START);
+    let lines =
+        lines.await.map_err(|error| PageError::new(Layout::for_session(&visitor), error))?;
+    let last =
+        lines.last().and_then(|line| line.position.parse().ok()).unwrap_or(LinePosition::START);
     let query = form_urlencoded::Serializer::new(String::new())
         .append_pair("run", &asked.run)
         .append_pair("kinds", &asked.kinds)
         .finish();
-    around.live = format!("{}&{query}", live(id, "log", known.whole.card.entries, last));
-    let skip = lines.len().saturating_sub(LINES as usize);
-    let end = match (known.whole.run.is_some(), skip) {
-        (true, _) => "A run is under way.".to_owned(),
-        (false, 0) => "No run is under way.".to_owned(),
+    around.live_href = format!("{}&{query}", live_href(id, "log", known.detail.card.entries, last));
+    let skip = lines.len().saturating_sub(MAX_LINES as usize);
+    let end = match (known.detail.current_run.is_some(), skip) {
+        (true, _) => "A run is in progress.".to_owned(),
+        (false, 0) => "No run in progress.".to_owned(),
         (false, skip) => format!(
-            "No run is under way. {} earlier are not shown.",
-            words::counted(skip as u64, "line")
+            "No run in progress. {} before these not shown.",
+            labels::pluralize(skip as u64, "line")
         ),
     };
-    let runs =
-        std::iter::once(Choice::new("", "all", &asked.run))
-            .chain(
-                known.runs.iter().rev().map(|run| {
-                    Choice::new(&run.run, format!("{}, {}", run.run, run.mode), &asked.run)
-                }),
-            )
-            .collect();
+    let runs = std::iter::once(SelectOption::new("", "all", &asked.run))
+        .chain(known.runs.iter().rev().map(|run| {
+            SelectOption::new(&run.run, format!("{}, {}", run.run, run.mode), &asked.run)
+        }))
+        .collect();
     let kinds = vec![
-        Choice::new("", "what it says and does", &asked.kinds),
-        Choice::new("all", "all, with thoughts and model calls", &asked.kinds),
+        SelectOption::new("", "messages and actions", &asked.kinds),
+        SelectOption::new("all", "all, including thoughts and model calls", &asked.kinds),
     ];
-    let log = Log {
-        before_href: String::new(),
-        lines: lines.iter().skip(skip).map(Line::new).collect(),
-        end,
+    let log = LogView {
+        earlier_href: String::new(),
+        lines: lines.iter().skip(skip).map(LogLineView::new).collect(),
+        end_text: end,
     };
-    let run_list = known.runs.iter().rev().map(|run| listed(id, run)).collect();
+    let run_list = known.runs.iter().rev().map(|run| run_view(id, run)).collect();
     render(&LogPage::new(around, runs, kinds, run_list, log))
 }
 
-fn listed(task: Uuid, run: &shape::Run) -> Run {
+fn run_view(task: Uuid, run: &dto::RunDetail) -> RunView {
     let words = match (run.end, run.ended_at) {
         (Some(end), Some(at)) => {
             let reason = run.reason.as_ref().map(|reason| format!(": {reason}"));
-            let took = words::lasting(at - run.started_at);
-            format!("{} after {took}{}", words::plain(&end), reason.unwrap_or_default())
+            let took = labels::format_duration(at - run.started_at);
+            format!("{} after {took}{}", labels::humanize(&end), reason.unwrap_or_default())
         }
-        _ => format!("since {}", words::moment(run.started_at, crate::clock::now())),
+        _ => format!("since {}", labels::format_time(run.started_at, crate::clock::now())),
     };
     let usd = run.usage.and_then(|usage| usage.usd);
-    Run {
+    RunView {
         run: run.run.clone(),
         mode: run.mode.clone(),
         agent: run.agent.clone(),
         model: run.model.clone().unwrap_or_default(),
-        words,
-        cost: usd.map_or_else(|| "unknown".to_owned(), words::dollars),
+        summary: words,
+        cost: usd.map_or_else(|| "unknown".to_owned(), labels::format_usd),
         transcript_href: if run.transcript {
             format!("/api/v1/tasks/{task}/runs/{}/transcript", run.run)
         } else {

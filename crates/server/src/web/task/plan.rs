@@ -1,4 +1,4 @@
-//! The plans of a task: compared, and changed field by field.
+//! Plans of a task: comparison and editing.
 
 use askama::Template;
 use axum::extract::{Path, Query, State};
@@ -8,77 +8,78 @@ use tamma_core::ids::TaskId;
 use tamma_core::plan::{FileChange, Plan};
 use uuid::Uuid;
 
-use super::super::door::{Visitor, done};
-use super::super::fields::Fields;
-use super::super::shell::{Notice, Shell, When};
-use super::super::{Hall, Oops, Page, render, words};
-use super::{Around, task_page};
+use super::super::form_fields::FormFields;
+use super::super::layout::{DisplayTime, Layout, Notice};
+use super::super::session::{Session, redirect_with_notice};
+use super::super::{PageError, PageResult, WebState, labels, render};
+use super::{TaskPageContext, task_page};
 use crate::app::Error;
 use crate::clock;
-use crate::shape::Action;
+use crate::dto::TaskAction;
 
-task_page!(Compared, "task_plan.html", { versions: Vec<Version>, compared: Vec<Field> });
+task_page!(Compared, "task_plan.html", { versions: Vec<PlanVersionRow>, compared: Vec<ComparedField> });
 
-struct Version {
+struct PlanVersionRow {
     version: u32,
-    short: String,
-    at: When,
+    short_hash: String,
+    at: DisplayTime,
     files: usize,
     complexity: u8,
     estimate: String,
-    why: String,
+    summary: String,
     is_from: bool,
     is_to: bool,
 }
 
-struct Field {
+struct ComparedField {
     name: &'static str,
-    same: bool,
-    lines: Vec<Line>,
+    is_unchanged: bool,
+    lines: Vec<PlanDiffLine>,
 }
 
-struct Line {
+struct PlanDiffLine {
     kind: &'static str,
     sign: &'static str,
     word: &'static str,
     text: String,
 }
 
-/// Which two are compared.
+/// Query parameters: plan versions to compare.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(in crate::web) struct Pair {
+pub(in crate::web) struct ComparisonQuery {
     from: Option<u32>,
     to: Option<u32>,
 }
 
 pub(in crate::web) async fn compare(
-    State(hall): State<Hall>,
-    visitor: Visitor,
+    State(hall): State<WebState>,
+    visitor: Session,
     Path(id): Path<Uuid>,
-    Query(pair): Query<Pair>,
-) -> Page {
-    let (around, _) = Around::of(&hall, &visitor, id, "plan").await?;
+    Query(pair): Query<ComparisonQuery>,
+) -> PageResult {
+    let (around, _) = TaskPageContext::load(&hall, &visitor, id, "plan").await?;
     let plans = hall.app.store.plan_versions(TaskId(id)).await;
-    let plans = plans.map_err(|error| Oops::new(Shell::of(&visitor), Error::from(error)))?;
+    let plans =
+        plans.map_err(|error| PageError::new(Layout::for_session(&visitor), Error::from(error)))?;
     let newest = plans.last().map_or(0, |(version, _, _)| *version);
     let to = pair.to.unwrap_or(newest);
     let from = pair.from.unwrap_or_else(|| to.saturating_sub(1).max(1));
     let plan = |wanted| plans.iter().find(|(version, _, _)| *version == wanted);
     let compared = match (plan(from), plan(to)) {
-        (Some((_, _, old)), Some((_, _, new))) => fields(old, new),
+        (Some((_, _, old)), Some((_, _, new))) => compare_fields(old, new),
         _ => Vec::new(),
     };
     let versions = plans
         .iter()
-        .map(|(version, at, plan)| Version {
+        .map(|(version, at, plan)| PlanVersionRow {
             version: *version,
-            short: plan.hash().to_string().chars().take(8).collect(),
-            at: When::clock(*at),
+            short_hash: plan.hash().to_string().chars().take(8).collect(),
+            at: DisplayTime::absolute(*at),
             files: plan.file_changes.len(),
             complexity: plan.complexity().score,
-            estimate: plan.estimated_cost_usd.map(words::dollars).unwrap_or_default(),
-            why: plan.summary.clone(),
+            estimate: plan.estimated_cost_usd.map(labels::format_usd).unwrap_or_default(),
+            summary: plan.summary.clone(),
             is_from: *version == from,
             is_to: *version == to,
         })
@@ -86,8 +87,8 @@ pub(in crate::web) async fn compare(
     render(&Compared::new(around, versions, compared))
 }
 
-/// Two plans, field by field.
-fn fields(old: &Plan, new: &Plan) -> Vec<Field> {
+/// Compares two plans, field by field.
+fn compare_fields(old: &Plan, new: &Plan) -> Vec<ComparedField> {
     let files = |plan: &Plan| {
         let line = |it: &FileChange| format!("{} {}: {}", it.action, it.path, it.description);
         plan.file_changes.iter().map(line).collect::<Vec<_>>().join("\n")
@@ -99,80 +100,86 @@ fn fields(old: &Plan, new: &Plan) -> Vec<Field> {
         ("Testing", old.testing_strategy.clone(), new.testing_strategy.clone()),
         ("Risks", old.risks.join("\n"), new.risks.join("\n")),
         ("Tests that will change", old.test_changes.join("\n"), new.test_changes.join("\n")),
-        ("Needs", old.dependencies.join("\n"), new.dependencies.join("\n")),
+        ("Dependencies", old.dependencies.join("\n"), new.dependencies.join("\n")),
     ];
     pairs
         .into_iter()
-        .map(|(name, old, new)| Field { name, same: old == new, lines: lines(&old, &new) })
+        .map(|(name, old, new)| ComparedField {
+            name,
+            is_unchanged: old == new,
+            lines: diff_lines(&old, &new),
+        })
         .collect()
 }
 
-fn lines(old: &str, new: &str) -> Vec<Line> {
+fn diff_lines(old: &str, new: &str) -> Vec<PlanDiffLine> {
     let diff = TextDiff::from_lines(old, new);
     diff.iter_all_changes()
         .map(|change| {
             let (kind, sign, word) = match change.tag() {
-                ChangeTag::Equal => ("same", " ", "as before"),
-                ChangeTag::Delete => ("del", "−", "no longer"),
-                ChangeTag::Insert => ("add", "+", "new"),
+                ChangeTag::Equal => ("same", " ", "unchanged"),
+                ChangeTag::Delete => ("del", "−", "removed"),
+                ChangeTag::Insert => ("add", "+", "added"),
             };
-            Line { kind, sign, word, text: change.value().trim_end().to_owned() }
+            PlanDiffLine { kind, sign, word, text: change.value().trim_end().to_owned() }
         })
         .collect()
 }
 
 #[derive(Template)]
-#[template(path = "plan_edit.html")]
-struct Edit {
-    shell: Shell,
-    task: super::About,
+#[template(path = "edit_plan.html")]
+struct EditPlanPage {
+    layout: Layout,
+    task: super::TaskHeader,
     consequence: String,
-    faults: Vec<String>,
-    key: String,
-    plan: Edited,
+    errors: Vec<String>,
+    idempotency_key: String,
+    plan: PlanForm,
 }
 
-struct Edited {
+struct PlanForm {
     hash: String,
     summary: String,
     approach_text: String,
-    rows: Vec<Row>,
+    rows: Vec<PlanFileRow>,
     testing_text: String,
     risks_text: String,
     test_changes_text: String,
     dependencies_text: String,
 }
 
-struct Row {
+struct PlanFileRow {
     path: String,
     action: String,
     lines: String,
     description: String,
 }
 
-/// A form with every field of the plan that waits.
-pub(in crate::web) async fn edit(
-    State(hall): State<Hall>,
-    visitor: Visitor,
+/// Renders the form to edit the current plan.
+pub(in crate::web) async fn edit_form(
+    State(hall): State<WebState>,
+    visitor: Session,
     Path(id): Path<Uuid>,
-) -> Page {
-    let (around, _) = Around::of(&hall, &visitor, id, "plan").await?;
-    let version = hall.app.plan(TaskId(id)).await;
-    let version = version.map_err(|error| Oops::new(Shell::of(&visitor), error))?;
-    let Some(plan) = version.content else { return super::super::see(&format!("/tasks/{id}")) };
-    let rows = plan.file_changes.iter().map(|change| Row {
+) -> PageResult {
+    let (around, _) = TaskPageContext::load(&hall, &visitor, id, "plan").await?;
+    let version = hall.app.current_plan(TaskId(id)).await;
+    let version = version.map_err(|error| PageError::new(Layout::for_session(&visitor), error))?;
+    let Some(plan) = version.content else {
+        return super::super::redirect(&format!("/tasks/{id}"));
+    };
+    let rows = plan.file_changes.iter().map(|change| PlanFileRow {
         path: change.path.clone(),
         action: change.action.to_string(),
         lines: change.estimated_lines.to_string(),
         description: change.description.clone(),
     });
-    let empty = || Row {
+    let empty = || PlanFileRow {
         path: String::new(),
         action: "modify".to_owned(),
         lines: "0".to_owned(),
         description: String::new(),
     };
-    let edited = Edited {
+    let edited = PlanForm {
         hash: version.hash,
         rows: rows.chain([empty(), empty()]).collect(),
         summary: plan.summary,
@@ -182,49 +189,53 @@ pub(in crate::web) async fn edit(
         test_changes_text: plan.test_changes.join("\n"),
         dependencies_text: plan.dependencies.join("\n"),
     };
-    render(&Edit {
-        shell: around.shell,
+    render(&EditPlanPage {
+        layout: around.layout,
         task: around.task,
         consequence: format!(
-            "What you change is asked of the planner, field by field. It writes version {}, which is \
-             checked and comes back to be approved. Nothing runs meanwhile.",
+            "The planner gets your edits and writes plan {}, which needs approval again. Nothing \
+             runs until then.",
             version.version + 1
         ),
-        faults: Vec::new(),
-        key: clock::new_id().to_string(),
+        errors: Vec::new(),
+        idempotency_key: clock::new_id().to_string(),
         plan: edited,
     })
 }
 
-/// Asks for what is different in the form.
-pub(in crate::web) async fn change(
-    State(hall): State<Hall>,
-    visitor: Visitor,
+/// Sends the edited fields to the planner.
+pub(in crate::web) async fn submit_changes(
+    State(hall): State<WebState>,
+    visitor: Session,
     Path(id): Path<Uuid>,
-    fields: Fields,
-) -> Page {
-    let oops = |error: Error| Oops::new(Shell::of(&visitor), error).keeping(fields.written());
+    fields: FormFields,
+) -> PageResult {
+    let oops = |error: Error| {
+        PageError::new(Layout::for_session(&visitor), error).with_unsent_text(fields.user_text())
+    };
     let asked = async {
-        let version = hall.app.plan(TaskId(id)).await?;
+        let version = hall.app.current_plan(TaskId(id)).await?;
         let old = version
             .content
-            .ok_or_else(|| Error::NotFound { what: "plan yet of task", key: id.to_string() })?;
-        let changes = differences(&old, &fields);
+            .ok_or_else(|| Error::NotFound { what: "plan of task", key: id.to_string() })?;
+        let changes = requested_changes(&old, &fields);
         if changes.is_empty() {
-            return Err(Error::invalid("Nothing is different.", "Change a field, or leave it."));
+            return Err(Error::invalid("The plan is unchanged.", "Change at least one field."));
         }
         let reason = fields.text("reason");
-        let changes = format!("{}\n\nWhy: {reason}", changes.join("\n\n"));
-        let action = Action::AskChanges { plan: fields.text("plan"), changes };
-        hall.app.ask(TaskId(id), visitor.name()?, action, fields.given("key")).await
+        let changes = format!("{}\n\nReason: {reason}", changes.join("\n\n"));
+        let action = TaskAction::AskChanges { plan: fields.text("plan"), changes };
+        hall.app
+            .perform_action(TaskId(id), visitor.acting_person()?, action, fields.non_empty("key"))
+            .await
     };
     asked.await.map_err(oops)?;
-    let notice = Notice::good("The planner has your changes. The next version comes back here.");
-    done(&format!("/tasks/{id}"), &notice)
+    let notice = Notice::success("Plan revision requested. The next plan needs approval.");
+    redirect_with_notice(&format!("/tasks/{id}"), &notice)
 }
 
-/// What a form asks for, field by field.
-fn differences(old: &Plan, fields: &Fields) -> Vec<String> {
+/// Describes the edited fields for the planner.
+fn requested_changes(old: &Plan, fields: &FormFields) -> Vec<String> {
     let mut changes = Vec::new();
     let texts = [
         ("summary", &old.summary),
@@ -234,7 +245,7 @@ fn differences(old: &Plan, fields: &Fields) -> Vec<String> {
     for (name, before) in texts {
         let now = fields.text(name);
         if now != before.trim() {
-            changes.push(format!("`{name}` is to be:\n{now}"));
+            changes.push(format!("Set `{name}` to:\n{now}"));
         }
     }
     let lists = [
@@ -246,10 +257,10 @@ fn differences(old: &Plan, fields: &Fields) -> Vec<String> {
         let now = fields.lines(name);
         if now != *before {
             let now = if now.is_empty() { "empty".to_owned() } else { now.join("\n") };
-            changes.push(format!("`{name}` is to be:\n{now}"));
+            changes.push(format!("Set `{name}` to:\n{now}"));
         }
     }
-    let files = files(fields);
+    let files = form_files(fields);
     let line = |it: &(String, String, String, String)| {
         let (path, action, lines, description) = it;
         format!("- {action} {path} (about {lines} lines): {description}")
@@ -264,12 +275,12 @@ fn differences(old: &Plan, fields: &Fields) -> Vec<String> {
         .collect();
     if files != before {
         let all: Vec<_> = files.iter().map(line).collect();
-        changes.push(format!("`file_changes` are to be exactly:\n{}", all.join("\n")));
+        changes.push(format!("Set `file_changes` to exactly:\n{}", all.join("\n")));
     }
     changes
 }
 
-fn files(fields: &Fields) -> Vec<(String, String, String, String)> {
+fn form_files(fields: &FormFields) -> Vec<(String, String, String, String)> {
     let (paths, actions) = (fields.all("path"), fields.all("file_action"));
     let (lines, descriptions) = (fields.all("estimated_lines"), fields.all("file_description"));
     let mut files = Vec::new();

@@ -1,117 +1,121 @@
-//! What our checks said of each iteration, and what was decided.
+//! Review tab of a task: results of each iteration and the decisions that followed.
 
 use askama::Template;
 use axum::extract::{Path, State};
-use tamma_core::gate::Standing;
+use tamma_core::gate::GateStatus;
 use tamma_core::ids::TaskId;
-use tamma_core::issue::{Issue, Severity};
+use tamma_core::issue::{Issue, IssueSeverity};
 use tamma_core::report;
-use tamma_core::review::record::Record;
-use tamma_core::review::{Criterion, Judgement};
+use tamma_core::review::record::CheckRecord;
+use tamma_core::review::{Criterion, CriterionJudgement};
 use uuid::Uuid;
 
-use super::super::door::Visitor;
-use super::super::shell::{Shell, When};
-use super::super::{Hall, Page, words};
-use super::{Judged, Known};
+use super::super::layout::{DisplayTime, Layout};
+use super::super::session::Session;
+use super::super::{PageResult, WebState, labels};
+use super::{CriterionView, TaskData};
 use crate::app::{App, Error};
 
-/// How much of a gate's output is shown, in characters: its end.
-const TAIL: usize = 20_000;
+/// Maximum length of a gate's output, in characters. The end is kept.
+const MAX_OUTPUT_CHARS: usize = 20_000;
 
 #[derive(Template)]
 #[template(path = "_iterations.html")]
-pub(super) struct Iterations {
-    shell: Shell,
-    iterations: Vec<Iteration>,
+pub(super) struct IterationsFragment {
+    layout: Layout,
+    iterations: Vec<IterationView>,
 }
 
-struct Iteration {
+struct IterationView {
     number: u16,
     verdict: String,
     tone: &'static str,
     tier: String,
-    engine: String,
+    agent: String,
     commit: String,
-    at: When,
+    at: DisplayTime,
     cost: String,
     score: String,
-    gates: Gates,
-    criteria: Criteria,
+    gates: GatesView,
+    criteria: IterationCriteria,
     validator: String,
-    issues: Issues,
-    decided: String,
-    councils: Vec<Sitting>,
+    issues: IssueList,
+    decision: String,
+    councils: Vec<CouncilView>,
 }
 
-struct Gates {
+struct GatesView {
     any: bool,
-    words: String,
-    list: Vec<Gate>,
+    summary: String,
+    list: Vec<GateView>,
 }
 
-struct Gate {
+struct GateView {
     name: String,
     kind: String,
     tone: &'static str,
-    standing: &'static str,
+    status: &'static str,
     tests: String,
-    took: String,
-    groups: Vec<Group>,
+    duration: String,
+    groups: Vec<FailureGroup>,
     baseline: String,
     output: String,
-    whole_href: String,
-    open: bool,
+    full_output_href: String,
+    is_open: bool,
 }
 
-struct Group {
+struct FailureGroup {
     name: &'static str,
-    what: &'static str,
+    explanation: &'static str,
     names: Vec<String>,
 }
 
-struct Criteria {
+struct IterationCriteria {
     any: bool,
-    list: Vec<Judged>,
+    list: Vec<CriterionView>,
 }
 
-struct Issues {
+struct IssueList {
     any: bool,
-    list: Vec<Found>,
+    list: Vec<IssueView>,
 }
 
-struct Found {
+struct IssueView {
     severity: String,
     tone: &'static str,
-    place: String,
+    location: String,
     message: String,
     category: String,
-    old: bool,
+    is_recurring: bool,
 }
 
-struct Sitting {
+struct CouncilView {
     number: u8,
-    members: Vec<Seat>,
-    concluded: bool,
-    lines: Vec<String>,
+    members: Vec<CouncilMemberView>,
+    is_concluded: bool,
+    conclusion: Vec<String>,
 }
 
-struct Seat {
-    seat: String,
-    words: &'static str,
-    lines: Vec<String>,
+struct CouncilMemberView {
+    name: String,
+    absence_note: &'static str,
+    opinion: Vec<String>,
 }
 
 pub(in crate::web) async fn page(
-    State(hall): State<Hall>,
-    visitor: Visitor,
+    State(hall): State<WebState>,
+    visitor: Session,
     Path(id): Path<Uuid>,
-) -> Page {
-    super::whole(&hall, &visitor, id, "review").await
+) -> PageResult {
+    super::render_part_page(&hall, &visitor, id, "review").await
 }
 
-pub(super) async fn of(app: &App, shell: &Shell, known: &Known) -> Result<Iterations, Error> {
-    let id = TaskId(known.whole.card.id);
+pub(super) async fn load_iterations(
+    app: &App,
+    shell: &Layout,
+    known: &TaskData,
+) -> Result<IterationsFragment, Error> {
+    let id = TaskId(known.detail.card.id);
     let report = app.report(id, None).await?.report;
     let checks = app.store.checks(id).await?;
     let iterations = report
@@ -124,25 +128,26 @@ pub(super) async fn of(app: &App, shell: &Shell, known: &Known) -> Result<Iterat
                     .iter()
                     .filter(|check| check.iteration == it.number)
                     .find_map(|check| match &check.record {
-                        Record::Gates(tested) => {
-                            tested.gates.iter().find(|ran| ran.judged.name == gate)
+                        CheckRecord::Gates(tested) => {
+                            tested.gates.iter().find(|ran| ran.verdict.name == gate)
                         }
-                        Record::Review(_) => None,
+                        CheckRecord::Review(_) => None,
                     })
                     .map(|ran| ran.output.clone())
                     .unwrap_or_default()
             };
-            let run = known.whole.runs.iter().find(|run| run.number == u32::from(it.number));
-            let councils = report.councils.iter().filter(|council| council.after == it.number);
-            Iteration {
+            let run = known.detail.iterations.iter().find(|run| run.number == u32::from(it.number));
+            let councils =
+                report.councils.iter().filter(|council| council.after_iteration == it.number);
+            IterationView {
                 number: it.number,
-                verdict: match (it.passed, &it.judged_by) {
+                verdict: match (it.passed, &it.reviewed_by) {
                     (Some(true), Some(by)) => format!("accepted by {by}"),
-                    (Some(false), Some(by)) => format!("sent back by {by}"),
+                    (Some(false), Some(by)) => format!("changes requested by {by}"),
                     (Some(true), None) => "passed".to_owned(),
                     (Some(false), None) => "failed".to_owned(),
-                    (None, _) if it.score.is_some() => "waits for a person's review".to_owned(),
-                    (None, _) => "not judged yet".to_owned(),
+                    (None, _) if it.score.is_some() => "needs review".to_owned(),
+                    (None, _) => "not reviewed yet".to_owned(),
                 },
                 tone: match it.passed {
                     Some(true) => "good",
@@ -151,39 +156,40 @@ pub(super) async fn of(app: &App, shell: &Shell, known: &Known) -> Result<Iterat
                     None => "work",
                 },
                 tier: it.tier.map(|tier| tier.to_string()).unwrap_or_default(),
-                engine: run.and_then(|run| run.engine.clone()).unwrap_or_default(),
+                agent: run.and_then(|run| run.agent.clone()).unwrap_or_default(),
                 commit: it
                     .commit
                     .map(|commit| commit.to_string().chars().take(8).collect())
                     .unwrap_or_default(),
-                at: When::clock(it.at.unwrap_or(known.whole.card.since)),
-                cost: words::dollars(it.cost.usd),
+                at: DisplayTime::absolute(it.finished_at.unwrap_or(known.detail.card.since)),
+                cost: labels::format_usd(it.cost.usd),
                 score: it.score.map(|score| score.to_string()).unwrap_or_default(),
-                gates: gates(it, output),
-                criteria: Criteria {
+                gates: gates_view(it, output),
+                criteria: IterationCriteria {
                     any: !it.criteria.is_empty(),
-                    list: it.criteria.iter().map(judged).collect(),
+                    list: it.criteria.iter().map(criterion_view).collect(),
                 },
                 validator: it
                     .validator
                     .as_ref()
-                    .map(|validator| format!("judged by {}", validator.agent))
+                    .map(|validator| format!("reviewed by {}", validator.agent))
                     .unwrap_or_default(),
-                issues: Issues {
+                issues: IssueList {
                     any: !it.issues.is_empty(),
-                    list: it.issues.iter().map(|issue| found_issue(issue, it)).collect(),
+                    list: it.issues.iter().map(|issue| issue_view(issue, it)).collect(),
                 },
-                decided: it.decided.clone().unwrap_or_default(),
-                councils: councils.map(sitting).collect(),
+                decision: it.decision_text.clone().unwrap_or_default(),
+                councils: councils.map(council_view).collect(),
             }
         })
         .collect();
-    Ok(Iterations { shell: shell.clone(), iterations })
+    Ok(IterationsFragment { layout: shell.clone(), iterations })
 }
 
-fn gates(it: &report::Iteration, output: impl Fn(&str) -> String) -> Gates {
-    let counts =
-        |gate: &report::Gate| matches!(gate.standing, Standing::Failed | Standing::TimedOut);
+fn gates_view(it: &report::IterationReport, output: impl Fn(&str) -> String) -> GatesView {
+    let counts = |gate: &report::GateReport| {
+        matches!(gate.status, GateStatus::Failed | GateStatus::TimedOut)
+    };
     let against = it.gates.iter().filter(|gate| counts(gate)).count();
     let list = it
         .gates
@@ -191,44 +197,44 @@ fn gates(it: &report::Iteration, output: impl Fn(&str) -> String) -> Gates {
         .map(|gate| {
             let names = |set: &std::collections::BTreeSet<String>| set.iter().cloned().collect();
             let groups = [
-                ("New", "the change broke them", names(&gate.new)),
-                ("Missing", "no longer there, or skipped; counts", names(&gate.missing)),
+                ("New", "caused by the change", names(&gate.new)),
+                ("Missing", "removed or skipped; count against the change", names(&gate.missing)),
                 (
-                    "There before",
-                    "fail without the change too; do not count",
+                    "Pre-existing",
+                    "also fail on the base commit; do not count",
                     names(&gate.pre_existing),
                 ),
-                ("Flaky", "gone when run again; do not count", names(&gate.flaky)),
+                ("Flaky", "passed when run again; do not count", names(&gate.flaky)),
             ];
             let text = output(&gate.name);
-            let skip = text.chars().count().saturating_sub(TAIL);
-            Gate {
+            let skip = text.chars().count().saturating_sub(MAX_OUTPUT_CHARS);
+            GateView {
                 name: gate.name.clone(),
                 kind: gate.kind.to_string(),
-                tone: match gate.standing {
-                    Standing::Failed | Standing::TimedOut => "bad",
-                    Standing::PreExisting | Standing::Flaky => "hold",
-                    Standing::Passed => "good",
+                tone: match gate.status {
+                    GateStatus::Failed | GateStatus::TimedOut => "bad",
+                    GateStatus::PreExisting | GateStatus::Flaky => "hold",
+                    GateStatus::Passed => "good",
                 },
-                standing: standing(gate.standing),
-                tests: gate.tests.map(|tests| tests_in_words(&tests)).unwrap_or_default(),
-                took: took(gate.millis),
+                status: gate_status_label(gate.status),
+                tests: gate.tests.map(|tests| test_counts(&tests)).unwrap_or_default(),
+                duration: format_millis(gate.duration_ms),
                 groups: groups
                     .into_iter()
                     .filter(|(_, _, names): &(_, _, Vec<String>)| !names.is_empty())
-                    .map(|(name, what, names)| Group { name, what, names })
+                    .map(|(name, what, names)| FailureGroup { name, explanation: what, names })
                     .collect(),
                 baseline: String::new(),
                 output: text.chars().skip(skip).collect(),
-                whole_href: String::new(),
-                open: counts(gate),
+                full_output_href: String::new(),
+                is_open: counts(gate),
             }
         })
         .collect();
-    Gates {
+    GatesView {
         any: !it.gates.is_empty(),
-        words: match (against, it.gates.len()) {
-            (0, _) => "Nothing counts against the change.".to_owned(),
+        summary: match (against, it.gates.len()) {
+            (0, _) => "No gate counts against the change.".to_owned(),
             (1, 1) => "The gate counts against the change.".to_owned(),
             (1, all) => format!("1 of {all} gates counts against the change."),
             (against, all) => format!("{against} of {all} gates count against the change."),
@@ -237,28 +243,28 @@ fn gates(it: &report::Iteration, output: impl Fn(&str) -> String) -> Gates {
     }
 }
 
-fn standing(standing: Standing) -> &'static str {
+fn gate_status_label(standing: GateStatus) -> &'static str {
     match standing {
-        Standing::Passed => "passed",
-        Standing::PreExisting => "failed before the change too",
-        Standing::Flaky => "passed when run again",
-        Standing::Failed => "failed",
-        Standing::TimedOut => "took too long",
+        GateStatus::Passed => "passed",
+        GateStatus::PreExisting => "failed, pre-existing",
+        GateStatus::Flaky => "flaky",
+        GateStatus::Failed => "failed",
+        GateStatus::TimedOut => "timed out",
     }
 }
 
-fn tests_in_words(tests: &tamma_core::review::record::Tests) -> String {
+fn test_counts(tests: &tamma_core::review::record::TestCounts) -> String {
     format!("{} passed, {} failed, {} skipped", tests.passed, tests.failed, tests.skipped)
 }
 
-fn took(millis: u64) -> String {
+fn format_millis(millis: u64) -> String {
     if millis < 10_000 { format!("{millis} ms") } else { format!("{} s", millis / 1_000) }
 }
 
-/// A criterion with what was said of it.
-pub(super) fn judged(criterion: &Criterion) -> Judged {
+/// Builds the view of an acceptance criterion and its judgement.
+pub(super) fn criterion_view(criterion: &Criterion) -> CriterionView {
     let (words, place) = match &criterion.judgement {
-        Judgement::Met { evidence, file, line, test } => {
+        CriterionJudgement::Met { evidence, file, line, test } => {
             let place = match (file, line, test) {
                 (Some(file), Some(line), _) => format!("{file}:{line}"),
                 (Some(file), None, _) => file.clone(),
@@ -267,43 +273,43 @@ pub(super) fn judged(criterion: &Criterion) -> Judged {
             };
             (evidence.clone(), place)
         }
-        Judgement::Unmet { why } => (why.clone(), String::new()),
-        Judgement::Unjudged => ("not judged".to_owned(), String::new()),
+        CriterionJudgement::Unmet { reason: why } => (why.clone(), String::new()),
+        CriterionJudgement::Unjudged => ("not reviewed".to_owned(), String::new()),
     };
-    let words = match &criterion.doubt {
+    let words = match &criterion.evidence_error {
         Some(doubt) => format!("{words} (does not count: {doubt})"),
         None => words,
     };
     let tone = if criterion.is_met() { "good" } else { "bad" };
-    Judged { text: criterion.text.clone(), tone, words, place }
+    CriterionView { text: criterion.text.clone(), tone, remark: words, location: place }
 }
 
-fn found_issue(issue: &Issue, it: &report::Iteration) -> Found {
+fn issue_view(issue: &Issue, it: &report::IterationReport) -> IssueView {
     let place = match (&issue.file, issue.line) {
         (Some(file), Some(line)) => format!("{file}:{line}"),
         (Some(file), None) => file.clone(),
         (None, _) => String::new(),
     };
-    Found {
+    IssueView {
         severity: issue.severity.to_string(),
-        tone: if issue.severity >= Severity::Error { "bad" } else { "wait" },
-        place,
+        tone: if issue.severity >= IssueSeverity::Error { "bad" } else { "wait" },
+        location: place,
         message: issue.message.clone(),
         category: issue.category.to_string(),
-        old: it.old_faults.iter().any(|fault| fault.contains(&issue.message)),
+        is_recurring: it.repeated_faults.iter().any(|fault| fault.contains(&issue.message)),
     }
 }
 
-fn sitting(council: &report::Sitting) -> Sitting {
-    let seat = |(seat, said): &(String, Option<String>)| Seat {
-        seat: seat.clone(),
-        words: if said.is_some() { "" } else { "was absent" },
-        lines: said.as_deref().map(words::paragraphs).unwrap_or_default(),
+fn council_view(council: &report::CouncilReport) -> CouncilView {
+    let seat = |(seat, said): &(String, Option<String>)| CouncilMemberView {
+        name: seat.clone(),
+        absence_note: if said.is_some() { "" } else { "no response" },
+        opinion: said.as_deref().map(labels::paragraphs).unwrap_or_default(),
     };
-    Sitting {
+    CouncilView {
         number: council.number,
         members: council.members.iter().map(seat).collect(),
-        concluded: council.conclusion.is_some(),
-        lines: council.conclusion.as_deref().map(words::paragraphs).unwrap_or_default(),
+        is_concluded: council.conclusion.is_some(),
+        conclusion: council.conclusion.as_deref().map(labels::paragraphs).unwrap_or_default(),
     }
 }

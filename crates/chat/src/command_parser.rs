@@ -1,0 +1,561 @@
+//! Parser for commands in a message.
+//!
+//! A command is a clause that starts with one of the [`COMMAND_WORDS`], after polite words at most.
+//! "Can you approve it" is one. "Who approved it", "do not approve it" and "if I approve it" are
+//! not, because other words precede the verb. Phrases that are not listed here are never commands.
+
+use std::ops::Range;
+use std::sync::LazyLock;
+
+use regex::Regex;
+use serde::{Deserialize, Serialize};
+use strum::Display;
+use tamma_core::task_loop::AnswerKind;
+
+use self::Verb as V;
+use crate::message_text::{MessageClause, MessageText, form};
+use crate::task_reference;
+use crate::{ChatContext, ChatTask};
+
+/// Command as people phrase it.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Display,
+)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "lowercase")]
+#[expect(missing_docs, reason = "names are self-explanatory")]
+pub enum Verb {
+    Approve,
+    /// "Looks good": an approval, unless the message has another command.
+    #[serde(rename = "fine")]
+    #[strum(serialize = "fine")]
+    LooksGood,
+    Reject,
+    Modify,
+    Reply,
+    Pause,
+    Resume,
+    Cancel,
+    /// Pause or cancel; the person has to say which.
+    Stop,
+    Retry,
+    Continue,
+    /// Extra runs, dollars or tokens. Needs another command that uses them.
+    Grant,
+    #[strum(serialize = "roll back")]
+    RollBack,
+    Skip,
+    Abandon,
+    Override,
+    Acknowledge,
+    Retire,
+    Add,
+}
+
+impl Verb {
+    /// Returns true if the task's current state allows it. The state machine decides in the end.
+    pub fn applies_to(self, task: &ChatTask) -> bool {
+        let may = |answer| task.answers.contains(&answer);
+        let live = !task.state.is_terminal();
+        match self {
+            Self::Approve | Self::LooksGood => may(AnswerKind::Approve) || may(AnswerKind::Accept),
+            Self::Reject => may(AnswerKind::Reject) || may(AnswerKind::RequestChanges),
+            Self::Reply => may(AnswerKind::Reply),
+            Self::Modify | Self::Cancel | Self::Stop | Self::Grant => live,
+            Self::Pause => live && !task.paused,
+            Self::Resume => live && task.paused,
+            Self::Retry => live && (may(AnswerKind::Retry) || task.answers.is_empty()),
+            Self::Continue => may(AnswerKind::Continue) || (live && task.paused),
+            Self::RollBack => may(AnswerKind::RollBack),
+            Self::Skip => may(AnswerKind::Skip),
+            Self::Abandon => may(AnswerKind::Abandon),
+            Self::Override => may(AnswerKind::Override),
+            Self::Acknowledge => !task.answers.is_empty(),
+            Self::Retire | Self::Add => false,
+        }
+    }
+}
+
+/// Words that a change requires, including common typos. A message without one of them is never a
+/// change.
+pub const COMMAND_WORDS: &[&str] = &[
+    "approve",
+    "aprove",
+    "approv",
+    "apporve",
+    "approved",
+    "approving",
+    "lgtm",
+    "looks",
+    "sounds",
+    "ship",
+    "green",
+    "thumbs",
+    "go",
+    "let",
+    "accept",
+    "accepting",
+    "take",
+    "merge",
+    "merging",
+    "reject",
+    "rejct",
+    "rejecting",
+    "decline",
+    "veto",
+    "refuse",
+    "deny",
+    "turn",
+    "send",
+    "rework",
+    "throw",
+    "change",
+    "changing",
+    "modify",
+    "modifying",
+    "tweak",
+    "adjust",
+    "amend",
+    "revise",
+    "ask",
+    "request",
+    "pause",
+    "pasue",
+    "puase",
+    "pausing",
+    "freeze",
+    "suspend",
+    "put",
+    "hold",
+    "resume",
+    "resmue",
+    "resuming",
+    "unpause",
+    "unfreeze",
+    "get",
+    "continue",
+    "continuing",
+    "keep",
+    "carry",
+    "proceed",
+    "cancel",
+    "cancle",
+    "cancell",
+    "canceling",
+    "cancelling",
+    "kill",
+    "killing",
+    "abort",
+    "scrap",
+    "drop",
+    "end",
+    "stop",
+    "halt",
+    "retry",
+    "retyr",
+    "retrying",
+    "rerun",
+    "re-run",
+    "restart",
+    "redo",
+    "try",
+    "run",
+    "have",
+    "give",
+    "roll",
+    "rollback",
+    "skip",
+    "skipping",
+    "abandon",
+    "override",
+    "lift",
+    "acknowledge",
+    "ack",
+    "seen",
+    "reply",
+    "answer",
+    "respond",
+    "tell",
+    "retire",
+    "add",
+    "create",
+    "file",
+    "open",
+    "new",
+    "task",
+    "bug",
+    "docs",
+    "chore",
+    "feature",
+    "test",
+    "fix",
+    "implement",
+    "write",
+    "refactor",
+    "update",
+    "upgrade",
+    "bump",
+    "document",
+    "rename",
+    "remove",
+    "delete",
+    "improve",
+    "optimize",
+    "optimise",
+    "support",
+    "build",
+    "migrate",
+    "move",
+    "extract",
+    "replace",
+    "clean",
+    "cleanup",
+    "make",
+    "introduce",
+    "port",
+    "convert",
+    "describe",
+    "translate",
+    "cover",
+    "speed",
+    "allow",
+    "need",
+    "want",
+    "like",
+    "sign",
+    "authorize",
+    "authorise",
+    "greenlight",
+    "bless",
+    "fine",
+    "happy",
+    "accepted",
+    "merged",
+    "cancelled",
+    "canceled",
+    "rejected",
+    "paused",
+    "resumed",
+    "retried",
+    "skipped",
+    "needs",
+    "bin",
+    "trash",
+    "discard",
+    "ditch",
+    "dump",
+    "nix",
+    "call",
+    "terminate",
+    "close",
+    "axe",
+    "withdraw",
+    "shut",
+    "forget",
+    "park",
+    "wake",
+    "start",
+    "reactivate",
+    "pick",
+    "bring",
+    "ignore",
+    "bypass",
+    "acknowledged",
+    "got",
+    "say",
+    "inform",
+    "set",
+    "setup",
+    "raise",
+    "log",
+    "submit",
+    "register",
+    "integrate",
+    "develop",
+    "enable",
+    "expose",
+    "provide",
+    "simplify",
+    "split",
+    "deprecate",
+    "switch",
+    "generate",
+    "hide",
+    "reduce",
+    "increase",
+    "validate",
+    "cache",
+    "ensure",
+    "prevent",
+];
+
+/// Words that can precede a command.
+const POLITE_PREFIX: &str = r"^\s*(?:(?:(?:instead of|rather than) \w+ing .*?\b(?:just|please|simply)|please|pls|plz|kindly|ok|okay|k|alright|right|yes|yep|yeah|yup|no|nope|well|hi|hey|hello|tamma|thanks|thank you|thx|now|just|simply|then|also|so|actually|instead|sure|great|good|do|go ahead|let['’]?s|let us|(?:can|could|would|will) (?:you|we)|mind|(?:you|we) (?:can|may)|you should|(?:i|we)(?:['’]d| would) like (?:you )?to|(?:i|we) (?:want|need) (?:you )?to|i hereby|i|we|feel free to|quick one|urgent|critical|asap|new instructions|for me|at once|back to work)\b[,:\s]*)*";
+
+/// Command found in a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ChatCommand {
+    /// Verb of the command.
+    pub(crate) verb: Verb,
+    /// Index of its clause.
+    pub(crate) clause_index: usize,
+    /// Start of the verb.
+    pub(crate) start: usize,
+    /// Range of the text that names its target.
+    pub(crate) target: Range<usize>,
+    /// Range of the text that it passes on, if it passes any on.
+    pub(crate) payload: Option<Range<usize>>,
+    /// Phrased as a statement, so only the task's title can precede it.
+    pub(crate) is_statement: bool,
+}
+
+/// Phrasings of commands; the first match counts. Group `about` is the target, `words` the text to
+/// pass on.
+const COMMAND_PATTERNS: &[(Verb, &str)] = &[
+    (V::Acknowledge, r"^(?:acknowledge|ack|acknowledged)\b(?P<about>.*)"),
+    (V::Acknowledge, r"^(?:['’]?ve |have )?seen\b(?P<about>.*)"),
+    (V::Acknowledge, r"^(?:got|noted) (?P<about>.*\b(?:alert|reminder|warning)\b.*)"),
+    (V::Acknowledge, r"^stop reminding\b(?P<about>)"),
+    (V::RollBack, r"^(?:roll ?back)\b(?P<about>.*)"),
+    (V::RollBack, r"^roll (?P<about>.+? back\b.*)"),
+    (V::RollBack, r"^(?:move|take|put|set|bring|send|push|get) (?P<about>.+? back to .*)"),
+    (V::RollBack, r"^go back (?P<about>to .*)"),
+    (
+        V::Approve,
+        r"^(?:approve|aprove|approv|apporve|approving|authori[sz]e|greenlight|bless)\b(?P<about>.*)",
+    ),
+    (V::Approve, r"^approved\s*(?P<about>)$"),
+    (V::Approve, r"^(?:sign|signing) off (?:on )?(?P<about>.*)"),
+    (V::Approve, r"^(?:green light|thumbs up|go) (?:for|to)\b(?P<about>.*)"),
+    (
+        V::Approve,
+        r"^give (?P<about>.+?) (?:the|an?|my|our) (?:go|green light|go-ahead|thumbs up|approval|ok|okay|blessing)\b",
+    ),
+    (V::Approve, r"^(?:lgtm|ship)\b(?P<about>.*)"),
+    (V::Approve, r"^with (?P<about>.*)"),
+    (V::Approve, r"^(?:go|run|move forward|move ahead) with (?P<about>.*)"),
+    (V::Approve, r"^let (?P<about>.+?) (?:run|start|begin|go ahead|happen)\b"),
+    (V::Approve, r"^(?:accept|accepting|merge|merging)\b(?P<about>.*)"),
+    (V::Approve, r"^take (?P<about>(?:it|the|that|this|#).*)"),
+    (
+        V::LooksGood,
+        r"^(?:it |that |this )?(?:looks|sounds) (?:good|fine|great|ok|okay)\b(?: to me)?(?P<about>)\s*$",
+    ),
+    (V::LooksGood, r"^(?:['’]?m|am|are|['’]re) (?:fine|ok|okay|happy|good) with (?P<about>.*)"),
+    (
+        V::Reject,
+        r"^(?:reject|rejct|rejecting|decline|veto|refuse|deny|rework|throw out|turn down)\b(?P<about>.*)",
+    ),
+    (V::Reject, r"^turn (?P<about>.+?) down\b"),
+    (V::Reject, r"^send (?P<about>.+?) back\b"),
+    (V::Retire, r"^retire\b(?P<about>.*)"),
+    (
+        V::Modify,
+        r"^(?:change|changing|modify|modifying|tweak|adjust|amend|revise)\b(?P<about>[^:]*?)(?: (?:to|so that it|so that|so it) |: |$)(?P<words>(?s:.*))",
+    ),
+    (
+        V::Modify,
+        r"^(?:update|edit) (?P<about>(?:the )?[a-z0-9# -]*?(?:task|plan|one)|#\d+|it)(?: (?:to|so that it|so that|so it) |: )(?P<words>(?s:.+))",
+    ),
+    (V::Modify, r"^(?:have|make) (?P<about>the [a-z0-9 -]+? (?:task|plan|one)) (?P<words>(?s:.+))"),
+    (
+        V::Modify,
+        r"^(?:ask for|request) changes (?:on|to|for|in)\b(?P<about>[^:,]*)(?:[:,] |$)(?P<words>(?s:.*))",
+    ),
+    (V::Pause, r"^(?:pause|pasue|puase|pausing|freeze|suspend|park)\b(?P<about>.*)"),
+    (V::Pause, r"^put (?P<about>.+?) (?:on hold|on ice|aside)\b"),
+    (V::Pause, r"^give (?P<about>.+?) a (?:break|rest|pause)\b"),
+    (V::Pause, r"^hold off (?:on|with)\b(?P<about>.*)"),
+    (
+        V::Resume,
+        r"^(?:resume|resmue|resuming|unpause|unfreeze|reactivate|wake up|wake)\b(?P<about>.*)",
+    ),
+    (V::Resume, r"^get (?P<about>.+?) (?:going|moving|started)(?: again)?\b"),
+    (V::Resume, r"^(?:start|pick) (?P<about>.+?) (?:up )?again\b"),
+    (V::Resume, r"^pick (?P<about>.+?) (?:back )?up\b"),
+    (V::Continue, r"^(?:continue|continuing|keep going|go on|carry on|proceed)\b(?P<about>.*)"),
+    (V::Continue, r"^let (?P<about>.+?) (?:continue|go on|carry on|proceed|keep going)\b"),
+    (
+        V::Cancel,
+        r"^(?:cancel|cancle|cancell|canceling|cancelling|kill|killing|abort|scrap|drop|end|bin|trash|discard|ditch|dump|nix|call off|terminate|close|axe|withdraw|shut down|forget about)\b(?P<about>.*)",
+    ),
+    (V::Cancel, r"^(?:call|shut) (?P<about>.+?) (?:off|down)\b"),
+    (V::Cancel, r"^(?:delete|remove|get rid of)(?P<about> .* (?:task|one)| #\d+| it)$"),
+    (
+        V::Cancel,
+        r"^(?:delete|remove|get rid of)(?P<about> .*\b(?:lesson|learning|rule|convention)s?\b.*)",
+    ),
+    (V::Stop, r"^(?:stop|halt)\b(?P<about>.*)"),
+    (V::Retry, r"^(?:retry|retyr|retrying|rerun|re-run|restart|redo)\b(?P<about>.*)"),
+    (V::Retry, r"^(?:try|run)(?P<about>.*?) (?:again|once more)\b"),
+    (
+        V::Retry,
+        r"^(?:have |do )?(?:another|one more|a new) (?:go|try|attempt|run|shot) (?:at|for|on|with|of)\b(?P<about>.*)",
+    ),
+    (V::Retry, r"^give (?P<about>.+?) (?:another|one more) (?:try|go|shot|chance|run|attempt)\b"),
+    (V::Grant, r"^give (?P<about>.+?) (?:another |an extra |extra )?(?:\$ ?)?\d"),
+    (
+        V::Grant,
+        r"^(?:['’]?ll |will )?grant (?P<about>.+?) (?:another |an extra |extra )?(?:\$ ?)?\d",
+    ),
+    (V::Skip, r"^(?:skip|skipping)\b(?P<about>.*)"),
+    (V::Skip, r"^(?:ignore|bypass) (?P<about>.*\b(?:step|check|gate|failure|tests?)\b.*)"),
+    (V::Abandon, r"^(?:abandon|give up on|give up)\b(?P<about>.*)"),
+    (V::Override, r"^override\b(?P<about>.*)"),
+    (V::Override, r"^lift the (?:block|prohibition|ban)\b(?P<about>.*)"),
+    (V::Reply, r"^(?:reply|answer|respond)\b(?P<about>[^:]*?)(?:: |$)(?P<words>(?s:.*))"),
+    (
+        V::Reply,
+        r"^(?:tell|inform) (?P<about>(?:the |that )?agent (?:of|for|on) .+?)(?:: |, | to | that )(?P<words>(?s:.+))",
+    ),
+    (
+        V::Reply,
+        r"^(?:tell|inform) (?P<about>it|them|(?:the |that )?agent)[:,]? (?:to |that )?(?P<words>(?s:.+))",
+    ),
+    (V::Reply, r"^(?:tell|inform) (?P<about>.+?)(?:: |, | to | that )(?P<words>(?s:.+))"),
+    (V::Reply, r"^say to (?P<about>.+?)(?:: |, | that )(?P<words>(?s:.+))"),
+    (V::Reply, r"^let (?P<about>.+?) know:? (?:that )?(?P<words>(?s:.+))"),
+    (
+        V::Add,
+        r"^(?P<about>)(?P<words>(?:new|add|create|file|open|make|fix|implement|write|refactor|update|upgrade|bump|document|rename|remove|delete|improve|optimi[sz]e|support|build|migrate|move|extract|replace|clean ?up|introduce|port|convert|describe|translate|cover|speed up|allow|need|want|['’]d like|would like|task|bug|docs|chore|feature|test|set ?up|raise|log|submit|register|get rid of|integrate|develop|enable|expose|provide|simplify|split|deprecate|switch|generate|hide|reduce|increase|validate|cache|ensure|prevent)\b.*)",
+    ),
+];
+
+/// Commands phrased as a statement about a task. All words before them must be from the task's
+/// title: "the export can be cancelled" is one, "Mia thinks the export can be cancelled" is not.
+const STATEMENT_PATTERNS: &[(Verb, &str)] = &[
+    (
+        V::Approve,
+        r"^(?P<about>.+?) (?:can|may) (?:now )?(?:be (?:approved|accepted|merged)|go in|go ahead|be shipped)\s*(?:now)?$",
+    ),
+    (
+        V::Reject,
+        r"^(?P<about>.+?) (?:can be rejected|needs (?:another round|more work|rework))\s*$",
+    ),
+    (
+        V::Cancel,
+        r"^(?P<about>.+?) (?:can|may) (?:now )?be (?:cancell?ed|dropped|killed|closed)\s*(?:now)?$",
+    ),
+    (V::Pause, r"^(?P<about>.+?) (?:can|may) (?:now )?be paused\s*(?:now)?$"),
+    (V::Resume, r"^(?P<about>.+?) (?:can|may) (?:now )?be resumed\s*(?:now)?$"),
+    (V::Retry, r"^(?P<about>.+?) (?:can|may) (?:now )?be (?:retried|rerun)\s*(?:now)?$"),
+    (V::Skip, r"^(?P<about>.+?) (?:can|may) (?:now )?be skipped\s*(?:now)?$"),
+];
+
+fn compile_patterns(forms: &'static [(Verb, &'static str)]) -> Vec<(Verb, Regex)> {
+    let made = |(verb, form): &(Verb, &str)| {
+        let made = Regex::new(form);
+        debug_assert!(made.is_ok(), "{made:?}");
+        Some((*verb, made.ok()?))
+    };
+    forms.iter().filter_map(made).collect()
+}
+
+static COMMAND_REGEXES: LazyLock<Vec<(Verb, Regex)>> =
+    LazyLock::new(|| compile_patterns(COMMAND_PATTERNS));
+static STATEMENT_REGEXES: LazyLock<Vec<(Verb, Regex)>> =
+    LazyLock::new(|| compile_patterns(STATEMENT_PATTERNS));
+
+/// Returns true if `text` contains one of the [`COMMAND_WORDS`].
+pub(crate) fn has_command_word(text: &str) -> bool {
+    let word = |c: char| !(c.is_ascii_alphanumeric() || c == '-');
+    text.split(word).any(|word| COMMAND_WORDS.contains(&word))
+}
+
+/// Returns the commands of a message, in their order.
+pub(crate) fn parse_commands(own: &MessageText<'_>, context: &ChatContext) -> Vec<ChatCommand> {
+    let mut orders = Vec::new();
+    if !has_command_word(&own.masked) {
+        return orders;
+    }
+    for (place, clause) in own.clauses.iter().enumerate() {
+        let Some(order) = parse_command(own, place, clause) else {
+            // "In the transcript I see: approve it" is a report. "Please:" and "the export:"
+            // introduce a command.
+            if clause.ends_with_colon && !can_precede_command(own.clause_text(clause), context) {
+                break;
+            }
+            continue;
+        };
+        let takes_the_rest = order.payload.is_some() || clause.ends_with_colon;
+        orders.push(order);
+        if takes_the_rest {
+            break;
+        }
+    }
+    orders
+}
+
+/// Returns true if a command can follow this clause and its colon: it is polite, or names a task.
+fn can_precede_command(clause: &str, context: &ChatContext) -> bool {
+    let polite = form!(POLITE_PREFIX).find(clause).map_or(0, |polite| polite.end);
+    let rest = clause.get(polite..).unwrap_or_default();
+    rest.trim().is_empty() || task_reference::is_task_name(rest, context, Verb::Cancel)
+}
+
+/// Returns the command in a clause.
+pub(crate) fn parse_command(
+    own: &MessageText<'_>,
+    place: usize,
+    clause: &MessageClause,
+) -> Option<ChatCommand> {
+    let said = own.clause_text(clause);
+    let polite = form!(POLITE_PREFIX).find(said)?;
+    let before = said.get(polite.clone())?;
+    // "Approve it?" is a question; "can you approve it?" is a request.
+    if clause.is_question && !form!(r"\b(?:can|could|would|will) (?:you|we)\b").is_match(before) {
+        return None;
+    }
+    let start = clause.range.start + polite.end;
+    let head = said.get(polite.end..)?;
+    // "Approving it was wrong" is a remark; "would you mind approving it" is a request.
+    if form!(r"^\w+ing\b").is_match(head) && !form!(r"\bmind\s*$").is_match(before) {
+        return None;
+    }
+    // "With it" is an approval only after "go ahead".
+    if head.starts_with("with ") && !form!(r"\bgo ahead\s*$").is_match(before) {
+        return None;
+    }
+    let shift = |range: Range<usize>| start + range.start..start + range.end;
+    for (verb, form) in STATEMENT_REGEXES.iter() {
+        let Some(about) = form.captures(head).and_then(|found| found.name("about")) else {
+            continue;
+        };
+        let (about, stated) = (shift(about.range()), true);
+        return Some(ChatCommand {
+            verb: *verb,
+            clause_index: place,
+            start,
+            target: about,
+            payload: None,
+            is_statement: stated,
+        });
+    }
+    // "Support is waiting" and "retry would help" are remarks.
+    if form!(r"^\w+ (?:is|are|was|were|has|does|did|will|would|should|can|could|might)\b")
+        .is_match(head)
+    {
+        return None;
+    }
+    for (verb, form) in COMMAND_REGEXES.iter() {
+        // Text to pass on extends to the end of the message.
+        let takes_words = matches!(verb, Verb::Reply | Verb::Modify | Verb::Add);
+        let rest = if takes_words { own.masked.get(start..)? } else { head };
+        let Some(found) = form.captures(rest) else { continue };
+        let about = found.name("about")?;
+        // "Tell me" and "let us know" are questions.
+        if *verb == Verb::Reply && form!(r"^\s*(?:me|us)\b").is_match(about.as_str()) {
+            return None;
+        }
+        let words = found.name("words").map_or(rest.len()..rest.len(), |words| words.range());
+        return Some(ChatCommand {
+            verb: *verb,
+            clause_index: place,
+            start,
+            target: shift(about.range()),
+            payload: takes_words.then(|| shift(words)),
+            is_statement: false,
+        });
+    }
+    None
+}

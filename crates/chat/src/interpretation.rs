@@ -1,0 +1,49 @@
+//! Interpretation of chat messages with a small grammar.
+//!
+//! [`interpret`] maps a message to one [`Intent`]: a lookup, a change, small talk, or
+//! [`Intent::Unclear`] with the question to ask. It never guesses between two tasks. Text that is
+//! negated, hypothetical, quoted or reported is never a change: a change needs one of the
+//! [`COMMAND_WORDS`](crate::COMMAND_WORDS) in the position of a command, after polite words at
+//! most.
+//!
+//! A [`RequestedChange`](crate::RequestedChange) has no effect. It becomes a
+//! [`Proposal`](crate::Proposal), which shows the exact command. Only a person's confirmation turns
+//! it into [`Confirmed`](crate::Confirmed), the only value that an interface of Tamma executes. A
+//! model ([`model_prompt`](crate::model_prompt),
+//! [`interpret_model_answer`](crate::interpret_model_answer)) produces the same `RequestedChange`,
+//! with the same limits.
+
+use serde::{Deserialize, Serialize};
+
+use crate::context::ChatContext;
+use crate::intent::Intent;
+use crate::message_text::MessageText;
+use crate::{change_parser, question_parser};
+
+/// Interpretation of a message.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Interpretation {
+    /// Intent of the message.
+    pub intent: Intent,
+    /// Confidence of the grammar, 0 to 100. For information only; no decision depends on it.
+    pub confidence: u8,
+    /// Explanation for people.
+    #[serde(rename = "why")]
+    pub explanation: String,
+}
+
+/// Interprets a message with the grammar.
+pub fn interpret(message: &str, context: &ChatContext) -> Interpretation {
+    let own = MessageText::parse(message);
+    question_parser::parse_confirmation(&own, context)
+        .or_else(|| change_parser::parse_change(&own, context))
+        .unwrap_or_else(|| question_parser::parse_question(&own, context))
+}
+
+pub(crate) fn interpretation(
+    intent: Intent,
+    confidence: u8,
+    why: impl Into<String>,
+) -> Interpretation {
+    Interpretation { intent, confidence, explanation: why.into() }
+}

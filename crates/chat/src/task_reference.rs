@@ -1,0 +1,239 @@
+//! Resolution of references to tasks and lessons.
+//!
+//! A number or part of an ID names exactly one. A description matches every title that shares a
+//! word with it; a title loses if another one shares all its words and more. So "the login test" is
+//! the task about both, and "the login one" with two candidates leads to a question.
+
+use std::collections::BTreeSet;
+
+use tamma_core::ids::TaskId;
+
+use crate::command_parser::Verb;
+use crate::message_text::{form, stem, tokenize};
+use crate::{ChatContext, ChatLesson, ChatTask, Clarification};
+
+/// Words that describe no task: function words, chat vocabulary, and words common to all tasks.
+const STOP_WORDS: &str = "
+a an the and or but so if of to for from with without on in at by about as than then is are was were
+be been being am do does did done doing has have had having will would can could should shall may
+might must i me my mine you your yours we us our it its it's they them their he she that this these
+those there here what which who whom whose when where why how what's whats who's hows how's where's
+not no nor never don't dont doesn't isn't can't won't nothing yes ok okay please pls plz thanks thank
+hi hello hey now just again still yet already also too very really quite more most less some any all
+every each both other another same one ones thing things stuff task tasks plan plans planned change
+changes fix fixes bug issue ticket work job step one's item alert block question agent agents council
+approve approved approving approval aprove reject rejected cancel cancelled canceled pause paused
+resume retry retried retrying skip skipped abandon override accept merge continue roll back rollback
+go going gone ahead on off up down over out through into until till unless once before after while
+because since let lets let's get got give gave take took make made put set see show tell told say says
+said know look looks like want wants need needs needed think mean means help use used using happen
+happens happened happening update updates status state progress finished finish complete completed
+running run runs stuck fail fails failed failing failure failures error wrong broken waiting wait
+waits doing stand stands far long much many money cost costs spend spent budget dollars dollar usd
+tokens token expensive left today yesterday tomorrow week month monday tuesday wednesday thursday
+friday morning moment atm time first second last next new old good great fine nice right sure quick
+quickly full whole high low medium risk risky safe log logs diff history report reports events event
+output code lesson lessons learning learnings learned learn rule rules knowledge entry hold step part
+someone somebody anyone anybody nobody anything everything something ever even only own point try go
+shot chance fully for_now hmm well maybe perhaps tamma open opened read print latest currently live
+whats that's thats i'm im i've ive i'd id you're we're were he's blocked stop stopped end kill
+drop abort scrap freeze unfreeze unpause suspend start started starting attempts attempt model files
+file options option include touch explain ask asked asks wants hurry come came keep keeps keeping its
+why's ready mention mentions pending green light thumbs veto lgtm ship send rerun redo restart
+implementation planning review reviewed seen saw ack acknowledge reminding reminder prohibition ban
+lift modify tweak adjust request turn throw decline refuse deny carry proceed reply answer respond
+working worked patch stage busy crashed jobs word words wrote written really told allowed live currently move moved got";
+
+/// Task that a text refers to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum TaskReference {
+    /// Exactly one task.
+    One(TaskId),
+    /// One of several tasks.
+    Many(Vec<TaskId>),
+    /// Description that matches no task.
+    Unknown(String),
+    /// "It": the task mentioned last.
+    Pronoun,
+    /// No reference.
+    Nothing,
+}
+
+/// Returns true if two stems are the same word, a common short form of it, or one typo apart.
+pub(crate) fn is_similar_word(one: &str, other: &str) -> bool {
+    const SHORT: [(&str, &str); 3] =
+        [("doc", "document"), ("dep", "dependency"), ("docu", "document")];
+    one == other
+        || SHORT.iter().any(|pair| *pair == (one, other) || *pair == (other, one))
+        || (one.len() >= 5
+            && other.len() >= 5
+            && one.as_bytes().first() == other.as_bytes().first()
+            && !one.bytes().chain(other.bytes()).any(|byte| byte.is_ascii_digit())
+            && strsim::damerau_levenshtein(one, other) == 1)
+}
+
+/// Returns the stems of the words that can describe something.
+pub(crate) fn content_words(text: &str) -> BTreeSet<String> {
+    tokenize(text)
+        .into_iter()
+        .map(|(_, word)| word)
+        .filter(|word| !STOP_WORDS.split_ascii_whitespace().any(|common| common == *word))
+        .filter(|word| word.len() >= 2)
+        .map(stem)
+        .collect()
+}
+
+/// Returns the tasks that are named by a number or part of an ID, one per occurrence; `None` for
+/// one that no task has.
+pub(crate) fn named_tasks(text: &str, context: &ChatContext) -> Vec<Option<TaskId>> {
+    let numbers =
+        form!(r"#\s?(?P<number>\d{1,6})\b|\b(?:task|number|no\.?|nr\.?) (?P<plain>\d{1,6})\b");
+    let ids = form!(r"\b[0-9a-f]{4,}(?:-[0-9a-f]+)*\b");
+    let mut named = Vec::new();
+    if let Some(regex) = numbers.0 {
+        for found in regex.captures_iter(text) {
+            let digits = found.name("number").or_else(|| found.name("plain"));
+            let number = digits.and_then(|digits| digits.as_str().parse::<u32>().ok());
+            let task = context.tasks.iter().find(|task| number.is_some() && task.number == number);
+            named.push(task.map(|task| task.id));
+        }
+    }
+    if let Some(regex) = ids.0 {
+        for found in regex.find_iter(text) {
+            let piece = found.as_str();
+            let mut fit = context
+                .tasks
+                .iter()
+                .filter(|task| matches_id_fragment(&task.id.to_string(), piece));
+            match (fit.next(), fit.next()) {
+                (Some(task), None) => named.push(Some(task.id)),
+                // A word such as "added", or a number such as a year, is not an ID.
+                (None, _) if looks_like_id(piece) => named.push(None),
+                _ => {}
+            }
+        }
+    }
+    named.dedup();
+    named
+}
+
+/// Returns true if an ID starts or ends with `piece`, as on the command line.
+pub(crate) fn matches_id_fragment(id: &str, piece: &str) -> bool {
+    let (id, piece) = (id.replace('-', ""), piece.replace('-', ""));
+    piece.len() >= 4
+        && (id.starts_with(&piece) || id.ends_with(&piece) || matches_id_tail(&id, &piece))
+}
+
+/// Matches the tail of an ID without its leading zeros, because people omit them.
+fn matches_id_tail(id: &str, piece: &str) -> bool {
+    let tail = id.get(id.len().saturating_sub(12)..).unwrap_or_default().trim_start_matches('0');
+    tail.starts_with(piece)
+}
+
+fn looks_like_id(piece: &str) -> bool {
+    piece.len() >= 6
+        && piece.bytes().any(|byte| byte.is_ascii_digit())
+        && piece.bytes().any(|byte| byte.is_ascii_lowercase())
+}
+
+/// Returns the best matches: no other item shares all of their words and more.
+fn best_matches<'a, T>(
+    wanted: &BTreeSet<String>,
+    all: &'a [T],
+    text: impl Fn(&T) -> &str,
+) -> Vec<&'a T> {
+    let fit: Vec<_> = all
+        .iter()
+        .map(|one| (one, shared_words(wanted, &content_words(&text(one).to_ascii_lowercase()))))
+        .filter(|(_, shared)| !shared.is_empty())
+        .collect();
+    let beaten = |mine: &BTreeSet<String>| {
+        fit.iter().any(|(_, other)| mine.is_subset(other) && mine.len() < other.len())
+    };
+    fit.iter().filter(|(_, shared)| !beaten(shared)).map(|(one, _)| *one).collect()
+}
+
+/// Returns the task that a text refers to. If several match a description, those that `fits`
+/// accepts win.
+pub(crate) fn find_task(
+    text: &str,
+    context: &ChatContext,
+    fits: impl Fn(&ChatTask) -> bool,
+) -> TaskReference {
+    match &*named_tasks(text, context) {
+        [] => {}
+        [Some(task)] => return TaskReference::One(*task),
+        [None] => return TaskReference::Unknown(text.trim().to_owned()),
+        several => return TaskReference::Many(several.iter().copied().flatten().collect()),
+    }
+    let wanted = content_words(text);
+    let mut tasks = best_matches(&wanted, &context.tasks, |task| &task.title);
+    if tasks.iter().any(|task| fits(task)) {
+        tasks.retain(|task| fits(task));
+    }
+    match &*tasks {
+        [task] => TaskReference::One(task.id),
+        [] if form!(r"\b(?:it|that|this|them)\b").is_match(text) => TaskReference::Pronoun,
+        [] if wanted.is_empty() => TaskReference::Nothing,
+        [] => TaskReference::Unknown(text.trim().to_owned()),
+        several => TaskReference::Many(several.iter().map(|task| task.id).collect()),
+    }
+}
+
+/// Returns true if the text is a task's name or description and nothing else.
+pub(crate) fn is_task_name(text: &str, context: &ChatContext, verb: Verb) -> bool {
+    const AROUND: [&str; 20] = [
+        "the", "that", "this", "it", "task", "one", "plan", "change", "fix", "patch", "bug", "of",
+        "for", "on", "about", "a", "an", "to", "with", "in",
+    ];
+    let TaskReference::One(task) = find_task(text, context, |task| verb.applies_to(task)) else {
+        return false;
+    };
+    let Some(task) = context.task(task) else { return false };
+    let title = content_words(&task.title.to_ascii_lowercase());
+    let named = !named_tasks(text, context).is_empty();
+    tokenize(text).into_iter().all(|(_, word)| {
+        AROUND.contains(&word)
+            || title.iter().any(|other| is_similar_word(other, &stem(word)))
+            || (named && word.bytes().any(|byte| byte.is_ascii_digit()))
+    })
+}
+
+/// Returns the lesson that a text refers to, among those that allow the decision.
+pub(crate) fn find_lesson<'a>(
+    text: &str,
+    context: &'a ChatContext,
+    fits: impl Fn(&ChatLesson) -> bool,
+) -> Result<&'a ChatLesson, Clarification> {
+    let pieces = form!(r"\b[0-9a-f]{4,}(?:-[0-9a-f]+)*\b");
+    let piece = pieces.find(text).and_then(|at| text.get(at));
+    let by_id = context.lessons.iter().find(|lesson| {
+        piece.is_some_and(|piece| matches_id_fragment(&lesson.id.to_string(), piece))
+    });
+    if let Some(lesson) = by_id {
+        return Ok(lesson);
+    }
+    let wanted = content_words(text);
+    let mut lessons = best_matches(&wanted, &context.lessons, |lesson| &lesson.text);
+    if lessons.is_empty() && wanted.is_empty() {
+        lessons = context.lessons.iter().collect();
+    }
+    lessons.retain(|lesson| fits(lesson));
+    match &*lessons {
+        [lesson] => Ok(lesson),
+        [] => Err(Clarification::UnknownTask { description: text.trim().to_owned() }),
+        several => Err(Clarification::WhichTask {
+            tasks: Vec::new(),
+            lessons: several.iter().map(|lesson| lesson.id).collect(),
+        }),
+    }
+}
+
+/// Returns the words that both have in common.
+fn shared_words(words: &BTreeSet<String>, text: &BTreeSet<String>) -> BTreeSet<String> {
+    words
+        .iter()
+        .filter(|word| text.iter().any(|other| is_similar_word(word, other)))
+        .cloned()
+        .collect()
+}

@@ -1,0 +1,438 @@
+//! Commands that act on a task: approvals, answers, pauses.
+
+use std::io::{BufRead as _, IsTerminal as _, Write as _};
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use clap::{Args, ValueEnum};
+use tamma_core::cost::Usd;
+use tamma_core::task_loop::{self, State};
+use tamma_server::dto::{
+    BudgetGrant, LineComment, PlanVersion, TaskAction, TaskDetail, TaskStatus, short_id,
+};
+use uuid::Uuid;
+
+use super::task::show;
+use crate::client::{self, Client, ClientArgs, IdentityArgs};
+use crate::{output, style};
+
+/// Task to act on, and the person acting.
+#[derive(Debug, Args)]
+pub(crate) struct TaskArgs {
+    /// Task ID, or at least four characters from its start or end
+    id: String,
+    #[command(flatten)]
+    identity: IdentityArgs,
+    #[command(flatten)]
+    target: ClientArgs,
+}
+
+/// Arguments of `tamma approve`.
+#[derive(Debug, Args)]
+pub(crate) struct ApproveArgs {
+    #[command(flatten)]
+    task: TaskArgs,
+    /// Hash of the plan you reviewed (at least 8 characters)
+    #[arg(long, value_name = "HASH")]
+    plan: Option<String>,
+    /// Reason, recorded in the task history
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+}
+
+/// Arguments of `tamma reject`.
+#[derive(Debug, Args)]
+pub(crate) struct RejectArgs {
+    #[command(flatten)]
+    task: TaskArgs,
+    /// Reason, recorded in the task history and given to the planner
+    #[arg(long, value_name = "TEXT")]
+    reason: String,
+    /// Hash of the plan you reviewed (default: the current plan)
+    #[arg(long, value_name = "HASH")]
+    plan: Option<String>,
+}
+
+/// Arguments of `tamma modify`.
+#[derive(Debug, Args)]
+pub(crate) struct ModifyArgs {
+    #[command(flatten)]
+    task: TaskArgs,
+    /// Changes you want
+    text: String,
+}
+
+/// Arguments of `tamma cancel`.
+#[derive(Debug, Args)]
+pub(crate) struct CancelArgs {
+    #[command(flatten)]
+    task: TaskArgs,
+    /// Reason, recorded in the task history
+    #[arg(long, value_name = "TEXT")]
+    reason: String,
+}
+
+/// Extra runs, dollars and tokens that a person allows a task.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct GrantArgs {
+    /// US dollars to allow beyond the limit
+    #[arg(long = "grant-usd", value_name = "DOLLARS", default_value = "0")]
+    usd: Usd,
+    /// Runs to allow beyond the limit
+    #[arg(long = "grant-runs", value_name = "NUMBER", default_value_t = 0)]
+    runs: u16,
+    /// Tokens to allow beyond the limit
+    #[arg(long = "grant-tokens", value_name = "NUMBER", default_value_t = 0)]
+    tokens: u64,
+}
+
+/// Arguments of `tamma retry`.
+#[derive(Debug, Args)]
+pub(crate) struct RetryArgs {
+    #[command(flatten)]
+    task: TaskArgs,
+    #[command(flatten)]
+    grant: GrantArgs,
+}
+
+/// Arguments of `tamma reply`.
+#[derive(Debug, Args)]
+pub(crate) struct ReplyArgs {
+    #[command(flatten)]
+    task: TaskArgs,
+    /// Reply to the agent
+    text: String,
+}
+
+/// Arguments of `tamma answer`.
+#[derive(Debug, Args)]
+pub(crate) struct AnswerArgs {
+    #[command(flatten)]
+    task: TaskArgs,
+    /// Answer, one of those that the task offers
+    #[arg(value_enum, value_name = "ANSWER")]
+    #[arg(id = "word")]
+    answer: AnswerChoice,
+    /// Reason, or the changes you want
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+    /// State to roll back to
+    #[arg(long, value_name = "STATE")]
+    to: Option<State>,
+    /// Hash of the plan you reviewed, for `approve`, `reject`, `ask-changes` and `override`
+    #[arg(long, value_name = "HASH")]
+    plan: Option<String>,
+    /// Hash of the commit you reviewed, for `accept` and `rework`
+    #[arg(long, value_name = "HASH")]
+    commit: Option<String>,
+    /// Comment on a line of the change, for `rework` (repeatable); `tamma task diff` shows the line
+    /// numbers
+    #[arg(long = "comment", value_name = "FILE:LINE:TEXT", value_parser = parse_line_comment)]
+    comments: Vec<LineComment>,
+    #[command(flatten)]
+    grant: GrantArgs,
+}
+
+/// Parses `FILE:LINE:TEXT`.
+fn parse_line_comment(text: &str) -> Result<LineComment, String> {
+    let wrong = || format!("expected FILE:LINE:TEXT, such as `a.rs:12:rename it`, not `{text}`");
+    let mut parts = text.splitn(3, ':').map(str::trim);
+    let (Some(file), Some(line), Some(said)) = (parts.next(), parts.next(), parts.next()) else {
+        return Err(wrong());
+    };
+    let line = line.parse().ok().filter(|line| *line > 0).ok_or_else(wrong)?;
+    if file.is_empty() || said.is_empty() {
+        return Err(wrong());
+    }
+    Ok(LineComment { file: file.to_owned(), line, text: said.to_owned() })
+}
+
+/// Answers that the command line accepts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum AnswerChoice {
+    Approve,
+    Reject,
+    AskChanges,
+    Override,
+    Accept,
+    Rework,
+    Reply,
+    Continue,
+    Modify,
+    Retry,
+    RollBack,
+    Skip,
+    Cancel,
+    Abandon,
+    Acknowledge,
+}
+
+impl From<GrantArgs> for BudgetGrant {
+    fn from(more: GrantArgs) -> Self {
+        Self { iterations: more.runs, usd: more.usd, tokens: more.tokens }
+    }
+}
+
+impl TaskArgs {
+    /// Finds the task, builds the action for it and sends it. Exits with 1 if `action` returns `None`.
+    fn submit(
+        &self,
+        action: impl AsyncFnOnce(&Client, &TaskDetail) -> Result<Option<TaskAction>>,
+    ) -> Result<ExitCode> {
+        client::block_on(&self.target, async {
+            let client = Client::new(&self.target)?;
+            let by = self.identity.resolve_name()?;
+            let id = client.resolve_task(&self.id).await?;
+            let whole: TaskDetail = client.get(&format!("/tasks/{id}"), &[]).await?;
+            let Some(action) = action(&client, &whole).await? else {
+                return Ok(ExitCode::FAILURE);
+            };
+            let standing: TaskStatus = client
+                .post(&format!("/tasks/{id}/actions"), &by, client::new_id(), &action)
+                .await?;
+            if self.target.json {
+                output::print_json(&standing)?;
+            } else {
+                let said = outcome_message(id, &action, &standing);
+                let mut out = anstream::stdout().lock();
+                writeln!(out, "{said}")?;
+                if matches!(action, TaskAction::Approve { .. }) {
+                    writeln!(out, "Follow it with `tamma task watch {}`", whole.card.short)?;
+                }
+            }
+            Ok(ExitCode::SUCCESS)
+        })
+    }
+}
+
+/// One-line confirmation of an action that the server accepted.
+fn outcome_message(id: Uuid, action: &TaskAction, standing: &TaskStatus) -> String {
+    let done = match action {
+        TaskAction::Approve { .. } => "plan approved",
+        TaskAction::Reject { .. } => "plan rejected",
+        TaskAction::AskChanges { .. } => "plan sent back for revision",
+        TaskAction::Override { .. } => "prohibition overridden",
+        TaskAction::Accept { .. } => "change accepted",
+        TaskAction::Rework { .. } => "changes requested",
+        TaskAction::Pause {} => "paused",
+        TaskAction::Resume {} => "resumed",
+        TaskAction::Cancel { .. } => "cancelled",
+        TaskAction::Modify { .. } => "modified",
+        TaskAction::Retry { .. } => "retried",
+        TaskAction::Reply { .. } => "answered",
+        TaskAction::Continue { .. } => "continued",
+        TaskAction::RollBack { .. } => "rolled back",
+        TaskAction::Skip { .. } => "skipped",
+        TaskAction::Abandon { .. } => "abandoned",
+        TaskAction::Acknowledge {} => "marked as seen",
+    };
+    let (by, state) = (output::sanitize(&standing.by), style::humanize(&standing.state));
+    let state = style::paint(&state, style::state_colour(standing.state));
+    let paused = if standing.paused { ", paused" } else { "" };
+    format!("{} {done} by {by}; now {state}{paused}", short_id(id))
+}
+
+/// Newest plan of the task, or an error if it has none.
+fn current_plan(whole: &TaskDetail) -> Result<&PlanVersion> {
+    match &whole.plan {
+        Some(plan) => Ok(plan),
+        None => bail!(
+            "task {} has no plan yet: its state is {}",
+            whole.card.short,
+            style::humanize(&whole.card.state)
+        ),
+    }
+}
+
+/// Approves the plan that `--plan` names, or the one that the person confirms.
+pub(super) fn approve(approve: &ApproveArgs) -> Result<ExitCode> {
+    let ApproveArgs { task: one, plan, reason } = approve;
+    one.submit(async |client, whole| {
+        let plan = match plan {
+            Some(plan) => plan.clone(),
+            None => match confirm_plan(client, whole, one.target.json).await? {
+                Some(hash) => hash,
+                None => return Ok(None),
+            },
+        };
+        Ok(Some(TaskAction::Approve { plan, reason: reason.clone() }))
+    })
+}
+
+/// Shows the plan and asks for confirmation. Returns its hash, or `None` if the person declines.
+async fn confirm_plan(client: &Client, whole: &TaskDetail, json: bool) -> Result<Option<String>> {
+    let plan: PlanVersion = client.get(&format!("/tasks/{}/plan", whole.card.id), &[]).await?;
+    if json || !std::io::stdin().is_terminal() || !std::io::stdout().is_terminal() {
+        let hash = plan.hash.get(..12).unwrap_or(&plan.hash);
+        bail!(
+            "cannot ask for confirmation: standard input is not a terminal\n  help: read the plan with \
+             `tamma task show {id}`, then run `tamma approve {id} --plan {hash}`",
+            id = whole.card.short,
+        );
+    }
+    let mut out = anstream::stdout().lock();
+    writeln!(out, "{}", show::format_plan_for_approval(whole, &plan))?;
+    write!(out, "Approve this plan? [y/N] ")?;
+    out.flush()?;
+    let mut answer = String::new();
+    std::io::stdin().lock().read_line(&mut answer)?;
+    if matches!(answer.trim().to_lowercase().as_str(), "y" | "yes") {
+        return Ok(Some(plan.hash));
+    }
+    writeln!(out, "Nothing was changed. See also `tamma reject` and `tamma modify`.")?;
+    Ok(None)
+}
+
+/// Rejects the plan that `--plan` names, or the newest one.
+pub(super) fn reject(reject: &RejectArgs) -> Result<ExitCode> {
+    let RejectArgs { task: one, reason, plan } = reject;
+    one.submit(async |_, whole| {
+        let plan =
+            plan.clone().map_or_else(|| current_plan(whole).map(|it| it.hash.clone()), Ok)?;
+        Ok(Some(TaskAction::Reject { plan, reason: reason.clone() }))
+    })
+}
+
+/// Revises the plan that awaits approval; without one, changes the task.
+pub(super) fn modify(modify: &ModifyArgs) -> Result<ExitCode> {
+    let ModifyArgs { task: one, text } = modify;
+    one.submit(async |_, whole| {
+        let waits = whole.card.answers.contains(&task_loop::AnswerKind::RevisePlan);
+        Ok(Some(match &whole.plan {
+            Some(plan) if waits => {
+                TaskAction::AskChanges { plan: plan.hash.clone(), changes: text.clone() }
+            }
+            _ => TaskAction::Modify { note: text.clone() },
+        }))
+    })
+}
+
+/// Pauses a task.
+pub(super) fn pause(one: &TaskArgs) -> Result<ExitCode> {
+    one.submit(async |_, _| Ok(Some(TaskAction::Pause {})))
+}
+
+/// Resumes a paused task.
+pub(super) fn resume(one: &TaskArgs) -> Result<ExitCode> {
+    one.submit(async |_, _| Ok(Some(TaskAction::Resume {})))
+}
+
+/// Cancels a task.
+pub(super) fn cancel(cancel: &CancelArgs) -> Result<ExitCode> {
+    let reason = cancel.reason.clone();
+    cancel.task.submit(async |_, _| Ok(Some(TaskAction::Cancel { reason })))
+}
+
+/// Retries failed work.
+pub(super) fn retry(retry: &RetryArgs) -> Result<ExitCode> {
+    let grant = retry.grant.clone().into();
+    retry.task.submit(async |_, _| Ok(Some(TaskAction::Retry { grant })))
+}
+
+/// Replies to an agent's question.
+pub(super) fn reply(reply: &ReplyArgs) -> Result<ExitCode> {
+    let text = reply.text.clone();
+    reply.task.submit(async |_, _| Ok(Some(TaskAction::Reply { text })))
+}
+
+/// Answers the open question of a task.
+pub(super) fn answer(answer: &AnswerArgs) -> Result<ExitCode> {
+    answer.task.submit(async |_, whole| action_for_answer(answer, whole).map(Some))
+}
+
+/// Translates an answer from the command line to an action.
+fn action_for_answer(answer: &AnswerArgs, whole: &TaskDetail) -> Result<TaskAction> {
+    if !answer.comments.is_empty() && answer.answer != AnswerChoice::Rework {
+        bail!("`--comment` is only valid with the answer `rework`");
+    }
+    let reason = || match &answer.reason {
+        Some(reason) => Ok(reason.clone()),
+        None => bail!("missing `--reason`: give the reason, or the changes you want"),
+    };
+    let grant = || answer.grant.clone().into();
+    Ok(match answer.answer {
+        AnswerChoice::Approve => TaskAction::Approve {
+            plan: reviewed_plan(answer, whole)?,
+            reason: answer.reason.clone(),
+        },
+        AnswerChoice::Reject => {
+            TaskAction::Reject { plan: reviewed_plan(answer, whole)?, reason: reason()? }
+        }
+        AnswerChoice::AskChanges => {
+            TaskAction::AskChanges { plan: reviewed_plan(answer, whole)?, changes: reason()? }
+        }
+        AnswerChoice::Override => {
+            TaskAction::Override { plan: reviewed_plan(answer, whole)?, reason: reason()? }
+        }
+        AnswerChoice::Accept => TaskAction::Accept {
+            commit: reviewed_commit(answer, whole)?,
+            reason: answer.reason.clone(),
+        },
+        AnswerChoice::Rework => TaskAction::Rework {
+            commit: reviewed_commit(answer, whole)?,
+            comments: match &answer.reason {
+                None if answer.comments.is_empty() => {
+                    bail!("missing `--reason` or `--comment`: describe the changes you want")
+                }
+                reason => reason.clone().unwrap_or_default(),
+            },
+            lines: answer.comments.clone(),
+        },
+        AnswerChoice::Reply => TaskAction::Reply { text: reason()? },
+        AnswerChoice::Continue => TaskAction::Continue { grant: grant() },
+        AnswerChoice::Modify => TaskAction::Modify { note: reason()? },
+        AnswerChoice::Retry => TaskAction::Retry { grant: grant() },
+        AnswerChoice::RollBack => match answer.to {
+            Some(to) => TaskAction::RollBack { to, reason: reason()? },
+            None => {
+                bail!("missing `--to`: name the state to roll back to, such as `--to planning`")
+            }
+        },
+        AnswerChoice::Skip => TaskAction::Skip { reason: reason()? },
+        AnswerChoice::Cancel => TaskAction::Cancel { reason: reason()? },
+        AnswerChoice::Abandon => TaskAction::Abandon { reason: reason()? },
+        AnswerChoice::Acknowledge => TaskAction::Acknowledge {},
+    })
+}
+
+/// Hash from `--plan`. There is no default, so that nobody decides about a plan they have not read.
+fn reviewed_plan(answer: &AnswerArgs, whole: &TaskDetail) -> Result<String> {
+    let hash = &current_plan(whole)?.hash;
+    match &answer.plan {
+        Some(plan) => Ok(plan.clone()),
+        None => bail!(
+            "missing `--plan`: name the plan you reviewed; the current one is `--plan {}`",
+            hash.get(..12).unwrap_or(hash)
+        ),
+    }
+}
+
+/// Commit from `--commit`. There is no default, so that nobody accepts an unread change.
+fn reviewed_commit(answer: &AnswerArgs, whole: &TaskDetail) -> Result<String> {
+    match (&answer.commit, &whole.commit) {
+        (Some(commit), _) => Ok(commit.clone()),
+        (None, Some(now)) => bail!(
+            "missing `--commit`: name the commit you reviewed; the current one is `--commit {}`",
+            now.get(..12).unwrap_or(now)
+        ),
+        (None, None) => bail!("task {} has no change to review yet", whole.card.short),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_comment_has_a_file_a_line_number_and_a_text() {
+        let comment = parse_line_comment("src/a.rs:12: use a: type").expect("a comment");
+        assert_eq!(
+            (comment.file.as_str(), comment.line, comment.text.as_str()),
+            ("src/a.rs", 12, "use a: type")
+        );
+        for wrong in ["src/a.rs", "src/a.rs:12", "src/a.rs:0:no", "src/a.rs:x:no", ":1:no", "a:1: "]
+        {
+            assert!(parse_line_comment(wrong).is_err(), "{wrong}");
+        }
+    }
+}

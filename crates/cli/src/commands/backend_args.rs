@@ -1,0 +1,50 @@
+//! Arguments that name the database, Temporal and the data folder.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use tamma_store::ObjectStorage;
+
+/// Servers and folders that a command uses.
+#[derive(Debug, Args)]
+pub(crate) struct BackendArgs {
+    /// PostgreSQL URL, such as `postgres://tamma@db.example.com/tamma` (default: `tamma up` starts a
+    /// private server)
+    #[arg(long, env = "TAMMA_DATABASE_URL", hide_env_values = true, value_name = "URL")]
+    database: Option<String>,
+    /// Temporal address, such as `temporal.example.com:7233` (default: `tamma up` starts a private
+    /// server)
+    #[arg(long, env = "TAMMA_TEMPORAL_ADDRESS", hide_env_values = true, value_name = "ADDRESS")]
+    temporal: Option<String>,
+    /// Data folder (default: `$XDG_DATA_HOME/tamma` or `~/.local/share/tamma`; `/var/lib/tamma` for
+    /// root)
+    #[arg(long, env = "TAMMA_DATA", hide_env_values = true, value_name = "FOLDER")]
+    data: Option<PathBuf>,
+    /// Folder for large files such as transcripts, shared by the API server and all workers (default:
+    /// `objects` in the data folder)
+    #[arg(long, env = "TAMMA_OBJECTS", hide_env_values = true, value_name = "FOLDER")]
+    objects: Option<String>,
+}
+
+impl BackendArgs {
+    /// Database URL. An empty value counts as unset.
+    pub(crate) fn database(&self) -> Option<&str> {
+        self.database.as_deref().filter(|url| !url.is_empty())
+    }
+
+    /// Temporal address. An empty value counts as unset.
+    pub(crate) fn temporal(&self) -> Option<&str> {
+        self.temporal.as_deref().filter(|address| !address.is_empty())
+    }
+
+    /// Object store, by default in `data`.
+    pub(crate) fn objects(&self, data: &Path) -> ObjectStorage {
+        let named = self.objects.clone().filter(|place| !place.is_empty());
+        ObjectStorage::new(named.unwrap_or_else(|| data.join("objects").display().to_string()))
+    }
+
+    /// Data folder from the arguments, or `None` for the default.
+    pub(crate) fn data(&self) -> Option<&Path> {
+        self.data.as_deref().filter(|path| !path.as_os_str().is_empty())
+    }
+}

@@ -1,0 +1,206 @@
+//! First `tamma.yaml` of a repository: detected settings that differ from the defaults, with reasons.
+
+use std::fmt::Write as _;
+
+use tamma_core::rules::AgentRules;
+
+use crate::agents::{BUILT_IN_AGENTS, DetectedAgents, InstalledAgent};
+use crate::survey::{ProposedGate, Survey};
+
+const HEADER: &str = "\
+# Tamma configuration, created by `tamma init`. Edit it freely.
+#
+# Only settings that differ from the defaults are listed. `tamma config show` prints every value
+# with its source, and `tamma config check` reports problems.
+";
+
+const NO_GATES: &str = "
+# No tests, linter or type checker were detected, so there is no gate, and changes are judged by
+# review alone. Add the checks that a change must pass:
+#
+# gates:
+#   test:
+#     command: make test # runs with `sh -c` in a fresh checkout
+#     kind: tests # or types, lint, security, secrets, format, build, command
+";
+
+/// Returns the content of the file.
+pub(crate) fn draft_config(survey: &Survey, agents: &DetectedAgents) -> String {
+    let mut text = HEADER.to_owned();
+    push_gates(&mut text, &survey.gates);
+    match agents.installed.first() {
+        None => push_install_hints(&mut text),
+        Some(agent) => {
+            push_tiers(&mut text, agent);
+            push_variables(&mut text, agent);
+        }
+    }
+    text
+}
+
+fn push_gates(text: &mut String, checks: &[ProposedGate]) {
+    if checks.is_empty() {
+        text.push_str(NO_GATES);
+        return;
+    }
+    text.push_str(
+        "\n# Checks that a change must pass. Each runs with `sh -c` in a fresh checkout.\ngates:\n",
+    );
+    for ProposedGate { name, kind, command, because, report, network } in checks {
+        let (because, command) = (single_line(because), yaml_string(command));
+        let _ =
+            write!(text, "  # {because}\n  {name}:\n    command: {command}\n    kind: {kind}\n");
+        if let Some(report) = report {
+            let _ = writeln!(text, "    report: {report}");
+        }
+        if *network {
+            text.push_str("    network: true\n");
+        }
+    }
+}
+
+fn push_install_hints(text: &mut String) {
+    text.push_str(
+        "\n# No known agent is on PATH. Install one of these. The tiers use claude-code unless you \
+         configure\n# another:\n#\n",
+    );
+    for known in BUILT_IN_AGENTS {
+        let _ = writeln!(text, "#   {:<12} {}", known.name, known.install);
+    }
+}
+
+fn push_tiers(text: &mut String, agent: &InstalledAgent) {
+    let name = agent.agent.name;
+    if agent.agent.has_default_models {
+        let _ = write!(
+            text,
+            "\n# {name} is installed, and the tiers use it by default with haiku (simple), sonnet \
+             (moderate)\n# and opus (complex).\n"
+        );
+        return;
+    }
+    let _ = write!(
+        text,
+        "\n# {name} is installed, {} is not. `default` lets the agent choose the model. Name a\n# cheap \
+         model for the simple tier and the strongest for the complex one, as the agent spells \
+         them.\ntiers:\n",
+        BUILT_IN_AGENTS[0].name
+    );
+    for tier in ["simple", "moderate", "complex"] {
+        let _ = write!(text, "  {tier}:\n    agent: {name}\n    model: default\n");
+    }
+}
+
+fn push_variables(text: &mut String, agent: &InstalledAgent) {
+    if agent.extra_variables.is_empty() {
+        return;
+    }
+    let name = agent.agent.name;
+    let _ = write!(
+        text,
+        "\n# Agents get only the variables listed here. {name} probably needs these, which are set \
+         in this\n# environment: {}.\nagents:\n  {name}:\n    inherit:\n",
+        agent.extra_variables.join(", ")
+    );
+    let given = AgentRules::default().inherit;
+    for name in given.iter().map(String::as_str).chain(agent.extra_variables.iter().copied()) {
+        let _ = writeln!(text, "      - {name}");
+    }
+}
+
+/// Replaces control characters, so that the text fits in a one-line comment.
+fn single_line(text: &str) -> String {
+    text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
+}
+
+/// Formats a string as YAML: plain where that is unambiguous, quoted otherwise.
+fn yaml_string(text: &str) -> String {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || " ./-_&=".contains(letter);
+    let bare = text.starts_with(|first: char| first.is_ascii_alphabetic())
+        && !text.ends_with(' ')
+        && text.chars().all(plain)
+        && !["true", "false", "null"].contains(&text);
+    // Escaped, so that it is not expanded as a variable.
+    let text = text.replace("${", "$${");
+    // Every JSON string is a valid YAML string.
+    if bare { text } else { serde_json::Value::String(text).to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use tamma_core::gate::GateKind;
+    use tamma_core::rules::{self, ConfigFile, Rules};
+
+    use super::*;
+
+    fn none() -> DetectedAgents {
+        DetectedAgents { installed: Vec::new(), missing_adapter: Vec::new() }
+    }
+
+    fn read(text: &str) -> Rules {
+        let source = ConfigFile { name: "tamma.yaml", text };
+        rules::load(Some(source), &BTreeMap::new())
+            .unwrap_or_else(|all| panic!("{all}\n{text}"))
+            .rules
+    }
+
+    #[test]
+    fn an_empty_survey_produces_the_defaults_with_hints() {
+        let text = draft_config(&Survey::default(), &none());
+        assert_eq!(read(&text), Rules::default());
+        assert!(text.contains("there is no gate"), "{text}");
+        for known in BUILT_IN_AGENTS {
+            assert!(text.contains(known.install), "{text}");
+        }
+    }
+
+    #[test]
+    fn commands_round_trip_through_yaml() {
+        for command in [
+            "cargo test",
+            "npm ci && npm run test",
+            "true",
+            "- x",
+            "a: b # c",
+            "echo \"${HOME}\" 'x' \\ \u{7} é",
+            "go test ./...",
+            " ",
+        ] {
+            let check = ProposedGate {
+                name: "test".to_owned(),
+                kind: GateKind::Tests,
+                command: command.to_owned(),
+                because: "Because\nof this.".to_owned(),
+                report: Some(tamma_core::rules::ReportFormat::Junit),
+                network: true,
+            };
+            let survey = Survey { languages: Vec::new(), gates: vec![check] };
+            let gate = read(&draft_config(&survey, &none())).gates["test"].clone();
+            assert_eq!((gate.command.as_str(), gate.network), (command, true));
+            assert_eq!(gate.report, Some(tamma_core::rules::ReportFormat::Junit));
+        }
+    }
+
+    #[test]
+    fn every_agent_produces_a_valid_file_with_its_variables() {
+        for known in BUILT_IN_AGENTS {
+            let agent = InstalledAgent {
+                agent: known,
+                program: format!("/bin/{}", known.name).into(),
+                extra_variables: vec!["KEY", "HTTPS_PROXY"],
+            };
+            let agents = DetectedAgents { installed: vec![agent], missing_adapter: Vec::new() };
+            let rules = read(&draft_config(&Survey::default(), &agents));
+            for tier in [&rules.tiers.simple, &rules.tiers.moderate, &rules.tiers.complex] {
+                assert_eq!(tier.agent, known.name);
+                assert_eq!(tier.model == "default", !known.has_default_models);
+            }
+            assert_eq!(
+                rules.agents[known.name].inherit,
+                ["PATH", "HOME", "LANG", "TERM", "KEY", "HTTPS_PROXY"]
+            );
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Location of the data folder.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// Default for root: a folder that other users can enter.
+const ROOT_DEFAULT: &str = "/var/lib/tamma";
+
+/// Failure to determine the data folder.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// No argument or variable names a folder.
+    #[error("cannot choose a data folder: HOME is not set; name one with `--data`")]
+    NoHome,
+    /// Relative path, while the current folder cannot be determined.
+    #[error("cannot resolve the data folder `{}`; use an absolute path", path.display())]
+    NoCurrentFolder {
+        /// Path as given.
+        path: PathBuf,
+        /// Error of the operating system.
+        source: std::io::Error,
+    },
+}
+
+/// Returns the data folder: `--data` or `TAMMA_DATA`, else `$XDG_DATA_HOME/tamma`, else
+/// `~/.local/share/tamma`.
+///
+/// For root, the last one is `/var/lib/tamma`: the private PostgreSQL then runs as another user,
+/// who cannot enter root's home.
+pub(crate) fn resolve(given: Option<&Path>) -> Result<PathBuf, Error> {
+    let root = rustix::process::geteuid().is_root();
+    let path = choose_path(given, root, |name| std::env::var_os(name)).ok_or(Error::NoHome)?;
+    std::path::absolute(&path).map_err(|source| Error::NoCurrentFolder { path, source })
+}
+
+fn choose_path(
+    given: Option<&Path>,
+    root: bool,
+    variable: impl Fn(&str) -> Option<OsString>,
+) -> Option<PathBuf> {
+    let set = |name| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    if let Some(given) = given {
+        return Some(given.to_owned());
+    }
+    // The XDG specification requires that a relative path is ignored.
+    if let Some(shared) = set("XDG_DATA_HOME").filter(|path| path.is_absolute()) {
+        return Some(shared.join("tamma"));
+    }
+    if root {
+        return Some(PathBuf::from(ROOT_DEFAULT));
+    }
+    set("HOME").map(|home| home.join(".local/share/tamma"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_data_folder_comes_from_the_argument_then_xdg_then_home() {
+        let both = |name: &str| match name {
+            "XDG_DATA_HOME" => Some(OsString::from("/xdg")),
+            "HOME" => Some(OsString::from("/home/ada")),
+            _ => None,
+        };
+        let home = |name: &str| both(name).filter(|_| name == "HOME");
+        let relative = |name: &str| match name {
+            "XDG_DATA_HOME" => Some(OsString::from("xdg")),
+            _ => home(name),
+        };
+        let at = |path: &str| Some(PathBuf::from(path));
+        assert_eq!(choose_path(Some(Path::new("/given")), false, both), at("/given"));
+        assert_eq!(choose_path(None, false, both), at("/xdg/tamma"));
+        assert_eq!(choose_path(None, true, both), at("/xdg/tamma"));
+        assert_eq!(choose_path(None, false, home), at("/home/ada/.local/share/tamma"));
+        assert_eq!(choose_path(None, false, relative), at("/home/ada/.local/share/tamma"));
+        assert_eq!(choose_path(None, true, home), at("/var/lib/tamma"));
+        assert_eq!(choose_path(None, false, |_| None), None);
+    }
+}

@@ -1,0 +1,37 @@
+//! Name of the person who runs the command.
+
+use anyhow::{Result, bail};
+
+/// Returns the name for the task history: `given`, else `TAMMA_PERSON`, else git's `user.name`,
+/// else the login name.
+pub(crate) fn resolve_name(given: Option<&str>) -> Result<String> {
+    let variable = |name| std::env::var(name).ok();
+    let named = given
+        .map(str::to_owned)
+        .or_else(|| variable("TAMMA_PERSON"))
+        .and_then(non_empty)
+        .or_else(|| git_user_name().and_then(non_empty))
+        .or_else(|| variable("USER").and_then(non_empty))
+        .or_else(|| variable("LOGNAME").and_then(non_empty));
+    match named {
+        Some(name) => Ok(name),
+        None => bail!(
+            "cannot determine your name\n  help: pass `--as`, or set TAMMA_PERSON or \
+             `git config --global user.name`"
+        ),
+    }
+}
+
+fn non_empty(text: impl AsRef<str>) -> Option<String> {
+    let text = text.as_ref().trim();
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "one short git call for the person, not part of a task"
+)]
+fn git_user_name() -> Option<String> {
+    let asked = std::process::Command::new("git").args(["config", "user.name"]).output().ok()?;
+    asked.status.success().then(|| String::from_utf8_lossy(&asked.stdout).into_owned())
+}

@@ -1,0 +1,217 @@
+//! Terminal formatting of tasks: colours, times, money.
+//!
+//! The formatting functions depend only on their arguments, so output can be tested.
+
+use anstyle::{AnsiColor, Style};
+use chrono::{DateTime, FixedOffset, TimeDelta, Utc};
+use tamma_core::cost::Usd;
+use tamma_core::level::RiskLevel;
+use tamma_core::task_loop::{Phase, State};
+use tamma_server::dto::{RunUsage, Spend, TaskDetail};
+
+/// Emphasised text.
+pub(crate) const STRONG: Style = Style::new().bold();
+/// Secondary text.
+pub(crate) const FAINT: Style = Style::new().dimmed();
+
+/// Returns the colour of a phase.
+pub(crate) fn phase_colour(phase: Phase) -> AnsiColor {
+    match phase {
+        Phase::Receive => AnsiColor::White,
+        Phase::Plan => AnsiColor::Blue,
+        Phase::Approve | Phase::Alert => AnsiColor::Yellow,
+        Phase::Implement => AnsiColor::Cyan,
+        Phase::Review => AnsiColor::Magenta,
+        Phase::Adjust | Phase::Council => AnsiColor::BrightRed,
+        Phase::Deliver | Phase::Learn => AnsiColor::BrightGreen,
+        Phase::Done => AnsiColor::Green,
+    }
+}
+
+/// Returns the colour of a state: that of its phase, except for failed and cancelled.
+pub(crate) fn state_colour(state: State) -> AnsiColor {
+    match state {
+        State::Failed => AnsiColor::Red,
+        State::Cancelled => AnsiColor::BrightBlack,
+        state => phase_colour(state.phase()),
+    }
+}
+
+/// Returns the colour of a risk level.
+pub(crate) fn risk_colour(risk: RiskLevel) -> AnsiColor {
+    match risk {
+        RiskLevel::Low => AnsiColor::Green,
+        RiskLevel::Medium => AnsiColor::Yellow,
+        RiskLevel::High => AnsiColor::Red,
+    }
+}
+
+/// Wraps text in a colour.
+pub(crate) fn paint(text: &str, colour: AnsiColor) -> String {
+    let style = colour.on_default();
+    format!("{style}{text}{style:#}")
+}
+
+/// Wraps text in a style.
+pub(crate) fn styled(text: &str, style: Style) -> String {
+    format!("{style}{text}{style:#}")
+}
+
+/// Appends formatted text.
+pub(crate) fn push_fmt(text: &mut String, more: std::fmt::Arguments<'_>) {
+    text.push_str(&more.to_string());
+}
+
+/// Replaces underscores in a name by spaces.
+pub(crate) fn humanize(name: &impl ToString) -> String {
+    name.to_string().replace('_', " ")
+}
+
+/// Returns the branch of a completed task, or `None` before delivery.
+pub(crate) fn delivered_branch(whole: &TaskDetail) -> Option<String> {
+    let delivered = whole.card.state == State::Completed && whole.commit.is_some();
+    delivered.then(|| format!("tamma/{}", whole.card.id))
+}
+
+/// Formats the time since `then`, such as `3 min ago`.
+pub(crate) fn format_ago(then: DateTime<Utc>, now: DateTime<Utc>) -> String {
+    match format_duration(now - then).as_str() {
+        "0 s" => "just now".to_owned(),
+        time => format!("{time} ago"),
+    }
+}
+
+/// Formats a duration in its largest unit; from 1 h to 2 days, in its two largest.
+pub(crate) fn format_duration(time: TimeDelta) -> String {
+    let seconds = time.num_seconds().max(0);
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86400);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds} s"),
+        (0, 0, _) => format!("{minutes} min"),
+        (0, _, _) => format!("{hours} h {} min", minutes % 60),
+        (1, ..) => format!("1 day {} h", hours % 24),
+        _ => format!("{days} days"),
+    }
+}
+
+/// Formats the time of day as `HH:MM:SS`.
+pub(crate) fn format_time(at: DateTime<Utc>, zone: FixedOffset) -> String {
+    at.with_timezone(&zone).format("%H:%M:%S").to_string()
+}
+
+/// Formats spending. A leading `~` marks a partial estimate.
+pub(crate) fn format_spend(spend: &Spend) -> String {
+    let about = if spend.estimated { "~" } else { "" };
+    format!("{about}{}", format_usd(spend.usd))
+}
+
+/// Formats the cost of a run: metered, reported by the agent, or unknown.
+pub(crate) fn format_run_cost(usage: Option<&RunUsage>) -> String {
+    match usage.and_then(|usage| Some((usage.usd?, usage.metered))) {
+        Some((usd, true)) => format_usd(usd),
+        Some((usd, false)) => format!("≈ {} (reported by the agent)", format_usd(usd)),
+        None => "unknown".to_owned(),
+    }
+}
+
+/// Formats the token count of a run, or `unknown`.
+pub(crate) fn format_tokens(usage: Option<&RunUsage>) -> String {
+    let sum =
+        |usage: &RunUsage| usage.input.saturating_add(usage.cached).saturating_add(usage.output);
+    usage.map(sum).map_or_else(|| "unknown".to_owned(), format_number)
+}
+
+/// Returns the terminal width; `None` if output is not a terminal.
+pub(crate) fn terminal_width() -> Option<usize> {
+    comfy_table::Table::new().width().map(usize::from)
+}
+
+/// Formats an amount with at least two decimals.
+pub(crate) fn format_usd(usd: Usd) -> String {
+    usd.format_with_cents()
+}
+
+/// Formats a number with thousands separators.
+pub(crate) fn format_number(number: u64) -> String {
+    let digits = number.to_string();
+    let mut apart = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            apart.push(',');
+        }
+        apart.push(digit);
+    }
+    apart
+}
+
+/// Returns the current time.
+#[expect(clippy::disallowed_methods, reason = "times on the terminal are relative to now")]
+pub(crate) fn now() -> DateTime<Utc> {
+    Utc::now()
+}
+
+/// Returns the UTC offset of the local time zone.
+pub(crate) fn local_offset() -> FixedOffset {
+    *now().with_timezone(&chrono::Local).offset()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_use_their_largest_unit() {
+        let told = |seconds| format_duration(TimeDelta::seconds(seconds));
+        let all = [-5, 0, 59, 60, 3599, 3600, 7320, 86_399, 90_000, 200_000].map(told);
+        let expected = [
+            "0 s",
+            "0 s",
+            "59 s",
+            "1 min",
+            "59 min",
+            "1 h 0 min",
+            "2 h 2 min",
+            "23 h 59 min",
+            "1 day 1 h",
+            "2 days",
+        ];
+        assert_eq!(all, expected);
+    }
+
+    #[test]
+    fn amounts_have_at_least_two_decimals() {
+        let told = |text: &str| format_usd(text.parse().expect("money"));
+        assert_eq!(
+            ["3", "0.4", "0.42", "0.1234"].map(told),
+            ["$3.00", "$0.40", "$0.42", "$0.1234"]
+        );
+    }
+
+    #[test]
+    fn costs_are_metered_reported_or_unknown() {
+        let usage = |usd: Option<&str>, metered| RunUsage {
+            input: 1200,
+            cached: 30,
+            output: 4,
+            usd: usd.map(|usd| usd.parse().expect("money")),
+            metered,
+        };
+        assert_eq!(format_run_cost(Some(&usage(Some("0.42"), true))), "$0.42");
+        assert_eq!(
+            format_run_cost(Some(&usage(Some("0.42"), false))),
+            "≈ $0.42 (reported by the agent)"
+        );
+        assert_eq!(format_run_cost(Some(&usage(None, true))), "unknown");
+        assert_eq!(
+            (format_run_cost(None), format_tokens(None)),
+            ("unknown".to_owned(), "unknown".to_owned())
+        );
+        assert_eq!(format_tokens(Some(&usage(None, true))), "1,234");
+    }
+
+    #[test]
+    fn numbers_have_thousands_separators() {
+        let all = [0, 12, 123, 1234, 123_456, 1_234_567].map(format_number);
+        assert_eq!(all, ["0", "12", "123", "1,234", "123,456", "1,234,567"]);
+    }
+}

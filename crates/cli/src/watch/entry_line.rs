@@ -1,0 +1,201 @@
+//! History entries as terminal lines.
+
+use anstyle::AnsiColor;
+use chrono::FixedOffset;
+use tamma_core::actor::Actor;
+use tamma_core::cost::Usd;
+use tamma_core::history::{EntryData, EntryName, HistoryEntry};
+
+use crate::output::{pluralize, sanitize};
+use crate::style::{
+    FAINT, STRONG, format_time, format_usd, humanize, paint, phase_colour, push_fmt, styled,
+};
+
+/// Formats an entry as one line: time, symbol, phase, event, person and reason.
+pub(crate) fn format_entry(entry: &HistoryEntry, zone: FixedOffset) -> String {
+    let (glyph, tone) = glyph(entry.name);
+    let time = styled(&format_time(entry.at, zone), FAINT);
+    let phase = entry.to.phase();
+    let phase = paint(&format!("{:<9}", phase.to_string()), phase_colour(phase));
+    let mut text = format!("{time} {} {phase} {}", paint(glyph, tone), headline(entry));
+    if let Some(fact) = format_entry_data(&entry.data) {
+        push_fmt(&mut text, format_args!(" {}", styled(&fact, STRONG)));
+    }
+    if let Actor::Person(name) = &entry.actor {
+        push_fmt(&mut text, format_args!(" by {}", sanitize(name.as_str())));
+    }
+    if let Some(reason) = &entry.reason {
+        text += &styled(&format!(": {}", sanitize(reason)), FAINT);
+    }
+    text
+}
+
+/// Returns the event in words. A plain transition is described by its target state.
+fn headline(entry: &HistoryEntry) -> String {
+    if entry.name == EntryName::SmStateTransition {
+        return format!("to {}", humanize(&entry.to));
+    }
+    if entry.name == EntryName::SmApprovalAuto {
+        return "approved automatically".to_owned();
+    }
+    let name = entry.name.to_string().to_lowercase();
+    humanize(&name.strip_prefix("sm_").unwrap_or(&name))
+}
+
+fn glyph(name: EntryName) -> (&'static str, AnsiColor) {
+    use EntryName as N;
+    match name {
+        N::SmPlanInvalid
+        | N::SmImplementationFailed
+        | N::SmGatesFailed
+        | N::SmReviewFailed
+        | N::SmDeliveryFailed
+        | N::SmApprovalDenied
+        | N::SmTaskFailed
+        | N::SmTaskCancelled
+        | N::SmErrorOccurred => ("✖", AnsiColor::Red),
+        N::SmApprovalAuto
+        | N::SmApprovalGranted
+        | N::SmImplementationCompleted
+        | N::SmReviewPassed
+        | N::SmDelivered
+        | N::SmTaskCompleted => ("✔", AnsiColor::Green),
+        N::SmApprovalRequested | N::SmAlertSent | N::SmQuestionAsked => ("?", AnsiColor::Yellow),
+        N::SmTimeoutWarning
+        | N::SmTimeoutAlert
+        | N::SmTimeoutEscalated
+        | N::SmQuotaReached
+        | N::SmApprovalVoided => ("!", AnsiColor::Yellow),
+        N::SmTaskPaused => ("‖", AnsiColor::Yellow),
+        N::SmTaskReceived
+        | N::SmTaskAssigned
+        | N::SmPlanStarted
+        | N::SmPlanGenerated
+        | N::SmPlanAdjusted
+        | N::SmKnowledgeChecked
+        | N::SmChangesRequested
+        | N::SmOverridden
+        | N::SmImplementationStarted
+        | N::SmImplementationProgress
+        | N::SmReviewStarted
+        | N::SmDecisionMade
+        | N::SmCouncilConvened
+        | N::SmCouncilOpinion
+        | N::SmCouncilMemberAbsent
+        | N::SmCouncilConcluded
+        | N::SmLearningCaptured
+        | N::SmWorkLanded
+        | N::SmAlertAcknowledged
+        | N::SmQuestionAnswered
+        | N::SmTaskResumed
+        | N::SmTaskModified
+        | N::SmTaskRetried
+        | N::SmRolledBack
+        | N::SmSkipped
+        | N::SmTaskRated
+        | N::SmStateTransition => ("●", AnsiColor::Blue),
+    }
+}
+
+/// Formats the data of an entry, or returns `None` if there is nothing to add.
+fn format_entry_data(fact: &EntryData) -> Option<String> {
+    Some(match fact {
+        EntryData::None | EntryData::Stored(_) => return None,
+        EntryData::Decision(decision) => decision.to_string(),
+        EntryData::Opinion { member: seat, .. } => format!("from {seat}"),
+        EntryData::Pin(pin) => format!("at {}", short_hash(&pin.base.to_string())),
+        EntryData::Plan(plan) => {
+            let files = pluralize(plan.file_count.into(), "file");
+            format!("{} (plan {}), {files}", plan.hash.short(), plan.version)
+        }
+        EntryData::Check(check) => {
+            let mut text = format!("{} risk", check.risk.level);
+            if check.blockers > 0 {
+                push_fmt(
+                    &mut text,
+                    format_args!(", {}", pluralize(check.blockers.into(), "blocker")),
+                );
+            }
+            if check.warnings > 0 {
+                push_fmt(
+                    &mut text,
+                    format_args!(", {}", pluralize(check.warnings.into(), "warning")),
+                );
+            }
+            text
+        }
+        EntryData::Approval { scope: binding, risk } => {
+            format!("{} ({risk} risk)", binding.plan.short())
+        }
+        EntryData::Commit(commit) => short_hash(&commit.to_string()),
+        EntryData::Agent(engine) => format!("with {}", sanitize(engine.as_str())),
+        EntryData::Failure(kind) => humanize(kind),
+        EntryData::Gates(gates) if gates.passed == 0 && gates.failed == 0 => "no gates".to_owned(),
+        EntryData::Gates(gates) => format!("{} passed, {} failed", gates.passed, gates.failed),
+        EntryData::Review(summary) => format!("score {}", summary.score),
+        EntryData::Cause(cause) => cause.to_string(),
+        EntryData::Grant(grant) if grant.iterations == 0 && grant.usd == Usd::ZERO => return None,
+        EntryData::Grant(grant) => {
+            format!("{}, {} more", pluralize(grant.iterations.into(), "run"), format_usd(grant.usd))
+        }
+        EntryData::Lessons(0) => "no lessons".to_owned(),
+        EntryData::Lessons(lessons) => pluralize((*lessons).into(), "lesson"),
+        EntryData::Spend(spend) => format_usd(spend.usd),
+        EntryData::Rating(stars) => format!("{stars} of 5"),
+    })
+}
+
+fn short_hash(hash: &str) -> String {
+    hash.chars().take(12).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn entry(fields: &serde_json::Value) -> HistoryEntry {
+        let mut entry = json!({
+            "format": 1,
+            "task": "0192a000-0000-7000-8000-000000000001",
+            "sequence": 3,
+            "at": "2026-11-15T10:20:30Z",
+            "actor": "tamma",
+        });
+        let fields = fields.as_object().expect("an object").clone();
+        entry.as_object_mut().expect("an object").extend(fields);
+        serde_json::from_value(entry).expect("an entry")
+    }
+
+    fn shown(fields: &serde_json::Value) -> String {
+        let zone = FixedOffset::east_opt(3600).expect("a zone");
+        anstream::adapter::strip_str(&format_entry(&entry(fields), zone)).to_string()
+    }
+
+    #[test]
+    fn a_transition_shows_the_phase_and_the_commit() {
+        let text = shown(&json!({
+            "name": "SM_IMPLEMENTATION_COMPLETED", "from": "in_progress", "to": "testing",
+            "on": "run_finished", "data": { "commit": "0123456789abcdef0123456789abcdef01234567" },
+        }));
+        assert_eq!(text, "11:20:30 ✔ Review    implementation completed 0123456789ab");
+    }
+
+    #[test]
+    fn the_person_and_the_reason_are_shown() {
+        let text = shown(&json!({
+            "name": "SM_TASK_CANCELLED", "from": "planning", "to": "cancelled", "on": "cancelled",
+            "actor": { "person": "Ada" }, "reason": "not needed",
+        }));
+        assert_eq!(text, "11:20:30 ✖ Done      task cancelled by Ada: not needed");
+    }
+
+    #[test]
+    fn control_characters_in_reasons_are_escaped() {
+        let text = shown(&json!({
+            "name": "SM_ERROR_OCCURRED", "from": "planning", "to": "planning",
+            "reason": "bad \u{1b}[2J thing",
+        }));
+        assert_eq!(text, "11:20:30 ✖ Plan      error occurred: bad \\u{1b}[2J thing");
+    }
+}

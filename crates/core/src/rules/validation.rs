@@ -1,0 +1,227 @@
+//! Validation of a file against the schema.
+//!
+//! Collects every problem, and builds a value from the valid parts so that they can be checked
+//! further.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value as Json};
+
+use super::problem::{ConfigFault, ConfigProblem, SourceLocation, ValueOrigin};
+use super::value_check::{describe_value, truncate};
+use super::value_schema::{ValueKind, ValueSchema};
+use super::variables::expand_variables;
+use super::yaml::{YamlKey, YamlNode, YamlValue};
+
+/// Validation of one file, with everything collected so far.
+pub(super) struct FileValidator<'a> {
+    /// Complete schema.
+    pub(super) schema: &'a Json,
+    pub(super) variables: &'a BTreeMap<String, String>,
+    /// Name of the file in messages.
+    pub(super) file_name: &'a str,
+    pub(super) problems: Vec<ConfigProblem>,
+    /// Origin of each path that was set, including lists and sections.
+    pub(super) origins: BTreeMap<String, ValueOrigin>,
+    /// Values that came from variables, by path.
+    pub(super) secret_values: BTreeMap<String, SecretValue>,
+    /// Variables that the file refers to.
+    pub(super) referenced_variables: BTreeSet<String>,
+}
+
+/// Value that is never shown, with its placeholder.
+pub(super) struct SecretValue {
+    pub(super) placeholder: String,
+    value: String,
+}
+
+impl<'a> FileValidator<'a> {
+    pub(super) fn new(
+        schema: &'a Json,
+        variables: &'a BTreeMap<String, String>,
+        file_name: &'a str,
+    ) -> Self {
+        Self {
+            schema,
+            variables,
+            file_name,
+            problems: Vec::new(),
+            origins: BTreeMap::new(),
+            secret_values: BTreeMap::new(),
+            referenced_variables: BTreeSet::new(),
+        }
+    }
+
+    /// Checks a complete file and returns its valid part.
+    pub(super) fn check_file(&mut self, node: &YamlNode) -> Option<Json> {
+        let root = self.schema;
+        self.check_node(node, &ValueSchema::parse(root, root), "")
+    }
+
+    /// Marks a value that must never be shown.
+    pub(super) fn hide_value(&mut self, path: String, shown: String, value: &str) {
+        self.secret_values
+            .insert(path, SecretValue { placeholder: shown, value: value.to_owned() });
+    }
+
+    /// Replaces secret values in a message from another library.
+    pub(super) fn redact(&self, message: &str) -> String {
+        let mut hidden: Vec<&SecretValue> = self.secret_values.values().collect();
+        // Longest first: a value can be part of a longer one.
+        hidden.sort_by_key(|one| std::cmp::Reverse(one.value.len()));
+        hidden
+            .iter()
+            .filter(|one| !one.value.is_empty())
+            .fold(message.to_owned(), |text, one| text.replace(&one.value, &one.placeholder))
+    }
+
+    fn report(&mut self, place: SourceLocation, fault: ConfigFault) {
+        self.problems.push(ConfigProblem { fault, origin: ValueOrigin::File(place) });
+    }
+
+    fn check_node(&mut self, node: &YamlNode, shape: &ValueSchema<'a>, path: &str) -> Option<Json> {
+        self.origins.insert(path.to_owned(), ValueOrigin::File(node.location));
+        match (&shape.kind, &node.value) {
+            // A section in which everything is commented out counts as empty.
+            (ValueKind::Table { .. }, YamlValue::Null) => None,
+            (ValueKind::Section { required, .. }, YamlValue::Null) => {
+                self.report_missing_keys(node.location, &[], required, shape, path);
+                None
+            }
+            (ValueKind::Section { required, .. }, YamlValue::Map(pairs)) => {
+                let section = self.check_section(pairs, shape, path);
+                self.report_missing_keys(node.location, pairs, required, shape, path);
+                // A section without a required key cannot be checked further.
+                let complete = required.iter().all(|key| section.contains_key(*key));
+                complete.then_some(Json::Object(section))
+            }
+            (ValueKind::Table { .. }, YamlValue::Map(pairs)) => {
+                Some(Json::Object(self.check_section(pairs, shape, path)))
+            }
+            (ValueKind::List { items }, YamlValue::List(list)) => {
+                let shape = ValueSchema::parse(self.schema, items);
+                let values: Vec<Option<Json>> = list
+                    .iter()
+                    .enumerate()
+                    .map(|(index, item)| self.check_node(item, &shape, &format!("{path}[{index}]")))
+                    .collect();
+                // Without this item, the others would be reported under the wrong index.
+                values.into_iter().collect::<Option<Vec<Json>>>().map(Json::Array)
+            }
+            (_, YamlValue::Text(text)) if text.contains("${") => {
+                self.check_text(text, node, shape, path)
+            }
+            (_, value) => {
+                let name = if path.is_empty() { self.file_name } else { path };
+                match shape.check_value(value, name, &describe_value(value)) {
+                    Ok(value) => Some(value),
+                    Err(fault) => {
+                        self.report(node.location, fault);
+                        None
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reports the required keys that a section does not have.
+    fn report_missing_keys(
+        &mut self,
+        place: SourceLocation,
+        pairs: &[(YamlKey, YamlNode)],
+        required: &[&str],
+        shape: &ValueSchema<'a>,
+        path: &str,
+    ) {
+        for key in required {
+            if !pairs.iter().any(|(given, _)| given.name == *key) {
+                let expected = shape.key_schema(self.schema, key).map(|of| of.describe_expected());
+                let fault = ConfigFault::MissingKey {
+                    path: path.to_owned(),
+                    key: (*key).to_owned(),
+                    expected: expected.unwrap_or_default(),
+                };
+                self.report(place, fault);
+            }
+        }
+    }
+
+    fn check_section(
+        &mut self,
+        pairs: &[(YamlKey, YamlNode)],
+        shape: &ValueSchema<'a>,
+        path: &str,
+    ) -> Map<String, Json> {
+        let mut first: BTreeMap<&str, SourceLocation> = BTreeMap::new();
+        let mut section = Map::new();
+        for (key, node) in pairs {
+            if let Some(place) = first.get(key.name.as_str()) {
+                let fault =
+                    ConfigFault::DuplicateKey { key: truncate(&key.name), first_line: place.line };
+                self.report(key.location, fault);
+                continue;
+            }
+            first.insert(&key.name, key.location);
+            match shape.key_schema(self.schema, &key.name) {
+                Some(shape) => {
+                    let path = join_path(path, &key.name);
+                    section.extend(
+                        self.check_node(node, &shape, &path).map(|value| (key.name.clone(), value)),
+                    );
+                }
+                None => self.report(
+                    key.location,
+                    ConfigFault::UnknownKey {
+                        key: truncate(&key.name),
+                        section: format!(
+                            "`{}`",
+                            if path.is_empty() { self.file_name } else { path }
+                        ),
+                        known: match &shape.kind {
+                            ValueKind::Section { keys, .. } => keys.keys().cloned().collect(),
+                            _ => Vec::new(),
+                        },
+                    },
+                ),
+            }
+        }
+        section
+    }
+
+    /// Checks a text that refers to variables.
+    fn check_text(
+        &mut self,
+        text: &str,
+        node: &YamlNode,
+        shape: &ValueSchema<'a>,
+        path: &str,
+    ) -> Option<Json> {
+        let named = &mut self.referenced_variables;
+        let filled = expand_variables(text, self.variables, |name| {
+            named.insert(name.to_owned());
+        });
+        let faults = match filled {
+            Ok(filled) => {
+                self.hide_value(path.to_owned(), text.to_owned(), &filled);
+                match shape.check_text_value(
+                    &filled,
+                    path,
+                    &format!("the value of `{}`", truncate(text)),
+                ) {
+                    Ok(value) => return Some(value),
+                    Err(fault) => vec![fault],
+                }
+            }
+            Err(faults) => faults,
+        };
+        for fault in faults {
+            self.report(node.location, fault);
+        }
+        None
+    }
+}
+
+/// Returns the path of a key in a section.
+pub(super) fn join_path(path: &str, key: &str) -> String {
+    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
+}

@@ -1,0 +1,225 @@
+//! Next step of an open task and its time.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use strum::{Display, EnumIter, EnumString};
+
+use super::{Action, JobKind, OpenQuestion, State, TaskLoop, Timestamp};
+use crate::cause::AlertCause;
+use crate::ids::Name;
+use crate::rules::Rules;
+
+/// Event that moves a task forward next.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NextStep {
+    /// A person resumes the task.
+    Resume {
+        /// Person who paused the task.
+        paused_by: Name,
+    },
+    /// A person answers the open question.
+    Answer {
+        /// Reason for the question.
+        cause: AlertCause,
+        /// Allowed answers.
+        answers: Vec<AnswerKind>,
+        /// Time of the next reminder; `None` once someone has seen the question.
+        reminder_at: Option<Timestamp>,
+    },
+    /// A job that is being stopped ends.
+    #[serde(rename = "stopped")]
+    JobStopping {
+        /// Kind of the job.
+        job: JobKind,
+    },
+    /// A provider's quota resets.
+    Quota {
+        /// Provider of the quota.
+        provider: Name,
+        /// Time of the reset.
+        until: Timestamp,
+    },
+    /// A failed job is retried.
+    #[serde(rename = "again")]
+    RetryJob {
+        /// Kind of the job.
+        job: JobKind,
+        /// Time of the retry.
+        at: Timestamp,
+    },
+    /// A running job ends.
+    #[serde(rename = "work")]
+    JobRunning {
+        /// Kind of the job.
+        job: JobKind,
+        /// Next threshold of the soft timeout.
+        expected_by: Option<Timestamp>,
+    },
+}
+
+/// Kind of an answer to a question.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    Display,
+    EnumString,
+    EnumIter,
+)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+#[expect(missing_docs, reason = "each variant is the action of the same name")]
+pub enum AnswerKind {
+    Approve,
+    Reject,
+    #[serde(rename = "ask_changes")]
+    #[strum(serialize = "ask_changes")]
+    RevisePlan,
+    Accept,
+    #[serde(rename = "rework")]
+    #[strum(serialize = "rework")]
+    RequestChanges,
+    Override,
+    Reply,
+    Continue,
+    #[serde(rename = "modify")]
+    #[strum(serialize = "modify")]
+    ChangeTask,
+    Retry,
+    RollBack,
+    Skip,
+    Cancel,
+    Abandon,
+}
+
+impl TryFrom<&Action> for AnswerKind {
+    type Error = ();
+    fn try_from(action: &Action) -> Result<Self, ()> {
+        Ok(match action {
+            Action::Approve { .. } => Self::Approve,
+            Action::Reject { .. } => Self::Reject,
+            Action::RevisePlan { .. } => Self::RevisePlan,
+            Action::Accept { .. } => Self::Accept,
+            Action::RequestChanges { .. } => Self::RequestChanges,
+            Action::Override { .. } => Self::Override,
+            Action::Reply { .. } => Self::Reply,
+            Action::Continue { .. } => Self::Continue,
+            Action::ChangeTask { .. } => Self::ChangeTask,
+            Action::Retry { .. } => Self::Retry,
+            Action::RollBack { .. } => Self::RollBack,
+            Action::Skip { .. } => Self::Skip,
+            Action::Cancel { .. } => Self::Cancel,
+            Action::Abandon { .. } => Self::Abandon,
+            Action::Pause | Action::Resume | Action::Acknowledge => return Err(()),
+        })
+    }
+}
+
+/// Returns the answers that a question allows.
+pub fn allowed_answers(question: &OpenQuestion) -> Vec<AnswerKind> {
+    use AnswerKind as A;
+    match question.cause {
+        AlertCause::ApprovalNeeded { .. } => {
+            vec![A::Approve, A::Reject, A::RevisePlan, A::ChangeTask, A::Cancel]
+        }
+        AlertCause::ReviewNeeded => vec![A::Accept, A::RequestChanges, A::ChangeTask, A::Cancel],
+        AlertCause::Blocked(_) => vec![A::Override, A::ChangeTask, A::Retry, A::Cancel, A::Abandon],
+        AlertCause::AgentQuestion => vec![A::Reply, A::ChangeTask, A::Cancel, A::Abandon],
+        AlertCause::Rejected => vec![A::ChangeTask, A::Retry, A::Cancel, A::Abandon],
+        _ => {
+            let mut answers = vec![A::Continue, A::ChangeTask, A::Retry, A::RollBack];
+            answers.extend(skip_target(question).map(|_| A::Skip));
+            answers.extend([A::Cancel, A::Abandon]);
+            answers
+        }
+    }
+}
+
+/// Returns the state after a skipped step, or `None` if it cannot be skipped. Approval never can.
+pub(super) fn skip_target(question: &OpenQuestion) -> Option<State> {
+    match question.from_state {
+        State::Testing => Some(State::QualityReview),
+        State::QualityReview | State::Adjusting | State::CtoIntervention => Some(State::Approved),
+        State::Committing => Some(State::Learning),
+        _ => None,
+    }
+}
+
+impl TaskLoop {
+    /// Returns the next step of the task, or `None` once it is closed.
+    pub fn next_step(&self, rules: &Rules) -> Option<NextStep> {
+        if self.state.is_terminal() {
+            return None;
+        }
+        if let Some(pause) = &self.paused {
+            return Some(NextStep::Resume { paused_by: pause.by.clone() });
+        }
+        if let Some(question) = &self.open_question {
+            return Some(NextStep::Answer {
+                cause: question.cause,
+                answers: allowed_answers(question),
+                reminder_at: self.next_reminder(rules),
+            });
+        }
+        if let Some(left) = self.stopping_job.or(self.active_job.filter(|work| work.stopping)) {
+            return Some(NextStep::JobStopping { job: left.kind });
+        }
+        let work = self.active_job?;
+        Some(match (&self.quota, work.not_before) {
+            (Some(quota), Some(_)) => {
+                NextStep::Quota { provider: quota.provider.clone(), until: quota.until }
+            }
+            (None, Some(at)) => NextStep::RetryJob { job: work.kind, at },
+            (_, None) => NextStep::JobRunning {
+                job: work.kind,
+                expected_by: self.next_timeout_stage(rules).map(|(at, _)| at),
+            },
+        })
+    }
+}
+
+impl fmt::Display for NextStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at = |at: &Timestamp| at.format("%Y-%m-%d %H:%M UTC");
+        match self {
+            Self::Resume { paused_by } => {
+                write!(f, "paused by {paused_by}; waiting to be resumed")
+            }
+            Self::Answer { cause, answers, reminder_at } => {
+                write!(f, "{cause}: waiting for a person to ")?;
+                for (index, answer) in answers.iter().enumerate() {
+                    let between = match index {
+                        0 => "",
+                        _ if index + 1 == answers.len() => " or ",
+                        _ => ", ",
+                    };
+                    write!(f, "{between}{}", answer.to_string().replace('_', " "))?;
+                }
+                match reminder_at {
+                    Some(moment) => write!(f, "; next reminder at {}", at(moment)),
+                    None => f.write_str("; seen, no more reminders"),
+                }
+            }
+            Self::JobStopping { job } => write!(f, "waiting for `{job}` to stop"),
+            Self::Quota { provider, until } => {
+                write!(f, "waiting for {provider}'s quota to reset at {}", at(until))
+            }
+            Self::RetryJob { job, at: moment } => write!(f, "retrying `{job}` at {}", at(moment)),
+            Self::JobRunning { job, expected_by: Some(moment) } => {
+                write!(f, "`{job}` running, due by {}", at(moment))
+            }
+            Self::JobRunning { job, expected_by: None } => {
+                write!(f, "`{job}` running, overdue")
+            }
+        }
+    }
+}

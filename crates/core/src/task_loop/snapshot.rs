@@ -1,0 +1,295 @@
+//! State of one task, as data.
+//!
+//! It holds only identifiers, counters and references, so that it stays small. An installation has
+//! millions of them, and replaying a history rebuilds each one from its first event.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{JobKind, State, Timestamp};
+use crate::approval::{Approval, ApprovalScope, Pin, PlanAssessment};
+use crate::budget::{Grant, Spend};
+use crate::cause::{AlertCause, TimeoutStage};
+use crate::cost::Usd;
+use crate::council::{CouncilSeat, OpinionRecord};
+use crate::escalation::EscalationDecision;
+use crate::ids::{CommitId, Name, PlanHash, ProjectId, Reference, TaskId};
+use crate::level::RiskLevel;
+use crate::plan::PlanSummary;
+use crate::rules::Rules;
+use crate::stuck::AttemptRecord;
+use crate::task::Priority;
+use crate::tier::Tier;
+use crate::version::{Edition, FormatVersion};
+
+/// Complete state of one task.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskLoop {
+    /// Format version of the state.
+    pub format: FormatVersion,
+    /// Edition that the task started with.
+    pub edition: Edition,
+    /// Task ID.
+    pub task: TaskId,
+    /// Project of the task.
+    pub project: ProjectId,
+    /// Priority of the task.
+    pub priority: Priority,
+
+    /// Current state.
+    pub state: State,
+    /// Time of the last state change.
+    pub since: Timestamp,
+    /// Pause, if the task is paused. The state is kept meanwhile.
+    pub paused: Option<Pause>,
+    /// Clock of the soft timeout.
+    pub clock: StateClock,
+    /// Number of history entries written so far.
+    #[serde(rename = "entries")]
+    pub entry_count: u64,
+
+    /// Base commit and rules; `None` until the task is prepared.
+    pub pin: Option<Pin>,
+    /// Plan submitted with the task.
+    #[serde(rename = "brought")]
+    pub submitted_plan: Option<Reference>,
+    /// Current plan.
+    pub plan: Option<PlanSummary>,
+    /// Input for the next plan or brief.
+    pub note: Option<Reference>,
+    /// Risk and knowledge check of the current plan.
+    #[serde(rename = "check")]
+    pub plan_assessment: Option<PlanAssessment>,
+    /// Plan whose prohibitions a person has overridden.
+    #[serde(rename = "overridden")]
+    pub overridden_plan: Option<PlanHash>,
+    /// Approvals of the current plan so far.
+    pub approvals: Vec<Approval>,
+    /// Scope that is approved to run.
+    #[serde(rename = "approved")]
+    pub approved_scope: Option<ApprovalScope>,
+
+    /// Number of the last job.
+    #[serde(rename = "tickets")]
+    pub last_job_number: u32,
+    /// Job in progress.
+    #[serde(rename = "work")]
+    pub active_job: Option<ActiveJob>,
+    /// Job that is being stopped because the task moved on. No job starts before it has ended.
+    #[serde(rename = "leaving")]
+    pub stopping_job: Option<ActiveJob>,
+    /// Earliest start of the next job.
+    pub not_before: Option<Timestamp>,
+    /// Quota that the task is waiting for.
+    pub quota: Option<ProviderQuota>,
+
+    /// Tier of the next run.
+    pub tier: Tier,
+    /// Consecutive failures in that tier.
+    pub tier_failures: u8,
+    /// Plan revisions after failed reviews.
+    pub retries: u8,
+    /// Councils held.
+    pub councils: u8,
+    /// Finished runs.
+    pub iterations: u16,
+    /// Consecutive timeouts of runs.
+    pub timeouts: u8,
+    /// Consecutive failures of the jobs of each state.
+    pub failures: BTreeMap<State, u8>,
+    /// Last attempts, as many as are compared.
+    pub attempts: Vec<AttemptRecord>,
+    /// Decision after the last failure.
+    pub decision: Option<EscalationDecision>,
+    /// Failure brief for the next run.
+    pub brief: Option<Reference>,
+    /// Opinions of the council so far, in the order of its members.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub opinions: Vec<OpinionRecord>,
+
+    /// Commit under review.
+    pub commit: Option<CommitId>,
+    /// An agent has worked on the task, so there may be work to save.
+    #[serde(rename = "touched")]
+    pub has_work: bool,
+    /// That work still has to be saved.
+    #[serde(rename = "to_land")]
+    pub must_save_work: bool,
+
+    /// Total spend.
+    pub spend: Spend,
+    /// Cost of the most expensive run.
+    #[serde(rename = "dearest_run")]
+    pub max_run_cost: Option<Usd>,
+    /// Extra runs, dollars and tokens that people granted.
+    pub granted: Grant,
+    /// People were warned about the budget.
+    pub cost_warned: bool,
+
+    /// Number of questions asked so far.
+    #[serde(rename = "questions")]
+    pub question_count: u32,
+    /// Open question.
+    #[serde(rename = "question")]
+    pub open_question: Option<OpenQuestion>,
+}
+
+/// Pause of a task.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pause {
+    /// Person who paused the task.
+    pub by: Name,
+    /// Time of the pause.
+    pub at: Timestamp,
+}
+
+/// Clock of the soft timeout of a state. Pauses do not count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StateClock {
+    /// Start, moved forward by each pause.
+    #[serde(rename = "from")]
+    pub started_at: Timestamp,
+    /// Threshold reached so far.
+    pub stage: TimeoutStage,
+}
+
+/// Job in progress.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ActiveJob {
+    /// Sequence number of the job.
+    #[serde(rename = "ticket")]
+    pub job_number: u32,
+    /// Kind of the job.
+    pub kind: JobKind,
+    /// Earliest start of the job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_before: Option<Timestamp>,
+    /// Cost reserved for the job.
+    #[serde(rename = "reserved")]
+    pub reserved_cost: Usd,
+    /// A stop was requested.
+    pub stopping: bool,
+}
+
+/// Provider quota that is used up.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProviderQuota {
+    /// Provider of the quota.
+    pub provider: Name,
+    /// Time of the reset.
+    pub until: Timestamp,
+}
+
+/// Question that is waiting for a person.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenQuestion {
+    /// Sequence number within the task.
+    pub number: u32,
+    /// Reason for the question.
+    pub cause: AlertCause,
+    /// Time of the question, moved forward by each pause.
+    #[serde(rename = "at")]
+    pub asked_at: Timestamp,
+    /// Number of reminders sent.
+    pub reminders: u32,
+    /// Person who has seen the question, which stops the reminders.
+    pub seen_by: Option<Name>,
+    /// State in which the question arose.
+    #[serde(rename = "from")]
+    pub from_state: State,
+    /// State in which work continues if a person says so.
+    #[serde(rename = "resume")]
+    pub resume_state: State,
+    /// Stored text of an agent's question.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "about")]
+    pub agent_question: Option<Reference>,
+    /// Answer to use if nobody answers in time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "default")]
+    pub default_answer: Option<Reference>,
+}
+
+impl TaskLoop {
+    /// Returns the scope that an approval would cover now.
+    pub fn current_scope(&self) -> Option<ApprovalScope> {
+        Some(ApprovalScope { plan: self.plan.as_ref()?.hash, pin: self.pin? })
+    }
+
+    /// Returns `true` if the current plan is approved in its current scope.
+    pub fn is_approved(&self) -> bool {
+        self.approved_scope.is_some() && self.approved_scope == self.current_scope()
+    }
+
+    /// Returns the risk level of the current plan, or `None` before its check.
+    pub fn risk_level(&self) -> Option<RiskLevel> {
+        self.plan_assessment.as_ref().map(|check| check.risk.level)
+    }
+
+    /// Returns the council seat to ask next; `None` in editions with a single council model.
+    pub fn current_seat(&self, rules: &Rules) -> Option<CouncilSeat> {
+        let said = self.opinions.len();
+        match self.edition {
+            Edition::November2026 => None,
+            Edition::Review2026 | Edition::Knowledge2026 => {
+                let member = u8::try_from(said).ok().filter(|_| said < rules.council.members.len());
+                Some(member.map_or(CouncilSeat::Chair, CouncilSeat::Member))
+            }
+        }
+    }
+
+    /// Returns the number of runs that the task may have.
+    pub fn max_iterations(&self, rules: &Rules) -> u16 {
+        rules.scrum_master.task_loop.max_iterations.saturating_add(self.granted.iterations)
+    }
+
+    /// Returns how often the jobs of the current state have failed in a row.
+    pub fn state_failures(&self) -> u8 {
+        self.failures.get(&self.state).copied().unwrap_or_default()
+    }
+
+    /// Returns the next threshold of the soft timeout and its time.
+    pub fn next_timeout_stage(&self, rules: &Rules) -> Option<(Timestamp, TimeoutStage)> {
+        let minutes = self.state.soft_timeout(&rules.scrum_master.task_loop.state_timeouts)?;
+        let (stage, percent) = self.clock.stage.next_threshold()?;
+        let seconds = i64::from(minutes) * 60 * i64::from(percent) / 100;
+        // Waiting for a quota does not count towards the timeout.
+        let from = self
+            .quota
+            .as_ref()
+            .map_or(self.clock.started_at, |quota| quota.until.max(self.clock.started_at));
+        Some((from.checked_add_signed(chrono::TimeDelta::seconds(seconds))?, stage))
+    }
+
+    /// Returns the time of the next reminder.
+    pub fn next_reminder(&self, rules: &Rules) -> Option<Timestamp> {
+        let question = self.open_question.as_ref().filter(|question| question.seen_by.is_none())?;
+        let minutes = i64::from(rules.scrum_master.user_interaction.auto_timeout_minutes);
+        let times = i64::from(question.reminders) + 1;
+        question
+            .asked_at
+            .checked_add_signed(chrono::TimeDelta::minutes(minutes.checked_mul(times)?))
+    }
+
+    /// Returns the time at which the open question answers itself. That needs an agent's question
+    /// with a default answer that nobody has seen yet.
+    pub fn default_answer_at(&self, rules: &Rules) -> Option<Timestamp> {
+        let question = self.open_question.as_ref().filter(|question| question.seen_by.is_none())?;
+        question.default_answer.as_ref()?;
+        let minutes = i64::from(rules.scrum_master.user_interaction.default_after_minutes);
+        question.asked_at.checked_add_signed(chrono::TimeDelta::minutes(minutes))
+    }
+
+    /// Returns the time of the next `EventKind::Tick` that the task needs.
+    pub fn wake_at(&self, rules: &Rules) -> Option<Timestamp> {
+        if self.paused.is_some() || self.state.is_terminal() {
+            return None;
+        }
+        let stage = self.next_timeout_stage(rules).map(|(at, _)| at);
+        [stage, self.next_reminder(rules), self.default_answer_at(rules)]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+}

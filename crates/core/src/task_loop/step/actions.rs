@@ -1,0 +1,337 @@
+//! Actions that people request.
+//!
+//! Callers check permissions before they create an event. Here, the actor must be a person, the
+//! person must have seen the current scope, and the answer must fit the question.
+
+use chrono::TimeDelta;
+
+use super::StepBuilder;
+use super::transitions::EntryReason;
+use crate::actor::Actor;
+use crate::approval::{Approval, ApprovalScope};
+use crate::budget::Grant;
+use crate::cause::AlertCause;
+use crate::history::{EntryData, EntryName};
+use crate::ids::{CommitId, Name, Reason, Reference};
+use crate::review::Fingerprint;
+use crate::rules::HaltCondition;
+use crate::task_loop::next_step::{allowed_answers, skip_target};
+use crate::task_loop::{
+    Action, AnswerKind, Command, OpenQuestion, Pause, Refusal, State, StopReason, Timestamp,
+    Trigger as On, table,
+};
+
+impl StepBuilder<'_> {
+    /// Handles an action that a person requested.
+    pub(super) fn handle_action(&mut self, action: &Action) -> Result<(), Refusal> {
+        let Actor::Person(person) = self.actor else {
+            return Err(Refusal::PersonRequired(action.to_string()));
+        };
+        let state = self.task_loop.state;
+        match (action, state) {
+            // Actions possible in any state.
+            (Action::Pause, _) => self.pause(person),
+            (Action::Resume, _) => self.resume(),
+            (Action::Cancel { reason }, _) => self.transition(
+                On::Cancelled,
+                State::Cancelled,
+                reason_text(Some(reason)),
+                EntryData::None,
+            ),
+            (Action::Acknowledge, _) => self.acknowledge(person),
+            (Action::ChangeTask { request: note }, _) => self.change_task(action, note),
+
+            // Plan awaiting approval.
+            (Action::Approve { scope: binding, reason }, State::AwaitingApproval) => {
+                self.check_scope(action, binding)?;
+                self.add_approval(person, *binding, reason_text(reason.as_ref()))
+            }
+            (Action::Reject { scope: binding, reason }, State::AwaitingApproval) => {
+                self.check_scope(action, binding)?;
+                let why = reason_text(Some(reason));
+                self.escalate_to_person(On::Rejected, AlertCause::Rejected, State::Planning, why)
+            }
+            (Action::RevisePlan { scope: binding, changes }, State::AwaitingApproval) => {
+                self.check_scope(action, binding)?;
+                self.void_approval();
+                self.task_loop.note = Some(changes.clone());
+                let kept = EntryData::Stored(changes.clone());
+                self.transition(On::RevisionRequested, State::Planning, None, kept)
+            }
+
+            // Change awaiting review.
+            (Action::Accept { commit, reason }, State::QualityReview) => {
+                self.check_reviewed_commit(action, *commit)?;
+                self.pass_review(reason_text(reason.as_ref()), EntryData::Commit(*commit))
+            }
+            (Action::RequestChanges { commit, comments }, State::QualityReview) => {
+                self.check_reviewed_commit(action, *commit)?;
+                self.task_loop.note = Some(comments.clone());
+                let kept = EntryData::Stored(comments.clone());
+                self.transition(On::ReviewFailed, State::Adjusting, None, kept)?;
+                self.handle_failed_change(Fingerprint::default(), false)
+            }
+
+            // Task waiting for a decision.
+            (_, State::HumanEscalation) => self.handle_answer(action),
+            (Action::Retry { .. }, _) => self.retry_now(),
+            _ => Err(Refusal::wrong_state(state, action)),
+        }
+    }
+
+    fn pause(&mut self, person: &Name) -> Result<(), Refusal> {
+        if self.task_loop.paused.is_some() {
+            return Err(Refusal::AlreadyPaused);
+        }
+        self.task_loop.paused = Some(Pause { by: person.clone(), at: self.now });
+        if let Some(work) = &mut self.task_loop.active_job
+            && work.kind.is_interruptible()
+        {
+            work.stopping = true;
+            let (ticket, why) = (work.job_number, StopReason::Paused);
+            self.commands.push(Command::StopJob { job_number: ticket, reason: why });
+        }
+        self.record_entry(EntryName::SmTaskPaused, None, EntryData::None);
+        Ok(())
+    }
+
+    fn resume(&mut self) -> Result<(), Refusal> {
+        let Some(pause) = self.task_loop.paused.take() else {
+            return Err(Refusal::NotPaused);
+        };
+        // A pause counts neither towards the soft timeout nor towards reminders.
+        let paused = (self.now - pause.at).max(TimeDelta::zero());
+        let later = |moment: Timestamp| moment.checked_add_signed(paused).unwrap_or(moment);
+        self.task_loop.clock.started_at = later(self.task_loop.clock.started_at);
+        if let Some(question) = &mut self.task_loop.open_question {
+            question.asked_at = later(question.asked_at);
+        }
+        self.record_entry(EntryName::SmTaskResumed, None, EntryData::None);
+        Ok(())
+    }
+
+    fn acknowledge(&mut self, person: &Name) -> Result<(), Refusal> {
+        let Some(question) = &mut self.task_loop.open_question else {
+            return Err(Refusal::NoOpenQuestion);
+        };
+        question.seen_by = Some(person.clone());
+        self.record_entry(EntryName::SmAlertAcknowledged, None, EntryData::None);
+        Ok(())
+    }
+
+    /// Changes the request and replans.
+    fn change_task(&mut self, action: &Action, note: &Reference) -> Result<(), Refusal> {
+        let kept = EntryData::Stored(note.clone());
+        match self.task_loop.state {
+            State::Pending | State::Assigned => {
+                self.task_loop.note = Some(note.clone());
+                self.record_entry(EntryName::SmTaskModified, None, kept);
+                Ok(())
+            }
+            state if table::allows(state, On::TaskChanged, State::Planning) => {
+                self.void_approval();
+                self.reset_failures();
+                self.task_loop.note = Some(note.clone());
+                self.transition(On::TaskChanged, State::Planning, None, kept)
+            }
+            state => Err(Refusal::wrong_state(state, action)),
+        }
+    }
+
+    /// Checks that a decision is about the current scope.
+    fn check_scope(&self, action: &Action, seen: &ApprovalScope) -> Result<(), Refusal> {
+        let not_now = || Refusal::wrong_state(self.task_loop.state, action);
+        let now = self.task_loop.current_scope().ok_or_else(not_now)?;
+        if let Some(drift) = seen.first_change(&now) {
+            return Err(Refusal::ScopeChanged(drift));
+        }
+        // Nothing can be decided before the check has finished.
+        self.task_loop.open_question.as_ref().map(drop).ok_or_else(not_now)
+    }
+
+    fn add_approval(
+        &mut self,
+        person: &Name,
+        binding: ApprovalScope,
+        why: EntryReason,
+    ) -> Result<(), Refusal> {
+        if self.task_loop.approvals.iter().any(|approval| approval.by == *person) {
+            return Err(Refusal::AlreadyApproved);
+        }
+        self.task_loop.approvals.push(Approval {
+            by: person.clone(),
+            at: self.now,
+            scope: binding,
+        });
+        let given = self.task_loop.approvals.len();
+        let level = self.task_loop.risk_level().unwrap_or_default();
+        if given >= usize::from(self.rules.ceremony.get(level).approvers) {
+            self.approve(why)
+        } else {
+            let data = self.approval_data();
+            self.record_entry(EntryName::SmApprovalGranted, why, data);
+            Ok(())
+        }
+    }
+
+    fn check_reviewed_commit(&self, action: &Action, seen: CommitId) -> Result<(), Refusal> {
+        match self.task_loop.commit {
+            Some(now) if now != seen => Err(Refusal::CommitChanged { seen, now }),
+            Some(_) if self.task_loop.open_question.is_some() => Ok(()),
+            _ => Err(Refusal::wrong_state(self.task_loop.state, action)),
+        }
+    }
+
+    /// Skips the wait for a quota or after a failure.
+    fn retry_now(&mut self) -> Result<(), Refusal> {
+        let waits_until = self.task_loop.active_job.and_then(|work| work.not_before);
+        if waits_until.is_none_or(|until| until <= self.now) {
+            return Err(Refusal::NothingToRetry);
+        }
+        self.task_loop.not_before = None;
+        self.task_loop.quota = None;
+        self.stop_active_job(StopReason::Superseded);
+        self.record_entry(EntryName::SmTaskRetried, None, EntryData::None);
+        Ok(())
+    }
+
+    /// Handles the answer to the question of an escalated task.
+    fn handle_answer(&mut self, action: &Action) -> Result<(), Refusal> {
+        let not_an_answer = || Refusal::AnswerNotAllowed { action: action.to_string() };
+        let question = self.task_loop.open_question.clone().ok_or_else(not_an_answer)?;
+        let given = AnswerKind::try_from(action).map_err(|()| not_an_answer())?;
+        if !allowed_answers(&question).contains(&given) {
+            return Err(not_an_answer());
+        }
+        match action {
+            Action::Continue { grant } => {
+                self.apply_grant(&question, *grant)?;
+                self.resume_from_question(On::Continued, &question, EntryData::Grant(*grant))
+            }
+            Action::Reply { reply } => self.resume_with_reply(&question, reply, None),
+            Action::Retry { grant } => {
+                self.apply_grant(&question, *grant)?;
+                self.task_loop.retries = 0;
+                self.resume_from_question(On::Retried, &question, EntryData::Grant(*grant))
+            }
+            Action::RollBack { to, reason } => {
+                self.prepare_roll_back(*to, &question)?;
+                self.transition(On::RolledBack, *to, reason_text(Some(reason)), EntryData::None)
+            }
+            Action::Skip { reason } => {
+                let to = skip_target(&question).ok_or_else(not_an_answer)?;
+                if self.task_loop.commit.is_none() {
+                    return Err(not_an_answer());
+                }
+                self.reset_failures();
+                self.transition(On::Skipped, to, reason_text(Some(reason)), EntryData::None)
+            }
+            Action::Override { scope: binding, reason } => {
+                self.check_scope(action, binding)?;
+                let data = self.approval_data();
+                self.task_loop.overridden_plan = Some(binding.plan);
+                self.task_loop.plan_assessment = None;
+                let why = reason_text(Some(reason));
+                self.transition(On::Overridden, State::AwaitingApproval, why, data)
+            }
+            Action::Abandon { reason } => self.transition(
+                On::Abandoned,
+                State::Failed,
+                reason_text(Some(reason)),
+                EntryData::None,
+            ),
+            _ => Err(not_an_answer()),
+        }
+    }
+
+    /// Continues the same work with the answer to an agent's question. Earlier failures still
+    /// count.
+    pub(super) fn resume_with_reply(
+        &mut self,
+        question: &OpenQuestion,
+        reply: &Reference,
+        why: EntryReason,
+    ) -> Result<(), Refusal> {
+        let kept = EntryData::Stored(reply.clone());
+        self.record_entry(EntryName::SmQuestionAnswered, why, kept.clone());
+        let to = self.prepare_resume_state(question);
+        self.transition(On::Continued, to, None, kept)
+    }
+
+    /// Returns the state in which work continues. A run needs a valid approval.
+    fn prepare_resume_state(&mut self, question: &OpenQuestion) -> State {
+        let to = match question.resume_state {
+            State::Validated if !self.task_loop.is_approved() => State::AwaitingApproval,
+            to => to,
+        };
+        if to == State::AwaitingApproval {
+            self.void_approval();
+        }
+        to
+    }
+
+    /// Adds a grant. After a hard limit, it must raise that limit.
+    fn apply_grant(&mut self, question: &OpenQuestion, grant: Grant) -> Result<(), Refusal> {
+        let enough = match question.cause {
+            AlertCause::Halted(HaltCondition::MaxIterationsReached) => grant.iterations > 0,
+            AlertCause::Halted(HaltCondition::BudgetExceeded) => {
+                grant.usd > crate::cost::Usd::ZERO || grant.tokens > 0
+            }
+            _ => true,
+        };
+        if !enough {
+            return Err(Refusal::NeedsGrant);
+        }
+        self.task_loop.granted = self.task_loop.granted.plus(grant);
+        self.task_loop.cost_warned = false;
+        Ok(())
+    }
+
+    /// Continues in the state that the question names.
+    fn resume_from_question(
+        &mut self,
+        on: On,
+        question: &OpenQuestion,
+        data: EntryData,
+    ) -> Result<(), Refusal> {
+        self.reset_failures();
+        let to = self.prepare_resume_state(question);
+        self.transition(on, to, None, data)
+    }
+
+    fn prepare_roll_back(&mut self, to: State, question: &OpenQuestion) -> Result<(), Refusal> {
+        let why = match to {
+            _ if !table::allows(State::HumanEscalation, On::RolledBack, to) => {
+                "tasks cannot be rolled back to this state"
+            }
+            _ if !to.is_before(question.from_state) => "the task has not passed this state",
+            State::AwaitingApproval if self.task_loop.plan.is_none() => "the task has no plan",
+            State::Validated if !self.task_loop.is_approved() => "the plan is not approved",
+            State::Testing | State::QualityReview if self.task_loop.commit.is_none() => {
+                "the task has no change to review"
+            }
+            _ => {
+                self.reset_failures();
+                if matches!(to, State::Planning | State::AwaitingApproval) {
+                    self.void_approval();
+                }
+                return Ok(());
+            }
+        };
+        Err(Refusal::CannotRollBack { to, why })
+    }
+
+    /// Resets the failure counters after a person's decision.
+    fn reset_failures(&mut self) {
+        self.task_loop.failures.clear();
+        self.task_loop.tier_failures = 0;
+        self.task_loop.timeouts = 0;
+        self.task_loop.attempts.clear();
+        self.task_loop.must_save_work = false;
+    }
+}
+
+/// Returns the reason that a person gave, as text.
+fn reason_text(reason: Option<&Reason>) -> EntryReason {
+    reason.map(|reason| reason.to_string().into())
+}

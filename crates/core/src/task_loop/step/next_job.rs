@@ -1,0 +1,195 @@
+//! Choice of the next job.
+//!
+//! This runs at the end of every step. An open task without a pause, a running job or a pending
+//! decision gets the job of its state.
+
+use super::StepBuilder;
+use crate::budget::{self, Reservation};
+use crate::cause::AlertCause;
+use crate::cost::Usd;
+use crate::council::CouncilSeat;
+use crate::escalation::EscalationAction;
+use crate::learning::lesson_triggers;
+use crate::rules::HaltCondition;
+use crate::task_loop::{ActiveJob, AlertSeverity, Command, Job, RunSpec, State, Trigger};
+use crate::tier::Tier;
+
+impl StepBuilder<'_> {
+    /// Starts the job of the state, if one is due.
+    pub(super) fn start_next_job(&mut self) {
+        let busy = self.task_loop.active_job.is_some() || self.task_loop.stopping_job.is_some();
+        if busy || self.task_loop.paused.is_some() {
+            return;
+        }
+        let Some(job) = self.next_job() else { return };
+        let price = self.estimate_cost(&job);
+        if let Some(halt) = self.exceeded_hard_limit(&job, price) {
+            // Every state with a job that costs money has this transition, so it always succeeds.
+            // Then start the job that saves the work.
+            let resume = self.task_loop.state;
+            if self
+                .escalate_to_person(Trigger::Alerted, AlertCause::Halted(halt), resume, None)
+                .is_ok()
+            {
+                self.start_next_job();
+            }
+            return;
+        }
+        self.task_loop.last_job_number += 1;
+        let not_before = self.task_loop.not_before.filter(|moment| *moment > self.now);
+        self.task_loop.active_job = Some(ActiveJob {
+            job_number: self.task_loop.last_job_number,
+            kind: job.kind(),
+            not_before,
+            reserved_cost: price.unwrap_or_default(),
+            stopping: false,
+        });
+        self.commands.push(Command::StartJob {
+            job_number: self.task_loop.last_job_number,
+            not_before,
+            job,
+        });
+    }
+
+    /// Returns the job of the current state, or `None` while a person decides.
+    fn next_job(&self) -> Option<Job> {
+        let it = &self.task_loop;
+        Some(match it.state {
+            State::Pending => Job::Admit,
+            State::Assigned => Job::Prepare,
+            State::Planning => self.plan_job(),
+            State::AwaitingApproval if it.plan_assessment.is_some() => return None,
+            State::AwaitingApproval => Job::Check { plan: it.plan.clone()? },
+            State::Validated => Job::Implement(self.run_spec()?),
+            // The active run is the job; it was started in `validated`.
+            State::InProgress => return None,
+            State::Testing => {
+                Job::Test { commit: it.commit?, risk: it.risk_level().unwrap_or_default() }
+            }
+            State::QualityReview if it.open_question.is_some() => return None,
+            State::QualityReview => Job::Review { commit: it.commit? },
+            State::Adjusting => match it.decision? {
+                decision if matches!(decision.action, EscalationAction::Iterate(_)) => {
+                    Job::Brief { decision, note: it.note.clone() }
+                }
+                _ => self.plan_job(),
+            },
+            State::CtoIntervention => self.council_job(),
+            State::Approved => Job::AwaitDelivery,
+            State::Committing => Job::Deliver { commit: it.commit? },
+            State::Learning => self.learn_job(State::Completed),
+            State::HumanEscalation if it.must_save_work => Job::SaveWork,
+            State::HumanEscalation | State::Completed | State::Cancelled | State::Failed => {
+                return None;
+            }
+        })
+    }
+
+    fn plan_job(&self) -> Job {
+        let last = self.task_loop.plan.as_ref();
+        Job::Plan {
+            version: last.map_or(1, |plan| plan.version + 1),
+            from: last
+                .map(|plan| plan.stored_at.clone())
+                .or_else(|| self.task_loop.submitted_plan.clone()),
+            note: self.task_loop.note.clone(),
+        }
+    }
+
+    /// Returns the learning job. A missing budget does not stop the task here: its work is done,
+    /// and recording failures costs nothing.
+    pub(super) fn learn_job(&self, ending: State) -> Job {
+        let succeeded = ending == State::Completed;
+        let mended = self.task_loop.retries.max(u8::from(self.task_loop.iterations > 1));
+        let occasion = !lesson_triggers(succeeded, mended.into(), self.rules).is_empty();
+        let price = self.rules.tiers.get(Tier::Simple).typical_run_usd;
+        let model = self.task_loop.edition.uses_model_for_learning()
+            && occasion
+            && self.reserve(price) != Reservation::Refused;
+        Job::Learn { ending, use_model: model }
+    }
+
+    /// Returns the job of the next council seat. Only the chair sees the members' opinions.
+    fn council_job(&self) -> Job {
+        let (council, seat) = (self.task_loop.councils, self.task_loop.current_seat(self.rules));
+        let opinions = match seat {
+            Some(CouncilSeat::Chair) => self.task_loop.opinions.clone(),
+            Some(CouncilSeat::Member(_)) | None => Vec::new(),
+        };
+        Job::Convene { council_number: council, seat, opinions }
+    }
+
+    fn run_spec(&self) -> Option<RunSpec> {
+        let limits = &self.rules.scrum_master.task_loop;
+        let ceiling = u32::try_from(limits.timeout_ms / 1000).unwrap_or(u32::MAX);
+        // A run that timed out gets more time, once.
+        let seconds = limits.timeouts.implementation.min(ceiling);
+        Some(RunSpec {
+            tier: self.task_loop.tier,
+            iteration: self.task_loop.iterations + 1,
+            plan: self.task_loop.plan.clone()?,
+            pin: self.task_loop.pin?,
+            brief: self.task_loop.brief.clone(),
+            timeout_seconds: seconds.saturating_mul(u32::from(self.task_loop.timeouts) + 1),
+            allowance: budget::remaining(&self.task_loop.spend, &self.spend_limit()),
+        })
+    }
+
+    fn spend_limit(&self) -> budget::SpendLimit {
+        budget::task_limit(self.task_loop.risk_level(), &self.task_loop.granted, self.rules)
+    }
+
+    /// Estimates the cost of a job. Jobs that do not call a model have no cost.
+    pub(super) fn estimate_cost(&self, job: &Job) -> Option<Usd> {
+        let typical = |tier| Some(self.rules.tiers.get(tier).typical_run_usd);
+        match job {
+            Job::Plan { .. } => typical(self.task_loop.tier),
+            Job::Implement(_) => Some(self.estimate_run_cost()),
+            Job::Review { .. } | Job::Learn { use_model: true, .. } => typical(Tier::Simple),
+            Job::Convene { seat, .. } => {
+                typical(seat.map_or(Tier::TOP, |place| place.member(&self.rules.council).tier))
+            }
+            _ => None,
+        }
+    }
+
+    fn estimate_run_cost(&self) -> Usd {
+        budget::estimate_run_cost(
+            self.task_loop.tier,
+            self.task_loop.plan.as_ref(),
+            self.task_loop.max_run_cost,
+            self.rules,
+        )
+    }
+
+    /// Returns `true` if the next run would exceed the budget.
+    pub(super) fn is_over_budget(&self) -> bool {
+        self.reserve(self.estimate_run_cost()) == Reservation::Refused
+    }
+
+    fn reserve(&self, price: Usd) -> Reservation {
+        budget::reserve(
+            &self.task_loop.spend,
+            price,
+            &self.spend_limit(),
+            self.rules.budget.warn_percent,
+        )
+    }
+
+    /// Returns the hard limit that a job would exceed. Sends the budget warning once.
+    fn exceeded_hard_limit(&mut self, job: &Job, price: Option<Usd>) -> Option<HaltCondition> {
+        let is_run = matches!(job, Job::Implement(_));
+        if is_run && self.task_loop.iterations >= self.task_loop.max_iterations(self.rules) {
+            return Some(HaltCondition::MaxIterationsReached);
+        }
+        match self.reserve(price?) {
+            Reservation::Refused => return Some(HaltCondition::BudgetExceeded),
+            Reservation::Warned if !self.task_loop.cost_warned => {
+                self.task_loop.cost_warned = true;
+                self.send_alert(AlertCause::CostWarning, AlertSeverity::Warning);
+            }
+            Reservation::Warned | Reservation::Granted => {}
+        }
+        None
+    }
+}

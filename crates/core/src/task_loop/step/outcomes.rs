@@ -1,0 +1,592 @@
+//! Outcomes of jobs.
+
+use std::borrow::Cow;
+
+use chrono::TimeDelta;
+
+use super::StepBuilder;
+use super::transitions::EntryReason as Reason;
+use crate::approval::{ApprovalRequirement, approval_requirement};
+use crate::cause::AlertCause;
+use crate::complexity;
+use crate::cost::{Cost, Usage};
+use crate::council::{CouncilSeat, OpinionRecord};
+use crate::escalation::{
+    self, EscalationAction, EscalationContext, EscalationDecision, EscalationReason,
+};
+use crate::failure::FailureKind;
+use crate::history::{EntryData, EntryName};
+use crate::ids::Reference;
+use crate::plan::PlanSummary;
+use crate::review::{Fingerprint, GateCounts, ReviewSummary};
+use crate::rules::{CouncilMember, HaltCondition};
+use crate::stuck::AttemptRecord;
+use crate::task_loop::{
+    ActiveJob, AlertSeverity, Command, JobKind, Outcome, ProviderQuota, Refusal, State, Timestamp,
+    Trigger as On,
+};
+use crate::tier::Tier;
+use crate::{approval, risk};
+
+impl StepBuilder<'_> {
+    /// Handles the result of a job.
+    pub(super) fn job_finished(
+        &mut self,
+        ticket: u32,
+        usage: Option<&Usage>,
+        outcome: &Outcome,
+    ) -> Result<(), Refusal> {
+        if let Some(left) = self.task_loop.stopping_job.take_if(|left| left.job_number == ticket) {
+            // The task has moved on. The result is discarded, and its cost is recorded.
+            self.record_cost(left, usage);
+            return Ok(());
+        }
+        let expected = self.task_loop.active_job.map(|work| work.job_number);
+        let Some(work) = self.task_loop.active_job.take_if(|work| work.job_number == ticket) else {
+            return Err(Refusal::StaleResult { found: ticket, expected });
+        };
+        self.record_cost(work, usage);
+        self.apply_outcome(work, outcome)
+    }
+
+    fn record_cost(&mut self, work: ActiveJob, usage: Option<&Usage>) {
+        self.task_loop.spend.record(usage, work.reserved_cost);
+        if let (JobKind::Implement, Some(Usage { cost: Cost::Known(cost), .. })) =
+            (work.kind, usage)
+        {
+            self.task_loop.max_run_cost = self.task_loop.max_run_cost.max(Some(*cost));
+        }
+    }
+
+    /// Applies an outcome to the current state. This is the core of the state machine.
+    fn apply_outcome(&mut self, work: ActiveJob, outcome: &Outcome) -> Result<(), Refusal> {
+        use State as S;
+        if outcome.is_success() {
+            self.task_loop.failures.remove(&self.task_loop.state);
+        }
+        match (self.task_loop.state, work.kind, outcome) {
+            // Receive
+            (S::Pending, _, Outcome::Admitted) => {
+                self.transition(On::Admitted, S::Assigned, None, EntryData::None)
+            }
+            (S::Assigned, _, Outcome::Prepared(pin)) => {
+                self.task_loop.pin = Some(*pin);
+                self.transition(On::Prepared, S::Planning, None, EntryData::Pin(*pin))
+            }
+
+            // Plan
+            (S::Planning | S::Adjusting, JobKind::Plan, Outcome::Planned(plan)) => {
+                self.plan_ready(plan)
+            }
+            (S::Planning | S::Adjusting, JobKind::Plan, Outcome::PlanInvalid(flaws)) => {
+                self.plan_invalid(flaws)
+            }
+
+            // Approve
+            (S::AwaitingApproval, _, Outcome::Checked { blockers, warnings }) => {
+                self.plan_checked(*blockers, *warnings)
+            }
+
+            // Implement
+            (S::InProgress, _, Outcome::RunFinished(commit)) => {
+                self.task_loop.commit = Some(*commit);
+                self.task_loop.iterations += 1;
+                self.task_loop.timeouts = 0;
+                self.transition(On::RunFinished, S::Testing, None, EntryData::Commit(*commit))
+            }
+
+            // Review
+            (S::Testing, _, Outcome::Tested(gates)) => self.gates_finished(gates),
+            (S::QualityReview, _, Outcome::Reviewed { summary, fingerprint }) => {
+                self.review_finished(*summary, *fingerprint)
+            }
+
+            // Rework
+            (S::Adjusting, JobKind::Brief, Outcome::Briefed(brief)) => self.brief_ready(brief),
+            (S::CtoIntervention, _, Outcome::OpinionGiven(opinion))
+                if self.current_member().is_some() =>
+            {
+                self.record_opinion(OpinionRecord::Stored(opinion.clone()), None);
+                Ok(())
+            }
+            (S::CtoIntervention, _, Outcome::CouncilConcluded(guidance))
+                if self.current_member().is_none() =>
+            {
+                self.task_loop.note = Some(guidance.clone());
+                self.task_loop.opinions.clear();
+                // A new approach starts here, so it is not compared with the earlier attempts.
+                self.task_loop.attempts.clear();
+                let kept = EntryData::Stored(guidance.clone());
+                self.transition(On::CouncilConcluded, S::Adjusting, None, kept)
+            }
+
+            // Deliver
+            (S::Approved, _, Outcome::DeliveryReady) => {
+                self.transition(On::DeliveryReady, S::Committing, None, EntryData::None)
+            }
+            (S::Committing, _, Outcome::Delivered(commit)) => {
+                self.task_loop.commit = Some(*commit);
+                self.transition(On::Delivered, S::Learning, None, EntryData::Commit(*commit))
+            }
+            (S::Committing, _, Outcome::DeliveryRejected(text)) => self.delivery_rejected(text),
+
+            // Learn
+            (S::Learning, _, Outcome::Learned(lessons)) => {
+                self.record_entry(
+                    EntryName::SmLearningCaptured,
+                    None,
+                    EntryData::Lessons(*lessons),
+                );
+                self.transition(On::Learned, S::Completed, None, EntryData::None)
+            }
+
+            // Escalation
+            (
+                S::Planning | S::InProgress | S::QualityReview | S::Adjusting | S::CtoIntervention,
+                JobKind::Plan | JobKind::Implement | JobKind::Review | JobKind::Convene,
+                Outcome::QuestionAsked { question, default_answer: default },
+            ) => self.agent_question(question, default.as_ref()),
+            (S::HumanEscalation, _, Outcome::WorkSaved) => {
+                self.task_loop.must_save_work = false;
+                self.record_entry(EntryName::SmWorkLanded, None, EntryData::None);
+                Ok(())
+            }
+
+            // Stopped on request: the pause holds, or the work starts again.
+            (S::InProgress, _, Outcome::Interrupted) if work.stopping => {
+                self.transition(On::RunInterrupted, S::Validated, None, EntryData::None)
+            }
+            (_, _, Outcome::Interrupted) if work.stopping => Ok(()),
+            (_, _, Outcome::Interrupted) => {
+                self.job_failed(&FailureKind::Crashed, "stopped unexpectedly".into())
+            }
+            (_, _, Outcome::Failed(failure)) => {
+                self.job_failed(&failure.kind, failure.reason.to_string().into())
+            }
+            (_, job, outcome) => Err(Refusal::WrongOutcome { job, outcome: outcome.to_string() }),
+        }
+    }
+
+    fn plan_ready(&mut self, plan: &PlanSummary) -> Result<(), Refusal> {
+        let expected = self.task_loop.plan.as_ref().map_or(1, |last| last.version + 1);
+        if plan.version != expected {
+            return Err(Refusal::PlanVersion { found: plan.version, expected });
+        }
+        self.void_approval();
+        self.task_loop.overridden_plan =
+            self.task_loop.overridden_plan.filter(|hash| *hash == plan.hash);
+        self.task_loop.note = None;
+        self.task_loop.plan = Some(plan.clone());
+        if expected > 1 {
+            self.record_entry(EntryName::SmPlanAdjusted, None, EntryData::Plan(plan.clone()));
+        }
+        self.transition(On::PlanMade, State::AwaitingApproval, None, EntryData::Plan(plan.clone()))
+    }
+
+    fn plan_invalid(&mut self, flaws: &Reference) -> Result<(), Refusal> {
+        self.task_loop.note = Some(flaws.clone());
+        let here = self.task_loop.state;
+        let failures = self.count_failure();
+        let decision = escalation::decide_after_failed_job(
+            failures,
+            self.task_loop.councils,
+            self.task_loop.tier,
+            self.rules,
+        );
+        let kept = EntryData::Stored(flaws.clone());
+        match decision.action {
+            EscalationAction::Council => {
+                self.task_loop.decision = Some(decision);
+                self.call_council()
+            }
+            EscalationAction::AskPerson(limit) => {
+                self.escalate_to_person(On::Alerted, AlertCause::LimitReached(limit), here, None)
+            }
+            _ => self.transition(On::PlanInvalid, here, None, kept),
+        }
+    }
+
+    fn plan_checked(&mut self, blockers: u16, warnings: u16) -> Result<(), Refusal> {
+        let Some(plan) = &self.task_loop.plan else {
+            return Err(Refusal::NotApproved);
+        };
+        let risk = risk::assess(plan, warnings, self.rules);
+        let level = risk.level;
+        let overridden = self.task_loop.overridden_plan == Some(plan.hash);
+        let check = approval::PlanAssessment { risk, blockers, warnings };
+        let ruling = approval_requirement(&check, overridden, self.rules);
+        self.task_loop.plan_assessment = Some(check.clone());
+        self.record_entry(EntryName::SmKnowledgeChecked, None, EntryData::Check(check));
+        match ruling {
+            ApprovalRequirement::Blocked => {
+                let cause = AlertCause::Blocked(blockers);
+                self.escalate_to_person(On::Blocked, cause, State::AwaitingApproval, None)
+            }
+            ApprovalRequirement::Automatic => {
+                self.record_entry(EntryName::SmApprovalAuto, None, EntryData::None);
+                self.approve(None)
+            }
+            ApprovalRequirement::Approvers(approvers) => {
+                let cause = AlertCause::ApprovalNeeded { risk: level, approvers };
+                let here = State::AwaitingApproval;
+                self.ask_question(cause, here, here);
+                Ok(())
+            }
+        }
+    }
+
+    /// Approves the current scope and starts implementation.
+    pub(super) fn approve(&mut self, why: Reason) -> Result<(), Refusal> {
+        let Some(binding) = self.task_loop.current_scope() else {
+            return Err(Refusal::NotApproved);
+        };
+        self.task_loop.approved_scope = Some(binding);
+        self.task_loop.tier = self.choose_tier();
+        let data = self.approval_data();
+        self.transition(On::Approved, State::Validated, why, data)
+    }
+
+    /// Selects the tier. The first run gets the tier of the plan's complexity or of its risk; later
+    /// runs never get a weaker tier.
+    fn choose_tier(&self) -> Tier {
+        let score = self.task_loop.plan.as_ref().map_or(0, |plan| plan.complexity_score);
+        let level = self.task_loop.risk_level().unwrap_or_default();
+        let first = complexity::ComplexityLevel::from_score(score)
+            .tier()
+            .max(self.rules.ceremony.get(level).first_tier);
+        if self.task_loop.iterations == 0 { first } else { first.max(self.task_loop.tier) }
+    }
+
+    fn gates_finished(&mut self, gates: &GateCounts) -> Result<(), Refusal> {
+        if gates.failed == 0 {
+            return self.transition(
+                On::GatesPassed,
+                State::QualityReview,
+                None,
+                EntryData::Gates(*gates),
+            );
+        }
+        self.transition(On::GatesFailed, State::Adjusting, None, EntryData::Gates(*gates))?;
+        self.handle_failed_change(gates.fingerprint, gates.security_critical)
+    }
+
+    fn review_finished(
+        &mut self,
+        summary: ReviewSummary,
+        fingerprint: Fingerprint,
+    ) -> Result<(), Refusal> {
+        let level = self.task_loop.risk_level().unwrap_or_default();
+        if !summary.passed {
+            self.transition(On::ReviewFailed, State::Adjusting, None, EntryData::Review(summary))?;
+            self.handle_failed_change(fingerprint, summary.security_critical)
+        } else if self.rules.ceremony.get(level).human_review {
+            let here = State::QualityReview;
+            self.ask_question(AlertCause::ReviewNeeded, here, here);
+            Ok(())
+        } else {
+            self.pass_review(None, EntryData::Review(summary))
+        }
+    }
+
+    /// Records a passed review.
+    pub(super) fn pass_review(&mut self, why: Reason, data: EntryData) -> Result<(), Refusal> {
+        self.record_attempt(true, Fingerprint::default());
+        self.task_loop.tier_failures = 0;
+        self.transition(On::ReviewPassed, State::Approved, why, data)
+    }
+
+    fn record_attempt(&mut self, passed: bool, fingerprint: Fingerprint) {
+        self.task_loop.attempts.push(AttemptRecord {
+            tier: self.task_loop.tier,
+            passed,
+            fingerprint,
+        });
+        let old = self
+            .task_loop
+            .attempts
+            .len()
+            .saturating_sub(self.task_loop.edition.attempt_history_len());
+        self.task_loop.attempts.drain(..old);
+    }
+
+    /// Decides how to continue after a failed change, and does so.
+    pub(super) fn handle_failed_change(
+        &mut self,
+        fingerprint: Fingerprint,
+        security_critical: bool,
+    ) -> Result<(), Refusal> {
+        self.record_attempt(false, fingerprint);
+        self.task_loop.tier_failures = self.task_loop.tier_failures.saturating_add(1);
+        let situation = EscalationContext {
+            attempts: &self.task_loop.attempts,
+            tier: self.task_loop.tier,
+            tier_failures: self.task_loop.tier_failures,
+            retries: self.task_loop.retries,
+            councils: self.task_loop.councils,
+            iterations: self.task_loop.iterations,
+            max_iterations: self.task_loop.max_iterations(self.rules),
+            security_critical,
+            over_budget: self.is_over_budget(),
+            edition: self.task_loop.edition,
+        };
+        let decision = escalation::decide_after_failed_review(&situation, self.rules);
+        self.apply_decision(decision)
+    }
+
+    fn apply_decision(&mut self, decision: EscalationDecision) -> Result<(), Refusal> {
+        self.task_loop.decision = Some(decision);
+        self.record_entry(EntryName::SmDecisionMade, None, EntryData::Decision(decision));
+        let resume = State::Validated;
+        match decision.action {
+            EscalationAction::Halt(condition) => {
+                self.escalate_to_person(On::Alerted, AlertCause::Halted(condition), resume, None)
+            }
+            EscalationAction::AskPerson(limit) => {
+                self.escalate_to_person(On::Alerted, AlertCause::LimitReached(limit), resume, None)
+            }
+            EscalationAction::Iterate(tier) => {
+                self.switch_tier(tier);
+                self.send_alert(AlertCause::ReviewFailed, AlertSeverity::Info);
+                Ok(())
+            }
+            EscalationAction::Escalate(tier) => {
+                self.switch_tier(tier);
+                self.task_loop.retries += 1;
+                self.send_alert(AlertCause::ReviewFailed, AlertSeverity::Info);
+                Ok(())
+            }
+            EscalationAction::Council => {
+                // Only failed reviews count as retries; see `decide_after_failed_job` for the rest.
+                if !matches!(decision.reason, EscalationReason::FailuresInState(_)) {
+                    self.task_loop.retries += 1;
+                }
+                self.call_council()
+            }
+        }
+    }
+
+    fn switch_tier(&mut self, tier: Tier) {
+        if self.task_loop.tier != tier {
+            self.task_loop.tier = tier;
+            self.task_loop.tier_failures = 0;
+        }
+    }
+
+    fn call_council(&mut self) -> Result<(), Refusal> {
+        self.task_loop.councils += 1;
+        self.task_loop.tier = Tier::TOP;
+        self.task_loop.tier_failures = 0;
+        self.task_loop.failures.clear();
+        self.task_loop.opinions.clear();
+        self.transition(On::CouncilCalled, State::CtoIntervention, None, EntryData::None)
+    }
+
+    /// Returns the council member to ask next, or `None` if it is the chair.
+    fn current_member(&self) -> Option<CouncilMember> {
+        match self.task_loop.current_seat(self.rules)? {
+            place @ CouncilSeat::Member(_) => Some(place.member(&self.rules.council).clone()),
+            CouncilSeat::Chair => None,
+        }
+    }
+
+    /// Records an opinion, or the absence of a member.
+    fn record_opinion(&mut self, opinion: OpinionRecord, why: Reason) {
+        let name = match opinion {
+            OpinionRecord::Stored(_) => EntryName::SmCouncilOpinion,
+            OpinionRecord::Absent => EntryName::SmCouncilMemberAbsent,
+        };
+        if let Some(seat) = self.current_member() {
+            self.record_entry(
+                name,
+                why,
+                EntryData::Opinion { member: seat, opinion: opinion.clone() },
+            );
+        }
+        self.task_loop.opinions.push(opinion);
+    }
+
+    /// Continues the council without a member whose run failed. Returns `false` if no member is
+    /// left to give an opinion.
+    fn continue_without_member(&mut self, why: &Reason) -> bool {
+        let in_council = self.task_loop.state == State::CtoIntervention;
+        if !in_council || self.current_member().is_none() {
+            return false;
+        }
+        self.record_opinion(OpinionRecord::Absent, why.clone());
+        let nobody =
+            self.task_loop.opinions.iter().all(|opinion| *opinion == OpinionRecord::Absent);
+        if nobody && self.current_member().is_none() {
+            // Ask all members again.
+            self.task_loop.opinions.clear();
+            return false;
+        }
+        true
+    }
+
+    fn brief_ready(&mut self, brief: &Reference) -> Result<(), Refusal> {
+        self.task_loop.brief = Some(brief.clone());
+        self.task_loop.note = None;
+        let kept = EntryData::Stored(brief.clone());
+        if self.task_loop.is_approved() {
+            self.transition(On::Briefed, State::Validated, None, kept)
+        } else {
+            self.void_approval();
+            self.transition(On::ApprovalVoided, State::AwaitingApproval, None, kept)
+        }
+    }
+
+    fn delivery_rejected(&mut self, text: &Reference) -> Result<(), Refusal> {
+        let failures = self.count_failure();
+        self.task_loop.note = Some(text.clone());
+        self.transition(
+            On::DeliveryFailed,
+            State::Adjusting,
+            None,
+            EntryData::Stored(text.clone()),
+        )?;
+        let decision = escalation::decide_after_failed_job(
+            failures,
+            self.task_loop.councils,
+            self.task_loop.tier,
+            self.rules,
+        );
+        self.apply_decision(decision)
+    }
+
+    /// Handles an agent's question. The agent's work stays in its worktree and continues after the
+    /// answer, so it is not saved separately.
+    fn agent_question(
+        &mut self,
+        question: &Reference,
+        default: Option<&Reference>,
+    ) -> Result<(), Refusal> {
+        let from = self.task_loop.state;
+        let resume = if from == State::InProgress { State::Validated } else { from };
+        let cause = AlertCause::AgentQuestion;
+        self.transition(On::Alerted, State::HumanEscalation, None, EntryData::Cause(cause))?;
+        self.ask_stored_question(cause, from, resume, Some(question), default);
+        Ok(())
+    }
+
+    /// Counts a failure of the current state's job.
+    fn count_failure(&mut self) -> u8 {
+        let count = self.task_loop.failures.entry(self.task_loop.state).or_default();
+        *count += 1;
+        *count
+    }
+
+    /// Handles a failed job, which says nothing about the change.
+    fn job_failed(&mut self, kind: &FailureKind, why: Cow<'static, str>) -> Result<(), Refusal> {
+        let state = self.task_loop.state;
+        let why = Some(why);
+        let data = EntryData::Failure(kind.clone());
+        let resume = if state == State::InProgress { State::Validated } else { state };
+        match (kind, state) {
+            // Failing to learn never fails a task.
+            (_, State::Learning) => {
+                self.record_entry(EntryName::SmErrorOccurred, why, data);
+                self.transition(On::Learned, State::Completed, None, EntryData::None)
+            }
+            (FailureKind::Quota { provider, until }, _) => {
+                self.wait_for_retry(On::QuotaReached, EntryName::SmQuotaReached, why, data)?;
+                self.task_loop.quota =
+                    Some(ProviderQuota { provider: provider.clone(), until: *until });
+                self.task_loop.not_before = Some((*until).max(self.retry_time(1)));
+                let (provider, until) = (provider.clone(), *until);
+                self.commands.push(Command::BlockProvider { provider, until });
+                Ok(())
+            }
+            (FailureKind::OverBudget, _) if state != State::HumanEscalation => {
+                let cause = AlertCause::Halted(HaltCondition::BudgetExceeded);
+                self.escalate_to_person(On::Alerted, cause, resume, why)
+            }
+            (FailureKind::TimedOut, State::InProgress) => {
+                self.task_loop.timeouts += 1;
+                if self.task_loop.timeouts > 1 {
+                    return self.escalate_to_person(
+                        On::Alerted,
+                        AlertCause::AgentTimedOut,
+                        resume,
+                        why,
+                    );
+                }
+                self.transition(On::AgentFailed, State::Validated, why, data)
+            }
+            _ if self.continue_without_member(&why) => Ok(()),
+            _ => {
+                let failures = self.count_failure();
+                if failures < self.rules.scrum_master.task_loop.max_failures_per_state {
+                    self.wait_for_retry(On::AgentFailed, EntryName::SmErrorOccurred, why, data)?;
+                    self.task_loop.not_before = Some(self.retry_time(failures));
+                    return Ok(());
+                }
+                self.escalate_failures(why, data, resume)
+            }
+        }
+    }
+
+    /// Returns a run to `validated`. Other jobs wait in their state.
+    fn wait_for_retry(
+        &mut self,
+        on: On,
+        name: EntryName,
+        why: Reason,
+        data: EntryData,
+    ) -> Result<(), Refusal> {
+        if self.task_loop.state == State::InProgress {
+            self.transition(on, State::Validated, why, data)
+        } else {
+            self.record_entry(name, why, data);
+            Ok(())
+        }
+    }
+
+    /// Asks a person once a state has reached its failure limit.
+    fn escalate_failures(
+        &mut self,
+        why: Reason,
+        data: EntryData,
+        resume: State,
+    ) -> Result<(), Refusal> {
+        match self.task_loop.state {
+            // A person already has the task. Work that could not be saved stays in the worktree.
+            State::HumanEscalation => {
+                self.task_loop.must_save_work = false;
+                self.task_loop.failures.remove(&State::HumanEscalation);
+                self.record_entry(EntryName::SmErrorOccurred, why, data);
+                self.send_alert(
+                    AlertCause::JobFailed(State::HumanEscalation),
+                    AlertSeverity::Critical,
+                );
+                Ok(())
+            }
+            State::Validated | State::InProgress => {
+                self.escalate_to_person(On::Alerted, AlertCause::AgentFailed, resume, why)
+            }
+            state => {
+                self.escalate_to_person(On::Alerted, AlertCause::JobFailed(state), resume, why)
+            }
+        }
+    }
+
+    /// Returns the time of the next attempt. The delay doubles with each failure.
+    fn retry_time(&self, failures: u8) -> Timestamp {
+        let first = i64::from(self.rules.scrum_master.task_loop.backoff_seconds);
+        let seconds = first << failures.saturating_sub(1).min(16);
+        self.now.checked_add_signed(TimeDelta::seconds(seconds)).unwrap_or(self.now)
+    }
+}
+
+impl Outcome {
+    /// Returns `true` if the job did its work, regardless of the findings.
+    fn is_success(&self) -> bool {
+        !matches!(
+            self,
+            Self::PlanInvalid(_)
+                | Self::DeliveryRejected(_)
+                | Self::QuestionAsked { .. }
+                | Self::Interrupted
+                | Self::Failed(_)
+        )
+    }
+}

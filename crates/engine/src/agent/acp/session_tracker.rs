@@ -1,0 +1,230 @@
+//! State of a session, collected from the agent's messages.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde_json::Value;
+use tamma_core::budget::SpendLimit;
+use tamma_core::cost::{Cost, Tokens, Usage};
+use tokio::sync::{Notify, watch};
+
+use crate::agent::{AgentUpdate, PlanEntry, RunEnd, RunReport};
+use crate::agent_tools::AgentQuestion;
+
+/// Tracker of a session's state. Clones share it.
+#[derive(Clone)]
+pub(crate) struct SessionTracker {
+    state: Arc<Mutex<SessionState>>,
+    /// The gateway meters the run, so the agent's own usage reports are ignored.
+    metered: bool,
+    /// Signals that the agent reports a cost above its limit.
+    pub(super) over_budget: Arc<Notify>,
+    /// Signals that a tool call has ended.
+    pub(super) tool_ended: Arc<Notify>,
+    /// Question from a permission request that needs a person.
+    pub(super) question: watch::Sender<Option<AgentQuestion>>,
+}
+
+#[derive(Default)]
+pub(super) struct SessionState {
+    pub(super) agent: Option<String>,
+    pub(super) session: Option<String>,
+    pub(super) resumed: bool,
+    /// The agent is replaying an earlier session, so its updates are ignored.
+    pub(super) replaying: bool,
+    /// Messages of the current turn.
+    pub(super) text: String,
+    pub(super) tokens: Option<Tokens>,
+    pub(super) cost: Option<Cost>,
+    pub(super) tools: BTreeMap<String, Value>,
+    pub(super) cancelled: bool,
+}
+
+impl SessionTracker {
+    pub(crate) fn new(metered: bool) -> Self {
+        Self {
+            state: Arc::default(),
+            metered,
+            over_budget: Arc::default(),
+            tool_ended: Arc::default(),
+            question: watch::Sender::new(None),
+        }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, SessionState> {
+        // The state is consistent after every single assignment.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn usage(&self) -> Option<Usage> {
+        let state = self.lock();
+        let said = !self.metered && (state.tokens.is_some() || state.cost.is_some());
+        said.then(|| Usage {
+            tokens: state.tokens.unwrap_or_default(),
+            cost: state.cost.unwrap_or_default(),
+        })
+    }
+
+    /// Returns the outcome for an agent that exited. Without a session, it was never available.
+    pub(crate) fn end_for_exit(&self, reason: &str) -> RunEnd {
+        let reason = reason.to_owned();
+        if self.lock().session.is_some() {
+            RunEnd::Crashed { reason }
+        } else {
+            RunEnd::Unavailable { reason }
+        }
+    }
+
+    /// Returns a report of the run. The caller fills in the outcome.
+    pub(crate) fn report(&self) -> RunReport {
+        let usage = self.usage();
+        let state = self.lock();
+        RunReport {
+            end: RunEnd::Cancelled,
+            usage,
+            metered: false,
+            session: state.session.clone(),
+            resumed: state.resumed,
+            agent: state.agent.clone(),
+            stderr: String::new(),
+        }
+    }
+
+    /// Applies an update and returns the event for observers; `None` for replayed updates.
+    pub(super) fn apply_update(
+        &self,
+        update: Value,
+        allowance: &SpendLimit,
+    ) -> Option<AgentUpdate> {
+        if self.lock().replaying {
+            return None;
+        }
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let said = || text(&update["content"]["text"]);
+        Some(match (update["sessionUpdate"].as_str().unwrap_or_default(), said()) {
+            ("agent_message_chunk", Some(said)) => {
+                self.lock().text.push_str(&said);
+                AgentUpdate::Message(said)
+            }
+            ("agent_thought_chunk", Some(thought)) => AgentUpdate::Thought(thought),
+            ("tool_call" | "tool_call_update", _) => self.apply_tool_update(&update),
+            ("plan", _) => AgentUpdate::Plan(plan_entries(&update["entries"])),
+            // `used` is the fill level of the context, not consumption.
+            ("usage_update", _) if update["cost"].is_object() && !self.metered => {
+                let cost = parse_cost(&update["cost"]);
+                self.lock().cost = Some(cost);
+                if let (Cost::Known(spent), Some(limit)) = (cost, allowance.usd)
+                    && spent > limit
+                {
+                    self.over_budget.notify_one();
+                }
+                AgentUpdate::UsageReported(self.usage().unwrap_or_default())
+            }
+            _ => AgentUpdate::Other(update),
+        })
+    }
+
+    fn apply_tool_update(&self, update: &Value) -> AgentUpdate {
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let id = text(&update["toolCallId"]).unwrap_or_default();
+        merge_tool_call(self.lock().tools.entry(id.clone()).or_default(), update);
+        let status = text(&update["status"]);
+        if matches!(status.as_deref(), Some("completed" | "failed")) {
+            self.tool_ended.notify_waiters();
+        }
+        let places = update["locations"].as_array().into_iter().flatten();
+        AgentUpdate::ToolCall {
+            id,
+            title: text(&update["title"]),
+            status,
+            kind: text(&update["kind"]),
+            locations: places.filter_map(|place| text(&place["path"])).collect(),
+        }
+    }
+
+    /// Adds the reported tokens of one turn.
+    pub(super) fn add_usage(&self, answer: &Value) {
+        let Some(tokens) = turn_tokens(answer) else {
+            return;
+        };
+        let mut state = self.lock();
+        let before = state.tokens.unwrap_or_default();
+        state.tokens = Some(Tokens {
+            input: before.input.saturating_add(tokens.input),
+            cached: before.cached.saturating_add(tokens.cached),
+            output: before.output.saturating_add(tokens.output),
+        });
+    }
+}
+
+/// Returns the reported tokens of one turn, from the protocol's field or from Gemini's.
+fn turn_tokens(answer: &Value) -> Option<Tokens> {
+    let (usage, quota) = (&answer["usage"], &answer["_meta"]["quota"]["token_count"]);
+    let count = |name: &str, other: &str| usage[name].as_u64().or_else(|| quota[other].as_u64());
+    let input = count("inputTokens", "input_tokens")?;
+    let output = count("outputTokens", "output_tokens")?;
+    Some(Tokens { input, cached: count("cachedReadTokens", "").unwrap_or_default(), output })
+}
+
+fn parse_cost(cost: &Value) -> Cost {
+    let amount = (cost["currency"] == "USD").then(|| cost["amount"].to_string().parse().ok());
+    amount.flatten().map_or(Cost::Unknown, Cost::Known)
+}
+
+fn plan_entries(list: &Value) -> Vec<PlanEntry> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let entry =
+        |one: &Value| PlanEntry { content: text(&one["content"]), status: text(&one["status"]) };
+    list.as_array().into_iter().flatten().map(entry).collect()
+}
+
+/// Merges new fields of a tool call into the known ones.
+pub(super) fn merge_tool_call(known: &mut Value, new: &Value) {
+    match (known, new) {
+        (Value::Object(known), Value::Object(new)) => {
+            for (name, value) in new.iter().filter(|(_, value)| !value.is_null()) {
+                known.insert(name.clone(), value.clone());
+            }
+        }
+        (known, new) => *known = new.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn cost_in_another_currency_is_unknown() {
+        let known = parse_cost(&json!({ "amount": 0.25, "currency": "USD" }));
+        assert_eq!(known, Cost::Known("0.25".parse().expect("money")));
+        assert_eq!(parse_cost(&json!({ "amount": 0.25, "currency": "EUR" })), Cost::Unknown);
+    }
+
+    #[test]
+    fn tokens_are_read_from_either_field() {
+        let expected = Some(Tokens { input: 3, cached: 0, output: 2 });
+        assert_eq!(
+            turn_tokens(&json!({ "usage": { "inputTokens": 3, "outputTokens": 2 } })),
+            expected
+        );
+        let quota = json!({ "token_count": { "input_tokens": 3, "output_tokens": 2 } });
+        assert_eq!(turn_tokens(&json!({ "_meta": { "quota": quota } })), expected);
+        assert_eq!(turn_tokens(&json!({ "stopReason": "end_turn" })), None);
+    }
+
+    #[test]
+    fn replayed_updates_are_ignored() {
+        let heard = SessionTracker::new(false);
+        let chunk =
+            json!({ "sessionUpdate": "agent_message_chunk", "content": { "text": "before" } });
+        heard.lock().replaying = true;
+        assert_eq!(heard.apply_update(chunk.clone(), &SpendLimit::default()), None);
+        heard.lock().replaying = false;
+        let said = heard.apply_update(chunk, &SpendLimit::default());
+        assert_eq!(said, Some(AgentUpdate::Message("before".to_owned())));
+        assert_eq!(heard.lock().text, "before");
+    }
+}

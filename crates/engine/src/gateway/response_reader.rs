@@ -1,0 +1,308 @@
+//! Extraction of usage from a response while it is streamed.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::task::Poll;
+
+use axum::body::Bytes;
+use eventsource_stream::{Event, EventStreamError, Eventsource as _};
+use futures_util::{FutureExt as _, Stream, StreamExt as _, stream};
+use serde_json::Value;
+use tamma_core::cost::Tokens;
+
+use super::{CallFailure, Dialect};
+
+/// Maximum size of a response that is buffered for parsing.
+const MAX_BODY_BYTES: usize = 64 * 1024 * 1024;
+
+/// Usage and state that a response has reported so far.
+#[derive(Debug)]
+pub(super) struct ResponseUsage {
+    dialect: Dialect,
+    counts: TokenCounts,
+    /// The counts are final.
+    is_final: bool,
+    /// The model has finished its response.
+    finished: bool,
+    /// Model in the response, which may be more specific than the requested one.
+    pub(super) model: Option<String>,
+    /// Failure during a response that started successfully.
+    pub(super) failure: Option<CallFailure>,
+}
+
+/// Token counts of one response, as the provider counts them.
+#[derive(Debug, Default)]
+struct TokenCounts {
+    input: u64,
+    cache_write: u64,
+    cached: u64,
+    output: u64,
+}
+
+impl ResponseUsage {
+    /// Starts without any usage.
+    pub(super) fn new(dialect: Dialect) -> Self {
+        Self {
+            dialect,
+            counts: TokenCounts::default(),
+            is_final: false,
+            finished: false,
+            model: None,
+            failure: None,
+        }
+    }
+
+    /// Returns the usage, once it is final.
+    pub(super) fn tokens(&self) -> Option<Tokens> {
+        let TokenCounts { input, cache_write: created, cached, output } = self.counts;
+        let tokens = match self.dialect {
+            // Anthropic counts cached tokens separately.
+            Dialect::Anthropic => Tokens { input: input.saturating_add(created), cached, output },
+            _ => Tokens { input: input.saturating_sub(cached), cached, output },
+        };
+        // Gemini reports interim usage with each chunk.
+        let goes_on = self.dialect == Dialect::Gemini && !self.finished;
+        (self.is_final && !goes_on).then_some(tokens)
+    }
+
+    /// Returns `true` if nothing relevant follows.
+    pub(super) fn is_finished(&self) -> bool {
+        self.finished
+    }
+
+    /// Reads a complete response, or one event of a stream.
+    pub(super) fn read_event(&mut self, value: &Value) {
+        match self.dialect {
+            Dialect::Anthropic => self.anthropic(value),
+            Dialect::Chat => self.chat(value),
+            Dialect::Responses => self.responses(value),
+            // Without server-sent events, a Gemini stream is one JSON list.
+            Dialect::Gemini => match value.as_array() {
+                Some(parts) => parts.iter().for_each(|part| self.gemini(part)),
+                None => self.gemini(value),
+            },
+        }
+    }
+
+    fn anthropic(&mut self, value: &Value) {
+        match value["type"].as_str() {
+            Some("message_start") => {
+                self.set_model(&value["message"]["model"]);
+                self.anthropic_usage(&value["message"]["usage"]);
+            }
+            // Counts are cumulative, and final only here.
+            Some("message_delta") => self.is_final |= self.anthropic_usage(&value["usage"]),
+            Some("message_stop") => self.finished = true,
+            Some("message") => {
+                self.set_model(&value["model"]);
+                self.is_final |= self.anthropic_usage(&value["usage"]);
+            }
+            Some("error") => {
+                let error = &value["error"];
+                let status = if error["type"] == "overloaded_error" { 529 } else { 500 };
+                self.set_failure(status, &error["message"]);
+            }
+            _ => {}
+        }
+    }
+
+    fn anthropic_usage(&mut self, usage: &Value) -> bool {
+        update_count(&mut self.counts.input, &usage["input_tokens"]);
+        update_count(&mut self.counts.cache_write, &usage["cache_creation_input_tokens"]);
+        update_count(&mut self.counts.cached, &usage["cache_read_input_tokens"]);
+        update_count(&mut self.counts.output, &usage["output_tokens"])
+    }
+
+    fn chat(&mut self, value: &Value) {
+        self.set_model(&value["model"]);
+        let usage = &value["usage"];
+        update_count(&mut self.counts.cached, &usage["prompt_tokens_details"]["cached_tokens"]);
+        update_count(&mut self.counts.output, &usage["completion_tokens"]);
+        self.is_final |= update_count(&mut self.counts.input, &usage["prompt_tokens"]);
+        if value["error"].is_object() {
+            self.set_failure(500, &value["error"]["message"]);
+        }
+    }
+
+    fn responses(&mut self, value: &Value) {
+        // Events contain the response.
+        let response = if value["response"].is_object() { &value["response"] } else { value };
+        self.set_model(&response["model"]);
+        let usage = &response["usage"];
+        update_count(&mut self.counts.cached, &usage["input_tokens_details"]["cached_tokens"]);
+        update_count(&mut self.counts.output, &usage["output_tokens"]);
+        self.is_final |= update_count(&mut self.counts.input, &usage["input_tokens"]);
+        if value["type"] == "response.failed" || response["status"] == "failed" {
+            self.set_failure(500, &response["error"]["message"]);
+        } else if matches!(
+            value["type"].as_str(),
+            Some("response.completed" | "response.incomplete")
+        ) {
+            self.finished = true;
+        } else if value["type"] == "error" {
+            self.set_failure(500, &value["message"]);
+        }
+    }
+
+    fn gemini(&mut self, value: &Value) {
+        self.set_model(&value["modelVersion"]);
+        let usage = &value["usageMetadata"];
+        let count = |name: &str| usage[name].as_u64();
+        if let Some(prompt) = count("promptTokenCount") {
+            let tools = count("toolUsePromptTokenCount").unwrap_or_default();
+            self.counts.input = prompt.saturating_add(tools);
+            self.counts.cached = count("cachedContentTokenCount").unwrap_or_default();
+            // Reasoning counts as output.
+            let thoughts = count("thoughtsTokenCount").unwrap_or_default();
+            let said = count("candidatesTokenCount").unwrap_or_default();
+            self.counts.output = said.saturating_add(thoughts);
+            self.is_final = true;
+        }
+        let blocked = value["promptFeedback"]["blockReason"].is_string();
+        self.finished |= value["candidates"][0]["finishReason"].is_string() || blocked;
+        if value["error"].is_object() {
+            self.set_failure(500, &value["error"]["message"]);
+        }
+    }
+
+    fn set_model(&mut self, model: &Value) {
+        if let Some(model) = model.as_str() {
+            self.model = Some(model.to_owned());
+        }
+    }
+
+    fn set_failure(&mut self, status: u16, text: &Value) {
+        let text = text.as_str().unwrap_or("the response was interrupted").to_owned();
+        self.failure = Some(CallFailure { status, message: text });
+        self.finished = true;
+    }
+}
+
+fn update_count(count: &mut u64, value: &Value) -> bool {
+    match value.as_u64() {
+        Some(value) => {
+            *count = value;
+            true
+        }
+        None => false,
+    }
+}
+
+type EventStream = Pin<Box<dyn Stream<Item = Result<Event, EventStreamError<Infallible>>> + Send>>;
+
+/// Parser for a response that arrives in chunks.
+pub(super) struct ResponseReader {
+    /// Usage so far.
+    pub(super) usage: ResponseUsage,
+    format: BodyFormat,
+}
+
+enum BodyFormat {
+    /// Server-sent events: chunks go in, complete events come out.
+    Events(Sender<Bytes>, EventStream),
+    /// JSON document, parsed at its end.
+    Json(Vec<u8>),
+}
+
+impl ResponseReader {
+    /// Creates a reader for a content type.
+    pub(super) fn new(dialect: Dialect, content_type: &str) -> Self {
+        let format = if content_type.starts_with("text/event-stream") {
+            let (sender, receiver) = channel();
+            BodyFormat::Events(sender, Box::pin(chunk_stream(receiver).eventsource()))
+        } else {
+            BodyFormat::Json(Vec::new())
+        };
+        Self { usage: ResponseUsage::new(dialect), format }
+    }
+
+    /// Reads the next chunk.
+    pub(super) fn read_chunk(&mut self, piece: &Bytes) {
+        match &mut self.format {
+            BodyFormat::Events(sender, events) => {
+                // Cannot fail, because `self` owns the receiver.
+                let _ = sender.send(piece.clone());
+                while let Some(Some(event)) = events.next().now_or_never() {
+                    // Malformed events are forwarded, but not read.
+                    let Ok(event) = event else { continue };
+                    if event.data == "[DONE]" {
+                        self.usage.finished = true;
+                    } else if let Ok(value) = serde_json::from_str(&event.data) {
+                        self.usage.read_event(&value);
+                    }
+                }
+            }
+            BodyFormat::Json(body) if body.len() + piece.len() <= MAX_BODY_BYTES => {
+                body.extend_from_slice(piece);
+            }
+            BodyFormat::Json(_) => {}
+        }
+    }
+
+    /// Parses a body that can only be read at its end.
+    pub(super) fn finish(&mut self) {
+        if let BodyFormat::Json(body) = &self.format
+            && let Ok(value) = serde_json::from_slice(body)
+        {
+            self.usage.read_event(&value);
+        }
+    }
+}
+
+/// Returns the sent chunks as a stream. It is only polled after a send, so it needs no waker.
+fn chunk_stream(receiver: Receiver<Bytes>) -> impl Stream<Item = Result<Bytes, Infallible>> + Send {
+    stream::poll_fn(move |_| match receiver.try_recv() {
+        Ok(piece) => Poll::Ready(Some(Ok(piece))),
+        Err(TryRecvError::Empty) => Poll::Pending,
+        Err(TryRecvError::Disconnected) => Poll::Ready(None),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(dialect: Dialect, content_type: &str, text: &str) -> ResponseUsage {
+        let mut reader = ResponseReader::new(dialect, content_type);
+        // One byte at a time, because events can be split anywhere.
+        text.bytes().for_each(|byte| reader.read_chunk(&Bytes::from(vec![byte])));
+        reader.finish();
+        reader.usage
+    }
+
+    const EVENTS: &str = "text/event-stream; charset=utf-8";
+
+    #[test]
+    fn interrupted_stream_has_no_usage() {
+        let start = "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"model\":\
+            \"m-1\",\"usage\":{\"input_tokens\":5,\"cache_creation_input_tokens\":2,\
+            \"cache_read_input_tokens\":7,\"output_tokens\":1}}}\n\n";
+        let reading = read(Dialect::Anthropic, EVENTS, start);
+        assert_eq!((reading.tokens(), reading.model.as_deref()), (None, Some("m-1")));
+        let end = "data: {\"type\":\"message_delta\",\"usage\":{\"output_tokens\":9}}\r\n\r\n";
+        let reading = read(Dialect::Anthropic, EVENTS, &format!("{start}{end}"));
+        assert_eq!(reading.tokens(), Some(Tokens { input: 7, cached: 7, output: 9 }));
+    }
+
+    #[test]
+    fn failure_during_a_stream_is_detected() {
+        let text = "data: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\
+            \"message\":\"Overloaded\"}}\n\n";
+        let failed = read(Dialect::Anthropic, EVENTS, text).failure;
+        assert_eq!(failed, Some(CallFailure { status: 529, message: "Overloaded".to_owned() }));
+        let text = "data: {\"type\":\"response.failed\",\"response\":{\"status\":\"failed\",\
+            \"error\":{\"message\":\"No.\"}}}\n\n";
+        assert_eq!(read(Dialect::Responses, EVENTS, text).failure.expect("failed").message, "No.");
+    }
+
+    #[test]
+    fn list_of_gemini_chunks_is_read() {
+        let text = r#"[{"usageMetadata":{"promptTokenCount":10}},
+            {"candidates":[{"finishReason":"STOP"}],"usageMetadata":{"promptTokenCount":10,
+             "toolUsePromptTokenCount":5,"cachedContentTokenCount":4,"candidatesTokenCount":3,
+             "thoughtsTokenCount":2}}]"#;
+        let tokens = read(Dialect::Gemini, "application/json", text).tokens();
+        assert_eq!(tokens, Some(Tokens { input: 11, cached: 4, output: 5 }));
+    }
+}

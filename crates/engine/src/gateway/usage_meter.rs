@@ -1,0 +1,363 @@
+//! Usage metering of a run, and enforcement of its budgets.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tamma_core::budget::{Spend, SpendLimit};
+use tamma_core::cost::{self, Cost, Price, Tokens, Usage, Usd};
+use tokio::sync::{Notify, watch};
+
+use super::{
+    BudgetLimit, BudgetScope, CallFailure, GatewayEvent, GatewayObserver, GatewayStop, Ledger,
+    ModelCall,
+};
+
+/// Usage meter of one run.
+pub(super) struct UsageMeter {
+    prices: BTreeMap<String, Price>,
+    warn_percent: u8,
+    observer: GatewayObserver,
+    state: Mutex<MeterState>,
+    /// Signals the end of a call, after which another one may fit.
+    call_ended: Notify,
+    stop: watch::Sender<Option<GatewayStop>>,
+}
+
+struct MeterState {
+    limits: Vec<TrackedLimit>,
+    /// Amount reserved for calls in flight.
+    reserved: Amount,
+    in_flight: u32,
+    ledger: Ledger,
+}
+
+struct TrackedLimit {
+    budget: BudgetLimit,
+    warned: bool,
+}
+
+/// Dollars and tokens.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Amount {
+    usd: Usd,
+    tokens: u64,
+}
+
+/// Reservation for one call.
+pub(super) struct CallReservation {
+    meter: Arc<UsageMeter>,
+    /// Maximum cost of the call.
+    maximum: Amount,
+    /// Estimated cost of the call.
+    estimate: Amount,
+}
+
+/// Outcome of a call.
+pub(super) enum CallOutcome {
+    /// Response was received.
+    Answered {
+        /// Usage, if reported.
+        tokens: Option<Tokens>,
+        /// Model name in the response.
+        model: Option<String>,
+        /// Failure during the response.
+        failure: Option<CallFailure>,
+    },
+    /// Call failed without a response, which costs nothing.
+    Failed(CallFailure),
+}
+
+impl UsageMeter {
+    pub(super) fn new(
+        prices: BTreeMap<String, Price>,
+        bounds: Vec<BudgetLimit>,
+        warn_percent: u8,
+        observer: GatewayObserver,
+    ) -> Self {
+        let ledger = Ledger {
+            usage: Usage { cost: Cost::Known(Usd::ZERO), ..Usage::default() },
+            charged: Spend::default(),
+            calls: 0,
+            unmetered: 0,
+            last_failure: None,
+        };
+        let bounds =
+            bounds.into_iter().map(|bound| TrackedLimit { budget: bound, warned: false }).collect();
+        let held = Amount::default();
+        Self {
+            prices,
+            warn_percent,
+            observer,
+            state: Mutex::new(MeterState { limits: bounds, reserved: held, in_flight: 0, ledger }),
+            call_ended: Notify::new(),
+            stop: watch::channel(None).0,
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, MeterState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the usage so far.
+    pub(super) fn ledger(&self) -> Ledger {
+        self.state().ledger.clone()
+    }
+
+    /// Waits until further calls are refused.
+    pub(super) async fn stopped(&self) -> GatewayStop {
+        let mut stop = self.stop.subscribe();
+        loop {
+            if let Some(stop) = *stop.borrow_and_update() {
+                return stop;
+            }
+            if stop.changed().await.is_err() {
+                // Unreachable, because `self` owns the sender.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Waits until no call is in flight.
+    pub(super) async fn settled(&self) {
+        loop {
+            let mut ended = std::pin::pin!(self.call_ended.notified());
+            ended.as_mut().enable();
+            if self.state().in_flight == 0 {
+                return;
+            }
+            ended.await;
+        }
+    }
+
+    /// Refuses further calls of the run. Only the first reason is reported.
+    pub(super) fn stop(&self, why: GatewayStop) {
+        let first = self.stop.send_if_modified(|stop| {
+            let first = stop.is_none();
+            stop.get_or_insert(why);
+            first
+        });
+        if first {
+            // Wake calls that wait for budget.
+            self.call_ended.notify_waiters();
+            (self.observer)(GatewayEvent::Stopped(why));
+        }
+    }
+
+    /// Reports a call that was refused.
+    pub(super) fn report_call(&self, call: ModelCall) {
+        (self.observer)(GatewayEvent::ModelCalled(call));
+    }
+
+    /// Reserves the maximum cost of a call, and waits while it does not fit beside calls in flight.
+    ///
+    /// A request has at most as many tokens as bytes, and typically a quarter of that. A single
+    /// call may exceed a budget that is not spent yet, because its cost is unknown in advance.
+    pub(super) async fn reserve(
+        self: &Arc<Self>,
+        model: &str,
+        bytes: usize,
+        most_output: u64,
+    ) -> Result<CallReservation, GatewayStop> {
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        let most = self.amount(model, Tokens { input: bytes, cached: 0, output: most_output });
+        let likely = Tokens { input: bytes / 4, cached: 0, output: most_output };
+        let likely = self.amount(model, likely);
+        loop {
+            let mut ended = std::pin::pin!(self.call_ended.notified());
+            // From here on, no signal is missed.
+            ended.as_mut().enable();
+            if let Some(stop) = *self.stop.borrow() {
+                return Err(stop);
+            }
+            let reached = {
+                let mut books = self.state();
+                let reached = books.exhausted_scope();
+                if reached.is_none() && (books.in_flight == 0 || books.fits(most)) {
+                    books.reserved = books.reserved.plus(most);
+                    books.in_flight += 1;
+                    return Ok(CallReservation {
+                        meter: self.clone(),
+                        maximum: most,
+                        estimate: likely,
+                    });
+                }
+                reached
+            };
+            if let Some(whose) = reached {
+                let stop = GatewayStop::OverBudget { scope: whose };
+                self.stop(stop);
+                return Err((*self.stop.borrow()).unwrap_or(stop));
+            }
+            ended.await;
+        }
+    }
+
+    /// Returns tokens and their cost. An unknown cost counts as zero.
+    fn amount(&self, model: &str, tokens: Tokens) -> Amount {
+        let usd = match cost::price(&tokens, model, &self.prices) {
+            Cost::Known(usd) => usd,
+            Cost::Unknown => Usd::ZERO,
+        };
+        Amount { usd, tokens: tokens.total() }
+    }
+
+    /// Records the outcome of a call.
+    fn record_outcome(&self, hold: &CallReservation, outcome: CallOutcome, mut call: ModelCall) {
+        let mut warned = Vec::new();
+        let reached = {
+            let mut books = self.state();
+            // Release and charge under one lock, so that no other call takes the budget in between.
+            books.release(hold.maximum);
+            let charge = match outcome {
+                CallOutcome::Failed(failed) => {
+                    call.cost = Cost::Known(Usd::ZERO);
+                    call.note.get_or_insert_with(|| failed.message.clone());
+                    books.ledger.last_failure = Some(failed);
+                    None
+                }
+                CallOutcome::Answered { tokens, model, failure: failed } => {
+                    books.ledger.calls += 1;
+                    if let Some(failed) = &failed {
+                        call.note.get_or_insert_with(|| failed.message.clone());
+                    }
+                    books.ledger.last_failure = failed;
+                    Some(self.charge(&mut books.ledger, hold, tokens, model, &mut call))
+                }
+            };
+            if let Some((amount, estimated)) = charge {
+                books.charge(amount, estimated);
+                warned = books.take_new_warnings(self.warn_percent);
+            }
+            books.exhausted_scope()
+        };
+        self.report_call(call);
+        for bound in warned {
+            let BudgetLimit { scope: whose, limit, spent } = bound;
+            (self.observer)(GatewayEvent::BudgetWarning { scope: whose, spent, limit });
+        }
+        if let Some(whose) = reached {
+            self.stop(GatewayStop::OverBudget { scope: whose });
+        }
+    }
+
+    /// Charges a response. The second value is `true` for an estimate.
+    fn charge(
+        &self,
+        ledger: &mut Ledger,
+        hold: &CallReservation,
+        tokens: Option<Tokens>,
+        model: Option<String>,
+        call: &mut ModelCall,
+    ) -> (Amount, bool) {
+        let Some(tokens) = tokens else {
+            call.note.get_or_insert_with(|| {
+                "the response reports no usage; an estimate is charged".to_owned()
+            });
+            ledger.unmetered += 1;
+            ledger.usage.cost = Cost::Unknown;
+            return (hold.estimate, true);
+        };
+        call.tokens = Some(tokens);
+        call.cost = match cost::price(&tokens, &call.model, &self.prices) {
+            // The price table may list the provider's name of the model.
+            Cost::Unknown => {
+                model.map_or(Cost::Unknown, |model| cost::price(&tokens, &model, &self.prices))
+            }
+            known @ Cost::Known(_) => known,
+        };
+        let sum = &mut ledger.usage.tokens;
+        sum.input = sum.input.saturating_add(tokens.input);
+        sum.cached = sum.cached.saturating_add(tokens.cached);
+        sum.output = sum.output.saturating_add(tokens.output);
+        if let Cost::Known(usd) = call.cost {
+            if let Cost::Known(sum) = &mut ledger.usage.cost {
+                *sum += usd;
+            }
+            (Amount { usd, tokens: tokens.total() }, false)
+        } else {
+            let model = &call.model;
+            call.note.get_or_insert_with(|| format!("unknown price for model `{model}`"));
+            ledger.usage.cost = Cost::Unknown;
+            (Amount { usd: hold.estimate.usd, tokens: tokens.total() }, true)
+        }
+    }
+}
+
+impl CallReservation {
+    /// Records the outcome of the call and releases the reservation.
+    pub(super) fn settle(self, outcome: CallOutcome, call: ModelCall) {
+        let meter = self.meter.clone();
+        meter.record_outcome(&self, outcome, call);
+        // Notify last, so that waiting calls see the recorded amount.
+        meter.call_ended.notify_waiters();
+    }
+}
+
+impl MeterState {
+    fn release(&mut self, most: Amount) {
+        self.reserved = self.reserved.minus(most);
+        self.in_flight = self.in_flight.saturating_sub(1);
+    }
+
+    /// Returns the scope of the first budget that is spent.
+    fn exhausted_scope(&self) -> Option<BudgetScope> {
+        let bounds = self.limits.iter().map(|watched| &watched.budget);
+        let reached = |bound: &&BudgetLimit| {
+            let BudgetLimit { limit, spent, .. } = bound;
+            limit.usd.is_some_and(|usd| spent.usd >= usd)
+                || limit.tokens.is_some_and(|tokens| spent.tokens >= tokens)
+        };
+        bounds.into_iter().find(reached).map(|bound| bound.scope)
+    }
+
+    /// Returns `true` if an amount fits into all budgets, beside calls in flight.
+    fn fits(&self, most: Amount) -> bool {
+        let all = self.reserved.plus(most);
+        self.limits.iter().all(
+            |TrackedLimit { budget: BudgetLimit { limit, spent, .. }, .. }| {
+                limit.usd.is_none_or(|usd| spent.usd + all.usd <= usd)
+                    && limit
+                        .tokens
+                        .is_none_or(|most| spent.tokens.saturating_add(all.tokens) <= most)
+            },
+        )
+    }
+
+    fn charge(&mut self, amount: Amount, estimated: bool) {
+        let spends = self.limits.iter_mut().map(|watched| &mut watched.budget.spent);
+        for spend in spends.chain([&mut self.ledger.charged]) {
+            spend.usd += amount.usd;
+            spend.tokens = spend.tokens.saturating_add(amount.tokens);
+            spend.estimated |= estimated;
+        }
+    }
+
+    /// Returns budgets that have newly reached the warning threshold.
+    fn take_new_warnings(&mut self, percent: u8) -> Vec<BudgetLimit> {
+        let near = |BudgetLimit { limit: SpendLimit { usd, tokens }, spent, .. }: &BudgetLimit| {
+            usd.is_some_and(|usd| spent.usd >= usd.percent(percent.into()))
+                || tokens.is_some_and(|tokens| {
+                    u128::from(spent.tokens) * 100 >= u128::from(tokens) * u128::from(percent)
+                })
+        };
+        let new = self.limits.iter_mut().filter(|watched| !watched.warned && near(&watched.budget));
+        new.map(|watched| {
+            watched.warned = true;
+            watched.budget
+        })
+        .collect()
+    }
+}
+
+impl Amount {
+    fn plus(self, other: Self) -> Self {
+        Self { usd: self.usd + other.usd, tokens: self.tokens.saturating_add(other.tokens) }
+    }
+
+    fn minus(self, other: Self) -> Self {
+        Self {
+            usd: self.usd.saturating_sub(other.usd),
+            tokens: self.tokens.saturating_sub(other.tokens),
+        }
+    }
+}

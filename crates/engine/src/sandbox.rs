@@ -1,0 +1,212 @@
+//! Sandbox for agents and gates: limits the files, processes and network that they can reach.
+//!
+//! A [`Sandbox`] is an allowlist. Bubblewrap builds a file system from it, with separate namespaces
+//! for processes and the network. If Bubblewrap is unavailable, Landlock denies access to
+//! everything else; [`SandboxKind::Landlock`] lists its limitations. Without either, nothing starts
+//! unless the rules contain `sandbox: off`.
+//!
+//! Inside, our launcher ([`run_launcher()`]) runs first. It forwards the gateway's port if there is
+//! no network, sets limits, and then executes the agent, so signals and exit codes are the agent's
+//! own. Records and markers of [`process`](crate::process) are unaffected, because the sandbox is
+//! part of the recorded command line.
+
+mod bubblewrap;
+mod landlock;
+mod launcher;
+mod system;
+mod view;
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use tamma_core::rules::SandboxMode;
+
+use crate::process::{Launch, find_program};
+
+pub use launcher::run_launcher;
+
+/// Maximum size of a temporary directory in memory, in bytes.
+const SCRATCH_SIZE: u64 = 2 * 1024 * 1024 * 1024;
+
+/// Error from choosing or starting a sandbox.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No sandbox is available on this machine.
+    #[error(
+        "no sandbox is available ({why}): install bubblewrap (`bwrap`) and allow user namespaces, \
+         or use Linux 6.7 or newer with Landlock. To run agents without a sandbox, set \
+         `engines: {{sandbox: off}}`"
+    )]
+    NoSandbox {
+        /// Checks that failed, with their errors.
+        why: String,
+    },
+    /// Sandbox in the rules is unavailable on this machine.
+    #[error("the sandbox `{wanted}` in the rules is not available: {why}")]
+    Unavailable {
+        /// Sandbox in the rules.
+        wanted: SandboxKind,
+        /// Error of the check.
+        why: String,
+    },
+    /// Launcher was started with an invalid argument.
+    #[error("invalid argument `{0}` for the sandbox launcher")]
+    InvalidArgument(String),
+    /// Launcher failed.
+    #[error("cannot {what}")]
+    Launch {
+        /// Step that failed.
+        what: &'static str,
+        /// Underlying error.
+        source: std::io::Error,
+    },
+    /// Landlock could not be enforced.
+    #[error("cannot enforce the Landlock sandbox: {0}")]
+    Landlock(String),
+}
+
+/// Mechanism of a sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display)]
+#[strum(serialize_all = "snake_case")]
+pub enum SandboxKind {
+    /// Bubblewrap: a separate file system, without access to other processes, networks or sockets.
+    Bubblewrap,
+    /// Landlock: an allowlist enforced by the kernel.
+    ///
+    /// Landlock cannot protect files in a writable directory (the check of the diff finds such
+    /// changes), hide other processes, block datagrams, or kill leftover processes (the run's
+    /// marker finds them).
+    Landlock,
+    /// No sandbox, as set in the rules.
+    Off,
+}
+
+/// Network access of a process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Network {
+    /// Only the gateway.
+    Gateway {
+        /// Port on loopback, identical inside and outside.
+        port: u16,
+        /// Socket of the gateway.
+        socket: PathBuf,
+    },
+    /// No network access.
+    Disabled,
+    /// Network of the machine, for signed-in agents that call their provider directly.
+    Open {
+        /// Allowed destination ports; all if empty. Enforced by Landlock, if available.
+        ports: Vec<u16>,
+    },
+}
+
+/// Program that runs first in the sandbox and calls [`run_launcher()`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Launcher {
+    /// Path of the program.
+    pub program: PathBuf,
+    /// Arguments before those of the sandbox, such as `inside`.
+    pub args: Vec<String>,
+}
+
+/// Sandbox of one process: an allowlist of files and network access.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sandbox {
+    /// Mechanism.
+    pub kind: SandboxKind,
+    /// First program inside.
+    pub launcher: Launcher,
+    /// Worktree of the task.
+    pub worktree: PathBuf,
+    /// Worktree is read-only.
+    pub read_only: bool,
+    /// Repository of the worktree. Read-only, because commits are made outside.
+    pub repository: Option<PathBuf>,
+    /// Home of the run. Writable.
+    pub home: PathBuf,
+    /// Further readable paths: the agent's installation, toolchains.
+    pub readable: Vec<PathBuf>,
+    /// Further writable paths: the agent's own directories in the user's home, if it is signed in.
+    pub writable: Vec<PathBuf>,
+    /// Read-only paths in the worktree. They must exist.
+    pub protected: Vec<PathBuf>,
+    /// Hidden paths below readable ones.
+    pub hidden: Vec<PathBuf>,
+    /// Network access.
+    pub network: Network,
+}
+
+impl Sandbox {
+    /// Wraps a launch in the sandbox.
+    ///
+    /// Replaces program and arguments, and sets `TMPDIR` and `GIT_OPTIONAL_LOCKS`. A program that
+    /// does not exist is left unchanged, so that starting it reports the error.
+    #[must_use]
+    pub fn wrap(&self, mut launch: Launch) -> Launch {
+        let search = launch.env.get("PATH").map(String::as_str);
+        let found = find_program(&launch.program, search).map(|path| launch.working_dir.join(path));
+        let Some(found) = found.filter(|_| self.kind != SandboxKind::Off) else {
+            return launch;
+        };
+        let view = view::SandboxView::new(self, &launch, &found);
+        let wrapped = match (self.kind, bubblewrap::probe()) {
+            (SandboxKind::Bubblewrap, Ok(bubblewrap)) => {
+                Some(bubblewrap.wrap_command(self, &view, &launch, &found))
+            }
+            (SandboxKind::Bubblewrap | SandboxKind::Off, _) => None,
+            (SandboxKind::Landlock, _) => {
+                Some(landlock::wrap_command(self, &view, &launch, &found))
+            }
+        };
+        let Some((first, args)) = wrapped else {
+            // The caller skipped `choose`. Fail to start, which is safe.
+            launch.program = PathBuf::from("/nowhere/bwrap");
+            return launch;
+        };
+        let scratch = match self.kind {
+            SandboxKind::Bubblewrap | SandboxKind::Off => PathBuf::from("/tmp"),
+            SandboxKind::Landlock => self.scratch(),
+        };
+        launch.program = first;
+        launch.args = args;
+        launch.env.insert("TMPDIR".to_owned(), path_text(&scratch));
+        launch.env.entry("GIT_OPTIONAL_LOCKS".to_owned()).or_insert_with(|| "0".to_owned());
+        launch
+    }
+
+    /// Returns the directory for temporary files if `/tmp` is not private.
+    fn scratch(&self) -> PathBuf {
+        self.home.join("tmp")
+    }
+}
+
+/// Converts a path for a command line. Paths created by Tamma are valid UTF-8.
+fn path_text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+/// Returns the best sandbox of this machine. It is tested once by running it.
+pub fn best_available() -> Option<SandboxKind> {
+    choose(SandboxMode::Auto).ok()
+}
+
+/// Selects the sandbox for a setting in the rules.
+pub fn choose(sandbox: SandboxMode) -> Result<SandboxKind, Error> {
+    let bubblewrap = || bubblewrap::probe().map(|_| SandboxKind::Bubblewrap);
+    let landlock = || probe_landlock().map(|()| SandboxKind::Landlock);
+    let not_here = |wanted| move |why: String| Error::Unavailable { wanted, why };
+    match sandbox {
+        SandboxMode::Auto => bubblewrap().or_else(|first| {
+            landlock()
+                .map_err(|second| Error::NoSandbox { why: format!("{first}; Landlock: {second}") })
+        }),
+        SandboxMode::Bubblewrap => bubblewrap().map_err(not_here(SandboxKind::Bubblewrap)),
+        SandboxMode::Landlock => landlock().map_err(not_here(SandboxKind::Landlock)),
+        SandboxMode::Off => Ok(SandboxKind::Off),
+    }
+}
+
+fn probe_landlock() -> Result<(), String> {
+    static PROBE: OnceLock<Result<(), String>> = OnceLock::new();
+    PROBE.get_or_init(landlock::probe).clone()
+}

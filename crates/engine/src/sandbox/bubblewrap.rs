@@ -1,0 +1,129 @@
+//! Bubblewrap sandbox: translates an allowlist into arguments of `bwrap`.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+use super::view::{FileAccess, SandboxView};
+use super::{Network, SCRATCH_SIZE, Sandbox, path_text};
+use crate::process::{Launch, find_program};
+
+/// Separate namespaces and session, no capabilities, and an end together with the parent.
+const ISOLATION_ARGS: [&str; 9] = [
+    "--unshare-user",
+    "--unshare-pid",
+    "--unshare-ipc",
+    "--unshare-uts",
+    "--unshare-cgroup-try",
+    "--die-with-parent",
+    "--new-session",
+    "--cap-drop",
+    "ALL",
+];
+
+/// Working `bwrap` program.
+#[derive(Debug, Clone)]
+pub(super) struct Bubblewrap {
+    program: PathBuf,
+    /// Supports `--disable-userns`, which prevents further user namespaces inside.
+    disables_userns: bool,
+}
+
+/// Finds and tests `bwrap`, once per process.
+pub(super) fn probe() -> Result<&'static Bubblewrap, String> {
+    static PROBE: OnceLock<Result<Bubblewrap, String>> = OnceLock::new();
+    PROBE.get_or_init(find).as_ref().map_err(Clone::clone)
+}
+
+fn find() -> Result<Bubblewrap, String> {
+    let search = std::env::var("PATH").unwrap_or_default();
+    let usual = "/usr/bin:/bin:/usr/local/bin:/run/current-system/sw/bin";
+    let path = find_program(Path::new("bwrap"), Some(&format!("{usual}:{search}")))
+        .ok_or("`bwrap` is not installed")?;
+    let sealed = Bubblewrap { program: path, disables_userns: true };
+    if sealed.check_runs().is_ok() {
+        return Ok(sealed);
+    }
+    let open = Bubblewrap { disables_userns: false, ..sealed };
+    open.check_runs().map(|()| open)
+}
+
+impl Bubblewrap {
+    /// Runs an empty command with the options that agents are started with.
+    #[expect(clippy::disallowed_methods, reason = "the test runs before anything can be recorded")]
+    fn check_runs(&self) -> Result<(), String> {
+        let output = Command::new(&self.program)
+            .args(self.isolation_args())
+            .args(["--unshare-net", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"])
+            .args(["--remount-ro", "/proc"])
+            .args(["--size", "4096", "--tmpfs", "/tmp", "--", "/bin/sh", "-c", ":"])
+            .env_clear()
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|error| format!("cannot start `{}`: {error}", self.program.display()))?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&output.stderr);
+        Err(format!("`{}` failed: {}", self.program.display(), said.trim()))
+    }
+
+    fn isolation_args(&self) -> impl Iterator<Item = &'static str> {
+        ISOLATION_ARGS.into_iter().chain(self.disables_userns.then_some("--disable-userns"))
+    }
+
+    /// Returns program and arguments that start a launch in a sandbox.
+    pub(super) fn wrap_command(
+        &self,
+        cage: &Sandbox,
+        view: &SandboxView,
+        launch: &Launch,
+        found: &Path,
+    ) -> (PathBuf, Vec<String>) {
+        let mut line: Vec<String> = self.isolation_args().map(str::to_owned).collect();
+        let mut say = |words: &[&str]| line.extend(words.iter().map(|word| (*word).to_owned()));
+        let size = SCRATCH_SIZE.to_string();
+        for (path, sight) in view.entries() {
+            let path = path_text(path);
+            match sight {
+                FileAccess::Link(to) => say(&["--symlink", &path_text(to), &path]),
+                FileAccess::Readable => say(&["--ro-bind", &path, &path]),
+                FileAccess::Writable => say(&["--bind", &path, &path]),
+                FileAccess::HiddenFile => say(&["--ro-bind", "/dev/null", &path]),
+                FileAccess::HiddenDir => say(&["--size", "65536", "--tmpfs", &path]),
+                FileAccess::Scratch => say(&["--size", &size, "--tmpfs", &path]),
+                FileAccess::Devices => {
+                    say(&["--dev", &path, "--size", &size, "--tmpfs", "/dev/shm"]);
+                }
+                // Root could change kernel settings through a writable `/proc`.
+                FileAccess::Processes => say(&["--proc", &path, "--remount-ro", &path]),
+            }
+        }
+        // Root directory of the new file system, which is otherwise empty.
+        say(&["--remount-ro", "/"]);
+        if !matches!(cage.network, Network::Open { .. }) {
+            say(&["--unshare-net"]);
+        }
+        say(&[
+            "--chdir",
+            &path_text(&launch.working_dir),
+            "--",
+            &path_text(&cage.launcher.program),
+        ]);
+        line.extend(cage.launcher.args.iter().cloned());
+        match &cage.network {
+            Network::Gateway { port, socket } => {
+                line.extend(["--forward".to_owned(), port.to_string(), path_text(socket)]);
+            }
+            Network::Disabled => {}
+            Network::Open { ports } => {
+                // The machine's network includes its abstract sockets; scope them.
+                line.push("--scope".to_owned());
+                line.extend(ports.iter().flat_map(|port| ["--port".to_owned(), port.to_string()]));
+            }
+        }
+        line.extend(["--".to_owned(), path_text(found)]);
+        line.extend(launch.args.iter().cloned());
+        (self.program.clone(), line)
+    }
+}

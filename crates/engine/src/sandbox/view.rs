@@ -1,0 +1,200 @@
+//! File system view of a sandboxed process. Both mechanisms are built from this list.
+
+use std::path::{Component, Path, PathBuf};
+
+use super::{Network, Sandbox, path_text, system};
+use crate::process::Launch;
+
+/// Access to a path in the sandbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum FileAccess {
+    /// Symbolic link, with its target.
+    Link(PathBuf),
+    /// Readable, including everything below.
+    Readable,
+    /// Writable, including everything below.
+    Writable,
+    /// Hidden file, which appears empty.
+    HiddenFile,
+    /// Hidden directory, which appears empty.
+    HiddenDir,
+    /// Empty private directory in memory.
+    Scratch,
+    /// Standard devices.
+    Devices,
+    /// Processes of the sandbox.
+    Processes,
+}
+
+/// Paths that a sandboxed process sees, parents before children.
+#[derive(Debug)]
+pub(super) struct SandboxView {
+    entries: Vec<(PathBuf, FileAccess)>,
+}
+
+impl SandboxView {
+    /// Builds the view for a launch. `found` is the path of its program.
+    pub(super) fn new(cage: &Sandbox, launch: &Launch, found: &Path) -> Self {
+        let mut view = Self { entries: Vec::new() };
+        view.add_system(&cage.network);
+        view.add_installations(cage, launch, found);
+        for path in cage.readable.iter().chain(&cage.repository) {
+            view.add_resolved(path, &FileAccess::Readable);
+        }
+        for path in cage.writable.iter().chain([&cage.home]) {
+            view.add_resolved(path, &FileAccess::Writable);
+        }
+        view.add_worktree(cage);
+        if let Network::Gateway { socket, .. } = &cage.network {
+            view.add(socket, FileAccess::Readable);
+        }
+        view.add(&cage.launcher.program, FileAccess::Readable);
+        // Parents come first, so that children can override them. For equal paths, the last entry
+        // counts.
+        view.entries.sort_by_key(|(path, _)| path.components().count());
+        view.hide(&cage.hidden);
+        view
+    }
+
+    /// Returns all paths with their access, in mount order.
+    pub(super) fn entries(&self) -> impl Iterator<Item = (&Path, &FileAccess)> {
+        self.entries.iter().map(|(path, sight)| (path.as_path(), sight))
+    }
+
+    fn add(&mut self, path: &Path, sight: FileAccess) {
+        // Paths that do not exist cannot be mounted.
+        if path.is_absolute() && path.symlink_metadata().is_ok() {
+            self.entries.push((path.to_owned(), sight));
+        }
+    }
+
+    /// Adds a path. If it is a link, adds the chain of links and the target.
+    fn add_resolved(&mut self, path: &Path, sight: &FileAccess) {
+        let mut path = self.resolve_parent(path);
+        // The kernel follows at most 40 links.
+        for _ in 0..40 {
+            let Ok(to) = path.read_link() else { break };
+            if !self.covers(&path) {
+                self.add(&path, FileAccess::Link(to.clone()));
+            }
+            path = path.parent().map(|folder| folder.join(&to)).unwrap_or(to);
+        }
+        if path.components().any(|part| part == Component::ParentDir) {
+            path = path.canonicalize().unwrap_or(path);
+        }
+        if *sight != FileAccess::Readable || !self.covers(&path) {
+            self.add(&path, sight.clone());
+        }
+    }
+
+    /// Resolves the parent of a path if it is below a link, because nothing can be mounted below a
+    /// link.
+    fn resolve_parent(&self, path: &Path) -> PathBuf {
+        let is_linked = self.entries.iter().any(|(above, sight)| {
+            matches!(sight, FileAccess::Link(_)) && path.starts_with(above) && path != above
+        });
+        let folder = path.parent().filter(|_| is_linked).and_then(|it| it.canonicalize().ok());
+        match (folder, path.file_name()) {
+            (Some(folder), Some(name)) => folder.join(name),
+            _ => path.to_owned(),
+        }
+    }
+
+    /// Returns `true` if a parent is already visible.
+    fn covers(&self, path: &Path) -> bool {
+        self.entries.iter().any(|(above, sight)| {
+            path.starts_with(above) && matches!(sight, FileAccess::Readable | FileAccess::Writable)
+        })
+    }
+
+    fn add_system(&mut self, network: &Network) {
+        for folder in system::SYSTEM_DIRS.map(Path::new) {
+            match folder.read_link() {
+                Ok(to) => self.add(folder, FileAccess::Link(to)),
+                Err(_) => self.add(folder, FileAccess::Readable),
+            }
+        }
+        for path in system::restricted_paths() {
+            self.add(path, hidden_access(path));
+        }
+        for (path, sight) in [
+            ("/dev", FileAccess::Devices),
+            ("/proc", FileAccess::Processes),
+            ("/tmp", FileAccess::Scratch),
+        ] {
+            self.add(Path::new(path), sight);
+        }
+        // Often a link to a file that a system service writes.
+        if let (Network::Open { .. }, Ok(names)) =
+            (network, Path::new("/etc/resolv.conf").canonicalize())
+            && !names.starts_with("/etc")
+        {
+            self.add(&names, FileAccess::Readable);
+        }
+    }
+
+    /// Adds the directories of `PATH`, and the installation of the agent's program.
+    fn add_installations(&mut self, cage: &Sandbox, launch: &Launch, found: &Path) {
+        let home = launch.env.get("HOME").map(PathBuf::from);
+        let search = launch.env.get("PATH").map(String::as_str).unwrap_or_default();
+        for folder in search.split(':').map(Path::new) {
+            let covered = system::SYSTEM_DIRS.iter().any(|system| folder.starts_with(system));
+            // A search path entry must not reveal a whole home or worktree.
+            let too_much = [Some(&cage.worktree), Some(&cage.home), home.as_ref()]
+                .into_iter()
+                .flatten()
+                .any(|own| own.starts_with(folder) || folder.starts_with(&cage.worktree));
+            if folder.is_absolute() && folder.is_dir() && !covered && !too_much {
+                self.add(folder, FileAccess::Readable);
+            }
+        }
+        // Programs installed by npm need their sibling packages.
+        let real = found.canonicalize().unwrap_or_else(|_| found.to_owned());
+        let modules = real.ancestors().filter(|above| above.ends_with("node_modules")).last();
+        if let Some(modules) = modules.filter(|modules| !modules.starts_with(&cage.worktree)) {
+            self.add(modules, FileAccess::Readable);
+        }
+        self.add_resolved(found, &FileAccess::Readable);
+    }
+
+    fn add_worktree(&mut self, cage: &Sandbox) {
+        let sight = if cage.read_only { FileAccess::Readable } else { FileAccess::Writable };
+        self.add(&cage.worktree, sight);
+        let link = cage.worktree.join(".git");
+        for path in cage.protected.iter().chain([&link]) {
+            // Protecting a link would protect its target instead. The check of the diff covers
+            // links.
+            let straight = path.canonicalize().is_ok_and(|real| real == *path);
+            if straight && path.starts_with(&cage.worktree) && !cage.read_only {
+                self.add(path, FileAccess::Readable);
+            }
+        }
+    }
+
+    /// Hides paths that a visible parent would reveal.
+    fn hide(&mut self, hidden: &[PathBuf]) {
+        for path in hidden {
+            if self.covers(path) && path.symlink_metadata().is_ok() {
+                self.entries.retain(|(same, _)| same != path);
+                self.entries.push((path.clone(), hidden_access(path)));
+            }
+        }
+        self.entries.sort_by_key(|(path, _)| path.components().count());
+    }
+}
+
+fn hidden_access(path: &Path) -> FileAccess {
+    if path.is_dir() { FileAccess::HiddenDir } else { FileAccess::HiddenFile }
+}
+
+impl FileAccess {
+    /// Returns the launcher arguments for this access.
+    pub(super) fn launcher_args(&self, path: &Path) -> Option<[String; 2]> {
+        let how = match self {
+            Self::Readable => "--read",
+            Self::Writable => "--write",
+            _ => return None,
+        };
+        Some([how.to_owned(), path_text(path)])
+    }
+}

@@ -1,0 +1,298 @@
+//! Checkpoints: saving a worktree's work to refs, and restoring it on any host.
+
+use std::time::Duration;
+
+use tamma_core::ids::{CommitId, TaskId};
+use tokio::fs;
+
+use super::refs::{self, BRANCH_TRAILER, RemoteWork, TaskRefs};
+use super::{Author, SnapshotMode, Worktree, exists, remove_path};
+use crate::git;
+use crate::mirror::{Error, Mirror, disk_error};
+
+/// Time limit for a push. The next checkpoint retries it.
+const PUSH_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Result of saving a worktree's work.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// Commit with the uncommitted work, new or from an earlier checkpoint; `None` if everything is
+    /// committed.
+    pub commit: Option<CommitId>,
+    /// The project's repository has all commits and all uncommitted work.
+    pub pushed: bool,
+    /// Error output of git, if the push failed.
+    pub push_error: Option<String>,
+}
+
+/// Location of a task's latest work, as known to the caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LatestWork {
+    /// Nobody has worked on the task yet.
+    NoWork,
+    /// A run ended with this commit, and nobody has worked on the task since.
+    Commit(CommitId),
+    /// Unknown, so the project's repository is queried.
+    Unknown,
+}
+
+/// Work in a worktree.
+pub(crate) struct WorktreeContents {
+    /// Latest commit of a run, if any.
+    pub(crate) committed: Option<CommitId>,
+    /// State of uncommitted work.
+    pub(crate) uncommitted: UncommittedWork,
+}
+
+/// State of a worktree's uncommitted work.
+pub(crate) enum UncommittedWork {
+    Clean,
+    /// Saved in this checkpoint, at least locally.
+    Checkpointed(CommitId),
+    Unsaved,
+}
+
+impl Worktree {
+    /// Inspects the work in the worktree without changing it.
+    pub(crate) async fn contents(&self) -> Result<WorktreeContents, Error> {
+        let _lock = self.lock().await?;
+        self.relink().await?;
+        let refs = self.refs().await?;
+        let branch = refs.branch.clone().ok_or_else(|| self.missing_branch_error())?;
+        let head = self.detached_head().await?;
+        let tree = self.snapshot(head.unwrap_or(branch.commit), SnapshotMode::BestEffort).await?;
+        let saved = refs.checkpoint.as_ref().filter(|_| refs.uncommitted() == Some(&tree));
+        let is_clean = head.is_none() && tree == branch.tree;
+        Ok(WorktreeContents {
+            committed: refs.expected_remote(self.task).work,
+            uncommitted: match saved {
+                _ if is_clean => UncommittedWork::Clean,
+                Some(tip) => UncommittedWork::Checkpointed(tip.commit),
+                None => UncommittedWork::Unsaved,
+            },
+        })
+    }
+
+    /// Saves uncommitted work under `refs/tamma/salvage/<task>`, and pushes it with the branch.
+    ///
+    /// Earlier checkpoints stay reachable from the new one. A failed push is reported, but not an
+    /// error; the next checkpoint retries it.
+    pub async fn checkpoint(&self) -> Result<Checkpoint, Error> {
+        let _lock = self.lock().await?;
+        let (commit, mut refs) = self.save_uncommitted().await?;
+        let why = push_refs(&self.mirror, self.task, &mut refs).await?;
+        Ok(Checkpoint { commit, pushed: why.is_none(), push_error: why })
+    }
+
+    /// Saves uncommitted work locally. Returns its commit and the updated refs.
+    pub(super) async fn save_uncommitted(&self) -> Result<(Option<CommitId>, TaskRefs), Error> {
+        let mut refs = self.refs().await?;
+        let branch = refs.branch.clone().ok_or_else(|| self.missing_branch_error())?;
+        let (head, head_tree) = match self.detached_head().await? {
+            None => (branch.commit, branch.tree.clone()),
+            Some(head) => (head, self.tree_of(head).await?),
+        };
+        let tree = self.snapshot(head, SnapshotMode::BestEffort).await?;
+        let is_clean = head == branch.commit && tree == head_tree;
+        let same = refs.uncommitted() == Some(&tree);
+        if let Some(before) = refs.checkpoint.as_ref().filter(|_| same) {
+            if is_clean {
+                return Ok((None, refs));
+            }
+            if before.parents.first() == Some(&head) {
+                return Ok((Some(before.commit), refs));
+            }
+        }
+        // Record a clean state too, so that deleted files do not reappear on another host.
+        if is_clean && refs.uncommitted().is_none() {
+            return Ok((None, refs));
+        }
+        let before = refs.checkpoint.as_ref().map(|tip| tip.commit);
+        let parents: Vec<_> = [head].into_iter().chain(before).collect();
+        let message =
+            format!("Uncommitted work of {}\n\n{BRANCH_TRAILER}: {}\n", self.task, branch.commit);
+        let tamma = Author { name: "Tamma".to_owned(), email: "tamma@localhost".to_owned() };
+        let commit = self.create_commit(&tree, &parents, &message, &tamma).await?;
+        self.move_ref(&refs::checkpoint_ref(self.task), commit, before).await?;
+        let (run, branch) = (String::new(), Some(branch.commit));
+        refs.checkpoint = Some(refs::RefTip { commit, tree, parents, run, branch });
+        Ok(((!is_clean).then_some(commit), refs))
+    }
+
+    /// Updates the local refs from the project's repository, and sets aside local work that newer
+    /// work replaced.
+    pub(super) async fn catch_up(&self, refs: TaskRefs, base: CommitId) -> Result<TaskRefs, Error> {
+        let there = RemoteWork::query(&self.mirror, self.task).await?;
+        if there == refs.remote {
+            return Ok(refs);
+        }
+        let bring: Vec<_> = [
+            (refs::work_ref(self.task), there.work),
+            (refs::checkpoint_ref(self.task), there.checkpoint),
+        ]
+        .into_iter()
+        .filter(|(_, commit)| commit.is_some())
+        .map(|(name, _)| name)
+        .collect();
+        if !bring.is_empty() {
+            // Fetch the objects only. Refs move after local work is safe.
+            let call = ["fetch", "--quiet", "--no-write-fetch-head", "--no-tags"];
+            let call = call.into_iter().chain([self.mirror.source.as_str()]);
+            let call = call.chain(bring.iter().map(String::as_str));
+            self.mirror.git.in_dir(&self.mirror.path).run(call).await?;
+        }
+        let salvaged = refs.checkpoint.as_ref().map(|tip| tip.commit);
+        let is_ours = self.is_ancestor(there.work, refs.head()).await?
+            && self.is_ancestor(there.checkpoint, salvaged).await?;
+        if is_ours {
+            // We pushed this ourselves, but died before recording it.
+            there.save(&self.mirror, self.task).await?;
+            return Ok(TaskRefs { remote: there, ..refs });
+        }
+        let _lock = self.lock().await?;
+        self.set_aside(&there).await?;
+        let (branch, saved) = (refs::branch_ref(self.task), refs::checkpoint_ref(self.task));
+        let to = there.work.unwrap_or(base);
+        let mut moves = format!("update {branch} {to}\n");
+        if let Some(salvage) = there.checkpoint {
+            moves = format!("{moves}update {saved} {salvage}\n");
+        } else if refs.checkpoint.is_some() {
+            moves = format!("{moves}delete {saved}\n");
+        }
+        let call = ["update-ref", "--stdin"];
+        self.mirror.git.in_dir(&self.mirror.path).input(moves).run(call).await?;
+        there.save(&self.mirror, self.task).await?;
+        self.refs().await
+    }
+
+    /// Saves local work under separate refs, pushes them, and removes the directory.
+    async fn set_aside(&self, there: &RemoteWork) -> Result<(), Error> {
+        let mut refs = self.refs().await?;
+        if exists(&self.path).await? {
+            self.relink().await?;
+            refs = self.save_uncommitted().await?.1;
+        }
+        let salvaged = refs.checkpoint.as_ref().map(|tip| tip.commit);
+        let mut aside = Vec::new();
+        for (mine, theirs) in [(refs.head(), there.work), (salvaged, there.checkpoint)] {
+            let Some(mine) = mine else { continue };
+            let is_base =
+                Some(mine) == refs.head() && refs.expected_remote(self.task).work.is_none();
+            if !is_base && !self.is_ancestor(Some(mine), theirs).await? {
+                let name = refs::aside_ref(self.task, mine);
+                self.mirror
+                    .git
+                    .in_dir(&self.mirror.path)
+                    .run(["update-ref", &name, &mine.to_string()])
+                    .await?;
+                aside.push((name, None, Some(mine)));
+            }
+        }
+        if !aside.is_empty() {
+            let names: Vec<_> = aside.iter().map(|(name, ..)| name.as_str()).collect();
+            tracing::warn!(task = %self.task, aside = names.join(" "), "local work set aside; another host has newer work");
+            if let Some(why) = try_push(&self.mirror, &aside).await? {
+                tracing::warn!(task = %self.task, why, "failed to push set-aside work; it is on this worker only");
+            }
+        }
+        self.remove_folder().await
+    }
+
+    /// Removes the directory, which must be saved. It is renamed first.
+    pub(super) async fn remove_folder(&self) -> Result<(), Error> {
+        let old = self.mirror.data.join("worktrees").join("old");
+        let removed = old.join(self.task.to_string());
+        if exists(&self.path).await? {
+            // Left over from an interrupted removal, so it was saved.
+            remove_path(&removed).await?;
+            fs::create_dir_all(&old).await.map_err(disk_error("create", &old))?;
+            fs::rename(&self.path, &removed).await.map_err(disk_error("rename", &self.path))?;
+        }
+        remove_path(&removed).await?;
+        remove_path(&self.git_dir()).await
+    }
+
+    /// Returns `true` if `older` is `newer`, an ancestor of it, or `None`.
+    async fn is_ancestor(
+        &self,
+        older: Option<CommitId>,
+        newer: Option<CommitId>,
+    ) -> Result<bool, Error> {
+        let (Some(older), Some(newer)) = (older, newer) else { return Ok(older.is_none()) };
+        if older == newer {
+            return Ok(true);
+        }
+        let call = ["merge-base", "--is-ancestor", &older.to_string(), &newer.to_string()];
+        Ok(self.mirror.git.in_dir(&self.mirror.path).output(&call).await?.code == Some(0))
+    }
+}
+
+/// Pushes missing commits to the project's repository. Returns the error if it failed.
+pub(super) async fn push_refs(
+    mirror: &Mirror,
+    task: TaskId,
+    refs: &mut TaskRefs,
+) -> Result<Option<String>, Error> {
+    let wanted = refs.expected_remote(task);
+    if wanted == refs.remote {
+        return Ok(None);
+    }
+    let changes: Vec<_> = [
+        (refs::work_ref(task), refs.remote.work, wanted.work),
+        (refs::checkpoint_ref(task), refs.remote.checkpoint, wanted.checkpoint),
+    ]
+    .into_iter()
+    .filter(|(_, from, to)| from != to)
+    .collect();
+    let why = try_push(mirror, &changes).await?;
+    if why.is_none() {
+        wanted.save(mirror, task).await?;
+        refs.remote = wanted;
+    }
+    Ok(why)
+}
+
+/// Pushes changes with a time limit. Returns the error if it failed.
+async fn try_push(
+    mirror: &Mirror,
+    changes: &[(String, Option<CommitId>, Option<CommitId>)],
+) -> Result<Option<String>, Error> {
+    match tokio::time::timeout(PUSH_TIMEOUT, refs::push(mirror, changes)).await {
+        Ok(Ok(answer)) if answer.code == Some(0) => Ok(None),
+        Ok(Ok(answer)) => Ok(Some(answer.stderr)),
+        Ok(Err(Error::Git(error @ git::Error::Start { .. }))) => Err(error.into()),
+        Ok(Err(error)) => Ok(Some(error.to_string())),
+        Err(_) => Ok(Some(format!("no response within {} s", PUSH_TIMEOUT.as_secs()))),
+    }
+}
+
+/// Removes the hidden refs of a delivered task from the project's repository. The mirror keeps
+/// them. Returns the reason if it failed.
+pub async fn remove_remote_refs(
+    mirror: &Mirror,
+    task: TaskId,
+    delivered: CommitId,
+) -> Result<Option<String>, Error> {
+    let mut there = RemoteWork::load(mirror, task).await?;
+    if there.work != Some(delivered) {
+        there = RemoteWork::query(mirror, task).await?;
+    }
+    if there.work.is_some_and(|work| work != delivered) {
+        return Ok(Some(format!("the task's work is not at the delivered commit {delivered}")));
+    }
+    let changes: Vec<_> = [
+        (refs::work_ref(task), there.work, None),
+        (refs::checkpoint_ref(task), there.checkpoint, None),
+    ]
+    .into_iter()
+    .filter(|(_, from, _)| from.is_some())
+    .collect();
+    if changes.is_empty() {
+        return Ok(None);
+    }
+    let why = try_push(mirror, &changes).await?;
+    if why.is_none() {
+        RemoteWork::default().save(mirror, task).await?;
+    }
+    Ok(why)
+}

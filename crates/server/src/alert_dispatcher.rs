@@ -1,0 +1,389 @@
+//! Alert dispatcher: selects the receivers of each alert and delivers it, with retries.
+//!
+//! Dispatch runs once per alert: it selects receivers and due times. Delivery retries each receiver
+//! for up to three days and records every attempt. Several servers can share a database; each
+//! delivery is claimed by one of them.
+//!
+//! If a server is killed after a receiver accepted a message and before the database recorded it,
+//! the message is sent again when the claim expires, with the same ID and content. Webhook receivers
+//! can deduplicate by ID, mailboxes by `Message-ID`; Slack shows the message twice.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::time::Duration;
+
+use chrono::TimeDelta;
+use futures_util::StreamExt as _;
+use futures_util::stream;
+use tamma_connect::message::{self, AlertMessage, MessageItem, MessageSender, Receiver};
+use tamma_core::alert::{self, AlertSchedule};
+use tamma_core::ids::ProjectId;
+use tamma_core::rules::Permission;
+use tamma_core::task_loop::AlertSeverity;
+use tamma_store::{ClaimedDelivery, DeliveryEnd, NewDelivery, OutboxMessage};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::app::{App, Error, Principal};
+use crate::clock;
+use crate::dto::{AlertTestResult, short_id};
+
+/// Number of alerts or deliveries per query.
+const BATCH_SIZE: u32 = 100;
+
+/// Number of receivers served concurrently.
+const MAX_CONCURRENT_RECEIVERS: usize = 8;
+
+/// Duration of a claim on a delivery, in seconds.
+const CLAIM_SECONDS: u32 = 120;
+
+/// Time after a claim in which sends can start. The last send finishes before the claim expires, so
+/// that no other server repeats it.
+const SEND_WINDOW: Duration = Duration::from_mins(1);
+const _: () =
+    assert!(SEND_WINDOW.as_secs() + message::SEND_TIMEOUT.as_secs() < CLAIM_SECONDS as u64);
+
+/// Maximum time between two polls, in case a notification is lost.
+const MAX_POLL_INTERVAL: Duration = Duration::from_secs(15);
+
+/// Channel to the terminal of this process.
+pub type TerminalSender = mpsc::UnboundedSender<TerminalMessage>;
+
+/// Message for the terminal.
+pub type TerminalMessage = AlertMessage;
+
+/// Dispatches and delivers alerts.
+#[derive(Clone)]
+pub(crate) struct AlertDispatcher {
+    app: App,
+    sender: MessageSender,
+    terminal: Option<TerminalSender>,
+    /// Prefix of links to tasks.
+    base_url: String,
+}
+
+/// Deliveries that are sent to one receiver in one message.
+struct DeliveryBatch {
+    receiver: Receiver,
+    message: AlertMessage,
+    deliveries: Vec<ClaimedDelivery>,
+}
+
+impl AlertDispatcher {
+    pub(crate) fn new(
+        app: App,
+        terminal: Option<TerminalSender>,
+        base: String,
+    ) -> Result<Self, message::Error> {
+        let post = MessageSender::new(&app.environment)?;
+        Ok(Self { app, sender: post, terminal, base_url: base })
+    }
+
+    /// Dispatches and delivers alerts until `stop` is cancelled.
+    pub(crate) async fn run(self, stop: CancellationToken) {
+        let mut news = self.app.live.subscribe_all();
+        loop {
+            if let Err(error) = self.dispatch_and_deliver().await {
+                tracing::warn!(%error, "alert delivery failed; retrying");
+            }
+            let wait = self.time_until_next().await;
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(wait) => {}
+                more = news.wait_for_change() => if !more { return },
+            }
+        }
+    }
+
+    async fn time_until_next(&self) -> Duration {
+        let next = self.app.store.next_delivery_at(self.terminal.is_some()).await.ok().flatten();
+        let wait = next.and_then(|at| (at - clock::now()).to_std().ok());
+        // A due delivery that is still open is claimed by another server.
+        wait.unwrap_or(MAX_POLL_INTERVAL).clamp(Duration::from_millis(200), MAX_POLL_INTERVAL)
+    }
+
+    /// Dispatches new alerts and sends due deliveries.
+    async fn dispatch_and_deliver(&self) -> Result<(), Error> {
+        loop {
+            let new = self.app.store.outbox(BATCH_SIZE).await?;
+            for message in &new {
+                self.dispatch(message).await?;
+            }
+            if new.len() < BATCH_SIZE as usize {
+                break;
+            }
+        }
+        loop {
+            let until = Instant::now() + SEND_WINDOW;
+            let terminal = self.terminal.is_some();
+            let claimed =
+                self.app.store.claim_deliveries(CLAIM_SECONDS, BATCH_SIZE, terminal).await?;
+            let all = claimed.len() < BATCH_SIZE as usize;
+            self.deliver(claimed, until).await?;
+            if all {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Selects the receivers of an alert and the due time for each.
+    async fn dispatch(&self, message: &OutboxMessage) -> Result<(), Error> {
+        let project = self.app.project_by_id(message.project).await?;
+        let rules = match self.app.alert_rules(&project.repository).await {
+            Ok(rules) => rules,
+            // The alert is still visible in the UI.
+            Err(error) => {
+                tracing::warn!(project = project.name, %error, "alert not sent: invalid configuration");
+                self.app.store.dispatch(message, &[]).await?;
+                return Ok(());
+            }
+        };
+        let way = alert::schedule(message.needs_decision, message.severity, clock::now(), &rules);
+        let mut deliveries: BTreeMap<String, NewDelivery> = BTreeMap::new();
+        for channel in rules.channels.iter().filter(|channel| channel.enabled) {
+            match Receiver::from_channel(channel) {
+                Ok(Receiver::Terminal) if self.terminal.is_none() => {}
+                Ok(receiver) => {
+                    let (id, receiver) = (clock::new_id(), receiver.key());
+                    let digest = matches!(way, AlertSchedule::Digest(_));
+                    let due_at = way.due_at();
+                    // The terminal has no quiet hours and no digest.
+                    let (digest, due_at) = match receiver.as_str() {
+                        message::TERMINAL => (false, clock::now()),
+                        _ => (digest, due_at),
+                    };
+                    let new = NewDelivery { id, receiver: receiver.clone(), digest, due_at };
+                    deliveries.entry(receiver).or_insert(new);
+                }
+                Err(error) => {
+                    tracing::warn!(project = project.name, %error, "alert channel skipped");
+                }
+            }
+        }
+        let deliveries: Vec<_> = deliveries.into_values().collect();
+        self.app.store.dispatch(message, &deliveries).await?;
+        Ok(())
+    }
+
+    async fn deliver(&self, claimed: Vec<ClaimedDelivery>, until: Instant) -> Result<(), Error> {
+        let (settled, claimed): (Vec<_>, Vec<_>) =
+            claimed.into_iter().partition(|one| one.is_settled);
+        let settled: Vec<Uuid> = settled.iter().map(|one| one.id).collect();
+        self.app.store.end_deliveries(&settled, DeliveryEnd::Settled).await?;
+        let mut queues: BTreeMap<String, Vec<DeliveryBatch>> = BTreeMap::new();
+        for parcel in self.group_into_batches(claimed).await? {
+            queues.entry(parcel.receiver.key()).or_default().push(parcel);
+        }
+        let queues = queues.into_values().map(|queue| self.send_all(queue, until));
+        let sent: Vec<_> =
+            stream::iter(queues).buffer_unordered(MAX_CONCURRENT_RECEIVERS).collect().await;
+        sent.into_iter().collect()
+    }
+
+    /// Groups deliveries into messages: one per decision, and one digest per receiver.
+    async fn group_into_batches(
+        &self,
+        claimed: Vec<ClaimedDelivery>,
+    ) -> Result<Vec<DeliveryBatch>, Error> {
+        let mut parcels: Vec<DeliveryBatch> = Vec::new();
+        // Keyed by receiver, and by the message of an earlier attempt.
+        let mut digests: BTreeMap<(String, Option<Uuid>), usize> = BTreeMap::new();
+        let mut known: BTreeMap<ProjectId, (String, BTreeMap<String, Receiver>)> = BTreeMap::new();
+        let mut without = Vec::new();
+        for one in claimed {
+            let (name, receivers) = match known.entry(one.project) {
+                Entry::Occupied(entry) => entry.into_mut(),
+                Entry::Vacant(entry) => {
+                    let project = self.app.project_by_id(one.project).await?;
+                    let receivers = self.receivers(&project.repository).await;
+                    entry.insert((project.name, receivers))
+                }
+            };
+            let Some(to) = receivers.get(&one.receiver).cloned() else {
+                without.push(one.id);
+                continue;
+            };
+            let item = self.message_item(&one, name.clone());
+            if one.digest {
+                let next = parcels.len();
+                let at = *digests.entry((one.receiver.clone(), one.batch)).or_insert(next);
+                if let Some(parcel) = parcels.get_mut(at) {
+                    parcel.message.severity = parcel.message.severity.max(one.severity);
+                    parcel.message.items.push(item);
+                    parcel.message.subject =
+                        format!("Digest: {} updates", parcel.message.items.len());
+                    parcel.deliveries.push(one);
+                    continue;
+                }
+            }
+            let message = AlertMessage {
+                id: one.batch.unwrap_or(one.id),
+                at: one.created_at,
+                severity: one.severity,
+                subject: subject_line(&one),
+                items: vec![item],
+            };
+            parcels.push(DeliveryBatch { receiver: to, message, deliveries: vec![one] });
+        }
+        self.app.store.end_deliveries(&without, DeliveryEnd::NoReceiver).await?;
+        // A retry must have the same ID and items, even if more deliveries are due by then.
+        for DeliveryBatch { message, deliveries: of, .. } in &parcels {
+            if of.len() > 1 && of.iter().any(|one| one.batch.is_none()) {
+                self.app.store.batch_deliveries(message.id, &delivery_ids(of)).await?;
+            }
+        }
+        Ok(parcels)
+    }
+
+    /// Sends the messages of one receiver in sequence. If the receiver is unreachable, the remaining
+    /// messages wait too, because a timeout for each would delay other receivers.
+    async fn send_all(&self, mut queue: Vec<DeliveryBatch>, until: Instant) -> Result<(), Error> {
+        let store = &self.app.store;
+        // Messages that failed before go last, so that they do not block the others.
+        queue.sort_by_key(|parcel| parcel.deliveries.iter().map(|one| one.attempt).max());
+        let most =
+            queue.last().into_iter().flat_map(|last| &last.deliveries).map(|one| one.attempt).max();
+        let mut queue = queue.into_iter();
+        while let Some(parcel) = queue.next() {
+            if Instant::now() >= until {
+                let rest: Vec<_> = delivery_ids(&parcel.deliveries)
+                    .into_iter()
+                    .chain(remaining_ids(queue))
+                    .collect();
+                return Ok(store.release_deliveries(&rest, None).await?);
+            }
+            let of = delivery_ids(&parcel.deliveries);
+            let (to, attempt) =
+                (parcel.receiver.label(), parcel.deliveries.first().map_or(1, |one| one.attempt));
+            let sent = match &parcel.receiver {
+                Receiver::Terminal => self.send_to_terminal(parcel.message),
+                to => self.sender.send(to, &parcel.message).await,
+            };
+            let Err(error) = sent else {
+                store.end_deliveries(&of, DeliveryEnd::Delivered).await?;
+                continue;
+            };
+            tracing::warn!(to, %error, attempt, "alert delivery failed");
+            let away = matches!(error, message::Error::Unreachable(_));
+            let counted = if away { most.unwrap_or(attempt) } else { attempt };
+            let pause = alert::retry_delay(counted).unwrap_or_else(|| TimeDelta::minutes(30));
+            let again_at = clock::now() + pause;
+            let ended = match error {
+                message::Error::Gone(_) => Some(error.to_string()),
+                _ if alert::retry_delay(attempt).is_none() => {
+                    Some(format!("{error}; gave up after {attempt} attempts in 3 days"))
+                }
+                _ => None,
+            };
+            let why = ended.clone().unwrap_or_else(|| error.to_string());
+            store.reschedule_deliveries(&of, &why, again_at).await?;
+            if ended.is_some() {
+                store.end_deliveries(&of, DeliveryEnd::GivenUp).await?;
+            }
+            if away {
+                let rest: Vec<_> = remaining_ids(queue).collect();
+                return Ok(store.release_deliveries(&rest, Some(again_at)).await?);
+            }
+        }
+        Ok(())
+    }
+
+    fn send_to_terminal(&self, message: AlertMessage) -> Result<(), message::Error> {
+        let away = || message::Error::Gone("this server has no terminal".to_owned());
+        let terminal = self.terminal.as_ref().ok_or_else(away)?;
+        terminal.send(message).map_err(|_| away())
+    }
+
+    /// Returns the receivers of a project by key.
+    async fn receivers(&self, repository: &str) -> BTreeMap<String, Receiver> {
+        let rules = self.app.alert_rules(repository).await.unwrap_or_default();
+        let channels = rules.channels.iter().filter(|channel| channel.enabled);
+        channels
+            .filter_map(|channel| Receiver::from_channel(channel).ok())
+            .map(|receiver| (receiver.key(), receiver))
+            .collect()
+    }
+
+    fn message_item(&self, one: &ClaimedDelivery, project: String) -> MessageItem {
+        MessageItem {
+            kind: one.kind.to_string(),
+            task: one.task.0,
+            title: one.title.clone(),
+            project,
+            reason: one.cause.to_string(),
+            answers: one.answers.iter().map(ToString::to_string).collect(),
+            link: format!("{}/tasks/{}", self.base_url, one.task.0),
+            reminder: one.reminder,
+        }
+    }
+
+    /// Sends a test message to every channel of a project and returns the results.
+    pub(crate) async fn send_test_alerts(
+        &self,
+        project: Option<&str>,
+        by: &Principal,
+    ) -> Result<Vec<AlertTestResult>, Error> {
+        let project = self.app.resolve_project(project).await?;
+        self.app.authorize(by, Permission::Work, project.id).await?;
+        let rules = self.app.alert_rules(&project.repository).await?;
+        let message = |id| AlertMessage {
+            id,
+            at: clock::now(),
+            severity: AlertSeverity::Info,
+            subject: format!("Test alert from {}", project.name),
+            items: vec![MessageItem {
+                kind: "test".to_owned(),
+                task: id,
+                title: "Test alert".to_owned(),
+                project: project.name.clone(),
+                reason: "someone is testing this channel".to_owned(),
+                answers: Vec::new(),
+                link: format!("{}/", self.base_url),
+                reminder: 0,
+            }],
+        };
+        let tried = rules.channels.iter().map(|channel| {
+            let message = message(clock::new_id());
+            async move {
+                if !channel.enabled {
+                    return AlertTestResult::new(
+                        channel.r#type.to_string(),
+                        Some("the channel is disabled".to_owned()),
+                    );
+                }
+                let to = match Receiver::from_channel(channel) {
+                    Ok(to) => to,
+                    Err(error) => {
+                        return AlertTestResult::new(
+                            channel.r#type.to_string(),
+                            Some(error.to_string()),
+                        );
+                    }
+                };
+                let sent = match &to {
+                    Receiver::Terminal => self.send_to_terminal(message),
+                    to => self.sender.send(to, &message).await,
+                };
+                AlertTestResult::new(to.label(), sent.err().map(|error| error.to_string()))
+            }
+        });
+        Ok(futures_util::future::join_all(tried).await)
+    }
+}
+
+fn delivery_ids(of: &[ClaimedDelivery]) -> Vec<Uuid> {
+    of.iter().map(|one| one.id).collect()
+}
+
+fn remaining_ids(queue: impl Iterator<Item = DeliveryBatch>) -> impl Iterator<Item = Uuid> {
+    queue.flat_map(|parcel| delivery_ids(&parcel.deliveries))
+}
+
+/// Formats the subject line of a single alert.
+fn subject_line(one: &ClaimedDelivery) -> String {
+    let again = if one.reminder > 0 { "Reminder: " } else { "" };
+    let asks = if one.answers.is_empty() { "" } else { "Decision needed: " };
+    format!("{again}{asks}{} [{}]", one.title, short_id(one.task.0))
+}

@@ -1,0 +1,217 @@
+//! Actions on a task, such as approve, reply or pause.
+//!
+//! The state machine in the task's workflow decides. The server converts the request and compares
+//! the plan or commit it names with the current one, so that stale decisions are refused early.
+//! The workflow compares again.
+
+use tamma_core::approval::ApprovalScope;
+use tamma_core::ids::{CommitId, Reason, TaskId};
+use tamma_core::rules::Permission;
+use tamma_core::task_loop::{self, Refusal, TaskLoop};
+use tamma_flow::{ActionRequest, TaskWorkflow, workflow_id};
+use temporalio_client::WorkflowExecuteUpdateOptions;
+use temporalio_client::errors::WorkflowUpdateError;
+
+use super::{App, Error, Principal, TEMPORAL_TIMEOUT};
+use crate::clock;
+use crate::dto::{TaskAction, TaskStatus};
+
+/// Minimum length of a hash prefix in a request.
+const MIN_HASH_DIGITS: usize = 8;
+
+impl App {
+    /// Performs an action on a task. A repeated key returns the result of the first request.
+    pub(crate) async fn perform_action(
+        &self,
+        task: TaskId,
+        by: Principal,
+        action: TaskAction,
+        key: Option<String>,
+    ) -> Result<TaskStatus, Error> {
+        let machine = self.task_loop(task).await?;
+        if machine.state.is_terminal() {
+            return Err(Error::Refused(Refusal::Ended(machine.state).to_string()));
+        }
+        let action = self.to_machine_action(&machine, action).await?;
+        match self.authorize(&by, Permission::from(&action), machine.project).await {
+            // Operators can stop tasks even while the configuration has errors.
+            Err(Error::PermissionsUnknown { why, .. })
+                if is_stop_action(&action) && by.auth_method.is_operator() =>
+            {
+                tracing::warn!(%by, known = %by.auth_method, why, "stop allowed for operator");
+            }
+            permitted => permitted?,
+        }
+        let ask = ActionRequest { at: clock::now(), by: by.name.clone(), action };
+        let key = key.unwrap_or_else(|| clock::new_id().to_string());
+        let options = WorkflowExecuteUpdateOptions::builder().update_id(key).build();
+        let handle = self.temporal.get_workflow_handle::<TaskWorkflow>(workflow_id(task));
+        let asked = handle.execute_update(TaskWorkflow::ask, ask, options);
+        let standing = match tokio::time::timeout(TEMPORAL_TIMEOUT, asked).await {
+            Ok(Ok(Ok(standing))) => standing,
+            Ok(Ok(Err(refusal))) => return Err(Error::Refused(refusal)),
+            Ok(Err(error)) => return Err(self.update_error(task, error).await),
+            Err(_) => return Err(Error::WorkflowTimeout),
+        };
+        Ok(TaskStatus {
+            state: standing.state,
+            paused: standing.paused,
+            step: standing.step,
+            plan: standing.plan.map(|plan| plan.to_string()),
+            by: by.to_string(),
+        })
+    }
+
+    /// Converts a failed workflow update to an error for the person.
+    async fn update_error(&self, task: TaskId, error: WorkflowUpdateError) -> Error {
+        match error {
+            WorkflowUpdateError::Failed(failure) => Error::Refused(failure.message.clone()),
+            // The workflow is closed, or its history has passed the retention period.
+            WorkflowUpdateError::NotFound(status) => match self.task_loop(task).await {
+                Ok(machine) if machine.state.is_terminal() => {
+                    Error::Refused(Refusal::Ended(machine.state).to_string())
+                }
+                Ok(_) => Error::Internal(status.into()),
+                Err(error) => error,
+            },
+            error @ WorkflowUpdateError::PayloadConversion(_) => Error::Internal(error.into()),
+            error => Error::Unavailable { what: "Temporal", source: error.into() },
+        }
+    }
+
+    /// Converts a request to an action of the state machine. Long texts are stored and referenced.
+    async fn to_machine_action(
+        &self,
+        machine: &TaskLoop,
+        action: TaskAction,
+    ) -> Result<task_loop::Action, Error> {
+        use task_loop::Action as A;
+        Ok(match action {
+            TaskAction::Approve { plan, reason: why } => A::Approve {
+                scope: approval_scope(machine, &plan, "approve")?,
+                reason: why.map(parse_reason).transpose()?,
+            },
+            TaskAction::Reject { plan, reason: why } => A::Reject {
+                scope: approval_scope(machine, &plan, "reject")?,
+                reason: parse_reason(why)?,
+            },
+            TaskAction::AskChanges { plan, changes } => A::RevisePlan {
+                scope: approval_scope(machine, &plan, "ask_changes")?,
+                changes: self.store.save_text(&non_empty_text(&changes)?).await?,
+            },
+            TaskAction::Override { plan, reason: why } => A::Override {
+                scope: approval_scope(machine, &plan, "override")?,
+                reason: parse_reason(why)?,
+            },
+            TaskAction::Accept { commit, reason: why } => A::Accept {
+                commit: commit_under_review(machine, &commit, "accept")?,
+                reason: why.map(parse_reason).transpose()?,
+            },
+            TaskAction::Rework { commit, comments, lines } => {
+                let commit = commit_under_review(machine, &commit, "rework")?;
+                let text = self.comments_with_code(machine.task, commit, &comments, &lines).await?;
+                A::RequestChanges { commit, comments: self.store.save_text(&text).await? }
+            }
+            TaskAction::Pause {} => A::Pause,
+            TaskAction::Resume {} => A::Resume,
+            TaskAction::Cancel { reason: why } => A::Cancel { reason: parse_reason(why)? },
+            TaskAction::Modify { note } => {
+                A::ChangeTask { request: self.store.save_text(&non_empty_text(&note)?).await? }
+            }
+            TaskAction::Retry { grant } => A::Retry { grant: grant.into() },
+            TaskAction::Continue { grant } => A::Continue { grant: grant.into() },
+            TaskAction::Reply { text } => {
+                A::Reply { reply: self.store.save_text(&non_empty_text(&text)?).await? }
+            }
+            TaskAction::RollBack { to, reason: why } => {
+                A::RollBack { to, reason: parse_reason(why)? }
+            }
+            TaskAction::Skip { reason: why } => A::Skip { reason: parse_reason(why)? },
+            TaskAction::Abandon { reason: why } => A::Abandon { reason: parse_reason(why)? },
+            TaskAction::Acknowledge {} => A::Acknowledge,
+        })
+    }
+}
+
+/// Returns whether an action only stops work.
+fn is_stop_action(action: &task_loop::Action) -> bool {
+    matches!(action, task_loop::Action::Pause | task_loop::Action::Cancel { .. })
+}
+
+/// Returns the scope of an approval if the request names the current plan.
+fn approval_scope(machine: &TaskLoop, plan: &str, action: &str) -> Result<ApprovalScope, Error> {
+    let binding = machine.current_scope().ok_or_else(|| not_allowed_now(machine, action))?;
+    check_hash_prefix("plan", plan, &binding.plan.to_string())?;
+    Ok(binding)
+}
+
+/// Returns the commit under review if the request names it.
+fn commit_under_review(machine: &TaskLoop, commit: &str, action: &str) -> Result<CommitId, Error> {
+    let now = machine.commit.ok_or_else(|| not_allowed_now(machine, action))?;
+    check_hash_prefix("commit", commit, &now.to_string())?;
+    Ok(now)
+}
+
+fn not_allowed_now(machine: &TaskLoop, action: &str) -> Error {
+    let (state, action) = (machine.state, action.to_owned());
+    Error::Refused(Refusal::WrongState { state, action }.to_string())
+}
+
+/// Checks that `seen` is a prefix of the current hash.
+fn check_hash_prefix(what: &'static str, seen: &str, now: &str) -> Result<(), Error> {
+    let seen = seen.trim().to_ascii_lowercase();
+    if seen.len() < MIN_HASH_DIGITS || !seen.chars().all(|digit| digit.is_ascii_hexdigit()) {
+        return Err(Error::invalid(
+            format!("`{seen}` does not identify a {what}."),
+            format!("Give at least the first {MIN_HASH_DIGITS} digits of the {what} hash."),
+        ));
+    }
+    if now.starts_with(&seen) {
+        return Ok(());
+    }
+    let first = |hash: &str| hash.chars().take(12).collect();
+    Err(Error::Changed { what, seen: first(&seen), now: first(now) })
+}
+
+fn parse_reason(text: impl AsRef<str>) -> Result<Reason, Error> {
+    non_empty_text(text.as_ref())?.parse().map_err(|_| {
+        Error::invalid(
+            format!("The reason is longer than {} characters.", Reason::MAX),
+            "Shorten it.",
+        )
+    })
+}
+
+fn non_empty_text(text: &str) -> Result<String, Error> {
+    let text = text.trim();
+    if text.is_empty() {
+        return Err(Error::invalid(
+            "The text is empty.",
+            "Give a reason, or the changes you want.",
+        ));
+    }
+    Ok(text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HASH: &str = "0123456789abcdef0123456789abcdef";
+
+    #[test]
+    fn a_hash_prefix_needs_at_least_eight_digits() {
+        assert!(check_hash_prefix("plan", "01234567", HASH).is_ok());
+        assert!(check_hash_prefix("plan", " 0123456789ABCDEF ", HASH).is_ok());
+        assert!(matches!(check_hash_prefix("plan", "0123456", HASH), Err(Error::Invalid { .. })));
+        assert!(matches!(check_hash_prefix("plan", "", HASH), Err(Error::Invalid { .. })));
+    }
+
+    #[test]
+    fn a_stale_hash_error_names_both_hashes() {
+        let error = check_hash_prefix("plan", "fedcba9876543210", HASH).expect_err("stale hash");
+        let text = "Request refused: plan 0123456789ab has replaced plan \
+                    fedcba987654.";
+        assert_eq!(error.to_string(), text);
+    }
+}

@@ -1,0 +1,223 @@
+//! Adding a task.
+//!
+//! The workflow starts first, because it saves the task itself if nobody else has. From then on the
+//! task cannot be lost. The server saves it too, so that the client can read it immediately.
+//! A repeated request finds the task of the first one.
+
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use tamma_core::actor::Actor;
+use tamma_core::ids::TaskId;
+use tamma_core::plan::Plan;
+use tamma_core::rules::{Permission, Rules};
+use tamma_core::task::Task;
+use tamma_core::task_loop::{TaskReceived, begin};
+use tamma_core::version::Edition;
+use tamma_flow::{
+    TASK_QUEUE, TaskWorkflow, WorkflowInput, WorkflowOrigin, search_attributes, workflow_id,
+};
+use temporalio_client::errors::WorkflowStartError;
+use temporalio_client::{
+    WorkflowFetchHistoryOptions, WorkflowIdConflictPolicy, WorkflowIdReusePolicy,
+    WorkflowStartOptions,
+};
+use temporalio_common::protos::temporal::api::history::v1::HistoryEvent;
+use temporalio_common::protos::temporal::api::history::v1::history_event::Attributes;
+use temporalio_common::search_attributes::SearchAttributes;
+
+use super::{App, Error, Principal, TEMPORAL_TIMEOUT};
+use crate::clock;
+use crate::dto::{AddedTask, NewTask};
+
+/// Workflow task timeout: after this time another worker can take over the step.
+const TASK_TIMEOUT: Duration = Duration::from_secs(5);
+
+const MAX_TITLE_CHARS: usize = 200;
+
+impl App {
+    /// Adds a task, or returns the existing task with the same ID.
+    pub(crate) async fn add_task(
+        &self,
+        by: Principal,
+        mut new: NewTask,
+    ) -> Result<AddedTask, Error> {
+        validate_new_task(&new)?;
+        let id = TaskId(new.id.unwrap_or_else(clock::new_id));
+        let project = self.resolve_project(new.project.as_deref()).await?;
+        // Before the permission check, so that configuration errors keep their positions.
+        let rules = self.project_rules(&project.repository).await?;
+        self.authorize(&by, Permission::Work, project.id).await?;
+        let brought = new.plan.take();
+        let task = Task {
+            id,
+            project: project.id,
+            title: new.title.trim().to_owned(),
+            description: new.description,
+            r#type: new.r#type,
+            priority: new.priority,
+            acceptance_criteria: new.acceptance_criteria,
+            labels: new.labels,
+            depends_on: new.depends_on.into_iter().map(TaskId).collect(),
+            suggested_agent: new.suggested_agent,
+            issue_url: new.issue_url,
+            metadata: new.metadata,
+        };
+        if self.task_exists(&task).await? {
+            return Ok(AddedTask { created: false, task: self.task_card(id).await? });
+        }
+        self.check_dependencies(&task).await?;
+        let plan = match brought {
+            Some(plan) => Some(self.store.save_text(&validate_plan(plan)?).await?),
+            None => None,
+        };
+        let received = TaskReceived {
+            task: id,
+            project: task.project,
+            priority: task.priority,
+            at: clock::now(),
+            by: Actor::Person(by.name),
+            submitted_plan: plan,
+            edition: Edition::NEWEST,
+        };
+        let first = begin(&received, &rules);
+        let new = self.start_workflow(&task, received, &rules, &first.next).await?;
+        if new {
+            self.store.insert_task(&task, &first, &rules).await?;
+        } else {
+            self.save_started_task(&task).await?;
+        }
+        Ok(AddedTask { created: new, task: self.task_card(id).await? })
+    }
+
+    /// Returns whether the task exists. A different task with the same ID is an error.
+    async fn task_exists(&self, task: &Task) -> Result<bool, Error> {
+        match self.store.task(task.id).await {
+            Ok(there) if there.task == *task => Ok(true),
+            Ok(there) => Err(id_taken(task, &there.task)),
+            Err(tamma_store::Error::NotFound { .. }) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn check_dependencies(&self, task: &Task) -> Result<(), Error> {
+        for other in &task.depends_on {
+            match self.store.task_position(*other).await {
+                Ok(_) => {}
+                Err(tamma_store::Error::NotFound { .. }) => {
+                    return Err(Error::invalid(
+                        format!("Cannot find task {other}, which this task depends on."),
+                        "Add that task first, or remove the dependency.",
+                    ));
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Saves a task whose workflow an earlier request has started. Time, person and rules come
+    /// from the workflow's input, because those of this request can differ.
+    async fn save_started_task(&self, task: &Task) -> Result<(), Error> {
+        let unavailable = |source| Error::Unavailable { what: "Temporal", source };
+        let handle = self.temporal.get_workflow_handle::<TaskWorkflow>(workflow_id(task.id));
+        let mut history = handle.fetch_history(WorkflowFetchHistoryOptions::default());
+        let event = match tokio::time::timeout(TEMPORAL_TIMEOUT, history.next()).await {
+            Ok(Some(event)) => event.map_err(|error| unavailable(error.into()))?,
+            Ok(None) => return Err(unavailable("the workflow has no history".into())),
+            Err(late) => return Err(unavailable(late.into())),
+        };
+        let WorkflowInput { rules, origin, .. } = workflow_input(event)?;
+        let WorkflowOrigin::New { received, task: started } = origin else {
+            // A continued workflow was saved during its first run.
+            return Ok(());
+        };
+        if *started != *task {
+            return Err(id_taken(task, &started));
+        }
+        self.store.insert_task(&started, &begin(&received, &rules), &rules).await?;
+        Ok(())
+    }
+
+    /// Starts the workflow of a task. Returns `false` if it was already started.
+    async fn start_workflow(
+        &self,
+        task: &Task,
+        received: TaskReceived,
+        rules: &Rules,
+        memory: &tamma_core::task_loop::TaskLoop,
+    ) -> Result<bool, Error> {
+        let origin = WorkflowOrigin::New { received, task: Box::new(task.clone()) };
+        let input = WorkflowInput { rules: rules.clone(), tuning: self.workflow_tuning, origin };
+        let options = WorkflowStartOptions::new(TASK_QUEUE.to_owned(), workflow_id(task.id))
+            .id_conflict_policy(WorkflowIdConflictPolicy::Fail)
+            .id_reuse_policy(WorkflowIdReusePolicy::RejectDuplicate)
+            .task_timeout(TASK_TIMEOUT)
+            .search_attributes(SearchAttributes::new(search_attributes::initial_values(memory)))
+            .static_summary(task.title.clone())
+            .build();
+        let started = self.temporal.start_workflow(TaskWorkflow::run, input, options);
+        match tokio::time::timeout(TEMPORAL_TIMEOUT, started).await {
+            Ok(Ok(_)) => Ok(true),
+            // Started by an earlier request; it may already be closed.
+            Ok(Err(WorkflowStartError::AlreadyStarted { .. })) => Ok(false),
+            Ok(Err(error @ WorkflowStartError::PayloadConversion(_))) => {
+                Err(Error::Internal(error.into()))
+            }
+            Ok(Err(error)) => Err(Error::Unavailable { what: "Temporal", source: error.into() }),
+            Err(late) => Err(Error::Unavailable { what: "Temporal", source: late.into() }),
+        }
+    }
+}
+
+fn id_taken(task: &Task, there: &Task) -> Error {
+    Error::Refused(format!("task ID {} is already used by `{}`", task.id, there.title))
+}
+
+/// Parses the workflow's input from the first event of its history.
+fn workflow_input(event: HistoryEvent) -> Result<WorkflowInput, Error> {
+    let payloads = match event.attributes {
+        Some(Attributes::WorkflowExecutionStartedEventAttributes(started)) => started.input,
+        _ => None,
+    };
+    let payload = payloads.and_then(|payloads| payloads.payloads.into_iter().next());
+    let payload = payload.ok_or_else(|| Error::Internal("the workflow has no input".into()))?;
+    serde_json::from_slice(&payload.data).map_err(|error| Error::Internal(error.into()))
+}
+
+fn validate_new_task(new: &NewTask) -> Result<(), Error> {
+    let letters = new.title.trim().chars().count();
+    if letters == 0 || letters > MAX_TITLE_CHARS || new.title.contains(char::is_control) {
+        return Err(Error::invalid(
+            format!(
+                "The title must be one line of 1 to {MAX_TITLE_CHARS} characters; this one has {letters}."
+            ),
+            "Shorten the title and put the details into the description.",
+        ));
+    }
+    if let Some(id) = new.id.filter(|id| id.get_version_num() != 7) {
+        return Err(Error::invalid(
+            format!("Task ID {id} is not a version 7 UUID."),
+            "Generate a version 7 UUID, or omit the ID.",
+        ));
+    }
+    Ok(())
+}
+
+/// Validates a submitted plan and returns it as JSON for storage.
+fn validate_plan(plan: serde_json::Value) -> Result<String, Error> {
+    let plan: Plan = serde_json::from_value(plan).map_err(|error| {
+        Error::invalid(
+            format!("Cannot read the plan: {error}."),
+            "Fix the plan according to its schema, then try again.",
+        )
+    })?;
+    let flaws: Vec<_> = plan.validate().iter().map(ToString::to_string).collect();
+    if !flaws.is_empty() {
+        return Err(Error::invalid(
+            format!("The plan is not valid: {}.", flaws.join("; ")),
+            "Fix the plan, then try again.",
+        ));
+    }
+    serde_json::to_string(&plan).map_err(|error| Error::Internal(error.into()))
+}

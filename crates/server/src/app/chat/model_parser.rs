@@ -1,0 +1,122 @@
+//! Parsing chat messages with a model. The built-in grammar is the fallback.
+
+use std::collections::BTreeSet;
+
+use tamma_chat::{ChatContext, Interpretation};
+use tamma_connect::model::ChatReader;
+use tamma_core::ids::ProjectId;
+use tamma_core::knowledge::EntryScope;
+
+use super::ChatSubjects;
+use crate::app::{App, Error};
+use crate::dto::MessageParser;
+
+/// Minimum length of a secret to redact. Shorter values occur in too many harmless texts.
+const MIN_SECRET_LENGTH: usize = 8;
+
+/// Result of parsing a message with a model.
+#[derive(Debug, Default)]
+pub(super) struct ParsedMessage {
+    /// Meaning according to the model; `None` leaves the message to the grammar.
+    pub(super) understood: Option<Interpretation>,
+    pub(super) parser: MessageParser,
+    /// Reason for the fallback, shown to the person.
+    pub(super) note: Option<String>,
+}
+
+impl App {
+    /// Returns the name of the configured chat model.
+    pub(crate) async fn chat_model(&self) -> Result<Option<String>, Error> {
+        Ok(self.chat_endpoints().await?.into_iter().next().map(|(_, (_, model))| model))
+    }
+
+    /// Parses a message with the model of the project that the conversation is about.
+    pub(super) async fn parse_with_model(
+        &self,
+        message: &str,
+        known: &ChatSubjects,
+    ) -> Result<ParsedMessage, Error> {
+        let endpoints = self.chat_endpoints().await?;
+        let spoken_of = known.context.last.and_then(|task| known.projects.get(&task));
+        let of_task = endpoints.iter().find(|(project, _)| Some(project) == spoken_of);
+        let Some((_, endpoint)) = of_task.or(endpoints.first()) else {
+            return Ok(ParsedMessage::default());
+        };
+        // Only the model that a project has configured may see its tasks.
+        let mine = endpoints.iter().filter(|(_, it)| it == endpoint).map(|(project, _)| *project);
+        let context = context_for_projects(known, &mine.collect());
+        let question = tamma_chat::model_prompt(message, &context);
+        let asked = self.redact_secrets(&question.message);
+        let key = self.environment.get(ChatReader::KEY_VARIABLE).cloned();
+        let (url, model) = endpoint;
+        let answer = match ChatReader::new(url, model, key) {
+            Ok(reader) => {
+                reader.read(&question.instructions, &asked, &question.answer_schema).await
+            }
+            Err(error) => Err(error),
+        };
+        let why = match answer {
+            Ok(answer) => match tamma_chat::interpret_model_answer(&answer, message, &context) {
+                Ok(understood) => {
+                    let understood = Some(understood);
+                    return Ok(ParsedMessage {
+                        understood,
+                        parser: MessageParser::Model,
+                        note: None,
+                    });
+                }
+                Err(nonsense) => {
+                    format!("the response of model `{model}` was rejected: {nonsense}")
+                }
+            },
+            Err(error) => error.to_string(),
+        };
+        tracing::warn!(%why, "chat model failed; used the built-in grammar");
+        Ok(ParsedMessage {
+            note: Some(format!("Parsed by the built-in grammar: {why}.")),
+            ..ParsedMessage::default()
+        })
+    }
+
+    /// Returns the chat model of each project. Projects with configuration errors are left out.
+    async fn chat_endpoints(&self) -> Result<Vec<(ProjectId, (String, String))>, Error> {
+        let mut found = Vec::new();
+        for project in self.store.projects().await? {
+            let Ok(rules) = self.project_rules(&project.repository).await else { continue };
+            let endpoint = rules.chat.endpoint();
+            let endpoint = endpoint.map(|(url, model)| (url.to_owned(), model.to_owned()));
+            found.extend(endpoint.map(|endpoint| (project.id, endpoint)));
+        }
+        Ok(found)
+    }
+
+    /// Redacts the values of environment variables whose names mark them as secrets.
+    fn redact_secrets(&self, text: &str) -> String {
+        let secret = |name: &str| {
+            ["KEY", "TOKEN", "SECRET", "PASSWORD"].iter().any(|end| name.ends_with(end))
+        };
+        let secrets = self.environment.iter().filter(|(name, value)| {
+            secret(&name.to_ascii_uppercase()) && value.len() >= MIN_SECRET_LENGTH
+        });
+        secrets.fold(text.to_owned(), |text, (_, value)| text.replace(value, "[redacted]"))
+    }
+}
+
+/// Restricts a context to some projects.
+fn context_for_projects(known: &ChatSubjects, projects: &BTreeSet<ProjectId>) -> ChatContext {
+    let ChatContext { tasks, lessons, last, proposed } = known.context.clone();
+    let of = |task| known.projects.get(&task).is_some_and(|it| projects.contains(it));
+    let covers = |scope: &EntryScope| match scope {
+        EntryScope::Project(project) => projects.contains(project),
+        EntryScope::Organisation => true,
+    };
+    ChatContext {
+        tasks: tasks.into_iter().filter(|task| of(task.id)).collect(),
+        lessons: lessons
+            .into_iter()
+            .filter(|lesson| known.scopes.get(&lesson.id).is_some_and(covers))
+            .collect(),
+        last: last.filter(|task| of(*task)),
+        proposed,
+    }
+}

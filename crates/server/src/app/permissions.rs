@@ -1,0 +1,126 @@
+//! Permission checks against the rules of a project.
+
+use std::fmt;
+use std::ops::Deref;
+
+use strum::Display;
+use tamma_core::ids::{Name, ProjectId};
+use tamma_core::rules::{PeopleRules, Permission, PersonRole};
+
+use super::{App, Error};
+
+/// Person that a request acts for, with the method that identified them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Principal {
+    pub(crate) name: Name,
+    pub(crate) auth_method: AuthMethod,
+}
+
+/// Method that identified the person of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Display)]
+#[strum(serialize_all = "snake_case")]
+pub(crate) enum AuthMethod {
+    /// Personal access token.
+    OwnToken,
+    /// Server's token, with the name given in the request.
+    ServerToken,
+    /// Local request to a server without a token, with the name given in the request.
+    Machine,
+}
+
+impl AuthMethod {
+    /// Returns whether the caller is an operator, who can act under any name.
+    pub(crate) fn is_operator(self) -> bool {
+        self != Self::OwnToken
+    }
+}
+
+/// Dereferences to the name, which is all that most callers need.
+impl Deref for Principal {
+    type Target = Name;
+
+    fn deref(&self) -> &Name {
+        &self.name
+    }
+}
+
+impl fmt::Display for Principal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.name.fmt(f)
+    }
+}
+
+impl App {
+    /// Checks a permission in a project. The server log records the result.
+    pub(crate) async fn authorize(
+        &self,
+        by: &Principal,
+        right: Permission,
+        project: ProjectId,
+    ) -> Result<(), Error> {
+        let people = self.project_people(project).await?;
+        if people.has_permission(by, right) {
+            tracing::info!(%by, known = %by.auth_method, %right, %project, "permission granted");
+            Ok(())
+        } else {
+            Err(forbidden(by, right, people.role(by)))
+        }
+    }
+
+    /// Checks that a person has a permission in at least one project.
+    pub(crate) async fn authorize_in_any_project(
+        &self,
+        by: &Principal,
+        right: Permission,
+    ) -> Result<(), Error> {
+        let (mut refused, mut broken) = (None, None);
+        for project in self.store.projects().await? {
+            match self.project_people(project.id).await {
+                Ok(people) if people.has_permission(by, right) => {
+                    tracing::info!(%by, known = %by.auth_method, %right, "permission granted");
+                    return Ok(());
+                }
+                Ok(people) => refused = Some(people.role(by)),
+                // Another project can still grant the permission.
+                Err(error @ Error::PermissionsUnknown { .. }) => broken = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
+        match (refused, broken) {
+            (Some(standing), _) => Err(forbidden(by, right, standing)),
+            (None, Some(error)) => Err(error),
+            // Without projects there is nothing to protect.
+            (None, None) => Ok(()),
+        }
+    }
+
+    /// Checks that the caller is an operator.
+    pub(super) fn require_operator(by: &Principal) -> Result<(), Error> {
+        if by.auth_method.is_operator() {
+            return Ok(());
+        }
+        tracing::warn!(%by, known = %by.auth_method, "operator permission denied");
+        Err(Error::NotOperator)
+    }
+
+    /// Loads the roles of a project. The file is read on every call, so changes apply immediately.
+    /// If it cannot be loaded, all requests are refused until it is fixed.
+    pub(crate) async fn project_people(&self, project: ProjectId) -> Result<PeopleRules, Error> {
+        let project = self.store.project(project).await?;
+        match self.project_rules(&project.repository).await {
+            Ok(rules) => Ok(rules.people),
+            Err(Error::InvalidConfig { file, faults }) => {
+                Err(Error::PermissionsUnknown { why: format!("{file} has errors."), faults })
+            }
+            Err(Error::Invalid { detail: why, .. }) => {
+                Err(Error::PermissionsUnknown { why, faults: Vec::new() })
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn forbidden(by: &Principal, right: Permission, standing: PersonRole) -> Error {
+    tracing::warn!(%by, known = %by.auth_method, %right, %standing, "permission denied");
+    Error::Forbidden { by: by.to_string(), permission: right, role: standing }
+}

@@ -1,0 +1,176 @@
+//! Actions on tasks and their results.
+
+use serde::{Deserialize, Serialize};
+use strum::{Display, IntoStaticStr};
+use tamma_core::budget;
+use tamma_core::cost::Usd;
+use tamma_core::task_loop::State;
+use utoipa::ToSchema;
+
+/// Comment on one line of a change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LineComment {
+    /// Path relative to the repository root.
+    pub file: String,
+    /// Line number after the change, from 1.
+    pub line: u32,
+    /// Text of the comment.
+    pub text: String,
+}
+
+/// Change of a task that has a review.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ReviewedChange {
+    /// Commit hash.
+    pub commit: String,
+    /// `true` if the change passed review.
+    pub passed: bool,
+    /// Patch; lines that look like secrets are hidden.
+    pub patch: String,
+}
+
+/// Action on a task: an object with one key, the name of the action.
+///
+/// `plan` and `commit` name the version that the person has read: its hash, or at least the first
+/// eight digits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema, Display, IntoStaticStr)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+#[strum(serialize_all = "snake_case")]
+pub enum TaskAction {
+    /// Approve a plan.
+    Approve {
+        /// Hash of the plan that the person read.
+        plan: String,
+        /// Optional reason.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+    },
+    /// Reject a plan.
+    Reject {
+        /// Hash of the plan that the person read.
+        plan: String,
+        /// Reason.
+        reason: String,
+    },
+    /// Ask the planner to revise a plan.
+    AskChanges {
+        /// Hash of the plan that the person read.
+        plan: String,
+        /// Requested changes.
+        changes: String,
+    },
+    /// Override the prohibitions that block a plan.
+    Override {
+        /// Hash of the plan that the person read.
+        plan: String,
+        /// Reason.
+        reason: String,
+    },
+    /// Accept a change.
+    Accept {
+        /// Commit that the person reviewed.
+        commit: String,
+        /// Optional reason.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+    },
+    /// Request changes to a commit.
+    Rework {
+        /// Commit that the person reviewed.
+        commit: String,
+        /// Requested changes.
+        #[serde(default)]
+        comments: String,
+        /// Comments on lines of the change.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        lines: Vec<LineComment>,
+    },
+    /// Pause the task.
+    Pause {},
+    /// Resume the task.
+    Resume {},
+    /// Cancel the task.
+    Cancel {
+        /// Reason.
+        reason: String,
+    },
+    /// Change the request and replan.
+    Modify {
+        /// New request.
+        note: String,
+    },
+    /// Retry failed work, or skip the wait.
+    Retry {
+        /// Additional budget.
+        #[serde(default)]
+        grant: BudgetGrant,
+    },
+    /// Answer: continue.
+    Continue {
+        /// Additional budget.
+        #[serde(default)]
+        grant: BudgetGrant,
+    },
+    /// Answer: reply to the agent's question.
+    Reply {
+        /// Reply for the agent.
+        text: String,
+    },
+    /// Answer: return to an earlier state.
+    RollBack {
+        /// Target state.
+        #[schema(value_type = String, example = "planning")]
+        to: State,
+        /// Reason.
+        reason: String,
+    },
+    /// Answer: skip the failed step.
+    Skip {
+        /// Reason.
+        reason: String,
+    },
+    /// Answer: close the task as failed.
+    Abandon {
+        /// Reason.
+        reason: String,
+    },
+    /// Mark the question as seen and stop its reminders.
+    Acknowledge {},
+}
+
+/// Additional budget of a task.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct BudgetGrant {
+    /// Additional runs.
+    pub iterations: u16,
+    /// Additional US dollars.
+    #[schema(value_type = String, example = "5.00")]
+    pub usd: Usd,
+    /// Additional tokens.
+    pub tokens: u64,
+}
+
+impl From<BudgetGrant> for budget::Grant {
+    fn from(grant: BudgetGrant) -> Self {
+        Self { iterations: grant.iterations, usd: grant.usd, tokens: grant.tokens }
+    }
+}
+
+/// Status of a task after an action.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TaskStatus {
+    /// State of the task.
+    #[schema(value_type = String)]
+    pub state: State,
+    /// `true` while the task is paused.
+    pub paused: bool,
+    /// Number of steps of the state machine.
+    pub step: u64,
+    /// Hash of the current plan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<String>,
+    /// Name of the person.
+    pub by: String,
+}

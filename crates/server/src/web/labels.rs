@@ -1,0 +1,209 @@
+//! Labels and number formats of the pages.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use tamma_core::cost::Usd;
+use tamma_core::risk::RiskFactor;
+use tamma_core::task_loop::{JobKind, NextStep, Phase, State};
+
+use crate::clock;
+use crate::dto::{Spend, TaskCard};
+
+/// Formats a duration with its two largest units.
+pub(super) fn format_duration(time: TimeDelta) -> String {
+    let seconds = time.num_seconds().max(0);
+    match (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60) {
+        (0, 0, 0) => format!("{seconds} s"),
+        (0, 0, minutes) => format!("{minutes} min"),
+        (0, hours, minutes) => format!("{hours} h {minutes} min"),
+        (days, hours, _) => format!("{days} d {hours} h"),
+    }
+}
+
+/// Formats a time of day, with the date if it is not today.
+pub(super) fn format_time(at: DateTime<Utc>, now: DateTime<Utc>) -> String {
+    let form = if at.date_naive() == now.date_naive() { "%H:%M:%S" } else { "%Y-%m-%d %H:%M" };
+    at.format(form).to_string()
+}
+
+/// Formats an amount in US dollars.
+pub(super) fn format_usd(usd: Usd) -> String {
+    usd.format_with_cents()
+}
+
+/// Formats a spend, marked with `≈` if it is an estimate.
+pub(super) fn format_spend(spend: &Spend) -> String {
+    let about = if spend.estimated { "≈ " } else { "" };
+    format!("{about}{}", format_usd(spend.usd))
+}
+
+/// Replaces underscores in a serialised name with spaces.
+pub(super) fn humanize(name: &impl ToString) -> String {
+    name.to_string().replace('_', " ")
+}
+
+/// Returns the label of a state.
+pub(super) fn state_label(state: State) -> &'static str {
+    match state {
+        State::Pending => "queued",
+        State::Assigned => "preparing",
+        State::Planning => "planning",
+        State::AwaitingApproval => "awaiting approval",
+        State::Validated => "waiting for an agent",
+        State::InProgress => "implementing",
+        State::Testing => "running gates",
+        State::QualityReview => "in review",
+        State::Adjusting => "reworking",
+        State::CtoIntervention => "in council",
+        State::Approved => "passed review",
+        State::Committing => "delivering",
+        State::Learning => "capturing lessons",
+        State::HumanEscalation => "needs a decision",
+        State::Completed => "completed",
+        State::Cancelled => "cancelled",
+        State::Failed => "failed",
+    }
+}
+
+/// Returns the next step of a task, in one line. The people it waits on are shown elsewhere.
+pub(super) fn next_step(card: &TaskCard) -> String {
+    let now = clock::now();
+    let by = |at: DateTime<Utc>| format_time(at, now);
+    match &card.next {
+        None => String::new(),
+        Some(NextStep::Resume { paused_by }) => {
+            format!("Paused by {paused_by} until resumed")
+        }
+        Some(NextStep::Answer { cause, .. }) => capitalize(&cause.to_string()),
+        Some(NextStep::JobStopping { job }) => format!("{}: stopping", job_label(*job)),
+        Some(NextStep::Quota { provider, until }) => {
+            format!("Waiting for {provider}'s quota to reset at {}", by(*until))
+        }
+        Some(NextStep::RetryJob { at, .. }) => format!("Retrying at {}", by(*at)),
+        Some(NextStep::JobRunning { job, expected_by: Some(at) }) => {
+            format!("{}, due by {}", job_label(*job), by(*at))
+        }
+        Some(NextStep::JobRunning { job, expected_by: None }) => {
+            format!("{}, overdue", job_label(*job))
+        }
+    }
+}
+
+/// Returns the label of a job.
+fn job_label(job: JobKind) -> &'static str {
+    match job {
+        JobKind::Admit => "Waiting for admission",
+        JobKind::Prepare => "Preparing the worktree",
+        JobKind::Plan => "Planning",
+        JobKind::Check => "Checking the plan",
+        JobKind::Implement => "Agent running",
+        JobKind::Test => "Running gates",
+        JobKind::Review => "Reviewing the change",
+        JobKind::Brief => "Preparing the next run",
+        JobKind::Convene => "Council in session",
+        JobKind::AwaitDelivery => "Waiting to deliver",
+        JobKind::Deliver => "Delivering the change",
+        JobKind::Learn => "Capturing lessons",
+        JobKind::SaveWork => "Saving the work",
+    }
+}
+
+/// Capitalises the first letter.
+pub(super) fn capitalize(text: &str) -> String {
+    let mut letters = text.chars();
+    match letters.next() {
+        Some(first) => first.to_uppercase().chain(letters).collect(),
+        None => String::new(),
+    }
+}
+
+/// Returns the label of a risk factor.
+pub(super) fn risk_factor_label(factor: RiskFactor) -> &'static str {
+    match factor {
+        RiskFactor::Files => "Files changed",
+        RiskFactor::Complexity => "Complexity",
+        RiskFactor::Warnings => "Knowledge warnings",
+        RiskFactor::CriticalFiles => "Critical files",
+        RiskFactor::FilesThreshold => "File limit",
+        RiskFactor::ComplexityThreshold => "Complexity limit",
+        RiskFactor::CostThreshold => "Cost limit",
+    }
+}
+
+/// Returns the tone of a task, which selects its colour and icon.
+pub(super) fn task_tone(card: &TaskCard) -> &'static str {
+    match card.state {
+        _ if card.waits_for_person => "wait",
+        _ if card.paused => "hold",
+        State::Completed => "good",
+        State::Failed => "bad",
+        State::Cancelled => "hold",
+        State::Adjusting | State::CtoIntervention => "warn",
+        State::Pending | State::Validated => "idle",
+        _ => "work",
+    }
+}
+
+/// Returns the progress of a task, from 1 to 8 along the phases; 0 if it was cancelled or failed.
+pub(super) fn progress_step(state: State) -> usize {
+    match (state, state.phase()) {
+        (State::Cancelled | State::Failed, _) => 0,
+        (_, Phase::Receive) => 1,
+        (_, Phase::Plan) => 2,
+        (_, Phase::Approve) => 3,
+        (_, Phase::Implement) => 4,
+        (_, Phase::Review | Phase::Adjust | Phase::Council | Phase::Alert) => 5,
+        (_, Phase::Deliver) => 6,
+        (_, Phase::Learn) => 7,
+        (_, Phase::Done) => 8,
+    }
+}
+
+/// Returns the heading of a board column.
+pub(super) fn phase_label(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Alert => "Needs attention",
+        Phase::Receive => "Queued",
+        Phase::Plan => "Planning",
+        Phase::Approve => "Approval",
+        Phase::Implement => "In progress",
+        Phase::Review => "Review",
+        Phase::Adjust => "Rework",
+        Phase::Council => "Council",
+        Phase::Deliver => "Delivery",
+        Phase::Learn => "Learning",
+        Phase::Done => "Done",
+    }
+}
+
+/// Splits text into lines, without empty ones.
+pub(super) fn paragraphs(text: &str) -> Vec<String> {
+    text.split("\n\n")
+        .flat_map(str::lines)
+        .map(str::trim)
+        .filter(|it| !it.is_empty())
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Formats a count with its noun: "1 task", "2 tasks", "2 entries".
+pub(super) fn pluralize(number: u64, noun: &str) -> String {
+    match noun.strip_suffix("try") {
+        _ if number == 1 => format!("{number} {noun}"),
+        Some(stem) => format!("{number} {stem}tries"),
+        None => format!("{number} {noun}s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_use_the_two_largest_units() {
+        for (seconds, text) in
+            [(5, "5 s"), (90, "1 min"), (3_700, "1 h 1 min"), (200_000, "2 d 7 h")]
+        {
+            assert_eq!(format_duration(TimeDelta::seconds(seconds)), text);
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Layout around every page: navigation, notices and preferences.
+
+use chrono::{DateTime, Utc};
+
+use super::assets::ASSETS_PATH;
+use super::session::Session;
+use super::{PageError, WebState};
+use crate::app::{App, Error};
+use crate::clock;
+use crate::web::labels;
+
+/// Values of the layout around a page.
+#[derive(Clone)]
+pub(super) struct Layout {
+    pub(super) assets: &'static str,
+    pub(super) csrf: String,
+    pub(super) shortcuts: &'static str,
+    pub(super) nav: &'static str,
+    pub(super) notice: Notice,
+    pub(super) now: DisplayTime,
+    pub(super) person: String,
+    pub(super) role: &'static str,
+    pub(super) theme: &'static str,
+    pub(super) version: &'static str,
+    /// Number of tasks that need a decision.
+    pub(super) waiting: u64,
+}
+
+/// Message shown at the top of the next page.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Notice {
+    pub(super) tone: String,
+    pub(super) text: String,
+}
+
+impl Notice {
+    pub(super) fn success(text: impl Into<String>) -> Self {
+        Self { tone: "good".to_owned(), text: text.into() }
+    }
+
+    /// Encodes the notice as a cookie value of at most 300 characters.
+    pub(super) fn to_cookie(&self) -> String {
+        let text: String = self.text.chars().take(300).collect();
+        form_urlencoded::byte_serialize(format!("{} {text}", self.tone).as_bytes()).collect()
+    }
+
+    pub(super) fn from_cookie(cookie: &str) -> Option<Self> {
+        let pairs = format!("n={cookie}");
+        let (_, text) = form_urlencoded::parse(pairs.as_bytes()).next()?;
+        let (tone, text) = text.split_once(' ')?;
+        let tone = ["good", "info", "bad"].into_iter().find(|known| *known == tone)?;
+        Some(Self { tone: tone.to_owned(), text: text.to_owned() })
+    }
+}
+
+/// Point in time, as ISO 8601 and as text.
+#[derive(Debug, Clone)]
+pub(super) struct DisplayTime {
+    pub(super) iso: String,
+    pub(super) text: String,
+}
+
+impl DisplayTime {
+    /// Shows the time of day, with the date if it is not today.
+    pub(super) fn absolute(at: DateTime<Utc>) -> Self {
+        Self { iso: iso(at), text: labels::format_time(at, clock::now()) }
+    }
+
+    /// Shows the time since then, such as "3 min ago".
+    pub(super) fn ago(at: DateTime<Utc>) -> Self {
+        Self { iso: iso(at), text: format!("{} ago", labels::format_duration(clock::now() - at)) }
+    }
+
+    /// Shows the duration since then, such as "3 min".
+    pub(super) fn elapsed(since: DateTime<Utc>) -> Self {
+        Self { iso: iso(since), text: labels::format_duration(clock::now() - since) }
+    }
+}
+
+fn iso(at: DateTime<Utc>) -> String {
+    at.to_rfc3339_opts(chrono::SecondsFormat::Secs, true)
+}
+
+/// Hyperlink.
+#[derive(Debug, Clone)]
+pub(super) struct Link {
+    pub(super) href: String,
+    pub(super) text: String,
+}
+
+impl Link {
+    pub(super) fn new(href: impl Into<String>, text: impl Into<String>) -> Self {
+        Self { href: href.into(), text: text.into() }
+    }
+}
+
+/// Tab of a page.
+#[derive(Debug, Clone)]
+pub(super) struct Tab {
+    pub(super) href: String,
+    pub(super) name: &'static str,
+    pub(super) note: String,
+    pub(super) tone: &'static str,
+    pub(super) is_current: bool,
+}
+
+/// Option of a select field.
+#[derive(Debug, Clone)]
+pub(super) struct SelectOption {
+    pub(super) value: String,
+    pub(super) text: String,
+    pub(super) selected: bool,
+}
+
+impl SelectOption {
+    pub(super) fn new(value: impl Into<String>, text: impl Into<String>, chosen: &str) -> Self {
+        let value = value.into();
+        Self { selected: value == chosen, value, text: text.into() }
+    }
+}
+
+/// Select field with its options.
+#[derive(Debug, Clone)]
+pub(super) struct SelectField {
+    pub(super) name: &'static str,
+    pub(super) label: &'static str,
+    pub(super) options: Vec<SelectOption>,
+}
+
+impl Layout {
+    /// Builds the layout without reading the store.
+    pub(super) fn for_session(visitor: &Session) -> Self {
+        Self {
+            csrf: visitor.csrf_token(),
+            shortcuts: visitor.shortcuts,
+            notice: visitor.notice.clone().unwrap_or_default(),
+            person: visitor.person.as_ref().map(ToString::to_string).unwrap_or_default(),
+            theme: visitor.theme,
+            ..Self::anonymous()
+        }
+    }
+
+    /// Builds the layout of a page without a session.
+    pub(super) fn anonymous() -> Self {
+        Self {
+            assets: ASSETS_PATH.as_str(),
+            csrf: String::new(),
+            shortcuts: "on",
+            nav: "",
+            notice: Notice::default(),
+            now: DisplayTime::absolute(clock::now()),
+            person: String::new(),
+            role: "permissions are set per project",
+            theme: "auto",
+            version: env!("CARGO_PKG_VERSION"),
+            waiting: 0,
+        }
+    }
+
+    /// Builds the layout of a section of the site, with the number of open decisions.
+    pub(super) async fn for_page(
+        hall: &WebState,
+        visitor: &Session,
+        nav: &'static str,
+    ) -> Result<Self, PageError> {
+        let shell = Self { nav, ..Self::for_session(visitor) };
+        let waiting = count_waiting(&hall.app).await;
+        waiting
+            .map(|waiting| Self { waiting, ..shell.clone() })
+            .map_err(|error| PageError::new(shell, error))
+    }
+}
+
+async fn count_waiting(app: &App) -> Result<u64, Error> {
+    Ok(app.store.count_waiting(None).await?)
+}

@@ -1,0 +1,287 @@
+//! Metrics page: spend, and metrics with their targets over time.
+
+mod chart;
+
+use askama::Template;
+use axum::extract::{Query, State};
+use chrono::{Days, TimeDelta};
+use serde::Deserialize;
+use tamma_core::cost::Usd;
+use tamma_core::metrics::Metrics;
+use tamma_core::task_loop::Timestamp;
+use tamma_store::SpendItem;
+
+use self::chart::{Chart, ChartPoint, ChartSize};
+use super::layout::{Layout, SelectOption};
+use super::session::Session;
+use super::{PageError, PageResult, WebState, labels, render};
+use crate::app::Error;
+use crate::clock;
+use crate::dto::MetricTargets;
+
+/// Number of points per metric.
+const TREND_POINTS: u32 = 10;
+
+/// Number of tasks listed by cost.
+const TOP_TASKS: u32 = 8;
+
+#[derive(Template)]
+#[template(path = "metrics.html")]
+struct MetricsPage {
+    layout: Layout,
+    summary: String,
+    is_empty: bool,
+    projects: Vec<SelectOption>,
+    periods: Vec<SelectOption>,
+    spend_charts: Vec<Chart>,
+    target_charts: Vec<Chart>,
+    groups: Vec<TableGroup>,
+}
+
+struct TableGroup {
+    name: &'static str,
+    tables: Vec<BarTable>,
+}
+
+struct BarTable {
+    name: &'static str,
+    unit: &'static str,
+    rows: Vec<BarRow>,
+}
+
+struct BarRow {
+    name: String,
+    href: String,
+    percent: u8,
+    value: String,
+}
+
+/// Query parameters of the metrics page.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct MetricsPageQuery {
+    project: String,
+    days: String,
+}
+
+pub(super) async fn page(
+    State(hall): State<WebState>,
+    visitor: Session,
+    Query(wanted): Query<MetricsPageQuery>,
+) -> PageResult {
+    let shell = Layout::for_page(&hall, &visitor, "figures").await?;
+    let days: u32 = wanted.days.parse().ok().filter(|days| (1..=366).contains(days)).unwrap_or(30);
+    let made = load_metrics(&hall, &wanted.project, days, shell);
+    render(&made.await.map_err(|error| PageError::new(Layout::for_session(&visitor), error))?)
+}
+
+async fn load_metrics(
+    hall: &WebState,
+    project: &str,
+    days: u32,
+    shell: Layout,
+) -> Result<MetricsPage, Error> {
+    let store = &hall.app.store;
+    let projects = store.projects().await?;
+    let of = match project {
+        "" => None,
+        name => Some(hall.app.resolve_project(Some(name)).await?.id),
+    };
+    let now = clock::now();
+    let since = now - TimeDelta::days(days.into());
+    let spent = store.spend_by_day(of, since).await?;
+    let by_job = store.spend_by_job(of, since).await?;
+    let dearest = store.costliest_tasks(of, since, TOP_TASKS).await?;
+    let by_state = store.count_by_state(of).await?;
+    let whole = store.metrics(of, since, None).await?;
+    let step = TimeDelta::minutes(i64::from(days) * 24 * 60 / i64::from(TREND_POINTS));
+    let mut parts = Vec::new();
+    for part in 0..TREND_POINTS {
+        let from = since + step * i32::try_from(part).unwrap_or_default();
+        let until = if part + 1 == TREND_POINTS { None } else { Some(from + step) };
+        parts.push((from, store.metrics(of, from, until).await?));
+    }
+    let unknown: u64 = spent.iter().map(|day| day.unpriced_jobs).sum();
+    let total = spent.iter().fold(Usd::ZERO, |sum, day| sum + day.usd);
+    let bars = (0..=days).filter_map(|back| {
+        let day = now.date_naive().checked_sub_days(Days::new((days - back).into()))?;
+        let usd = spent.iter().find(|it| it.day == day).map_or(Usd::ZERO, |it| it.usd);
+        Some(ChartPoint {
+            name: day.format("%-d %b").to_string(),
+            value: Some(usd_as_f64(usd)),
+            label: labels::format_usd(usd),
+        })
+    });
+    let note = match unknown {
+        0 => format!("{days} days"),
+        runs => format!("{days} days, {} of unknown cost", labels::pluralize(runs, "run")),
+    };
+    let spending = Chart::bars(ChartSize::Large, "spend", "Cost per day", bars.collect())
+        .with_value(labels::format_usd(total))
+        .with_note(note);
+    let most = by_state.values().copied().max().unwrap_or(1).max(1);
+    let states = by_state.iter().map(|(state, count)| BarRow {
+        name: labels::humanize(state),
+        href: format!("/?phase={}", super::board::serialized_name(&state.phase())),
+        percent: u8::try_from(count * 100 / most).unwrap_or(100),
+        value: count.to_string(),
+    });
+    let choices = projects.iter().map(|it| SelectOption::new(&it.name, &it.name, project));
+    let days_said = days.to_string();
+    Ok(MetricsPage {
+        layout: shell,
+        summary: format!("last {days} days, from task history"),
+        is_empty: whole.ended == 0 && spent.is_empty(),
+        projects: std::iter::once(SelectOption::new("", "all", project)).chain(choices).collect(),
+        periods: ["7", "30", "90", "365"]
+            .into_iter()
+            .map(|days| SelectOption::new(days, days, &days_said))
+            .collect(),
+        spend_charts: vec![spending],
+        target_charts: target_charts(&whole, &parts),
+        groups: vec![
+            TableGroup {
+                name: "Cost breakdown",
+                tables: vec![
+                    BarTable {
+                        name: "By job type",
+                        unit: "Cost",
+                        rows: spend_rows(&by_job, total),
+                    },
+                    BarTable {
+                        name: "Most expensive tasks",
+                        unit: "Cost",
+                        rows: spend_rows(&dearest, total),
+                    },
+                ],
+            },
+            TableGroup {
+                name: "Tasks by state",
+                tables: vec![BarTable { name: "By state", unit: "Tasks", rows: states.collect() }],
+            },
+        ],
+    })
+}
+
+fn spend_rows(spent: &[SpendItem], total: Usd) -> Vec<BarRow> {
+    spent
+        .iter()
+        .map(|it| BarRow {
+            name: match it.task {
+                Some(_) => it.what.clone(),
+                None => labels::humanize(&it.what),
+            },
+            href: it.task.map(|task| format!("/tasks/{task}")).unwrap_or_default(),
+            percent: it.usd.percent_of(total),
+            value: labels::format_usd(it.usd),
+        })
+        .collect()
+}
+
+/// Converts an amount to a number for a chart.
+fn usd_as_f64(usd: Usd) -> f64 {
+    usd.format_with_cents().trim_start_matches('$').parse().unwrap_or_default()
+}
+
+/// Definition of one metric.
+struct MetricDefinition {
+    id: &'static str,
+    name: &'static str,
+    value: fn(&Metrics) -> Option<f64>,
+    format: fn(f64) -> String,
+    /// Target, with `true` if the metric must be above it and `false` if below.
+    target: Option<(bool, f64)>,
+}
+
+#[expect(clippy::cast_precision_loss, reason = "small numbers")]
+fn to_f64(number: u64) -> f64 {
+    number as f64
+}
+
+fn target_charts(whole: &Metrics, parts: &[(Timestamp, Metrics)]) -> Vec<Chart> {
+    let goal = MetricTargets::default();
+    let percent = |value: f64| format!("{value:.0}%");
+    let time = |value: f64| match value {
+        ms if ms < 1_000.0 => format!("{ms:.0} ms"),
+        ms if ms < 120_000.0 => format!("{:.1} s", ms / 1_000.0),
+        ms => format!("{:.0} min", ms / 60_000.0),
+    };
+    let figures = [
+        MetricDefinition {
+            id: "completion",
+            name: "Completion rate",
+            value: |it| it.completion_rate.map(to_f64),
+            format: percent,
+            target: Some((true, to_f64(goal.completion_rate_over))),
+        },
+        MetricDefinition {
+            id: "retries",
+            name: "Plan revisions per task",
+            value: |it| it.retries_per_100_tasks.map(|it| to_f64(it) / 100.0),
+            format: |value| format!("{value:.2}"),
+            target: Some((false, to_f64(goal.retries_per_100_tasks_under) / 100.0)),
+        },
+        MetricDefinition {
+            id: "lessons",
+            name: "Tasks with lessons",
+            value: |it| it.lesson_rate.map(to_f64),
+            format: percent,
+            target: Some((true, to_f64(goal.lesson_rate_over))),
+        },
+        MetricDefinition {
+            id: "turnaround",
+            name: "Approval time (median)",
+            value: |it| it.approval_turnaround_ms.map(to_f64),
+            format: time,
+            target: Some((false, to_f64(goal.approval_turnaround_ms_under))),
+        },
+        MetricDefinition {
+            id: "latency",
+            name: "Transition latency (p99)",
+            value: |it| it.transition_latency_ms.map(to_f64),
+            format: time,
+            target: Some((false, to_f64(goal.transition_latency_ms_under))),
+        },
+        MetricDefinition {
+            id: "rating",
+            name: "Rating",
+            value: |it| it.rating_hundredths.map(|it| to_f64(it) / 100.0),
+            format: |value| format!("{value:.1} of 5"),
+            target: Some((true, to_f64(goal.rating_hundredths_over) / 100.0)),
+        },
+        MetricDefinition {
+            id: "cost",
+            name: "Cost per completed task",
+            value: |it| it.cost_per_completed.map(usd_as_f64),
+            format: |value| format!("${value:.2}"),
+            target: None,
+        },
+    ];
+    figures
+        .into_iter()
+        .map(|figure| {
+            let marks = parts
+                .iter()
+                .map(|(from, metrics)| {
+                    let value = (figure.value)(metrics);
+                    ChartPoint {
+                        name: from.format("%-d %b").to_string(),
+                        value,
+                        label: value.map_or_else(|| "none".to_owned(), figure.format),
+                    }
+                })
+                .collect();
+            let now = (figure.value)(whole);
+            let chart = Chart::bars(ChartSize::Small, figure.id, figure.name, marks)
+                .with_value(now.map_or_else(|| "no data".to_owned(), figure.format));
+            match figure.target {
+                Some((over, goal)) => {
+                    let word = if over { "over" } else { "under" };
+                    let met = now.map(|now| if over { now > goal } else { now < goal });
+                    chart.with_target(goal, format!("{word} {}", (figure.format)(goal)), met)
+                }
+                None => chart,
+            }
+        })
+        .collect()
+}

@@ -1,0 +1,175 @@
+//! Form for a new task.
+
+use askama::Template;
+use axum::extract::State;
+use strum::IntoEnumIterator as _;
+use tamma_core::rules::Permission;
+use tamma_core::task::{Priority, TaskType};
+
+use super::board::serialized_name;
+use super::form_fields::FormFields;
+use super::layout::{Layout, Notice, SelectOption};
+use super::permissions::PagePermissions;
+use super::session::{Session, redirect_with_notice};
+use super::{PageError, PageResult, WebState, labels, render};
+use crate::app::{App, Error};
+use crate::clock;
+use crate::dto::NewTask;
+use crate::problem::Problem;
+
+#[derive(Template)]
+#[template(path = "new_task.html")]
+struct NewTaskPage {
+    layout: Layout,
+    errors: Vec<String>,
+    no_project: bool,
+    can_add: bool,
+    consequence: String,
+    form: NewTaskForm,
+}
+
+struct NewTaskForm {
+    id: String,
+    title: String,
+    description: String,
+    criteria: String,
+    projects: Vec<SelectOption>,
+    types: Vec<SelectOption>,
+    priorities: Vec<SelectOption>,
+    labels: String,
+    depends_on: String,
+    agents: Vec<SelectOption>,
+    issue_url: String,
+    plan: String,
+}
+
+pub(super) async fn page(State(hall): State<WebState>, visitor: Session) -> PageResult {
+    render_form(&hall, &visitor, None, Vec::new()).await
+}
+
+async fn render_form(
+    hall: &WebState,
+    visitor: &Session,
+    said: Option<&FormFields>,
+    faults: Vec<String>,
+) -> PageResult {
+    let shell = Layout::for_page(hall, visitor, "board").await?;
+    let oops = |error: Error| PageError::new(Layout::for_session(visitor), error);
+    let text = |name: &str| said.map(|fields| fields.text(name)).unwrap_or_default();
+    let projects = hall.app.store.projects().await.map_err(|error| oops(error.into()))?;
+    let chosen = |name: &str, usual: &str| match text(name) {
+        given if given.is_empty() => usual.to_owned(),
+        given => given,
+    };
+    let mut rights = PagePermissions::for_session(&hall.app, visitor);
+    let ids: Vec<_> = projects.iter().map(|project| project.id.0).collect();
+    let may = rights.allows_in_any(&ids, Permission::Work).await;
+    let agents = match projects.first() {
+        Some(project) => {
+            agent_options(&hall.app, &project.repository, &text("suggested_agent")).await
+        }
+        None => Vec::new(),
+    };
+    let id = said.and_then(|fields| fields.non_empty("id"));
+    let project = text("project");
+    let kind = chosen("type", "feature");
+    let priority = chosen("priority", "medium");
+    let form = NewTaskForm {
+        id: id.unwrap_or_else(|| clock::new_id().to_string()),
+        title: text("title"),
+        description: text("description"),
+        criteria: text("acceptance_criteria"),
+        projects: projects
+            .iter()
+            .map(|it| SelectOption::new(&it.name, &it.name, &project))
+            .collect(),
+        types: TaskType::iter()
+            .map(|it| SelectOption::new(serialized_name(&it), labels::humanize(&it), &kind))
+            .collect(),
+        priorities: Priority::iter()
+            .map(|it| SelectOption::new(serialized_name(&it), labels::humanize(&it), &priority))
+            .collect(),
+        labels: text("labels"),
+        depends_on: text("depends_on"),
+        agents,
+        issue_url: text("issue_url"),
+        plan: text("plan"),
+    };
+    let page = NewTaskPage {
+        layout: shell,
+        no_project: projects.is_empty(),
+        can_add: may,
+        consequence: "An agent reads the repository and writes a plan. Nothing changes before \
+                      the plan is checked and, if its risk requires it, approved."
+            .to_owned(),
+        form,
+        errors: faults,
+    };
+    render(&page)
+}
+
+async fn agent_options(app: &App, repository: &str, chosen: &str) -> Vec<SelectOption> {
+    let mut agents = vec![SelectOption::new("", "default for the tier", chosen)];
+    if let Ok(rules) = app.project_rules(repository).await {
+        agents.extend(rules.agents.keys().map(|name| SelectOption::new(name, name, chosen)));
+    }
+    agents
+}
+
+/// Adds a task.
+pub(super) async fn add(
+    State(hall): State<WebState>,
+    visitor: Session,
+    fields: FormFields,
+) -> PageResult {
+    let added = async {
+        let new = parse_task(&hall.app, &fields).await?;
+        hall.app.add_task(visitor.acting_person()?, new).await
+    };
+    match added.await {
+        Ok(added) => {
+            let place = format!("/tasks/{}", added.task.id);
+            redirect_with_notice(&place, &Notice::success("Task added. Every step appears here."))
+        }
+        Err(error) => {
+            let problem = Problem::from(error);
+            let mut faults = vec![problem.detail];
+            faults.extend(problem.problems.into_iter().map(|fault| fault.message));
+            faults.extend(problem.hint);
+            let mut page = render_form(&hall, &visitor, Some(&fields), faults).await?;
+            *page.status_mut() = axum::http::StatusCode::UNPROCESSABLE_ENTITY;
+            Ok(page)
+        }
+    }
+}
+
+async fn parse_task(app: &App, fields: &FormFields) -> Result<NewTask, Error> {
+    let split = |name: &str| -> Vec<String> {
+        fields.text(name).split_whitespace().map(str::to_owned).collect()
+    };
+    let mut depends_on = Vec::new();
+    for said in split("depends_on") {
+        depends_on.push(app.resolve_task_id(&said).await?.0);
+    }
+    let plan = fields.non_empty("plan").map(|text| serde_json::from_str(&text)).transpose();
+    let plan = plan.map_err(|error| {
+        Error::invalid(format!("The plan is not valid JSON: {error}."), "Fix it, or leave it out.")
+    })?;
+    let word = |name: &str| serde_json::Value::String(fields.text(name));
+    let odd = |what: &str| Error::invalid(format!("Unknown {what}."), "Choose one from the list.");
+    Ok(NewTask {
+        id: fields.non_empty("id").and_then(|id| id.parse().ok()),
+        project: fields.non_empty("project"),
+        title: fields.text("title"),
+        description: fields.text("description"),
+        r#type: serde_json::from_value(word("type")).map_err(|_| odd("type"))?,
+        priority: serde_json::from_value(word("priority")).map_err(|_| odd("priority"))?,
+        acceptance_criteria: fields.lines("acceptance_criteria"),
+        labels: split("labels"),
+        depends_on,
+        suggested_agent: fields.non_empty("suggested_agent"),
+        issue_url: fields.non_empty("issue_url"),
+        metadata: std::collections::BTreeMap::default(),
+        plan,
+    })
+}

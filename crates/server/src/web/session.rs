@@ -1,0 +1,318 @@
+//! Browser sessions and sign-in.
+//!
+//! A server without a token serves this machine only, and people act under the name that the server
+//! was started with. A server with a token asks for an access token once: a person's own, or the
+//! server's together with a name. The session lasts no longer than the token. Every browser gets a
+//! secret cookie that other sites cannot send, and every form carries its hash.
+
+use askama::Template;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Redirect, Response};
+use chrono::TimeDelta;
+use tamma_core::ids::{Digest, Name};
+
+use super::form_fields::FormFields;
+use super::layout::{Layout, Notice};
+use super::{PageError, PageResult, WebState, redirect, render};
+use crate::app::{App, AuthMethod, Error, Principal};
+use crate::auth::{Authenticator, Caller};
+use crate::clock;
+use crate::problem::Problem;
+
+/// Duration of a session.
+const SESSION_DURATION: TimeDelta = TimeDelta::days(30);
+
+/// Lifetime of cookies, in seconds.
+const COOKIE_MAX_AGE: u32 = 400 * 24 * 60 * 60;
+
+const SESSION_COOKIE: &str = "tamma";
+const THEME_COOKIE: &str = "tamma-theme";
+const SHORTCUTS_COOKIE: &str = "tamma-keys";
+const NOTICE_COOKIE: &str = "tamma-notice";
+
+/// State of the session middleware.
+#[derive(Clone)]
+pub(crate) struct SessionLayer {
+    pub(crate) app: App,
+    pub(crate) authenticator: Authenticator,
+    /// Name under which people of this machine act, if the server has no token.
+    pub(crate) default_person: Option<Name>,
+}
+
+/// Session of a browser.
+#[derive(Debug, Clone)]
+pub(super) struct Session {
+    /// Name of the person; `None` before they sign in.
+    pub(super) person: Option<Name>,
+    /// Method by which the person was authenticated.
+    auth_method: AuthMethod,
+    /// Secret in the browser's cookie.
+    cookie_secret: String,
+    pub(super) theme: &'static str,
+    pub(super) shortcuts: &'static str,
+    /// Notice to show on the next page.
+    pub(super) notice: Option<Notice>,
+    /// Set if sign-in requires a token.
+    requires_token: bool,
+}
+
+impl Session {
+    /// Returns the CSRF token for forms of this session.
+    pub(super) fn csrf_token(&self) -> String {
+        Digest::of(format!("form {}", self.cookie_secret).as_bytes()).to_string()
+    }
+
+    /// Returns the person in whose name the session acts.
+    pub(super) fn acting_person(&self) -> Result<Principal, Error> {
+        let nobody = || Error::invalid("You are not signed in.", "Sign in at /hello.");
+        let name = self.person.clone().ok_or_else(nobody)?;
+        Ok(Principal { name, auth_method: self.auth_method })
+    }
+}
+
+/// Authenticates the request, or redirects to the sign-in page.
+pub(super) async fn require_session(
+    State(door): State<SessionLayer>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let headers = request.headers();
+    if let Some(problem) = door.authenticator.mode().page_refusal(headers) {
+        return PageError::new(Layout::anonymous(), problem).into_response();
+    }
+    let known = read_cookie(headers, SESSION_COOKIE).filter(|secret| secret.len() == 64);
+    let is_new = known.is_none();
+    let secret = known.map_or_else(clock::new_secret, str::to_owned);
+    let hash = Digest::of(secret.as_bytes());
+    let guard = door.authenticator.mode();
+    let wants_token = guard.requires_token();
+    let session = if is_new {
+        Ok(None)
+    } else {
+        door.app.store.session(hash, guard.token_hash(), clock::now()).await
+    };
+    let session = match session {
+        Ok(session) => session,
+        Err(error) => {
+            return PageError::new(Layout::anonymous(), Error::from(error)).into_response();
+        }
+    };
+    let own_token = session.as_ref().and_then(|session| session.own_token);
+    let person = session.map(|session| session.person);
+    let person = person.or_else(|| door.default_person.clone().filter(|_| !wants_token));
+    let visitor = Session {
+        person,
+        auth_method: match (own_token, wants_token) {
+            (Some(_), _) => AuthMethod::OwnToken,
+            (None, true) => AuthMethod::ServerToken,
+            (None, false) => AuthMethod::Machine,
+        },
+        cookie_secret: secret.clone(),
+        theme: known_or_default(read_cookie(headers, THEME_COOKIE), ["auto", "light", "dark"]),
+        shortcuts: known_or_default(read_cookie(headers, SHORTCUTS_COOKIE), ["on", "off"]),
+        notice: read_cookie(headers, NOTICE_COOKIE).and_then(Notice::from_cookie),
+        requires_token: wants_token,
+    };
+    let told = visitor.notice.is_some();
+    // Other sites cannot send our cookie, but pages on another port of this machine can.
+    if request.method() != Method::GET
+        && let Some(problem) = crate::auth::foreign_origin_problem(headers)
+    {
+        return PageError::new(Layout::for_session(&visitor), problem).into_response();
+    }
+    let is_hello = request.uri().path() == "/hello";
+    let mut response = if visitor.person.is_none() && !is_hello {
+        let place = request.uri().path_and_query().map_or("/", |it| it.as_str());
+        let place: String = form_urlencoded::byte_serialize(place.as_bytes()).collect();
+        Redirect::to(&format!("/hello?to={place}")).into_response()
+    } else {
+        request.extensions_mut().insert(visitor);
+        request.extensions_mut().insert(door.authenticator.clone());
+        let response = next.run(request).await;
+        match own_token {
+            Some(token) => door.authenticator.end_stream_on_revocation(token, response),
+            None => response,
+        }
+    };
+    if is_new {
+        set_cookie(&mut response, SESSION_COOKIE, &secret, COOKIE_MAX_AGE);
+    }
+    if told {
+        set_cookie(&mut response, NOTICE_COOKIE, "", 0);
+    }
+    response
+}
+
+fn known_or_default<const N: usize>(said: Option<&str>, known: [&'static str; N]) -> &'static str {
+    known.into_iter().find(|one| Some(*one) == said).unwrap_or(known[0])
+}
+
+/// Returns the value of a cookie.
+fn read_cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    let lines = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let mut pairs =
+        lines.flat_map(|line| line.split(';')).filter_map(|it| it.trim().split_once('='));
+    pairs.find(|(key, _)| *key == name).map(|(_, value)| value)
+}
+
+/// Sets a cookie; 0 seconds removes it.
+fn set_cookie(response: &mut Response, name: &str, value: &str, seconds: u32) {
+    let text = format!("{name}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict");
+    if let Ok(value) = HeaderValue::from_str(&text) {
+        response.headers_mut().append(header::SET_COOKIE, value);
+    }
+}
+
+/// Redirects to a page that shows a notice.
+#[expect(clippy::unnecessary_wraps, reason = "same return type as other pages")]
+pub(super) fn redirect_with_notice(place: &str, notice: &Notice) -> PageResult {
+    let mut response = Redirect::to(place).into_response();
+    set_cookie(&mut response, NOTICE_COOKIE, &notice.to_cookie(), 60);
+    Ok(response)
+}
+
+#[derive(Template)]
+#[template(path = "sign_in.html")]
+struct SignInPage {
+    layout: Layout,
+    requires_token: bool,
+    name: String,
+    return_to: String,
+    error: String,
+}
+
+/// Renders the sign-in page.
+pub(super) async fn sign_in_page(request: Request) -> PageResult {
+    let Some(visitor) = request.extensions().get::<Session>() else { return redirect("/") };
+    let query = request.uri().query().unwrap_or_default();
+    let to = form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "to");
+    let to = to.map_or_else(|| "/".to_owned(), |(_, place)| local_path(&place));
+    render(&SignInPage {
+        layout: Layout::for_session(visitor),
+        requires_token: visitor.requires_token,
+        name: String::new(),
+        return_to: to,
+        error: String::new(),
+    })
+}
+
+/// Returns the path if it is local, else `/`. This prevents redirects to other sites.
+fn local_path(place: &str) -> String {
+    let is_ours = place.starts_with('/') && !place.starts_with("//") && !place.contains('\\');
+    if is_ours { place.to_owned() } else { "/".to_owned() }
+}
+
+/// Signs a person in.
+pub(super) async fn sign_in(
+    State(hall): State<WebState>,
+    axum::Extension(visitor): axum::Extension<Session>,
+    axum::Extension(gate): axum::Extension<Authenticator>,
+    fields: FormFields,
+) -> PageResult {
+    let oops = |error: Error| PageError::new(Layout::for_session(&visitor), error);
+    let to = local_path(&fields.text("to"));
+    let (name, token) = match authenticate(&gate, &fields).await.map_err(oops)? {
+        Ok(known) => known,
+        Err(fault) => {
+            let page = SignInPage {
+                layout: Layout::for_session(&visitor),
+                requires_token: visitor.requires_token,
+                name: fields.text("name"),
+                return_to: to,
+                error: fault.to_owned(),
+            };
+            let mut response = render(&page)?;
+            *response.status_mut() = StatusCode::FORBIDDEN;
+            return Ok(response);
+        }
+    };
+    // A new secret, so that a cookie planted before sign-in is worthless.
+    let store = &hall.app.store;
+    let old = Digest::of(visitor.cookie_secret.as_bytes());
+    store.close_session(old).await.map_err(|error| oops(error.into()))?;
+    let secret = clock::new_secret();
+    let (hash, until) = (Digest::of(secret.as_bytes()), clock::now() + SESSION_DURATION);
+    let opened = store.open_session(hash, &name, token, until).await;
+    opened.map_err(|error| oops(error.into()))?;
+    let own = token.is_some() && token != gate.mode().token_hash();
+    tracing::info!(person = %name, own_token = own, interface = "web", "signed in");
+    let mut response = Redirect::to(&to).into_response();
+    set_cookie(&mut response, SESSION_COOKIE, &secret, COOKIE_MAX_AGE);
+    Ok(response)
+}
+
+/// Authenticates the submitted name and token; the inner error is shown on the page.
+async fn authenticate(
+    gate: &Authenticator,
+    fields: &FormFields,
+) -> Result<Result<(Name, Option<Digest>), &'static str>, Error> {
+    let token = fields.non_empty("token");
+    let caller = match &token {
+        Some(token) => gate.caller_for_token(token.as_bytes()).await?,
+        None if gate.mode().requires_token() => None,
+        None => Some(Caller::Operator(AuthMethod::Machine)),
+    };
+    Ok(match caller {
+        None => Err("Invalid or revoked token."),
+        Some(Caller::Person(name, hash)) => Ok((name, Some(hash))),
+        Some(Caller::Operator(_)) => match fields.text("name").parse() {
+            Ok(name) => Ok((name, gate.mode().token_hash())),
+            Err(_) => Err("A name must have 1 to 100 characters."),
+        },
+    })
+}
+
+/// Signs the person out.
+pub(super) async fn sign_out(
+    State(hall): State<WebState>,
+    axum::Extension(visitor): axum::Extension<Session>,
+    _fields: FormFields,
+) -> PageResult {
+    let closed = hall.app.store.close_session(Digest::of(visitor.cookie_secret.as_bytes())).await;
+    closed.map_err(|error| PageError::new(Layout::for_session(&visitor), Error::from(error)))?;
+    let mut response = Redirect::to("/hello").into_response();
+    set_cookie(&mut response, SESSION_COOKIE, "", 0);
+    Ok(response)
+}
+
+/// Saves the theme and keyboard shortcut preferences.
+pub(super) async fn save_preferences(headers: HeaderMap, fields: FormFields) -> PageResult {
+    let back = headers
+        .get(header::REFERER)
+        .and_then(|value| value.to_str().ok())
+        .and_then(|place| place.parse::<axum::http::Uri>().ok())
+        .and_then(|place| place.path_and_query().map(ToString::to_string));
+    let mut response = Redirect::to(&local_path(back.as_deref().unwrap_or("/"))).into_response();
+    let theme = fields.text("theme");
+    let keys = fields.text("keys");
+    set_cookie(
+        &mut response,
+        THEME_COOKIE,
+        known_or_default(Some(&theme), ["auto", "light", "dark"]),
+        COOKIE_MAX_AGE,
+    );
+    set_cookie(
+        &mut response,
+        SHORTCUTS_COOKIE,
+        known_or_default(Some(&keys), ["on", "off"]),
+        COOKIE_MAX_AGE,
+    );
+    Ok(response)
+}
+
+impl<S: Sync> axum::extract::FromRequestParts<S> for Session {
+    type Rejection = PageError;
+
+    async fn from_request_parts(
+        parts: &mut axum::http::request::Parts,
+        _: &S,
+    ) -> Result<Self, PageError> {
+        parts.extensions.get::<Self>().cloned().ok_or_else(|| {
+            let title = "Not signed in";
+            let problem = Problem::new(StatusCode::UNAUTHORIZED, "browser", title, "");
+            PageError::new(Layout::anonymous(), problem)
+        })
+    }
+}

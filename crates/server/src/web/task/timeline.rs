@@ -1,0 +1,126 @@
+//! Timeline of a task: its states, with their durations.
+
+use tamma_core::actor::Actor;
+use tamma_core::history::HistoryEntry;
+use tamma_core::task_loop::State;
+
+use super::TaskData;
+use crate::app::{App, Error, PageRequest};
+use crate::clock;
+use crate::web::labels;
+use crate::web::labels::capitalize;
+use crate::web::layout::DisplayTime;
+
+/// Maximum number of stops; older ones are left out.
+const MAX_STOPS: usize = 40;
+
+/// Vertical positions of the lanes: normal progress, rework, and waiting on a person.
+const LANE_HEIGHTS: [u8; 3] = [10, 24, 40];
+
+pub(in crate::web) struct Timeline {
+    pub(in crate::web) stops: Vec<TimelineStop>,
+    pub(in crate::web) summary: String,
+}
+
+pub(in crate::web) struct TimelineStop {
+    pub(in crate::web) state: String,
+    pub(in crate::web) lane: usize,
+    pub(in crate::web) tone: &'static str,
+    pub(in crate::web) duration: String,
+    pub(in crate::web) exit_reason: String,
+    pub(in crate::web) at: DisplayTime,
+    pub(in crate::web) is_current: bool,
+    pub(in crate::web) has_line: bool,
+    pub(in crate::web) y: u8,
+    pub(in crate::web) next_y: u8,
+}
+
+impl Timeline {
+    pub(in crate::web) async fn load(app: &App, known: &TaskData) -> Result<Self, Error> {
+        let mut moves: Vec<HistoryEntry> = Vec::new();
+        let mut after = None;
+        loop {
+            let window = PageRequest { after, limit: 500 };
+            let part = app.history_page(known.task_loop.task, &window).await?;
+            let entries = part.entries.into_iter().map(|line| line.entry);
+            moves.extend(entries.filter(|entry| entry.sequence == 1 || entry.from != entry.to));
+            after = part.next;
+            if after.is_none() {
+                return Ok(Self::from_transitions(&moves));
+            }
+        }
+    }
+
+    fn from_transitions(moves: &[HistoryEntry]) -> Self {
+        let now = clock::now();
+        let mut waited = chrono::TimeDelta::zero();
+        let mut stops = Vec::new();
+        for (at, entry) in moves.iter().enumerate() {
+            let next = moves.get(at + 1);
+            let state = entry.to;
+            let until = next.map_or(now, |next| next.at);
+            if matches!(state, State::AwaitingApproval | State::HumanEscalation) {
+                waited += until - entry.at;
+            }
+            let last = next.is_none();
+            let took = match (last, state.is_terminal()) {
+                (true, true) => String::new(),
+                (true, false) => format!("{} so far", labels::format_duration(until - entry.at)),
+                (false, _) => labels::format_duration(until - entry.at),
+            };
+            let lane = lane(state);
+            stops.push(TimelineStop {
+                state: capitalize(&labels::humanize(&state)),
+                lane,
+                tone: tone(state),
+                duration: took,
+                exit_reason: next.map(exit_reason).unwrap_or_default(),
+                at: DisplayTime::absolute(entry.at),
+                is_current: last,
+                has_line: !last,
+                y: LANE_HEIGHTS[lane],
+                next_y: next.map_or(0, |next| LANE_HEIGHTS[self::lane(next.to)]),
+            });
+        }
+        let whole = moves.first().map_or_else(chrono::TimeDelta::zero, |first| {
+            let ended = moves.last().filter(|last| last.to.is_terminal());
+            ended.map_or(now, |last| last.at) - first.at
+        });
+        let summary = format!(
+            "{}, of which {} waiting on a person.",
+            labels::format_duration(whole),
+            labels::format_duration(waited)
+        );
+        let from = stops.len().saturating_sub(MAX_STOPS);
+        Self { stops: stops.split_off(from), summary }
+    }
+}
+
+/// Returns the event that ended a state, and the person who caused it.
+fn exit_reason(entry: &HistoryEntry) -> String {
+    let name = entry.name.to_string();
+    let what = name.trim_start_matches("SM_").to_ascii_lowercase().replace('_', " ");
+    match &entry.actor {
+        Actor::Person(name) => format!("{what}, by {name}"),
+        _ => what,
+    }
+}
+
+fn lane(state: State) -> usize {
+    match state {
+        State::Adjusting | State::CtoIntervention => 1,
+        State::HumanEscalation => 2,
+        _ => 0,
+    }
+}
+
+fn tone(state: State) -> &'static str {
+    match state {
+        State::AwaitingApproval | State::HumanEscalation => "wait",
+        State::Adjusting | State::CtoIntervention => "warn",
+        State::Completed => "good",
+        State::Failed => "bad",
+        State::Cancelled => "hold",
+        _ => "work",
+    }
+}

@@ -1,0 +1,145 @@
+//! History: entries of a task, export of everything, and the metrics computed from it.
+
+use chrono::TimeDelta;
+use futures_util::{Stream, StreamExt as _, TryStreamExt as _};
+use serde_json::{Value, json};
+use sqlx::types::Uuid;
+use tamma_core::history::HistoryEntry;
+use tamma_core::ids::{ProjectId, TaskId};
+use tamma_core::metrics::{Metrics, TimedEntry, compute};
+use tamma_core::task_loop::Timestamp;
+
+use crate::connection::Store;
+use crate::encoding::read;
+use crate::error::{CorruptData, Error, Result};
+use crate::steps::to_i64;
+
+/// History entry with the time at which it was stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecordedEntry {
+    /// Entry as the state machine wrote it.
+    pub entry: HistoryEntry,
+    /// Time of the write, by the database's clock.
+    pub recorded_at: Timestamp,
+}
+
+struct Row {
+    task: Uuid,
+    sequence: i64,
+    at: Timestamp,
+    at_nanos: i16,
+    recorded_at: Timestamp,
+    format: i16,
+    name: String,
+    from: String,
+    to: String,
+    on: Option<String>,
+    actor: Value,
+    reason: Option<String>,
+    data: Option<Value>,
+}
+
+/// Selects history rows that match an SQL condition.
+macro_rules! rows {
+    ($rest:tt $(, $argument:expr)* $(,)?) => {
+        sqlx::query_as!(
+            Row,
+            "SELECT
+                task, sequence, at, at_nanos, recorded_at, format, name, \"from\", \"to\", \"on\",
+                actor, reason, data
+             FROM entries WHERE " + $rest
+            $(, $argument)*
+        )
+    };
+}
+
+impl Store {
+    /// Returns at most `limit` entries of a task after a sequence number, in order.
+    pub async fn history(
+        &self,
+        task: TaskId,
+        after: u64,
+        limit: u32,
+    ) -> Result<Vec<RecordedEntry>> {
+        let rows = rows!(
+            // No entry is older than its task, so older partitions can be skipped.
+            "task = $1 AND sequence > $2 AND at >= (SELECT created_at FROM tasks WHERE id = $1)
+             ORDER BY sequence LIMIT $3",
+            task.0,
+            to_i64(after),
+            i64::from(limit),
+        )
+        .fetch_all(&self.steps)
+        .await?;
+        Ok(rows.into_iter().map(recorded_entry).collect::<Result<_, CorruptData>>()?)
+    }
+
+    /// Streams the entries of one task or of all tasks as JSON lines, in order within each task.
+    ///
+    /// Entries unknown to this version are exported as stored.
+    pub fn export(&self, task: Option<TaskId>) -> impl Stream<Item = Result<String>> + use<'_> {
+        rows!("($1::uuid IS NULL OR task = $1) ORDER BY task, sequence", task.map(|task| task.0))
+            .fetch(&self.lists)
+            .map(|row| row.map(|row| entry_json(row).to_string()).map_err(Error::from))
+    }
+
+    /// Computes the metrics of one project or of all projects from the entries between two times.
+    pub async fn metrics(
+        &self,
+        project: Option<ProjectId>,
+        since: Timestamp,
+        before: Option<Timestamp>,
+    ) -> Result<Metrics> {
+        let lines: Vec<RecordedEntry> = rows!(
+            "($1::uuid IS NULL OR project = $1) AND at >= $2
+             AND ($3::timestamptz IS NULL OR at < $3) ORDER BY task, sequence",
+            project.map(|project| project.0),
+            since,
+            before,
+        )
+        .fetch(&self.lists)
+        .map_err(Error::from)
+        // One unreadable entry must not hide the metrics of all others.
+        .try_filter_map(|row| async { Ok(recorded_entry(row).ok()) })
+        .try_collect()
+        .await?;
+        let logged = lines
+            .iter()
+            .map(|line| TimedEntry { entry: &line.entry, recorded_at: line.recorded_at });
+        Ok(compute(logged))
+    }
+}
+
+/// Returns an entry in its serialised form, with the time of the write.
+fn entry_json(row: Row) -> Value {
+    let at = row.at + TimeDelta::nanoseconds(row.at_nanos.into());
+    let mut entry = json!({
+        "format": row.format,
+        "task": row.task,
+        "sequence": row.sequence,
+        "at": at,
+        "name": row.name,
+        "from": row.from,
+        "to": row.to,
+        "actor": row.actor,
+        "recorded_at": row.recorded_at,
+    });
+    let optional = [
+        ("on", row.on.map(Value::String)),
+        ("reason", row.reason.map(Value::String)),
+        ("data", row.data),
+    ];
+    for (name, value) in optional {
+        if let Some(value) = value {
+            entry[name] = value;
+        }
+    }
+    entry
+}
+
+fn recorded_entry(row: Row) -> Result<RecordedEntry, CorruptData> {
+    let recorded_at = row.recorded_at;
+    let key = format!("{} {}", row.task, row.sequence);
+    let entry = read("entry", entry_json(row)).map_err(|damage| damage.with_key(key))?;
+    Ok(RecordedEntry { entry, recorded_at })
+}

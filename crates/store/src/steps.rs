@@ -1,0 +1,212 @@
+//! Writing of steps: each one completely, in order, exactly once.
+//!
+//! A task's row counts the stored steps. A writer names the step before its own. If that is not the
+//! last stored one, nothing is written. A step can therefore be written again after a crash, or by
+//! two workers at once, and is stored once.
+//!
+//! Temporal retries failed writes; [`Error::is_retryable`](crate::Error::is_retryable) says which
+//! errors are worth it.
+
+mod rows;
+
+use sqlx::types::Uuid;
+use tamma_core::history::HistoryEntry;
+use tamma_core::ids::TaskId;
+use tamma_core::rules::Rules;
+use tamma_core::task::Task;
+use tamma_core::task_loop::{Command, Step, TaskLoop, Timestamp};
+
+use self::rows::{Projection, StepRows};
+use crate::connection::Store;
+use crate::encoding::json;
+use crate::error::{Conflict, Error, Result};
+use crate::usage::JobUsage;
+
+/// One step of a task's state machine, borrowed for writing.
+#[derive(Debug, Clone, Copy)]
+pub struct StepRecordRef<'a> {
+    /// Number of the step, which is the count of applied events. [`Store::insert_task`] writes step
+    /// 0.
+    pub step: u64,
+    /// Time of the event.
+    pub at: Timestamp,
+    /// State machine after the step.
+    pub next: &'a TaskLoop,
+    /// History entries of the step.
+    pub entries: &'a [HistoryEntry],
+    /// Commands of the step. Alert and provider commands change rows.
+    pub commands: &'a [Command],
+    /// Usage of the job that finished with this step.
+    pub job_usage: Option<JobUsage>,
+}
+
+impl<'a> StepRecordRef<'a> {
+    /// Creates the record of a step without usage.
+    pub fn new(number: u64, at: Timestamp, step: &'a Step) -> Self {
+        let Step { next, commands, entries } = step;
+        Self { step: number, at, next, entries, commands, job_usage: None }
+    }
+
+    /// Returns the length of the history before the step.
+    fn entries_before(&self) -> u64 {
+        self.next.entry_count.saturating_sub(self.entries.len() as u64)
+    }
+}
+
+/// Outcome of an idempotent write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WriteOutcome {
+    /// Written by this call.
+    Inserted,
+    /// Already stored; nothing has changed.
+    AlreadyPresent,
+}
+
+impl Store {
+    /// Inserts a task with the first step of its state machine. An existing task is left unchanged.
+    pub async fn insert_task(
+        &self,
+        task: &Task,
+        first: &Step,
+        rules: &Rules,
+    ) -> Result<WriteOutcome> {
+        if first.next.task != task.id || first.next.project != task.project {
+            return Err(Conflict::OutOfOrder("the state machine belongs to another task").into());
+        }
+        let at = first.next.since;
+        let rows = StepRows::from_steps(&[StepRecordRef::new(0, at, first)]);
+        let added = sqlx::query_file!(
+            "queries/receive.sql",
+            json(task),
+            json(&first.next),
+            json(&Projection::new(&first.next, rules, rows.failures)),
+            json(&rows.entries),
+        )
+        .fetch_one(&self.steps)
+        .await?
+        .added;
+        Ok(if added > 0 { WriteOutcome::Inserted } else { WriteOutcome::AlreadyPresent })
+    }
+
+    /// Saves the next steps of one task, usually one.
+    ///
+    /// Steps that are already stored are skipped; if all are, nothing changes.
+    pub async fn save_steps(
+        &self,
+        steps: &[StepRecordRef<'_>],
+        rules: &Rules,
+    ) -> Result<WriteOutcome> {
+        let mut steps = check_order(steps)?;
+        let (task, last) = match steps.last() {
+            Some(last) => (last.next.task, *last),
+            None => return Ok(WriteOutcome::AlreadyPresent),
+        };
+        loop {
+            if self.try_write_steps(task, steps, rules).await? {
+                return Ok(WriteOutcome::Inserted);
+            }
+            // Another writer was faster, or steps are missing.
+            let (stored, entries) = self.task_position(task).await?;
+            if stored == last.step && entries == last.next.entry_count {
+                return Ok(WriteOutcome::AlreadyPresent);
+            }
+            let first = steps.first().unwrap_or(&last);
+            let (oldest, offered) = (first.step, last.step);
+            if stored > offered {
+                return Err(Conflict::StaleStep { task, stored, offered }.into());
+            }
+            if stored + 1 < oldest {
+                return Err(Conflict::MissingSteps { task, stored, offered: oldest }.into());
+            }
+            // Skip the stored steps if the rest continues from them.
+            steps = &steps[steps.partition_point(|step| step.step <= stored)..];
+            let expected =
+                steps.first().map_or(last.next.entry_count, StepRecordRef::entries_before);
+            if entries != expected {
+                let (step, stored, offered) = (stored, entries, expected);
+                return Err(Conflict::DifferentStep { task, step, stored, offered }.into());
+            }
+        }
+    }
+
+    /// Writes the steps if the task is exactly one step behind them. Returns `false` if it is not.
+    async fn try_write_steps(
+        &self,
+        task: TaskId,
+        steps: &[StepRecordRef<'_>],
+        rules: &Rules,
+    ) -> Result<bool> {
+        let ([first, ..], [.., last]) = (steps, steps) else {
+            return Ok(false);
+        };
+        let Some(before) = first.step.checked_sub(1) else {
+            return Ok(false);
+        };
+        let rows = StepRows::from_steps(steps);
+        let moved = sqlx::query_file!(
+            "queries/record.sql",
+            task.0,
+            to_i64(before),
+            to_i64(first.entries_before()),
+            to_i64(last.step),
+            json(last.next),
+            json(&Projection::new(last.next, rules, rows.failures)),
+            json(&rows.entries),
+            json(&rows.alerts),
+            json(&rows.alert_follow_ups),
+            json(&rows.approvals),
+            json(&rows.iterations),
+            json(&rows.usage),
+            json(&rows.holds),
+        )
+        .fetch_one(&self.steps)
+        .await?
+        .moved;
+        Ok(moved > 0)
+    }
+
+    /// Returns the last stored step of a task and the length of its history.
+    pub async fn task_position(&self, task: TaskId) -> Result<(u64, u64)> {
+        let row = sqlx::query!("SELECT revision, entries FROM tasks WHERE id = $1", task.0)
+            .fetch_optional(&self.steps)
+            .await?
+            .ok_or_else(|| task_not_found(task.0))?;
+        Ok((row.revision.unsigned_abs(), row.entries.unsigned_abs()))
+    }
+}
+
+pub(crate) fn task_not_found(task: Uuid) -> Error {
+    Error::NotFound { what: "task", key: task.to_string() }
+}
+
+/// Checks that the steps and their entries are consecutive and belong to one task.
+fn check_order<'a, 'b>(
+    steps: &'a [StepRecordRef<'b>],
+) -> Result<&'a [StepRecordRef<'b>], Conflict> {
+    for step in steps {
+        let numbers = step.entries.iter().map(|entry| entry.sequence);
+        if !numbers.eq(step.entries_before() + 1..=step.next.entry_count) {
+            return Err(Conflict::OutOfOrder(
+                "the entry numbers do not match the count of the state machine",
+            ));
+        }
+        if step.entries.iter().any(|entry| entry.task != step.next.task) {
+            return Err(Conflict::OutOfOrder("an entry belongs to another task"));
+        }
+    }
+    for pair in steps.windows(2) {
+        let [one, two] = pair else { continue };
+        if one.next.task != two.next.task {
+            return Err(Conflict::OutOfOrder("the steps belong to several tasks"));
+        }
+        if one.step + 1 != two.step || one.next.entry_count != two.entries_before() {
+            return Err(Conflict::OutOfOrder("a step is missing"));
+        }
+    }
+    Ok(steps)
+}
+
+/// Converts a count to the integer type of the database. No real count reaches the limit.
+pub(crate) fn to_i64(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}

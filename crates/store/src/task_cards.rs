@@ -1,0 +1,449 @@
+//! Task lists: board, inbox, overdue tasks and tasks that fail often.
+//!
+//! A list reads its own columns, never a complete state machine. An unreadable row is listed as
+//! [`ListedTask::Damaged`] and does not affect the others.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use sqlx::types::Uuid;
+use strum::IntoEnumIterator as _;
+use tamma_core::budget::Spend;
+use tamma_core::cost::Usd;
+use tamma_core::ids::{ProjectId, TaskId};
+use tamma_core::level::RiskLevel;
+use tamma_core::task::{Priority, TaskType};
+use tamma_core::task_loop::{
+    AnswerKind, NextStep, OpenQuestion, Phase, State, Timestamp, allowed_answers,
+};
+
+use crate::connection::Store;
+use crate::encoding::{read, read_number, read_word, word};
+use crate::error::{CorruptData, Result};
+use crate::steps::to_i64;
+
+/// Task in a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ListedTask {
+    /// Readable task.
+    Card(Box<TaskCard>),
+    /// Task with stored data that cannot be decoded.
+    Damaged {
+        /// ID of the task.
+        task: TaskId,
+        /// Project of the task.
+        project: ProjectId,
+        /// Title of the task.
+        title: String,
+        /// Details of the unreadable value.
+        damage: CorruptData,
+    },
+}
+
+/// Task as a list shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskCard {
+    /// ID of the task.
+    pub task: TaskId,
+    /// Project of the task.
+    pub project: ProjectId,
+    /// One-line title.
+    pub title: String,
+    /// Type of work.
+    pub r#type: TaskType,
+    /// Priority of the task.
+    pub priority: Priority,
+    /// Time at which it was added.
+    pub created_at: Timestamp,
+    /// Current state.
+    pub state: State,
+    /// Column of the board.
+    pub phase: Phase,
+    /// `true` while it is paused.
+    pub paused: bool,
+    /// Time at which it entered its state.
+    pub since: Timestamp,
+    /// Risk of its plan, once assessed.
+    pub risk: Option<RiskLevel>,
+    /// Number of implementation runs so far.
+    pub iterations: u16,
+    /// Number of plan revisions.
+    pub retries: u8,
+    /// Number of council sessions.
+    pub councils: u8,
+    /// Number of history entries that report a failure.
+    pub failures: u32,
+    /// Spend so far.
+    pub spend: Spend,
+    /// Spending limit; `None` if unlimited.
+    pub budget: Option<Usd>,
+    /// Open question to a person.
+    pub question: Option<OpenQuestion>,
+    /// Next step that moves it forward.
+    pub next: Option<NextStep>,
+    /// Time at which a timer moves it forward.
+    pub wake_at: Option<Timestamp>,
+    /// Time at which it exceeds its soft timeout.
+    pub due_at: Option<Timestamp>,
+    /// Number of history entries.
+    pub entries: u64,
+    /// Time of the last write, by the database's clock.
+    pub updated_at: Timestamp,
+}
+
+impl TaskCard {
+    /// Returns the possible answers to its question.
+    pub fn answers(&self) -> Vec<AnswerKind> {
+        self.question.as_ref().map(allowed_answers).unwrap_or_default()
+    }
+}
+
+/// Filter of a task list. Empty fields match every task.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TaskFilter {
+    /// Project to list.
+    pub project: Option<ProjectId>,
+    /// States to list.
+    pub states: Vec<State>,
+    /// Column of the board.
+    pub phase: Option<Phase>,
+    /// `true` for paused tasks, `false` for the others.
+    pub paused: Option<bool>,
+    /// Type of work.
+    pub r#type: Option<TaskType>,
+    /// Priority to list.
+    pub priority: Option<Priority>,
+    /// Risk of the plan.
+    pub risk: Option<RiskLevel>,
+    /// `true` for tasks waiting on a person, `false` for the others.
+    pub waits: Option<bool>,
+    /// Label that a task must have.
+    pub label: Option<String>,
+    /// Words to find in title and description.
+    pub text: Option<String>,
+}
+
+/// Page of a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskPage<C> {
+    /// Tasks on this page.
+    pub tasks: Vec<ListedTask>,
+    /// Position at which the next page starts; `None` on the last page.
+    pub next: Option<C>,
+}
+
+/// Position in a list that is ordered by time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ListPosition {
+    /// Sort key of the last task.
+    pub at: Timestamp,
+    /// ID of the last task, which breaks ties.
+    pub task: TaskId,
+}
+
+struct Row {
+    id: Uuid,
+    project: Uuid,
+    title: String,
+    r#type: String,
+    priority: String,
+    created_at: Timestamp,
+    state: String,
+    phase: String,
+    paused: bool,
+    since: Timestamp,
+    risk: Option<String>,
+    iterations: i32,
+    retries: i32,
+    councils: i32,
+    failures: i32,
+    spent_usd: String,
+    spent_tokens: i64,
+    spend_estimated: bool,
+    budget: Option<String>,
+    question: Option<Value>,
+    asked_at: Option<Timestamp>,
+    next: Option<Value>,
+    wake_at: Option<Timestamp>,
+    due_at: Option<Timestamp>,
+    entries: i64,
+    updated_at: Timestamp,
+}
+
+/// Selects task rows that match an SQL condition.
+macro_rules! rows {
+    ($rest:tt $(, $argument:expr)* $(,)?) => {
+        sqlx::query_as!(
+            Row,
+            "SELECT
+                id, project, title, type, priority, created_at, state, phase, paused, since, risk,
+                iterations, retries, councils, failures, spent_usd::text AS \"spent_usd!\",
+                spent_tokens, spend_estimated, budget_usd::text AS budget, question, asked_at, next,
+                wake_at, due_at, entries, updated_at
+             FROM tasks WHERE " + $rest
+            $(, $argument)*
+        )
+    };
+}
+
+/// Builds a query with the filter condition in its middle, using the parameters $1 to $9.
+macro_rules! filtered {
+    ($query:ident, $head:tt, $tail:tt, $filter:expr $(, $argument:expr)* $(,)?) => {
+        sqlx::$query!(
+            $head + " ($1::uuid IS NULL OR project = $1)
+             AND ($2::text IS NULL OR phase = $2)
+             AND ($3::boolean IS NULL OR paused = $3)
+             AND ($4::text IS NULL OR type = $4)
+             AND ($5::text IS NULL OR priority = $5)
+             AND ($6::text IS NULL OR risk = $6)
+             AND ($7::boolean IS NULL OR (asked_at IS NOT NULL) = $7)
+             AND ($8::text IS NULL OR $8 = ANY(labels))
+             AND ($9::text IS NULL OR words @@ websearch_to_tsquery('simple', $9)) " + $tail,
+            $filter.project.map(|project| project.0),
+            $filter.phase.as_ref().map(word),
+            $filter.paused,
+            $filter.r#type.as_ref().map(word),
+            $filter.priority.as_ref().map(word),
+            $filter.risk.as_ref().map(word),
+            $filter.waits,
+            $filter.label.as_deref().map(without_nul),
+            $filter.text.as_deref().map(without_nul)
+            $(, $argument)*
+        )
+    };
+}
+
+/// Board: the number of tasks in each state, and the newest tasks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskBoard {
+    /// Number of tasks by state.
+    pub counts: BTreeMap<State, u64>,
+    /// Newest tasks of each state, newest first.
+    pub tasks: Vec<ListedTask>,
+}
+
+impl Store {
+    /// Returns tasks, newest first. `after` is the last task of the previous page.
+    pub async fn tasks(
+        &self,
+        filter: &TaskFilter,
+        after: Option<TaskId>,
+        limit: u32,
+    ) -> Result<TaskPage<TaskId>> {
+        let states: Vec<_> = filter.states.iter().map(word).collect();
+        let ids = filtered!(
+            query_scalar,
+            "SELECT id FROM tasks WHERE",
+            "AND (cardinality($10::text[]) = 0 OR state = ANY($10))
+             AND ($11::uuid IS NULL OR id < $11)
+             ORDER BY id DESC LIMIT $12",
+            filter,
+            &states,
+            after.map(|task| task.0),
+            i64::from(limit),
+        )
+        .fetch_all(&self.lists)
+        .await?;
+        let rows = self.card_rows(&ids).await?;
+        Ok(page(rows, limit, |row| Some(TaskId(row.id))))
+    }
+
+    /// Returns the board, with up to `each` of the newest tasks in each state.
+    ///
+    /// Apart from the counts, its cost does not grow with the number of tasks.
+    pub async fn board(&self, filter: &TaskFilter, each: u32) -> Result<TaskBoard> {
+        let counts = filtered!(
+            query,
+            "SELECT state, count(*) AS \"count!\" FROM tasks WHERE",
+            "GROUP BY state",
+            filter,
+        );
+        let states: Vec<String> = State::iter().map(|state| word(&state)).collect();
+        let ids = filtered!(
+            query_scalar,
+            "SELECT newest.id FROM unnest($10::text[]) AS wanted (wanted_state)
+             CROSS JOIN LATERAL (SELECT id FROM tasks WHERE state = wanted_state AND",
+            "ORDER BY id DESC LIMIT $11) AS newest",
+            filter,
+            &states,
+            i64::from(each),
+        );
+        let (counts, ids) =
+            tokio::try_join!(counts.fetch_all(&self.lists), ids.fetch_all(&self.lists))?;
+        let rows = self.card_rows(&ids).await?;
+        // Skip states that only a newer version knows.
+        let count =
+            |state, count: i64| Some((read_word("state", state).ok()?, count.unsigned_abs()));
+        Ok(TaskBoard {
+            counts: counts.into_iter().filter_map(|row| count(row.state, row.count)).collect(),
+            tasks: rows.into_iter().map(to_listed_task).collect(),
+        })
+    }
+
+    /// Returns the rows of tasks, newest first.
+    async fn card_rows(&self, ids: &[Uuid]) -> Result<Vec<Row>> {
+        Ok(rows!("id = ANY($1) ORDER BY id DESC", ids).fetch_all(&self.lists).await?)
+    }
+
+    /// Returns tasks with an open question, longest waiting first.
+    pub async fn inbox(
+        &self,
+        project: Option<ProjectId>,
+        after: Option<ListPosition>,
+        limit: u32,
+    ) -> Result<TaskPage<ListPosition>> {
+        let rows = rows!(
+            "asked_at IS NOT NULL
+             AND ($1::uuid IS NULL OR project = $1)
+             AND ($2::timestamptz IS NULL OR (asked_at, id) > ($2, $3::uuid))
+             ORDER BY asked_at, id LIMIT $4",
+            project.map(|project| project.0),
+            after.map(|place| place.at),
+            after.map(|place| place.task.0),
+            i64::from(limit),
+        )
+        .fetch_all(&self.lists)
+        .await?;
+        let place = |row: &Row| Some(ListPosition { at: row.asked_at?, task: TaskId(row.id) });
+        Ok(page(rows, limit, place))
+    }
+
+    /// Returns tasks that exceed their soft timeout, most overdue first.
+    pub async fn over_timeout(
+        &self,
+        now: Timestamp,
+        after: Option<ListPosition>,
+        limit: u32,
+    ) -> Result<TaskPage<ListPosition>> {
+        let rows = rows!(
+            "due_at IS NOT NULL AND due_at <= $1
+             AND ($2::timestamptz IS NULL OR (due_at, id) > ($2, $3::uuid))
+             ORDER BY due_at, id LIMIT $4",
+            now,
+            after.map(|place| place.at),
+            after.map(|place| place.task.0),
+            i64::from(limit),
+        )
+        .fetch_all(&self.lists)
+        .await?;
+        let place = |row: &Row| Some(ListPosition { at: row.due_at?, task: TaskId(row.id) });
+        Ok(page(rows, limit, place))
+    }
+
+    /// Returns tasks in council, newest first.
+    pub async fn under_council(
+        &self,
+        after: Option<TaskId>,
+        limit: u32,
+    ) -> Result<TaskPage<TaskId>> {
+        let filter = TaskFilter { states: vec![State::CtoIntervention], ..TaskFilter::default() };
+        self.tasks(&filter, after, limit).await
+    }
+
+    /// Returns open tasks with at least three failures, most failures first.
+    pub async fn failing_often(&self, limit: u32) -> Result<Vec<ListedTask>> {
+        let rows = rows!(
+            "live AND failures >= 3 ORDER BY failures DESC, id DESC LIMIT $1",
+            i64::from(limit),
+        )
+        .fetch_all(&self.lists)
+        .await?;
+        Ok(rows.into_iter().map(to_listed_task).collect())
+    }
+
+    /// Returns the number of tasks in each state.
+    pub async fn count_by_state(&self, project: Option<ProjectId>) -> Result<BTreeMap<State, u64>> {
+        let rows = sqlx::query!(
+            r#"SELECT state, count(*) AS "count!" FROM tasks
+               WHERE $1::uuid IS NULL OR project = $1 GROUP BY state"#,
+            project.map(|project| project.0),
+        )
+        .fetch_all(&self.lists)
+        .await?;
+        // Skip states that only a newer version knows.
+        let count =
+            |state, count: i64| Some((read_word("state", state).ok()?, count.unsigned_abs()));
+        Ok(rows.into_iter().filter_map(|row| count(row.state, row.count)).collect())
+    }
+
+    /// Returns the number of tasks waiting on a person.
+    pub async fn count_waiting(&self, project: Option<ProjectId>) -> Result<u64> {
+        let count = sqlx::query_scalar!(
+            r#"SELECT count(*) AS "count!" FROM tasks
+               WHERE asked_at IS NOT NULL AND ($1::uuid IS NULL OR project = $1)"#,
+            project.map(|project| project.0),
+        )
+        .fetch_one(&self.lists)
+        .await?;
+        Ok(count.unsigned_abs())
+    }
+
+    /// Returns up to two tasks whose ID ends with `digits`, the form in which people see IDs.
+    pub async fn tasks_by_suffix(&self, digits: &str) -> Result<Vec<TaskId>> {
+        let ids = sqlx::query_scalar!(
+            "SELECT id FROM tasks WHERE right(id::text, 8) = $1 ORDER BY id DESC LIMIT 2",
+            digits,
+        );
+        Ok(ids.fetch_all(&self.lists).await?.into_iter().map(TaskId).collect())
+    }
+
+    /// Returns one task as a list shows it.
+    pub async fn listed_task(&self, task: TaskId) -> Result<Option<ListedTask>> {
+        let row = rows!("id = $1", task.0).fetch_optional(&self.steps).await?;
+        Ok(row.map(to_listed_task))
+    }
+}
+
+/// Removes the NUL characters that PostgreSQL does not accept.
+fn without_nul(text: &str) -> String {
+    text.replace('\0', "")
+}
+
+fn page<C>(rows: Vec<Row>, limit: u32, place: impl Fn(&Row) -> Option<C>) -> TaskPage<C> {
+    let full = to_i64(rows.len() as u64) >= i64::from(limit);
+    let next = rows.last().filter(|_| full).and_then(place);
+    TaskPage { tasks: rows.into_iter().map(to_listed_task).collect(), next }
+}
+
+fn to_listed_task(mut row: Row) -> ListedTask {
+    let (task, project) = (TaskId(row.id), ProjectId(row.project));
+    let title = std::mem::take(&mut row.title);
+    match to_card(row) {
+        Ok(card) => ListedTask::Card(Box::new(TaskCard { title, ..card })),
+        Err(damage) => {
+            ListedTask::Damaged { task, project, title, damage: damage.with_key(task.to_string()) }
+        }
+    }
+}
+
+fn to_card(row: Row) -> Result<TaskCard, CorruptData> {
+    Ok(TaskCard {
+        task: TaskId(row.id),
+        project: ProjectId(row.project),
+        title: row.title,
+        r#type: read_word("type", row.r#type)?,
+        priority: read_word("priority", row.priority)?,
+        created_at: row.created_at,
+        state: read_word("state", row.state)?,
+        phase: read_word("phase", row.phase)?,
+        paused: row.paused,
+        since: row.since,
+        risk: row.risk.map(|risk| read_word("risk", risk)).transpose()?,
+        iterations: read_number("iterations", row.iterations.into())?,
+        retries: read_number("retries", row.retries.into())?,
+        councils: read_number("councils", row.councils.into())?,
+        failures: read_number("failures", row.failures.into())?,
+        spend: Spend {
+            usd: read_word("spend", row.spent_usd)?,
+            tokens: read_number("spend", row.spent_tokens)?,
+            estimated: row.spend_estimated,
+        },
+        budget: row.budget.map(|budget| read_word("budget", budget)).transpose()?,
+        question: row.question.map(|question| read("question", question)).transpose()?,
+        next: row.next.map(|next| read("next step", next)).transpose()?,
+        wake_at: row.wake_at,
+        due_at: row.due_at,
+        entries: read_number("entries", row.entries)?,
+        updated_at: row.updated_at,
+    })
+}

@@ -1,0 +1,589 @@
+//! Activities of the workflow, and the steps common to all jobs.
+#![expect(missing_docs, reason = "the macro generates undocumented constants")]
+
+mod admit;
+mod attempts;
+mod brief;
+mod check;
+mod cleanup;
+mod council;
+mod deliver;
+mod disk_space;
+mod implement;
+mod learn;
+mod plan;
+mod prepare;
+mod review;
+mod save_work;
+mod test;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use chrono::Utc;
+use futures::future::BoxFuture;
+use serde::{Deserialize, Serialize};
+use tamma_core::ids::{CommitId, PolicyVersion, TaskId};
+use tamma_core::plan::Plan;
+use tamma_core::rules::Rules;
+use tamma_core::task::Task;
+use tamma_core::task_loop::{Job, Outcome, Step, TaskLoop, Timestamp};
+use tamma_engine::gateway::Gateway;
+use tamma_engine::git::Git;
+use tamma_engine::mirror::{KnownCommits, Mirror};
+use tamma_engine::process::{ProcessRecords, RunId};
+use tamma_engine::worktree::{LatestWork, Worktree};
+use tamma_flow::activities::{JobRequest, JobResult, PendingSteps, names};
+use tamma_flow::{RunStarted, TaskWorkflow};
+use tamma_store::{Conflict, KnowledgeCache, StepRecordRef, Store};
+use temporalio_client::WorkflowExecuteUpdateOptions;
+use temporalio_macros::activities;
+use temporalio_sdk::activities::{ActivityContext, ActivityError};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use crate::WorkerConfig;
+use crate::embeddings::EmbeddingCache;
+use crate::error::Error;
+use crate::project_context::ProjectContext;
+use crate::unsaved_results::UnsavedResults;
+
+/// Heartbeat interval of long jobs.
+const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Name of the gateway's socket in the data directory.
+const GATEWAY_SOCKET: &str = "gateway.sock";
+
+/// Maximum delay between attempts to save a job result.
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
+
+/// Activities of a worker. Clones share their state.
+#[derive(Clone)]
+pub struct Activities {
+    pub(crate) config: Arc<WorkerConfig>,
+    pub(crate) store: Store,
+    /// Cache of approved knowledge entries.
+    pub(crate) knowledge: KnowledgeCache,
+    /// Embeddings of knowledge entries, if a model is configured.
+    pub(crate) embeddings: EmbeddingCache,
+    pub(crate) git: Git,
+    pub(crate) processes: ProcessRecords,
+    unsaved_results: UnsavedResults,
+    /// Proxy through which agents reach models and agent tools.
+    pub(crate) gateway: Gateway,
+    /// Commits that the mirrors on this machine are known to have.
+    mirror_cache: KnownCommits,
+    /// Limit on read-only agents, which the agent task queue does not count.
+    pub(crate) read_only_slots: Arc<Semaphore>,
+    /// Rules by version. They are immutable, and there are few.
+    rules_cache: Arc<Mutex<BTreeMap<PolicyVersion, Arc<Rules>>>>,
+}
+
+/// Attempt to run a job.
+#[derive(Clone)]
+pub struct JobAttempt {
+    /// Request of the workflow.
+    pub request: JobRequest,
+    /// Attempt number, from 1.
+    pub attempt: u32,
+    /// Cancelled when the job must stop.
+    pub stop: CancellationToken,
+    /// Notifies the workflow that a run has started.
+    pub announce_start: AnnounceStart,
+}
+
+/// Callback that notifies the workflow that a run has started.
+pub type AnnounceStart =
+    Arc<dyn Fn(RunStarted) -> BoxFuture<'static, Result<(), Error>> + Send + Sync>;
+
+/// Result of a job, with a report for the failure brief.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct StoredJobResult {
+    #[serde(rename = "answer")]
+    pub(crate) result: JobResult,
+    /// Description of failures, for the next run and for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) report: Option<String>,
+}
+
+impl From<Outcome> for StoredJobResult {
+    fn from(outcome: Outcome) -> Self {
+        JobResult::finished(outcome).into()
+    }
+}
+
+impl From<JobResult> for StoredJobResult {
+    fn from(answer: JobResult) -> Self {
+        Self { result: answer, report: None }
+    }
+}
+
+/// Context of a job.
+pub(crate) struct JobContext {
+    pub(crate) job_attempt: JobAttempt,
+    /// Rules that the task is pinned to.
+    pub(crate) rules: Arc<Rules>,
+    /// State machine when the job was requested.
+    pub(crate) task_loop: TaskLoop,
+    pub(crate) task: Task,
+}
+
+impl JobContext {
+    /// Returns the ID for processes of this job.
+    pub(crate) fn run_id(&self) -> RunId {
+        let JobRequest { job_number: ticket, pending: diary, .. } = &self.job_attempt.request;
+        RunId { task: diary.task, job_number: *ticket, generation: self.job_attempt.attempt }
+    }
+
+    /// Returns the base commit of the task.
+    pub(crate) fn base(&self) -> Result<CommitId, Error> {
+        let pin = self
+            .task_loop
+            .pin
+            .ok_or_else(|| Error::Internal("the task has no base commit yet".to_owned()))?;
+        Ok(pin.base)
+    }
+
+    /// Returns where the newest work of the task is, as far as the job implies it. A job that names
+    /// a commit judges that commit. Before the first run there is no work. Otherwise the repository
+    /// must be asked, because an earlier attempt may have run on another host.
+    fn newest_work(&self) -> LatestWork {
+        match &self.job_attempt.request.job {
+            Job::Test { commit, .. } | Job::Review { commit } => LatestWork::Commit(*commit),
+            _ if !self.task_loop.has_work && self.job_attempt.attempt == 1 => LatestWork::NoWork,
+            _ => LatestWork::Unknown,
+        }
+    }
+}
+
+impl Activities {
+    /// Creates the activities with a data directory and a store.
+    pub async fn new(
+        config: WorkerConfig,
+        store: Store,
+        records: ProcessRecords,
+    ) -> Result<Self, Error> {
+        Ok(Self {
+            git: Git::find("git").await?,
+            unsaved_results: UnsavedResults::open(&config.data_dir).await?,
+            gateway: Gateway::open(Some(&config.data_dir.join(GATEWAY_SOCKET))).await?,
+            read_only_slots: Arc::new(Semaphore::new(config.slots.max(1))),
+            config: Arc::new(config),
+            knowledge: KnowledgeCache::new(&store),
+            embeddings: EmbeddingCache::default(),
+            store,
+            processes: records,
+            mirror_cache: KnownCommits::default(),
+            rules_cache: Arc::default(),
+        })
+    }
+
+    /// Runs a job: saves pending steps, does the work, and stores the result before returning it.
+    ///
+    /// A retried job may already have a result, which is then returned.
+    pub async fn run_job(&self, call: JobAttempt) -> Result<JobResult, Error> {
+        let (task, ticket) = (call.request.pending.task, call.request.job_number);
+        let stop = call.stop.clone();
+        if call.attempt > 1 {
+            if let Some(told) = self.store.job_result::<StoredJobResult>(task, ticket).await? {
+                return Ok(told.result);
+            }
+            if let Some(told) = self.unsaved_results.load(task, ticket).await? {
+                // The job finished earlier; only its result is not stored yet.
+                return self.save_result(task, ticket, told, &stop).await;
+            }
+        }
+        let rules = self.save_steps(&call.request.pending).await?;
+        self.fault_point("written down")?;
+        let told = self.dispatch(call, rules).await?;
+        self.fault_point("done")?;
+        if matches!(told.result, JobResult::Finished { .. }) && should_save(&told) {
+            self.unsaved_results.put(task, ticket, &told).await?;
+            self.fault_point("answer put aside")?;
+            return self.save_result(task, ticket, told, &stop).await;
+        }
+        Ok(told.result)
+    }
+
+    /// Stores a result for all workers and removes the local copy.
+    async fn save_result(
+        &self,
+        task: TaskId,
+        ticket: u32,
+        told: StoredJobResult,
+        stop: &CancellationToken,
+    ) -> Result<JobResult, Error> {
+        self.retry_until_stopped(stop, || self.store.save_job_result(task, ticket, &told)).await?;
+        self.fault_point("answer kept")?;
+        self.unsaved_results.clear(task, ticket).await?;
+        Ok(told.result)
+    }
+
+    async fn dispatch(
+        &self,
+        call: JobAttempt,
+        rules: Arc<Rules>,
+    ) -> Result<StoredJobResult, Error> {
+        let id = call.request.pending.task;
+        // The last pending step requested the job; without pending steps, it is already stored.
+        let memory = match call.request.pending.steps.last() {
+            Some(last) => last.next.clone(),
+            None => self.store.task(id).await?.task_loop.map_err(tamma_store::Error::Corrupt)?,
+        };
+        let task = match &call.request.pending.submission {
+            Some(arrival) => arrival.task.clone(),
+            None => self.store.submitted_task(id).await?,
+        };
+        let work = JobContext { job_attempt: call, rules, task_loop: memory, task };
+        match &work.job_attempt.request.job {
+            Job::Admit => self.admit(&work).await,
+            Job::Prepare => self.prepare(&work).await,
+            Job::Plan { version, from, note } => {
+                self.plan(&work, *version, from.as_ref(), note.as_ref()).await
+            }
+            Job::Check { plan } => self.check(&work, plan).await,
+            Job::Implement(order) => self.implement(&work, order).await,
+            Job::Test { commit, risk } => self.test(&work, *commit, *risk).await,
+            Job::Review { commit } => self.review(&work, *commit).await,
+            Job::Brief { decision, note } => self.brief(&work, decision, note.as_ref()).await,
+            Job::Convene { council_number: council, seat, opinions } => {
+                self.convene(&work, *council, *seat, opinions).await
+            }
+            // Delivery to a task's own branch needs no lock. The merge queue is planned.
+            Job::AwaitDelivery => Ok(Outcome::DeliveryReady.into()),
+            Job::Deliver { commit } => self.deliver(&work, *commit).await,
+            Job::Learn { ending, use_model: model } => self.learn(&work, *ending, *model).await,
+            Job::SaveWork => self.save_work(&work).await,
+        }
+    }
+
+    /// Saves pending steps idempotently, and returns their rules.
+    pub async fn save_steps(&self, diary: &PendingSteps) -> Result<Arc<Rules>, Error> {
+        let rules = match &diary.submission {
+            Some(arrival) => {
+                self.store.save_rules(&arrival.rules).await?;
+                Arc::new(arrival.rules.clone())
+            }
+            None => self.rules(diary.policy).await?,
+        };
+        if let (Some(arrival), Some(first)) = (&diary.submission, diary.steps.first()) {
+            let (next, commands) = (first.next.clone(), first.commands.clone());
+            let step = Step { next, commands, entries: first.entries.clone() };
+            self.store.insert_task(&arrival.task, &step, &rules).await?;
+        }
+        let records: Vec<_> = diary
+            .steps
+            .iter()
+            .filter(|recorded| recorded.step > 0)
+            .map(|recorded| StepRecordRef {
+                step: recorded.step,
+                at: recorded.at,
+                next: &recorded.next,
+                entries: &recorded.entries,
+                commands: &recorded.commands,
+                job_usage: recorded.job_usage.map(|used| tamma_store::JobUsage {
+                    job_number: used.job_number,
+                    job: used.job,
+                    at: recorded.at,
+                    usage: used.usage,
+                }),
+            })
+            .collect();
+        match self.store.save_steps(&records, &rules).await {
+            // Later steps are stored, so these are too.
+            Err(tamma_store::Error::Conflict(Conflict::StaleStep { .. })) => {}
+            written => drop(written?),
+        }
+        if let Some(last) = diary.steps.last()
+            && last.next.state.is_terminal()
+        {
+            self.start_cleanup(diary.project, &last.next);
+        }
+        Ok(rules)
+    }
+
+    async fn rules(&self, version: PolicyVersion) -> Result<Arc<Rules>, Error> {
+        let known = |rules: &Mutex<BTreeMap<PolicyVersion, Arc<Rules>>>| {
+            rules.lock().ok().and_then(|rules| rules.get(&version).cloned())
+        };
+        if let Some(rules) = known(&self.rules_cache) {
+            return Ok(rules);
+        }
+        let rules = Arc::new(self.store.rules(version).await?);
+        if let Ok(mut all) = self.rules_cache.lock() {
+            all.insert(version, rules.clone());
+        }
+        Ok(rules)
+    }
+
+    /// Loads the project of a job.
+    pub(crate) async fn project_context(&self, work: &JobContext) -> Result<ProjectContext, Error> {
+        let project = self.store.project(work.job_attempt.request.pending.project).await?;
+        ProjectContext::load(project, &self.config.environment).await
+    }
+
+    /// Opens the mirror of a project's repository.
+    pub(crate) async fn mirror(&self, site: &ProjectContext) -> Result<Mirror, Error> {
+        site.mirror(&self.git, &self.config.data_dir, &self.mirror_cache).await
+    }
+
+    /// Opens the worktree of a task with its newest work, from any worker.
+    pub(crate) async fn worktree(
+        &self,
+        work: &JobContext,
+        site: &ProjectContext,
+    ) -> Result<Worktree, Error> {
+        let mirror = self.mirror(site).await?;
+        Ok(Worktree::open_at(&mirror, work.task.id, work.base()?, work.newest_work()).await?)
+    }
+
+    /// Returns the current plan of the task.
+    pub(crate) async fn current_plan(&self, work: &JobContext) -> Result<Plan, Error> {
+        let outline = work.task_loop.plan.as_ref();
+        let outline =
+            outline.ok_or_else(|| Error::Internal("the task has no plan yet".to_owned()))?;
+        Ok(self.store.plan_by_hash(work.task.id, outline.hash).await?.1)
+    }
+
+    /// Retries a write until the database is available. Without this, Temporal would restart the
+    /// whole job and pay for its run again.
+    pub(crate) async fn retry_until_stopped<T, F>(
+        &self,
+        stop: &CancellationToken,
+        write: impl Fn() -> F,
+    ) -> Result<T, Error>
+    where
+        F: Future<Output = tamma_store::Result<T>>,
+    {
+        let mut pause = Duration::from_millis(100);
+        loop {
+            match write().await {
+                Err(error) if error.is_retryable() => {
+                    tracing::warn!(%error, "failed to save job result; retrying");
+                }
+                written => return Ok(written?),
+            }
+            tokio::select! {
+                () = tokio::time::sleep(pause) => pause = (pause * 2).min(MAX_RETRY_DELAY),
+                () = stop.cancelled() => return Err(Error::Stopped),
+            }
+        }
+    }
+
+    /// Fails here if a test injects a fault.
+    pub(crate) fn fault_point(&self, step: &'static str) -> Result<(), Error> {
+        self.config.fault_injection.fault_point(step)
+    }
+}
+
+/// Returns whether repeating the job would cost something or do harm.
+fn should_save(told: &StoredJobResult) -> bool {
+    !matches!(
+        told.result,
+        JobResult::Finished {
+            outcome: Outcome::Admitted
+                | Outcome::Prepared(_)
+                | Outcome::Checked { .. }
+                | Outcome::DeliveryReady,
+            ..
+        }
+    )
+}
+
+/// Returns the current time.
+#[expect(clippy::disallowed_methods, reason = "workers are allowed to read the clock")]
+pub(crate) fn now() -> Timestamp {
+    Utc::now()
+}
+
+/// Runs a job as a local activity.
+async fn run_inline(
+    hands: Arc<Activities>,
+    ctx: ActivityContext,
+    errand: JobRequest,
+) -> Result<JobResult, ActivityError> {
+    let announce: AnnounceStart = Arc::new(|_| Box::pin(async { Ok(()) }));
+    let (attempt, stop) = (ctx.info().attempt, CancellationToken::new());
+    // Boxed, because the future of a job with agents is large.
+    Box::pin(hands.run_job(JobAttempt { request: errand, attempt, stop, announce_start: announce }))
+        .await
+        .map_err(Error::into_activity_error)
+}
+
+/// Runs a job with heartbeats, and stops it on cancellation.
+async fn run_with_heartbeats(
+    hands: Arc<Activities>,
+    ctx: ActivityContext,
+    errand: JobRequest,
+) -> Result<JobResult, ActivityError> {
+    let here = ctx.clone();
+    let announce: AnnounceStart = Arc::new(move |begun| {
+        let handle = here.workflow_handle::<TaskWorkflow>();
+        Box::pin(async move {
+            let Some(handle) = handle else { return Ok(()) };
+            let id = format!("begun-{}", begun.job_number);
+            let options = WorkflowExecuteUpdateOptions::builder().update_id(id).build();
+            match handle.execute_update(TaskWorkflow::begun, begun, options).await {
+                Ok(_) => Ok(()),
+                // The state machine already knows about the run, or no longer wants it.
+                Err(error) if crate::runs::is_refusal(&error) => Ok(()),
+                Err(error) => Err(Error::Temporal(error.to_string())),
+            }
+        })
+    });
+    let (attempt, stop) = (ctx.info().attempt, CancellationToken::new());
+    // Boxed, because the future of a job with agents is large.
+    let mut work = Box::pin(hands.run_job(JobAttempt {
+        request: errand,
+        attempt,
+        stop: stop.clone(),
+        announce_start: announce,
+    }));
+    let mut pulse = tokio::time::interval(HEARTBEAT_INTERVAL);
+    let mut told = false;
+    loop {
+        tokio::select! {
+            answer = &mut work => return answer.map_err(Error::into_activity_error),
+            _ = pulse.tick() => ctx.record_heartbeat(attempt).await?,
+            () = ctx.cancelled(), if !told => {
+                told = true;
+                stop.cancel();
+            }
+        }
+    }
+}
+
+#[activities]
+impl Activities {
+    #[activity(name = names::RECORD)]
+    pub async fn on_record(
+        self: Arc<Self>,
+        _ctx: ActivityContext,
+        diary: PendingSteps,
+    ) -> Result<(), ActivityError> {
+        self.save_steps(&diary).await.map(drop).map_err(Error::into_activity_error)
+    }
+
+    #[activity(name = names::ADMIT)]
+    pub async fn on_admit(
+        self: Arc<Self>,
+        ctx: ActivityContext,
+        errand: JobRequest,
+    ) -> Result<JobResult, ActivityError> {
+        run_inline(self, ctx, errand).await
+    }
+
+    #[activity(name = names::PREPARE)]
+    pub async fn on_prepare(
+        self: Arc<Self>,
+        ctx: ActivityContext,
+        errand: JobRequest,
+    ) -> Result<JobResult, ActivityError> {
+        run_inline(self, ctx, errand).await
+    }
+
+    #[activity(name = names::CHECK)]
+    pub async fn on_check(
+        self: Arc<Self>,
+        ctx: ActivityContext,
+        errand: JobRequest,
+    ) -> Result<JobResult, ActivityError> {
+        run_inline(self, ctx, errand).await
+    }
+
+    #[activity(name = names::BRIEF)]
+    pub async fn on_brief(
+        self: Arc<Self>,
+        ctx: ActivityContext,
+        errand: JobRequest,
+    ) -> Result<JobResult, ActivityError> {
+        run_inline(self, ctx, errand).await
+    }
+
+    #[activity(name = names::AWAIT_DELIVERY)]
+    pub async fn on_await_delivery(
+        self: Arc<Self>,
+        ctx: ActivityContext,
+        errand: JobRequest,
+    ) -> Result<JobResult, ActivityError> {
+        run_inline(self, ctx, errand).await
+    }
+
+    #[activity(name = names::LEARN)]
+    pub async fn on_learn(
+        self: Arc<Self>,
+        ctx: ActivityContext,
+        errand: JobRequest,
+    ) -> Result<JobResult, ActivityError> {
+        // Without a model it is a local activity.
+        if matches!(errand.job, Job::Learn { use_model: true, .. }) {
+            run_with_heartbeats(self, ctx, errand).await
+        } else {
+            run_inline(self, ctx, errand).await
+        }
+    }
+
+    #[activity(name = names::PLAN)]
+    pub async fn on_plan(
+        self: Arc<Self>,
+        ctx: ActivityContext,
+        errand: JobRequest,
+    ) -> Result<JobResult, ActivityError> {
+        run_with_heartbeats(self, ctx, errand).await
+    }
+
+    #[activity(name = names::IMPLEMENT)]
+    pub async fn on_implement(
+        self: Arc<Self>,
+        ctx: ActivityContext,
+        errand: JobRequest,
+    ) -> Result<JobResult, ActivityError> {
+        run_with_heartbeats(self, ctx, errand).await
+    }
+
+    #[activity(name = names::TEST)]
+    pub async fn on_test(
+        self: Arc<Self>,
+        ctx: ActivityContext,
+        errand: JobRequest,
+    ) -> Result<JobResult, ActivityError> {
+        run_with_heartbeats(self, ctx, errand).await
+    }
+
+    #[activity(name = names::REVIEW)]
+    pub async fn on_review(
+        self: Arc<Self>,
+        ctx: ActivityContext,
+        errand: JobRequest,
+    ) -> Result<JobResult, ActivityError> {
+        run_with_heartbeats(self, ctx, errand).await
+    }
+
+    #[activity(name = names::CONVENE)]
+    pub async fn on_convene(
+        self: Arc<Self>,
+        ctx: ActivityContext,
+        errand: JobRequest,
+    ) -> Result<JobResult, ActivityError> {
+        run_with_heartbeats(self, ctx, errand).await
+    }
+
+    #[activity(name = names::DELIVER)]
+    pub async fn on_deliver(
+        self: Arc<Self>,
+        ctx: ActivityContext,
+        errand: JobRequest,
+    ) -> Result<JobResult, ActivityError> {
+        run_with_heartbeats(self, ctx, errand).await
+    }
+
+    #[activity(name = names::SAVE_WORK)]
+    pub async fn on_save_work(
+        self: Arc<Self>,
+        ctx: ActivityContext,
+        errand: JobRequest,
+    ) -> Result<JobResult, ActivityError> {
+        run_with_heartbeats(self, ctx, errand).await
+    }
+}

@@ -1,0 +1,20 @@
+//! `admit` activity: waits until the dependencies of a task are completed.
+
+use tamma_core::task_loop::Outcome;
+use tamma_flow::activities::JobResult;
+
+use super::{Activities, JobContext, StoredJobResult};
+use crate::error::Error;
+
+/// Polling interval, in seconds. The soft timeout of `pending` alerts people.
+const RETRY_SECONDS: u32 = 10;
+
+impl Activities {
+    pub(super) async fn admit(&self, work: &JobContext) -> Result<StoredJobResult, Error> {
+        let others = &work.task.depends_on;
+        if !others.is_empty() && self.store.count_incomplete(others).await? > 0 {
+            return Ok(JobResult::RetryAfter { seconds: RETRY_SECONDS }.into());
+        }
+        Ok(Outcome::Admitted.into())
+    }
+}

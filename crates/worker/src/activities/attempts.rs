@@ -1,0 +1,219 @@
+//! Earlier attempts of a task, for the next run, the planner and the council.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use tamma_core::escalation::EscalationDecision;
+use tamma_core::history::{EntryData, EntryName};
+use tamma_core::ids::CommitId;
+use tamma_core::tier::Tier;
+use tamma_engine::agent::RunMode;
+use tamma_store::RunEnd;
+
+use super::{Activities, JobContext, StoredJobResult};
+use crate::error::Error;
+
+/// Maximum number of history entries to read; more than a task writes.
+const MAX_ENTRIES: u32 = 10_000;
+
+/// Maximum number of failures listed by name.
+const MAX_LISTED: usize = 40;
+
+/// Attempt that was judged, or is about to be.
+pub(super) struct JudgedAttempt {
+    /// Number of the attempt, from 1.
+    pub(super) number: u16,
+    pub(super) tier: Option<Tier>,
+    pub(super) commit: Option<CommitId>,
+    /// Result, in a word or two.
+    pub(super) outcome: String,
+    /// Failures, by names that are stable across attempts.
+    pub(super) failures: BTreeSet<String>,
+    /// Report of Tamma's checks.
+    pub(super) report: Option<String>,
+    /// Decision made after the attempt.
+    pub(super) decision: Option<EscalationDecision>,
+}
+
+impl Activities {
+    /// Loads the attempts of a task, oldest first.
+    pub(super) async fn attempts(&self, work: &JobContext) -> Result<Vec<JudgedAttempt>, Error> {
+        let task = work.task.id;
+        let mut attempts: BTreeMap<u16, JudgedAttempt> = BTreeMap::new();
+        for iteration in self.store.iterations(task).await? {
+            let number = u16::try_from(iteration.number).unwrap_or(u16::MAX);
+            let ending = iteration.outcome.map(|ending| ending.to_string().replace('_', " "));
+            attempts.insert(
+                number,
+                JudgedAttempt {
+                    number,
+                    tier: iteration.tier,
+                    commit: iteration.commit.and_then(|commit| commit.parse().ok()),
+                    outcome: ending.unwrap_or_else(|| "not judged".to_owned()),
+                    failures: BTreeSet::new(),
+                    report: None,
+                    decision: None,
+                },
+            );
+        }
+        let checks = self.store.checks(task).await?;
+        for check in &checks {
+            if let Some(attempt) = attempts.get_mut(&check.iteration) {
+                attempt.failures.extend(check.record.faults());
+            }
+        }
+        let finished: BTreeSet<u32> = self
+            .store
+            .runs(task)
+            .await?
+            .into_iter()
+            .filter(|run| run.mode == RunMode::Implement.to_string())
+            .filter(|run| run.end == Some(RunEnd::Finished))
+            .map(|run| run.number.job_number)
+            .collect();
+        let told: Vec<(u32, StoredJobResult)> = self.store.job_results(task).await?;
+        for (ticket, told) in told.into_iter().rev() {
+            let Some(report) = told.report else { continue };
+            let checked = checks.iter().find(|check| check.job_number == ticket);
+            // Without a stored check, the report belongs to the run before it.
+            let number = checked.map_or_else(
+                || u16::try_from(finished.range(..ticket).count()).unwrap_or(u16::MAX),
+                |check| check.iteration,
+            );
+            if let Some(attempt) = attempts.get_mut(&number) {
+                attempt.report = Some(report);
+            }
+        }
+        let mut number = 0_u16;
+        for line in self.store.history(task, 0, MAX_ENTRIES).await? {
+            match (line.entry.name, line.entry.data) {
+                (EntryName::SmImplementationCompleted, _) => number = number.saturating_add(1),
+                (_, EntryData::Decision(decision)) => {
+                    if let Some(attempt) = attempts.get_mut(&number) {
+                        attempt.decision = Some(decision);
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(attempts.into_values().collect())
+    }
+}
+
+/// Compares the failures of the last attempt with earlier ones; `None` if no check named any.
+pub(super) fn compare_failures(attempts: &[JudgedAttempt]) -> Option<String> {
+    let (last, earlier) = attempts.split_last()?;
+    let mut text = String::new();
+    let mut list = |title: &str, faults: Vec<String>| {
+        if faults.is_empty() {
+            return;
+        }
+        let _ = writeln!(text, "{title}:\n");
+        let more = faults.len().saturating_sub(MAX_LISTED);
+        for fault in faults.into_iter().take(MAX_LISTED) {
+            let _ = writeln!(text, "- {fault}");
+        }
+        if more > 0 {
+            let _ = writeln!(text, "- and {more} more");
+        }
+        text.push('\n');
+    };
+    let before = |fault: &String| -> Vec<String> {
+        let had = earlier.iter().filter(|attempt| attempt.failures.contains(fault));
+        had.map(|attempt| attempt.number.to_string()).collect()
+    };
+    let (again, new): (Vec<_>, Vec<_>) =
+        last.failures.iter().partition(|fault| !before(fault).is_empty());
+    if earlier.is_empty() {
+        list("Failures", last.failures.iter().cloned().collect());
+    } else {
+        list("New in this attempt", new.into_iter().cloned().collect());
+        let again = again
+            .into_iter()
+            .map(|fault| format!("{fault} (also in attempts {})", before(fault).join(", ")));
+        list("Failed before, and still fails", again.collect());
+        let gone = earlier.last().into_iter().flat_map(|it| it.failures.difference(&last.failures));
+        list("Failed in the previous attempt, and no longer fails", gone.cloned().collect());
+    }
+    (!text.is_empty()).then_some(text)
+}
+
+/// Summarises attempts, one line each.
+pub(super) fn summarize_attempts(attempts: &[JudgedAttempt]) -> String {
+    let mut text = String::new();
+    for attempt in attempts {
+        let tier = attempt.tier.map(|tier| format!(" ({tier})")).unwrap_or_default();
+        let _ = write!(text, "- attempt {}{tier}: {}", attempt.number, attempt.outcome);
+        match attempt.failures.len() {
+            0 => {}
+            1 => text.push_str(", 1 failure"),
+            many => {
+                let _ = write!(text, ", {many} failures");
+            }
+        }
+        if let Some(decision) = attempt.decision {
+            let _ = write!(text, "; then: {decision}");
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// Truncates a text to a number of bytes, and keeps its start and end.
+pub(super) fn truncate_middle(text: &str, longest: usize) -> String {
+    if text.len() <= longest {
+        return text.to_owned();
+    }
+    let half = longest / 2;
+    let head = text.floor_char_boundary(half);
+    let tail = text.ceil_char_boundary(text.len() - half);
+    let left_out = tail - head;
+    format!("{}\n[… {left_out} bytes omitted …]\n{}", &text[..head], &text[tail..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attempt(number: u16, faults: &[&str]) -> JudgedAttempt {
+        JudgedAttempt {
+            number,
+            tier: Some(Tier::Simple),
+            commit: None,
+            outcome: "gates failed".to_owned(),
+            failures: faults.iter().map(|fault| (*fault).to_owned()).collect(),
+            report: None,
+            decision: None,
+        }
+    }
+
+    #[test]
+    fn new_failures_are_distinguished_from_earlier_ones() {
+        let attempts =
+            [attempt(1, &["t: a", "t: b"]), attempt(2, &["t: a"]), attempt(3, &["t: a", "t: c"])];
+        assert_eq!(
+            compare_failures(&attempts).expect("something"),
+            "New in this attempt:\n\n- t: c\n\nFailed before, and still fails:\n\n- t: a (also in \
+             attempts 1, 2)\n\n"
+        );
+        let text = compare_failures(&attempts[..2]).expect("something");
+        assert!(text.contains("no longer fails:\n\n- t: b\n"), "{text}");
+        assert_eq!(
+            compare_failures(&attempts[..1]).expect("something"),
+            "Failures:\n\n- t: a\n- t: b\n\n"
+        );
+        assert_eq!(compare_failures(&[attempt(1, &[])]), None);
+    }
+
+    #[test]
+    fn a_long_list_and_a_long_text_are_cut() {
+        let many: Vec<String> = (0..50).map(|number| format!("t: {number}")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        assert!(
+            compare_failures(&[attempt(1, &many)]).expect("something").contains("- and 10 more\n")
+        );
+        assert_eq!(truncate_middle("short", 10), "short");
+        let text = truncate_middle(&"ä".repeat(100), 21);
+        assert!(text.starts_with("äääää\n[… 180 bytes") && text.ends_with("äääää"), "{text}");
+    }
+}

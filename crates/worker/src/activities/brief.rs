@@ -1,0 +1,149 @@
+//! `brief` activity: writes the failure brief for the next run.
+
+use std::fmt::Write as _;
+
+use tamma_core::escalation::EscalationDecision;
+use tamma_core::ids::Reference;
+use tamma_core::task_loop::Outcome;
+
+use super::attempts::{JudgedAttempt, compare_failures, summarize_attempts, truncate_middle};
+use super::{Activities, JobContext, StoredJobResult};
+use crate::error::Error;
+
+/// Maximum length of the failure report in a brief, in bytes. The start and the end are kept.
+const MAX_REPORT_BYTES: usize = 12_000;
+
+/// Maximum length of people's comments in a brief, in bytes.
+const MAX_COMMENT_BYTES: usize = 8_000;
+
+impl Activities {
+    pub(super) async fn brief(
+        &self,
+        work: &JobContext,
+        decision: &EscalationDecision,
+        note: Option<&Reference>,
+    ) -> Result<StoredJobResult, Error> {
+        let note = match note {
+            Some(note) => Some(self.store.text(note).await?),
+            None => None,
+        };
+        let attempts = self.attempts(work).await?;
+        let most = work.task_loop.max_iterations(&work.rules);
+        let text = write_brief(Some(decision), note.as_deref(), &attempts, most);
+        Ok(Outcome::Briefed(self.store.save_text(&text).await?).into())
+    }
+
+    /// Writes a failure brief for a planner or for a run after a new plan, which have no brief job.
+    pub(super) async fn failure_brief(&self, work: &JobContext) -> Result<Option<String>, Error> {
+        let attempts = self.attempts(work).await?;
+        if attempts.iter().all(|attempt| attempt.report.is_none() && attempt.failures.is_empty()) {
+            return Ok(None);
+        }
+        let most = work.task_loop.max_iterations(&work.rules);
+        Ok(Some(write_brief(work.task_loop.decision.as_ref(), None, &attempts, most)))
+    }
+}
+
+/// Renders a brief of bounded length.
+fn write_brief(
+    decision: Option<&EscalationDecision>,
+    note: Option<&str>,
+    attempts: &[JudgedAttempt],
+    most: u16,
+) -> String {
+    let mut text = String::new();
+    if let Some(last) = attempts.last() {
+        let tier = last.tier.map(|tier| format!(", {tier} tier")).unwrap_or_default();
+        let _ = write!(text, "Attempt {} of at most {most}{tier}, failed: ", last.number);
+        let _ = writeln!(text, "{}.", last.outcome);
+    }
+    if let Some(decision) = decision {
+        let _ = writeln!(text, "Tamma decided to {decision}.");
+    }
+    if let Some(note) = note {
+        let _ = writeln!(
+            text,
+            "\n## Comments from people or hooks\n\n{}",
+            truncate_middle(note.trim(), MAX_COMMENT_BYTES)
+        );
+    }
+    if let Some(compared) = compare_failures(attempts) {
+        let _ = write!(text, "\n## What failed\n\n{compared}");
+    }
+    if let Some(report) = attempts.last().and_then(|attempt| attempt.report.as_deref()) {
+        let _ = writeln!(text, "\n{}", truncate_middle(report.trim(), MAX_REPORT_BYTES));
+    }
+    if let [earlier @ .., _] = attempts
+        && !earlier.is_empty()
+    {
+        let _ = write!(text, "\n## Earlier attempts\n\n{}", summarize_attempts(earlier));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tamma_core::escalation::{EscalationAction, EscalationReason};
+    use tamma_core::tier::Tier;
+
+    fn attempt(number: u16, fault: &str, report: &str) -> JudgedAttempt {
+        JudgedAttempt {
+            number,
+            tier: Some(Tier::Simple),
+            commit: None,
+            outcome: "gates failed".to_owned(),
+            failures: [fault.to_owned()].into(),
+            report: Some(report.to_owned()),
+            decision: None,
+        }
+    }
+
+    #[test]
+    fn a_brief_lists_failures_news_and_the_decision() {
+        let verdict = EscalationAction::Iterate(Tier::Moderate);
+        let decision =
+            EscalationDecision { action: verdict, reason: EscalationReason::AttemptsLeft };
+        let mut attempts = vec![
+            attempt(1, "tests: a", "## `tests` failed"),
+            attempt(2, "tests: b", "## `tests` failed"),
+        ];
+        attempts[0].decision = Some(decision);
+        let text = write_brief(Some(&decision), Some("Mind the tests.\n"), &attempts, 10);
+        assert_eq!(
+            text,
+            "\
+Attempt 2 of at most 10, simple tier, failed: gates failed.
+Tamma decided to retry the same plan in the moderate tier: attempts remain.
+
+## Comments from people or hooks
+
+Mind the tests.
+
+## What failed
+
+New in this attempt:
+
+- tests: b
+
+Failed in the previous attempt, and no longer fails:
+
+- tests: a
+
+
+## `tests` failed
+
+## Earlier attempts
+
+- attempt 1 (simple): gates failed, 1 failure; then: retry the same plan in the moderate tier: attempts remain
+"
+        );
+    }
+
+    #[test]
+    fn a_brief_is_bounded() {
+        let attempts = [attempt(1, "tests", &"x".repeat(1_000_000))];
+        let text = write_brief(None, Some(&"y".repeat(1_000_000)), &attempts, 10);
+        assert!(text.len() < 25_000, "{}", text.len());
+    }
+}

@@ -1,0 +1,232 @@
+//! `learn` activity: captures lessons from an ended task.
+//!
+//! An agent reads the task's record in an empty directory and submits lessons with evidence.
+//! Lessons are only proposals; a person decides. The run has a short limit of its own and waits for
+//! no quota. If it produces nothing, lessons are derived from the recorded failures.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use tamma_core::budget;
+use tamma_core::cost::{Cost, Usage, Usd};
+use tamma_core::history::{EntryData, HistoryEntry};
+use tamma_core::ids::{KnowledgeId, Reference};
+use tamma_core::learning::{
+    Lesson, MIN_TASKS, RecordSource, TaskRecord, fallback_lesson, lesson_triggers,
+    recurring_failure_lesson,
+};
+use tamma_core::rules::CouncilMember;
+use tamma_core::task_loop::{Outcome, State};
+use tamma_core::tier::Tier;
+use tamma_engine::agent::{RunEnd, RunMode};
+use tamma_engine::submission::{EvidenceCheck, Submission};
+use tamma_flow::activities::JobResult;
+use tokio_util::sync::CancellationToken;
+
+use super::attempts::truncate_middle;
+use super::{Activities, JobAttempt, JobContext, StoredJobResult};
+use crate::error::Error;
+use crate::prompts::{Prompt, render};
+use crate::runs::{AgentRun, AgentSlot, Assignment, WorkingFolder};
+
+/// Time limit of the run, in seconds.
+const TIME_LIMIT_SECONDS: u32 = 120;
+
+/// Additional time to wait for a free slot.
+const MAX_SLOT_WAIT: Duration = Duration::from_secs(30);
+
+/// Maximum number of history entries to read; more than a task writes.
+const MAX_ENTRIES: u32 = 10_000;
+
+/// Maximum number of plans to read, newest first.
+const MAX_PLANS: u32 = 20;
+
+/// Maximum length of a history text, in bytes.
+const MAX_TEXT_BYTES: usize = 4_000;
+
+/// Maximum number of problems listed in the prompt.
+const MAX_LISTED: usize = 20;
+
+impl Activities {
+    pub(super) async fn learn(
+        &self,
+        work: &JobContext,
+        ending: State,
+        model: bool,
+    ) -> Result<StoredJobResult, Error> {
+        let record = self.learning_record(work, ending).await?;
+        let retries = record.attempts.saturating_sub(1);
+        if lesson_triggers(ending == State::Completed, retries, &work.rules).is_empty() {
+            return Ok(learned_result(0, None));
+        }
+        let (mut lessons, usage) = if model {
+            match self.propose_lessons(work, &record).await {
+                Ok((lessons, usage)) => (lessons, usage),
+                Err(Error::Stopped) if work.job_attempt.stop.is_cancelled() => {
+                    return Err(Error::Stopped);
+                }
+                Err(error) => {
+                    let error = &error as &dyn std::error::Error;
+                    tracing::warn!(task = %record.task, error, "learning run failed");
+                    (Vec::new(), None)
+                }
+            }
+        } else {
+            (Vec::new(), None)
+        };
+        self.fault_point("agent ended")?;
+        if lessons.is_empty() {
+            lessons.extend(fallback_lesson(&record));
+        }
+        let of = (record.project, record.task);
+        let mut proposals: Vec<(KnowledgeId, Lesson)> =
+            lessons.into_iter().map(|lesson| (lesson.id(record.task), lesson)).collect();
+        let seen = || self.store.record_faults(of, &record.faults, MIN_TASKS);
+        for one in self.retry_until_stopped(&work.job_attempt.stop, seen).await? {
+            proposals.extend(recurring_failure_lesson(
+                record.project,
+                &one.fault,
+                one.in_code,
+                &one.sightings,
+            ));
+        }
+        let propose = || self.store.propose_lessons(record.project, proposals.clone());
+        let mut entries: Vec<KnowledgeId> = self
+            .retry_until_stopped(&work.job_attempt.stop, propose)
+            .await?
+            .iter()
+            .map(|it| it.entry)
+            .collect();
+        entries.sort_unstable();
+        entries.dedup();
+        Ok(learned_result(entries.len(), usage))
+    }
+
+    /// Collects the record of the task.
+    async fn learning_record(&self, work: &JobContext, ending: State) -> Result<TaskRecord, Error> {
+        let task = work.task.id;
+        let lines = self.store.history(task, 0, MAX_ENTRIES).await?;
+        let log: Vec<HistoryEntry> = lines.into_iter().map(|line| line.entry).collect();
+        let mut texts: BTreeMap<Reference, String> = BTreeMap::new();
+        for entry in &log {
+            if let EntryData::Stored(kept) = &entry.data
+                && !texts.contains_key(kept)
+                && let Ok(text) = self.store.text(kept).await
+            {
+                texts.insert(kept.clone(), truncate_middle(&text, MAX_TEXT_BYTES));
+            }
+        }
+        let newest = work.task_loop.plan.as_ref().map_or(0, |plan| plan.version);
+        let mut plans = Vec::new();
+        for version in newest.saturating_sub(MAX_PLANS) + 1..=newest {
+            match self.store.plan(task, version).await {
+                Ok(plan) => plans.push((version, plan)),
+                Err(tamma_store::Error::NotFound { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let checks = self.store.checks(task).await?;
+        let checks: Vec<_> =
+            checks.into_iter().map(|it| (it.job_number, it.iteration, it.record)).collect();
+        Ok(TaskRecord::from_source(&RecordSource {
+            task,
+            project: work.job_attempt.request.pending.project,
+            ending,
+            history: &log,
+            texts: &texts,
+            plans: &plans,
+            checks: &checks,
+            spend: work.task_loop.spend,
+        }))
+    }
+
+    /// Asks an agent for lessons; returns none if its run did not finish.
+    async fn propose_lessons(
+        &self,
+        work: &JobContext,
+        record: &TaskRecord,
+    ) -> Result<(Vec<Lesson>, Option<Usage>), Error> {
+        let stop = work.job_attempt.stop.child_token();
+        let mut running = Box::pin(self.run_learning_agent(work, record, stop.clone()));
+        let longest = MAX_SLOT_WAIT + Duration::from_secs(TIME_LIMIT_SECONDS.into());
+        let run = tokio::select! {
+            run = &mut running => run,
+            () = tokio::time::sleep(longest) => {
+                stop.cancel();
+                running.await
+            }
+        }?;
+        let usage = run.report.usage;
+        match run.report.end {
+            RunEnd::Finished { submission: Submission::Lessons(taught), .. } => {
+                Ok((taught.into_lessons(record), usage))
+            }
+            end => {
+                tracing::info!(task = %record.task, ?end, "learning run submitted no lessons");
+                Ok((Vec::new(), usage))
+            }
+        }
+    }
+
+    async fn run_learning_agent(
+        &self,
+        work: &JobContext,
+        record: &TaskRecord,
+        stop: CancellationToken,
+    ) -> Result<AgentRun, Error> {
+        let _looker = tokio::select! {
+            place = self.read_only_slots.acquire() => place.map_err(|_| Error::Stopped)?,
+            () = stop.cancelled() => return Err(Error::Stopped),
+        };
+        let site = self.project_context(work).await?;
+        let call = JobAttempt { stop, ..work.job_attempt.clone() };
+        let (rules, memory, task) = (work.rules.clone(), work.task_loop.clone(), work.task.clone());
+        let work = JobContext { job_attempt: call, rules, task_loop: memory, task };
+        let troubles = record.faults.iter().take(MAX_LISTED).map(|it| it.fault.as_str());
+        let prompt = render(
+            Prompt::Learn,
+            json!({
+                "task": work.task,
+                "ending": record.ending.to_string(),
+                "short": record.summary(),
+                "troubles": troubles.collect::<Vec<_>>(),
+                "record": record.to_prompt(),
+                "known": self.knowledge_for_task(&work).await?,
+            }),
+        )?;
+        let labels = record.clone();
+        let evidence: EvidenceCheck = Arc::new(move |label| labels.find_evidence(label).is_some());
+        let limit =
+            budget::task_limit(work.task_loop.risk_level(), &work.task_loop.granted, &work.rules);
+        let assignment = Assignment {
+            slot: AgentSlot {
+                member: CouncilMember::from(Tier::Simple),
+                home: Some("learning".to_owned()),
+            },
+            mode: RunMode::Learn,
+            prompt,
+            seconds: TIME_LIMIT_SECONDS,
+            allowance: budget::remaining(&work.task_loop.spend, &limit),
+            evidence: Some(evidence),
+        };
+        // One directory per attempt, because its content is useless to another.
+        let empty =
+            self.config.data_dir.join("rooms").join(format!("{}", work.run_id()).replace('/', "-"));
+        let odd = |error: std::io::Error| Error::Internal(format!("{}: {error}", empty.display()));
+        tokio::fs::create_dir_all(&empty).await.map_err(odd)?;
+        let run = self.run_agent(&work, &site, WorkingFolder::empty(&empty), assignment).await;
+        if let Err(error) = tokio::fs::remove_dir_all(&empty).await {
+            tracing::warn!(%error, "failed to remove the directory of a run");
+        }
+        run
+    }
+}
+
+/// Builds the job result. Without a model run, the cost is zero and any reservation is released.
+fn learned_result(lessons: usize, usage: Option<Usage>) -> StoredJobResult {
+    let nothing = Usage { cost: Cost::Known(Usd::ZERO), ..Usage::default() };
+    let outcome = Outcome::Learned(u16::try_from(lessons).unwrap_or(u16::MAX));
+    StoredJobResult::from(JobResult::Finished { outcome, usage: Some(usage.unwrap_or(nothing)) })
+}

@@ -1,0 +1,297 @@
+//! `review` activity: judges one exact commit.
+//!
+//! It checks added lines for forbidden patterns, compares files with the plan, and asks a validator
+//! with read-only access about the acceptance criteria. Claims of the agent do not count, and
+//! evidence of the validator is verified.
+
+mod report;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+use tamma_core::cost::{Cost, Tokens, Usage, Usd};
+use tamma_core::ids::CommitId;
+use tamma_core::issue::{Issue, IssueCategory, IssueSeverity};
+use tamma_core::knowledge;
+use tamma_core::plan::FileAction;
+use tamma_core::review::evidence::{self, EvidenceIndex};
+use tamma_core::review::patterns::{self, ReviewPatterns};
+use tamma_core::review::record::{CheckRecord, GatesCheck, ReviewCheck, Validator};
+use tamma_core::review::{
+    Criterion, Fingerprint, ReviewInputs, conformance, evaluate, judge_criteria,
+};
+use tamma_core::task_loop::Outcome;
+use tamma_engine::agent::{RunEnd, RunMode};
+use tamma_engine::permission::{PermissionRules, PermissionViolation};
+use tamma_engine::submission::{Submission, ValidatorVerdict};
+use tamma_engine::worktree::Worktree;
+use tamma_flow::activities::JobResult;
+
+use super::{Activities, JobContext, StoredJobResult, now};
+use crate::answered_questions;
+use crate::error::Error;
+use crate::project_context::ProjectContext;
+use crate::prompts::{Prompt, render};
+use crate::runs::AgentRun;
+
+/// Maximum length of the diff in the validator's prompt, in bytes.
+const MAX_SHOWN_DIFF: usize = 60_000;
+
+/// Maximum number of test names in the validator's prompt.
+const MAX_SHOWN_TESTS: usize = 300;
+
+/// Maximum length of the stored diff, in bytes.
+const MAX_SAVED_DIFF: usize = 1_000_000;
+
+/// Commit under review.
+struct ChangeUnderReview<'a> {
+    ctx: &'a JobContext,
+    worktree: &'a Worktree,
+    commit: CommitId,
+    touched: BTreeMap<String, FileAction>,
+    diff: String,
+    /// Gate results of the commit, if gates ran.
+    gate_results: Option<GatesCheck>,
+}
+
+impl Activities {
+    pub(super) async fn review(
+        &self,
+        work: &JobContext,
+        commit: CommitId,
+    ) -> Result<StoredJobResult, Error> {
+        let site = self.project_context(work).await?;
+        let worktree = self.worktree(work, &site).await?;
+        let base = work.base()?;
+        let change = ChangeUnderReview {
+            ctx: work,
+            worktree: &worktree,
+            commit,
+            touched: worktree.changed_files(base, commit).await?,
+            diff: worktree.diff(base, commit).await?,
+            gate_results: self.gate_results(work, commit).await?,
+        };
+        let plan = self.current_plan(work).await?;
+        let mut inputs = ReviewInputs {
+            issues: self.find_issues(&change).await?,
+            conformance: conformance::compare(&plan.file_changes, &change.touched, &work.rules),
+            // Failed gates were handled earlier; here they are only shown.
+            gates: Vec::new(),
+            criteria: Vec::new(),
+        };
+        // Without a validator the cost is known to be zero.
+        let mut usage = Some(Usage { tokens: Tokens::default(), cost: Cost::Known(Usd::ZERO) });
+        let mut said = ValidatorVerdict::default();
+        let mut validator = None;
+        // A change that cannot pass needs no validator.
+        if !work.task.acceptance_criteria.is_empty() && evaluate(inputs.clone()).passed {
+            let (who, run) = self.validate(&change, &site).await?;
+            self.fault_point("agent ended")?;
+            (usage, validator) = (run.report.usage, Some(who));
+            match run.report.end {
+                RunEnd::Finished { submission: Submission::Verdict(verdict), .. } => said = verdict,
+                // Without a valid verdict, no criterion is met.
+                RunEnd::Finished { .. } => {}
+                _ => return self.handle_unfinished_run(work, run).await,
+            }
+        }
+        inputs.criteria = change
+            .verify_evidence(judge_criteria(&work.task.acceptance_criteria, &said.criteria))
+            .await?;
+        inputs.issues.extend(said.issues);
+        let verdict = evaluate(inputs);
+        let summary = verdict.summarize();
+        let (mut fingerprint, mut report) = (Fingerprint::default(), None);
+        if !summary.passed {
+            let text = report::failure_report(&verdict.inputs, validator.is_some());
+            let files = change.touched.keys().map(String::as_str);
+            fingerprint = Fingerprint::from_attempt(files, [], &text, &change.diff);
+            report = Some(text);
+        }
+        self.save_review(&change, verdict, validator).await?;
+        let outcome = Outcome::Reviewed { summary, fingerprint };
+        Ok(StoredJobResult { result: JobResult::Finished { outcome, usage }, report })
+    }
+
+    /// Loads the gate results of a commit, if gates ran.
+    async fn gate_results(
+        &self,
+        work: &JobContext,
+        commit: CommitId,
+    ) -> Result<Option<GatesCheck>, Error> {
+        let checks = self.store.checks(work.task.id).await?;
+        let of = |record| match record {
+            CheckRecord::Gates(tested) if tested.commit == commit => Some(tested),
+            CheckRecord::Gates(_) | CheckRecord::Review(_) => None,
+        };
+        Ok(checks.into_iter().rev().find_map(|check| of(check.record)))
+    }
+
+    /// Finds issues without a model.
+    async fn find_issues(&self, change: &ChangeUnderReview<'_>) -> Result<Vec<Issue>, Error> {
+        let mut issues = self.permission_issues(change).await?;
+        issues.extend(change.pattern_issues().await?);
+        issues.extend(self.knowledge_issues(change).await?);
+        let wrong = |message: &str| Issue {
+            severity: IssueSeverity::Error,
+            category: IssueCategory::Code,
+            message: message.to_owned(),
+            file: None,
+            line: None,
+        };
+        if change.touched.is_empty() {
+            issues.push(wrong("the run changed nothing"));
+        }
+        if !change.worktree.is_descendant(change.ctx.base()?, change.commit).await? {
+            issues.push(wrong(
+                "the branch no longer starts from the task's base commit: its history was \
+                 rewritten",
+            ));
+        }
+        Ok(issues)
+    }
+
+    /// Applies the permission rules to the final diff, independently of what the agent asked for
+    /// and of the sandbox.
+    async fn permission_issues(&self, change: &ChangeUnderReview<'_>) -> Result<Vec<Issue>, Error> {
+        let ChangeUnderReview { ctx: work, worktree, touched, .. } = change;
+        let allowed = answered_questions::allowed_subjects(&self.answered_questions(work).await?);
+        let permissions = &work.rules.permissions;
+        let law = PermissionRules::new(worktree.path(), RunMode::Implement, permissions, allowed)
+            .map_err(|error| Error::Configuration(error.to_string()))?;
+        let issue = |violation: PermissionViolation| Issue {
+            severity: IssueSeverity::Error,
+            category: IssueCategory::Security,
+            message: format!("change not allowed: {}", violation.reason),
+            file: Some(violation.path),
+            line: None,
+        };
+        Ok(law.check_diff(touched).into_iter().map(issue).collect())
+    }
+
+    /// Applies prohibitions of the knowledge base to added lines.
+    async fn knowledge_issues(&self, change: &ChangeUnderReview<'_>) -> Result<Vec<Issue>, Error> {
+        let known = self.knowledge.index(change.ctx.job_attempt.request.pending.project).await?;
+        if known.entries().all(|entry| entry.pattern.is_none()) {
+            return Ok(Vec::new());
+        }
+        let mut issues = Vec::new();
+        for (path, added) in &change.worktree.added_lines(change.ctx.base()?, change.commit).await?
+        {
+            let lines: Vec<_> = added.iter().map(|(line, text)| (*line, text.as_str())).collect();
+            let task = &change.ctx.task;
+            let found = knowledge::check_added_lines(task, known.entries(), now(), path, &lines);
+            issues.extend(found.iter().map(knowledge::ProhibitionViolation::to_issue));
+        }
+        Ok(issues)
+    }
+
+    /// Runs a validator, and returns its identity with the run.
+    async fn validate(
+        &self,
+        change: &ChangeUnderReview<'_>,
+        site: &ProjectContext,
+    ) -> Result<(Validator, AgentRun), Error> {
+        let ChangeUnderReview { ctx: work, worktree, .. } = change;
+        let tier = work.rules.validator(work.task_loop.tier);
+        let (agent, _) = crate::runs::agent_for(site, &tier.into())?;
+        let model = site.rules.model(tier).map(str::to_owned);
+        let prompt = render(Prompt::Validate, change.prompt_data())?;
+        let run = self.run_read_only(work, site, worktree, tier, RunMode::Validate, prompt).await?;
+        Ok((Validator { tier, agent: agent.to_string(), model }, run))
+    }
+
+    /// Stores the review with a redacted diff.
+    async fn save_review(
+        &self,
+        change: &ChangeUnderReview<'_>,
+        verdict: tamma_core::review::ReviewVerdict,
+        validator: Option<Validator>,
+    ) -> Result<(), Error> {
+        let work = change.ctx;
+        let diff = patterns::mask_secret_lines(truncate(&change.diff, MAX_SAVED_DIFF));
+        let diff = self
+            .retry_until_stopped(&work.job_attempt.stop, || self.store.save_text(&diff))
+            .await?;
+        let record = CheckRecord::Review(ReviewCheck {
+            commit: change.commit,
+            verdict,
+            diff: Some(diff),
+            validator,
+        });
+        let (task, ticket) = (work.task.id, work.job_attempt.request.job_number);
+        let iteration = work.task_loop.iterations;
+        let keep = || self.store.save_check(task, ticket, iteration, &record);
+        self.retry_until_stopped(&work.job_attempt.stop, keep).await
+    }
+}
+
+impl ChangeUnderReview<'_> {
+    /// Finds forbidden patterns in added lines.
+    async fn pattern_issues(&self) -> Result<Vec<Issue>, Error> {
+        let rules = &self.ctx.rules.review;
+        let added = self.worktree.added_lines(self.ctx.base()?, self.commit).await?;
+        let (lines, code) = (
+            ReviewPatterns::from_rules(rules),
+            tamma_engine::patterns::CodePatterns::from_rules(rules),
+        );
+        let mut issues = [lines.undecidable(), code.invalid()].concat();
+        for (path, added) in &added {
+            let texts: Vec<_> = added.iter().map(|(line, text)| (*line, text.as_str())).collect();
+            issues.extend(lines.find_issues(path, &texts));
+            if code.applies_to(path)
+                && let Some(text) = self.worktree.file_text(self.commit, path).await?
+            {
+                issues.extend(code.issues(path, &text, added));
+            }
+        }
+        Ok(issues)
+    }
+
+    /// Returns the names of tests that passed in the gates.
+    fn passed_tests(&self) -> BTreeSet<String> {
+        let gates = self.gate_results.iter().flat_map(|tested| &tested.gates);
+        gates.flat_map(|gate| &gate.passed_tests).cloned().collect()
+    }
+
+    /// Marks criteria whose evidence does not exist.
+    async fn verify_evidence(&self, criteria: Vec<Criterion>) -> Result<Vec<Criterion>, Error> {
+        let mut files = BTreeMap::new();
+        for file in evidence::referenced_files(&criteria) {
+            if let Some(text) = self.worktree.file_text(self.commit, file).await? {
+                files.insert(
+                    file.to_owned(),
+                    u32::try_from(text.lines().count()).unwrap_or(u32::MAX),
+                );
+            }
+        }
+        Ok(EvidenceIndex { passed_tests: self.passed_tests(), file_lines: files }
+            .check_criteria(criteria))
+    }
+
+    /// Builds the values of the validator's prompt.
+    fn prompt_data(&self) -> Value {
+        let gates: Vec<_> = self
+            .gate_results
+            .iter()
+            .flat_map(|tested| &tested.gates)
+            .map(report::gate_data)
+            .collect();
+        let passed = self.passed_tests();
+        let shown = truncate(&self.diff, MAX_SHOWN_DIFF);
+        json!({
+            "task": self.ctx.task,
+            "gates": gates,
+            "passed": passed.iter().take(MAX_SHOWN_TESTS).collect::<Vec<_>>(),
+            "more_passed": passed.len().saturating_sub(MAX_SHOWN_TESTS),
+            "touched": self.touched.keys().collect::<Vec<_>>(),
+            "diff": shown,
+            "cut": shown.len() < self.diff.len(),
+        })
+    }
+}
+
+/// Returns the start of a text, at most `most` bytes, at a character boundary.
+fn truncate(text: &str, most: usize) -> &str {
+    &text[..text.floor_char_boundary(most)]
+}

@@ -1,0 +1,128 @@
+//! `test` activity: runs the gates on one exact commit. Only new failures count.
+
+use std::fmt::Write as _;
+
+use tamma_core::gate::{GateKind, GateStatus};
+use tamma_core::ids::CommitId;
+use tamma_core::level::RiskLevel;
+use tamma_core::review::record::{CheckRecord, GateRecord, GatesCheck};
+use tamma_core::review::{Fingerprint, GateCounts};
+use tamma_core::task_loop::Outcome;
+use tamma_flow::activities::JobResult;
+use tokio::time::Instant;
+
+use super::{Activities, JobContext, StoredJobResult};
+use crate::error::Error;
+use crate::gates::GateRunner;
+
+/// Maximum number of failure names listed per gate.
+const MAX_NAMES: usize = 50;
+
+impl Activities {
+    pub(super) async fn test(
+        &self,
+        work: &JobContext,
+        commit: CommitId,
+        risk: RiskLevel,
+    ) -> Result<StoredJobResult, Error> {
+        let begun = Instant::now();
+        let site = self.project_context(work).await?;
+        self.processes.take_over(work.run_id(), self.config.timeouts.stop).await?;
+        let worktree = self.worktree(work, &site).await?;
+        let mirror = self.mirror(&site).await?;
+        let base = work.base()?;
+        let touched = worktree.changed_files(base, commit).await?;
+        let planned = match &work.task_loop.plan {
+            Some(_) => self.current_plan(work).await?.test_changes,
+            None => Vec::new(),
+        };
+        // The gates and their commands are pinned with the task.
+        let gates = work.rules.gates_at(risk).collect();
+        let round = GateRunner::new(self, work, (&site, mirror), (commit, gates), planned)?;
+        let ran = round.run(&touched).await?;
+        let mut gates = count_gates(&ran);
+        let mut report = None;
+        if gates.failed > 0 {
+            let failing = ran.iter().filter(|it| it.verdict.is_blocking());
+            let names: Vec<&str> = failing.clone().flat_map(failure_names).collect();
+            // Without failures that do not count, because they differ between runs.
+            let error: String = failing.map(describe_gate).collect();
+            let diff = worktree.diff(base, commit).await?;
+            let files = touched.keys().map(String::as_str);
+            gates.fingerprint = Fingerprint::from_attempt(files, names, &error, &diff);
+            report = Some(ran.iter().map(describe_gate).collect());
+        }
+        let millis = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let record =
+            CheckRecord::Gates(GatesCheck { commit, base, gates: ran, duration_ms: millis });
+        let (task, ticket) = (work.task.id, work.job_attempt.request.job_number);
+        let keep = || self.store.save_check(task, ticket, work.task_loop.iterations, &record);
+        self.retry_until_stopped(&work.job_attempt.stop, keep).await?;
+        Ok(StoredJobResult { result: JobResult::finished(Outcome::Tested(gates)), report })
+    }
+}
+
+/// Counts the gates by result.
+fn count_gates(ran: &[GateRecord]) -> GateCounts {
+    let mut gates = GateCounts::default();
+    for it in ran {
+        let count = match it.verdict.status {
+            GateStatus::Passed => &mut gates.passed,
+            GateStatus::PreExisting => &mut gates.pre_existing,
+            GateStatus::Flaky => &mut gates.flaky,
+            GateStatus::Failed | GateStatus::TimedOut => &mut gates.failed,
+        };
+        *count = count.saturating_add(1);
+        let guards = matches!(it.verdict.kind, GateKind::Security | GateKind::Secrets);
+        gates.security_critical |= guards && it.verdict.is_blocking();
+    }
+    gates
+}
+
+/// Returns the names of failures that count, or the gate's name if there are none.
+fn failure_names(ran: &GateRecord) -> Vec<&str> {
+    let named: Vec<_> = ran.verdict.new.iter().chain(&ran.verdict.missing).collect();
+    if named.is_empty() {
+        vec![&ran.verdict.name]
+    } else {
+        named.into_iter().map(String::as_str).collect()
+    }
+}
+
+/// Describes a gate that did not pass, for the failure brief and for people.
+fn describe_gate(ran: &GateRecord) -> String {
+    let judged = &ran.verdict;
+    let mut text = String::new();
+    let how = match (judged.status, ran.exit_code) {
+        (GateStatus::Passed, _) => return text,
+        (GateStatus::PreExisting, _) => "also fails on the base commit; does not count".to_owned(),
+        (GateStatus::Flaky, _) => "is flaky: it failed, then passed; does not count".to_owned(),
+        (GateStatus::TimedOut, _) => "timed out".to_owned(),
+        (GateStatus::Failed, Some(0)) => "failed (exit 0, but see below)".to_owned(),
+        (GateStatus::Failed, Some(code)) => format!("failed (exit {code})"),
+        (GateStatus::Failed, None) => "failed (no exit code)".to_owned(),
+    };
+    let _ = writeln!(text, "## Gate `{}` {how}\n\n    $ {}\n", judged.name, ran.command);
+    let lists = [
+        (&judged.new, "fails"),
+        (
+            &judged.missing,
+            "ran on the base commit and no longer runs; the plan does not mention it",
+        ),
+        (&judged.pre_existing, "also fails on the base commit; does not count"),
+        (&judged.flaky, "is flaky; does not count"),
+    ];
+    for (names, what) in lists {
+        // A gate without names has itself as its only name, which is shown above.
+        for name in names.iter().take(MAX_NAMES).filter(|name| **name != judged.name) {
+            let _ = writeln!(text, "- `{name}` {what}");
+        }
+        if names.len() > MAX_NAMES {
+            let _ = writeln!(text, "- and {} more like these", names.len() - MAX_NAMES);
+        }
+    }
+    if judged.is_blocking() {
+        let _ = writeln!(text, "\n```\n{}\n```", ran.output.trim_end());
+    }
+    text + "\n"
+}

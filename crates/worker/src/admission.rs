@@ -1,0 +1,139 @@
+//! Admission of runs, in a pool of workers that share projects and providers.
+//!
+//! If the rules limit them, a run holds one lease of its project and one of its provider. The
+//! leases are in the store. They are renewed during the run, released at its end, and expire if the
+//! worker dies.
+
+use std::time::Duration;
+
+use chrono::TimeDelta;
+use tamma_core::task_loop::Timestamp;
+use tamma_store::{Lease, Store};
+use tokio_util::sync::CancellationToken;
+
+use crate::activities::{Activities, JobContext, now};
+use crate::error::Error;
+
+/// Lease duration.
+const LEASE_DURATION: Duration = Duration::from_secs(30);
+
+/// Renewal interval.
+const RENEW_INTERVAL: Duration = Duration::from_secs(10);
+
+/// First and maximum delay between attempts to acquire the leases.
+const RETRY_DELAYS: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
+
+/// Decision about starting a run.
+pub(crate) enum Admission {
+    /// Run can start while it holds this lease.
+    Granted(RunLease),
+    /// Provider is blocked.
+    ProviderBlocked {
+        /// End of the block.
+        until: Timestamp,
+    },
+}
+
+/// Leases of a run. Dropping it releases them.
+pub(crate) struct RunLease {
+    /// Store, holder and renewal task; `None` if no rule sets a limit.
+    lease: Option<(Store, String, CancellationToken)>,
+}
+
+impl Activities {
+    /// Waits until a run can start: its provider is not blocked and all leases are acquired.
+    /// Returns at once if the provider is blocked.
+    pub(crate) async fn admit_run(
+        &self,
+        work: &JobContext,
+        provider: &str,
+    ) -> Result<Admission, Error> {
+        let engines = &work.rules.engines;
+        let project = work.job_attempt.request.pending.project.to_string();
+        let mut wanted = Vec::new();
+        if let Some(limit) = engines.per_project {
+            wanted.push(((Lease::Project, project.as_str()), u32::from(limit)));
+        }
+        if let Some(limit) = engines.per_provider.get(provider) {
+            wanted.push(((Lease::Provider, provider), u32::from(limit.get())));
+        }
+        // Each attempt has a unique run ID.
+        let holder = work.run_id().to_string();
+        let mut pause = RETRY_DELAYS.0;
+        loop {
+            if let Some(until) = self.store.blocked_until(provider, now()).await? {
+                self.release_leases(&wanted, &holder).await?;
+                return Ok(Admission::ProviderBlocked { until });
+            }
+            if self.acquire_leases(&wanted, &holder).await? {
+                break;
+            }
+            tokio::select! {
+                () = tokio::time::sleep(pause) => pause = (pause * 2).min(RETRY_DELAYS.1),
+                () = work.job_attempt.stop.cancelled() => return Err(Error::Stopped),
+            }
+        }
+        if wanted.is_empty() {
+            return Ok(Admission::Granted(RunLease { lease: None }));
+        }
+        let over = CancellationToken::new();
+        tokio::spawn(renew_until_done(self.store.clone(), holder.clone(), over.clone()));
+        Ok(Admission::Granted(RunLease { lease: Some((self.store.clone(), holder, over)) }))
+    }
+
+    /// Acquires all leases or none, so that no run blocks others while it waits.
+    async fn acquire_leases(
+        &self,
+        wanted: &[((Lease, &str), u32)],
+        holder: &str,
+    ) -> Result<bool, Error> {
+        for (key, limit) in wanted {
+            let at = now();
+            if !self.store.acquire_lease(*key, holder, *limit, (at, lease_expiry(at))).await? {
+                self.release_leases(wanted, holder).await?;
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    async fn release_leases(
+        &self,
+        wanted: &[((Lease, &str), u32)],
+        holder: &str,
+    ) -> Result<(), Error> {
+        if wanted.is_empty() { Ok(()) } else { Ok(self.store.release_leases(holder).await?) }
+    }
+}
+
+fn lease_expiry(at: Timestamp) -> Timestamp {
+    at + TimeDelta::from_std(LEASE_DURATION).unwrap_or_default()
+}
+
+/// Renews the leases of a run until it ends.
+async fn renew_until_done(store: Store, holder: String, over: CancellationToken) {
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(RENEW_INTERVAL) => {}
+            () = over.cancelled() => return,
+        }
+        if let Err(error) = store.renew_leases(&holder, lease_expiry(now())).await {
+            tracing::warn!(%error, "failed to renew run lease; retrying");
+        }
+    }
+}
+
+impl Drop for RunLease {
+    fn drop(&mut self) {
+        let Some((store, holder, over)) = self.lease.take() else { return };
+        over.cancel();
+        // Without a runtime, the leases expire by themselves.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move {
+                if let Err(error) = store.release_leases(&holder).await {
+                    tracing::warn!(%error, "failed to release run lease; it will expire");
+                }
+            });
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Questions of a task's agents, and people's answers.
+//!
+//! Both are stored as history entries that refer to a text. Later runs get them in their prompts,
+//! and a permission that a person has granted once is not asked for again.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use tamma_core::actor::Actor;
+use tamma_core::history::{EntryData, EntryName};
+
+use crate::activities::{Activities, JobContext};
+use crate::error::Error;
+
+/// Page size when reading the history.
+const PAGE_SIZE: u32 = 500;
+
+/// Heading of the list of permissions in a question. Answers are parsed by it.
+const ALLOW_LIST_HEADING: &str = "If you allow it, this is allowed for the rest of the task:";
+
+/// Answered question.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct AnsweredQuestion {
+    question: String,
+    answer: String,
+    /// Person who answered; `None` if the agent's default was used.
+    answered_by: Option<String>,
+}
+
+impl AnsweredQuestion {
+    /// Returns the permissions granted by this answer.
+    fn approved_subjects(&self) -> impl Iterator<Item = String> {
+        let list = self.question.split_once(ALLOW_LIST_HEADING).map(|(_, list)| list);
+        let list = list.filter(|_| self.is_yes()).unwrap_or_default();
+        list.lines().filter_map(|line| Some(line.strip_prefix("- ")?.to_owned()))
+    }
+
+    /// Returns whether the answer is a clear yes.
+    fn is_yes(&self) -> bool {
+        let answer = self.answer.trim().to_lowercase();
+        let first = answer.split(|letter: char| !letter.is_alphanumeric()).next();
+        matches!(first, Some("allow" | "allowed" | "yes" | "y" | "ok"))
+    }
+}
+
+impl Activities {
+    /// Loads the answered questions of a task, oldest first.
+    pub(crate) async fn answered_questions(
+        &self,
+        work: &JobContext,
+    ) -> Result<Vec<AnsweredQuestion>, Error> {
+        // Most tasks have no questions.
+        if work.task_loop.question_count == 0 {
+            return Ok(Vec::new());
+        }
+        let (mut after, mut question, mut all) = (0, None, Vec::new());
+        loop {
+            let lines = self.store.history(work.task.id, after, PAGE_SIZE).await?;
+            let Some(last) = lines.last() else { return Ok(all) };
+            after = last.entry.sequence;
+            for line in lines {
+                let EntryData::Stored(kept) = &line.entry.data else { continue };
+                match line.entry.name {
+                    EntryName::SmQuestionAsked => question = Some(self.store.text(kept).await?),
+                    EntryName::SmQuestionAnswered => {
+                        let Some(question) = question.take() else { continue };
+                        let by = match &line.entry.actor {
+                            Actor::Person(name) => Some(name.to_string()),
+                            Actor::Tamma | Actor::Council => None,
+                        };
+                        let answer = self.store.text(kept).await?;
+                        all.push(AnsweredQuestion { question, answer, answered_by: by });
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+}
+
+/// Formats a question for people. `subjects` are the permissions that a yes would grant.
+pub(crate) fn format_question(question: &str, choices: &[String], subjects: &[String]) -> String {
+    let mut text = question.trim().to_owned();
+    if !choices.is_empty() {
+        let _ = write!(text, "\n\nChoose one: {}", choices.join(" · "));
+    }
+    if !subjects.is_empty() {
+        let _ = write!(text, "\n\n{ALLOW_LIST_HEADING}\n- {}", subjects.join("\n- "));
+    }
+    text
+}
+
+/// Returns all permissions that people have granted.
+pub(crate) fn allowed_subjects(answered: &[AnsweredQuestion]) -> BTreeSet<String> {
+    answered.iter().flat_map(AnsweredQuestion::approved_subjects).collect()
+}
+
+/// Formats questions and answers for a prompt.
+pub(crate) fn format_answers(answered: &[AnsweredQuestion]) -> String {
+    let mut text = String::new();
+    if !answered.is_empty() {
+        text.push_str("\n\n# Questions and answers\n");
+    }
+    for AnsweredQuestion { question, answer, answered_by: by } in answered {
+        let by = by.as_deref().unwrap_or("nobody in time; the default applies");
+        let _ = write!(text, "\nAsked: {question}\n\nAnswered by {by}: {answer}\n");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answered(question: String, answer: &str) -> AnsweredQuestion {
+        AnsweredQuestion { question, answer: answer.to_owned(), answered_by: None }
+    }
+
+    #[test]
+    fn only_a_clear_yes_grants_the_requested_permissions() {
+        let subjects = ["command: git push".to_owned(), "write: ci.yml".to_owned()];
+        let question =
+            format_question("May I?", &["allow".to_owned(), "deny".to_owned()], &subjects);
+        for yes in ["allow", " Yes, go on", "OK."] {
+            let allowed = allowed_subjects(&[answered(question.clone(), yes)]);
+            assert_eq!(allowed.into_iter().collect::<Vec<_>>(), subjects, "{yes}");
+        }
+        for no in ["deny", "not allowed", "", "yesterday"] {
+            assert!(allowed_subjects(&[answered(question.clone(), no)]).is_empty(), "{no}");
+        }
+        let words = format_question("Tabs? - or spaces", &[], &[]);
+        assert!(allowed_subjects(&[answered(words, "yes")]).is_empty());
+    }
+
+    #[test]
+    fn an_applied_default_names_no_person() {
+        let text = format_answers(&[answered("Tabs?".to_owned(), "spaces")]);
+        assert!(text.contains("Asked: Tabs?") && text.contains("nobody in time"), "{text}");
+        assert_eq!(format_answers(&[]), "");
+    }
+}

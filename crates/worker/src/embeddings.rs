@@ -1,0 +1,133 @@
+//! Semantic similarity between plans and knowledge entries, if an embedding model is configured.
+//!
+//! The check of a plan waits at most the embedder's limit and never fails because of the model.
+//! Without a response, entries match by keywords and conditions only.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tamma_connect::model::{Embedder, MAX_BATCH};
+use tamma_core::ids::{Digest, KnowledgeId};
+use tamma_core::knowledge::{KnowledgeIndex, embeddings};
+use tamma_core::plan::Plan;
+use tamma_core::rules::Rules;
+use tamma_core::task::Task;
+use tamma_store::{EntryEmbedding, Store};
+
+/// Time limit of the request.
+const TIMEOUT: Duration = Embedder::TIMEOUT;
+
+/// Error of a similarity search.
+#[derive(Debug, thiserror::Error)]
+enum EmbeddingError {
+    #[error(transparent)]
+    Model(#[from] tamma_connect::model::Error),
+    #[error(transparent)]
+    Store(#[from] tamma_store::Error),
+}
+
+/// In-memory cache of embeddings, shared by its clones.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct EmbeddingCache {
+    vectors: Arc<Mutex<CachedEmbeddings>>,
+}
+
+/// Hash of the text and its embedding, by model and entry.
+type CachedEmbeddings = BTreeMap<(String, KnowledgeId), (Digest, Arc<[f32]>)>;
+
+impl EmbeddingCache {
+    /// Returns the entries most similar to a plan, nearest first. It is empty without a model or a
+    /// response.
+    pub(crate) async fn nearest_entries(
+        &self,
+        store: &Store,
+        index: &KnowledgeIndex,
+        (task, plan): (&Task, &Plan),
+        rules: &Rules,
+    ) -> Vec<KnowledgeId> {
+        let Some((url, model)) = rules.embeddings.endpoint() else { return Vec::new() };
+        let asked = tokio::time::timeout(
+            TIMEOUT,
+            self.query_model(store, index, (task, plan), (url, model)),
+        );
+        match asked.await {
+            Ok(Ok(near)) => near,
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "embedding request failed; checking without similarity");
+                Vec::new()
+            }
+            Err(_) => {
+                tracing::warn!(limit = ?TIMEOUT, "embedding request timed out; checking without similarity");
+                Vec::new()
+            }
+        }
+    }
+
+    async fn query_model(
+        &self,
+        store: &Store,
+        index: &KnowledgeIndex,
+        (task, plan): (&Task, &Plan),
+        (url, model): (&str, &str),
+    ) -> Result<Vec<KnowledgeId>, EmbeddingError> {
+        let embedder = Embedder::new(url, model, std::env::var(Embedder::KEY_VARIABLE).ok())?;
+        let texts: BTreeMap<KnowledgeId, (Digest, String)> = index
+            .entries()
+            .filter_map(|entry| {
+                let text = embeddings::entry_text(entry)?;
+                Some((entry.id, (Digest::of(text.as_bytes()), text)))
+            })
+            .collect();
+        let unknown = self.missing_entries(model, &texts);
+        if !unknown.is_empty() {
+            self.insert(model, store.embeddings(model, &unknown).await?);
+        }
+        // The plan comes first, with as many entries as fit. The rest follows with later plans.
+        let unknown: Vec<KnowledgeId> =
+            self.missing_entries(model, &texts).into_iter().take(MAX_BATCH - 1).collect();
+        let mut input = vec![embeddings::plan_text(task, plan)];
+        input.extend(unknown.iter().filter_map(|id| texts.get(id)).map(|(_, text)| text.clone()));
+        let mut vectors = embedder.embed(&input).await?.into_iter();
+        let of_plan = vectors.next().unwrap_or_default();
+        let new: Vec<EntryEmbedding> = unknown
+            .iter()
+            .zip(vectors)
+            .filter_map(|(id, vector)| {
+                let (digest, _) = texts.get(id)?;
+                Some(EntryEmbedding { entry: *id, digest: *digest, vector })
+            })
+            .collect();
+        store.save_embeddings(model, &new).await?;
+        self.insert(model, new);
+        let known: Vec<(KnowledgeId, Arc<[f32]>)> = {
+            let kept = self.vectors.lock().unwrap_or_else(PoisonError::into_inner);
+            let known = |id: &KnowledgeId| {
+                kept.get(&(model.to_owned(), *id)).map(|(_, vector)| (*id, vector.clone()))
+            };
+            texts.keys().filter_map(known).collect()
+        };
+        Ok(embeddings::nearest_entries(&of_plan, known.iter().map(|(id, vector)| (*id, &**vector))))
+    }
+
+    /// Returns the entries without a cached embedding of their current text.
+    fn missing_entries(
+        &self,
+        model: &str,
+        texts: &BTreeMap<KnowledgeId, (Digest, String)>,
+    ) -> Vec<KnowledgeId> {
+        let kept = self.vectors.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_kept = |id: &KnowledgeId, digest: &Digest| {
+            kept.get(&(model.to_owned(), *id)).is_some_and(|(of, _)| of == digest)
+        };
+        let unknown = texts.iter().filter(|(id, (digest, _))| !is_kept(id, digest));
+        unknown.map(|(id, _)| *id).collect()
+    }
+
+    fn insert(&self, model: &str, vectors: Vec<EntryEmbedding>) {
+        let mut kept = self.vectors.lock().unwrap_or_else(PoisonError::into_inner);
+        for it in vectors {
+            kept.insert((model.to_owned(), it.entry), (it.digest, it.vector.into()));
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! Project on this machine: its configuration and its mirror.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use tamma_core::rules::{self, Rules};
+use tamma_engine::git::Git;
+use tamma_engine::mirror::{KnownCommits, Mirror};
+use tamma_store::RegisteredProject;
+
+use crate::error::Error;
+
+/// File name of the configuration in a repository.
+const CONFIG_FILE: &str = "tamma.yaml";
+
+/// Project on this machine.
+#[derive(Debug, Clone)]
+pub(crate) struct ProjectContext {
+    /// Stored project.
+    pub(crate) project: RegisteredProject,
+    /// Current configuration with secrets, used to select programs. Decisions use the rules that
+    /// the task is pinned to.
+    pub(crate) rules: Rules,
+}
+
+impl ProjectContext {
+    /// Loads the configuration from the project's own directory, which agents cannot write.
+    pub(crate) async fn load(
+        project: RegisteredProject,
+        environment: &BTreeMap<String, String>,
+    ) -> Result<Self, Error> {
+        let path = Path::new(&project.repository).join(CONFIG_FILE);
+        let text = match tokio::fs::read_to_string(&path).await {
+            Ok(text) => Some(text),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+            // A remote repository has no local file.
+            Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => None,
+            Err(error) => return Err(Error::Configuration(format!("{}: {error}", path.display()))),
+        };
+        let name = path.display().to_string();
+        let file = text.as_deref().map(|text| rules::ConfigFile { name: &name, text });
+        let loaded = rules::load(file, environment)
+            .map_err(|problems| Error::Configuration(problems.to_string()))?;
+        Ok(Self { project, rules: loaded.rules })
+    }
+
+    /// Opens the mirror of the repository.
+    pub(crate) async fn mirror(
+        &self,
+        git: &Git,
+        data: &Path,
+        known: &KnownCommits,
+    ) -> Result<Mirror, Error> {
+        let RegisteredProject { id, repository, .. } = &self.project;
+        Ok(Mirror::open_with_cache(git.clone(), data, *id, repository, known).await?)
+    }
+}

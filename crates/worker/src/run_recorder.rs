@@ -1,0 +1,360 @@
+//! Recording of a run: log lines, model calls and the transcript.
+//!
+//! The engine's observer must not block, so updates go through a bounded channel to a separate
+//! task. It builds lines, writes the transcript, and updates the store a few times per second. If
+//! the store is unavailable, lines are queued. Beyond a limit they are only in the transcript, and
+//! a note says so. Secrets and control sequences are removed before anything leaves this process.
+
+mod line_builder;
+mod transcript;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures::future::{BoxFuture, FutureExt as _, OptionFuture};
+use tamma_core::cost::Usage;
+use tamma_core::task_loop::Timestamp;
+use tamma_core::tier::Tier;
+use tamma_engine::agent::{self, AgentObserver, RunMode};
+use tamma_engine::process::RunId;
+use tamma_store::{EndedRun, NewRun, ObjectStorage, RunEnd, RunNumber, RunUpdate, Store};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tokio::time::MissedTickBehavior;
+
+pub use line_builder::Redact;
+pub(crate) use transcript::upload_leftovers;
+
+use crate::activities::now;
+use crate::error::Error;
+use line_builder::{LineBuilder, Observation};
+use transcript::Transcript;
+
+/// Capacity of the update channel. Updates beyond it are dropped, and a note says how many.
+const CHANNEL_CAPACITY: usize = 8192;
+
+/// Interval of updates to the store.
+const FLUSH_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Number of lines that triggers an update before the interval has passed.
+const FLUSH_LINES: usize = 100;
+
+/// Maximum number of lines per statement.
+const MAX_BATCH: usize = 500;
+
+/// Time that the end of a run waits for the store.
+const END_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Description of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunFacts {
+    /// Task, job number and attempt.
+    pub run: RunId,
+    /// Start time.
+    pub at: Timestamp,
+    /// Name of the agent in the rules.
+    pub agent: String,
+    /// Requested model, if any.
+    pub model: Option<String>,
+    /// Tier of the agent.
+    pub tier: Option<Tier>,
+    /// Purpose of the run.
+    pub mode: RunMode,
+    /// Name of the worker.
+    pub worker: String,
+}
+
+/// End of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunEnding {
+    /// Kind of end.
+    pub end: RunEnd,
+    /// Reason, if known.
+    pub reason: Option<String>,
+}
+
+impl From<&agent::RunEnd> for RunEnding {
+    fn from(end: &agent::RunEnd) -> Self {
+        use agent::RunEnd as E;
+        let (end, reason) = match end {
+            E::Finished { stop_reason: stop, .. } => (RunEnd::Finished, Some(stop.clone())),
+            E::Crashed { reason } => (RunEnd::Crashed, Some(reason.clone())),
+            E::TimedOut => (RunEnd::TimedOut, None),
+            E::Cancelled => (RunEnd::Cancelled, None),
+            E::Unavailable { reason } => (RunEnd::Unavailable, Some(reason.clone())),
+            E::Quota { until } => (RunEnd::Quota, Some(format!("until {until}"))),
+            E::OverBudget => (RunEnd::OverBudget, None),
+            E::QuestionAsked { question } => (RunEnd::Asked, Some(question.question.clone())),
+        };
+        Self { end, reason }
+    }
+}
+
+/// End of the run and its usage, for the recorder task.
+type FinalReport = (RunEnding, Option<(Usage, bool)>);
+
+/// Recorder of one run. Dropped without [`RunRecorder::finish`], it records the run as cancelled.
+#[derive(Debug)]
+pub struct RunRecorder {
+    observations: mpsc::Sender<(Timestamp, Observation)>,
+    missed: Arc<AtomicU64>,
+    end: Option<oneshot::Sender<FinalReport>>,
+    task: Option<JoinHandle<Result<(), Error>>>,
+}
+
+impl RunRecorder {
+    /// Starts recording a run. `data` is the worker's directory; `redact` removes secrets from
+    /// text.
+    pub async fn start(
+        store: &Store,
+        objects: &ObjectStorage,
+        data: &Path,
+        facts: RunFacts,
+        redact: Redact,
+    ) -> Result<Self, Error> {
+        let RunFacts { run: RunId { task, job_number: ticket, generation }, at, .. } = facts;
+        let number = RunNumber { job_number: ticket, attempt: generation };
+        let run = NewRun {
+            task,
+            number,
+            at,
+            agent: facts.agent,
+            model: facts.model,
+            tier: facts.tier,
+            mode: facts.mode.to_string(),
+            worker: Some(facts.worker),
+        };
+        let before = store.begin_run(&run).await?;
+        let transcript = Transcript::open(data, task, number).await?;
+        let (seen, ears) = mpsc::channel(CHANNEL_CAPACITY);
+        let (last, ended) = oneshot::channel();
+        let missed = Arc::new(AtomicU64::new(0));
+        let scribe = RecorderTask {
+            store: store.clone(),
+            objects: objects.clone(),
+            run,
+            line_builder: LineBuilder::new(redact, before),
+            transcript: Some(transcript),
+            missed: missed.clone(),
+        };
+        let scribe = tokio::spawn(scribe.run(ears, ended));
+        Ok(Self { observations: seen, missed, end: Some(last), task: Some(scribe) })
+    }
+
+    /// Returns the observer for the engine. It never blocks; dropped updates are counted.
+    pub fn observer(&self) -> AgentObserver {
+        let (seen, missed) = (self.observations.clone(), self.missed.clone());
+        Arc::new(move |update| {
+            if seen.try_send((now(), Observation::Update(update))).is_err() {
+                missed.fetch_add(1, Ordering::Relaxed);
+            }
+        })
+    }
+
+    /// Ends the recording, and returns once everything is saved or saving has failed. A failure
+    /// here must not fail the run. `usage` is what the run used, and `metered` whether the gateway
+    /// counted it. Without `usage`, the recorded updates decide.
+    pub async fn finish(
+        mut self,
+        ending: RunEnding,
+        usage: Option<Usage>,
+        metered: bool,
+    ) -> Result<(), Error> {
+        if let Some(last) = self.end.take() {
+            let _ = last.send((ending, usage.map(|usage| (usage, metered))));
+        }
+        match self.task.take() {
+            Some(scribe) => {
+                scribe.await.unwrap_or_else(|error| Err(Error::Internal(error.to_string())))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// Task that saves the updates of a run.
+struct RecorderTask {
+    store: Store,
+    objects: ObjectStorage,
+    run: NewRun,
+    line_builder: LineBuilder,
+    /// Transcript; `None` after a write error.
+    transcript: Option<Transcript>,
+    missed: Arc<AtomicU64>,
+}
+
+type PendingSend = BoxFuture<'static, (RunUpdate, tamma_store::Result<()>)>;
+
+impl RecorderTask {
+    async fn run(
+        mut self,
+        mut ears: mpsc::Receiver<(Timestamp, Observation)>,
+        mut ended: oneshot::Receiver<FinalReport>,
+    ) -> Result<(), Error> {
+        let mut often = tokio::time::interval(FLUSH_INTERVAL);
+        often.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut sending: Option<PendingSend> = None;
+        // Update that the store did not accept, to be retried.
+        let mut again: Option<RunUpdate> = None;
+        let mut seen = Vec::with_capacity(FLUSH_LINES);
+        let last = loop {
+            let due = tokio::select! {
+                last = &mut ended => break last.ok(),
+                _ = often.tick() => true,
+                // The channel closes only with the recorder, which the first branch notices.
+                _ = ears.recv_many(&mut seen, FLUSH_LINES) => false,
+                Some((news, told)) = OptionFuture::from(sending.as_mut()) => {
+                    sending = None;
+                    again = self.batch_to_retry(news, told);
+                    false
+                }
+            };
+            self.observe_all(&mut seen).await;
+            if due {
+                self.line_builder.tick(now());
+                self.flush().await;
+            }
+            // One update at a time; failed ones wait for the next interval.
+            let many = again.is_none() && self.line_builder.pending_lines() >= FLUSH_LINES;
+            if sending.is_none() && (due || many) {
+                let news = again.take().or_else(|| self.line_builder.take_batch(now(), MAX_BATCH));
+                sending = news.map(|news| self.send(news));
+            }
+        };
+        ears.close();
+        while let Some(one) = ears.recv().await {
+            seen.push(one);
+        }
+        self.observe_all(&mut seen).await;
+        self.line_builder.close();
+        let told = tokio::time::timeout(END_TIMEOUT, self.send_remaining(sending, again)).await;
+        if told.is_err() {
+            tracing::warn!(task = %self.run.task, "failed to save the last log lines; they are in the transcript");
+        }
+        self.save_end(last).await
+    }
+
+    /// Processes received updates.
+    async fn observe_all(&mut self, seen: &mut Vec<(Timestamp, Observation)>) {
+        let missed = self.missed.swap(0, Ordering::Relaxed);
+        for (at, one) in seen.drain(..) {
+            self.line_builder.observe(at, one);
+        }
+        if missed > 0 {
+            let text = format!("{missed} updates were dropped: the agent sent too many at once");
+            self.line_builder.observe(now(), Observation::Note(text));
+        }
+        let records = self.line_builder.take_records();
+        if let Some(transcript) = &mut self.transcript
+            && let Err(error) = transcript.write(records).await
+        {
+            self.drop_transcript(&error);
+        }
+    }
+
+    async fn flush(&mut self) {
+        if let Some(transcript) = &mut self.transcript
+            && let Err(error) = transcript.flush().await
+        {
+            self.drop_transcript(&error);
+        }
+    }
+
+    fn drop_transcript(&mut self, error: &Error) {
+        tracing::warn!(task = %self.run.task, %error, "failed to write transcript");
+        self.transcript = None;
+        let text = "the transcript ends here: it cannot be written to disk".to_owned();
+        self.line_builder.observe(now(), Observation::Note(text));
+    }
+
+    fn send(&self, news: RunUpdate) -> PendingSend {
+        let (store, task, number) = (self.store.clone(), self.run.task, self.run.number);
+        async move {
+            let told = store.append_run_update(task, number, &news).await;
+            (news, told)
+        }
+        .boxed()
+    }
+
+    /// Returns the update if it must be sent again.
+    fn batch_to_retry(&self, news: RunUpdate, told: tamma_store::Result<()>) -> Option<RunUpdate> {
+        match told {
+            Ok(()) => None,
+            Err(error) if error.is_retryable() => Some(news),
+            Err(error) => {
+                // The store would refuse it again; its content is in the transcript.
+                tracing::error!(task = %self.run.task, %error, "store refused log lines");
+                None
+            }
+        }
+    }
+
+    /// Sends everything that the store does not have yet.
+    async fn send_remaining(&mut self, sending: Option<PendingSend>, mut again: Option<RunUpdate>) {
+        if let Some(sending) = sending {
+            let (news, told) = sending.await;
+            again = self.batch_to_retry(news, told);
+        }
+        let mut pause = tokio::time::interval(FLUSH_INTERVAL);
+        loop {
+            let Some(news) =
+                again.take().or_else(|| self.line_builder.take_batch(now(), MAX_BATCH))
+            else {
+                return;
+            };
+            let (news, told) = self.send(news).await;
+            again = self.batch_to_retry(news, told);
+            if again.is_some() {
+                pause.tick().await;
+            }
+        }
+    }
+
+    /// Uploads the transcript and saves the end of the run.
+    async fn save_end(mut self, last: Option<FinalReport>) -> Result<(), Error> {
+        let (ending, usage) = last.unwrap_or_else(|| {
+            let reason = Some("the job ended before the run".to_owned());
+            (RunEnding { end: RunEnd::Cancelled, reason }, None)
+        });
+        let records = self.line_builder.take_records();
+        let kept = match self.transcript.take() {
+            Some(mut transcript) => match transcript.write(records).await {
+                Ok(()) => transcript.upload(&self.objects).await.map(Some),
+                Err(error) => Err(error),
+            },
+            None => Ok(None),
+        };
+        let transcript = kept.unwrap_or_else(|error| {
+            tracing::warn!(
+                task = %self.run.task,
+                error = &error as &dyn std::error::Error,
+                "failed to upload transcript; it will be retried"
+            );
+            None
+        });
+        let ended = EndedRun {
+            at: now(),
+            end: ending.end,
+            reason: ending.reason.map(|reason| self.line_builder.clean(&reason)),
+            usage: usage.or(self.line_builder.usage()),
+            transcript,
+        };
+        let write = async {
+            let mut pause = tokio::time::interval(FLUSH_INTERVAL);
+            loop {
+                pause.tick().await;
+                match self.store.end_run(self.run.task, self.run.number, &ended).await {
+                    Err(error) if error.is_retryable() => {}
+                    done => return done,
+                }
+            }
+        };
+        match tokio::time::timeout(END_TIMEOUT, write).await {
+            Ok(written) => Ok(written?),
+            // The next run of the task marks this one as lost.
+            Err(_) => Err(Error::Internal("failed to save the end of a run".to_owned())),
+        }
+    }
+}

@@ -1,0 +1,460 @@
+//! Conversion of agent updates to readable log lines.
+//!
+//! Pure: updates with timestamps go in; sanitised lines and transcript records come out. Text
+//! chunks are joined before sanitising, so that no secret or control sequence passes in two parts.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::TimeDelta;
+use serde_json::{Value, json};
+use tamma_core::cost::{Cost, Tokens, Usage, Usd};
+use tamma_core::task_loop::Timestamp;
+use tamma_engine::agent::{AgentUpdate, PlanEntry};
+use tamma_engine::permission::PermissionEffect;
+use tamma_engine::{gateway, sanitize};
+use tamma_store::{LineKind, ModelCall, NewLine, RunUpdate};
+
+/// Function that removes secrets from text.
+pub type Redact = Arc<dyn Fn(&str) -> String + Send + Sync>;
+
+/// Length at which text becomes a line of its own, in bytes.
+const MAX_SPEECH_BYTES: usize = 2000;
+
+/// Maximum length of text without a space, in bytes.
+const MAX_WORD_BYTES: usize = 16 * 1024;
+
+/// Maximum length of a stored line, in characters.
+const MAX_LINE_CHARS: usize = 4000;
+
+/// Time after which incomplete text is shown.
+const SPEECH_TIMEOUT: TimeDelta = TimeDelta::seconds(5);
+
+/// Maximum number of queued lines. Further lines are only in the transcript.
+const MAX_PENDING_LINES: usize = 20_000;
+
+/// Update of a run.
+#[derive(Debug, Clone)]
+pub(super) enum Observation {
+    /// Update from the engine.
+    Update(AgentUpdate),
+    /// Note from Tamma.
+    Note(String),
+}
+
+/// Text that is still being received.
+struct SpeechBuffer {
+    kind: LineKind,
+    text: String,
+    since: Timestamp,
+}
+
+/// Last known state of a tool call.
+#[derive(Clone, Default, PartialEq)]
+struct ToolCallState {
+    title: Option<String>,
+    status: Option<String>,
+}
+
+/// State of a run, with the lines that are not saved yet.
+pub(super) struct LineBuilder {
+    redact: Redact,
+    /// Number of the last line.
+    sequence: u64,
+    /// Number of the last model call.
+    call_count: u64,
+    speech: Option<SpeechBuffer>,
+    tools: BTreeMap<String, ToolCallState>,
+    lines: VecDeque<NewLine>,
+    model_calls: VecDeque<ModelCall>,
+    /// Session of the agent, if it changed since the last update.
+    session: Option<String>,
+    model: Option<String>,
+    usage: Option<(Usage, bool)>,
+    has_changes: bool,
+    /// Number of lines that are only in the transcript and not mentioned yet.
+    dropped_lines: u64,
+    /// Records for the transcript.
+    records: Vec<Value>,
+}
+
+impl LineBuilder {
+    /// Creates an empty builder. Lines are numbered after `sequence`.
+    pub(super) fn new(redact: Redact, sequence: u64) -> Self {
+        Self {
+            redact,
+            sequence,
+            call_count: 0,
+            speech: None,
+            tools: BTreeMap::new(),
+            lines: VecDeque::new(),
+            model_calls: VecDeque::new(),
+            session: None,
+            model: None,
+            usage: None,
+            has_changes: false,
+            dropped_lines: 0,
+            records: Vec::new(),
+        }
+    }
+
+    /// Processes an update.
+    pub(super) fn observe(&mut self, at: Timestamp, seen: Observation) {
+        if !matches!(seen, Observation::Update(AgentUpdate::Message(_) | AgentUpdate::Thought(_))) {
+            // Earlier text precedes this update.
+            self.end_speech();
+        }
+        match seen {
+            Observation::Update(update) => self.update(at, update),
+            Observation::Note(text) => {
+                self.record(at, "note", json!(text));
+                self.line(at, LineKind::Note, &text, None);
+            }
+        }
+    }
+
+    /// Processes an update of the engine. Details that people do not need go to the transcript
+    /// only.
+    fn update(&mut self, at: Timestamp, update: AgentUpdate) {
+        match update {
+            AgentUpdate::Message(piece) => self.append_speech(at, LineKind::Said, &piece),
+            AgentUpdate::Thought(piece) => self.append_speech(at, LineKind::Thought, &piece),
+            AgentUpdate::Session { name, resumed } => {
+                self.record(at, "session", json!({ "name": name, "resumed": resumed }));
+                if resumed {
+                    let text = "resumed the session of an earlier run";
+                    self.line(at, LineKind::Note, text, None);
+                }
+                self.session = Some(self.clean(&name));
+                self.has_changes = true;
+            }
+            AgentUpdate::ToolCall { id, title, status, kind, locations } => {
+                let data = json!({
+                    "id": id,
+                    "title": title,
+                    "status": status,
+                    "kind": kind,
+                    "locations": locations,
+                });
+                self.record(at, "tool", data);
+                self.tool(at, &id, title, status);
+            }
+            AgentUpdate::Plan(steps) => self.plan(at, &steps),
+            AgentUpdate::Progress(text) => {
+                self.record(at, "progress", json!(text));
+                self.line(at, LineKind::Progress, &text, None);
+            }
+            AgentUpdate::ModelCalled(call) => self.call(at, &call),
+            AgentUpdate::BudgetWarning(whose) => {
+                self.record(at, "warned", json!(whose));
+                let text = format!("budget of the {whose} is nearly used up");
+                self.line(at, LineKind::Note, &text, None);
+            }
+            AgentUpdate::PermissionDecided(ask, ruling) => {
+                let data = json!({
+                    "kind": ask.kind.to_string(),
+                    "title": ask.title,
+                    "paths": ask.paths,
+                    "command": ask.command,
+                    "verdict": ruling.effect.to_string(),
+                    "reason": ruling.reason,
+                });
+                self.record(at, "asked", data.clone());
+                let ruled = match ruling.effect {
+                    PermissionEffect::Allow => "allowed",
+                    PermissionEffect::Ask => "needs a person's decision",
+                    PermissionEffect::Deny => "refused",
+                };
+                let what = ask.command.as_deref().unwrap_or(&ask.title);
+                let text = format!("{what}: {ruled} ({})", ruling.reason);
+                self.line(at, LineKind::Asked, &text, Some(data));
+            }
+            AgentUpdate::UsageReported(usage) => {
+                self.record(at, "used", json!(usage));
+                // Metered usage takes precedence over what the agent reports.
+                if !matches!(self.usage, Some((_, true))) {
+                    self.usage = Some((usage, false));
+                    self.has_changes = true;
+                }
+            }
+            AgentUpdate::SubmissionRejected(flaws) => {
+                self.record(at, "refused", json!(flaws));
+                self.line(at, LineKind::Refused, &flaws.join("\n"), Some(json!(flaws)));
+            }
+            AgentUpdate::ProcessRecorded(process) => self.record(at, "process", json!(process)),
+            AgentUpdate::Other(raw) => self.record(at, "other", raw),
+        }
+    }
+
+    fn append_speech(&mut self, at: Timestamp, kind: LineKind, piece: &str) {
+        if self.speech.as_ref().is_some_and(|speech| speech.kind != kind) {
+            self.end_speech();
+        }
+        let speech = self.speech.get_or_insert_with(|| SpeechBuffer {
+            kind,
+            text: String::new(),
+            since: at,
+        });
+        speech.text.push_str(piece);
+        while let Some(speech) = &mut self.speech
+            && let Some(end) = paragraph_end(&speech.text).or_else(|| overlong_break(&speech.text))
+        {
+            let rest = speech.text.split_off(end);
+            let text = std::mem::replace(&mut speech.text, rest);
+            let since = std::mem::replace(&mut speech.since, at);
+            self.push_speech(since, kind, &text);
+        }
+    }
+
+    /// Completes the current text.
+    fn end_speech(&mut self) {
+        if let Some(SpeechBuffer { kind, text, since }) = self.speech.take() {
+            self.push_speech(since, kind, &text);
+        }
+    }
+
+    fn push_speech(&mut self, at: Timestamp, kind: LineKind, text: &str) {
+        if text.trim().is_empty() {
+            return;
+        }
+        let name = if kind == LineKind::Said { "said" } else { "thought" };
+        self.record(at, name, json!(text));
+        self.line(at, kind, text.trim_matches('\n').trim_end(), None);
+    }
+
+    fn tool(&mut self, at: Timestamp, id: &str, title: Option<String>, status: Option<String>) {
+        let known = self.tools.entry(id.to_owned()).or_default();
+        let before = known.clone();
+        known.title = title.or(known.title.take());
+        known.status = status.or(known.status.take());
+        // Agents repeat the same state with every chunk of output.
+        if *known == before && before != ToolCallState::default() {
+            return;
+        }
+        let tool = known.clone();
+        let name = tool.title.clone().unwrap_or_else(|| id.to_owned());
+        let text = match &tool.status {
+            Some(status) => format!("{name}: {}", status.replace('_', " ")),
+            None => name,
+        };
+        let data = json!({ "id": id, "title": tool.title, "status": tool.status });
+        if matches!(tool.status.as_deref(), Some("completed" | "failed")) {
+            self.tools.remove(id);
+        }
+        self.line(at, LineKind::Tool, &text, Some(data));
+    }
+
+    fn plan(&mut self, at: Timestamp, steps: &[PlanEntry]) {
+        let data: Vec<_> = steps
+            .iter()
+            .map(|PlanEntry { content, status }| json!({ "step": content, "status": status }))
+            .collect();
+        self.record(at, "plan", json!(data));
+        let mark = |status: &str| match status {
+            "completed" => "[x]",
+            "in_progress" => "[>]",
+            _ => "[ ]",
+        };
+        let text: Vec<_> =
+            steps.iter().map(|step| format!("{} {}", mark(&step.status), step.content)).collect();
+        self.line(at, LineKind::Plan, &text.join("\n"), Some(json!(data)));
+    }
+
+    fn call(&mut self, at: Timestamp, call: &gateway::ModelCall) {
+        self.call_count += 1;
+        let millis = |took: Duration| u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        let call = ModelCall {
+            sequence: self.call_count,
+            at: call.started_at,
+            model: self.clean(&call.model),
+            status: call.status,
+            tokens: call.tokens,
+            cost: call.cost,
+            first_byte_ms: call.time_to_first_byte.map(millis),
+            took_ms: millis(call.duration),
+            note: call.note.as_deref().map(|note| self.clean(note)),
+        };
+        let data = json!(call);
+        self.record(at, "model_call", data.clone());
+        let text = describe_call(&call);
+        self.line(at, LineKind::ModelCall, &text, Some(data));
+        self.model = Some(call.model.clone());
+        let before = match self.usage {
+            Some((usage, true)) => usage,
+            // The first metered call replaces what the agent reported.
+            _ => Usage { tokens: Tokens::default(), cost: Cost::Known(Usd::ZERO) },
+        };
+        self.usage = Some((add_usage(before, &call), true));
+        self.has_changes = true;
+        if self.model_calls.len() < MAX_PENDING_LINES {
+            self.model_calls.push_back(call);
+        }
+    }
+
+    /// Shows incomplete text after a delay.
+    pub(super) fn tick(&mut self, at: Timestamp) {
+        let Some(speech) = &mut self.speech else { return };
+        if at - speech.since < SPEECH_TIMEOUT {
+            return;
+        }
+        if let Some(end) = last_space(&speech.text) {
+            let rest = speech.text.split_off(end);
+            let text = std::mem::replace(&mut speech.text, rest);
+            let (since, kind) = (std::mem::replace(&mut speech.since, at), speech.kind);
+            self.push_speech(since, kind, &text);
+        }
+    }
+
+    /// Completes all text.
+    pub(super) fn close(&mut self) {
+        self.end_speech();
+    }
+
+    /// Returns the number of queued lines.
+    pub(super) fn pending_lines(&self) -> usize {
+        self.lines.len()
+    }
+
+    /// Takes up to `most` unsaved lines and the changed facts; `None` if there are none.
+    pub(super) fn take_batch(&mut self, at: Timestamp, most: usize) -> Option<RunUpdate> {
+        if self.dropped_lines > 0 && self.lines.len() < MAX_PENDING_LINES {
+            let lost = std::mem::take(&mut self.dropped_lines);
+            let text = format!(
+                "{lost} lines are only in the transcript: the database was unavailable for too long"
+            );
+            self.line(at, LineKind::Note, &text, None);
+        }
+        if self.lines.is_empty() && self.model_calls.is_empty() && !self.has_changes {
+            return None;
+        }
+        self.has_changes = false;
+        let lines = self.lines.drain(..most.min(self.lines.len())).collect();
+        let calls = self.model_calls.drain(..most.min(self.model_calls.len())).collect();
+        Some(RunUpdate {
+            lines,
+            calls,
+            session: self.session.clone(),
+            model: self.model.clone(),
+            usage: self.usage,
+        })
+    }
+
+    /// Returns the usage so far, and whether it was metered.
+    pub(super) fn usage(&self) -> Option<(Usage, bool)> {
+        self.usage
+    }
+
+    /// Takes the records that are not in the transcript yet.
+    pub(super) fn take_records(&mut self) -> Vec<Value> {
+        std::mem::take(&mut self.records)
+    }
+
+    /// Removes secrets and control sequences from text.
+    pub(super) fn clean(&self, text: &str) -> String {
+        (self.redact)(&sanitize::text(text))
+    }
+
+    fn record(&mut self, at: Timestamp, what: &str, value: Value) {
+        let value = self.clean_value(value);
+        self.records.push(json!({ "at": at, what: value }));
+    }
+
+    fn line(&mut self, at: Timestamp, kind: LineKind, text: &str, data: Option<Value>) {
+        if self.lines.len() >= MAX_PENDING_LINES {
+            self.dropped_lines += 1;
+            return;
+        }
+        let mut text = self.clean(text);
+        if let Some((end, _)) = text.char_indices().nth(MAX_LINE_CHARS) {
+            text.truncate(end);
+            text.push('…');
+        }
+        // Data that is too long for a line is in the transcript.
+        let data = data.filter(|data| data.to_string().len() <= 4 * MAX_LINE_CHARS);
+        let data = data.map(|data| self.clean_value(data));
+        self.sequence += 1;
+        self.lines.push_back(NewLine { sequence: self.sequence, at, kind, text, data });
+    }
+
+    /// Sanitises every string in a value.
+    fn clean_value(&self, value: Value) -> Value {
+        match value {
+            Value::String(text) => Value::String(self.clean(&text)),
+            Value::Array(items) => items.into_iter().map(|item| self.clean_value(item)).collect(),
+            Value::Object(fields) => fields
+                .into_iter()
+                .map(|(name, value)| (self.clean(&name), self.clean_value(value)))
+                .collect(),
+            plain => plain,
+        }
+    }
+}
+
+/// Returns the end of the first paragraph, if there is one. Code blocks are not split.
+fn paragraph_end(text: &str) -> Option<usize> {
+    text.match_indices("\n\n")
+        .find(|(end, _)| text[..*end].matches("```").count().is_multiple_of(2))
+        .map(|(end, gap)| end + gap.len())
+}
+
+/// Returns where to split text that is too long.
+fn overlong_break(text: &str) -> Option<usize> {
+    if text.len() < MAX_SPEECH_BYTES {
+        return None;
+    }
+    let start = &text[..text.floor_char_boundary(MAX_SPEECH_BYTES)];
+    let later = || text.find(char::is_whitespace).map(|space| text.ceil_char_boundary(space + 1));
+    last_space(start)
+        .or_else(later)
+        .or_else(|| (text.len() >= MAX_WORD_BYTES).then_some(text.len()))
+}
+
+/// Returns the position after the last whitespace. Secrets have none, so they are never split.
+fn last_space(text: &str) -> Option<usize> {
+    let (at, space) = text.char_indices().rev().find(|(_, letter)| letter.is_whitespace())?;
+    let end = at + space.len_utf8();
+    (!text[..end].trim().is_empty()).then_some(end)
+}
+
+/// Adds a model call to the usage.
+fn add_usage(before: Usage, call: &ModelCall) -> Usage {
+    let tokens = call.tokens.unwrap_or_default();
+    let cost = match (before.cost, call.cost) {
+        (Cost::Known(one), Cost::Known(other)) => Cost::Known(one + other),
+        // A refused call used nothing.
+        (known, Cost::Unknown) if call.status >= 400 && call.tokens.is_none() => known,
+        // One call of unknown cost makes the total unknown.
+        _ => Cost::Unknown,
+    };
+    Usage {
+        tokens: Tokens {
+            input: before.tokens.input.saturating_add(tokens.input),
+            cached: before.tokens.cached.saturating_add(tokens.cached),
+            output: before.tokens.output.saturating_add(tokens.output),
+        },
+        cost,
+    }
+}
+
+fn describe_call(call: &ModelCall) -> String {
+    let mut parts = vec![call.model.clone()];
+    if call.status >= 400 {
+        parts.push(format!("status {}", call.status));
+    }
+    if let Some(Tokens { input, cached, output }) = call.tokens {
+        parts.push(format!("{input} in, {cached} cached, {output} out"));
+    }
+    match call.cost {
+        Cost::Known(usd) => parts.push(usd.to_string()),
+        Cost::Unknown if call.status < 400 => parts.push("cost unknown".to_owned()),
+        Cost::Unknown => {}
+    }
+    parts.push(format!("{}.{} s", call.took_ms / 1000, call.took_ms % 1000 / 100));
+    parts.extend(call.note.clone());
+    parts.join(" · ")
+}
+
+#[cfg(test)]
+#[path = "fold_tests.rs"]
+mod tests;

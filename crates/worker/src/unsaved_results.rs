@@ -1,0 +1,103 @@
+//! Job results on this machine that the store does not have yet.
+//!
+//! Results of agents cost money. They are written here as soon as they are known and removed once
+//! they are stored, so a crash in between does not repeat the run. Only the machine that ran the
+//! job can find them.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use tamma_core::ids::TaskId;
+use tokio::fs;
+
+use crate::activities::StoredJobResult;
+use crate::error::Error;
+
+/// Directory of job results. Clones share it.
+#[derive(Debug, Clone)]
+pub(crate) struct UnsavedResults {
+    folder: PathBuf,
+}
+
+impl UnsavedResults {
+    /// Opens the directory below a data directory.
+    pub(crate) async fn open(data: &Path) -> Result<Self, Error> {
+        let folder = data.join("answers");
+        fs::create_dir_all(&folder).await.map_err(|error| failed(&folder, error))?;
+        Ok(Self { folder })
+    }
+
+    /// Writes a result atomically.
+    pub(crate) async fn put(
+        &self,
+        task: TaskId,
+        ticket: u32,
+        told: &StoredJobResult,
+    ) -> Result<(), Error> {
+        let path = self.path(task, ticket);
+        let unfinished = path.with_extension("new");
+        let text = serde_json::to_vec(told).map_err(|error| failed(&path, error.into()))?;
+        fs::write(&unfinished, text).await.map_err(|error| failed(&unfinished, error))?;
+        fs::rename(&unfinished, &path).await.map_err(|error| failed(&path, error))
+    }
+
+    /// Reads a result, if there is one.
+    pub(crate) async fn load(
+        &self,
+        task: TaskId,
+        ticket: u32,
+    ) -> Result<Option<StoredJobResult>, Error> {
+        let path = self.path(task, ticket);
+        match fs::read(&path).await {
+            // A file truncated by a crash is ignored, and the job runs again.
+            Ok(text) => Ok(serde_json::from_slice(&text).ok()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(failed(&path, error)),
+        }
+    }
+
+    /// Removes a result that is stored.
+    pub(crate) async fn clear(&self, task: TaskId, ticket: u32) -> Result<(), Error> {
+        let path = self.path(task, ticket);
+        match fs::remove_file(&path).await {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(&path, error)),
+            _ => Ok(()),
+        }
+    }
+
+    fn path(&self, task: TaskId, ticket: u32) -> PathBuf {
+        self.folder.join(format!("{task}-{ticket}.json"))
+    }
+}
+
+fn failed(path: &Path, source: io::Error) -> Error {
+    Error::UnsavedResult { path: path.to_owned(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use tamma_core::task_loop::Outcome;
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_result_is_found_until_it_is_removed() {
+        let data = std::env::temp_dir().join(format!("tamma-drawer-{}", std::process::id()));
+        let drawer = UnsavedResults::open(&data).await.unwrap();
+        let (task, told) = (TaskId(Uuid::from_u128(1)), StoredJobResult::from(Outcome::WorkSaved));
+        assert_eq!(drawer.load(task, 3).await.unwrap(), None);
+        drawer.put(task, 3, &told).await.unwrap();
+        let again = UnsavedResults::open(&data).await.unwrap();
+        assert_eq!(again.load(task, 3).await.unwrap(), Some(told));
+        assert_eq!(again.load(task, 4).await.unwrap(), None);
+        fs::write(again.path(task, 3), "{\"answer\": {\"en").await.unwrap();
+        assert_eq!(again.load(task, 3).await.unwrap(), None, "a truncated file is ignored");
+        again.clear(task, 3).await.unwrap();
+        again.clear(task, 3).await.unwrap();
+        assert!(
+            fs::read_dir(data.join("answers")).await.unwrap().next_entry().await.unwrap().is_none()
+        );
+        fs::remove_dir_all(&data).await.unwrap();
+    }
+}
