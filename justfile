@@ -34,19 +34,19 @@ check:
 fmt:
     cargo fmt --all
 
-# Check everything that needs no test: format, size, clippy, spelling, bans, dependencies, migrations.
+# Check format, clippy, conventions, spelling, bans, dependencies and migrations.
 [group("check")]
-lint: fmt-check size clippy spell deny machete migrations
+lint: fmt-check conventions clippy spell deny machete migrations
 
 # Check the format and change nothing.
 [private]
 fmt-check:
     cargo fmt --all -- --check
 
-# Fail for a source file of more than 800 lines: it is perhaps two rooms in one.
+# Check the conventions of CONTRIBUTING.md that no other tool checks.
 [private]
-size:
-    @git ls-files --cached --others --exclude-standard '*.rs' | xargs awk 'FNR == 801 { print FILENAME " has more than 800 lines: which two nouns are in it?"; bad = 1 } END { exit bad }'
+conventions:
+    python3 .ci/conventions.py check
 
 # Run clippy on every target; a warning is an error.
 [private]
@@ -83,6 +83,11 @@ doc:
 test *args:
     cargo test --doc --workspace --locked --quiet
     cargo nextest run --workspace --locked --profile {{ nextest_profile }} {{ args }}
+
+# Print the language and build metrics, at an older commit and now.
+[group("check")]
+metrics base="cce4d8f":
+    @python3 .ci/conventions.py metrics {{ base }}
 
 # Run the same steps as CI, in the same order.
 [group("check")]

@@ -101,7 +101,7 @@ def verbs(root):
     for line in (root / "justfile").read_text(encoding="utf-8").splitlines():
         if line.startswith("[private]"):
             private = True
-        match = re.match(r"@?([a-z][a-z0-9-]*)(?: [^:=]*)?:(?!=)", line)
+        match = re.match(r"@?([a-z][a-z0-9-]*)(?: [^:]*)?:(?!=)", line)
         if match:
             if not private and not line.startswith("_"):
                 found.append(match.group(1))
@@ -241,7 +241,7 @@ def check_words(report):
 
 
 def check_documents(report):
-    known_verbs = set(re.findall(r"^@?([a-z][a-z0-9-]*)(?: [^:=]*)?:(?!=)", (ROOT / "justfile").read_text(), re.M))
+    known_verbs = set(re.findall(r"^@?([a-z][a-z0-9-]*)(?: [^:\n]*)?:(?!=)", (ROOT / "justfile").read_text(), re.M))
     experiments = set(re.findall(r"^\| `([a-z-]+)` \|", (ROOT / "lab/README.md").read_text(encoding="utf-8"), re.M))
     commands = set(re.findall(r"^#+ `?tamma ([a-z-]+)", (ROOT / "docs/reference/commands.md").read_text(encoding="utf-8"), re.M))
     for path in files(ROOT, ".md"):

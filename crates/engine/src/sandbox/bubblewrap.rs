@@ -29,6 +29,10 @@ pub(super) struct Bubblewrap {
     disables_userns: bool,
 }
 
+/// Folders that are searched for `bwrap`. `PATH` is not used, because it may name folders that an
+/// agent can write.
+const SEARCH_PATH: &str = "/usr/bin:/bin:/usr/local/bin:/run/current-system/sw/bin";
+
 /// Finds and tests `bwrap`, once per process.
 pub(super) fn probe() -> Result<&'static Bubblewrap, String> {
     static PROBE: OnceLock<Result<Bubblewrap, String>> = OnceLock::new();
@@ -36,10 +40,8 @@ pub(super) fn probe() -> Result<&'static Bubblewrap, String> {
 }
 
 fn find() -> Result<Bubblewrap, String> {
-    let search = std::env::var("PATH").unwrap_or_default();
-    let usual = "/usr/bin:/bin:/usr/local/bin:/run/current-system/sw/bin";
-    let path = find_program(Path::new("bwrap"), Some(&format!("{usual}:{search}")))
-        .ok_or("`bwrap` is not installed")?;
+    let path = find_program(Path::new("bwrap"), Some(SEARCH_PATH))
+        .ok_or_else(|| format!("`bwrap` is not installed in {SEARCH_PATH}"))?;
     let sealed = Bubblewrap { program: path, disables_userns: true };
     if sealed.check_runs().is_ok() {
         return Ok(sealed);
