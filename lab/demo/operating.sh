@@ -95,7 +95,7 @@ run 'tamma migrate'
 run 'tamma doctor'
 heard 'configured database is reachable'
 run 'tamma serve --listen 0.0.0.0:0' 1
-heard 'there is no token'
+heard 'without a token'
 TAMMA_TOKEN="$(openssl rand -hex 32)"
 export TAMMA_TOKEN
 role 'tamma serve --listen 127.0.0.1:0'
@@ -105,7 +105,7 @@ role 'tamma work --slots 2'
 run 'curl --silent --fail --header "Authorization: Bearer $TAMMA_TOKEN" $TAMMA_URL/api/v1/health'
 heard '"healthy":true'
 run 'curl --silent $TAMMA_URL/api/v1/health'
-heard 'This server needs a token'
+heard 'This server requires a token'
 run 'tamma task add "Greet the world"' 1
 run 'curl --silent --fail --header "Authorization: Bearer $TAMMA_TOKEN" --header "Tamma-Person: $TAMMA_PERSON" --json "{\"name\": \"greeter\", \"repository\": \"$PWD\"}" $TAMMA_URL/api/v1/projects'
 run 'tamma task add "Greet the world" --watch'

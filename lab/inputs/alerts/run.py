@@ -160,7 +160,7 @@ def main() -> int:
             links = [it["blocks"][1]["accessory"]["url"] for it in received.slack]
             check(all("/tasks/" in it for it in links), "Slack's button leads to the decision")
             receipts = run(tamma, "alert", "test")
-            check(receipts.count("it arrived") == 3, "`tamma alert test` reaches all three")
+            check(receipts.count("delivered") == 3, "`tamma alert test` reaches all three")
             mail.stop()
             refused = subprocess.run(
                 [tamma, "alert", "test"], cwd=repository, env=env, capture_output=True, text=True, check=False
