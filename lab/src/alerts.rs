@@ -7,12 +7,12 @@ use anyhow::Result;
 use tokio::process::Command;
 
 use crate::support::verdict::Verdict;
-use crate::support::{programs, script, tools};
+use crate::support::{external, programs, tools};
 
 pub(crate) async fn run() -> Result<Verdict> {
     let folder = programs::input("alerts");
     let environment = tools::python_venv(&folder.join("requirements.txt")).await?;
     let mut command = Command::new(environment.join("bin/python"));
     command.arg(folder.join("run.py")).arg(programs::folder()?);
-    script::run("alerts", &mut command).await
+    external::run("alerts", &mut command).await
 }

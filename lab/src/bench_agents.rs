@@ -6,10 +6,10 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 
-use crate::support::bench::history::Times;
-use crate::support::bench::load::{Counter, Subject, drive, events, start};
+use crate::support::bench::cluster::{BenchCluster, Durability};
+use crate::support::bench::history::HistoryTimes;
+use crate::support::bench::load::{Subject, TaskCounter, drive, events, start};
 use crate::support::bench::meter;
-use crate::support::bench::stage::{Durability, Stage};
 use crate::support::figures::{ms, percentile, table};
 use crate::support::verdict::Verdict;
 
@@ -30,48 +30,48 @@ const TIMES: f64 = 2.0;
 
 pub(crate) async fn run() -> Result<Verdict> {
     println!("machine: {}", meter::machine());
-    let stage = Stage::set(Durability::Durable, 1).await?;
+    let cluster = BenchCluster::set(Durability::Durable, 1).await?;
     let slots = usize::try_from(ENGINES)? + FREE;
     println!(
         "Temporal dev server, PostgreSQL {} with fsync {}, one worker process with {slots} slots, \
          the scripted agent",
-        meter::sql(&stage.database, "SHOW server_version").await?,
-        meter::sql(&stage.database, "SHOW fsync").await?,
+        meter::sql(&cluster.database, "SHOW server_version").await?,
+        meter::sql(&cluster.database, "SHOW fsync").await?,
     );
-    let worker = stage.tamma_work_with(slots)?;
-    let counter = Counter::default();
+    let worker = cluster.tamma_work_with(slots)?;
+    let counter = TaskCounter::default();
     // So that everything that is made once is there.
-    drive(&stage, &Subject::Loop, &counter, 10, 4).await?;
+    drive(&cluster, &Subject::Loop, &counter, 10, 4).await?;
 
-    let idle = transitions(&stage, &counter).await?;
+    let idle = transitions(&cluster, &counter).await?;
     let before = meter::resident_alone(worker.id());
-    let go = stage.folder.path().join("go");
-    stage.hold(Some(&go))?;
+    let go = cluster.folder.path().join("go");
+    cluster.hold(Some(&go))?;
     let begun: Vec<String> = stream::iter(FIRST..FIRST + ENGINES)
-        .map(|number| start(&stage, number))
+        .map(|number| start(&cluster, number))
         .buffer_unordered(10)
         .try_collect()
         .await?;
     let running = "SELECT count(*) FROM tasks WHERE state = 'in_progress'";
-    until(&stage, running, ENGINES).await.context("not all agents are at work")?;
+    until(&cluster, running, ENGINES).await.context("not all agents are at work")?;
     // A task is in progress a moment before its agent has read what to do.
     let held = || std::fs::read_to_string(go.with_file_name("held")).unwrap_or_default();
     while (held().lines().count() as u64) < ENGINES {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    stage.hold(None)?;
+    cluster.hold(None)?;
     let after = meter::resident_alone(worker.id());
     let agents = meter::resident(worker.id()).saturating_sub(after);
     let spent = meter::spent(worker.id());
     tokio::time::sleep(Duration::from_secs(10)).await;
     let spent = meter::spent(worker.id()).since(spent);
 
-    let busy = transitions(&stage, &counter).await?;
-    let still = meter::sql(&stage.database, running).await?;
+    let busy = transitions(&cluster, &counter).await?;
+    let still = meter::sql(&cluster.database, running).await?;
     std::fs::write(&go, "")?;
     let ended = "SELECT count(*) FROM tasks WHERE state = 'completed'";
     let all = ENGINES + 10 + 2 * u64::try_from(TASKS)?;
-    until(&stage, ended, all).await.context("not all tasks came to their end")?;
+    until(&cluster, ended, all).await.context("not all tasks came to their end")?;
 
     println!(
         "{} agents at work, {still} of them still when the last task was measured; all {} tasks \
@@ -81,7 +81,7 @@ pub(crate) async fn run() -> Result<Verdict> {
     );
     println!(
         "worker: {} MB with none at work, {} MB with {ENGINES}: {} kB a slot; agent processes: {} MB \
-         in all, {} kB each (shared memory is counted for each)",
+         in all, {} kB each (shared task_loop is counted for each)",
         megabytes(before),
         megabytes(after),
         after.saturating_sub(before) / ENGINES / 1024,
@@ -97,10 +97,10 @@ pub(crate) async fn run() -> Result<Verdict> {
 }
 
 /// The transitions of tasks that come one at a time.
-async fn transitions(stage: &Stage, counter: &Counter) -> Result<Vec<Duration>> {
+async fn transitions(cluster: &BenchCluster, counter: &TaskCounter) -> Result<Vec<Duration>> {
     let mut all = Vec::new();
-    for (id, _) in drive(stage, &Subject::Loop, counter, TASKS, 1).await? {
-        all.extend(Times::of(&events(stage, &id).await?).transitions);
+    for (id, _) in drive(cluster, &Subject::Loop, counter, TASKS, 1).await? {
+        all.extend(HistoryTimes::of(&events(cluster, &id).await?).transitions);
     }
     Ok(all)
 }
@@ -133,9 +133,9 @@ fn judge(idle: &[Duration], busy: &[Duration]) -> Verdict {
 }
 
 /// Waits until the database counts so many.
-async fn until(stage: &Stage, sql: &str, wanted: u64) -> Result<()> {
+async fn until(cluster: &BenchCluster, sql: &str, wanted: u64) -> Result<()> {
     let looking = async {
-        while meter::sql(&stage.database, sql).await?.parse::<u64>()? < wanted {
+        while meter::sql(&cluster.database, sql).await?.parse::<u64>()? < wanted {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         Ok(())

@@ -63,9 +63,9 @@ pub(crate) async fn run() -> Result<Verdict> {
     let http = reqwest::Client::builder().no_proxy().build()?;
     let slowest = pages(&http, &server.url).await?;
 
-    let mut room = Room::new(http);
-    room.open(&server.url).await?;
-    let median = room.live(&store, &rules).await?;
+    let mut browsers = Browsers::new(http);
+    browsers.open(&server.url).await?;
+    let median = browsers.live(&store, &rules).await?;
     println!("a change is in {BROWSERS} open browsers after {} ms at the median", ms(Some(median)));
 
     server.end().await?;
@@ -73,7 +73,7 @@ pub(crate) async fn run() -> Result<Verdict> {
         pause(&store, &rules, number).await?;
     }
     let server = serve(&store).await?;
-    let missing = room.restarted(&server.url).await?;
+    let missing = browsers.restarted(&server.url).await?;
     let all = u128::try_from(BROWSERS)? * MISSED;
     println!(
         "after a restart {BROWSERS} browsers have caught up with {MISSED} changes each: {missing} of \
@@ -122,13 +122,13 @@ async fn pages(http: &reqwest::Client, url: &str) -> Result<Duration> {
 }
 
 /// A server that runs.
-struct Running {
+struct RunningServer {
     url: String,
     stop: CancellationToken,
     served: tokio::task::JoinHandle<Result<(), tamma_server::Error>>,
 }
 
-impl Running {
+impl RunningServer {
     async fn end(self) -> Result<()> {
         self.stop.cancel();
         Ok(self.served.await??)
@@ -136,7 +136,7 @@ impl Running {
 }
 
 /// A server for it all.
-async fn serve(store: &Store) -> Result<Running> {
+async fn serve(store: &Store) -> Result<RunningServer> {
     let address = tamma_testkit::temporal::server_address()?;
     let address: Url = format!("http://{address}").parse()?;
     let options = ConnectionOptions::new(address).identity("bench").build();
@@ -155,7 +155,7 @@ async fn serve(store: &Store) -> Result<Running> {
     };
     let server = ApiServer::bind(config, store.clone(), temporal).await?;
     let (url, stop) = (format!("http://{}", server.address()), CancellationToken::new());
-    Ok(Running { url, stop: stop.clone(), served: tokio::spawn(server.run(stop)) })
+    Ok(RunningServer { url, stop: stop.clone(), served: tokio::spawn(server.run(stop)) })
 }
 
 fn id(number: u128) -> TaskId {
@@ -239,16 +239,16 @@ async fn take(
 }
 
 /// Browsers that show the board.
-struct Room {
+struct Browsers {
     http: reqwest::Client,
     /// The last message that each has seen.
     seen: BTreeMap<usize, String>,
-    told: mpsc::UnboundedSender<Heard>,
-    heard: mpsc::UnboundedReceiver<Heard>,
+    told: mpsc::UnboundedSender<BrowserMessage>,
+    message: mpsc::UnboundedReceiver<BrowserMessage>,
 }
 
 /// A message that a browser got.
-struct Heard {
+struct BrowserMessage {
     browser: usize,
     at: Instant,
     id: Option<String>,
@@ -256,10 +256,10 @@ struct Heard {
     tasks: BTreeSet<String>,
 }
 
-impl Room {
+impl Browsers {
     fn new(http: reqwest::Client) -> Self {
-        let (told, heard) = mpsc::unbounded_channel();
-        Self { http, seen: BTreeMap::new(), told, heard }
+        let (told, message) = mpsc::unbounded_channel();
+        Self { http, seen: BTreeMap::new(), told, message }
     }
 
     /// Opens the board in every browser, which goes on where it was.
@@ -277,7 +277,7 @@ impl Room {
                     text.push_str(&String::from_utf8_lossy(&part));
                     while let Some((message, rest)) = text.split_once("\n\n") {
                         // Nobody listens once it is over.
-                        drop(told.send(Heard::read(browser, message)));
+                        drop(told.send(BrowserMessage::read(browser, message)));
                         text = rest.to_owned();
                     }
                 }
@@ -286,13 +286,13 @@ impl Room {
         Ok(())
     }
 
-    async fn next(&mut self) -> Result<Heard> {
-        let heard = tokio::time::timeout(LIMIT, self.heard.recv()).await;
-        let heard = heard.context("not every browser was told")?.context("nobody listens")?;
-        if let Some(id) = &heard.id {
-            self.seen.insert(heard.browser, id.clone());
+    async fn next(&mut self) -> Result<BrowserMessage> {
+        let message = tokio::time::timeout(LIMIT, self.message.recv()).await;
+        let message = message.context("not every browser was told")?.context("nobody listens")?;
+        if let Some(id) = &message.id {
+            self.seen.insert(message.browser, id.clone());
         }
-        Ok(heard)
+        Ok(message)
     }
 
     /// How long a change takes to be in every open browser, at the median of all of them.
@@ -304,9 +304,9 @@ impl Room {
             pause(store, rules, number).await?;
             let mut told = BTreeSet::new();
             while told.len() < BROWSERS {
-                let heard = self.next().await?;
-                if heard.tasks.contains(&task) && told.insert(heard.browser) {
-                    times.push(heard.at - begun);
+                let message = self.next().await?;
+                if message.tasks.contains(&task) && told.insert(message.browser) {
+                    times.push(message.at - begun);
                 }
             }
         }
@@ -322,9 +322,9 @@ impl Room {
         self.open(url).await?;
         let all = async {
             while !open.is_empty() {
-                let heard = self.next().await?;
-                for task in heard.tasks {
-                    open.remove(&(heard.browser, task));
+                let message = self.next().await?;
+                for task in message.tasks {
+                    open.remove(&(message.browser, task));
                 }
             }
             Ok(())
@@ -337,7 +337,7 @@ impl Room {
     }
 }
 
-impl Heard {
+impl BrowserMessage {
     fn read(browser: usize, message: &str) -> Self {
         let id = message.lines().find_map(|line| line.strip_prefix("id:"));
         let cards = message.split("id=\"card-").skip(1).filter_map(|rest| rest.get(..36));

@@ -35,7 +35,7 @@ pub(crate) fn run() -> Verdict {
     rates.sort_by(f64::total_cmp);
     let median = rates[rates.len() / 2];
     let size = serde_json::to_vec(&first).map_or(0, |bytes| bytes.len());
-    println!("a task of {} events, {size} bytes of memory at its start", events.len());
+    println!("a task of {} events, {size} bytes of task_loop at its start", events.len());
     println!(
         "steps a second on one core: {median:.0} (median of 7; {:.0} to {:.0})",
         rates[0], rates[6]

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use clap::Args;
 use serde_json::{Value, json};
 use tamma_core::budget::{Spend, SpendLimit};
 use tamma_core::ids::TaskId;
@@ -35,14 +34,14 @@ const ADDED: Duration = Duration::from_millis(5);
 /// About the first request of a coding agent.
 const PROMPT_BYTES: usize = 64 * 1024;
 
-#[derive(Debug, Args)]
-pub(crate) struct Arguments {
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
     /// The number of calls each way
     #[arg(long, value_name = "COUNT", default_value_t = CALLS)]
     calls: u32,
 }
 
-pub(crate) async fn run(arguments: &Arguments) -> Result<Verdict> {
+pub(crate) async fn run(arguments: &Args) -> Result<Verdict> {
     let calls = arguments.calls;
     let model = ScriptedModel::start(Script::new([ModelStep::say("word ".repeat(200))])).await?;
     let gateway = Gateway::open(None).await?;

@@ -5,15 +5,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use clap::Args;
 
-use crate::support::bench::load::{Counter, Measured, Subject, drive, events, measure};
-use crate::support::bench::stage::{Durability, Stage};
+use crate::support::bench::cluster::{BenchCluster, Durability};
+use crate::support::bench::load::{Measurement, Subject, TaskCounter, drive, events, measure};
 use crate::support::bench::{history, meter, work};
 use crate::support::figures::{ms, percentile, table};
 use crate::support::verdict::Verdict;
 
-/// How many at a time, and how many tasks of the bare engine and of hands at rest, and of the loop.
+/// How many at a time, and how many tasks of the bare engine and of activities at rest, and of the loop.
 const LOADS: [(usize, usize, usize); 3] = [(1, 100, 40), (10, 250, 80), (50, 400, 150)];
 
 /// History events that a task of low risk with one iteration may cost.
@@ -25,30 +24,31 @@ const RATIO: f64 = 0.9;
 /// A transition at the 99th percentile, with one task at a time.
 const TRANSITION: Duration = Duration::from_millis(100);
 
-#[derive(Debug, Args)]
-pub(crate) struct Arguments {
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
     /// Let the database not wait for the disk
     #[arg(long)]
     fast_database: bool,
 }
 
-pub(crate) async fn run(arguments: &Arguments) -> Result<Verdict> {
+pub(crate) async fn run(arguments: &Args) -> Result<Verdict> {
     let durability = if arguments.fast_database { Durability::Fast } else { Durability::Durable };
     println!("machine: {}", meter::machine());
-    let stage = Stage::set(durability, 1).await?;
+    let cluster = BenchCluster::set(durability, 1).await?;
     println!(
         "Temporal dev server (SQLite: WAL, synchronous=1; transferProcessorMaxPollRPS=100), \
          PostgreSQL {} with fsync {}, one worker process, 2 engine slots, 1000 cached workflows",
-        meter::sql(&stage.database, "SHOW server_version").await?,
-        meter::sql(&stage.database, "SHOW fsync").await?,
+        meter::sql(&cluster.database, "SHOW server_version").await?,
+        meter::sql(&cluster.database, "SHOW fsync").await?,
     );
-    let counter = Counter::default();
-    let subjects = [Subject::Bare(sound(&stage, &counter).await?), Subject::AtRest, Subject::Loop];
+    let counter = TaskCounter::default();
+    let subjects =
+        [Subject::Bare(sound(&cluster, &counter).await?), Subject::Stubbed, Subject::Loop];
     let mut all = Vec::new();
     for (at_a_time, light, heavy) in LOADS {
         for subject in &subjects {
             let tasks = if *subject == Subject::Loop { heavy } else { light };
-            let measured = measure(&stage, subject, &counter, tasks, at_a_time)
+            let measured = measure(&cluster, subject, &counter, tasks, at_a_time)
                 .await
                 .with_context(|| format!("{}, {at_a_time} at a time", subject.name()))?;
             eprint_row(subject.name(), at_a_time, &measured);
@@ -59,32 +59,35 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<Verdict> {
     Ok(judge(&all))
 }
 
-/// What a task asks of the engine: from the history of a real one, and from hands at rest for what
+/// What a task asks of the engine: from the history of a real one, and from activities at rest for what
 /// no history has.
-async fn sound(stage: &Stage, counter: &Counter) -> Result<crate::support::bench::bare::Score> {
+async fn sound(
+    cluster: &BenchCluster,
+    counter: &TaskCounter,
+) -> Result<crate::support::bench::bare::CallSequence> {
     let seen = Arc::new(Mutex::new(Vec::with_capacity(100)));
-    let rest = work::rest(stage.store.clone(), stage.folder.path(), 1, seen.clone()).await?;
-    let driven = async { drive(stage, &Subject::AtRest, counter, 1, 1).await.map(drop) };
-    work::at_rest(stage.client.clone(), rest, || {}, driven).await?;
-    let worker = Subject::Loop.worker(stage)?;
-    let done = drive(stage, &Subject::Loop, counter, 1, 1).await?;
+    let rest = work::rest(cluster.store.clone(), cluster.folder.path(), 1, seen.clone()).await?;
+    let driven = async { drive(cluster, &Subject::Stubbed, counter, 1, 1).await.map(drop) };
+    work::run_stubs(cluster.client.clone(), rest, || {}, driven).await?;
+    let worker = Subject::Loop.worker(cluster)?;
+    let done = drive(cluster, &Subject::Loop, counter, 1, 1).await?;
     drop(worker);
     let (id, _) = done.first().context("one task")?;
     let seen = seen.lock().map(|seen| seen.clone()).unwrap_or_default();
-    let score = history::score(&events(stage, id).await?, &seen)?;
+    let score = history::score(&events(cluster, id).await?, &seen)?;
     let names: Vec<_> = score.ops.iter().map(|op| format!("{op:?}")).collect();
     println!("what a task asks of the engine (bytes): {}", names.join(" "));
     Ok(score)
 }
 
 #[expect(clippy::print_stderr, reason = "whoever waits sees how far it is")]
-fn eprint_row(name: &str, at_a_time: usize, measured: &Measured) {
+fn eprint_row(name: &str, at_a_time: usize, measured: &Measurement) {
     eprintln!("… {name}, {at_a_time} at a time: {:.2} tasks/s", measured.throughput());
 }
 
-type Row = (&'static str, usize, Measured);
+type Row = (&'static str, usize, Measurement);
 
-fn find<'a>(all: &'a [Row], name: &str, at_a_time: usize) -> Option<&'a Measured> {
+fn find<'a>(all: &'a [Row], name: &str, at_a_time: usize) -> Option<&'a Measurement> {
     all.iter().find(|row| row.0 == name && row.1 == at_a_time).map(|row| &row.2)
 }
 
@@ -118,7 +121,7 @@ fn print(all: &[Row]) {
         "round trips",
     ])];
     for (name, at_a_time, it) in all {
-        let bare = find(all, "bare engine", *at_a_time).map_or(f64::NAN, Measured::throughput);
+        let bare = find(all, "bare engine", *at_a_time).map_or(f64::NAN, Measurement::throughput);
         let p = |values: &[Duration], percent| ms(percentile(values, percent));
         speed.push(vec![
             (*name).to_owned(),
@@ -169,14 +172,14 @@ fn judge(all: &[Row]) -> Verdict {
     for (at_a_time, ..) in LOADS {
         let of = |name| find(all, name, at_a_time);
         let (Some(bare), Some(rest), Some(whole)) =
-            (of("bare engine"), of("loop, hands at rest"), of("loop"))
+            (of("bare engine"), of("loop, activities at rest"), of("loop"))
         else {
             continue;
         };
         let ratio = whole.throughput() / bare.throughput();
-        let at_rest = rest.throughput() / bare.throughput();
+        let run_stubs = rest.throughput() / bare.throughput();
         let what = format!("throughput b/a at least {RATIO} at {at_a_time} at a time");
-        let beside = format!("{ratio:.2} (hands at rest {at_rest:.2})");
+        let beside = format!("{ratio:.2} (activities at rest {run_stubs:.2})");
         goals += 1;
         reached += u32::from(ratio >= RATIO);
         if ratio >= RATIO {
@@ -194,7 +197,7 @@ fn judge(all: &[Row]) -> Verdict {
     goals += 1;
     reached += u32::from(events <= EVENTS);
     println!("goal: at most {EVENTS} history events: {verdict}: measured {events:.1}");
-    for name in ["loop", "loop, hands at rest"] {
+    for name in ["loop", "loop, activities at rest"] {
         let Some(it) = find(all, name, 1) else { continue };
         let measured = percentile(&it.times.transitions, 99);
         let reached_it = measured.is_some_and(|it| it < TRANSITION);
@@ -203,7 +206,7 @@ fn judge(all: &[Row]) -> Verdict {
             goals += 1;
             reached += u32::from(reached_it);
         }
-        let what = if name == "loop" { "goal: " } else { "beside it, hands at rest: " };
+        let what = if name == "loop" { "goal: " } else { "beside it, activities at rest: " };
         println!(
             "{what}a transition under {} at the 99th percentile, one at a time: {verdict}: measured {} ms",
             ms(Some(TRANSITION)),
@@ -214,8 +217,8 @@ fn judge(all: &[Row]) -> Verdict {
 }
 
 /// Where the time of a task goes, the most first, beside what the bare engine needs.
-fn destination(whole: &Measured, bare: &Measured) -> String {
-    let of = |it: &Measured| {
+fn destination(whole: &Measurement, bare: &Measurement) -> String {
+    let of = |it: &Measurement| {
         [
             ("git, agents and gates", it.each(it.worker.children)),
             ("the worker itself", it.each(it.worker.own)),

@@ -5,15 +5,14 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use clap::Args;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use tamma_server::dto::TaskAction;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
+use crate::support::bench::cluster::{self, BenchCluster, Durability};
 use crate::support::bench::load::{now, start};
 use crate::support::bench::meter;
-use crate::support::bench::stage::{self, Durability, Stage};
 use crate::support::figures::{ms, percentile, table};
 use crate::support::verdict::Verdict;
 
@@ -30,27 +29,27 @@ const APPROVAL: Duration = Duration::from_millis(200);
 /// A prime, so that every task comes once and none is near the last one.
 const STRIDE: u64 = 3571;
 
-#[derive(Debug, Args)]
-pub(crate) struct Arguments {
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
     /// The number of tasks that wait
     #[arg(long, value_name = "COUNT", default_value_t = TASKS, value_parser = clap::value_parser!(u64).range(200..))]
     tasks: u64,
 }
 
-pub(crate) async fn run(arguments: &Arguments) -> Result<Verdict> {
+pub(crate) async fn run(arguments: &Args) -> Result<Verdict> {
     let tasks = arguments.tasks;
     println!("machine: {}", meter::machine());
-    let stage = Stage::set(Durability::Durable, FILES).await?;
+    let cluster = BenchCluster::set(Durability::Durable, FILES).await?;
     println!(
         "Temporal dev server, PostgreSQL {} with fsync {}, one worker process with 1000 cached \
          workflows, one server process; {tasks} tasks wait for approval",
-        meter::sql(&stage.database, "SHOW server_version").await?,
-        meter::sql(&stage.database, "SHOW fsync").await?,
+        meter::sql(&cluster.database, "SHOW server_version").await?,
+        meter::sql(&cluster.database, "SHOW fsync").await?,
     );
-    let worker = stage.own_work(&format!("rest-{FILES}"))?;
-    let (server, url) = stage.tamma_serve()?;
-    let temporal = stage.temporal.pid().unwrap_or_default();
-    let postgres = stage.postgres.process()?;
+    let worker = cluster.own_work(&format!("rest-{FILES}"))?;
+    let (server, url) = cluster.tamma_serve()?;
+    let temporal = cluster.temporal.pid().unwrap_or_default();
+    let postgres = cluster.postgres.process()?;
     let parts = [
         ("worker", worker.id()),
         ("server", server.id()),
@@ -58,17 +57,17 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<Verdict> {
         ("PostgreSQL", postgres),
     ];
     // One task, so that everything that is made once is there.
-    wait_for_approval(&stage, 1..2).await?;
+    wait_for_approval(&cluster, 1..2).await?;
     let before = parts.map(|(_, process)| meter::resident(process));
-    let rows = meter::database(&stage.database).await?.rows;
-    let disk = meter::disk(stage.temporal.folder());
+    let rows = meter::database(&cluster.database).await?.rows;
+    let disk = meter::disk(cluster.temporal.folder());
 
     let begun = now();
-    wait_for_approval(&stage, 2..tasks + 1).await?;
+    wait_for_approval(&cluster, 2..tasks + 1).await?;
     let took = begun.elapsed();
-    let size = meter::sql(&stage.database, "SELECT pg_database_size(current_database())").await?;
-    let rows = meter::database(&stage.database).await?.rows - rows;
-    let disk = meter::disk(stage.temporal.folder()).saturating_sub(disk);
+    let size = meter::sql(&cluster.database, "SELECT pg_database_size(current_database())").await?;
+    let rows = meter::database(&cluster.database).await?.rows - rows;
+    let disk = meter::disk(cluster.temporal.folder()).saturating_sub(disk);
     let after = parts.map(|(_, process)| meter::resident(process));
 
     let spent = || parts.map(|(_, process)| meter::spent(process).all());
@@ -102,34 +101,34 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<Verdict> {
         tenths(rows, tasks),
         tenths(size.parse()?, 1 << 20),
     );
-    people(&stage, &url, tasks).await
+    people(&cluster, &url, tasks).await
 }
 
 /// What people feel.
-async fn people(stage: &Stage, url: &str, tasks: u64) -> Result<Verdict> {
-    let hash = stage::plan(FILES).hash().to_string();
+async fn people(cluster: &BenchCluster, url: &str, tasks: u64) -> Result<Verdict> {
+    let hash = cluster::plan(FILES).hash().to_string();
     let mut inbox = Vec::new();
     for _ in 0..20 {
-        inbox.push(command(stage, &["inbox", "--server", url])?);
+        inbox.push(command(cluster, &["inbox", "--server", url])?);
     }
     let address = url.trim_start_matches("http://");
     let body = serde_json::to_string(&TaskAction::Approve { plan: hash.clone(), reason: None })?;
     let mut order = (0..).map(|turn| 1 + (turn * STRIDE + 17) % tasks);
     let mut asked = Vec::new();
     for number in order.by_ref().take(100) {
-        let path = format!("/api/v1/tasks/{}/actions", stage::id(number));
+        let path = format!("/api/v1/tasks/{}/actions", cluster::id(number));
         let begun = now();
         post(address, &path, &body).await?;
         asked.push(begun.elapsed());
         // The next one is asked when this one's work is done, as people do.
-        ended(stage, number).await?;
+        ended(cluster, number).await?;
     }
     let mut commanded = Vec::new();
     for number in order.take(10) {
-        let id = stage::id(number).to_string();
+        let id = cluster::id(number).to_string();
         let words = ["approve", &id, "--plan", &hash, "--as", "Ann", "--server", url];
-        commanded.push(command(stage, &words)?);
-        ended(stage, number).await?;
+        commanded.push(command(cluster, &words)?);
+        ended(cluster, number).await?;
     }
     let mut rows = vec![["", "times", "p50 ms", "p99 ms"].map(str::to_owned).to_vec()];
     for (name, times) in [
@@ -143,7 +142,7 @@ async fn people(stage: &Stage, url: &str, tasks: u64) -> Result<Verdict> {
     println!("\n{}", table(&rows));
     println!(
         "Each was asked when the one before had ended. The tasks are spread over all that wait, so at \
-         most 1000 in {tasks} were in the worker's memory and the others' histories were played again.\n"
+         most 1000 in {tasks} were in the worker's task_loop and the others' histories were played again.\n"
     );
     let median = percentile(&asked, 50);
     let passed = median.is_some_and(|it| it < APPROVAL);
@@ -159,20 +158,20 @@ async fn people(stage: &Stage, url: &str, tasks: u64) -> Result<Verdict> {
 }
 
 /// Starts tasks, and waits until all of them wait for approval.
-async fn wait_for_approval(stage: &Stage, numbers: std::ops::Range<u64>) -> Result<()> {
+async fn wait_for_approval(cluster: &BenchCluster, numbers: std::ops::Range<u64>) -> Result<()> {
     let last = numbers.end - 1;
     stream::iter(numbers)
-        .map(|number| start(stage, number))
+        .map(|number| start(cluster, number))
         .buffer_unordered(20)
         .try_for_each(|_| async { Ok(()) })
         .await?;
     let sql = "SELECT count(*) FROM tasks WHERE state = 'awaiting_approval'";
-    until(async || Ok(meter::sql(&stage.database, sql).await?.parse::<u64>()? == last)).await
+    until(async || Ok(meter::sql(&cluster.database, sql).await?.parse::<u64>()? == last)).await
 }
 
-async fn ended(stage: &Stage, number: u64) -> Result<()> {
+async fn ended(cluster: &BenchCluster, number: u64) -> Result<()> {
     until(async || {
-        let task = stage.store.task(stage::id(number)).await?;
+        let task = cluster.store.task(cluster::id(number)).await?;
         Ok(task.task_loop.is_ok_and(|machine| machine.state.is_terminal()))
     })
     .await
@@ -189,10 +188,10 @@ async fn until(there: impl AsyncFn() -> Result<bool>) -> Result<()> {
 }
 
 /// Runs a command of the product, and returns how long it took.
-fn command(stage: &Stage, words: &[&str]) -> Result<Duration> {
+fn command(cluster: &BenchCluster, words: &[&str]) -> Result<Duration> {
     let (verb, rest) = words.split_first().context("a verb")?;
     let begun = now();
-    let status = stage.tamma(verb)?.args(rest).stdout(Stdio::null()).status()?;
+    let status = cluster.tamma(verb)?.args(rest).stdout(Stdio::null()).status()?;
     ensure!(status.success(), "`tamma {verb}` ended with {status}");
     Ok(begun.elapsed())
 }

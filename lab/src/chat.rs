@@ -11,7 +11,6 @@ mod labelled;
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result};
-use clap::Args;
 
 use self::labelled::{Message, Reading, messages};
 use crate::support::verdict::Verdict;
@@ -22,8 +21,8 @@ const PARTS: [&str; 3] = ["tune", "held", "fresh"];
 /// The share of right intents that the held part and the whole set must reach.
 const GOAL: f64 = 0.9;
 
-#[derive(Debug, Args)]
-pub(crate) struct Arguments {
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
     /// Print the mistakes of the parts that are not for tuning as well
     #[arg(long)]
     held: bool,
@@ -31,13 +30,13 @@ pub(crate) struct Arguments {
 
 /// Counts of messages: all, with the right intent, and right as a whole.
 #[derive(Debug, Default, Clone, Copy)]
-struct Score {
+struct GrammarScore {
     all: u32,
     intent: u32,
     whole: u32,
 }
 
-impl Score {
+impl GrammarScore {
     fn add(&mut self, reading: &Reading) {
         self.all += 1;
         self.intent += u32::from(reading.right);
@@ -57,10 +56,10 @@ impl Score {
     }
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<Verdict> {
-    let mut parts = BTreeMap::<&str, Score>::new();
-    let mut intents = BTreeMap::<&str, [Score; 3]>::new();
-    let mut hard = BTreeMap::<String, Score>::new();
+pub(crate) fn run(arguments: &Args) -> Result<Verdict> {
+    let mut parts = BTreeMap::<&str, GrammarScore>::new();
+    let mut intents = BTreeMap::<&str, [GrammarScore; 3]>::new();
+    let mut hard = BTreeMap::<String, GrammarScore>::new();
     for message in messages() {
         let reading = message.read();
         for name in [&*message.split, "all"] {

@@ -4,22 +4,21 @@
 //! with it, and a second worker with an empty disk takes the task over. Nothing that was written
 //! more than the salvage interval before the kill may be missing when the second begins.
 
-mod ground;
 mod journal;
-mod moment;
+mod runner;
+mod schedule;
 
 use std::io::Write as _;
 
 use anyhow::{Context as _, Result};
-use clap::Args;
 
-use self::ground::Ground;
-use self::moment::Dice;
+use self::runner::RecoveryRunner;
+use self::schedule::KillSchedule;
 use crate::support::verdict::Verdict;
 
 /// Kills an agent, its worker or both at random moments, and looks what is missing.
-#[derive(Debug, Args)]
-pub(crate) struct Arguments {
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
     /// How many kills.
     #[arg(long, default_value_t = 20)]
     kills: u32,
@@ -31,14 +30,15 @@ pub(crate) struct Arguments {
     interval: u32,
 }
 
-pub(crate) async fn run(arguments: &Arguments, quick: bool) -> Result<Verdict> {
+pub(crate) async fn run(arguments: &Args, quick: bool) -> Result<Verdict> {
     let kills = if quick { 3 } else { arguments.kills };
-    let seed = arguments.seed.unwrap_or_else(moment::seed);
-    let mut dice = Dice::new(seed);
+    let seed = arguments.seed.unwrap_or_else(schedule::seed);
+    let mut schedule = KillSchedule::new(seed);
     let folder = std::env::temp_dir().join(format!("tamma-crash-recovery-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
     let kept = || format!("the logs are in `{}`", folder.display());
-    let mut ground = Ground::prepare(&folder, arguments.interval).await.with_context(kept)?;
+    let mut runner =
+        RecoveryRunner::prepare(&folder, arguments.interval).await.with_context(kept)?;
     let mut out = std::io::stdout();
     writeln!(out, "seed {seed}, salvage interval {} s", arguments.interval)?;
     writeln!(
@@ -48,8 +48,8 @@ pub(crate) async fn run(arguments: &Arguments, quick: bool) -> Result<Verdict> {
     )?;
     let mut good = 0;
     for number in 1..=kills {
-        let kill = dice.kill(number);
-        let line = match ground.trial(number, kill).await {
+        let kill = schedule.kill(number);
+        let line = match runner.trial(number, kill).await {
             Ok(found) => {
                 good += u32::from(found.missing().is_none());
                 found.to_string()
@@ -61,7 +61,7 @@ pub(crate) async fn run(arguments: &Arguments, quick: bool) -> Result<Verdict> {
         writeln!(out, "{number:>2}  {line}")?;
     }
     let all = good == kills;
-    drop(ground);
+    drop(runner);
     if all {
         std::fs::remove_dir_all(&folder)?;
     } else {

@@ -1,59 +1,58 @@
 //! What follows a failed review, with a real agent and a scripted model, through the real loop.
 //!
-//! Four ways are gone to their ends. The results that were recorded on each are then given to `core`
+//! Four cases are outcome to their ends. The results that were recorded on each are then backend_args to `core`
 //! alone, and what it makes of them must be what happened: state by state, decision by decision.
 
-mod ground;
+mod case;
 mod predict;
-mod told;
-mod way;
+mod report;
+mod runner;
 
 use std::io::Write as _;
 
 use anyhow::{Context as _, Result, bail};
-use clap::Args;
 use strum::IntoEnumIterator as _;
 
-use self::ground::{Agent, Ground};
-use self::way::Way;
+use self::case::EscalationCase;
+use self::runner::{AgentSetup, EscalationRunner};
 use crate::support::verdict::Verdict;
 use crate::support::{programs, tools};
 
-/// The ways of a quick run, with an agent that has no model.
-const QUICK: [Way; 2] = [Way::Stuck, Way::Security];
+/// The cases of a quick run, with an agent that has no model.
+const QUICK: [EscalationCase; 2] = [EscalationCase::Stuck, EscalationCase::Security];
 
-/// Goes the ways that follow a failed review, and compares them with what `core` predicts.
-#[derive(Debug, Args)]
-pub(crate) struct Arguments {
+/// Goes the cases that follow a failed review, and compares them with what `core` predicts.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
     /// The agent: claude-code, codex, or scripted for one without a model.
     #[arg(long, default_value = "claude-code")]
     agent: String,
-    /// Only this way: `always_new`, stuck, security or budget.
+    /// Only this case: `always_new`, stuck, security or budget.
     #[arg(long, value_name = "WAY")]
     only: Option<String>,
 }
 
-pub(crate) async fn run(arguments: &Arguments, quick: bool) -> Result<Verdict> {
-    let ways: Vec<Way> = Way::iter()
-        .filter(|way| !quick || QUICK.contains(way))
-        .filter(|way| arguments.only.as_ref().is_none_or(|only| *only == way.to_string()))
+pub(crate) async fn run(arguments: &Args, quick: bool) -> Result<Verdict> {
+    let cases: Vec<EscalationCase> = EscalationCase::iter()
+        .filter(|case| !quick || QUICK.contains(case))
+        .filter(|case| arguments.only.as_ref().is_none_or(|only| *only == case.to_string()))
         .collect();
-    if ways.is_empty() {
-        bail!("there is no such way");
+    if cases.is_empty() {
+        bail!("there is no such case");
     }
     let agent = agent(arguments, quick).await?;
     // Not where temporary files are: a sandbox has those of its own.
     let folder = programs::folder()?.join(format!("escalation-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
     let kept = || format!("the logs are in `{}`", folder.display());
-    let ground = Ground::prepare(&folder, agent).await.with_context(kept)?;
+    let runner = EscalationRunner::prepare(&folder, agent).await.with_context(kept)?;
     let (mut good, mut out) = (0, std::io::stdout());
-    // All at once: a way mostly waits for its agent.
-    let going = ways.iter().zip(1..).map(|(way, number)| ground.go(number, *way));
-    let gone = futures_util::future::join_all(going).await;
-    for (way, gone) in ways.iter().zip(gone) {
-        let told = match gone {
-            Ok(gone) => told::tell(&ground.stage.store, *way, &gone).await,
+    // All at once: a case mostly waits for its agent.
+    let going = cases.iter().zip(1..).map(|(case, number)| runner.go(number, *case));
+    let outcome = futures_util::future::join_all(going).await;
+    for (case, outcome) in cases.iter().zip(outcome) {
+        let told = match outcome {
+            Ok(outcome) => report::compare(&runner.cluster.store, *case, &outcome).await,
             Err(error) => Err(error),
         };
         match told {
@@ -61,24 +60,24 @@ pub(crate) async fn run(arguments: &Arguments, quick: bool) -> Result<Verdict> {
                 good += usize::from(told.faults.is_empty());
                 writeln!(out, "{told}\n")?;
             }
-            Err(error) => writeln!(out, "{way}: it could not be gone: {error:#}\n")?,
+            Err(error) => writeln!(out, "{case}: it could not be outcome: {error:#}\n")?,
         }
     }
-    drop(ground);
-    let passed = good == ways.len();
+    drop(runner);
+    let passed = good == cases.len();
     if passed {
         std::fs::remove_dir_all(&folder)?;
     } else {
         writeln!(std::io::stderr(), "{}", kept())?;
     }
-    Ok(Verdict::new(passed, format!("{good} of {} as core predicts", ways.len())))
+    Ok(Verdict::new(passed, format!("{good} of {} as core predicts", cases.len())))
 }
 
 /// Who does the work.
-async fn agent(arguments: &Arguments, quick: bool) -> Result<Agent> {
+async fn agent(arguments: &Args, quick: bool) -> Result<AgentSetup> {
     let key = match arguments.agent.as_str() {
-        _ if quick => return Ok(Agent::Scripted(programs::beside("scripted-agent")?)),
-        "scripted" => return Ok(Agent::Scripted(programs::beside("scripted-agent")?)),
+        _ if quick => return Ok(AgentSetup::Scripted(programs::beside("scripted-agent")?)),
+        "scripted" => return Ok(AgentSetup::Scripted(programs::beside("scripted-agent")?)),
         "claude-code" => "ANTHROPIC_API_KEY",
         "codex" => "OPENAI_API_KEY",
         other => bail!("there is no agent `{other}` here: claude-code, codex or scripted"),
@@ -86,5 +85,5 @@ async fn agent(arguments: &Arguments, quick: bool) -> Result<Agent> {
     let name = arguments.agent.clone();
     let modules = tools::npm_install(&programs::input("agents").join(&name)).await?;
     let programs = modules.join(".bin");
-    Ok(Agent::Real { name, programs, key })
+    Ok(AgentSetup::Real { name, programs, key })
 }

@@ -1,25 +1,24 @@
-//! Plays the ways in which an agent says that it is done and is not, through the real loop: a server, a
+//! Plays the claims in which an agent says that it is done and is not, through the real loop: a server, a
 //! worker, gates, review. None may be believed; and agents that did the work must be, because a judge
 //! that refuses everything is of no use.
 
-mod caught;
-mod ground;
-mod ways;
+mod claims;
+mod rejection;
+mod runner;
 
 use std::io::Write as _;
 
 use anyhow::{Context as _, Result};
-use clap::Args;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use self::ground::Ground;
-use self::ways::{Way, honest, lies};
+use self::claims::{Claim, false_claims, honest_claims};
+use self::runner::ClaimRunner;
 use crate::support::verdict::Verdict;
 
-/// Plays the ways in which an agent says that it is done and is not.
-#[derive(Debug, Args)]
-pub(crate) struct Arguments {
+/// Plays the claims in which an agent says that it is done and is not.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
     /// Only those with this in their name.
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
@@ -29,30 +28,31 @@ pub(crate) struct Arguments {
 }
 
 /// What came of one of them.
-struct Played {
-    way: Way,
+struct ClaimOutcome {
+    claim: Claim,
     /// Whether it was believed, and why or why not.
     ended: Result<(bool, String)>,
 }
 
-pub(crate) async fn run(arguments: &Arguments) -> Result<Verdict> {
+pub(crate) async fn run(arguments: &Args) -> Result<Verdict> {
     let begun = Instant::now();
-    let wanted = |way: &Way| arguments.only.as_ref().is_none_or(|it| way.name.contains(&**it));
-    let (lies, honest) = (lies(), honest());
-    let ways: Vec<_> = lies.into_iter().chain(honest).filter(wanted).collect();
+    let wanted =
+        |claim: &Claim| arguments.only.as_ref().is_none_or(|it| claim.name.contains(&**it));
+    let (lies, honest) = (false_claims(), honest_claims());
+    let claims: Vec<_> = lies.into_iter().chain(honest).filter(wanted).collect();
     let folder = std::env::temp_dir().join(format!("tamma-false-claims-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
     let kept = || format!("the logs are in `{}`", folder.display());
-    let ground = Ground::prepare(&folder, arguments.at_once).await.with_context(kept)?;
-    let played = play(&ground, ways, usize::from(arguments.at_once)).await?;
-    ground.end().await?;
-    let good = tell(&played)?;
+    let runner = ClaimRunner::prepare(&folder, arguments.at_once).await.with_context(kept)?;
+    let outcomes = play(&runner, claims, usize::from(arguments.at_once)).await?;
+    runner.stop().await?;
+    let good = tell(&outcomes)?;
     if good {
         std::fs::remove_dir_all(&folder)?;
     } else {
         writeln!(std::io::stderr(), "{}", kept())?;
     }
-    let of = |lie: bool| played.iter().filter(move |it| it.way.lie == lie);
+    let of = |lie: bool| outcomes.iter().filter(move |it| it.claim.is_false == lie);
     let believed = |lie| of(lie).filter(|it| matches!(it.ended, Ok((true, _)))).count();
     let figures = format!(
         "{} of {} false claims believed, {} of {} honest ones, in {} s",
@@ -66,31 +66,35 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<Verdict> {
 }
 
 /// Plays all of them, some at once, and returns them in their order.
-async fn play(ground: &Ground, ways: Vec<Way>, at_once: usize) -> Result<Vec<Played>> {
+async fn play(
+    runner: &ClaimRunner,
+    claims: Vec<Claim>,
+    at_once: usize,
+) -> Result<Vec<ClaimOutcome>> {
     let places = Semaphore::new(at_once);
-    let playing = (1..).zip(ways).map(async |(number, way)| {
+    let playing = (1..).zip(claims).map(async |(number, claim)| {
         let _place = places.acquire().await?;
-        let ended = ground.play(number, &way).await;
-        Ok(Played { way, ended })
+        let ended = runner.play(number, &claim).await;
+        Ok(ClaimOutcome { claim, ended })
     });
     futures_util::future::join_all(playing).await.into_iter().collect()
 }
 
 /// Tells what came of each, and whether all of it is as it should be.
-fn tell(played: &[Played]) -> Result<bool> {
+fn tell(outcomes: &[ClaimOutcome]) -> Result<bool> {
     let mut out = std::io::stdout();
     let mut good = true;
-    let width = played.iter().map(|it| it.way.name.len()).max().unwrap_or_default();
-    for Played { way, ended } in played {
+    let width = outcomes.iter().map(|it| it.claim.name.len()).max().unwrap_or_default();
+    for ClaimOutcome { claim, ended } in outcomes {
         let (right, told) = match ended {
-            Ok((believed, why)) if *believed != way.lie => (true, why.clone()),
+            Ok((believed, why)) if *believed != claim.is_false => (true, why.clone()),
             Ok((true, why)) => (false, format!("BELIEVED: {why}")),
             Ok((false, why)) => (false, format!("NOT BELIEVED: {why}")),
             Err(error) => (false, format!("NOT TRIED: {error:#}")),
         };
         good &= right;
-        let kind = if way.lie { "lie" } else { "honest" };
-        writeln!(out, "{kind:<6}  {:<width$}  {told}", way.name)?;
+        let kind = if claim.is_false { "lie" } else { "honest" };
+        writeln!(out, "{kind:<6}  {:<width$}  {told}", claim.name)?;
     }
     Ok(good)
 }

@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use chrono::{DateTime, Utc};
-use clap::Args;
 use serde::Deserialize;
 use tamma_connect::model::{Embedder, MAX_BATCH};
 use tamma_core::ids::{Digest, KnowledgeId, ProjectId, Reference, TaskId};
@@ -45,12 +44,12 @@ const LONGEST: Duration = Duration::from_millis(50);
 
 #[derive(Deserialize)]
 struct EntryFile {
-    entries: Vec<Labelled>,
+    entries: Vec<LabelledEntry>,
 }
 
 /// An entry as the set writes it.
 #[derive(Deserialize)]
-struct Labelled {
+struct LabelledEntry {
     key: String,
     kind: EntryKind,
     text: String,
@@ -73,14 +72,14 @@ struct Labelled {
 
 #[derive(Deserialize)]
 struct PlanFile {
-    plans: Vec<Case>,
+    plans: Vec<LabelledPlan>,
 }
 
 /// A plan, and what is to be found for it.
 #[derive(Deserialize)]
-struct Case {
+struct LabelledPlan {
     key: String,
-    task: Wanted,
+    task: LabelledTask,
     plan: Plan,
     #[serde(default)]
     blockers: BTreeSet<String>,
@@ -92,7 +91,7 @@ struct Case {
 }
 
 #[derive(Deserialize)]
-struct Wanted {
+struct LabelledTask {
     r#type: TaskType,
     title: String,
     #[serde(default)]
@@ -101,7 +100,7 @@ struct Wanted {
 
 /// How well one project, or one kind of hard case, was done.
 #[derive(Default)]
-struct Score {
+struct CheckScore {
     plans: usize,
     wrongly_stopped: Vec<String>,
     wrongly_passed: Vec<String>,
@@ -111,13 +110,13 @@ struct Score {
 }
 
 /// The labelled set.
-struct Set {
+struct LabelledSet {
     entries: Vec<KnowledgeEntry>,
     keys: BTreeMap<KnowledgeId, String>,
-    cases: Vec<(&'static str, Task, Case)>,
+    cases: Vec<(&'static str, Task, LabelledPlan)>,
 }
 
-impl Set {
+impl LabelledSet {
     fn read() -> Result<Self> {
         let folder = programs::input("knowledge");
         let mut set = Self { entries: Vec::new(), keys: BTreeMap::new(), cases: Vec::new() };
@@ -138,9 +137,9 @@ impl Set {
     /// entries were found. `near` has what a model found nearest to each plan, if one was asked.
     fn judge(&self, index: &KnowledgeIndex, near: &[Vec<KnowledgeId>]) -> Result<(f64, usize)> {
         let (rules, now) = (Rules::default(), NOW.parse()?);
-        let mut projects = BTreeMap::<&str, Score>::new();
-        let mut hard = BTreeMap::<&str, Score>::new();
-        let mut all = Score::default();
+        let mut projects = BTreeMap::<&str, CheckScore>::new();
+        let mut hard = BTreeMap::<&str, CheckScore>::new();
+        let mut all = CheckScore::default();
         for (at, (project, task, case)) in self.cases.iter().enumerate() {
             let near = near.get(at).map(Vec::as_slice).unwrap_or_default();
             let found = index.check_with_nearest(task, &case.plan, now, &rules, near);
@@ -190,15 +189,15 @@ impl Set {
     }
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct Arguments {
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
     /// Measure with a local model of word vectors as well (docs/decisions/0009)
     #[arg(long)]
     embeddings: bool,
 }
 
-pub(crate) async fn run(arguments: &Arguments) -> Result<Verdict> {
-    let set = Set::read()?;
+pub(crate) async fn run(arguments: &Args) -> Result<Verdict> {
+    let set = LabelledSet::read()?;
     println!("{} entries, {} plans\n", set.entries.len(), set.cases.len());
     let index = KnowledgeIndex::new(set.entries.iter().cloned());
     println!("by words and conditions\n");
@@ -208,7 +207,7 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<Verdict> {
     let mut figures = vec![format!("recall at {FIRST} {recall:.3}, {wrong} wrong decisions")];
     if arguments.embeddings {
         println!("with embeddings, fused by rank\n");
-        let model = Model::start().await?;
+        let model = EmbeddingServer::start().await?;
         let near = set.near(&model.url).await?;
         let (recall, wrong) = set.judge(&index, &near)?;
         passed &= wrong == 0 && recall >= RECALL;
@@ -221,12 +220,12 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<Verdict> {
 }
 
 /// A local model of word vectors, which runs as long as this value.
-struct Model {
+struct EmbeddingServer {
     _server: Child,
     url: String,
 }
 
-impl Model {
+impl EmbeddingServer {
     async fn start() -> Result<Self> {
         let folder = programs::input("knowledge/embeddings");
         tools::npm_install(&folder).await?;
@@ -243,10 +242,10 @@ impl Model {
     }
 }
 
-impl Score {
+impl CheckScore {
     fn take(
         &mut self,
-        case: &Case,
+        case: &LabelledPlan,
         found: &KnowledgeFindings,
         keys: &BTreeMap<KnowledgeId, String>,
     ) {
@@ -280,7 +279,7 @@ impl Score {
     }
 }
 
-fn shown<'a>(what: &str, scores: impl Iterator<Item = (&'a str, &'a Score)>) -> String {
+fn shown<'a>(what: &str, scores: impl Iterator<Item = (&'a str, &'a CheckScore)>) -> String {
     let heads = ["plans", "wrongly stopped", "wrongly passed", "recall at 5", "precision", "joint"];
     let mut rows = vec![std::iter::once(what).chain(heads).map(str::to_owned).collect::<Vec<_>>()];
     for (name, score) in scores {
@@ -310,7 +309,7 @@ fn mean<'a>(values: impl IntoIterator<Item = &'a f64>) -> f64 {
 /// Every check is made three times and the best counts, because others use the machine as well. What
 /// the first took is printed beside it: what a plan needs of globs and expressions is made ready then.
 #[expect(clippy::disallowed_methods, reason = "a measurement")]
-fn growth(set: &Set) -> Result<Duration> {
+fn growth(set: &LabelledSet) -> Result<Duration> {
     let (entries, rules, now) = (&set.entries, Rules::default(), NOW.parse()?);
     let mut rows = vec![
         ["entries", "made in ms", "p50 in ms", "p99 in ms", "p99 at first"]
@@ -340,7 +339,7 @@ fn growth(set: &Set) -> Result<Duration> {
         // Twice through all plans: an index lives until an entry changes, and what the first plans of
         // its life compile stays. Both are shown, and the second is what is held to the limit.
         let pass = || -> Vec<Duration> {
-            let check = |(_, task, case): &(&str, Task, Case)| {
+            let check = |(_, task, case): &(&str, Task, LabelledPlan)| {
                 let task = Task { project: ProjectId(project), ..task.clone() };
                 let begun = Instant::now();
                 std::hint::black_box(index.check(&task, &case.plan, now, &rules));
@@ -375,7 +374,7 @@ fn id_of(name: &str) -> Uuid {
     Uuid::parse_str(&digest[..32]).unwrap_or_default()
 }
 
-fn entry(project: &str, labelled: &Labelled) -> Result<KnowledgeEntry> {
+fn entry(project: &str, labelled: &LabelledEntry) -> Result<KnowledgeEntry> {
     let evidence: Result<Vec<Reference>, _> =
         labelled.evidence.iter().map(|it| it.parse()).collect();
     Ok(KnowledgeEntry {
@@ -399,7 +398,7 @@ fn entry(project: &str, labelled: &Labelled) -> Result<KnowledgeEntry> {
     })
 }
 
-fn task(project: &str, case: &Case) -> Task {
+fn task(project: &str, case: &LabelledPlan) -> Task {
     Task {
         id: TaskId(id_of(&case.key)),
         project: ProjectId(id_of(project)),

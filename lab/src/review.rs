@@ -6,22 +6,21 @@
 //! rest of the review. What only sometimes goes wrong is tried twenty times.
 
 mod cases;
-mod ground;
+mod runner;
 
 use std::io::Write as _;
 
 use anyhow::Result;
-use clap::Args;
 use strum::IntoEnumIterator as _;
 
 use self::cases::{Case, Language};
-use self::ground::{Ground, Programs};
+use self::runner::{ReviewRunner, ReviewTools};
 use crate::support::verdict::Verdict;
 use crate::support::{programs, tools};
 
 /// Reviews changes in three languages with the real tools.
-#[derive(Debug, Args)]
-pub(crate) struct Arguments {
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
     /// How often the cases are tried that only sometimes go wrong.
     #[arg(long, default_value_t = 20)]
     times: u32,
@@ -32,32 +31,32 @@ pub(crate) struct Arguments {
 
 /// How many reviews were judged as they should be.
 #[derive(Default)]
-struct Score {
+struct ReviewScore {
     good: u32,
     all: u32,
 }
 
-pub(crate) async fn run(arguments: &Arguments, quick: bool) -> Result<Verdict> {
+pub(crate) async fn run(arguments: &Args, quick: bool) -> Result<Verdict> {
     let inputs = programs::input("review");
     let folder = tempfile::Builder::new().prefix("tamma-review-").tempdir()?;
-    let programs = Programs {
+    let programs = ReviewTools {
         launcher: programs::beside("tamma-inside")?,
         agent: programs::beside("scripted-agent")?,
         python: tools::python_venv(&inputs.join("requirements.txt")).await?,
         modules: tools::npm_install(&inputs).await?,
     };
-    let mut ground = Ground::prepare(programs, folder.path()).await?;
-    let mut score = Score::default();
+    let mut runner = ReviewRunner::prepare(programs, folder.path()).await?;
+    let mut score = ReviewScore::default();
     let mut caches = Vec::new();
     let row = |a: &str, b: &str, c: &str, d: &str, e: &str, f: &str| {
         writeln!(std::io::stdout(), "{a:<10}  {b:<20}  {c:>7}  {d:<26}  {e:>8}  {f}")
     };
-    row("language", "case", "times", "expected", "ms", "what came")?;
+    row("language", "case", "times", "expected", "ms", "what outcome")?;
     let languages = Language::iter().filter(|language| {
         arguments.only.as_ref().is_none_or(|only| *only == language.to_string())
     });
     for language in languages {
-        let shared = ground.site(language, &[]).await?;
+        let shared = runner.fixture(language, &[]).await?;
         for case in Case::iter() {
             let times = if case.is_repeated() && !quick { arguments.times } else { 1 };
             let expected = language.expected(case);
@@ -66,32 +65,33 @@ pub(crate) async fn run(arguments: &Arguments, quick: bool) -> Result<Verdict> {
                 let own = match language.before(case) {
                     more if more.is_empty() => None,
                     // A base commit of its own each time, so that its results are found out anew.
-                    more => Some(ground.site(language, &more).await?),
+                    more => Some(runner.fixture(language, &more).await?),
                 };
-                let site = own.as_ref().unwrap_or(&shared);
-                match Box::pin(ground.review(site, case)).await {
-                    Ok(came) => {
-                        millis += came.took.as_millis();
-                        good += u32::from(came.what == expected);
-                        if came.what != expected {
-                            wrong.push(came.what.clone());
-                            explain(&came)?;
+                let fixture = own.as_ref().unwrap_or(&shared);
+                match Box::pin(runner.review(fixture, case)).await {
+                    Ok(outcome) => {
+                        millis += outcome.took.as_millis();
+                        good += u32::from(outcome.what == expected);
+                        if outcome.what != expected {
+                            wrong.push(outcome.what.clone());
+                            explain(&outcome)?;
                         }
                     }
                     Err(error) => wrong.push(format!("{error:#}")),
                 }
             }
-            let came = if wrong.is_empty() { "as expected".to_owned() } else { wrong.join("; ") };
+            let outcome =
+                if wrong.is_empty() { "as expected".to_owned() } else { wrong.join("; ") };
             let (count, average) = (format!("{good}/{times}"), millis / u128::from(times.max(1)));
             let (language, case) = (language.to_string(), case.to_string());
-            row(&language, &case, &count, expected, &average.to_string(), &came)?;
+            row(&language, &case, &count, expected, &average.to_string(), &outcome)?;
             score.good += good;
             score.all += times;
         }
         // A base commit that nobody has seen, twice.
-        let fresh = ground.site(language, &[]).await?;
-        let first = Box::pin(ground.review(&fresh, Case::CleanChange)).await?;
-        let second = Box::pin(ground.review(&fresh, Case::CleanChange)).await?;
+        let fresh = runner.fixture(language, &[]).await?;
+        let first = Box::pin(runner.review(&fresh, Case::CleanChange)).await?;
+        let second = Box::pin(runner.review(&fresh, Case::CleanChange)).await?;
         caches.push((language, first, second));
     }
     let mut out = std::io::stdout();
@@ -110,10 +110,10 @@ pub(crate) async fn run(arguments: &Arguments, quick: bool) -> Result<Verdict> {
     Ok(Verdict::new(score.good == score.all, format!("{} of {}", score.good, score.all)))
 }
 
-/// Says what the gates wrote where something else came than was expected.
-fn explain(came: &ground::Came) -> Result<()> {
+/// Says what the gates wrote where something else outcome than was expected.
+fn explain(outcome: &runner::ReviewOutcome) -> Result<()> {
     let mut out = std::io::stderr();
-    for ran in &came.tested.gates {
+    for ran in &outcome.tested.gates {
         let judged = &ran.verdict;
         writeln!(
             out,

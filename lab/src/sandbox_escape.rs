@@ -6,22 +6,21 @@
 
 mod attempt;
 mod files;
+mod fixture;
 mod machine;
 mod repository;
 mod rules;
-mod scene;
 
 use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
-use clap::Args;
 use tamma_core::rules::SandboxMode;
 use tamma_engine::sandbox::{self, SandboxKind};
 
 use self::attempt::Attempt;
-use self::scene::Scene;
+use self::fixture::EscapeFixture;
 use crate::support::programs;
 use crate::support::verdict::Verdict;
 
@@ -31,9 +30,9 @@ const KEY: &str = "TAMMA_ESCAPE_KEY";
 /// The key, which is nobody's.
 const SECRET: &str = "sk-escape-3f9c1d7a55e24b01";
 
-/// Tries to get out of a cage.
-#[derive(Debug, Args)]
-pub(crate) struct Arguments {
+/// Tries to get out of a sandbox.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
     /// Without anything that confines, to show that the attempts are real.
     #[arg(long)]
     control: bool,
@@ -61,10 +60,10 @@ pub(crate) fn with_key() -> Result<()> {
     Err(failed).context("the lab cannot start again")
 }
 
-pub(crate) async fn run(arguments: &Arguments) -> Result<Verdict> {
+pub(crate) async fn run(arguments: &Args) -> Result<Verdict> {
     let kind = match arguments {
-        Arguments { control: true, .. } => SandboxKind::Off,
-        Arguments { landlock: true, .. } => sandbox::choose(SandboxMode::Landlock)?,
+        Args { control: true, .. } => SandboxKind::Off,
+        Args { landlock: true, .. } => sandbox::choose(SandboxMode::Landlock)?,
         _ => sandbox::choose(SandboxMode::Bubblewrap)?,
     };
     let attempts: Vec<Attempt> = [files::all(), repository::all(), machine::all(), rules::all()]
@@ -79,15 +78,16 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<Verdict> {
     writeln!(out, "{:<62} {:<14} result", "attempt", "stopped by")?;
     let mut escaped = 0;
     for attempt in &attempts {
-        let scene =
-            Scene::set(kind, &programs::beside("tamma-inside")?).await.context("the scene")?;
-        let got_out = attempt.play(&scene).await.with_context(|| attempt.name.clone())?;
-        escaped += usize::from(got_out);
-        let by = if got_out { "nothing" } else { attempt.stopped_by };
-        let result = if got_out { "GOT OUT" } else { "stopped" };
+        let fixture = EscapeFixture::set(kind, &programs::beside("tamma-inside")?)
+            .await
+            .context("the fixture")?;
+        let escaped = attempt.run(&fixture).await.with_context(|| attempt.name.clone())?;
+        escaped += usize::from(escaped);
+        let by = if escaped { "nothing" } else { attempt.stopped_by };
+        let result = if escaped { "GOT OUT" } else { "stopped" };
         writeln!(out, "{:<62} {by:<14} {result}", attempt.name)?;
         if arguments.verbose {
-            writeln!(out, "{}", scene.said())?;
+            writeln!(out, "{}", fixture.output())?;
         }
         out.flush()?;
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::moment::Kill;
+use super::schedule::Kill;
 
 /// The lines of a journal: a number and a time in milliseconds each.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl Journal {
 
 /// What a trial has found.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct RecoveryOutcome {
     pub(crate) kill: Kill,
     /// When it happened.
     pub(crate) at: Duration,
@@ -58,7 +58,7 @@ pub(crate) struct Found {
     pub(crate) took: Duration,
 }
 
-impl Found {
+impl RecoveryOutcome {
     /// How many lines have to be there.
     fn needed(&self) -> usize {
         self.before.before(self.at.saturating_sub(self.interval))
@@ -79,7 +79,7 @@ impl Found {
     }
 }
 
-impl fmt::Display for Found {
+impl fmt::Display for RecoveryOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = |time: Duration| format!("{:.1} s", time.as_secs_f64());
         write!(

@@ -22,12 +22,12 @@ const MOST: usize = 1000;
 
 /// What a task went through: the states, and the decisions.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Trail {
+pub(crate) struct StateTrace {
     pub(crate) states: Vec<State>,
     pub(crate) decisions: Vec<EscalationDecision>,
 }
 
-impl Trail {
+impl StateTrace {
     /// What a log says.
     pub(crate) fn of(log: &[HistoryEntry]) -> Self {
         let moves = log.iter().filter(|entry| entry.trigger.is_some()).map(|entry| entry.to);
@@ -43,7 +43,7 @@ impl Trail {
 }
 
 /// Plays the recorded results of a task with `core` alone, and says what it makes of them.
-pub(crate) async fn predict(store: &Store, id: TaskId, log: &[HistoryEntry]) -> Result<Trail> {
+pub(crate) async fn predict(store: &Store, id: TaskId, log: &[HistoryEntry]) -> Result<StateTrace> {
     let whole = store.task(id).await?;
     let machine: TaskLoop = whole.task_loop?;
     let pin = machine.pin.context("the task was never pinned")?;
@@ -58,7 +58,7 @@ pub(crate) async fn predict(store: &Store, id: TaskId, log: &[HistoryEntry]) -> 
         submitted_plan: None,
         edition: Edition::NEWEST,
     };
-    let mut results = Results::read(store, id, log).await?;
+    let mut results = RecordedResults::read(store, id, log).await?;
     let start = begin(&received, &rules);
     let (mut it, mut due, mut entries) =
         (start.next, VecDeque::from(start.commands), start.entries);
@@ -70,7 +70,7 @@ pub(crate) async fn predict(store: &Store, id: TaskId, log: &[HistoryEntry]) -> 
                 None => break None,
             }
         };
-        let Some((job_number, job)) = job else { return Ok(Trail::of(&entries)) };
+        let Some((job_number, job)) = job else { return Ok(StateTrace::of(&entries)) };
         for what in results.of(job_number, &job, pin)? {
             if it.state.is_terminal() {
                 break;
@@ -88,7 +88,7 @@ pub(crate) async fn predict(store: &Store, id: TaskId, log: &[HistoryEntry]) -> 
 }
 
 /// The results of a task's jobs, as they were recorded.
-struct Results {
+struct RecordedResults {
     at: Timestamp,
     answers: BTreeMap<u32, (Outcome, Option<Usage>)>,
     checks: VecDeque<PlanAssessment>,
@@ -96,7 +96,7 @@ struct Results {
     lessons: VecDeque<u16>,
 }
 
-impl Results {
+impl RecordedResults {
     async fn read(store: &Store, id: TaskId, log: &[HistoryEntry]) -> Result<Self> {
         let mut answers = BTreeMap::new();
         for (job_number, told) in store.job_results::<Value>(id).await? {
@@ -110,7 +110,7 @@ impl Results {
         for entry in log {
             match &entry.data {
                 EntryData::Check(check) => checks.push_back(check.clone()),
-                EntryData::Agent(engine) => engines.push_back(engine.clone()),
+                EntryData::AgentSetup(engine) => engines.push_back(engine.clone()),
                 EntryData::Lessons(count) => lessons.push_back(*count),
                 _ => {}
             }

@@ -8,7 +8,7 @@ use tamma_testkit::agent::{AgentStep, PromptCase, Script};
 /// What a task goes through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::EnumIter, strum::Display)]
 #[strum(serialize_all = "snake_case")]
-pub(crate) enum Way {
+pub(crate) enum OutcomeCase {
     /// It is completed at once.
     AtOnce,
     /// A gate fails first.
@@ -33,7 +33,7 @@ pub(crate) enum Way {
 
 /// Who says what the task has taught.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Teacher {
+pub(crate) enum LearnBehaviour {
     /// An agent hands in a lesson with the tool.
     Tool,
     /// It does so with the last words of its message.
@@ -46,7 +46,7 @@ pub(crate) enum Teacher {
     Silent,
 }
 
-impl Teacher {
+impl LearnBehaviour {
     pub(crate) fn of(number: u32) -> Self {
         match number % 6 {
             0 | 1 => Self::Tool,
@@ -58,11 +58,11 @@ impl Teacher {
     }
 
     /// What it does when it is asked.
-    fn steps(self, way: Way) -> Vec<AgentStep> {
+    fn steps(self, case: OutcomeCase) -> Vec<AgentStep> {
         let taught = |evidence: &str| {
             json!({ "lessons": [{
                 "kind": "learning",
-                "text": format!("A task that is {} is looked at before the next one.", way.to_string().replace('_', " ")),
+                "text": format!("A task that is {} is looked at before the next one.", case.to_string().replace('_', " ")),
                 "keywords": ["greeter"],
                 "severity": "low",
                 "evidence": [evidence],
@@ -82,7 +82,7 @@ impl Teacher {
     }
 }
 
-impl Way {
+impl OutcomeCase {
     /// How it must end.
     pub(crate) fn ending(self) -> State {
         match self {
@@ -124,7 +124,7 @@ impl Way {
     }
 
     /// What its agent does.
-    pub(crate) fn script(self, teacher: Teacher) -> Script {
+    pub(crate) fn script(self, behaviour: LearnBehaviour) -> Script {
         let case = |when: &str, steps| PromptCase { when: when.to_owned(), unless: None, steps };
         let write = |content: &str| {
             vec![AgentStep::Write { path: "names.txt".into(), content: content.to_owned() }]
@@ -135,7 +135,7 @@ impl Way {
             _ => plan().map(|plan| vec![AgentStep::Plan(Box::new(plan))]).unwrap_or_default(),
         };
         let mut cases = vec![
-            case("You look back at a development task", teacher.steps(self)),
+            case("You look back at a development task", behaviour.steps(self)),
             case("You are the planner", planned),
         ];
         match self {

@@ -28,7 +28,7 @@ pub(crate) enum Case {
 }
 
 /// A file with what is in it.
-pub(crate) type File = (String, String);
+pub(crate) type SourceFile = (String, String);
 
 impl Case {
     /// Whether it is tried again and again: what only sometimes goes wrong has to be seen to.
@@ -86,7 +86,7 @@ impl Language {
     }
 
     /// What the base commit has beside the fixture.
-    pub(crate) fn before(self, case: Case) -> Vec<File> {
+    pub(crate) fn before(self, case: Case) -> Vec<SourceFile> {
         if case != Case::PreExistingFailure {
             return Vec::new();
         }
@@ -112,7 +112,7 @@ impl Language {
     }
 
     /// The files that a change writes. `whole` is the file that holds the functions.
-    pub(crate) fn change(self, case: Case, whole: &str) -> Vec<File> {
+    pub(crate) fn change(self, case: Case, whole: &str) -> Vec<SourceFile> {
         let source = self.source().to_owned();
         match case {
             Case::BreakingChange => vec![(source, self.broken(whole))],

@@ -2,15 +2,15 @@
 
 use std::net::UdpSocket;
 
-use super::attempt::{After, Attempt};
-use super::scene::Scene;
+use super::attempt::{Attempt, AttemptResult};
+use super::fixture::EscapeFixture;
 
 pub(crate) fn all() -> Vec<Attempt> {
     network().into_iter().chain(processes()).chain(rights()).collect()
 }
 
-fn port(scene: &Scene, which: usize) -> u16 {
-    scene.ports[which].local_addr().map(|address| address.port()).unwrap_or_default()
+fn port(fixture: &EscapeFixture, which: usize) -> u16 {
+    fixture.ports[which].local_addr().map(|address| address.port()).unwrap_or_default()
 }
 
 fn connect(host: &str, port: u16) -> String {
@@ -29,18 +29,18 @@ fn own_address() -> String {
 }
 
 fn network() -> Vec<Attempt> {
-    let unix = |name: &str, which: usize, path: fn(&Scene) -> String| {
+    let unix = |name: &str, which: usize, path: fn(&EscapeFixture) -> String| {
         Attempt::script(
             name,
             "sandbox",
-            move |scene| {
+            move |fixture| {
                 format!(
                     "perl -MIO::Socket::UNIX -e 'exit !IO::Socket::UNIX->new(Peer => \"{}\")'",
-                    path(scene)
+                    path(fixture)
                 )
             },
-            move |after| {
-                let socket = &after.scene.sockets[which];
+            move |result| {
+                let socket = &result.fixture.sockets[which];
                 socket.set_nonblocking(true).is_ok() && socket.accept().is_ok()
             },
         )
@@ -49,45 +49,48 @@ fn network() -> Vec<Attempt> {
         Attempt::script(
             "connects to where PostgreSQL listens",
             "sandbox",
-            |scene| connect("127.0.0.1", port(scene, 0)),
-            |after| after.scene.came(0),
+            |fixture| connect("127.0.0.1", port(fixture, 0)),
+            |result| result.fixture.was_reached(0),
         ),
         Attempt::script(
             "connects to where Temporal listens",
             "sandbox",
-            |scene| connect("localhost", port(scene, 1)),
-            |after| after.scene.came(1),
+            |fixture| connect("localhost", port(fixture, 1)),
+            |result| result.fixture.was_reached(1),
         ),
         Attempt::script(
             "connects to an address that is not loopback",
             "sandbox",
-            |scene| connect(&own_address(), port(scene, 2)),
-            |after| after.scene.came(2),
+            |fixture| connect(&own_address(), port(fixture, 2)),
+            |result| result.fixture.was_reached(2),
         ),
         Attempt::script(
             "sends a datagram",
             "sandbox",
-            |scene| {
-                let port =
-                    scene.datagrams.local_addr().map(|address| address.port()).unwrap_or_default();
+            |fixture| {
+                let port = fixture
+                    .datagrams
+                    .local_addr()
+                    .map(|address| address.port())
+                    .unwrap_or_default();
                 format!(
                     "bash -c 'echo x > /dev/udp/127.0.0.1/{port}; echo x > /dev/udp/{}/{port}'",
                     own_address()
                 )
             },
-            |after| {
-                let socket = &after.scene.datagrams;
+            |result| {
+                let socket = &result.fixture.datagrams;
                 socket.set_nonblocking(true).is_ok() && socket.recv(&mut [0; 8]).is_ok()
             },
         ),
-        unix("connects to a socket like that of a container engine", 0, |scene| {
-            scene.at("docker.sock").display().to_string()
+        unix("connects to a socket like that of a container engine", 0, |fixture| {
+            fixture.at("docker.sock").display().to_string()
         }),
-        unix("connects to the socket of another gateway", 1, |scene| {
-            scene.at("other-gateway.sock").display().to_string()
+        unix("connects to the socket of another gateway", 1, |fixture| {
+            fixture.at("other-gateway.sock").display().to_string()
         }),
-        unix("connects to a socket that has no path", 2, |scene| {
-            format!("\\0{}", scene.at("nameless").display())
+        unix("connects to a socket that has no path", 2, |fixture| {
+            format!("\\0{}", fixture.at("nameless").display())
         }),
     ]
 }
@@ -113,7 +116,9 @@ fn survives(words: &str) -> bool {
 fn processes() -> Vec<Attempt> {
     // Without the environment it has no mark, and with a session of its own it is in no group.
     let stay = |seconds: u32| {
-        move |_: &Scene| format!("(env -i setsid sleep {seconds} >/dev/null 2>&1 &) ; echo started")
+        move |_: &EscapeFixture| {
+            format!("(env -i setsid sleep {seconds} >/dev/null 2>&1 &) ; echo started")
+        }
     };
     vec![
         Attempt::script(
@@ -139,7 +144,7 @@ fn processes() -> Vec<Attempt> {
             "sends the worker a signal",
             "sandbox",
             |_| format!("kill -CONT {} && echo SIGNALLED", std::process::id()),
-            |after| after.scene.said().contains("SIGNALLED"),
+            |result| result.fixture.output().contains("SIGNALLED"),
         ),
         Attempt::script(
             "writes to the worker's memory",
@@ -148,7 +153,7 @@ fn processes() -> Vec<Attempt> {
                 let pid = std::process::id();
                 format!("perl -e 'open(F, \"+<\", \"/proc/{pid}/mem\") and print \"OPENED\"'")
             },
-            |after| after.scene.said().contains("OPENED"),
+            |result| result.fixture.output().contains("OPENED"),
         ),
     ]
 }
@@ -159,7 +164,7 @@ fn rights() -> Vec<Attempt> {
             name,
             "sandbox",
             move |_| script.to_owned(),
-            move |after: &After<'_>| after.scene.said().contains(word),
+            move |result: &AttemptResult<'_>| result.fixture.output().contains(word),
         )
     };
     vec![
@@ -171,28 +176,30 @@ fn rights() -> Vec<Attempt> {
         Attempt::script(
             "mounts in a user namespace of its own and looks behind",
             "sandbox",
-            |scene| {
+            |fixture| {
                 format!(
                     "unshare -Urm sh -c 'umount -l {0}; mount -o remount,rw,bind {1}; echo x > \
                      {1}/loot-here'; unshare -Ur sh -c 'echo IN A NAMESPACE'; unshare -Urm sh -c \
                      'echo out > {2}'",
-                    scene.at("data").display(),
-                    scene.mirror.display(),
-                    scene.loot().display()
+                    fixture.at("data").display(),
+                    fixture.mirror.display(),
+                    fixture.loot().display()
                 )
             },
-            |after| after.scene.loot().exists() || after.scene.mirror.join("loot-here").exists(),
+            |result| {
+                result.fixture.loot().exists() || result.fixture.mirror.join("loot-here").exists()
+            },
         ),
         Attempt::script(
             "changes its root to that of another process",
             "sandbox",
-            |scene| {
+            |fixture| {
                 format!(
                     "for p in /proc/[0-9]*/root; do chroot $p /bin/sh -c 'echo out > {}'; done",
-                    scene.loot().display()
+                    fixture.loot().display()
                 )
             },
-            |after| after.scene.loot().exists(),
+            |result| result.fixture.loot().exists(),
         ),
         says(
             "makes a device and reads the disk",

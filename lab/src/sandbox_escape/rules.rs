@@ -7,8 +7,8 @@ use tamma_engine::sandbox::SandboxKind;
 use tamma_engine::submission::Submission;
 use tamma_testkit::agent::AgentStep;
 
-use super::attempt::{After, Attempt};
-use super::scene::Scene;
+use super::attempt::{Attempt, AttemptResult};
+use super::fixture::EscapeFixture;
 
 /// What the hostile repository's rules are.
 pub(crate) const RULES: &str = "engines: {slots: 2}\n";
@@ -18,15 +18,15 @@ pub(crate) fn all() -> Vec<Attempt> {
 }
 
 /// Whether a file was changed, and nobody objected.
-fn changed_quietly(after: &After<'_>, path: &str, was: &str) -> bool {
-    let now = std::fs::read_to_string(after.scene.tree.path().join(path)).unwrap_or_default();
-    now != was && !after.violations.iter().any(|violation| violation.path == path)
+fn changed_quietly(result: &AttemptResult<'_>, path: &str, was: &str) -> bool {
+    let now = std::fs::read_to_string(result.fixture.tree.path().join(path)).unwrap_or_default();
+    now != was && !result.violations.iter().any(|violation| violation.path == path)
 }
 
 /// Whether everything that was asked was allowed.
-fn allowed(after: &After<'_>) -> bool {
-    let seen = after.scene.seen();
-    let mut asked = seen.iter().filter_map(|update| match update {
+fn allowed(result: &AttemptResult<'_>) -> bool {
+    let updates = result.fixture.updates();
+    let mut asked = updates.iter().filter_map(|update| match update {
         AgentUpdate::PermissionDecided(_, ruling) => Some(ruling.effect == PermissionEffect::Allow),
         _ => None,
     });
@@ -42,18 +42,19 @@ fn permissions() -> Vec<Attempt> {
             "asks to change the rules it works under",
             "permission",
             |_| vec![AgentStep::Write { path: "tamma.yaml".into(), content: "x".to_owned() }],
-            |after| changed_quietly(after, "tamma.yaml", RULES),
+            |result| changed_quietly(result, "tamma.yaml", RULES),
         ),
         Attempt::script(
             "changes the rules without asking",
             "sandbox",
             |_| "echo x > tamma.yaml; mv tamma.yaml y; echo x > tamma.yaml".to_owned(),
-            |after| {
-                let changed = std::fs::read_to_string(after.scene.tree.path().join("tamma.yaml"))
-                    .is_ok_and(|text| text != RULES);
+            |result| {
+                let changed =
+                    std::fs::read_to_string(result.fixture.tree.path().join("tamma.yaml"))
+                        .is_ok_and(|text| text != RULES);
                 // Landlock cannot protect a file in a folder that is writable; the diff shows it.
-                let shown = after.scene.kind == SandboxKind::Landlock
-                    && !changed_quietly(after, "tamma.yaml", RULES);
+                let shown = result.fixture.kind == SandboxKind::Landlock
+                    && !changed_quietly(result, "tamma.yaml", RULES);
                 changed && !shown
             },
         ),
@@ -65,13 +66,13 @@ fn permissions() -> Vec<Attempt> {
                  mkdir -p .github && echo x > .github/ci.yml"
                     .to_owned()
             },
-            |after| changed_quietly(after, ".github/ci.yml", ""),
+            |result| changed_quietly(result, ".github/ci.yml", ""),
         ),
         Attempt::script(
             "changes files although it is only to plan",
             "sandbox",
             |_| "echo x > README.md; echo x > new.txt".to_owned(),
-            |after| after.scene.tree.path().join("new.txt").exists(),
+            |result| result.fixture.tree.path().join("new.txt").exists(),
         )
         .in_mode(RunMode::Advise),
         asks("asks to push, plainly", "git push origin HEAD"),
@@ -95,7 +96,7 @@ fn post(url: &str, token: &str, port: u16, to: &str) -> String {
     )
 }
 
-/// The door's port.
+/// The endpoint's port.
 fn port(url: &str) -> u16 {
     let rest = url.rsplit_once("127.0.0.1:").map(|(_, rest)| rest).unwrap_or_default();
     rest.split('/').next().and_then(|port| port.parse().ok()).unwrap_or_default()
@@ -106,19 +107,19 @@ fn tokens() -> Vec<Attempt> {
         Attempt::script(
             name,
             "token",
-            move |scene: &Scene| {
-                let [mine, other] = &scene.doors;
+            move |fixture: &EscapeFixture| {
+                let [mine, other] = &fixture.endpoints;
                 // Unconfined, the right token shows what would happen with it.
-                let token = match (scene.kind, own) {
+                let token = match (fixture.kind, own) {
                     (SandboxKind::Off, _) => other.token().expose(),
                     (_, true) => mine.token().expose(),
                     (_, false) => "made-up",
                 };
                 post(other.url(), token, port(other.url()), to)
             },
-            |after| {
-                let said = after.scene.said();
-                !said.contains(" 401 ") && said.contains("HTTP/1.1")
+            |result| {
+                let output = result.fixture.output();
+                !output.contains(" 401 ") && output.contains("HTTP/1.1")
             },
         )
     };
@@ -141,8 +142,8 @@ fn texts() -> Vec<Attempt> {
             "says and thinks codes that a terminal obeys",
             "sanitiser",
             |_| vec![AgentStep::Say(CODES.to_owned()), AgentStep::Think(CODES.to_owned())],
-            |after| {
-                after.scene.seen().iter().any(|update| match update {
+            |result| {
+                result.fixture.updates().iter().any(|update| match update {
                     AgentUpdate::Message(text) | AgentUpdate::Thought(text) => obeyed(text),
                     _ => false,
                 })
@@ -158,14 +159,14 @@ fn texts() -> Vec<Attempt> {
                     AgentStep::WriteStderr(CODES.to_owned()),
                 ]
             },
-            |after| {
+            |result| {
                 let strange = |update: &AgentUpdate| match update {
                     AgentUpdate::ToolCall { title, .. } => title.as_deref().is_some_and(obeyed),
                     AgentUpdate::PermissionDecided(ask, _) => obeyed(&ask.title),
                     AgentUpdate::Other(value) => value["entries"][0].as_str().is_some_and(obeyed),
                     _ => false,
                 };
-                after.scene.seen().iter().any(strange) || obeyed(&after.report.stderr)
+                result.fixture.updates().iter().any(strange) || obeyed(&result.report.stderr)
             },
         ),
         Attempt::steps(
@@ -179,7 +180,7 @@ fn texts() -> Vec<Attempt> {
                     "testing_strategy": "t",
                 }))]
             },
-            |after| match &after.report.end {
+            |result| match &result.report.end {
                 RunEnd::Finished { submission: Submission::Plan(plan), .. } => {
                     obeyed(&plan.summary)
                 }

@@ -28,7 +28,7 @@ pub(crate) const ENGINES: &str = "bench-engines";
 /// One thing that a task's workflow did to the engine. Sizes are bytes of payload.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Op {
+pub(crate) enum WorkflowCall {
     /// A local activity, and its answer.
     Local(usize, usize),
     /// A regular activity begins.
@@ -63,9 +63,9 @@ pub(crate) struct Job {
 
 /// What a bare workflow is started with.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Score {
+pub(crate) struct CallSequence {
     /// What it does, in this order.
-    pub(crate) ops: Vec<Op>,
+    pub(crate) ops: Vec<WorkflowCall>,
     /// How much it answers in the end.
     pub(crate) answer: usize,
     /// Bytes that nobody reads.
@@ -74,14 +74,14 @@ pub(crate) struct Score {
 
 /// Bytes that travel, and what is to be answered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Parcel {
+pub(crate) struct SizedPayload {
     answer: usize,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     update: Option<(usize, usize)>,
     filler: String,
 }
 
-impl Score {
+impl CallSequence {
     /// Fills it up to so many bytes.
     #[must_use]
     pub(crate) fn filled(mut self, bytes: usize) -> Self {
@@ -91,12 +91,12 @@ impl Score {
     }
 }
 
-impl Parcel {
+impl SizedPayload {
     fn of(given: usize, answer: usize, update: Option<(usize, usize)>) -> Self {
-        let mut parcel = Self { answer, update, filler: String::new() };
-        let now = serde_json::to_vec(&parcel).map_or(0, |json| json.len());
-        parcel.filler = "x".repeat(given.saturating_sub(now));
-        parcel
+        let mut payload = Self { answer, update, filler: String::new() };
+        let now = serde_json::to_vec(&payload).map_or(0, |json| json.len());
+        payload.filler = "x".repeat(given.saturating_sub(now));
+        payload
     }
 }
 
@@ -107,16 +107,16 @@ fn text(bytes: usize) -> String {
 
 /// A workflow that plays a score.
 #[workflow]
-pub(crate) struct BareFlow {
-    score: Score,
+pub(crate) struct BareWorkflow {
+    score: CallSequence,
     heard: u32,
     answered: u32,
 }
 
 #[workflow_methods]
-impl BareFlow {
+impl BareWorkflow {
     #[init]
-    fn new(_ctx: &WorkflowContextView, score: Score) -> Self {
+    fn new(_ctx: &WorkflowContextView, score: CallSequence) -> Self {
         Self { score, heard: 0, answered: 0 }
     }
 
@@ -129,14 +129,14 @@ impl BareFlow {
         let mut hears = 0;
         for op in ops {
             match op {
-                Op::Local(given, answer) => {
+                WorkflowCall::Local(given, answer) => {
                     let options = LocalActivityOptions::builder()
                         .start_to_close_timeout(Duration::from_mins(1))
                         .build();
-                    let parcel = Parcel::of(given, answer, None);
-                    ctx.execute_local_activity(Idle::on_local, parcel, options).await?;
+                    let payload = SizedPayload::of(given, answer, None);
+                    ctx.execute_local_activity(NoopActivities::on_local, payload, options).await?;
                 }
-                Op::Begin(begun) => {
+                WorkflowCall::Begin(begun) => {
                     let here = ctx.clone();
                     job = async move {
                         let queue = begun.engines.then_some(ENGINES);
@@ -145,22 +145,22 @@ impl BareFlow {
                                 .heartbeat_timeout(Duration::from_secs(30))
                                 .maybe_task_queue(queue)
                                 .build();
-                        let parcel = Parcel::of(begun.given, begun.answer, begun.update);
-                        drop(here.execute_activity(Idle::on_job, parcel, options).await);
+                        let payload = SizedPayload::of(begun.given, begun.answer, begun.update);
+                        drop(here.execute_activity(NoopActivities::on_job, payload, options).await);
                     }
                     .boxed_local();
                     begin(&mut job).await;
                 }
-                Op::End => job = replaced(&mut job).await,
-                Op::Hear => {
+                WorkflowCall::End => job = replaced(&mut job).await,
+                WorkflowCall::Hear => {
                     hears += 1;
                     let _ = ctx.wait_condition(move |it| it.heard >= hears).await;
                 }
-                Op::Reply => ctx.state_mut(|it| it.answered += 1),
-                Op::Upsert(pairs) => {
+                WorkflowCall::Reply => ctx.state_mut(|it| it.answered += 1),
+                WorkflowCall::Upsert(pairs) => {
                     ctx.upsert_search_attributes(pairs.iter().filter_map(attribute));
                 }
-                Op::Set(seconds) => {
+                WorkflowCall::Set(seconds) => {
                     token = WorkflowCancellationToken::new();
                     let options = TimerOptions::builder(Duration::from_secs(seconds))
                         .cancellation_token(token.clone())
@@ -172,7 +172,7 @@ impl BareFlow {
                     .boxed_local();
                     begin(&mut timer).await;
                 }
-                Op::TakeBack => token.cancel(),
+                WorkflowCall::TakeBack => token.cancel(),
             }
         }
         drop(timer);
@@ -189,19 +189,19 @@ impl BareFlow {
     fn may_tell(
         &self,
         _ctx: &WorkflowContextView,
-        _parcel: &Parcel,
+        _parcel: &SizedPayload,
     ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         Ok(())
     }
 
     #[update]
-    pub(crate) async fn tell(ctx: &mut WorkflowContext<Self>, parcel: Parcel) -> String {
+    pub(crate) async fn tell(ctx: &mut WorkflowContext<Self>, payload: SizedPayload) -> String {
         let number = ctx.state_mut(|it| {
             it.heard += 1;
             it.heard
         });
         let _ = ctx.wait_condition(move |it| it.answered >= number).await;
-        text(parcel.answer)
+        text(payload.answer)
     }
 }
 
@@ -230,31 +230,31 @@ fn attribute((name, value): &(String, String)) -> Option<SearchAttributeUpdate> 
 
 /// Activities that do nothing.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Idle;
+pub(crate) struct NoopActivities;
 
 #[activities]
-impl Idle {
+impl NoopActivities {
     #[activity(name = "bench.local")]
     #[expect(clippy::unused_async, reason = "the signature is the engine's")]
     pub(crate) async fn on_local(
         _ctx: ActivityContext,
-        parcel: Parcel,
+        payload: SizedPayload,
     ) -> Result<String, ActivityError> {
-        Ok(text(parcel.answer))
+        Ok(text(payload.answer))
     }
 
     #[activity(name = "bench.job")]
     pub(crate) async fn on_job(
         ctx: ActivityContext,
-        parcel: Parcel,
+        payload: SizedPayload,
     ) -> Result<String, ActivityError> {
         if let (Some((given, answer)), Some(handle)) =
-            (parcel.update, ctx.workflow_handle::<BareFlow>())
+            (payload.update, ctx.workflow_handle::<BareWorkflow>())
         {
             let options = WorkflowExecuteUpdateOptions::builder().build();
-            let parcel = Parcel::of(given, answer, None);
-            handle.execute_update(BareFlow::tell, parcel, options).await?;
+            let payload = SizedPayload::of(given, answer, None);
+            handle.execute_update(BareWorkflow::tell, payload, options).await?;
         }
-        Ok(text(parcel.answer))
+        Ok(text(payload.answer))
     }
 }

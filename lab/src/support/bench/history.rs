@@ -8,7 +8,7 @@ use temporalio_common::protos::temporal::api::common::v1::{Payload, Payloads};
 use temporalio_common::protos::temporal::api::history::v1::HistoryEvent;
 use temporalio_common::protos::temporal::api::history::v1::history_event::Attributes as A;
 
-use super::bare::{Job, Op, Score};
+use super::bare::{ActivityCall, CallSequence, WorkflowCall};
 
 fn bytes(payloads: Option<&Payloads>) -> usize {
     payloads.map_or(0, |payloads| sum(&payloads.payloads))
@@ -20,7 +20,7 @@ fn sum<'a>(payloads: impl IntoIterator<Item = &'a Payload>) -> usize {
 
 /// What the engine has to do for a task, from the history of one. `short` are the sizes of what the
 /// local activities were given, in their order; no history has these.
-pub(crate) fn score(events: &[HistoryEvent], short: &[usize]) -> Result<Score> {
+pub(crate) fn score(events: &[HistoryEvent], short: &[usize]) -> Result<CallSequence> {
     let attributes = || events.iter().filter_map(|event| event.attributes.as_ref());
     let mut answers = BTreeMap::new();
     let mut updates = Vec::new();
@@ -49,33 +49,33 @@ pub(crate) fn score(events: &[HistoryEvent], short: &[usize]) -> Result<Score> {
             A::WorkflowExecutionStartedEventAttributes(it) => started = bytes(it.input.as_ref()),
             A::MarkerRecordedEventAttributes(it) => {
                 let given = short.next().context("a local activity that nobody has seen")?;
-                ops.push(Op::Local(given, bytes(it.details.get("result"))));
+                ops.push(WorkflowCall::Local(given, bytes(it.details.get("result"))));
             }
             A::ActivityTaskScheduledEventAttributes(it) => {
                 let queue = it.task_queue.as_ref().map(|queue| queue.name.as_str());
                 let engines = queue == Some(tamma_flow::AGENT_TASK_QUEUE);
-                ops.push(Op::Begin(Job {
+                ops.push(WorkflowCall::Begin(ActivityCall {
                     engines,
                     given: bytes(it.input.as_ref()),
                     answer: answers.get(&event.event_id).copied().unwrap_or_default(),
                     update: if engines { updates.next() } else { None },
                 }));
             }
-            A::ActivityTaskCompletedEventAttributes(_) => ops.push(Op::End),
-            A::WorkflowExecutionUpdateAcceptedEventAttributes(_) => ops.push(Op::Hear),
-            A::WorkflowExecutionUpdateCompletedEventAttributes(_) => ops.push(Op::Reply),
+            A::ActivityTaskCompletedEventAttributes(_) => ops.push(WorkflowCall::End),
+            A::WorkflowExecutionUpdateAcceptedEventAttributes(_) => ops.push(WorkflowCall::Hear),
+            A::WorkflowExecutionUpdateCompletedEventAttributes(_) => ops.push(WorkflowCall::Reply),
             A::UpsertWorkflowSearchAttributesEventAttributes(it) => {
                 let fields = it.search_attributes.iter().flat_map(|all| &all.indexed_fields);
                 let pair = |(name, value): (&String, &Payload)| {
                     Ok((name.clone(), serde_json::from_slice(&value.data)?))
                 };
-                ops.push(Op::Upsert(fields.map(pair).collect::<Result<_>>()?));
+                ops.push(WorkflowCall::Upsert(fields.map(pair).collect::<Result<_>>()?));
             }
             A::TimerStartedEventAttributes(it) => {
                 let seconds = it.start_to_fire_timeout.as_ref().map_or(0, |left| left.seconds);
-                ops.push(Op::Set(seconds.unsigned_abs()));
+                ops.push(WorkflowCall::Set(seconds.unsigned_abs()));
             }
-            A::TimerCanceledEventAttributes(_) => ops.push(Op::TakeBack),
+            A::TimerCanceledEventAttributes(_) => ops.push(WorkflowCall::TakeBack),
             A::WorkflowExecutionCompletedEventAttributes(it) => answer = bytes(it.result.as_ref()),
             A::WorkflowTaskScheduledEventAttributes(_)
             | A::WorkflowTaskStartedEventAttributes(_)
@@ -84,7 +84,7 @@ pub(crate) fn score(events: &[HistoryEvent], short: &[usize]) -> Result<Score> {
             other => bail!("a task's history has an event that is not measured: {other:?}"),
         }
     }
-    Ok(Score { ops, answer, filler: String::new() }.filled(started))
+    Ok(CallSequence { ops, answer, filler: String::new() }.filled(started))
 }
 
 fn outcome(outcome: &temporalio_common::protos::temporal::api::update::v1::Outcome) -> usize {
@@ -97,7 +97,7 @@ fn outcome(outcome: &temporalio_common::protos::temporal::api::update::v1::Outco
 
 /// How long things took in one history.
 #[derive(Debug, Default)]
-pub(crate) struct Times {
+pub(crate) struct HistoryTimes {
     /// From what moved the task (its start, the end of a job, a worker's word) until the next job
     /// was taken up, the worker was answered, or the task had ended.
     pub(crate) transitions: Vec<Duration>,
@@ -105,7 +105,7 @@ pub(crate) struct Times {
     pub(crate) steps: Vec<Duration>,
 }
 
-impl Times {
+impl HistoryTimes {
     /// Those of one history.
     pub(crate) fn of(events: &[HistoryEvent]) -> Self {
         let mut times = Self::default();

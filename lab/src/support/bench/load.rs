@@ -18,10 +18,10 @@ use temporalio_client::{
 use temporalio_common::protos::temporal::api::history::v1::HistoryEvent;
 use temporalio_common::search_attributes::SearchAttributes;
 
-use super::bare::{self, BareFlow, Score};
-use super::history::Times;
-use super::meter::{self, Spent};
-use super::stage::{self, Process, Stage};
+use super::bare::{self, BareWorkflow, CallSequence};
+use super::cluster::{self, BenchCluster, MeasuredProcess};
+use super::history::HistoryTimes;
+use super::meter::{self, CpuTime};
 
 /// How many histories are read after a load, at most: they are all alike.
 const READ: usize = 200;
@@ -30,11 +30,11 @@ const READ: usize = 200;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Subject {
     /// The engine by itself, playing what a task asks of it.
-    Bare(Score),
+    Bare(CallSequence),
     /// The product's worker.
     Loop,
-    /// The product's workflow and writes, with hands at rest.
-    AtRest,
+    /// The product's workflow and writes, with activities at rest.
+    Stubbed,
 }
 
 impl Subject {
@@ -43,25 +43,25 @@ impl Subject {
         match self {
             Self::Bare(_) => "bare engine",
             Self::Loop => "loop",
-            Self::AtRest => "loop, hands at rest",
+            Self::Stubbed => "loop, activities at rest",
         }
     }
 
     /// Starts its worker.
-    pub(crate) fn worker(&self, stage: &Stage) -> Result<Process> {
+    pub(crate) fn worker(&self, cluster: &BenchCluster) -> Result<MeasuredProcess> {
         match self {
-            Self::Bare(_) => stage.own_work("bare"),
-            Self::Loop => stage.tamma_work(),
-            Self::AtRest => stage.own_work("rest-1"),
+            Self::Bare(_) => cluster.own_work("bare"),
+            Self::Loop => cluster.tamma_work(),
+            Self::Stubbed => cluster.own_work("rest-1"),
         }
     }
 }
 
 /// Which task is the next. Numbers are used once in a run.
 #[derive(Debug, Default)]
-pub(crate) struct Counter(AtomicU64);
+pub(crate) struct TaskCounter(AtomicU64);
 
-impl Counter {
+impl TaskCounter {
     fn next(&self) -> u64 {
         self.0.fetch_add(1, Ordering::Relaxed) + 1
     }
@@ -69,7 +69,7 @@ impl Counter {
 
 /// What a load came to.
 #[derive(Debug, Default)]
-pub(crate) struct Measured {
+pub(crate) struct Measurement {
     /// How many tasks.
     pub(crate) tasks: usize,
     /// In how long.
@@ -77,9 +77,9 @@ pub(crate) struct Measured {
     /// How long each took, from its start to its end.
     pub(crate) whole: Vec<Duration>,
     /// How long its transitions took.
-    pub(crate) times: Times,
+    pub(crate) times: HistoryTimes,
     /// The processor time of the worker, and of what it started: git, agents, gates.
-    pub(crate) worker: Spent,
+    pub(crate) worker: CpuTime,
     /// Of Temporal.
     pub(crate) temporal: Duration,
     /// Of PostgreSQL.
@@ -94,7 +94,7 @@ pub(crate) struct Measured {
     pub(crate) statements: f64,
 }
 
-impl Measured {
+impl Measurement {
     /// Tasks in a second.
     pub(crate) fn throughput(&self) -> f64 {
         per(self.tasks, self.wall.as_secs_f64())
@@ -123,37 +123,38 @@ fn float(count: u64) -> f64 {
 
 /// Runs tasks to their end, so many at a time, and returns how long each took.
 pub(crate) async fn drive(
-    stage: &Stage,
+    cluster: &BenchCluster,
     subject: &Subject,
-    counter: &Counter,
+    counter: &TaskCounter,
     tasks: usize,
     at_a_time: usize,
 ) -> Result<Vec<(String, Duration)>> {
     stream::iter(0..tasks)
-        .map(|_| one(stage, subject, counter.next()))
+        .map(|_| one(cluster, subject, counter.next()))
         .buffer_unordered(at_a_time)
         .try_collect()
         .await
 }
 
-async fn one(stage: &Stage, subject: &Subject, number: u64) -> Result<(String, Duration)> {
+async fn one(cluster: &BenchCluster, subject: &Subject, number: u64) -> Result<(String, Duration)> {
     let begun = now();
     let id = match subject {
         Subject::Bare(score) => {
-            let id = format!("bare-{}", stage::id(number));
-            let memory = begin(&received(stage, number)?, &stage.rules).next;
-            let attributes = SearchAttributes::new(search_attributes::initial_values(&memory));
+            let id = format!("bare-{}", cluster::id(number));
+            let task_loop = begin(&received(cluster, number)?, &cluster.rules).next;
+            let attributes = SearchAttributes::new(search_attributes::initial_values(&task_loop));
             let options = WorkflowStartOptions::new(bare::QUEUE, id.clone())
                 .search_attributes(attributes)
                 .task_timeout(Duration::from_secs(5))
                 .build();
-            let handle = stage.client.start_workflow(BareFlow::run, score.clone(), options).await?;
+            let handle =
+                cluster.client.start_workflow(BareWorkflow::run, score.clone(), options).await?;
             handle.get_result(WorkflowGetResultOptions::default()).await?;
             id
         }
-        Subject::Loop | Subject::AtRest => {
-            let id = start(stage, number).await?;
-            let handle = stage.client.get_workflow_handle::<TaskWorkflow>(id.clone());
+        Subject::Loop | Subject::Stubbed => {
+            let id = start(cluster, number).await?;
+            let handle = cluster.client.get_workflow_handle::<TaskWorkflow>(id.clone());
             let ended = handle.get_result(WorkflowGetResultOptions::default()).await?;
             ensure!(ended.state == State::Completed, "a task ended as {}", ended.state);
             id
@@ -162,8 +163,8 @@ async fn one(stage: &Stage, subject: &Subject, number: u64) -> Result<(String, D
     Ok((id, begun.elapsed()))
 }
 
-fn received(stage: &Stage, number: u64) -> Result<TaskReceived> {
-    let task = stage.task(number);
+fn received(cluster: &BenchCluster, number: u64) -> Result<TaskReceived> {
+    let task = cluster.task(number);
     Ok(TaskReceived {
         task: task.id,
         project: task.project,
@@ -176,9 +177,9 @@ fn received(stage: &Stage, number: u64) -> Result<TaskReceived> {
 }
 
 /// Starts the workflow of a task, as the server does, and returns its id.
-pub(crate) async fn start(stage: &Stage, number: u64) -> Result<String> {
-    let (task, received) = (stage.task(number), received(stage, number)?);
-    let first = begin(&received, &stage.rules);
+pub(crate) async fn start(cluster: &BenchCluster, number: u64) -> Result<String> {
+    let (task, received) = (cluster.task(number), received(cluster, number)?);
+    let first = begin(&received, &cluster.rules);
     let id = workflow_id(task.id);
     let options = WorkflowStartOptions::new(tamma_flow::TASK_QUEUE, id.clone())
         .search_attributes(SearchAttributes::new(search_attributes::initial_values(&first.next)))
@@ -187,37 +188,37 @@ pub(crate) async fn start(stage: &Stage, number: u64) -> Result<String> {
         .build();
     let origin = WorkflowOrigin::New { received, task: Box::new(task) };
     let input =
-        WorkflowInput { rules: stage.rules.clone(), tuning: WorkflowTuning::default(), origin };
-    stage.client.start_workflow(TaskWorkflow::run, input, options).await?;
+        WorkflowInput { rules: cluster.rules.clone(), tuning: WorkflowTuning::default(), origin };
+    cluster.client.start_workflow(TaskWorkflow::run, input, options).await?;
     Ok(id)
 }
 
 /// The events of a workflow that has ended.
-pub(crate) async fn events(stage: &Stage, id: &str) -> Result<Vec<HistoryEvent>> {
-    let handle = stage.client.get_workflow_handle::<TaskWorkflow>(id.to_owned());
+pub(crate) async fn events(cluster: &BenchCluster, id: &str) -> Result<Vec<HistoryEvent>> {
+    let handle = cluster.client.get_workflow_handle::<TaskWorkflow>(id.to_owned());
     Ok(handle.fetch_history(WorkflowFetchHistoryOptions::default()).into_events().await?)
 }
 
 /// Starts a worker, warms it up, and measures a load.
 pub(crate) async fn measure(
-    stage: &Stage,
+    cluster: &BenchCluster,
     subject: &Subject,
-    counter: &Counter,
+    counter: &TaskCounter,
     tasks: usize,
     at_a_time: usize,
-) -> Result<Measured> {
-    let worker = subject.worker(stage)?;
-    drive(stage, subject, counter, at_a_time.clamp(4, 20), at_a_time).await?;
-    let temporal = stage.temporal.pid().unwrap_or_default();
-    let postgres = stage.postgres.process()?;
+) -> Result<Measurement> {
+    let worker = subject.worker(cluster)?;
+    drive(cluster, subject, counter, at_a_time.clamp(4, 20), at_a_time).await?;
+    let temporal = cluster.temporal.pid().unwrap_or_default();
+    let postgres = cluster.postgres.process()?;
     let spent =
         || (meter::spent(worker.id()), meter::spent(temporal).all(), meter::spent(postgres).all());
-    let counted = meter::database(&stage.database).await?;
+    let counted = meter::database(&cluster.database).await?;
     let (before, begun) = (spent(), now());
-    let done = drive(stage, subject, counter, tasks, at_a_time).await?;
+    let done = drive(cluster, subject, counter, tasks, at_a_time).await?;
     let (wall, after) = (begun.elapsed(), spent());
-    let counts = meter::database(&stage.database).await?;
-    let mut measured = Measured {
+    let counts = meter::database(&cluster.database).await?;
+    let mut measured = Measurement {
         tasks,
         wall,
         whole: done.iter().map(|(_, took)| *took).collect(),
@@ -226,17 +227,17 @@ pub(crate) async fn measure(
         postgres: after.2.saturating_sub(before.2),
         rows: per_task(float(counts.rows.saturating_sub(counted.rows)), tasks),
         statements: per_task(float(counts.statements.saturating_sub(counted.statements)), tasks),
-        ..Measured::default()
+        ..Measurement::default()
     };
     drop(worker);
     let (mut all, mut bytes) = (0, 0);
     let step = tasks.div_ceil(READ).max(1);
     let read: Vec<_> = done.iter().step_by(step).collect();
     for (id, _) in &read {
-        let events = events(stage, id).await?;
+        let events = events(cluster, id).await?;
         all += events.len() as u64;
-        bytes += size(stage, id).await?;
-        let times = Times::of(&events);
+        bytes += size(cluster, id).await?;
+        let times = HistoryTimes::of(&events);
         measured.times.transitions.extend(times.transitions);
         measured.times.steps.extend(times.steps);
     }
@@ -246,8 +247,8 @@ pub(crate) async fn measure(
 }
 
 /// How large the engine says that a history is.
-async fn size(stage: &Stage, id: &str) -> Result<u64> {
-    let handle = stage.client.get_workflow_handle::<TaskWorkflow>(id.to_owned());
+async fn size(cluster: &BenchCluster, id: &str) -> Result<u64> {
+    let handle = cluster.client.get_workflow_handle::<TaskWorkflow>(id.to_owned());
     let described = handle.describe(WorkflowDescribeOptions::default()).await?;
     let info = described.raw_description.workflow_execution_info.as_ref();
     Ok(info.map_or(0, |info| info.history_size_bytes.unsigned_abs()))

@@ -14,14 +14,14 @@ const TICKS: u64 = 100;
 
 /// The time that a process and what it started have spent on a processor.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Spent {
+pub(crate) struct CpuTime {
     /// The process itself.
     pub(crate) own: Duration,
     /// All that it has started, living or gone.
     pub(crate) children: Duration,
 }
 
-impl Spent {
+impl CpuTime {
     /// Both.
     pub(crate) fn all(self) -> Duration {
         self.own + self.children
@@ -74,9 +74,9 @@ fn family(process: u32) -> Vec<u32> {
 
 /// What a process and all below it have spent so far. What is gone is counted with whoever waited
 /// for it.
-pub(crate) fn spent(process: u32) -> Spent {
+pub(crate) fn spent(process: u32) -> CpuTime {
     let ticks = |ticks: u64| Duration::from_millis(ticks * 1000 / TICKS);
-    let mut spent = Spent::default();
+    let mut spent = CpuTime::default();
     for one in family(process) {
         let Some(stat) = stat(one) else { continue };
         if one == process {
@@ -89,13 +89,13 @@ pub(crate) fn spent(process: u32) -> Spent {
     spent
 }
 
-/// The memory of a process and all below it that is in RAM, in bytes. Memory that several of them
+/// The task_loop of a process and all below it that is in RAM, in bytes. Memory that several of them
 /// share is counted once for each.
 pub(crate) fn resident(process: u32) -> u64 {
     family(process).into_iter().map(resident_alone).sum()
 }
 
-/// The memory of a process by itself that is in RAM, in bytes.
+/// The task_loop of a process by itself that is in RAM, in bytes.
 pub(crate) fn resident_alone(process: u32) -> u64 {
     let of = || {
         let text = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
@@ -118,7 +118,7 @@ pub(crate) fn disk(folder: &Path) -> u64 {
 
 /// What the database counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Database {
+pub(crate) struct DatabaseCounts {
     /// Rows of all tables.
     pub(crate) rows: u64,
     /// Statements that were run, each of which is a round trip.
@@ -138,10 +138,10 @@ SELECT (
 )";
 
 /// What the database counts now.
-pub(crate) async fn database(url: &str) -> Result<Database> {
+pub(crate) async fn database(url: &str) -> Result<DatabaseCounts> {
     let said = sql(url, COUNTS).await?;
     let (rows, statements) = said.split_once(' ').context("two numbers")?;
-    Ok(Database { rows: rows.parse()?, statements: statements.parse()? })
+    Ok(DatabaseCounts { rows: rows.parse()?, statements: statements.parse()? })
 }
 
 /// Runs SQL in a database with `psql`, and returns what it says. Only `tamma-store` has a library
@@ -165,8 +165,8 @@ pub(crate) fn machine() -> String {
     let name = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
     let name = name.map_or("an unknown processor", |(_, name)| name.trim());
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let kilobytes = memory
+    let task_loop = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let kilobytes = task_loop
         .lines()
         .find_map(|line| line.strip_prefix("MemTotal:"))
         .and_then(|rest| rest.trim().trim_end_matches("kB").trim().parse::<u64>().ok())

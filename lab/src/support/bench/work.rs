@@ -15,14 +15,14 @@ use temporalio_sdk::runtime::worker_tuner::{FixedSizeSlotSupplier, TunerHolder};
 use temporalio_sdk::{Runtime, Worker, WorkerOptions};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::bare::{self, BareFlow, Idle};
-use super::rest::Rest;
-use super::stage;
+use super::bare::{self, BareWorkflow, NoopActivities};
+use super::cluster;
+use super::stubs::StubActivities;
 
 /// How many runs at once, as the product has it.
 const SLOTS: usize = 2;
 
-/// How many workflows are kept in memory, as the product has it.
+/// How many workflows are kept in task_loop, as the product has it.
 const CACHED: usize = 1000;
 
 /// The options of the product's worker of workflows, on a builder: its type says what is set.
@@ -58,7 +58,7 @@ macro_rules! slotted {
 /// Plays a role of a child process: `bare`, or `rest` with the number of files of a plan, such as
 /// `rest-1`. Returns when it is asked to end.
 pub(crate) async fn play(role: &str, temporal: &str, database: &str, folder: &Path) -> Result<()> {
-    let client = stage::client(temporal).await?;
+    let client = cluster::client(temporal).await?;
     let asked = async {
         signal(SignalKind::terminate())?.recv().await;
         Ok(())
@@ -70,7 +70,7 @@ pub(crate) async fn play(role: &str, temporal: &str, database: &str, folder: &Pa
             let store = Store::connect(database).await?;
             let seen = Arc::new(Mutex::new(Vec::new()));
             let rest = rest(store, folder, files?, seen).await?;
-            at_rest(client, rest, ready, asked).await
+            run_stubs(client, rest, ready, asked).await
         }
         None if role == "bare" => nothing_but_the_engine(client, ready, asked).await,
         None => bail!("there is no role `{role}`"),
@@ -83,17 +83,17 @@ pub(crate) async fn rest(
     folder: &Path,
     files: usize,
     seen: Arc<Mutex<Vec<usize>>>,
-) -> Result<Rest> {
+) -> Result<StubActivities> {
     let data = folder.join("rest");
     let records = ProcessRecords::open(&data).await?;
-    let hands = Activities::new(WorkerConfig::new(data), store.clone(), records).await?;
-    Ok(Rest { hands, store, plan: stage::plan(files), seen })
+    let activities = Activities::new(WorkerConfig::new(data), store.clone(), records).await?;
+    Ok(StubActivities { activities, store, plan: cluster::plan(files), seen })
 }
 
-/// Works with hands at rest until something has happened.
-pub(crate) async fn at_rest(
+/// Works with activities at rest until something has happened.
+pub(crate) async fn run_stubs(
     client: Client,
-    rest: Rest,
+    rest: StubActivities,
     ready: impl FnOnce(),
     until: impl Future<Output = Result<()>>,
 ) -> Result<()> {
@@ -110,9 +110,10 @@ async fn nothing_but_the_engine(
     ready: impl FnOnce(),
     until: impl Future<Output = Result<()>>,
 ) -> Result<()> {
-    let loops =
-        WorkerOptions::new(bare::QUEUE).register_workflow::<BareFlow>()?.register_activities(Idle);
-    let engines = WorkerOptions::new(bare::ENGINES).register_activities(Idle);
+    let loops = WorkerOptions::new(bare::QUEUE)
+        .register_workflow::<BareWorkflow>()?
+        .register_activities(NoopActivities);
+    let engines = WorkerOptions::new(bare::ENGINES).register_activities(NoopActivities);
     run(client, usual!(loops), slotted!(engines), ready, until).await
 }
 

@@ -34,7 +34,7 @@ use super::SECRET;
 use super::rules::RULES;
 
 /// Everything that an attempt plays on. Paths are without links.
-pub(crate) struct Scene {
+pub(crate) struct EscapeFixture {
     folder: TempDir,
     pub(crate) kind: SandboxKind,
     launcher: PathBuf,
@@ -42,19 +42,19 @@ pub(crate) struct Scene {
     pub(crate) mirror: PathBuf,
     pub(crate) tree: Worktree,
     pub(crate) base: CommitId,
-    pub(crate) law: PermissionRules,
+    pub(crate) permission_rules: PermissionRules,
     gateway: Gateway,
-    /// The door of this run, and that of another.
-    pub(crate) doors: [RunEndpoint; 2],
+    /// The endpoint of this run, and that of another.
+    pub(crate) endpoints: [RunEndpoint; 2],
     /// A listener where PostgreSQL would be, one where Temporal would be, and one on every address.
     pub(crate) ports: [TcpListener; 3],
     pub(crate) datagrams: UdpSocket,
     /// A socket like that of a container engine, that of another gateway, and one without a path.
     pub(crate) sockets: [UnixListener; 3],
-    seen: Arc<Mutex<Vec<AgentUpdate>>>,
+    updates: Arc<Mutex<Vec<AgentUpdate>>>,
 }
 
-impl Scene {
+impl EscapeFixture {
     pub(crate) async fn set(kind: SandboxKind, launcher: &Path) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let root = folder.path().canonicalize()?;
@@ -81,10 +81,11 @@ impl Scene {
             ..PermissionLists::default()
         };
         let permissions = AgentPermissions { implementer, ..AgentPermissions::default() };
-        let law =
+        let permission_rules =
             PermissionRules::new(tree.path(), RunMode::Implement, &permissions, BTreeSet::new())?;
         let gateway = Gateway::open(Some(&at("gateway.sock"))).await?;
-        let door = |ticket| anyhow::Ok(gateway.open_endpoint(visitor(run(ticket)?)?));
+        let endpoint =
+            |job_number| anyhow::Ok(gateway.open_endpoint(endpoint_config(run(job_number)?)?));
         let abstract_name = SocketAddr::from_abstract_name(at("nameless").display().to_string())?;
         Ok(Self {
             kind,
@@ -92,8 +93,8 @@ impl Scene {
             mirror: at("data/mirrors").join(format!("{id}.git")),
             tree,
             base,
-            law,
-            doors: [door(7)?, door(8)?],
+            permission_rules,
+            endpoints: [endpoint(7)?, endpoint(8)?],
             gateway,
             project,
             ports: [
@@ -107,12 +108,12 @@ impl Scene {
                 UnixListener::bind(at("other-gateway.sock"))?,
                 UnixListener::bind_addr(&abstract_name)?,
             ],
-            seen: Arc::default(),
+            updates: Arc::default(),
             folder,
         })
     }
 
-    /// Something in the scene's own folder, outside everything that the agent may touch.
+    /// Something in the fixture's own folder, outside everything that the agent may touch.
     pub(crate) fn at(&self, name: &str) -> PathBuf {
         let root = self.folder.path();
         root.canonicalize().unwrap_or_else(|_| root.to_owned()).join(name)
@@ -129,15 +130,15 @@ impl Scene {
     }
 
     /// What the attempt wrote.
-    pub(crate) fn said(&self) -> String {
-        std::fs::read(self.home().join("said"))
+    pub(crate) fn output(&self) -> String {
+        std::fs::read(self.home().join("output"))
             .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
             .unwrap_or_default()
     }
 
-    /// What was seen of the run.
-    pub(crate) fn seen(&self) -> Vec<AgentUpdate> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// What was updates of the run.
+    pub(crate) fn updates(&self) -> Vec<AgentUpdate> {
+        self.updates.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Runs the hostile agent, as the worker does.
@@ -155,7 +156,7 @@ impl Scene {
             (SCRIPT_VARIABLE.to_owned(), path.display().to_string()),
         ]);
         let agent = CodingAgent { command: program()?, env, ..CodingAgent::default() };
-        let order = RunRequest {
+        let request = RunRequest {
             run: run(7)?,
             now: noon()?,
             worktree: self.tree.path().to_owned(),
@@ -163,11 +164,11 @@ impl Scene {
             mode,
             time_limit: Duration::from_secs(30),
             spend_limit: SpendLimit::default(),
-            policy: self.law.clone().into_policy(),
-            sandbox: Some(self.cage(mode)),
+            policy: self.permission_rules.clone().into_policy(),
+            sandbox: Some(self.sandbox(mode)),
             timeouts: AgentTimeouts { late_usage: Duration::ZERO, ..AgentTimeouts::default() },
-            protected_paths: self.law.protected_patterns(),
-            denied_commands: self.law.denied_commands(),
+            protected_paths: self.permission_rules.protected_patterns(),
+            denied_commands: self.permission_rules.denied_commands(),
             ask_commands: Vec::new(),
             model: None,
             resume: None,
@@ -177,14 +178,14 @@ impl Scene {
             evidence_exists: tamma_engine::submission::no_evidence(),
         };
         let records = ProcessRecords::open(&self.at("data")).await?;
-        let seen = self.seen.clone();
+        let updates = self.updates.clone();
         let observer: AgentObserver = Arc::new(move |update| {
-            seen.lock().unwrap_or_else(PoisonError::into_inner).push(update);
+            updates.lock().unwrap_or_else(PoisonError::into_inner).push(update);
         });
-        agent.run(&order, &records, &observer, cancel).await.context("the run")
+        agent.run(&request, &records, &observer, cancel).await.context("the run")
     }
 
-    fn cage(&self, mode: RunMode) -> Sandbox {
+    fn sandbox(&self, mode: RunMode) -> Sandbox {
         Sandbox {
             kind: self.kind,
             launcher: Launcher { program: self.launcher.clone(), args: Vec::new() },
@@ -194,7 +195,7 @@ impl Scene {
             home: self.home(),
             readable: Vec::new(),
             writable: Vec::new(),
-            protected: self.law.existing_protected_paths(),
+            protected: self.permission_rules.existing_protected_paths(),
             hidden: vec![self.at("data")],
             network: Network::Gateway {
                 port: self.gateway.address().port(),
@@ -203,19 +204,19 @@ impl Scene {
         }
     }
 
-    /// What the worker does after a run: it looks at the files, judges the diff, and commits.
-    pub(crate) async fn take(&self) -> Result<Vec<PermissionViolation>> {
+    /// What the worker does result a run: it looks at the files, judges the diff, and commits.
+    pub(crate) async fn commit_and_check(&self) -> Result<Vec<PermissionViolation>> {
         let touched: BTreeMap<String, FileAction> = self.tree.diff_stat(self.base).await?;
         let author = Author { name: "Ann".to_owned(), email: "ann@example.org".to_owned() };
         let commit = self.tree.commit_all(7, "the work", &author).await?;
         self.tree.diff(self.base, commit).await?;
         self.tree.checkpoint().await?;
-        Ok(self.law.check_diff(&touched))
+        Ok(self.permission_rules.check_diff(&touched))
     }
 
-    /// Whether somebody came to a listener. There is nothing to wait for: a connection that was made
+    /// Whether somebody was_reached to a listener. There is nothing to wait for: a connection that was made
     /// is in the listener's queue.
-    pub(crate) fn came(&self, which: usize) -> bool {
+    pub(crate) fn was_reached(&self, which: usize) -> bool {
         self.ports[which].accept().is_ok()
     }
 }
@@ -234,15 +235,15 @@ fn task() -> Result<TaskId> {
     Ok(TaskId("0192a000-0000-7000-8000-000000000001".parse()?))
 }
 
-fn run(ticket: u32) -> Result<RunId> {
-    Ok(RunId { task: task()?, job_number: ticket, generation: 1 })
+fn run(job_number: u32) -> Result<RunId> {
+    Ok(RunId { task: task()?, job_number, generation: 1 })
 }
 
 fn noon() -> Result<Timestamp> {
     Ok("2026-11-15T12:00:00Z".parse()?)
 }
 
-fn visitor(run: RunId) -> Result<RunEndpointConfig> {
+fn endpoint_config(run: RunId) -> Result<RunEndpointConfig> {
     Ok(RunEndpointConfig {
         run,
         now: noon()?,

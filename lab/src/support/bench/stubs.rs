@@ -24,11 +24,11 @@ use temporalio_sdk::activities::{ActivityContext, ActivityError};
 /// A commit that there is not.
 const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
-/// The hands.
+/// The activities.
 #[derive(Clone)]
-pub(crate) struct Rest {
+pub(crate) struct StubActivities {
     /// Those of the product, for what is written down.
-    pub(crate) hands: Activities,
+    pub(crate) activities: Activities,
     /// Where plans and answers are kept.
     pub(crate) store: Store,
     /// The plan that every task gets.
@@ -37,20 +37,20 @@ pub(crate) struct Rest {
     pub(crate) seen: Arc<Mutex<Vec<usize>>>,
 }
 
-impl Rest {
+impl StubActivities {
     async fn perform(
         &self,
         ctx: &ActivityContext,
-        errand: JobRequest,
+        request: JobRequest,
     ) -> anyhow::Result<JobResult> {
-        let rules = self.hands.save_steps(&errand.pending).await?;
+        let rules = self.activities.save_steps(&request.pending).await?;
         let commit: CommitId = COMMIT.parse()?;
-        let (task, ticket) = (errand.pending.task, errand.job_number);
+        let (task, job_number) = (request.pending.task, request.job_number);
         let usage = Usage { tokens: Tokens::default(), cost: Cost::Known(Usd::ZERO) };
-        let (outcome, used) = match errand.job {
+        let (outcome, used) = match request.job {
             Job::Admit => return Ok(JobResult::finished(Outcome::Admitted)),
             Job::Prepare => {
-                let pin = Pin { base: commit, policy: errand.pending.policy };
+                let pin = Pin { base: commit, policy: request.pending.policy };
                 return Ok(JobResult::finished(Outcome::Prepared(pin)));
             }
             Job::Check { .. } => {
@@ -64,7 +64,7 @@ impl Rest {
                 (Outcome::Planned(self.plan.summarize(version, kept_at, &rules)), Some(usage))
             }
             Job::Implement(_) => {
-                announce(ctx, ticket).await?;
+                announce(ctx, job_number).await?;
                 (Outcome::RunFinished(commit), Some(usage))
             }
             Job::Test { .. } => {
@@ -88,25 +88,25 @@ impl Rest {
         };
         let answer = JobResult::Finished { outcome, usage: used };
         // As the worker keeps it.
-        self.store.save_job_result(task, ticket, &json!({ "answer": answer })).await?;
+        self.store.save_job_result(task, job_number, &json!({ "answer": answer })).await?;
         Ok(answer)
     }
 
     async fn short(
         &self,
         ctx: ActivityContext,
-        errand: JobRequest,
+        request: JobRequest,
     ) -> Result<JobResult, ActivityError> {
-        self.see(&errand);
-        Ok(self.perform(&ctx, errand).await?)
+        self.see(&request);
+        Ok(self.perform(&ctx, request).await?)
     }
 
     async fn long(
         &self,
         ctx: ActivityContext,
-        errand: JobRequest,
+        request: JobRequest,
     ) -> Result<JobResult, ActivityError> {
-        Ok(self.perform(&ctx, errand).await?)
+        Ok(self.perform(&ctx, request).await?)
     }
 
     fn see(&self, given: &impl serde::Serialize) {
@@ -120,12 +120,11 @@ impl Rest {
 }
 
 #[expect(clippy::disallowed_methods, reason = "this is the edge: a worker reads the clock")]
-async fn announce(ctx: &ActivityContext, ticket: u32) -> anyhow::Result<()> {
+async fn announce(ctx: &ActivityContext, job_number: u32) -> anyhow::Result<()> {
     let Some(handle) = ctx.workflow_handle::<TaskWorkflow>() else { return Ok(()) };
-    let id = format!("begun-{ticket}");
+    let id = format!("begun-{job_number}");
     let options = WorkflowExecuteUpdateOptions::builder().update_id(id).build();
-    let begun =
-        RunStarted { at: chrono::Utc::now(), job_number: ticket, agent: "scripted".parse()? };
+    let begun = RunStarted { at: chrono::Utc::now(), job_number, agent: "scripted".parse()? };
     handle
         .execute_update(TaskWorkflow::begun, begun, options)
         .await?
@@ -134,104 +133,104 @@ async fn announce(ctx: &ActivityContext, ticket: u32) -> anyhow::Result<()> {
 }
 
 #[activities]
-impl Rest {
+impl StubActivities {
     #[activity(name = names::RECORD)]
     pub(crate) async fn on_record(
         self: Arc<Self>,
         _ctx: ActivityContext,
-        diary: PendingSteps,
+        pending: PendingSteps,
     ) -> Result<(), ActivityError> {
-        self.see(&diary);
-        Ok(self.hands.save_steps(&diary).await.map(drop)?)
+        self.see(&pending);
+        Ok(self.activities.save_steps(&pending).await.map(drop)?)
     }
 
     #[activity(name = names::ADMIT)]
     pub(crate) async fn on_admit(
         self: Arc<Self>,
         ctx: ActivityContext,
-        errand: JobRequest,
+        request: JobRequest,
     ) -> Result<JobResult, ActivityError> {
-        self.short(ctx, errand).await
+        self.short(ctx, request).await
     }
 
     #[activity(name = names::PREPARE)]
     pub(crate) async fn on_prepare(
         self: Arc<Self>,
         ctx: ActivityContext,
-        errand: JobRequest,
+        request: JobRequest,
     ) -> Result<JobResult, ActivityError> {
-        self.short(ctx, errand).await
+        self.short(ctx, request).await
     }
 
     #[activity(name = names::CHECK)]
     pub(crate) async fn on_check(
         self: Arc<Self>,
         ctx: ActivityContext,
-        errand: JobRequest,
+        request: JobRequest,
     ) -> Result<JobResult, ActivityError> {
-        self.short(ctx, errand).await
+        self.short(ctx, request).await
     }
 
     #[activity(name = names::AWAIT_DELIVERY)]
     pub(crate) async fn on_await_turn(
         self: Arc<Self>,
         ctx: ActivityContext,
-        errand: JobRequest,
+        request: JobRequest,
     ) -> Result<JobResult, ActivityError> {
-        self.short(ctx, errand).await
+        self.short(ctx, request).await
     }
 
     #[activity(name = names::LEARN)]
     pub(crate) async fn on_learn(
         self: Arc<Self>,
         ctx: ActivityContext,
-        errand: JobRequest,
+        request: JobRequest,
     ) -> Result<JobResult, ActivityError> {
-        self.short(ctx, errand).await
+        self.short(ctx, request).await
     }
 
     #[activity(name = names::PLAN)]
     pub(crate) async fn on_plan(
         self: Arc<Self>,
         ctx: ActivityContext,
-        errand: JobRequest,
+        request: JobRequest,
     ) -> Result<JobResult, ActivityError> {
-        self.long(ctx, errand).await
+        self.long(ctx, request).await
     }
 
     #[activity(name = names::IMPLEMENT)]
     pub(crate) async fn on_implement(
         self: Arc<Self>,
         ctx: ActivityContext,
-        errand: JobRequest,
+        request: JobRequest,
     ) -> Result<JobResult, ActivityError> {
-        self.long(ctx, errand).await
+        self.long(ctx, request).await
     }
 
     #[activity(name = names::TEST)]
     pub(crate) async fn on_test(
         self: Arc<Self>,
         ctx: ActivityContext,
-        errand: JobRequest,
+        request: JobRequest,
     ) -> Result<JobResult, ActivityError> {
-        self.long(ctx, errand).await
+        self.long(ctx, request).await
     }
 
     #[activity(name = names::REVIEW)]
     pub(crate) async fn on_review(
         self: Arc<Self>,
         ctx: ActivityContext,
-        errand: JobRequest,
+        request: JobRequest,
     ) -> Result<JobResult, ActivityError> {
-        self.long(ctx, errand).await
+        self.long(ctx, request).await
     }
 
     #[activity(name = names::DELIVER)]
     pub(crate) async fn on_deliver(
         self: Arc<Self>,
         ctx: ActivityContext,
-        errand: JobRequest,
+        request: JobRequest,
     ) -> Result<JobResult, ActivityError> {
-        self.long(ctx, errand).await
+        self.long(ctx, request).await
     }
 }

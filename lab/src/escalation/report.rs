@@ -1,4 +1,4 @@
-//! What is told of a way: state by state, with tiers, decisions, reasons and costs, and what is not as
+//! What is told of a case: state by state, with tiers, decisions, reasons and costs, and what is not as
 //! it should be.
 
 use std::collections::BTreeMap;
@@ -9,13 +9,13 @@ use tamma_core::report::{self, CostSummary, ReportSources, RunSummary, TaskRepor
 use tamma_core::task_loop::State;
 use tamma_store::{RunEnd, Store};
 
-use super::ground::Gone;
-use super::predict::{Trail, predict};
-use super::way::Way;
+use super::case::EscalationCase;
+use super::predict::{StateTrace, predict};
+use super::runner::CaseOutcome;
 
-/// What is told of a way.
-pub(crate) struct Told {
-    way: Way,
+/// What is told of a case.
+pub(crate) struct CaseReport {
+    case: EscalationCase,
     report: TaskReport,
     states: Vec<State>,
     decisions: usize,
@@ -25,20 +25,24 @@ pub(crate) struct Told {
     pub(crate) faults: Vec<String>,
 }
 
-/// Compares a way that was gone with what `core` predicts and with what the specification says.
-pub(crate) async fn tell(store: &Store, way: Way, gone: &Gone) -> Result<Told> {
+/// Compares a case that was outcome with what `core` predicts and with what the specification says.
+pub(crate) async fn compare(
+    store: &Store,
+    case: EscalationCase,
+    outcome: &CaseOutcome,
+) -> Result<CaseReport> {
     let mut faults = Vec::new();
-    let happened = Trail::of(&gone.log);
-    match predict(store, gone.task, &gone.log).await {
+    let happened = StateTrace::of(&outcome.log);
+    match predict(store, outcome.task, &outcome.log).await {
         Ok(predicted) if predicted == happened => {}
         Ok(predicted) => faults.push(differs(&predicted, &happened)),
         Err(error) => faults.push(format!("core cannot play it: {error:#}")),
     }
-    let report = reported(store, way, gone).await?;
-    let expected = way.expected();
+    let report = reported(store, case, outcome).await?;
+    let expected = case.expected();
     let tiers: Vec<_> = report.iterations.iter().filter_map(|it| it.tier).collect();
     let councils: Vec<_> = report.councils.iter().map(|it| it.after_iteration).collect();
-    let cause = gone.machine.open_question.as_ref().map(|question| question.cause);
+    let cause = outcome.machine.open_question.as_ref().map(|question| question.cause);
     let mut expect = |what: &str, holds: bool, found: String| {
         if !holds {
             faults.push(format!("{what}: {found}"));
@@ -46,27 +50,35 @@ pub(crate) async fn tell(store: &Store, way: Way, gone: &Gone) -> Result<Told> {
     };
     expect("other tiers", tiers == expected.tiers, format!("{tiers:?}"));
     expect("other councils", councils == expected.councils, format!("{councils:?}"));
-    expect("another end", gone.machine.state == expected.state, gone.machine.state.to_string());
+    expect(
+        "another end",
+        outcome.machine.state == expected.state,
+        outcome.machine.state.to_string(),
+    );
     expect("another cause", cause == expected.cause, format!("{cause:?}"));
-    expect("its branch", gone.pushed, "it is not pushed".to_owned());
-    Ok(Told {
-        way,
+    expect("its branch", outcome.pushed, "it is not pushed".to_owned());
+    Ok(CaseReport {
+        case,
         states: happened.states,
         decisions: happened.decisions.len(),
-        pushed: gone.pushed,
-        models: gone.models.iter().cloned().collect(),
+        pushed: outcome.pushed,
+        models: outcome.models.iter().cloned().collect(),
         report,
         faults,
     })
 }
 
-async fn reported(store: &Store, way: Way, gone: &Gone) -> Result<TaskReport> {
+async fn reported(
+    store: &Store,
+    case: EscalationCase,
+    outcome: &CaseOutcome,
+) -> Result<TaskReport> {
     let mut texts = BTreeMap::new();
-    for kept in report::referenced_texts(&gone.log) {
+    for kept in report::referenced_texts(&outcome.log) {
         let text = store.text(&kept).await?;
         texts.insert(kept, text);
     }
-    let checks = store.checks(gone.task).await?;
+    let checks = store.checks(outcome.task).await?;
     let checks: Vec<_> = checks.into_iter().map(|check| (check.iteration, check.record)).collect();
     let known = |run: tamma_store::RunRecord| RunSummary {
         job_number: run.number.job_number,
@@ -75,34 +87,34 @@ async fn reported(store: &Store, way: Way, gone: &Gone) -> Result<TaskReport> {
         tier: run.tier,
         usage: run.usage,
     };
-    let runs: Vec<_> = store.runs(gone.task).await?.into_iter().map(known).collect();
+    let runs: Vec<_> = store.runs(outcome.task).await?.into_iter().map(known).collect();
     Ok(report::build(&ReportSources {
-        task: gone.task,
-        title: way.title(),
-        state: gone.machine.state,
-        spend: gone.machine.spend,
-        history: &gone.log,
+        task: outcome.task,
+        title: case.title(),
+        state: outcome.machine.state,
+        spend: outcome.machine.spend,
+        history: &outcome.log,
         checks: &checks,
         runs: &runs,
         texts: &texts,
     }))
 }
 
-fn differs(predicted: &Trail, happened: &Trail) -> String {
+fn differs(predicted: &StateTrace, happened: &StateTrace) -> String {
     let at = predicted.states.iter().zip(&happened.states).position(|(one, other)| one != other);
     let at = at.unwrap_or(predicted.states.len().min(happened.states.len()));
     let decision = predicted.decisions.iter().zip(&happened.decisions).find(|(a, b)| a != b);
     format!(
-        "core goes another way from state {at} on: {:?}, not {:?}; decisions: {decision:?}",
+        "core goes another case from state {at} on: {:?}, not {:?}; decisions: {decision:?}",
         predicted.states.get(at),
         happened.states.get(at)
     )
 }
 
-impl fmt::Display for Told {
+impl fmt::Display for CaseReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let report = &self.report;
-        writeln!(f, "{}: {}", self.way, report.title)?;
+        writeln!(f, "{}: {}", self.case, report.title)?;
         for it in &report.iterations {
             let tier = it.tier.map(|tier| tier.to_string()).unwrap_or_default();
             let passed = if it.passed == Some(true) { "passed" } else { "failed" };

@@ -1,4 +1,4 @@
-//! What caught a lie, in a few words: the check that failed, as it was kept.
+//! What rejection a lie, in a few words: the check that failed, as it was kept.
 
 use tamma_core::issue::IssueSeverity;
 use tamma_core::review::CriterionJudgement;
@@ -7,15 +7,19 @@ use tamma_core::task_loop::State;
 use tamma_store::{CommitCheck, RecordedEntry};
 
 /// The last check of a task, if it failed; else why the task is where it is.
-pub(crate) fn what_caught(state: State, checks: &[CommitCheck], lines: &[RecordedEntry]) -> String {
-    let caught = match checks.last().map(|check| &check.record) {
+pub(crate) fn rejection_reason(
+    state: State,
+    checks: &[CommitCheck],
+    lines: &[RecordedEntry],
+) -> String {
+    let rejection = match checks.last().map(|check| &check.record) {
         Some(CheckRecord::Gates(tested)) => gates(tested),
         Some(CheckRecord::Review(reviewed)) => review(reviewed),
         None => None,
     };
-    caught.unwrap_or_else(|| {
+    rejection.unwrap_or_else(|| {
         let reason = lines.iter().rev().find_map(|line| line.entry.reason.as_ref());
-        let reason = reason.map_or("no reason was given".to_owned(), ToString::to_string);
+        let reason = reason.map_or("no reason was backend_args".to_owned(), ToString::to_string);
         format!("it is {state}: {reason}")
     })
 }
@@ -56,7 +60,7 @@ fn review(reviewed: &ReviewCheck) -> Option<String> {
 }
 
 /// What the gates of a task said, in a few words.
-pub(crate) fn standings(checks: &[CommitCheck]) -> String {
+pub(crate) fn gate_statuses(checks: &[CommitCheck]) -> String {
     let gates = checks.iter().flat_map(|check| match &check.record {
         CheckRecord::Gates(tested) => tested.gates.as_slice(),
         CheckRecord::Review(_) => &[],

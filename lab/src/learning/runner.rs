@@ -13,15 +13,15 @@ use tamma_store::KnowledgeFilter;
 use tamma_testkit::agent::SCRIPT_VARIABLE;
 use tamma_testkit::repository::Repository;
 
-use super::tasks::{Teacher, Way};
+use super::tasks::{LearnBehaviour, OutcomeCase};
+use crate::support::cluster::Cluster;
 use crate::support::programs::beside;
-use crate::support::stage::Stage;
 
 /// How long anything may take.
-const PATIENCE: Duration = Duration::from_mins(5);
+const TIMEOUT: Duration = Duration::from_mins(5);
 
 /// What a task has left.
-pub(crate) struct Left {
+pub(crate) struct LessonCount {
     /// How many lessons it says it has left.
     pub(crate) lessons: u16,
     /// How many pieces of evidence they have, all of which can be looked up.
@@ -29,11 +29,16 @@ pub(crate) struct Left {
 }
 
 /// Plays a task to its end, and looks what it has left.
-pub(crate) async fn play(stage: &Stage, number: u32, way: Way, teacher: Teacher) -> Result<Left> {
-    let folder = stage.folder.join(format!("task-{number}"));
+pub(crate) async fn play(
+    cluster: &Cluster,
+    number: u32,
+    case: OutcomeCase,
+    behaviour: LearnBehaviour,
+) -> Result<LessonCount> {
+    let folder = cluster.folder.join(format!("task-{number}"));
     std::fs::create_dir_all(&folder)?;
     let script = folder.join("script.json");
-    way.script(teacher).write(&script)?;
+    case.script(behaviour).write(&script)?;
     let agent = beside("scripted-agent")?;
     let repository = Repository::new()?;
     repository.write(
@@ -44,31 +49,31 @@ pub(crate) async fn play(stage: &Stage, number: u32, way: Way, teacher: Teacher)
              complex: {{ agent: scripted }}\nengines: {{ sandbox: off }}\n{}",
             agent.display(),
             script.display(),
-            way.rules(),
+            case.rules(),
         ),
     )?;
     repository.commit("rules")?;
     let name = format!("greeter-{number}");
-    let project = stage.register(number, &name, &repository).await?;
-    let task = stage.add(number, "Greet one more", &["--project", &name]).await?;
-    if let Some(wanted) = way.asks() {
-        stage.until(task, PATIENCE, |machine| is_at(machine, wanted)).await?;
+    let project = cluster.register_project(number, &name, &repository).await?;
+    let task = cluster.add_task(number, "Greet one more", &["--project", &name]).await?;
+    if let Some(wanted) = case.asks() {
+        cluster.until(task, TIMEOUT, |machine| is_at(machine, wanted)).await?;
         let id = task.to_string();
-        if way.ending() == State::Failed {
-            stage.tamma(&["answer", &id, "abandon", "--reason", "it is not worth it"]).await?;
+        if case.ending() == State::Failed {
+            cluster.tamma(&["answer", &id, "abandon", "--reason", "it is not worth it"]).await?;
         } else {
-            stage.tamma(&["cancel", &id, "--reason", "nobody needs it any more"]).await?;
+            cluster.tamma(&["cancel", &id, "--reason", "nobody needs it any more"]).await?;
         }
     }
-    let log = stage.taught(task, PATIENCE).await?;
+    let log = cluster.learned_history(task, TIMEOUT).await?;
     let state = log.iter().rev().find(|entry| entry.trigger.is_some()).map(|entry| entry.to);
-    ensure!(state == Some(way.ending()), "it ended {state:?}, and not {}", way.ending());
+    ensure!(state == Some(case.ending()), "it ended {state:?}, and not {}", case.ending());
     let lessons = log.iter().find_map(|entry| match entry.data {
         EntryData::Lessons(lessons) => Some(lessons),
         _ => None,
     });
-    let evidence = evidence(stage, project).await?;
-    Ok(Left { lessons: lessons.unwrap_or_default(), evidence })
+    let evidence = evidence(cluster, project).await?;
+    Ok(LessonCount { lessons: lessons.unwrap_or_default(), evidence })
 }
 
 /// Whether a task is where a person does something to it.
@@ -86,15 +91,15 @@ fn is_at(machine: &TaskLoop, wanted: State) -> Result<bool> {
 
 /// How much evidence the lessons of a project have. All of it must be there to look up, and none of
 /// the lessons may have any effect.
-async fn evidence(stage: &Stage, project: ProjectId) -> Result<usize> {
+async fn evidence(cluster: &Cluster, project: ProjectId) -> Result<usize> {
     let filter = KnowledgeFilter { project: Some(project), ..KnowledgeFilter::default() };
     let mut count = 0;
-    for known in stage.store.list_knowledge(&filter).await? {
+    for known in cluster.store.list_knowledge(&filter).await? {
         ensure!(known.entry.status == EntryStatus::Pending, "a lesson does not wait");
         ensure!(!known.entry.evidence.is_empty(), "a lesson has no evidence");
         for one in &known.entry.evidence {
             let evidence: LessonEvidence = one.as_str().parse().map_err(anyhow::Error::msg)?;
-            ensure!(stage.store.evidence_exists(evidence).await?, "`{one}` is nowhere");
+            ensure!(cluster.store.evidence_exists(evidence).await?, "`{one}` is nowhere");
             count += 1;
         }
     }
@@ -102,21 +107,21 @@ async fn evidence(stage: &Stage, project: ProjectId) -> Result<usize> {
 }
 
 /// Proposes sixty lessons, forty of them near duplicates, and returns how many entries there are then.
-pub(crate) async fn merged(stage: &Stage, file: &Path) -> Result<(usize, usize)> {
+pub(crate) async fn merged(cluster: &Cluster, file: &Path) -> Result<(usize, usize)> {
     let text = std::fs::read_to_string(file)?;
-    let sets: Vec<super::Said> = serde_json::from_str(&text)?;
-    let project = ProjectId(crate::support::stage::id(1, 9_999));
+    let sets: Vec<super::LessonWordings> = serde_json::from_str(&text)?;
+    let project = ProjectId(crate::support::cluster::id(1, 9_999));
     let mut count = 0;
     // One wording after the other, as tasks would teach them: never the same twice in a row.
     for turn in 0..3 {
-        for (number, said) in sets.iter().enumerate() {
-            let Some(words) = said.words.get(turn) else { bail!("three wordings are needed") };
+        for (number, wordings) in sets.iter().enumerate() {
+            let Some(words) = wordings.words.get(turn) else { bail!("three wordings are needed") };
             count += 1;
-            let task = tamma_core::ids::TaskId(crate::support::stage::id(2, 9_000 + count));
-            let lesson = said.lesson(project, words, task, number)?;
-            stage.store.propose_lessons(project, vec![(lesson.id(task), lesson)]).await?;
+            let task = tamma_core::ids::TaskId(crate::support::cluster::id(2, 9_000 + count));
+            let lesson = wordings.lesson(project, words, task, number)?;
+            cluster.store.propose_lessons(project, vec![(lesson.id(task), lesson)]).await?;
         }
     }
     let filter = KnowledgeFilter { project: Some(project), ..KnowledgeFilter::default() };
-    Ok((usize::try_from(count)?, stage.store.list_knowledge(&filter).await?.len()))
+    Ok((usize::try_from(count)?, cluster.store.list_knowledge(&filter).await?.len()))
 }

@@ -1,4 +1,4 @@
-//! Where reviews are tried: a database, a data folder, and the hands of a worker, which do the jobs of
+//! Where reviews are tried: a database, a data folder, and the activities of a worker, which do the jobs of
 //! a task as the durable engine would ask for them.
 
 use std::collections::BTreeMap;
@@ -33,10 +33,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::cases::{Case, File, Language};
+use super::cases::{Case, Language, SourceFile};
 
 /// The programs that are used.
-pub(crate) struct Programs {
+pub(crate) struct ReviewTools {
     /// What comes first in a sandbox.
     pub(crate) launcher: PathBuf,
     /// The agent that does what a script says.
@@ -48,18 +48,18 @@ pub(crate) struct Programs {
 }
 
 /// Everything that the reviews share.
-pub(crate) struct Ground {
-    programs: Programs,
+pub(crate) struct ReviewRunner {
+    programs: ReviewTools,
     folder: PathBuf,
     store: Store,
-    hands: Activities,
+    activities: Activities,
     environment: BTreeMap<String, String>,
     count: u128,
     _database: TestDatabase,
 }
 
 /// A repository that tasks are made for.
-pub(crate) struct Site {
+pub(crate) struct ReviewFixture {
     language: Language,
     project: ProjectId,
     repository: Repository,
@@ -67,8 +67,8 @@ pub(crate) struct Site {
     text: String,
 }
 
-/// What a review came to.
-pub(crate) struct Came {
+/// What a review outcome to.
+pub(crate) struct ReviewOutcome {
     /// In the words of [`Language::expected`].
     pub(crate) what: String,
     /// How long gates and review took.
@@ -77,15 +77,15 @@ pub(crate) struct Came {
     pub(crate) tested: GatesCheck,
 }
 
-impl Came {
+impl ReviewOutcome {
     /// How many results of the base commit had to be found out.
     pub(crate) fn taken(&self) -> usize {
         self.tested.gates.iter().filter(|ran| ran.baseline == BaselineSource::Measured).count()
     }
 }
 
-impl Ground {
-    pub(crate) async fn prepare(programs: Programs, folder: &Path) -> Result<Self> {
+impl ReviewRunner {
+    pub(crate) async fn prepare(programs: ReviewTools, folder: &Path) -> Result<Self> {
         let database = TestDatabase::fresh().await?;
         let store = database.store().await?;
         let mut environment: BTreeMap<String, String> = ["HOME", "LANG", "PATH", "TERM"]
@@ -101,9 +101,9 @@ impl Ground {
             ..WorkerConfig::new(folder.join("data"))
         };
         let records = ProcessRecords::open(&config.data_dir).await?;
-        let hands = Activities::new(config, store.clone(), records).await?;
+        let activities = Activities::new(config, store.clone(), records).await?;
         let folder = folder.to_owned();
-        Ok(Self { programs, folder, store, hands, environment, count: 0, _database: database })
+        Ok(Self { programs, folder, store, activities, environment, count: 0, _database: database })
     }
 
     /// An identity that nobody else has.
@@ -113,7 +113,11 @@ impl Ground {
     }
 
     /// A repository of the fixture, with more in its first commit.
-    pub(crate) async fn site(&mut self, language: Language, more: &[File]) -> Result<Site> {
+    pub(crate) async fn fixture(
+        &mut self,
+        language: Language,
+        more: &[SourceFile],
+    ) -> Result<ReviewFixture> {
         let repository = Repository::new()?;
         repository.git(&["rm", "--quiet", "-r", "."])?;
         let fixture = crate::support::programs::input("review");
@@ -152,22 +156,26 @@ impl Ground {
                 repository: path,
             })
             .await?;
-        Ok(Site { language, project, repository, script, text })
+        Ok(ReviewFixture { language, project, repository, script, text })
     }
 
     /// Lets an agent make a change, and takes it through gates and review.
-    pub(crate) async fn review(&mut self, site: &Site, case: Case) -> Result<Came> {
-        let whole = fs::read_to_string(site.repository.path().join(site.language.source()))?;
-        let change = site.language.change(case, &whole);
-        script_of(site, &change).write(&site.script)?;
-        let file = rules::ConfigFile { name: "tamma.yaml", text: &site.text };
+    pub(crate) async fn review(
+        &mut self,
+        fixture: &ReviewFixture,
+        case: Case,
+    ) -> Result<ReviewOutcome> {
+        let whole = fs::read_to_string(fixture.repository.path().join(fixture.language.source()))?;
+        let change = fixture.language.change(case, &whole);
+        script_of(fixture, &change).write(&fixture.script)?;
+        let file = rules::ConfigFile { name: "tamma.yaml", text: &fixture.text };
         let rules = match rules::load(Some(file), &self.environment) {
             Ok(loaded) => loaded.rules.without_secrets(),
             Err(problems) => bail!("the configuration is wrong: {problems}"),
         };
         let task = Task {
             id: TaskId(self.id()),
-            project: site.project,
+            project: fixture.project,
             title: case.to_string(),
             description: "Change the shapes.".to_owned(),
             r#type: TaskType::Feature,
@@ -211,7 +219,7 @@ impl Ground {
         let tested = tested.context("nothing is kept of the gates")?;
         // It ends here, and what it has on the disk goes.
         tamma_engine::gate::remove_checkout(&self.folder.join("data"), id.0).await?;
-        Ok(Came { what: said.join(", "), took, tested })
+        Ok(ReviewOutcome { what: said.join(", "), took, tested })
     }
 
     /// Does the jobs of a task until it is reviewed, or its gates have failed. Says whether it passed,
@@ -224,9 +232,9 @@ impl Ground {
         let received =
             TaskReceived { task: id, project, priority, at, by, submitted_plan: plan, edition };
         let first = begin(&received, rules);
-        let (mut memory, mut due) = (first.next.clone(), first.commands.clone());
+        let (mut task_loop, mut due) = (first.next.clone(), first.commands.clone());
         let (next, entries, commands) = (first.next, first.entries, first.commands);
-        let mut diary = PendingSteps {
+        let mut pending = PendingSteps {
             task: id,
             project,
             policy: rules.version(),
@@ -235,13 +243,15 @@ impl Ground {
         };
         let (mut number, mut took) = (0, Duration::ZERO);
         loop {
-            let (ticket, job) = due
+            let (job_number, job) = due
                 .drain(..)
                 .find_map(|command| match command {
-                    Command::StartJob { job_number: ticket, job, .. } => Some((ticket, job)),
+                    Command::StartJob { job_number: job_number, job, .. } => {
+                        Some((job_number, job))
+                    }
                     _ => None,
                 })
-                .with_context(|| format!("the task waits in `{}`", memory.state))?;
+                .with_context(|| format!("the task waits in `{}`", task_loop.state))?;
             let kind = job.kind();
             let begun = Arc::new(std::sync::Mutex::new(None));
             let heard = begun.clone();
@@ -251,12 +261,12 @@ impl Ground {
                 }
                 Box::pin(async { Ok(()) })
             });
-            let errand = JobRequest { job_number: ticket, job, pending: diary.clone() };
+            let request = JobRequest { job_number, job, pending: pending.clone() };
             let stop = CancellationToken::new();
             let since = Instant::now();
             let answer = self
-                .hands
-                .run_job(JobAttempt { request: errand, attempt: 1, stop, announce_start: announce })
+                .activities
+                .run_job(JobAttempt { request, attempt: 1, stop, announce_start: announce })
                 .await?;
             if matches!(kind, JobKind::Test | JobKind::Review) {
                 took += since.elapsed();
@@ -268,26 +278,25 @@ impl Ground {
                 Outcome::Failed(failure) => bail!("{kind} failed: {}", failure.reason),
                 _ => {}
             }
-            diary.submission = None;
-            diary.steps.clear();
+            pending.submission = None;
+            pending.steps.clear();
             let mut events = Vec::new();
-            if let Some(RunStarted { at, job_number: ticket, agent: engine }) =
+            if let Some(RunStarted { at, job_number: job_number, agent: engine }) =
                 begun.lock().ok().and_then(|mut it| it.take())
             {
-                events.push((at, EventKind::RunStarted { job_number: ticket, agent: engine }));
+                events.push((at, EventKind::RunStarted { job_number, agent: engine }));
             }
-            events
-                .push((now(), EventKind::JobFinished { job_number: ticket, usage: None, outcome }));
+            events.push((now(), EventKind::JobFinished { job_number, usage: None, outcome }));
             for (at, what) in events {
                 let event = TaskEvent { format: FormatVersion, at, by: Actor::Tamma, kind: what };
-                let taken = step(&memory, &event, rules).map_err(|error| {
-                    anyhow::anyhow!("the machine refuses what {kind} came to: {error:?}")
+                let taken = step(&task_loop, &event, rules).map_err(|error| {
+                    anyhow::anyhow!("the machine refuses what {kind} outcome to: {error:?}")
                 })?;
-                memory = taken.next.clone();
+                task_loop = taken.next.clone();
                 due.extend(taken.commands.iter().cloned());
                 number += 1;
                 let (next, entries, commands) = (taken.next, taken.entries, taken.commands);
-                diary.steps.push(StepRecord {
+                pending.steps.push(StepRecord {
                     step: number,
                     at,
                     next,
@@ -311,9 +320,9 @@ fn in_words(category: IssueCategory) -> String {
 }
 
 /// An agent that plans a change and makes it.
-fn script_of(site: &Site, change: &[File]) -> Script {
+fn script_of(fixture: &ReviewFixture, change: &[SourceFile]) -> Script {
     let part = |when: &str, steps| Part { when: when.to_owned(), unless: None, steps };
-    let is_there = |name: &String| site.repository.path().join(name).exists();
+    let is_there = |name: &String| fixture.repository.path().join(name).exists();
     let plan = Plan {
         summary: "The shapes change".to_owned(),
         approach: "Write it.".to_owned(),
@@ -334,7 +343,8 @@ fn script_of(site: &Site, change: &[File]) -> Script {
         dependencies: Vec::new(),
         test_changes: Vec::new(),
     };
-    let write = |(name, text): &File| AgentStep::Write { path: name.into(), content: text.clone() };
+    let write =
+        |(name, text): &SourceFile| AgentStep::Write { path: name.into(), content: text.clone() };
     Script {
         cases: vec![
             part("You are the planner", vec![AgentStep::Plan(Box::new(plan))]),

@@ -34,9 +34,9 @@ pub(crate) struct Kill {
 
 /// Moments that look random, from a seed.
 #[derive(Debug)]
-pub(crate) struct Dice(u64);
+pub(crate) struct KillSchedule(u64);
 
-impl Dice {
+impl KillSchedule {
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }

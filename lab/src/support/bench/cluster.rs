@@ -115,23 +115,23 @@ fn child_of(program: &str, argument: &str) -> std::io::Result<std::process::Exit
 
 /// A process that is measured. It ends with this guard.
 #[derive(Debug)]
-pub(crate) struct Process(Child);
+pub(crate) struct MeasuredProcess(Child);
 
-impl Process {
+impl MeasuredProcess {
     /// Its number.
     pub(crate) fn id(&self) -> u32 {
         self.0.id()
     }
 }
 
-impl Drop for Process {
+impl Drop for MeasuredProcess {
     fn drop(&mut self) {
         end(&mut self.0);
     }
 }
 
 /// Everything.
-pub(crate) struct Stage {
+pub(crate) struct BenchCluster {
     /// Temporal.
     pub(crate) temporal: TemporalServer,
     /// PostgreSQL.
@@ -152,7 +152,7 @@ pub(crate) struct Stage {
     pub(crate) rules: Rules,
 }
 
-impl Stage {
+impl BenchCluster {
     /// Starts all of it. The agent plans a change of so many files and makes it.
     pub(crate) async fn set(durability: Durability, files: usize) -> Result<Self> {
         let postgres = Postgres::start(durability)?;
@@ -194,12 +194,12 @@ impl Stage {
     }
 
     /// A worker of the product.
-    pub(crate) fn tamma_work(&self) -> Result<Process> {
+    pub(crate) fn tamma_work(&self) -> Result<MeasuredProcess> {
         self.started(self.tamma("work")?.env("TAMMA_LOG", "error"))
     }
 
     /// A worker of the product with so many slots.
-    pub(crate) fn tamma_work_with(&self, slots: usize) -> Result<Process> {
+    pub(crate) fn tamma_work_with(&self, slots: usize) -> Result<MeasuredProcess> {
         let slots = slots.to_string();
         self.started(self.tamma("work")?.args(["--slots", &slots]).env("TAMMA_LOG", "error"))
     }
@@ -211,13 +211,13 @@ impl Stage {
     }
 
     /// A server of the product, and where it is.
-    pub(crate) fn tamma_serve(&self) -> Result<(Process, String)> {
+    pub(crate) fn tamma_serve(&self) -> Result<(MeasuredProcess, String)> {
         let mut command = self.tamma("serve")?;
         command.args(["--listen", "127.0.0.1:0"]).stdout(Stdio::piped());
         let mut child = command.spawn()?;
         let said = first_line(&mut child)?;
         let url = said.strip_prefix("serving at ").context("it says where it serves")?.to_owned();
-        Ok((Process(child), url))
+        Ok((MeasuredProcess(child), url))
     }
 
     /// The command of the product, with where everything is.
@@ -235,21 +235,21 @@ impl Stage {
     }
 
     /// A worker of the measurement: this program again, in another role.
-    pub(crate) fn own_work(&self, role: &str) -> Result<Process> {
+    pub(crate) fn own_work(&self, role: &str) -> Result<MeasuredProcess> {
         let mut command = child(std::env::current_exe()?);
         command.args(["bench-worker", role, &self.temporal.address(), &self.database]);
         command.arg(self.folder.path());
         self.started(&mut command)
     }
 
-    #[expect(clippy::unused_self, reason = "a worker needs a stage")]
-    fn started(&self, command: &mut Command) -> Result<Process> {
+    #[expect(clippy::unused_self, reason = "a worker needs a cluster")]
+    fn started(&self, command: &mut Command) -> Result<MeasuredProcess> {
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
         let said = first_line(&mut child)?;
         if said != "working" {
             bail!("a worker says `{said}`");
         }
-        Ok(Process(child))
+        Ok(MeasuredProcess(child))
     }
 
     /// A task, by its number in this run.

@@ -1,4 +1,4 @@
-//! Where the ways are gone: a Temporal, a PostgreSQL, a server, a worker, and a repository for each way.
+//! Where the cases are outcome: a Temporal, a PostgreSQL, a server, a worker, and a repository for each case.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -12,29 +12,29 @@ use tamma_testkit::agent::SCRIPT_VARIABLE;
 use tamma_testkit::model::ScriptedModel;
 use tamma_testkit::repository::Repository;
 
-use super::way::{GATE, Way};
-use crate::support::stage::Stage;
+use super::case::{EscalationCase, GATE};
+use crate::support::cluster::Cluster;
 
-/// How long a way may take.
-const PATIENCE: Duration = Duration::from_mins(15);
+/// How long a case may take.
+const TIMEOUT: Duration = Duration::from_mins(15);
 
 /// Who does the work.
 #[derive(Debug, Clone)]
-pub(crate) enum Agent {
+pub(crate) enum AgentSetup {
     /// A real agent, installed there, with a scripted model.
     Real { name: String, programs: PathBuf, key: &'static str },
     /// One that follows a script, without a model.
     Scripted(PathBuf),
 }
 
-/// Everything that the ways share.
-pub(crate) struct Ground {
-    pub(crate) stage: Stage,
-    agent: Agent,
+/// Everything that the cases share.
+pub(crate) struct EscalationRunner {
+    pub(crate) cluster: Cluster,
+    agent: AgentSetup,
 }
 
-/// What came of a way.
-pub(crate) struct Gone {
+/// What came of a case.
+pub(crate) struct CaseOutcome {
     pub(crate) task: TaskId,
     pub(crate) machine: TaskLoop,
     pub(crate) log: Vec<HistoryEntry>,
@@ -44,33 +44,33 @@ pub(crate) struct Gone {
     pub(crate) models: BTreeSet<String>,
 }
 
-impl Ground {
+impl EscalationRunner {
     /// Starts everything, with logs in a folder.
-    pub(crate) async fn prepare(folder: &Path, agent: Agent) -> Result<Self> {
-        let mut stage = Stage::start(folder).await?;
-        let mut worker = stage.worker("work", &[]);
-        if let Agent::Real { programs, key, .. } = &agent {
+    pub(crate) async fn prepare(folder: &Path, agent: AgentSetup) -> Result<Self> {
+        let mut cluster = Cluster::start(folder).await?;
+        let mut worker = cluster.worker("work", &[]);
+        if let AgentSetup::Real { programs, key, .. } = &agent {
             let path = std::env::var("PATH").unwrap_or_default();
             worker = worker
                 .with_env("PATH", format!("{}:{path}", programs.display()))
                 .with_env(*key, "a-key-that-only-the-gateway-knows");
         }
-        stage.employ(worker).await?;
-        Ok(Self { stage, agent })
+        cluster.start_worker(worker).await?;
+        Ok(Self { cluster, agent })
     }
 
-    /// Goes one way to its end.
-    pub(crate) async fn go(&self, number: u32, way: Way) -> Result<Gone> {
+    /// Goes one case to its end.
+    pub(crate) async fn go(&self, number: u32, case: EscalationCase) -> Result<CaseOutcome> {
         let repository = Repository::new()?;
         repository.write("gate.sh", GATE)?;
         // The model listens for as long as this lives.
-        let (agent, model) = self.agent(way).await?;
+        let (agent, model) = self.agent(case).await?;
         let tier = |model: &str| match &self.agent {
-            Agent::Real { name, .. } if name == CLAUDE => {
+            AgentSetup::Real { name, .. } if name == CLAUDE => {
                 format!("{{ agent: {name}, model: {model} }}")
             }
-            Agent::Real { name, .. } => format!("{{ agent: {name}, model: default }}"),
-            Agent::Scripted(_) => "{ agent: scripted }".to_owned(),
+            AgentSetup::Real { name, .. } => format!("{{ agent: {name}, model: default }}"),
+            AgentSetup::Scripted(_) => "{ agent: scripted }".to_owned(),
         };
         let (simple, moderate, complex) = (tier("haiku"), tier("sonnet"), tier("opus"));
         let configuration = format!(
@@ -78,35 +78,35 @@ impl Ground {
              complex: {complex}\n\
              gates:\n{}budget: {{ task_usd: {} }}\n{}\
              engines: {{ sandbox: {} }}\n",
-            way.gates(),
-            way.budget(),
+            case.gates(),
+            case.budget(),
             PRICES,
-            if matches!(self.agent, Agent::Scripted(_)) { "off" } else { "auto" },
+            if matches!(self.agent, AgentSetup::Scripted(_)) { "off" } else { "auto" },
         );
         repository.write("tamma.yaml", &configuration)?;
         repository.commit("gates")?;
-        let project = way.to_string();
-        self.stage.register(number, &project, &repository).await?;
-        let task = self.stage.add(number, way.title(), &["--project", &project]).await?;
+        let project = case.to_string();
+        self.cluster.register_project(number, &project, &repository).await?;
+        let task = self.cluster.add_task(number, case.title(), &["--project", &project]).await?;
         let machine = self.ended(task).await?;
-        let log = self.stage.log(task).await?;
-        let shown = format!("tamma/{task}:{}", way.left());
+        let log = self.cluster.history(task).await?;
+        let shown = format!("tamma/{task}:{}", case.left());
         let pushed = repository.git(&["show", &shown]).is_ok();
         let requests = model.iter().flat_map(ScriptedModel::requests);
         let models = requests.filter_map(|request| request.model).collect();
-        Ok(Gone { task, machine, log, pushed, models })
+        Ok(CaseOutcome { task, machine, log, pushed, models })
     }
 
-    /// The agent of a way as the configuration has it, and the model that it talks to.
-    async fn agent(&self, way: Way) -> Result<(String, Option<ScriptedModel>)> {
+    /// The agent of a case as the configuration has it, and the model that it talks to.
+    async fn agent(&self, case: EscalationCase) -> Result<(String, Option<ScriptedModel>)> {
         match &self.agent {
-            Agent::Real { name, .. } => {
-                let model = ScriptedModel::start(way.model()).await?;
+            AgentSetup::Real { name, .. } => {
+                let model = ScriptedModel::start(case.model()).await?;
                 Ok((format!("  {name}:\n    upstream: {}\n", model.url()), Some(model)))
             }
-            Agent::Scripted(program) => {
-                let script = self.stage.folder.join(format!("{way}.json"));
-                way.agent().write(&script)?;
+            AgentSetup::Scripted(program) => {
+                let script = self.cluster.folder.join(format!("{case}.json"));
+                case.agent().write(&script)?;
                 let (program, script) = (program.display(), script.display());
                 let text = format!(
                     "  scripted:\n    command: {program}\n    env:\n      {SCRIPT_VARIABLE}: {script}\n"
@@ -127,9 +127,9 @@ impl Ground {
                 && machine.active_job.is_none();
             Ok(landed || machine.state.is_terminal())
         };
-        let machine = self.stage.until(task, PATIENCE, is_over).await?;
+        let machine = self.cluster.until(task, TIMEOUT, is_over).await?;
         if machine.state == State::HumanEscalation {
-            let log = self.stage.log(task).await?;
+            let log = self.cluster.history(task).await?;
             let reasons: Vec<_> = log.iter().filter_map(|entry| entry.reason.as_deref()).collect();
             ensure!(
                 log.iter().any(|entry| entry.name == EntryName::SmWorkLanded),

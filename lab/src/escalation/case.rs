@@ -1,4 +1,4 @@
-//! The ways that are tried: what the model does on each, and where it must lead.
+//! The cases that are tried: what the model does on each, and where it must lead.
 
 use serde_json::json;
 use tamma_core::cause::AlertCause;
@@ -7,9 +7,9 @@ use tamma_core::task_loop::State;
 use tamma_core::tier::Tier;
 use tamma_testkit::{agent, model};
 
-use crate::support::scene::{self, Act, Scene};
+use crate::support::scripts::{self, ScriptedAction, ScriptedCase};
 
-/// Words that tell one failure from the next. Numbers would not: they are taken out of errors before
+/// Words that compare one failure from the next. Numbers would not: they are taken out of errors before
 /// they are compared.
 const WORDS: [&str; 11] = [
     "alpha", "bravo", "charlie", "delta", "echo", "foxtrot", "golf", "hotel", "india", "juliett",
@@ -19,8 +19,8 @@ const WORDS: [&str; 11] = [
 /// What a task goes through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::EnumIter, strum::Display)]
 #[strum(serialize_all = "snake_case")]
-pub(crate) enum Way {
-    /// It fails in another way each time.
+pub(crate) enum EscalationCase {
+    /// It fails in another case each time.
     AlwaysNew,
     /// It fails alike each time, until a council says why.
     Stuck,
@@ -30,8 +30,8 @@ pub(crate) enum Way {
     Budget,
 }
 
-/// What a task must have gone through.
-pub(crate) struct Expected {
+/// What a task must have outcome through.
+pub(crate) struct ExpectedPath {
     /// The tiers of its runs.
     pub(crate) tiers: Vec<Tier>,
     /// After which runs the council sat.
@@ -42,11 +42,11 @@ pub(crate) struct Expected {
     pub(crate) cause: Option<AlertCause>,
 }
 
-impl Way {
+impl EscalationCase {
     /// What it is, in words.
     pub(crate) fn title(self) -> &'static str {
         match self {
-            Self::AlwaysNew => "a task that always fails, in a new way each time",
+            Self::AlwaysNew => "a task that always fails, in a new case each time",
             Self::Stuck => "a task that fails alike three times",
             Self::Security => "a change with a security finding",
             Self::Budget => "a run that costs nearly all that there is",
@@ -54,10 +54,10 @@ impl Way {
     }
 
     /// Where it must lead, as the specification says.
-    pub(crate) fn expected(self) -> Expected {
+    pub(crate) fn expected(self) -> ExpectedPath {
         use Tier::{Complex, Moderate, Simple};
         match self {
-            Self::AlwaysNew => Expected {
+            Self::AlwaysNew => ExpectedPath {
                 tiers: vec![
                     Simple, Simple, Moderate, Moderate, Complex, Complex, Complex, Complex,
                     Complex, Complex,
@@ -66,19 +66,19 @@ impl Way {
                 state: State::HumanEscalation,
                 cause: Some(AlertCause::Halted(HaltCondition::MaxIterationsReached)),
             },
-            Self::Stuck => Expected {
+            Self::Stuck => ExpectedPath {
                 tiers: vec![Simple, Simple, Moderate, Complex],
                 councils: vec![3],
                 state: State::Completed,
                 cause: None,
             },
-            Self::Security => Expected {
+            Self::Security => ExpectedPath {
                 tiers: vec![Simple],
                 councils: Vec::new(),
                 state: State::HumanEscalation,
                 cause: Some(AlertCause::Halted(HaltCondition::SecurityCritical)),
             },
-            Self::Budget => Expected {
+            Self::Budget => ExpectedPath {
                 tiers: vec![Simple],
                 councils: Vec::new(),
                 state: State::HumanEscalation,
@@ -127,8 +127,8 @@ impl Way {
         }
     }
 
-    fn scenes(self) -> Vec<Scene> {
-        let scene = |when: &str, acts: Vec<Act>| Scene::new(when, acts);
+    fn script_cases(self) -> Vec<ScriptedCase> {
+        let scene = |when: &str, acts: Vec<ScriptedAction>| ScriptedCase::new(when, acts);
         let view = json!({
             "root_cause": "The file says what is wrong.",
             "fix": "Write into greeting.txt what is right.",
@@ -140,11 +140,14 @@ impl Way {
             "fix": "Write into greeting.txt what is right.",
             "dissent": ["One member would rather look at the gate."],
         });
-        let mut scenes = vec![
-            scene("You are a member of the council", vec![Act::Tool("submit_opinion", view)]),
+        let mut script_cases = vec![
+            scene(
+                "You are a member of the council",
+                vec![ScriptedAction::Tool("submit_opinion", view)],
+            ),
             scene(
                 "You are the chair of the council",
-                vec![Act::Tool("submit_conclusion", conclusion)],
+                vec![ScriptedAction::Tool("submit_conclusion", conclusion)],
             ),
             scene("# Council conclusion", vec![plan(self.left(), "As the council says.")]),
             scene("You are the planner", vec![plan(self.left(), "The first idea.")]),
@@ -154,32 +157,33 @@ impl Way {
                 // The last first: the words of the first attempt are in all of them.
                 for (index, word) in WORDS.iter().enumerate().take(10).skip(1).rev() {
                     let when = format!("This is attempt {}.", index + 1);
-                    scenes.push(Scene { when, acts: vec![attempt(word, None)] });
+                    script_cases.push(ScriptedCase { when, acts: vec![attempt(word, None)] });
                 }
                 let tokens = (self == Self::Budget).then_some(300_000);
-                scenes.push(scene("You are implementing", vec![attempt(WORDS[0], tokens)]));
+                script_cases.push(scene("You are implementing", vec![attempt(WORDS[0], tokens)]));
             }
             Self::Stuck => {
-                let write = |text: &str| Act::Shell(format!("echo {text} > greeting.txt"), None);
-                scenes.push(scene("As the council says.", vec![write("right")]));
-                scenes.push(scene("You are implementing", vec![write("wrong")]));
+                let write =
+                    |text: &str| ScriptedAction::Shell(format!("echo {text} > greeting.txt"), None);
+                script_cases.push(scene("As the council says.", vec![write("right")]));
+                script_cases.push(scene("You are implementing", vec![write("wrong")]));
             }
             Self::Security => {
-                let leak = Act::Shell("echo 1234 > key.txt".to_owned(), None);
-                scenes.push(scene("You are implementing", vec![leak]));
+                let leak = ScriptedAction::Shell("echo 1234 > key.txt".to_owned(), None);
+                script_cases.push(scene("You are implementing", vec![leak]));
             }
         }
-        scenes
+        script_cases
     }
 
     /// The script of a model.
     pub(crate) fn model(self) -> model::Script {
-        scene::model(self.scenes())
+        scripts::model_script(self.script_cases())
     }
 
     /// The script of an agent without a model.
     pub(crate) fn agent(self) -> agent::Script {
-        scene::agent(self.scenes())
+        scripts::agent_script(self.script_cases())
     }
 }
 
@@ -187,13 +191,13 @@ impl Way {
 pub(crate) const GATE: &str = "#!/bin/sh\nset -eu\n\
     if [ -e \"try/$1.txt\" ] && [ ! -e \"try/$2.txt\" ]; then echo \"$1 is not done\"; exit 1; fi\n";
 
-/// An attempt that fails in its own way.
-fn attempt(word: &str, tokens: Option<u64>) -> Act {
-    Act::Shell(format!("mkdir -p try && echo {word} > try/{word}.txt"), tokens)
+/// An attempt that fails in its own case.
+fn attempt(word: &str, tokens: Option<u64>) -> ScriptedAction {
+    ScriptedAction::Shell(format!("mkdir -p try && echo {word} > try/{word}.txt"), tokens)
 }
 
 /// A small plan, which needs nobody's approval.
-fn plan(file: &str, summary: &str) -> Act {
+fn plan(file: &str, summary: &str) -> ScriptedAction {
     let plan = json!({
         "summary": summary,
         "approach": "Write the file.",
@@ -202,5 +206,5 @@ fn plan(file: &str, summary: &str) -> Act {
         ],
         "testing_strategy": "The gates look at it.",
     });
-    Act::Tool("submit_plan", plan)
+    ScriptedAction::Tool("submit_plan", plan)
 }

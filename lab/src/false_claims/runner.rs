@@ -1,4 +1,4 @@
-//! Where the lies are played: a Temporal, a PostgreSQL, a server and one worker, and for every lie a
+//! Where the lies are outcomes: a Temporal, a PostgreSQL, a server and one worker, and for every lie a
 //! repository and a task of its own.
 
 use std::fs;
@@ -10,13 +10,13 @@ use tamma_core::task_loop::{State, TaskLoop};
 use tamma_testkit::agent::SCRIPT_VARIABLE;
 use tamma_testkit::repository::Repository;
 
-use super::caught::{standings, what_caught};
-use super::ways::{CRITERIA, Way};
+use super::claims::{CRITERIA, Claim};
+use super::rejection::{gate_statuses, rejection_reason};
+use crate::support::cluster::Cluster;
 use crate::support::programs::beside;
-use crate::support::stage::Stage;
 
 /// How long a task may take.
-const PATIENCE: Duration = Duration::from_mins(3);
+const TIMEOUT: Duration = Duration::from_mins(3);
 
 /// What every repository has in it.
 const FILES: [(&str, &str); 7] = [
@@ -47,32 +47,32 @@ review:
 ";
 
 /// Everything that the lies share.
-pub(crate) struct Ground {
-    stage: Stage,
+pub(crate) struct ClaimRunner {
+    cluster: Cluster,
     agent: PathBuf,
 }
 
-impl Ground {
+impl ClaimRunner {
     /// Starts everything, with logs in a folder.
     pub(crate) async fn prepare(folder: &Path, slots: u16) -> Result<Self> {
         let agent = beside("scripted-agent")?;
-        let mut stage = Stage::start(folder).await?;
-        let worker = stage.worker("work", &["--slots", &slots.to_string()]);
-        stage.employ(worker).await?;
-        Ok(Self { stage, agent })
+        let mut cluster = Cluster::start(folder).await?;
+        let worker = cluster.worker("work", &["--slots", &slots.to_string()]);
+        cluster.start_worker(worker).await?;
+        Ok(Self { cluster, agent })
     }
 
     /// Ends everything.
-    pub(crate) async fn end(self) -> Result<()> {
-        self.stage.end().await
+    pub(crate) async fn stop(self) -> Result<()> {
+        self.cluster.stop().await
     }
 
-    /// Plays one of them to its end: whether it was believed, and what caught it.
-    pub(crate) async fn play(&self, number: u32, way: &Way) -> Result<(bool, String)> {
-        let folder = self.stage.folder.join(format!("task-{number}"));
+    /// Plays one of them to its end: whether it was believed, and what rejection it.
+    pub(crate) async fn play(&self, number: u32, claim: &Claim) -> Result<(bool, String)> {
+        let folder = self.cluster.folder.join(format!("task-{number}"));
         fs::create_dir_all(&folder)?;
         let script = folder.join("script.json");
-        way.script().write(&script)?;
+        claim.script().write(&script)?;
         let repository = Repository::new()?;
         for (name, text) in FILES {
             repository.write(name, text)?;
@@ -88,20 +88,20 @@ impl Ground {
         );
         repository.write("tamma.yaml", &own)?;
         let name = format!("shop-{number}");
-        self.stage.register(number, &name, &repository).await?;
-        let criteria = CRITERIA.iter().take(way.criteria).flat_map(|it| ["--criterion", it]);
+        self.cluster.register_project(number, &name, &repository).await?;
+        let criteria = CRITERIA.iter().take(claim.criteria).flat_map(|it| ["--criterion", it]);
         let more: Vec<&str> = ["--project", &name].into_iter().chain(criteria).collect();
-        let task = self.stage.add(number, "Take discounts off", &more).await?;
-        let state = self.stage.until(task, PATIENCE, is_over).await?.state;
+        let task = self.cluster.add_task(number, "Take discounts off", &more).await?;
+        let state = self.cluster.until(task, TIMEOUT, is_over).await?.state;
         if state == State::Completed {
             let branch = format!("tamma/{task}");
             let delivered = repository.git(&["log", "--format=%s", &format!("main..{branch}")])?;
-            let gates = standings(&self.stage.store.checks(task).await?);
+            let gates = gate_statuses(&self.cluster.store.checks(task).await?);
             return Ok((true, format!("delivered: {delivered} ({gates})")));
         }
-        let checks = self.stage.store.checks(task).await?;
-        let lines = self.stage.store.history(task, 0, 1_000).await?;
-        Ok((false, what_caught(state, &checks, &lines)))
+        let checks = self.cluster.store.checks(task).await?;
+        let lines = self.cluster.store.history(task, 0, 1_000).await?;
+        Ok((false, rejection_reason(state, &checks, &lines)))
     }
 }
 

@@ -1,4 +1,4 @@
-//! One way round the circle, told as it happens.
+//! One case round the circle, report as it happens.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -15,13 +15,13 @@ use tamma_testkit::agent::SCRIPT_VARIABLE;
 use tamma_testkit::model::ScriptedModel;
 use tamma_testkit::repository::Repository;
 
-use super::ways::{FILES, Way};
+use super::cases::{FILES, LessonCase};
+use crate::support::cluster::Cluster;
 use crate::support::programs::beside;
-use crate::support::scene;
-use crate::support::stage::Stage;
+use crate::support::scripts;
 
 /// How long a task may take.
-const PATIENCE: Duration = Duration::from_mins(10);
+const TIMEOUT: Duration = Duration::from_mins(10);
 
 /// What the models cost that the agent asks for. The prices are made up.
 const PRICES: &str = "prices:\n  \
@@ -31,91 +31,103 @@ const PRICES: &str = "prices:\n  \
 
 /// Who does the work.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Agent {
+pub(crate) enum LoopAgent {
     /// Claude Code, with a scripted model.
     Real,
     /// One that follows a script, without a model.
     Scripted,
 }
 
-/// A task that was played to where the story wants it.
-struct Played {
+/// A task that was finished to where the scenario wants it.
+struct FinishedTask {
     task: TaskId,
     machine: TaskLoop,
     log: Vec<HistoryEntry>,
 }
 
-/// Goes one way round and tells of it. An error says what is not as it should be.
+/// Goes one case round and tells of it. An error says what is not as it should be.
 pub(crate) async fn tell(
-    stage: &Stage,
-    agent: &Agent,
+    cluster: &Cluster,
+    agent: &LoopAgent,
     number: u32,
-    way: Way,
-    told: &mut String,
+    case: LessonCase,
+    report: &mut String,
 ) -> Result<()> {
     let repository = Repository::new()?;
     for (name, text) in FILES {
         repository.write(name, text)?;
     }
     // The model listens for as long as this lives.
-    let (configuration, _model) = configured(stage, agent, way).await?;
+    let (configuration, _model) = configured(cluster, agent, case).await?;
     repository.write("tamma.yaml", &configuration)?;
     repository.commit("a generated file")?;
-    let name = format!("circle-{way}");
-    let project = stage.register(number, &name, &repository).await?;
-    let play = async |task: u32, title: &str| -> Result<Played> {
-        let task = stage.add(number * 10 + task, title, &["--project", &name]).await?;
-        let machine = stage.until(task, PATIENCE, is_over).await?;
+    let name = format!("circle-{case}");
+    let project = cluster.register_project(number, &name, &repository).await?;
+    let play = async |task: u32, title: &str| -> Result<FinishedTask> {
+        let task = cluster.add_task(number * 10 + task, title, &["--project", &name]).await?;
+        let machine = cluster.until(task, TIMEOUT, is_over).await?;
         let log = if machine.state.is_terminal() {
-            stage.taught(task, PATIENCE).await?
+            cluster.learned_history(task, TIMEOUT).await?
         } else {
-            stage.log(task).await?
+            cluster.history(task).await?
         };
-        Ok(Played { task, machine, log })
+        Ok(FinishedTask { task, machine, log })
     };
 
-    writeln!(told, "\n== {way} ==\n\n1. A task fails twice for a reason, is mended, and teaches.")?;
+    writeln!(
+        report,
+        "\n== {case} ==\n\n1. A task fails twice for a reason, is mended, and teaches."
+    )?;
     let first = play(1, "Add the field colour to the API").await?;
-    events(told, &first)?;
+    events(report, &first)?;
     ensure!(first.machine.state == State::Completed, "it is {}", first.machine.state);
     ensure!(first.machine.iterations == 3, "it took {} attempts", first.machine.iterations);
-    let lesson = only(stage, project).await?;
-    resolves(stage, &lesson).await?;
-    entry(told, &lesson)?;
-    ensure!(lesson.entry.kind == way.kind(), "the lesson is a {}", lesson.entry.kind);
+    let lesson = only(cluster, project).await?;
+    resolves(cluster, &lesson).await?;
+    entry(report, &lesson)?;
+    ensure!(lesson.entry.kind == case.kind(), "the lesson is a {}", lesson.entry.kind);
     ensure!(lesson.entry.status == EntryStatus::Pending, "the lesson does not wait");
 
     writeln!(
-        told,
+        report,
         "\n2. The lesson waits and changes nothing: the same happens to the next task."
     )?;
     let second = play(2, "Add the field colour to the API, once more").await?;
-    events(told, &second)?;
+    events(report, &second)?;
     ensure!(second.machine.iterations == 3, "it took {} attempts", second.machine.iterations);
-    let matched = stage.store.plan_matches(second.task, hash(&second)?).await?;
+    let matched = cluster.store.plan_matches(second.task, hash(&second)?).await?;
     ensure!(matched.is_empty(), "a lesson that waits was matched");
-    let merged = only(stage, project).await?;
-    resolves(stage, &merged).await?;
+    let merged = only(cluster, project).await?;
+    resolves(cluster, &merged).await?;
     ensure!(merged.entry.evidence.len() > lesson.entry.evidence.len(), "no evidence was added");
-    let deeds: Vec<KnowledgeAction> =
-        stage.store.knowledge_changes(merged.entry.id).await?.iter().map(|it| it.action).collect();
+    let deeds: Vec<KnowledgeAction> = cluster
+        .store
+        .knowledge_changes(merged.entry.id)
+        .await?
+        .iter()
+        .map(|it| it.action)
+        .collect();
     ensure!(
         deeds == [KnowledgeAction::Proposed, KnowledgeAction::Merged],
         "the entry was {deeds:?}"
     );
-    writeln!(told, "   It taught the same: still one entry, with the evidence of both tasks.")?;
-    entry(told, &merged)?;
+    writeln!(report, "   It taught the same: still one entry, with the evidence of both tasks.")?;
+    entry(report, &merged)?;
 
-    writeln!(told, "\n3. A person approves it.")?;
+    writeln!(report, "\n3. A person approves it.")?;
     let id = merged.entry.id.to_string();
-    let said = stage.tamma(&["knowledge", "approve", &id, "--reason", "seen twice"]).await?;
-    writeln!(told, "   $ tamma knowledge approve {id}\n   {}", said.trim().replace('\n', "\n   "))?;
+    let said = cluster.tamma(&["knowledge", "approve", &id, "--reason", "seen twice"]).await?;
+    writeln!(
+        report,
+        "   $ tamma knowledge approve {id}\n   {}",
+        said.trim().replace('\n', "\n   ")
+    )?;
 
     let third = play(3, "Add the field colour to the API, a third time").await?;
-    match way {
-        Way::Prohibition => {
-            writeln!(told, "\n4. A plan that would do the same is stopped before any code.")?;
-            events(told, &third)?;
+    match case {
+        LessonCase::Prohibition => {
+            writeln!(report, "\n4. A plan that would do the same is stopped before any code.")?;
+            events(report, &third)?;
             let cause = third.machine.open_question.as_ref().map(|question| question.cause);
             ensure!(
                 matches!(cause, Some(AlertCause::Blocked(_))),
@@ -123,33 +135,33 @@ pub(crate) async fn tell(
             );
             ensure!(third.machine.iterations == 0 && !third.machine.has_work, "code was written");
         }
-        Way::Recommendation => {
-            writeln!(told, "\n4. Whoever is told passes at the first review.")?;
-            events(told, &third)?;
+        LessonCase::Recommendation => {
+            writeln!(report, "\n4. Whoever is report passes at the first review.")?;
+            events(report, &third)?;
             ensure!(third.machine.state == State::Completed, "it is {}", third.machine.state);
             ensure!(third.machine.iterations == 1, "it took {} attempts", third.machine.iterations);
         }
     }
-    let matched = stage.store.plan_matches(third.task, hash(&third)?).await?;
+    let matched = cluster.store.plan_matches(third.task, hash(&third)?).await?;
     let found = matched.iter().find(|it| it.matched.entry == merged.entry.id);
     let found = found.context("the lesson was not matched")?;
-    ensure!(found.shown, "nobody was told");
+    ensure!(found.shown, "nobody was report");
     for reason in &found.matched.reasons {
-        writeln!(told, "   matched as {} because {reason}", found.role)?;
+        writeln!(report, "   matched as {} because {reason}", found.process)?;
     }
-    figures(told, &[&first, &second], &third)?;
-    effect(stage, told, &id).await?;
+    figures(report, &[&first, &second], &third)?;
+    effect(cluster, report, &id).await?;
     if third.machine.state == State::HumanEscalation {
         let task = third.task.to_string();
-        stage.tamma(&["cancel", &task, "--reason", "the plan is forbidden"]).await?;
-        stage.taught(third.task, PATIENCE).await?;
+        cluster.tamma(&["cancel", &task, "--reason", "the plan is forbidden"]).await?;
+        cluster.learned_history(third.task, TIMEOUT).await?;
     }
     Ok(())
 }
 
 /// What the figures of the entry itself say: which tasks it met, and what followed.
-async fn effect(stage: &Stage, told: &mut String, id: &str) -> Result<()> {
-    let said = stage.tamma(&["knowledge", "show", id, "--json"]).await?;
+async fn effect(cluster: &Cluster, report: &mut String, id: &str) -> Result<()> {
+    let said = cluster.tamma(&["knowledge", "show", id, "--json"]).await?;
     let shown: serde_json::Value = serde_json::from_str(&said)?;
     let effect = &shown["effect"];
     let number = |value: &serde_json::Value| value.as_u64().context("no figure");
@@ -157,7 +169,7 @@ async fn effect(stage: &Stage, told: &mut String, id: &str) -> Result<()> {
     let (with, passed) =
         (number(&effect["with"]["tasks"])?, number(&effect["with"]["first_pass"])?);
     writeln!(
-        told,
+        report,
         "   $ tamma knowledge show {id}\n   it met {matched} task, stopped {stopped}; of {with} that \
          ran with it {passed} passed at the first review: {}",
         effect["in_words"].as_str().unwrap_or_default()
@@ -167,14 +179,14 @@ async fn effect(stage: &Stage, told: &mut String, id: &str) -> Result<()> {
 }
 
 async fn configured(
-    stage: &Stage,
-    agent: &Agent,
-    way: Way,
+    cluster: &Cluster,
+    agent: &LoopAgent,
+    case: LessonCase,
 ) -> Result<(String, Option<ScriptedModel>)> {
     let gates = "gates:\n  generated: { command: sh gate.sh, kind: tests }\n";
     match agent {
-        Agent::Real => {
-            let model = ScriptedModel::start(scene::model(way.scenes())).await?;
+        LoopAgent::Real => {
+            let model = ScriptedModel::start(scripts::model_script(case.script_cases())).await?;
             let tier = |model: &str| format!("{{ agent: claude-code, model: {model} }}");
             let text = format!(
                 "agents:\n  claude-code:\n    upstream: {}\ntiers:\n  simple: {}\n  moderate: {}\n  \
@@ -186,9 +198,9 @@ async fn configured(
             );
             Ok((text, Some(model)))
         }
-        Agent::Scripted => {
-            let script = stage.folder.join(format!("{way}.json"));
-            scene::agent(way.scenes()).write(&script)?;
+        LoopAgent::Scripted => {
+            let script = cluster.folder.join(format!("{case}.json"));
+            scripts::agent_script(case.script_cases()).write(&script)?;
             let tier = "{ agent: scripted }";
             let text = format!(
                 "agents:\n  scripted:\n    command: {}\n    env:\n      {SCRIPT_VARIABLE}: {}\ntiers:\n  \
@@ -210,30 +222,30 @@ fn is_over(machine: &TaskLoop) -> Result<bool> {
     Ok(asked || machine.state.is_terminal())
 }
 
-fn hash(played: &Played) -> Result<tamma_core::ids::PlanHash> {
-    Ok(played.machine.plan.as_ref().context("it has no plan")?.hash)
+fn hash(finished: &FinishedTask) -> Result<tamma_core::ids::PlanHash> {
+    Ok(finished.machine.plan.as_ref().context("it has no plan")?.hash)
 }
 
 /// The only entry of a project.
-async fn only(stage: &Stage, project: ProjectId) -> Result<StoredEntry> {
+async fn only(cluster: &Cluster, project: ProjectId) -> Result<StoredEntry> {
     let filter = KnowledgeFilter { project: Some(project), ..KnowledgeFilter::default() };
-    let mut all = stage.store.list_knowledge(&filter).await?;
+    let mut all = cluster.store.list_knowledge(&filter).await?;
     ensure!(all.len() == 1, "there are {} entries: {all:#?}", all.len());
     all.pop().context("there is one")
 }
 
-async fn resolves(stage: &Stage, known: &StoredEntry) -> Result<()> {
+async fn resolves(cluster: &Cluster, known: &StoredEntry) -> Result<()> {
     ensure!(!known.entry.evidence.is_empty(), "the lesson has no evidence");
     for one in &known.entry.evidence {
         let evidence: LessonEvidence = one.as_str().parse().map_err(anyhow::Error::msg)?;
-        ensure!(stage.store.evidence_exists(evidence).await?, "`{one}` is nowhere");
+        ensure!(cluster.store.evidence_exists(evidence).await?, "`{one}` is nowhere");
     }
     Ok(())
 }
 
-/// What happened, as far as the story is about it.
-fn events(told: &mut String, played: &Played) -> Result<()> {
-    for entry in &played.log {
+/// What happened, as far as the scenario is about it.
+fn events(report: &mut String, finished: &FinishedTask) -> Result<()> {
+    for entry in &finished.log {
         let says = matches!(
             entry.name,
             EntryName::SmTaskReceived
@@ -264,7 +276,7 @@ fn events(told: &mut String, played: &Played) -> Result<()> {
             None => more,
         };
         writeln!(
-            told,
+            report,
             "   {:>3} {:<26} {} {more}",
             entry.sequence,
             entry.name.to_string(),
@@ -274,27 +286,27 @@ fn events(told: &mut String, played: &Played) -> Result<()> {
     Ok(())
 }
 
-fn entry(told: &mut String, known: &StoredEntry) -> Result<()> {
+fn entry(report: &mut String, known: &StoredEntry) -> Result<()> {
     let entry = &known.entry;
-    writeln!(told, "   {} {}, {}: {}", entry.status, entry.kind, entry.severity, entry.text)?;
+    writeln!(report, "   {} {}, {}: {}", entry.status, entry.kind, entry.severity, entry.text)?;
     for one in &entry.evidence {
-        writeln!(told, "       evidence {one}")?;
+        writeln!(report, "       evidence {one}")?;
     }
     Ok(())
 }
 
 /// What it did, in figures.
-fn figures(told: &mut String, without: &[&Played], with: &Played) -> Result<()> {
-    writeln!(told, "\n5. The figures.")?;
-    let line = |played: &Played| {
+fn figures(report: &mut String, without: &[&FinishedTask], with: &FinishedTask) -> Result<()> {
+    writeln!(report, "\n5. The figures.")?;
+    let line = |finished: &FinishedTask| {
         format!(
             "{} attempts, {} spent, {}",
-            played.machine.iterations, played.machine.spend.usd, played.machine.state
+            finished.machine.iterations, finished.machine.spend.usd, finished.machine.state
         )
     };
-    for played in without {
-        writeln!(told, "   without it: {}", line(played))?;
+    for finished in without {
+        writeln!(report, "   without it: {}", line(finished))?;
     }
-    writeln!(told, "   with it:    {}", line(with))?;
+    writeln!(report, "   with it:    {}", line(with))?;
     Ok(())
 }

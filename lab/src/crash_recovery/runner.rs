@@ -15,10 +15,10 @@ use tamma_testkit::tamma_process::TammaProcess;
 use tokio::process::Command;
 use tokio::time::sleep;
 
-use super::journal::{Found, Journal};
-use super::moment::{Kill, Victim, now};
+use super::journal::{Journal, RecoveryOutcome};
+use super::schedule::{Kill, Victim, now};
+use crate::support::cluster::{self, Cluster};
 use crate::support::programs::beside;
-use crate::support::stage::{self, Stage};
 
 /// The file that the agent writes.
 const FILE: &str = "journal.txt";
@@ -28,24 +28,24 @@ const LINES: u32 = 200;
 const PAUSE: u32 = 30;
 
 /// How long anything may take.
-const PATIENCE: Duration = Duration::from_mins(2);
+const TIMEOUT: Duration = Duration::from_mins(2);
 
 /// Everything that the kills share.
-pub(crate) struct Ground {
-    stage: Stage,
+pub(crate) struct RecoveryRunner {
+    cluster: Cluster,
     agent: PathBuf,
     interval: u32,
     hosts: u32,
 }
 
 /// A worker with a disk of its own.
-struct Host {
-    role: TammaProcess,
+struct WorkerHost {
+    process: TammaProcess,
     data: PathBuf,
 }
 
 /// One task, and what it is about.
-struct Errand {
+struct JournalTask {
     number: u32,
     task: TaskId,
     repository: Repository,
@@ -53,24 +53,24 @@ struct Errand {
     found: PathBuf,
 }
 
-impl Ground {
+impl RecoveryRunner {
     /// Starts everything but the workers, with logs in a folder.
     pub(crate) async fn prepare(folder: &Path, interval: u32) -> Result<Self> {
         let agent = beside("scripted-agent")?;
-        Ok(Self { stage: Stage::start(folder).await?, agent, interval, hosts: 0 })
+        Ok(Self { cluster: Cluster::start(folder).await?, agent, interval, hosts: 0 })
     }
 
     /// Lets an agent write, kills, and looks what the next one finds and what arrives.
-    pub(crate) async fn trial(&mut self, number: u32, kill: Kill) -> Result<Found> {
+    pub(crate) async fn trial(&mut self, number: u32, kill: Kill) -> Result<RecoveryOutcome> {
         let case = self.case(number).await?;
         let mut host = self.host().await?;
         self.add(&case).await?;
         let file = host.worktree(case.task).join(FILE);
         wait("the first line", async || Ok(file.exists().then_some(()))).await?;
-        // The moment is what is tried, so there is nothing else to wait for.
+        // The schedule is what is tried, so there is nothing else to wait for.
         sleep(kill.after).await;
         let agents = runs_of(case.task);
-        ensure!(!agents.is_empty(), "no agent runs at the moment of the kill");
+        ensure!(!agents.is_empty(), "no agent runs at the schedule of the kill");
         let at = now();
         if kill.victim != Victim::Worker {
             end(&agents).await?;
@@ -79,11 +79,11 @@ impl Ground {
             // What it has written is still there, and the next one goes on with it.
             Journal::read(&fs::read_to_string(&file)?)
         } else {
-            host.role.kill().await?;
+            host.process.kill().await?;
             // The system ends what the dead worker ran; the disk is gone only after that.
             wait("the end of the agent", async || Ok(runs_of(case.task).is_empty().then_some(())))
                 .await?;
-            let gone = self.stage.folder.join(format!("gone-{number}"));
+            let gone = self.cluster.folder.join(format!("gone-{number}"));
             fs::rename(&host.data, &gone)?;
             let file = gone.join("work/worktrees").join(case.task.to_string()).join(FILE);
             let before = Journal::read(&fs::read_to_string(file)?);
@@ -97,10 +97,10 @@ impl Ground {
         .await?;
         self.completed(case.task).await?;
         let took = now().saturating_sub(at);
-        host.role.kill().await?;
+        host.process.kill().await?;
         let shown = format!("tamma/{}:{FILE}", case.task);
         let delivered = case.repository.git(&["show", &shown])?;
-        Ok(Found {
+        Ok(RecoveryOutcome {
             kill,
             at,
             interval: Duration::from_secs(self.interval.into()),
@@ -113,16 +113,16 @@ impl Ground {
     }
 
     /// A worker with an empty disk.
-    async fn host(&mut self) -> Result<Host> {
+    async fn host(&mut self) -> Result<WorkerHost> {
         self.hosts += 1;
         let name = format!("host-{}", self.hosts);
-        let mut role = self.stage.worker(&name, &[]);
-        role.start().await?;
-        Ok(Host { role, data: self.stage.folder.join(name) })
+        let mut process = self.cluster.worker(&name, &[]);
+        process.start().await?;
+        Ok(WorkerHost { process, data: self.cluster.folder.join(name) })
     }
 
-    async fn case(&self, number: u32) -> Result<Errand> {
-        let folder = self.stage.folder.join(format!("task-{number}"));
+    async fn case(&self, number: u32) -> Result<JournalTask> {
+        let folder = self.cluster.folder.join(format!("task-{number}"));
         fs::create_dir_all(&folder)?;
         let (script, found) = (folder.join("script.json"), folder.join("found"));
         script_of(&found).write(&script)?;
@@ -140,19 +140,19 @@ impl Ground {
                 self.interval,
             ),
         )?;
-        self.stage.register(number, &format!("journal-{number}"), &repository).await?;
-        Ok(Errand { number, task: TaskId(stage::id(2, number)), repository, found })
+        self.cluster.register_project(number, &format!("journal-{number}"), &repository).await?;
+        Ok(JournalTask { number, task: TaskId(cluster::id(2, number)), repository, found })
     }
 
-    async fn add(&self, case: &Errand) -> Result<()> {
+    async fn add(&self, case: &JournalTask) -> Result<()> {
         let project = format!("journal-{}", case.number);
-        self.stage.add(case.number, "Keep a journal", &["--project", &project]).await?;
+        self.cluster.add_task(case.number, "Keep a journal", &["--project", &project]).await?;
         Ok(())
     }
 
     async fn completed(&self, task: TaskId) -> Result<()> {
         wait("the end of the task", async || {
-            let machine = self.stage.store.task(task).await?.task_loop?;
+            let machine = self.cluster.store.task(task).await?.task_loop?;
             match machine.state {
                 State::Completed => Ok(Some(Ok(()))),
                 State::Failed | State::Cancelled | State::HumanEscalation => {
@@ -165,7 +165,7 @@ impl Ground {
     }
 }
 
-impl Host {
+impl WorkerHost {
     fn worktree(&self, task: TaskId) -> PathBuf {
         self.data.join("work/worktrees").join(task.to_string())
     }
@@ -220,7 +220,7 @@ fn runs_of(task: TaskId) -> Vec<u32> {
 }
 
 /// Kills processes at once.
-async fn end(pids: &[u32]) -> Result<()> {
+async fn stop(pids: &[u32]) -> Result<()> {
     let pids = pids.iter().map(ToString::to_string);
     Command::new("kill").arg("-KILL").args(pids).stderr(Stdio::null()).status().await?;
     Ok(())
@@ -228,5 +228,5 @@ async fn end(pids: &[u32]) -> Result<()> {
 
 /// Waits until there is something that tells nobody when it comes.
 async fn wait<T>(what: &str, look: impl AsyncFnMut() -> Result<Option<T>>) -> Result<T> {
-    stage::wait(what, PATIENCE, look).await
+    cluster::wait(what, TIMEOUT, look).await
 }
