@@ -164,8 +164,8 @@ fn id(number: u128) -> TaskId {
 
 /// Pauses the task of a number: one of those that were not admitted.
 async fn pause(store: &Store, rules: &Rules, number: u128) -> Result<()> {
-    let machine = store.task(id(1 + 3 * number)).await?.task_loop.context("unreadable")?;
-    take(store, rules, machine, 1, EventKind::ActionRequested(Action::Pause)).await?;
+    let task_loop = store.task(id(1 + 3 * number)).await?.task_loop.context("unreadable")?;
+    take(store, rules, task_loop, 1, EventKind::ActionRequested(Action::Pause)).await?;
     Ok(())
 }
 
@@ -200,20 +200,20 @@ async fn write(store: &Store, rules: &Rules, project: ProjectId, number: u128) -
     };
     let first = begin(&received, rules);
     store.insert_task(&task, &first, rules).await?;
-    let mut machine = first.next;
+    let mut task_loop = first.next;
     // A third is admitted, and of those a third has ended: cancelled, as people do.
     if number.is_multiple_of(3) {
-        machine = take(
+        task_loop = take(
             store,
             rules,
-            machine,
+            task_loop,
             1,
             EventKind::JobFinished { job_number: 1, usage: None, outcome: Outcome::Admitted },
         )
         .await?;
         if number.is_multiple_of(9) {
             let reason = "no longer wanted".parse()?;
-            take(store, rules, machine, 2, EventKind::ActionRequested(Action::Cancel { reason }))
+            take(store, rules, task_loop, 2, EventKind::ActionRequested(Action::Cancel { reason }))
                 .await?;
         }
     }
@@ -223,7 +223,7 @@ async fn write(store: &Store, rules: &Rules, project: ProjectId, number: u128) -
 async fn take(
     store: &Store,
     rules: &Rules,
-    machine: TaskLoop,
+    task_loop: TaskLoop,
     number: u64,
     what: EventKind,
 ) -> Result<TaskLoop> {
@@ -231,9 +231,9 @@ async fn take(
         EventKind::ActionRequested(_) => Actor::Person("Ada".parse()?),
         _ => Actor::Tamma,
     };
-    let event = TaskEvent { format: FormatVersion, at: machine.since, by, kind: what };
+    let event = TaskEvent { format: FormatVersion, at: task_loop.since, by, kind: what };
     let step =
-        tamma_core::step(&machine, &event, rules).map_err(|error| anyhow::anyhow!("{error}"))?;
+        tamma_core::step(&task_loop, &event, rules).map_err(|error| anyhow::anyhow!("{error}"))?;
     store.save_steps(&[StepRecordRef::new(number, event.at, &step)], rules).await?;
     Ok(step.next)
 }

@@ -172,7 +172,7 @@ async fn wait_for_approval(cluster: &BenchCluster, numbers: std::ops::Range<u64>
 async fn ended(cluster: &BenchCluster, number: u64) -> Result<()> {
     until(async || {
         let task = cluster.store.task(cluster::id(number)).await?;
-        Ok(task.task_loop.is_ok_and(|machine| machine.state.is_terminal()))
+        Ok(task.task_loop.is_ok_and(|task_loop| task_loop.state.is_terminal()))
     })
     .await
 }

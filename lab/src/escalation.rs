@@ -1,7 +1,7 @@
-//! What follows a failed review, with a real agent and a scripted model, through the real loop.
+//! Reactions to failed reviews, with a real agent, a scripted model and the real task loop.
 //!
-//! Four cases are outcome to their ends. The results that were recorded on each are then backend_args to `core`
-//! alone, and what it makes of them must be what happened: state by state, decision by decision.
+//! Four cases run to their end. `core` then replays the recorded results alone and must predict each
+//! state and each decision.
 
 mod case;
 mod predict;
@@ -18,17 +18,16 @@ use self::runner::{AgentSetup, EscalationRunner};
 use crate::support::verdict::Verdict;
 use crate::support::{programs, tools};
 
-/// The cases of a quick run, with an agent that has no model.
+/// Cases of a quick run, which uses an agent without a model.
 const QUICK: [EscalationCase; 2] = [EscalationCase::Stuck, EscalationCase::Security];
 
-/// Goes the cases that follow a failed review, and compares them with what `core` predicts.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The agent: claude-code, codex, or scripted for one without a model.
+    /// Agent: claude-code, codex, or scripted (without a model)
     #[arg(long, default_value = "claude-code")]
     agent: String,
-    /// Only this case: `always_new`, stuck, security or budget.
-    #[arg(long, value_name = "WAY")]
+    /// Run only this case: `always_new`, stuck, security or budget
+    #[arg(long, value_name = "CASE")]
     only: Option<String>,
 }
 
@@ -38,49 +37,49 @@ pub(crate) async fn run(arguments: &Args, quick: bool) -> Result<Verdict> {
         .filter(|case| arguments.only.as_ref().is_none_or(|only| *only == case.to_string()))
         .collect();
     if cases.is_empty() {
-        bail!("there is no such case");
+        bail!("no case matches the options: use always_new, stuck, security or budget");
     }
     let agent = agent(arguments, quick).await?;
-    // Not where temporary files are: a sandbox has those of its own.
+    // Not in /tmp, because each sandbox has its own.
     let folder = programs::folder()?.join(format!("escalation-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
-    let kept = || format!("the logs are in `{}`", folder.display());
-    let runner = EscalationRunner::prepare(&folder, agent).await.with_context(kept)?;
-    let (mut good, mut out) = (0, std::io::stdout());
-    // All at once: a case mostly waits for its agent.
-    let going = cases.iter().zip(1..).map(|(case, number)| runner.go(number, *case));
-    let outcome = futures_util::future::join_all(going).await;
-    for (case, outcome) in cases.iter().zip(outcome) {
-        let told = match outcome {
+    let logs = || format!("logs: {}", folder.display());
+    let runner = EscalationRunner::start(&folder, agent).await.with_context(logs)?;
+    let (mut predicted, mut out) = (0, std::io::stdout());
+    // Concurrently, because a case mostly waits for its agent.
+    let running = cases.iter().zip(1..).map(|(case, number)| runner.run(number, *case));
+    let outcomes = futures_util::future::join_all(running).await;
+    for (case, outcome) in cases.iter().zip(outcomes) {
+        let report = match outcome {
             Ok(outcome) => report::compare(&runner.cluster.store, *case, &outcome).await,
             Err(error) => Err(error),
         };
-        match told {
-            Ok(told) => {
-                good += usize::from(told.faults.is_empty());
-                writeln!(out, "{told}\n")?;
+        match report {
+            Ok(report) => {
+                predicted += usize::from(report.failures.is_empty());
+                writeln!(out, "{report}\n")?;
             }
-            Err(error) => writeln!(out, "{case}: it could not be outcome: {error:#}\n")?,
+            Err(error) => writeln!(out, "{case}: not run: {error:#}\n")?,
         }
     }
     drop(runner);
-    let passed = good == cases.len();
+    let passed = predicted == cases.len();
     if passed {
         std::fs::remove_dir_all(&folder)?;
     } else {
-        writeln!(std::io::stderr(), "{}", kept())?;
+        writeln!(std::io::stderr(), "{}", logs())?;
     }
-    Ok(Verdict::new(passed, format!("{good} of {} as core predicts", cases.len())))
+    Ok(Verdict::new(passed, format!("{predicted} of {} as core predicts", cases.len())))
 }
 
-/// Who does the work.
+/// Returns the selected agent, installed.
 async fn agent(arguments: &Args, quick: bool) -> Result<AgentSetup> {
     let key = match arguments.agent.as_str() {
         _ if quick => return Ok(AgentSetup::Scripted(programs::beside("scripted-agent")?)),
         "scripted" => return Ok(AgentSetup::Scripted(programs::beside("scripted-agent")?)),
         "claude-code" => "ANTHROPIC_API_KEY",
         "codex" => "OPENAI_API_KEY",
-        other => bail!("there is no agent `{other}` here: claude-code, codex or scripted"),
+        other => bail!("unknown agent `{other}`; use claude-code, codex or scripted"),
     };
     let name = arguments.agent.clone();
     let modules = tools::npm_install(&programs::input("agents").join(&name)).await?;

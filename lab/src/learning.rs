@@ -1,6 +1,7 @@
-//! Sixty tasks of all outcomes, through the real loop: at least nine in ten leave a lesson whose evidence
-//! can be looked up, with or without a model. And sixty lessons with forty near duplicates among them
-//! end as at most twenty-two entries.
+//! Runs 60 tasks with all outcomes through the real loop, and counts their lessons.
+//!
+//! At least 90% must leave a lesson with valid evidence, with or without a model. In addition, 60
+//! lessons with 40 near duplicates must end as 20 to 22 entries.
 
 mod runner;
 mod tasks;
@@ -23,23 +24,22 @@ use crate::support::cluster::Cluster;
 use crate::support::programs;
 use crate::support::verdict::Verdict;
 
-/// Plays tasks of all outcomes, and looks what they leave to learn from.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// How many tasks.
+    /// Number of tasks
     #[arg(long, default_value_t = 60)]
     tasks: u32,
-    /// How many at once.
+    /// Number of concurrent tasks
     #[arg(long, default_value_t = 4)]
     at_once: u16,
 }
 
-/// A lesson in several wordings.
+/// Lesson in several wordings.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct LessonWordings {
     kind: EntryKind,
-    /// The same, wordings in other words.
+    /// Texts with the same meaning.
     words: Vec<String>,
     #[serde(default)]
     keywords: Vec<String>,
@@ -48,7 +48,7 @@ struct LessonWordings {
 }
 
 impl LessonWordings {
-    /// One of the wordings, as a task would teach it.
+    /// Returns one wording as the lesson of a task.
     fn lesson(
         &self,
         project: ProjectId,
@@ -67,14 +67,14 @@ impl LessonWordings {
             actions: Vec::new(),
             pattern: None,
             severity: EntrySeverity::Medium,
-            evidence: vec![evidence.reference().context("it is short")?],
+            evidence: vec![evidence.reference().context("the evidence reference is too long")?],
             note: String::new(),
         })
     }
 }
 
 pub(crate) async fn run(arguments: &Args, quick: bool) -> Result<Verdict> {
-    let begun = Instant::now();
+    let start = Instant::now();
     let folder = std::env::temp_dir().join(format!("tamma-learning-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
     let mut cluster = Cluster::start(&folder).await?;
@@ -82,55 +82,55 @@ pub(crate) async fn run(arguments: &Args, quick: bool) -> Result<Verdict> {
     cluster.start_worker(worker).await?;
     let cases: Vec<OutcomeCase> = OutcomeCase::iter().collect();
     let count = if quick { u32::try_from(cases.len())? } else { arguments.tasks };
-    let places = Semaphore::new(arguments.at_once.into());
+    let permits = Semaphore::new(arguments.at_once.into());
     let tasks = (1..=count).zip(cases.iter().copied().cycle());
-    let playing = tasks.map(async |(number, case)| {
+    let running = tasks.map(async |(number, case)| {
         let round = (number - 1) / u32::try_from(cases.len())?;
         let behaviour = LearnBehaviour::of(round + number);
-        let _place = places.acquire().await?;
-        let left = runner::play(&cluster, number, case, behaviour).await;
-        Ok::<_, anyhow::Error>((case, behaviour, left))
+        let _permit = permits.acquire().await?;
+        let lessons = runner::run(&cluster, number, case, behaviour).await;
+        Ok::<_, anyhow::Error>((case, behaviour, lessons))
     });
-    let played = futures_util::future::join_all(playing).await;
+    let results = futures_util::future::join_all(running).await;
     let mut out = std::io::stdout();
-    let (mut taught, mut faults) = (0, 0);
+    let (mut taught, mut failures) = (0, 0);
     let mut by_case: BTreeMap<String, (u32, u32, usize)> = BTreeMap::new();
-    for (number, one) in (1..).zip(played) {
-        let (case, behaviour, left) = one?;
+    for (number, result) in (1..).zip(results) {
+        let (case, behaviour, lessons) = result?;
         let line = by_case.entry(case.to_string()).or_default();
         line.0 += 1;
-        match left {
+        match lessons {
             Ok(LessonCount { lessons, evidence }) if lessons > 0 && evidence > 0 => {
                 line.1 += 1;
                 line.2 += evidence;
                 taught += 1;
             }
-            Ok(_) => writeln!(out, "task {number:>2} {case} ({behaviour:?}) has left no lesson")?,
+            Ok(_) => writeln!(out, "task {number:>2} {case} ({behaviour:?}) left no lesson")?,
             Err(error) => {
-                faults += 1;
-                writeln!(out, "task {number:>2} {case} ({behaviour:?}): IT IS NOT SO: {error:#}")?;
+                failures += 1;
+                writeln!(out, "task {number:>2} {case} ({behaviour:?}): FAILED: {error:#}")?;
             }
         }
     }
-    writeln!(out, "\n{:<22} {:>5} {:>7} {:>8}", "", "tasks", "taught", "evidence")?;
+    writeln!(out, "\n{:<22} {:>5} {:>7} {:>8}", "", "tasks", "lessons", "evidence")?;
     for (case, (tasks, taught, evidence)) in &by_case {
         writeln!(out, "{case:<22} {tasks:>5} {taught:>7} {evidence:>8}")?;
     }
     let (wordings, entries) =
-        runner::merged(&cluster, &programs::input("learning/lessons.json")).await?;
+        runner::propose_all(&cluster, &programs::input("learning/lessons.json")).await?;
     cluster.stop().await?;
     let share = taught * 100 / count.max(1);
     let figures = format!(
-        "{taught} of {count} tasks left a lesson with evidence that resolves ({share} %), {wordings} \
+        "{taught} of {count} tasks left a lesson with evidence that resolves ({share}%), {wordings} \
          lessons with 40 near duplicates are {entries} entries, in {} s",
-        begun.elapsed().as_secs()
+        start.elapsed().as_secs()
     );
-    // Fewer than there are different ones would be worse than a few too many.
-    let good = faults == 0 && share >= 90 && (20..=22).contains(&entries);
-    if good {
+    // Fewer than 20 entries would mean that different lessons were merged.
+    let passed = failures == 0 && share >= 90 && (20..=22).contains(&entries);
+    if passed {
         std::fs::remove_dir_all(&folder)?;
     } else {
-        writeln!(std::io::stderr(), "the logs are in `{}`", folder.display())?;
+        writeln!(std::io::stderr(), "logs: {}", folder.display())?;
     }
-    Ok(Verdict::new(good, figures))
+    Ok(Verdict::new(passed, figures))
 }

@@ -1,6 +1,7 @@
-//! The circle: a task fails twice and teaches, the lesson waits, a person approves it, and the next task
-//! that would do the same is stopped, or passes at once. With a real agent and a scripted model, through
-//! the real loop; report as a scenario with the events of each task.
+//! Learning loop with a real agent and a scripted model.
+//!
+//! A task fails twice and leaves a lesson. A pending lesson changes nothing. After a person approves it,
+//! the next task that would repeat the mistake is stopped, or passes its first review.
 
 mod cases;
 mod scenario;
@@ -17,7 +18,7 @@ use crate::support::verdict::Verdict;
 use crate::support::{programs, tools};
 
 pub(crate) async fn run(quick: bool) -> Result<Verdict> {
-    // Not where temporary files are: a sandbox has those of its own.
+    // Not in /tmp, because each sandbox has its own.
     let folder = programs::folder()?.join(format!("learning-loop-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
     let mut cluster = Cluster::start(&folder).await?;
@@ -34,23 +35,23 @@ pub(crate) async fn run(quick: bool) -> Result<Verdict> {
         LoopAgent::Real
     };
     cluster.start_worker(worker).await?;
-    let (mut good, mut out) = (0, std::io::stdout());
+    let (mut closed, mut out) = (0, std::io::stdout());
     let cases: Vec<LessonCase> = LessonCase::iter().collect();
     for (case, number) in cases.iter().zip(1..) {
         let mut report = String::new();
-        let result = scenario::tell(&cluster, &agent, number, *case, &mut report).await;
+        let result = scenario::run(&cluster, &agent, number, *case, &mut report).await;
         writeln!(out, "{report}")?;
         match result {
-            Ok(()) => good += 1,
-            Err(error) => writeln!(out, "{case}: IT IS NOT SO: {error:#}")?,
+            Ok(()) => closed += 1,
+            Err(error) => writeln!(out, "{case}: FAILED: {error:#}")?,
         }
     }
     cluster.stop().await?;
-    let passed = good == cases.len();
+    let passed = closed == cases.len();
     if passed {
         std::fs::remove_dir_all(&folder)?;
     } else {
-        writeln!(std::io::stderr(), "the logs are in `{}`", folder.display())?;
+        writeln!(std::io::stderr(), "logs: {}", folder.display())?;
     }
-    Ok(Verdict::new(passed, format!("{good} of {} came round", cases.len())))
+    Ok(Verdict::new(passed, format!("{closed} of {} loops closed", cases.len())))
 }

@@ -248,8 +248,8 @@ impl TrialRunner {
         &self,
         task: TaskId,
     ) -> Result<JoinHandle<Result<std::process::Output>>> {
-        let machine = self.components.store.task(task).await?.task_loop?;
-        let plan = machine.plan.context("the task has no plan")?.hash.to_string();
+        let task_loop = self.components.store.task(task).await?.task_loop?;
+        let plan = task_loop.plan.context("the task has no plan")?.hash.to_string();
         let id = task.to_string();
         let mut command = self.components.person.command(&["approve", &id, "--plan", &plan]);
         Ok(tokio::spawn(async move { Ok(command.output().await?) }))
@@ -300,13 +300,13 @@ impl TrialRunner {
     async fn until(&self, task: TaskId, state: State) -> Result<()> {
         let mut last = None;
         let arrived = wait(TIMEOUT, async || {
-            let machine = self.components.store.task(task).await?.task_loop?;
-            last = Some(machine.state);
-            if machine.state == state {
+            let task_loop = self.components.store.task(task).await?.task_loop?;
+            last = Some(task_loop.state);
+            if task_loop.state == state {
                 return Ok(Some(Ok(())));
             }
-            let stuck = machine.state.is_terminal() || machine.state == State::HumanEscalation;
-            Ok(stuck.then(|| Err(anyhow::anyhow!("task {task} is {}", machine.state))))
+            let stuck = task_loop.state.is_terminal() || task_loop.state == State::HumanEscalation;
+            Ok(stuck.then(|| Err(anyhow::anyhow!("task {task} is {}", task_loop.state))))
         })
         .await;
         match arrived {
@@ -332,9 +332,9 @@ impl TrialRunner {
             Ok(Some(output_text(&output)))
         })
         .await?;
-        let machine = self.components.store.task(case.task).await?.task_loop?;
-        let same = plan.is_some() && machine.plan.map(|plan| plan.hash.to_string()) == plan;
-        if machine.state != State::AwaitingApproval || !inbox.contains(&id) || !same {
+        let task_loop = self.components.store.task(case.task).await?.task_loop?;
+        let same = plan.is_some() && task_loop.plan.map(|plan| plan.hash.to_string()) == plan;
+        if task_loop.state != State::AwaitingApproval || !inbox.contains(&id) || !same {
             findings.add_lost("the open decision");
         }
         if case.fixture.started(tamma_flow::activities::names::IMPLEMENT) > 0 {
@@ -386,9 +386,9 @@ impl TrialRunner {
         findings: &mut Findings,
     ) -> Result<()> {
         let stored = self.components.store.task(case.task).await?;
-        let machine = stored.task_loop?;
-        if machine.entry_count != entries as u64 {
-            findings.add_lost(format!("entries: {entries} of {}", machine.entry_count));
+        let task_loop = stored.task_loop?;
+        if task_loop.entry_count != entries as u64 {
+            findings.add_lost(format!("entries: {entries} of {}", task_loop.entry_count));
         }
         // The workflow ends after its last row is written.
         let ended = async || self.components.workflow("result", case.task).await.map(Some);
@@ -398,10 +398,10 @@ impl TrialRunner {
         };
         let status = &ended["result"];
         let expected = serde_json::json!({
-            "state": machine.state,
-            "paused": machine.paused.is_some(),
+            "state": task_loop.state,
+            "paused": task_loop.paused.is_some(),
             "step": stored.step,
-            "plan": machine.plan.map(|plan| plan.hash),
+            "plan": task_loop.plan.map(|plan| plan.hash),
         });
         if *status != expected {
             findings

@@ -1,4 +1,4 @@
-//! Where the kills are tried: a Temporal, a PostgreSQL, a server, and workers with disks of their own.
+//! Runs the kills on one cluster, with workers that each have their own disk.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,17 +20,17 @@ use super::schedule::{Kill, Victim, now};
 use crate::support::cluster::{self, Cluster};
 use crate::support::programs::beside;
 
-/// The file that the agent writes.
+/// File that the agent writes.
 const FILE: &str = "journal.txt";
 
-/// How many lines it writes, and how many milliseconds apart.
+/// Number of lines, and the pause between them in milliseconds.
 const LINES: u32 = 200;
 const PAUSE: u32 = 30;
 
-/// How long anything may take.
+/// Time limit of each step.
 const TIMEOUT: Duration = Duration::from_mins(2);
 
-/// Everything that the kills share.
+/// Runs kills on one cluster.
 pub(crate) struct RecoveryRunner {
     cluster: Cluster,
     agent: PathBuf,
@@ -38,61 +38,61 @@ pub(crate) struct RecoveryRunner {
     hosts: u32,
 }
 
-/// A worker with a disk of its own.
+/// Worker with its own disk.
 struct WorkerHost {
     process: TammaProcess,
     data: PathBuf,
 }
 
-/// One task, and what it is about.
+/// Task of one kill.
 struct JournalTask {
     number: u32,
     task: TaskId,
     repository: Repository,
-    /// Where each agent says how many lines it has found.
+    /// File to which each agent appends the number of lines it found.
     found: PathBuf,
 }
 
 impl RecoveryRunner {
-    /// Starts everything but the workers, with logs in a folder.
-    pub(crate) async fn prepare(folder: &Path, interval: u32) -> Result<Self> {
+    /// Starts the cluster without workers, with logs in `folder`.
+    pub(crate) async fn start(folder: &Path, interval: u32) -> Result<Self> {
         let agent = beside("scripted-agent")?;
         Ok(Self { cluster: Cluster::start(folder).await?, agent, interval, hosts: 0 })
     }
 
-    /// Lets an agent write, kills, and looks what the next one finds and what arrives.
+    /// Makes one kill, and compares the lines that the next agent finds with those written.
     pub(crate) async fn trial(&mut self, number: u32, kill: Kill) -> Result<RecoveryOutcome> {
         let case = self.case(number).await?;
         let mut host = self.host().await?;
         self.add(&case).await?;
         let file = host.worktree(case.task).join(FILE);
         wait("the first line", async || Ok(file.exists().then_some(()))).await?;
-        // The schedule is what is tried, so there is nothing else to wait for.
+        // The experiment is about random times, so there is no event to wait for.
         sleep(kill.after).await;
         let agents = runs_of(case.task);
-        ensure!(!agents.is_empty(), "no agent runs at the schedule of the kill");
+        ensure!(!agents.is_empty(), "no agent is running at the time of the kill");
         let at = now();
         if kill.victim != Victim::Worker {
-            end(&agents).await?;
+            kill_all(&agents).await?;
         }
         let before = if kill.victim == Victim::Agent {
-            // What it has written is still there, and the next one goes on with it.
+            // The worktree survives, and the next agent continues in it.
             Journal::read(&fs::read_to_string(&file)?)
         } else {
             host.process.kill().await?;
-            // The system ends what the dead worker ran; the disk is gone only after that.
+            // The agent ends with its worker. Its disk is removed only after that.
             wait("the end of the agent", async || Ok(runs_of(case.task).is_empty().then_some(())))
                 .await?;
-            let gone = self.cluster.folder.join(format!("gone-{number}"));
-            fs::rename(&host.data, &gone)?;
-            let file = gone.join("work/worktrees").join(case.task.to_string()).join(FILE);
+            let lost = self.cluster.folder.join(format!("lost-{number}"));
+            fs::rename(&host.data, &lost)?;
+            let file = lost.join("work/worktrees").join(case.task.to_string()).join(FILE);
             let before = Journal::read(&fs::read_to_string(file)?);
             host = self.host().await?;
             before
         };
         let found = wait("the next agent", async || {
-            let said = fs::read_to_string(&case.found).unwrap_or_default();
-            Ok(said.lines().nth(1).and_then(|line| line.parse().ok()))
+            let text = fs::read_to_string(&case.found).unwrap_or_default();
+            Ok(text.lines().nth(1).and_then(|line| line.parse().ok()))
         })
         .await?;
         self.completed(case.task).await?;
@@ -112,7 +112,7 @@ impl RecoveryRunner {
         })
     }
 
-    /// A worker with an empty disk.
+    /// Starts a worker with an empty disk.
     async fn host(&mut self) -> Result<WorkerHost> {
         self.hosts += 1;
         let name = format!("host-{}", self.hosts);
@@ -152,11 +152,11 @@ impl RecoveryRunner {
 
     async fn completed(&self, task: TaskId) -> Result<()> {
         wait("the end of the task", async || {
-            let machine = self.cluster.store.task(task).await?.task_loop?;
-            match machine.state {
+            let task_loop = self.cluster.store.task(task).await?.task_loop?;
+            match task_loop.state {
                 State::Completed => Ok(Some(Ok(()))),
                 State::Failed | State::Cancelled | State::HumanEscalation => {
-                    Ok(Some(Err(anyhow::anyhow!("the task is {}", machine.state))))
+                    Ok(Some(Err(anyhow::anyhow!("the task is {}", task_loop.state))))
                 }
                 _ => Ok(None),
             }
@@ -171,7 +171,7 @@ impl WorkerHost {
     }
 }
 
-/// An agent that plans a journal, and writes it line by line.
+/// Returns the script of an agent that plans a journal and writes it line by line.
 fn script_of(found: &Path) -> Script {
     let case = |when: &str, steps| PromptCase { when: when.to_owned(), unless: None, steps };
     let plan = Plan {
@@ -206,7 +206,7 @@ fn script_of(found: &Path) -> Script {
     }
 }
 
-/// The processes that run for a task, by the mark that Tamma gives them.
+/// Returns the processes of a task's runs, found by Tamma's mark.
 fn runs_of(task: TaskId) -> Vec<u32> {
     let mark = format!("TAMMA_RUN={task}/");
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -226,7 +226,7 @@ async fn stop(pids: &[u32]) -> Result<()> {
     Ok(())
 }
 
-/// Waits until there is something that tells nobody when it comes.
-async fn wait<T>(what: &str, look: impl AsyncFnMut() -> Result<Option<T>>) -> Result<T> {
-    cluster::wait(what, TIMEOUT, look).await
+/// Polls until a value is available.
+async fn wait<T>(what: &str, poll: impl AsyncFnMut() -> Result<Option<T>>) -> Result<T> {
+    cluster::wait(what, TIMEOUT, poll).await
 }

@@ -1,4 +1,4 @@
-//! The cases that are tried: what the model does on each, and where it must lead.
+//! Escalation cases: scripts of the model, and the expected path of each task.
 
 use serde_json::json;
 use tamma_core::cause::AlertCause;
@@ -9,51 +9,51 @@ use tamma_testkit::{agent, model};
 
 use crate::support::scripts::{self, ScriptedAction, ScriptedCase};
 
-/// Words that compare one failure from the next. Numbers would not: they are taken out of errors before
-/// they are compared.
+/// Words that distinguish failures. Numbers would not, because they are removed before errors are
+/// compared.
 const WORDS: [&str; 11] = [
     "alpha", "bravo", "charlie", "delta", "echo", "foxtrot", "golf", "hotel", "india", "juliett",
     "kilo",
 ];
 
-/// What a task goes through.
+/// Behaviour of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::EnumIter, strum::Display)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum EscalationCase {
-    /// It fails in another case each time.
+    /// Fails with a new error each time.
     AlwaysNew,
-    /// It fails alike each time, until a council says why.
+    /// Fails with the same error until a council finds the cause.
     Stuck,
-    /// A gate of security finds something.
+    /// Fails a security gate.
     Security,
-    /// The first run costs nearly all that there is.
+    /// Uses nearly the whole budget in the first run.
     Budget,
 }
 
-/// What a task must have outcome through.
+/// Expected path of a task.
 pub(crate) struct ExpectedPath {
-    /// The tiers of its runs.
+    /// Tiers of its runs, in order.
     pub(crate) tiers: Vec<Tier>,
-    /// After which runs the council sat.
+    /// Runs after which a council was convened.
     pub(crate) councils: Vec<u16>,
-    /// Where it is in the end.
+    /// Final state.
     pub(crate) state: State,
-    /// Why a person is asked, if one is.
+    /// Cause of the decision request, if any.
     pub(crate) cause: Option<AlertCause>,
 }
 
 impl EscalationCase {
-    /// What it is, in words.
+    /// Returns the title of the task.
     pub(crate) fn title(self) -> &'static str {
         match self {
-            Self::AlwaysNew => "a task that always fails, in a new case each time",
-            Self::Stuck => "a task that fails alike three times",
+            Self::AlwaysNew => "a task that always fails, with a new error each time",
+            Self::Stuck => "a task that fails with the same error three times",
             Self::Security => "a change with a security finding",
-            Self::Budget => "a run that costs nearly all that there is",
+            Self::Budget => "a run that uses nearly the whole budget",
         }
     }
 
-    /// Where it must lead, as the specification says.
+    /// Returns the path that the specification requires.
     pub(crate) fn expected(self) -> ExpectedPath {
         use Tier::{Complex, Moderate, Simple};
         match self {
@@ -87,8 +87,8 @@ impl EscalationCase {
         }
     }
 
-    /// A file that the work has left, which must be on the branch that was pushed.
-    pub(crate) fn left(self) -> &'static str {
+    /// Returns a file of the work that must be on the pushed branch.
+    pub(crate) fn result_file(self) -> &'static str {
         match self {
             Self::AlwaysNew => "try/juliett.txt",
             Self::Stuck => "greeting.txt",
@@ -97,7 +97,7 @@ impl EscalationCase {
         }
     }
 
-    /// Its gates, as the configuration has them.
+    /// Returns the `gates` section of the configuration.
     pub(crate) fn gates(self) -> String {
         match self {
             Self::AlwaysNew | Self::Budget => {
@@ -111,7 +111,7 @@ impl EscalationCase {
                 lines.concat()
             }
             Self::Stuck => {
-                // It passes where the work starts: what fails there too counts against nobody.
+                // The gate passes on the base commit; failures there would not count.
                 let command = "test ! -e greeting.txt || grep -q right greeting.txt";
                 format!("  greets: {{ command: '{command}', kind: tests }}\n")
             }
@@ -119,7 +119,7 @@ impl EscalationCase {
         }
     }
 
-    /// What it may spend, in dollars.
+    /// Returns the budget in USD.
     pub(crate) fn budget(self) -> &'static str {
         match self {
             Self::Budget => "1.0",
@@ -128,83 +128,83 @@ impl EscalationCase {
     }
 
     fn script_cases(self) -> Vec<ScriptedCase> {
-        let scene = |when: &str, acts: Vec<ScriptedAction>| ScriptedCase::new(when, acts);
+        let case = |when: &str, acts: Vec<ScriptedAction>| ScriptedCase::new(when, acts);
         let view = json!({
-            "root_cause": "The file says what is wrong.",
-            "fix": "Write into greeting.txt what is right.",
+            "root_cause": "The file has the wrong content.",
+            "fix": "Write the right content to greeting.txt.",
             "confidence": "medium",
-            "against": "The gate may be what is wrong.",
+            "against": "The gate may be wrong.",
         });
         let conclusion = json!({
-            "root_cause": "The file says what is wrong.",
-            "fix": "Write into greeting.txt what is right.",
-            "dissent": ["One member would rather look at the gate."],
+            "root_cause": "The file has the wrong content.",
+            "fix": "Write the right content to greeting.txt.",
+            "dissent": ["One member suspects the gate."],
         });
         let mut script_cases = vec![
-            scene(
+            case(
                 "You are a member of the council",
                 vec![ScriptedAction::Tool("submit_opinion", view)],
             ),
-            scene(
+            case(
                 "You are the chair of the council",
                 vec![ScriptedAction::Tool("submit_conclusion", conclusion)],
             ),
-            scene("# Council conclusion", vec![plan(self.left(), "As the council says.")]),
-            scene("You are the planner", vec![plan(self.left(), "The first idea.")]),
+            case("# Council conclusion", vec![plan(self.result_file(), "As the council says.")]),
+            case("You are the planner", vec![plan(self.result_file(), "The first idea.")]),
         ];
         match self {
             Self::AlwaysNew | Self::Budget => {
-                // The last first: the words of the first attempt are in all of them.
+                // Last attempt first, because every prompt also matches the case of the first attempt.
                 for (index, word) in WORDS.iter().enumerate().take(10).skip(1).rev() {
                     let when = format!("This is attempt {}.", index + 1);
                     script_cases.push(ScriptedCase { when, acts: vec![attempt(word, None)] });
                 }
                 let tokens = (self == Self::Budget).then_some(300_000);
-                script_cases.push(scene("You are implementing", vec![attempt(WORDS[0], tokens)]));
+                script_cases.push(case("You are implementing", vec![attempt(WORDS[0], tokens)]));
             }
             Self::Stuck => {
                 let write =
                     |text: &str| ScriptedAction::Shell(format!("echo {text} > greeting.txt"), None);
-                script_cases.push(scene("As the council says.", vec![write("right")]));
-                script_cases.push(scene("You are implementing", vec![write("wrong")]));
+                script_cases.push(case("As the council says.", vec![write("right")]));
+                script_cases.push(case("You are implementing", vec![write("wrong")]));
             }
             Self::Security => {
                 let leak = ScriptedAction::Shell("echo 1234 > key.txt".to_owned(), None);
-                script_cases.push(scene("You are implementing", vec![leak]));
+                script_cases.push(case("You are implementing", vec![leak]));
             }
         }
         script_cases
     }
 
-    /// The script of a model.
+    /// Returns the script of a model.
     pub(crate) fn model(self) -> model::Script {
         scripts::model_script(self.script_cases())
     }
 
-    /// The script of an agent without a model.
+    /// Returns the script of an agent without a model.
     pub(crate) fn agent(self) -> agent::Script {
         scripts::agent_script(self.script_cases())
     }
 }
 
-/// A gate that fails while a word is the newest.
+/// Gate that fails while its word is the newest.
 pub(crate) const GATE: &str = "#!/bin/sh\nset -eu\n\
     if [ -e \"try/$1.txt\" ] && [ ! -e \"try/$2.txt\" ]; then echo \"$1 is not done\"; exit 1; fi\n";
 
-/// An attempt that fails in its own case.
+/// Returns an attempt that fails the gate of its word.
 fn attempt(word: &str, tokens: Option<u64>) -> ScriptedAction {
     ScriptedAction::Shell(format!("mkdir -p try && echo {word} > try/{word}.txt"), tokens)
 }
 
-/// A small plan, which needs nobody's approval.
+/// Returns a small low-risk plan, which is approved automatically.
 fn plan(file: &str, summary: &str) -> ScriptedAction {
     let plan = json!({
         "summary": summary,
         "approach": "Write the file.",
         "file_changes": [
-            { "path": file, "action": "create", "description": "what is asked", "estimated_lines": 1 }
+            { "path": file, "action": "create", "description": "as requested", "estimated_lines": 1 }
         ],
-        "testing_strategy": "The gates look at it.",
+        "testing_strategy": "The gates cover it.",
     });
     ScriptedAction::Tool("submit_plan", plan)
 }

@@ -1,5 +1,4 @@
-//! What is told of a case: state by state, with tiers, decisions, reasons and costs, and what is not as
-//! it should be.
+//! Report of a case: runs, tiers, decisions, states, costs and failures.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,7 +12,7 @@ use super::case::EscalationCase;
 use super::predict::{StateTrace, predict};
 use super::runner::CaseOutcome;
 
-/// What is told of a case.
+/// Report of a case.
 pub(crate) struct CaseReport {
     case: EscalationCase,
     report: TaskReport,
@@ -21,42 +20,42 @@ pub(crate) struct CaseReport {
     decisions: usize,
     pushed: bool,
     models: Vec<String>,
-    /// What is not as it should be.
-    pub(crate) faults: Vec<String>,
+    /// Deviations from the prediction or the specification.
+    pub(crate) failures: Vec<String>,
 }
 
-/// Compares a case that was outcome with what `core` predicts and with what the specification says.
+/// Compares an outcome with the prediction of `core` and with the specification.
 pub(crate) async fn compare(
     store: &Store,
     case: EscalationCase,
     outcome: &CaseOutcome,
 ) -> Result<CaseReport> {
-    let mut faults = Vec::new();
-    let happened = StateTrace::of(&outcome.log);
-    match predict(store, outcome.task, &outcome.log).await {
+    let mut failures = Vec::new();
+    let happened = StateTrace::of(&outcome.history);
+    match predict(store, outcome.task, &outcome.history).await {
         Ok(predicted) if predicted == happened => {}
-        Ok(predicted) => faults.push(differs(&predicted, &happened)),
-        Err(error) => faults.push(format!("core cannot play it: {error:#}")),
+        Ok(predicted) => failures.push(difference(&predicted, &happened)),
+        Err(error) => failures.push(format!("core cannot replay it: {error:#}")),
     }
-    let report = reported(store, case, outcome).await?;
+    let report = build_report(store, case, outcome).await?;
     let expected = case.expected();
     let tiers: Vec<_> = report.iterations.iter().filter_map(|it| it.tier).collect();
     let councils: Vec<_> = report.councils.iter().map(|it| it.after_iteration).collect();
-    let cause = outcome.machine.open_question.as_ref().map(|question| question.cause);
+    let cause = outcome.task_loop.open_question.as_ref().map(|question| question.cause);
     let mut expect = |what: &str, holds: bool, found: String| {
         if !holds {
-            faults.push(format!("{what}: {found}"));
+            failures.push(format!("{what}: {found}"));
         }
     };
-    expect("other tiers", tiers == expected.tiers, format!("{tiers:?}"));
-    expect("other councils", councils == expected.councils, format!("{councils:?}"));
+    expect("unexpected tiers", tiers == expected.tiers, format!("{tiers:?}"));
+    expect("unexpected councils", councils == expected.councils, format!("{councils:?}"));
     expect(
-        "another end",
-        outcome.machine.state == expected.state,
-        outcome.machine.state.to_string(),
+        "unexpected state",
+        outcome.task_loop.state == expected.state,
+        outcome.task_loop.state.to_string(),
     );
-    expect("another cause", cause == expected.cause, format!("{cause:?}"));
-    expect("its branch", outcome.pushed, "it is not pushed".to_owned());
+    expect("unexpected cause", cause == expected.cause, format!("{cause:?}"));
+    expect("branch", outcome.pushed, "not pushed".to_owned());
     Ok(CaseReport {
         case,
         states: happened.states,
@@ -64,17 +63,17 @@ pub(crate) async fn compare(
         pushed: outcome.pushed,
         models: outcome.models.iter().cloned().collect(),
         report,
-        faults,
+        failures,
     })
 }
 
-async fn reported(
+async fn build_report(
     store: &Store,
     case: EscalationCase,
     outcome: &CaseOutcome,
 ) -> Result<TaskReport> {
     let mut texts = BTreeMap::new();
-    for kept in report::referenced_texts(&outcome.log) {
+    for kept in report::referenced_texts(&outcome.history) {
         let text = store.text(&kept).await?;
         texts.insert(kept, text);
     }
@@ -91,21 +90,21 @@ async fn reported(
     Ok(report::build(&ReportSources {
         task: outcome.task,
         title: case.title(),
-        state: outcome.machine.state,
-        spend: outcome.machine.spend,
-        history: &outcome.log,
+        state: outcome.task_loop.state,
+        spend: outcome.task_loop.spend,
+        history: &outcome.history,
         checks: &checks,
         runs: &runs,
         texts: &texts,
     }))
 }
 
-fn differs(predicted: &StateTrace, happened: &StateTrace) -> String {
+fn difference(predicted: &StateTrace, happened: &StateTrace) -> String {
     let at = predicted.states.iter().zip(&happened.states).position(|(one, other)| one != other);
     let at = at.unwrap_or(predicted.states.len().min(happened.states.len()));
     let decision = predicted.decisions.iter().zip(&happened.decisions).find(|(a, b)| a != b);
     format!(
-        "core goes another case from state {at} on: {:?}, not {:?}; decisions: {decision:?}",
+        "core deviates from state {at} on: {:?} instead of {:?}; decisions: {decision:?}",
         predicted.states.get(at),
         happened.states.get(at)
     )
@@ -118,32 +117,34 @@ impl fmt::Display for CaseReport {
         for it in &report.iterations {
             let tier = it.tier.map(|tier| tier.to_string()).unwrap_or_default();
             let passed = if it.passed == Some(true) { "passed" } else { "failed" };
-            let decided = it.decision_text.as_deref().unwrap_or("deliver it");
+            let decided = it.decision_text.as_deref().unwrap_or("deliver");
             writeln!(
                 f,
                 "  {:>2}  {tier:<8}  {passed}  {:>9}  {decided}",
                 it.number,
                 cost(&it.cost)
             )?;
-            for sitting in
-                report.councils.iter().filter(|sitting| sitting.after_iteration == it.number)
+            for council in
+                report.councils.iter().filter(|council| council.after_iteration == it.number)
             {
-                let seats: Vec<_> = sitting
+                let members: Vec<_> = council
                     .members
                     .iter()
-                    .map(|(seat, said)| {
-                        format!("{seat}{}", if said.is_some() { "" } else { " (absent)" })
+                    .map(|(member, opinion)| {
+                        format!("{member}{}", if opinion.is_some() { "" } else { " (absent)" })
                     })
                     .collect();
-                writeln!(f, "      council {}: {}", sitting.number, seats.join("; "))?;
+                writeln!(f, "      council {}: {}", council.number, members.join("; "))?;
             }
-            for asked in
-                report.decision_requests.iter().filter(|asked| asked.after_iteration == it.number)
+            for request in report
+                .decision_requests
+                .iter()
+                .filter(|request| request.after_iteration == it.number)
             {
-                writeln!(f, "      a person is asked: {}", asked.description)?;
+                writeln!(f, "      decision requested: {}", request.description)?;
             }
         }
-        writeln!(f, "  states: {}", in_short(&self.states))?;
+        writeln!(f, "  states: {}", join_states(&self.states))?;
         let costs: Vec<_> =
             report.costs.iter().map(|(mode, spent)| format!("{mode} {}", cost(spent))).collect();
         let about = if report.spend.estimated { "~" } else { "" };
@@ -158,13 +159,13 @@ impl fmt::Display for CaseReport {
             writeln!(f, "  models: {}", self.models.join(", "))?;
         }
         if self.pushed {
-            writeln!(f, "  its work is on the branch tamma/{} of the repository", report.task)?;
+            writeln!(f, "  branch: tamma/{}", report.task)?;
         }
-        if self.faults.is_empty() {
+        if self.failures.is_empty() {
             let (states, decisions) = (self.states.len(), self.decisions);
             write!(f, "  as core predicts: {states} states, {decisions} decisions")
         } else {
-            write!(f, "  NOT as it should be: {}", self.faults.join("; "))
+            write!(f, "  FAILED: {}", self.failures.join("; "))
         }
     }
 }
@@ -173,8 +174,8 @@ fn cost(spent: &CostSummary) -> String {
     if spent.unknown_runs > 0 { "unknown".to_owned() } else { spent.usd.to_string() }
 }
 
-/// The states, with what is repeated said once.
-fn in_short(states: &[State]) -> String {
+/// Joins states with arrows.
+fn join_states(states: &[State]) -> String {
     let words: Vec<_> = states.iter().map(ToString::to_string).collect();
     words.join(" → ")
 }

@@ -1,4 +1,4 @@
-//! Where the cases are outcome: a Temporal, a PostgreSQL, a server, a worker, and a repository for each case.
+//! Runs the cases on one cluster, each with its own repository.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -15,38 +15,38 @@ use tamma_testkit::repository::Repository;
 use super::case::{EscalationCase, GATE};
 use crate::support::cluster::Cluster;
 
-/// How long a case may take.
+/// Time limit of a case.
 const TIMEOUT: Duration = Duration::from_mins(15);
 
-/// Who does the work.
+/// Agent of the experiment.
 #[derive(Debug, Clone)]
 pub(crate) enum AgentSetup {
-    /// A real agent, installed there, with a scripted model.
+    /// Real agent with a scripted model.
     Real { name: String, programs: PathBuf, key: &'static str },
-    /// One that follows a script, without a model.
+    /// Scripted agent without a model, at this path.
     Scripted(PathBuf),
 }
 
-/// Everything that the cases share.
+/// Runs cases on one cluster.
 pub(crate) struct EscalationRunner {
     pub(crate) cluster: Cluster,
     agent: AgentSetup,
 }
 
-/// What came of a case.
+/// Outcome of a case.
 pub(crate) struct CaseOutcome {
     pub(crate) task: TaskId,
-    pub(crate) machine: TaskLoop,
-    pub(crate) log: Vec<HistoryEntry>,
-    /// Whether what was made is on the branch that was pushed.
+    pub(crate) task_loop: TaskLoop,
+    pub(crate) history: Vec<HistoryEntry>,
+    /// `true` if the work is on the pushed branch.
     pub(crate) pushed: bool,
-    /// The models that were called, if there were any.
+    /// Models that were requested.
     pub(crate) models: BTreeSet<String>,
 }
 
 impl EscalationRunner {
-    /// Starts everything, with logs in a folder.
-    pub(crate) async fn prepare(folder: &Path, agent: AgentSetup) -> Result<Self> {
+    /// Starts the cluster with one worker, and logs in `folder`.
+    pub(crate) async fn start(folder: &Path, agent: AgentSetup) -> Result<Self> {
         let mut cluster = Cluster::start(folder).await?;
         let mut worker = cluster.worker("work", &[]);
         if let AgentSetup::Real { programs, key, .. } = &agent {
@@ -59,11 +59,11 @@ impl EscalationRunner {
         Ok(Self { cluster, agent })
     }
 
-    /// Goes one case to its end.
-    pub(crate) async fn go(&self, number: u32, case: EscalationCase) -> Result<CaseOutcome> {
+    /// Runs one case until its task is closed or needs a decision.
+    pub(crate) async fn run(&self, number: u32, case: EscalationCase) -> Result<CaseOutcome> {
         let repository = Repository::new()?;
         repository.write("gate.sh", GATE)?;
-        // The model listens for as long as this lives.
+        // Dropping the model stops it.
         let (agent, model) = self.agent(case).await?;
         let tier = |model: &str| match &self.agent {
             AgentSetup::Real { name, .. } if name == CLAUDE => {
@@ -88,16 +88,16 @@ impl EscalationRunner {
         let project = case.to_string();
         self.cluster.register_project(number, &project, &repository).await?;
         let task = self.cluster.add_task(number, case.title(), &["--project", &project]).await?;
-        let machine = self.ended(task).await?;
-        let log = self.cluster.history(task).await?;
+        let task_loop = self.wait_until_settled(task).await?;
+        let history = self.cluster.history(task).await?;
         let shown = format!("tamma/{task}:{}", case.left());
         let pushed = repository.git(&["show", &shown]).is_ok();
         let requests = model.iter().flat_map(ScriptedModel::requests);
         let models = requests.filter_map(|request| request.model).collect();
-        Ok(CaseOutcome { task, machine, log, pushed, models })
+        Ok(CaseOutcome { task, task_loop, history, pushed, models })
     }
 
-    /// The agent of a case as the configuration has it, and the model that it talks to.
+    /// Returns the `agents` section of the configuration, and the model of a real agent.
     async fn agent(&self, case: EscalationCase) -> Result<(String, Option<ScriptedModel>)> {
         match &self.agent {
             AgentSetup::Real { name, .. } => {
@@ -116,35 +116,36 @@ impl EscalationRunner {
         }
     }
 
-    /// Waits until a task has ended, or is with a person and its work is landed.
-    async fn ended(&self, task: TaskId) -> Result<TaskLoop> {
-        let is_over = |machine: &TaskLoop| {
-            if machine.state == State::AwaitingApproval && machine.open_question.is_some() {
-                bail!("its plan waits for an approval");
+    /// Waits until a task is closed, or needs a decision and its work is saved.
+    async fn wait_until_settled(&self, task: TaskId) -> Result<TaskLoop> {
+        let is_settled = |task_loop: &TaskLoop| {
+            if task_loop.state == State::AwaitingApproval && task_loop.open_question.is_some() {
+                bail!("the plan unexpectedly awaits approval");
             }
-            let landed = machine.state == State::HumanEscalation
-                && !machine.must_save_work
-                && machine.active_job.is_none();
-            Ok(landed || machine.state.is_terminal())
+            let saved = task_loop.state == State::HumanEscalation
+                && !task_loop.must_save_work
+                && task_loop.active_job.is_none();
+            Ok(saved || task_loop.state.is_terminal())
         };
-        let machine = self.cluster.until(task, TIMEOUT, is_over).await?;
-        if machine.state == State::HumanEscalation {
-            let log = self.cluster.history(task).await?;
-            let reasons: Vec<_> = log.iter().filter_map(|entry| entry.reason.as_deref()).collect();
+        let task_loop = self.cluster.until(task, TIMEOUT, is_settled).await?;
+        if task_loop.state == State::HumanEscalation {
+            let history = self.cluster.history(task).await?;
+            let reasons: Vec<_> =
+                history.iter().filter_map(|entry| entry.reason.as_deref()).collect();
             ensure!(
-                log.iter().any(|entry| entry.name == EntryName::SmWorkLanded),
-                "its work is not landed: {}",
+                history.iter().any(|entry| entry.name == EntryName::SmWorkLanded),
+                "the work was not saved: {}",
                 reasons.join("; ")
             );
         }
-        Ok(machine)
+        Ok(task_loop)
     }
 }
 
-/// The agent whose models are called haiku, sonnet and opus, one for each tier.
+/// Agent with the models haiku, sonnet and opus, one per tier.
 const CLAUDE: &str = "claude-code";
 
-/// What the models cost that the agents then ask for. The prices are made up.
+/// Invented prices of the requested models.
 const PRICES: &str = "prices:\n  \
     claude-haiku-5-5: { input: 3.0, cached: 0.3, output: 15.0 }\n  \
     claude-sonnet-5-5: { input: 6.0, cached: 0.6, output: 30.0 }\n  \

@@ -1,5 +1,4 @@
-//! Where the lies are outcomes: a Temporal, a PostgreSQL, a server and one worker, and for every lie a
-//! repository and a task of its own.
+//! Runs the claims on one cluster, each with its own repository and task.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,10 +14,10 @@ use super::rejection::{gate_statuses, rejection_reason};
 use crate::support::cluster::Cluster;
 use crate::support::programs::beside;
 
-/// How long a task may take.
+/// Time limit of a task.
 const TIMEOUT: Duration = Duration::from_mins(3);
 
-/// What every repository has in it.
+/// Files of every repository.
 const FILES: [(&str, &str); 7] = [
     (".gitignore", include_str!("../../inputs/false-claims/shop/ignored")),
     ("auth/session.py", include_str!("../../inputs/false-claims/shop/auth/session.py")),
@@ -29,7 +28,7 @@ const FILES: [(&str, &str); 7] = [
     ("tests/test_shop.py", include_str!("../../inputs/false-claims/shop/tests/test_shop.py")),
 ];
 
-/// The rules that all of them run under. One run, and then a person.
+/// Rules of all tasks: one run, then a decision by a person.
 const RULES: &str = "\
 tiers:
   simple: { agent: scripted }
@@ -42,19 +41,19 @@ scrum_master:
   task_loop: { max_iterations: 1 }
 review:
   patterns:
-    no-print: { regex: '\\bprint\\(', paths: ['*.py'], message: 'nobody reads it' }
-    no-eval: { code: eval($$$), language: python, message: 'it runs what others wrote' }
+    no-print: { regex: '\\bprint\\(', paths: ['*.py'], message: 'use the log' }
+    no-eval: { code: eval($$$), language: python, message: 'eval runs untrusted code' }
 ";
 
-/// Everything that the lies share.
+/// Runs claims on one cluster.
 pub(crate) struct ClaimRunner {
     cluster: Cluster,
     agent: PathBuf,
 }
 
 impl ClaimRunner {
-    /// Starts everything, with logs in a folder.
-    pub(crate) async fn prepare(folder: &Path, slots: u16) -> Result<Self> {
+    /// Starts the cluster with one worker, and logs in `folder`.
+    pub(crate) async fn start(folder: &Path, slots: u16) -> Result<Self> {
         let agent = beside("scripted-agent")?;
         let mut cluster = Cluster::start(folder).await?;
         let worker = cluster.worker("work", &["--slots", &slots.to_string()]);
@@ -62,13 +61,13 @@ impl ClaimRunner {
         Ok(Self { cluster, agent })
     }
 
-    /// Ends everything.
+    /// Stops the cluster.
     pub(crate) async fn stop(self) -> Result<()> {
         self.cluster.stop().await
     }
 
-    /// Plays one of them to its end: whether it was believed, and what rejection it.
-    pub(crate) async fn play(&self, number: u32, claim: &Claim) -> Result<(bool, String)> {
+    /// Runs one claim. Returns `true` if it was believed, with the delivery or the rejection.
+    pub(crate) async fn run(&self, number: u32, claim: &Claim) -> Result<(bool, String)> {
         let folder = self.cluster.folder.join(format!("task-{number}"));
         fs::create_dir_all(&folder)?;
         let script = folder.join("script.json");
@@ -92,7 +91,7 @@ impl ClaimRunner {
         let criteria = CRITERIA.iter().take(claim.criteria).flat_map(|it| ["--criterion", it]);
         let more: Vec<&str> = ["--project", &name].into_iter().chain(criteria).collect();
         let task = self.cluster.add_task(number, "Take discounts off", &more).await?;
-        let state = self.cluster.until(task, TIMEOUT, is_over).await?.state;
+        let state = self.cluster.until(task, TIMEOUT, is_settled).await?.state;
         if state == State::Completed {
             let branch = format!("tamma/{task}");
             let delivered = repository.git(&["log", "--format=%s", &format!("main..{branch}")])?;
@@ -105,13 +104,13 @@ impl ClaimRunner {
     }
 }
 
-/// Whether a task has ended or a person has to look.
-fn is_over(machine: &TaskLoop) -> Result<bool> {
-    // A plan of low risk only passes through here.
-    if machine.state == State::AwaitingApproval && machine.open_question.is_some() {
-        bail!("somebody is asked to approve the plan");
+/// Returns `true` if a task is closed or needs a decision.
+fn is_settled(task_loop: &TaskLoop) -> Result<bool> {
+    // A low-risk plan passes this state without a question.
+    if task_loop.state == State::AwaitingApproval && task_loop.open_question.is_some() {
+        bail!("the plan unexpectedly awaits approval");
     }
-    // What is landed or learned at the end is waited for: it needs the folder.
-    let quiet = machine.active_job.is_none() && machine.stopping_job.is_none();
-    Ok(quiet && (machine.state.is_terminal() || machine.state == State::HumanEscalation))
+    // The last jobs still need the folder.
+    let quiet = task_loop.active_job.is_none() && task_loop.stopping_job.is_none();
+    Ok(quiet && (task_loop.state.is_terminal() || task_loop.state == State::HumanEscalation))
 }

@@ -1,4 +1,4 @@
-//! Where the sixty tasks are played: each with a repository, a project and a script of its own.
+//! Runs the tasks, each with its own repository, project and script.
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,19 +17,19 @@ use super::tasks::{LearnBehaviour, OutcomeCase};
 use crate::support::cluster::Cluster;
 use crate::support::programs::beside;
 
-/// How long anything may take.
+/// Time limit of each step.
 const TIMEOUT: Duration = Duration::from_mins(5);
 
-/// What a task has left.
+/// Lessons of a task.
 pub(crate) struct LessonCount {
-    /// How many lessons it says it has left.
+    /// Number of lessons according to its history.
     pub(crate) lessons: u16,
-    /// How many pieces of evidence they have, all of which can be looked up.
+    /// Number of valid evidence references.
     pub(crate) evidence: usize,
 }
 
-/// Plays a task to its end, and looks what it has left.
-pub(crate) async fn play(
+/// Runs a task until it is closed and counts its lessons.
+pub(crate) async fn run(
     cluster: &Cluster,
     number: u32,
     case: OutcomeCase,
@@ -56,19 +56,23 @@ pub(crate) async fn play(
     let name = format!("greeter-{number}");
     let project = cluster.register_project(number, &name, &repository).await?;
     let task = cluster.add_task(number, "Greet one more", &["--project", &name]).await?;
-    if let Some(wanted) = case.asks() {
-        cluster.until(task, TIMEOUT, |machine| is_at(machine, wanted)).await?;
+    if let Some(expected) = case.person_acts_in() {
+        cluster.until(task, TIMEOUT, |task_loop| is_waiting_in(task_loop, expected)).await?;
         let id = task.to_string();
         if case.ending() == State::Failed {
-            cluster.tamma(&["answer", &id, "abandon", "--reason", "it is not worth it"]).await?;
+            cluster.tamma(&["answer", &id, "abandon", "--reason", "not worth the effort"]).await?;
         } else {
-            cluster.tamma(&["cancel", &id, "--reason", "nobody needs it any more"]).await?;
+            cluster.tamma(&["cancel", &id, "--reason", "no longer needed"]).await?;
         }
     }
-    let log = cluster.learned_history(task, TIMEOUT).await?;
-    let state = log.iter().rev().find(|entry| entry.trigger.is_some()).map(|entry| entry.to);
-    ensure!(state == Some(case.ending()), "it ended {state:?}, and not {}", case.ending());
-    let lessons = log.iter().find_map(|entry| match entry.data {
+    let history = cluster.learned_history(task, TIMEOUT).await?;
+    let state = history.iter().rev().find(|entry| entry.trigger.is_some()).map(|entry| entry.to);
+    ensure!(
+        state == Some(case.ending()),
+        "the task ended as {state:?} instead of {}",
+        case.ending()
+    );
+    let lessons = history.iter().find_map(|entry| match entry.data {
         EntryData::Lessons(lessons) => Some(lessons),
         _ => None,
     });
@@ -76,46 +80,52 @@ pub(crate) async fn play(
     Ok(LessonCount { lessons: lessons.unwrap_or_default(), evidence })
 }
 
-/// Whether a task is where a person does something to it.
-fn is_at(machine: &TaskLoop, wanted: State) -> Result<bool> {
-    if machine.state.is_terminal() {
-        bail!("it is {} before anybody could do anything", machine.state);
+/// Returns `true` if a task waits for the person in this state.
+fn is_waiting_in(task_loop: &TaskLoop, expected: State) -> Result<bool> {
+    if task_loop.state.is_terminal() {
+        bail!("the task is already {}", task_loop.state);
     }
-    let ready = match wanted {
-        State::AwaitingApproval => machine.open_question.is_some(),
-        State::HumanEscalation => machine.open_question.is_some() && machine.active_job.is_none(),
+    let ready = match expected {
+        State::AwaitingApproval => task_loop.open_question.is_some(),
+        State::HumanEscalation => {
+            task_loop.open_question.is_some() && task_loop.active_job.is_none()
+        }
         _ => true,
     };
-    Ok(machine.state == wanted && ready)
+    Ok(task_loop.state == expected && ready)
 }
 
-/// How much evidence the lessons of a project have. All of it must be there to look up, and none of
-/// the lessons may have any effect.
+/// Counts the evidence of a project's lessons. All of it must exist, and all lessons must be pending.
 async fn evidence(cluster: &Cluster, project: ProjectId) -> Result<usize> {
     let filter = KnowledgeFilter { project: Some(project), ..KnowledgeFilter::default() };
     let mut count = 0;
     for known in cluster.store.list_knowledge(&filter).await? {
-        ensure!(known.entry.status == EntryStatus::Pending, "a lesson does not wait");
+        ensure!(known.entry.status == EntryStatus::Pending, "a lesson is not pending");
         ensure!(!known.entry.evidence.is_empty(), "a lesson has no evidence");
         for one in &known.entry.evidence {
             let evidence: LessonEvidence = one.as_str().parse().map_err(anyhow::Error::msg)?;
-            ensure!(cluster.store.evidence_exists(evidence).await?, "`{one}` is nowhere");
+            ensure!(
+                cluster.store.evidence_exists(evidence).await?,
+                "evidence `{one}` does not exist"
+            );
             count += 1;
         }
     }
     Ok(count)
 }
 
-/// Proposes sixty lessons, forty of them near duplicates, and returns how many entries there are then.
-pub(crate) async fn merged(cluster: &Cluster, file: &Path) -> Result<(usize, usize)> {
+/// Proposes all wordings of a file. Returns the number of lessons and of resulting entries.
+pub(crate) async fn propose_all(cluster: &Cluster, file: &Path) -> Result<(usize, usize)> {
     let text = std::fs::read_to_string(file)?;
     let sets: Vec<super::LessonWordings> = serde_json::from_str(&text)?;
     let project = ProjectId(crate::support::cluster::id(1, 9_999));
     let mut count = 0;
-    // One wording after the other, as tasks would teach them: never the same twice in a row.
-    for turn in 0..3 {
+    // Wordings of the same lesson never follow each other.
+    for round in 0..3 {
         for (number, wordings) in sets.iter().enumerate() {
-            let Some(words) = wordings.words.get(turn) else { bail!("three wordings are needed") };
+            let Some(words) = wordings.words.get(round) else {
+                bail!("a lesson needs three wordings")
+            };
             count += 1;
             let task = tamma_core::ids::TaskId(crate::support::cluster::id(2, 9_000 + count));
             let lesson = wordings.lesson(project, words, task, number)?;

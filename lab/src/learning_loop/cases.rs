@@ -1,11 +1,11 @@
-//! The two cases in which a lesson comes round: what forbids stops a plan, what recommends mends it.
+//! Two kinds of lessons: a prohibition stops a plan, a recommendation improves it.
 
 use serde_json::json;
 use tamma_core::knowledge::EntryKind;
 
 use crate::support::scripts::{ScriptedAction, ScriptedCase, plan};
 
-/// What makes the generated file, what looks at it, and what it is made from.
+/// Schema, generator, generated file and gate.
 pub(crate) const FILES: [(&str, &str); 4] = [
     ("schema.txt", "name\nprice\n"),
     (
@@ -20,17 +20,17 @@ pub(crate) const FILES: [(&str, &str); 4] = [
     ),
 ];
 
-/// The lesson of a case.
+/// Kind of the lesson.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::EnumIter, strum::Display)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum LessonCase {
-    /// Never do this.
+    /// Stops plans that break it.
     Prohibition,
-    /// Do it this case.
+    /// Tells agents the right way.
     Recommendation,
 }
 
-/// How a lesson begins that is recommended, in the prompts of those who are report.
+/// Start of the recommendation in the prompts of agents.
 const RECOMMENDED: &str = "Recommended: Change schema.txt and run gen.sh";
 
 impl LessonCase {
@@ -63,7 +63,7 @@ impl LessonCase {
         ScriptedAction::Tool("submit_lessons", json!({ "lessons": [lesson] }))
     }
 
-    /// What the model does, in every task of the case.
+    /// Returns the script of the model for all tasks of the case.
     pub(crate) fn script_cases(self) -> Vec<ScriptedCase> {
         let wrong =
             ScriptedAction::Shell("echo 'field colour' >> generated/api.txt".to_owned(), None);
@@ -73,7 +73,7 @@ impl LessonCase {
         vec![
             ScriptedCase::new(
                 "You look back at a development task",
-                // What is not in the record is refused, and handed in again as it should be.
+                // Evidence that is not in the record is refused; the second attempt is valid.
                 vec![self.lesson(&["check 999"]), self.lesson(&["check 6", "check 9"])],
             ),
             ScriptedCase::new(

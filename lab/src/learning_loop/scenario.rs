@@ -1,4 +1,4 @@
-//! One case round the circle, report as it happens.
+//! Scenario of one case, with a report of each step.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -20,33 +20,33 @@ use crate::support::cluster::Cluster;
 use crate::support::programs::beside;
 use crate::support::scripts;
 
-/// How long a task may take.
+/// Time limit of a task.
 const TIMEOUT: Duration = Duration::from_mins(10);
 
-/// What the models cost that the agent asks for. The prices are made up.
+/// Invented prices of the requested models.
 const PRICES: &str = "prices:\n  \
     claude-haiku-5-5: { input: 3.0, cached: 0.3, output: 15.0 }\n  \
     claude-sonnet-5-5: { input: 6.0, cached: 0.6, output: 30.0 }\n  \
     claude-opus-5-5: { input: 12.0, cached: 1.2, output: 60.0 }\n";
 
-/// Who does the work.
+/// Agent of the experiment.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum LoopAgent {
-    /// Claude Code, with a scripted model.
+    /// Claude Code with a scripted model.
     Real,
-    /// One that follows a script, without a model.
+    /// Scripted agent without a model.
     Scripted,
 }
 
-/// A task that was finished to where the scenario wants it.
+/// Task that is closed or needs a decision.
 struct FinishedTask {
     task: TaskId,
-    machine: TaskLoop,
-    log: Vec<HistoryEntry>,
+    task_loop: TaskLoop,
+    history: Vec<HistoryEntry>,
 }
 
-/// Goes one case round and tells of it. An error says what is not as it should be.
-pub(crate) async fn tell(
+/// Runs one case and appends each step to `report`.
+pub(crate) async fn run(
     cluster: &Cluster,
     agent: &LoopAgent,
     number: u32,
@@ -57,50 +57,52 @@ pub(crate) async fn tell(
     for (name, text) in FILES {
         repository.write(name, text)?;
     }
-    // The model listens for as long as this lives.
-    let (configuration, _model) = configured(cluster, agent, case).await?;
+    // Dropping the model stops it.
+    let (configuration, _model) = configuration(cluster, agent, case).await?;
     repository.write("tamma.yaml", &configuration)?;
     repository.commit("a generated file")?;
-    let name = format!("circle-{case}");
+    let name = format!("loop-{case}");
     let project = cluster.register_project(number, &name, &repository).await?;
-    let play = async |task: u32, title: &str| -> Result<FinishedTask> {
+    let run_task = async |task: u32, title: &str| -> Result<FinishedTask> {
         let task = cluster.add_task(number * 10 + task, title, &["--project", &name]).await?;
-        let machine = cluster.until(task, TIMEOUT, is_over).await?;
-        let log = if machine.state.is_terminal() {
+        let task_loop = cluster.until(task, TIMEOUT, is_settled).await?;
+        let history = if task_loop.state.is_terminal() {
             cluster.learned_history(task, TIMEOUT).await?
         } else {
             cluster.history(task).await?
         };
-        Ok(FinishedTask { task, machine, log })
+        Ok(FinishedTask { task, task_loop, history })
     };
 
-    writeln!(
-        report,
-        "\n== {case} ==\n\n1. A task fails twice for a reason, is mended, and teaches."
-    )?;
-    let first = play(1, "Add the field colour to the API").await?;
-    events(report, &first)?;
-    ensure!(first.machine.state == State::Completed, "it is {}", first.machine.state);
-    ensure!(first.machine.iterations == 3, "it took {} attempts", first.machine.iterations);
-    let lesson = only(cluster, project).await?;
-    resolves(cluster, &lesson).await?;
-    entry(report, &lesson)?;
+    writeln!(report, "\n== {case} ==\n\n1. A task fails twice, is fixed, and leaves a lesson.")?;
+    let first = run_task(1, "Add the field colour to the API").await?;
+    print_history(report, &first)?;
+    ensure!(first.task_loop.state == State::Completed, "the task is {}", first.task_loop.state);
+    ensure!(
+        first.task_loop.iterations == 3,
+        "the task took {} attempts",
+        first.task_loop.iterations
+    );
+    let lesson = only_entry(cluster, project).await?;
+    check_evidence(cluster, &lesson).await?;
+    print_entry(report, &lesson)?;
     ensure!(lesson.entry.kind == case.kind(), "the lesson is a {}", lesson.entry.kind);
-    ensure!(lesson.entry.status == EntryStatus::Pending, "the lesson does not wait");
+    ensure!(lesson.entry.status == EntryStatus::Pending, "the lesson is not pending");
 
-    writeln!(
-        report,
-        "\n2. The lesson waits and changes nothing: the same happens to the next task."
-    )?;
-    let second = play(2, "Add the field colour to the API, once more").await?;
-    events(report, &second)?;
-    ensure!(second.machine.iterations == 3, "it took {} attempts", second.machine.iterations);
+    writeln!(report, "\n2. The pending lesson changes nothing: the next task fails the same way.")?;
+    let second = run_task(2, "Add the field colour to the API, once more").await?;
+    print_history(report, &second)?;
+    ensure!(
+        second.task_loop.iterations == 3,
+        "the task took {} attempts",
+        second.task_loop.iterations
+    );
     let matched = cluster.store.plan_matches(second.task, hash(&second)?).await?;
-    ensure!(matched.is_empty(), "a lesson that waits was matched");
-    let merged = only(cluster, project).await?;
-    resolves(cluster, &merged).await?;
+    ensure!(matched.is_empty(), "a pending lesson was matched");
+    let merged = only_entry(cluster, project).await?;
+    check_evidence(cluster, &merged).await?;
     ensure!(merged.entry.evidence.len() > lesson.entry.evidence.len(), "no evidence was added");
-    let deeds: Vec<KnowledgeAction> = cluster
+    let actions: Vec<KnowledgeAction> = cluster
         .store
         .knowledge_changes(merged.entry.id)
         .await?
@@ -108,50 +110,67 @@ pub(crate) async fn tell(
         .map(|it| it.action)
         .collect();
     ensure!(
-        deeds == [KnowledgeAction::Proposed, KnowledgeAction::Merged],
-        "the entry was {deeds:?}"
+        actions == [KnowledgeAction::Proposed, KnowledgeAction::Merged],
+        "unexpected changes of the entry: {actions:?}"
     );
-    writeln!(report, "   It taught the same: still one entry, with the evidence of both tasks.")?;
-    entry(report, &merged)?;
+    writeln!(
+        report,
+        "   It leaves the same lesson: still one entry, with evidence from both tasks."
+    )?;
+    print_entry(report, &merged)?;
 
-    writeln!(report, "\n3. A person approves it.")?;
+    writeln!(report, "\n3. A person approves the lesson.")?;
     let id = merged.entry.id.to_string();
-    let said = cluster.tamma(&["knowledge", "approve", &id, "--reason", "seen twice"]).await?;
+    let output = cluster.tamma(&["knowledge", "approve", &id, "--reason", "seen twice"]).await?;
     writeln!(
         report,
         "   $ tamma knowledge approve {id}\n   {}",
-        said.trim().replace('\n', "\n   ")
+        output.trim().replace('\n', "\n   ")
     )?;
 
-    let third = play(3, "Add the field colour to the API, a third time").await?;
+    let third = run_task(3, "Add the field colour to the API, a third time").await?;
     match case {
         LessonCase::Prohibition => {
-            writeln!(report, "\n4. A plan that would do the same is stopped before any code.")?;
-            events(report, &third)?;
-            let cause = third.machine.open_question.as_ref().map(|question| question.cause);
+            writeln!(
+                report,
+                "\n4. A plan that repeats the mistake is stopped before any code is written."
+            )?;
+            print_history(report, &third)?;
+            let cause = third.task_loop.open_question.as_ref().map(|question| question.cause);
             ensure!(
                 matches!(cause, Some(AlertCause::Blocked(_))),
-                "a person is asked because of {cause:?}"
+                "unexpected cause of the decision request: {cause:?}"
             );
-            ensure!(third.machine.iterations == 0 && !third.machine.has_work, "code was written");
+            ensure!(
+                third.task_loop.iterations == 0 && !third.task_loop.has_work,
+                "code was written"
+            );
         }
         LessonCase::Recommendation => {
-            writeln!(report, "\n4. Whoever is report passes at the first review.")?;
-            events(report, &third)?;
-            ensure!(third.machine.state == State::Completed, "it is {}", third.machine.state);
-            ensure!(third.machine.iterations == 1, "it took {} attempts", third.machine.iterations);
+            writeln!(report, "\n4. With the lesson, the task passes its first review.")?;
+            print_history(report, &third)?;
+            ensure!(
+                third.task_loop.state == State::Completed,
+                "the task is {}",
+                third.task_loop.state
+            );
+            ensure!(
+                third.task_loop.iterations == 1,
+                "the task took {} attempts",
+                third.task_loop.iterations
+            );
         }
     }
     let matched = cluster.store.plan_matches(third.task, hash(&third)?).await?;
     let found = matched.iter().find(|it| it.matched.entry == merged.entry.id);
     let found = found.context("the lesson was not matched")?;
-    ensure!(found.shown, "nobody was report");
+    ensure!(found.shown, "the lesson was not shown to an agent");
     for reason in &found.matched.reasons {
-        writeln!(report, "   matched as {} because {reason}", found.process)?;
+        writeln!(report, "   matched as {}: {reason}", found.role)?;
     }
-    figures(report, &[&first, &second], &third)?;
+    print_comparison(report, &[&first, &second], &third)?;
     effect(cluster, report, &id).await?;
-    if third.machine.state == State::HumanEscalation {
+    if third.task_loop.state == State::HumanEscalation {
         let task = third.task.to_string();
         cluster.tamma(&["cancel", &task, "--reason", "the plan is forbidden"]).await?;
         cluster.learned_history(third.task, TIMEOUT).await?;
@@ -159,26 +178,26 @@ pub(crate) async fn tell(
     Ok(())
 }
 
-/// What the figures of the entry itself say: which tasks it met, and what followed.
+/// Checks the statistics of the entry: matched tasks, and their results.
 async fn effect(cluster: &Cluster, report: &mut String, id: &str) -> Result<()> {
-    let said = cluster.tamma(&["knowledge", "show", id, "--json"]).await?;
-    let shown: serde_json::Value = serde_json::from_str(&said)?;
-    let effect = &shown["effect"];
-    let number = |value: &serde_json::Value| value.as_u64().context("no figure");
+    let output = cluster.tamma(&["knowledge", "show", id, "--json"]).await?;
+    let detail: serde_json::Value = serde_json::from_str(&output)?;
+    let effect = &detail["effect"];
+    let number = |value: &serde_json::Value| value.as_u64().context("a figure is missing");
     let (matched, stopped) = (number(&effect["matched"])?, number(&effect["stopped"])?);
     let (with, passed) =
         (number(&effect["with"]["tasks"])?, number(&effect["with"]["first_pass"])?);
     writeln!(
         report,
-        "   $ tamma knowledge show {id}\n   it met {matched} task, stopped {stopped}; of {with} that \
-         ran with it {passed} passed at the first review: {}",
+        "   $ tamma knowledge show {id}\n   matched {matched}, stopped {stopped}; of {with} tasks with it, \
+         {passed} passed the first review: {}",
         effect["in_words"].as_str().unwrap_or_default()
     )?;
-    ensure!(matched >= 1, "the entry's own figures know of no task that it met");
+    ensure!(matched >= 1, "the statistics of the entry have no matched task");
     Ok(())
 }
 
-async fn configured(
+async fn configuration(
     cluster: &Cluster,
     agent: &LoopAgent,
     case: LessonCase,
@@ -213,40 +232,40 @@ async fn configured(
     }
 }
 
-/// Whether a task has ended, or a person has to look.
-fn is_over(machine: &TaskLoop) -> Result<bool> {
-    if machine.state == State::AwaitingApproval && machine.open_question.is_some() {
-        bail!("its plan waits for an approval");
+/// Returns `true` if a task is closed or needs a decision.
+fn is_settled(task_loop: &TaskLoop) -> Result<bool> {
+    if task_loop.state == State::AwaitingApproval && task_loop.open_question.is_some() {
+        bail!("the plan unexpectedly awaits approval");
     }
-    let asked = machine.state == State::HumanEscalation && machine.active_job.is_none();
-    Ok(asked || machine.state.is_terminal())
+    let asked = task_loop.state == State::HumanEscalation && task_loop.active_job.is_none();
+    Ok(asked || task_loop.state.is_terminal())
 }
 
 fn hash(finished: &FinishedTask) -> Result<tamma_core::ids::PlanHash> {
-    Ok(finished.machine.plan.as_ref().context("it has no plan")?.hash)
+    Ok(finished.task_loop.plan.as_ref().context("the task has no plan")?.hash)
 }
 
-/// The only entry of a project.
-async fn only(cluster: &Cluster, project: ProjectId) -> Result<StoredEntry> {
+/// Returns the only entry of a project.
+async fn only_entry(cluster: &Cluster, project: ProjectId) -> Result<StoredEntry> {
     let filter = KnowledgeFilter { project: Some(project), ..KnowledgeFilter::default() };
     let mut all = cluster.store.list_knowledge(&filter).await?;
-    ensure!(all.len() == 1, "there are {} entries: {all:#?}", all.len());
-    all.pop().context("there is one")
+    ensure!(all.len() == 1, "expected one entry, found {}: {all:#?}", all.len());
+    all.pop().context("no entry")
 }
 
-async fn resolves(cluster: &Cluster, known: &StoredEntry) -> Result<()> {
+async fn check_evidence(cluster: &Cluster, known: &StoredEntry) -> Result<()> {
     ensure!(!known.entry.evidence.is_empty(), "the lesson has no evidence");
     for one in &known.entry.evidence {
         let evidence: LessonEvidence = one.as_str().parse().map_err(anyhow::Error::msg)?;
-        ensure!(cluster.store.evidence_exists(evidence).await?, "`{one}` is nowhere");
+        ensure!(cluster.store.evidence_exists(evidence).await?, "evidence `{one}` does not exist");
     }
     Ok(())
 }
 
-/// What happened, as far as the scenario is about it.
-fn events(report: &mut String, finished: &FinishedTask) -> Result<()> {
-    for entry in &finished.log {
-        let says = matches!(
+/// Prints the relevant history entries of a task.
+fn print_history(report: &mut String, finished: &FinishedTask) -> Result<()> {
+    for entry in &finished.history {
+        let is_relevant = matches!(
             entry.name,
             EntryName::SmTaskReceived
                 | EntryName::SmPlanGenerated
@@ -260,7 +279,7 @@ fn events(report: &mut String, finished: &FinishedTask) -> Result<()> {
                 | EntryName::SmTaskCompleted
                 | EntryName::SmErrorOccurred
         ) || entry.to == State::HumanEscalation;
-        if !says {
+        if !is_relevant {
             continue;
         }
         let more = match &entry.data {
@@ -286,7 +305,7 @@ fn events(report: &mut String, finished: &FinishedTask) -> Result<()> {
     Ok(())
 }
 
-fn entry(report: &mut String, known: &StoredEntry) -> Result<()> {
+fn print_entry(report: &mut String, known: &StoredEntry) -> Result<()> {
     let entry = &known.entry;
     writeln!(report, "   {} {}, {}: {}", entry.status, entry.kind, entry.severity, entry.text)?;
     for one in &entry.evidence {
@@ -295,18 +314,22 @@ fn entry(report: &mut String, known: &StoredEntry) -> Result<()> {
     Ok(())
 }
 
-/// What it did, in figures.
-fn figures(report: &mut String, without: &[&FinishedTask], with: &FinishedTask) -> Result<()> {
-    writeln!(report, "\n5. The figures.")?;
+/// Compares the tasks without and with the lesson.
+fn print_comparison(
+    report: &mut String,
+    without: &[&FinishedTask],
+    with: &FinishedTask,
+) -> Result<()> {
+    writeln!(report, "\n5. Comparison")?;
     let line = |finished: &FinishedTask| {
         format!(
             "{} attempts, {} spent, {}",
-            finished.machine.iterations, finished.machine.spend.usd, finished.machine.state
+            finished.task_loop.iterations, finished.task_loop.spend.usd, finished.task_loop.state
         )
     };
     for finished in without {
-        writeln!(report, "   without it: {}", line(finished))?;
+        writeln!(report, "   without the lesson: {}", line(finished))?;
     }
-    writeln!(report, "   with it:    {}", line(with))?;
+    writeln!(report, "   with the lesson:    {}", line(with))?;
     Ok(())
 }

@@ -86,10 +86,10 @@ impl McpClient {
             Self::Agent(folder) => {
                 let model = ScriptedModel::start(Script::new([ModelStep::say("Done.")])).await?;
                 converse(cluster, folder, token, &model, "What can you do?").await?;
-                // It tells its model the names first, and the rest when the model wants to know it.
-                let report = serde_json::to_string(&model.requests().first().map(|it| &it.body))?;
+                // The first request to the model has the names of all tools.
+                let first = serde_json::to_string(&model.requests().first().map(|it| &it.body))?;
                 let is_name = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
-                let names = report.split("mcp__tamma__").skip(1);
+                let names = first.split("mcp__tamma__").skip(1);
                 let names = names.map(|rest| rest.split(|it| !is_name(it)).next().unwrap_or(rest));
                 let names: BTreeSet<_> = names.filter(|name| !name.is_empty()).collect();
                 Ok(names.into_iter().map(str::to_owned).collect())
@@ -108,14 +108,8 @@ impl McpClient {
         match self {
             Self::Inspector(program, transport) => {
                 let json = arguments.to_string();
-                let more = [
-                    "--method",
-                    "tools/call",
-                    "--tool-name",
-                    tool,
-                    "--tool-args-json",
-                    &backend_args,
-                ];
+                let more =
+                    ["--method", "tools/call", "--tool-name", tool, "--tool-args-json", &json];
                 tool_output(&inspect(cluster, program, *transport, token, &more).await?)
             }
             Self::Agent(folder) => {

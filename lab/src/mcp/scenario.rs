@@ -137,8 +137,8 @@ pub(crate) async fn run(
     let wrong = client.call(cluster, approver, "approve_plan", &wrong).await?;
     ensure!(wrong.is_error, "an unknown plan was approved");
     writeln!(report, "   approve an unknown plan as {APPROVER}, refused: {}", wrong.text)?;
-    let machine = cluster.store.task(task).await?.task_loop?;
-    ensure!(awaits_approval(&machine)?, "the task moved on to {}", machine.state);
+    let task_loop = cluster.store.task(task).await?.task_loop?;
+    ensure!(awaits_approval(&task_loop)?, "the task moved on to {}", task_loop.state);
 
     client.call(cluster, approver, "approve_plan", &decide).await?.into_json()?;
     let history = cluster.history(task).await?;
@@ -146,8 +146,8 @@ pub(crate) async fn run(
     let approval = approval.context("the history has no approval")?;
     ensure!(approval.actor == Actor::Person(APPROVER.parse()?), "{:?}", approval.actor);
     writeln!(report, "5. approve the plan as {APPROVER}: entry {}", approval.sequence)?;
-    let machine = cluster.until(task, TIMEOUT, is_closed).await?;
-    ensure!(machine.state == State::Completed, "the task is {}", machine.state);
+    let task_loop = cluster.until(task, TIMEOUT, is_closed).await?;
+    ensure!(task_loop.state == State::Completed, "the task is {}", task_loop.state);
     let detail = client.call(cluster, member, "show_task", &one).await?.into_json()?;
     writeln!(report, "6. read state: {}", detail["state"].as_str().unwrap_or_default())?;
     Ok(())
@@ -181,18 +181,18 @@ fn first_line(text: &str) -> String {
     text.chars().take(160).collect()
 }
 
-fn awaits_approval(machine: &TaskLoop) -> Result<bool> {
-    ensure!(!machine.state.is_terminal(), "the task is closed: {}", machine.state);
-    Ok(machine.state == State::AwaitingApproval && machine.open_question.is_some())
+fn awaits_approval(task_loop: &TaskLoop) -> Result<bool> {
+    ensure!(!task_loop.state.is_terminal(), "the task is closed: {}", task_loop.state);
+    Ok(task_loop.state == State::AwaitingApproval && task_loop.open_question.is_some())
 }
 
-fn is_closed(machine: &TaskLoop) -> Result<bool> {
+fn is_closed(task_loop: &TaskLoop) -> Result<bool> {
     ensure!(
-        machine.state != State::HumanEscalation,
+        task_loop.state != State::HumanEscalation,
         "unexpected decision request: {:?}",
-        machine.open_question
+        task_loop.open_question
     );
-    Ok(machine.state.is_terminal())
+    Ok(task_loop.state.is_terminal())
 }
 
 fn short(hash: &str) -> String {
