@@ -1,7 +1,7 @@
-//! Alerts to real receivers: a webhook that is away at first, Slack's form, and a real mail server.
+//! Alerts to real receivers: a webhook that is unreachable at first, a Slack-compatible endpoint and an
+//! SMTP server.
 //!
-//! The experiment is a Python script, because an implementation other than ours verifies the
-//! signatures.
+//! The experiment is a Python script, so that an independent implementation verifies the signatures.
 
 use anyhow::Result;
 use tokio::process::Command;

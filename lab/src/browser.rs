@@ -1,4 +1,4 @@
-//! A person's day in a real browser, with a picture of every page.
+//! Working day of a person in a real browser, with a screenshot of every page.
 
 use anyhow::Result;
 use tokio::process::Command;

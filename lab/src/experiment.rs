@@ -91,7 +91,7 @@ pub fn main() -> ExitCode {
         Experiment::BenchWorker { role, temporal, database, folder } => {
             return exit_code(blocking(work::run_role(&role, &temporal, &database, &folder)));
         }
-        Experiment::SandboxEscape(own) => sandbox_escape::with_key()
+        Experiment::SandboxEscape(own) => sandbox_escape::restart_with_key()
             .and_then(|()| blocking(interruptible(sandbox_escape::run(&own)))),
         experiment => blocking(interruptible(run(experiment, arguments.quick))),
     };

@@ -1,9 +1,9 @@
-//! What the knowledge check finds of a labelled set, and how long it takes.
+//! Accuracy and duration of the knowledge check on a labelled set.
 //!
-//! The set is in `lab/inputs/knowledge`; its README says how it was labelled. Fails if a plan is stopped that
-//! breaks nothing, or one that does is not; if too little of what is relevant is among the first five
-//! of its kind; or if a check of ten thousand entries takes too long.
-#![expect(clippy::print_stdout, reason = "a program that prints figures")]
+//! The set is in `lab/inputs/knowledge`; its README explains the labels. The experiment fails if a plan
+//! is wrongly stopped or passed, if recall among the first five of each kind is too low, or if a check
+//! of 10,000 entries takes too long.
+#![expect(clippy::print_stdout, reason = "an experiment prints its figures")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -32,13 +32,13 @@ use crate::support::{programs, tools};
 
 const PROJECTS: [&str; 3] = ["shop", "silt", "atelier"];
 
-/// The moment at which the plans are checked.
+/// Time of the checks.
 const NOW: &str = "2026-11-15T12:00:00Z";
 
-/// How many of each kind count.
+/// Number of entries of each kind that count.
 const FIRST: usize = 5;
 
-/// What must be reached.
+/// Target recall, and the limit of the p99 duration.
 const RECALL: f64 = 0.9;
 const LONGEST: Duration = Duration::from_millis(50);
 
@@ -47,7 +47,7 @@ struct EntryFile {
     entries: Vec<LabelledEntry>,
 }
 
-/// An entry as the set writes it.
+/// Entry of the labelled set.
 #[derive(Deserialize)]
 struct LabelledEntry {
     key: String,
@@ -75,7 +75,7 @@ struct PlanFile {
     plans: Vec<LabelledPlan>,
 }
 
-/// A plan, and what is to be found for it.
+/// Plan with the entries to find.
 #[derive(Deserialize)]
 struct LabelledPlan {
     key: String,
@@ -98,7 +98,7 @@ struct LabelledTask {
     description: String,
 }
 
-/// How well one project, or one kind of hard case, was done.
+/// Score of a project or of a kind of hard case.
 #[derive(Default)]
 struct CheckScore {
     plans: usize,
@@ -109,7 +109,7 @@ struct CheckScore {
     joint: Vec<f64>,
 }
 
-/// The labelled set.
+/// Labelled set of all projects.
 struct LabelledSet {
     entries: Vec<KnowledgeEntry>,
     keys: BTreeMap<KnowledgeId, String>,
@@ -133,8 +133,9 @@ impl LabelledSet {
         Ok(set)
     }
 
-    /// Holds every plan against every entry, prints how well that was done, and says how well ranked
-    /// entries were found. `near` has what a model found nearest to each plan, if one was asked.
+    /// Checks every plan, prints the scores, and returns recall and the number of wrong decisions.
+    ///
+    /// `near` has the nearest entries of each plan by embeddings; it can be empty.
     fn judge(&self, index: &KnowledgeIndex, near: &[Vec<KnowledgeId>]) -> Result<(f64, usize)> {
         let (rules, now) = (Rules::default(), NOW.parse()?);
         let mut projects = BTreeMap::<&str, CheckScore>::new();
@@ -152,8 +153,8 @@ impl LabelledSet {
             }
         }
         let rows = projects.iter().map(|(name, score)| (*name, score)).chain([("all", &all)]);
-        println!("{}", shown("project", rows));
-        println!("{}", shown("hard", hard.iter().map(|(name, score)| (*name, score))));
+        println!("{}", format_scores("project", rows));
+        println!("{}", format_scores("hard", hard.iter().map(|(name, score)| (*name, score))));
         for (what, list) in
             [("wrongly stopped", &all.wrongly_stopped), ("wrongly passed", &all.wrongly_passed)]
         {
@@ -164,7 +165,7 @@ impl LabelledSet {
         Ok((mean(&all.recalls), all.wrongly_stopped.len() + all.wrongly_passed.len()))
     }
 
-    /// What a model finds nearest to each plan.
+    /// Returns the nearest entries of each plan by embeddings.
     async fn near(&self, url: &str) -> Result<Vec<Vec<KnowledgeId>>> {
         let embedder = Embedder::new(url, "eval", None)?;
         let texts: Vec<(KnowledgeId, String)> = self
@@ -181,7 +182,7 @@ impl LabelledSet {
         let mut near = Vec::new();
         for (_, task, case) in &self.cases {
             let of_plan = embedder.embed(&[embeddings::plan_text(task, &case.plan)]).await?;
-            let of_plan = of_plan.first().context("no vector of a plan")?;
+            let of_plan = of_plan.first().context("the model returned no vector for a plan")?;
             let vectors = vectors.iter().map(|(id, vector)| (*id, vector.as_slice()));
             near.push(embeddings::nearest_entries(of_plan, vectors));
         }
@@ -191,7 +192,7 @@ impl LabelledSet {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Measure with a local model of word vectors as well (docs/decisions/0009)
+    /// Also measure with a local model of word vectors (docs/decisions/0009)
     #[arg(long)]
     embeddings: bool,
 }
@@ -200,7 +201,7 @@ pub(crate) async fn run(arguments: &Args) -> Result<Verdict> {
     let set = LabelledSet::read()?;
     println!("{} entries, {} plans\n", set.entries.len(), set.cases.len());
     let index = KnowledgeIndex::new(set.entries.iter().cloned());
-    println!("by words and conditions\n");
+    println!("words and conditions\n");
     let (recall, wrong) = set.judge(&index, &[])?;
     println!("recall at {FIRST}: {recall:.3}\n");
     let mut passed = wrong == 0 && recall >= RECALL;
@@ -213,13 +214,13 @@ pub(crate) async fn run(arguments: &Args) -> Result<Verdict> {
         passed &= wrong == 0 && recall >= RECALL;
         figures.push(format!("with embeddings {recall:.3} and {wrong}"));
     }
-    let slowest = growth(&set)?;
+    let slowest = measure_growth(&set)?;
     passed &= slowest < LONGEST;
     figures.push(format!("a check of 10,000 entries takes {} ms at p99", ms(Some(slowest))));
     Ok(Verdict::new(passed, figures.join(", ")))
 }
 
-/// A local model of word vectors, which runs as long as this value.
+/// Local model of word vectors. Dropping it ends its process.
 struct EmbeddingServer {
     _server: Child,
     url: String,
@@ -235,7 +236,7 @@ impl EmbeddingServer {
             .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
-            .context("`node` does not start")?;
+            .context("cannot start `node`")?;
         let output = server.stdout.take().context("the model has no standard output")?;
         let url = BufReader::new(output).lines().next_line().await?;
         Ok(Self { _server: server, url: url.context("the model ended before it had a URL")? })
@@ -279,7 +280,10 @@ impl CheckScore {
     }
 }
 
-fn shown<'a>(what: &str, scores: impl Iterator<Item = (&'a str, &'a CheckScore)>) -> String {
+fn format_scores<'a>(
+    what: &str,
+    scores: impl Iterator<Item = (&'a str, &'a CheckScore)>,
+) -> String {
     let heads = ["plans", "wrongly stopped", "wrongly passed", "recall at 5", "precision", "joint"];
     let mut rows = vec![std::iter::once(what).chain(heads).map(str::to_owned).collect::<Vec<_>>()];
     for (name, score) in scores {
@@ -303,16 +307,14 @@ fn mean<'a>(values: impl IntoIterator<Item = &'a f64>) -> f64 {
     values.iter().sum::<f64>() / count
 }
 
-/// How long a check takes with more and more entries of one project, and the 99th percentile with ten
-/// thousand.
+/// Measures checks with a growing number of entries. Returns the p99 with 10,000 entries.
 ///
-/// Every check is made three times and the best counts, because others use the machine as well. What
-/// the first took is printed beside it: what a plan needs of globs and expressions is made ready then.
-#[expect(clippy::disallowed_methods, reason = "a measurement")]
-fn growth(set: &LabelledSet) -> Result<Duration> {
+/// All plans are checked twice. The first pass compiles globs and regular expressions.
+#[expect(clippy::disallowed_methods, reason = "a measurement reads the clock")]
+fn measure_growth(set: &LabelledSet) -> Result<Duration> {
     let (entries, rules, now) = (&set.entries, Rules::default(), NOW.parse()?);
     let mut rows = vec![
-        ["entries", "made in ms", "p50 in ms", "p99 in ms", "p99 at first"]
+        ["entries", "build, ms", "p50, ms", "p99, ms", "p99 first pass, ms"]
             .map(str::to_owned)
             .to_vec(),
     ];
@@ -320,7 +322,7 @@ fn growth(set: &LabelledSet) -> Result<Duration> {
     for count in [1_000, 10_000, 100_000] {
         let project = id_of("shop");
         let many = entries.iter().cycle().take(count).enumerate().map(|(number, entry)| {
-            // As many areas as there would be: the same words, in folders of other names.
+            // The same words in folders with other names, so that word lists grow too.
             let round = number / entries.len();
             let other = |glob: &String| match glob.split_once('/') {
                 Some((first, rest)) if round > 0 => format!("{first}-{round}/{rest}"),
@@ -333,17 +335,16 @@ fn growth(set: &LabelledSet) -> Result<Duration> {
                 ..entry.clone()
             }
         });
-        let begun = Instant::now();
+        let start = Instant::now();
         let index = KnowledgeIndex::new(many);
-        let made = begun.elapsed();
-        // Twice through all plans: an index lives until an entry changes, and what the first plans of
-        // its life compile stays. Both are shown, and the second is what is held to the limit.
+        let build = start.elapsed();
+        // An index is kept until an entry changes, so the limit applies to the second pass.
         let pass = || -> Vec<Duration> {
             let check = |(_, task, case): &(&str, Task, LabelledPlan)| {
                 let task = Task { project: ProjectId(project), ..task.clone() };
-                let begun = Instant::now();
+                let start = Instant::now();
                 std::hint::black_box(index.check(&task, &case.plan, now, &rules));
-                begun.elapsed()
+                start.elapsed()
             };
             set.cases.iter().map(check).collect()
         };
@@ -351,7 +352,7 @@ fn growth(set: &LabelledSet) -> Result<Duration> {
         let slowest = percentile(&times, 99);
         rows.push(vec![
             count.to_string(),
-            ms(Some(made)),
+            ms(Some(build)),
             ms(percentile(&times, 50)),
             ms(slowest),
             ms(percentile(&firsts, 99)),

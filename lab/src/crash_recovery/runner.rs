@@ -219,8 +219,8 @@ fn runs_of(task: TaskId) -> Vec<u32> {
         .collect()
 }
 
-/// Kills processes at once.
-async fn stop(pids: &[u32]) -> Result<()> {
+/// Kills processes with SIGKILL.
+async fn kill_all(pids: &[u32]) -> Result<()> {
     let pids = pids.iter().map(ToString::to_string);
     Command::new("kill").arg("-KILL").args(pids).stderr(Stdio::null()).status().await?;
     Ok(())

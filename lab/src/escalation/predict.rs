@@ -114,7 +114,7 @@ impl RecordedResults {
         for entry in history {
             match &entry.data {
                 EntryData::Check(check) => checks.push_back(check.clone()),
-                EntryData::AgentSetup(engine) => engines.push_back(engine.clone()),
+                EntryData::Agent(agent) => agents.push_back(agent.clone()),
                 EntryData::Lessons(count) => lessons.push_back(*count),
                 _ => {}
             }

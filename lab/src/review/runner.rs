@@ -1,5 +1,4 @@
-//! Where reviews are tried: a database, a data folder, and the activities of a worker, which do the jobs of
-//! a task as the durable engine would ask for them.
+//! Runs reviews with the activities of a worker, in place of Temporal.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,7 +24,7 @@ use tamma_engine::process::ProcessRecords;
 use tamma_flow::RunStarted;
 use tamma_flow::activities::{JobRequest, JobResult, PendingSteps, StepRecord, TaskSubmission};
 use tamma_store::{RegisteredProject, Store};
-use tamma_testkit::agent::{AgentStep, PromptCase as Part, SCRIPT_VARIABLE, Script};
+use tamma_testkit::agent::{AgentStep, PromptCase, SCRIPT_VARIABLE, Script};
 use tamma_testkit::postgres::TestDatabase;
 use tamma_testkit::repository::Repository;
 use tamma_worker::{Activities, AnnounceStart, JobAttempt, Launcher, WorkerConfig};
@@ -35,19 +34,19 @@ use uuid::Uuid;
 
 use super::cases::{Case, Language, SourceFile};
 
-/// The programs that are used.
+/// Programs of the experiment.
 pub(crate) struct ReviewTools {
-    /// What comes first in a sandbox.
+    /// Launcher of the sandbox.
     pub(crate) launcher: PathBuf,
-    /// The agent that does what a script says.
+    /// Scripted agent.
     pub(crate) agent: PathBuf,
-    /// Where pip has put things.
+    /// Python environment.
     pub(crate) python: PathBuf,
-    /// Where npm has put things.
+    /// `node_modules` folder.
     pub(crate) modules: PathBuf,
 }
 
-/// Everything that the reviews share.
+/// Runs reviews on one database.
 pub(crate) struct ReviewRunner {
     programs: ReviewTools,
     folder: PathBuf,
@@ -58,7 +57,7 @@ pub(crate) struct ReviewRunner {
     _database: TestDatabase,
 }
 
-/// A repository that tasks are made for.
+/// Repository with its project and the script of its agent.
 pub(crate) struct ReviewFixture {
     language: Language,
     project: ProjectId,
@@ -67,25 +66,25 @@ pub(crate) struct ReviewFixture {
     text: String,
 }
 
-/// What a review outcome to.
+/// Outcome of a review.
 pub(crate) struct ReviewOutcome {
-    /// In the words of [`Language::expected`].
-    pub(crate) what: String,
-    /// How long gates and review took.
+    /// Verdict, in the format of [`Language::expected`].
+    pub(crate) verdict: String,
+    /// Duration of gates and review.
     pub(crate) took: Duration,
-    /// What is kept of the gates.
+    /// Stored result of the gates.
     pub(crate) tested: GatesCheck,
 }
 
 impl ReviewOutcome {
-    /// How many results of the base commit had to be found out.
-    pub(crate) fn taken(&self) -> usize {
+    /// Returns the number of base commit results that were not cached.
+    pub(crate) fn measured(&self) -> usize {
         self.tested.gates.iter().filter(|ran| ran.baseline == BaselineSource::Measured).count()
     }
 }
 
 impl ReviewRunner {
-    pub(crate) async fn prepare(programs: ReviewTools, folder: &Path) -> Result<Self> {
+    pub(crate) async fn start(programs: ReviewTools, folder: &Path) -> Result<Self> {
         let database = TestDatabase::fresh().await?;
         let store = database.store().await?;
         let mut environment: BTreeMap<String, String> = ["HOME", "LANG", "PATH", "TERM"]
@@ -106,14 +105,14 @@ impl ReviewRunner {
         Ok(Self { programs, folder, store, activities, environment, count: 0, _database: database })
     }
 
-    /// An identity that nobody else has.
-    fn id(&mut self) -> Uuid {
+    /// Returns a new ID.
+    fn next_id(&mut self) -> Uuid {
         self.count += 1;
         Uuid::from_u128(0x0192_a000_0000_7000_8000_0000_0000_0000 + self.count)
     }
 
-    /// A repository of the fixture, with more in its first commit.
-    pub(crate) async fn fixture(
+    /// Creates a repository from the input of a language, with additional files in its first commit.
+    pub(crate) async fn create_fixture(
         &mut self,
         language: Language,
         more: &[SourceFile],
@@ -126,7 +125,7 @@ impl ReviewRunner {
             repository.write(name, text)?;
         }
         repository.commit("the shapes")?;
-        let id = self.id();
+        let id = self.next_id();
         let scripts = self.folder.join("scripts").join(id.to_string());
         fs::create_dir_all(&scripts)?;
         let script = scripts.join("script.json");
@@ -145,7 +144,7 @@ impl ReviewRunner {
             readable.join(", "),
             language.prohibited(),
         );
-        // Beside the repository's files, and not one of them: nobody's change is about it.
+        // Not committed, so that no change includes it.
         fs::write(repository.path().join("tamma.yaml"), &text)?;
         let project = ProjectId(id);
         let path = repository.path().display().to_string();
@@ -159,22 +158,23 @@ impl ReviewRunner {
         Ok(ReviewFixture { language, project, repository, script, text })
     }
 
-    /// Lets an agent make a change, and takes it through gates and review.
+    /// Runs an agent that makes a change, and takes the change through gates and review.
     pub(crate) async fn review(
         &mut self,
         fixture: &ReviewFixture,
         case: Case,
     ) -> Result<ReviewOutcome> {
-        let whole = fs::read_to_string(fixture.repository.path().join(fixture.language.source()))?;
-        let change = fixture.language.change(case, &whole);
+        let source =
+            fs::read_to_string(fixture.repository.path().join(fixture.language.source_path()))?;
+        let change = fixture.language.change(case, &source);
         script_of(fixture, &change).write(&fixture.script)?;
         let file = rules::ConfigFile { name: "tamma.yaml", text: &fixture.text };
         let rules = match rules::load(Some(file), &self.environment) {
             Ok(loaded) => loaded.rules.without_secrets(),
-            Err(problems) => bail!("the configuration is wrong: {problems}"),
+            Err(problems) => bail!("invalid configuration: {problems}"),
         };
         let task = Task {
-            id: TaskId(self.id()),
+            id: TaskId(self.next_id()),
             project: fixture.project,
             title: case.to_string(),
             description: "Change the shapes.".to_owned(),
@@ -190,13 +190,13 @@ impl ReviewRunner {
         let id = task.id;
         let (passed, took) = Box::pin(self.drive(task, &rules)).await?;
         let mut tested = None;
-        let mut said = Vec::new();
+        let mut parts = Vec::new();
         for check in self.store.checks(id).await? {
             match check.record {
                 CheckRecord::Gates(gates) => {
                     let ran =
                         gates.gates.iter().filter(|ran| ran.verdict.status != GateStatus::Passed);
-                    said.extend(
+                    parts.extend(
                         ran.map(|ran| format!("{} {}", ran.verdict.name, ran.verdict.status)),
                     );
                     tested = Some(gates);
@@ -205,25 +205,26 @@ impl ReviewRunner {
                     let issues = review.verdict.inputs.issues;
                     let issues =
                         issues.iter().filter(|issue| issue.severity >= IssueSeverity::Error);
-                    said.extend(issues.map(|issue| in_words(issue.category)));
+                    parts.extend(issues.map(|issue| describe_issue(issue.category)));
                 }
             }
         }
-        said.sort();
-        said.dedup();
+        parts.sort();
+        parts.dedup();
         if passed {
-            said.push("passed".to_owned());
-        } else if said.is_empty() {
-            said.push("failed".to_owned());
+            parts.push("passed".to_owned());
+        } else if parts.is_empty() {
+            parts.push("failed".to_owned());
         }
-        let tested = tested.context("nothing is kept of the gates")?;
-        // It ends here, and what it has on the disk goes.
+        let tested = tested.context("no result of the gates is stored")?;
+        // The task is not continued; remove its checkout.
         tamma_engine::gate::remove_checkout(&self.folder.join("data"), id.0).await?;
-        Ok(ReviewOutcome { what: said.join(", "), took, tested })
+        Ok(ReviewOutcome { verdict: parts.join(", "), took, tested })
     }
 
-    /// Does the jobs of a task until it is reviewed, or its gates have failed. Says whether it passed,
-    /// and how long gates and review took.
+    /// Runs the jobs of a task until it is reviewed or its gates fail.
+    ///
+    /// Returns `true` if it passed, and the duration of gates and review.
     async fn drive(&self, task: Task, rules: &Rules) -> Result<(bool, Duration)> {
         let (id, project) = (task.id, task.project);
         let by = Actor::Person("Ann".parse()?);
@@ -251,13 +252,13 @@ impl ReviewRunner {
                     }
                     _ => None,
                 })
-                .with_context(|| format!("the task waits in `{}`", task_loop.state))?;
+                .with_context(|| format!("the task is waiting in `{}`", task_loop.state))?;
             let kind = job.kind();
-            let begun = Arc::new(std::sync::Mutex::new(None));
-            let heard = begun.clone();
-            let announce: AnnounceStart = Arc::new(move |told: RunStarted| {
-                if let Ok(mut heard) = heard.lock() {
-                    *heard = Some(told);
+            let started = Arc::new(std::sync::Mutex::new(None));
+            let sink = started.clone();
+            let announce: AnnounceStart = Arc::new(move |started: RunStarted| {
+                if let Ok(mut slot) = sink.lock() {
+                    *slot = Some(started);
                 }
                 Box::pin(async { Ok(()) })
             });
@@ -271,7 +272,9 @@ impl ReviewRunner {
             if matches!(kind, JobKind::Test | JobKind::Review) {
                 took += since.elapsed();
             }
-            let JobResult::Finished { outcome, .. } = answer else { bail!("{kind} has to wait") };
+            let JobResult::Finished { outcome, .. } = answer else {
+                bail!("{kind} asked for a retry")
+            };
             match &outcome {
                 Outcome::Tested(gates) if gates.failed > 0 => return Ok((false, took)),
                 Outcome::Reviewed { summary, .. } => return Ok((summary.passed, took)),
@@ -281,16 +284,16 @@ impl ReviewRunner {
             pending.submission = None;
             pending.steps.clear();
             let mut events = Vec::new();
-            if let Some(RunStarted { at, job_number: job_number, agent: engine }) =
-                begun.lock().ok().and_then(|mut it| it.take())
+            if let Some(RunStarted { at, job_number: job_number, agent }) =
+                started.lock().ok().and_then(|mut it| it.take())
             {
-                events.push((at, EventKind::RunStarted { job_number, agent: engine }));
+                events.push((at, EventKind::RunStarted { job_number, agent }));
             }
             events.push((now(), EventKind::JobFinished { job_number, usage: None, outcome }));
             for (at, what) in events {
                 let event = TaskEvent { format: FormatVersion, at, by: Actor::Tamma, kind: what };
                 let taken = step(&task_loop, &event, rules).map_err(|error| {
-                    anyhow::anyhow!("the machine refuses what {kind} outcome to: {error:?}")
+                    anyhow::anyhow!("the task loop refuses the result of {kind}: {error:?}")
                 })?;
                 task_loop = taken.next.clone();
                 due.extend(taken.commands.iter().cloned());
@@ -305,24 +308,24 @@ impl ReviewRunner {
                     job_usage: None,
                 });
             }
-            ensure!(number < 100, "the task goes in circles");
+            ensure!(number < 100, "the task does not end");
         }
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "this is the edge: it stands for the durable engine")]
+#[expect(clippy::disallowed_methods, reason = "stands in for Temporal")]
 fn now() -> Timestamp {
     Utc::now()
 }
 
-fn in_words(category: IssueCategory) -> String {
+fn describe_issue(category: IssueCategory) -> String {
     format!("a {category} issue")
 }
 
-/// An agent that plans a change and makes it.
+/// Returns the script of an agent that plans a change and makes it.
 fn script_of(fixture: &ReviewFixture, change: &[SourceFile]) -> Script {
-    let part = |when: &str, steps| Part { when: when.to_owned(), unless: None, steps };
-    let is_there = |name: &String| fixture.repository.path().join(name).exists();
+    let case = |when: &str, steps| PromptCase { when: when.to_owned(), unless: None, steps };
+    let exists = |name: &String| fixture.repository.path().join(name).exists();
     let plan = Plan {
         summary: "The shapes change".to_owned(),
         approach: "Write it.".to_owned(),
@@ -330,8 +333,8 @@ fn script_of(fixture: &ReviewFixture, change: &[SourceFile]) -> Script {
             .iter()
             .map(|(name, _)| FileChange {
                 path: name.clone(),
-                action: if is_there(name) { FileAction::Modify } else { FileAction::Create },
-                description: "as it is wanted".to_owned(),
+                action: if exists(name) { FileAction::Modify } else { FileAction::Create },
+                description: "as requested".to_owned(),
                 estimated_lines: 5,
             })
             .collect(),
@@ -347,8 +350,8 @@ fn script_of(fixture: &ReviewFixture, change: &[SourceFile]) -> Script {
         |(name, text): &SourceFile| AgentStep::Write { path: name.into(), content: text.clone() };
     Script {
         cases: vec![
-            part("You are the planner", vec![AgentStep::Plan(Box::new(plan))]),
-            part("You are implementing", change.iter().map(write).collect()),
+            case("You are the planner", vec![AgentStep::Plan(Box::new(plan))]),
+            case("You are implementing", change.iter().map(write).collect()),
         ],
         ..Script::default()
     }

@@ -1,4 +1,4 @@
-//! An attempt: what the agent does, and how one sees from outside that it got out.
+//! Escape attempt: steps of the agent, and a check from outside whether it escaped.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::fixture::EscapeFixture;
 
-/// What is known result an attempt.
+/// State after an attempt.
 pub(crate) struct AttemptResult<'a> {
     pub(crate) fixture: &'a EscapeFixture,
     pub(crate) report: RunReport,
@@ -22,23 +22,23 @@ pub(crate) struct AttemptResult<'a> {
 type StepsFn = Box<dyn Fn(&EscapeFixture) -> Vec<AgentStep>>;
 type EscapeCheck = Box<dyn Fn(&AttemptResult<'_>) -> bool>;
 
-/// One way out.
+/// Escape attempt.
 pub(crate) struct Attempt {
     pub(crate) name: String,
-    /// What stops it, where something does.
+    /// Layer that stops it.
     pub(crate) stopped_by: &'static str,
     steps: StepsFn,
     escaped: EscapeCheck,
     mode: RunMode,
-    /// Whether the run is cancelled instead of coming to its end.
+    /// Cancels the run instead of letting it end.
     cancelled: bool,
-    /// Whether it waits for somebody to use git where the agent was. The worker does; without
-    /// confinement somebody does who knows of nothing.
-    by_git: bool,
+    /// Takes effect when someone uses git in the worktree. In control runs, an unprotected git call
+    /// replaces the worker's.
+    needs_git: bool,
 }
 
 impl Attempt {
-    /// The agent runs a script without asking.
+    /// Creates an attempt that runs a shell script without asking for permission.
     pub(crate) fn script(
         name: &str,
         stopped_by: &'static str,
@@ -48,7 +48,7 @@ impl Attempt {
         let steps = move |fixture: &EscapeFixture| {
             let home = fixture.home();
             let file = home.join("attempt.sh");
-            // What cannot be written here is missed when it is run.
+            // If the write fails, running the script reports it.
             let _ = std::fs::write(&file, script(fixture));
             let (home, done) = (home.display().to_string(), home.join("done"));
             let command = format!("sh {home}/attempt.sh > {home}/output 2>&1; touch {home}/done");
@@ -61,7 +61,7 @@ impl Attempt {
         Self::steps(name, stopped_by, steps, escaped)
     }
 
-    /// The agent does these things.
+    /// Creates an attempt from agent steps.
     pub(crate) fn steps(
         name: &str,
         stopped_by: &'static str,
@@ -75,7 +75,7 @@ impl Attempt {
             escaped: Box::new(escaped),
             mode: RunMode::Implement,
             cancelled: false,
-            by_git: false,
+            needs_git: false,
         }
     }
 
@@ -87,11 +87,11 @@ impl Attempt {
         Self { cancelled: true, ..self }
     }
 
-    pub(crate) fn by_git(self) -> Self {
-        Self { by_git: true, ..self }
+    pub(crate) fn needs_git(self) -> Self {
+        Self { needs_git: true, ..self }
     }
 
-    /// Plays it, and says whether it got out.
+    /// Runs the attempt. Returns `true` if it escaped.
     pub(crate) async fn run(&self, fixture: &EscapeFixture) -> Result<bool> {
         let mut steps = (self.steps)(fixture);
         let cancel = CancellationToken::new();
@@ -113,20 +113,20 @@ impl Attempt {
         } else {
             fixture.run(&Script::new(steps), self.mode, &cancel).await?
         };
-        let unaware = self.by_git && fixture.kind == SandboxKind::Off;
-        let violations = if unaware {
-            unaware_git(fixture);
+        let is_unprotected = self.needs_git && fixture.kind == SandboxKind::Off;
+        let violations = if is_unprotected {
+            unprotected_git(fixture);
             Vec::new()
         } else {
-            // A repository that can no longer be read is found out, and is no way out.
+            // An unreadable repository is detected and is not an escape.
             fixture.commit_and_check().await.unwrap_or_default()
         };
         Ok((self.escaped)(&AttemptResult { fixture, report, violations }))
     }
 }
 
-/// Somebody who knows of nothing uses git in the worktree.
-fn unaware_git(fixture: &EscapeFixture) {
+/// Uses git in the worktree without the worker's protection.
+fn unprotected_git(fixture: &EscapeFixture) {
     let tree = fixture.tree.path().display().to_string();
     for call in [
         &["-C", &tree, "status"][..],

@@ -1,4 +1,4 @@
-//! Files: writing outside the worktree, and reading what is not the agent's.
+//! File attempts: writing outside the worktree, and reading other files.
 
 use tamma_testkit::agent::AgentStep;
 
@@ -14,7 +14,7 @@ fn wrote_loot(result: &AttemptResult<'_>) -> bool {
     result.fixture.loot().exists()
 }
 
-/// The secret is in what the attempt wrote, or in what the agent output.
+/// Returns `true` if the output has the secret.
 fn revealed_secret(result: &AttemptResult<'_>) -> bool {
     result.fixture.output().contains(SECRET)
 }
@@ -24,20 +24,18 @@ fn writes() -> Vec<Attempt> {
         Attempt::script(name, "sandbox", script, wrote_loot)
     };
     vec![
-        write("writes a file by its whole path", |fixture| {
+        write("writes a file by its absolute path", |fixture| {
             format!("echo out > {}", fixture.loot().display())
         }),
         write("writes a file through `..`", |_| "echo out > ../../../loot".to_owned()),
-        write("writes through a link that the repository has", |_| {
-            "echo out > out/loot".to_owned()
-        }),
-        write("writes a file that the repository has as a link", |_| {
+        write("writes through a link in the repository", |_| "echo out > out/loot".to_owned()),
+        write("writes to a file that is a link in the repository", |_| {
             "echo out > notes.txt".to_owned()
         }),
-        write("swaps a folder for a link and writes through it", |fixture| {
+        write("replaces a folder with a link and writes through it", |fixture| {
             format!("rm -rf src; ln -s {} src; echo out > src/loot", fixture.at("").display())
         }),
-        write("makes a hard link to a file outside and writes to it", |fixture| {
+        write("creates a hard link to a file outside and writes to it", |fixture| {
             let user = fixture.at("user/.bashrc");
             format!(
                 "ln {0} here && echo out >> here; grep -q out {0} && cp here {1}",
@@ -61,7 +59,7 @@ fn writes() -> Vec<Attempt> {
             wrote_loot,
         ),
         Attempt::steps(
-            "asks to write outside, with dots on the way",
+            "asks to write outside, with `..` in the path",
             "permission",
             |_| {
                 vec![AgentStep::Write {
@@ -107,7 +105,7 @@ fn reads() -> Vec<Attempt> {
         read("reads the key in the worker's environment", |_| {
             format!("cat /proc/{}/environ", std::process::id())
         }),
-        read("looks for keys in the environment of every process", |_| {
+        read("searches the environment of every process for keys", |_| {
             "cat /proc/[0-9]*/environ".to_owned()
         }),
         read("reads a key through the root of another process", |fixture| {
@@ -124,13 +122,13 @@ fn reads() -> Vec<Attempt> {
             format!("ln -s {} k; cat k", fixture.at("user/.ssh/id_ed25519").display())
         }),
         Attempt::script(
-            "reads the passwords of the machine",
+            "reads the system passwords",
             "sandbox",
             |_| "cat /etc/shadow /etc/gshadow".to_owned(),
             |result| result.fixture.output().contains("root:"),
         ),
         Attempt::script(
-            "looks into the worker's memory",
+            "reads the worker's memory map",
             "sandbox",
             |_| format!("head -n 1 /proc/{}/maps", std::process::id()),
             |result| {

@@ -1,4 +1,4 @@
-//! What every attempt is played on: a user with keys, a worker with runs, a repository that is hostile.
+//! Fixture of an attempt: a user with keys, a worker with runs, and a hostile repository.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{TcpListener, UdpSocket};
@@ -33,7 +33,7 @@ use tokio_util::sync::CancellationToken;
 use super::SECRET;
 use super::rules::RULES;
 
-/// Everything that an attempt plays on. Paths are without links.
+/// Fixture of an attempt. Its paths contain no links.
 pub(crate) struct EscapeFixture {
     folder: TempDir,
     pub(crate) kind: SandboxKind,
@@ -44,18 +44,18 @@ pub(crate) struct EscapeFixture {
     pub(crate) base: CommitId,
     pub(crate) permission_rules: PermissionRules,
     gateway: Gateway,
-    /// The endpoint of this run, and that of another.
+    /// Endpoints of this run and of another run.
     pub(crate) endpoints: [RunEndpoint; 2],
-    /// A listener where PostgreSQL would be, one where Temporal would be, and one on every address.
+    /// Listeners that stand in for PostgreSQL, Temporal, and a service on all addresses.
     pub(crate) ports: [TcpListener; 3],
     pub(crate) datagrams: UdpSocket,
-    /// A socket like that of a container engine, that of another gateway, and one without a path.
+    /// Sockets of a container engine and of another gateway, and an abstract one.
     pub(crate) sockets: [UnixListener; 3],
     updates: Arc<Mutex<Vec<AgentUpdate>>>,
 }
 
 impl EscapeFixture {
-    pub(crate) async fn set(kind: SandboxKind, launcher: &Path) -> Result<Self> {
+    pub(crate) async fn new(kind: SandboxKind, launcher: &Path) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let root = folder.path().canonicalize()?;
         let at = |name: &str| root.join(name);
@@ -70,7 +70,7 @@ impl EscapeFixture {
             std::fs::write(at(file), content)?;
         }
         let project = Repository::new()?;
-        hostile(&project, &root)?;
+        add_hostile_content(&project, &root)?;
         let base: CommitId = project.commit("a hostile repository")?.parse()?;
         let id = ProjectId("0192a000-0000-7000-8000-000000000002".parse()?);
         let source = project.path().display().to_string();
@@ -85,7 +85,7 @@ impl EscapeFixture {
             PermissionRules::new(tree.path(), RunMode::Implement, &permissions, BTreeSet::new())?;
         let gateway = Gateway::open(Some(&at("gateway.sock"))).await?;
         let endpoint =
-            |job_number| anyhow::Ok(gateway.open_endpoint(endpoint_config(run(job_number)?)?));
+            |job_number| anyhow::Ok(gateway.open_endpoint(endpoint_config(run_id(job_number)?)?));
         let abstract_name = SocketAddr::from_abstract_name(at("nameless").display().to_string())?;
         Ok(Self {
             kind,
@@ -98,9 +98,9 @@ impl EscapeFixture {
             gateway,
             project,
             ports: [
-                quiet(TcpListener::bind("127.0.0.1:0")?)?,
-                quiet(TcpListener::bind("127.0.0.1:0")?)?,
-                quiet(TcpListener::bind("0.0.0.0:0")?)?,
+                nonblocking(TcpListener::bind("127.0.0.1:0")?)?,
+                nonblocking(TcpListener::bind("127.0.0.1:0")?)?,
+                nonblocking(TcpListener::bind("0.0.0.0:0")?)?,
             ],
             datagrams: UdpSocket::bind("0.0.0.0:0")?,
             sockets: [
@@ -113,35 +113,35 @@ impl EscapeFixture {
         })
     }
 
-    /// Something in the fixture's own folder, outside everything that the agent may touch.
+    /// Returns a path in the fixture's folder, which the agent must not access.
     pub(crate) fn at(&self, name: &str) -> PathBuf {
         let root = self.folder.path();
         root.canonicalize().unwrap_or_else(|_| root.to_owned()).join(name)
     }
 
-    /// The run's own home.
+    /// Returns the home of the run.
     pub(crate) fn home(&self) -> PathBuf {
         self.at("data/homes/this")
     }
 
-    /// Where an attempt that got out leaves something.
+    /// Returns the file that a successful attempt creates.
     pub(crate) fn loot(&self) -> PathBuf {
         self.at("loot")
     }
 
-    /// What the attempt wrote.
+    /// Returns the output of the attempt.
     pub(crate) fn output(&self) -> String {
         std::fs::read(self.home().join("output"))
             .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
             .unwrap_or_default()
     }
 
-    /// What was updates of the run.
+    /// Returns the updates of the run.
     pub(crate) fn updates(&self) -> Vec<AgentUpdate> {
         self.updates.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Runs the hostile agent, as the worker does.
+    /// Runs the hostile agent like the worker does.
     pub(crate) async fn run(
         &self,
         script: &Script,
@@ -157,7 +157,7 @@ impl EscapeFixture {
         ]);
         let agent = CodingAgent { command: program()?, env, ..CodingAgent::default() };
         let request = RunRequest {
-            run: run(7)?,
+            run: run_id(7)?,
             now: noon()?,
             worktree: self.tree.path().to_owned(),
             prompt: "Do it.".to_owned(),
@@ -182,7 +182,7 @@ impl EscapeFixture {
         let observer: AgentObserver = Arc::new(move |update| {
             updates.lock().unwrap_or_else(PoisonError::into_inner).push(update);
         });
-        agent.run(&request, &records, &observer, cancel).await.context("the run")
+        agent.run(&request, &records, &observer, cancel).await.context("the run failed")
     }
 
     fn sandbox(&self, mode: RunMode) -> Sandbox {
@@ -204,7 +204,7 @@ impl EscapeFixture {
         }
     }
 
-    /// What the worker does result a run: it looks at the files, judges the diff, and commits.
+    /// Checks the diff and commits, like the worker does after a run.
     pub(crate) async fn commit_and_check(&self) -> Result<Vec<PermissionViolation>> {
         let touched: BTreeMap<String, FileAction> = self.tree.diff_stat(self.base).await?;
         let author = Author { name: "Ann".to_owned(), email: "ann@example.org".to_owned() };
@@ -214,15 +214,14 @@ impl EscapeFixture {
         Ok(self.permission_rules.check_diff(&touched))
     }
 
-    /// Whether somebody was_reached to a listener. There is nothing to wait for: a connection that was made
-    /// is in the listener's queue.
+    /// Returns `true` if a listener got a connection. No wait is needed: connections are queued.
     pub(crate) fn was_reached(&self, which: usize) -> bool {
         self.ports[which].accept().is_ok()
     }
 }
 
-/// What a repository can bring along by itself.
-fn hostile(project: &Repository, root: &Path) -> Result<()> {
+/// Adds hostile content to a repository.
+fn add_hostile_content(project: &Repository, root: &Path) -> Result<()> {
     project.write("tamma.yaml", RULES)?;
     project.write("src/main.txt", "main\n")?;
     project.write("deploy/keys.txt", "keys\n")?;
@@ -235,7 +234,7 @@ fn task() -> Result<TaskId> {
     Ok(TaskId("0192a000-0000-7000-8000-000000000001".parse()?))
 }
 
-fn run(job_number: u32) -> Result<RunId> {
+fn run_id(job_number: u32) -> Result<RunId> {
     Ok(RunId { task: task()?, job_number, generation: 1 })
 }
 
@@ -256,7 +255,7 @@ fn endpoint_config(run: RunId) -> Result<RunEndpointConfig> {
     })
 }
 
-fn quiet(listener: TcpListener) -> Result<TcpListener> {
+fn nonblocking(listener: TcpListener) -> Result<TcpListener> {
     listener.set_nonblocking(true)?;
     Ok(listener)
 }

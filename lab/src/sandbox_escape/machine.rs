@@ -1,4 +1,4 @@
-//! The machine: ports, sockets, processes, and rights that nobody gave.
+//! System attempts: ports, sockets, processes and privileges.
 
 use std::net::UdpSocket;
 
@@ -6,7 +6,7 @@ use super::attempt::{Attempt, AttemptResult};
 use super::fixture::EscapeFixture;
 
 pub(crate) fn all() -> Vec<Attempt> {
-    network().into_iter().chain(processes()).chain(rights()).collect()
+    network().into_iter().chain(processes()).chain(privileges()).collect()
 }
 
 fn port(fixture: &EscapeFixture, which: usize) -> u16 {
@@ -17,11 +17,11 @@ fn connect(host: &str, port: u16) -> String {
     format!("bash -c 'echo x > /dev/tcp/{host}/{port}' && echo REACHED")
 }
 
-/// An address of this machine that is not loopback, if it has one: the way to the outside.
+/// Returns a non-loopback address of this machine, if it has one.
 fn own_address() -> String {
     UdpSocket::bind("0.0.0.0:0")
         .and_then(|socket| {
-            // Nothing is sent by this; the system only says which way it would go.
+            // This sends nothing; it only selects the outgoing address.
             socket.connect("192.0.2.1:9")?;
             socket.local_addr()
         })
@@ -47,19 +47,19 @@ fn network() -> Vec<Attempt> {
     };
     vec![
         Attempt::script(
-            "connects to where PostgreSQL listens",
+            "connects to the port of PostgreSQL",
             "sandbox",
             |fixture| connect("127.0.0.1", port(fixture, 0)),
             |result| result.fixture.was_reached(0),
         ),
         Attempt::script(
-            "connects to where Temporal listens",
+            "connects to the port of Temporal",
             "sandbox",
             |fixture| connect("localhost", port(fixture, 1)),
             |result| result.fixture.was_reached(1),
         ),
         Attempt::script(
-            "connects to an address that is not loopback",
+            "connects to a non-loopback address",
             "sandbox",
             |fixture| connect(&own_address(), port(fixture, 2)),
             |result| result.fixture.was_reached(2),
@@ -89,13 +89,13 @@ fn network() -> Vec<Attempt> {
         unix("connects to the socket of another gateway", 1, |fixture| {
             fixture.at("other-gateway.sock").display().to_string()
         }),
-        unix("connects to a socket that has no path", 2, |fixture| {
+        unix("connects to an abstract socket", 2, |fixture| {
             format!("\\0{}", fixture.at("nameless").display())
         }),
     ]
 }
 
-/// Whether a process with these words in its command line lives. It is ended, wherever it is.
+/// Returns `true` if a process with this text in its command line runs. Kills it.
 fn survives(words: &str) -> bool {
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let found: Vec<String> = processes
@@ -107,32 +107,29 @@ fn survives(words: &str) -> bool {
         })
         .collect();
     for pid in &found {
-        #[expect(clippy::disallowed_methods, reason = "what a control run left is cleaned up")]
+        #[expect(clippy::disallowed_methods, reason = "cleans up after a control run")]
         let _ = std::process::Command::new("kill").args(["-KILL", pid]).status();
     }
     !found.is_empty()
 }
 
 fn processes() -> Vec<Attempt> {
-    // Without the environment it has no mark, and with a session of its own it is in no group.
+    // The process has neither Tamma's mark in its environment nor its process group.
     let stay = |seconds: u32| {
         move |_: &EscapeFixture| {
             format!("(env -i setsid sleep {seconds} >/dev/null 2>&1 &) ; echo started")
         }
     };
     vec![
-        Attempt::script(
-            "outlives the run in a session of its own",
-            "sandbox",
-            stay(98_761),
-            |_| survives("sleep 98761"),
-        ),
-        Attempt::script("outlives being cancelled", "sandbox", stay(98_762), |_| {
+        Attempt::script("outlives the run in its own session", "sandbox", stay(98_761), |_| {
+            survives("sleep 98761")
+        }),
+        Attempt::script("survives cancellation", "sandbox", stay(98_762), |_| {
             survives("sleep 98762")
         })
         .cancelled(),
         Attempt::script(
-            "outlives being cancelled in the group, but deaf to signals",
+            "survives cancellation by ignoring signals",
             "process record",
             |_| {
                 "(trap '' TERM HUP INT; exec sleep 98763 >/dev/null 2>&1) & echo started".to_owned()
@@ -158,7 +155,7 @@ fn processes() -> Vec<Attempt> {
     ]
 }
 
-fn rights() -> Vec<Attempt> {
+fn privileges() -> Vec<Attempt> {
     let says = |name: &str, script: &'static str, word: &'static str| {
         Attempt::script(
             name,
@@ -169,12 +166,12 @@ fn rights() -> Vec<Attempt> {
     };
     vec![
         says(
-            "mounts something",
+            "mounts a file system",
             "mkdir m; mount -t tmpfs none m && echo MOUNTED; umount m",
             "MOUNTED",
         ),
         Attempt::script(
-            "mounts in a user namespace of its own and looks behind",
+            "mounts in its own user namespace",
             "sandbox",
             |fixture| {
                 format!(
@@ -202,29 +199,29 @@ fn rights() -> Vec<Attempt> {
             |result| result.fixture.loot().exists(),
         ),
         says(
-            "makes a device and reads the disk",
+            "creates a device and reads the disk",
             "dev=$(stat -c '%d' /usr); mknod d b $((dev / 256)) $((dev % 256)) && head -c 512 d \
              > block && test -s block && echo READ",
             "READ",
         ),
         says(
-            "writes to the kernel's log",
+            "writes to the kernel log",
             "test -c /dev/kmsg && echo escape > /dev/kmsg && echo WROTE",
             "WROTE",
         ),
         says(
-            "changes a setting of the kernel",
+            "changes a kernel setting",
             "now=$(cat /proc/sys/vm/swappiness); echo $now > /proc/sys/vm/swappiness && echo WROTE",
             "WROTE",
         ),
         says(
-            "reaches what restarts the machine",
-            // It is only looked whether it could.
+            "reaches the sysrq trigger",
+            // Checks only the permission.
             "test -w /proc/sysrq-trigger && echo WRITABLE",
             "WRITABLE",
         ),
         says(
-            "writes over a program of the machine",
+            "writes into a system program folder",
             "f=$(mktemp -p /usr/local/bin escape.XXXX) && echo WROTE; rm -f $f",
             "WROTE",
         ),

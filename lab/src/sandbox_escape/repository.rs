@@ -1,4 +1,4 @@
-//! Git: hooks, settings and links that would run something when we use git, and our own refs.
+//! Git attempts: hooks, settings and links that run code when Tamma uses git, and changes of refs.
 
 use super::attempt::{Attempt, AttemptResult};
 use super::fixture::EscapeFixture;
@@ -9,13 +9,13 @@ fn wrote_loot(result: &AttemptResult<'_>) -> bool {
 
 pub(crate) fn all() -> Vec<Attempt> {
     let trap = |name: &str, by: &'static str, script: fn(&EscapeFixture) -> String| {
-        Attempt::script(name, by, script, wrote_loot).by_git()
+        Attempt::script(name, by, script, wrote_loot).needs_git()
     };
     let mut all = vec![
         trap("leaves a hook in the repository", "sandbox", |fixture| {
             hooks(&fixture.mirror.join("hooks").display().to_string(), fixture)
         }),
-        trap("names a folder of hooks in git's settings", "sandbox", |fixture| {
+        trap("sets a hooks folder in git's configuration", "sandbox", |fixture| {
             let folder = "my-hooks";
             format!(
                 "{}; git config core.hooksPath $PWD/{folder}; git config --worktree core.hooksPath \
@@ -23,20 +23,20 @@ pub(crate) fn all() -> Vec<Attempt> {
                 hooks(folder, fixture)
             )
         }),
-        trap("names a file monitor in git's settings", "sandbox", |fixture| {
+        trap("sets a file monitor in git's configuration", "sandbox", |fixture| {
             format!(
                 "git config core.fsmonitor 'touch {}'; echo x > new.txt",
                 fixture.loot().display()
             )
         }),
-        trap("names a filter for every file", "sandbox", |fixture| {
+        trap("sets a filter for every file", "sandbox", |fixture| {
             format!(
                 "git config filter.x.clean 'touch {} && cat'; echo '* filter=x' > .gitattributes; \
                  echo x > new.txt",
                 fixture.loot().display()
             )
         }),
-        trap("names a program that shows differences", "sandbox", |fixture| {
+        trap("sets an external diff program", "sandbox", |fixture| {
             format!(
                 "git config diff.external 'touch {}'; echo x > new.txt; echo x >> README.md",
                 fixture.loot().display()
@@ -49,7 +49,7 @@ pub(crate) fn all() -> Vec<Attempt> {
                 fixture.loot().display()
             )
         }),
-        trap("puts a folder in place of `.git`", "sandbox", |fixture| {
+        trap("replaces `.git` with a folder", "sandbox", |fixture| {
             format!(
                 "mv .git old; git init -q . && git config core.fsmonitor 'touch {}'; echo x > new.txt",
                 fixture.loot().display()
@@ -72,7 +72,7 @@ pub(crate) fn all() -> Vec<Attempt> {
     all
 }
 
-/// Hooks of every name that a commit would run.
+/// Returns a script that creates all hooks that a commit would run.
 fn hooks(folder: &str, fixture: &EscapeFixture) -> String {
     format!(
         "mkdir -p {folder}; for h in pre-commit post-commit reference-transaction post-index-change; \
@@ -101,7 +101,7 @@ fn refs() -> Vec<Attempt> {
             |result| result.fixture.mirror.join("refs/heads/loot").exists(),
         ),
         Attempt::script(
-            "writes among the repository's objects",
+            "writes into the repository's objects",
             "sandbox",
             |fixture| format!("echo x > {}/objects/loot", fixture.mirror.display()),
             |result| result.fixture.mirror.join("objects/loot").exists(),

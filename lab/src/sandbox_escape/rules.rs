@@ -1,4 +1,4 @@
-//! Rules: what an agent may change of them, say, or hand in for somebody else.
+//! Rule attempts: changing rules, forged submissions and terminal escape codes.
 
 use serde_json::json;
 use tamma_engine::agent::{AgentUpdate, RunEnd, RunMode};
@@ -10,20 +10,20 @@ use tamma_testkit::agent::AgentStep;
 use super::attempt::{Attempt, AttemptResult};
 use super::fixture::EscapeFixture;
 
-/// What the hostile repository's rules are.
+/// Rules of the hostile repository.
 pub(crate) const RULES: &str = "engines: {slots: 2}\n";
 
 pub(crate) fn all() -> Vec<Attempt> {
     permissions().into_iter().chain(tokens()).chain(texts()).collect()
 }
 
-/// Whether a file was changed, and nobody objected.
+/// Returns `true` if a file was changed without a violation being reported.
 fn changed_quietly(result: &AttemptResult<'_>, path: &str, was: &str) -> bool {
     let now = std::fs::read_to_string(result.fixture.tree.path().join(path)).unwrap_or_default();
     now != was && !result.violations.iter().any(|violation| violation.path == path)
 }
 
-/// Whether everything that was asked was allowed.
+/// Returns `true` if a permission request was allowed.
 fn allowed(result: &AttemptResult<'_>) -> bool {
     let updates = result.fixture.updates();
     let mut asked = updates.iter().filter_map(|update| match update {
@@ -39,7 +39,7 @@ fn permissions() -> Vec<Attempt> {
     };
     vec![
         Attempt::steps(
-            "asks to change the rules it works under",
+            "asks to change its own rules",
             "permission",
             |_| vec![AgentStep::Write { path: "tamma.yaml".into(), content: "x".to_owned() }],
             |result| changed_quietly(result, "tamma.yaml", RULES),
@@ -52,10 +52,10 @@ fn permissions() -> Vec<Attempt> {
                 let changed =
                     std::fs::read_to_string(result.fixture.tree.path().join("tamma.yaml"))
                         .is_ok_and(|text| text != RULES);
-                // Landlock cannot protect a file in a folder that is writable; the diff shows it.
-                let shown = result.fixture.kind == SandboxKind::Landlock
+                // Landlock cannot protect a file in a writable folder; the diff check reports it.
+                let is_reported = result.fixture.kind == SandboxKind::Landlock
                     && !changed_quietly(result, "tamma.yaml", RULES);
-                changed && !shown
+                changed && !is_reported
             },
         ),
         Attempt::script(
@@ -69,24 +69,21 @@ fn permissions() -> Vec<Attempt> {
             |result| changed_quietly(result, ".github/ci.yml", ""),
         ),
         Attempt::script(
-            "changes files although it is only to plan",
+            "changes files in a read-only run",
             "sandbox",
             |_| "echo x > README.md; echo x > new.txt".to_owned(),
             |result| result.fixture.tree.path().join("new.txt").exists(),
         )
         .in_mode(RunMode::Advise),
-        asks("asks to push, plainly", "git push origin HEAD"),
-        asks(
-            "asks to push, in a shell in a shell",
-            "sh -c \"true && bash -lc '/usr/bin/git push'\"",
-        ),
-        asks("asks to push, behind a substitution", "echo \"$(env X=1 git -C . push)\""),
-        asks("asks to run what a variable holds", "X='git push'; $X"),
+        asks("asks to push", "git push origin HEAD"),
+        asks("asks to push in a nested shell", "sh -c \"true && bash -lc '/usr/bin/git push'\""),
+        asks("asks to push in a command substitution", "echo \"$(env X=1 git -C . push)\""),
+        asks("asks to run the content of a variable", "X='git push'; $X"),
         asks("asks to become root", "cd src; sudo id"),
     ]
 }
 
-/// A request to the gateway, and the status that comes back.
+/// Returns a script that posts to the gateway and prints the status line.
 fn post(url: &str, token: &str, port: u16, to: &str) -> String {
     let path = url.splitn(4, '/').nth(3).unwrap_or_default();
     format!(
@@ -96,7 +93,7 @@ fn post(url: &str, token: &str, port: u16, to: &str) -> String {
     )
 }
 
-/// The endpoint's port.
+/// Returns the port of an endpoint URL.
 fn port(url: &str) -> u16 {
     let rest = url.rsplit_once("127.0.0.1:").map(|(_, rest)| rest).unwrap_or_default();
     rest.split('/').next().and_then(|port| port.parse().ok()).unwrap_or_default()
@@ -109,7 +106,7 @@ fn tokens() -> Vec<Attempt> {
             "token",
             move |fixture: &EscapeFixture| {
                 let [mine, other] = &fixture.endpoints;
-                // Unconfined, the right token shows what would happen with it.
+                // In control runs, the right token shows that the request is valid.
                 let token = match (fixture.kind, own) {
                     (SandboxKind::Off, _) => other.token().expose(),
                     (_, true) => mine.token().expose(),
@@ -124,33 +121,33 @@ fn tokens() -> Vec<Attempt> {
         )
     };
     vec![
-        tries("hands in for another run, with its own token", "/mcp", true),
-        tries("calls a model for another run, with its own token", "/v1/messages", true),
-        tries("hands in for another run, with a token it made up", "/mcp", false),
+        tries("submits for another run with its own token", "/mcp", true),
+        tries("calls a model for another run with its own token", "/v1/messages", true),
+        tries("submits for another run with an invented token", "/mcp", false),
     ]
 }
 
 const CODES: &str = "\u{1b}]0;owned\u{7}\u{1b}[2J\u{9b}31mred\r";
 
-fn obeyed(text: &str) -> bool {
+fn has_control_codes(text: &str) -> bool {
     text.contains(['\u{1b}', '\u{7}', '\u{9b}', '\r'])
 }
 
 fn texts() -> Vec<Attempt> {
     vec![
         Attempt::steps(
-            "says and thinks codes that a terminal obeys",
+            "sends terminal control codes in messages and thoughts",
             "sanitiser",
             |_| vec![AgentStep::Say(CODES.to_owned()), AgentStep::Think(CODES.to_owned())],
             |result| {
                 result.fixture.updates().iter().any(|update| match update {
-                    AgentUpdate::Message(text) | AgentUpdate::Thought(text) => obeyed(text),
+                    AgentUpdate::Message(text) | AgentUpdate::Thought(text) => has_control_codes(text),
                     _ => false,
                 })
             },
         ),
         Attempt::steps(
-            "puts such codes into titles and names",
+            "sends control codes in titles and names",
             "sanitiser",
             |_| {
                 vec![
@@ -161,16 +158,16 @@ fn texts() -> Vec<Attempt> {
             },
             |result| {
                 let strange = |update: &AgentUpdate| match update {
-                    AgentUpdate::ToolCall { title, .. } => title.as_deref().is_some_and(obeyed),
-                    AgentUpdate::PermissionDecided(ask, _) => obeyed(&ask.title),
-                    AgentUpdate::Other(value) => value["entries"][0].as_str().is_some_and(obeyed),
+                    AgentUpdate::ToolCall { title, .. } => title.as_deref().is_some_and(has_control_codes),
+                    AgentUpdate::PermissionDecided(ask, _) => has_control_codes(&ask.title),
+                    AgentUpdate::Other(value) => value["entries"][0].as_str().is_some_and(has_control_codes),
                     _ => false,
                 };
-                result.fixture.updates().iter().any(strange) || obeyed(&result.report.stderr)
+                result.fixture.updates().iter().any(strange) || has_control_codes(&result.report.stderr)
             },
         ),
         Attempt::steps(
-            "puts such codes into the plan that it hands in",
+            "sends control codes in its plan",
             "sanitiser",
             |_| {
                 vec![AgentStep::Submit(json!({
@@ -182,7 +179,7 @@ fn texts() -> Vec<Attempt> {
             },
             |result| match &result.report.end {
                 RunEnd::Finished { submission: Submission::Plan(plan), .. } => {
-                    obeyed(&plan.summary)
+                    has_control_codes(&plan.summary)
                 }
                 _ => false,
             },
