@@ -247,9 +247,7 @@ impl ReviewRunner {
             let (job_number, job) = due
                 .drain(..)
                 .find_map(|command| match command {
-                    Command::StartJob { job_number: job_number, job, .. } => {
-                        Some((job_number, job))
-                    }
+                    Command::StartJob { job_number, job, .. } => Some((job_number, job)),
                     _ => None,
                 })
                 .with_context(|| format!("the task is waiting in `{}`", task_loop.state))?;
@@ -284,7 +282,7 @@ impl ReviewRunner {
             pending.submission = None;
             pending.steps.clear();
             let mut events = Vec::new();
-            if let Some(RunStarted { at, job_number: job_number, agent }) =
+            if let Some(RunStarted { at, job_number, agent }) =
                 started.lock().ok().and_then(|mut it| it.take())
             {
                 events.push((at, EventKind::RunStarted { job_number, agent }));

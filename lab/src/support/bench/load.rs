@@ -1,4 +1,4 @@
-//! Load: so many tasks, so many at a time, from the outside.
+//! Load: runs tasks at a given concurrency and measures them from outside.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -23,41 +23,41 @@ use super::cluster::{self, BenchCluster, MeasuredProcess};
 use super::history::HistoryTimes;
 use super::meter::{self, CpuTime};
 
-/// How many histories are read after a load, at most: they are all alike.
-const READ: usize = 200;
+/// Maximum number of histories to read after a load; they are all similar.
+const MAX_HISTORIES: usize = 200;
 
-/// What is measured.
+/// Variant to measure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Subject {
-    /// The engine by itself, playing what a task asks of it.
+    /// Bare Temporal workflow with the calls of a task.
     Bare(CallSequence),
-    /// The product's worker.
+    /// Tamma's worker.
     Loop,
-    /// The product's workflow and writes, with activities at rest.
+    /// Tamma's workflow and writes, with no-op jobs.
     Stubbed,
 }
 
 impl Subject {
-    /// Its name in the table.
+    /// Returns the name for the table.
     pub(crate) fn name(&self) -> &'static str {
         match self {
-            Self::Bare(_) => "bare engine",
+            Self::Bare(_) => "bare Temporal",
             Self::Loop => "loop",
-            Self::Stubbed => "loop, activities at rest",
+            Self::Stubbed => "loop, no-op jobs",
         }
     }
 
-    /// Starts its worker.
+    /// Starts the worker.
     pub(crate) fn worker(&self, cluster: &BenchCluster) -> Result<MeasuredProcess> {
         match self {
-            Self::Bare(_) => cluster.own_work("bare"),
-            Self::Loop => cluster.tamma_work(),
-            Self::Stubbed => cluster.own_work("rest-1"),
+            Self::Bare(_) => cluster.start_lab_worker("bare"),
+            Self::Loop => cluster.start_worker(),
+            Self::Stubbed => cluster.start_lab_worker("stubs-1"),
         }
     }
 }
 
-/// Which task is the next. Numbers are used once in a run.
+/// Source of task numbers, each used once.
 #[derive(Debug, Default)]
 pub(crate) struct TaskCounter(AtomicU64);
 
@@ -67,79 +67,83 @@ impl TaskCounter {
     }
 }
 
-/// What a load came to.
+/// Measurement of one load.
 #[derive(Debug, Default)]
 pub(crate) struct Measurement {
-    /// How many tasks.
+    /// Number of tasks.
     pub(crate) tasks: usize,
-    /// In how long.
+    /// Total duration.
     pub(crate) wall: Duration,
-    /// How long each took, from its start to its end.
-    pub(crate) whole: Vec<Duration>,
-    /// How long its transitions took.
+    /// Duration of each task.
+    pub(crate) task_times: Vec<Duration>,
+    /// Durations within the tasks.
     pub(crate) times: HistoryTimes,
-    /// The processor time of the worker, and of what it started: git, agents, gates.
+    /// CPU time of the worker and its child processes: git, agents and gates.
     pub(crate) worker: CpuTime,
-    /// Of Temporal.
+    /// CPU time of Temporal.
     pub(crate) temporal: Duration,
-    /// Of PostgreSQL.
+    /// CPU time of PostgreSQL.
     pub(crate) postgres: Duration,
-    /// History events of a task, on average.
+    /// Average number of history events per task.
     pub(crate) events: f64,
-    /// Bytes of history of a task, on average.
+    /// Average history size per task, in bytes.
     pub(crate) bytes: f64,
-    /// Rows that a task leaves in the database.
+    /// Database rows per task.
     pub(crate) rows: f64,
-    /// Statements that a task costs the database.
+    /// SQL statements per task.
     pub(crate) statements: f64,
 }
 
 impl Measurement {
-    /// Tasks in a second.
+    /// Returns the tasks per second.
     pub(crate) fn throughput(&self) -> f64 {
         per(self.tasks, self.wall.as_secs_f64())
     }
 
-    /// Milliseconds of a task, out of a total.
+    /// Returns the milliseconds per task of a total.
     pub(crate) fn each(&self, total: Duration) -> f64 {
         per_task(total.as_secs_f64() * 1000.0, self.tasks)
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "there are few tasks")]
+#[expect(clippy::cast_precision_loss, reason = "small numbers")]
 fn per(tasks: usize, seconds: f64) -> f64 {
     tasks as f64 / seconds
 }
 
-#[expect(clippy::cast_precision_loss, reason = "there are few tasks")]
+#[expect(clippy::cast_precision_loss, reason = "small numbers")]
 fn per_task(total: f64, tasks: usize) -> f64 {
     total / tasks.max(1) as f64
 }
 
-#[expect(clippy::cast_precision_loss, reason = "counts are small")]
+#[expect(clippy::cast_precision_loss, reason = "small numbers")]
 fn float(count: u64) -> f64 {
     count as f64
 }
 
-/// Runs tasks to their end, so many at a time, and returns how long each took.
+/// Runs tasks at a given concurrency and returns the workflow ID and duration of each.
 pub(crate) async fn drive(
     cluster: &BenchCluster,
     subject: &Subject,
     counter: &TaskCounter,
     tasks: usize,
-    at_a_time: usize,
+    concurrency: usize,
 ) -> Result<Vec<(String, Duration)>> {
     stream::iter(0..tasks)
-        .map(|_| one(cluster, subject, counter.next()))
-        .buffer_unordered(at_a_time)
+        .map(|_| run_one(cluster, subject, counter.next()))
+        .buffer_unordered(concurrency)
         .try_collect()
         .await
 }
 
-async fn one(cluster: &BenchCluster, subject: &Subject, number: u64) -> Result<(String, Duration)> {
-    let begun = now();
+async fn run_one(
+    cluster: &BenchCluster,
+    subject: &Subject,
+    number: u64,
+) -> Result<(String, Duration)> {
+    let start = now();
     let id = match subject {
-        Subject::Bare(score) => {
+        Subject::Bare(sequence) => {
             let id = format!("bare-{}", cluster::id(number));
             let task_loop = begin(&received(cluster, number)?, &cluster.rules).next;
             let attributes = SearchAttributes::new(search_attributes::initial_values(&task_loop));
@@ -148,19 +152,19 @@ async fn one(cluster: &BenchCluster, subject: &Subject, number: u64) -> Result<(
                 .task_timeout(Duration::from_secs(5))
                 .build();
             let handle =
-                cluster.client.start_workflow(BareWorkflow::run, score.clone(), options).await?;
+                cluster.client.start_workflow(BareWorkflow::run, sequence.clone(), options).await?;
             handle.get_result(WorkflowGetResultOptions::default()).await?;
             id
         }
         Subject::Loop | Subject::Stubbed => {
-            let id = start(cluster, number).await?;
+            let id = start_task(cluster, number).await?;
             let handle = cluster.client.get_workflow_handle::<TaskWorkflow>(id.clone());
             let ended = handle.get_result(WorkflowGetResultOptions::default()).await?;
             ensure!(ended.state == State::Completed, "a task ended as {}", ended.state);
             id
         }
     };
-    Ok((id, begun.elapsed()))
+    Ok((id, start.elapsed()))
 }
 
 fn received(cluster: &BenchCluster, number: u64) -> Result<TaskReceived> {
@@ -176,8 +180,8 @@ fn received(cluster: &BenchCluster, number: u64) -> Result<TaskReceived> {
     })
 }
 
-/// Starts the workflow of a task, as the server does, and returns its id.
-pub(crate) async fn start(cluster: &BenchCluster, number: u64) -> Result<String> {
+/// Starts the workflow of a task like the server does, and returns its ID.
+pub(crate) async fn start_task(cluster: &BenchCluster, number: u64) -> Result<String> {
     let (task, received) = (cluster.task(number), received(cluster, number)?);
     let first = begin(&received, &cluster.rules);
     let id = workflow_id(task.id);
@@ -193,35 +197,40 @@ pub(crate) async fn start(cluster: &BenchCluster, number: u64) -> Result<String>
     Ok(id)
 }
 
-/// The events of a workflow that has ended.
+/// Returns the history events of a closed workflow.
 pub(crate) async fn events(cluster: &BenchCluster, id: &str) -> Result<Vec<HistoryEvent>> {
     let handle = cluster.client.get_workflow_handle::<TaskWorkflow>(id.to_owned());
     Ok(handle.fetch_history(WorkflowFetchHistoryOptions::default()).into_events().await?)
 }
 
-/// Starts a worker, warms it up, and measures a load.
+/// Starts a worker, warms it up and measures a load.
 pub(crate) async fn measure(
     cluster: &BenchCluster,
     subject: &Subject,
     counter: &TaskCounter,
     tasks: usize,
-    at_a_time: usize,
+    concurrency: usize,
 ) -> Result<Measurement> {
     let worker = subject.worker(cluster)?;
-    drive(cluster, subject, counter, at_a_time.clamp(4, 20), at_a_time).await?;
+    drive(cluster, subject, counter, concurrency.clamp(4, 20), concurrency).await?;
     let temporal = cluster.temporal.pid().unwrap_or_default();
     let postgres = cluster.postgres.process()?;
-    let spent =
-        || (meter::spent(worker.id()), meter::spent(temporal).all(), meter::spent(postgres).all());
+    let spent = || {
+        (
+            meter::cpu_time(worker.id()),
+            meter::cpu_time(temporal).all(),
+            meter::cpu_time(postgres).all(),
+        )
+    };
     let counted = meter::database(&cluster.database).await?;
-    let (before, begun) = (spent(), now());
-    let done = drive(cluster, subject, counter, tasks, at_a_time).await?;
-    let (wall, after) = (begun.elapsed(), spent());
+    let (before, start) = (spent(), now());
+    let done = drive(cluster, subject, counter, tasks, concurrency).await?;
+    let (wall, after) = (start.elapsed(), spent());
     let counts = meter::database(&cluster.database).await?;
     let mut measured = Measurement {
         tasks,
         wall,
-        whole: done.iter().map(|(_, took)| *took).collect(),
+        task_times: done.iter().map(|(_, took)| *took).collect(),
         worker: after.0.since(before.0),
         temporal: after.1.saturating_sub(before.1),
         postgres: after.2.saturating_sub(before.2),
@@ -231,12 +240,12 @@ pub(crate) async fn measure(
     };
     drop(worker);
     let (mut all, mut bytes) = (0, 0);
-    let step = tasks.div_ceil(READ).max(1);
+    let step = tasks.div_ceil(MAX_HISTORIES).max(1);
     let read: Vec<_> = done.iter().step_by(step).collect();
     for (id, _) in &read {
         let events = events(cluster, id).await?;
         all += events.len() as u64;
-        bytes += size(cluster, id).await?;
+        bytes += history_size(cluster, id).await?;
         let times = HistoryTimes::of(&events);
         measured.times.transitions.extend(times.transitions);
         measured.times.steps.extend(times.steps);
@@ -246,21 +255,21 @@ pub(crate) async fn measure(
     Ok(measured)
 }
 
-/// How large the engine says that a history is.
-async fn size(cluster: &BenchCluster, id: &str) -> Result<u64> {
+/// Returns the history size that Temporal reports.
+async fn history_size(cluster: &BenchCluster, id: &str) -> Result<u64> {
     let handle = cluster.client.get_workflow_handle::<TaskWorkflow>(id.to_owned());
     let described = handle.describe(WorkflowDescribeOptions::default()).await?;
     let info = described.raw_description.workflow_execution_info.as_ref();
     Ok(info.map_or(0, |info| info.history_size_bytes.unsigned_abs()))
 }
 
-/// The moment it is, to measure from.
-#[expect(clippy::disallowed_methods, reason = "this is a measurement")]
+/// Returns the current time, for measurements.
+#[expect(clippy::disallowed_methods, reason = "a measurement reads the clock")]
 pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
-#[expect(clippy::disallowed_methods, reason = "this is the edge: a task is received now")]
+#[expect(clippy::disallowed_methods, reason = "a task is received now")]
 fn utc_now() -> chrono::DateTime<chrono::Utc> {
     chrono::Utc::now()
 }

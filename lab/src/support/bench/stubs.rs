@@ -1,8 +1,8 @@
-//! Hands at rest: activities that write down what a worker's do, and do no work.
+//! Stub activities: write the same rows as a worker's activities, and do no work.
 //!
-//! The workflow, what it carries and what is written to the store are the product's own. No git, no
-//! agent, no gate is run, and nothing is read back that a job would only need for its work.
-#![expect(dead_code, reason = "the macro makes constants that nothing names")]
+//! The workflow, its payloads and the writes are Tamma's own. No git command, agent or gate runs, and
+//! nothing is read that only a real job needs.
+#![expect(dead_code, reason = "the macro generates unused constants")]
 
 use std::sync::{Arc, Mutex};
 
@@ -21,20 +21,20 @@ use temporalio_client::WorkflowExecuteUpdateOptions;
 use temporalio_macros::activities;
 use temporalio_sdk::activities::{ActivityContext, ActivityError};
 
-/// A commit that there is not.
+/// Invented commit.
 const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
-/// The activities.
+/// Stub activities.
 #[derive(Clone)]
 pub(crate) struct StubActivities {
-    /// Those of the product, for what is written down.
+    /// Tamma's activities, which save the steps.
     pub(crate) activities: Activities,
-    /// Where plans and answers are kept.
+    /// Store for plans and results.
     pub(crate) store: Store,
-    /// The plan that every task gets.
+    /// Plan of every task.
     pub(crate) plan: Plan,
-    /// The sizes of what short jobs were given, which is in no history.
-    pub(crate) seen: Arc<Mutex<Vec<usize>>>,
+    /// Input sizes of local activities, which no history contains.
+    pub(crate) local_inputs: Arc<Mutex<Vec<usize>>>,
 }
 
 impl StubActivities {
@@ -83,25 +83,25 @@ impl StubActivities {
             }
             Job::Deliver { commit } => (Outcome::Delivered(commit), None),
             Job::Brief { .. } | Job::Convene { .. } | Job::SaveWork => {
-                anyhow::bail!("a task of the measurement does not come here")
+                anyhow::bail!("unexpected job in a measurement")
             }
         };
         let answer = JobResult::Finished { outcome, usage: used };
-        // As the worker keeps it.
+        // The worker stores results in this format.
         self.store.save_job_result(task, job_number, &json!({ "answer": answer })).await?;
         Ok(answer)
     }
 
-    async fn short(
+    async fn local(
         &self,
         ctx: ActivityContext,
         request: JobRequest,
     ) -> Result<JobResult, ActivityError> {
-        self.see(&request);
+        self.record_input(&request);
         Ok(self.perform(&ctx, request).await?)
     }
 
-    async fn long(
+    async fn regular(
         &self,
         ctx: ActivityContext,
         request: JobRequest,
@@ -109,24 +109,24 @@ impl StubActivities {
         Ok(self.perform(&ctx, request).await?)
     }
 
-    fn see(&self, given: &impl serde::Serialize) {
-        if let Ok(mut seen) = self.seen.lock()
-            && seen.len() < seen.capacity()
-            && let Ok(bytes) = serde_json::to_vec(given)
+    fn record_input(&self, input: &impl serde::Serialize) {
+        if let Ok(mut sizes) = self.local_inputs.lock()
+            && sizes.len() < sizes.capacity()
+            && let Ok(bytes) = serde_json::to_vec(input)
         {
-            seen.push(bytes.len());
+            sizes.push(bytes.len());
         }
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "this is the edge: a worker reads the clock")]
+#[expect(clippy::disallowed_methods, reason = "a worker reads the clock")]
 async fn announce(ctx: &ActivityContext, job_number: u32) -> anyhow::Result<()> {
     let Some(handle) = ctx.workflow_handle::<TaskWorkflow>() else { return Ok(()) };
     let id = format!("begun-{job_number}");
     let options = WorkflowExecuteUpdateOptions::builder().update_id(id).build();
-    let begun = RunStarted { at: chrono::Utc::now(), job_number, agent: "scripted".parse()? };
+    let started = RunStarted { at: chrono::Utc::now(), job_number, agent: "scripted".parse()? };
     handle
-        .execute_update(TaskWorkflow::begun, begun, options)
+        .execute_update(TaskWorkflow::begun, started, options)
         .await?
         .map_err(anyhow::Error::msg)?;
     Ok(())
@@ -140,7 +140,7 @@ impl StubActivities {
         _ctx: ActivityContext,
         pending: PendingSteps,
     ) -> Result<(), ActivityError> {
-        self.see(&pending);
+        self.record_input(&pending);
         Ok(self.activities.save_steps(&pending).await.map(drop)?)
     }
 
@@ -150,7 +150,7 @@ impl StubActivities {
         ctx: ActivityContext,
         request: JobRequest,
     ) -> Result<JobResult, ActivityError> {
-        self.short(ctx, request).await
+        self.local(ctx, request).await
     }
 
     #[activity(name = names::PREPARE)]
@@ -159,7 +159,7 @@ impl StubActivities {
         ctx: ActivityContext,
         request: JobRequest,
     ) -> Result<JobResult, ActivityError> {
-        self.short(ctx, request).await
+        self.local(ctx, request).await
     }
 
     #[activity(name = names::CHECK)]
@@ -168,16 +168,16 @@ impl StubActivities {
         ctx: ActivityContext,
         request: JobRequest,
     ) -> Result<JobResult, ActivityError> {
-        self.short(ctx, request).await
+        self.local(ctx, request).await
     }
 
     #[activity(name = names::AWAIT_DELIVERY)]
-    pub(crate) async fn on_await_turn(
+    pub(crate) async fn on_await_delivery(
         self: Arc<Self>,
         ctx: ActivityContext,
         request: JobRequest,
     ) -> Result<JobResult, ActivityError> {
-        self.short(ctx, request).await
+        self.local(ctx, request).await
     }
 
     #[activity(name = names::LEARN)]
@@ -186,7 +186,7 @@ impl StubActivities {
         ctx: ActivityContext,
         request: JobRequest,
     ) -> Result<JobResult, ActivityError> {
-        self.short(ctx, request).await
+        self.local(ctx, request).await
     }
 
     #[activity(name = names::PLAN)]
@@ -195,7 +195,7 @@ impl StubActivities {
         ctx: ActivityContext,
         request: JobRequest,
     ) -> Result<JobResult, ActivityError> {
-        self.long(ctx, request).await
+        self.regular(ctx, request).await
     }
 
     #[activity(name = names::IMPLEMENT)]
@@ -204,7 +204,7 @@ impl StubActivities {
         ctx: ActivityContext,
         request: JobRequest,
     ) -> Result<JobResult, ActivityError> {
-        self.long(ctx, request).await
+        self.regular(ctx, request).await
     }
 
     #[activity(name = names::TEST)]
@@ -213,7 +213,7 @@ impl StubActivities {
         ctx: ActivityContext,
         request: JobRequest,
     ) -> Result<JobResult, ActivityError> {
-        self.long(ctx, request).await
+        self.regular(ctx, request).await
     }
 
     #[activity(name = names::REVIEW)]
@@ -222,7 +222,7 @@ impl StubActivities {
         ctx: ActivityContext,
         request: JobRequest,
     ) -> Result<JobResult, ActivityError> {
-        self.long(ctx, request).await
+        self.regular(ctx, request).await
     }
 
     #[activity(name = names::DELIVER)]
@@ -231,6 +231,6 @@ impl StubActivities {
         ctx: ActivityContext,
         request: JobRequest,
     ) -> Result<JobResult, ActivityError> {
-        self.long(ctx, request).await
+        self.regular(ctx, request).await
     }
 }
