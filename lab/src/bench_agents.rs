@@ -79,8 +79,8 @@ pub(crate) async fn run() -> Result<Verdict> {
         all
     );
     println!(
-        "worker: {} MB with none at work, {} MB with {AGENTS}: {} kB a slot; agent processes: {} MB \
-         in all, {} kB each (shared task_loop is counted for each)",
+        "worker: {} MB without agents, {} MB with {AGENTS}: {} kB per slot; agent processes: {} MB in \
+         total, {} kB each (shared memory counts for each)",
         megabytes(before),
         megabytes(after),
         after.saturating_sub(before) / AGENTS / 1024,

@@ -141,7 +141,7 @@ impl Fixture {
             .collect();
         // Uncommitted, incomplete work at the time of the hold.
         let half = vec![AgentStep::Write { path: "names.txt".into(), content: "ann\n".to_owned() }];
-        let met = json!({ "evidence": "the name is there", "file": "names.txt", "line": 3 });
+        let met = json!({ "evidence": "the name is in the list", "file": "names.txt", "line": 3 });
         let verdict = json!({ "criteria": { CRITERION: { "met": met } } });
         Script {
             cases: vec![
