@@ -35,13 +35,13 @@ pub(crate) async fn run(quick: bool) -> Result<Verdict> {
         McpClient::Inspector(inspector, Transport::Http),
     ];
     clients.extend(agent.map(McpClient::Agent));
-    let (mut good, mut out) = (0, std::io::stdout());
+    let (mut passing, mut out) = (0, std::io::stdout());
     for client in &clients {
         let mut report = String::new();
         let result = scenario::run(&cluster, &fixture, client, &mut report).await;
         writeln!(out, "\n== {client} ==\n{report}")?;
         match result {
-            Ok(()) => good += 1,
+            Ok(()) => passing += 1,
             Err(error) => writeln!(out, "   FAILED: {error:#}")?,
         }
     }
@@ -53,14 +53,14 @@ pub(crate) async fn run(quick: bool) -> Result<Verdict> {
     }
     cluster.stop().await?;
     let all = clients.len();
-    let passed = good == all && revoked.is_ok();
+    let passed = passing == all && revoked.is_ok();
     if passed {
         std::fs::remove_dir_all(&folder)?;
     } else {
         writeln!(std::io::stderr(), "logs: {}", folder.display())?;
     }
     let figures = format!(
-        "{good} of {all} clients added, read and approved a task, and were refused what they may not do"
+        "{passing} of {all} clients added, read and approved a task, and were refused what they may not do"
     );
     Ok(Verdict::new(passed, figures))
 }

@@ -274,7 +274,7 @@ async fn question(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
     // The first process is gone. The next one knows only the session ID, if any, and the answer.
     let mut request = fixture.run_request(RunMode::Implement);
     request.resume = report.session;
-    request.prompt = String::from("You asked: Which colour? The answer is: blue. Go on.");
+    request.prompt = String::from("You asked: Which colour? The answer is: blue. Continue.");
     let (report, updates) = fixture.run(&request).await?;
     finished(&report, &updates)?;
     let text = fixture.file("colour.txt");
@@ -340,7 +340,7 @@ async fn cancelled(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
 
 async fn resumed(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
     let on = ConversationCase {
-        when: "Go on where you were".to_owned(),
+        when: "Continue where you stopped".to_owned(),
         unless: None,
         steps: vec![write("two.txt", "two\n"), ModelStep::say("Done.")],
     };
@@ -357,7 +357,7 @@ async fn resumed(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
     ensure!(fixture.file("one.txt").is_some(), "nothing was written before the kill");
     let mut request = fixture.run_request(RunMode::Implement);
     request.resume = report.session;
-    request.prompt = String::from("Go on where you were.");
+    request.prompt = String::from("Continue where you stopped.");
     let (report, updates) = fixture.run(&request).await?;
     finished(&report, &updates)?;
     let both = ["one.txt", "two.txt"].map(|name| fixture.file(name).is_some());

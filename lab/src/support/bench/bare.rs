@@ -190,7 +190,7 @@ impl BareWorkflow {
     fn accepts_update(
         &self,
         _ctx: &WorkflowContextView,
-        _parcel: &SizedPayload,
+        _payload: &SizedPayload,
     ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         Ok(())
     }

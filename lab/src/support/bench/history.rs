@@ -35,7 +35,7 @@ pub(crate) fn call_sequence(
                 results.insert(it.scheduled_event_id, bytes(it.result.as_ref()));
             }
             A::WorkflowExecutionUpdateAcceptedEventAttributes(it) => {
-                let input = it.accepted_request.as_ref().and_then(|asked| asked.input.as_ref());
+                let input = it.accepted_request.as_ref().and_then(|request| request.input.as_ref());
                 updates.push(bytes(input.and_then(|input| input.args.as_ref())));
             }
             A::WorkflowExecutionUpdateCompletedEventAttributes(it) => {
@@ -67,10 +67,10 @@ pub(crate) fn call_sequence(
             }
             A::ActivityTaskCompletedEventAttributes(_) => calls.push(WorkflowCall::Await),
             A::WorkflowExecutionUpdateAcceptedEventAttributes(_) => {
-                calls.push(WorkflowCall::ReceiveUpdate)
+                calls.push(WorkflowCall::ReceiveUpdate);
             }
             A::WorkflowExecutionUpdateCompletedEventAttributes(_) => {
-                calls.push(WorkflowCall::CompleteUpdate)
+                calls.push(WorkflowCall::CompleteUpdate);
             }
             A::UpsertWorkflowSearchAttributesEventAttributes(it) => {
                 let fields = it.search_attributes.iter().flat_map(|all| &all.indexed_fields);
@@ -80,7 +80,7 @@ pub(crate) fn call_sequence(
                 calls.push(WorkflowCall::Upsert(fields.map(pair).collect::<Result<_>>()?));
             }
             A::TimerStartedEventAttributes(it) => {
-                let seconds = it.start_to_fire_timeout.as_ref().map_or(0, |left| left.seconds);
+                let seconds = it.start_to_fire_timeout.as_ref().map_or(0, |timeout| timeout.seconds);
                 calls.push(WorkflowCall::StartTimer(seconds.unsigned_abs()));
             }
             A::TimerCanceledEventAttributes(_) => calls.push(WorkflowCall::CancelTimer),
