@@ -118,7 +118,7 @@ fn reads() -> Vec<Attempt> {
         read("reads another run's home", |fixture| {
             format!("cat {}", fixture.at("data/homes/other/token").display())
         }),
-        read("reads through a link of its own", |fixture| {
+        read("reads through its own link", |fixture| {
             format!("ln -s {} k; cat k", fixture.at("user/.ssh/id_ed25519").display())
         }),
         Attempt::script(

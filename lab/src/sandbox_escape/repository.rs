@@ -42,7 +42,7 @@ pub(crate) fn all() -> Vec<Attempt> {
                 fixture.loot().display()
             )
         }),
-        trap("points `.git` at a repository of its own", "sandbox", |fixture| {
+        trap("points `.git` at its own repository", "sandbox", |fixture| {
             format!(
                 "git init -q evil && git -C evil config core.fsmonitor 'touch {}' && rm -f .git && \
                  echo gitdir: $PWD/evil/.git > .git; echo x > new.txt",

@@ -80,7 +80,8 @@ pub(crate) fn call_sequence(
                 calls.push(WorkflowCall::Upsert(fields.map(pair).collect::<Result<_>>()?));
             }
             A::TimerStartedEventAttributes(it) => {
-                let seconds = it.start_to_fire_timeout.as_ref().map_or(0, |timeout| timeout.seconds);
+                let seconds =
+                    it.start_to_fire_timeout.as_ref().map_or(0, |timeout| timeout.seconds);
                 calls.push(WorkflowCall::StartTimer(seconds.unsigned_abs()));
             }
             A::TimerCanceledEventAttributes(_) => calls.push(WorkflowCall::CancelTimer),
