@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Takes one task through with a real agent that plans, implements and judges: everything is real but
-# the model, which plays lab/demo/model.json on this machine. Exits with 1 if anything is not as it should
-# be. `just demo real [agent]` runs it; the agents are claude-code, codex, gemini and opencode.
+# Runs one task with a real agent that plans, implements and validates. Only the model is scripted
+# (lab/demo/model.json). Exits with 1 if a check fails. `just demo real [agent]` runs it with claude-code,
+# codex, gemini or opencode.
 set -euo pipefail
 
 here="$(cd "$(dirname "$0")" && pwd)"
@@ -17,7 +17,7 @@ case "$agent" in
     claude-code) key=ANTHROPIC_API_KEY base='' ;;
     codex | opencode) key=OPENAI_API_KEY base='' ;;
     gemini) key=GEMINI_API_KEY base='' ;;
-    *) fail "there is no agent \`$agent\` here: claude-code, codex, gemini or opencode" ;;
+    *) fail "unknown agent \`$agent\`; use claude-code, codex, gemini or opencode" ;;
 esac
 installed="$PWD/lab/inputs/agents/$agent"
 [ -d "$installed/node_modules" ] || npm install --no-save --prefix "$installed" --no-audit --no-fund
@@ -25,7 +25,7 @@ installed="$PWD/lab/inputs/agents/$agent"
 [ -n "${TAMMA_BUILT:-}" ] || cargo build --quiet --locked --workspace --all-targets
 built="${TAMMA_BUILT:-$(cargo metadata --format-version 1 --no-deps --offline | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')/debug}"
 
-# Not below /tmp, of which every sandbox has its own.
+# Not below /tmp, because each sandbox has its own.
 folder="$(mktemp -d /var/tmp/tamma-demo.XXXXXX)"
 chmod 711 "$folder"
 
@@ -36,7 +36,7 @@ clean() {
         [ -z "$pid" ] || { kill -TERM "$pid" && wait "$pid"; } 2> /dev/null || true
     done
     if [ "$code" -ne 0 ]; then
-        echo "demo: not everything is as it should be; see above, and $folder" >&2
+        echo "demo: failed; see above, and $folder" >&2
         exit 1
     fi
     rm -rf "$folder"
@@ -62,7 +62,7 @@ read -r -t 30 address < "$folder/address" || fail 'the scripted model did not st
 
 cd "$folder/greeter"
 git init --quiet
-git commit --quiet --allow-empty -m 'Nothing yet'
+git commit --quiet --allow-empty -m 'Initial commit'
 cat > tamma.yaml << EOF
 tiers:
   simple: { agent: $agent, model: default }
@@ -80,35 +80,36 @@ git add tamma.yaml && git commit --quiet -m 'Tamma'
 
 coproc up { exec tamma up 2>&1; }
 while true; do
-    IFS= read -r -t 180 line <&"${up[0]}" || fail '`tamma up` did not come up'
+    IFS= read -r -t 180 line <&"${up[0]}" || fail '`tamma up` did not start'
     case "$line" in "Ctrl-C stops it"*) break ;; esac
 done
-exec {ears}<&"${up[0]}"
-cat <&"$ears" > "$folder/up.log" &
+exec {up_output}<&"${up[0]}"
+cat <&"$up_output" > "$folder/up.log" &
 
 run() {
     printf '$ %s\n' "$1"
-    eval "$1" > "$folder/said" 2>&1 || { cat "$folder/said"; cat "$folder/up.log"; fail "\`$1\` failed"; }
-    cat "$folder/said"
+    eval "$1" > "$folder/output" 2>&1 || { cat "$folder/output"; cat "$folder/up.log"; fail "\`$1\` failed"; }
+    cat "$folder/output"
     echo
 }
-heard() {
-    grep -qF -- "$1" "$folder/said" || fail "it was not said: $1"
+expect() {
+    grep -qF -- "$1" "$folder/output" || fail "missing in the output: $1"
 }
 
-echo "# $agent is the real one; only the model is scripted."
+echo "# Real $agent with a scripted model"
 echo
 run 'tamma task add "Greet the world" --criterion "It says hello to the world." --watch'
-heard 'Greet the world completed'
-task="$(grep -om 1 "^[0-9a-f]* added" "$folder/said" | cut -d " " -f 1)"
+expect 'Greet the world completed'
+task="$(sed -n 's/^Added by [^:]*: \([0-9a-f]*\) .*/\1/p' "$folder/output" | head -n 1)"
+[ -n "$task" ] || fail "no task ID in the output"
 run "tamma task log $task"
-heard 'greet.sh is written'
+expect 'greet.sh is written'
 run "tamma task show $task"
 run "tamma task report $task"
-heard 'greets'
+expect 'greets'
 branch="$(git for-each-ref --format='%(refname:short)' refs/heads/tamma)"
-[ "$(git show "$branch:greet.sh" | sh)" = 'Hello, world!' ] || fail 'the script does not greet'
+[ "$(git show "$branch:greet.sh" | sh)" = 'Hello, world!' ] || fail 'the delivered script prints no greeting'
 if grep -rqF 'a-key-that-only-the-gateway-knows' "$folder/data" --include='*' 2> /dev/null; then
-    fail "the provider's key is in the data folder"
+    fail "the data folder contains the provider's key"
 fi
-echo "demo: $agent planned, implemented and judged"
+echo "demo: $agent planned, implemented and validated"

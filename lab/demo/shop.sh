@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# Makes a small shop in a new folder: a repository with a check, and an agent that plays a script, so
-# that Tamma can be tried without a model. `just demo web` and `just lab browser` start from it.
+# Creates a small shop in a new folder: a repository with a check, and a scripted agent. `just demo web`,
+# `just lab alerts` and `just lab browser` use it to run Tamma without a model.
 #
-# usage: shop.sh <new folder> <folder of the programs>
+# usage: shop.sh <new folder> <program folder>
 set -euo pipefail
 
 here="$(cd "$(dirname "$0")" && pwd)"
 folder="$1"
 programs="$2"
 
-# For root, PostgreSQL runs as somebody else, who must get through to its data.
+# Under root, PostgreSQL runs as another user, who needs access to its data.
 chmod 711 "$folder"
 mkdir "$folder/bin" "$folder/shop"
-# Beside each other in a folder that the agent sees in its sandbox.
+# Program and script share a folder that the agent can read in its sandbox.
 cp "$here/shop/agent.json" "$programs/scripted-agent" "$folder/bin/"
 
 cd "$folder/shop"
@@ -38,4 +38,4 @@ ceremony:
 ${SHOP_RULES:-}
 RULES
 git add .
-git -c user.name=Grace -c user.email=grace@example.org commit --quiet -m "a shop"
+git -c user.name=Grace -c user.email=grace@example.org commit --quiet -m "Add the shop"

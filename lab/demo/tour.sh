@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Shows Tamma from nothing: a repository, a task that goes through by itself, one that waits for a
-# person, and a stop of everything in between. Prints what it does; exits with 1 if anything is not
-# as it should be. `just demo` runs it.
+# Tour of Tamma: a new repository, a task that completes on its own, one that needs approval, and a
+# restart of everything in between. Prints each command; exits with 1 if a check fails. `just demo`
+# runs it.
 #
-# TAMMA_DEMO_FOLDER names the folder to use, which is then kept; it must be new.
+# TAMMA_DEMO_FOLDER sets the folder, which must be new and is kept.
 set -euo pipefail
 
 here="$(cd "$(dirname "$0")" && pwd)"
@@ -15,7 +15,7 @@ fail() {
 }
 
 for program in git cargo; do
-    command -v "$program" > /dev/null || fail "it needs $program"
+    command -v "$program" > /dev/null || fail "$program is not installed"
 done
 cargo build --quiet --locked --workspace --bins
 built="$(cargo metadata --format-version 1 --no-deps --offline | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')/debug"
@@ -28,7 +28,7 @@ else
     folder="$(cd "$(mktemp -d)" && pwd -P)"
     keep=
 fi
-# For root, PostgreSQL runs as somebody else, who must get through to its data.
+# Under root, PostgreSQL runs as another user, who needs access to its data.
 chmod 711 "$folder"
 
 up_PID=
@@ -40,13 +40,13 @@ clean() {
     fi
     [ -n "$keep" ] || rm -rf "$folder"
     if [ "$code" -ne 0 ]; then
-        echo 'demo: not everything is as it should be; see above' >&2
+        echo 'demo: failed; see above' >&2
         exit 1
     fi
 }
 trap clean EXIT
 
-# Nothing of whoever runs this: not their name, their servers or their data.
+# Ignore the user's own name, servers and data.
 for name in $(compgen -e | grep '^TAMMA_' || true); do unset "$name"; done
 export TAMMA_DATA="$folder/data" TAMMA_LISTEN=127.0.0.1:0 NO_COLOR=1
 export GIT_CONFIG_GLOBAL="$folder/gitconfig" GIT_CONFIG_NOSYSTEM=1
@@ -55,7 +55,7 @@ git config --global user.email "grace@example.org"
 git config --global init.defaultBranch main
 
 mkdir "$folder/bin" "$folder/greeter"
-# Beside each other in a folder of the PATH, because that is what the agent sees in its sandbox.
+# Program and script share a folder on the PATH, which the agent can read in its sandbox.
 cp "$here/agent.json" "$built/scripted-agent" "$folder/bin/"
 cat > "$folder/bin/opencode" << EOF
 #!/bin/sh
@@ -66,97 +66,97 @@ ln -s "$built/tamma" "$folder/bin/tamma"
 export PATH="$folder/bin:$PATH"
 cd "$folder/greeter"
 
-said="$folder/said"
+output="$folder/output"
 
-# Prints a command line, does it, and prints what it says, which is kept in the file `said`. The second
-# argument is the exit code it should have.
+# Prints a command, runs it and prints its output, which stays in the file `output`. The second argument
+# is the expected exit code.
 run() {
     local code=0
     printf '$ %s\n' "$1"
-    eval "$1" > "$said" 2>&1 || code=$?
-    cat "$said"
+    eval "$1" > "$output" 2>&1 || code=$?
+    cat "$output"
     echo
-    [ "$code" -eq "${2:-0}" ] || fail "\`$1\` ended with $code and not with ${2:-0}"
+    [ "$code" -eq "${2:-0}" ] || fail "\`$1\` exited with $code instead of ${2:-0}"
 }
 
-# Whether the last command said something.
-heard() {
-    grep -qF -- "$1" "$said" || fail "it was not said: $1"
+# Checks that the output of the last command contains a text.
+expect() {
+    grep -qF -- "$1" "$output" || fail "missing in the output: $1"
 }
 
-# Starts everything, and waits until it says that it is up.
+# Starts Tamma and waits until it is up.
 start() {
     printf '$ tamma up &\n'
     coproc up { exec tamma up 2>&1; }
     local line
     while true; do
-        IFS= read -r -t 180 line <&"${up[0]}" || fail '`tamma up` did not come up'
+        IFS= read -r -t 180 line <&"${up[0]}" || fail '`tamma up` did not start'
         printf '%s\n' "$line"
         case "$line" in "Ctrl-C stops it"*) break ;; esac
     done
     echo
-    exec {ears}<&"${up[0]}"
-    cat <&"$ears" > "$folder/up.log" &
+    exec {up_output}<&"${up[0]}"
+    cat <&"$up_output" > "$folder/up.log" &
 }
 
-# Stops everything politely, and looks that nothing is left.
+# Stops Tamma with SIGTERM and checks that no process is left.
 stop() {
     local pid="$up_PID"
     printf '$ kill -TERM %%1\n'
     kill -TERM "$pid"
-    wait "$pid" || fail "\`tamma up\` ended with $?"
+    wait "$pid" || fail "\`tamma up\` exited with $?"
     up_PID=
     if pgrep -f -- "$folder/data" > /dev/null; then
-        fail "something is left running: $(pgrep -af -- "$folder/data")"
+        fail "processes still running: $(pgrep -af -- "$folder/data")"
     fi
-    echo "Nothing of it is left running."
+    echo "No processes left."
     echo
 }
 
-echo "# The agent here is a stand-in: \`opencode\` on the PATH plays lab/demo/agent.json, and no model is asked."
+echo "# The agent is scripted: \`opencode\` on the PATH follows lab/demo/agent.json, without a model"
 echo
 run 'git init --quiet'
 run 'tamma init'
-heard 'tamma up'
+expect 'tamma up'
 start
 run 'tamma task add "Greet the world" --watch'
-heard 'Greet the world completed'
+expect 'Greet the world completed'
 branch="$(git for-each-ref --format='%(refname:short)' refs/heads/tamma)"
 run 'git log --oneline --all'
-heard 'Greet the world'
+expect 'Greet the world'
 run "git show --stat --format=%s $branch"
-heard 'greet.sh'
+expect 'greet.sh'
 tamma task export > "$folder/export.jsonl"
-[ "$(git rev-list --count "main..$branch")" = 1 ] || fail 'the branch has not exactly one commit'
-[ "$(git show "$branch:greet.sh" | sh)" = 'Hello, world!' ] || fail 'the script does not greet'
+[ "$(git rev-list --count "main..$branch")" = 1 ] || fail 'the branch does not have exactly one commit'
+[ "$(git show "$branch:greet.sh" | sh)" = 'Hello, world!' ] || fail 'the delivered script prints no greeting'
 
-echo '# A plan of more than five files is of medium risk, and waits for a person.'
+echo '# A plan with more than five files has medium risk and needs approval'
 echo
 run 'tamma task add "Greet every continent" --watch --until-asked' 3
-heard 'medium-risk plan needs approval'
-approve="$(grep -o 'tamma approve [0-9a-f]* --plan [0-9a-f]*' "$said")"
+expect 'medium-risk plan needs approval'
+approve="$(grep -o 'tamma approve [0-9a-f]* --plan [0-9a-f]*' "$output")"
 task="$(cut -d ' ' -f 3 <<< "$approve")"
 run 'tamma inbox'
-heard "$task"
+expect "$task"
 
-echo '# Everything is stopped and started again. The task still waits.'
+echo '# After a restart, the task still awaits approval'
 echo
 stop
 run 'tamma inbox' 1
-heard 'tamma up'
+expect 'tamma up'
 start
 run 'tamma inbox'
-heard "$task"
+expect "$task"
 run "tamma approve $task --plan 0123456789ab --as Ada" 1
-heard 'has replaced plan'
+expect 'has replaced plan'
 run "$approve --as Ada"
 run "tamma task watch $task"
-heard 'Greet every continent completed'
-heard 'approval granted'
+expect 'Greet every continent completed'
+expect 'approval granted'
 run 'tamma task list --all'
 run 'git log --oneline --all'
-heard 'Greet every continent'
+expect 'Greet every continent'
 [ "$(git show "$(git for-each-ref --format='%(refname:short)' --sort=-refname refs/heads/tamma | head -1)" --stat | grep -c 'greetings/')" = 6 ] \
-    || fail 'the branch has not all greetings'
+    || fail 'the branch does not have all greetings'
 stop
-echo 'All is as it should be.'
+echo 'All checks passed.'

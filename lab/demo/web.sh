@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Tamma in the browser, without a model: a small shop, a task, and its plan to be approved by you.
-# Everything is gone when you stop it. `just demo web` runs it.
+# Tamma in the browser, without a model: a small shop, a task, and a plan for you to approve. Ctrl-C
+# stops it and removes everything. `just demo web` runs it.
 set -euo pipefail
 
 here="$(cd "$(dirname "$0")" && pwd)"
@@ -18,7 +18,7 @@ git config --global user.email "grace@example.org"
 bash "$here/shop.sh" "$folder" "$built"
 cd "$folder/shop"
 
-# The task is added as soon as Tamma says that it is up.
+# Add the task as soon as Tamma is up.
 "$built/tamma" up 2>&1 | while IFS= read -r line; do
     printf '%s\n' "$line"
     case "$line" in

@@ -1,5 +1,5 @@
-//! How long a board of ten thousand tasks takes, how soon a change is in two hundred
-//! open browsers, and whether they miss anything while the server is restarted.
+//! Board of 10,000 tasks: page times, latency of changes in 200 open browsers, and changes missed
+//! during a restart of the server.
 #![expect(clippy::print_stdout, reason = "a measurement prints its figures")]
 #![expect(clippy::disallowed_methods, reason = "a measurement reads the clock")]
 
@@ -30,19 +30,18 @@ use crate::support::verdict::Verdict;
 const TASKS: u128 = 10_000;
 const BROWSERS: usize = 200;
 const CHANGES: u128 = 20;
-/// How many tasks change while the server is away: few enough that a browser gets them one by one, and
-/// not the whole board anew.
+/// Number of changes while the server is down. With more, browsers would get the whole board.
 const MISSED: u128 = 20;
-const LOOKS: usize = 200;
-/// How long everybody may take to hear of something before it counts as missing.
-const LIMIT: Duration = Duration::from_secs(30);
+const REQUESTS: usize = 200;
+/// Time limit after which a change counts as missing.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What must be reached.
+/// Targets: p95 of the board, and median latency of a change.
 const BOARD: Duration = Duration::from_millis(200);
 const LIVE: Duration = Duration::from_millis(300);
 
 pub(crate) async fn run() -> Result<Verdict> {
-    let built = if cfg!(debug_assertions) { "a development build" } else { "optimised" };
+    let built = if cfg!(debug_assertions) { "development build" } else { "optimised build" };
     println!("machine: {}; {built}", meter::machine());
     let database = TestDatabase::fresh().await?;
     let store = database.store().await?;
@@ -54,44 +53,43 @@ pub(crate) async fn run() -> Result<Verdict> {
     };
     store.register_project(&known).await?;
     let rules = Rules::default();
-    let begun = Instant::now();
+    let start = Instant::now();
     for number in 0..TASKS {
         write(&store, &rules, project, number).await?;
     }
-    println!("{TASKS} tasks written in {} s", begun.elapsed().as_secs());
+    println!("{TASKS} tasks written in {} s", start.elapsed().as_secs());
     let server = serve(&store).await?;
     let http = reqwest::Client::builder().no_proxy().build()?;
     let slowest = pages(&http, &server.url).await?;
 
-    let mut room = Room::new(http);
-    room.open(&server.url).await?;
-    let median = room.live(&store, &rules).await?;
-    println!("a change is in {BROWSERS} open browsers after {} ms at the median", ms(Some(median)));
+    let mut browsers = Browsers::new(http);
+    browsers.open(&server.url).await?;
+    let median = browsers.measure_latency(&store, &rules).await?;
+    println!("a change reaches {BROWSERS} open browsers after {} ms (median)", ms(Some(median)));
 
-    server.end().await?;
+    server.stop().await?;
     for number in CHANGES..CHANGES + MISSED {
         pause(&store, &rules, number).await?;
     }
     let server = serve(&store).await?;
-    let missing = room.restarted(&server.url).await?;
+    let missing = browsers.reconnect(&server.url).await?;
     let all = u128::try_from(BROWSERS)? * MISSED;
     println!(
-        "after a restart {BROWSERS} browsers have caught up with {MISSED} changes each: {missing} of \
-         {all} missing"
+        "after a restart, {missing} of {all} changes are missing ({BROWSERS} browsers, {MISSED} changes each)"
     );
-    server.end().await?;
+    server.stop().await?;
     store.close().await;
     let figures = format!(
-        "the board takes {} ms at p95, a change {} ms at the median, {missing} changes missed",
+        "board p95 {} ms, change median {} ms, {missing} changes missed",
         ms(Some(slowest)),
         ms(Some(median))
     );
     Ok(Verdict::new(slowest < BOARD && median < LIVE && missing == 0, figures))
 }
 
-/// Looks at pages, and returns the slowest 95th percentile of the board's.
+/// Requests all pages and returns the slowest p95 of the board's.
 async fn pages(http: &reqwest::Client, url: &str) -> Result<Duration> {
-    let mut rows = vec![["page", "p50 in ms", "p95 in ms"].map(str::to_owned).to_vec()];
+    let mut rows = vec![["page", "p50, ms", "p95, ms"].map(str::to_owned).to_vec()];
     let mut slowest = Duration::ZERO;
     for page in [
         "/",
@@ -104,11 +102,11 @@ async fn pages(http: &reqwest::Client, url: &str) -> Result<Duration> {
         "/figures",
     ] {
         let mut times = Vec::new();
-        for _ in 0..LOOKS {
-            let begun = Instant::now();
+        for _ in 0..REQUESTS {
+            let start = Instant::now();
             let response = http.get(format!("{url}{page}")).send().await?.error_for_status()?;
             let bytes = response.bytes().await?;
-            times.push(begun.elapsed());
+            times.push(start.elapsed());
             ensure!(bytes.len() > 1_000, "{page} is empty");
         }
         let p95 = percentile(&times, 95);
@@ -121,22 +119,22 @@ async fn pages(http: &reqwest::Client, url: &str) -> Result<Duration> {
     Ok(slowest)
 }
 
-/// A server that runs.
-struct Running {
+/// Running server.
+struct RunningServer {
     url: String,
     stop: CancellationToken,
     served: tokio::task::JoinHandle<Result<(), tamma_server::Error>>,
 }
 
-impl Running {
-    async fn end(self) -> Result<()> {
+impl RunningServer {
+    async fn stop(self) -> Result<()> {
         self.stop.cancel();
         Ok(self.served.await??)
     }
 }
 
-/// A server for it all.
-async fn serve(store: &Store) -> Result<Running> {
+/// Starts a server.
+async fn serve(store: &Store) -> Result<RunningServer> {
     let address = tamma_testkit::temporal::server_address()?;
     let address: Url = format!("http://{address}").parse()?;
     let options = ConnectionOptions::new(address).identity("bench").build();
@@ -155,25 +153,25 @@ async fn serve(store: &Store) -> Result<Running> {
     };
     let server = ApiServer::bind(config, store.clone(), temporal).await?;
     let (url, stop) = (format!("http://{}", server.address()), CancellationToken::new());
-    Ok(Running { url, stop: stop.clone(), served: tokio::spawn(server.run(stop)) })
+    Ok(RunningServer { url, stop: stop.clone(), served: tokio::spawn(server.run(stop)) })
 }
 
 fn id(number: u128) -> TaskId {
     TaskId(Uuid::from_u128((0x0192_a000_0000_7000_8000 << 48) + number))
 }
 
-/// Pauses the task of a number: one of those that were not admitted.
+/// Pauses a numbered task that was not admitted.
 async fn pause(store: &Store, rules: &Rules, number: u128) -> Result<()> {
-    let machine = store.task(id(1 + 3 * number)).await?.task_loop.context("unreadable")?;
-    take(store, rules, machine, 1, EventKind::ActionRequested(Action::Pause)).await?;
+    let task_loop = store.task(id(1 + 3 * number)).await?.task_loop.context("unreadable")?;
+    take(store, rules, task_loop, 1, EventKind::ActionRequested(Action::Pause)).await?;
     Ok(())
 }
 
-/// Writes one task, a few steps along its way.
+/// Stores a task with up to two steps.
 async fn write(store: &Store, rules: &Rules, project: ProjectId, number: u128) -> Result<()> {
     let types = [TaskType::Feature, TaskType::Bugfix, TaskType::Refactor, TaskType::Docs];
     let task = Task {
-        // In the order of time, as real ones are.
+        // IDs ascend with time, like real ones.
         id: id(number),
         project,
         title: format!("Round totals half to even, part {number} of many"),
@@ -200,20 +198,20 @@ async fn write(store: &Store, rules: &Rules, project: ProjectId, number: u128) -
     };
     let first = begin(&received, rules);
     store.insert_task(&task, &first, rules).await?;
-    let mut machine = first.next;
-    // A third is admitted, and of those a third has ended: cancelled, as people do.
+    let mut task_loop = first.next;
+    // A third is admitted; a third of those is cancelled.
     if number.is_multiple_of(3) {
-        machine = take(
+        task_loop = take(
             store,
             rules,
-            machine,
+            task_loop,
             1,
             EventKind::JobFinished { job_number: 1, usage: None, outcome: Outcome::Admitted },
         )
         .await?;
         if number.is_multiple_of(9) {
-            let reason = "no longer wanted".parse()?;
-            take(store, rules, machine, 2, EventKind::ActionRequested(Action::Cancel { reason }))
+            let reason = "no longer needed".parse()?;
+            take(store, rules, task_loop, 2, EventKind::ActionRequested(Action::Cancel { reason }))
                 .await?;
         }
     }
@@ -223,7 +221,7 @@ async fn write(store: &Store, rules: &Rules, project: ProjectId, number: u128) -
 async fn take(
     store: &Store,
     rules: &Rules,
-    machine: TaskLoop,
+    task_loop: TaskLoop,
     number: u64,
     what: EventKind,
 ) -> Result<TaskLoop> {
@@ -231,53 +229,53 @@ async fn take(
         EventKind::ActionRequested(_) => Actor::Person("Ada".parse()?),
         _ => Actor::Tamma,
     };
-    let event = TaskEvent { format: FormatVersion, at: machine.since, by, kind: what };
+    let event = TaskEvent { format: FormatVersion, at: task_loop.since, by, kind: what };
     let step =
-        tamma_core::step(&machine, &event, rules).map_err(|error| anyhow::anyhow!("{error}"))?;
+        tamma_core::step(&task_loop, &event, rules).map_err(|error| anyhow::anyhow!("{error}"))?;
     store.save_steps(&[StepRecordRef::new(number, event.at, &step)], rules).await?;
     Ok(step.next)
 }
 
-/// Browsers that show the board.
-struct Room {
+/// Open browsers that show the board.
+struct Browsers {
     http: reqwest::Client,
-    /// The last message that each has seen.
-    seen: BTreeMap<usize, String>,
-    told: mpsc::UnboundedSender<Heard>,
-    heard: mpsc::UnboundedReceiver<Heard>,
+    /// Last event ID of each browser.
+    last_event_ids: BTreeMap<usize, String>,
+    sender: mpsc::UnboundedSender<BrowserMessage>,
+    receiver: mpsc::UnboundedReceiver<BrowserMessage>,
 }
 
-/// A message that a browser got.
-struct Heard {
+/// Message that a browser received.
+struct BrowserMessage {
     browser: usize,
     at: Instant,
     id: Option<String>,
-    /// The tasks whose cards are in it.
+    /// Tasks whose cards are in the message.
     tasks: BTreeSet<String>,
 }
 
-impl Room {
+impl Browsers {
     fn new(http: reqwest::Client) -> Self {
-        let (told, heard) = mpsc::unbounded_channel();
-        Self { http, seen: BTreeMap::new(), told, heard }
+        let (sender, receiver) = mpsc::unbounded_channel();
+        Self { http, last_event_ids: BTreeMap::new(), sender, receiver }
     }
 
-    /// Opens the board in every browser, which goes on where it was.
+    /// Opens the board in every browser, with the last event ID if there is one.
     async fn open(&mut self, url: &str) -> Result<()> {
         for browser in 0..BROWSERS {
             let mut request = self.http.get(format!("{url}/live/board"));
-            if let Some(seen) = self.seen.get(&browser) {
+            if let Some(seen) = self.last_event_ids.get(&browser) {
                 request = request.header("last-event-id", seen);
             }
             let response = request.send().await?.error_for_status()?;
-            let told = self.told.clone();
+            let sender = self.sender.clone();
             tokio::spawn(async move {
                 let (mut bytes, mut text) = (response.bytes_stream(), String::new());
                 while let Some(Ok(part)) = bytes.next().await {
                     text.push_str(&String::from_utf8_lossy(&part));
                     while let Some((message, rest)) = text.split_once("\n\n") {
-                        // Nobody listens once it is over.
-                        drop(told.send(Heard::read(browser, message)));
+                        // The receiver is gone at the end of the experiment.
+                        drop(sender.send(BrowserMessage::read(browser, message)));
                         text = rest.to_owned();
                     }
                 }
@@ -286,35 +284,37 @@ impl Room {
         Ok(())
     }
 
-    async fn next(&mut self) -> Result<Heard> {
-        let heard = tokio::time::timeout(LIMIT, self.heard.recv()).await;
-        let heard = heard.context("not every browser was told")?.context("nobody listens")?;
-        if let Some(id) = &heard.id {
-            self.seen.insert(heard.browser, id.clone());
+    async fn next(&mut self) -> Result<BrowserMessage> {
+        let message = tokio::time::timeout(TIMEOUT, self.receiver.recv()).await;
+        let message = message
+            .context("a browser got no message in time")?
+            .context("all browsers are closed")?;
+        if let Some(id) = &message.id {
+            self.last_event_ids.insert(message.browser, id.clone());
         }
-        Ok(heard)
+        Ok(message)
     }
 
-    /// How long a change takes to be in every open browser, at the median of all of them.
-    async fn live(&mut self, store: &Store, rules: &Rules) -> Result<Duration> {
+    /// Returns the median latency of a change over all browsers.
+    async fn measure_latency(&mut self, store: &Store, rules: &Rules) -> Result<Duration> {
         let mut times = Vec::new();
         for number in 0..CHANGES {
             let task = id(1 + 3 * number).0.to_string();
-            let begun = Instant::now();
+            let start = Instant::now();
             pause(store, rules, number).await?;
-            let mut told = BTreeSet::new();
-            while told.len() < BROWSERS {
-                let heard = self.next().await?;
-                if heard.tasks.contains(&task) && told.insert(heard.browser) {
-                    times.push(heard.at - begun);
+            let mut notified = BTreeSet::new();
+            while notified.len() < BROWSERS {
+                let message = self.next().await?;
+                if message.tasks.contains(&task) && notified.insert(message.browser) {
+                    times.push(message.at - start);
                 }
             }
         }
-        percentile(&times, 50).context("no figure")
+        percentile(&times, 50).context("no measurement")
     }
 
-    /// Comes back to a new server. Returns how many of the changes made meanwhile did not arrive.
-    async fn restarted(&mut self, url: &str) -> Result<usize> {
+    /// Reconnects to a new server and returns the number of missed changes.
+    async fn reconnect(&mut self, url: &str) -> Result<usize> {
         let missed = (CHANGES..CHANGES + MISSED).map(|number| id(1 + 3 * number).0.to_string());
         let mut open: BTreeSet<(usize, String)> = missed
             .flat_map(|task| (0..BROWSERS).map(move |browser| (browser, task.clone())))
@@ -322,22 +322,22 @@ impl Room {
         self.open(url).await?;
         let all = async {
             while !open.is_empty() {
-                let heard = self.next().await?;
-                for task in heard.tasks {
-                    open.remove(&(heard.browser, task));
+                let message = self.next().await?;
+                for task in message.tasks {
+                    open.remove(&(message.browser, task));
                 }
             }
             Ok(())
         };
-        // A stream that has nothing to tell says so now and then, so this has a limit of its own.
-        match tokio::time::timeout(LIMIT, all).await {
-            Ok(told) => told.map(|()| 0),
+        // Streams send keep-alive messages, so the limit of `next` is not enough.
+        match tokio::time::timeout(TIMEOUT, all).await {
+            Ok(result) => result.map(|()| 0),
             Err(_) => Ok(open.len()),
         }
     }
 }
 
-impl Heard {
+impl BrowserMessage {
     fn read(browser: usize, message: &str) -> Self {
         let id = message.lines().find_map(|line| line.strip_prefix("id:"));
         let cards = message.split("id=\"card-").skip(1).filter_map(|rest| rest.get(..36));

@@ -1,12 +1,12 @@
-//! How many steps a second one core makes, on whole tasks.
+//! Steps per second of `core` on one CPU core, over whole tasks.
 //!
-//! A task with one failed review and a person's approval is recorded once; then its events are
-//! played again and again from the first, each step checked to end where it did before.
-#![expect(clippy::print_stdout, reason = "printing is what it is for")]
-#![expect(clippy::disallowed_methods, reason = "a measurement needs a clock")]
-#![expect(clippy::expect_used, reason = "a measurement that cannot go on has failed")]
+//! A task with one failed review and one approval by a person is recorded once. Its events are then
+//! replayed repeatedly.
+#![expect(clippy::print_stdout, reason = "a measurement prints its figures")]
+#![expect(clippy::disallowed_methods, reason = "a measurement reads the clock")]
+#![expect(clippy::expect_used, reason = "a measurement may panic")]
 
-#[expect(dead_code, reason = "the tests of core share this module")]
+#[expect(dead_code, reason = "shared with the tests of core")]
 #[path = "../../crates/core/tests/spec/world.rs"]
 mod world;
 
@@ -20,7 +20,8 @@ use tamma_core::task_loop::{State, TaskEvent, TaskLoop};
 use self::world::World;
 use crate::support::verdict::Verdict;
 
-const GOAL: f64 = 1_000_000.0;
+/// Target steps per second.
+const TARGET: f64 = 1_000_000.0;
 
 pub(crate) fn run() -> Verdict {
     let mut rules = Rules::default();
@@ -35,15 +36,15 @@ pub(crate) fn run() -> Verdict {
     rates.sort_by(f64::total_cmp);
     let median = rates[rates.len() / 2];
     let size = serde_json::to_vec(&first).map_or(0, |bytes| bytes.len());
-    println!("a task of {} events, {size} bytes of memory at its start", events.len());
+    println!("a task of {} events, {size} bytes of state at its start", events.len());
     println!(
-        "steps a second on one core: {median:.0} (median of 7; {:.0} to {:.0})",
+        "steps per second on one core: {median:.0} (median of 7; {:.0} to {:.0})",
         rates[0], rates[6]
     );
-    Verdict::new(median >= GOAL, format!("{median:.0} steps a second, goal {GOAL:.0}"))
+    Verdict::new(median >= TARGET, format!("{median:.0} steps per second, target {TARGET:.0}"))
 }
 
-/// Steps a second over about one second.
+/// Measures the steps per second during about one second.
 fn measure(first: &TaskLoop, events: &[TaskEvent], rules: &Rules) -> f64 {
     let (start, mut steps) = (Instant::now(), 0_u32);
     while start.elapsed() < Duration::from_secs(1) {

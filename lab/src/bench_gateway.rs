@@ -1,7 +1,7 @@
-//! What the gateway adds to the first byte of a model's answer.
+//! Latency that the gateway adds to the first byte of a model response.
 //!
-//! The same streaming calls go to a scripted model straight and through the gateway, one after the
-//! other in turn, so that whatever else the machine does falls on both alike.
+//! The same streaming calls alternate between a scripted model directly and through the gateway, so
+//! that other load affects both equally.
 #![expect(clippy::print_stdout, reason = "a measurement prints its figures")]
 
 use std::collections::BTreeMap;
@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use clap::Args;
 use serde_json::{Value, json};
 use tamma_core::budget::{Spend, SpendLimit};
 use tamma_core::ids::TaskId;
@@ -23,31 +22,31 @@ use crate::support::bench::load::now;
 use crate::support::figures::{percentile, table};
 use crate::support::verdict::Verdict;
 
-/// How many calls each way, unless an option says otherwise.
+/// Default number of calls per path.
 const CALLS: u32 = 300;
 
-/// Calls that are not measured, in which connections are made.
-const WARM: u32 = 20;
+/// Unmeasured calls that open connections.
+const WARM_UP: u32 = 20;
 
-/// What may be added at the median.
+/// Target of the median added latency.
 const ADDED: Duration = Duration::from_millis(5);
 
-/// About the first request of a coding agent.
+/// Approximate size of a coding agent's first request.
 const PROMPT_BYTES: usize = 64 * 1024;
 
-#[derive(Debug, Args)]
-pub(crate) struct Arguments {
-    /// The number of calls each way
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Number of calls per path
     #[arg(long, value_name = "COUNT", default_value_t = CALLS)]
     calls: u32,
 }
 
-pub(crate) async fn run(arguments: &Arguments) -> Result<Verdict> {
+pub(crate) async fn run(arguments: &Args) -> Result<Verdict> {
     let calls = arguments.calls;
     let model = ScriptedModel::start(Script::new([ModelStep::say("word ".repeat(200))])).await?;
     let gateway = Gateway::open(None).await?;
     let limit = SpendLimit { usd: None, tokens: Some(u64::MAX) };
-    let door = gateway.open_endpoint(RunEndpointConfig {
+    let endpoint = gateway.open_endpoint(RunEndpointConfig {
         run: RunId { task: TaskId(uuid::Uuid::nil()), job_number: 1, generation: 1 },
         now: Timestamp::UNIX_EPOCH,
         upstream: Some(Upstream {
@@ -71,18 +70,22 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<Verdict> {
         "tools": [{ "name": "Bash" }],
     });
     let client = reqwest::Client::new();
-    let (mut straight, mut through) = (Vec::new(), Vec::new());
-    for number in 0..WARM + calls {
+    let (mut direct, mut through) = (Vec::new(), Vec::new());
+    for number in 0..WARM_UP + calls {
         let bare = first_byte(&client, &model.url(), "any", &request).await?;
-        let metered = first_byte(&client, door.url(), door.token().expose(), &request).await?;
-        if number >= WARM {
-            straight.push(bare);
+        let metered =
+            first_byte(&client, endpoint.url(), endpoint.token().expose(), &request).await?;
+        if number >= WARM_UP {
+            direct.push(bare);
             through.push(metered);
         }
     }
-    let ledger = door.close().await;
+    let ledger = endpoint.close().await;
     let sent: u64 = model.sent().iter().map(|sent| sent.tokens.total()).sum();
-    ensure!(ledger.usage.tokens.total() * 2 == sent, "half of the calls are metered");
+    ensure!(
+        ledger.usage.tokens.total() * 2 == sent,
+        "metered tokens do not equal half of all tokens"
+    );
 
     let figure = |values: &[Duration], percent| {
         percentile(values, percent).map_or(f64::NAN, |value| value.as_secs_f64() * 1000.0)
@@ -90,23 +93,25 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<Verdict> {
     let row = |name: &str, of: &dyn Fn(usize) -> f64| {
         vec![name.to_owned(), format!("{:.2}", of(50)), format!("{:.2}", of(99))]
     };
-    let added = |percent| figure(&through, percent) - figure(&straight, percent);
-    println!("time to the first byte of {calls} calls each way, {PROMPT_BYTES} bytes of prompt\n");
+    let added = |percent| figure(&through, percent) - figure(&direct, percent);
+    println!("time to the first byte, {calls} calls per path, {PROMPT_BYTES} bytes per prompt\n");
     let heading = ["", "median, ms", "p99, ms"].map(str::to_owned).to_vec();
     let rows = [
         heading,
-        row("straight", &|percent| figure(&straight, percent)),
+        row("direct", &|percent| figure(&direct, percent)),
         row("through the gateway", &|percent| figure(&through, percent)),
         row("added", &added),
     ];
     println!("{}", table(&rows));
-    let (goal, median) = (ADDED.as_secs_f64() * 1000.0, added(50));
-    let figures =
-        format!("{median:.2} ms added at the median, {:.2} ms at p99, goal {goal} ms", added(99));
-    Ok(Verdict::new(median < goal, figures))
+    let (target, median) = (ADDED.as_secs_f64() * 1000.0, added(50));
+    let figures = format!(
+        "{median:.2} ms added at the median, {:.2} ms at p99, target {target} ms",
+        added(99)
+    );
+    Ok(Verdict::new(median < target, figures))
 }
 
-/// How long a call takes until the first byte of its answer. The answer is read to its end.
+/// Returns the time to the first byte of a response, and reads the response to its end.
 async fn first_byte(
     client: &reqwest::Client,
     base: &str,
@@ -116,7 +121,7 @@ async fn first_byte(
     let start = now();
     let call = client.post(format!("{base}/v1/messages")).header("x-api-key", key).json(request);
     let mut response = call.send().await?.error_for_status()?;
-    ensure!(response.chunk().await?.is_some(), "the answer is empty");
+    ensure!(response.chunk().await?.is_some(), "the response is empty");
     let took = start.elapsed();
     while response.chunk().await?.is_some() {}
     Ok(took)

@@ -1,101 +1,104 @@
-//! What the loop costs beside the bare engine.
+//! Cost of the task loop compared with a bare Temporal workflow.
 #![expect(clippy::print_stdout, reason = "a measurement prints its figures")]
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use clap::Args;
 
-use crate::support::bench::load::{Counter, Measured, Subject, drive, events, measure};
-use crate::support::bench::stage::{Durability, Stage};
+use crate::support::bench::cluster::{BenchCluster, Durability};
+use crate::support::bench::load::{Measurement, Subject, TaskCounter, drive, events, measure};
 use crate::support::bench::{history, meter, work};
 use crate::support::figures::{ms, percentile, table};
 use crate::support::verdict::Verdict;
 
-/// How many at a time, and how many tasks of the bare engine and of hands at rest, and of the loop.
+/// Concurrency, number of tasks without real jobs, and number of tasks with real jobs.
 const LOADS: [(usize, usize, usize); 3] = [(1, 100, 40), (10, 250, 80), (50, 400, 150)];
 
-/// History events that a task of low risk with one iteration may cost.
+/// Target number of history events of a low-risk task with one iteration.
 const EVENTS: f64 = 60.0;
 
-/// Throughput of the loop, as a part of the bare engine's.
+/// Target throughput of the loop relative to bare Temporal.
 const RATIO: f64 = 0.9;
 
-/// A transition at the 99th percentile, with one task at a time.
+/// Target p99 of a transition, with one task at a time.
 const TRANSITION: Duration = Duration::from_millis(100);
 
-#[derive(Debug, Args)]
-pub(crate) struct Arguments {
-    /// Let the database not wait for the disk
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Run the database without waiting for the disk
     #[arg(long)]
     fast_database: bool,
 }
 
-pub(crate) async fn run(arguments: &Arguments) -> Result<Verdict> {
+pub(crate) async fn run(arguments: &Args) -> Result<Verdict> {
     let durability = if arguments.fast_database { Durability::Fast } else { Durability::Durable };
     println!("machine: {}", meter::machine());
-    let stage = Stage::set(durability, 1).await?;
+    let cluster = BenchCluster::start(durability, 1).await?;
     println!(
         "Temporal dev server (SQLite: WAL, synchronous=1; transferProcessorMaxPollRPS=100), \
-         PostgreSQL {} with fsync {}, one worker process, 2 engine slots, 1000 cached workflows",
-        meter::sql(&stage.database, "SHOW server_version").await?,
-        meter::sql(&stage.database, "SHOW fsync").await?,
+         PostgreSQL {} with fsync {}, one worker process, 2 agent slots, 1,000 cached workflows",
+        meter::sql(&cluster.database, "SHOW server_version").await?,
+        meter::sql(&cluster.database, "SHOW fsync").await?,
     );
-    let counter = Counter::default();
-    let subjects = [Subject::Bare(sound(&stage, &counter).await?), Subject::AtRest, Subject::Loop];
+    let counter = TaskCounter::default();
+    let subjects =
+        [Subject::Bare(record_calls(&cluster, &counter).await?), Subject::Stubbed, Subject::Loop];
     let mut all = Vec::new();
-    for (at_a_time, light, heavy) in LOADS {
+    for (concurrency, light, heavy) in LOADS {
         for subject in &subjects {
             let tasks = if *subject == Subject::Loop { heavy } else { light };
-            let measured = measure(&stage, subject, &counter, tasks, at_a_time)
+            let measured = measure(&cluster, subject, &counter, tasks, concurrency)
                 .await
-                .with_context(|| format!("{}, {at_a_time} at a time", subject.name()))?;
-            eprint_row(subject.name(), at_a_time, &measured);
-            all.push((subject.name(), at_a_time, measured));
+                .with_context(|| format!("{}, {concurrency} concurrent", subject.name()))?;
+            eprint_row(subject.name(), concurrency, &measured);
+            all.push((subject.name(), concurrency, measured));
         }
     }
     print(&all);
     Ok(judge(&all))
 }
 
-/// What a task asks of the engine: from the history of a real one, and from hands at rest for what
-/// no history has.
-async fn sound(stage: &Stage, counter: &Counter) -> Result<crate::support::bench::bare::Score> {
-    let seen = Arc::new(Mutex::new(Vec::with_capacity(100)));
-    let rest = work::rest(stage.store.clone(), stage.folder.path(), 1, seen.clone()).await?;
-    let driven = async { drive(stage, &Subject::AtRest, counter, 1, 1).await.map(drop) };
-    work::at_rest(stage.client.clone(), rest, || {}, driven).await?;
-    let worker = Subject::Loop.worker(stage)?;
-    let done = drive(stage, &Subject::Loop, counter, 1, 1).await?;
+/// Records the Temporal calls of a task, from the history of a real task and from stub activities.
+async fn record_calls(
+    cluster: &BenchCluster,
+    counter: &TaskCounter,
+) -> Result<crate::support::bench::bare::CallSequence> {
+    let local_inputs = Arc::new(Mutex::new(Vec::with_capacity(100)));
+    let stubs =
+        work::stubs(cluster.store.clone(), cluster.folder.path(), 1, local_inputs.clone()).await?;
+    let driven = async { drive(cluster, &Subject::Stubbed, counter, 1, 1).await.map(drop) };
+    work::run_stubs(cluster.client.clone(), stubs, || {}, driven).await?;
+    let worker = Subject::Loop.worker(cluster)?;
+    let done = drive(cluster, &Subject::Loop, counter, 1, 1).await?;
     drop(worker);
-    let (id, _) = done.first().context("one task")?;
-    let seen = seen.lock().map(|seen| seen.clone()).unwrap_or_default();
-    let score = history::score(&events(stage, id).await?, &seen)?;
-    let names: Vec<_> = score.ops.iter().map(|op| format!("{op:?}")).collect();
-    println!("what a task asks of the engine (bytes): {}", names.join(" "));
-    Ok(score)
+    let (id, _) = done.first().context("no task was run")?;
+    let local_inputs = local_inputs.lock().map(|sizes| sizes.clone()).unwrap_or_default();
+    let sequence = history::call_sequence(&events(cluster, id).await?, &local_inputs)?;
+    let names: Vec<_> = sequence.calls.iter().map(|call| format!("{call:?}")).collect();
+    println!("Temporal calls of a task (bytes): {}", names.join(" "));
+    Ok(sequence)
 }
 
-#[expect(clippy::print_stderr, reason = "whoever waits sees how far it is")]
-fn eprint_row(name: &str, at_a_time: usize, measured: &Measured) {
-    eprintln!("… {name}, {at_a_time} at a time: {:.2} tasks/s", measured.throughput());
+#[expect(clippy::print_stderr, reason = "shows progress")]
+fn eprint_row(name: &str, concurrency: usize, measured: &Measurement) {
+    eprintln!("… {name}, {concurrency} concurrent: {:.2} tasks/s", measured.throughput());
 }
 
-type Row = (&'static str, usize, Measured);
+type Row = (&'static str, usize, Measurement);
 
-fn find<'a>(all: &'a [Row], name: &str, at_a_time: usize) -> Option<&'a Measured> {
-    all.iter().find(|row| row.0 == name && row.1 == at_a_time).map(|row| &row.2)
+fn find<'a>(all: &'a [Row], name: &str, concurrency: usize) -> Option<&'a Measurement> {
+    all.iter().find(|row| row.0 == name && row.1 == concurrency).map(|row| &row.2)
 }
 
 fn print(all: &[Row]) {
     let heading = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
     let mut speed = vec![heading(&[
         "",
-        "at a time",
+        "concurrent",
         "tasks",
         "tasks/s",
-        "b/a",
+        "ratio",
         "transition p50 ms",
         "p99 ms",
         "step with job p50 ms",
@@ -105,24 +108,25 @@ fn print(all: &[Row]) {
     ])];
     let mut cost = vec![heading(&[
         "",
-        "at a time",
+        "concurrent",
         "CPU ms/task: worker",
-        "its children",
+        "child processes",
         "Temporal",
         "PostgreSQL",
-        "sum",
+        "total",
         "cores busy",
         "history events",
         "history bytes",
         "rows",
         "round trips",
     ])];
-    for (name, at_a_time, it) in all {
-        let bare = find(all, "bare engine", *at_a_time).map_or(f64::NAN, Measured::throughput);
+    for (name, concurrency, it) in all {
+        let bare =
+            find(all, "bare Temporal", *concurrency).map_or(f64::NAN, Measurement::throughput);
         let p = |values: &[Duration], percent| ms(percentile(values, percent));
         speed.push(vec![
             (*name).to_owned(),
-            at_a_time.to_string(),
+            concurrency.to_string(),
             it.tasks.to_string(),
             format!("{:.2}", it.throughput()),
             format!("{:.2}", it.throughput() / bare),
@@ -130,13 +134,13 @@ fn print(all: &[Row]) {
             p(&it.times.transitions, 99),
             p(&it.times.steps, 50),
             p(&it.times.steps, 99),
-            p(&it.whole, 50),
-            p(&it.whole, 99),
+            p(&it.task_times, 50),
+            p(&it.task_times, 99),
         ]);
         let sum = it.worker.all() + it.temporal + it.postgres;
         cost.push(vec![
             (*name).to_owned(),
-            at_a_time.to_string(),
+            concurrency.to_string(),
             format!("{:.1}", it.each(it.worker.own)),
             format!("{:.1}", it.each(it.worker.children)),
             format!("{:.1}", it.each(it.temporal)),
@@ -152,70 +156,69 @@ fn print(all: &[Row]) {
     println!("\n{}", table(&speed));
     println!("{}", table(&cost));
     println!(
-        "a = bare engine, b = each row. A transition is from what moved the task (its start, the end \
-         of a job, a worker's word) to the next job's being taken up, the worker's being answered, or \
-         the task's end, by the times in the history; local jobs and records are in it, regular jobs \
-         are not. A step is from one completed workflow task to the next, with the job in between. \
-         Round trips are statements counted by pg_stat_statements. Children of the worker are git, \
-         agents and gates.\n"
+        "Ratio is the throughput relative to bare Temporal. A transition starts when the task can move: its \
+         start, the end of a job, or a worker's update. It ends when the next job starts, the worker \
+         gets its response, or the task closes. It includes local activities and excludes regular ones. \
+         A step with job is the time from one completed workflow task to the next, including the job. \
+         Round trips are statements counted by pg_stat_statements. Child processes are git, agents and \
+         gates.\n"
     );
 }
 
 fn judge(all: &[Row]) -> Verdict {
-    let (mut reached, mut goals) = (0, 0);
-    println!(
-        "The goals are judged by `loop`: real git, real agent processes, the product's worker."
-    );
-    for (at_a_time, ..) in LOADS {
-        let of = |name| find(all, name, at_a_time);
-        let (Some(bare), Some(rest), Some(whole)) =
-            (of("bare engine"), of("loop, hands at rest"), of("loop"))
+    let (mut met, mut targets) = (0, 0);
+    println!("The targets apply to `loop`: real git, real agent processes, Tamma's worker.");
+    for (concurrency, ..) in LOADS {
+        let of = |name| find(all, name, concurrency);
+        let (Some(bare), Some(stubbed), Some(full)) =
+            (of("bare Temporal"), of("loop, no-op jobs"), of("loop"))
         else {
             continue;
         };
-        let ratio = whole.throughput() / bare.throughput();
-        let at_rest = rest.throughput() / bare.throughput();
-        let what = format!("throughput b/a at least {RATIO} at {at_a_time} at a time");
-        let beside = format!("{ratio:.2} (hands at rest {at_rest:.2})");
-        goals += 1;
-        reached += u32::from(ratio >= RATIO);
+        let ratio = full.throughput() / bare.throughput();
+        let no_op = stubbed.throughput() / bare.throughput();
+        let what =
+            format!("throughput ratio of at least {RATIO} with {concurrency} concurrent tasks");
+        let measured = format!("{ratio:.2} (no-op jobs: {no_op:.2})");
+        targets += 1;
+        met += u32::from(ratio >= RATIO);
         if ratio >= RATIO {
-            println!("goal: {what}: reached: {beside}");
+            println!("target: {what}: met, measured {measured}");
         } else {
             println!(
-                "goal: {what}: not reached: measured {beside}; the time goes to {}",
-                destination(whole, bare)
+                "target: {what}: missed, measured {measured}; CPU time: {}",
+                cpu_breakdown(full, bare)
             );
         }
     }
-    let whole: Vec<_> = all.iter().filter(|row| row.0 == "loop").map(|row| &row.2).collect();
-    let events = whole.iter().map(|it| it.events).fold(0.0, f64::max);
-    let verdict = if events <= EVENTS { "reached" } else { "not reached" };
-    goals += 1;
-    reached += u32::from(events <= EVENTS);
-    println!("goal: at most {EVENTS} history events: {verdict}: measured {events:.1}");
-    for name in ["loop", "loop, hands at rest"] {
+    let full: Vec<_> = all.iter().filter(|row| row.0 == "loop").map(|row| &row.2).collect();
+    let events = full.iter().map(|it| it.events).fold(0.0, f64::max);
+    let verdict = if events <= EVENTS { "met" } else { "missed" };
+    targets += 1;
+    met += u32::from(events <= EVENTS);
+    println!("target: at most {EVENTS} history events: {verdict}, measured {events:.1}");
+    for name in ["loop", "loop, no-op jobs"] {
         let Some(it) = find(all, name, 1) else { continue };
         let measured = percentile(&it.times.transitions, 99);
-        let reached_it = measured.is_some_and(|it| it < TRANSITION);
-        let verdict = if reached_it { "reached" } else { "not reached" };
+        let is_met = measured.is_some_and(|it| it < TRANSITION);
+        let verdict = if is_met { "met" } else { "missed" };
         if name == "loop" {
-            goals += 1;
-            reached += u32::from(reached_it);
+            targets += 1;
+            met += u32::from(is_met);
         }
-        let what = if name == "loop" { "goal: " } else { "beside it, hands at rest: " };
+        let what = if name == "loop" { "target: " } else { "for comparison, no-op jobs: " };
         println!(
-            "{what}a transition under {} at the 99th percentile, one at a time: {verdict}: measured {} ms",
+            "{what}transition p99 under {} ms, one task at a time: {verdict}, measured {} ms",
             ms(Some(TRANSITION)),
             ms(measured)
         );
     }
-    Verdict::new(reached == goals, format!("{reached} of {goals} goals reached"))
+    Verdict::new(met == targets, format!("{met} of {targets} targets met"))
 }
 
-/// Where the time of a task goes, the most first, beside what the bare engine needs.
-fn destination(whole: &Measured, bare: &Measured) -> String {
-    let of = |it: &Measured| {
+/// Describes the CPU time of a task by process, highest first, compared with bare Temporal.
+fn cpu_breakdown(full: &Measurement, bare: &Measurement) -> String {
+    let of = |it: &Measurement| {
         [
             ("git, agents and gates", it.each(it.worker.children)),
             ("the worker itself", it.each(it.worker.own)),
@@ -223,11 +226,11 @@ fn destination(whole: &Measured, bare: &Measured) -> String {
             ("PostgreSQL", it.each(it.postgres)),
         ]
     };
-    let mut parts: Vec<_> = of(whole).into_iter().zip(of(bare)).collect();
+    let mut parts: Vec<_> = of(full).into_iter().zip(of(bare)).collect();
     parts.sort_by(|one, two| two.0.1.total_cmp(&one.0.1));
     let words: Vec<_> = parts
         .into_iter()
-        .map(|((name, ms), (_, bare))| format!("{name} {ms:.0} ms of CPU a task (bare {bare:.0})"))
+        .map(|((name, ms), (_, bare))| format!("{name} {ms:.0} ms per task (bare {bare:.0})"))
         .collect();
     words.join(", ")
 }

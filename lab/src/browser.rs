@@ -1,10 +1,10 @@
-//! A person's day in a real browser, with a picture of every page.
+//! Working day of a person in a real browser, with a screenshot of every page.
 
 use anyhow::Result;
 use tokio::process::Command;
 
 use crate::support::verdict::Verdict;
-use crate::support::{programs, script, tools};
+use crate::support::{external, programs, tools};
 
 pub(crate) async fn run(quick: bool) -> Result<Verdict> {
     let folder = programs::input("browser");
@@ -15,5 +15,5 @@ pub(crate) async fn run(quick: bool) -> Result<Verdict> {
         .arg(programs::folder()?)
         .arg(programs::target()?.join("pictures"))
         .args(quick.then_some("--quick"));
-    script::run("browser", &mut command).await
+    external::run("browser", &mut command).await
 }

@@ -1,15 +1,15 @@
-//! Kills each part of Tamma at each point of a task's way, and looks what is lost (docs/chaos.md).
+//! Kills each component at each point of a task, and checks that nothing is lost (docs/chaos.md).
 //!
-//! It drives the built programs `tamma` and `scripted-agent`, and changes nothing in them. `point`
-//! has the points and the victims, `parts` the processes, `fixture` the repository and the agent's
-//! script, `hold` a hold in the middle of a transaction, `trial` one kill, `finding` the rules of the
-//! judgement, `leftover` processes that still run, and `table` the output.
+//! The experiment runs the unchanged programs `tamma` and `scripted-agent`. `point` lists points and
+//! victims, `components` manages the processes, `fixture` has the repository and the agent's script,
+//! `hold` blocks a transaction, `trial` makes one kill, `finding` judges it, `leftover` finds processes
+//! that still run, and `table` prints the results.
 
+mod components;
 mod finding;
 mod fixture;
 mod hold;
 mod leftover;
-mod parts;
 mod point;
 mod table;
 mod trial;
@@ -17,32 +17,30 @@ mod trial;
 use std::io::Write as _;
 
 use anyhow::{Context as _, Result, bail};
-use clap::Args;
 
 use self::point::{Victim, every_kill, quick_kills};
-use self::table::Table;
-use self::trial::Ground;
+use self::table::KillTable;
+use self::trial::TrialRunner;
 use crate::support::programs;
 use crate::support::verdict::Verdict;
 
-/// Who adds and approves tasks.
+/// Person who adds and approves tasks.
 const PERSON: &str = "Ann";
 
-/// Kills each part of Tamma at each point of a task's way, and looks what is lost.
-#[derive(Debug, Args)]
-pub(crate) struct Arguments {
-    /// Only points that have this in their name.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Run only points whose name contains this text
     #[arg(long, value_name = "TEXT")]
     point: Option<String>,
-    /// Only this victim: worker, server, temporal or postgres.
+    /// Kill only this component: worker, server, temporal or postgres
     #[arg(long, value_name = "NAME")]
     victim: Option<Victim>,
-    /// Names the kills, and kills nobody.
+    /// List the kills without making them
     #[arg(long)]
     list: bool,
 }
 
-pub(crate) async fn run(arguments: &Arguments, quick: bool) -> Result<Verdict> {
+pub(crate) async fn run(arguments: &Args, quick: bool) -> Result<Verdict> {
     let kills = if quick { quick_kills() } else { every_kill() };
     let kills: Vec<_> = kills
         .into_iter()
@@ -52,29 +50,29 @@ pub(crate) async fn run(arguments: &Arguments, quick: bool) -> Result<Verdict> {
         })
         .collect();
     if kills.is_empty() {
-        bail!("there is no such kill: `--list` names them");
+        bail!("no kill matches the options: `--list` shows all kills");
     }
     if arguments.list {
         for (point, victim) in &kills {
             writeln!(std::io::stdout(), "{victim:<8}  {point}")?;
         }
-        return Ok(Verdict::new(true, format!("{} kills, none made", kills.len())));
+        return Ok(Verdict::new(true, format!("{} kills listed", kills.len())));
     }
     let folder = std::env::temp_dir().join(format!("tamma-chaos-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
-    let kept = || format!("the logs are in `{}`", folder.display());
+    let logs = || format!("logs: {}", folder.display());
     let (tamma, agent) = (programs::beside("tamma")?, programs::beside("scripted-agent")?);
-    let mut ground = Ground::prepare(&tamma, &agent, &folder).await.with_context(kept)?;
-    let mut table = Table::begin()?;
+    let mut runner = TrialRunner::start(&tamma, &agent, &folder).await.with_context(logs)?;
+    let mut table = KillTable::begin()?;
     for (point, victim) in kills {
-        table.add(&ground.trial(point, victim).await)?;
+        table.add(&runner.trial(point, victim).await)?;
     }
     let clean = table.is_clean();
     if !clean {
-        std::fs::write(folder.join("postgres.log"), ground.parts.postgres.log()?)?;
-        writeln!(std::io::stderr(), "{}", kept())?;
+        std::fs::write(folder.join("postgres.log"), runner.components.postgres.log()?)?;
+        writeln!(std::io::stderr(), "{}", logs())?;
     }
-    drop(ground);
+    drop(runner);
     if clean {
         std::fs::remove_dir_all(&folder)?;
     }

@@ -1,43 +1,42 @@
-//! How many labelled messages the grammar of the chat reads right, without a model.
+//! Accuracy of the chat grammar on labelled messages, without a model.
 //!
-//! Prints the accuracy by part of the set, by intent and by difficulty, and the mistakes of the part
-//! for tuning. `--held` prints the mistakes of the other parts too; do not tune on those.
+//! Prints the accuracy by part of the set, by intent and by difficulty, and the mistakes of the tuning
+//! part. `--held` also prints the mistakes of the other parts; do not tune on those.
 #![expect(clippy::print_stdout, reason = "an experiment prints its figures")]
 
-#[expect(clippy::expect_used, reason = "the tests of the chat share this module")]
+#[expect(clippy::expect_used, reason = "shared with the tests of the chat")]
 #[path = "../../crates/chat/tests/it/grammar/labelled.rs"]
 mod labelled;
 
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result};
-use clap::Args;
 
 use self::labelled::{Message, Reading, messages};
 use crate::support::verdict::Verdict;
 
-/// The parts of the set.
+/// Parts of the set.
 const PARTS: [&str; 3] = ["tune", "held", "fresh"];
 
-/// The share of right intents that the held part and the whole set must reach.
+/// Target share of right intents in the held part and in the whole set.
 const GOAL: f64 = 0.9;
 
-#[derive(Debug, Args)]
-pub(crate) struct Arguments {
-    /// Print the mistakes of the parts that are not for tuning as well
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Also print the mistakes of the parts that are not for tuning
     #[arg(long)]
     held: bool,
 }
 
-/// Counts of messages: all, with the right intent, and right as a whole.
+/// Number of messages: all, with the right intent, and completely right.
 #[derive(Debug, Default, Clone, Copy)]
-struct Score {
+struct GrammarScore {
     all: u32,
     intent: u32,
     whole: u32,
 }
 
-impl Score {
+impl GrammarScore {
     fn add(&mut self, reading: &Reading) {
         self.all += 1;
         self.intent += u32::from(reading.right);
@@ -57,18 +56,18 @@ impl Score {
     }
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<Verdict> {
-    let mut parts = BTreeMap::<&str, Score>::new();
-    let mut intents = BTreeMap::<&str, [Score; 3]>::new();
-    let mut hard = BTreeMap::<String, Score>::new();
+pub(crate) fn run(arguments: &Args) -> Result<Verdict> {
+    let mut parts = BTreeMap::<&str, GrammarScore>::new();
+    let mut intents = BTreeMap::<&str, [GrammarScore; 3]>::new();
+    let mut hard = BTreeMap::<String, GrammarScore>::new();
     for message in messages() {
         let reading = message.read();
         for name in [&*message.split, "all"] {
             parts.entry(name).or_default().add(&reading);
         }
-        let place = PARTS.iter().position(|part| *part == message.split);
-        let place = place.with_context(|| format!("{}: there is no such part", message.id))?;
-        intents.entry(&message.intent).or_default()[place].add(&reading);
+        let part = PARTS.iter().position(|part| *part == message.split);
+        let part = part.with_context(|| format!("{}: unknown part of the set", message.id))?;
+        intents.entry(&message.intent).or_default()[part].add(&reading);
         for kind in &reading.hard {
             hard.entry(kind.clone()).or_default().add(&reading);
         }
@@ -76,7 +75,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Verdict> {
             mistake(message, &reading);
         }
     }
-    println!("\n{:<16} {:>5} {:>8} {:>8}", "part", "of", "intent", "whole");
+    println!("\n{:<16} {:>5} {:>8} {:>8}", "part", "of", "intent", "complete");
     for (name, score) in &parts {
         println!("{name:<16} {:>5} {:>8.3} {:>8.3}", score.all, score.intents(), score.wholes());
     }
@@ -85,7 +84,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Verdict> {
         let [tune, held, fresh] = parts.map(|it| format!("{:.2} of {:>3}", it.intents(), it.all));
         println!("{name:<16} {tune:>14} {held:>14} {fresh:>14}");
     }
-    println!("\n{:<16} {:>5} {:>8} {:>8}", "hard", "of", "intent", "whole");
+    println!("\n{:<16} {:>5} {:>8} {:>8}", "hard", "of", "intent", "complete");
     for (name, score) in &hard {
         println!("{name:<16} {:>5} {:>8.2} {:>8.2}", score.all, score.intents(), score.wholes());
     }
@@ -99,7 +98,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Verdict> {
 
 fn mistake(message: &Message, reading: &Reading) {
     println!(
-        "{} {} {:?}\n     wanted {} {:?}\n     found  {} {:?} ({})",
+        "{} {} {:?}\n     expected {} {:?}\n     found    {} {:?} ({})",
         message.id,
         if reading.right { "slots " } else { "INTENT" },
         message.text,

@@ -1,90 +1,88 @@
-//! What follows a failed review, with a real agent and a scripted model, through the real loop.
+//! Reactions to failed reviews, with a real agent, a scripted model and the real task loop.
 //!
-//! Four ways are gone to their ends. The results that were recorded on each are then given to `core`
-//! alone, and what it makes of them must be what happened: state by state, decision by decision.
+//! Four cases run to their end. `core` then replays the recorded results alone and must predict each
+//! state and each decision.
 
-mod ground;
+mod case;
 mod predict;
-mod told;
-mod way;
+mod report;
+mod runner;
 
 use std::io::Write as _;
 
 use anyhow::{Context as _, Result, bail};
-use clap::Args;
 use strum::IntoEnumIterator as _;
 
-use self::ground::{Agent, Ground};
-use self::way::Way;
+use self::case::EscalationCase;
+use self::runner::{AgentSetup, EscalationRunner};
 use crate::support::verdict::Verdict;
 use crate::support::{programs, tools};
 
-/// The ways of a quick run, with an agent that has no model.
-const QUICK: [Way; 2] = [Way::Stuck, Way::Security];
+/// Cases of a quick run, which uses an agent without a model.
+const QUICK: [EscalationCase; 2] = [EscalationCase::Stuck, EscalationCase::Security];
 
-/// Goes the ways that follow a failed review, and compares them with what `core` predicts.
-#[derive(Debug, Args)]
-pub(crate) struct Arguments {
-    /// The agent: claude-code, codex, or scripted for one without a model.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Agent: claude-code, codex, or scripted (without a model)
     #[arg(long, default_value = "claude-code")]
     agent: String,
-    /// Only this way: `always_new`, stuck, security or budget.
-    #[arg(long, value_name = "WAY")]
+    /// Run only this case: `always_new`, stuck, security or budget
+    #[arg(long, value_name = "CASE")]
     only: Option<String>,
 }
 
-pub(crate) async fn run(arguments: &Arguments, quick: bool) -> Result<Verdict> {
-    let ways: Vec<Way> = Way::iter()
-        .filter(|way| !quick || QUICK.contains(way))
-        .filter(|way| arguments.only.as_ref().is_none_or(|only| *only == way.to_string()))
+pub(crate) async fn run(arguments: &Args, quick: bool) -> Result<Verdict> {
+    let cases: Vec<EscalationCase> = EscalationCase::iter()
+        .filter(|case| !quick || QUICK.contains(case))
+        .filter(|case| arguments.only.as_ref().is_none_or(|only| *only == case.to_string()))
         .collect();
-    if ways.is_empty() {
-        bail!("there is no such way");
+    if cases.is_empty() {
+        bail!("no case matches the options: use always_new, stuck, security or budget");
     }
     let agent = agent(arguments, quick).await?;
-    // Not where temporary files are: a sandbox has those of its own.
+    // Not in /tmp, because each sandbox has its own.
     let folder = programs::folder()?.join(format!("escalation-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
-    let kept = || format!("the logs are in `{}`", folder.display());
-    let ground = Ground::prepare(&folder, agent).await.with_context(kept)?;
-    let (mut good, mut out) = (0, std::io::stdout());
-    // All at once: a way mostly waits for its agent.
-    let going = ways.iter().zip(1..).map(|(way, number)| ground.go(number, *way));
-    let gone = futures_util::future::join_all(going).await;
-    for (way, gone) in ways.iter().zip(gone) {
-        let told = match gone {
-            Ok(gone) => told::tell(&ground.stage.store, *way, &gone).await,
+    let logs = || format!("logs: {}", folder.display());
+    let runner = EscalationRunner::start(&folder, agent).await.with_context(logs)?;
+    let (mut predicted, mut out) = (0, std::io::stdout());
+    // Concurrently, because a case mostly waits for its agent.
+    let running = cases.iter().zip(1..).map(|(case, number)| runner.run(number, *case));
+    let outcomes = futures_util::future::join_all(running).await;
+    for (case, outcome) in cases.iter().zip(outcomes) {
+        let report = match outcome {
+            Ok(outcome) => report::compare(&runner.cluster.store, *case, &outcome).await,
             Err(error) => Err(error),
         };
-        match told {
-            Ok(told) => {
-                good += usize::from(told.faults.is_empty());
-                writeln!(out, "{told}\n")?;
+        match report {
+            Ok(report) => {
+                predicted += usize::from(report.failures.is_empty());
+                writeln!(out, "{report}\n")?;
             }
-            Err(error) => writeln!(out, "{way}: it could not be gone: {error:#}\n")?,
+            Err(error) => writeln!(out, "{case}: not run: {error:#}\n")?,
         }
     }
-    drop(ground);
-    let passed = good == ways.len();
+    drop(runner);
+    let passed = predicted == cases.len();
     if passed {
         std::fs::remove_dir_all(&folder)?;
     } else {
-        writeln!(std::io::stderr(), "{}", kept())?;
+        writeln!(std::io::stderr(), "{}", logs())?;
     }
-    Ok(Verdict::new(passed, format!("{good} of {} as core predicts", ways.len())))
+    Ok(Verdict::new(passed, format!("{predicted} of {} as core predicts", cases.len())))
 }
 
-/// Who does the work.
-async fn agent(arguments: &Arguments, quick: bool) -> Result<Agent> {
+/// Returns the selected agent, installed.
+async fn agent(arguments: &Args, quick: bool) -> Result<AgentSetup> {
     let key = match arguments.agent.as_str() {
-        _ if quick => return Ok(Agent::Scripted(programs::beside("scripted-agent")?)),
-        "scripted" => return Ok(Agent::Scripted(programs::beside("scripted-agent")?)),
+        _ if quick => return Ok(AgentSetup::Scripted(programs::beside("scripted-agent")?)),
+        "scripted" => return Ok(AgentSetup::Scripted(programs::beside("scripted-agent")?)),
         "claude-code" => "ANTHROPIC_API_KEY",
         "codex" => "OPENAI_API_KEY",
-        other => bail!("there is no agent `{other}` here: claude-code, codex or scripted"),
+        other => bail!("unknown agent `{other}`; use claude-code, codex or scripted"),
     };
     let name = arguments.agent.clone();
     let modules = tools::npm_install(&programs::input("agents").join(&name)).await?;
     let programs = modules.join(".bin");
-    Ok(Agent::Real { name, programs, key })
+    Ok(AgentSetup::Real { name, programs, key })
 }

@@ -1,4 +1,4 @@
-//! The command line: one experiment, its options, and its result as the last line and exit code.
+//! Command line: selects an experiment, and prints its result as the last line and exit code.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -23,8 +23,8 @@ use crate::{
 /// experiment passed, and 1 if it failed.
 #[derive(Debug, Parser)]
 #[command(name = "lab")]
-struct Arguments {
-    /// Run the slice that CI runs; an experiment without one runs in full
+struct Args {
+    /// Run the slice that CI runs (experiments without one run in full)
     #[arg(long, global = true)]
     quick: bool,
     #[command(subcommand)]
@@ -34,68 +34,68 @@ struct Arguments {
 #[derive(Debug, Subcommand, IntoStaticStr)]
 #[strum(serialize_all = "kebab-case")]
 enum Experiment {
-    /// Run every built-in agent, as a real program, through one contract against a scripted model
-    Agents(agents::Arguments),
+    /// Run each built-in agent through one contract against a scripted model
+    Agents(agents::Args),
     /// Review changes in Rust, Python and TypeScript with the real tools
-    Review(review::Arguments),
-    /// Play agents that claim to be done and are not
-    FalseClaims(false_claims::Arguments),
-    /// Follow the ways after a failed review, and compare them with the prediction of `core`
-    Escalation(escalation::Arguments),
-    /// Take a lesson from a failed task to the next task that needs it
+    Review(review::Args),
+    /// Run agents that claim to be done and are not
+    FalseClaims(false_claims::Args),
+    /// Fail reviews, and compare the reactions with the prediction of `core`
+    Escalation(escalation::Args),
+    /// Carry a lesson from a failed task to the next task that needs it
     LearningLoop,
-    /// Play tasks of all outcomes, count their lessons, and merge near duplicates
-    Learning(learning::Arguments),
-    /// Let a hostile agent try every known way out of its sandbox
-    SandboxEscape(sandbox_escape::Arguments),
-    /// Kill an agent, its worker or both at random moments, and count the lines that are missing
-    CrashRecovery(crash_recovery::Arguments),
-    /// Kill each part of Tamma at each point of a task, and count what is lost
-    Chaos(chaos::Arguments),
-    /// Steer Tamma from real MCP clients
+    /// Run tasks with all outcomes, count their lessons and merge near duplicates
+    Learning(learning::Args),
+    /// Run a hostile agent that tries to escape its sandbox
+    SandboxEscape(sandbox_escape::Args),
+    /// Kill an agent, its worker or both at random times, and count missing lines
+    CrashRecovery(crash_recovery::Args),
+    /// Kill each component at each point of a task, and check that nothing is lost
+    Chaos(chaos::Args),
+    /// Control Tamma from real MCP clients
     Mcp,
     /// Send alerts to real receivers
     Alerts,
-    /// Go through a person's day in a real browser, and write a picture of every page
+    /// Take a person's day through a real browser, with a screenshot of every page
     Browser,
-    /// Check labelled plans against labelled entries, and measure how long a check takes
-    Knowledge(knowledge::Arguments),
-    /// Read labelled messages with the grammar of the chat alone
-    Chat(chat::Arguments),
-    /// Measure the loop beside the bare engine
-    BenchLoop(bench_loop::Arguments),
-    /// Measure thousands of tasks that wait for approval
-    BenchWaiting(bench_waiting::Arguments),
-    /// Measure 50 agents at once on one worker
+    /// Check labelled plans against labelled entries, and measure the duration
+    Knowledge(knowledge::Args),
+    /// Read labelled messages with the chat grammar, without a model
+    Chat(chat::Args),
+    /// Compare the task loop with a bare Temporal workflow
+    BenchLoop(bench_loop::Args),
+    /// Measure thousands of tasks that await approval
+    BenchWaiting(bench_waiting::Args),
+    /// Measure 50 concurrent agents on one worker
     BenchAgents,
-    /// Measure the time that the gateway adds to the first byte of a model's answer
-    BenchGateway(bench_gateway::Arguments),
-    /// Measure a board of 10,000 tasks and 200 open browsers
+    /// Measure the latency that the gateway adds to the first byte of a model response
+    BenchGateway(bench_gateway::Args),
+    /// Measure a board of 10,000 tasks with 200 open browsers
     BenchBoard,
     /// Measure `step` on one core
     BenchCore,
     /// Print the names of all experiments
     #[command(hide = true)]
     List,
-    /// Work as a child process of a measurement
+    /// Run as a child process of a measurement
     #[command(hide = true)]
     BenchWorker { role: String, temporal: String, database: String, folder: PathBuf },
 }
 
-/// Runs the experiment that the command line names, and returns its exit code.
+/// Runs the selected experiment and returns its exit code.
 pub fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = Args::parse();
     let name: &'static str = (&arguments.experiment).into();
-    let ended = match arguments.experiment {
-        Experiment::List => return done(list()),
+    let result = match arguments.experiment {
+        Experiment::List => return exit_code(list()),
         Experiment::BenchWorker { role, temporal, database, folder } => {
-            return done(blocking(work::play(&role, &temporal, &database, &folder)));
+            return exit_code(blocking(work::run_role(&role, &temporal, &database, &folder)));
         }
-        Experiment::SandboxEscape(own) => sandbox_escape::with_key()
+        Experiment::SandboxEscape(own) => sandbox_escape::restart_with_key()
             .and_then(|()| blocking(interruptible(sandbox_escape::run(&own)))),
         experiment => blocking(interruptible(run(experiment, arguments.quick))),
     };
-    let verdict = ended.unwrap_or_else(|error| Verdict::new(false, format!("failed: {error:#}")));
+    let verdict = result.unwrap_or_else(|error| Verdict::new(false, format!("failed: {error:#}")));
     match writeln!(std::io::stdout(), "{name}: {}", verdict.figures) {
         Ok(()) if verdict.passed => ExitCode::SUCCESS,
         _ => ExitCode::FAILURE,
@@ -124,42 +124,42 @@ async fn run(experiment: Experiment, quick: bool) -> Result<Verdict> {
         Experiment::BenchGateway(own) => bench_gateway::run(&own).await,
         Experiment::BenchBoard => bench_board::run().await,
         Experiment::BenchCore => Ok(bench_core::run()),
-        Experiment::List | Experiment::BenchWorker { .. } => bail!("this is no experiment"),
+        Experiment::List | Experiment::BenchWorker { .. } => bail!("not an experiment"),
     }
 }
 
-/// Runs a future to its end on a runtime of its own.
+/// Runs a future to completion on a new runtime.
 fn blocking<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(future)
 }
 
-/// Stops an experiment at Ctrl-C or SIGTERM. Dropping it ends the processes that it has started.
+/// Stops an experiment on Ctrl-C or SIGTERM. Dropping it ends the processes that it started.
 async fn interruptible(experiment: impl Future<Output = Result<Verdict>>) -> Result<Verdict> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     tokio::select! {
-        ended = experiment => ended,
+        result = experiment => result,
         _ = interrupt.recv() => bail!("interrupted"),
         _ = terminate.recv() => bail!("terminated"),
     }
 }
 
-/// Prints the name of every experiment on a line of its own.
+/// Prints the names of all experiments, one per line.
 fn list() -> Result<()> {
-    let command = Arguments::command();
+    let command = Args::command();
     let mut out = std::io::stdout();
-    for experiment in command.get_subcommands().filter(|one| !one.is_hide_set()) {
+    for experiment in command.get_subcommands().filter(|command| !command.is_hide_set()) {
         writeln!(out, "{}", experiment.get_name())?;
     }
     Ok(())
 }
 
-fn done(ended: Result<()>) -> ExitCode {
-    match ended {
+fn exit_code(result: Result<()>) -> ExitCode {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Nobody listens if this fails.
+            // A closed standard error does not change the exit code.
             let _ = writeln!(std::io::stderr(), "lab: {error:#}");
             ExitCode::FAILURE
         }
@@ -172,16 +172,16 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        Arguments::command().debug_assert();
+        Args::command().debug_assert();
     }
 
     #[test]
     fn every_experiment_is_in_the_readme() {
         let readme = include_str!("../README.md");
-        let command = Arguments::command();
-        for experiment in command.get_subcommands().filter(|one| !one.is_hide_set()) {
+        let command = Args::command();
+        for experiment in command.get_subcommands().filter(|command| !command.is_hide_set()) {
             let row = format!("| `{}` |", experiment.get_name());
-            assert!(readme.contains(&row), "there is no row `{row}`");
+            assert!(readme.contains(&row), "README.md has no row `{row}`");
         }
     }
 }

@@ -1,9 +1,9 @@
-//! What the knowledge check finds of a labelled set, and how long it takes.
+//! Accuracy and duration of the knowledge check on a labelled set.
 //!
-//! The set is in `lab/inputs/knowledge`; its README says how it was labelled. Fails if a plan is stopped that
-//! breaks nothing, or one that does is not; if too little of what is relevant is among the first five
-//! of its kind; or if a check of ten thousand entries takes too long.
-#![expect(clippy::print_stdout, reason = "a program that prints figures")]
+//! The set is in `lab/inputs/knowledge`; its README explains the labels. The experiment fails if a plan
+//! is wrongly stopped or passed, if recall among the first five of each kind is too low, or if a check
+//! of 10,000 entries takes too long.
+#![expect(clippy::print_stdout, reason = "an experiment prints its figures")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use chrono::{DateTime, Utc};
-use clap::Args;
 use serde::Deserialize;
 use tamma_connect::model::{Embedder, MAX_BATCH};
 use tamma_core::ids::{Digest, KnowledgeId, ProjectId, Reference, TaskId};
@@ -33,24 +32,24 @@ use crate::support::{programs, tools};
 
 const PROJECTS: [&str; 3] = ["shop", "silt", "atelier"];
 
-/// The moment at which the plans are checked.
+/// Time of the checks.
 const NOW: &str = "2026-11-15T12:00:00Z";
 
-/// How many of each kind count.
+/// Number of entries of each kind that count.
 const FIRST: usize = 5;
 
-/// What must be reached.
+/// Target recall, and the limit of the p99 duration.
 const RECALL: f64 = 0.9;
 const LONGEST: Duration = Duration::from_millis(50);
 
 #[derive(Deserialize)]
 struct EntryFile {
-    entries: Vec<Labelled>,
+    entries: Vec<LabelledEntry>,
 }
 
-/// An entry as the set writes it.
+/// Entry of the labelled set.
 #[derive(Deserialize)]
-struct Labelled {
+struct LabelledEntry {
     key: String,
     kind: EntryKind,
     text: String,
@@ -73,14 +72,14 @@ struct Labelled {
 
 #[derive(Deserialize)]
 struct PlanFile {
-    plans: Vec<Case>,
+    plans: Vec<LabelledPlan>,
 }
 
-/// A plan, and what is to be found for it.
+/// Plan with the entries to find.
 #[derive(Deserialize)]
-struct Case {
+struct LabelledPlan {
     key: String,
-    task: Wanted,
+    task: LabelledTask,
     plan: Plan,
     #[serde(default)]
     blockers: BTreeSet<String>,
@@ -92,16 +91,16 @@ struct Case {
 }
 
 #[derive(Deserialize)]
-struct Wanted {
+struct LabelledTask {
     r#type: TaskType,
     title: String,
     #[serde(default)]
     description: String,
 }
 
-/// How well one project, or one kind of hard case, was done.
+/// Score of a project or of a kind of hard case.
 #[derive(Default)]
-struct Score {
+struct CheckScore {
     plans: usize,
     wrongly_stopped: Vec<String>,
     wrongly_passed: Vec<String>,
@@ -110,14 +109,14 @@ struct Score {
     joint: Vec<f64>,
 }
 
-/// The labelled set.
-struct Set {
+/// Labelled set of all projects.
+struct LabelledSet {
     entries: Vec<KnowledgeEntry>,
     keys: BTreeMap<KnowledgeId, String>,
-    cases: Vec<(&'static str, Task, Case)>,
+    cases: Vec<(&'static str, Task, LabelledPlan)>,
 }
 
-impl Set {
+impl LabelledSet {
     fn read() -> Result<Self> {
         let folder = programs::input("knowledge");
         let mut set = Self { entries: Vec::new(), keys: BTreeMap::new(), cases: Vec::new() };
@@ -134,13 +133,14 @@ impl Set {
         Ok(set)
     }
 
-    /// Holds every plan against every entry, prints how well that was done, and says how well ranked
-    /// entries were found. `near` has what a model found nearest to each plan, if one was asked.
+    /// Checks every plan, prints the scores, and returns recall and the number of wrong decisions.
+    ///
+    /// `near` has the nearest entries of each plan by embeddings; it can be empty.
     fn judge(&self, index: &KnowledgeIndex, near: &[Vec<KnowledgeId>]) -> Result<(f64, usize)> {
         let (rules, now) = (Rules::default(), NOW.parse()?);
-        let mut projects = BTreeMap::<&str, Score>::new();
-        let mut hard = BTreeMap::<&str, Score>::new();
-        let mut all = Score::default();
+        let mut projects = BTreeMap::<&str, CheckScore>::new();
+        let mut hard = BTreeMap::<&str, CheckScore>::new();
+        let mut all = CheckScore::default();
         for (at, (project, task, case)) in self.cases.iter().enumerate() {
             let near = near.get(at).map(Vec::as_slice).unwrap_or_default();
             let found = index.check_with_nearest(task, &case.plan, now, &rules, near);
@@ -153,8 +153,8 @@ impl Set {
             }
         }
         let rows = projects.iter().map(|(name, score)| (*name, score)).chain([("all", &all)]);
-        println!("{}", shown("project", rows));
-        println!("{}", shown("hard", hard.iter().map(|(name, score)| (*name, score))));
+        println!("{}", format_scores("project", rows));
+        println!("{}", format_scores("hard", hard.iter().map(|(name, score)| (*name, score))));
         for (what, list) in
             [("wrongly stopped", &all.wrongly_stopped), ("wrongly passed", &all.wrongly_passed)]
         {
@@ -165,7 +165,7 @@ impl Set {
         Ok((mean(&all.recalls), all.wrongly_stopped.len() + all.wrongly_passed.len()))
     }
 
-    /// What a model finds nearest to each plan.
+    /// Returns the nearest entries of each plan by embeddings.
     async fn near(&self, url: &str) -> Result<Vec<Vec<KnowledgeId>>> {
         let embedder = Embedder::new(url, "eval", None)?;
         let texts: Vec<(KnowledgeId, String)> = self
@@ -182,7 +182,7 @@ impl Set {
         let mut near = Vec::new();
         for (_, task, case) in &self.cases {
             let of_plan = embedder.embed(&[embeddings::plan_text(task, &case.plan)]).await?;
-            let of_plan = of_plan.first().context("no vector of a plan")?;
+            let of_plan = of_plan.first().context("the model returned no vector for a plan")?;
             let vectors = vectors.iter().map(|(id, vector)| (*id, vector.as_slice()));
             near.push(embeddings::nearest_entries(of_plan, vectors));
         }
@@ -190,43 +190,43 @@ impl Set {
     }
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct Arguments {
-    /// Measure with a local model of word vectors as well (docs/decisions/0009)
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Also measure with a local model of word vectors (docs/decisions/0009)
     #[arg(long)]
     embeddings: bool,
 }
 
-pub(crate) async fn run(arguments: &Arguments) -> Result<Verdict> {
-    let set = Set::read()?;
+pub(crate) async fn run(arguments: &Args) -> Result<Verdict> {
+    let set = LabelledSet::read()?;
     println!("{} entries, {} plans\n", set.entries.len(), set.cases.len());
     let index = KnowledgeIndex::new(set.entries.iter().cloned());
-    println!("by words and conditions\n");
+    println!("words and conditions\n");
     let (recall, wrong) = set.judge(&index, &[])?;
     println!("recall at {FIRST}: {recall:.3}\n");
     let mut passed = wrong == 0 && recall >= RECALL;
     let mut figures = vec![format!("recall at {FIRST} {recall:.3}, {wrong} wrong decisions")];
     if arguments.embeddings {
         println!("with embeddings, fused by rank\n");
-        let model = Model::start().await?;
+        let model = EmbeddingServer::start().await?;
         let near = set.near(&model.url).await?;
         let (recall, wrong) = set.judge(&index, &near)?;
         passed &= wrong == 0 && recall >= RECALL;
         figures.push(format!("with embeddings {recall:.3} and {wrong}"));
     }
-    let slowest = growth(&set)?;
+    let slowest = measure_growth(&set)?;
     passed &= slowest < LONGEST;
     figures.push(format!("a check of 10,000 entries takes {} ms at p99", ms(Some(slowest))));
     Ok(Verdict::new(passed, figures.join(", ")))
 }
 
-/// A local model of word vectors, which runs as long as this value.
-struct Model {
+/// Local model of word vectors. Dropping it ends its process.
+struct EmbeddingServer {
     _server: Child,
     url: String,
 }
 
-impl Model {
+impl EmbeddingServer {
     async fn start() -> Result<Self> {
         let folder = programs::input("knowledge/embeddings");
         tools::npm_install(&folder).await?;
@@ -236,17 +236,17 @@ impl Model {
             .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
-            .context("`node` does not start")?;
+            .context("cannot start `node`")?;
         let output = server.stdout.take().context("the model has no standard output")?;
         let url = BufReader::new(output).lines().next_line().await?;
         Ok(Self { _server: server, url: url.context("the model ended before it had a URL")? })
     }
 }
 
-impl Score {
+impl CheckScore {
     fn take(
         &mut self,
-        case: &Case,
+        case: &LabelledPlan,
         found: &KnowledgeFindings,
         keys: &BTreeMap<KnowledgeId, String>,
     ) {
@@ -280,7 +280,10 @@ impl Score {
     }
 }
 
-fn shown<'a>(what: &str, scores: impl Iterator<Item = (&'a str, &'a Score)>) -> String {
+fn format_scores<'a>(
+    what: &str,
+    scores: impl Iterator<Item = (&'a str, &'a CheckScore)>,
+) -> String {
     let heads = ["plans", "wrongly stopped", "wrongly passed", "recall at 5", "precision", "joint"];
     let mut rows = vec![std::iter::once(what).chain(heads).map(str::to_owned).collect::<Vec<_>>()];
     for (name, score) in scores {
@@ -304,16 +307,14 @@ fn mean<'a>(values: impl IntoIterator<Item = &'a f64>) -> f64 {
     values.iter().sum::<f64>() / count
 }
 
-/// How long a check takes with more and more entries of one project, and the 99th percentile with ten
-/// thousand.
+/// Measures checks with a growing number of entries. Returns the p99 with 10,000 entries.
 ///
-/// Every check is made three times and the best counts, because others use the machine as well. What
-/// the first took is printed beside it: what a plan needs of globs and expressions is made ready then.
-#[expect(clippy::disallowed_methods, reason = "a measurement")]
-fn growth(set: &Set) -> Result<Duration> {
+/// All plans are checked twice. The first pass compiles globs and regular expressions.
+#[expect(clippy::disallowed_methods, reason = "a measurement reads the clock")]
+fn measure_growth(set: &LabelledSet) -> Result<Duration> {
     let (entries, rules, now) = (&set.entries, Rules::default(), NOW.parse()?);
     let mut rows = vec![
-        ["entries", "made in ms", "p50 in ms", "p99 in ms", "p99 at first"]
+        ["entries", "build, ms", "p50, ms", "p99, ms", "p99 first pass, ms"]
             .map(str::to_owned)
             .to_vec(),
     ];
@@ -321,7 +322,7 @@ fn growth(set: &Set) -> Result<Duration> {
     for count in [1_000, 10_000, 100_000] {
         let project = id_of("shop");
         let many = entries.iter().cycle().take(count).enumerate().map(|(number, entry)| {
-            // As many areas as there would be: the same words, in folders of other names.
+            // The same words in folders with other names, so that word lists grow too.
             let round = number / entries.len();
             let other = |glob: &String| match glob.split_once('/') {
                 Some((first, rest)) if round > 0 => format!("{first}-{round}/{rest}"),
@@ -334,17 +335,16 @@ fn growth(set: &Set) -> Result<Duration> {
                 ..entry.clone()
             }
         });
-        let begun = Instant::now();
+        let start = Instant::now();
         let index = KnowledgeIndex::new(many);
-        let made = begun.elapsed();
-        // Twice through all plans: an index lives until an entry changes, and what the first plans of
-        // its life compile stays. Both are shown, and the second is what is held to the limit.
+        let build = start.elapsed();
+        // An index is kept until an entry changes, so the limit applies to the second pass.
         let pass = || -> Vec<Duration> {
-            let check = |(_, task, case): &(&str, Task, Case)| {
+            let check = |(_, task, case): &(&str, Task, LabelledPlan)| {
                 let task = Task { project: ProjectId(project), ..task.clone() };
-                let begun = Instant::now();
+                let start = Instant::now();
                 std::hint::black_box(index.check(&task, &case.plan, now, &rules));
-                begun.elapsed()
+                start.elapsed()
             };
             set.cases.iter().map(check).collect()
         };
@@ -352,7 +352,7 @@ fn growth(set: &Set) -> Result<Duration> {
         let slowest = percentile(&times, 99);
         rows.push(vec![
             count.to_string(),
-            ms(Some(made)),
+            ms(Some(build)),
             ms(percentile(&times, 50)),
             ms(slowest),
             ms(percentile(&firsts, 99)),
@@ -375,7 +375,7 @@ fn id_of(name: &str) -> Uuid {
     Uuid::parse_str(&digest[..32]).unwrap_or_default()
 }
 
-fn entry(project: &str, labelled: &Labelled) -> Result<KnowledgeEntry> {
+fn entry(project: &str, labelled: &LabelledEntry) -> Result<KnowledgeEntry> {
     let evidence: Result<Vec<Reference>, _> =
         labelled.evidence.iter().map(|it| it.parse()).collect();
     Ok(KnowledgeEntry {
@@ -399,7 +399,7 @@ fn entry(project: &str, labelled: &Labelled) -> Result<KnowledgeEntry> {
     })
 }
 
-fn task(project: &str, case: &Case) -> Task {
+fn task(project: &str, case: &LabelledPlan) -> Task {
     Task {
         id: TaskId(id_of(&case.key)),
         project: ProjectId(id_of(project)),

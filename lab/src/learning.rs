@@ -1,15 +1,15 @@
-//! Sixty tasks of all outcomes, through the real loop: at least nine in ten leave a lesson whose evidence
-//! can be looked up, with or without a model. And sixty lessons with forty near duplicates among them
-//! end as at most twenty-two entries.
+//! Runs 60 tasks with all outcomes through the real loop, and counts their lessons.
+//!
+//! At least 90% must leave a lesson with valid evidence, with or without a model. In addition, 60
+//! lessons with 40 near duplicates must end as 20 to 22 entries.
 
-mod ground;
+mod runner;
 mod tasks;
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
 
 use anyhow::{Context as _, Result};
-use clap::Args;
 use serde::Deserialize;
 use strum::IntoEnumIterator as _;
 use tamma_core::ids::{ProjectId, TaskId};
@@ -18,29 +18,28 @@ use tamma_core::learning::{Lesson, LessonEvidence, LessonTrigger};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use self::ground::Left;
-use self::tasks::{Teacher, Way};
+use self::runner::LessonCount;
+use self::tasks::{LearnBehaviour, OutcomeCase};
+use crate::support::cluster::Cluster;
 use crate::support::programs;
-use crate::support::stage::Stage;
 use crate::support::verdict::Verdict;
 
-/// Plays tasks of all outcomes, and looks what they leave to learn from.
-#[derive(Debug, Args)]
-pub(crate) struct Arguments {
-    /// How many tasks.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Number of tasks
     #[arg(long, default_value_t = 60)]
     tasks: u32,
-    /// How many at once.
+    /// Number of concurrent tasks
     #[arg(long, default_value_t = 4)]
     at_once: u16,
 }
 
-/// A lesson in several wordings.
+/// Lesson in several wordings.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Said {
+struct LessonWordings {
     kind: EntryKind,
-    /// The same, said in other words.
+    /// Texts with the same meaning.
     words: Vec<String>,
     #[serde(default)]
     keywords: Vec<String>,
@@ -48,8 +47,8 @@ struct Said {
     globs: Vec<String>,
 }
 
-impl Said {
-    /// One of the wordings, as a task would teach it.
+impl LessonWordings {
+    /// Returns one wording as the lesson of a task.
     fn lesson(
         &self,
         project: ProjectId,
@@ -68,69 +67,70 @@ impl Said {
             actions: Vec::new(),
             pattern: None,
             severity: EntrySeverity::Medium,
-            evidence: vec![evidence.reference().context("it is short")?],
+            evidence: vec![evidence.reference().context("the evidence reference is too long")?],
             note: String::new(),
         })
     }
 }
 
-pub(crate) async fn run(arguments: &Arguments, quick: bool) -> Result<Verdict> {
-    let begun = Instant::now();
+pub(crate) async fn run(arguments: &Args, quick: bool) -> Result<Verdict> {
+    let start = Instant::now();
     let folder = std::env::temp_dir().join(format!("tamma-learning-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
-    let mut stage = Stage::start(&folder).await?;
-    let worker = stage.worker("work", &["--slots", &arguments.at_once.to_string()]);
-    stage.employ(worker).await?;
-    let ways: Vec<Way> = Way::iter().collect();
-    let count = if quick { u32::try_from(ways.len())? } else { arguments.tasks };
-    let places = Semaphore::new(arguments.at_once.into());
-    let tasks = (1..=count).zip(ways.iter().copied().cycle());
-    let playing = tasks.map(async |(number, way)| {
-        let round = (number - 1) / u32::try_from(ways.len())?;
-        let teacher = Teacher::of(round + number);
-        let _place = places.acquire().await?;
-        let left = ground::play(&stage, number, way, teacher).await;
-        Ok::<_, anyhow::Error>((way, teacher, left))
+    let mut cluster = Cluster::start(&folder).await?;
+    let worker = cluster.worker("work", &["--slots", &arguments.at_once.to_string()]);
+    cluster.start_worker(worker).await?;
+    let cases: Vec<OutcomeCase> = OutcomeCase::iter().collect();
+    let count = if quick { u32::try_from(cases.len())? } else { arguments.tasks };
+    let permits = Semaphore::new(arguments.at_once.into());
+    let tasks = (1..=count).zip(cases.iter().copied().cycle());
+    let running = tasks.map(async |(number, case)| {
+        let round = (number - 1) / u32::try_from(cases.len())?;
+        let behaviour = LearnBehaviour::of(round + number);
+        let _permit = permits.acquire().await?;
+        let lessons = runner::run(&cluster, number, case, behaviour).await;
+        Ok::<_, anyhow::Error>((case, behaviour, lessons))
     });
-    let played = futures_util::future::join_all(playing).await;
+    let results = futures_util::future::join_all(running).await;
     let mut out = std::io::stdout();
-    let (mut taught, mut faults) = (0, 0);
-    let mut by_way: BTreeMap<String, (u32, u32, usize)> = BTreeMap::new();
-    for (number, one) in (1..).zip(played) {
-        let (way, teacher, left) = one?;
-        let line = by_way.entry(way.to_string()).or_default();
+    let (mut taught, mut failures) = (0, 0);
+    let mut by_case: BTreeMap<String, (u32, u32, usize)> = BTreeMap::new();
+    for (number, result) in (1..).zip(results) {
+        let (case, behaviour, lessons) = result?;
+        let line = by_case.entry(case.to_string()).or_default();
         line.0 += 1;
-        match left {
-            Ok(Left { lessons, evidence }) if lessons > 0 && evidence > 0 => {
+        match lessons {
+            Ok(LessonCount { lessons, evidence }) if lessons > 0 && evidence > 0 => {
                 line.1 += 1;
                 line.2 += evidence;
                 taught += 1;
             }
-            Ok(_) => writeln!(out, "task {number:>2} {way} ({teacher:?}) has left no lesson")?,
+            Ok(_) => writeln!(out, "task {number:>2} {case} ({behaviour:?}) left no lesson")?,
             Err(error) => {
-                faults += 1;
-                writeln!(out, "task {number:>2} {way} ({teacher:?}): IT IS NOT SO: {error:#}")?;
+                failures += 1;
+                writeln!(out, "task {number:>2} {case} ({behaviour:?}): FAILED: {error:#}")?;
             }
         }
     }
-    writeln!(out, "\n{:<22} {:>5} {:>7} {:>8}", "", "tasks", "taught", "evidence")?;
-    for (way, (tasks, taught, evidence)) in &by_way {
-        writeln!(out, "{way:<22} {tasks:>5} {taught:>7} {evidence:>8}")?;
+    writeln!(out, "\n{:<22} {:>5} {:>7} {:>8}", "", "tasks", "lessons", "evidence")?;
+    for (case, (tasks, taught, evidence)) in &by_case {
+        writeln!(out, "{case:<22} {tasks:>5} {taught:>7} {evidence:>8}")?;
     }
-    let (said, entries) = ground::merged(&stage, &programs::input("learning/lessons.json")).await?;
-    stage.end().await?;
+    let (wordings, entries) =
+        runner::propose_all(&cluster, &programs::input("learning/lessons.json")).await?;
+    cluster.stop().await?;
     let share = taught * 100 / count.max(1);
     let figures = format!(
-        "{taught} of {count} tasks left a lesson with evidence that resolves ({share} %), {said} \
+        "{taught} of {count} tasks left a lesson with evidence that resolves ({share}%), {wordings} \
          lessons with 40 near duplicates are {entries} entries, in {} s",
-        begun.elapsed().as_secs()
+        start.elapsed().as_secs()
     );
-    // Fewer than there are different ones would be worse than a few too many.
-    let good = faults == 0 && share >= 90 && (20..=22).contains(&entries);
-    if good {
+    // Fewer than 20 entries would mean that different lessons were merged.
+    let passed = failures == 0 && share >= 90 && (20..=22).contains(&entries);
+    if passed {
         std::fs::remove_dir_all(&folder)?;
     } else {
-        writeln!(std::io::stderr(), "the logs are in `{}`", folder.display())?;
+        writeln!(std::io::stderr(), "logs: {}", folder.display())?;
     }
-    Ok(Verdict::new(good, figures))
+    Ok(Verdict::new(passed, figures))
 }

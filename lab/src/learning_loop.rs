@@ -1,29 +1,30 @@
-//! The circle: a task fails twice and teaches, the lesson waits, a person approves it, and the next task
-//! that would do the same is stopped, or passes at once. With a real agent and a scripted model, through
-//! the real loop; told as a story with the events of each task.
+//! Learning loop with a real agent and a scripted model.
+//!
+//! A task fails twice and leaves a lesson. A pending lesson changes nothing. After a person approves it,
+//! the next task that would repeat the mistake is stopped, or passes its first review.
 
-mod story;
-mod ways;
+mod cases;
+mod scenario;
 
 use std::io::Write as _;
 
 use anyhow::Result;
 use strum::IntoEnumIterator as _;
 
-use self::story::Agent;
-use self::ways::Way;
-use crate::support::stage::Stage;
+use self::cases::LessonCase;
+use self::scenario::LoopAgent;
+use crate::support::cluster::Cluster;
 use crate::support::verdict::Verdict;
 use crate::support::{programs, tools};
 
 pub(crate) async fn run(quick: bool) -> Result<Verdict> {
-    // Not where temporary files are: a sandbox has those of its own.
+    // Not in /tmp, because each sandbox has its own.
     let folder = programs::folder()?.join(format!("learning-loop-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
-    let mut stage = Stage::start(&folder).await?;
-    let mut worker = stage.worker("work", &[]);
+    let mut cluster = Cluster::start(&folder).await?;
+    let mut worker = cluster.worker("work", &[]);
     let agent = if quick {
-        Agent::Scripted
+        LoopAgent::Scripted
     } else {
         let modules = tools::npm_install(&programs::input("agents/claude-code")).await?;
         let programs = modules.join(".bin");
@@ -31,26 +32,26 @@ pub(crate) async fn run(quick: bool) -> Result<Verdict> {
         worker = worker
             .with_env("PATH", format!("{}:{path}", programs.display()))
             .with_env("ANTHROPIC_API_KEY", "a-key-that-only-the-gateway-knows");
-        Agent::Real
+        LoopAgent::Real
     };
-    stage.employ(worker).await?;
-    let (mut good, mut out) = (0, std::io::stdout());
-    let ways: Vec<Way> = Way::iter().collect();
-    for (way, number) in ways.iter().zip(1..) {
-        let mut told = String::new();
-        let went = story::tell(&stage, &agent, number, *way, &mut told).await;
-        writeln!(out, "{told}")?;
-        match went {
-            Ok(()) => good += 1,
-            Err(error) => writeln!(out, "{way}: IT IS NOT SO: {error:#}")?,
+    cluster.start_worker(worker).await?;
+    let (mut closed, mut out) = (0, std::io::stdout());
+    let cases: Vec<LessonCase> = LessonCase::iter().collect();
+    for (case, number) in cases.iter().zip(1..) {
+        let mut report = String::new();
+        let result = scenario::run(&cluster, &agent, number, *case, &mut report).await;
+        writeln!(out, "{report}")?;
+        match result {
+            Ok(()) => closed += 1,
+            Err(error) => writeln!(out, "{case}: FAILED: {error:#}")?,
         }
     }
-    stage.end().await?;
-    let passed = good == ways.len();
+    cluster.stop().await?;
+    let passed = closed == cases.len();
     if passed {
         std::fs::remove_dir_all(&folder)?;
     } else {
-        writeln!(std::io::stderr(), "the logs are in `{}`", folder.display())?;
+        writeln!(std::io::stderr(), "logs: {}", folder.display())?;
     }
-    Ok(Verdict::new(passed, format!("{good} of {} came round", ways.len())))
+    Ok(Verdict::new(passed, format!("{closed} of {} loops closed", cases.len())))
 }

@@ -1,4 +1,4 @@
-//! The `lab` command.
+//! `lab` command.
 
 use std::process::ExitCode;
 

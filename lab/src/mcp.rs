@@ -1,21 +1,22 @@
-//! Steering Tamma from elsewhere: real clients of the Model Context Protocol list the tools, add a task,
-//! read how it stands and approve its plan by its hash; and one whose person may not is refused. The
-//! server wants a token, and everybody has one of their own.
+//! Controls Tamma from real clients of the Model Context Protocol.
+//!
+//! Each client lists the tools, adds a task, reads its state and approves its plan by hash. A client
+//! whose person lacks the permission is refused. The server requires a token, and each person has one.
 
 mod client;
-mod story;
+mod scenario;
 
 use std::io::Write as _;
 
 use anyhow::Result;
 
-use self::client::{Client, Way};
-use crate::support::stage::Stage;
+use self::client::{McpClient, Transport};
+use crate::support::cluster::Cluster;
 use crate::support::verdict::Verdict;
 use crate::support::{programs, tools};
 
-/// What the server was started with, and nobody else has.
-const TOKEN: &str = "the-own-token-of-the-server";
+/// Token of the server itself, which no client has.
+const TOKEN: &str = "token-of-the-server-itself";
 
 pub(crate) async fn run(quick: bool) -> Result<Verdict> {
     let folder = programs::folder()?.join(format!("mcp-{}", std::process::id()));
@@ -25,41 +26,41 @@ pub(crate) async fn run(quick: bool) -> Result<Verdict> {
     if let Some(agent) = &agent {
         tools::npm_install(agent).await?;
     }
-    let mut stage = Stage::guarded(&folder, TOKEN).await?;
-    let worker = stage.worker("work", &[]);
-    stage.employ(worker).await?;
-    let ground = story::Ground::prepare(&stage).await?;
+    let mut cluster = Cluster::start_with_token(&folder, TOKEN).await?;
+    let worker = cluster.worker("work", &[]);
+    cluster.start_worker(worker).await?;
+    let fixture = scenario::McpFixture::prepare(&cluster).await?;
     let mut clients = vec![
-        Client::Inspector(inspector.clone(), Way::Stdio),
-        Client::Inspector(inspector, Way::Http),
+        McpClient::Inspector(inspector.clone(), Transport::Stdio),
+        McpClient::Inspector(inspector, Transport::Http),
     ];
-    clients.extend(agent.map(Client::Agent));
-    let (mut good, mut out) = (0, std::io::stdout());
+    clients.extend(agent.map(McpClient::Agent));
+    let (mut passing, mut out) = (0, std::io::stdout());
     for client in &clients {
-        let mut told = String::new();
-        let went = story::tell(&stage, &ground, client, &mut told).await;
-        writeln!(out, "\n== {client} ==\n{told}")?;
-        match went {
-            Ok(()) => good += 1,
-            Err(error) => writeln!(out, "   IT IS NOT SO: {error:#}")?,
+        let mut report = String::new();
+        let result = scenario::run(&cluster, &fixture, client, &mut report).await;
+        writeln!(out, "\n== {client} ==\n{report}")?;
+        match result {
+            Ok(()) => passing += 1,
+            Err(error) => writeln!(out, "   FAILED: {error:#}")?,
         }
     }
-    let mut told = String::new();
-    let revoked = story::revoke(&stage, &ground, &clients, &mut told).await;
-    writeln!(out, "\n== a token is taken away ==\n{told}")?;
+    let mut report = String::new();
+    let revoked = scenario::revoke(&cluster, &fixture, &clients, &mut report).await;
+    writeln!(out, "\n== revoked token ==\n{report}")?;
     if let Err(error) = &revoked {
-        writeln!(out, "   IT IS NOT SO: {error:#}")?;
+        writeln!(out, "   FAILED: {error:#}")?;
     }
-    stage.end().await?;
+    cluster.stop().await?;
     let all = clients.len();
-    let passed = good == all && revoked.is_ok();
+    let passed = passing == all && revoked.is_ok();
     if passed {
         std::fs::remove_dir_all(&folder)?;
     } else {
-        writeln!(std::io::stderr(), "the logs are in `{}`", folder.display())?;
+        writeln!(std::io::stderr(), "logs: {}", folder.display())?;
     }
     let figures = format!(
-        "{good} of {all} clients added, read and approved a task, and were refused what they may not"
+        "{passing} of {all} clients added, read and approved a task, and were refused what they may not do"
     );
     Ok(Verdict::new(passed, figures))
 }

@@ -1,119 +1,118 @@
-//! Reviews changes in three languages with the real tools, and looks whether each is judged as it
-//! should be.
+//! Reviews changes in three languages with the real tools, and compares the verdicts with the
+//! expected ones.
 //!
-//! Every change is made by a scripted agent and taken through the jobs of a worker, in its sandbox:
-//! the gates on one exact commit, the base commit's results beside them, what is run again, and the
-//! rest of the review. What only sometimes goes wrong is tried twenty times.
+//! A scripted agent makes each change, and the jobs of a worker take it through gates and review in a
+//! sandbox, including the results of the base commit and reruns. Nondeterministic cases run 20 times.
 
 mod cases;
-mod ground;
+mod runner;
 
 use std::io::Write as _;
 
 use anyhow::Result;
-use clap::Args;
 use strum::IntoEnumIterator as _;
 
 use self::cases::{Case, Language};
-use self::ground::{Ground, Programs};
+use self::runner::{ReviewRunner, ReviewTools};
 use crate::support::verdict::Verdict;
 use crate::support::{programs, tools};
 
-/// Reviews changes in three languages with the real tools.
-#[derive(Debug, Args)]
-pub(crate) struct Arguments {
-    /// How often the cases are tried that only sometimes go wrong.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Number of repetitions of nondeterministic cases
     #[arg(long, default_value_t = 20)]
     times: u32,
-    /// Only this language: `rust`, `python` or `typescript`.
+    /// Review only this language: rust, python or typescript
     #[arg(long)]
     only: Option<String>,
 }
 
-/// How many reviews were judged as they should be.
+/// Number of reviews with the expected verdict.
 #[derive(Default)]
-struct Score {
-    good: u32,
+struct ReviewScore {
+    correct: u32,
     all: u32,
 }
 
-pub(crate) async fn run(arguments: &Arguments, quick: bool) -> Result<Verdict> {
+pub(crate) async fn run(arguments: &Args, quick: bool) -> Result<Verdict> {
     let inputs = programs::input("review");
     let folder = tempfile::Builder::new().prefix("tamma-review-").tempdir()?;
-    let programs = Programs {
+    let programs = ReviewTools {
         launcher: programs::beside("tamma-inside")?,
         agent: programs::beside("scripted-agent")?,
         python: tools::python_venv(&inputs.join("requirements.txt")).await?,
         modules: tools::npm_install(&inputs).await?,
     };
-    let mut ground = Ground::prepare(programs, folder.path()).await?;
-    let mut score = Score::default();
+    let mut runner = ReviewRunner::start(programs, folder.path()).await?;
+    let mut score = ReviewScore::default();
     let mut caches = Vec::new();
     let row = |a: &str, b: &str, c: &str, d: &str, e: &str, f: &str| {
         writeln!(std::io::stdout(), "{a:<10}  {b:<20}  {c:>7}  {d:<26}  {e:>8}  {f}")
     };
-    row("language", "case", "times", "expected", "ms", "what came")?;
+    row("language", "case", "times", "expected", "ms", "outcome")?;
     let languages = Language::iter().filter(|language| {
         arguments.only.as_ref().is_none_or(|only| *only == language.to_string())
     });
     for language in languages {
-        let shared = ground.site(language, &[]).await?;
+        let shared = runner.create_fixture(language, &[]).await?;
         for case in Case::iter() {
             let times = if case.is_repeated() && !quick { arguments.times } else { 1 };
             let expected = language.expected(case);
-            let (mut wrong, mut millis, mut good) = (Vec::new(), 0, 0);
+            let (mut wrong, mut millis, mut correct) = (Vec::new(), 0, 0);
             for _ in 0..times {
-                let own = match language.before(case) {
+                let own = match language.base_files(case) {
                     more if more.is_empty() => None,
-                    // A base commit of its own each time, so that its results are found out anew.
-                    more => Some(ground.site(language, &more).await?),
+                    // A new base commit each time, so that its results are not cached.
+                    more => Some(runner.create_fixture(language, &more).await?),
                 };
-                let site = own.as_ref().unwrap_or(&shared);
-                match Box::pin(ground.review(site, case)).await {
-                    Ok(came) => {
-                        millis += came.took.as_millis();
-                        good += u32::from(came.what == expected);
-                        if came.what != expected {
-                            wrong.push(came.what.clone());
-                            explain(&came)?;
+                let fixture = own.as_ref().unwrap_or(&shared);
+                match Box::pin(runner.review(fixture, case)).await {
+                    Ok(outcome) => {
+                        millis += outcome.took.as_millis();
+                        correct += u32::from(outcome.verdict == expected);
+                        if outcome.verdict != expected {
+                            wrong.push(outcome.verdict.clone());
+                            explain(&outcome)?;
                         }
                     }
                     Err(error) => wrong.push(format!("{error:#}")),
                 }
             }
-            let came = if wrong.is_empty() { "as expected".to_owned() } else { wrong.join("; ") };
-            let (count, average) = (format!("{good}/{times}"), millis / u128::from(times.max(1)));
+            let outcome =
+                if wrong.is_empty() { "as expected".to_owned() } else { wrong.join("; ") };
+            let (count, average) =
+                (format!("{correct}/{times}"), millis / u128::from(times.max(1)));
             let (language, case) = (language.to_string(), case.to_string());
-            row(&language, &case, &count, expected, &average.to_string(), &came)?;
-            score.good += good;
+            row(&language, &case, &count, expected, &average.to_string(), &outcome)?;
+            score.correct += correct;
             score.all += times;
         }
-        // A base commit that nobody has seen, twice.
-        let fresh = ground.site(language, &[]).await?;
-        let first = Box::pin(ground.review(&fresh, Case::CleanChange)).await?;
-        let second = Box::pin(ground.review(&fresh, Case::CleanChange)).await?;
+        // The same new base commit twice, to measure the cache.
+        let fresh = runner.create_fixture(language, &[]).await?;
+        let first = Box::pin(runner.review(&fresh, Case::CleanChange)).await?;
+        let second = Box::pin(runner.review(&fresh, Case::CleanChange)).await?;
         caches.push((language, first, second));
     }
     let mut out = std::io::stdout();
     for (language, first, second) in &caches {
         writeln!(
             out,
-            "{language}: a review with {} results of the base commit to find out: {} ms; with all \
-             of them known: {} ms",
-            first.taken(),
+            "{language}: a review takes {} ms with {} results of the base commit to measure, {} ms with \
+             cached results",
             first.took.as_millis(),
+            first.measured(),
             second.took.as_millis()
         )?;
         score.all += 1;
-        score.good += u32::from(first.taken() > 0 && second.taken() == 0);
+        score.correct += u32::from(first.measured() > 0 && second.measured() == 0);
     }
-    Ok(Verdict::new(score.good == score.all, format!("{} of {}", score.good, score.all)))
+    Ok(Verdict::new(score.correct == score.all, format!("{} of {}", score.correct, score.all)))
 }
 
-/// Says what the gates wrote where something else came than was expected.
-fn explain(came: &ground::Came) -> Result<()> {
+/// Prints the gates of an unexpected outcome.
+fn explain(outcome: &runner::ReviewOutcome) -> Result<()> {
     let mut out = std::io::stderr();
-    for ran in &came.tested.gates {
+    for ran in &outcome.tested.gates {
         let judged = &ran.verdict;
         writeln!(
             out,

@@ -1,70 +1,70 @@
-//! Tries to get out: a hostile agent in a hostile repository, confined as agents are.
+//! Runs a hostile agent in a hostile repository, in the same sandbox as other agents.
 //!
-//! Every attempt is first worth something: `--control` runs them with nothing in their way, and says
-//! how many succeed then. What counts as success is looked at from outside: a file that is there, a
-//! listener that was reached, a secret in what the agent wrote.
+//! `--control` runs the attempts without a sandbox and counts how many succeed, which shows that they
+//! are real. Success is judged from outside: a file exists, a listener was reached, or the output has a
+//! secret.
 
 mod attempt;
 mod files;
+mod fixture;
 mod machine;
 mod repository;
 mod rules;
-mod scene;
 
 use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
-use clap::Args;
 use tamma_core::rules::SandboxMode;
 use tamma_engine::sandbox::{self, SandboxKind};
 
 use self::attempt::Attempt;
-use self::scene::Scene;
+use self::fixture::EscapeFixture;
 use crate::support::programs;
 use crate::support::verdict::Verdict;
 
-/// The variable with a key that the worker has and agents must not.
+/// Variable with a key that the worker has and agents must not see.
 const KEY: &str = "TAMMA_ESCAPE_KEY";
 
-/// The key, which is nobody's.
+/// Invented key.
 const SECRET: &str = "sk-escape-3f9c1d7a55e24b01";
 
-/// Tries to get out of a cage.
-#[derive(Debug, Args)]
-pub(crate) struct Arguments {
-    /// Without anything that confines, to show that the attempts are real.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Run without a sandbox, to show that the attempts are real
     #[arg(long)]
     control: bool,
-    /// With Landlock, which is used where bubblewrap cannot run. It does not stop everything.
+    /// Use Landlock, the fallback for bubblewrap; it does not stop every attempt
     #[arg(long, conflicts_with = "control")]
     landlock: bool,
-    /// Only attempts that have this in their name.
+    /// Run only attempts whose name contains this text
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
-    /// Prints what each attempt wrote.
+    /// Print the output of each attempt
     #[arg(long)]
     verbose: bool,
 }
 
-/// Gives this process a key in its environment, as a worker has one. Returns at once if it is there.
-pub(crate) fn with_key() -> Result<()> {
+/// Restarts this process with a key in its environment, like a worker's.
+///
+/// Returns at once if the key is set.
+pub(crate) fn restart_with_key() -> Result<()> {
     if std::env::var_os(KEY).is_some() {
         return Ok(());
     }
-    #[expect(clippy::disallowed_methods, reason = "it becomes itself, with one variable more")]
+    #[expect(clippy::disallowed_methods, reason = "restarts itself with one more variable")]
     let failed = Command::new(std::env::current_exe()?)
         .args(std::env::args_os().skip(1))
         .env(KEY, SECRET)
         .exec();
-    Err(failed).context("the lab cannot start again")
+    Err(failed).context("cannot restart the lab")
 }
 
-pub(crate) async fn run(arguments: &Arguments) -> Result<Verdict> {
+pub(crate) async fn run(arguments: &Args) -> Result<Verdict> {
     let kind = match arguments {
-        Arguments { control: true, .. } => SandboxKind::Off,
-        Arguments { landlock: true, .. } => sandbox::choose(SandboxMode::Landlock)?,
+        Args { control: true, .. } => SandboxKind::Off,
+        Args { landlock: true, .. } => sandbox::choose(SandboxMode::Landlock)?,
         _ => sandbox::choose(SandboxMode::Bubblewrap)?,
     };
     let attempts: Vec<Attempt> = [files::all(), repository::all(), machine::all(), rules::all()]
@@ -73,27 +73,28 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<Verdict> {
         .filter(|attempt| arguments.only.as_ref().is_none_or(|text| attempt.name.contains(text)))
         .collect();
     if attempts.is_empty() {
-        bail!("there is no such attempt");
+        bail!("no attempt matches the options");
     }
     let mut out = std::io::stdout();
     writeln!(out, "{:<62} {:<14} result", "attempt", "stopped by")?;
-    let mut escaped = 0;
+    let mut escapes = 0;
     for attempt in &attempts {
-        let scene =
-            Scene::set(kind, &programs::beside("tamma-inside")?).await.context("the scene")?;
-        let got_out = attempt.play(&scene).await.with_context(|| attempt.name.clone())?;
-        escaped += usize::from(got_out);
-        let by = if got_out { "nothing" } else { attempt.stopped_by };
-        let result = if got_out { "GOT OUT" } else { "stopped" };
+        let fixture = EscapeFixture::new(kind, &programs::beside("tamma-inside")?)
+            .await
+            .context("cannot create the fixture")?;
+        let escaped = attempt.run(&fixture).await.with_context(|| attempt.name.clone())?;
+        escapes += usize::from(escaped);
+        let by = if escaped { "nothing" } else { attempt.stopped_by };
+        let result = if escaped { "ESCAPED" } else { "stopped" };
         writeln!(out, "{:<62} {by:<14} {result}", attempt.name)?;
         if arguments.verbose {
-            writeln!(out, "{}", scene.said())?;
+            writeln!(out, "{}", fixture.output())?;
         }
         out.flush()?;
     }
     if arguments.control {
-        let figures = format!("{escaped} of {} succeed without a sandbox", attempts.len());
+        let figures = format!("{escapes} of {} succeed without a sandbox", attempts.len());
         return Ok(Verdict::new(true, figures));
     }
-    Ok(Verdict::new(escaped == 0, format!("{escaped} of {} escaped", attempts.len())))
+    Ok(Verdict::new(escapes == 0, format!("{escapes} of {} escaped", attempts.len())))
 }

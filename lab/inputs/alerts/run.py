@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Alerts to real receivers: a webhook that is away at first, a Slack webhook and a real SMTP server.
+"""Sends alerts to real receivers: a webhook that is unreachable at first, a Slack webhook and an SMTP server.
 
-Every alert must arrive exactly once at each, and the signature is verified by another implementation
-than ours. usage: run.py <folder of the programs>
+Each alert must reach each receiver exactly once. An independent implementation verifies the signatures.
+usage: run.py <program folder>
 """
 
 import json
@@ -24,19 +24,19 @@ PROGRAMS = pathlib.Path(sys.argv[1]).resolve()
 SHOP = pathlib.Path(__file__).resolve().parents[2] / "demo" / "shop.sh"
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 TASKS = 3
-AWAY = 2  # How many requests the webhook refuses before it is back: it is left alone for 5 s, then 10 s.
+REFUSALS = 2  # Requests that the webhook refuses first. Tamma retries after 5 s, then after 10 s.
 
-faults: list[str] = []
+failures: list[str] = []
 
 
-def check(good: bool, words: str) -> None:
-    print(f"{'✓' if good else '✗'} {words}")
-    if not good:
-        faults.append(words)
+def check(passed: bool, text: str) -> None:
+    print(f"{'✓' if passed else '✗'} {text}")
+    if not passed:
+        failures.append(text)
 
 
 class Received:
-    """What arrived, and how often somebody knocked in vain."""
+    """Received messages, and the number of refused and forged requests."""
 
     def __init__(self) -> None:
         self.lock = threading.Condition()
@@ -46,14 +46,14 @@ class Received:
         self.slack: list[dict] = []
         self.mails: list[str] = []
 
-    def add(self, into: list, what: object) -> None:
+    def add(self, into: list, message: object) -> None:
         with self.lock:
-            into.append(what)
+            into.append(message)
             self.lock.notify_all()
 
-    def wait(self, words: str, done, seconds: float = 120) -> None:
+    def wait(self, text: str, done, seconds: float = 120) -> None:
         with self.lock:
-            check(self.lock.wait_for(done, timeout=seconds), words)
+            check(self.lock.wait_for(done, timeout=seconds), text)
 
 
 received = Received()
@@ -65,7 +65,7 @@ class Handler(BaseHTTPRequestHandler):
         status = 204
         if self.path == "/slack":
             received.add(received.slack, json.loads(body))
-        elif received.refused < AWAY:
+        elif received.refused < REFUSALS:
             received.refused += 1
             status = 503
         else:
@@ -74,7 +74,7 @@ class Handler(BaseHTTPRequestHandler):
                 received.add(received.webhooks, {"id": self.headers["webhook-id"], **json.loads(body)})
             except Exception as error:  # noqa: BLE001
                 received.forged += 1
-                faults.append(f"a signature does not hold: {error}")
+                failures.append(f"invalid signature: {error}")
         self.send_response(status)
         self.end_headers()
 
@@ -89,7 +89,7 @@ class Mailbox:
 
 
 def main() -> int:
-    begun = time.monotonic()
+    start = time.monotonic()
     web = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=web.serve_forever, daemon=True).start()
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -135,54 +135,54 @@ def main() -> int:
             threading.Thread(target=up.stdout.read, daemon=True).start()
             for number in range(TASKS):
                 run(tamma, "task", "add", f"Round totals half to even, part {number}")
-            received.wait(f"the mail server has {TASKS} mails", lambda: len(received.mails) >= TASKS)
-            received.wait(f"Slack has {TASKS} messages", lambda: len(received.slack) >= TASKS)
+            received.wait(f"the mail server got {TASKS} mails", lambda: len(received.mails) >= TASKS)
+            received.wait(f"Slack got {TASKS} messages", lambda: len(received.slack) >= TASKS)
             received.wait(
-                f"the webhook has {TASKS} messages after it refused {AWAY}",
+                f"the webhook got {TASKS} messages after {REFUSALS} refusals",
                 lambda: len(received.webhooks) >= TASKS,
             )
-            # Nothing more comes once everything has arrived.
+            # Wait until no delivery is pending, so that late duplicates would be counted.
             deadline = time.monotonic() + 120
             while time.monotonic() < deadline:
                 deliveries = json.loads(run(tamma, "alert", "list", "--json"))["deliveries"]
                 if all("outcome" in it for it in deliveries):
                     break
                 time.sleep(0.5)
-            check(len(deliveries) == 3 * TASKS, f"{len(deliveries)} deliveries are on record")
-            check(all(it["outcome"] == "delivered" for it in deliveries), "all of them arrived")
+            check(len(deliveries) == 3 * TASKS, f"{len(deliveries)} deliveries are recorded")
+            check(all(it["outcome"] == "delivered" for it in deliveries), "all deliveries succeeded")
             tried = sum(it["attempts"] for it in deliveries)
-            check(tried == 3 * TASKS + AWAY, f"{tried} attempts, of which {AWAY} were refused")
+            check(tried == 3 * TASKS + REFUSALS, f"{tried} attempts, of which {REFUSALS} were refused")
             ids = [it["id"] for it in received.webhooks]
             check(len(ids) == len(set(ids)) == TASKS, "each alert reached the webhook exactly once")
-            check(received.forged == 0, "every signature holds, by another implementation")
-            check(len(received.slack) == TASKS and len(received.mails) == TASKS, "each alert reached Slack and the mail box exactly once")
-            check(all("Decision needed" in it for it in received.mails), "a mail says that a decision is wanted")
+            check(received.forged == 0, "an independent implementation accepts every signature")
+            check(len(received.slack) == TASKS and len(received.mails) == TASKS, "each alert reached Slack and the mailbox exactly once")
+            check(all("Decision needed" in it for it in received.mails), "each mail asks for a decision")
             links = [it["blocks"][1]["accessory"]["url"] for it in received.slack]
-            check(all("/tasks/" in it for it in links), "Slack's button leads to the decision")
+            check(all("/tasks/" in it for it in links), "the button in Slack links to the decision")
             receipts = run(tamma, "alert", "test")
-            check(receipts.count("it arrived") == 3, "`tamma alert test` reaches all three")
+            check(receipts.count("delivered") == 3, "`tamma alert test` reaches all three channels")
             mail.stop()
             refused = subprocess.run(
                 [tamma, "alert", "test"], cwd=repository, env=env, capture_output=True, text=True, check=False
             )
             check(
                 refused.returncode == 1 and "cannot reach the mail server" in refused.stdout,
-                "`tamma alert test` says that the mail server is gone",
+                "`tamma alert test` reports the unreachable mail server",
             )
-            said = log.read_text() + receipts + refused.stdout + run(tamma, "alert", "list")
+            output = log.read_text() + receipts + refused.stdout + run(tamma, "alert", "list")
             check(
-                "alert delivery failed" in said and not any(it in said for it in (SECRET, "/hook", "/slack")),
-                "the log and the lists tell of it and have no secret in them",
+                "alert delivery failed" in output and not any(it in output for it in (SECRET, "/hook", "/slack")),
+                "the log has the failed delivery, and no output has a secret",
             )
         finally:
             up.terminate()
             up.wait()
             web.shutdown()
-    for fault in faults:
-        print(f"✗ {fault}")
-    took = f"{time.monotonic() - begun:.0f} s"
-    print(f"alerts: {'each exactly once' if not faults else f'{len(faults)} faults'}, in {took}")
-    return 1 if faults else 0
+    for failure in failures:
+        print(f"✗ {failure}")
+    took = f"{time.monotonic() - start:.0f} s"
+    print(f"alerts: {'each exactly once' if not failures else f'{len(failures)} failures'}, in {took}")
+    return 1 if failures else 0
 
 
 sys.exit(main())

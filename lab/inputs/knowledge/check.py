@@ -466,7 +466,7 @@ def report():
     print()
     for problem in problems:
         print("wrong:", problem)
-    print(f"{len(problems)} problems" if problems else "all is well")
+    print(f"{len(problems)} problems" if problems else "no problems")
     return 1 if problems else 0
 
 

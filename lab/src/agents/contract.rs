@@ -1,4 +1,4 @@
-//! The contract: what every agent must do, and what must not happen whatever it does.
+//! Contract that every agent must satisfy, as a list of scenarios.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use tamma_engine::permission::{
 use tamma_engine::submission::Submission;
 use tamma_testkit::model::{ConversationCase, ModelStep, Script, ScriptedCall};
 
-use super::stage::{self, Candidate, Seen, Stage, at, describe, until};
+use super::fixture::{self, AgentFixture, Candidate, UpdateLog, at, describe, until};
 
-/// One thing that is tried.
+/// Scenario of the contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scenario {
     Writes,
@@ -57,7 +57,7 @@ impl Scenario {
         .into_iter()
     }
 
-    /// Whether CI runs it too.
+    /// Returns `true` if the scenario is part of the quick slice.
     pub(crate) fn is_quick(self) -> bool {
         matches!(
             self,
@@ -75,14 +75,14 @@ impl std::fmt::Display for Scenario {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Writes => "writes a change",
-            Self::Plans => "submits a plan and only looks",
+            Self::Plans => "submits a plan without writing",
             Self::Judges => "submits a verdict",
             Self::Protected => "a protected path is untouched",
             Self::Denied => "permission asked and denied",
             Self::Question => "a question answered after a restart",
             Self::Stalls => "the model stalls",
             Self::Crashes => "the agent crashes",
-            Self::Cancelled => "cancelled with its whole tree",
+            Self::Cancelled => "cancelled with all child processes",
             Self::Resumed => "resumed after kill -9",
             Self::Quota => "429 with a reset time",
             Self::Refused => "400 that looks like a normal end",
@@ -92,8 +92,8 @@ impl std::fmt::Display for Scenario {
     }
 }
 
-/// Holds the contract in one scenario. What is returned is worth knowing.
-pub(crate) async fn hold(
+/// Runs one scenario. Returns an optional remark for the table.
+pub(crate) async fn check(
     scenario: Scenario,
     candidate: &Arc<Candidate>,
 ) -> Result<Option<&'static str>> {
@@ -116,7 +116,7 @@ pub(crate) async fn hold(
 }
 
 fn write(name: &str, content: &str) -> ModelStep {
-    // Agents work in the worktree, and take a path from there.
+    // The path is relative to the worktree, in which the agent runs.
     ModelStep::call(ScriptedCall::Write { path: name.to_owned(), content: content.to_owned() })
 }
 
@@ -132,25 +132,25 @@ fn script(steps: impl IntoIterator<Item = ModelStep>) -> Script {
     Script::new(steps.into_iter().chain([ModelStep::say("Done.")]))
 }
 
-fn finished(report: &RunReport, seen: &Seen) -> Result<Submission> {
+fn finished(report: &RunReport, updates: &UpdateLog) -> Result<Submission> {
     match &report.end {
         RunEnd::Finished { submission, .. } => Ok(submission.clone()),
-        _ => bail!(describe(report, seen)),
+        _ => bail!(describe(report, updates)),
     }
 }
 
 async fn writes(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
-    let stage = Stage::set(candidate, script([write("greeting.txt", "hello\n")])).await?;
-    let (report, seen) = stage.run(&stage.order(RunMode::Implement)).await?;
-    ensure!(finished(&report, &seen)? == Submission::NotRequired, describe(&report, &seen));
-    let text = stage.file("greeting.txt");
+    let fixture = AgentFixture::new(candidate, script([write("greeting.txt", "hello\n")])).await?;
+    let (report, updates) = fixture.run(&fixture.run_request(RunMode::Implement)).await?;
+    ensure!(finished(&report, &updates)? == Submission::NotRequired, describe(&report, &updates));
+    let text = fixture.file("greeting.txt");
     ensure!(
         text.as_deref() == Some("hello\n"),
         "{text:?} was written; {}",
-        describe(&report, &seen)
+        describe(&report, &updates)
     );
-    ensure!(stage.changed().await? == "?? greeting.txt", "{}", stage.changed().await?);
-    stage.is_metered().await?;
+    ensure!(fixture.changed().await? == "?? greeting.txt", "{}", fixture.changed().await?);
+    fixture.check_metering().await?;
     Ok(None)
 }
 
@@ -164,28 +164,28 @@ async fn plans(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
         "testing_strategy": "Read it.",
     });
     let steps = [write("early.txt", "early\n"), tool("submit_plan", plan)];
-    let stage = Stage::set(candidate, script(steps)).await?;
-    let (report, seen) = stage.run(&stage.order(RunMode::Plan)).await?;
-    let submission = finished(&report, &seen)?;
-    ensure!(matches!(submission, Submission::Plan(_)), describe(&report, &seen));
-    let changed = stage.changed().await?;
-    ensure!(changed.is_empty(), "a run that may only look has changed {changed}");
-    stage.is_metered().await?;
+    let fixture = AgentFixture::new(candidate, script(steps)).await?;
+    let (report, updates) = fixture.run(&fixture.run_request(RunMode::Plan)).await?;
+    let submission = finished(&report, &updates)?;
+    ensure!(matches!(submission, Submission::Plan(_)), describe(&report, &updates));
+    let changed = fixture.changed().await?;
+    ensure!(changed.is_empty(), "a read-only run changed {changed}");
+    fixture.check_metering().await?;
     Ok(None)
 }
 
 async fn judges(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
     let verdict = json!({ "criteria": { "It greets.": { "unmet": { "why": "It is silent." } } } });
-    let stage = Stage::set(candidate, script([tool("submit_verdict", verdict)])).await?;
-    let (report, seen) = stage.run(&stage.order(RunMode::Validate)).await?;
-    let submission = finished(&report, &seen)?;
-    ensure!(matches!(submission, Submission::Verdict(_)), describe(&report, &seen));
-    stage.is_metered().await?;
+    let fixture = AgentFixture::new(candidate, script([tool("submit_verdict", verdict)])).await?;
+    let (report, updates) = fixture.run(&fixture.run_request(RunMode::Validate)).await?;
+    let submission = finished(&report, &updates)?;
+    ensure!(matches!(submission, Submission::Verdict(_)), describe(&report, &updates));
+    fixture.check_metering().await?;
     Ok(None)
 }
 
-/// Denies what is below `secrets`, beside what may not be done anyway.
-fn keep_secrets(tree: &Path) -> PermissionPolicy {
+/// Extends the default policy: denies everything below `secrets`.
+fn secrets_policy(tree: &Path) -> PermissionPolicy {
     let (inside, secrets) =
         (permission::default_policy(tree, RunMode::Implement), tree.join("secrets"));
     let tree = tree.to_owned();
@@ -200,37 +200,37 @@ fn keep_secrets(tree: &Path) -> PermissionPolicy {
 
 async fn protected(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
     let steps = [write("secrets/new", "new\n"), write("secrets/old", "new\n")];
-    let stage = Stage::set(candidate, script(steps)).await?;
-    let mut order = stage.order(RunMode::Implement);
-    order.protected_paths = vec!["secrets/**".to_owned()];
-    order.policy = keep_secrets(&stage.tree());
-    if let Some(cage) = &mut order.sandbox {
-        cage.protected = vec![stage.tree().join("secrets")];
+    let fixture = AgentFixture::new(candidate, script(steps)).await?;
+    let mut request = fixture.run_request(RunMode::Implement);
+    request.protected_paths = vec!["secrets/**".to_owned()];
+    request.policy = secrets_policy(&fixture.tree());
+    if let Some(sandbox) = &mut request.sandbox {
+        sandbox.protected = vec![fixture.tree().join("secrets")];
     }
-    let (report, seen) = stage.run(&order).await?;
-    finished(&report, &seen)?;
-    let changed = stage.changed().await?;
-    ensure!(changed.is_empty(), "it has changed {changed}; {}", describe(&report, &seen));
-    stage.is_metered().await?;
+    let (report, updates) = fixture.run(&request).await?;
+    finished(&report, &updates)?;
+    let changed = fixture.changed().await?;
+    ensure!(changed.is_empty(), "the agent changed {changed}; {}", describe(&report, &updates));
+    fixture.check_metering().await?;
     Ok(None)
 }
 
 async fn denied(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
-    // One of the two is asked for by every agent: a command, or a file that its own rules keep. Where
-    // both are the agent's to do, it asks for the commands that it is told to ask for.
+    // Every agent asks for at least one of the two: a command, or a protected file. Agents that could
+    // do both on their own ask for the commands in `ask_commands`.
     let steps = [shell("touch asked.txt"), write("secrets/asked.txt", "asked\n")];
-    let stage = Stage::set(candidate, script(steps)).await?;
-    let mut order = stage.order(RunMode::Implement);
-    order.protected_paths = vec!["secrets/**".to_owned()];
-    order.ask_commands = vec!["touch".to_owned()];
+    let fixture = AgentFixture::new(candidate, script(steps)).await?;
+    let mut request = fixture.run_request(RunMode::Implement);
+    request.protected_paths = vec!["secrets/**".to_owned()];
+    request.ask_commands = vec!["touch".to_owned()];
     let deny = |_: &_| PermissionDecision {
         effect: PermissionEffect::Deny,
-        reason: "it is tried".to_owned(),
+        reason: "denied by the test".to_owned(),
     };
-    order.policy = Arc::new(deny);
-    let (report, seen) = stage.run(&order).await?;
-    finished(&report, &seen)?;
-    let asked: Vec<_> = seen
+    request.policy = Arc::new(deny);
+    let (report, updates) = fixture.run(&request).await?;
+    finished(&report, &updates)?;
+    let asked: Vec<_> = updates
         .all()
         .into_iter()
         .filter_map(|update| match update {
@@ -242,13 +242,17 @@ async fn denied(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
             _ => None,
         })
         .collect();
-    ensure!(!asked.is_empty(), "it asked for nothing; {}", describe(&report, &seen));
+    ensure!(
+        !asked.is_empty(),
+        "the agent requested no permission; {}",
+        describe(&report, &updates)
+    );
     let (commands, files): (Vec<_>, Vec<_>) =
         asked.iter().partition(|ask| ask.kind == PermissionKind::Command);
-    ensure!(commands.is_empty() || stage.file("asked.txt").is_none(), "it ran although it may not");
-    let written = stage.file("secrets/asked.txt").is_some();
-    ensure!(files.is_empty() || !written, "it wrote although it may not");
-    stage.is_metered().await?;
+    ensure!(commands.is_empty() || fixture.file("asked.txt").is_none(), "a denied command ran");
+    let written = fixture.file("secrets/asked.txt").is_some();
+    ensure!(files.is_empty() || !written, "a denied file was written");
+    fixture.check_metering().await?;
     Ok(None)
 }
 
@@ -261,107 +265,114 @@ async fn question(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
     };
     let waits = ModelStep { delay_ms: 2_000, ..ModelStep::say("I wait.") };
     let script = Script { cases: vec![answered], ..Script::new([tool("ask_human", args), waits]) };
-    let stage = Stage::set(candidate, script).await?;
-    let (report, seen) = stage.run(&stage.order(RunMode::Implement)).await?;
-    let RunEnd::QuestionAsked { question } = &report.end else { bail!(describe(&report, &seen)) };
+    let fixture = AgentFixture::new(candidate, script).await?;
+    let (report, updates) = fixture.run(&fixture.run_request(RunMode::Implement)).await?;
+    let RunEnd::QuestionAsked { question } = &report.end else {
+        bail!(describe(&report, &updates))
+    };
     ensure!(question.question == "Which colour?" && question.choices.len() == 2, "{question:?}");
-    // Nothing of it lives here. Whoever goes on knows its session, if it had one, and the answer.
-    let mut order = stage.order(RunMode::Implement);
-    order.resume = report.session;
-    order.prompt = String::from("You asked: Which colour? The answer is: blue. Go on.");
-    let (report, seen) = stage.run(&order).await?;
-    finished(&report, &seen)?;
-    let text = stage.file("colour.txt");
-    ensure!(text.as_deref() == Some("blue\n"), "{text:?}; {}", describe(&report, &seen));
-    stage.is_metered().await?;
+    // The first process is gone. The next one knows only the session ID, if any, and the answer.
+    let mut request = fixture.run_request(RunMode::Implement);
+    request.resume = report.session;
+    request.prompt = String::from("You asked: Which colour? The answer is: blue. Continue.");
+    let (report, updates) = fixture.run(&request).await?;
+    finished(&report, &updates)?;
+    let text = fixture.file("colour.txt");
+    ensure!(text.as_deref() == Some("blue\n"), "{text:?}; {}", describe(&report, &updates));
+    fixture.check_metering().await?;
     Ok((!report.resumed).then_some("in a new session"))
 }
 
 async fn stalls(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
-    let stage =
-        Stage::set(candidate, Script::new([ModelStep { stall: true, ..ModelStep::say("I") }]))
-            .await?;
-    let mut order = stage.order(RunMode::Implement);
-    order.time_limit = Duration::from_secs(6);
-    let (report, seen) = stage.run(&order).await?;
-    ensure!(report.end == RunEnd::TimedOut, describe(&report, &seen));
-    stage.is_metered().await?;
+    let fixture = AgentFixture::new(
+        candidate,
+        Script::new([ModelStep { stall: true, ..ModelStep::say("I") }]),
+    )
+    .await?;
+    let mut request = fixture.run_request(RunMode::Implement);
+    request.time_limit = Duration::from_secs(6);
+    let (report, updates) = fixture.run(&request).await?;
+    ensure!(report.end == RunEnd::TimedOut, describe(&report, &updates));
+    fixture.check_metering().await?;
     Ok(None)
 }
 
 async fn crashes(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
-    let stage =
-        Stage::set(candidate, Script::new([ModelStep { stall: true, ..ModelStep::say("I") }]))
-            .await?;
-    let (report, seen) = stage
-        .play(&stage.order(RunMode::Implement), async |seen, _| {
-            stage.asked(|request| request.step == Some(0)).await?;
-            stage::kill(seen.group().context("it was never on record")?).await
+    let fixture = AgentFixture::new(
+        candidate,
+        Script::new([ModelStep { stall: true, ..ModelStep::say("I") }]),
+    )
+    .await?;
+    let (report, updates) = fixture
+        .run_with(&fixture.run_request(RunMode::Implement), async |updates, _| {
+            fixture.wait_for_request(|request| request.step == Some(0)).await?;
+            fixture::kill(updates.group().context("the process was not recorded")?).await
         })
         .await?;
-    ensure!(matches!(report.end, RunEnd::Crashed { .. }), describe(&report, &seen));
-    stage.is_metered().await?;
+    ensure!(matches!(report.end, RunEnd::Crashed { .. }), describe(&report, &updates));
+    fixture.check_metering().await?;
     Ok(None)
 }
 
 async fn cancelled(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
-    // Two that never end, one of which leaves the group. Their command lines say whose they are.
+    // Two endless processes, one of them in its own session. The path in their command lines
+    // identifies them.
     let cmd = "touch forever; (setsid tail -f \"$PWD/forever\" &); tail -f \"$PWD/forever\"";
-    let stage = Stage::set(candidate, script([shell(cmd)])).await?;
-    let mark = Stage::path(&stage.tree(), "forever");
-    let (report, seen) = stage
-        .play(&stage.order(RunMode::Implement), async |_, cancel| {
+    let fixture = AgentFixture::new(candidate, script([shell(cmd)])).await?;
+    let mark = AgentFixture::path(&fixture.tree(), "forever");
+    let (report, updates) = fixture
+        .run_with(&fixture.run_request(RunMode::Implement), async |_, cancel| {
             until(Duration::from_mins(2), || {
-                stage::running(&format!("tail\0-f\0{mark}")).len() >= 2
+                fixture::running(&format!("tail\0-f\0{mark}")).len() >= 2
             })
             .await
-            .context("its command never ran")?;
+            .context("the command did not run")?;
             cancel.cancel();
             Ok(())
         })
         .await?;
-    ensure!(report.end == RunEnd::Cancelled, describe(&report, &seen));
-    let left = stage::running(&stage.root().display().to_string());
-    ensure!(left.is_empty(), "processes live: {left:?}");
-    stage.is_metered().await?;
+    ensure!(report.end == RunEnd::Cancelled, describe(&report, &updates));
+    let left = fixture::running(&fixture.root().display().to_string());
+    ensure!(left.is_empty(), "processes still running: {left:?}");
+    fixture.check_metering().await?;
     Ok(None)
 }
 
 async fn resumed(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
     let on = ConversationCase {
-        when: "Go on where you were".to_owned(),
+        when: "Continue where you stopped".to_owned(),
         unless: None,
         steps: vec![write("two.txt", "two\n"), ModelStep::say("Done.")],
     };
     let stall = ModelStep { stall: true, ..ModelStep::say("I") };
     let script = Script { cases: vec![on], ..Script::new([write("one.txt", "one\n"), stall]) };
-    let stage = Stage::set(candidate, script).await?;
-    let (report, seen) = stage
-        .play(&stage.order(RunMode::Implement), async |seen, _| {
-            stage.asked(|request| request.step == Some(1)).await?;
-            stage::kill(seen.group().context("it was never on record")?).await
+    let fixture = AgentFixture::new(candidate, script).await?;
+    let (report, updates) = fixture
+        .run_with(&fixture.run_request(RunMode::Implement), async |updates, _| {
+            fixture.wait_for_request(|request| request.step == Some(1)).await?;
+            fixture::kill(updates.group().context("the process was not recorded")?).await
         })
         .await?;
-    ensure!(matches!(report.end, RunEnd::Crashed { .. }), describe(&report, &seen));
-    ensure!(stage.file("one.txt").is_some(), "nothing was written before the kill");
-    let mut order = stage.order(RunMode::Implement);
-    order.resume = report.session;
-    order.prompt = String::from("Go on where you were.");
-    let (report, seen) = stage.run(&order).await?;
-    finished(&report, &seen)?;
-    let both = ["one.txt", "two.txt"].map(|name| stage.file(name).is_some());
-    ensure!(both == [true, true], "{both:?}; {}", describe(&report, &seen));
-    stage.is_metered().await?;
+    ensure!(matches!(report.end, RunEnd::Crashed { .. }), describe(&report, &updates));
+    ensure!(fixture.file("one.txt").is_some(), "nothing was written before the kill");
+    let mut request = fixture.run_request(RunMode::Implement);
+    request.resume = report.session;
+    request.prompt = String::from("Continue where you stopped.");
+    let (report, updates) = fixture.run(&request).await?;
+    finished(&report, &updates)?;
+    let both = ["one.txt", "two.txt"].map(|name| fixture.file(name).is_some());
+    ensure!(both == [true, true], "{both:?}; {}", describe(&report, &updates));
+    fixture.check_metering().await?;
     if !report.resumed {
         return Ok(Some("in a new session"));
     }
-    let requests = stage.model.requests();
+    let requests = fixture.model.requests();
     let later = requests
         .iter()
         .find(|request| request.case == Some(0) && request.step == Some(0))
-        .context("the model was not asked to go on")?;
+        .context("the model got no request to continue")?;
     let knows = later.body.to_string().contains("c0s0_");
-    ensure!(knows, "the session went on without what was done before");
+    ensure!(knows, "the resumed session lacks the earlier messages");
     Ok(None)
 }
 
@@ -369,36 +380,39 @@ async fn quota(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
     let until = at() + Duration::from_hours(1);
     let mut step = ModelStep::fail(99, 429);
     step.headers.insert("retry-after".to_owned(), until.to_rfc2822());
-    let stage = Stage::set(candidate, Script::new([step])).await?;
-    let (report, seen) = stage.run(&stage.order(RunMode::Implement)).await?;
-    ensure!(report.end == RunEnd::Quota { until }, describe(&report, &seen));
-    stage.is_metered().await?;
+    let fixture = AgentFixture::new(candidate, Script::new([step])).await?;
+    let (report, updates) = fixture.run(&fixture.run_request(RunMode::Implement)).await?;
+    ensure!(report.end == RunEnd::Quota { until }, describe(&report, &updates));
+    fixture.check_metering().await?;
     Ok(None)
 }
 
 async fn refused(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
-    let stage = Stage::set(candidate, Script::new([ModelStep::fail(99, 400)])).await?;
-    let (report, seen) = stage.run(&stage.order(RunMode::Implement)).await?;
-    let RunEnd::Crashed { reason } = &report.end else { bail!(describe(&report, &seen)) };
-    ensure!(reason.contains("400"), "the reason does not name the answer: {reason}");
-    stage.is_metered().await?;
+    let fixture = AgentFixture::new(candidate, Script::new([ModelStep::fail(99, 400)])).await?;
+    let (report, updates) = fixture.run(&fixture.run_request(RunMode::Implement)).await?;
+    let RunEnd::Crashed { reason } = &report.end else { bail!(describe(&report, &updates)) };
+    ensure!(reason.contains("400"), "the reason does not name the status code: {reason}");
+    fixture.check_metering().await?;
     Ok(None)
 }
 
 async fn budget(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
     let steps = (0..9).map(|number| shell(format!("echo {number}")));
-    let stage = Stage::set(candidate, script(steps)).await?;
-    let mut order = stage.order(RunMode::Implement);
+    let fixture = AgentFixture::new(candidate, script(steps)).await?;
+    let mut request = fixture.run_request(RunMode::Implement);
     let most = 3_000;
     let limit = SpendLimit { tokens: Some(most), ..SpendLimit::default() };
     let bound = BudgetLimit { scope: BudgetScope::Run, limit, spent: Spend::default() };
-    order.access.as_mut().context("it has access")?.budget_limits = vec![bound];
-    let (report, seen) = stage.run(&order).await?;
-    ensure!(report.end == RunEnd::OverBudget, describe(&report, &seen));
+    request.access.as_mut().context("the run has no model access")?.budget_limits = vec![bound];
+    let (report, updates) = fixture.run(&request).await?;
+    ensure!(report.end == RunEnd::OverBudget, describe(&report, &updates));
     let used = report.usage.unwrap_or_default().tokens.total();
-    let largest = stage.model.sent().iter().map(|sent| sent.tokens.total()).max().unwrap_or(0);
-    ensure!(used > 0 && used <= most + largest, "{used} of {most}, with answers of {largest}");
-    stage.is_metered().await?;
+    let largest = fixture.model.sent().iter().map(|sent| sent.tokens.total()).max().unwrap_or(0);
+    ensure!(
+        used > 0 && used <= most + largest,
+        "used {used} of {most} tokens; the largest response had {largest}"
+    );
+    fixture.check_metering().await?;
     Ok(None)
 }
 
@@ -409,27 +423,32 @@ async fn model(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
         "gemini" => ("gemini-3.8-flash", "gemini-3.8-flash"),
         _ => ("model-of-the-tier", "model-of-the-tier"),
     };
-    let stage = Stage::set(candidate, script([])).await?;
-    let mut order = stage.order(RunMode::Implement);
-    order.model = Some(wanted.to_owned());
-    let (report, seen) = stage.run(&order).await?;
-    finished(&report, &seen)?;
-    let requests = stage.model.requests();
+    let fixture = AgentFixture::new(candidate, script([])).await?;
+    let mut request = fixture.run_request(RunMode::Implement);
+    request.model = Some(wanted.to_owned());
+    let (report, updates) = fixture.run(&request).await?;
+    finished(&report, &updates)?;
+    let requests = fixture.model.requests();
     let asked: Vec<_> = requests
         .iter()
         .filter(|request| request.step.is_some())
         .filter_map(|request| request.model.as_deref())
         .collect();
     let all = !asked.is_empty() && asked.iter().all(|model| model.contains(named));
-    ensure!(all, "the model was asked for as {asked:?}");
-    // OpenCode is told which models its provider has, so that it offers any.
+    ensure!(all, "requested models: {asked:?}");
+    // OpenCode accepts any model, because its configuration lists the models of its provider.
     if candidate.name != "opencode" {
-        let mut order = stage.order(RunMode::Implement);
-        order.model = Some("no-such-model".to_owned());
-        let (report, seen) = stage.run(&order).await?;
-        let told = matches!(&report.end, RunEnd::Unavailable { reason } if reason.contains(wanted));
-        ensure!(told, "it must be told what is offered: {}", describe(&report, &seen));
+        let mut request = fixture.run_request(RunMode::Implement);
+        request.model = Some("no-such-model".to_owned());
+        let (report, updates) = fixture.run(&request).await?;
+        let is_listed =
+            matches!(&report.end, RunEnd::Unavailable { reason } if reason.contains(wanted));
+        ensure!(
+            is_listed,
+            "the error does not list the available models: {}",
+            describe(&report, &updates)
+        );
     }
-    stage.is_metered().await?;
+    fixture.check_metering().await?;
     Ok(None)
 }

@@ -1,4 +1,4 @@
-//! What came of it, as a table.
+//! Table of the results.
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -9,38 +9,38 @@ use tamma_engine::sandbox::SandboxKind;
 use super::contract::Scenario;
 use crate::support::verdict::Verdict;
 
-/// What came of one scenario with one agent.
-pub(crate) struct Cell {
+/// Result of one scenario with one agent.
+pub(crate) struct ScenarioResult {
     pub(crate) took: Duration,
-    /// Something worth knowing, or why the contract was not kept.
+    /// Optional remark, or the violation of the contract.
     pub(crate) result: Result<Option<&'static str>>,
 }
 
-pub(crate) struct Table {
+pub(crate) struct ContractTable {
     scenarios: Vec<Scenario>,
-    agents: Vec<(String, Vec<Cell>)>,
+    agents: Vec<(String, Vec<ScenarioResult>)>,
 }
 
-/// Says what the agents are confined by.
-pub(crate) fn confined_by(cage: Option<SandboxKind>) {
-    let cage = cage.map_or_else(|| "nothing".to_owned(), |kind| kind.to_string());
-    let _ = writeln!(std::io::stderr(), "the agents are confined by {cage}");
+/// Prints the kind of sandbox in use.
+pub(crate) fn print_sandbox(sandbox: Option<SandboxKind>) {
+    let sandbox = sandbox.map_or_else(|| "none".to_owned(), |kind| kind.to_string());
+    let _ = writeln!(std::io::stderr(), "sandbox: {sandbox}");
 }
 
-/// Says how one ended, while others run.
-pub(crate) fn progress(agent: &str, scenario: Scenario, cell: &Cell) {
+/// Prints a result while other scenarios run.
+pub(crate) fn progress(agent: &str, scenario: Scenario, cell: &ScenarioResult) {
     let seconds = cell.took.as_secs_f32();
     let word = if cell.result.is_ok() { "ok" } else { "FAILED" };
-    // Whoever does not listen misses nothing: it is all in the table.
+    // Errors are ignored: the table repeats the result.
     let _ = writeln!(std::io::stderr(), "{agent}: {scenario}: {word} ({seconds:.1} s)");
 }
 
-impl Table {
+impl ContractTable {
     pub(crate) fn of(scenarios: &[Scenario]) -> Self {
         Self { scenarios: scenarios.to_vec(), agents: Vec::new() }
     }
 
-    pub(crate) fn add(&mut self, agent: &str, cells: Vec<Cell>) -> Result<()> {
+    pub(crate) fn add(&mut self, agent: &str, cells: Vec<ScenarioResult>) -> Result<()> {
         anyhow::ensure!(cells.len() == self.scenarios.len(), "a scenario of {agent} is missing");
         self.agents.push((agent.to_owned(), cells));
         Ok(())

@@ -1,89 +1,93 @@
-//! What a trial has shown, and the rules by which it is judged.
+//! Findings of a trial, and the rules that judge it.
 
 use std::collections::BTreeMap;
 
 use tamma_core::history::{EntryName, HistoryEntry};
 use tamma_core::task_loop::State;
 
-/// What went wrong, by its kind; and what is only worth telling.
+/// Findings of a trial, by kind.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Findings {
-    /// What is not there and should be.
+    /// Expected things that are missing.
     pub(crate) lost: Vec<String>,
-    /// What is there more than once.
-    pub(crate) doubled: Vec<String>,
-    /// What still runs.
+    /// Things that exist more than once.
+    pub(crate) duplicated: Vec<String>,
+    /// Processes that still run.
     pub(crate) orphaned: Vec<String>,
-    /// What a crash may bring.
+    /// Remarks that are not failures, such as reruns.
     pub(crate) notes: Vec<String>,
 }
 
 impl Findings {
-    /// Whether nothing went wrong.
+    /// Returns `true` without failures.
     pub(crate) fn is_clean(&self) -> bool {
-        self.lost.is_empty() && self.doubled.is_empty() && self.orphaned.is_empty()
+        self.lost.is_empty() && self.duplicated.is_empty() && self.orphaned.is_empty()
     }
 
-    pub(crate) fn lose(&mut self, what: impl Into<String>) {
+    pub(crate) fn add_lost(&mut self, what: impl Into<String>) {
         self.lost.push(what.into());
     }
 
-    pub(crate) fn double(&mut self, what: impl Into<String>) {
-        self.doubled.push(what.into());
+    pub(crate) fn add_duplicate(&mut self, what: impl Into<String>) {
+        self.duplicated.push(what.into());
     }
 
-    pub(crate) fn note(&mut self, what: impl Into<String>) {
+    pub(crate) fn add_note(&mut self, what: impl Into<String>) {
         self.notes.push(what.into());
     }
 
-    /// Judges how often something is there that must be there once.
-    pub(crate) fn once(&mut self, what: &str, times: usize) {
+    /// Checks that something exists exactly once.
+    pub(crate) fn expect_once(&mut self, what: &str, times: usize) {
         match times {
-            0 => self.lose(format!("no {what}")),
+            0 => self.add_lost(format!("no {what}")),
             1 => {}
-            more => self.double(format!("{what} {more} times")),
+            more => self.add_duplicate(format!("{what} {more} times")),
         }
     }
 
-    /// Judges the log: numbered without gaps, in the order of time, to the end, with the entries of an undisturbed task in
-    /// their order and no others.
-    pub(crate) fn log(&mut self, entries: &[HistoryEntry], undisturbed: Option<&[EntryName]>) {
+    /// Checks the history: numbers without gaps, ascending times, the final entry, and the same entries
+    /// in the same order as the baseline.
+    pub(crate) fn check_history(
+        &mut self,
+        entries: &[HistoryEntry],
+        baseline: Option<&[EntryName]>,
+    ) {
         for (at, entry) in (1..).zip(entries) {
             if entry.sequence != at {
-                self.lose(format!("entry {at} of the log: {} is there", entry.sequence));
+                self.add_lost(format!("history entry {at}: found {}", entry.sequence));
                 break;
             }
         }
         if !entries.is_sorted_by_key(|entry| entry.at) {
-            self.lose("the order of time in the log");
+            self.add_lost("ascending times in the history");
         }
         let names: Vec<_> = entries.iter().map(|entry| entry.name).collect();
         let end = entries.last().map(|entry| (entry.name, entry.to));
         if end != Some((EntryName::SmTaskCompleted, State::Completed)) {
-            self.lose("the end of the log");
+            self.add_lost("the end of the history");
         }
-        let Some(undisturbed) = undisturbed.filter(|undisturbed| *undisturbed != names) else {
+        let Some(baseline) = baseline.filter(|baseline| *baseline != names) else {
             return;
         };
         let mut counts: BTreeMap<EntryName, (usize, usize)> = BTreeMap::new();
         for name in &names {
             counts.entry(*name).or_default().0 += 1;
         }
-        for name in undisturbed {
+        for name in baseline {
             counts.entry(*name).or_default().1 += 1;
         }
         let mut same = true;
-        for (name, (there, wanted)) in counts {
-            if there < wanted {
-                self.lose(format!("{name}: {there} instead of {wanted}"));
+        for (name, (actual, expected)) in counts {
+            if actual < expected {
+                self.add_lost(format!("{name}: {actual} instead of {expected}"));
             }
-            if there > wanted {
-                self.double(format!("{name}: {there} instead of {wanted}"));
+            if actual > expected {
+                self.add_duplicate(format!("{name}: {actual} instead of {expected}"));
             }
-            same &= there == wanted;
+            same &= actual == expected;
         }
         if same {
-            self.lose("the order of the log");
+            self.add_lost("the order of the history");
         }
     }
 }
@@ -93,7 +97,7 @@ mod tests {
     use super::*;
     use EntryName as N;
 
-    const WAY: [EntryName; 3] = [N::SmTaskReceived, N::SmTaskAssigned, N::SmTaskCompleted];
+    const BASELINE: [EntryName; 3] = [N::SmTaskReceived, N::SmTaskAssigned, N::SmTaskCompleted];
 
     fn entries(lines: &[(u64, EntryName)]) -> Vec<HistoryEntry> {
         let entry = |(sequence, name): &(u64, EntryName)| {
@@ -107,58 +111,58 @@ mod tests {
         lines.iter().map(entry).collect()
     }
 
-    fn judged(lines: &[(u64, EntryName)]) -> Findings {
+    fn judge(lines: &[(u64, EntryName)]) -> Findings {
         let mut findings = Findings::default();
-        findings.log(&entries(lines), Some(&WAY));
+        findings.check_history(&entries(lines), Some(&BASELINE));
         findings
     }
 
     #[test]
-    fn a_log_like_the_undisturbed_one_is_clean() {
-        let whole = [(1, N::SmTaskReceived), (2, N::SmTaskAssigned), (3, N::SmTaskCompleted)];
-        assert_eq!(judged(&whole), Findings::default());
+    fn a_history_equal_to_the_baseline_is_clean() {
+        let complete = [(1, N::SmTaskReceived), (2, N::SmTaskAssigned), (3, N::SmTaskCompleted)];
+        assert_eq!(judge(&complete), Findings::default());
     }
 
     #[test]
-    fn an_entry_that_is_missing_is_lost() {
-        let findings = judged(&[(1, N::SmTaskReceived), (2, N::SmTaskCompleted)]);
+    fn a_missing_entry_is_lost() {
+        let findings = judge(&[(1, N::SmTaskReceived), (2, N::SmTaskCompleted)]);
         assert_eq!(findings.lost, ["SM_TASK_ASSIGNED: 0 instead of 1"]);
-        assert!(findings.doubled.is_empty());
-        let findings = judged(&[(1, N::SmTaskReceived), (2, N::SmTaskAssigned)]);
-        assert_eq!(findings.lost, ["the end of the log", "SM_TASK_COMPLETED: 0 instead of 1"]);
+        assert!(findings.duplicated.is_empty());
+        let findings = judge(&[(1, N::SmTaskReceived), (2, N::SmTaskAssigned)]);
+        assert_eq!(findings.lost, ["the end of the history", "SM_TASK_COMPLETED: 0 instead of 1"]);
     }
 
     #[test]
-    fn a_number_that_is_missing_is_lost() {
+    fn a_missing_number_is_lost() {
         let gap = [(1, N::SmTaskReceived), (3, N::SmTaskAssigned), (4, N::SmTaskCompleted)];
-        assert_eq!(judged(&gap).lost, ["entry 2 of the log: 3 is there"]);
+        assert_eq!(judge(&gap).lost, ["history entry 2: found 3"]);
     }
 
     #[test]
-    fn an_entry_that_is_there_twice_is_doubled() {
+    fn a_repeated_entry_is_a_duplicate() {
         let twice = [
             (1, N::SmTaskReceived),
             (2, N::SmTaskAssigned),
             (3, N::SmTaskAssigned),
             (4, N::SmTaskCompleted),
         ];
-        assert_eq!(judged(&twice).doubled, ["SM_TASK_ASSIGNED: 2 instead of 1"]);
+        assert_eq!(judge(&twice).duplicated, ["SM_TASK_ASSIGNED: 2 instead of 1"]);
     }
 
     #[test]
-    fn entries_in_another_order_are_no_undisturbed_log() {
-        let turned = [(1, N::SmTaskAssigned), (2, N::SmTaskReceived), (3, N::SmTaskCompleted)];
-        assert_eq!(judged(&turned).lost, ["the order of the log"]);
+    fn entries_in_another_order_are_reported() {
+        let swapped = [(1, N::SmTaskAssigned), (2, N::SmTaskReceived), (3, N::SmTaskCompleted)];
+        assert_eq!(judge(&swapped).lost, ["the order of the history"]);
     }
 
     #[test]
-    fn what_must_be_there_once_is_lost_without_and_doubled_with_more() {
+    fn zero_counts_as_lost_and_two_as_a_duplicate() {
         let mut findings = Findings::default();
         for times in 0..3 {
-            findings.once("commit", times);
+            findings.expect_once("commit", times);
         }
         assert_eq!(findings.lost, ["no commit"]);
-        assert_eq!(findings.doubled, ["commit 2 times"]);
+        assert_eq!(findings.duplicated, ["commit 2 times"]);
         assert!(!findings.is_clean());
     }
 }

@@ -1,7 +1,7 @@
-//! What one task is about: a repository, an agent that follows a script, and the holds of both.
+//! Fixture of one task: a repository and a scripted agent, both with holds.
 //!
-//! Everything outside of the database that a task does passes a hold: a file that has to be there.
-//! What passes writes a line before and a line after, so that it can be counted from outside.
+//! Each job outside the database waits at a hold until a file exists. It writes a line before and a
+//! line after, so that starts and ends can be counted from outside.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -14,32 +14,32 @@ use tamma_flow::activities::names;
 use tamma_testkit::agent::{AgentStep, PromptCase, SCRIPT_VARIABLE, Script};
 use tamma_testkit::repository::Repository;
 
-/// The criterion of every task, so that a validator is asked.
+/// Acceptance criterion of every task, so that a validator runs.
 pub(crate) const CRITERION: &str = "Cy is greeted";
 
-/// What is in each file of the change.
+/// Content of each changed file.
 pub(crate) const CONTENT: &str = "ann\nbo\ncy\n";
 
-/// The jobs that an agent does.
+/// Jobs that run an agent.
 pub(crate) const AGENTS: [&str; 3] = [names::PLAN, names::IMPLEMENT, names::REVIEW];
 
-/// The jobs that pass a hold.
+/// Jobs that wait at a hold.
 const HELD: [&str; 5] = [names::PLAN, names::IMPLEMENT, names::TEST, names::REVIEW, names::DELIVER];
 
-/// A repository with everything around it.
+/// Repository with script, gate and hook.
 #[derive(Debug)]
 pub(crate) struct Fixture {
     pub(crate) repository: Repository,
-    /// What the plan changes.
+    /// Paths that the plan changes.
     pub(crate) paths: Vec<String>,
     folder: PathBuf,
 }
 
 impl Fixture {
-    /// Makes one in a folder that is not there yet. `files` are those that the plan changes; more
-    /// than five need a person.
+    /// Creates the fixture in a new folder. The plan changes `files` files; more than five need
+    /// approval by a person.
     pub(crate) fn new(folder: PathBuf, agent: &Path, files: usize) -> Result<Self> {
-        fs::create_dir(&folder).with_context(|| format!("cannot make `{}`", folder.display()))?;
+        fs::create_dir(&folder).with_context(|| format!("cannot create `{}`", folder.display()))?;
         let plan = plan(files);
         let paths = plan.file_changes.iter().map(|change| change.path.clone()).collect();
         let it = Self { repository: Repository::new()?, paths, folder };
@@ -48,9 +48,9 @@ impl Fixture {
         it.repository.write("tamma.yaml", &it.configuration(agent))?;
         let hook = it.repository.path().join(".git/hooks/pre-receive");
         fs::create_dir_all(it.repository.path().join(".git/hooks"))?;
-        // What is saved on the way is none of what is counted: only a branch is a delivery.
+        // Checkpoints are not counted: only a branch is a delivery.
         let branches = "grep -q ' refs/heads/' || exit 0\n";
-        let delivery = it.passing(names::DELIVER, "true");
+        let delivery = it.held_script(names::DELIVER, "true");
         fs::write(&hook, format!("#!/bin/sh\n{branches}{delivery}"))?;
         fs::set_permissions(&hook, fs::Permissions::from_mode(0o755))?;
         for job in HELD {
@@ -59,42 +59,42 @@ impl Fixture {
         Ok(it)
     }
 
-    /// Lets nobody pass who does a job.
+    /// Blocks a job at its hold.
     pub(crate) fn hold(&self, job: &str) -> Result<()> {
         Ok(fs::remove_file(self.file(job))?)
     }
 
-    /// Lets everybody pass who does a job.
+    /// Releases the hold of a job.
     pub(crate) fn release(&self, job: &str) -> Result<()> {
         Ok(fs::write(self.file(job), "")?)
     }
 
-    /// How often a job has been begun.
-    pub(crate) fn begun(&self, job: &str) -> usize {
+    /// Returns how many times a job was started.
+    pub(crate) fn started(&self, job: &str) -> usize {
         self.count(&format!("{job} begins"))
     }
 
-    /// How often a job has come to its end.
+    /// Returns how many times a job ended.
     pub(crate) fn ended(&self, job: &str) -> usize {
         self.count(&format!("{job} ends"))
     }
 
-    fn count(&self, wanted: &str) -> usize {
-        let lines = fs::read_to_string(self.passages()).unwrap_or_default();
-        lines.lines().filter(|line| *line == wanted).count()
+    fn count(&self, expected: &str) -> usize {
+        let lines = fs::read_to_string(self.job_log()).unwrap_or_default();
+        lines.lines().filter(|line| *line == expected).count()
     }
 
     fn file(&self, job: &str) -> PathBuf {
         self.folder.join(format!("go-{job}"))
     }
 
-    fn passages(&self) -> PathBuf {
-        self.folder.join("passages")
+    fn job_log(&self) -> PathBuf {
+        self.folder.join("jobs.log")
     }
 
-    /// A piece of shell that passes the hold of a job, and then does something.
-    fn passing(&self, job: &str, command: &str) -> String {
-        let (log, file) = (self.passages(), self.file(job));
+    /// Returns a shell script that waits at the hold of a job and then runs a command.
+    fn held_script(&self, job: &str, command: &str) -> String {
+        let (log, file) = (self.job_log(), self.file(job));
         format!(
             "echo '{job} begins' >> '{log}'\nwhile [ ! -e '{file}' ]; do sleep 0.05; done\n\
              {command}\ncode=$?\necho '{job} ends' >> '{log}'\nexit $code\n",
@@ -104,7 +104,7 @@ impl Fixture {
     }
 
     fn gate(&self) -> String {
-        self.passing(names::TEST, "sh check.sh")
+        self.held_script(names::TEST, "sh check.sh")
     }
 
     fn configuration(&self, agent: &Path) -> String {
@@ -119,11 +119,11 @@ impl Fixture {
         )
     }
 
-    /// An agent that plans the change, makes it, and judges it.
+    /// Returns the script of an agent that plans, implements and validates the change.
     fn script(&self, plan: Plan) -> Script {
         let case = |when: &str, job: &str, before: Vec<AgentStep>, after: Vec<AgentStep>| {
             let line =
-                |word| AgentStep::Append { path: self.passages(), line: format!("{job} {word}") };
+                |word| AgentStep::Append { path: self.job_log(), line: format!("{job} {word}") };
             let mut steps = vec![line("begins")];
             steps.extend(before);
             steps.push(AgentStep::AwaitFile(self.file(job)));
@@ -139,9 +139,9 @@ impl Fixture {
                 content: CONTENT.to_owned(),
             })
             .collect();
-        // Work that is not committed when the hold is reached, and is not all of it.
+        // Uncommitted, incomplete work at the time of the hold.
         let half = vec![AgentStep::Write { path: "names.txt".into(), content: "ann\n".to_owned() }];
-        let met = json!({ "evidence": "the name is there", "file": "names.txt", "line": 3 });
+        let met = json!({ "evidence": "the name is in the list", "file": "names.txt", "line": 3 });
         let verdict = json!({ "criteria": { CRITERION: { "met": met } } });
         Script {
             cases: vec![
@@ -164,7 +164,7 @@ impl Fixture {
     }
 }
 
-/// A plan that changes so many files.
+/// Returns a plan that changes `files` files.
 fn plan(files: usize) -> Plan {
     let change = |number| FileChange {
         path: if number == 0 { "names.txt".to_owned() } else { format!("names/{number}.txt") },

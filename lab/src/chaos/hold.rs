@@ -1,17 +1,17 @@
-//! A hold in the database: a transaction of Tamma's waits in its middle until it is let go.
+//! Database holds: block a transaction of Tamma halfway until it is released.
 //!
-//! A trigger on the tables looks whether the point is one of those that are held, and then waits for
-//! a lock that a session of ours has. If PostgreSQL dies, the lock and the transaction die with it.
+//! A trigger waits for an advisory lock of this process if its point is held. If PostgreSQL dies, the
+//! lock and the transaction die with it.
 
 use std::collections::BTreeSet;
 
 use anyhow::Result;
 use tamma_testkit::postgres::{PostgresServer, PsqlSession};
 
-/// The database that Tamma works on.
+/// Name of Tamma's database.
 pub(crate) const DATABASE: &str = "tamma";
 
-/// Tables that are written at a point: the name of the table and a state are the point's name.
+/// Triggers. The name of a point consists of the table and a state.
 const TRIGGERS: &str = "
 CREATE TABLE chaos_holds (point text PRIMARY KEY);
 CREATE FUNCTION chaos_hold() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -33,17 +33,17 @@ CREATE TRIGGER chaos_hold BEFORE INSERT OR UPDATE ON tasks
 CREATE TRIGGER chaos_hold BEFORE INSERT ON answers
     FOR EACH ROW EXECUTE FUNCTION chaos_hold();";
 
-/// Makes the triggers.
+/// Creates the triggers.
 pub(crate) async fn prepare(server: &PostgresServer) -> Result<()> {
     server.query(DATABASE, TRIGGERS).await.map(drop)
 }
 
-/// A point that is held.
+/// Held point.
 #[derive(Debug)]
-pub(crate) struct Hold(PsqlSession);
+pub(crate) struct DatabaseHold(PsqlSession);
 
-impl Hold {
-    /// Holds whoever comes to a point from now on.
+impl DatabaseHold {
+    /// Blocks every transaction that reaches a point from now on.
     pub(crate) async fn at(server: &PostgresServer, point: &str) -> Result<Self> {
         let mut session = server.session(DATABASE)?;
         session.run("SELECT pg_advisory_lock(8622)").await?;
@@ -51,7 +51,7 @@ impl Hold {
         Ok(Self(session))
     }
 
-    /// Lets everybody pass. The session is gone if the server was killed meanwhile.
+    /// Releases all transactions. The session is gone if PostgreSQL was killed meanwhile.
     pub(crate) async fn release(mut self, server: &PostgresServer) -> Result<()> {
         server.query(DATABASE, "DELETE FROM chaos_holds").await?;
         if self.0.run("SELECT pg_advisory_unlock(8622)").await.is_err() {
@@ -61,16 +61,16 @@ impl Hold {
     }
 }
 
-/// Takes back what a user's processes have begun and that is held, as if it had never arrived.
-pub(crate) async fn take_back(server: &PostgresServer, user: &str) -> Result<()> {
-    let end = format!(
+/// Rolls back the held transactions of a database user.
+pub(crate) async fn cancel_waiting(server: &PostgresServer, user: &str) -> Result<()> {
+    let terminate = format!(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
         WHERE wait_event_type = 'Lock' AND wait_event = 'advisory' AND usename = '{user}'"
     );
-    server.query(DATABASE, &end).await.map(drop)
+    server.query(DATABASE, &terminate).await.map(drop)
 }
 
-/// The users of the database who wait at a point.
+/// Returns the database users whose transactions are held.
 pub(crate) async fn held(server: &PostgresServer) -> Result<BTreeSet<String>> {
     let waiting = "SELECT DISTINCT usename FROM pg_stat_activity
         WHERE wait_event_type = 'Lock' AND wait_event = 'advisory'";

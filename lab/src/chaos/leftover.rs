@@ -1,51 +1,52 @@
-//! Processes that a task has left behind, from the system's table.
+//! Processes that a task has left behind, found in `/proc`.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// The variable by which Tamma marks what it starts for a run.
+/// Variable with which Tamma marks the processes of a run.
 const MARK: &str = "TAMMA_RUN=";
 
-/// A process.
+/// Process that may belong to a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Process {
+pub(crate) struct LeftoverProcess {
     pub(crate) pid: u32,
-    /// How it was called.
+    /// Command line.
     pub(crate) line: String,
     environment: String,
 }
 
-impl Process {
-    /// Whether Tamma has started it for a run of a task.
+impl LeftoverProcess {
+    /// Returns `true` if Tamma started the process for a run of a task.
     pub(crate) fn is_run_of(&self, task: &str) -> bool {
         let mark = format!("{MARK}{task}/");
         self.environment.split('\n').any(|entry| entry.starts_with(&mark))
     }
 
-    /// Whether it has to do with a task or with a folder: by its mark, its call or its environment.
+    /// Returns `true` if the mark, command line or environment names the task or the folder.
     fn is_about(&self, task: &str, folder: &str) -> bool {
         self.is_run_of(task)
             || [&self.line, &self.environment].iter().any(|text| text.contains(folder))
     }
 }
 
-/// The processes that run for a task, or in a folder, and are none of those that are known.
-pub(crate) fn find(task: &str, folder: &Path, known: &BTreeSet<u32>) -> Vec<Process> {
+/// Finds processes of a task or a folder, except those in `known`.
+pub(crate) fn find(task: &str, folder: &Path, known: &BTreeSet<u32>) -> Vec<LeftoverProcess> {
     let folder = folder.display().to_string();
-    let about =
-        |process: &Process| process.is_about(task, &folder) && !known.contains(&process.pid);
+    let about = |process: &LeftoverProcess| {
+        process.is_about(task, &folder) && !known.contains(&process.pid)
+    };
     all().into_iter().filter(about).collect()
 }
 
-/// Every process that lives and can be looked at.
-fn all() -> Vec<Process> {
+/// Returns all readable running processes.
+fn all() -> Vec<LeftoverProcess> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    pids.filter_map(look).collect()
+    pids.filter_map(read).collect()
 }
 
-fn look(pid: u32) -> Option<Process> {
+fn read(pid: u32) -> Option<LeftoverProcess> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let state = stat.rsplit_once(')')?.1.split_whitespace().next()?;
     if matches!(state, "Z" | "X" | "x") {
@@ -55,7 +56,7 @@ fn look(pid: u32) -> Option<Process> {
         let bytes = fs::read(format!("/proc/{pid}/{name}")).ok()?;
         Some(String::from_utf8_lossy(&bytes).replace('\0', between).trim().to_owned())
     };
-    Some(Process { pid, line: text("cmdline", " ")?, environment: text("environ", "\n")? })
+    Some(LeftoverProcess { pid, line: text("cmdline", " ")?, environment: text("environ", "\n")? })
 }
 
 #[cfg(test)]
@@ -63,17 +64,17 @@ mod tests {
     use super::*;
 
     #[test]
-    #[expect(clippy::disallowed_methods, reason = "a process to be found")]
-    fn a_process_is_found_by_its_mark_and_by_its_folder_and_not_when_it_has_ended() {
+    #[expect(clippy::disallowed_methods, reason = "the test needs a process to find")]
+    fn a_running_process_is_found_by_its_mark_and_by_its_folder() {
         let task = format!("task-of-{}", std::process::id());
         let mut child = std::process::Command::new("sleep")
             .arg("60")
             .env("TAMMA_RUN", format!("{task}/3/1"))
             .env("SOMEWHERE", format!("/nowhere/{task}/script"))
             .spawn()
-            .expect("it starts");
+            .expect("spawn");
         let nowhere = Path::new("/nowhere/else/at/all");
-        // The child is a copy of this process until it has become the program.
+        // Until `exec`, the child is a copy of this process.
         let found = |task: &str, folder: &Path| {
             find(task, folder, &BTreeSet::new()).iter().any(|it| it.line == "sleep 60")
         };
@@ -83,8 +84,8 @@ mod tests {
         assert!(found("another", &Path::new("/nowhere").join(&task)));
         assert!(!found("another", nowhere));
         assert!(find(&task, nowhere, &BTreeSet::from([child.id()])).is_empty());
-        child.kill().expect("killed");
-        child.wait().expect("waited for");
+        child.kill().expect("kill");
+        child.wait().expect("wait");
         assert!(!found(&task, nowhere));
     }
 }

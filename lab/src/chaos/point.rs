@@ -1,10 +1,10 @@
-//! The points of a task's way at which something is killed.
+//! Points of a task at which a component is killed.
 
 use strum::{Display, EnumCount, EnumIter, EnumString, IntoEnumIterator as _};
 use tamma_core::task_loop::State;
 use tamma_flow::activities::names;
 
-/// What is killed.
+/// Component to kill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Display, EnumIter, EnumCount, EnumString)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum Victim {
@@ -14,39 +14,39 @@ pub(crate) enum Victim {
     Server,
     /// Temporal.
     Temporal,
-    /// PostgreSQL, with all its processes.
+    /// PostgreSQL with all its processes.
     Postgres,
 }
 
-/// What goes on in the moment of the kill.
+/// Activity at the time of the kill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Moment {
-    /// The worker is in the middle of the transaction that takes the task to a state.
+    /// The transaction that moves the task to this state is open.
     Writes(State),
-    /// An agent, a gate or a hook of the repository runs.
+    /// An agent, a gate or the repository's hook is running.
     Works,
-    /// The job is done, and the worker is in the middle of the transaction that keeps its answer.
-    Keeps,
-    /// Nothing happens until another task is completed.
+    /// The job has ended, and the transaction that saves its result is open.
+    SavesResult,
+    /// The task waits for another task.
     WaitsForTask,
-    /// Nothing happens until a person approves.
+    /// The task waits for approval by a person.
     WaitsForPerson,
-    /// A person has approved, and has no answer yet: the worker writes it down.
+    /// A person has approved and has no response yet; the worker saves the approval.
     Answers,
 }
 
-/// A point of a task's way.
+/// Point of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Point {
-    /// Where the task is, as the store has it. At the first point it is not there yet.
+    /// Stored state. At the first point, the task is not stored yet.
     pub(crate) state: State,
-    /// The activity that is under way.
+    /// Current Temporal activity.
     pub(crate) activity: &'static str,
-    /// What goes on.
+    /// Moment within the activity.
     pub(crate) moment: Moment,
 }
 
-/// The activities of the main way.
+/// Activities of the main path.
 #[cfg(test)]
 const ACTIVITIES: [&str; 11] = [
     names::RECORD,
@@ -63,9 +63,9 @@ const ACTIVITIES: [&str; 11] = [
 ];
 
 impl Point {
-    /// Every point, in the order of the way.
+    /// Returns all points, in the order of the main path.
     pub(crate) fn all() -> Vec<Self> {
-        use Moment::{Answers, Keeps, WaitsForPerson, WaitsForTask, Works, Writes};
+        use Moment::{Answers, SavesResult, WaitsForPerson, WaitsForTask, Works, Writes};
         use State as S;
         let at = |state, activity, moment| Self { state, activity, moment };
         vec![
@@ -74,40 +74,40 @@ impl Point {
             at(S::Pending, names::PREPARE, Writes(S::Assigned)),
             at(S::Assigned, names::PLAN, Writes(S::Planning)),
             at(S::Planning, names::PLAN, Works),
-            at(S::Planning, names::PLAN, Keeps),
+            at(S::Planning, names::PLAN, SavesResult),
             at(S::Planning, names::CHECK, Writes(S::AwaitingApproval)),
             at(S::AwaitingApproval, names::RECORD, WaitsForPerson),
             at(S::AwaitingApproval, names::RECORD, Answers),
             at(S::AwaitingApproval, names::RECORD, Writes(S::Validated)),
             at(S::Validated, names::RECORD, Writes(S::InProgress)),
             at(S::InProgress, names::IMPLEMENT, Works),
-            at(S::InProgress, names::IMPLEMENT, Keeps),
+            at(S::InProgress, names::IMPLEMENT, SavesResult),
             at(S::InProgress, names::TEST, Writes(S::Testing)),
             at(S::Testing, names::TEST, Works),
-            at(S::Testing, names::TEST, Keeps),
+            at(S::Testing, names::TEST, SavesResult),
             at(S::Testing, names::REVIEW, Writes(S::QualityReview)),
             at(S::QualityReview, names::REVIEW, Works),
-            at(S::QualityReview, names::REVIEW, Keeps),
+            at(S::QualityReview, names::REVIEW, SavesResult),
             at(S::QualityReview, names::AWAIT_DELIVERY, Writes(S::Approved)),
             at(S::Approved, names::DELIVER, Writes(S::Committing)),
             at(S::Committing, names::DELIVER, Works),
-            at(S::Committing, names::DELIVER, Keeps),
+            at(S::Committing, names::DELIVER, SavesResult),
             at(S::Committing, names::LEARN, Writes(S::Learning)),
             at(S::Learning, names::RECORD, Writes(S::Completed)),
         ]
     }
 
-    /// The name of what it waits for in the database, if the hold is there.
-    pub(crate) fn in_database(&self) -> Option<String> {
+    /// Returns the name of the database hold; `None` if the point is held elsewhere.
+    pub(crate) fn database_hold(&self) -> Option<String> {
         match self.moment {
             Moment::Writes(to) => Some(format!("tasks {to}")),
             Moment::Answers => Some(format!("tasks {}", State::Validated)),
-            Moment::Keeps => Some(format!("answers {}", self.state)),
+            Moment::SavesResult => Some(format!("answers {}", self.state)),
             Moment::Works | Moment::WaitsForTask | Moment::WaitsForPerson => None,
         }
     }
 
-    /// Whether the plan is one that a person must approve.
+    /// Returns `true` if a person must approve the plan.
     pub(crate) fn needs_person(&self) -> bool {
         matches!(self.moment, Moment::WaitsForPerson | Moment::Answers)
     }
@@ -119,40 +119,40 @@ impl std::fmt::Display for Point {
         let words = match moment {
             Moment::Writes(to) => format!("{activity} writes `{to}`"),
             Moment::Works => format!("{activity} works"),
-            Moment::Keeps => format!("{activity} keeps its answer"),
+            Moment::SavesResult => format!("{activity} saves its result"),
             Moment::WaitsForTask => format!("{activity} waits for a task"),
-            Moment::WaitsForPerson => "waits for a person".to_owned(),
+            Moment::WaitsForPerson => "needs a decision".to_owned(),
             Moment::Answers => format!("{activity} writes an approval"),
         };
         f.pad(&format!("{state}: {words}"))
     }
 }
 
-/// Every kill: each victim at each point.
+/// Returns all kills: each victim at each point.
 pub(crate) fn every_kill() -> Vec<(Point, Victim)> {
     let at = |point| Victim::iter().map(move |victim| (point, victim));
     Point::all().into_iter().flat_map(at).collect()
 }
 
-/// Eight kills for every change: each victim twice; at the beginning, in the middle and at the end
-/// of the way; while something is written, while something runs, and before an answer is kept. The
-/// first, the third and the seventh are those that have found faults.
+/// Returns the eight kills of the quick slice: each victim twice, at the start, in the middle and at
+/// the end of a task. The first, third and seventh have found bugs.
 pub(crate) fn quick_kills() -> Vec<(Point, Victim)> {
-    use Moment::{Answers, Keeps, WaitsForPerson, Works, Writes};
+    use Moment::{Answers, SavesResult, WaitsForPerson, Works, Writes};
     use State as S;
-    let wanted = [
+    let selected = [
         (S::Pending, Writes(S::Pending), Victim::Postgres),
         (S::Pending, Writes(S::Pending), Victim::Server),
         (S::Planning, Works, Victim::Postgres),
         (S::AwaitingApproval, WaitsForPerson, Victim::Temporal),
         (S::AwaitingApproval, Answers, Victim::Server),
         (S::InProgress, Works, Victim::Worker),
-        (S::QualityReview, Keeps, Victim::Worker),
+        (S::QualityReview, SavesResult, Victim::Worker),
         (S::Committing, Works, Victim::Temporal),
     ];
-    let is_wanted =
-        |(point, victim): &(Point, Victim)| wanted.contains(&(point.state, point.moment, *victim));
-    every_kill().into_iter().filter(is_wanted).collect()
+    let is_selected = |(point, victim): &(Point, Victim)| {
+        selected.contains(&(point.state, point.moment, *victim))
+    };
+    every_kill().into_iter().filter(is_selected).collect()
 }
 
 #[cfg(test)]
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_state_and_every_activity_of_the_main_way_has_a_point() {
+    fn every_state_and_activity_of_the_main_path_has_a_point() {
         let points = Point::all();
         for state in State::MAIN_PATH.into_iter().filter(|state| !state.is_terminal()) {
             assert!(points.iter().any(|point| point.state == state), "{state}");
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn the_whole_has_at_least_sixty_kills_and_no_two_alike() {
+    fn there_are_at_least_sixty_distinct_kills() {
         let all = every_kill();
         assert!(all.len() >= 60, "{}", all.len());
         assert_eq!(all.len(), Point::all().len() * Victim::COUNT);
@@ -185,11 +185,11 @@ mod tests {
     }
 
     #[test]
-    fn the_quick_ones_are_eight_and_each_victim_is_among_them_twice() {
+    fn the_quick_slice_kills_each_victim_twice() {
         let quick = quick_kills();
         assert_eq!(quick.len(), 8);
         for victim in Victim::iter() {
-            assert_eq!(quick.iter().filter(|(_, its)| *its == victim).count(), 2, "{victim}");
+            assert_eq!(quick.iter().filter(|(_, killed)| *killed == victim).count(), 2, "{victim}");
         }
     }
 }

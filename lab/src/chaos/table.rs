@@ -1,4 +1,4 @@
-//! What is printed: a line for each kill, the sums, and the last line.
+//! Output: one line per kill, totals per victim, and the figures of the last line.
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -9,56 +9,56 @@ use strum::IntoEnumIterator as _;
 use super::point::Victim;
 use super::trial::Trial;
 
-/// The sums of a run.
+/// Rows of all kills so far.
 #[derive(Debug, Default)]
-pub(crate) struct Table {
-    lines: Vec<Line>,
+pub(crate) struct KillTable {
+    lines: Vec<KillRow>,
 }
 
 #[derive(Debug, Clone)]
-struct Line {
+struct KillRow {
     victim: Victim,
     took: Duration,
     finished: bool,
     reruns: usize,
     lost: usize,
-    doubled: usize,
+    duplicated: usize,
     orphaned: usize,
 }
 
-impl Table {
-    /// Prints the head.
+impl KillTable {
+    /// Prints the heading.
     pub(crate) fn begin() -> Result<Self> {
         let mut out = std::io::stdout().lock();
         writeln!(out, "{:<50} {:<9} {:>7}  result", "point", "killed", "seconds")?;
         Ok(Self::default())
     }
 
-    /// Prints the line of a kill.
+    /// Prints the row of a kill.
     pub(crate) fn add(&mut self, trial: &Trial) -> Result<()> {
         let Trial { point, victim, took, result } = trial;
         let mut words = Vec::new();
-        let mut line = Line {
+        let mut line = KillRow {
             victim: *victim,
             took: *took,
             finished: result.is_ok(),
             reruns: 0,
             lost: 0,
-            doubled: 0,
+            duplicated: 0,
             orphaned: 0,
         };
         match result {
             Ok(findings) => {
                 line.reruns = findings.notes.len();
                 line.lost = findings.lost.len();
-                line.doubled = findings.doubled.len();
+                line.duplicated = findings.duplicated.len();
                 line.orphaned = findings.orphaned.len();
                 if findings.is_clean() {
                     words.push("ok".to_owned());
                 }
                 let kinds = [
                     ("lost", &findings.lost),
-                    ("doubled", &findings.doubled),
+                    ("duplicated", &findings.duplicated),
                     ("orphaned", &findings.orphaned),
                 ];
                 for (kind, what) in kinds {
@@ -66,7 +66,7 @@ impl Table {
                 }
                 words.extend(findings.notes.iter().cloned());
             }
-            // A task that does not come to its end is lost as a whole.
+            // An unfinished task counts as lost.
             Err(error) => {
                 line.lost = 1;
                 words.push(format!("lost: {error:#}"));
@@ -80,49 +80,49 @@ impl Table {
         Ok(())
     }
 
-    /// Whether every task came to its end, and nothing was lost, doubled or orphaned.
+    /// Returns `true` if every task finished and nothing was lost, duplicated or orphaned.
     pub(crate) fn is_clean(&self) -> bool {
-        let clean = |line: &Line| {
-            line.finished && line.lost == 0 && line.doubled == 0 && line.orphaned == 0
+        let clean = |line: &KillRow| {
+            line.finished && line.lost == 0 && line.duplicated == 0 && line.orphaned == 0
         };
         self.lines.iter().all(clean)
     }
 
-    /// Prints the sums, and returns the figures of the last line.
+    /// Prints the totals and returns the figures of the last line.
     pub(crate) fn end(&self) -> Result<String> {
         let mut out = std::io::stdout().lock();
         writeln!(
             out,
-            "\n{:<9} {:>5} {:>8} {:>6} {:>6} {:>4} {:>7} {:>8}",
-            "killed", "kills", "finished", "median", "most", "lost", "doubled", "orphaned"
+            "\n{:<9} {:>5} {:>8} {:>6} {:>6} {:>4} {:>10} {:>8}",
+            "killed", "kills", "finished", "median", "most", "lost", "duplicated", "orphaned"
         )?;
         for victim in Victim::iter() {
             let lines: Vec<_> = self.lines.iter().filter(|line| line.victim == victim).collect();
             let mut times: Vec<_> = lines.iter().map(|line| line.took.as_secs_f64()).collect();
             times.sort_by(f64::total_cmp);
-            let sum = |of: fn(&Line) -> usize| lines.iter().map(|line| of(line)).sum::<usize>();
+            let sum = |of: fn(&KillRow) -> usize| lines.iter().map(|line| of(line)).sum::<usize>();
             writeln!(
                 out,
-                "{victim:<9} {:>5} {:>8} {:>6.1} {:>6.1} {:>4} {:>7} {:>8}",
+                "{victim:<9} {:>5} {:>8} {:>6.1} {:>6.1} {:>4} {:>10} {:>8}",
                 lines.len(),
                 sum(|line| usize::from(line.finished)),
                 times.get(times.len() / 2).copied().unwrap_or_default(),
                 times.last().copied().unwrap_or_default(),
                 sum(|line| line.lost),
-                sum(|line| line.doubled),
+                sum(|line| line.duplicated),
                 sum(|line| line.orphaned),
             )?;
         }
-        let sum = |of: fn(&Line) -> usize| self.lines.iter().map(of).sum::<usize>();
+        let sum = |of: fn(&KillRow) -> usize| self.lines.iter().map(of).sum::<usize>();
         let reruns = sum(|line| line.reruns);
         if reruns > 0 {
-            writeln!(out, "runs that were begun again: {reruns}")?;
+            writeln!(out, "{reruns} runs were interrupted by the kill and started again")?;
         }
         Ok(format!(
-            "{} kills, {} lost, {} doubled, {} orphaned",
+            "{} kills, {} lost, {} duplicated, {} orphaned",
             self.lines.len(),
             sum(|line| line.lost),
-            sum(|line| line.doubled),
+            sum(|line| line.duplicated),
             sum(|line| line.orphaned),
         ))
     }

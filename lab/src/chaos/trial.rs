@@ -1,5 +1,5 @@
-//! One trial: a task is brought to a point and held there, a part is killed and started again, the
-//! task is let go and has to finish.
+//! Single trial: holds a task at a point, kills and restarts a component, releases the task and checks
+//! that it finishes.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -16,55 +16,55 @@ use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
 use super::PERSON;
+use super::components::{Components, output_text};
 use super::finding::Findings;
 use super::fixture::{AGENTS, CONTENT, CRITERION, Fixture};
-use super::hold::{self, Hold};
+use super::hold::{self, DatabaseHold};
 use super::leftover;
-use super::parts::{Parts, said};
 use super::point::{Moment, Point, Victim};
 
-/// How long a task may take to come to its point, and to its end.
-const PATIENCE: Duration = Duration::from_mins(1);
+/// Time limit for a task to reach its point, and to finish.
+const TIMEOUT: Duration = Duration::from_mins(1);
 
-/// How long what a task has started may take to be gone when the task has ended.
-const FAREWELL: Duration = Duration::from_secs(10);
+/// Time limit for the processes of a task to exit.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often it is looked whether something has happened that nobody tells us.
-const LOOK: Duration = Duration::from_millis(50);
+/// Interval for polling conditions that send no notification.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// How many files a plan changes that no person has to see, and one of medium risk.
+/// Number of files of a plan that is approved automatically, and of a medium-risk plan.
 const FILES: (usize, usize) = (1, 7);
 
-/// The entries of tasks that nobody disturbed.
+/// Entries of undisturbed tasks, without and with approval by a person.
 #[derive(Debug, Default)]
-pub(crate) struct Undisturbed {
+pub(crate) struct Baseline {
     alone: Option<Vec<EntryName>>,
     approved: Option<Vec<EntryName>>,
 }
 
-/// What came of a trial.
+/// Result of a trial.
 #[derive(Debug)]
 pub(crate) struct Trial {
     pub(crate) point: Point,
     pub(crate) victim: Victim,
-    /// From the kill to the end of the task.
+    /// Time from the kill to the end of the task.
     pub(crate) took: Duration,
-    /// What was found; or why the task did not come to its end.
+    /// Findings, or the reason why the task did not finish.
     pub(crate) result: Result<Findings>,
 }
 
-/// Where trials are made.
-pub(crate) struct Ground {
-    pub(crate) parts: Parts,
+/// Runs trials on one set of components.
+pub(crate) struct TrialRunner {
+    pub(crate) components: Components,
     agent: PathBuf,
     folder: PathBuf,
-    undisturbed: Undisturbed,
-    /// How many tasks there have been.
+    baseline: Baseline,
+    /// Number of tasks so far.
     tasks: u32,
 }
 
-/// A task with everything around it.
-struct Case {
+/// Task of a trial, with its fixture.
+struct TrialCase {
     task: TaskId,
     fixture: Fixture,
     folder: PathBuf,
@@ -72,45 +72,44 @@ struct Case {
     needs_person: bool,
 }
 
-impl Ground {
-    /// Starts everything, and lets two tasks go their way undisturbed: what they write down is what
-    /// every other must write down.
-    pub(crate) async fn prepare(tamma: &Path, agent: &Path, folder: &Path) -> Result<Self> {
-        let parts = Parts::start(tamma, folder).await?;
-        let mut ground = Self {
-            parts,
+impl TrialRunner {
+    /// Starts all components and records two undisturbed tasks as the baseline.
+    pub(crate) async fn start(tamma: &Path, agent: &Path, folder: &Path) -> Result<Self> {
+        let components = Components::start(tamma, folder).await?;
+        let mut runner = Self {
+            components,
             agent: agent.to_owned(),
             folder: folder.to_owned(),
-            undisturbed: Undisturbed::default(),
+            baseline: Baseline::default(),
             tasks: 0,
         };
         for needs_person in [false, true] {
-            let case = ground.case(needs_person).await?;
-            ground.add(&case, None).await??;
+            let case = runner.case(needs_person).await?;
+            runner.add(&case, None).await??;
             if needs_person {
-                ground.until(case.task, State::AwaitingApproval).await?;
-                ground.approve(case.task).await?;
+                runner.until(case.task, State::AwaitingApproval).await?;
+                runner.approve(case.task).await?;
             }
-            ground.until(case.task, State::Completed).await?;
-            let findings = ground.examine(&case).await?;
-            ensure!(findings.is_clean(), "an undisturbed task is not clean: {findings:?}");
-            let names = Some(ground.names(case.task).await?);
-            let place = &mut ground.undisturbed;
-            *(if needs_person { &mut place.approved } else { &mut place.alone }) = names;
+            runner.until(case.task, State::Completed).await?;
+            let findings = runner.examine(&case).await?;
+            ensure!(findings.is_clean(), "an undisturbed task has findings: {findings:?}");
+            let names = Some(runner.names(case.task).await?);
+            let baseline = &mut runner.baseline;
+            *(if needs_person { &mut baseline.approved } else { &mut baseline.alone }) = names;
         }
-        Ok(ground)
+        Ok(runner)
     }
 
-    /// Kills a part at a point, and judges what comes of it.
-    #[expect(clippy::disallowed_methods, reason = "this measures how long it takes")]
+    /// Kills a component at a point and judges the result.
+    #[expect(clippy::disallowed_methods, reason = "measures a duration")]
     pub(crate) async fn trial(&mut self, point: Point, victim: Victim) -> Trial {
         let mut killed = Instant::now();
         let mut result = self.attempt(point, victim, &mut killed).await;
         let took = killed.elapsed();
-        match (self.parts.fallen().await, &mut result) {
-            (Ok(fallen), Ok(findings)) => {
-                for name in fallen {
-                    findings.lose(format!("{name}, which ended by itself"));
+        match (self.components.restart_exited().await, &mut result) {
+            (Ok(exited), Ok(findings)) => {
+                for name in exited {
+                    findings.add_lost(format!("{name}, which exited"));
                 }
             }
             (Err(error), result @ Ok(_)) => *result = Err(error),
@@ -119,7 +118,7 @@ impl Ground {
         Trial { point, victim, took, result }
     }
 
-    #[expect(clippy::disallowed_methods, reason = "this measures how long it takes")]
+    #[expect(clippy::disallowed_methods, reason = "measures a duration")]
     async fn attempt(
         &mut self,
         point: Point,
@@ -137,8 +136,8 @@ impl Ground {
         };
         let case = self.case(point.needs_person()).await?;
         let mut hold = None;
-        if let Some(name) = point.in_database() {
-            hold = Some(Hold::at(&self.parts.postgres, &name).await?);
+        if let Some(name) = point.database_hold() {
+            hold = Some(DatabaseHold::at(&self.components.postgres, &name).await?);
         } else if point.moment == Moment::Works {
             case.fixture.hold(point.activity)?;
         }
@@ -146,47 +145,50 @@ impl Ground {
         let mut asking = None;
         if point.moment == Moment::Answers {
             self.until(case.task, State::AwaitingApproval).await?;
-            asking = Some(self.ask(case.task).await?);
+            asking = Some(self.send_approval(case.task).await?);
         }
-        self.reach(&case, point).await.with_context(|| format!("it does not come to {point}"))?;
+        self.reach(&case, point)
+            .await
+            .with_context(|| format!("the task does not reach {point}"))?;
         let plan =
-            self.parts.store.task(case.task).await.ok().and_then(|it| it.task_loop.ok()?.plan);
+            self.components.store.task(case.task).await.ok().and_then(|it| it.task_loop.ok()?.plan);
         let running = self.leftovers(&case);
 
         *killed = Instant::now();
-        self.parts.kill(victim).await?;
-        if victim == Victim::Worker && point.moment == Moment::Keeps {
-            // What a dead worker has sent is written when it is let go, which is the harder case for
-            // a step, and the easier one for an answer: there, nothing has been sent yet.
-            hold::take_back(&self.parts.postgres, "worker").await?;
+        self.components.kill(victim).await?;
+        if victim == Victim::Worker && point.moment == Moment::SavesResult {
+            // Otherwise PostgreSQL would complete the statement of the dead worker on release, which
+            // makes this case easier.
+            hold::cancel_waiting(&self.components.postgres, "worker").await?;
         }
-        self.parts.restart(victim).await?;
+        self.components.restart(victim).await?;
 
         let mut findings = Findings::default();
         if victim == Victim::Worker {
-            // Whoever works on after the death of the worker would finish a run that is begun again.
-            let gone = async || {
+            // A surviving agent would finish a run that is started again.
+            let exited = async || {
                 let left = self.leftovers(&case);
-                let lives = |it: &&leftover::Process| {
+                let is_same = |it: &&leftover::LeftoverProcess| {
                     it.is_run_of(&case.task.to_string()) && running.contains(it)
                 };
-                left.iter().find(lives).map_or(Ok(Some(())), |_| Ok(None))
+                left.iter().find(is_same).map_or(Ok(Some(())), |_| Ok(None))
             };
-            if wait(FAREWELL, gone).await.is_err() {
-                findings.orphaned.push("a run of the dead worker".to_owned());
+            if wait(EXIT_TIMEOUT, exited).await.is_err() {
+                findings.orphaned.push("a run of the killed worker".to_owned());
             }
         }
         if point.moment == Moment::WaitsForPerson {
-            self.is_open(&case, plan.map(|plan| plan.hash.to_string()), &mut findings).await?;
+            self.check_waiting(&case, plan.map(|plan| plan.hash.to_string()), &mut findings)
+                .await?;
         }
         if let Some(hold) = hold {
-            hold.release(&self.parts.postgres).await?;
+            hold.release(&self.components.postgres).await?;
         } else if point.moment == Moment::Works {
             case.fixture.release(point.activity)?;
         }
-        adding.await?.context("the task cannot be added")?;
+        adding.await?.context("cannot add the task")?;
         if let Some(asking) = asking {
-            // Whether the person got an answer is not decided: who got none asks again.
+            // The request may have failed; the approval below repeats it.
             drop(asking.await?);
         }
         if let Some(other) = &other {
@@ -202,8 +204,8 @@ impl Ground {
         Ok(findings)
     }
 
-    /// Makes everything that a new task is about.
-    async fn case(&mut self, needs_person: bool) -> Result<Case> {
+    /// Creates the fixture of a new task and registers its project.
+    async fn case(&mut self, needs_person: bool) -> Result<TrialCase> {
         self.tasks += 1;
         let number = self.tasks;
         let folder = self.folder.join(format!("task-{number}"));
@@ -220,12 +222,12 @@ impl Ground {
             name: format!("greeter-{number}"),
             repository,
         };
-        self.parts.store.register_project(&project).await?;
-        Ok(Case { task: TaskId(id(2)), fixture, folder, project: project.name, needs_person })
+        self.components.store.register_project(&project).await?;
+        Ok(TrialCase { task: TaskId(id(2)), fixture, folder, project: project.name, needs_person })
     }
 
-    /// Adds a task, as a person would who asks again when nobody answers.
-    fn add(&self, case: &Case, after: Option<TaskId>) -> JoinHandle<Result<()>> {
+    /// Adds a task. Retries until the server responds.
+    fn add(&self, case: &TrialCase, after: Option<TaskId>) -> JoinHandle<Result<()>> {
         let mut arguments: Vec<_> =
             ["task", "add", "Greet Cy", "--criterion", CRITERION].map(str::to_owned).into();
         arguments.extend(["--project".to_owned(), case.project.clone()]);
@@ -233,55 +235,58 @@ impl Ground {
         if let Some(after) = after {
             arguments.extend(["--depends-on".to_owned(), after.to_string()]);
         }
-        let person = self.parts.person.clone();
-        tokio::spawn(wait(PATIENCE, async move || {
-            let output = person.types(&arguments).output().await?;
-            ensure!(output.status.success(), "{}", said(&output));
+        let person = self.components.person.clone();
+        tokio::spawn(wait(TIMEOUT, async move || {
+            let output = person.command(&arguments).output().await?;
+            ensure!(output.status.success(), "{}", output_text(&output));
             Ok(Some(()))
         }))
     }
 
-    /// Asks a task to take its plan, in the name of a person.
-    async fn ask(&self, task: TaskId) -> Result<JoinHandle<Result<std::process::Output>>> {
-        let machine = self.parts.store.task(task).await?.task_loop?;
-        let plan = machine.plan.context("there is no plan")?.hash.to_string();
+    /// Sends an approval of the current plan.
+    async fn send_approval(
+        &self,
+        task: TaskId,
+    ) -> Result<JoinHandle<Result<std::process::Output>>> {
+        let task_loop = self.components.store.task(task).await?.task_loop?;
+        let plan = task_loop.plan.context("the task has no plan")?.hash.to_string();
         let id = task.to_string();
-        let mut command = self.parts.person.types(&["approve", &id, "--plan", &plan]);
+        let mut command = self.components.person.command(&["approve", &id, "--plan", &plan]);
         Ok(tokio::spawn(async move { Ok(command.output().await?) }))
     }
 
-    /// Has a person approve a task's plan, who asks again when nobody answers.
+    /// Approves the plan of a task. Retries until the server responds.
     async fn approve(&self, task: TaskId) -> Result<()> {
-        wait(PATIENCE, async || {
-            if !self.parts.store.decisions(task).await?.is_empty() {
+        wait(TIMEOUT, async || {
+            if !self.components.store.decisions(task).await?.is_empty() {
                 return Ok(Some(()));
             }
-            let output = self.ask(task).await?.await??;
+            let output = self.send_approval(task).await?.await??;
             if !output.status.success() {
-                bail!("{}", said(&output));
+                bail!("{}", output_text(&output));
             }
             Ok(Some(()))
         })
         .await
-        .context("nobody can approve it")
+        .context("cannot approve the plan")
     }
 
-    /// Waits until a task is at a point.
-    async fn reach(&self, case: &Case, point: Point) -> Result<()> {
-        let Parts { postgres, store, .. } = &self.parts;
-        wait(PATIENCE, async || {
+    /// Waits until a task reaches a point.
+    async fn reach(&self, case: &TrialCase, point: Point) -> Result<()> {
+        let Components { postgres, store, .. } = &self.components;
+        wait(TIMEOUT, async || {
             let there = match point.moment {
                 Moment::Writes(State::Pending) => {
-                    let both = ["server", "worker"].map(str::to_owned);
-                    return Ok((hold::held(postgres).await? == both.into()).then_some(()));
+                    let users = ["server", "worker"].map(str::to_owned);
+                    return Ok((hold::held(postgres).await? == users.into()).then_some(()));
                 }
-                Moment::Writes(_) | Moment::Keeps | Moment::Answers => {
+                Moment::Writes(_) | Moment::SavesResult | Moment::Answers => {
                     hold::held(postgres).await?.contains("worker")
                 }
-                Moment::Works => case.fixture.begun(point.activity) > 0,
+                Moment::Works => case.fixture.started(point.activity) > 0,
                 Moment::WaitsForTask => {
-                    let history = self.parts.workflow("show", case.task).await?;
-                    is_in(&history, "EVENT_TYPE_TIMER_STARTED")
+                    let history = self.components.workflow("show", case.task).await?;
+                    has_event(&history, "EVENT_TYPE_TIMER_STARTED")
                 }
                 Moment::WaitsForPerson => true,
             };
@@ -291,197 +296,198 @@ impl Ground {
         .await
     }
 
-    /// Waits until a task is in a state. A task that has ended otherwise never will be.
+    /// Waits until a task is in a state. Fails at once if it is closed or needs a decision.
     async fn until(&self, task: TaskId, state: State) -> Result<()> {
         let mut last = None;
-        let arrived = wait(PATIENCE, async || {
-            let machine = self.parts.store.task(task).await?.task_loop?;
-            last = Some(machine.state);
-            if machine.state == state {
+        let arrived = wait(TIMEOUT, async || {
+            let task_loop = self.components.store.task(task).await?.task_loop?;
+            last = Some(task_loop.state);
+            if task_loop.state == state {
                 return Ok(Some(Ok(())));
             }
-            let stuck = machine.state.is_terminal() || machine.state == State::HumanEscalation;
-            Ok(stuck.then(|| Err(anyhow::anyhow!("task {task} is {}", machine.state))))
+            let stuck = task_loop.state.is_terminal() || task_loop.state == State::HumanEscalation;
+            Ok(stuck.then(|| Err(anyhow::anyhow!("task {task} is {}", task_loop.state))))
         })
         .await;
         match arrived {
             Ok(arrived) => arrived,
             Err(error) => {
-                let last = last.map_or("nowhere".to_owned(), |state: State| state.to_string());
-                Err(error.context(format!("task {task} is {last} and not {state}")))
+                let last = last.map_or("not stored".to_owned(), |state: State| state.to_string());
+                Err(error.context(format!("task {task} is {last} instead of {state}")))
             }
         }
     }
 
-    /// Judges whether a task still waits for its person, with the same plan, and nothing has begun.
-    async fn is_open(
+    /// Checks that a task still waits for approval of the same plan, and that nothing has started.
+    async fn check_waiting(
         &self,
-        case: &Case,
+        case: &TrialCase,
         plan: Option<String>,
         findings: &mut Findings,
     ) -> Result<()> {
         let id = case.task.to_string();
-        let inbox = wait(PATIENCE, async || {
-            let output = self.parts.person.types(&["inbox"]).output().await?;
-            ensure!(output.status.success(), "{}", said(&output));
-            Ok(Some(said(&output)))
+        let inbox = wait(TIMEOUT, async || {
+            let output = self.components.person.command(&["inbox"]).output().await?;
+            ensure!(output.status.success(), "{}", output_text(&output));
+            Ok(Some(output_text(&output)))
         })
         .await?;
-        let machine = self.parts.store.task(case.task).await?.task_loop?;
-        let same = plan.is_some() && machine.plan.map(|plan| plan.hash.to_string()) == plan;
-        if machine.state != State::AwaitingApproval || !inbox.contains(&id) || !same {
-            findings.lose("the question to a person");
+        let task_loop = self.components.store.task(case.task).await?.task_loop?;
+        let same = plan.is_some() && task_loop.plan.map(|plan| plan.hash.to_string()) == plan;
+        if task_loop.state != State::AwaitingApproval || !inbox.contains(&id) || !same {
+            findings.add_lost("the open decision");
         }
-        if case.fixture.begun(tamma_flow::activities::names::IMPLEMENT) > 0 {
-            findings.double("a run before the approval");
+        if case.fixture.started(tamma_flow::activities::names::IMPLEMENT) > 0 {
+            findings.add_duplicate("a run before the approval");
         }
         Ok(())
     }
 
-    async fn judge(&self, case: &Case, findings: &mut Findings) -> Result<()> {
+    async fn judge(&self, case: &TrialCase, findings: &mut Findings) -> Result<()> {
         let found = self.examine(case).await?;
         findings.lost.extend(found.lost);
-        findings.doubled.extend(found.doubled);
+        findings.duplicated.extend(found.duplicated);
         findings.orphaned.extend(found.orphaned);
         findings.notes.extend(found.notes);
         Ok(())
     }
 
-    /// Examines a task that is completed, from outside.
-    async fn examine(&self, case: &Case) -> Result<Findings> {
+    /// Examines a completed task from outside.
+    async fn examine(&self, case: &TrialCase) -> Result<Findings> {
         let mut findings = Findings::default();
-        let entries: Vec<_> = self.parts.store.history(case.task, 0, 10_000).await?;
+        let entries: Vec<_> = self.components.store.history(case.task, 0, 10_000).await?;
         let entries: Vec<_> = entries.into_iter().map(|line| line.entry).collect();
-        let Undisturbed { alone, approved } = &self.undisturbed;
-        let undisturbed = if case.needs_person { approved } else { alone };
-        findings.log(&entries, undisturbed.as_deref());
-        self.examine_machine(case, entries.len(), &mut findings).await?;
+        let Baseline { alone, approved } = &self.baseline;
+        let baseline = if case.needs_person { approved } else { alone };
+        findings.check_history(&entries, baseline.as_deref());
+        self.examine_task_loop(case, entries.len(), &mut findings).await?;
         self.examine_approval(case, &mut findings).await?;
         examine_branch(case, &mut findings)?;
         for job in AGENTS {
-            findings.once(&format!("finished run of `{job}`"), case.fixture.ended(job));
-            let begun = case.fixture.begun(job);
-            if begun > 1 {
-                findings.note(format!("rerun of `{job}`: begun {begun} times"));
+            findings.expect_once(&format!("finished run of `{job}`"), case.fixture.ended(job));
+            let starts = case.fixture.started(job);
+            if starts > 1 {
+                findings.add_note(format!("rerun of `{job}`: started {starts} times"));
             }
         }
-        let gone = async || Ok(self.leftovers(case).is_empty().then_some(()));
-        if wait(FAREWELL, gone).await.is_err() {
+        let exited = async || Ok(self.leftovers(case).is_empty().then_some(()));
+        if wait(EXIT_TIMEOUT, exited).await.is_err() {
             let left = self.leftovers(case);
             findings.orphaned.extend(left.into_iter().map(|it| format!("{} {}", it.pid, it.line)));
         }
         Ok(findings)
     }
 
-    /// Compares the stored machine with its log, and with where its workflow has ended.
-    async fn examine_machine(
+    /// Compares the stored task loop with the history and with the final status of the workflow.
+    async fn examine_task_loop(
         &self,
-        case: &Case,
+        case: &TrialCase,
         entries: usize,
         findings: &mut Findings,
     ) -> Result<()> {
-        let stored = self.parts.store.task(case.task).await?;
-        let machine = stored.task_loop?;
-        if machine.entry_count != entries as u64 {
-            findings.lose(format!("entries: {entries} of {}", machine.entry_count));
+        let stored = self.components.store.task(case.task).await?;
+        let task_loop = stored.task_loop?;
+        if task_loop.entry_count != entries as u64 {
+            findings.add_lost(format!("entries: {entries} of {}", task_loop.entry_count));
         }
-        // The row is written before the workflow ends.
-        let ended = async || self.parts.workflow("result", case.task).await.map(Some);
-        let Ok(ended) = wait(PATIENCE, ended).await else {
-            findings.lose("the end of the workflow");
+        // The workflow ends after its last row is written.
+        let ended = async || self.components.workflow("result", case.task).await.map(Some);
+        let Ok(ended) = wait(TIMEOUT, ended).await else {
+            findings.add_lost("the end of the workflow");
             return Ok(());
         };
-        let standing = &ended["result"];
-        let wanted = serde_json::json!({
-            "state": machine.state,
-            "paused": machine.paused.is_some(),
+        let status = &ended["result"];
+        let expected = serde_json::json!({
+            "state": task_loop.state,
+            "paused": task_loop.paused.is_some(),
             "step": stored.step,
-            "plan": machine.plan.map(|plan| plan.hash),
+            "plan": task_loop.plan.map(|plan| plan.hash),
         });
-        if *standing != wanted {
-            findings.lose(format!("a step: the workflow is at {standing}, the row at {wanted}"));
+        if *status != expected {
+            findings
+                .add_lost(format!("a step: the workflow is at {status}, the row at {expected}"));
         }
         Ok(())
     }
 
-    async fn examine_approval(&self, case: &Case, findings: &mut Findings) -> Result<()> {
-        let decisions = self.parts.store.decisions(case.task).await?;
-        findings.once("decision about the plan", decisions.len());
-        let wanted = if case.needs_person {
+    async fn examine_approval(&self, case: &TrialCase, findings: &mut Findings) -> Result<()> {
+        let decisions = self.components.store.decisions(case.task).await?;
+        findings.expect_once("decision about the plan", decisions.len());
+        let expected = if case.needs_person {
             (PlanVerdict::Approve, Some(PERSON.to_owned()))
         } else {
             (PlanVerdict::Auto, None)
         };
         for decision in decisions {
-            if (decision.verdict, &decision.by) != (wanted.0, &wanted.1) {
+            if (decision.verdict, &decision.by) != (expected.0, &expected.1) {
                 let by = decision.by.unwrap_or_default();
-                findings.lose(format!("who decided: {} by `{by}`", decision.verdict));
+                findings.add_lost(format!("the decision maker: {} by `{by}`", decision.verdict));
             }
         }
         Ok(())
     }
 
-    /// What still runs for a task.
-    fn leftovers(&self, case: &Case) -> Vec<leftover::Process> {
-        let roles = [self.parts.server.pid(), self.parts.worker.pid()];
+    /// Returns the processes that still run for a task.
+    fn leftovers(&self, case: &TrialCase) -> Vec<leftover::LeftoverProcess> {
+        let roles = [self.components.server.pid(), self.components.worker.pid()];
         let known: BTreeSet<_> = roles.into_iter().flatten().chain([std::process::id()]).collect();
         leftover::find(&case.task.to_string(), &case.folder, &known)
     }
 
     async fn names(&self, task: TaskId) -> Result<Vec<EntryName>> {
-        let lines = self.parts.store.history(task, 0, 10_000).await?;
+        let lines = self.components.store.history(task, 0, 10_000).await?;
         Ok(lines.into_iter().map(|line| line.entry.name).collect())
     }
 }
 
-/// Judges the branch that a task has left: one commit, with what was planned and nothing else.
-fn examine_branch(case: &Case, findings: &mut Findings) -> Result<()> {
+/// Checks the branch of a task: one commit with exactly the planned changes.
+fn examine_branch(case: &TrialCase, findings: &mut Findings) -> Result<()> {
     let repository = &case.fixture.repository;
     let branch = format!("tamma/{}", case.task);
     let range = format!("main..{branch}");
     let Ok(commits) = repository.git(&["rev-list", &range]) else {
-        findings.lose("the branch");
+        findings.add_lost("the branch");
         return Ok(());
     };
-    findings.once("commit", commits.lines().count());
+    findings.expect_once("commit", commits.lines().count());
     let changed = repository.git(&["diff", "--name-only", "main", &branch])?;
     let changed: BTreeSet<_> = changed.lines().map(str::to_owned).collect();
     if changed != case.fixture.paths.iter().cloned().collect() {
-        findings.lose(format!("the files of the change: {changed:?}"));
+        findings.add_lost(format!("the files of the change: {changed:?}"));
     }
     for path in &case.fixture.paths {
         let content = repository.git(&["show", &format!("{branch}:{path}")]).unwrap_or_default();
         if content != CONTENT.trim() {
-            findings.lose(format!("what `{path}` should have"));
+            findings.add_lost(format!("the content of `{path}`"));
         }
     }
     Ok(())
 }
 
-/// Whether a workflow's history has an event of a type.
-fn is_in(history: &Value, kind: &str) -> bool {
+/// Returns `true` if a workflow history has an event of a type.
+fn has_event(history: &Value, kind: &str) -> bool {
     let events = history["events"].as_array();
     events.is_some_and(|events| events.iter().any(|event| event["eventType"] == kind))
 }
 
-/// Waits until there is something that tells nobody when it comes. An error on the way is told only
-/// when the time is over: parts are being started again.
-async fn wait<T>(limit: Duration, mut look: impl AsyncFnMut() -> Result<Option<T>>) -> Result<T> {
+/// Polls until a value is available. Errors are reported only on timeout, because components restart
+/// meanwhile.
+async fn wait<T>(limit: Duration, mut poll: impl AsyncFnMut() -> Result<Option<T>>) -> Result<T> {
     let mut last = None;
-    let looking = async {
+    let polling = async {
         loop {
-            match look().await {
+            match poll().await {
                 Ok(Some(found)) => return found,
                 Ok(None) => last = None,
                 Err(error) => last = Some(error),
             }
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
     };
-    let found = timeout(limit, looking).await;
+    let found = timeout(limit, polling).await;
     match (found, last) {
         (Ok(found), _) => Ok(found),
         (Err(_), Some(error)) => Err(error),
-        (Err(_), None) => bail!("it has not come within {} seconds", limit.as_secs()),
+        (Err(_), None) => bail!("not ready within {} s", limit.as_secs()),
     }
 }

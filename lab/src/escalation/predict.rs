@@ -1,4 +1,4 @@
-//! What `core` alone makes of the results that were recorded.
+//! Replays recorded results with `core` alone.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -17,21 +17,21 @@ use tamma_core::version::{Edition, FormatVersion};
 use tamma_core::{begin, step};
 use tamma_store::Store;
 
-/// More events than any of these tasks has.
-const MOST: usize = 1000;
+/// Limit against endless replays.
+const MAX_EVENTS: usize = 1000;
 
-/// What a task went through: the states, and the decisions.
+/// States and decisions of a task, in order.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Trail {
+pub(crate) struct StateTrace {
     pub(crate) states: Vec<State>,
     pub(crate) decisions: Vec<EscalationDecision>,
 }
 
-impl Trail {
-    /// What a log says.
-    pub(crate) fn of(log: &[HistoryEntry]) -> Self {
-        let moves = log.iter().filter(|entry| entry.trigger.is_some()).map(|entry| entry.to);
-        let decisions = log.iter().filter_map(|entry| match entry.data {
+impl StateTrace {
+    /// Extracts the trace from a history.
+    pub(crate) fn of(history: &[HistoryEntry]) -> Self {
+        let moves = history.iter().filter(|entry| entry.trigger.is_some()).map(|entry| entry.to);
+        let decisions = history.iter().filter_map(|entry| match entry.data {
             EntryData::Decision(decision) => Some(decision),
             _ => None,
         });
@@ -42,27 +42,31 @@ impl Trail {
     }
 }
 
-/// Plays the recorded results of a task with `core` alone, and says what it makes of them.
-pub(crate) async fn predict(store: &Store, id: TaskId, log: &[HistoryEntry]) -> Result<Trail> {
-    let whole = store.task(id).await?;
-    let machine: TaskLoop = whole.task_loop?;
-    let pin = machine.pin.context("the task was never pinned")?;
+/// Replays the recorded results of a task with `core` alone and returns the trace.
+pub(crate) async fn predict(
+    store: &Store,
+    id: TaskId,
+    history: &[HistoryEntry],
+) -> Result<StateTrace> {
+    let stored = store.task(id).await?;
+    let task_loop: TaskLoop = stored.task_loop?;
+    let pin = task_loop.pin.context("the task was never pinned")?;
     let rules = store.rules(pin.policy).await?;
-    let first = log.first().context("the log is empty")?;
+    let first = history.first().context("the history is empty")?;
     let received = TaskReceived {
         task: id,
-        project: whole.task.project,
-        priority: whole.task.priority,
+        project: stored.task.project,
+        priority: stored.task.priority,
         at: first.at,
         by: first.actor.clone(),
         submitted_plan: None,
         edition: Edition::NEWEST,
     };
-    let mut results = Results::read(store, id, log).await?;
+    let mut results = RecordedResults::read(store, id, history).await?;
     let start = begin(&received, &rules);
     let (mut it, mut due, mut entries) =
         (start.next, VecDeque::from(start.commands), start.entries);
-    for _ in 0..MOST {
+    for _ in 0..MAX_EVENTS {
         let job = loop {
             match due.pop_front() {
                 Some(Command::StartJob { job_number, job, .. }) => break Some((job_number, job)),
@@ -70,7 +74,7 @@ pub(crate) async fn predict(store: &Store, id: TaskId, log: &[HistoryEntry]) -> 
                 None => break None,
             }
         };
-        let Some((job_number, job)) = job else { return Ok(Trail::of(&entries)) };
+        let Some((job_number, job)) = job else { return Ok(StateTrace::of(&entries)) };
         for what in results.of(job_number, &job, pin)? {
             if it.state.is_terminal() {
                 break;
@@ -84,53 +88,54 @@ pub(crate) async fn predict(store: &Store, id: TaskId, log: &[HistoryEntry]) -> 
             entries.extend(next.entries);
         }
     }
-    bail!("core does not come to an end")
+    bail!("the replay does not end")
 }
 
-/// The results of a task's jobs, as they were recorded.
-struct Results {
+/// Recorded results of a task's jobs.
+struct RecordedResults {
     at: Timestamp,
     answers: BTreeMap<u32, (Outcome, Option<Usage>)>,
     checks: VecDeque<PlanAssessment>,
-    engines: VecDeque<Name>,
+    agents: VecDeque<Name>,
     lessons: VecDeque<u16>,
 }
 
-impl Results {
-    async fn read(store: &Store, id: TaskId, log: &[HistoryEntry]) -> Result<Self> {
+impl RecordedResults {
+    async fn read(store: &Store, id: TaskId, history: &[HistoryEntry]) -> Result<Self> {
         let mut answers = BTreeMap::new();
-        for (job_number, told) in store.job_results::<Value>(id).await? {
-            let ended = &told["answer"]["ended"];
+        for (job_number, stored) in store.job_results::<Value>(id).await? {
+            let ended = &stored["answer"]["ended"];
             let outcome = serde_json::from_value(ended["outcome"].clone())?;
             answers.insert(job_number, (outcome, serde_json::from_value(ended["usage"].clone())?));
         }
-        ensure!(!answers.is_empty(), "no job has answered");
-        let (mut checks, mut engines, mut lessons) =
+        ensure!(!answers.is_empty(), "no job results are stored");
+        let (mut checks, mut agents, mut lessons) =
             (VecDeque::new(), VecDeque::new(), VecDeque::new());
-        for entry in log {
+        for entry in history {
             match &entry.data {
                 EntryData::Check(check) => checks.push_back(check.clone()),
-                EntryData::Agent(engine) => engines.push_back(engine.clone()),
+                EntryData::Agent(agent) => agents.push_back(agent.clone()),
                 EntryData::Lessons(count) => lessons.push_back(*count),
                 _ => {}
             }
         }
-        let at = log.last().context("the log is empty")?.at;
-        Ok(Self { at, answers, checks, engines, lessons })
+        let at = history.last().context("the history is empty")?.at;
+        Ok(Self { at, answers, checks, agents, lessons })
     }
 
-    /// What happens for a job.
+    /// Returns the events that a job causes.
     fn of(
         &mut self,
         job_number: u32,
         job: &Job,
         pin: tamma_core::approval::Pin,
     ) -> Result<Vec<EventKind>> {
-        let light = match job {
+        let unrecorded = match job {
             Job::Admit => Some(Outcome::Admitted),
             Job::Prepare => Some(Outcome::Prepared(pin)),
             Job::Check { .. } => {
-                let check = self.checks.pop_front().context("core checks once more")?;
+                let check =
+                    self.checks.pop_front().context("core runs an additional plan check")?;
                 let PlanAssessment { blockers, warnings, .. } = check;
                 Some(Outcome::Checked { blockers, warnings })
             }
@@ -138,18 +143,18 @@ impl Results {
             Job::Learn { .. } => Some(Outcome::Learned(self.lessons.pop_front().unwrap_or(0))),
             _ => None,
         };
-        if let Some(outcome) = light {
+        if let Some(outcome) = unrecorded {
             return Ok(vec![EventKind::JobFinished { job_number, usage: None, outcome }]);
         }
         let answer = self.answers.get(&job_number).cloned();
         let (outcome, usage) =
-            answer.with_context(|| format!("core orders {job:?}, which nobody has done"))?;
-        let mut happens = Vec::new();
+            answer.with_context(|| format!("core starts {job:?}, which has no recorded result"))?;
+        let mut events = Vec::new();
         if matches!(job, Job::Implement(_)) {
-            let engine = self.engines.pop_front().context("core runs once more")?;
-            happens.push(EventKind::RunStarted { job_number, agent: engine });
+            let agent = self.agents.pop_front().context("core starts an additional run")?;
+            events.push(EventKind::RunStarted { job_number, agent });
         }
-        happens.push(EventKind::JobFinished { job_number, usage, outcome });
-        Ok(happens)
+        events.push(EventKind::JobFinished { job_number, usage, outcome });
+        Ok(events)
     }
 }

@@ -1,68 +1,68 @@
-//! Sixty tasks of all outcomes: what their agents do, what people do to them, and how they must end.
+//! Tasks with all outcomes: scripts of their agents, actions of people, and final states.
 
 use serde_json::json;
 use tamma_core::plan::Plan;
 use tamma_core::task_loop::State;
 use tamma_testkit::agent::{AgentStep, PromptCase, Script};
 
-/// What a task goes through.
+/// Course of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::EnumIter, strum::Display)]
 #[strum(serialize_all = "snake_case")]
-pub(crate) enum Way {
-    /// It is completed at once.
+pub(crate) enum OutcomeCase {
+    /// Completed in the first run.
     AtOnce,
-    /// A gate fails first.
+    /// Completed after one failed gate.
     AfterOneFailure,
-    /// Two fail first.
+    /// Completed after two failed gates.
     AfterTwoFailures,
-    /// It never passes, and a person gives it up.
+    /// Never passes; a person abandons it.
     GivenUp,
-    /// A person cancels it before the plan is approved.
+    /// Cancelled by a person before the plan is approved.
     CancelledAtApproval,
-    /// A person cancels it while an agent works.
+    /// Cancelled by a person during a run.
     CancelledAtWork,
-    /// A person cancels it when they are asked what to do.
+    /// Cancelled by a person when a decision is requested.
     CancelledWhenAsked,
-    /// It costs all that there is.
-    OutOfMoney,
-    /// A gate of security finds something.
+    /// Exceeds the budget.
+    OverBudget,
+    /// Fails a security gate.
     Security,
-    /// Its planner hands in nothing that can be used.
+    /// Planner submits no valid plan.
     WithoutPlan,
 }
 
-/// Who says what the task has taught.
+/// Behaviour of the agent that captures lessons.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Teacher {
-    /// An agent hands in a lesson with the tool.
+pub(crate) enum LearnBehaviour {
+    /// Submits a lesson with the tool.
     Tool,
-    /// It does so with the last words of its message.
+    /// Submits a lesson in its last message.
     Message,
-    /// It points at something that is not there, is told so, and mends it.
-    Mends,
-    /// It dies.
-    Dies,
-    /// It hands in nothing, however often it is asked.
+    /// Cites missing evidence, is refused, and submits a valid lesson.
+    Corrects,
+    /// Crashes.
+    Crashes,
+    /// Submits nothing.
     Silent,
 }
 
-impl Teacher {
+impl LearnBehaviour {
     pub(crate) fn of(number: u32) -> Self {
         match number % 6 {
             0 | 1 => Self::Tool,
             2 => Self::Message,
-            3 => Self::Mends,
-            4 => Self::Dies,
+            3 => Self::Corrects,
+            4 => Self::Crashes,
             _ => Self::Silent,
         }
     }
 
-    /// What it does when it is asked.
-    fn steps(self, way: Way) -> Vec<AgentStep> {
-        let taught = |evidence: &str| {
+    /// Returns the steps of the agent.
+    fn steps(self, case: OutcomeCase) -> Vec<AgentStep> {
+        let lessons = |evidence: &str| {
             json!({ "lessons": [{
                 "kind": "learning",
-                "text": format!("A task that is {} is looked at before the next one.", way.to_string().replace('_', " ")),
+                "text": format!("Check a task that is {} before the next one.", case.to_string().replace('_', " ")),
                 "keywords": ["greeter"],
                 "severity": "low",
                 "evidence": [evidence],
@@ -70,24 +70,24 @@ impl Teacher {
         };
         let tool = |evidence: &str| AgentStep::Tool {
             name: "submit_lessons".to_owned(),
-            args: taught(evidence),
+            args: lessons(evidence),
         };
         match self {
             Self::Tool => vec![tool("event 1")],
-            Self::Message => vec![AgentStep::Submit(taught("event 1"))],
-            Self::Mends => vec![tool("event 4711"), tool("event 1")],
-            Self::Dies => vec![AgentStep::Die],
-            Self::Silent => vec![AgentStep::Say("There is nothing to say.".to_owned())],
+            Self::Message => vec![AgentStep::Submit(lessons("event 1"))],
+            Self::Corrects => vec![tool("event 4711"), tool("event 1")],
+            Self::Crashes => vec![AgentStep::Die],
+            Self::Silent => vec![AgentStep::Say("No lessons.".to_owned())],
         }
     }
 }
 
-impl Way {
-    /// How it must end.
+impl OutcomeCase {
+    /// Returns the expected final state.
     pub(crate) fn ending(self) -> State {
         match self {
             Self::AtOnce | Self::AfterOneFailure | Self::AfterTwoFailures => State::Completed,
-            Self::GivenUp | Self::OutOfMoney | Self::Security => State::Failed,
+            Self::GivenUp | Self::OverBudget | Self::Security => State::Failed,
             Self::CancelledAtApproval
             | Self::CancelledAtWork
             | Self::CancelledWhenAsked
@@ -95,8 +95,8 @@ impl Way {
         }
     }
 
-    /// The state in which a person does something, if one does.
-    pub(crate) fn asks(self) -> Option<State> {
+    /// Returns the state in which a person acts, if any.
+    pub(crate) fn person_acts_in(self) -> Option<State> {
         match self {
             Self::AtOnce | Self::AfterOneFailure | Self::AfterTwoFailures => None,
             Self::CancelledAtApproval => Some(State::AwaitingApproval),
@@ -105,7 +105,7 @@ impl Way {
         }
     }
 
-    /// Its rules, beside its agent.
+    /// Returns the configuration except the agent.
     pub(crate) fn rules(self) -> String {
         let gates = match self {
             Self::Security => "  keys: { command: test ! -e key.txt, kind: security }\n",
@@ -116,15 +116,15 @@ impl Way {
             _ => 10,
         };
         let approve = self != Self::CancelledAtApproval;
-        let budget = if self == Self::OutOfMoney { "budget: { task_usd: 1.0 }\n" } else { "" };
+        let budget = if self == Self::OverBudget { "budget: { task_usd: 1.0 }\n" } else { "" };
         format!(
             "gates:\n{gates}{budget}scrum_master:\n  task_loop:\n    max_iterations: {runs}\n    \
              auto_approve_low_risk: {approve}\n    backoff_seconds: 1\n"
         )
     }
 
-    /// What its agent does.
-    pub(crate) fn script(self, teacher: Teacher) -> Script {
+    /// Returns the script of the agent.
+    pub(crate) fn script(self, behaviour: LearnBehaviour) -> Script {
         let case = |when: &str, steps| PromptCase { when: when.to_owned(), unless: None, steps };
         let write = |content: &str| {
             vec![AgentStep::Write { path: "names.txt".into(), content: content.to_owned() }]
@@ -135,7 +135,7 @@ impl Way {
             _ => plan().map(|plan| vec![AgentStep::Plan(Box::new(plan))]).unwrap_or_default(),
         };
         let mut cases = vec![
-            case("You look back at a development task", teacher.steps(self)),
+            case("You look back at a development task", behaviour.steps(self)),
             case("You are the planner", planned),
         ];
         match self {
@@ -146,7 +146,7 @@ impl Way {
         let work = match self {
             Self::AtOnce => right,
             Self::CancelledAtWork => vec![AgentStep::Hang],
-            Self::OutOfMoney => {
+            Self::OverBudget => {
                 let cost = "0.99".to_owned();
                 [wrong, vec![AgentStep::Usage { cost }]].concat()
             }
@@ -160,14 +160,14 @@ impl Way {
     }
 }
 
-/// A plan that every task has.
+/// Returns the plan of every task.
 fn plan() -> Option<Plan> {
-    let change = |path: &str| json!({ "path": path, "action": "modify", "description": "a name more", "estimated_lines": 1 });
+    let change = |path: &str| json!({ "path": path, "action": "modify", "description": "one more name", "estimated_lines": 1 });
     serde_json::from_value(json!({
-        "summary": "A name more",
-        "approach": "Write it down.",
+        "summary": "One more name",
+        "approach": "Append the name.",
         "file_changes": [change("names.txt"), change("key.txt")],
-        "testing_strategy": "The gates look at it.",
+        "testing_strategy": "The gates cover it.",
     }))
     .ok()
 }

@@ -1,4 +1,4 @@
-//! Clients of the Model Context Protocol that others have written.
+//! Third-party clients of the Model Context Protocol.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -12,80 +12,84 @@ use tamma_testkit::model::{ModelStep, Script, ScriptedCall, ScriptedModel};
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use crate::support::stage::Stage;
+use crate::support::cluster::Cluster;
 
-/// How long a client may take for one thing.
-const PATIENCE: Duration = Duration::from_mins(3);
+/// Time limit of one client command.
+const TIMEOUT: Duration = Duration::from_mins(3);
 
-/// A client.
+/// MCP client.
 #[derive(Debug)]
-pub(crate) enum Client {
-    /// The protocol's own inspector.
-    Inspector(PathBuf, Way),
-    /// Claude Code with a scripted model, and `tamma mcp` as one of its servers.
+pub(crate) enum McpClient {
+    /// Official MCP inspector, at this path.
+    Inspector(PathBuf, Transport),
+    /// Claude Code with a scripted model and `tamma mcp` as a server.
     Agent(PathBuf),
 }
 
-/// How a client reaches Tamma.
+/// Transport between a client and Tamma.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Way {
-    /// Through `tamma mcp`, on standard input and output.
+pub(crate) enum Transport {
+    /// `tamma mcp`, over standard input and output.
     Stdio,
-    /// At the server itself.
+    /// HTTP endpoint of the server.
     Http,
 }
 
-/// The versions of the protocol that the inspector can be held to.
+/// Protocol eras that the inspector supports.
 const ERAS: [&str; 2] = ["legacy", "modern"];
 
-/// What a tool said.
+/// Output of a tool call.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct ToolOutput {
     pub(crate) text: String,
     pub(crate) is_error: bool,
 }
 
-impl Said {
-    /// What it said, where it went well.
-    pub(crate) fn well(&self) -> Result<Value> {
-        ensure!(!self.is_error, "it was refused: {}", self.text);
-        serde_json::from_str(&self.text).with_context(|| format!("no JSON: {}", self.text))
+impl ToolOutput {
+    /// Parses the output as JSON. Fails if the tool reported an error.
+    pub(crate) fn into_json(&self) -> Result<Value> {
+        ensure!(!self.is_error, "the tool reported an error: {}", self.text);
+        serde_json::from_str(&self.text)
+            .with_context(|| format!("the tool output is not JSON: {}", self.text))
     }
 }
 
-impl fmt::Display for Client {
+impl fmt::Display for McpClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Inspector(_, Way::Stdio) => "the inspector, through `tamma mcp`",
-            Self::Inspector(_, Way::Http) => "the inspector, at /mcp",
+            Self::Inspector(_, Transport::Stdio) => "the inspector, through `tamma mcp`",
+            Self::Inspector(_, Transport::Http) => "the inspector, at /mcp",
             Self::Agent(_) => "Claude Code with a scripted model, through `tamma mcp`",
         })
     }
 }
 
-impl Client {
-    /// The names of the tools that it sees.
-    pub(crate) async fn tools(&self, stage: &Stage, token: &str) -> Result<Vec<String>> {
+impl McpClient {
+    /// Returns the names of the tools that the client sees.
+    pub(crate) async fn tools(&self, cluster: &Cluster, token: &str) -> Result<Vec<String>> {
         match self {
-            Self::Inspector(program, way) => {
+            Self::Inspector(program, transport) => {
                 let mut lists = Vec::new();
                 for era in ERAS {
                     let more = ["--method", "tools/list", "--protocol-era", era];
-                    let answer = inspect(stage, program, *way, token, &more).await?;
+                    let answer = inspect(cluster, program, *transport, token, &more).await?;
                     let tools = answer["tools"].as_array().context("no tools")?.iter();
                     let names = tools.filter_map(|tool| tool["name"].as_str().map(str::to_owned));
                     lists.push(names.collect::<Vec<_>>());
                 }
-                ensure!(lists.windows(2).all(|two| two[0] == two[1]), "it is not {lists:?}");
-                lists.pop().context("no list")
+                ensure!(
+                    lists.windows(2).all(|two| two[0] == two[1]),
+                    "the eras list different tools: {lists:?}"
+                );
+                lists.pop().context("no list of tools")
             }
             Self::Agent(folder) => {
                 let model = ScriptedModel::start(Script::new([ModelStep::say("Done.")])).await?;
-                converse(stage, folder, token, &model, "What can you do?").await?;
-                // It tells its model the names first, and the rest when the model wants to know it.
-                let told = serde_json::to_string(&model.requests().first().map(|it| &it.body))?;
+                converse(cluster, folder, token, &model, "What can you do?").await?;
+                // The first request to the model has the names of all tools.
+                let first = serde_json::to_string(&model.requests().first().map(|it| &it.body))?;
                 let is_name = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
-                let names = told.split("mcp__tamma__").skip(1);
+                let names = first.split("mcp__tamma__").skip(1);
                 let names = names.map(|rest| rest.split(|it| !is_name(it)).next().unwrap_or(rest));
                 let names: BTreeSet<_> = names.filter(|name| !name.is_empty()).collect();
                 Ok(names.into_iter().map(str::to_owned).collect())
@@ -93,43 +97,46 @@ impl Client {
         }
     }
 
-    /// Calls a tool in somebody's name.
+    /// Calls a tool with the token of a person.
     pub(crate) async fn call(
         &self,
-        stage: &Stage,
+        cluster: &Cluster,
         token: &str,
         tool: &str,
         arguments: &Value,
-    ) -> Result<Said> {
+    ) -> Result<ToolOutput> {
         match self {
-            Self::Inspector(program, way) => {
-                let given = arguments.to_string();
+            Self::Inspector(program, transport) => {
+                let json = arguments.to_string();
                 let more =
-                    ["--method", "tools/call", "--tool-name", tool, "--tool-args-json", &given];
-                said(&inspect(stage, program, *way, token, &more).await?)
+                    ["--method", "tools/call", "--tool-name", tool, "--tool-args-json", &json];
+                tool_output(&inspect(cluster, program, *transport, token, &more).await?)
             }
             Self::Agent(folder) => {
                 let call = ScriptedCall::tool(tool, arguments.clone());
                 let script = Script::new([ModelStep::call(call), ModelStep::say("Done.")]);
                 let model = ScriptedModel::start(script).await?;
                 let ask = format!("Please use {tool} of Tamma.");
-                converse(stage, folder, token, &model, &ask).await?;
-                // What the tool said is what the agent tells its model.
+                converse(cluster, folder, token, &model, &ask).await?;
+                // The agent sends the output of the tool to its model.
                 let requests = model.requests();
                 let result = requests.iter().rev().find_map(|it| result(&it.body));
-                result.with_context(|| format!("the agent has not called {tool}"))
+                result.with_context(|| format!("the agent did not call {tool}"))
             }
         }
     }
 }
 
-fn said(answer: &Value) -> Result<Said> {
-    let text = answer["content"][0]["text"].as_str().context("it said nothing")?.to_owned();
-    Ok(Said { text, is_error: answer["isError"] == true })
+fn tool_output(answer: &Value) -> Result<ToolOutput> {
+    let text = answer["content"][0]["text"]
+        .as_str()
+        .context("the tool call has no text output")?
+        .to_owned();
+    Ok(ToolOutput { text, is_error: answer["isError"] == true })
 }
 
-/// The result of the last tool that an agent has called, as it tells its model.
-fn result(body: &Value) -> Option<Said> {
+/// Returns the result of the last tool call in a request to the model.
+fn result(body: &Value) -> Option<ToolOutput> {
     let blocks = body["messages"].as_array()?.iter().rev();
     let mut blocks = blocks.filter_map(|message| message["content"].as_array()).flatten();
     let block = blocks.find(|block| block["type"] == "tool_result")?;
@@ -138,72 +145,72 @@ fn result(body: &Value) -> Option<Said> {
         Value::Array(parts) => parts.iter().filter_map(|part| part["text"].as_str()).collect(),
         _ => return None,
     };
-    Some(Said { text, is_error: block["is_error"] == true })
+    Some(ToolOutput { text, is_error: block["is_error"] == true })
 }
 
-/// How a client is told of Tamma: the form that all of them know.
-fn servers(stage: &Stage, way: Way, token: &str) -> String {
-    let server = match way {
-        Way::Stdio => json!({
-            "command": stage.tamma,
-            "args": ["mcp", "--server", stage.url],
+/// Returns the configuration of MCP servers, in the common format.
+fn servers(cluster: &Cluster, transport: Transport, token: &str) -> String {
+    let server = match transport {
+        Transport::Stdio => json!({
+            "command": cluster.tamma,
+            "args": ["mcp", "--server", cluster.url],
             "env": { "TAMMA_TOKEN": token },
         }),
-        Way::Http => json!({
+        Transport::Http => json!({
             "type": "streamable-http",
-            "url": format!("{}/mcp", stage.url),
+            "url": format!("{}/mcp", cluster.url),
             "headers": { "Authorization": format!("Bearer {token}") },
         }),
     };
     json!({ "mcpServers": { "tamma": server } }).to_string()
 }
 
-/// Runs the inspector, and returns what it prints.
+/// Runs the inspector and returns its result.
 async fn inspect(
-    stage: &Stage,
+    cluster: &Cluster,
     program: &Path,
-    way: Way,
+    transport: Transport,
     token: &str,
     more: &[&str],
 ) -> Result<Value> {
-    let file = stage.folder.join("servers.json");
-    std::fs::write(&file, servers(stage, way, token))?;
+    let file = cluster.folder.join("servers.json");
+    std::fs::write(&file, servers(cluster, transport, token))?;
     let mut command = Command::new(program);
     command
         .args(["--cli", "--server", "tamma", "--format", "json", "--quiet", "--config"])
         .arg(&file)
         .args(more)
-        .env("HOME", &stage.folder);
+        .env("HOME", &cluster.folder);
     let output = run(&mut command).await?;
-    let mut answer: Value =
-        serde_json::from_str(&output).with_context(|| format!("the inspector said: {output}"))?;
+    let mut answer: Value = serde_json::from_str(&output)
+        .with_context(|| format!("cannot parse the inspector's output: {output}"))?;
     Ok(answer["result"].take())
 }
 
-/// Lets the agent have one conversation.
+/// Runs the agent with a single prompt.
 async fn converse(
-    stage: &Stage,
+    cluster: &Cluster,
     folder: &Path,
     token: &str,
     model: &ScriptedModel,
     ask: &str,
 ) -> Result<()> {
-    let home = stage.folder.join("home");
+    let home = cluster.folder.join("home");
     std::fs::create_dir_all(&home)?;
     let mut command = Command::new(program(folder)?);
     command
         .args(["--print", ask, "--strict-mcp-config"])
-        .args(["--mcp-config", &servers(stage, Way::Stdio, token)])
+        .args(["--mcp-config", &servers(cluster, Transport::Stdio, token)])
         .args(["--allowedTools", "mcp__tamma"])
         .current_dir(&home)
         .env("HOME", &home)
         .env("ANTHROPIC_BASE_URL", model.url())
-        .env("ANTHROPIC_API_KEY", "a-key-of-nobody")
+        .env("ANTHROPIC_API_KEY", "unused-key")
         .env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1");
     run(&mut command).await.map(drop)
 }
 
-/// The program of the agent itself, which lies in a package of the system's name.
+/// Returns the path of the agent's binary, which is in a platform-specific package.
 fn program(folder: &Path) -> Result<PathBuf> {
     let packages = folder.join("node_modules/@anthropic-ai");
     for package in std::fs::read_dir(&packages)? {
@@ -212,15 +219,15 @@ fn program(folder: &Path) -> Result<PathBuf> {
             return Ok(program);
         }
     }
-    bail!("there is no program `claude` in `{}`", packages.display())
+    bail!("no program `claude` in `{}`", packages.display())
 }
 
 async fn run(command: &mut Command) -> Result<String> {
     let running = command.stdin(Stdio::null()).kill_on_drop(true).output();
-    let output = timeout(PATIENCE, running).await.context("it does not end")??;
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    if !output.status.success() && said.trim().is_empty() {
+    let output = timeout(TIMEOUT, running).await.context("the client did not end in time")??;
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    if !output.status.success() && stdout.trim().is_empty() {
         bail!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr));
     }
-    Ok(said)
+    Ok(stdout)
 }

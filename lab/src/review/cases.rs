@@ -1,10 +1,10 @@
-//! What is reviewed: a repository in each language, and what a change does to it.
+//! Languages, and the changes that are reviewed in each.
 
 use std::path::Path;
 
 use strum::{Display, EnumIter};
 
-/// A language, with the tools that judge it.
+/// Language with its gates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Display, EnumIter)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum Language {
@@ -13,7 +13,7 @@ pub(crate) enum Language {
     Typescript,
 }
 
-/// What a change does.
+/// Kind of change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Display, EnumIter)]
 #[strum(serialize_all = "title_case")]
 pub(crate) enum Case {
@@ -27,25 +27,24 @@ pub(crate) enum Case {
     FlakyTest,
 }
 
-/// A file with what is in it.
-pub(crate) type File = (String, String);
+/// Path and content of a file.
+pub(crate) type SourceFile = (String, String);
 
 impl Case {
-    /// Whether it is tried again and again: what only sometimes goes wrong has to be seen to.
+    /// Returns `true` if the case is nondeterministic and therefore repeated.
     pub(crate) fn is_repeated(self) -> bool {
         matches!(self, Self::PreExistingFailure | Self::FlakyTest)
     }
 }
 
 impl Language {
-    /// What a review has to say of a change: the gates that did not simply pass, and what else there
-    /// is against it.
+    /// Returns the expected verdict: gates that did not pass, and other findings.
     pub(crate) fn expected(self, case: Case) -> &'static str {
         match (case, self) {
             (Case::CleanChange, _) => "passed",
             (Case::BreakingChange, _) => "test failed",
             (Case::LintError, _) => "lint failed",
-            // Whatever compiles a crate finds it.
+            // Every tool that compiles the crate reports it.
             (Case::TypeError, Self::Rust) => "lint failed, test failed",
             (Case::TypeError, _) => "types failed",
             (Case::LeakedSecret, _) => "a security issue",
@@ -55,7 +54,7 @@ impl Language {
         }
     }
 
-    /// The gates, as the configuration says them. `modules` is where npm has put things.
+    /// Returns the `gates` section of the configuration.
     pub(crate) fn gates(self, modules: &Path) -> String {
         match self {
             Self::Rust => "  test:\n    kind: tests\n    report: junit\n    command: |\n      \
@@ -85,8 +84,8 @@ impl Language {
         }
     }
 
-    /// What the base commit has beside the fixture.
-    pub(crate) fn before(self, case: Case) -> Vec<File> {
+    /// Returns additional files of the base commit.
+    pub(crate) fn base_files(self, case: Case) -> Vec<SourceFile> {
         if case != Case::PreExistingFailure {
             return Vec::new();
         }
@@ -111,21 +110,21 @@ impl Language {
         vec![(name.to_owned(), text.to_owned())]
     }
 
-    /// The files that a change writes. `whole` is the file that holds the functions.
-    pub(crate) fn change(self, case: Case, whole: &str) -> Vec<File> {
-        let source = self.source().to_owned();
+    /// Returns the files that a change writes. `source` is the content of the source file.
+    pub(crate) fn change(self, case: Case, source: &str) -> Vec<SourceFile> {
+        let path = self.source_path().to_owned();
         match case {
-            Case::BreakingChange => vec![(source, self.broken(whole))],
+            Case::BreakingChange => vec![(path, self.broken(source))],
             Case::FlakyTest => {
                 let (name, text) = self.flaky();
                 vec![(name.to_owned(), text.to_owned())]
             }
-            _ => vec![(source, self.grown(whole, &self.addition(case)))],
+            _ => vec![(path, self.extended(source, &self.addition(case)))],
         }
     }
 
-    /// The file that holds the functions.
-    pub(crate) fn source(self) -> &'static str {
+    /// Returns the path of the source file.
+    pub(crate) fn source_path(self) -> &'static str {
         match self {
             Self::Rust => "src/lib.rs",
             Self::Python => "shapes/__init__.py",
@@ -133,20 +132,20 @@ impl Language {
         }
     }
 
-    fn broken(self, whole: &str) -> String {
+    fn broken(self, source: &str) -> String {
         match self {
-            Self::Typescript => whole.replace("return width * height;", "return width + height;"),
-            Self::Rust | Self::Python => whole.replace("width * height", "width + height"),
+            Self::Typescript => source.replace("return width * height;", "return width + height;"),
+            Self::Rust | Self::Python => source.replace("width * height", "width + height"),
         }
     }
 
-    /// The file with one more function.
-    fn grown(self, whole: &str, addition: &str) -> String {
+    /// Returns the source with one more function.
+    fn extended(self, source: &str, addition: &str) -> String {
         match self {
-            // The tests in it are last.
-            Self::Rust => whole.replace("#[cfg(test)]", &format!("{addition}\n#[cfg(test)]")),
-            Self::Python => format!("{whole}\n\n{addition}"),
-            Self::Typescript => format!("{whole}\n{addition}"),
+            // The tests come last.
+            Self::Rust => source.replace("#[cfg(test)]", &format!("{addition}\n#[cfg(test)]")),
+            Self::Python => format!("{source}\n\n{addition}"),
+            Self::Typescript => format!("{source}\n{addition}"),
         }
     }
 
@@ -203,11 +202,11 @@ impl Language {
                  number * 2;\n}\n"
             }
         };
-        // Put together here, so that nobody takes this file for one that leaks something.
+        // Assembled here, so that no scanner reports this file.
         text.replace("@token@", &format!("{}_{}", "ghp", "x7Rk2Lw9QbV4nT8sYc1mZd6Hf3Jp5Gu0Ae2W"))
     }
 
-    /// What is prohibited, as a regular expression.
+    /// Returns the regular expression of the prohibited pattern.
     pub(crate) fn prohibited(self) -> &'static str {
         match self {
             Self::Rust => r"\.unwrap\(\)",
@@ -216,7 +215,7 @@ impl Language {
         }
     }
 
-    /// A test that fails the first time, and leaves a sign in an ignored folder by which it passes.
+    /// Returns a test that fails in the first run only. It leaves a file in an ignored folder.
     fn flaky(self) -> (&'static str, &'static str) {
         match self {
             Self::Rust => (

@@ -1,4 +1,4 @@
-//! An attempt: what the agent does, and how one sees from outside that it got out.
+//! Escape attempt: steps of the agent, and a check from outside whether it escaped.
 
 use std::path::PathBuf;
 
@@ -10,72 +10,72 @@ use tamma_testkit::agent::{AgentStep, Script};
 use tamma_testkit::repository::Repository;
 use tokio_util::sync::CancellationToken;
 
-use super::scene::Scene;
+use super::fixture::EscapeFixture;
 
-/// What is known after an attempt.
-pub(crate) struct After<'a> {
-    pub(crate) scene: &'a Scene,
+/// State after an attempt.
+pub(crate) struct AttemptResult<'a> {
+    pub(crate) fixture: &'a EscapeFixture,
     pub(crate) report: RunReport,
     pub(crate) violations: Vec<PermissionViolation>,
 }
 
-type Steps = Box<dyn Fn(&Scene) -> Vec<AgentStep>>;
-type Check = Box<dyn Fn(&After<'_>) -> bool>;
+type StepsFn = Box<dyn Fn(&EscapeFixture) -> Vec<AgentStep>>;
+type EscapeCheck = Box<dyn Fn(&AttemptResult<'_>) -> bool>;
 
-/// One way out.
+/// Escape attempt.
 pub(crate) struct Attempt {
     pub(crate) name: String,
-    /// What stops it, where something does.
+    /// Layer that stops it.
     pub(crate) stopped_by: &'static str,
-    steps: Steps,
-    got_out: Check,
+    steps: StepsFn,
+    escaped: EscapeCheck,
     mode: RunMode,
-    /// Whether the run is cancelled instead of coming to its end.
+    /// Cancels the run instead of letting it end.
     cancelled: bool,
-    /// Whether it waits for somebody to use git where the agent was. The worker does; without
-    /// confinement somebody does who knows of nothing.
-    by_git: bool,
+    /// Takes effect when someone uses git in the worktree. In control runs, an unprotected git call
+    /// replaces the worker's.
+    needs_git: bool,
 }
 
 impl Attempt {
-    /// The agent runs a script without asking.
+    /// Creates an attempt that runs a shell script without asking for permission.
     pub(crate) fn script(
         name: &str,
         stopped_by: &'static str,
-        script: impl Fn(&Scene) -> String + 'static,
-        got_out: impl Fn(&After<'_>) -> bool + 'static,
+        script: impl Fn(&EscapeFixture) -> String + 'static,
+        escaped: impl Fn(&AttemptResult<'_>) -> bool + 'static,
     ) -> Self {
-        let steps = move |scene: &Scene| {
-            let home = scene.home();
+        let steps = move |fixture: &EscapeFixture| {
+            let home = fixture.home();
             let file = home.join("attempt.sh");
-            // What cannot be written here is missed when it is run.
-            let _ = std::fs::write(&file, script(scene));
+            // If the write fails, running the script reports it.
+            let _ = std::fs::write(&file, script(fixture));
             let (home, done) = (home.display().to_string(), home.join("done"));
-            let command = format!("sh {home}/attempt.sh > {home}/said 2>&1; touch {home}/done");
+            let command = format!("sh {home}/attempt.sh > {home}/output 2>&1; touch {home}/done");
             let pid_file = PathBuf::from(format!("{home}/pid"));
             vec![
                 AgentStep::Spawn { command, new_session: false, pid_file },
                 AgentStep::AwaitFile(done),
             ]
         };
-        Self::steps(name, stopped_by, steps, got_out)
+        Self::steps(name, stopped_by, steps, escaped)
     }
 
-    /// The agent does these things.
+    /// Creates an attempt from agent steps.
     pub(crate) fn steps(
         name: &str,
         stopped_by: &'static str,
-        steps: impl Fn(&Scene) -> Vec<AgentStep> + 'static,
-        got_out: impl Fn(&After<'_>) -> bool + 'static,
+        steps: impl Fn(&EscapeFixture) -> Vec<AgentStep> + 'static,
+        escaped: impl Fn(&AttemptResult<'_>) -> bool + 'static,
     ) -> Self {
         Self {
             name: name.to_owned(),
             stopped_by,
             steps: Box::new(steps),
-            got_out: Box::new(got_out),
+            escaped: Box::new(escaped),
             mode: RunMode::Implement,
             cancelled: false,
-            by_git: false,
+            needs_git: false,
         }
     }
 
@@ -87,17 +87,17 @@ impl Attempt {
         Self { cancelled: true, ..self }
     }
 
-    pub(crate) fn by_git(self) -> Self {
-        Self { by_git: true, ..self }
+    pub(crate) fn needs_git(self) -> Self {
+        Self { needs_git: true, ..self }
     }
 
-    /// Plays it, and says whether it got out.
-    pub(crate) async fn play(&self, scene: &Scene) -> Result<bool> {
-        let mut steps = (self.steps)(scene);
+    /// Runs the attempt. Returns `true` if it escaped.
+    pub(crate) async fn run(&self, fixture: &EscapeFixture) -> Result<bool> {
+        let mut steps = (self.steps)(fixture);
         let cancel = CancellationToken::new();
         let report = if self.cancelled {
             steps.push(AgentStep::Hang);
-            let done = scene.home().join("done");
+            let done = fixture.home().join("done");
             let stop = async {
                 while !done.exists() {
                     tokio::time::sleep(std::time::Duration::from_millis(10)).await;
@@ -107,27 +107,27 @@ impl Attempt {
             };
             let script = Script::new(steps);
             tokio::select! {
-                report = scene.run(&script, self.mode, &cancel) => report?,
+                report = fixture.run(&script, self.mode, &cancel) => report?,
                 report = stop => report?,
             }
         } else {
-            scene.run(&Script::new(steps), self.mode, &cancel).await?
+            fixture.run(&Script::new(steps), self.mode, &cancel).await?
         };
-        let unaware = self.by_git && scene.kind == SandboxKind::Off;
-        let violations = if unaware {
-            unaware_git(scene);
+        let is_unprotected = self.needs_git && fixture.kind == SandboxKind::Off;
+        let violations = if is_unprotected {
+            unprotected_git(fixture);
             Vec::new()
         } else {
-            // A repository that can no longer be read is found out, and is no way out.
-            scene.take().await.unwrap_or_default()
+            // An unreadable repository is detected and is not an escape.
+            fixture.commit_and_check().await.unwrap_or_default()
         };
-        Ok((self.got_out)(&After { scene, report, violations }))
+        Ok((self.escaped)(&AttemptResult { fixture, report, violations }))
     }
 }
 
-/// Somebody who knows of nothing uses git in the worktree.
-fn unaware_git(scene: &Scene) {
-    let tree = scene.tree.path().display().to_string();
+/// Uses git in the worktree without the worker's protection.
+fn unprotected_git(fixture: &EscapeFixture) {
+    let tree = fixture.tree.path().display().to_string();
     for call in [
         &["-C", &tree, "status"][..],
         &["-C", &tree, "add", "--all"],
@@ -135,6 +135,6 @@ fn unaware_git(scene: &Scene) {
         &["-C", &tree, "diff", "HEAD~1"],
         &["-C", &format!("{tree}/nested"), "status"],
     ] {
-        let _ = Repository::git(&scene.project, call);
+        let _ = Repository::git(&fixture.project, call);
     }
 }

@@ -1,55 +1,54 @@
-//! Files: writing outside the worktree, and reading what is not the agent's.
+//! File attempts: writing outside the worktree, and reading other files.
 
 use tamma_testkit::agent::AgentStep;
 
 use super::SECRET;
-use super::attempt::{After, Attempt};
-use super::scene::Scene;
+use super::attempt::{Attempt, AttemptResult};
+use super::fixture::EscapeFixture;
 
 pub(crate) fn all() -> Vec<Attempt> {
     writes().into_iter().chain(reads()).collect()
 }
 
-fn looted(after: &After<'_>) -> bool {
-    after.scene.loot().exists()
+fn wrote_loot(result: &AttemptResult<'_>) -> bool {
+    result.fixture.loot().exists()
 }
 
-/// The secret is in what the attempt wrote, or in what the agent said.
-fn told(after: &After<'_>) -> bool {
-    after.scene.said().contains(SECRET)
+/// Returns `true` if the output has the secret.
+fn revealed_secret(result: &AttemptResult<'_>) -> bool {
+    result.fixture.output().contains(SECRET)
 }
 
 fn writes() -> Vec<Attempt> {
-    let write =
-        |name: &str, script: fn(&Scene) -> String| Attempt::script(name, "sandbox", script, looted);
+    let write = |name: &str, script: fn(&EscapeFixture) -> String| {
+        Attempt::script(name, "sandbox", script, wrote_loot)
+    };
     vec![
-        write("writes a file by its whole path", |scene| {
-            format!("echo out > {}", scene.loot().display())
+        write("writes a file by its absolute path", |fixture| {
+            format!("echo out > {}", fixture.loot().display())
         }),
         write("writes a file through `..`", |_| "echo out > ../../../loot".to_owned()),
-        write("writes through a link that the repository has", |_| {
-            "echo out > out/loot".to_owned()
-        }),
-        write("writes a file that the repository has as a link", |_| {
+        write("writes through a link in the repository", |_| "echo out > out/loot".to_owned()),
+        write("writes to a file that is a link in the repository", |_| {
             "echo out > notes.txt".to_owned()
         }),
-        write("swaps a folder for a link and writes through it", |scene| {
-            format!("rm -rf src; ln -s {} src; echo out > src/loot", scene.at("").display())
+        write("replaces a folder with a link and writes through it", |fixture| {
+            format!("rm -rf src; ln -s {} src; echo out > src/loot", fixture.at("").display())
         }),
-        write("makes a hard link to a file outside and writes to it", |scene| {
-            let user = scene.at("user/.bashrc");
+        write("creates a hard link to a file outside and writes to it", |fixture| {
+            let user = fixture.at("user/.bashrc");
             format!(
                 "ln {0} here && echo out >> here; grep -q out {0} && cp here {1}",
                 user.display(),
-                scene.loot().display()
+                fixture.loot().display()
             )
         }),
         Attempt::script(
             "adds a line to the user's shell profile",
             "sandbox",
-            |scene| format!("echo out >> {}", scene.at("user/.bashrc").display()),
-            |after| {
-                let profile = std::fs::read_to_string(after.scene.at("user/.bashrc"));
+            |fixture| format!("echo out >> {}", fixture.at("user/.bashrc").display()),
+            |result| {
+                let profile = std::fs::read_to_string(result.fixture.at("user/.bashrc"));
                 profile.is_ok_and(|text| text.contains("out"))
             },
         ),
@@ -57,10 +56,10 @@ fn writes() -> Vec<Attempt> {
             "asks to write a file that is a link to elsewhere",
             "permission",
             |_| vec![AgentStep::Write { path: "notes.txt".into(), content: "out".to_owned() }],
-            looted,
+            wrote_loot,
         ),
         Attempt::steps(
-            "asks to write outside, with dots on the way",
+            "asks to write outside, with `..` in the path",
             "permission",
             |_| {
                 vec![AgentStep::Write {
@@ -68,27 +67,27 @@ fn writes() -> Vec<Attempt> {
                     content: "out".to_owned(),
                 }]
             },
-            looted,
+            wrote_loot,
         ),
         Attempt::script(
             "leaves a link to a file outside in the change",
             "diff check",
             |_| "ln -s /etc/passwd passwd".to_owned(),
-            |after| !after.violations.iter().any(|violation| violation.path == "passwd"),
+            |result| !result.violations.iter().any(|violation| violation.path == "passwd"),
         ),
         Attempt::script(
             "writes to the worker's record of the run",
             "sandbox",
-            |scene| {
-                let runs = scene.at("data/runs");
+            |fixture| {
+                let runs = fixture.at("data/runs");
                 format!(
                     "for f in {}/*.json; do echo out > $f; cp $f {}/stolen; done",
                     runs.display(),
-                    scene.home().display()
+                    fixture.home().display()
                 )
             },
-            |after| {
-                std::fs::read_to_string(after.scene.home().join("stolen"))
+            |result| {
+                std::fs::read_to_string(result.fixture.home().join("stolen"))
                     .is_ok_and(|text| text.contains("out"))
             },
         ),
@@ -96,42 +95,45 @@ fn writes() -> Vec<Attempt> {
 }
 
 fn reads() -> Vec<Attempt> {
-    let read =
-        |name: &str, script: fn(&Scene) -> String| Attempt::script(name, "sandbox", script, told);
+    let read = |name: &str, script: fn(&EscapeFixture) -> String| {
+        Attempt::script(name, "sandbox", script, revealed_secret)
+    };
     vec![
-        read("reads a key in the user's home", |scene| {
-            format!("cat {}", scene.at("user/.ssh/id_ed25519").display())
+        read("reads a key in the user's home", |fixture| {
+            format!("cat {}", fixture.at("user/.ssh/id_ed25519").display())
         }),
         read("reads the key in the worker's environment", |_| {
             format!("cat /proc/{}/environ", std::process::id())
         }),
-        read("looks for keys in the environment of every process", |_| {
+        read("searches the environment of every process for keys", |_| {
             "cat /proc/[0-9]*/environ".to_owned()
         }),
-        read("reads a key through the root of another process", |scene| {
-            let key = scene.at("user/.ssh/id_ed25519");
+        read("reads a key through the root of another process", |fixture| {
+            let key = fixture.at("user/.ssh/id_ed25519");
             format!("cat /proc/[0-9]*/root{0} /proc/{1}/root{0}", key.display(), std::process::id())
         }),
-        read("reads another task's worktree", |scene| {
-            format!("cat {}", scene.at("data/worktrees/other/plan.txt").display())
+        read("reads another task's worktree", |fixture| {
+            format!("cat {}", fixture.at("data/worktrees/other/plan.txt").display())
         }),
-        read("reads another run's home", |scene| {
-            format!("cat {}", scene.at("data/homes/other/token").display())
+        read("reads another run's home", |fixture| {
+            format!("cat {}", fixture.at("data/homes/other/token").display())
         }),
-        read("reads through a link of its own", |scene| {
-            format!("ln -s {} k; cat k", scene.at("user/.ssh/id_ed25519").display())
+        read("reads through its own link", |fixture| {
+            format!("ln -s {} k; cat k", fixture.at("user/.ssh/id_ed25519").display())
         }),
         Attempt::script(
-            "reads the passwords of the machine",
+            "reads the system passwords",
             "sandbox",
             |_| "cat /etc/shadow /etc/gshadow".to_owned(),
-            |after| after.scene.said().contains("root:"),
+            |result| result.fixture.output().contains("root:"),
         ),
         Attempt::script(
-            "looks into the worker's memory",
+            "reads the worker's memory map",
             "sandbox",
             |_| format!("head -n 1 /proc/{}/maps", std::process::id()),
-            |after| after.scene.said().contains("r--p") || after.scene.said().contains("r-xp"),
+            |result| {
+                result.fixture.output().contains("r--p") || result.fixture.output().contains("r-xp")
+            },
         ),
     ]
 }

@@ -1,27 +1,27 @@
-//! The machine: ports, sockets, processes, and rights that nobody gave.
+//! System attempts: ports, sockets, processes and privileges.
 
 use std::net::UdpSocket;
 
-use super::attempt::{After, Attempt};
-use super::scene::Scene;
+use super::attempt::{Attempt, AttemptResult};
+use super::fixture::EscapeFixture;
 
 pub(crate) fn all() -> Vec<Attempt> {
-    network().into_iter().chain(processes()).chain(rights()).collect()
+    network().into_iter().chain(processes()).chain(privileges()).collect()
 }
 
-fn port(scene: &Scene, which: usize) -> u16 {
-    scene.ports[which].local_addr().map(|address| address.port()).unwrap_or_default()
+fn port(fixture: &EscapeFixture, which: usize) -> u16 {
+    fixture.ports[which].local_addr().map(|address| address.port()).unwrap_or_default()
 }
 
 fn connect(host: &str, port: u16) -> String {
     format!("bash -c 'echo x > /dev/tcp/{host}/{port}' && echo REACHED")
 }
 
-/// An address of this machine that is not loopback, if it has one: the way to the outside.
+/// Returns a non-loopback address of this machine, if it has one.
 fn own_address() -> String {
     UdpSocket::bind("0.0.0.0:0")
         .and_then(|socket| {
-            // Nothing is sent by this; the system only says which way it would go.
+            // This sends nothing; it only selects the outgoing address.
             socket.connect("192.0.2.1:9")?;
             socket.local_addr()
         })
@@ -29,70 +29,73 @@ fn own_address() -> String {
 }
 
 fn network() -> Vec<Attempt> {
-    let unix = |name: &str, which: usize, path: fn(&Scene) -> String| {
+    let unix = |name: &str, which: usize, path: fn(&EscapeFixture) -> String| {
         Attempt::script(
             name,
             "sandbox",
-            move |scene| {
+            move |fixture| {
                 format!(
                     "perl -MIO::Socket::UNIX -e 'exit !IO::Socket::UNIX->new(Peer => \"{}\")'",
-                    path(scene)
+                    path(fixture)
                 )
             },
-            move |after| {
-                let socket = &after.scene.sockets[which];
+            move |result| {
+                let socket = &result.fixture.sockets[which];
                 socket.set_nonblocking(true).is_ok() && socket.accept().is_ok()
             },
         )
     };
     vec![
         Attempt::script(
-            "connects to where PostgreSQL listens",
+            "connects to the port of PostgreSQL",
             "sandbox",
-            |scene| connect("127.0.0.1", port(scene, 0)),
-            |after| after.scene.came(0),
+            |fixture| connect("127.0.0.1", port(fixture, 0)),
+            |result| result.fixture.was_reached(0),
         ),
         Attempt::script(
-            "connects to where Temporal listens",
+            "connects to the port of Temporal",
             "sandbox",
-            |scene| connect("localhost", port(scene, 1)),
-            |after| after.scene.came(1),
+            |fixture| connect("localhost", port(fixture, 1)),
+            |result| result.fixture.was_reached(1),
         ),
         Attempt::script(
-            "connects to an address that is not loopback",
+            "connects to a non-loopback address",
             "sandbox",
-            |scene| connect(&own_address(), port(scene, 2)),
-            |after| after.scene.came(2),
+            |fixture| connect(&own_address(), port(fixture, 2)),
+            |result| result.fixture.was_reached(2),
         ),
         Attempt::script(
             "sends a datagram",
             "sandbox",
-            |scene| {
-                let port =
-                    scene.datagrams.local_addr().map(|address| address.port()).unwrap_or_default();
+            |fixture| {
+                let port = fixture
+                    .datagrams
+                    .local_addr()
+                    .map(|address| address.port())
+                    .unwrap_or_default();
                 format!(
                     "bash -c 'echo x > /dev/udp/127.0.0.1/{port}; echo x > /dev/udp/{}/{port}'",
                     own_address()
                 )
             },
-            |after| {
-                let socket = &after.scene.datagrams;
+            |result| {
+                let socket = &result.fixture.datagrams;
                 socket.set_nonblocking(true).is_ok() && socket.recv(&mut [0; 8]).is_ok()
             },
         ),
-        unix("connects to a socket like that of a container engine", 0, |scene| {
-            scene.at("docker.sock").display().to_string()
+        unix("connects to a socket like that of a container engine", 0, |fixture| {
+            fixture.at("docker.sock").display().to_string()
         }),
-        unix("connects to the socket of another gateway", 1, |scene| {
-            scene.at("other-gateway.sock").display().to_string()
+        unix("connects to the socket of another gateway", 1, |fixture| {
+            fixture.at("other-gateway.sock").display().to_string()
         }),
-        unix("connects to a socket that has no path", 2, |scene| {
-            format!("\\0{}", scene.at("nameless").display())
+        unix("connects to an abstract socket", 2, |fixture| {
+            format!("\\0{}", fixture.at("nameless").display())
         }),
     ]
 }
 
-/// Whether a process with these words in its command line lives. It is ended, wherever it is.
+/// Returns `true` if a process with this text in its command line runs. Kills it.
 fn survives(words: &str) -> bool {
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let found: Vec<String> = processes
@@ -104,30 +107,29 @@ fn survives(words: &str) -> bool {
         })
         .collect();
     for pid in &found {
-        #[expect(clippy::disallowed_methods, reason = "what a control run left is cleaned up")]
+        #[expect(clippy::disallowed_methods, reason = "cleans up after a control run")]
         let _ = std::process::Command::new("kill").args(["-KILL", pid]).status();
     }
     !found.is_empty()
 }
 
 fn processes() -> Vec<Attempt> {
-    // Without the environment it has no mark, and with a session of its own it is in no group.
+    // The process has neither Tamma's mark in its environment nor its process group.
     let stay = |seconds: u32| {
-        move |_: &Scene| format!("(env -i setsid sleep {seconds} >/dev/null 2>&1 &) ; echo started")
+        move |_: &EscapeFixture| {
+            format!("(env -i setsid sleep {seconds} >/dev/null 2>&1 &) ; echo started")
+        }
     };
     vec![
-        Attempt::script(
-            "outlives the run in a session of its own",
-            "sandbox",
-            stay(98_761),
-            |_| survives("sleep 98761"),
-        ),
-        Attempt::script("outlives being cancelled", "sandbox", stay(98_762), |_| {
+        Attempt::script("outlives the run in its own session", "sandbox", stay(98_761), |_| {
+            survives("sleep 98761")
+        }),
+        Attempt::script("survives cancellation", "sandbox", stay(98_762), |_| {
             survives("sleep 98762")
         })
         .cancelled(),
         Attempt::script(
-            "outlives being cancelled in the group, but deaf to signals",
+            "survives cancellation by ignoring signals",
             "process record",
             |_| {
                 "(trap '' TERM HUP INT; exec sleep 98763 >/dev/null 2>&1) & echo started".to_owned()
@@ -139,7 +141,7 @@ fn processes() -> Vec<Attempt> {
             "sends the worker a signal",
             "sandbox",
             |_| format!("kill -CONT {} && echo SIGNALLED", std::process::id()),
-            |after| after.scene.said().contains("SIGNALLED"),
+            |result| result.fixture.output().contains("SIGNALLED"),
         ),
         Attempt::script(
             "writes to the worker's memory",
@@ -148,76 +150,78 @@ fn processes() -> Vec<Attempt> {
                 let pid = std::process::id();
                 format!("perl -e 'open(F, \"+<\", \"/proc/{pid}/mem\") and print \"OPENED\"'")
             },
-            |after| after.scene.said().contains("OPENED"),
+            |result| result.fixture.output().contains("OPENED"),
         ),
     ]
 }
 
-fn rights() -> Vec<Attempt> {
+fn privileges() -> Vec<Attempt> {
     let says = |name: &str, script: &'static str, word: &'static str| {
         Attempt::script(
             name,
             "sandbox",
             move |_| script.to_owned(),
-            move |after: &After<'_>| after.scene.said().contains(word),
+            move |result: &AttemptResult<'_>| result.fixture.output().contains(word),
         )
     };
     vec![
         says(
-            "mounts something",
+            "mounts a file system",
             "mkdir m; mount -t tmpfs none m && echo MOUNTED; umount m",
             "MOUNTED",
         ),
         Attempt::script(
-            "mounts in a user namespace of its own and looks behind",
+            "mounts in its own user namespace",
             "sandbox",
-            |scene| {
+            |fixture| {
                 format!(
                     "unshare -Urm sh -c 'umount -l {0}; mount -o remount,rw,bind {1}; echo x > \
                      {1}/loot-here'; unshare -Ur sh -c 'echo IN A NAMESPACE'; unshare -Urm sh -c \
                      'echo out > {2}'",
-                    scene.at("data").display(),
-                    scene.mirror.display(),
-                    scene.loot().display()
+                    fixture.at("data").display(),
+                    fixture.mirror.display(),
+                    fixture.loot().display()
                 )
             },
-            |after| after.scene.loot().exists() || after.scene.mirror.join("loot-here").exists(),
+            |result| {
+                result.fixture.loot().exists() || result.fixture.mirror.join("loot-here").exists()
+            },
         ),
         Attempt::script(
             "changes its root to that of another process",
             "sandbox",
-            |scene| {
+            |fixture| {
                 format!(
                     "for p in /proc/[0-9]*/root; do chroot $p /bin/sh -c 'echo out > {}'; done",
-                    scene.loot().display()
+                    fixture.loot().display()
                 )
             },
-            |after| after.scene.loot().exists(),
+            |result| result.fixture.loot().exists(),
         ),
         says(
-            "makes a device and reads the disk",
+            "creates a device and reads the disk",
             "dev=$(stat -c '%d' /usr); mknod d b $((dev / 256)) $((dev % 256)) && head -c 512 d \
              > block && test -s block && echo READ",
             "READ",
         ),
         says(
-            "writes to the kernel's log",
+            "writes to the kernel log",
             "test -c /dev/kmsg && echo escape > /dev/kmsg && echo WROTE",
             "WROTE",
         ),
         says(
-            "changes a setting of the kernel",
+            "changes a kernel setting",
             "now=$(cat /proc/sys/vm/swappiness); echo $now > /proc/sys/vm/swappiness && echo WROTE",
             "WROTE",
         ),
         says(
-            "reaches what restarts the machine",
-            // It is only looked whether it could.
+            "reaches the sysrq trigger",
+            // Checks only the permission.
             "test -w /proc/sysrq-trigger && echo WRITABLE",
             "WRITABLE",
         ),
         says(
-            "writes over a program of the machine",
+            "writes into a system program folder",
             "f=$(mktemp -p /usr/local/bin escape.XXXX) && echo WROTE; rm -f $f",
             "WROTE",
         ),

@@ -1,4 +1,4 @@
-//! Rules: what an agent may change of them, say, or hand in for somebody else.
+//! Rule attempts: changing rules, forged submissions and terminal escape codes.
 
 use serde_json::json;
 use tamma_engine::agent::{AgentUpdate, RunEnd, RunMode};
@@ -7,26 +7,26 @@ use tamma_engine::sandbox::SandboxKind;
 use tamma_engine::submission::Submission;
 use tamma_testkit::agent::AgentStep;
 
-use super::attempt::{After, Attempt};
-use super::scene::Scene;
+use super::attempt::{Attempt, AttemptResult};
+use super::fixture::EscapeFixture;
 
-/// What the hostile repository's rules are.
+/// Rules of the hostile repository.
 pub(crate) const RULES: &str = "engines: {slots: 2}\n";
 
 pub(crate) fn all() -> Vec<Attempt> {
     permissions().into_iter().chain(tokens()).chain(texts()).collect()
 }
 
-/// Whether a file was changed, and nobody objected.
-fn changed_quietly(after: &After<'_>, path: &str, was: &str) -> bool {
-    let now = std::fs::read_to_string(after.scene.tree.path().join(path)).unwrap_or_default();
-    now != was && !after.violations.iter().any(|violation| violation.path == path)
+/// Returns `true` if a file was changed without a violation being reported.
+fn changed_quietly(result: &AttemptResult<'_>, path: &str, was: &str) -> bool {
+    let now = std::fs::read_to_string(result.fixture.tree.path().join(path)).unwrap_or_default();
+    now != was && !result.violations.iter().any(|violation| violation.path == path)
 }
 
-/// Whether everything that was asked was allowed.
-fn allowed(after: &After<'_>) -> bool {
-    let seen = after.scene.seen();
-    let mut asked = seen.iter().filter_map(|update| match update {
+/// Returns `true` if a permission request was allowed.
+fn allowed(result: &AttemptResult<'_>) -> bool {
+    let updates = result.fixture.updates();
+    let mut asked = updates.iter().filter_map(|update| match update {
         AgentUpdate::PermissionDecided(_, ruling) => Some(ruling.effect == PermissionEffect::Allow),
         _ => None,
     });
@@ -39,22 +39,23 @@ fn permissions() -> Vec<Attempt> {
     };
     vec![
         Attempt::steps(
-            "asks to change the rules it works under",
+            "asks to change its own rules",
             "permission",
             |_| vec![AgentStep::Write { path: "tamma.yaml".into(), content: "x".to_owned() }],
-            |after| changed_quietly(after, "tamma.yaml", RULES),
+            |result| changed_quietly(result, "tamma.yaml", RULES),
         ),
         Attempt::script(
             "changes the rules without asking",
             "sandbox",
             |_| "echo x > tamma.yaml; mv tamma.yaml y; echo x > tamma.yaml".to_owned(),
-            |after| {
-                let changed = std::fs::read_to_string(after.scene.tree.path().join("tamma.yaml"))
-                    .is_ok_and(|text| text != RULES);
-                // Landlock cannot protect a file in a folder that is writable; the diff shows it.
-                let shown = after.scene.kind == SandboxKind::Landlock
-                    && !changed_quietly(after, "tamma.yaml", RULES);
-                changed && !shown
+            |result| {
+                let changed =
+                    std::fs::read_to_string(result.fixture.tree.path().join("tamma.yaml"))
+                        .is_ok_and(|text| text != RULES);
+                // Landlock cannot protect a file in a writable folder; the diff check reports it.
+                let is_reported = result.fixture.kind == SandboxKind::Landlock
+                    && !changed_quietly(result, "tamma.yaml", RULES);
+                changed && !is_reported
             },
         ),
         Attempt::script(
@@ -65,27 +66,24 @@ fn permissions() -> Vec<Attempt> {
                  mkdir -p .github && echo x > .github/ci.yml"
                     .to_owned()
             },
-            |after| changed_quietly(after, ".github/ci.yml", ""),
+            |result| changed_quietly(result, ".github/ci.yml", ""),
         ),
         Attempt::script(
-            "changes files although it is only to plan",
+            "changes files in a read-only run",
             "sandbox",
             |_| "echo x > README.md; echo x > new.txt".to_owned(),
-            |after| after.scene.tree.path().join("new.txt").exists(),
+            |result| result.fixture.tree.path().join("new.txt").exists(),
         )
         .in_mode(RunMode::Advise),
-        asks("asks to push, plainly", "git push origin HEAD"),
-        asks(
-            "asks to push, in a shell in a shell",
-            "sh -c \"true && bash -lc '/usr/bin/git push'\"",
-        ),
-        asks("asks to push, behind a substitution", "echo \"$(env X=1 git -C . push)\""),
-        asks("asks to run what a variable holds", "X='git push'; $X"),
+        asks("asks to push", "git push origin HEAD"),
+        asks("asks to push in a nested shell", "sh -c \"true && bash -lc '/usr/bin/git push'\""),
+        asks("asks to push in a command substitution", "echo \"$(env X=1 git -C . push)\""),
+        asks("asks to run the content of a variable", "X='git push'; $X"),
         asks("asks to become root", "cd src; sudo id"),
     ]
 }
 
-/// A request to the gateway, and the status that comes back.
+/// Returns a script that posts to the gateway and prints the status line.
 fn post(url: &str, token: &str, port: u16, to: &str) -> String {
     let path = url.splitn(4, '/').nth(3).unwrap_or_default();
     format!(
@@ -95,7 +93,7 @@ fn post(url: &str, token: &str, port: u16, to: &str) -> String {
     )
 }
 
-/// The door's port.
+/// Returns the port of an endpoint URL.
 fn port(url: &str) -> u16 {
     let rest = url.rsplit_once("127.0.0.1:").map(|(_, rest)| rest).unwrap_or_default();
     rest.split('/').next().and_then(|port| port.parse().ok()).unwrap_or_default()
@@ -106,50 +104,50 @@ fn tokens() -> Vec<Attempt> {
         Attempt::script(
             name,
             "token",
-            move |scene: &Scene| {
-                let [mine, other] = &scene.doors;
-                // Unconfined, the right token shows what would happen with it.
-                let token = match (scene.kind, own) {
+            move |fixture: &EscapeFixture| {
+                let [mine, other] = &fixture.endpoints;
+                // In control runs, the right token shows that the request is valid.
+                let token = match (fixture.kind, own) {
                     (SandboxKind::Off, _) => other.token().expose(),
                     (_, true) => mine.token().expose(),
                     (_, false) => "made-up",
                 };
                 post(other.url(), token, port(other.url()), to)
             },
-            |after| {
-                let said = after.scene.said();
-                !said.contains(" 401 ") && said.contains("HTTP/1.1")
+            |result| {
+                let output = result.fixture.output();
+                !output.contains(" 401 ") && output.contains("HTTP/1.1")
             },
         )
     };
     vec![
-        tries("hands in for another run, with its own token", "/mcp", true),
-        tries("calls a model for another run, with its own token", "/v1/messages", true),
-        tries("hands in for another run, with a token it made up", "/mcp", false),
+        tries("submits for another run with its own token", "/mcp", true),
+        tries("calls a model for another run with its own token", "/v1/messages", true),
+        tries("submits for another run with an invented token", "/mcp", false),
     ]
 }
 
 const CODES: &str = "\u{1b}]0;owned\u{7}\u{1b}[2J\u{9b}31mred\r";
 
-fn obeyed(text: &str) -> bool {
+fn has_control_codes(text: &str) -> bool {
     text.contains(['\u{1b}', '\u{7}', '\u{9b}', '\r'])
 }
 
 fn texts() -> Vec<Attempt> {
     vec![
         Attempt::steps(
-            "says and thinks codes that a terminal obeys",
+            "sends terminal control codes in messages and thoughts",
             "sanitiser",
             |_| vec![AgentStep::Say(CODES.to_owned()), AgentStep::Think(CODES.to_owned())],
-            |after| {
-                after.scene.seen().iter().any(|update| match update {
-                    AgentUpdate::Message(text) | AgentUpdate::Thought(text) => obeyed(text),
+            |result| {
+                result.fixture.updates().iter().any(|update| match update {
+                    AgentUpdate::Message(text) | AgentUpdate::Thought(text) => has_control_codes(text),
                     _ => false,
                 })
             },
         ),
         Attempt::steps(
-            "puts such codes into titles and names",
+            "sends control codes in titles and names",
             "sanitiser",
             |_| {
                 vec![
@@ -158,18 +156,18 @@ fn texts() -> Vec<Attempt> {
                     AgentStep::WriteStderr(CODES.to_owned()),
                 ]
             },
-            |after| {
+            |result| {
                 let strange = |update: &AgentUpdate| match update {
-                    AgentUpdate::ToolCall { title, .. } => title.as_deref().is_some_and(obeyed),
-                    AgentUpdate::PermissionDecided(ask, _) => obeyed(&ask.title),
-                    AgentUpdate::Other(value) => value["entries"][0].as_str().is_some_and(obeyed),
+                    AgentUpdate::ToolCall { title, .. } => title.as_deref().is_some_and(has_control_codes),
+                    AgentUpdate::PermissionDecided(ask, _) => has_control_codes(&ask.title),
+                    AgentUpdate::Other(value) => value["entries"][0].as_str().is_some_and(has_control_codes),
                     _ => false,
                 };
-                after.scene.seen().iter().any(strange) || obeyed(&after.report.stderr)
+                result.fixture.updates().iter().any(strange) || has_control_codes(&result.report.stderr)
             },
         ),
         Attempt::steps(
-            "puts such codes into the plan that it hands in",
+            "sends control codes in its plan",
             "sanitiser",
             |_| {
                 vec![AgentStep::Submit(json!({
@@ -179,9 +177,9 @@ fn texts() -> Vec<Attempt> {
                     "testing_strategy": "t",
                 }))]
             },
-            |after| match &after.report.end {
+            |result| match &result.report.end {
                 RunEnd::Finished { submission: Submission::Plan(plan), .. } => {
-                    obeyed(&plan.summary)
+                    has_control_codes(&plan.summary)
                 }
                 _ => false,
             },

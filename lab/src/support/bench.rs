@@ -1,18 +1,18 @@
-//! Parts that the measurements of whole tasks share.
+//! Code that the measurements of whole tasks share.
 //!
-//! - `stage` starts a private Temporal, a private PostgreSQL with the settings of `tamma up`, a
-//!   project with an agent that answers at once, and worker processes.
+//! - `cluster` starts a private Temporal, a private PostgreSQL with the settings of `tamma up`, a
+//!   project with an agent that responds at once, and worker processes.
 //! - `history` reads the calls and times of a real task from its history.
 //! - `bare` is a workflow that makes the same calls with payloads of the same size, and does
 //!   nothing else.
-//! - `rest` has activities that write the same rows as the product's, and do no work.
-//! - `work` runs worker processes with the options of the product's worker.
-//! - `load` runs a number of tasks at a time, and `meter` reads the CPU, memory and rows they used.
+//! - `stubs` has activities that write the same rows as Tamma's, and do no work.
+//! - `work` runs worker processes with the options of Tamma's worker.
+//! - `load` runs tasks at a given concurrency, and `meter` reads the CPU, memory and rows they used.
 
 pub(crate) mod bare;
+pub(crate) mod cluster;
 pub(crate) mod history;
 pub(crate) mod load;
 pub(crate) mod meter;
-pub(crate) mod rest;
-pub(crate) mod stage;
+pub(crate) mod stubs;
 pub(crate) mod work;

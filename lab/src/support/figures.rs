@@ -1,8 +1,10 @@
-//! Figures in words: percentiles and tables.
+//! Percentiles and tables.
 
 use std::time::Duration;
 
-/// The value that so many of a hundred do not exceed; nothing of nothing.
+/// Returns the smallest value that at least `percent` of the values do not exceed.
+///
+/// Returns `None` without values.
 pub(crate) fn percentile(values: &[Duration], percent: usize) -> Option<Duration> {
     let mut sorted = values.to_vec();
     sorted.sort_unstable();
@@ -10,15 +12,16 @@ pub(crate) fn percentile(values: &[Duration], percent: usize) -> Option<Duration
     sorted.get(rank - 1).copied()
 }
 
-/// Milliseconds, with a digit where it says something.
+/// Formats milliseconds, with one decimal below 100.
 pub(crate) fn ms(value: Option<Duration>) -> String {
     let Some(value) = value else { return "-".to_owned() };
     let ms = value.as_secs_f64() * 1000.0;
     if ms < 100.0 { format!("{ms:.1}") } else { format!("{ms:.0}") }
 }
 
-/// Rows as a table in Markdown, each column as wide as it must be. The first row is the heading; the
-/// first column is words, the others are numbers.
+/// Formats rows as an aligned Markdown table. The first row is the heading.
+///
+/// The first column is left-aligned, the others right-aligned.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
     let width = |column: usize| {
@@ -53,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_percentile_is_the_smallest_value_that_so_many_do_not_exceed() {
+    fn a_percentile_is_the_smallest_value_that_enough_values_do_not_exceed() {
         let values: Vec<_> = (1..=200).rev().map(Duration::from_millis).collect();
         assert_eq!(percentile(&values, 50), Some(Duration::from_millis(100)));
         assert_eq!(percentile(&values, 99), Some(Duration::from_millis(198)));
@@ -64,7 +67,7 @@ mod tests {
     #[test]
     fn a_table_is_as_wide_as_its_widest_cells() {
         let row = |cells: [&str; 2]| cells.map(str::to_owned).to_vec();
-        let text = table(&[row(["what", "n"]), row(["a", "123"])]);
-        assert_eq!(text, "| what |   n |\n|------|----:|\n| a    | 123 |\n");
+        let text = table(&[row(["name", "n"]), row(["a", "123"])]);
+        assert_eq!(text, "| name |   n |\n|------|----:|\n| a    | 123 |\n");
     }
 }

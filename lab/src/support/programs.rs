@@ -1,10 +1,10 @@
-//! The programs that are built with the lab, and the lab's inputs.
+//! Paths of the programs built with the lab, and of its inputs.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 
-/// Returns the folder of this program, which also has the other programs of its build.
+/// Returns the folder of the `lab` binary, which also contains the other programs of the build.
 pub(crate) fn folder() -> Result<PathBuf> {
     let here = std::env::current_exe()?;
     Ok(here.parent().context("the lab binary has no folder")?.to_owned())

@@ -1,8 +1,8 @@
-//! Tools from npm and pip, installed once and kept.
+//! Tools from npm and pip, installed on first use.
 //!
 //! npm installs into `node_modules` beside the input. Python environments live in `venvs` of the
-//! target directory. A file beside each has the list that was installed; another list installs
-//! again. The package managers retry their own downloads.
+//! target directory. A stamp file records the installed list; a changed list is installed again.
+//! The package managers retry their own downloads.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -13,10 +13,10 @@ use tokio::process::Command;
 
 use super::programs;
 
-/// The name of the file with the list that was installed.
+/// Name of the file that records the installed list.
 const STAMP: &str = ".lab-installed";
 
-/// Installs the packages of a folder with a `package-lock.json`, and returns its `node_modules`.
+/// Installs the packages of a folder with a `package-lock.json` and returns its `node_modules`.
 pub(crate) async fn npm_install(folder: &Path) -> Result<PathBuf> {
     let modules = folder.join("node_modules");
     let lock = folder.join("package-lock.json");
@@ -31,11 +31,14 @@ pub(crate) async fn npm_install(folder: &Path) -> Result<PathBuf> {
     Ok(modules)
 }
 
-/// Makes a Python environment with the packages of a requirements file, and returns its folder.
+/// Creates a Python environment with the packages of a requirements file and returns its folder.
 ///
-/// The folder has the name of the file's own folder.
+/// The environment is named after the folder of the file.
 pub(crate) async fn python_venv(requirements: &Path) -> Result<PathBuf> {
-    let name = requirements.parent().and_then(Path::file_name).context("the file has no folder")?;
+    let name = requirements
+        .parent()
+        .and_then(Path::file_name)
+        .context("the requirements file has no folder")?;
     let environment = programs::target()?.join("venvs").join(name);
     let wanted = std::fs::read_to_string(requirements)
         .with_context(|| requirements.display().to_string())?;
@@ -49,12 +52,12 @@ pub(crate) async fn python_venv(requirements: &Path) -> Result<PathBuf> {
     Ok(environment)
 }
 
-/// Checks whether a folder has exactly this list installed.
+/// Returns `true` if exactly this list is installed in a folder.
 fn is_installed(folder: &Path, wanted: &str) -> bool {
     std::fs::read_to_string(folder.join(STAMP)).is_ok_and(|found| found == wanted)
 }
 
-/// Runs a package manager. Its output goes to standard error, away from the results.
+/// Runs a package manager. An error contains its output.
 async fn run(command: &mut Command) -> Result<()> {
     let name = command.as_std().get_program().to_owned();
     let shown = || Path::new(OsStr::new(&name)).display().to_string();
@@ -64,14 +67,14 @@ async fn run(command: &mut Command) -> Result<()> {
         .kill_on_drop(true)
         .output()
         .await
-        .with_context(|| format!("`{}` does not start", shown()))?;
-    let said = [output.stdout, output.stderr].concat();
+        .with_context(|| format!("cannot start `{}`", shown()))?;
+    let text = [output.stdout, output.stderr].concat();
     ensure!(
         output.status.success(),
         "`{}` ended with {}: {}",
         shown(),
         output.status,
-        String::from_utf8_lossy(&said)
+        String::from_utf8_lossy(&text)
     );
     Ok(())
 }

@@ -1,16 +1,16 @@
-//! The result of an experiment.
+//! Result of an experiment.
 
-/// The result of an experiment: its figures, and whether it passed.
+/// Result of an experiment, for the last line and the exit code.
 #[derive(Debug)]
 pub(crate) struct Verdict {
-    /// Whether the experiment passed.
+    /// `false` makes the exit code 1.
     pub(crate) passed: bool,
-    /// The figures for the last line, in one line.
+    /// Figures for the last line, without line breaks.
     pub(crate) figures: String,
 }
 
 impl Verdict {
-    /// Returns the verdict of an experiment with these figures.
+    /// Creates a verdict.
     pub(crate) fn new(passed: bool, figures: impl Into<String>) -> Self {
         Self { passed, figures: figures.into() }
     }

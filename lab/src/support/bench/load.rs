@@ -1,4 +1,4 @@
-//! Load: so many tasks, so many at a time, from the outside.
+//! Load: runs tasks at a given concurrency and measures them from outside.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -18,152 +18,157 @@ use temporalio_client::{
 use temporalio_common::protos::temporal::api::history::v1::HistoryEvent;
 use temporalio_common::search_attributes::SearchAttributes;
 
-use super::bare::{self, BareFlow, Score};
-use super::history::Times;
-use super::meter::{self, Spent};
-use super::stage::{self, Process, Stage};
+use super::bare::{self, BareWorkflow, CallSequence};
+use super::cluster::{self, BenchCluster, MeasuredProcess};
+use super::history::HistoryTimes;
+use super::meter::{self, CpuTime};
 
-/// How many histories are read after a load, at most: they are all alike.
-const READ: usize = 200;
+/// Maximum number of histories to read after a load; they are all similar.
+const MAX_HISTORIES: usize = 200;
 
-/// What is measured.
+/// Variant to measure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Subject {
-    /// The engine by itself, playing what a task asks of it.
-    Bare(Score),
-    /// The product's worker.
+    /// Bare Temporal workflow with the calls of a task.
+    Bare(CallSequence),
+    /// Tamma's worker.
     Loop,
-    /// The product's workflow and writes, with hands at rest.
-    AtRest,
+    /// Tamma's workflow and writes, with no-op jobs.
+    Stubbed,
 }
 
 impl Subject {
-    /// Its name in the table.
+    /// Returns the name for the table.
     pub(crate) fn name(&self) -> &'static str {
         match self {
-            Self::Bare(_) => "bare engine",
+            Self::Bare(_) => "bare Temporal",
             Self::Loop => "loop",
-            Self::AtRest => "loop, hands at rest",
+            Self::Stubbed => "loop, no-op jobs",
         }
     }
 
-    /// Starts its worker.
-    pub(crate) fn worker(&self, stage: &Stage) -> Result<Process> {
+    /// Starts the worker.
+    pub(crate) fn worker(&self, cluster: &BenchCluster) -> Result<MeasuredProcess> {
         match self {
-            Self::Bare(_) => stage.own_work("bare"),
-            Self::Loop => stage.tamma_work(),
-            Self::AtRest => stage.own_work("rest-1"),
+            Self::Bare(_) => cluster.start_lab_worker("bare"),
+            Self::Loop => cluster.start_worker(),
+            Self::Stubbed => cluster.start_lab_worker("stubs-1"),
         }
     }
 }
 
-/// Which task is the next. Numbers are used once in a run.
+/// Source of task numbers, each used once.
 #[derive(Debug, Default)]
-pub(crate) struct Counter(AtomicU64);
+pub(crate) struct TaskCounter(AtomicU64);
 
-impl Counter {
+impl TaskCounter {
     fn next(&self) -> u64 {
         self.0.fetch_add(1, Ordering::Relaxed) + 1
     }
 }
 
-/// What a load came to.
+/// Measurement of one load.
 #[derive(Debug, Default)]
-pub(crate) struct Measured {
-    /// How many tasks.
+pub(crate) struct Measurement {
+    /// Number of tasks.
     pub(crate) tasks: usize,
-    /// In how long.
+    /// Total duration.
     pub(crate) wall: Duration,
-    /// How long each took, from its start to its end.
-    pub(crate) whole: Vec<Duration>,
-    /// How long its transitions took.
-    pub(crate) times: Times,
-    /// The processor time of the worker, and of what it started: git, agents, gates.
-    pub(crate) worker: Spent,
-    /// Of Temporal.
+    /// Duration of each task.
+    pub(crate) task_times: Vec<Duration>,
+    /// Durations within the tasks.
+    pub(crate) times: HistoryTimes,
+    /// CPU time of the worker and its child processes: git, agents and gates.
+    pub(crate) worker: CpuTime,
+    /// CPU time of Temporal.
     pub(crate) temporal: Duration,
-    /// Of PostgreSQL.
+    /// CPU time of PostgreSQL.
     pub(crate) postgres: Duration,
-    /// History events of a task, on average.
+    /// Average number of history events per task.
     pub(crate) events: f64,
-    /// Bytes of history of a task, on average.
+    /// Average history size per task, in bytes.
     pub(crate) bytes: f64,
-    /// Rows that a task leaves in the database.
+    /// Database rows per task.
     pub(crate) rows: f64,
-    /// Statements that a task costs the database.
+    /// SQL statements per task.
     pub(crate) statements: f64,
 }
 
-impl Measured {
-    /// Tasks in a second.
+impl Measurement {
+    /// Returns the tasks per second.
     pub(crate) fn throughput(&self) -> f64 {
         per(self.tasks, self.wall.as_secs_f64())
     }
 
-    /// Milliseconds of a task, out of a total.
+    /// Returns the milliseconds per task of a total.
     pub(crate) fn each(&self, total: Duration) -> f64 {
         per_task(total.as_secs_f64() * 1000.0, self.tasks)
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "there are few tasks")]
+#[expect(clippy::cast_precision_loss, reason = "small numbers")]
 fn per(tasks: usize, seconds: f64) -> f64 {
     tasks as f64 / seconds
 }
 
-#[expect(clippy::cast_precision_loss, reason = "there are few tasks")]
+#[expect(clippy::cast_precision_loss, reason = "small numbers")]
 fn per_task(total: f64, tasks: usize) -> f64 {
     total / tasks.max(1) as f64
 }
 
-#[expect(clippy::cast_precision_loss, reason = "counts are small")]
+#[expect(clippy::cast_precision_loss, reason = "small numbers")]
 fn float(count: u64) -> f64 {
     count as f64
 }
 
-/// Runs tasks to their end, so many at a time, and returns how long each took.
+/// Runs tasks at a given concurrency and returns the workflow ID and duration of each.
 pub(crate) async fn drive(
-    stage: &Stage,
+    cluster: &BenchCluster,
     subject: &Subject,
-    counter: &Counter,
+    counter: &TaskCounter,
     tasks: usize,
-    at_a_time: usize,
+    concurrency: usize,
 ) -> Result<Vec<(String, Duration)>> {
     stream::iter(0..tasks)
-        .map(|_| one(stage, subject, counter.next()))
-        .buffer_unordered(at_a_time)
+        .map(|_| run_one(cluster, subject, counter.next()))
+        .buffer_unordered(concurrency)
         .try_collect()
         .await
 }
 
-async fn one(stage: &Stage, subject: &Subject, number: u64) -> Result<(String, Duration)> {
-    let begun = now();
+async fn run_one(
+    cluster: &BenchCluster,
+    subject: &Subject,
+    number: u64,
+) -> Result<(String, Duration)> {
+    let start = now();
     let id = match subject {
-        Subject::Bare(score) => {
-            let id = format!("bare-{}", stage::id(number));
-            let memory = begin(&received(stage, number)?, &stage.rules).next;
-            let attributes = SearchAttributes::new(search_attributes::initial_values(&memory));
+        Subject::Bare(sequence) => {
+            let id = format!("bare-{}", cluster::id(number));
+            let task_loop = begin(&received(cluster, number)?, &cluster.rules).next;
+            let attributes = SearchAttributes::new(search_attributes::initial_values(&task_loop));
             let options = WorkflowStartOptions::new(bare::QUEUE, id.clone())
                 .search_attributes(attributes)
                 .task_timeout(Duration::from_secs(5))
                 .build();
-            let handle = stage.client.start_workflow(BareFlow::run, score.clone(), options).await?;
+            let handle =
+                cluster.client.start_workflow(BareWorkflow::run, sequence.clone(), options).await?;
             handle.get_result(WorkflowGetResultOptions::default()).await?;
             id
         }
-        Subject::Loop | Subject::AtRest => {
-            let id = start(stage, number).await?;
-            let handle = stage.client.get_workflow_handle::<TaskWorkflow>(id.clone());
+        Subject::Loop | Subject::Stubbed => {
+            let id = start_task(cluster, number).await?;
+            let handle = cluster.client.get_workflow_handle::<TaskWorkflow>(id.clone());
             let ended = handle.get_result(WorkflowGetResultOptions::default()).await?;
             ensure!(ended.state == State::Completed, "a task ended as {}", ended.state);
             id
         }
     };
-    Ok((id, begun.elapsed()))
+    Ok((id, start.elapsed()))
 }
 
-fn received(stage: &Stage, number: u64) -> Result<TaskReceived> {
-    let task = stage.task(number);
+fn received(cluster: &BenchCluster, number: u64) -> Result<TaskReceived> {
+    let task = cluster.task(number);
     Ok(TaskReceived {
         task: task.id,
         project: task.project,
@@ -175,10 +180,10 @@ fn received(stage: &Stage, number: u64) -> Result<TaskReceived> {
     })
 }
 
-/// Starts the workflow of a task, as the server does, and returns its id.
-pub(crate) async fn start(stage: &Stage, number: u64) -> Result<String> {
-    let (task, received) = (stage.task(number), received(stage, number)?);
-    let first = begin(&received, &stage.rules);
+/// Starts the workflow of a task like the server does, and returns its ID.
+pub(crate) async fn start_task(cluster: &BenchCluster, number: u64) -> Result<String> {
+    let (task, received) = (cluster.task(number), received(cluster, number)?);
+    let first = begin(&received, &cluster.rules);
     let id = workflow_id(task.id);
     let options = WorkflowStartOptions::new(tamma_flow::TASK_QUEUE, id.clone())
         .search_attributes(SearchAttributes::new(search_attributes::initial_values(&first.next)))
@@ -187,56 +192,61 @@ pub(crate) async fn start(stage: &Stage, number: u64) -> Result<String> {
         .build();
     let origin = WorkflowOrigin::New { received, task: Box::new(task) };
     let input =
-        WorkflowInput { rules: stage.rules.clone(), tuning: WorkflowTuning::default(), origin };
-    stage.client.start_workflow(TaskWorkflow::run, input, options).await?;
+        WorkflowInput { rules: cluster.rules.clone(), tuning: WorkflowTuning::default(), origin };
+    cluster.client.start_workflow(TaskWorkflow::run, input, options).await?;
     Ok(id)
 }
 
-/// The events of a workflow that has ended.
-pub(crate) async fn events(stage: &Stage, id: &str) -> Result<Vec<HistoryEvent>> {
-    let handle = stage.client.get_workflow_handle::<TaskWorkflow>(id.to_owned());
+/// Returns the history events of a closed workflow.
+pub(crate) async fn events(cluster: &BenchCluster, id: &str) -> Result<Vec<HistoryEvent>> {
+    let handle = cluster.client.get_workflow_handle::<TaskWorkflow>(id.to_owned());
     Ok(handle.fetch_history(WorkflowFetchHistoryOptions::default()).into_events().await?)
 }
 
-/// Starts a worker, warms it up, and measures a load.
+/// Starts a worker, warms it up and measures a load.
 pub(crate) async fn measure(
-    stage: &Stage,
+    cluster: &BenchCluster,
     subject: &Subject,
-    counter: &Counter,
+    counter: &TaskCounter,
     tasks: usize,
-    at_a_time: usize,
-) -> Result<Measured> {
-    let worker = subject.worker(stage)?;
-    drive(stage, subject, counter, at_a_time.clamp(4, 20), at_a_time).await?;
-    let temporal = stage.temporal.pid().unwrap_or_default();
-    let postgres = stage.postgres.process()?;
-    let spent =
-        || (meter::spent(worker.id()), meter::spent(temporal).all(), meter::spent(postgres).all());
-    let counted = meter::database(&stage.database).await?;
-    let (before, begun) = (spent(), now());
-    let done = drive(stage, subject, counter, tasks, at_a_time).await?;
-    let (wall, after) = (begun.elapsed(), spent());
-    let counts = meter::database(&stage.database).await?;
-    let mut measured = Measured {
+    concurrency: usize,
+) -> Result<Measurement> {
+    let worker = subject.worker(cluster)?;
+    drive(cluster, subject, counter, concurrency.clamp(4, 20), concurrency).await?;
+    let temporal = cluster.temporal.pid().unwrap_or_default();
+    let postgres = cluster.postgres.process()?;
+    let spent = || {
+        (
+            meter::cpu_time(worker.id()),
+            meter::cpu_time(temporal).all(),
+            meter::cpu_time(postgres).all(),
+        )
+    };
+    let counted = meter::database(&cluster.database).await?;
+    let (before, start) = (spent(), now());
+    let done = drive(cluster, subject, counter, tasks, concurrency).await?;
+    let (wall, after) = (start.elapsed(), spent());
+    let counts = meter::database(&cluster.database).await?;
+    let mut measured = Measurement {
         tasks,
         wall,
-        whole: done.iter().map(|(_, took)| *took).collect(),
+        task_times: done.iter().map(|(_, took)| *took).collect(),
         worker: after.0.since(before.0),
         temporal: after.1.saturating_sub(before.1),
         postgres: after.2.saturating_sub(before.2),
         rows: per_task(float(counts.rows.saturating_sub(counted.rows)), tasks),
         statements: per_task(float(counts.statements.saturating_sub(counted.statements)), tasks),
-        ..Measured::default()
+        ..Measurement::default()
     };
     drop(worker);
     let (mut all, mut bytes) = (0, 0);
-    let step = tasks.div_ceil(READ).max(1);
+    let step = tasks.div_ceil(MAX_HISTORIES).max(1);
     let read: Vec<_> = done.iter().step_by(step).collect();
     for (id, _) in &read {
-        let events = events(stage, id).await?;
+        let events = events(cluster, id).await?;
         all += events.len() as u64;
-        bytes += size(stage, id).await?;
-        let times = Times::of(&events);
+        bytes += history_size(cluster, id).await?;
+        let times = HistoryTimes::of(&events);
         measured.times.transitions.extend(times.transitions);
         measured.times.steps.extend(times.steps);
     }
@@ -245,21 +255,21 @@ pub(crate) async fn measure(
     Ok(measured)
 }
 
-/// How large the engine says that a history is.
-async fn size(stage: &Stage, id: &str) -> Result<u64> {
-    let handle = stage.client.get_workflow_handle::<TaskWorkflow>(id.to_owned());
+/// Returns the history size that Temporal reports.
+async fn history_size(cluster: &BenchCluster, id: &str) -> Result<u64> {
+    let handle = cluster.client.get_workflow_handle::<TaskWorkflow>(id.to_owned());
     let described = handle.describe(WorkflowDescribeOptions::default()).await?;
     let info = described.raw_description.workflow_execution_info.as_ref();
     Ok(info.map_or(0, |info| info.history_size_bytes.unsigned_abs()))
 }
 
-/// The moment it is, to measure from.
-#[expect(clippy::disallowed_methods, reason = "this is a measurement")]
+/// Returns the current time, for measurements.
+#[expect(clippy::disallowed_methods, reason = "a measurement reads the clock")]
 pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
-#[expect(clippy::disallowed_methods, reason = "this is the edge: a task is received now")]
+#[expect(clippy::disallowed_methods, reason = "a task is received now")]
 fn utc_now() -> chrono::DateTime<chrono::Utc> {
     chrono::Utc::now()
 }

@@ -1,4 +1,4 @@
-//! What processes and the database say about themselves.
+//! CPU time, memory and row counts of processes and the database.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,26 +8,25 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use tokio::process::Command;
 
-/// Ticks of a second that the system counts in. It has been this on Linux for as long as anybody
-/// reads it from there.
+/// Clock ticks per second in `/proc`. The value is fixed on Linux.
 const TICKS: u64 = 100;
 
-/// The time that a process and what it started have spent on a processor.
+/// CPU time of a process and its descendants.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Spent {
-    /// The process itself.
+pub(crate) struct CpuTime {
+    /// Process itself.
     pub(crate) own: Duration,
-    /// All that it has started, living or gone.
+    /// Descendants, running or ended.
     pub(crate) children: Duration,
 }
 
-impl Spent {
-    /// Both.
+impl CpuTime {
+    /// Returns the total.
     pub(crate) fn all(self) -> Duration {
         self.own + self.children
     }
 
-    /// What has been spent since.
+    /// Returns the difference to an earlier measurement.
     #[must_use]
     pub(crate) fn since(self, before: Self) -> Self {
         Self {
@@ -45,7 +44,7 @@ struct Stat {
 
 fn stat(process: u32) -> Option<Stat> {
     let text = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The second field is a name in parentheses and may have anything in it.
+    // The second field is a name in parentheses, which can contain spaces.
     let fields: Vec<&str> = text.rsplit(')').next()?.split_whitespace().collect();
     let number = |at: usize| fields.get(at).and_then(|field| field.parse::<u64>().ok());
     Some(Stat {
@@ -55,8 +54,8 @@ fn stat(process: u32) -> Option<Stat> {
     })
 }
 
-/// The processes below one, itself first.
-fn family(process: u32) -> Vec<u32> {
+/// Returns a process and its descendants, itself first.
+fn process_tree(process: u32) -> Vec<u32> {
     let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     for number in entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()) {
@@ -72,12 +71,11 @@ fn family(process: u32) -> Vec<u32> {
     all
 }
 
-/// What a process and all below it have spent so far. What is gone is counted with whoever waited
-/// for it.
-pub(crate) fn spent(process: u32) -> Spent {
+/// Returns the CPU time of a process and its descendants. Ended processes count for their parent.
+pub(crate) fn cpu_time(process: u32) -> CpuTime {
     let ticks = |ticks: u64| Duration::from_millis(ticks * 1000 / TICKS);
-    let mut spent = Spent::default();
-    for one in family(process) {
+    let mut spent = CpuTime::default();
+    for one in process_tree(process) {
         let Some(stat) = stat(one) else { continue };
         if one == process {
             spent.own += ticks(stat.own);
@@ -89,13 +87,13 @@ pub(crate) fn spent(process: u32) -> Spent {
     spent
 }
 
-/// The memory of a process and all below it that is in RAM, in bytes. Memory that several of them
-/// share is counted once for each.
+/// Returns the resident memory of a process and its descendants, in bytes. Shared memory counts once
+/// for each.
 pub(crate) fn resident(process: u32) -> u64 {
-    family(process).into_iter().map(resident_alone).sum()
+    process_tree(process).into_iter().map(resident_alone).sum()
 }
 
-/// The memory of a process by itself that is in RAM, in bytes.
+/// Returns the resident memory of a process, in bytes.
 pub(crate) fn resident_alone(process: u32) -> u64 {
     let of = || {
         let text = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
@@ -105,7 +103,7 @@ pub(crate) fn resident_alone(process: u32) -> u64 {
     of().unwrap_or_default() * 1024
 }
 
-/// The bytes of the files in a folder.
+/// Returns the size of the files in a folder, in bytes.
 pub(crate) fn disk(folder: &Path) -> u64 {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries
@@ -116,12 +114,12 @@ pub(crate) fn disk(folder: &Path) -> u64 {
         .sum()
 }
 
-/// What the database counts.
+/// Counters of the database.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Database {
-    /// Rows of all tables.
+pub(crate) struct DatabaseCounts {
+    /// Rows in all tables.
     pub(crate) rows: u64,
-    /// Statements that were run, each of which is a round trip.
+    /// Executed statements; each is a round trip.
     pub(crate) statements: u64,
 }
 
@@ -137,36 +135,36 @@ SELECT (
     AND query NOT LIKE '%pg_stat_statements%' AND query NOT LIKE 'SELECT count(*) AS c %'
 )";
 
-/// What the database counts now.
-pub(crate) async fn database(url: &str) -> Result<Database> {
-    let said = sql(url, COUNTS).await?;
-    let (rows, statements) = said.split_once(' ').context("two numbers")?;
-    Ok(Database { rows: rows.parse()?, statements: statements.parse()? })
+/// Reads the counters of the database.
+pub(crate) async fn database(url: &str) -> Result<DatabaseCounts> {
+    let output = sql(url, COUNTS).await?;
+    let (rows, statements) = output.split_once(' ').context("expected two numbers")?;
+    Ok(DatabaseCounts { rows: rows.parse()?, statements: statements.parse()? })
 }
 
-/// Runs SQL in a database with `psql`, and returns what it says. Only `tamma-store` has a library
-/// for that, and what is asked here is nothing that it should know.
+/// Runs SQL with `psql` and returns its output. Only `tamma-store` has a database library, and these
+/// queries do not belong there.
 pub(crate) async fn sql(url: &str, text: &str) -> Result<String> {
     let output = Command::new("psql")
         .args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align"])
         .args(["--set", "ON_ERROR_STOP=1", "--dbname", url, "--command", text])
         .output()
         .await
-        .context("`psql` does not start: it comes with PostgreSQL")?;
+        .context("cannot start `psql`: install the PostgreSQL client")?;
     if !output.status.success() {
         bail!("`psql`: {}", String::from_utf8_lossy(&output.stderr));
     }
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// This machine, in a line.
+/// Describes this machine in one line.
 pub(crate) fn machine() -> String {
     let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
-    let name = name.map_or("an unknown processor", |(_, name)| name.trim());
+    let name = name.map_or("unknown processor", |(_, name)| name.trim());
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let kilobytes = memory
+    let task_loop = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let kilobytes = task_loop
         .lines()
         .find_map(|line| line.strip_prefix("MemTotal:"))
         .and_then(|rest| rest.trim().trim_end_matches("kB").trim().parse::<u64>().ok())

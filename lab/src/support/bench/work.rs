@@ -1,4 +1,4 @@
-//! Worker processes of the measurement, set up as the product's are.
+//! Worker processes of the measurements, with the options of Tamma's worker.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -15,18 +15,18 @@ use temporalio_sdk::runtime::worker_tuner::{FixedSizeSlotSupplier, TunerHolder};
 use temporalio_sdk::{Runtime, Worker, WorkerOptions};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::bare::{self, BareFlow, Idle};
-use super::rest::Rest;
-use super::stage;
+use super::bare::{self, BareWorkflow, NoopActivities};
+use super::cluster;
+use super::stubs::StubActivities;
 
-/// How many runs at once, as the product has it.
+/// Number of agent slots, as in Tamma.
 const SLOTS: usize = 2;
 
-/// How many workflows are kept in memory, as the product has it.
+/// Number of cached workflows, as in Tamma.
 const CACHED: usize = 1000;
 
-/// The options of the product's worker of workflows, on a builder: its type says what is set.
-macro_rules! usual {
+/// Applies the options of Tamma's workflow worker. A macro, because each builder has its own type.
+macro_rules! workflow_options {
     ($builder:expr) => {
         $builder
             .max_cached_workflows(CACHED)
@@ -37,8 +37,8 @@ macro_rules! usual {
     };
 }
 
-/// The options of the product's worker of runs.
-macro_rules! slotted {
+/// Applies the options of Tamma's agent worker.
+macro_rules! agent_options {
     ($builder:expr) => {
         $builder
             .tuner(
@@ -55,88 +55,96 @@ macro_rules! slotted {
     };
 }
 
-/// Plays a role of a child process: `bare`, or `rest` with the number of files of a plan, such as
-/// `rest-1`. Returns when it is asked to end.
-pub(crate) async fn play(role: &str, temporal: &str, database: &str, folder: &Path) -> Result<()> {
-    let client = stage::client(temporal).await?;
-    let asked = async {
+/// Runs a child process: `bare`, or `stubs` with the number of files of a plan, such as `stubs-1`.
+///
+/// Returns on SIGTERM.
+pub(crate) async fn run_role(
+    role: &str,
+    temporal: &str,
+    database: &str,
+    folder: &Path,
+) -> Result<()> {
+    let client = cluster::client(temporal).await?;
+    let stopped = async {
         signal(SignalKind::terminate())?.recv().await;
         Ok(())
     };
-    #[expect(clippy::print_stdout, reason = "whoever started this waits for it")]
+    #[expect(clippy::print_stdout, reason = "the parent process waits for this line")]
     let ready = || println!("working");
-    match role.strip_prefix("rest-").map(str::parse) {
+    match role.strip_prefix("stubs-").map(str::parse) {
         Some(files) => {
             let store = Store::connect(database).await?;
-            let seen = Arc::new(Mutex::new(Vec::new()));
-            let rest = rest(store, folder, files?, seen).await?;
-            at_rest(client, rest, ready, asked).await
+            let local_inputs = Arc::new(Mutex::new(Vec::new()));
+            let stubs = stubs(store, folder, files?, local_inputs).await?;
+            run_stubs(client, stubs, ready, stopped).await
         }
-        None if role == "bare" => nothing_but_the_engine(client, ready, asked).await,
-        None => bail!("there is no role `{role}`"),
+        None if role == "bare" => run_bare(client, ready, stopped).await,
+        None => bail!("unknown role `{role}`"),
     }
 }
 
-/// Hands at rest.
-pub(crate) async fn rest(
+/// Creates stub activities.
+pub(crate) async fn stubs(
     store: Store,
     folder: &Path,
     files: usize,
-    seen: Arc<Mutex<Vec<usize>>>,
-) -> Result<Rest> {
-    let data = folder.join("rest");
+    local_inputs: Arc<Mutex<Vec<usize>>>,
+) -> Result<StubActivities> {
+    let data = folder.join("stubs");
     let records = ProcessRecords::open(&data).await?;
-    let hands = Activities::new(WorkerConfig::new(data), store.clone(), records).await?;
-    Ok(Rest { hands, store, plan: stage::plan(files), seen })
+    let activities = Activities::new(WorkerConfig::new(data), store.clone(), records).await?;
+    Ok(StubActivities { activities, store, plan: cluster::plan(files), local_inputs })
 }
 
-/// Works with hands at rest until something has happened.
-pub(crate) async fn at_rest(
+/// Runs a worker with stub activities until a future completes.
+pub(crate) async fn run_stubs(
     client: Client,
-    rest: Rest,
+    stubs: StubActivities,
     ready: impl FnOnce(),
     until: impl Future<Output = Result<()>>,
 ) -> Result<()> {
     let queues = (tamma_flow::TASK_QUEUE, tamma_flow::AGENT_TASK_QUEUE);
-    let loops = WorkerOptions::new(queues.0)
+    let workflows = WorkerOptions::new(queues.0)
         .register_workflow::<TaskWorkflow>()?
-        .register_activities(rest.clone());
-    let engines = WorkerOptions::new(queues.1).register_activities(rest);
-    run(client, usual!(loops), slotted!(engines), ready, until).await
+        .register_activities(stubs.clone());
+    let agents = WorkerOptions::new(queues.1).register_activities(stubs);
+    run(client, workflow_options!(workflows), agent_options!(agents), ready, until).await
 }
 
-async fn nothing_but_the_engine(
+async fn run_bare(
     client: Client,
     ready: impl FnOnce(),
     until: impl Future<Output = Result<()>>,
 ) -> Result<()> {
-    let loops =
-        WorkerOptions::new(bare::QUEUE).register_workflow::<BareFlow>()?.register_activities(Idle);
-    let engines = WorkerOptions::new(bare::ENGINES).register_activities(Idle);
-    run(client, usual!(loops), slotted!(engines), ready, until).await
+    let workflows = WorkerOptions::new(bare::QUEUE)
+        .register_workflow::<BareWorkflow>()?
+        .register_activities(NoopActivities);
+    let agents = WorkerOptions::new(bare::AGENT_QUEUE).register_activities(NoopActivities);
+    run(client, workflow_options!(workflows), agent_options!(agents), ready, until).await
 }
 
 async fn run(
     client: Client,
-    loops: WorkerOptions,
-    engines: WorkerOptions,
+    workflows: WorkerOptions,
+    agents: WorkerOptions,
     ready: impl FnOnce(),
     until: impl Future<Output = Result<()>>,
 ) -> Result<()> {
-    let runtime = Runtime::from_current_tokio(RuntimeOptions::default()).context("no runtime")?;
-    let mut loops =
-        Worker::new(&runtime, client.clone(), loops).map_err(|error| anyhow::anyhow!("{error}"))?;
-    let mut engines =
-        Worker::new(&runtime, client, engines).map_err(|error| anyhow::anyhow!("{error}"))?;
-    let (end_loops, end_engines) = (loops.shutdown_handle(), engines.shutdown_handle());
+    let runtime = Runtime::from_current_tokio(RuntimeOptions::default())
+        .context("cannot create the Temporal runtime")?;
+    let mut workflows = Worker::new(&runtime, client.clone(), workflows)
+        .map_err(|error| anyhow::anyhow!("{error}"))?;
+    let mut agents =
+        Worker::new(&runtime, client, agents).map_err(|error| anyhow::anyhow!("{error}"))?;
+    let (stop_workflows, stop_agents) = (workflows.shutdown_handle(), agents.shutdown_handle());
     ready();
-    let asked = async {
-        let asked = until.await;
-        end_loops();
-        end_engines();
-        asked
+    let stopped = async {
+        let stopped = until.await;
+        stop_workflows();
+        stop_agents();
+        stopped
     };
-    let (one, two, asked) = tokio::join!(loops.run(), engines.run(), asked);
+    let (one, two, stopped) = tokio::join!(workflows.run(), agents.run(), stopped);
     one.and(two).map_err(|error| anyhow::anyhow!("{error}"))?;
-    asked
+    stopped
 }

@@ -1,4 +1,4 @@
-//! What is measured on: a private Temporal, a private PostgreSQL, a project, and worker processes.
+//! Cluster of a measurement: private Temporal and PostgreSQL, a project, and worker processes.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
@@ -23,16 +23,16 @@ use uuid::Uuid;
 use super::meter;
 use crate::support::programs::beside;
 
-/// Whether the database keeps what it says it has written when the machine loses its power.
+/// Durability of database writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Durability {
-    /// As `tamma up` runs it.
+    /// Writes survive a power failure, as with `tamma up`.
     Durable,
-    /// As tests run it: nothing waits for the disk.
+    /// Nothing waits for the disk, as in tests.
     Fast,
 }
 
-/// A PostgreSQL of our own.
+/// Private PostgreSQL.
 #[derive(Debug)]
 pub(crate) struct Postgres {
     folder: TempDir,
@@ -45,7 +45,7 @@ impl Postgres {
         let folder = tempfile::tempdir()?;
         let (script, home) = (folder.path().join("postgres.sh"), folder.path().join("home"));
         std::fs::write(&script, postgres::SCRIPT)?;
-        // Whoever the server runs as must come through.
+        // The server may run as another user, who needs access.
         open(folder.path())?;
         let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let mut settings = vec!["shared_preload_libraries=pg_stat_statements"];
@@ -60,23 +60,23 @@ impl Postgres {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
-            .context("`bash` does not start")?;
+            .context("cannot start `bash`")?;
         let server = first_line(&mut child)?;
         Ok(Self { folder, child, server })
     }
 
-    /// The first process of the server.
+    /// Returns the PID of the main server process.
     pub(crate) fn process(&self) -> Result<u32> {
         let path = self.folder.path().join("home/server/data/postmaster.pid");
         let text = std::fs::read_to_string(&path)?;
-        Ok(text.lines().next().context("a number")?.trim().parse()?)
+        Ok(text.lines().next().context("postmaster.pid is empty")?.trim().parse()?)
     }
 }
 
 impl Drop for Postgres {
     fn drop(&mut self) {
-        // Its script takes the server with it.
-        end(&mut self.child);
+        // The script stops the server.
+        terminate(&mut self.child);
     }
 }
 
@@ -85,26 +85,26 @@ fn open(folder: &Path) -> Result<()> {
     Ok(std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755))?)
 }
 
-#[expect(clippy::disallowed_methods, reason = "what is measured is started here")]
+#[expect(clippy::disallowed_methods, reason = "starts the measured processes")]
 fn child(program: impl AsRef<std::ffi::OsStr>) -> Command {
     Command::new(program)
 }
 
 fn first_line(child: &mut Child) -> Result<String> {
-    let out = child.stdout.take().context("it has a standard output")?;
+    let out = child.stdout.take().context("the process has no standard output")?;
     let mut line = String::new();
     let mut lines = BufReader::new(out);
     lines.read_line(&mut line)?;
     if line.trim().is_empty() {
-        bail!("a process did not start: it ended with {}", child.wait()?);
+        bail!("a process exited at startup with {}", child.wait()?);
     }
-    // What else it says is nothing to us, and must not stop it.
+    // Drain the rest of the output, so that the process does not block.
     std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
     Ok(line.trim().to_owned())
 }
 
-/// Asks a process to end, and waits until it has.
-fn end(child: &mut Child) {
+/// Stops a process with SIGTERM and waits for it.
+fn terminate(child: &mut Child) {
     drop(child_of("kill", &child.id().to_string()));
     drop(child.wait());
 }
@@ -113,48 +113,48 @@ fn child_of(program: &str, argument: &str) -> std::io::Result<std::process::Exit
     child(program).arg(argument).stderr(Stdio::null()).status()
 }
 
-/// A process that is measured. It ends with this guard.
+/// Measured process. Dropping it stops the process.
 #[derive(Debug)]
-pub(crate) struct Process(Child);
+pub(crate) struct MeasuredProcess(Child);
 
-impl Process {
-    /// Its number.
+impl MeasuredProcess {
+    /// Returns the PID.
     pub(crate) fn id(&self) -> u32 {
         self.0.id()
     }
 }
 
-impl Drop for Process {
+impl Drop for MeasuredProcess {
     fn drop(&mut self) {
-        end(&mut self.0);
+        terminate(&mut self.0);
     }
 }
 
-/// Everything.
-pub(crate) struct Stage {
-    /// Temporal.
+/// Cluster of a measurement.
+pub(crate) struct BenchCluster {
+    /// Temporal server.
     pub(crate) temporal: TemporalServer,
-    /// PostgreSQL.
+    /// PostgreSQL server.
     pub(crate) postgres: Postgres,
-    /// The URL of the database.
+    /// Database URL.
     pub(crate) database: String,
-    /// The store on it.
+    /// Connection to the database.
     pub(crate) store: Store,
-    /// A way to Temporal.
+    /// Temporal client.
     pub(crate) client: Client,
-    /// The project's repository.
+    /// Repository of the project.
     pub(crate) repository: Repository,
-    /// Where workers have their data.
+    /// Folder of the workers' data.
     pub(crate) folder: TempDir,
-    /// The project.
+    /// Project ID.
     pub(crate) project: ProjectId,
-    /// The rules of its tasks.
+    /// Rules of all tasks.
     pub(crate) rules: Rules,
 }
 
-impl Stage {
-    /// Starts all of it. The agent plans a change of so many files and makes it.
-    pub(crate) async fn set(durability: Durability, files: usize) -> Result<Self> {
+impl BenchCluster {
+    /// Starts the servers and registers a project. Its agent changes `files` files per task.
+    pub(crate) async fn start(durability: Durability, files: usize) -> Result<Self> {
         let postgres = Postgres::start(durability)?;
         tamma_store::create_database(&postgres.server, "bench", None).await?;
         let database = format!("{}/bench", postgres.server.trim_end_matches("/postgres"));
@@ -193,34 +193,35 @@ impl Stage {
         Ok(Self { temporal, postgres, database, store, client, repository, folder, project, rules })
     }
 
-    /// A worker of the product.
-    pub(crate) fn tamma_work(&self) -> Result<Process> {
-        self.started(self.tamma("work")?.env("TAMMA_LOG", "error"))
+    /// Starts Tamma's worker.
+    pub(crate) fn start_worker(&self) -> Result<MeasuredProcess> {
+        self.spawn_worker(self.tamma("work")?.env("TAMMA_LOG", "error"))
     }
 
-    /// A worker of the product with so many slots.
-    pub(crate) fn tamma_work_with(&self, slots: usize) -> Result<Process> {
+    /// Starts Tamma's worker with a number of slots.
+    pub(crate) fn start_worker_with_slots(&self, slots: usize) -> Result<MeasuredProcess> {
         let slots = slots.to_string();
-        self.started(self.tamma("work")?.args(["--slots", &slots]).env("TAMMA_LOG", "error"))
+        self.spawn_worker(self.tamma("work")?.args(["--slots", &slots]).env("TAMMA_LOG", "error"))
     }
 
-    /// Lets every agent that is started from now on wait in the middle of its work until a file is
-    /// there, or none. Before it waits, it adds a line to that file's neighbour `held`.
+    /// Makes new agents wait during their work until a file exists; `None` ends this.
+    ///
+    /// Before an agent waits, it appends a line to `held` in the folder of that file.
     pub(crate) fn hold(&self, until: Option<&Path>) -> Result<()> {
         script_of(1, until).write(&self.folder.path().join("script.json"))
     }
 
-    /// A server of the product, and where it is.
-    pub(crate) fn tamma_serve(&self) -> Result<(Process, String)> {
+    /// Starts Tamma's server and returns its URL.
+    pub(crate) fn start_server(&self) -> Result<(MeasuredProcess, String)> {
         let mut command = self.tamma("serve")?;
         command.args(["--listen", "127.0.0.1:0"]).stdout(Stdio::piped());
         let mut child = command.spawn()?;
-        let said = first_line(&mut child)?;
-        let url = said.strip_prefix("serving at ").context("it says where it serves")?.to_owned();
-        Ok((Process(child), url))
+        let line = first_line(&mut child)?;
+        let url = line.strip_prefix("serving at ").context("the server printed no URL")?.to_owned();
+        Ok((MeasuredProcess(child), url))
     }
 
-    /// The command of the product, with where everything is.
+    /// Returns a `tamma` command with the addresses of the servers.
     pub(crate) fn tamma(&self, verb: &str) -> Result<Command> {
         let mut command = child(beside("tamma")?);
         command
@@ -234,25 +235,25 @@ impl Stage {
         Ok(command)
     }
 
-    /// A worker of the measurement: this program again, in another role.
-    pub(crate) fn own_work(&self, role: &str) -> Result<Process> {
+    /// Starts this program as a worker in another role.
+    pub(crate) fn start_lab_worker(&self, role: &str) -> Result<MeasuredProcess> {
         let mut command = child(std::env::current_exe()?);
         command.args(["bench-worker", role, &self.temporal.address(), &self.database]);
         command.arg(self.folder.path());
-        self.started(&mut command)
+        self.spawn_worker(&mut command)
     }
 
-    #[expect(clippy::unused_self, reason = "a worker needs a stage")]
-    fn started(&self, command: &mut Command) -> Result<Process> {
+    #[expect(clippy::unused_self, reason = "a worker needs a cluster")]
+    fn spawn_worker(&self, command: &mut Command) -> Result<MeasuredProcess> {
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
-        let said = first_line(&mut child)?;
-        if said != "working" {
-            bail!("a worker says `{said}`");
+        let line = first_line(&mut child)?;
+        if line != "working" {
+            bail!("unexpected output of a worker: `{line}`");
         }
-        Ok(Process(child))
+        Ok(MeasuredProcess(child))
     }
 
-    /// A task, by its number in this run.
+    /// Returns the task with a number.
     pub(crate) fn task(&self, number: u64) -> Task {
         Task {
             id: id(number),
@@ -271,13 +272,13 @@ impl Stage {
     }
 }
 
-/// The id of a task, by its number. Their first digits differ, as those of people's tasks do.
+/// Returns the ID of a numbered task. The first digits differ, as in real IDs.
 pub(crate) fn id(number: u64) -> TaskId {
     let first = u128::from(number) << 80;
     TaskId(Uuid::from_u128(0x0192_a000_0000_7000_8000_0000_0000_0000 | first))
 }
 
-/// A way to Temporal.
+/// Connects to Temporal.
 pub(crate) async fn client(address: &str) -> Result<Client> {
     let url: Url = format!("http://{address}").parse()?;
     let options = ConnectionOptions::new(url)
@@ -288,7 +289,7 @@ pub(crate) async fn client(address: &str) -> Result<Client> {
     Ok(Client::new(connection, ClientOptions::new("default").build())?)
 }
 
-/// A plan that touches so many files.
+/// Returns a plan that changes `files` files.
 pub(crate) fn plan(files: usize) -> Plan {
     let change = |number| FileChange {
         path: if number == 0 { "names.txt".to_owned() } else { format!("names/{number}.txt") },
@@ -310,8 +311,8 @@ pub(crate) fn plan(files: usize) -> Plan {
     }
 }
 
-/// An agent that answers at once, and says what it cost so that nobody waits for that. When it works,
-/// it may have to wait for a file.
+/// Returns the script of an agent that responds at once and reports its cost, so that nothing waits for
+/// it. It optionally waits for a file during its work.
 fn script_of(files: usize, until: Option<&Path>) -> Script {
     let usage = || AgentStep::Usage { cost: "0.01".to_owned() };
     let case = |when: &str, steps: Vec<AgentStep>| PromptCase {
@@ -338,7 +339,7 @@ fn script_of(files: usize, until: Option<&Path>) -> Script {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "the log has a place for every month")]
+#[expect(clippy::disallowed_methods, reason = "the history has a partition per month")]
 fn today() -> chrono::NaiveDate {
     chrono::Utc::now().date_naive()
 }

@@ -1,16 +1,16 @@
-//! Who is killed, and when: random, and the same again for the same seed.
+//! Victims and times of the kills: random, and reproducible with the same seed.
 
 use std::fmt;
 use std::time::Duration;
 
-/// Who is killed.
+/// Process to kill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Victim {
-    /// The agent; its worker goes on.
+    /// Agent only.
     Agent,
-    /// The worker, with its disk. The system ends its agent.
+    /// Worker, with its disk. Its agent ends with it.
     Worker,
-    /// Both at once, with the disk.
+    /// Agent and worker, with the disk.
     Both,
 }
 
@@ -24,30 +24,30 @@ impl fmt::Display for Victim {
     }
 }
 
-/// One kill.
+/// Planned kill.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Kill {
     pub(crate) victim: Victim,
-    /// How long after the first line.
+    /// Delay after the first line.
     pub(crate) after: Duration,
 }
 
-/// Moments that look random, from a seed.
+/// Pseudo-random sequence of kills.
 #[derive(Debug)]
-pub(crate) struct Dice(u64);
+pub(crate) struct KillSchedule(u64);
 
-impl Dice {
+impl KillSchedule {
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next kill. The victims take turns, so that each is met also where there are few.
+    /// Returns the next kill. Victims alternate, so that a short run covers each of them.
     pub(crate) fn kill(&mut self, number: u32) -> Kill {
         let victim = [Victim::Worker, Victim::Both, Victim::Agent][number as usize % 3];
         Kill { victim, after: Duration::from_millis(200 + self.next() % 5_000) }
     }
 
-    /// The next number, by the method that is called `SplitMix64`.
+    /// Returns the next number of the `SplitMix64` generator.
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -57,13 +57,13 @@ impl Dice {
     }
 }
 
-/// A seed that is another every time.
+/// Returns a seed from the clock.
 pub(crate) fn seed() -> u64 {
     u64::try_from(now().as_nanos() & u128::from(u32::MAX)).unwrap_or_default()
 }
 
-/// The time it is, as the agent writes it.
-#[expect(clippy::disallowed_methods, reason = "this is the edge: a trial reads the clock")]
+/// Returns the time since the Unix epoch, as the agent writes it.
+#[expect(clippy::disallowed_methods, reason = "the experiment reads the clock")]
 pub(crate) fn now() -> Duration {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! The parts that are killed and started again: the worker, the server, Temporal, PostgreSQL.
+//! Components that are killed and restarted: worker, server, Temporal and PostgreSQL.
 
 use std::ffi::OsStr;
 use std::net::TcpListener;
@@ -15,27 +15,27 @@ use tokio::process::Command;
 use super::hold::{self, DATABASE};
 use super::point::Victim;
 
-/// Everything that Tamma is made of when it runs.
-pub(crate) struct Parts {
+/// Processes of a running Tamma.
+pub(crate) struct Components {
     pub(crate) postgres: postgres::PostgresServer,
     pub(crate) temporal: temporal::TemporalServer,
     pub(crate) server: TammaProcess,
     pub(crate) worker: TammaProcess,
-    /// The store, for looking. Made anew when PostgreSQL has been.
+    /// Connection for checks; renewed after a restart of PostgreSQL.
     pub(crate) store: Store,
-    /// Somebody at a terminal.
-    pub(crate) person: Person,
+    /// Command line of a person.
+    pub(crate) person: TammaCli,
 }
 
-/// Somebody at a terminal.
+/// Command line of a person.
 #[derive(Debug, Clone)]
-pub(crate) struct Person {
+pub(crate) struct TammaCli {
     tamma: PathBuf,
     url: String,
 }
 
-impl Parts {
-    /// Starts everything, with logs in a folder.
+impl Components {
+    /// Starts all components, with logs in `folder`.
     pub(crate) async fn start(tamma: &Path, folder: &Path) -> Result<Self> {
         let (postgres, temporal) =
             tokio::try_join!(postgres::PostgresServer::start(), temporal::TemporalServer::start())?;
@@ -49,8 +49,8 @@ impl Parts {
         let role = |name: &str, user: &str, more: &[&str]| {
             let data = folder.join("data").display().to_string();
             let (database, temporal) = (postgres.url(user, DATABASE), temporal.address());
-            let given = [name, "--database", &database, "--temporal", &temporal, "--data", &data];
-            let arguments = given.iter().chain(more).map(|each| (*each).to_owned());
+            let backend = [name, "--database", &database, "--temporal", &temporal, "--data", &data];
+            let arguments = backend.iter().chain(more).map(|arg| (*arg).to_owned());
             TammaProcess::new(tamma, arguments, folder.join(format!("{name}.log")))
         };
         let mut server = role("serve", "server", &["--listen", &listen]);
@@ -59,11 +59,11 @@ impl Parts {
         hold::prepare(&postgres).await?;
         worker.start().await?;
         let store = Store::connect(&postgres.url("postgres", DATABASE)).await?;
-        let person = Person { tamma: tamma.to_owned(), url: format!("http://{listen}") };
+        let person = TammaCli { tamma: tamma.to_owned(), url: format!("http://{listen}") };
         Ok(Self { postgres, temporal, server, worker, store, person })
     }
 
-    /// Kills one of them.
+    /// Kills a component.
     pub(crate) async fn kill(&mut self, victim: Victim) -> Result<()> {
         match victim {
             Victim::Worker => self.worker.kill().await,
@@ -76,7 +76,7 @@ impl Parts {
         }
     }
 
-    /// Starts one of them again.
+    /// Restarts a component.
     pub(crate) async fn restart(&mut self, victim: Victim) -> Result<()> {
         match victim {
             Victim::Worker => self.worker.start().await,
@@ -90,20 +90,19 @@ impl Parts {
         }
     }
 
-    /// The processes that have ended by themselves since they were looked at last. They are started
-    /// again.
-    pub(crate) async fn fallen(&mut self) -> Result<Vec<&'static str>> {
-        let mut fallen = Vec::new();
+    /// Restarts processes that exited without being killed, and returns their names.
+    pub(crate) async fn restart_exited(&mut self) -> Result<Vec<&'static str>> {
+        let mut exited = Vec::new();
         for (name, role) in [("the server", &mut self.server), ("the worker", &mut self.worker)] {
             if !role.is_running()? {
-                fallen.push(name);
+                exited.push(name);
                 role.start().await?;
             }
         }
-        Ok(fallen)
+        Ok(exited)
     }
 
-    /// What Temporal says of a task's workflow: `show` gives its history, `result` waits for its end.
+    /// Runs `temporal workflow` for a task: `show` returns its history, `result` waits for its end.
     pub(crate) async fn workflow(&self, verb: &str, task: TaskId) -> Result<serde_json::Value> {
         let id = tamma_flow::workflow_id(task);
         let output = Command::new("temporal")
@@ -114,15 +113,15 @@ impl Parts {
             .output()
             .await?;
         if !output.status.success() {
-            bail!("Temporal does not {verb} `{id}`: {}", said(&output));
+            bail!("`temporal workflow {verb}` failed for `{id}`: {}", output_text(&output));
         }
         Ok(serde_json::from_slice(&output.stdout)?)
     }
 }
 
-impl Person {
-    /// What they type.
-    pub(crate) fn types(&self, arguments: &[impl AsRef<OsStr>]) -> Command {
+impl TammaCli {
+    /// Returns a `tamma` command with JSON output.
+    pub(crate) fn command(&self, arguments: &[impl AsRef<OsStr>]) -> Command {
         let mut command = Command::new(&self.tamma);
         command.args(arguments).args(["--server", &self.url, "--json"]);
         command.env("TAMMA_PERSON", super::PERSON).stdin(Stdio::null()).kill_on_drop(true);
@@ -130,8 +129,8 @@ impl Person {
     }
 }
 
-/// What a program has said, in one piece.
-pub(crate) fn said(output: &Output) -> String {
+/// Returns standard output and standard error on one line.
+pub(crate) fn output_text(output: &Output) -> String {
     let both = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
     both.join(" ").split_whitespace().collect::<Vec<_>>().join(" ")
 }

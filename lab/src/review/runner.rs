@@ -1,5 +1,4 @@
-//! Where reviews are tried: a database, a data folder, and the hands of a worker, which do the jobs of
-//! a task as the durable engine would ask for them.
+//! Runs reviews with the activities of a worker, in place of Temporal.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,7 +24,7 @@ use tamma_engine::process::ProcessRecords;
 use tamma_flow::RunStarted;
 use tamma_flow::activities::{JobRequest, JobResult, PendingSteps, StepRecord, TaskSubmission};
 use tamma_store::{RegisteredProject, Store};
-use tamma_testkit::agent::{AgentStep, PromptCase as Part, SCRIPT_VARIABLE, Script};
+use tamma_testkit::agent::{AgentStep, PromptCase, SCRIPT_VARIABLE, Script};
 use tamma_testkit::postgres::TestDatabase;
 use tamma_testkit::repository::Repository;
 use tamma_worker::{Activities, AnnounceStart, JobAttempt, Launcher, WorkerConfig};
@@ -33,33 +32,33 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::cases::{Case, File, Language};
+use super::cases::{Case, Language, SourceFile};
 
-/// The programs that are used.
-pub(crate) struct Programs {
-    /// What comes first in a sandbox.
+/// Programs of the experiment.
+pub(crate) struct ReviewTools {
+    /// Launcher of the sandbox.
     pub(crate) launcher: PathBuf,
-    /// The agent that does what a script says.
+    /// Scripted agent.
     pub(crate) agent: PathBuf,
-    /// Where pip has put things.
+    /// Python environment.
     pub(crate) python: PathBuf,
-    /// Where npm has put things.
+    /// `node_modules` folder.
     pub(crate) modules: PathBuf,
 }
 
-/// Everything that the reviews share.
-pub(crate) struct Ground {
-    programs: Programs,
+/// Runs reviews on one database.
+pub(crate) struct ReviewRunner {
+    programs: ReviewTools,
     folder: PathBuf,
     store: Store,
-    hands: Activities,
+    activities: Activities,
     environment: BTreeMap<String, String>,
     count: u128,
     _database: TestDatabase,
 }
 
-/// A repository that tasks are made for.
-pub(crate) struct Site {
+/// Repository with its project and the script of its agent.
+pub(crate) struct ReviewFixture {
     language: Language,
     project: ProjectId,
     repository: Repository,
@@ -67,25 +66,25 @@ pub(crate) struct Site {
     text: String,
 }
 
-/// What a review came to.
-pub(crate) struct Came {
-    /// In the words of [`Language::expected`].
-    pub(crate) what: String,
-    /// How long gates and review took.
+/// Outcome of a review.
+pub(crate) struct ReviewOutcome {
+    /// Verdict, in the format of [`Language::expected`].
+    pub(crate) verdict: String,
+    /// Duration of gates and review.
     pub(crate) took: Duration,
-    /// What is kept of the gates.
+    /// Stored result of the gates.
     pub(crate) tested: GatesCheck,
 }
 
-impl Came {
-    /// How many results of the base commit had to be found out.
-    pub(crate) fn taken(&self) -> usize {
+impl ReviewOutcome {
+    /// Returns the number of base commit results that were not cached.
+    pub(crate) fn measured(&self) -> usize {
         self.tested.gates.iter().filter(|ran| ran.baseline == BaselineSource::Measured).count()
     }
 }
 
-impl Ground {
-    pub(crate) async fn prepare(programs: Programs, folder: &Path) -> Result<Self> {
+impl ReviewRunner {
+    pub(crate) async fn start(programs: ReviewTools, folder: &Path) -> Result<Self> {
         let database = TestDatabase::fresh().await?;
         let store = database.store().await?;
         let mut environment: BTreeMap<String, String> = ["HOME", "LANG", "PATH", "TERM"]
@@ -101,19 +100,23 @@ impl Ground {
             ..WorkerConfig::new(folder.join("data"))
         };
         let records = ProcessRecords::open(&config.data_dir).await?;
-        let hands = Activities::new(config, store.clone(), records).await?;
+        let activities = Activities::new(config, store.clone(), records).await?;
         let folder = folder.to_owned();
-        Ok(Self { programs, folder, store, hands, environment, count: 0, _database: database })
+        Ok(Self { programs, folder, store, activities, environment, count: 0, _database: database })
     }
 
-    /// An identity that nobody else has.
-    fn id(&mut self) -> Uuid {
+    /// Returns a new ID.
+    fn next_id(&mut self) -> Uuid {
         self.count += 1;
         Uuid::from_u128(0x0192_a000_0000_7000_8000_0000_0000_0000 + self.count)
     }
 
-    /// A repository of the fixture, with more in its first commit.
-    pub(crate) async fn site(&mut self, language: Language, more: &[File]) -> Result<Site> {
+    /// Creates a repository from the input of a language, with additional files in its first commit.
+    pub(crate) async fn create_fixture(
+        &mut self,
+        language: Language,
+        more: &[SourceFile],
+    ) -> Result<ReviewFixture> {
         let repository = Repository::new()?;
         repository.git(&["rm", "--quiet", "-r", "."])?;
         let fixture = crate::support::programs::input("review");
@@ -122,7 +125,7 @@ impl Ground {
             repository.write(name, text)?;
         }
         repository.commit("the shapes")?;
-        let id = self.id();
+        let id = self.next_id();
         let scripts = self.folder.join("scripts").join(id.to_string());
         fs::create_dir_all(&scripts)?;
         let script = scripts.join("script.json");
@@ -141,7 +144,7 @@ impl Ground {
             readable.join(", "),
             language.prohibited(),
         );
-        // Beside the repository's files, and not one of them: nobody's change is about it.
+        // Not committed, so that no change includes it.
         fs::write(repository.path().join("tamma.yaml"), &text)?;
         let project = ProjectId(id);
         let path = repository.path().display().to_string();
@@ -152,22 +155,27 @@ impl Ground {
                 repository: path,
             })
             .await?;
-        Ok(Site { language, project, repository, script, text })
+        Ok(ReviewFixture { language, project, repository, script, text })
     }
 
-    /// Lets an agent make a change, and takes it through gates and review.
-    pub(crate) async fn review(&mut self, site: &Site, case: Case) -> Result<Came> {
-        let whole = fs::read_to_string(site.repository.path().join(site.language.source()))?;
-        let change = site.language.change(case, &whole);
-        script_of(site, &change).write(&site.script)?;
-        let file = rules::ConfigFile { name: "tamma.yaml", text: &site.text };
+    /// Runs an agent that makes a change, and takes the change through gates and review.
+    pub(crate) async fn review(
+        &mut self,
+        fixture: &ReviewFixture,
+        case: Case,
+    ) -> Result<ReviewOutcome> {
+        let source =
+            fs::read_to_string(fixture.repository.path().join(fixture.language.source_path()))?;
+        let change = fixture.language.change(case, &source);
+        script_of(fixture, &change).write(&fixture.script)?;
+        let file = rules::ConfigFile { name: "tamma.yaml", text: &fixture.text };
         let rules = match rules::load(Some(file), &self.environment) {
             Ok(loaded) => loaded.rules.without_secrets(),
-            Err(problems) => bail!("the configuration is wrong: {problems}"),
+            Err(problems) => bail!("invalid configuration: {problems}"),
         };
         let task = Task {
-            id: TaskId(self.id()),
-            project: site.project,
+            id: TaskId(self.next_id()),
+            project: fixture.project,
             title: case.to_string(),
             description: "Change the shapes.".to_owned(),
             r#type: TaskType::Feature,
@@ -182,13 +190,13 @@ impl Ground {
         let id = task.id;
         let (passed, took) = Box::pin(self.drive(task, &rules)).await?;
         let mut tested = None;
-        let mut said = Vec::new();
+        let mut parts = Vec::new();
         for check in self.store.checks(id).await? {
             match check.record {
                 CheckRecord::Gates(gates) => {
                     let ran =
                         gates.gates.iter().filter(|ran| ran.verdict.status != GateStatus::Passed);
-                    said.extend(
+                    parts.extend(
                         ran.map(|ran| format!("{} {}", ran.verdict.name, ran.verdict.status)),
                     );
                     tested = Some(gates);
@@ -197,25 +205,26 @@ impl Ground {
                     let issues = review.verdict.inputs.issues;
                     let issues =
                         issues.iter().filter(|issue| issue.severity >= IssueSeverity::Error);
-                    said.extend(issues.map(|issue| in_words(issue.category)));
+                    parts.extend(issues.map(|issue| describe_issue(issue.category)));
                 }
             }
         }
-        said.sort();
-        said.dedup();
+        parts.sort();
+        parts.dedup();
         if passed {
-            said.push("passed".to_owned());
-        } else if said.is_empty() {
-            said.push("failed".to_owned());
+            parts.push("passed".to_owned());
+        } else if parts.is_empty() {
+            parts.push("failed".to_owned());
         }
-        let tested = tested.context("nothing is kept of the gates")?;
-        // It ends here, and what it has on the disk goes.
+        let tested = tested.context("no result of the gates is stored")?;
+        // The task is not continued; remove its checkout.
         tamma_engine::gate::remove_checkout(&self.folder.join("data"), id.0).await?;
-        Ok(Came { what: said.join(", "), took, tested })
+        Ok(ReviewOutcome { verdict: parts.join(", "), took, tested })
     }
 
-    /// Does the jobs of a task until it is reviewed, or its gates have failed. Says whether it passed,
-    /// and how long gates and review took.
+    /// Runs the jobs of a task until it is reviewed or its gates fail.
+    ///
+    /// Returns `true` if it passed, and the duration of gates and review.
     async fn drive(&self, task: Task, rules: &Rules) -> Result<(bool, Duration)> {
         let (id, project) = (task.id, task.project);
         let by = Actor::Person("Ann".parse()?);
@@ -224,9 +233,9 @@ impl Ground {
         let received =
             TaskReceived { task: id, project, priority, at, by, submitted_plan: plan, edition };
         let first = begin(&received, rules);
-        let (mut memory, mut due) = (first.next.clone(), first.commands.clone());
+        let (mut task_loop, mut due) = (first.next.clone(), first.commands.clone());
         let (next, entries, commands) = (first.next, first.entries, first.commands);
-        let mut diary = PendingSteps {
+        let mut pending = PendingSteps {
             task: id,
             project,
             policy: rules.version(),
@@ -235,59 +244,60 @@ impl Ground {
         };
         let (mut number, mut took) = (0, Duration::ZERO);
         loop {
-            let (ticket, job) = due
+            let (job_number, job) = due
                 .drain(..)
                 .find_map(|command| match command {
-                    Command::StartJob { job_number: ticket, job, .. } => Some((ticket, job)),
+                    Command::StartJob { job_number, job, .. } => Some((job_number, job)),
                     _ => None,
                 })
-                .with_context(|| format!("the task waits in `{}`", memory.state))?;
+                .with_context(|| format!("the task is waiting in `{}`", task_loop.state))?;
             let kind = job.kind();
-            let begun = Arc::new(std::sync::Mutex::new(None));
-            let heard = begun.clone();
-            let announce: AnnounceStart = Arc::new(move |told: RunStarted| {
-                if let Ok(mut heard) = heard.lock() {
-                    *heard = Some(told);
+            let started = Arc::new(std::sync::Mutex::new(None));
+            let sink = started.clone();
+            let announce: AnnounceStart = Arc::new(move |started: RunStarted| {
+                if let Ok(mut slot) = sink.lock() {
+                    *slot = Some(started);
                 }
                 Box::pin(async { Ok(()) })
             });
-            let errand = JobRequest { job_number: ticket, job, pending: diary.clone() };
+            let request = JobRequest { job_number, job, pending: pending.clone() };
             let stop = CancellationToken::new();
             let since = Instant::now();
             let answer = self
-                .hands
-                .run_job(JobAttempt { request: errand, attempt: 1, stop, announce_start: announce })
+                .activities
+                .run_job(JobAttempt { request, attempt: 1, stop, announce_start: announce })
                 .await?;
             if matches!(kind, JobKind::Test | JobKind::Review) {
                 took += since.elapsed();
             }
-            let JobResult::Finished { outcome, .. } = answer else { bail!("{kind} has to wait") };
+            let JobResult::Finished { outcome, .. } = answer else {
+                bail!("{kind} asked for a retry")
+            };
             match &outcome {
                 Outcome::Tested(gates) if gates.failed > 0 => return Ok((false, took)),
                 Outcome::Reviewed { summary, .. } => return Ok((summary.passed, took)),
                 Outcome::Failed(failure) => bail!("{kind} failed: {}", failure.reason),
                 _ => {}
             }
-            diary.submission = None;
-            diary.steps.clear();
+            pending.submission = None;
+            pending.steps.clear();
             let mut events = Vec::new();
-            if let Some(RunStarted { at, job_number: ticket, agent: engine }) =
-                begun.lock().ok().and_then(|mut it| it.take())
+            if let Some(RunStarted { at, job_number, agent }) =
+                started.lock().ok().and_then(|mut it| it.take())
             {
-                events.push((at, EventKind::RunStarted { job_number: ticket, agent: engine }));
+                events.push((at, EventKind::RunStarted { job_number, agent }));
             }
-            events
-                .push((now(), EventKind::JobFinished { job_number: ticket, usage: None, outcome }));
+            events.push((now(), EventKind::JobFinished { job_number, usage: None, outcome }));
             for (at, what) in events {
                 let event = TaskEvent { format: FormatVersion, at, by: Actor::Tamma, kind: what };
-                let taken = step(&memory, &event, rules).map_err(|error| {
-                    anyhow::anyhow!("the machine refuses what {kind} came to: {error:?}")
+                let taken = step(&task_loop, &event, rules).map_err(|error| {
+                    anyhow::anyhow!("the task loop refuses the result of {kind}: {error:?}")
                 })?;
-                memory = taken.next.clone();
+                task_loop = taken.next.clone();
                 due.extend(taken.commands.iter().cloned());
                 number += 1;
                 let (next, entries, commands) = (taken.next, taken.entries, taken.commands);
-                diary.steps.push(StepRecord {
+                pending.steps.push(StepRecord {
                     step: number,
                     at,
                     next,
@@ -296,24 +306,24 @@ impl Ground {
                     job_usage: None,
                 });
             }
-            ensure!(number < 100, "the task goes in circles");
+            ensure!(number < 100, "the task does not end");
         }
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "this is the edge: it stands for the durable engine")]
+#[expect(clippy::disallowed_methods, reason = "stands in for Temporal")]
 fn now() -> Timestamp {
     Utc::now()
 }
 
-fn in_words(category: IssueCategory) -> String {
+fn describe_issue(category: IssueCategory) -> String {
     format!("a {category} issue")
 }
 
-/// An agent that plans a change and makes it.
-fn script_of(site: &Site, change: &[File]) -> Script {
-    let part = |when: &str, steps| Part { when: when.to_owned(), unless: None, steps };
-    let is_there = |name: &String| site.repository.path().join(name).exists();
+/// Returns the script of an agent that plans a change and makes it.
+fn script_of(fixture: &ReviewFixture, change: &[SourceFile]) -> Script {
+    let case = |when: &str, steps| PromptCase { when: when.to_owned(), unless: None, steps };
+    let exists = |name: &String| fixture.repository.path().join(name).exists();
     let plan = Plan {
         summary: "The shapes change".to_owned(),
         approach: "Write it.".to_owned(),
@@ -321,8 +331,8 @@ fn script_of(site: &Site, change: &[File]) -> Script {
             .iter()
             .map(|(name, _)| FileChange {
                 path: name.clone(),
-                action: if is_there(name) { FileAction::Modify } else { FileAction::Create },
-                description: "as it is wanted".to_owned(),
+                action: if exists(name) { FileAction::Modify } else { FileAction::Create },
+                description: "as requested".to_owned(),
                 estimated_lines: 5,
             })
             .collect(),
@@ -334,11 +344,12 @@ fn script_of(site: &Site, change: &[File]) -> Script {
         dependencies: Vec::new(),
         test_changes: Vec::new(),
     };
-    let write = |(name, text): &File| AgentStep::Write { path: name.into(), content: text.clone() };
+    let write =
+        |(name, text): &SourceFile| AgentStep::Write { path: name.into(), content: text.clone() };
     Script {
         cases: vec![
-            part("You are the planner", vec![AgentStep::Plan(Box::new(plan))]),
-            part("You are implementing", change.iter().map(write).collect()),
+            case("You are the planner", vec![AgentStep::Plan(Box::new(plan))]),
+            case("You are implementing", change.iter().map(write).collect()),
         ],
         ..Script::default()
     }

@@ -1,4 +1,4 @@
-//! What a scenario plays on: a repository, a home, a model with a script, the gateway.
+//! Fixture of a scenario: repository, home, scripted model and gateway.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -28,58 +28,58 @@ use tokio_util::sync::CancellationToken;
 
 use crate::support::programs;
 
-/// How long anything may take before the scenario has failed.
-const PATIENCE: Duration = Duration::from_mins(3);
+/// Time limit of a run.
+const TIMEOUT: Duration = Duration::from_mins(3);
 
-/// How often it is looked whether something holds that tells nobody.
-const LOOK: Duration = Duration::from_millis(50);
+/// Interval for polling conditions that send no notification.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// An agent that is tried.
+/// Agent under test.
 pub(crate) struct Candidate {
     pub(crate) name: String,
     pub(crate) rules: AgentRules,
-    /// Where it is installed.
+    /// Folder of its npm installation.
     pub(crate) installed: PathBuf,
-    /// What it is confined by, if it is.
-    pub(crate) cage: Option<SandboxKind>,
+    /// Kind of sandbox; `None` runs it without one.
+    pub(crate) sandbox: Option<SandboxKind>,
 }
 
 impl Candidate {
-    /// Where its programs are.
+    /// Returns the folder of its programs.
     pub(crate) fn programs(&self) -> PathBuf {
         self.installed.join("node_modules/.bin")
     }
 }
 
-/// What one scenario plays on.
-pub(crate) struct Stage {
+/// Fixture of one scenario.
+pub(crate) struct AgentFixture {
     folder: TempDir,
     candidate: Arc<Candidate>,
     agent: CodingAgent,
     pub(crate) model: ScriptedModel,
     gateway: Gateway,
     runs: Mutex<u32>,
-    /// What all runs used, as the gateway says.
+    /// Tokens of all runs, as metered by the gateway.
     used: Mutex<Tokens>,
 }
 
-/// What was seen of a run.
+/// Updates of a run, in order.
 #[derive(Clone, Default)]
-pub(crate) struct Seen(Arc<Mutex<Vec<AgentUpdate>>>);
+pub(crate) struct UpdateLog(Arc<Mutex<Vec<AgentUpdate>>>);
 
-impl Seen {
+impl UpdateLog {
     pub(crate) fn all(&self) -> Vec<AgentUpdate> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn observer(&self) -> AgentObserver {
-        let seen = self.clone();
+        let updates = self.clone();
         Arc::new(move |update| {
-            seen.0.lock().unwrap_or_else(PoisonError::into_inner).push(update);
+            updates.0.lock().unwrap_or_else(PoisonError::into_inner).push(update);
         })
     }
 
-    /// The process group of the agent.
+    /// Returns the process group of the agent, once it is recorded.
     pub(crate) fn group(&self) -> Option<u32> {
         self.all().iter().find_map(|update| match update {
             AgentUpdate::ProcessRecorded(record) => Some(record.pgid),
@@ -88,11 +88,10 @@ impl Seen {
     }
 }
 
-impl Stage {
-    /// Sets the stage. The files that the script writes are in its worktree; some agents want their
-    /// paths whole.
-    pub(crate) async fn set(candidate: &Arc<Candidate>, mut script: Script) -> Result<Self> {
-        // Not where temporary files are: a cage has those of its own.
+impl AgentFixture {
+    /// Creates a fixture. Paths that the script writes become absolute, because some agents require it.
+    pub(crate) async fn new(candidate: &Arc<Candidate>, mut script: Script) -> Result<Self> {
+        // Not in /tmp, because each sandbox has its own.
         let folder = tempfile::tempdir_in(programs::folder()?)?;
         let tree = folder.path().join("tree");
         let cases = script.cases.iter_mut().flat_map(|case| &mut case.steps);
@@ -133,22 +132,22 @@ impl Stage {
         self.folder.path().join("tree")
     }
 
-    /// Everything of the stage lies below it.
+    /// Returns the root folder of the fixture.
     pub(crate) fn root(&self) -> &Path {
         self.folder.path()
     }
 
-    /// A file of the worktree, if it is there.
+    /// Reads a file of the worktree; `None` if it does not exist.
     pub(crate) fn file(&self, name: &str) -> Option<String> {
         std::fs::read_to_string(self.tree().join(name)).ok()
     }
 
-    /// A path in the worktree, as a script names it.
+    /// Returns the absolute path of a file, as a string.
     pub(crate) fn path(folder: &Path, name: &str) -> String {
         folder.join(name).display().to_string()
     }
 
-    pub(crate) fn order(&self, mode: RunMode) -> RunRequest {
+    pub(crate) fn run_request(&self, mode: RunMode) -> RunRequest {
         let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
         *runs += 1;
         let tree = self.tree();
@@ -157,15 +156,15 @@ impl Stage {
             now: at(),
             prompt: "Do it.".to_owned(),
             mode,
-            time_limit: PATIENCE,
+            time_limit: TIMEOUT,
             spend_limit: SpendLimit::default(),
             policy: permission::default_policy(&tree, mode),
-            sandbox: self.cage(mode),
+            sandbox: self.sandbox(mode),
             timeouts: AgentTimeouts::default(),
             protected_paths: Vec::new(),
             denied_commands: vec!["git push".to_owned()],
             ask_commands: Vec::new(),
-            // Codex gives its newer models other tools, which the scripted model knows less well.
+            // Codex gives newer models other tools, which the scripted model supports less well.
             model: (self.candidate.name == "codex").then(|| "gpt-5.5".to_owned()),
             resume: None,
             home: self.folder.path().join("home"),
@@ -186,8 +185,8 @@ impl Stage {
         }
     }
 
-    fn cage(&self, mode: RunMode) -> Option<Sandbox> {
-        let kind = self.candidate.cage?;
+    fn sandbox(&self, mode: RunMode) -> Option<Sandbox> {
+        let kind = self.candidate.sandbox?;
         Some(Sandbox {
             kind,
             launcher: Launcher {
@@ -209,18 +208,18 @@ impl Stage {
         })
     }
 
-    /// Runs the agent, while `beside` happens.
-    pub(crate) async fn play(
+    /// Runs the agent concurrently with `beside`. An error of `beside` cancels the run.
+    pub(crate) async fn run_with(
         &self,
-        order: &RunRequest,
-        beside: impl AsyncFnOnce(&Seen, &CancellationToken) -> Result<()>,
-    ) -> Result<(RunReport, Seen)> {
+        request: &RunRequest,
+        beside: impl AsyncFnOnce(&UpdateLog, &CancellationToken) -> Result<()>,
+    ) -> Result<(RunReport, UpdateLog)> {
         let records = ProcessRecords::open(&self.folder.path().join("data")).await?;
-        let (seen, cancel) = (Seen::default(), CancellationToken::new());
-        let observer = seen.observer();
-        let run = self.agent.run(order, &records, &observer, &cancel);
+        let (updates, cancel) = (UpdateLog::default(), CancellationToken::new());
+        let observer = updates.observer();
+        let run = self.agent.run(request, &records, &observer, &cancel);
         let beside = async {
-            let result = beside(&seen, &cancel).await;
+            let result = beside(&updates, &cancel).await;
             if result.is_err() {
                 cancel.cancel();
             }
@@ -228,27 +227,27 @@ impl Stage {
         };
         let both = async { tokio::join!(run, beside) };
         let (report, beside) =
-            tokio::time::timeout(PATIENCE * 2, both).await.context("the run does not end")?;
+            tokio::time::timeout(TIMEOUT * 2, both).await.context("the run did not end in time")?;
         let report = report?;
-        beside.with_context(|| describe(&report, &seen))?;
+        beside.with_context(|| describe(&report, &updates))?;
         ensure!(report.metered, "the run was not metered");
-        let left = group(seen.group().context("it was never on record")?);
-        ensure!(left.is_empty(), "processes of its group live: {left:?}");
+        let left = group(updates.group().context("the process was not recorded")?);
+        ensure!(left.is_empty(), "processes of the group still running: {left:?}");
         let tokens = report.usage.unwrap_or_default().tokens;
         let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
         used.input += tokens.input;
         used.cached += tokens.cached;
         used.output += tokens.output;
-        Ok((report, seen))
+        Ok((report, updates))
     }
 
-    /// Runs the agent to its end.
-    pub(crate) async fn run(&self, order: &RunRequest) -> Result<(RunReport, Seen)> {
-        self.play(order, async |_, _| Ok(())).await
+    /// Runs the agent until it ends.
+    pub(crate) async fn run(&self, request: &RunRequest) -> Result<(RunReport, UpdateLog)> {
+        self.run_with(request, async |_, _| Ok(())).await
     }
 
-    /// Whether what was metered is what the model sent, to the token.
-    pub(crate) async fn is_metered(&self) -> Result<()> {
+    /// Checks that the metered tokens equal the tokens that the model sent.
+    pub(crate) async fn check_metering(&self) -> Result<()> {
         let used = *self.used.lock().unwrap_or_else(PoisonError::into_inner);
         let sent = || {
             self.model.sent().iter().fold(Tokens::default(), |all, one| Tokens {
@@ -257,11 +256,11 @@ impl Stage {
                 output: all.output + one.tokens.output,
             })
         };
-        // The model's books are closed a moment after the last byte.
+        // The scripted model counts a response shortly after its last byte.
         let _ = until(Duration::from_secs(2), || sent() == used).await;
         let sent = sent();
-        ensure!(sent == used, "the model sent {sent:?}, and {used:?} was metered");
-        // What the agent was given does not have the key in it, and what it sent upstream does.
+        ensure!(sent == used, "the model sent {sent:?}, but {used:?} was metered");
+        // The agent must not know the provider's key.
         for request in self.model.requests() {
             let text = serde_json::to_string(&request.body)?;
             ensure!(!text.contains("a-key-that-no-agent-sees"), "the agent knows the key");
@@ -269,27 +268,30 @@ impl Stage {
         Ok(())
     }
 
-    /// What of the worktree is not as it was committed.
+    /// Returns the uncommitted changes of the worktree, in the format of `git status`.
     pub(crate) async fn changed(&self) -> Result<String> {
         git(&self.tree(), &["status", "--porcelain", "--untracked-files=all"]).await
     }
 
-    /// Waits until the model was asked for a step.
-    pub(crate) async fn asked(&self, wanted: impl Fn(&RecordedRequest) -> bool) -> Result<()> {
-        until(PATIENCE, || self.model.requests().iter().any(&wanted))
+    /// Waits until the model has received a matching request.
+    pub(crate) async fn wait_for_request(
+        &self,
+        wanted: impl Fn(&RecordedRequest) -> bool,
+    ) -> Result<()> {
+        until(TIMEOUT, || self.model.requests().iter().any(&wanted))
             .await
-            .context("the model was not asked")
+            .context("the model received no matching request")
     }
 }
 
-/// The time it is in every scenario.
+/// Returns the current time of every scenario.
 pub(crate) fn at() -> Timestamp {
     Timestamp::UNIX_EPOCH + Duration::from_hours(498_540)
 }
 
-/// How a run ended, with what may say why.
-pub(crate) fn describe(report: &RunReport, seen: &Seen) -> String {
-    let asked: Vec<_> = seen
+/// Describes the end of a run, with likely reasons.
+pub(crate) fn describe(report: &RunReport, updates: &UpdateLog) -> String {
+    let asked: Vec<_> = updates
         .all()
         .into_iter()
         .filter_map(|update| match update {
@@ -297,42 +299,42 @@ pub(crate) fn describe(report: &RunReport, seen: &Seen) -> String {
                 Some(format!("{}: {:?}", ask.title, ruling.effect))
             }
             AgentUpdate::SubmissionRejected(flaws) => {
-                Some(format!("asked again: {}", flaws.join("; ")))
+                Some(format!("submission rejected: {}", flaws.join("; ")))
             }
             _ => None,
         })
         .collect();
     let last: Vec<_> = report.stderr.lines().rev().take(3).collect();
-    format!("it ended with {:?}; asked: {asked:?}; its last words: {last:?}", report.end)
+    format!("run ended with {:?}; decisions: {asked:?}; last lines of stderr: {last:?}", report.end)
 }
 
-/// Waits until something holds that tells nobody.
+/// Polls until a condition holds.
 pub(crate) async fn until(limit: Duration, holds: impl Fn() -> bool) -> Result<()> {
     let look = async {
         while !holds() {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
-    let late = || format!("it took longer than {} s", limit.as_secs());
+    let late = || format!("timed out after {} s", limit.as_secs());
     tokio::time::timeout(limit, look).await.with_context(late)
 }
 
-/// Every process that lives and whose field of the system's table is this.
+/// Returns the running processes whose folder in `/proc` matches.
 fn processes(is: impl Fn(&Path) -> bool) -> Vec<u32> {
     let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let lives = |folder: &Path| {
+    let is_running = |folder: &Path| {
         std::fs::read_to_string(folder.join("stat")).is_ok_and(|stat| {
             let state = stat.rsplit_once(')').map_or("", |(_, rest)| rest.trim_start());
             !state.starts_with(['Z', 'X'])
         })
     };
     all.filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path())))
-        .filter(|(_, folder)| is(folder) && lives(folder))
+        .filter(|(_, folder)| is(folder) && is_running(folder))
         .map(|(pid, _)| pid)
         .collect()
 }
 
-/// Every process of a group that lives.
+/// Returns the running processes of a group.
 pub(crate) fn group(pgid: u32) -> Vec<u32> {
     processes(|folder| {
         let stat = std::fs::read_to_string(folder.join("stat")).unwrap_or_default();
@@ -341,7 +343,7 @@ pub(crate) fn group(pgid: u32) -> Vec<u32> {
     })
 }
 
-/// Every process that lives and has this in its command line.
+/// Returns the running processes whose command line contains a text.
 pub(crate) fn running(text: &str) -> Vec<u32> {
     processes(|folder| {
         let line = std::fs::read(folder.join("cmdline")).unwrap_or_default();
@@ -349,10 +351,10 @@ pub(crate) fn running(text: &str) -> Vec<u32> {
     })
 }
 
-/// Kills a process group, as the system would.
+/// Kills a process group with SIGKILL.
 pub(crate) async fn kill(pgid: u32) -> Result<()> {
     let status = Command::new("kill").args(["-KILL", "--", &format!("-{pgid}")]).status().await?;
-    ensure!(status.success(), "the group {pgid} cannot be killed");
+    ensure!(status.success(), "cannot kill process group {pgid}");
     Ok(())
 }
 

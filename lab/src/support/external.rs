@@ -1,4 +1,4 @@
-//! Experiments that are scripts in another language.
+//! Experiments that are scripts in other languages.
 
 use std::io::Write as _;
 use std::process::Stdio;
@@ -9,7 +9,7 @@ use tokio::process::Command;
 
 use super::verdict::Verdict;
 
-/// Runs a script, shows its output, and takes the figures from its last line, `<name>: <figures>`.
+/// Runs a script, prints its output, and takes the figures from its last line, `<name>: <figures>`.
 ///
 /// The script passes with exit code 0.
 pub(crate) async fn run(name: &str, command: &mut Command) -> Result<Verdict> {
@@ -18,7 +18,7 @@ pub(crate) async fn run(name: &str, command: &mut Command) -> Result<Verdict> {
         .stdout(Stdio::piped())
         .kill_on_drop(true)
         .spawn()
-        .with_context(|| format!("the script of `{name}` does not start"))?;
+        .with_context(|| format!("cannot start the script of `{name}`"))?;
     let output = child.stdout.take().context("the script has no standard output")?;
     let mut lines = BufReader::new(output).lines();
     let (mut last, mut out) = (None::<String>, std::io::stdout());

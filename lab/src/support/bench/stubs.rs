@@ -1,8 +1,8 @@
-//! Hands at rest: activities that write down what a worker's do, and do no work.
+//! Stub activities: write the same rows as a worker's activities, and do no work.
 //!
-//! The workflow, what it carries and what is written to the store are the product's own. No git, no
-//! agent, no gate is run, and nothing is read back that a job would only need for its work.
-#![expect(dead_code, reason = "the macro makes constants that nothing names")]
+//! The workflow, its payloads and the writes are Tamma's own. No git command, agent or gate runs, and
+//! nothing is read that only a real job needs.
+#![expect(dead_code, reason = "the macro generates unused constants")]
 
 use std::sync::{Arc, Mutex};
 
@@ -21,36 +21,36 @@ use temporalio_client::WorkflowExecuteUpdateOptions;
 use temporalio_macros::activities;
 use temporalio_sdk::activities::{ActivityContext, ActivityError};
 
-/// A commit that there is not.
+/// Invented commit.
 const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
-/// The hands.
+/// Stub activities.
 #[derive(Clone)]
-pub(crate) struct Rest {
-    /// Those of the product, for what is written down.
-    pub(crate) hands: Activities,
-    /// Where plans and answers are kept.
+pub(crate) struct StubActivities {
+    /// Tamma's activities, which save the steps.
+    pub(crate) activities: Activities,
+    /// Store for plans and results.
     pub(crate) store: Store,
-    /// The plan that every task gets.
+    /// Plan of every task.
     pub(crate) plan: Plan,
-    /// The sizes of what short jobs were given, which is in no history.
-    pub(crate) seen: Arc<Mutex<Vec<usize>>>,
+    /// Input sizes of local activities, which no history contains.
+    pub(crate) local_inputs: Arc<Mutex<Vec<usize>>>,
 }
 
-impl Rest {
+impl StubActivities {
     async fn perform(
         &self,
         ctx: &ActivityContext,
-        errand: JobRequest,
+        request: JobRequest,
     ) -> anyhow::Result<JobResult> {
-        let rules = self.hands.save_steps(&errand.pending).await?;
+        let rules = self.activities.save_steps(&request.pending).await?;
         let commit: CommitId = COMMIT.parse()?;
-        let (task, ticket) = (errand.pending.task, errand.job_number);
+        let (task, job_number) = (request.pending.task, request.job_number);
         let usage = Usage { tokens: Tokens::default(), cost: Cost::Known(Usd::ZERO) };
-        let (outcome, used) = match errand.job {
+        let (outcome, used) = match request.job {
             Job::Admit => return Ok(JobResult::finished(Outcome::Admitted)),
             Job::Prepare => {
-                let pin = Pin { base: commit, policy: errand.pending.policy };
+                let pin = Pin { base: commit, policy: request.pending.policy };
                 return Ok(JobResult::finished(Outcome::Prepared(pin)));
             }
             Job::Check { .. } => {
@@ -64,7 +64,7 @@ impl Rest {
                 (Outcome::Planned(self.plan.summarize(version, kept_at, &rules)), Some(usage))
             }
             Job::Implement(_) => {
-                announce(ctx, ticket).await?;
+                announce(ctx, job_number).await?;
                 (Outcome::RunFinished(commit), Some(usage))
             }
             Job::Test { .. } => {
@@ -83,155 +83,154 @@ impl Rest {
             }
             Job::Deliver { commit } => (Outcome::Delivered(commit), None),
             Job::Brief { .. } | Job::Convene { .. } | Job::SaveWork => {
-                anyhow::bail!("a task of the measurement does not come here")
+                anyhow::bail!("unexpected job in a measurement")
             }
         };
         let answer = JobResult::Finished { outcome, usage: used };
-        // As the worker keeps it.
-        self.store.save_job_result(task, ticket, &json!({ "answer": answer })).await?;
+        // The worker stores results in this format.
+        self.store.save_job_result(task, job_number, &json!({ "answer": answer })).await?;
         Ok(answer)
     }
 
-    async fn short(
+    async fn local(
         &self,
         ctx: ActivityContext,
-        errand: JobRequest,
+        request: JobRequest,
     ) -> Result<JobResult, ActivityError> {
-        self.see(&errand);
-        Ok(self.perform(&ctx, errand).await?)
+        self.record_input(&request);
+        Ok(self.perform(&ctx, request).await?)
     }
 
-    async fn long(
+    async fn regular(
         &self,
         ctx: ActivityContext,
-        errand: JobRequest,
+        request: JobRequest,
     ) -> Result<JobResult, ActivityError> {
-        Ok(self.perform(&ctx, errand).await?)
+        Ok(self.perform(&ctx, request).await?)
     }
 
-    fn see(&self, given: &impl serde::Serialize) {
-        if let Ok(mut seen) = self.seen.lock()
-            && seen.len() < seen.capacity()
-            && let Ok(bytes) = serde_json::to_vec(given)
+    fn record_input(&self, input: &impl serde::Serialize) {
+        if let Ok(mut sizes) = self.local_inputs.lock()
+            && sizes.len() < sizes.capacity()
+            && let Ok(bytes) = serde_json::to_vec(input)
         {
-            seen.push(bytes.len());
+            sizes.push(bytes.len());
         }
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "this is the edge: a worker reads the clock")]
-async fn announce(ctx: &ActivityContext, ticket: u32) -> anyhow::Result<()> {
+#[expect(clippy::disallowed_methods, reason = "a worker reads the clock")]
+async fn announce(ctx: &ActivityContext, job_number: u32) -> anyhow::Result<()> {
     let Some(handle) = ctx.workflow_handle::<TaskWorkflow>() else { return Ok(()) };
-    let id = format!("begun-{ticket}");
+    let id = format!("begun-{job_number}");
     let options = WorkflowExecuteUpdateOptions::builder().update_id(id).build();
-    let begun =
-        RunStarted { at: chrono::Utc::now(), job_number: ticket, agent: "scripted".parse()? };
+    let started = RunStarted { at: chrono::Utc::now(), job_number, agent: "scripted".parse()? };
     handle
-        .execute_update(TaskWorkflow::begun, begun, options)
+        .execute_update(TaskWorkflow::begun, started, options)
         .await?
         .map_err(anyhow::Error::msg)?;
     Ok(())
 }
 
 #[activities]
-impl Rest {
+impl StubActivities {
     #[activity(name = names::RECORD)]
     pub(crate) async fn on_record(
         self: Arc<Self>,
         _ctx: ActivityContext,
-        diary: PendingSteps,
+        pending: PendingSteps,
     ) -> Result<(), ActivityError> {
-        self.see(&diary);
-        Ok(self.hands.save_steps(&diary).await.map(drop)?)
+        self.record_input(&pending);
+        Ok(self.activities.save_steps(&pending).await.map(drop)?)
     }
 
     #[activity(name = names::ADMIT)]
     pub(crate) async fn on_admit(
         self: Arc<Self>,
         ctx: ActivityContext,
-        errand: JobRequest,
+        request: JobRequest,
     ) -> Result<JobResult, ActivityError> {
-        self.short(ctx, errand).await
+        self.local(ctx, request).await
     }
 
     #[activity(name = names::PREPARE)]
     pub(crate) async fn on_prepare(
         self: Arc<Self>,
         ctx: ActivityContext,
-        errand: JobRequest,
+        request: JobRequest,
     ) -> Result<JobResult, ActivityError> {
-        self.short(ctx, errand).await
+        self.local(ctx, request).await
     }
 
     #[activity(name = names::CHECK)]
     pub(crate) async fn on_check(
         self: Arc<Self>,
         ctx: ActivityContext,
-        errand: JobRequest,
+        request: JobRequest,
     ) -> Result<JobResult, ActivityError> {
-        self.short(ctx, errand).await
+        self.local(ctx, request).await
     }
 
     #[activity(name = names::AWAIT_DELIVERY)]
-    pub(crate) async fn on_await_turn(
+    pub(crate) async fn on_await_delivery(
         self: Arc<Self>,
         ctx: ActivityContext,
-        errand: JobRequest,
+        request: JobRequest,
     ) -> Result<JobResult, ActivityError> {
-        self.short(ctx, errand).await
+        self.local(ctx, request).await
     }
 
     #[activity(name = names::LEARN)]
     pub(crate) async fn on_learn(
         self: Arc<Self>,
         ctx: ActivityContext,
-        errand: JobRequest,
+        request: JobRequest,
     ) -> Result<JobResult, ActivityError> {
-        self.short(ctx, errand).await
+        self.local(ctx, request).await
     }
 
     #[activity(name = names::PLAN)]
     pub(crate) async fn on_plan(
         self: Arc<Self>,
         ctx: ActivityContext,
-        errand: JobRequest,
+        request: JobRequest,
     ) -> Result<JobResult, ActivityError> {
-        self.long(ctx, errand).await
+        self.regular(ctx, request).await
     }
 
     #[activity(name = names::IMPLEMENT)]
     pub(crate) async fn on_implement(
         self: Arc<Self>,
         ctx: ActivityContext,
-        errand: JobRequest,
+        request: JobRequest,
     ) -> Result<JobResult, ActivityError> {
-        self.long(ctx, errand).await
+        self.regular(ctx, request).await
     }
 
     #[activity(name = names::TEST)]
     pub(crate) async fn on_test(
         self: Arc<Self>,
         ctx: ActivityContext,
-        errand: JobRequest,
+        request: JobRequest,
     ) -> Result<JobResult, ActivityError> {
-        self.long(ctx, errand).await
+        self.regular(ctx, request).await
     }
 
     #[activity(name = names::REVIEW)]
     pub(crate) async fn on_review(
         self: Arc<Self>,
         ctx: ActivityContext,
-        errand: JobRequest,
+        request: JobRequest,
     ) -> Result<JobResult, ActivityError> {
-        self.long(ctx, errand).await
+        self.regular(ctx, request).await
     }
 
     #[activity(name = names::DELIVER)]
     pub(crate) async fn on_deliver(
         self: Arc<Self>,
         ctx: ActivityContext,
-        errand: JobRequest,
+        request: JobRequest,
     ) -> Result<JobResult, ActivityError> {
-        self.long(ctx, errand).await
+        self.regular(ctx, request).await
     }
 }

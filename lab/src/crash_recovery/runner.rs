@@ -1,4 +1,4 @@
-//! Where the kills are tried: a Temporal, a PostgreSQL, a server, and workers with disks of their own.
+//! Runs the kills on one cluster, with workers that each have their own disk.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,92 +15,92 @@ use tamma_testkit::tamma_process::TammaProcess;
 use tokio::process::Command;
 use tokio::time::sleep;
 
-use super::journal::{Found, Journal};
-use super::moment::{Kill, Victim, now};
+use super::journal::{Journal, RecoveryOutcome};
+use super::schedule::{Kill, Victim, now};
+use crate::support::cluster::{self, Cluster};
 use crate::support::programs::beside;
-use crate::support::stage::{self, Stage};
 
-/// The file that the agent writes.
+/// File that the agent writes.
 const FILE: &str = "journal.txt";
 
-/// How many lines it writes, and how many milliseconds apart.
+/// Number of lines, and the pause between them in milliseconds.
 const LINES: u32 = 200;
 const PAUSE: u32 = 30;
 
-/// How long anything may take.
-const PATIENCE: Duration = Duration::from_mins(2);
+/// Time limit of each step.
+const TIMEOUT: Duration = Duration::from_mins(2);
 
-/// Everything that the kills share.
-pub(crate) struct Ground {
-    stage: Stage,
+/// Runs kills on one cluster.
+pub(crate) struct RecoveryRunner {
+    cluster: Cluster,
     agent: PathBuf,
     interval: u32,
     hosts: u32,
 }
 
-/// A worker with a disk of its own.
-struct Host {
-    role: TammaProcess,
+/// Worker with its own disk.
+struct WorkerHost {
+    process: TammaProcess,
     data: PathBuf,
 }
 
-/// One task, and what it is about.
-struct Errand {
+/// Task of one kill.
+struct JournalTask {
     number: u32,
     task: TaskId,
     repository: Repository,
-    /// Where each agent says how many lines it has found.
+    /// File to which each agent appends the number of lines it found.
     found: PathBuf,
 }
 
-impl Ground {
-    /// Starts everything but the workers, with logs in a folder.
-    pub(crate) async fn prepare(folder: &Path, interval: u32) -> Result<Self> {
+impl RecoveryRunner {
+    /// Starts the cluster without workers, with logs in `folder`.
+    pub(crate) async fn start(folder: &Path, interval: u32) -> Result<Self> {
         let agent = beside("scripted-agent")?;
-        Ok(Self { stage: Stage::start(folder).await?, agent, interval, hosts: 0 })
+        Ok(Self { cluster: Cluster::start(folder).await?, agent, interval, hosts: 0 })
     }
 
-    /// Lets an agent write, kills, and looks what the next one finds and what arrives.
-    pub(crate) async fn trial(&mut self, number: u32, kill: Kill) -> Result<Found> {
+    /// Makes one kill, and compares the lines that the next agent finds with those written.
+    pub(crate) async fn trial(&mut self, number: u32, kill: Kill) -> Result<RecoveryOutcome> {
         let case = self.case(number).await?;
         let mut host = self.host().await?;
         self.add(&case).await?;
         let file = host.worktree(case.task).join(FILE);
         wait("the first line", async || Ok(file.exists().then_some(()))).await?;
-        // The moment is what is tried, so there is nothing else to wait for.
+        // The experiment is about random times, so there is no event to wait for.
         sleep(kill.after).await;
         let agents = runs_of(case.task);
-        ensure!(!agents.is_empty(), "no agent runs at the moment of the kill");
+        ensure!(!agents.is_empty(), "no agent is running at the time of the kill");
         let at = now();
         if kill.victim != Victim::Worker {
-            end(&agents).await?;
+            kill_all(&agents).await?;
         }
         let before = if kill.victim == Victim::Agent {
-            // What it has written is still there, and the next one goes on with it.
+            // The worktree survives, and the next agent continues in it.
             Journal::read(&fs::read_to_string(&file)?)
         } else {
-            host.role.kill().await?;
-            // The system ends what the dead worker ran; the disk is gone only after that.
+            host.process.kill().await?;
+            // The agent ends with its worker. Its disk is removed only after that.
             wait("the end of the agent", async || Ok(runs_of(case.task).is_empty().then_some(())))
                 .await?;
-            let gone = self.stage.folder.join(format!("gone-{number}"));
-            fs::rename(&host.data, &gone)?;
-            let file = gone.join("work/worktrees").join(case.task.to_string()).join(FILE);
+            let lost = self.cluster.folder.join(format!("lost-{number}"));
+            fs::rename(&host.data, &lost)?;
+            let file = lost.join("work/worktrees").join(case.task.to_string()).join(FILE);
             let before = Journal::read(&fs::read_to_string(file)?);
             host = self.host().await?;
             before
         };
         let found = wait("the next agent", async || {
-            let said = fs::read_to_string(&case.found).unwrap_or_default();
-            Ok(said.lines().nth(1).and_then(|line| line.parse().ok()))
+            let text = fs::read_to_string(&case.found).unwrap_or_default();
+            Ok(text.lines().nth(1).and_then(|line| line.parse().ok()))
         })
         .await?;
         self.completed(case.task).await?;
         let took = now().saturating_sub(at);
-        host.role.kill().await?;
+        host.process.kill().await?;
         let shown = format!("tamma/{}:{FILE}", case.task);
         let delivered = case.repository.git(&["show", &shown])?;
-        Ok(Found {
+        Ok(RecoveryOutcome {
             kill,
             at,
             interval: Duration::from_secs(self.interval.into()),
@@ -112,17 +112,17 @@ impl Ground {
         })
     }
 
-    /// A worker with an empty disk.
-    async fn host(&mut self) -> Result<Host> {
+    /// Starts a worker with an empty disk.
+    async fn host(&mut self) -> Result<WorkerHost> {
         self.hosts += 1;
         let name = format!("host-{}", self.hosts);
-        let mut role = self.stage.worker(&name, &[]);
-        role.start().await?;
-        Ok(Host { role, data: self.stage.folder.join(name) })
+        let mut process = self.cluster.worker(&name, &[]);
+        process.start().await?;
+        Ok(WorkerHost { process, data: self.cluster.folder.join(name) })
     }
 
-    async fn case(&self, number: u32) -> Result<Errand> {
-        let folder = self.stage.folder.join(format!("task-{number}"));
+    async fn case(&self, number: u32) -> Result<JournalTask> {
+        let folder = self.cluster.folder.join(format!("task-{number}"));
         fs::create_dir_all(&folder)?;
         let (script, found) = (folder.join("script.json"), folder.join("found"));
         script_of(&found).write(&script)?;
@@ -140,23 +140,23 @@ impl Ground {
                 self.interval,
             ),
         )?;
-        self.stage.register(number, &format!("journal-{number}"), &repository).await?;
-        Ok(Errand { number, task: TaskId(stage::id(2, number)), repository, found })
+        self.cluster.register_project(number, &format!("journal-{number}"), &repository).await?;
+        Ok(JournalTask { number, task: TaskId(cluster::id(2, number)), repository, found })
     }
 
-    async fn add(&self, case: &Errand) -> Result<()> {
+    async fn add(&self, case: &JournalTask) -> Result<()> {
         let project = format!("journal-{}", case.number);
-        self.stage.add(case.number, "Keep a journal", &["--project", &project]).await?;
+        self.cluster.add_task(case.number, "Keep a journal", &["--project", &project]).await?;
         Ok(())
     }
 
     async fn completed(&self, task: TaskId) -> Result<()> {
         wait("the end of the task", async || {
-            let machine = self.stage.store.task(task).await?.task_loop?;
-            match machine.state {
+            let task_loop = self.cluster.store.task(task).await?.task_loop?;
+            match task_loop.state {
                 State::Completed => Ok(Some(Ok(()))),
                 State::Failed | State::Cancelled | State::HumanEscalation => {
-                    Ok(Some(Err(anyhow::anyhow!("the task is {}", machine.state))))
+                    Ok(Some(Err(anyhow::anyhow!("the task is {}", task_loop.state))))
                 }
                 _ => Ok(None),
             }
@@ -165,13 +165,13 @@ impl Ground {
     }
 }
 
-impl Host {
+impl WorkerHost {
     fn worktree(&self, task: TaskId) -> PathBuf {
         self.data.join("work/worktrees").join(task.to_string())
     }
 }
 
-/// An agent that plans a journal, and writes it line by line.
+/// Returns the script of an agent that plans a journal and writes it line by line.
 fn script_of(found: &Path) -> Script {
     let case = |when: &str, steps| PromptCase { when: when.to_owned(), unless: None, steps };
     let plan = Plan {
@@ -206,7 +206,7 @@ fn script_of(found: &Path) -> Script {
     }
 }
 
-/// The processes that run for a task, by the mark that Tamma gives them.
+/// Returns the processes of a task's runs, found by Tamma's mark.
 fn runs_of(task: TaskId) -> Vec<u32> {
     let mark = format!("TAMMA_RUN={task}/");
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -219,14 +219,14 @@ fn runs_of(task: TaskId) -> Vec<u32> {
         .collect()
 }
 
-/// Kills processes at once.
-async fn end(pids: &[u32]) -> Result<()> {
+/// Kills processes with SIGKILL.
+async fn kill_all(pids: &[u32]) -> Result<()> {
     let pids = pids.iter().map(ToString::to_string);
     Command::new("kill").arg("-KILL").args(pids).stderr(Stdio::null()).status().await?;
     Ok(())
 }
 
-/// Waits until there is something that tells nobody when it comes.
-async fn wait<T>(what: &str, look: impl AsyncFnMut() -> Result<Option<T>>) -> Result<T> {
-    stage::wait(what, PATIENCE, look).await
+/// Polls until a value is available.
+async fn wait<T>(what: &str, poll: impl AsyncFnMut() -> Result<Option<T>>) -> Result<T> {
+    cluster::wait(what, TIMEOUT, poll).await
 }

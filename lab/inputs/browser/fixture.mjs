@@ -1,4 +1,4 @@
-// Fixtures of the browser experiment: a shop repository, Tamma, an alert receiver, and a browser that
+// Fixture of the browser experiment: a shop repository, Tamma, an alert receiver, and a browser that
 // checks every page.
 
 import { spawn, execFile, execFileSync } from "node:child_process";
@@ -26,12 +26,12 @@ export const LOOKS = {
 
 // Results of the checks.
 export class Findings {
-  faults = [];
-  looked = 0;
+  failures = [];
+  screenshots = 0;
 
-  check(good, words) {
-    console.log(`${good ? "✓" : "✗"} ${words}`);
-    if (!good) this.faults.push(words);
+  check(passed, text) {
+    console.log(`${passed ? "✓" : "✗"} ${text}`);
+    if (!passed) this.failures.push(text);
   }
 }
 
@@ -41,13 +41,13 @@ export class Receiver {
 
   static async open() {
     const it = new Receiver();
-    it.server = http.createServer((request, answer) => {
+    it.server = http.createServer((request, response) => {
       let text = "";
       request.on("data", (part) => (text += part));
       request.on("end", () => {
         it.messages.push(JSON.parse(text));
         it.server.emit("message");
-        answer.end("ok");
+        response.end("ok");
       });
     });
     it.server.listen(0, "127.0.0.1");
@@ -111,15 +111,15 @@ export class Tamma {
   }
 
   // Runs a command and returns its output.
-  async say(...args) {
+  async run(...args) {
     const { stdout } = await promisify(execFile)(this.program, args, { cwd: this.repository, env: { ...this.env, TAMMA_URL: this.url } });
     return stdout;
   }
 
-  async get(place) {
-    const answer = await fetch(`${this.url}${place}`);
-    if (!answer.ok) throw new Error(`${place}: ${answer.status} ${await answer.text()}`);
-    return answer.json();
+  async get(route) {
+    const response = await fetch(`${this.url}${route}`);
+    if (!response.ok) throw new Error(`${route}: ${response.status} ${await response.text()}`);
+    return response.json();
   }
 
   remove() {
@@ -143,27 +143,28 @@ export class Browser {
     const page = await context.newPage();
     // Missing pages and an unreachable server also log to the console, as expected.
     const expected = /404|ERR_CONNECTION_REFUSED|ERR_INCOMPLETE_CHUNKED|htmx:sse:error/;
-    page.on("console", (it) => it.type() === "error" && !expected.test(it.text()) && this.findings.faults.push(`console: ${it.text()}`));
-    page.on("pageerror", (it) => this.findings.faults.push(`script: ${it.message}`));
+    page.on("console", (it) => it.type() === "error" && !expected.test(it.text()) && this.findings.failures.push(`console: ${it.text()}`));
+    page.on("pageerror", (it) => this.findings.failures.push(`script: ${it.message}`));
     page.setDefaultTimeout(60_000);
     return page;
   }
 
-  async look(page, name) {
+  // Checks a page with axe and takes a screenshot.
+  async checkPage(page, name) {
     await page.waitForLoadState();
     await page.screenshot({ path: path.join(this.pictures, `${name}.png`), fullPage: true });
     await page.evaluate(axe);
     const found = await page.evaluate(() => window.axe.run(document, { resultTypes: ["violations"] }));
     for (const it of found.violations.filter((it) => ["serious", "critical"].includes(it.impact))) {
-      this.findings.faults.push(`${name}: axe ${it.id}: ${it.nodes[0].html.slice(0, 120)}`);
+      this.findings.failures.push(`${name}: axe ${it.id}: ${it.nodes[0].html.slice(0, 120)}`);
     }
     const wide = await page.evaluate(() => document.documentElement.scrollWidth > document.documentElement.clientWidth);
-    if (wide) this.findings.faults.push(`${name}: scrolls horizontally`);
-    this.findings.looked += 1;
+    if (wide) this.findings.failures.push(`${name}: scrolls horizontally`);
+    this.findings.screenshots += 1;
   }
 
   // Takes a screenshot of the top of a page, for documents.
-  async show(address, name) {
+  async screenshotTop(address, name) {
     const page = await this.page({ viewport: { width: 1280, height: 860 }, colorScheme: "light" });
     await page.goto(address);
     await page.screenshot({ path: path.join(this.pictures, `${name}.png`) });
@@ -171,10 +172,10 @@ export class Browser {
   }
 
   // Takes a screenshot of every page after a failure.
-  async faults() {
+  async screenshotAll() {
     const pages = this.browser.contexts().flatMap((it) => it.pages());
     for (const [i, page] of pages.entries()) {
-      await page.screenshot({ path: path.join(this.pictures, `fault-${i + 1}.png`), fullPage: true }).catch(() => {});
+      await page.screenshot({ path: path.join(this.pictures, `failure-${i + 1}.png`), fullPage: true }).catch(() => {});
     }
   }
 

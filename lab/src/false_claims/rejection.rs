@@ -1,4 +1,4 @@
-//! What caught a lie, in a few words: the check that failed, as it was kept.
+//! Reason for a rejected claim, from the stored checks.
 
 use tamma_core::issue::IssueSeverity;
 use tamma_core::review::CriterionJudgement;
@@ -6,17 +6,21 @@ use tamma_core::review::record::{CheckRecord, GatesCheck, ReviewCheck};
 use tamma_core::task_loop::State;
 use tamma_store::{CommitCheck, RecordedEntry};
 
-/// The last check of a task, if it failed; else why the task is where it is.
-pub(crate) fn what_caught(state: State, checks: &[CommitCheck], lines: &[RecordedEntry]) -> String {
-    let caught = match checks.last().map(|check| &check.record) {
+/// Describes the failed check of a task, or the reason for its state.
+pub(crate) fn rejection_reason(
+    state: State,
+    checks: &[CommitCheck],
+    lines: &[RecordedEntry],
+) -> String {
+    let failed = match checks.last().map(|check| &check.record) {
         Some(CheckRecord::Gates(tested)) => gates(tested),
         Some(CheckRecord::Review(reviewed)) => review(reviewed),
         None => None,
     };
-    caught.unwrap_or_else(|| {
+    failed.unwrap_or_else(|| {
         let reason = lines.iter().rev().find_map(|line| line.entry.reason.as_ref());
-        let reason = reason.map_or("no reason was given".to_owned(), ToString::to_string);
-        format!("it is {state}: {reason}")
+        let reason = reason.map_or("no reason given".to_owned(), ToString::to_string);
+        format!("task is {state}: {reason}")
     })
 }
 
@@ -45,22 +49,22 @@ fn review(reviewed: &ReviewCheck) -> Option<String> {
         return Some(format!("conformance: {path} is critical and not planned"));
     }
     if let Some(path) = inputs.conformance.unplanned_guarded.first() {
-        return Some(format!("conformance: {path} decides how gates run and is not planned"));
+        return Some(format!("conformance: {path} affects the gates and is not planned"));
     }
     let criterion = inputs.criteria.iter().find(|criterion| !criterion.is_met())?;
     Some(match (&criterion.judgement, &criterion.evidence_error) {
-        (_, Some(doubt)) => format!("evidence: {doubt}"),
+        (_, Some(error)) => format!("evidence: {error}"),
         (CriterionJudgement::Unmet { reason: why }, None) => format!("criterion unmet: {why}"),
         (_, None) => format!("criterion not judged: {}", criterion.text),
     })
 }
 
-/// What the gates of a task said, in a few words.
-pub(crate) fn standings(checks: &[CommitCheck]) -> String {
+/// Lists the gates of a task with their status.
+pub(crate) fn gate_statuses(checks: &[CommitCheck]) -> String {
     let gates = checks.iter().flat_map(|check| match &check.record {
         CheckRecord::Gates(tested) => tested.gates.as_slice(),
         CheckRecord::Review(_) => &[],
     });
-    let told = gates.map(|ran| format!("{} {}", ran.verdict.name, ran.verdict.status));
-    told.collect::<Vec<_>>().join(", ")
+    let texts = gates.map(|ran| format!("{} {}", ran.verdict.name, ran.verdict.status));
+    texts.collect::<Vec<_>>().join(", ")
 }

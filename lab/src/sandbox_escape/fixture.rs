@@ -1,4 +1,4 @@
-//! What every attempt is played on: a user with keys, a worker with runs, a repository that is hostile.
+//! Fixture of an attempt: a user with keys, a worker with runs, and a hostile repository.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{TcpListener, UdpSocket};
@@ -33,8 +33,8 @@ use tokio_util::sync::CancellationToken;
 use super::SECRET;
 use super::rules::RULES;
 
-/// Everything that an attempt plays on. Paths are without links.
-pub(crate) struct Scene {
+/// Fixture of an attempt. Its paths contain no links.
+pub(crate) struct EscapeFixture {
     folder: TempDir,
     pub(crate) kind: SandboxKind,
     launcher: PathBuf,
@@ -42,20 +42,20 @@ pub(crate) struct Scene {
     pub(crate) mirror: PathBuf,
     pub(crate) tree: Worktree,
     pub(crate) base: CommitId,
-    pub(crate) law: PermissionRules,
+    pub(crate) permission_rules: PermissionRules,
     gateway: Gateway,
-    /// The door of this run, and that of another.
-    pub(crate) doors: [RunEndpoint; 2],
-    /// A listener where PostgreSQL would be, one where Temporal would be, and one on every address.
+    /// Endpoints of this run and of another run.
+    pub(crate) endpoints: [RunEndpoint; 2],
+    /// Listeners that stand in for PostgreSQL, Temporal, and a service on all addresses.
     pub(crate) ports: [TcpListener; 3],
     pub(crate) datagrams: UdpSocket,
-    /// A socket like that of a container engine, that of another gateway, and one without a path.
+    /// Sockets of a container engine and of another gateway, and an abstract one.
     pub(crate) sockets: [UnixListener; 3],
-    seen: Arc<Mutex<Vec<AgentUpdate>>>,
+    updates: Arc<Mutex<Vec<AgentUpdate>>>,
 }
 
-impl Scene {
-    pub(crate) async fn set(kind: SandboxKind, launcher: &Path) -> Result<Self> {
+impl EscapeFixture {
+    pub(crate) async fn new(kind: SandboxKind, launcher: &Path) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let root = folder.path().canonicalize()?;
         let at = |name: &str| root.join(name);
@@ -70,7 +70,7 @@ impl Scene {
             std::fs::write(at(file), content)?;
         }
         let project = Repository::new()?;
-        hostile(&project, &root)?;
+        add_hostile_content(&project, &root)?;
         let base: CommitId = project.commit("a hostile repository")?.parse()?;
         let id = ProjectId("0192a000-0000-7000-8000-000000000002".parse()?);
         let source = project.path().display().to_string();
@@ -81,10 +81,11 @@ impl Scene {
             ..PermissionLists::default()
         };
         let permissions = AgentPermissions { implementer, ..AgentPermissions::default() };
-        let law =
+        let permission_rules =
             PermissionRules::new(tree.path(), RunMode::Implement, &permissions, BTreeSet::new())?;
         let gateway = Gateway::open(Some(&at("gateway.sock"))).await?;
-        let door = |ticket| anyhow::Ok(gateway.open_endpoint(visitor(run(ticket)?)?));
+        let endpoint =
+            |job_number| anyhow::Ok(gateway.open_endpoint(endpoint_config(run_id(job_number)?)?));
         let abstract_name = SocketAddr::from_abstract_name(at("nameless").display().to_string())?;
         Ok(Self {
             kind,
@@ -92,14 +93,14 @@ impl Scene {
             mirror: at("data/mirrors").join(format!("{id}.git")),
             tree,
             base,
-            law,
-            doors: [door(7)?, door(8)?],
+            permission_rules,
+            endpoints: [endpoint(7)?, endpoint(8)?],
             gateway,
             project,
             ports: [
-                quiet(TcpListener::bind("127.0.0.1:0")?)?,
-                quiet(TcpListener::bind("127.0.0.1:0")?)?,
-                quiet(TcpListener::bind("0.0.0.0:0")?)?,
+                nonblocking(TcpListener::bind("127.0.0.1:0")?)?,
+                nonblocking(TcpListener::bind("127.0.0.1:0")?)?,
+                nonblocking(TcpListener::bind("0.0.0.0:0")?)?,
             ],
             datagrams: UdpSocket::bind("0.0.0.0:0")?,
             sockets: [
@@ -107,40 +108,40 @@ impl Scene {
                 UnixListener::bind(at("other-gateway.sock"))?,
                 UnixListener::bind_addr(&abstract_name)?,
             ],
-            seen: Arc::default(),
+            updates: Arc::default(),
             folder,
         })
     }
 
-    /// Something in the scene's own folder, outside everything that the agent may touch.
+    /// Returns a path in the fixture's folder, which the agent must not access.
     pub(crate) fn at(&self, name: &str) -> PathBuf {
         let root = self.folder.path();
         root.canonicalize().unwrap_or_else(|_| root.to_owned()).join(name)
     }
 
-    /// The run's own home.
+    /// Returns the home of the run.
     pub(crate) fn home(&self) -> PathBuf {
         self.at("data/homes/this")
     }
 
-    /// Where an attempt that got out leaves something.
+    /// Returns the file that a successful attempt creates.
     pub(crate) fn loot(&self) -> PathBuf {
         self.at("loot")
     }
 
-    /// What the attempt wrote.
-    pub(crate) fn said(&self) -> String {
-        std::fs::read(self.home().join("said"))
+    /// Returns the output of the attempt.
+    pub(crate) fn output(&self) -> String {
+        std::fs::read(self.home().join("output"))
             .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
             .unwrap_or_default()
     }
 
-    /// What was seen of the run.
-    pub(crate) fn seen(&self) -> Vec<AgentUpdate> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Returns the updates of the run.
+    pub(crate) fn updates(&self) -> Vec<AgentUpdate> {
+        self.updates.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Runs the hostile agent, as the worker does.
+    /// Runs the hostile agent like the worker does.
     pub(crate) async fn run(
         &self,
         script: &Script,
@@ -155,19 +156,19 @@ impl Scene {
             (SCRIPT_VARIABLE.to_owned(), path.display().to_string()),
         ]);
         let agent = CodingAgent { command: program()?, env, ..CodingAgent::default() };
-        let order = RunRequest {
-            run: run(7)?,
+        let request = RunRequest {
+            run: run_id(7)?,
             now: noon()?,
             worktree: self.tree.path().to_owned(),
             prompt: "Do it.".to_owned(),
             mode,
             time_limit: Duration::from_secs(30),
             spend_limit: SpendLimit::default(),
-            policy: self.law.clone().into_policy(),
-            sandbox: Some(self.cage(mode)),
+            policy: self.permission_rules.clone().into_policy(),
+            sandbox: Some(self.sandbox(mode)),
             timeouts: AgentTimeouts { late_usage: Duration::ZERO, ..AgentTimeouts::default() },
-            protected_paths: self.law.protected_patterns(),
-            denied_commands: self.law.denied_commands(),
+            protected_paths: self.permission_rules.protected_patterns(),
+            denied_commands: self.permission_rules.denied_commands(),
             ask_commands: Vec::new(),
             model: None,
             resume: None,
@@ -177,14 +178,14 @@ impl Scene {
             evidence_exists: tamma_engine::submission::no_evidence(),
         };
         let records = ProcessRecords::open(&self.at("data")).await?;
-        let seen = self.seen.clone();
+        let updates = self.updates.clone();
         let observer: AgentObserver = Arc::new(move |update| {
-            seen.lock().unwrap_or_else(PoisonError::into_inner).push(update);
+            updates.lock().unwrap_or_else(PoisonError::into_inner).push(update);
         });
-        agent.run(&order, &records, &observer, cancel).await.context("the run")
+        agent.run(&request, &records, &observer, cancel).await.context("the run failed")
     }
 
-    fn cage(&self, mode: RunMode) -> Sandbox {
+    fn sandbox(&self, mode: RunMode) -> Sandbox {
         Sandbox {
             kind: self.kind,
             launcher: Launcher { program: self.launcher.clone(), args: Vec::new() },
@@ -194,7 +195,7 @@ impl Scene {
             home: self.home(),
             readable: Vec::new(),
             writable: Vec::new(),
-            protected: self.law.existing_protected_paths(),
+            protected: self.permission_rules.existing_protected_paths(),
             hidden: vec![self.at("data")],
             network: Network::Gateway {
                 port: self.gateway.address().port(),
@@ -203,25 +204,24 @@ impl Scene {
         }
     }
 
-    /// What the worker does after a run: it looks at the files, judges the diff, and commits.
-    pub(crate) async fn take(&self) -> Result<Vec<PermissionViolation>> {
+    /// Checks the diff and commits, like the worker does after a run.
+    pub(crate) async fn commit_and_check(&self) -> Result<Vec<PermissionViolation>> {
         let touched: BTreeMap<String, FileAction> = self.tree.diff_stat(self.base).await?;
         let author = Author { name: "Ann".to_owned(), email: "ann@example.org".to_owned() };
         let commit = self.tree.commit_all(7, "the work", &author).await?;
         self.tree.diff(self.base, commit).await?;
         self.tree.checkpoint().await?;
-        Ok(self.law.check_diff(&touched))
+        Ok(self.permission_rules.check_diff(&touched))
     }
 
-    /// Whether somebody came to a listener. There is nothing to wait for: a connection that was made
-    /// is in the listener's queue.
-    pub(crate) fn came(&self, which: usize) -> bool {
+    /// Returns `true` if a listener got a connection. No wait is needed: connections are queued.
+    pub(crate) fn was_reached(&self, which: usize) -> bool {
         self.ports[which].accept().is_ok()
     }
 }
 
-/// What a repository can bring along by itself.
-fn hostile(project: &Repository, root: &Path) -> Result<()> {
+/// Adds hostile content to a repository.
+fn add_hostile_content(project: &Repository, root: &Path) -> Result<()> {
     project.write("tamma.yaml", RULES)?;
     project.write("src/main.txt", "main\n")?;
     project.write("deploy/keys.txt", "keys\n")?;
@@ -234,15 +234,15 @@ fn task() -> Result<TaskId> {
     Ok(TaskId("0192a000-0000-7000-8000-000000000001".parse()?))
 }
 
-fn run(ticket: u32) -> Result<RunId> {
-    Ok(RunId { task: task()?, job_number: ticket, generation: 1 })
+fn run_id(job_number: u32) -> Result<RunId> {
+    Ok(RunId { task: task()?, job_number, generation: 1 })
 }
 
 fn noon() -> Result<Timestamp> {
     Ok("2026-11-15T12:00:00Z".parse()?)
 }
 
-fn visitor(run: RunId) -> Result<RunEndpointConfig> {
+fn endpoint_config(run: RunId) -> Result<RunEndpointConfig> {
     Ok(RunEndpointConfig {
         run,
         now: noon()?,
@@ -255,7 +255,7 @@ fn visitor(run: RunId) -> Result<RunEndpointConfig> {
     })
 }
 
-fn quiet(listener: TcpListener) -> Result<TcpListener> {
+fn nonblocking(listener: TcpListener) -> Result<TcpListener> {
     listener.set_nonblocking(true)?;
     Ok(listener)
 }

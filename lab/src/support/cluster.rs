@@ -1,5 +1,6 @@
-//! Where whole tasks are played: a PostgreSQL, a Temporal and a server of their own, workers as a trial
-//! wants them, and the command line of whoever uses it all.
+//! Running system for whole tasks: private PostgreSQL and Temporal, a Tamma server, and workers.
+//!
+//! Experiments use it through the command line, as a person would.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -20,37 +21,37 @@ use uuid::Uuid;
 
 use super::programs::beside;
 
-/// How often is looked for what tells nobody when it comes.
-const LOOK: Duration = Duration::from_millis(50);
+/// Interval for polling conditions that send no notification.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// How many entries of a log are read.
-const ENTRIES: u32 = 10_000;
+/// Maximum number of history entries to read.
+const MAX_ENTRIES: u32 = 10_000;
 
-/// Everything that whole tasks need. It ends with this.
-pub(crate) struct Stage {
+/// Running system. Dropping it ends all its processes.
+pub(crate) struct Cluster {
     _postgres: postgres::PostgresServer,
     _temporal: temporal::TemporalServer,
-    roles: Vec<TammaProcess>,
-    /// What is written down.
+    processes: Vec<TammaProcess>,
+    /// Connection to the database.
     pub(crate) store: Store,
-    /// Where logs and disks are.
+    /// Folder of the logs and of the workers' data.
     pub(crate) folder: PathBuf,
-    /// The program itself.
+    /// Path of the `tamma` binary.
     pub(crate) tamma: PathBuf,
-    /// Where the server is.
+    /// URL of the server.
     pub(crate) url: String,
     token: Option<String>,
-    given: [String; 4],
+    backend_args: [String; 4],
 }
 
-impl Stage {
-    /// Starts everything but the workers, with logs in a folder.
+impl Cluster {
+    /// Starts everything except workers, with logs in `folder`.
     pub(crate) async fn start(folder: &Path) -> Result<Self> {
         Self::start_with(folder, None).await
     }
 
-    /// The same with a server that wants a token, and says in its log who is let in and who is not.
-    pub(crate) async fn guarded(folder: &Path, token: &str) -> Result<Self> {
+    /// Starts everything except workers. The server requires a token and logs who is let in.
+    pub(crate) async fn start_with_token(folder: &Path, token: &str) -> Result<Self> {
         Self::start_with(folder, Some(token.to_owned())).await
     }
 
@@ -62,11 +63,11 @@ impl Stage {
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let listen = format!("127.0.0.1:{port}");
         let database = postgres.url("postgres", "tamma");
-        let given = ["--database", &database, "--temporal", &temporal.address()];
-        let given = given.map(str::to_owned);
+        let backend_args = ["--database", &database, "--temporal", &temporal.address()];
+        let backend_args = backend_args.map(str::to_owned);
         let data = folder.join("serve").display().to_string();
         let more = ["serve", "--data", &data, "--listen", &listen].map(str::to_owned);
-        let arguments = more.into_iter().chain(given.clone());
+        let arguments = more.into_iter().chain(backend_args.clone());
         let mut server = TammaProcess::new(&tamma, arguments, folder.join("serve.log"));
         if let Some(token) = &token {
             server = server
@@ -78,32 +79,32 @@ impl Stage {
             store: Store::connect(&database).await?,
             _postgres: postgres,
             _temporal: temporal,
-            roles: vec![server],
+            processes: vec![server],
             folder: folder.to_owned(),
             tamma,
             url: format!("http://{listen}"),
             token,
-            given,
+            backend_args,
         })
     }
 
-    /// A worker with a disk of its own, in the folder of its name. It is not started yet.
+    /// Returns a worker with its own data folder, called `name`. The worker is not started.
     pub(crate) fn worker(&self, name: &str, more: &[&str]) -> TammaProcess {
         let data = self.folder.join(name).display().to_string();
         let arguments = ["work", "--data", &data].into_iter().chain(more.iter().copied());
-        let arguments = arguments.map(str::to_owned).chain(self.given.clone());
+        let arguments = arguments.map(str::to_owned).chain(self.backend_args.clone());
         TammaProcess::new(&self.tamma, arguments, self.folder.join(format!("{name}.log")))
     }
 
-    /// Starts a worker, and keeps it for as long as this lives.
-    pub(crate) async fn employ(&mut self, mut worker: TammaProcess) -> Result<()> {
+    /// Starts a worker that runs until the cluster stops.
+    pub(crate) async fn start_worker(&mut self, mut worker: TammaProcess) -> Result<()> {
         worker.start().await?;
-        self.roles.push(worker);
+        self.processes.push(worker);
         Ok(())
     }
 
-    /// Makes a project of a repository. Its number tells it from the others.
-    pub(crate) async fn register(
+    /// Registers a repository as a project. Its ID derives from `number`.
+    pub(crate) async fn register_project(
         &self,
         number: u32,
         name: &str,
@@ -116,16 +117,16 @@ impl Stage {
         Ok(id)
     }
 
-    /// Adds a task with the command line. Its number tells it from the others.
-    pub(crate) async fn add(&self, number: u32, title: &str, more: &[&str]) -> Result<TaskId> {
+    /// Adds a task with the command line. Its ID derives from `number`.
+    pub(crate) async fn add_task(&self, number: u32, title: &str, more: &[&str]) -> Result<TaskId> {
         let task = TaskId(id(2, number));
         let id = task.to_string();
         let arguments = ["task", "add", title, "--id", &id, "--json"];
-        self.tamma(&[&arguments[..], more].concat()).await.context("the task cannot be added")?;
+        self.tamma(&[&arguments[..], more].concat()).await.context("cannot add the task")?;
         Ok(task)
     }
 
-    /// Runs the command line as a person would, and returns what it printed.
+    /// Runs a `tamma` command as a person would and returns its standard output.
     pub(crate) async fn tamma(&self, arguments: &[&str]) -> Result<String> {
         let mut command = Command::new(&self.tamma);
         if let Some(token) = &self.token {
@@ -139,87 +140,86 @@ impl Stage {
             .kill_on_drop(true)
             .output()
             .await?;
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        let complained = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "`tamma {}`: {said}{complained}", arguments.join(" "));
-        Ok(said)
+        let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "`tamma {}`: {stdout}{stderr}", arguments.join(" "));
+        Ok(stdout)
     }
 
-    /// Waits until a task is where a trial wants it.
+    /// Waits until a task meets a condition. An error of the condition ends the wait.
     pub(crate) async fn until(
         &self,
         task: TaskId,
-        patience: Duration,
-        is_there: impl Fn(&TaskLoop) -> Result<bool>,
+        limit: Duration,
+        condition: impl Fn(&TaskLoop) -> Result<bool>,
     ) -> Result<TaskLoop> {
-        wait("the task", patience, async || {
-            let machine = self.store.task(task).await?.task_loop?;
-            Ok(match is_there(&machine) {
-                Ok(there) => there.then_some(Ok(machine)),
-                // What can no longer come is not waited for.
+        wait("the task", limit, async || {
+            let task_loop = self.store.task(task).await?.task_loop?;
+            Ok(match condition(&task_loop) {
+                Ok(met) => met.then_some(Ok(task_loop)),
                 Err(error) => Some(Err(error)),
             })
         })
         .await?
     }
 
-    /// Waits until what a task has taught is written down, and returns its log.
-    pub(crate) async fn taught(
+    /// Waits until a task is closed and its lessons are stored, and returns its history.
+    pub(crate) async fn learned_history(
         &self,
         task: TaskId,
-        patience: Duration,
+        limit: Duration,
     ) -> Result<Vec<HistoryEntry>> {
-        wait("what the task has taught", patience, async || {
-            let machine = self.store.task(task).await?.task_loop?;
-            let over = machine.state.is_terminal() && machine.active_job.is_none();
-            Ok(if over { Some(self.log(task).await?) } else { None })
+        wait("capturing lessons", limit, async || {
+            let task_loop = self.store.task(task).await?.task_loop?;
+            let over = task_loop.state.is_terminal() && task_loop.active_job.is_none();
+            Ok(if over { Some(self.history(task).await?) } else { None })
         })
         .await
     }
 
-    /// Ends everything, so that nobody writes to the folder any more.
-    pub(crate) async fn end(mut self) -> Result<()> {
-        for role in &mut self.roles {
-            role.kill().await?;
+    /// Stops all processes, so that nothing writes to the folder any more.
+    pub(crate) async fn stop(mut self) -> Result<()> {
+        for process in &mut self.processes {
+            process.kill().await?;
         }
         self.store.close().await;
         Ok(())
     }
 
-    /// The log of a task.
-    pub(crate) async fn log(&self, task: TaskId) -> Result<Vec<HistoryEntry>> {
-        let lines = self.store.history(task, 0, ENTRIES).await?;
+    /// Returns the history of a task.
+    pub(crate) async fn history(&self, task: TaskId) -> Result<Vec<HistoryEntry>> {
+        let lines = self.store.history(task, 0, MAX_ENTRIES).await?;
         Ok(lines.into_iter().map(|line| line.entry).collect())
     }
 }
 
-/// The identity of the project or the task of a number: made up, and the same every time.
+/// Returns the fixed ID of a numbered project (`kind` 1) or task (`kind` 2).
 pub(crate) fn id(kind: u128, number: u32) -> Uuid {
     let number = (kind << 32) + u128::from(number);
     Uuid::from_u128(0x0192_a000_0000_7000_8000_0000_0000_0000 + number)
 }
 
-/// Waits until there is something that tells nobody when it comes.
+/// Polls until a value is available. The last error is reported on timeout.
 pub(crate) async fn wait<T>(
     what: &str,
-    patience: Duration,
-    mut look: impl AsyncFnMut() -> Result<Option<T>>,
+    limit: Duration,
+    mut poll: impl AsyncFnMut() -> Result<Option<T>>,
 ) -> Result<T> {
     let mut last = None;
-    let looking = async {
+    let polling = async {
         loop {
-            match look().await {
+            match poll().await {
                 Ok(Some(found)) => return found,
                 Ok(None) => last = None,
                 Err(error) => last = Some(error),
             }
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
     };
-    let found = timeout(patience, looking).await;
+    let found = timeout(limit, polling).await;
     match (found, last) {
         (Ok(found), _) => Ok(found),
-        (Err(_), Some(error)) => Err(error).context(format!("{what} has not come")),
-        (Err(_), None) => bail!("{what} has not come within {} seconds", patience.as_secs()),
+        (Err(_), Some(error)) => Err(error).context(format!("timed out waiting for {what}")),
+        (Err(_), None) => bail!("{what}: not ready within {} s", limit.as_secs()),
     }
 }

@@ -1,11 +1,11 @@
-//! The two ways in which a lesson comes round: what forbids stops a plan, what recommends mends it.
+//! Two kinds of lessons: a prohibition stops a plan, a recommendation improves it.
 
 use serde_json::json;
 use tamma_core::knowledge::EntryKind;
 
-use crate::support::scene::{Act, Scene, plan};
+use crate::support::scripts::{ScriptedAction, ScriptedCase, plan};
 
-/// What makes the generated file, what looks at it, and what it is made from.
+/// Schema, generator, generated file and gate.
 pub(crate) const FILES: [(&str, &str); 4] = [
     ("schema.txt", "name\nprice\n"),
     (
@@ -20,20 +20,20 @@ pub(crate) const FILES: [(&str, &str); 4] = [
     ),
 ];
 
-/// The lesson of a way.
+/// Kind of the lesson.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::EnumIter, strum::Display)]
 #[strum(serialize_all = "snake_case")]
-pub(crate) enum Way {
-    /// Never do this.
+pub(crate) enum LessonCase {
+    /// Stops plans that break it.
     Prohibition,
-    /// Do it this way.
+    /// Tells agents the right way.
     Recommendation,
 }
 
-/// How a lesson begins that is recommended, in the prompts of those who are told.
+/// Start of the recommendation in the prompts of agents.
 const RECOMMENDED: &str = "Recommended: Change schema.txt and run gen.sh";
 
-impl Way {
+impl LessonCase {
     pub(crate) fn kind(self) -> EntryKind {
         match self {
             Self::Prohibition => EntryKind::Prohibition,
@@ -41,7 +41,7 @@ impl Way {
         }
     }
 
-    fn lesson(self, evidence: &[&str]) -> Act {
+    fn lesson(self, evidence: &[&str]) -> ScriptedAction {
         let lesson = match self {
             Self::Prohibition => json!({
                 "kind": "prohibition",
@@ -60,22 +60,27 @@ impl Way {
                 "evidence": evidence,
             }),
         };
-        Act::Tool("submit_lessons", json!({ "lessons": [lesson] }))
+        ScriptedAction::Tool("submit_lessons", json!({ "lessons": [lesson] }))
     }
 
-    /// What the model does, in every task of the way.
-    pub(crate) fn scenes(self) -> Vec<Scene> {
-        let wrong = Act::Shell("echo 'field colour' >> generated/api.txt".to_owned(), None);
-        let right = Act::Shell("echo colour >> schema.txt && sh gen.sh".to_owned(), None);
+    /// Returns the script of the model for all tasks of the case.
+    pub(crate) fn script_cases(self) -> Vec<ScriptedCase> {
+        let wrong =
+            ScriptedAction::Shell("echo 'field colour' >> generated/api.txt".to_owned(), None);
+        let right =
+            ScriptedAction::Shell("echo colour >> schema.txt && sh gen.sh".to_owned(), None);
         let files = ["schema.txt", "generated/api.txt"];
         vec![
-            Scene::new(
+            ScriptedCase::new(
                 "You look back at a development task",
-                // What is not in the record is refused, and handed in again as it should be.
+                // Evidence that is not in the record is refused; the second attempt is valid.
                 vec![self.lesson(&["check 999"]), self.lesson(&["check 6", "check 9"])],
             ),
-            Scene::new("# What was tried with it", vec![plan("The schema, and gen.sh", &files)]),
-            Scene::new(
+            ScriptedCase::new(
+                "# What was tried with it",
+                vec![plan("The schema, and gen.sh", &files)],
+            ),
+            ScriptedCase::new(
                 "You are the planner",
                 vec![match self {
                     Self::Prohibition => {
@@ -84,9 +89,9 @@ impl Way {
                     Self::Recommendation => plan("A field `colour` in the generated API", &files),
                 }],
             ),
-            Scene::new(RECOMMENDED, vec![right.clone()]),
-            Scene::new("This is attempt 3.", vec![right]),
-            Scene::new("You are implementing", vec![wrong]),
+            ScriptedCase::new(RECOMMENDED, vec![right.clone()]),
+            ScriptedCase::new("This is attempt 3.", vec![right]),
+            ScriptedCase::new("You are implementing", vec![wrong]),
         ]
     }
 }

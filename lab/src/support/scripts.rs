@@ -1,0 +1,74 @@
+//! Scripts that work both for a scripted model behind a real agent and for a scripted agent.
+
+use serde_json::{Value, json};
+use tamma_testkit::{agent, model};
+
+/// Reaction to a prompt that contains a text. The first matching case is used.
+#[derive(Debug, Clone)]
+pub(crate) struct ScriptedCase {
+    /// Text that the prompt must contain.
+    pub(crate) when: String,
+    /// Actions, in order.
+    pub(crate) actions: Vec<ScriptedAction>,
+}
+
+/// Single action of a scripted agent or model.
+#[derive(Debug, Clone)]
+pub(crate) enum ScriptedAction {
+    /// Calls one of Tamma's tools.
+    Tool(&'static str, Value),
+    /// Runs a command. The number sets the input tokens that the model reports.
+    Shell(String, Option<u64>),
+}
+
+impl ScriptedCase {
+    /// Creates a case for prompts that contain `when`.
+    pub(crate) fn new(when: impl Into<String>, actions: Vec<ScriptedAction>) -> Self {
+        Self { when: when.into(), actions }
+    }
+}
+
+/// Converts cases to the script of a model.
+pub(crate) fn model_script(cases: Vec<ScriptedCase>) -> model::Script {
+    let step = |action: ScriptedAction| match action {
+        ScriptedAction::Tool(name, args) => {
+            model::ModelStep::call(model::ScriptedCall::tool(name, args))
+        }
+        ScriptedAction::Shell(cmd, input_tokens) => model::ModelStep {
+            input_tokens,
+            ..model::ModelStep::call(model::ScriptedCall::Shell { cmd })
+        },
+    };
+    let case = |case: ScriptedCase| model::ConversationCase {
+        when: case.when,
+        unless: None,
+        steps: case.actions.into_iter().map(step).chain([model::ModelStep::say("Done.")]).collect(),
+    };
+    model::Script { cases: cases.into_iter().map(case).collect(), ..model::Script::default() }
+}
+
+/// Converts cases to the script of an agent without a model.
+pub(crate) fn agent_script(cases: Vec<ScriptedCase>) -> agent::Script {
+    let step = |action: ScriptedAction| match action {
+        ScriptedAction::Tool(name, args) => agent::AgentStep::Tool { name: name.to_owned(), args },
+        ScriptedAction::Shell(cmd, _) => agent::AgentStep::Run(cmd),
+    };
+    let case = |case: ScriptedCase| agent::PromptCase {
+        when: case.when,
+        unless: None,
+        steps: case.actions.into_iter().map(step).collect(),
+    };
+    agent::Script { cases: cases.into_iter().map(case).collect(), ..agent::Script::default() }
+}
+
+/// Submits a small low-risk plan, which is approved automatically.
+pub(crate) fn plan(summary: &str, files: &[&str]) -> ScriptedAction {
+    let change = |path: &&str| json!({ "path": path, "action": "modify", "description": "as requested", "estimated_lines": 1 });
+    let plan = json!({
+        "summary": summary,
+        "approach": "Change only the named files.",
+        "file_changes": files.iter().map(change).collect::<Vec<_>>(),
+        "testing_strategy": "The gates cover it.",
+    });
+    ScriptedAction::Tool("submit_plan", plan)
+}
