@@ -5,8 +5,8 @@
 
 #[path = "it/agents.rs"]
 mod agents;
-#[path = "it/cages.rs"]
-mod cages;
+#[path = "it/fixture.rs"]
+mod fixture;
 #[path = "it/gates.rs"]
 mod gates;
 #[path = "it/gateway.rs"]
@@ -15,10 +15,10 @@ mod gateway;
 mod hosts;
 #[path = "it/processes.rs"]
 mod processes;
+#[path = "it/sandboxes.rs"]
+mod sandboxes;
 #[path = "it/sessions.rs"]
 mod sessions;
-#[path = "it/stage.rs"]
-mod stage;
 #[path = "it/workspaces.rs"]
 mod workspaces;
 #[path = "it/worktrees.rs"]

@@ -15,7 +15,7 @@ use tamma_engine::submission::Submission;
 use tamma_testkit::agent::{AgentStep, PromptCase, Script};
 use tokio_util::sync::CancellationToken;
 
-use crate::stage::{Seen, Stage, environment, group, lives, noon, pid};
+use crate::fixture::{Fixture, SeenUpdates, environment, group, lives, noon, pid};
 
 pub(crate) fn plan() -> Plan {
     Plan {
@@ -50,15 +50,15 @@ pub(crate) fn pgid(seen: &[AgentUpdate]) -> u32 {
     seen.iter().find_map(recorded).expect("recorded")
 }
 
-pub(crate) async fn nothing_is_left(stage: &Stage, seen: &[AgentUpdate]) {
+pub(crate) async fn nothing_is_left(fixture: &Fixture, seen: &[AgentUpdate]) {
     assert_eq!(group(pgid(seen)), [0; 0], "no process of the group is alive");
-    assert_eq!(stage.records().await.all().await.unwrap(), [], "no record is left");
+    assert_eq!(fixture.records().await.all().await.unwrap(), [], "no record is left");
 }
 
 #[tokio::test]
 async fn agent_writes_files_reports_and_finishes() {
-    let stage = Stage::set().await;
-    let tree = stage.worktree().await;
+    let fixture = Fixture::create().await;
+    let tree = fixture.worktree().await;
     let script = Script::new([
         AgentStep::Say("I will greet.".to_owned()),
         AgentStep::Think("How?".to_owned()),
@@ -70,8 +70,8 @@ async fn agent_writes_files_reports_and_finishes() {
         AgentStep::WriteStderr("a complaint".to_owned()),
         AgentStep::End { tokens: Some(Tokens { input: 1_200, cached: 300, output: 80 }) },
     ]);
-    let order = stage.order(tree.path(), RunMode::Implement);
-    let (report, seen) = stage.play(&script, &order).await;
+    let order = fixture.order(tree.path(), RunMode::Implement);
+    let (report, seen) = fixture.play(&script, &order).await;
 
     let usage = Usage {
         tokens: Tokens { input: 1_200, cached: 300, output: 80 },
@@ -97,29 +97,30 @@ async fn agent_writes_files_reports_and_finishes() {
     assert!(seen.contains(&AgentUpdate::UsageReported(usage)));
     let completed = |update: &&AgentUpdate| matches!(update, AgentUpdate::ToolCall { status: Some(status), .. } if status == "completed");
     assert_eq!(seen.iter().filter(completed).count(), 3);
-    nothing_is_left(&stage, &seen).await;
+    nothing_is_left(&fixture, &seen).await;
 }
 
 #[tokio::test]
 async fn unreported_usage_is_unknown() {
-    let stage = Stage::set().await;
-    let order = stage.order(&stage.project(), RunMode::Implement);
-    let (report, _) = stage.play(&Script::default(), &order).await;
+    let fixture = Fixture::create().await;
+    let order = fixture.order(&fixture.project(), RunMode::Implement);
+    let (report, _) = fixture.play(&Script::default(), &order).await;
     assert_eq!((report.end, report.usage), (finished(Submission::NotRequired), None));
 }
 
 #[tokio::test]
 async fn valid_plan_is_returned() {
-    let stage = Stage::set().await;
+    let fixture = Fixture::create().await;
     let script =
         Script::new([AgentStep::Say("Here:".to_owned()), AgentStep::Plan(Box::new(plan()))]);
-    let (report, _) = stage.play(&script, &stage.order(&stage.project(), RunMode::Plan)).await;
+    let (report, _) =
+        fixture.play(&script, &fixture.order(&fixture.project(), RunMode::Plan)).await;
     assert_eq!(report.end, finished(Submission::Plan(Box::new(plan()))));
 }
 
 #[tokio::test]
 async fn invalid_plan_is_returned_to_the_agent_with_its_errors() {
-    let stage = Stage::set().await;
+    let fixture = Fixture::create().await;
     let empty = Plan { summary: String::new(), ..plan() };
     let script = Script::new([
         AgentStep::Say("I have no plan.".to_owned()),
@@ -128,7 +129,8 @@ async fn invalid_plan_is_returned_to_the_agent_with_its_errors() {
         AgentStep::End { tokens: Some(Tokens { input: 20, cached: 0, output: 2 }) },
         AgentStep::Plan(Box::new(plan())),
     ]);
-    let (report, seen) = stage.play(&script, &stage.order(&stage.project(), RunMode::Plan)).await;
+    let (report, seen) =
+        fixture.play(&script, &fixture.order(&fixture.project(), RunMode::Plan)).await;
     assert_eq!(report.end, finished(Submission::Plan(Box::new(plan()))));
     let refused: Vec<_> = seen
         .iter()
@@ -145,9 +147,9 @@ async fn invalid_plan_is_returned_to_the_agent_with_its_errors() {
 
 #[tokio::test]
 async fn submission_is_retried_twice() {
-    let stage = Stage::set().await;
+    let fixture = Fixture::create().await;
     let (report, seen) =
-        stage.play(&Script::default(), &stage.order(&stage.project(), RunMode::Plan)).await;
+        fixture.play(&Script::default(), &fixture.order(&fixture.project(), RunMode::Plan)).await;
     let RunEnd::Finished { submission: Submission::Invalid { errors, .. }, .. } = report.end else {
         panic!("{:?}", report.end)
     };
@@ -159,10 +161,11 @@ async fn submission_is_retried_twice() {
 
 #[tokio::test]
 async fn valid_verdict_is_returned() {
-    let stage = Stage::set().await;
+    let fixture = Fixture::create().await;
     let verdict = json!({ "criteria": { "it greets": { "unmet": { "why": "it is silent" } } } });
     let script = Script::new([AgentStep::Submit(verdict)]);
-    let (report, _) = stage.play(&script, &stage.order(&stage.project(), RunMode::Validate)).await;
+    let (report, _) =
+        fixture.play(&script, &fixture.order(&fixture.project(), RunMode::Validate)).await;
     let RunEnd::Finished { submission: Submission::Verdict(verdict), .. } = report.end else {
         panic!("{:?}", report.end)
     };
@@ -172,17 +175,17 @@ async fn valid_verdict_is_returned() {
 
 #[tokio::test]
 async fn requests_outside_the_worktree_are_denied() {
-    let stage = Stage::set().await;
-    let tree = stage.worktree().await;
-    let outside = stage.aside("outside.txt");
+    let fixture = Fixture::create().await;
+    let tree = fixture.worktree().await;
+    let outside = fixture.aside("outside.txt");
     let script = Script::new([
         AgentStep::Write { path: outside.clone(), content: "out\n".to_owned() },
         AgentStep::Write { path: ".git".into(), content: "gitdir: elsewhere\n".to_owned() },
         AgentStep::Ask { title: "Something odd".to_owned() },
         AgentStep::Write { path: "inside.txt".into(), content: "in\n".to_owned() },
     ]);
-    let order = stage.order(tree.path(), RunMode::Implement);
-    let (report, seen) = stage.play(&script, &order).await;
+    let order = fixture.order(tree.path(), RunMode::Implement);
+    let (report, seen) = fixture.play(&script, &order).await;
     assert_eq!(report.end, finished(Submission::NotRequired));
     assert!(!outside.exists());
     assert!(tree.path().join("inside.txt").exists());
@@ -209,22 +212,23 @@ async fn requests_outside_the_worktree_are_denied() {
 
 #[tokio::test]
 async fn planner_cannot_write() {
-    let stage = Stage::set().await;
+    let fixture = Fixture::create().await;
     let script = Script::new([
         AgentStep::Write { path: "early.txt".into(), content: "early\n".to_owned() },
         AgentStep::Run("touch early.txt".to_owned()),
         AgentStep::Plan(Box::new(plan())),
     ]);
-    let (report, _) = stage.play(&script, &stage.order(&stage.project(), RunMode::Plan)).await;
+    let (report, _) =
+        fixture.play(&script, &fixture.order(&fixture.project(), RunMode::Plan)).await;
     assert_eq!(report.end, finished(Submission::Plan(Box::new(plan()))));
-    assert!(!stage.project().join("early.txt").exists());
+    assert!(!fixture.project().join("early.txt").exists());
 }
 
 #[tokio::test]
 async fn hanging_agent_times_out_and_all_its_processes_are_killed() {
-    let stage = Stage::set().await;
-    let tree = stage.worktree().await;
-    let (inside, outside) = (stage.aside("inside.pid"), stage.aside("outside.pid"));
+    let fixture = Fixture::create().await;
+    let tree = fixture.worktree().await;
+    let (inside, outside) = (fixture.aside("inside.pid"), fixture.aside("outside.pid"));
     // Ignores cancellation, and has a child that ignores TERM and one that left the group.
     let script = Script {
         ignores_cancel: true,
@@ -244,27 +248,27 @@ async fn hanging_agent_times_out_and_all_its_processes_are_killed() {
             AgentStep::Hang,
         ])
     };
-    let mut order = stage.order(tree.path(), RunMode::Implement);
+    let mut order = fixture.order(tree.path(), RunMode::Implement);
     order.time_limit = Duration::from_secs(3);
     order.timeouts.cancel = Duration::from_millis(50);
     order.timeouts.stop = Duration::from_millis(50);
-    let (report, seen) = stage.play(&script, &order).await;
+    let (report, seen) = fixture.play(&script, &order).await;
     assert_eq!(report.end, RunEnd::TimedOut);
     for file in [inside, outside] {
         let pid = pid(&file).await;
         assert!(!lives(pid), "{pid} of {} lives", file.display());
     }
-    nothing_is_left(&stage, &seen).await;
+    nothing_is_left(&fixture, &seen).await;
 }
 
 #[tokio::test]
 async fn cancelled_agent_has_exited_when_the_run_returns() {
-    let stage = Stage::set().await;
-    let tree = stage.worktree().await;
+    let fixture = Fixture::create().await;
+    let tree = fixture.worktree().await;
     let script = Script::new([AgentStep::Say("working".to_owned()), AgentStep::Hang]);
-    let (seen, cancel) = (Seen::default(), CancellationToken::new());
-    let (agent, records) = (stage.agent(&script), stage.records().await);
-    let order = stage.order(tree.path(), RunMode::Implement);
+    let (seen, cancel) = (SeenUpdates::default(), CancellationToken::new());
+    let (agent, records) = (fixture.agent(&script), fixture.records().await);
+    let order = fixture.order(tree.path(), RunMode::Implement);
     let observer = seen.observer();
     let run = agent.run(&order, &records, &observer, &cancel);
     let stop = async {
@@ -276,14 +280,14 @@ async fn cancelled_agent_has_exited_when_the_run_returns() {
     };
     let (report, ()) = tokio::join!(run, stop);
     assert_eq!(report.unwrap().end, RunEnd::Cancelled);
-    nothing_is_left(&stage, &seen.all()).await;
+    nothing_is_left(&fixture, &seen.all()).await;
 }
 
 #[tokio::test]
 async fn agent_that_dies_has_crashed() {
-    let stage = Stage::set().await;
-    let tree = stage.worktree().await;
-    let child = stage.aside("child.pid");
+    let fixture = Fixture::create().await;
+    let tree = fixture.worktree().await;
+    let child = fixture.aside("child.pid");
     for last in [AgentStep::Exit(3), AgentStep::Die] {
         let script = Script::new([
             AgentStep::Spawn {
@@ -295,18 +299,18 @@ async fn agent_that_dies_has_crashed() {
             last,
         ]);
         let (report, seen) =
-            stage.play(&script, &stage.order(tree.path(), RunMode::Implement)).await;
+            fixture.play(&script, &fixture.order(tree.path(), RunMode::Implement)).await;
         assert!(matches!(report.end, RunEnd::Crashed { .. }), "{:?}", report.end);
-        nothing_is_left(&stage, &seen).await;
+        nothing_is_left(&fixture, &seen).await;
         fs::remove_file(&child).unwrap();
     }
 }
 
 #[tokio::test]
 async fn agent_that_cannot_start_is_unavailable() {
-    let stage = Stage::set().await;
-    let order = stage.order(&stage.project(), RunMode::Implement);
-    let (records, seen) = (stage.records().await, Seen::default());
+    let fixture = Fixture::create().await;
+    let order = fixture.order(&fixture.project(), RunMode::Implement);
+    let (records, seen) = (fixture.records().await, SeenUpdates::default());
     for (command, args) in [("no-such-agent", vec![]), ("sh", vec!["-c", "echo no >&2; exit 9"])] {
         let args = args.into_iter().map(str::to_owned).collect();
         let agent = CodingAgent {
@@ -322,20 +326,21 @@ async fn agent_that_cannot_start_is_unavailable() {
     let mut order = order;
     order.timeouts.start = Duration::from_millis(200);
     let script = Script { ignores_initialize: true, ..Script::default() };
-    let (report, seen) = stage.play(&script, &order).await;
+    let (report, seen) = fixture.play(&script, &order).await;
     assert!(matches!(report.end, RunEnd::Unavailable { .. }), "{report:?}");
-    nothing_is_left(&stage, &seen).await;
+    nothing_is_left(&fixture, &seen).await;
 }
 
 #[tokio::test]
 async fn exhausted_quota_has_a_reset_time() {
-    let stage = Stage::set().await;
+    let fixture = Fixture::create().await;
     let script = Script::new([AgentStep::Fail {
         code: 429,
         message: "too many requests".to_owned(),
         data: Some(json!({ "resetAt": noon() })),
     }]);
-    let (report, _) = stage.play(&script, &stage.order(&stage.project(), RunMode::Implement)).await;
+    let (report, _) =
+        fixture.play(&script, &fixture.order(&fixture.project(), RunMode::Implement)).await;
     assert_eq!(report.end, RunEnd::Quota { until: noon() });
     let failure = report.end.failure(&"a-provider".parse().unwrap()).expect("a failure");
     let provider = "a-provider".parse().unwrap();
@@ -344,27 +349,27 @@ async fn exhausted_quota_has_a_reset_time() {
 
 #[tokio::test]
 async fn agent_that_reaches_its_spending_limit_is_stopped() {
-    let stage = Stage::set().await;
+    let fixture = Fixture::create().await;
     let script = Script::new([
         AgentStep::Usage { cost: "0.5".to_owned() },
         AgentStep::Usage { cost: "1.5".to_owned() },
         AgentStep::Hang,
     ]);
-    let mut order = stage.order(&stage.project(), RunMode::Implement);
+    let mut order = fixture.order(&fixture.project(), RunMode::Implement);
     order.spend_limit.usd = Some("1".parse().unwrap());
-    let (report, seen) = stage.play(&script, &order).await;
+    let (report, seen) = fixture.play(&script, &order).await;
     assert_eq!(report.end, RunEnd::OverBudget);
     assert_eq!(report.usage.expect("reported").cost, Cost::Known("1.5".parse().unwrap()));
-    nothing_is_left(&stage, &seen).await;
+    nothing_is_left(&fixture, &seen).await;
 }
 
 #[tokio::test]
 async fn later_run_of_a_task_supersedes_an_earlier_one() {
-    let stage = Stage::set().await;
-    let tree = stage.worktree().await;
-    let records = stage.records().await;
+    let fixture = Fixture::create().await;
+    let tree = fixture.worktree().await;
+    let records = fixture.records().await;
     let never = CancellationToken::new();
-    let earlier = stage.order(tree.path(), RunMode::Implement);
+    let earlier = fixture.order(tree.path(), RunMode::Implement);
     let mut later = earlier.clone();
     later.run.generation += 1;
     let script = Script {
@@ -376,11 +381,11 @@ async fn later_run_of_a_task_supersedes_an_earlier_one() {
         ..Script::new([AgentStep::Say("earlier".to_owned()), AgentStep::Hang])
     };
     later.prompt = "Do it later.".to_owned();
-    let agent = stage.agent(&script);
-    let (first, second) = (Seen::default(), Seen::default());
+    let agent = fixture.agent(&script);
+    let (first, second) = (SeenUpdates::default(), SeenUpdates::default());
     let (see_first, see_second) = (first.observer(), second.observer());
     let stop = CancellationToken::new();
-    let said = |seen: &Seen, text: &str| {
+    let said = |seen: &SeenUpdates, text: &str| {
         let (seen, text) = (seen.clone(), AgentUpdate::Message(text.to_owned()));
         async move { seen.until(|update| (*update == text).then_some(())).await }
     };
@@ -400,5 +405,5 @@ async fn later_run_of_a_task_supersedes_an_earlier_one() {
     let (first_end, second_end, ()) = tokio::join!(run_first, run_second, check);
     assert!(matches!(first_end.unwrap().end, RunEnd::Crashed { .. }));
     assert_eq!(second_end.end, RunEnd::Cancelled);
-    nothing_is_left(&stage, &second.all()).await;
+    nothing_is_left(&fixture, &second.all()).await;
 }

@@ -10,7 +10,7 @@ use tamma_engine::gate::{Error, GateCheckout, GateCommand, GateRun, remove_check
 use tamma_engine::sandbox::{self, Launcher, Network, Sandbox};
 use tokio_util::sync::CancellationToken;
 
-use crate::stage::{Stage, author, environment, noon};
+use crate::fixture::{Fixture, author, environment, noon};
 
 fn gate(command: &str, seconds: u64) -> GateCommand {
     GateCommand {
@@ -36,59 +36,59 @@ fn result(outcome: GateOutcome) -> GateResult {
 }
 
 /// Opens a gate checkout at the project's base commit.
-async fn at_base(stage: &Stage) -> GateCheckout {
-    let checkout = GateCheckout::for_task(&stage.mirror().await, stage.task).await.unwrap();
-    checkout.check_out(stage.base().await).await.unwrap();
+async fn at_base(fixture: &Fixture) -> GateCheckout {
+    let checkout = GateCheckout::for_task(&fixture.mirror().await, fixture.task).await.unwrap();
+    checkout.check_out(fixture.base().await).await.unwrap();
     checkout
 }
 
-async fn run(stage: &Stage, checkout: &GateCheckout, gate: GateCommand) -> GateRun {
-    let (records, cancel) = (stage.records().await, CancellationToken::new());
-    let ran = gate.run(checkout, (stage.run(), noon()), &records, &cancel).await.unwrap();
+async fn run(fixture: &Fixture, checkout: &GateCheckout, gate: GateCommand) -> GateRun {
+    let (records, cancel) = (fixture.records().await, CancellationToken::new());
+    let ran = gate.run(checkout, (fixture.run(), noon()), &records, &cancel).await.unwrap();
     assert_eq!(records.all().await.unwrap(), []);
     ran
 }
 
 #[tokio::test]
 async fn gate_passes_fails_or_times_out() {
-    let stage = Stage::set().await;
-    let checkout = at_base(&stage).await;
-    let passed = run(&stage, &checkout, gate("cat src/old.txt; echo noise >&2", 60)).await;
+    let fixture = Fixture::create().await;
+    let checkout = at_base(&fixture).await;
+    let passed = run(&fixture, &checkout, gate("cat src/old.txt; echo noise >&2", 60)).await;
     let (code, output) = (Some(0), "old\nnoise\n".to_owned());
     assert_eq!(passed, GateRun { result: result(GateOutcome::Passed), code, output });
-    let failed = run(&stage, &checkout, gate("echo one of them failed; exit 4", 60)).await;
+    let failed = run(&fixture, &checkout, gate("echo one of them failed; exit 4", 60)).await;
     let (code, output) = (Some(4), "one of them failed\n".to_owned());
     assert_eq!(failed, GateRun { result: result(GateOutcome::Failed), code, output });
-    let late = run(&stage, &checkout, gate("echo begun; sleep 600", 1)).await;
+    let late = run(&fixture, &checkout, gate("echo begun; sleep 600", 1)).await;
     let (code, output) = (None, "begun\n".to_owned());
     assert_eq!(late, GateRun { result: result(GateOutcome::TimedOut), code, output });
     let missing = GateCommand { program: "no-such-tool".into(), ..gate("", 60) };
-    let missing = run(&stage, &checkout, missing).await;
+    let missing = run(&fixture, &checkout, missing).await;
     assert_eq!(missing.result, result(GateOutcome::Failed));
     assert_eq!(missing.output, "cannot start `no-such-tool`");
 }
 
 #[tokio::test]
 async fn checkout_is_an_exact_commit_and_keeps_only_ignored_files() {
-    let stage = Stage::set().await;
-    let (tree, base) = (stage.worktree().await, stage.base().await);
+    let fixture = Fixture::create().await;
+    let (tree, base) = (fixture.worktree().await, fixture.base().await);
     fs::write(tree.path().join("README.md"), "changed\n").unwrap();
     fs::write(tree.path().join(".gitignore"), "built/\n").unwrap();
     let commit = tree.commit_all(1, "Change it", &author()).await.unwrap();
     // Ignored files of the agent's worktree are not there.
     fs::create_dir(tree.path().join("built")).unwrap();
     fs::write(tree.path().join("built/cheat"), "").unwrap();
-    let checkout = at_base(&stage).await;
+    let checkout = at_base(&fixture).await;
     checkout.check_out(commit).await.unwrap();
     let work = "test ! -e built && mkdir built && echo 1 > built/one && echo 2 > README.md && echo 3 > new";
-    assert_eq!(run(&stage, &checkout, gate(work, 60)).await.result.outcome, GateOutcome::Passed);
+    assert_eq!(run(&fixture, &checkout, gate(work, 60)).await.result.outcome, GateOutcome::Passed);
     checkout.check_out(commit).await.unwrap();
     let look =
         "test -e built/one && test ! -e new && grep -q changed README.md && git status --short";
-    let seen = run(&stage, &checkout, gate(look, 60)).await;
+    let seen = run(&fixture, &checkout, gate(look, 60)).await;
     assert_eq!((seen.code, seen.output.as_str()), (Some(0), ""));
     // A changed link and the lock of a killed git are repaired.
-    let kept = checkout.repository().join(format!("worktrees/gates-{}", stage.task));
+    let kept = checkout.repository().join(format!("worktrees/gates-{}", fixture.task));
     fs::write(kept.join("index.lock"), "").unwrap();
     checkout.check_out(base).await.unwrap();
     assert_eq!(fs::read_to_string(checkout.path().join("README.md")).unwrap(), "a project\n");
@@ -99,14 +99,14 @@ async fn checkout_is_an_exact_commit_and_keeps_only_ignored_files() {
 
 #[tokio::test]
 async fn files_of_another_commit_replace_those_of_a_change() {
-    let stage = Stage::set().await;
-    let tree = stage.worktree().await;
+    let fixture = Fixture::create().await;
+    let tree = fixture.worktree().await;
     fs::write(tree.path().join("README.md"), "changed\n").unwrap();
     fs::remove_file(tree.path().join("src/old.txt")).unwrap();
     let commit = tree.commit_all(1, "Change it", &author()).await.unwrap();
-    let checkout = at_base(&stage).await;
+    let checkout = at_base(&fixture).await;
     checkout.check_out(commit).await.unwrap();
-    checkout.overlay(stage.base().await, &["src/old.txt".to_owned()]).await.unwrap();
+    checkout.overlay(fixture.base().await, &["src/old.txt".to_owned()]).await.unwrap();
     let read = |name: &str| fs::read_to_string(checkout.path().join(name)).unwrap();
     assert_eq!((read("README.md").as_str(), read("src/old.txt").as_str()), ("changed\n", "old\n"));
     checkout.check_out(commit).await.unwrap();
@@ -115,24 +115,24 @@ async fn files_of_another_commit_replace_those_of_a_change() {
 
 #[tokio::test]
 async fn checkout_is_removed_once_it_is_unused() {
-    let stage = Stage::set().await;
-    let checkout = at_base(&stage).await;
+    let fixture = Fixture::create().await;
+    let checkout = at_base(&fixture).await;
     let (path, kept) = (checkout.path(), checkout.repository().join("worktrees"));
-    let data = stage.data().canonicalize().unwrap();
-    assert!(!remove_checkout(&data, stage.task.0).await.unwrap());
+    let data = fixture.data().canonicalize().unwrap();
+    assert!(!remove_checkout(&data, fixture.task.0).await.unwrap());
     drop(checkout);
-    assert!(remove_checkout(&data, stage.task.0).await.unwrap());
+    assert!(remove_checkout(&data, fixture.task.0).await.unwrap());
     assert!(!path.exists() && fs::read_dir(kept).unwrap().next().is_none());
-    assert!(remove_checkout(&data, stage.task.0).await.unwrap(), "already removed");
+    assert!(remove_checkout(&data, fixture.task.0).await.unwrap(), "already removed");
 }
 
 #[tokio::test]
 async fn cancelled_gate_returns_an_error() {
-    let stage = Stage::set().await;
-    let checkout = at_base(&stage).await;
-    let (records, cancel) = (stage.records().await, CancellationToken::new());
+    let fixture = Fixture::create().await;
+    let checkout = at_base(&fixture).await;
+    let (records, cancel) = (fixture.records().await, CancellationToken::new());
     cancel.cancel();
-    let work = (stage.run(), noon());
+    let work = (fixture.run(), noon());
     let error = gate("sleep 600", 60).run(&checkout, work, &records, &cancel).await;
     assert!(matches!(error, Err(Error::Cancelled)));
     assert_eq!(records.all().await.unwrap(), []);
@@ -149,11 +149,11 @@ fn junit(second: &str) -> String {
 
 #[tokio::test]
 async fn gate_with_a_report_passes_only_if_the_report_has_no_failures() {
-    let stage = Stage::set().await;
-    let checkout = at_base(&stage).await;
+    let fixture = Fixture::create().await;
+    let checkout = at_base(&fixture).await;
     let reports = |command: &str, seconds| {
         let gate = GateCommand { report: Some(ReportFormat::Junit), ..gate(command, seconds) };
-        run(&stage, &checkout, gate)
+        run(&fixture, &checkout, gate)
     };
     let passed = reports(&junit(""), 60).await.result;
     assert_eq!((passed.outcome, passed.passed), (GateOutcome::Passed, set(&["c::one", "c::two"])));
@@ -180,14 +180,14 @@ async fn gate_with_a_report_passes_only_if_the_report_has_no_failures() {
 
 #[tokio::test]
 async fn warnings_count_only_if_the_tool_fails() {
-    let stage = Stage::set().await;
-    let checkout = at_base(&stage).await;
+    let fixture = Fixture::create().await;
+    let checkout = at_base(&fixture).await;
     let write = |level: &str, code: i32| {
         let text = format!(
             r#"{{"runs":[{{"results":[{{"ruleId":"r","level":"{level}","message":{{"text":"m"}}}}]}}]}}"#
         );
         let gate = gate(&format!("echo '{text}' > \"$REPORT\"; exit {code}"), 60);
-        run(&stage, &checkout, GateCommand { report: Some(ReportFormat::Sarif), ..gate })
+        run(&fixture, &checkout, GateCommand { report: Some(ReportFormat::Sarif), ..gate })
     };
     let ran = write("warning", 0).await.result;
     assert_eq!((ran.outcome, ran.failures.len()), (GateOutcome::Passed, 0));
@@ -199,13 +199,13 @@ async fn warnings_count_only_if_the_tool_fails() {
 #[tokio::test]
 async fn sandboxed_gate_writes_only_its_checkout_and_home_and_has_no_network() {
     let Some(kind) = sandbox::best_available() else { return };
-    let stage = Stage::set().await;
-    let checkout = at_base(&stage).await;
-    let other = stage.data().join("secret");
+    let fixture = Fixture::create().await;
+    let checkout = at_base(&fixture).await;
+    let other = fixture.data().join("secret");
     fs::write(&other, "secret").unwrap();
     let launcher =
         Launcher { program: env!("CARGO_BIN_EXE_tamma-inside").into(), args: Vec::new() };
-    let cage = Sandbox {
+    let sandbox = Sandbox {
         kind,
         launcher,
         worktree: checkout.path(),
@@ -215,7 +215,7 @@ async fn sandboxed_gate_writes_only_its_checkout_and_home_and_has_no_network() {
         readable: Vec::new(),
         writable: Vec::new(),
         protected: Vec::new(),
-        hidden: vec![stage.data().canonicalize().unwrap()],
+        hidden: vec![fixture.data().canonicalize().unwrap()],
         network: Network::Disabled,
     };
     let command = format!(
@@ -226,15 +226,15 @@ async fn sandboxed_gate_writes_only_its_checkout_and_home_and_has_no_network() {
         junit("")
     );
     let gate = GateCommand {
-        sandbox: Some(cage),
+        sandbox: Some(sandbox),
         report: Some(ReportFormat::Junit),
         ..gate(&command, 60)
     };
     // Through a linked path, as on many systems.
     let gate = GateCommand { program: "/bin/sh".into(), ..gate };
-    let (records, cancel) = (stage.records().await, CancellationToken::new());
-    gate.check_sandbox(&checkout, (stage.run(), noon()), &records, &cancel).await.unwrap();
-    let ran = run(&stage, &checkout, gate).await;
+    let (records, cancel) = (fixture.records().await, CancellationToken::new());
+    gate.check_sandbox(&checkout, (fixture.run(), noon()), &records, &cancel).await.unwrap();
+    let ran = run(&fixture, &checkout, gate).await;
     assert_eq!(ran.result.passed.len(), 2, "{}", ran.output);
     assert!(ran.output.contains("first") && !ran.output.contains("secret\n"), "{}", ran.output);
     assert!(!fs::read_to_string(checkout.path().join(".git")).unwrap().contains('x'));

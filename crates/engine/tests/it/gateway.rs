@@ -28,24 +28,24 @@ const KEY: &str = "sk-the-providers-own-key";
 const DIALECTS: [Dialect; 4] =
     [Dialect::Anthropic, Dialect::Chat, Dialect::Responses, Dialect::Gemini];
 
-struct Stage {
+struct GatewayFixture {
     gateway: Gateway,
     model: ScriptedModel,
-    told: Arc<Mutex<Vec<GatewayEvent>>>,
+    events: Arc<Mutex<Vec<GatewayEvent>>>,
 }
 
-impl Stage {
-    async fn set(script: Script) -> Self {
+impl GatewayFixture {
+    async fn create(script: Script) -> Self {
         Self {
             gateway: Gateway::open(None).await.unwrap(),
             model: ScriptedModel::start(script).await.unwrap(),
-            told: Arc::default(),
+            events: Arc::default(),
         }
     }
 
     fn visitor(&self) -> RunEndpointConfig {
         let task = TaskId("0192a000-0000-7000-8000-000000000001".parse().unwrap());
-        let told = self.told.clone();
+        let events = self.events.clone();
         let price = Price { input: usd("3"), cached: usd("0.3"), output: usd("15") };
         RunEndpointConfig {
             run: RunId { task, job_number: 1, generation: 1 },
@@ -59,7 +59,7 @@ impl Stage {
             budget_limits: Vec::new(),
             warn_percent: 80,
             tools: None,
-            observer: Arc::new(move |event| told.lock().unwrap().push(event)),
+            observer: Arc::new(move |event| events.lock().unwrap().push(event)),
         }
     }
 
@@ -72,8 +72,8 @@ impl Stage {
     }
 
     fn calls(&self) -> Vec<ModelCall> {
-        let told = self.told.lock().unwrap();
-        let calls = told.iter().filter_map(|event| match event {
+        let events = self.events.lock().unwrap();
+        let calls = events.iter().filter_map(|event| match event {
             GatewayEvent::ModelCalled(call) => Some(call.clone()),
             _ => None,
         });
@@ -81,8 +81,8 @@ impl Stage {
     }
 
     fn warned(&self) -> Vec<BudgetScope> {
-        let told = self.told.lock().unwrap();
-        let warned = told.iter().filter_map(|event| match event {
+        let events = self.events.lock().unwrap();
+        let warned = events.iter().filter_map(|event| match event {
             GatewayEvent::BudgetWarning { scope: whose, .. } => Some(*whose),
             _ => None,
         });
@@ -153,12 +153,12 @@ async fn every_dialect_is_metered_exactly() {
     let script = || Script::new([ModelStep::say("Here.").tokens(tokens)]);
     for dialect in DIALECTS {
         for stream in [false, true] {
-            let stage = Stage::set(script()).await;
-            let door = stage.door();
+            let fixture = GatewayFixture::create(script()).await;
+            let door = fixture.door();
             let (status, body) = ask(&door, dialect, stream).await;
             assert_eq!(status, StatusCode::OK, "{dialect}: {body}");
             assert!(body.contains("Here."), "{dialect}: {body}");
-            let sent = stage.model.sent();
+            let sent = fixture.model.sent();
             assert_eq!(
                 (sent.len(), sent[0].tokens, sent[0].reported_usage),
                 (1, tokens, true),
@@ -170,7 +170,7 @@ async fn every_dialect_is_metered_exactly() {
             assert_eq!((ledger.usage.tokens, ledger.usage.cost), (tokens, cost), "{dialect}");
             assert_eq!((ledger.calls, ledger.unmetered, ledger.last_failure), (1, 0, None));
             assert_eq!(ledger.charged.tokens, tokens.total());
-            let [call] = stage.calls().try_into().unwrap();
+            let [call] = fixture.calls().try_into().unwrap();
             assert_eq!((call.model.as_str(), call.dialect, call.status), ("large", dialect, 200));
             assert_eq!((call.tokens, call.cost), (Some(tokens), cost));
             assert!(call.time_to_first_byte.unwrap() <= call.duration);
@@ -183,8 +183,8 @@ async fn agent_and_provider_do_not_see_each_others_keys() {
     for dialect in DIALECTS {
         let mut step = ModelStep::fail(1, 401);
         step.body = Some(json!({ "error": { "message": format!("wrong key {KEY}") } }));
-        let stage = Stage::set(Script::new([step])).await;
-        let door = stage.door();
+        let fixture = GatewayFixture::create(Script::new([step])).await;
+        let door = fixture.door();
         let (status, text) = ask(&door, dialect, true).await;
         assert_eq!(status, StatusCode::UNAUTHORIZED);
         assert!(!text.contains(KEY) && text.contains("wrong key [secret]"), "{dialect}: {text}");
@@ -194,7 +194,7 @@ async fn agent_and_provider_do_not_see_each_others_keys() {
         assert!(!format!("{:?}", response.headers()).contains(KEY));
         assert!(!response.text().await.unwrap().contains(KEY));
         assert_eq!(door.ledger().last_failure, None, "a successful call clears it");
-        for request in stage.model.requests() {
+        for request in fixture.model.requests() {
             let all = serde_json::to_string(&request).unwrap();
             assert!(all.contains(KEY), "{dialect}: the provider gets its key");
             assert!(!all.contains(door.token().expose()), "{dialect}: {all}");
@@ -208,30 +208,30 @@ async fn unreported_usage_is_unknown() {
     for dialect in DIALECTS {
         for stream in [false, true] {
             let step = ModelStep { hide_usage: true, ..ModelStep::say("Here.") };
-            let stage = Stage::set(Script::new([step])).await;
-            let door = stage.door();
+            let fixture = GatewayFixture::create(Script::new([step])).await;
+            let door = fixture.door();
             assert_eq!(ask(&door, dialect, stream).await.0, StatusCode::OK);
             let ledger = door.close().await;
             assert_eq!((ledger.calls, ledger.unmetered), (1, 1), "{dialect} {stream}");
             assert_eq!(ledger.usage.cost, Cost::Unknown, "{dialect} {stream}");
             assert!(ledger.charged.estimated && ledger.charged.tokens >= 100, "{ledger:?}");
             assert!(ledger.charged.usd >= usd("0.0015"), "at least the maximum: {ledger:?}");
-            assert_eq!(stage.calls()[0].tokens, None);
+            assert_eq!(fixture.calls()[0].tokens, None);
         }
     }
 }
 
 #[tokio::test]
 async fn unknown_price_makes_the_total_unknown() {
-    let stage = Stage::set(Script::new([ModelStep::say("Here.")])).await;
-    let door = stage
+    let fixture = GatewayFixture::create(Script::new([ModelStep::say("Here.")])).await;
+    let door = fixture
         .gateway
-        .open_endpoint(RunEndpointConfig { prices: BTreeMap::new(), ..stage.visitor() });
+        .open_endpoint(RunEndpointConfig { prices: BTreeMap::new(), ..fixture.visitor() });
     ask(&door, Dialect::Anthropic, true).await;
     let ledger = door.ledger();
     assert_eq!(ledger.usage.cost, Cost::Unknown);
-    assert_eq!(ledger.usage.tokens, stage.model.sent()[0].tokens);
-    let [call] = stage.calls().try_into().unwrap();
+    assert_eq!(ledger.usage.tokens, fixture.model.sent()[0].tokens);
+    let [call] = fixture.calls().try_into().unwrap();
     assert_eq!(call.note.as_deref(), Some("unknown price for model `large`"));
 }
 
@@ -239,11 +239,12 @@ async fn unknown_price_makes_the_total_unknown() {
 async fn spent_budget_stops_the_run_with_an_error_in_each_dialect() {
     for dialect in DIALECTS {
         let tokens = Tokens { input: 60, cached: 0, output: 40 };
-        let stage = Stage::set(Script::new([ModelStep::say("Here.").tokens(tokens)])).await;
+        let fixture =
+            GatewayFixture::create(Script::new([ModelStep::say("Here.").tokens(tokens)])).await;
         let task = bound(BudgetScope::Task, 1_000, 850);
-        let door = stage.door_with(vec![bound(BudgetScope::Run, 1_000, 0), task]);
+        let door = fixture.door_with(vec![bound(BudgetScope::Run, 1_000, 0), task]);
         assert_eq!(ask(&door, dialect, true).await.0, StatusCode::OK);
-        assert_eq!(stage.warned(), [BudgetScope::Task], "950 of 1000, and 100 of 1000");
+        assert_eq!(fixture.warned(), [BudgetScope::Task], "950 of 1000, and 100 of 1000");
         assert_eq!(ask(&door, dialect, true).await.0, StatusCode::OK, "950 is not 1000");
         let stop = GatewayStop::OverBudget { scope: BudgetScope::Task };
         assert_eq!(door.stopped().await, stop);
@@ -258,10 +259,10 @@ async fn spent_budget_stops_the_run_with_an_error_in_each_dialect() {
         assert!(kind == "permission_error" || kind == "PERMISSION_DENIED", "{dialect}: {body}");
         let message = body["error"]["message"].as_str().unwrap();
         assert!(message.starts_with("the budget of this task is spent"), "{message}");
-        assert_eq!(stage.model.requests().len(), 2, "the third never reached the provider");
-        assert_eq!(stage.warned(), [BudgetScope::Task], "once");
-        let told = stage.told.lock().unwrap();
-        assert_eq!(told.iter().filter(|event| **event == GatewayEvent::Stopped(stop)).count(), 1);
+        assert_eq!(fixture.model.requests().len(), 2, "the third never reached the provider");
+        assert_eq!(fixture.warned(), [BudgetScope::Task], "once");
+        let events = fixture.events.lock().unwrap();
+        assert_eq!(events.iter().filter(|event| **event == GatewayEvent::Stopped(stop)).count(), 1);
         assert_eq!(door.ledger().usage.tokens.total(), 200);
     }
 }
@@ -272,8 +273,8 @@ async fn concurrent_calls_exceed_a_budget_by_at_most_one_response() {
     let tokens = Tokens { input: 60, cached: 0, output: 100 };
     let step = ModelStep { delay_ms: 30, ..ModelStep::say("Here.").tokens(tokens) };
     for limit in [1, 160, 161, 500, 900] {
-        let stage = Stage::set(Script::new([step.clone()])).await;
-        let door = stage.door_with(vec![bound(BudgetScope::Run, limit, 0)]);
+        let fixture = GatewayFixture::create(Script::new([step.clone()])).await;
+        let door = fixture.door_with(vec![bound(BudgetScope::Run, limit, 0)]);
         let calls = (0..8).map(|_| ask(&door, Dialect::Chat, true));
         let done = join_all(calls).await.into_iter().filter(|(status, _)| status.is_success());
         let used = door.ledger().usage.tokens.total();
@@ -287,26 +288,27 @@ async fn concurrent_calls_exceed_a_budget_by_at_most_one_response() {
 #[tokio::test]
 async fn budget_limits_dollars_like_tokens() {
     let tokens = Tokens { input: 1_000, cached: 0, output: 100 };
-    let stage = Stage::set(Script::new([ModelStep::say("Here.").tokens(tokens)])).await;
+    let fixture =
+        GatewayFixture::create(Script::new([ModelStep::say("Here.").tokens(tokens)])).await;
     // One call costs $0.0045.
     let limit = SpendLimit { usd: Some(usd("0.01")), tokens: None };
     let bound = BudgetLimit { scope: BudgetScope::Day, limit, spent: Spend::default() };
-    let door = stage.door_with(vec![bound]);
+    let door = fixture.door_with(vec![bound]);
     for expected in [200, 200, 200, 403] {
         assert_eq!(ask(&door, Dialect::Responses, true).await.0.as_u16(), expected);
     }
     assert_eq!(door.ledger().usage.cost, Cost::Known(usd("0.0135")));
-    assert_eq!(stage.warned(), [BudgetScope::Day]);
+    assert_eq!(fixture.warned(), [BudgetScope::Day]);
 }
 
 #[tokio::test]
 async fn calls_that_fit_the_budget_run_concurrently() {
     let step = ModelStep { delay_ms: 300, ..ModelStep::say("Here.") };
-    let stage = Stage::set(Script::new([step])).await;
-    let door = stage.door_with(vec![bound(BudgetScope::Run, 1_000_000, 0)]);
+    let fixture = GatewayFixture::create(Script::new([step])).await;
+    let door = fixture.door_with(vec![bound(BudgetScope::Run, 1_000_000, 0)]);
     join_all((0..4).map(|_| ask(&door, Dialect::Anthropic, true))).await;
-    let took: Duration = stage.calls().iter().map(|call| call.duration).sum();
-    let longest = stage.calls().iter().map(|call| call.duration).max().unwrap();
+    let took: Duration = fixture.calls().iter().map(|call| call.duration).sum();
+    let longest = fixture.calls().iter().map(|call| call.duration).max().unwrap();
     assert!(longest * 2 < took, "all of them took {took:?}, the longest {longest:?}");
 }
 
@@ -315,8 +317,8 @@ async fn long_rate_limit_stops_the_run_and_a_short_one_does_not() {
     for dialect in DIALECTS {
         let mut short = ModelStep::fail(1, 429);
         short.headers.insert("retry-after".to_owned(), "7".to_owned());
-        let stage = Stage::set(Script::new([short])).await;
-        let door = stage.door();
+        let fixture = GatewayFixture::create(Script::new([short])).await;
+        let door = fixture.door();
         let response = request(&door, dialect, true).send().await.unwrap();
         assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
         assert_eq!(header(&response, "retry-after").as_deref(), Some("7"));
@@ -324,14 +326,14 @@ async fn long_rate_limit_stops_the_run_and_a_short_one_does_not() {
 
         let mut long = ModelStep::fail(9, 429);
         long.headers.insert("retry-after".to_owned(), "7200".to_owned());
-        let stage = Stage::set(Script::new([long])).await;
-        let door = stage.door();
+        let fixture = GatewayFixture::create(Script::new([long])).await;
+        let door = fixture.door();
         assert_eq!(ask(&door, dialect, true).await.0, StatusCode::TOO_MANY_REQUESTS);
         let GatewayStop::Quota { until } = door.stopped().await else { panic!("not a quota") };
         let wait = (until - now()).as_seconds_f64();
         assert!((7200.0..7260.0).contains(&wait), "{wait} s");
         assert_eq!(ask(&door, dialect, true).await.0, StatusCode::FORBIDDEN, "retrying is useless");
-        assert_eq!(stage.model.requests().len(), 1);
+        assert_eq!(fixture.model.requests().len(), 1);
         assert_eq!(door.ledger().last_failure.unwrap().status, 429);
         assert_eq!(door.ledger().usage.cost, Cost::Known(Usd::ZERO), "a refusal costs nothing");
     }
@@ -342,8 +344,8 @@ async fn rate_limit_in_the_body_stops_the_run() {
     let mut step = ModelStep::fail(9, 429);
     let reset = now().timestamp() + 3600;
     step.body = Some(json!({ "error": { "type": "usage_limit_reached", "resets_at": reset } }));
-    let stage = Stage::set(Script::new([step])).await;
-    let door = stage.door();
+    let fixture = GatewayFixture::create(Script::new([step])).await;
+    let door = fixture.door();
     ask(&door, Dialect::Responses, true).await;
     let until = "2027-01-15T09:00:00Z".parse().unwrap();
     assert_eq!(door.stopped().await, GatewayStop::Quota { until });
@@ -352,8 +354,8 @@ async fn rate_limit_in_the_body_stops_the_run() {
 #[tokio::test]
 async fn failure_is_forwarded_and_kept_until_a_call_succeeds() {
     for status in [400, 500, 529] {
-        let stage = Stage::set(Script::new([ModelStep::fail(1, status)])).await;
-        let door = stage.door();
+        let fixture = GatewayFixture::create(Script::new([ModelStep::fail(1, status)])).await;
+        let door = fixture.door();
         assert_eq!(ask(&door, Dialect::Anthropic, true).await.0.as_u16(), status);
         let failed = door.ledger().last_failure.unwrap();
         assert_eq!((failed.status, failed.message.as_str()), (status, "a scripted failure"));
@@ -365,11 +367,11 @@ async fn failure_is_forwarded_and_kept_until_a_call_succeeds() {
 
 #[tokio::test]
 async fn unreachable_provider_is_an_error_in_the_dialect() {
-    let stage = Stage::set(Script::default()).await;
+    let fixture = GatewayFixture::create(Script::default()).await;
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let mut visitor = stage.visitor();
+    let mut visitor = fixture.visitor();
     visitor.upstream.as_mut().unwrap().base_url = format!("http://{free}");
-    let door = stage.gateway.open_endpoint(visitor);
+    let door = fixture.gateway.open_endpoint(visitor);
     for dialect in DIALECTS {
         let (status, body) = ask(&door, dialect, true).await;
         assert_eq!(status, StatusCode::BAD_GATEWAY);
@@ -383,8 +385,8 @@ async fn unreachable_provider_is_an_error_in_the_dialect() {
 
 #[tokio::test]
 async fn endpoint_accepts_only_its_own_token() {
-    let stage = Stage::set(Script::new([ModelStep::say("Here.")])).await;
-    let (door, other) = (stage.door(), stage.door());
+    let fixture = GatewayFixture::create(Script::new([ModelStep::say("Here.")])).await;
+    let (door, other) = (fixture.door(), fixture.door());
     let client = reqwest::Client::new();
     let asked = async |url: &str, token: &str| {
         let body = json!({ "model": "large", "messages": [] });
@@ -397,7 +399,7 @@ async fn endpoint_accepts_only_its_own_token() {
     assert_eq!(asked(door.url(), &token[1..]).await, 401);
     assert_eq!(asked(door.url(), other.token().expose()).await, 401, "another run's token");
     assert_eq!(asked(other.url(), token).await, 401, "another run's endpoint");
-    assert_eq!(asked(&format!("http://{}", stage.gateway.address()), token).await, 401);
+    assert_eq!(asked(&format!("http://{}", fixture.gateway.address()), token).await, 401);
     let in_query = format!("{}/v1/models?key={token}", other.url());
     assert_eq!(client.get(&in_query).send().await.unwrap().status().as_u16(), 401);
     let in_query = format!("{}/v1/models?key={token}", door.url());
@@ -409,8 +411,8 @@ async fn endpoint_accepts_only_its_own_token() {
 
 #[tokio::test]
 async fn only_allowed_requests_are_forwarded() {
-    let stage = Stage::set(Script::default()).await;
-    let door = stage.door();
+    let fixture = GatewayFixture::create(Script::default()).await;
+    let door = fixture.door();
     let client = reqwest::Client::new();
     let token = door.token().expose();
     let get = async |path: &str| {
@@ -424,17 +426,19 @@ async fn only_allowed_requests_are_forwarded() {
     let batch = client.post(format!("{}/v1/messages/batches", door.url())).bearer_auth(token);
     assert_eq!(batch.json(&json!({})).send().await.unwrap().status().as_u16(), 404);
     assert_eq!(door.ledger().calls, 0, "free requests are not counted");
-    assert_eq!(stage.model.requests().len(), 2);
-    let none = stage.gateway.open_endpoint(RunEndpointConfig { upstream: None, ..stage.visitor() });
+    assert_eq!(fixture.model.requests().len(), 2);
+    let none =
+        fixture.gateway.open_endpoint(RunEndpointConfig { upstream: None, ..fixture.visitor() });
     assert_eq!(ask(&none, Dialect::Chat, false).await.0, StatusCode::FORBIDDEN);
 }
 
 #[tokio::test]
 async fn tools_need_the_same_token() {
-    let stage = Stage::set(Script::default()).await;
+    let fixture = GatewayFixture::create(Script::default()).await;
     let tools = Router::new().route("/", post(async |body: String| format!("heard {body}")));
-    let door =
-        stage.gateway.open_endpoint(RunEndpointConfig { tools: Some(tools), ..stage.visitor() });
+    let door = fixture
+        .gateway
+        .open_endpoint(RunEndpointConfig { tools: Some(tools), ..fixture.visitor() });
     let client = reqwest::Client::new();
     let asked = async |token: &str| {
         let sent = client.post(format!("{}/mcp", door.url())).bearer_auth(token).body("hello");
@@ -443,7 +447,7 @@ async fn tools_need_the_same_token() {
     };
     assert_eq!(asked(door.token().expose()).await, (200, "heard hello".to_owned()));
     assert_eq!(asked("another").await.0, 401);
-    let bare = stage.door();
+    let bare = fixture.door();
     let sent = client.post(format!("{}/mcp", bare.url())).bearer_auth(bare.token().expose());
     assert_eq!(sent.send().await.unwrap().status().as_u16(), 404);
 }
@@ -453,12 +457,12 @@ async fn socket_serves_the_same_endpoints() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("gateway.sock");
     std::fs::write(&path, "left behind").unwrap();
-    let stage = Stage {
+    let fixture = GatewayFixture {
         gateway: Gateway::open(Some(&path)).await.unwrap(),
-        ..Stage::set(Script::new([ModelStep::say("Here.")])).await
+        ..GatewayFixture::create(Script::new([ModelStep::say("Here.")])).await
     };
-    assert_eq!(stage.gateway.socket(), Some(path.as_path()));
-    let door = stage.door();
+    assert_eq!(fixture.gateway.socket(), Some(path.as_path()));
+    let door = fixture.door();
     let (_, target) = door.url().split_at(door.url().rfind('/').unwrap());
     let body = json!({ "model": "large", "messages": [], "tools": [{ "name": "bash" }] });
     let body = body.to_string();
@@ -473,8 +477,8 @@ async fn socket_serves_the_same_endpoints() {
     let mut answer = String::new();
     socket.read_to_string(&mut answer).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("Here."), "{answer}");
-    assert_eq!(door.ledger().usage.tokens, stage.model.sent()[0].tokens);
-    drop((door, stage));
+    assert_eq!(door.ledger().usage.tokens, fixture.model.sent()[0].tokens);
+    drop((door, fixture));
     assert!(!path.exists(), "removed with the gateway");
 }
 
@@ -482,8 +486,8 @@ async fn socket_serves_the_same_endpoints() {
 async fn interrupted_call_is_charged_as_an_estimate() {
     for dialect in [Dialect::Anthropic, Dialect::Chat, Dialect::Responses] {
         let step = ModelStep { stall: true, ..ModelStep::say("Here.") };
-        let stage = Stage::set(Script::new([step])).await;
-        let door = stage.door();
+        let fixture = GatewayFixture::create(Script::new([step])).await;
+        let door = fixture.door();
         let mut response = request(&door, dialect, true).send().await.unwrap();
         let first = response.chunk().await.unwrap();
         assert!(first.is_some(), "received chunks are forwarded immediately");
@@ -500,14 +504,14 @@ async fn interrupted_call_is_charged_as_an_estimate() {
 #[tokio::test]
 async fn disconnected_agent_is_noticed_and_charged() {
     let step = ModelStep { stall: true, ..ModelStep::say("Here.") };
-    let stage = Stage::set(Script::new([step])).await;
-    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+    let fixture = GatewayFixture::create(Script::new([step])).await;
+    let (tell, mut events) = tokio::sync::mpsc::unbounded_channel();
     let observer = Arc::new(move |event| tell.send(event).unwrap());
-    let door = stage.gateway.open_endpoint(RunEndpointConfig { observer, ..stage.visitor() });
+    let door = fixture.gateway.open_endpoint(RunEndpointConfig { observer, ..fixture.visitor() });
     let mut response = request(&door, Dialect::Anthropic, true).send().await.unwrap();
     assert!(response.chunk().await.unwrap().is_some());
     drop(response);
-    let event = tokio::time::timeout(Duration::from_secs(30), told.recv()).await.unwrap();
+    let event = tokio::time::timeout(Duration::from_secs(30), events.recv()).await.unwrap();
     let Some(GatewayEvent::ModelCalled(call)) = event else { panic!("not a call: {event:?}") };
     assert_eq!((call.status, call.tokens, call.cost), (200, None, Cost::Unknown));
     assert_eq!((door.ledger().calls, door.ledger().unmetered), (1, 1));

@@ -8,22 +8,22 @@ use tamma_engine::git::Git;
 use tamma_engine::mirror::{Error, task_branch};
 use tamma_engine::worktree::{LatestWork, Worktree, remove_remote_refs};
 
-use crate::stage::{Stage, author, git_in};
+use crate::fixture::{Fixture, author, git_in};
 
 fn read(tree: &Worktree, file: &str) -> Option<String> {
     fs::read_to_string(tree.path().join(file)).ok()
 }
 
 /// Hidden refs of a task in the project's repository.
-async fn hidden(stage: &Stage) -> Vec<String> {
-    let listed = stage.git(&["for-each-ref", "--format=%(refname)", "refs/tamma"]).await;
+async fn hidden(fixture: &Fixture) -> Vec<String> {
+    let listed = fixture.git(&["for-each-ref", "--format=%(refname)", "refs/tamma"]).await;
     listed.lines().map(str::to_owned).collect()
 }
 
 #[tokio::test]
 async fn new_host_continues_with_committed_and_uncommitted_work() {
-    let stage = Stage::set().await;
-    let tree = stage.host("one").await;
+    let fixture = Fixture::create().await;
+    let tree = fixture.host("one").await;
     fs::write(tree.path().join("done.txt"), "done\n").unwrap();
     let commit = tree.commit_all(1, "Done", &author()).await.unwrap();
     fs::write(tree.path().join("src/draft.txt"), "half a line").unwrap();
@@ -31,33 +31,33 @@ async fn new_host_continues_with_committed_and_uncommitted_work() {
     fs::remove_file(tree.path().join("src/old.txt")).unwrap();
     assert!(tree.checkpoint().await.unwrap().pushed);
     // The data of the first host is gone.
-    fs::remove_dir_all(stage.aside("one")).unwrap();
+    fs::remove_dir_all(fixture.aside("one")).unwrap();
 
-    let tree = stage.host("two").await;
+    let tree = fixture.host("two").await;
     assert_eq!(tree.head().await.unwrap(), commit);
     assert_eq!(read(&tree, "src/draft.txt").as_deref(), Some("half a line"));
     assert_eq!(read(&tree, "README.md").as_deref(), Some("changed\n"));
     assert_eq!(read(&tree, "src/old.txt"), None);
     let on = git_in(tree.path(), &["symbolic-ref", "--short", "HEAD"]).await;
-    assert_eq!(on, task_branch(stage.task));
+    assert_eq!(on, task_branch(fixture.task));
     let status = git_in(tree.path(), &["status", "--porcelain"]).await;
     let mut status: Vec<_> = status.lines().map(str::trim).collect();
     status.sort_unstable();
     assert_eq!(status, ["?? src/draft.txt", "D src/old.txt", "M README.md"]);
-    let branches = stage.git(&["branch", "--format=%(refname:short)"]).await;
+    let branches = fixture.git(&["branch", "--format=%(refname:short)"]).await;
     assert_eq!(branches, "main", "undelivered work is not a branch");
 }
 
 #[tokio::test]
 async fn older_checkpoint_does_not_override_a_commit() {
-    let stage = Stage::set().await;
-    let tree = stage.host("one").await;
+    let fixture = Fixture::create().await;
+    let tree = fixture.host("one").await;
     fs::write(tree.path().join("draft.txt"), "one\n").unwrap();
     tree.checkpoint().await.unwrap();
     fs::rename(tree.path().join("draft.txt"), tree.path().join("final.txt")).unwrap();
     tree.commit_all(1, "Done", &author()).await.unwrap();
 
-    let tree = stage.host("two").await;
+    let tree = fixture.host("two").await;
     assert_eq!(read(&tree, "draft.txt"), None);
     assert_eq!(read(&tree, "final.txt").as_deref(), Some("one\n"));
     assert_eq!(git_in(tree.path(), &["status", "--porcelain"]).await, "");
@@ -65,47 +65,47 @@ async fn older_checkpoint_does_not_override_a_commit() {
 
 #[tokio::test]
 async fn files_that_an_agent_deleted_do_not_reappear() {
-    let stage = Stage::set().await;
-    let tree = stage.host("one").await;
+    let fixture = Fixture::create().await;
+    let tree = fixture.host("one").await;
     fs::write(tree.path().join("draft.txt"), "one\n").unwrap();
     let draft = tree.checkpoint().await.unwrap().commit.expect("uncommitted work");
     fs::remove_file(tree.path().join("draft.txt")).unwrap();
     assert_eq!(tree.checkpoint().await.unwrap().commit, None);
 
-    let tree = stage.host("two").await;
+    let tree = fixture.host("two").await;
     assert_eq!(read(&tree, "draft.txt"), None);
-    let saved = format!("refs/tamma/salvage/{}", stage.task);
+    let saved = format!("refs/tamma/salvage/{}", fixture.task);
     git_in(tree.path(), &["merge-base", "--is-ancestor", &draft.to_string(), &saved]).await;
 }
 
 #[tokio::test]
 async fn failed_push_is_retried_with_the_next_checkpoint() {
-    let stage = Stage::set().await;
-    let tree = stage.host("one").await;
-    let away = stage.aside("away");
-    fs::rename(stage.project(), &away).unwrap();
+    let fixture = Fixture::create().await;
+    let tree = fixture.host("one").await;
+    let away = fixture.aside("away");
+    fs::rename(fixture.project(), &away).unwrap();
     fs::write(tree.path().join("new.txt"), "one\n").unwrap();
     let commit = tree.commit_all(1, "Done", &author()).await.unwrap();
     fs::write(tree.path().join("draft.txt"), "two\n").unwrap();
     let saved = tree.checkpoint().await.unwrap();
     assert!(saved.commit.is_some() && !saved.pushed && saved.push_error.is_some(), "{saved:?}");
 
-    fs::rename(&away, stage.project()).unwrap();
-    assert_eq!(hidden(&stage).await, Vec::<String>::new());
+    fs::rename(&away, fixture.project()).unwrap();
+    assert_eq!(hidden(&fixture).await, Vec::<String>::new());
     let again = tree.checkpoint().await.unwrap();
     assert_eq!((again.commit, again.pushed), (saved.commit, true));
-    let tree = stage.host("two").await;
+    let tree = fixture.host("two").await;
     assert_eq!(tree.head().await.unwrap(), commit);
     assert_eq!(read(&tree, "draft.txt").as_deref(), Some("two\n"));
 }
 
 #[tokio::test]
 async fn outdated_host_overwrites_nothing_and_loses_nothing() {
-    let stage = Stage::set().await;
-    let one = stage.host("one").await;
+    let fixture = Fixture::create().await;
+    let one = fixture.host("one").await;
     fs::write(one.path().join("draft.txt"), "one\n").unwrap();
     assert!(one.checkpoint().await.unwrap().pushed);
-    let two = stage.host("two").await;
+    let two = fixture.host("two").await;
     fs::write(two.path().join("draft.txt"), "one\ntwo\n").unwrap();
     assert!(two.checkpoint().await.unwrap().pushed);
     fs::write(two.path().join("more.txt"), "two\n").unwrap();
@@ -115,92 +115,94 @@ async fn outdated_host_overwrites_nothing_and_loses_nothing() {
     fs::write(one.path().join("draft.txt"), "one\nlate\n").unwrap();
     let late = one.checkpoint().await.unwrap();
     assert!(!late.pushed, "{late:?}");
-    let at = stage.git(&["rev-parse", &format!("refs/tamma/work/{}", stage.task)]).await;
+    let at = fixture.git(&["rev-parse", &format!("refs/tamma/work/{}", fixture.task)]).await;
     assert_eq!(at, commit.to_string());
 
     // Later, it has the other host's work and sets its own aside.
-    let one = stage.host("one").await;
+    let one = fixture.host("one").await;
     assert_eq!(one.head().await.unwrap(), commit);
     assert_eq!(read(&one, "draft.txt").as_deref(), Some("one\ntwo\n"));
     assert_eq!(git_in(one.path(), &["status", "--porcelain"]).await, "");
     let aside: Vec<_> =
-        hidden(&stage).await.into_iter().filter(|name| name.contains("/aside/")).collect();
+        hidden(&fixture).await.into_iter().filter(|name| name.contains("/aside/")).collect();
     let [aside] = aside.as_slice() else { panic!("{aside:?}") };
-    assert_eq!(stage.git(&["show", &format!("{aside}:draft.txt")]).await, "one\nlate");
+    assert_eq!(fixture.git(&["show", &format!("{aside}:draft.txt")]).await, "one\nlate");
     assert!(one.checkpoint().await.unwrap().pushed);
 }
 
 #[tokio::test]
 async fn host_that_died_after_a_push_recognises_its_work() {
-    let stage = Stage::set().await;
-    let tree = stage.host("one").await;
-    let mirror = stage.aside("one/mirrors/0192a000-0000-7000-8000-000000000002.git");
+    let fixture = Fixture::create().await;
+    let tree = fixture.host("one").await;
+    let mirror = fixture.aside("one/mirrors/0192a000-0000-7000-8000-000000000002.git");
     fs::write(tree.path().join("draft.txt"), "one\n").unwrap();
     tree.checkpoint().await.unwrap();
     fs::remove_dir_all(mirror.join("tamma-seen")).unwrap();
     fs::write(tree.path().join("draft.txt"), "two\n").unwrap();
 
-    let tree = stage.host("one").await;
+    let tree = fixture.host("one").await;
     assert_eq!(read(&tree, "draft.txt").as_deref(), Some("two\n"));
     assert!(tree.checkpoint().await.unwrap().pushed);
-    assert!(hidden(&stage).await.iter().all(|name| !name.contains("aside")));
+    assert!(hidden(&fixture).await.iter().all(|name| !name.contains("aside")));
 }
 
 #[tokio::test]
 async fn commit_is_reviewed_and_delivered_on_any_host() {
-    let stage = Stage::set().await;
-    let tree = stage.host("one").await;
+    let fixture = Fixture::create().await;
+    let tree = fixture.host("one").await;
     fs::write(tree.path().join("new.txt"), "one\n").unwrap();
     let commit = tree.commit_all(1, "Done", &author()).await.unwrap();
     let git = Git::find("git").await.unwrap();
-    let mirror = stage.mirror_on(&stage.aside("two"), git.clone()).await;
-    let base = stage.base().await;
+    let mirror = fixture.mirror_on(&fixture.aside("two"), git.clone()).await;
+    let base = fixture.base().await;
     let tree =
-        Worktree::open_at(&mirror, stage.task, base, LatestWork::Commit(commit)).await.unwrap();
+        Worktree::open_at(&mirror, fixture.task, base, LatestWork::Commit(commit)).await.unwrap();
     assert_eq!(read(&tree, "new.txt").as_deref(), Some("one\n"));
-    let third = stage.mirror_on(&stage.aside("three"), git).await;
-    push_task_branch(&third, stage.task, commit).await.unwrap();
-    assert_eq!(stage.git(&["rev-parse", &task_branch(stage.task)]).await, commit.to_string());
+    let third = fixture.mirror_on(&fixture.aside("three"), git).await;
+    push_task_branch(&third, fixture.task, commit).await.unwrap();
+    assert_eq!(fixture.git(&["rev-parse", &task_branch(fixture.task)]).await, commit.to_string());
 
     // Once delivered, it is in a branch, and the hidden refs can be removed.
-    assert_eq!(hidden(&stage).await.len(), 1);
-    assert_eq!(remove_remote_refs(&third, stage.task, commit).await.unwrap(), None);
-    assert_eq!(hidden(&stage).await, Vec::<String>::new());
-    assert_eq!(remove_remote_refs(&third, stage.task, commit).await.unwrap(), None);
+    assert_eq!(hidden(&fixture).await.len(), 1);
+    assert_eq!(remove_remote_refs(&third, fixture.task, commit).await.unwrap(), None);
+    assert_eq!(hidden(&fixture).await, Vec::<String>::new());
+    assert_eq!(remove_remote_refs(&third, fixture.task, commit).await.unwrap(), None);
 
     let nowhere: CommitId = "1234567890123456789012345678901234567890".parse().unwrap();
-    let error =
-        Worktree::open_at(&third, stage.task, base, LatestWork::Commit(nowhere)).await.unwrap_err();
+    let error = Worktree::open_at(&third, fixture.task, base, LatestWork::Commit(nowhere))
+        .await
+        .unwrap_err();
     assert!(matches!(error, Error::Elsewhere { .. }), "{error}");
 }
 
 #[tokio::test]
 async fn refs_of_undelivered_work_are_kept() {
-    let stage = Stage::set().await;
-    let tree = stage.worktree().await;
+    let fixture = Fixture::create().await;
+    let tree = fixture.worktree().await;
     fs::write(tree.path().join("new.txt"), "one\n").unwrap();
     tree.commit_all(1, "Done", &author()).await.unwrap();
-    let why =
-        remove_remote_refs(&stage.mirror().await, stage.task, stage.base().await).await.unwrap();
+    let why = remove_remote_refs(&fixture.mirror().await, fixture.task, fixture.base().await)
+        .await
+        .unwrap();
     assert!(why.is_some());
-    assert_eq!(hidden(&stage).await.len(), 1);
+    assert_eq!(hidden(&fixture).await.len(), 1);
 }
 
 /// Counts git commands, because git is the largest cost of a job. In the order of a task; before
 /// work was pushed and hosts could change, these were 4, 1, 11, 1, 2 and 2.
 #[tokio::test]
 async fn task_needs_few_git_commands() {
-    let stage = Stage::set().await;
+    let fixture = Fixture::create().await;
     let git = Git::find("git").await.unwrap();
-    let mirror = stage.mirror_on(&stage.data(), git.clone()).await;
-    let base = stage.base().await;
+    let mirror = fixture.mirror_on(&fixture.data(), git.clone()).await;
+    let base = fixture.base().await;
     let mut counted = Vec::new();
     let mut before = git.calls();
     let mut count = |what: &'static str| {
         counted.push((what, git.calls() - before));
         before = git.calls();
     };
-    let open = |newest| Worktree::open_at(&mirror, stage.task, base, newest);
+    let open = |newest| Worktree::open_at(&mirror, fixture.task, base, newest);
     open(LatestWork::NoWork).await.unwrap();
     count("create the worktree");
     let tree = open(LatestWork::NoWork).await.unwrap();
@@ -210,7 +212,7 @@ async fn task_needs_few_git_commands() {
     count("commit and push");
     let tree = open(LatestWork::Commit(commit)).await.unwrap();
     count("open for review");
-    push_task_branch(&mirror, stage.task, commit).await.unwrap();
+    push_task_branch(&mirror, fixture.task, commit).await.unwrap();
     count("deliver");
     open(LatestWork::Unknown).await.unwrap();
     count("open with unknown latest work");

@@ -9,62 +9,62 @@ use tamma_testkit::agent::{AgentStep, Script};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio_util::sync::CancellationToken;
 
-use crate::stage::{Seen, Stage, environment, group, lives, noon, pid, until};
+use crate::fixture::{Fixture, SeenUpdates, environment, group, lives, noon, pid, until};
 
 /// Variable that makes the test program act as an owner that will be killed.
 const OWNER: &str = "TAMMA_TEST_OWNER";
 
-fn launch(stage: &Stage, program: &str, args: &[&str]) -> Launch {
+fn launch(fixture: &Fixture, program: &str, args: &[&str]) -> Launch {
     Launch {
         program: program.into(),
         args: args.iter().map(|argument| (*argument).to_owned()).collect(),
         env: environment(),
-        working_dir: stage.project(),
-        run: stage.run(),
+        working_dir: fixture.project(),
+        run: fixture.run(),
         now: noon(),
     }
 }
 
 #[tokio::test]
 async fn record_is_written_before_the_program_runs() {
-    let stage = Stage::set().await;
-    let records = stage.records().await;
-    let listing = format!("ls {}/runs", stage.data().display());
+    let fixture = Fixture::create().await;
+    let records = fixture.records().await;
+    let listing = format!("ls {}/runs", fixture.data().display());
     let (mut group, mut pipes) =
-        SupervisedProcess::start(&launch(&stage, "sh", &["-c", &listing]), &records, |record| {
+        SupervisedProcess::start(&launch(&fixture, "sh", &["-c", &listing]), &records, |record| {
             let name = format!("{}-7-1-{}.json", record.run.task, record.pgid);
-            assert!(stage.data().join("runs").join(name).exists());
+            assert!(fixture.data().join("runs").join(name).exists());
         })
         .await
         .unwrap();
     let mut listed = String::new();
     pipes.stdout.read_to_string(&mut listed).await.unwrap();
-    assert_eq!(listed.trim(), format!("{}-7-1-{}.json", stage.task, group.record().pgid));
+    assert_eq!(listed.trim(), format!("{}-7-1-{}.json", fixture.task, group.record().pgid));
     group.stop(Duration::from_secs(5)).await.unwrap();
     assert_eq!(records.all().await.unwrap(), []);
 }
 
 #[tokio::test]
 async fn arguments_are_not_parsed_by_a_shell() {
-    let stage = Stage::set().await;
+    let fixture = Fixture::create().await;
     let odd = "$(touch oops) `touch oops` ; touch oops \n 'x\"";
-    let launch = launch(&stage, "printf", &["%s", odd]);
+    let launch = launch(&fixture, "printf", &["%s", odd]);
     let (mut group, mut pipes) =
-        SupervisedProcess::start(&launch, &stage.records().await, |_| {}).await.unwrap();
+        SupervisedProcess::start(&launch, &fixture.records().await, |_| {}).await.unwrap();
     let mut said = String::new();
     pipes.stdout.read_to_string(&mut said).await.unwrap();
     assert_eq!(said, odd);
-    assert!(!stage.project().join("oops").exists());
+    assert!(!fixture.project().join("oops").exists());
     group.stop(Duration::from_secs(5)).await.unwrap();
 }
 
 #[tokio::test]
 async fn dropped_group_is_killed() {
-    let stage = Stage::set().await;
-    let records = stage.records().await;
-    let left = stage.aside("left.pid");
+    let fixture = Fixture::create().await;
+    let records = fixture.records().await;
+    let left = fixture.aside("left.pid");
     let leave = format!("setsid sh -c 'echo $$ > {}; exec sleep 600' & wait", left.display());
-    let launch = launch(&stage, "sh", &["-c", &leave]);
+    let launch = launch(&fixture, "sh", &["-c", &leave]);
     let (running, pipes) = SupervisedProcess::start(&launch, &records, |_| {}).await.unwrap();
     let (pgid, left) = (running.record().pgid, pid(&left).await);
     assert!(lives(left));
@@ -83,7 +83,7 @@ async fn dropped_group_is_killed() {
 async fn owner() {
     let Some(data) = std::env::var_os(OWNER) else { return };
     let data = std::path::PathBuf::from(data);
-    let stage = Stage::set().await;
+    let fixture = Fixture::create().await;
     let records = tamma_engine::process::ProcessRecords::open(&data).await.unwrap();
     let sleeper = |new_session, name: &str| AgentStep::Spawn {
         command: "trap '' TERM; while :; do sleep 1; done".to_owned(),
@@ -92,24 +92,30 @@ async fn owner() {
     };
     let script =
         Script::new([sleeper(false, "inside.pid"), sleeper(true, "outside.pid"), AgentStep::Hang]);
-    let order = stage.order(&stage.project(), RunMode::Implement);
+    let order = fixture.order(&fixture.project(), RunMode::Implement);
     let cancel = CancellationToken::new();
-    stage.agent(&script).run(&order, &records, &Seen::default().observer(), &cancel).await.unwrap();
+    fixture
+        .agent(&script)
+        .run(&order, &records, &SeenUpdates::default().observer(), &cancel)
+        .await
+        .unwrap();
 }
 
 #[tokio::test]
 async fn processes_of_a_killed_owner_are_stopped_by_the_next_one() {
-    let stage = Stage::set().await;
-    let records = stage.records().await;
+    let fixture = Fixture::create().await;
+    let records = fixture.records().await;
     let mut owner = tokio::process::Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "processes::owner", "--ignored"])
-        .env(OWNER, stage.data())
+        .env(OWNER, fixture.data())
         .stdout(Stdio::null())
         .kill_on_drop(true)
         .spawn()
         .unwrap();
-    let left =
-        [pid(&stage.data().join("inside.pid")).await, pid(&stage.data().join("outside.pid")).await];
+    let left = [
+        pid(&fixture.data().join("inside.pid")).await,
+        pid(&fixture.data().join("outside.pid")).await,
+    ];
     let recorded = records.all().await.unwrap();
     assert_eq!(recorded.len(), 1);
     assert_eq!(records.stop_orphans(Duration::ZERO).await.unwrap(), [], "its owner is alive");
@@ -125,22 +131,22 @@ async fn processes_of_a_killed_owner_are_stopped_by_the_next_one() {
 
 #[tokio::test]
 async fn unrelated_process_with_a_reused_id_is_not_stopped() {
-    let stage = Stage::set().await;
-    let records = stage.records().await;
+    let fixture = Fixture::create().await;
+    let records = fixture.records().await;
     let mut stranger =
         tokio::process::Command::new("sleep").arg("600").process_group(0).spawn().unwrap();
     let pgid = stranger.id().unwrap();
     let dead = |pid| ProcessIdentity { pid, start_ticks: 1 };
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
     let record = ProcessRecord {
-        run: stage.run(),
+        run: fixture.run(),
         pgid,
         leader: dead(pgid),
         owner: dead(std::process::id()),
         boot_id: boot.trim().to_owned(),
         started_at: noon(),
     };
-    let path = stage.data().join("runs/an-old-one.json");
+    let path = fixture.data().join("runs/an-old-one.json");
     std::fs::write(&path, serde_json::to_vec(&record).unwrap()).unwrap();
     assert_eq!(records.stop_orphans(Duration::ZERO).await.unwrap(), [record]);
     assert!(lives(pgid));

@@ -20,15 +20,15 @@ use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
 use crate::agents::{finished, nothing_is_left, plan};
-use crate::stage::{Seen, Stage, noon};
+use crate::fixture::{Fixture, SeenUpdates, noon};
 
 async fn run(
-    stage: &Stage,
+    fixture: &Fixture,
     agent: &CodingAgent,
     order: &RunRequest,
 ) -> (RunReport, Vec<AgentUpdate>) {
-    let (seen, cancel) = (Seen::default(), CancellationToken::new());
-    let records = stage.records().await;
+    let (seen, cancel) = (SeenUpdates::default(), CancellationToken::new());
+    let records = fixture.records().await;
     let report = agent.run(order, &records, &seen.observer(), &cancel).await.unwrap();
     (report, seen.all())
 }
@@ -47,8 +47,8 @@ fn told(seen: &[AgentUpdate]) -> Value {
 }
 
 /// Agent whose templates point it to the gateway.
-fn through(stage: &Stage, script: &Script) -> CodingAgent {
-    let mut agent = stage.agent(script);
+fn through(fixture: &Fixture, script: &Script) -> CodingAgent {
+    let mut agent = fixture.agent(script);
     agent.env.insert(URL_VARIABLE.to_owned(), "{{ url }}".to_owned());
     agent.env.insert(TOKEN_VARIABLE.to_owned(), "{{ token }}".to_owned());
     agent
@@ -56,17 +56,17 @@ fn through(stage: &Stage, script: &Script) -> CodingAgent {
 
 #[tokio::test]
 async fn run_through_the_gateway_has_its_own_home_and_no_key() {
-    let stage = Stage::set().await;
+    let fixture = Fixture::create().await;
     let model = ScriptedModel::start(model::Script::default()).await.unwrap();
     let env = ["HOME", URL_VARIABLE, TOKEN_VARIABLE].map(str::to_owned).to_vec();
     let script = Script::new([AgentStep::Describe { env, files: vec![".agent/config".into()] }]);
-    let mut agent = through(&stage, &script);
+    let mut agent = through(&fixture, &script);
     let text = "at {{ url }} with {{ model or 'any' }}, not {{ protected | json }}";
     agent.files.insert(".agent/config".to_owned(), text.to_owned());
-    let mut order = stage.order(&stage.project(), RunMode::Implement);
-    order.access = Some(stage.access(Some(&model)).await);
+    let mut order = fixture.order(&fixture.project(), RunMode::Implement);
+    order.access = Some(fixture.access(Some(&model)).await);
     order.protected_paths = vec!["secrets/**".to_owned()];
-    let (report, seen) = run(&stage, &agent, &order).await;
+    let (report, seen) = run(&fixture, &agent, &order).await;
     assert_eq!(report.end, finished(Submission::NotRequired));
     let told = told(&seen);
     assert_eq!(told["env"][0], order.home.display().to_string());
@@ -80,14 +80,15 @@ async fn run_through_the_gateway_has_its_own_home_and_no_key() {
 
 #[tokio::test]
 async fn signed_in_agent_keeps_its_home_and_gets_no_files() {
-    let stage = Stage::set().await;
+    let fixture = Fixture::create().await;
     let env = ["HOME", URL_VARIABLE].map(str::to_owned).to_vec();
-    let mut agent = through(&stage, &Script::new([AgentStep::Describe { env, files: Vec::new() }]));
+    let mut agent =
+        through(&fixture, &Script::new([AgentStep::Describe { env, files: Vec::new() }]));
     agent.inherited.insert("HOME".to_owned(), "/home/ann".to_owned());
     agent.files.insert(".agent/config".to_owned(), "ours".to_owned());
-    let mut order = stage.order(&stage.project(), RunMode::Implement);
-    order.access = Some(stage.access(None).await);
-    let (report, seen) = run(&stage, &agent, &order).await;
+    let mut order = fixture.order(&fixture.project(), RunMode::Implement);
+    order.access = Some(fixture.access(None).await);
+    let (report, seen) = run(&fixture, &agent, &order).await;
     assert_eq!((report.end, report.metered), (finished(Submission::NotRequired), false));
     assert_eq!(told(&seen)["env"], json!(["/home/ann", null]));
     assert!(!order.home.join(".agent").exists());
@@ -95,10 +96,11 @@ async fn signed_in_agent_keeps_its_home_and_gets_no_files() {
 
 #[tokio::test]
 async fn invalid_template_is_reported_before_anything_starts() {
-    let stage = Stage::set().await;
-    let mut agent = stage.agent(&Script::default());
+    let fixture = Fixture::create().await;
+    let mut agent = fixture.agent(&Script::default());
     agent.args.push("{{ weather }}".to_owned());
-    let (report, seen) = run(&stage, &agent, &stage.order(&stage.project(), RunMode::Plan)).await;
+    let (report, seen) =
+        run(&fixture, &agent, &fixture.order(&fixture.project(), RunMode::Plan)).await;
     let RunEnd::Unavailable { reason } = report.end else { panic!("{:?}", report.end) };
     assert!(reason.contains("cannot render an argument of the agent"), "{reason}");
     assert_eq!(seen, []);
@@ -106,7 +108,7 @@ async fn invalid_template_is_reported_before_anything_starts() {
 
 #[tokio::test]
 async fn model_and_mode_are_selected_in_every_supported_way() {
-    let stage = Stage::set().await;
+    let fixture = Fixture::create().await;
     for legacy_models in [false, true] {
         let script = Script {
             models: vec!["small".to_owned(), "maker/large".to_owned()],
@@ -114,23 +116,23 @@ async fn model_and_mode_are_selected_in_every_supported_way() {
             legacy_models,
             ..Script::new([AgentStep::Describe { env: Vec::new(), files: Vec::new() }])
         };
-        let mut agent = stage.agent(&script);
+        let mut agent = fixture.agent(&script);
         let list = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         agent.modes = SessionModes { look: list(&["look"]), work: list(&["none", "careful"]) };
         for (mode, expected) in [(RunMode::Advise, "look"), (RunMode::Implement, "careful")] {
-            let mut order = stage.order(&stage.project(), mode);
+            let mut order = fixture.order(&fixture.project(), mode);
             for (wanted, got) in
                 [(None, "small"), (Some("default"), "small"), (Some("large"), "maker/large")]
             {
                 order.model = wanted.map(str::to_owned);
-                let (_, seen) = run(&stage, &agent, &order).await;
+                let (_, seen) = run(&fixture, &agent, &order).await;
                 let told = told(&seen);
                 assert_eq!((&told["model"], &told["mode"]), (&json!(got), &json!(expected)));
             }
         }
-        let mut order = stage.order(&stage.project(), RunMode::Implement);
+        let mut order = fixture.order(&fixture.project(), RunMode::Implement);
         order.model = Some("huge".to_owned());
-        let (report, _) = run(&stage, &agent, &order).await;
+        let (report, _) = run(&fixture, &agent, &order).await;
         let reason = "unknown model `huge`; the agent offers `small`, `maker/large`".to_owned();
         assert_eq!(report.end, RunEnd::Unavailable { reason });
     }
@@ -138,23 +140,24 @@ async fn model_and_mode_are_selected_in_every_supported_way() {
 
 #[tokio::test]
 async fn missing_mode_is_an_error() {
-    let stage = Stage::set().await;
-    let mut agent = stage.agent(&Script::default());
+    let fixture = Fixture::create().await;
+    let mut agent = fixture.agent(&Script::default());
     agent.modes.look = vec!["look".to_owned()];
-    let (report, _) = run(&stage, &agent, &stage.order(&stage.project(), RunMode::Plan)).await;
+    let (report, _) =
+        run(&fixture, &agent, &fixture.order(&fixture.project(), RunMode::Plan)).await;
     let reason = "unknown mode `look`; the agent offers none".to_owned();
     assert_eq!(report.end, RunEnd::Unavailable { reason });
 }
 
 #[tokio::test]
 async fn session_is_resumed_if_possible_and_created_otherwise() {
-    let stage = Stage::set().await;
+    let fixture = Fixture::create().await;
     for resume in [ResumeSupport::Never, ResumeSupport::Resume, ResumeSupport::Load] {
         let tell = AgentStep::Describe { env: Vec::new(), files: Vec::new() };
         let script = Script { resume, ..Script::new([tell]) };
-        let mut order = stage.order(&stage.project(), RunMode::Implement);
+        let mut order = fixture.order(&fixture.project(), RunMode::Implement);
         order.resume = Some("of-yesterday".to_owned());
-        let (report, seen) = run(&stage, &stage.agent(&script), &order).await;
+        let (report, seen) = run(&fixture, &fixture.agent(&script), &order).await;
         let resumed = resume != ResumeSupport::Never;
         let name = if resumed { "of-yesterday" } else { "scripted-0" };
         assert_eq!((report.session.as_deref(), report.resumed), (Some(name), resumed));
@@ -166,7 +169,7 @@ async fn session_is_resumed_if_possible_and_created_otherwise() {
 
 #[tokio::test]
 async fn plan_is_submitted_by_a_tool_and_corrected_in_the_same_turn() {
-    let stage = Stage::set().await;
+    let fixture = Fixture::create().await;
     let hand_in = |plan: &tamma_core::plan::Plan| AgentStep::Tool {
         name: "submit_plan".to_owned(),
         args: serde_json::to_value(plan).unwrap(),
@@ -182,11 +185,11 @@ async fn plan_is_submitted_by_a_tool_and_corrected_in_the_same_turn() {
         hand_in(&flawed),
         hand_in(&plan()),
     ]);
-    let mut order = stage.order(&stage.project(), RunMode::Plan);
-    order.access = Some(stage.access(None).await);
+    let mut order = fixture.order(&fixture.project(), RunMode::Plan);
+    order.access = Some(fixture.access(None).await);
     order.search =
         std::sync::Arc::new(|query| Box::pin(async move { vec![format!("known of {query}")] }));
-    let (report, seen) = run(&stage, &stage.agent(&script), &order).await;
+    let (report, seen) = run(&fixture, &fixture.agent(&script), &order).await;
     assert_eq!(report.end, finished(Submission::Plan(Box::new(plan()))));
     assert!(seen.contains(&AgentUpdate::Progress("half of it".to_owned())));
     let said = said(&seen);
@@ -206,7 +209,7 @@ async fn plan_is_submitted_by_a_tool_and_corrected_in_the_same_turn() {
 
 #[tokio::test]
 async fn agent_without_a_submission_is_asked_again() {
-    let stage = Stage::set().await;
+    let fixture = Fixture::create().await;
     let script = Script::new([
         AgentStep::Say("Done, I think.".to_owned()),
         AgentStep::End { tokens: None },
@@ -215,9 +218,9 @@ async fn agent_without_a_submission_is_asked_again() {
             args: json!({ "criteria": { "a": { "met": { "evidence": "b", "file": "c" } } } }),
         },
     ]);
-    let mut order = stage.order(&stage.project(), RunMode::Validate);
-    order.access = Some(stage.access(None).await);
-    let (report, seen) = run(&stage, &stage.agent(&script), &order).await;
+    let mut order = fixture.order(&fixture.project(), RunMode::Validate);
+    order.access = Some(fixture.access(None).await);
+    let (report, seen) = run(&fixture, &fixture.agent(&script), &order).await;
     let RunEnd::Finished { submission: Submission::Verdict(_), .. } = report.end else {
         panic!("{:?}", report.end)
     };
@@ -229,13 +232,13 @@ async fn agent_without_a_submission_is_asked_again() {
 
 #[tokio::test]
 async fn question_to_a_person_ends_the_run() {
-    let stage = Stage::set().await;
+    let fixture = Fixture::create().await;
     let args = json!({ "question": "Which colour?", "choices": ["red", "blue"], "default": "red" });
     let script =
         Script::new([AgentStep::Tool { name: "ask_human".to_owned(), args }, AgentStep::Hang]);
-    let mut order = stage.order(&stage.project(), RunMode::Implement);
-    order.access = Some(stage.access(None).await);
-    let (report, seen) = run(&stage, &stage.agent(&script), &order).await;
+    let mut order = fixture.order(&fixture.project(), RunMode::Implement);
+    order.access = Some(fixture.access(None).await);
+    let (report, seen) = run(&fixture, &fixture.agent(&script), &order).await;
     let question = AgentQuestion {
         question: "Which colour?".to_owned(),
         choices: vec!["red".to_owned(), "blue".to_owned()],
@@ -245,21 +248,21 @@ async fn question_to_a_person_ends_the_run() {
     assert_eq!(report.end.failure(&"a-provider".parse().unwrap()), None);
     assert!(report.session.is_some(), "it can be resumed");
     assert!(said(&seen).contains("forwarded"), "it received the response");
-    nothing_is_left(&stage, &seen).await;
+    nothing_is_left(&fixture, &seen).await;
 }
 
 #[tokio::test]
 async fn permission_that_needs_a_person_ends_the_run_with_a_question() {
-    let stage = Stage::set().await;
-    let tree = stage.worktree().await;
+    let fixture = Fixture::create().await;
+    let tree = fixture.worktree().await;
     let script = Script::new([AgentStep::Run("touch pushed".to_owned()), AgentStep::Hang]);
-    let mut order = stage.order(tree.path(), RunMode::Implement);
+    let mut order = fixture.order(tree.path(), RunMode::Implement);
     order.policy = std::sync::Arc::new(|_| PermissionDecision {
         effect: PermissionEffect::Ask,
         reason: "it leaves the machine".to_owned(),
     });
     order.timeouts.cancel = Duration::from_millis(100);
-    let (report, seen) = run(&stage, &stage.agent(&script), &order).await;
+    let (report, seen) = run(&fixture, &fixture.agent(&script), &order).await;
     let RunEnd::QuestionAsked { question } = report.end else { panic!("{:?}", report.end) };
     assert_eq!(
         question.question,
@@ -267,20 +270,20 @@ async fn permission_that_needs_a_person_ends_the_run_with_a_question() {
     );
     assert_eq!(question.default.as_deref(), Some("no"));
     assert!(!tree.path().join("pushed").exists());
-    nothing_is_left(&stage, &seen).await;
+    nothing_is_left(&fixture, &seen).await;
 }
 
 #[tokio::test]
 async fn plans_and_tool_calls_are_observed() {
-    let stage = Stage::set().await;
+    let fixture = Fixture::create().await;
     let entries = json!([{ "content": "look", "status": "completed", "priority": "high" }]);
     let script = Script::new([
         AgentStep::Update(json!({ "sessionUpdate": "plan", "entries": entries })),
         AgentStep::Write { path: "a.txt".into(), content: "a".to_owned() },
     ]);
-    let tree = stage.worktree().await;
-    let order = stage.order(tree.path(), RunMode::Implement);
-    let (_, seen) = run(&stage, &stage.agent(&script), &order).await;
+    let tree = fixture.worktree().await;
+    let order = fixture.order(tree.path(), RunMode::Implement);
+    let (_, seen) = run(&fixture, &fixture.agent(&script), &order).await;
     let entry = PlanEntry { content: "look".to_owned(), status: "completed".to_owned() };
     assert!(seen.contains(&AgentUpdate::Plan(vec![entry])));
     let kind = |update: &AgentUpdate| match update {
@@ -295,7 +298,7 @@ async fn plans_and_tool_calls_are_observed() {
 
 #[tokio::test]
 async fn metered_usage_overrides_the_agents_report() {
-    let stage = Stage::set().await;
+    let fixture = Fixture::create().await;
     let model =
         ScriptedModel::start(model::Script::new([model::ModelStep::say("Done.")])).await.unwrap();
     let script = Script::new([
@@ -303,10 +306,10 @@ async fn metered_usage_overrides_the_agents_report() {
         AgentStep::Usage { cost: "40".to_owned() },
         AgentStep::End { tokens: Some(Tokens { input: 1, cached: 1, output: 1 }) },
     ]);
-    let mut order = stage.order(&stage.project(), RunMode::Implement);
+    let mut order = fixture.order(&fixture.project(), RunMode::Implement);
     order.spend_limit.usd = Some("1".parse().unwrap());
-    order.access = Some(stage.access(Some(&model)).await);
-    let (report, seen) = run(&stage, &through(&stage, &script), &order).await;
+    order.access = Some(fixture.access(Some(&model)).await);
+    let (report, seen) = run(&fixture, &through(&fixture, &script), &order).await;
     assert_eq!(report.end, finished(Submission::NotRequired));
     let sent = model.sent();
     assert_eq!(sent.len(), 1);
@@ -321,15 +324,15 @@ async fn metered_usage_overrides_the_agents_report() {
 
 #[tokio::test]
 async fn failed_model_call_overrides_a_normal_end() {
-    let stage = Stage::set().await;
+    let fixture = Fixture::create().await;
     for (status, kind) in [(400, "crashed"), (503, "unavailable")] {
         let model = ScriptedModel::start(model::Script::new([model::ModelStep::fail(9, status)]))
             .await
             .unwrap();
-        let mut order = stage.order(&stage.project(), RunMode::Implement);
-        order.access = Some(stage.access(Some(&model)).await);
+        let mut order = fixture.order(&fixture.project(), RunMode::Implement);
+        order.access = Some(fixture.access(Some(&model)).await);
         let (report, _) =
-            run(&stage, &through(&stage, &Script::new([AgentStep::Model])), &order).await;
+            run(&fixture, &through(&fixture, &Script::new([AgentStep::Model])), &order).await;
         let (found, reason) = match report.end {
             RunEnd::Crashed { reason } => ("crashed", reason),
             RunEnd::Unavailable { reason } => ("unavailable", reason),
@@ -342,38 +345,38 @@ async fn failed_model_call_overrides_a_normal_end() {
 
 #[tokio::test]
 async fn quota_ends_the_run_with_the_providers_reset_time() {
-    let stage = Stage::set().await;
+    let fixture = Fixture::create().await;
     let mut step = model::ModelStep::fail(9, 429);
     step.headers.insert("retry-after".to_owned(), "3600".to_owned());
     let model = ScriptedModel::start(model::Script::new([step])).await.unwrap();
-    let mut order = stage.order(&stage.project(), RunMode::Implement);
-    order.access = Some(stage.access(Some(&model)).await);
+    let mut order = fixture.order(&fixture.project(), RunMode::Implement);
+    order.access = Some(fixture.access(Some(&model)).await);
     let script = Script::new([AgentStep::Model, AgentStep::Hang]);
-    let (report, seen) = run(&stage, &through(&stage, &script), &order).await;
+    let (report, seen) = run(&fixture, &through(&fixture, &script), &order).await;
     let RunEnd::Quota { until } = report.end else { panic!("{:?}", report.end) };
     let after = (until - noon()).num_seconds();
     assert!((3_599..3_620).contains(&after), "{until}");
-    nothing_is_left(&stage, &seen).await;
+    nothing_is_left(&fixture, &seen).await;
 }
 
 #[tokio::test]
 async fn run_is_stopped_when_its_budget_is_spent() {
-    let stage = Stage::set().await;
+    let fixture = Fixture::create().await;
     let many = (0..20).map(|_| model::ModelStep::say("More."));
     let model = ScriptedModel::start(model::Script::new(many)).await.unwrap();
-    let mut access = stage.access(Some(&model)).await;
+    let mut access = fixture.access(Some(&model)).await;
     let limit = SpendLimit { tokens: Some(2_000), ..SpendLimit::default() };
     access.budget_limits =
         vec![BudgetLimit { scope: BudgetScope::Run, limit, spent: Spend::default() }];
-    let mut order = stage.order(&stage.project(), RunMode::Implement);
+    let mut order = fixture.order(&fixture.project(), RunMode::Implement);
     order.access = Some(access);
     let script = Script::new((0..20).map(|_| AgentStep::Model).chain([AgentStep::Hang]));
-    let (report, seen) = run(&stage, &through(&stage, &script), &order).await;
+    let (report, seen) = run(&fixture, &through(&fixture, &script), &order).await;
     assert_eq!(report.end, RunEnd::OverBudget);
     let tokens = report.usage.unwrap().tokens.total();
     let largest = model.sent().iter().map(|sent| sent.tokens.total()).max().unwrap();
     assert!(tokens <= 2_000 + largest, "{tokens} of 2000, with answers of {largest}");
-    nothing_is_left(&stage, &seen).await;
+    nothing_is_left(&fixture, &seen).await;
 }
 
 /// Returns the status line of the gateway's response to a call of our tools.
@@ -395,14 +398,14 @@ async fn knock(url: &str, token: &str) -> String {
 
 #[tokio::test]
 async fn ended_runs_and_foreign_tokens_are_refused() {
-    let stage = Stage::set().await;
+    let fixture = Fixture::create().await;
     let env = vec![URL_VARIABLE.to_owned()];
     let script = Script::new([AgentStep::Describe { env, files: Vec::new() }, AgentStep::Hang]);
     let model = ScriptedModel::start(model::Script::default()).await.unwrap();
-    let mut order = stage.order(&stage.project(), RunMode::Implement);
-    order.access = Some(stage.access(Some(&model)).await);
-    let (seen, cancel) = (Seen::default(), CancellationToken::new());
-    let (mut agent, records) = (through(&stage, &script), stage.records().await);
+    let mut order = fixture.order(&fixture.project(), RunMode::Implement);
+    order.access = Some(fixture.access(Some(&model)).await);
+    let (seen, cancel) = (SeenUpdates::default(), CancellationToken::new());
+    let (mut agent, records) = (through(&fixture, &script), fixture.records().await);
     agent.files.insert("token".to_owned(), "{{ token }}".to_owned());
     let observer = seen.observer();
     let run = agent.run(&order, &records, &observer, &cancel);

@@ -6,67 +6,67 @@ use tamma_engine::delivery::push_task_branch;
 use tamma_engine::git::Git;
 use tamma_engine::workspaces::{Workspace, WorkspaceKind, Workspaces};
 
-use crate::stage::{Stage, author};
+use crate::fixture::{Fixture, author};
 
-async fn listed(stage: &Stage, kind: WorkspaceKind) -> Workspace {
-    let all = workspaces(stage).await.list().await.unwrap();
+async fn listed(fixture: &Fixture, kind: WorkspaceKind) -> Workspace {
+    let all = workspaces(fixture).await.list().await.unwrap();
     all.into_iter().find(|it| it.kind == kind).expect("workspace exists")
 }
 
-async fn workspaces(stage: &Stage) -> Workspaces {
-    Workspaces::new(Git::find("git").await.unwrap(), &stage.data())
+async fn workspaces(fixture: &Fixture) -> Workspaces {
+    Workspaces::new(Git::find("git").await.unwrap(), &fixture.data())
 }
 
 #[tokio::test]
 async fn only_saved_workspaces_are_removed() {
-    let stage = Stage::set().await;
-    assert_eq!(workspaces(&stage).await.list().await.unwrap(), Vec::new());
-    let tree = stage.worktree().await;
+    let fixture = Fixture::create().await;
+    assert_eq!(workspaces(&fixture).await.list().await.unwrap(), Vec::new());
+    let tree = fixture.worktree().await;
     fs::write(tree.path().join("draft.txt"), "one\n").unwrap();
-    let found = listed(&stage, WorkspaceKind::Worktree).await;
-    assert_eq!(found.task, Some(stage.task));
+    let found = listed(&fixture, WorkspaceKind::Worktree).await;
+    assert_eq!(found.task, Some(fixture.task));
     assert_eq!(found.unsaved.as_deref(), Some("it has unsaved work"));
     assert!(found.bytes > 0);
 
     // Without a successful push it stays.
-    let away = stage.aside("away");
-    fs::rename(stage.project(), &away).unwrap();
-    assert!(workspaces(&stage).await.remove(&found, false).await.unwrap().is_some());
+    let away = fixture.aside("away");
+    fs::rename(fixture.project(), &away).unwrap();
+    assert!(workspaces(&fixture).await.remove(&found, false).await.unwrap().is_some());
     assert!(tree.path().exists());
-    fs::rename(&away, stage.project()).unwrap();
+    fs::rename(&away, fixture.project()).unwrap();
     let saved = "its uncommitted work is saved on this machine only";
-    assert_eq!(listed(&stage, WorkspaceKind::Worktree).await.unsaved.as_deref(), Some(saved));
-    assert!(listed(&stage, WorkspaceKind::Mirror).await.unsaved.is_some(), "it has a worktree");
+    assert_eq!(listed(&fixture, WorkspaceKind::Worktree).await.unsaved.as_deref(), Some(saved));
+    assert!(listed(&fixture, WorkspaceKind::Mirror).await.unsaved.is_some(), "it has a worktree");
 
-    assert_eq!(workspaces(&stage).await.remove(&found, false).await.unwrap(), None);
+    assert_eq!(workspaces(&fixture).await.remove(&found, false).await.unwrap(), None);
     assert!(!tree.path().exists());
-    let mirror = listed(&stage, WorkspaceKind::Mirror).await;
+    let mirror = listed(&fixture, WorkspaceKind::Mirror).await;
     assert_eq!(mirror.unsaved, None);
-    assert_eq!(workspaces(&stage).await.remove(&mirror, false).await.unwrap(), None);
-    assert_eq!(workspaces(&stage).await.list().await.unwrap(), Vec::new());
+    assert_eq!(workspaces(&fixture).await.remove(&mirror, false).await.unwrap(), None);
+    assert_eq!(workspaces(&fixture).await.list().await.unwrap(), Vec::new());
 
     // All work is restored.
-    let tree = stage.worktree().await;
+    let tree = fixture.worktree().await;
     assert_eq!(fs::read_to_string(tree.path().join("draft.txt")).unwrap(), "one\n");
 }
 
 #[tokio::test]
 async fn leftovers_of_delivered_tasks_are_removed_and_unpushed_commits_are_kept() {
-    let stage = Stage::set().await;
-    let tree = stage.worktree().await;
-    let away = stage.aside("away");
-    fs::rename(stage.project(), &away).unwrap();
+    let fixture = Fixture::create().await;
+    let tree = fixture.worktree().await;
+    let away = fixture.aside("away");
+    fs::rename(fixture.project(), &away).unwrap();
     fs::write(tree.path().join("new.txt"), "one\n").unwrap();
     let commit = tree.commit_all(1, "Done", &author()).await.unwrap();
-    fs::rename(&away, stage.project()).unwrap();
+    fs::rename(&away, fixture.project()).unwrap();
     let why = format!("{commit} is not pushed");
-    assert_eq!(listed(&stage, WorkspaceKind::Worktree).await.unsaved, Some(why));
-    push_task_branch(&stage.mirror().await, stage.task, commit).await.unwrap();
-    assert_eq!(listed(&stage, WorkspaceKind::Worktree).await.unsaved, None);
+    assert_eq!(listed(&fixture, WorkspaceKind::Worktree).await.unsaved, Some(why));
+    push_task_branch(&fixture.mirror().await, fixture.task, commit).await.unwrap();
+    assert_eq!(listed(&fixture, WorkspaceKind::Worktree).await.unsaved, None);
     fs::write(tree.path().join("built.o"), "rubbish\n").unwrap();
-    let found = listed(&stage, WorkspaceKind::Worktree).await;
-    assert_eq!(workspaces(&stage).await.remove(&found, true).await.unwrap(), None);
-    let hidden = stage.git(&["for-each-ref", "refs/tamma"]).await;
+    let found = listed(&fixture, WorkspaceKind::Worktree).await;
+    assert_eq!(workspaces(&fixture).await.remove(&found, true).await.unwrap(), None);
+    let hidden = fixture.git(&["for-each-ref", "refs/tamma"]).await;
     assert_eq!(hidden, "", "it is not pushed either");
-    assert_eq!(listed(&stage, WorkspaceKind::Mirror).await.unsaved, None);
+    assert_eq!(listed(&fixture, WorkspaceKind::Mirror).await.unsaved, None);
 }

@@ -8,62 +8,64 @@ use tamma_engine::delivery::{self, PushOutcome, push_task_branch};
 use tamma_engine::mirror::{Error, task_branch};
 use tamma_engine::worktree::Worktree;
 
-use crate::stage::{Stage, author, git_in};
+use crate::fixture::{Fixture, author, git_in};
 
 #[tokio::test]
 async fn opening_is_idempotent() {
-    let stage = Stage::set().await;
-    let first = stage.worktree().await;
+    let fixture = Fixture::create().await;
+    let first = fixture.worktree().await;
     fs::write(first.path().join("src/new.txt"), "not committed\n").unwrap();
-    let second = stage.worktree().await;
+    let second = fixture.worktree().await;
     assert_eq!(first.path(), second.path());
     assert_eq!(fs::read_to_string(second.path().join("src/new.txt")).unwrap(), "not committed\n");
-    assert_eq!(second.head().await.unwrap(), stage.base().await);
+    assert_eq!(second.head().await.unwrap(), fixture.base().await);
     let on = git_in(second.path(), &["symbolic-ref", "--short", "HEAD"]).await;
-    assert_eq!(on, task_branch(stage.task));
+    assert_eq!(on, task_branch(fixture.task));
 }
 
 #[tokio::test]
 async fn concurrent_opens_return_the_same_worktree() {
-    let stage = Stage::set().await;
-    let (first, second) = tokio::join!(stage.worktree(), stage.worktree());
+    let fixture = Fixture::create().await;
+    let (first, second) = tokio::join!(fixture.worktree(), fixture.worktree());
     assert_eq!(first.path(), second.path());
     assert_eq!(git_in(first.path(), &["status", "--porcelain"]).await, "");
 }
 
 #[tokio::test]
 async fn interrupted_open_is_completed() {
-    let stage = Stage::set().await;
-    let mirror = stage.mirror().await;
-    let base = stage.base().await;
-    let worktrees = stage.data().join("worktrees");
-    let name = stage.task.to_string();
+    let fixture = Fixture::create().await;
+    let mirror = fixture.mirror().await;
+    let base = fixture.base().await;
+    let worktrees = fixture.data().join("worktrees");
+    let name = fixture.task.to_string();
     let unfinished = worktrees.join("new").join(&name);
-    let in_mirror =
-        stage.data().join("mirrors/0192a000-0000-7000-8000-000000000002.git/worktrees").join(&name);
+    let in_mirror = fixture
+        .data()
+        .join("mirrors/0192a000-0000-7000-8000-000000000002.git/worktrees")
+        .join(&name);
 
     // Killed after the branch was created.
     let mirror_path = in_mirror.parent().unwrap().parent().unwrap().to_owned();
-    let reference = format!("refs/heads/{}", task_branch(stage.task));
+    let reference = format!("refs/heads/{}", task_branch(fixture.task));
     git_in(&mirror_path, &["update-ref", &reference, &base.to_string()]).await;
-    let tree = Worktree::open(&mirror, stage.task, base).await.unwrap();
+    let tree = Worktree::open(&mirror, fixture.task, base).await.unwrap();
     tree.remove(true).await.unwrap();
 
     // Killed during the checkout: git leaves its directory locked, with half of the files.
     let add = unfinished.display().to_string();
-    git_in(&mirror_path, &["worktree", "add", "--quiet", &add, &task_branch(stage.task)]).await;
+    git_in(&mirror_path, &["worktree", "add", "--quiet", &add, &task_branch(fixture.task)]).await;
     fs::write(in_mirror.join("locked"), "initializing").unwrap();
     fs::remove_file(unfinished.join("README.md")).unwrap();
-    let tree = Worktree::open(&mirror, stage.task, base).await.unwrap();
+    let tree = Worktree::open(&mirror, fixture.task, base).await.unwrap();
     assert_eq!(git_in(tree.path(), &["status", "--porcelain"]).await, "");
     tree.remove(true).await.unwrap();
 
     // Killed after the rename, before the links were repaired, while a git of an earlier run was
     // writing.
-    git_in(&mirror_path, &["worktree", "add", "--quiet", &add, &task_branch(stage.task)]).await;
+    git_in(&mirror_path, &["worktree", "add", "--quiet", &add, &task_branch(fixture.task)]).await;
     fs::rename(&unfinished, worktrees.join(&name)).unwrap();
     fs::write(in_mirror.join("index.lock"), "").unwrap();
-    let tree = Worktree::open(&mirror, stage.task, base).await.unwrap();
+    let tree = Worktree::open(&mirror, fixture.task, base).await.unwrap();
     fs::write(tree.path().join("new.txt"), "new\n").unwrap();
     let commit = tree.commit_all(1, "Add a file", &author()).await.unwrap();
     assert_ne!(commit, base);
@@ -72,35 +74,35 @@ async fn interrupted_open_is_completed() {
 
 #[tokio::test]
 async fn unknown_base_is_reported() {
-    let stage = Stage::set().await;
+    let fixture = Fixture::create().await;
     let nowhere = "1234567890123456789012345678901234567890".parse().unwrap();
-    let error = Worktree::open(&stage.mirror().await, stage.task, nowhere).await.unwrap_err();
+    let error = Worktree::open(&fixture.mirror().await, fixture.task, nowhere).await.unwrap_err();
     let Error::Unknown { revision, .. } = error else { panic!("{error}") };
     assert_eq!(revision, nowhere.to_string());
 }
 
 #[tokio::test]
 async fn base_that_is_newer_than_the_mirror_is_fetched() {
-    let stage = Stage::set().await;
-    let mirror = stage.mirror().await;
-    stage.git(&["commit", "--quiet", "--allow-empty", "-m", "second"]).await;
-    let tree = Worktree::open(&mirror, stage.task, stage.base().await).await.unwrap();
-    assert_eq!(tree.head().await.unwrap(), stage.base().await);
-    assert_eq!(mirror.resolve("main").await.unwrap(), stage.base().await);
+    let fixture = Fixture::create().await;
+    let mirror = fixture.mirror().await;
+    fixture.git(&["commit", "--quiet", "--allow-empty", "-m", "second"]).await;
+    let tree = Worktree::open(&mirror, fixture.task, fixture.base().await).await.unwrap();
+    assert_eq!(tree.head().await.unwrap(), fixture.base().await);
+    assert_eq!(mirror.resolve("main").await.unwrap(), fixture.base().await);
 }
 
 #[tokio::test]
 async fn job_has_one_commit() {
-    let stage = Stage::set().await;
-    let tree = stage.worktree().await;
-    let base = stage.base().await;
+    let fixture = Fixture::create().await;
+    let tree = fixture.worktree().await;
+    let base = fixture.base().await;
     assert_eq!(tree.commit_all(1, "Nothing", &author()).await.unwrap(), base);
 
     fs::write(tree.path().join("new.txt"), "one\n").unwrap();
     let commit = tree.commit_all(1, "Add a file", &author()).await.unwrap();
     assert_eq!(tree.commit_all(1, "Add a file", &author()).await.unwrap(), commit);
     let body = git_in(tree.path(), &["log", "-1", "--format=%an|%cn|%B"]).await;
-    assert_eq!(body, format!("Ann|Tamma|Add a file\n\nTamma-Run: {}/1", stage.task));
+    assert_eq!(body, format!("Ann|Tamma|Add a file\n\nTamma-Run: {}/1", fixture.task));
 
     // The same job with other files replaces its commit.
     fs::write(tree.path().join("new.txt"), "two\n").unwrap();
@@ -116,12 +118,12 @@ async fn job_has_one_commit() {
 
 #[tokio::test]
 async fn interrupted_commit_is_not_repeated() {
-    let stage = Stage::set().await;
-    let tree = stage.worktree().await;
+    let fixture = Fixture::create().await;
+    let tree = fixture.worktree().await;
     fs::write(tree.path().join("new.txt"), "one\n").unwrap();
     let commit = tree.commit_all(1, "Add a file", &author()).await.unwrap();
     // As after a kill between moving the branch and writing the index.
-    git_in(tree.path(), &["read-tree", &stage.base().await.to_string()]).await;
+    git_in(tree.path(), &["read-tree", &fixture.base().await.to_string()]).await;
     assert_ne!(git_in(tree.path(), &["status", "--porcelain"]).await, "");
     assert_eq!(tree.commit_all(1, "Add a file", &author()).await.unwrap(), commit);
     assert_eq!(git_in(tree.path(), &["status", "--porcelain"]).await, "");
@@ -129,8 +131,8 @@ async fn interrupted_commit_is_not_repeated() {
 
 #[tokio::test]
 async fn work_is_committed_whatever_the_agent_did_to_git() {
-    let stage = Stage::set().await;
-    let tree = stage.worktree().await;
+    let fixture = Fixture::create().await;
+    let tree = fixture.worktree().await;
     let path = tree.path();
     // The agent left the branch, committed there, hid a file from git and set a hook that refuses.
     git_in(path, &["checkout", "--quiet", "--detach"]).await;
@@ -149,7 +151,7 @@ async fn work_is_committed_whatever_the_agent_did_to_git() {
 
     let commit = tree.commit_all(1, "All of it", &author()).await.unwrap();
     assert_eq!(tree.head().await.unwrap(), commit);
-    let touched = tree.diff_stat(stage.base().await).await.unwrap();
+    let touched = tree.diff_stat(fixture.base().await).await.unwrap();
     let expected = [("README.md", FileAction::Modify), ("a.txt", FileAction::Create)];
     assert_eq!(touched, expected.map(|(path, action)| (path.to_owned(), action)).into());
     let show = ["show", &format!("{commit}:README.md")];
@@ -158,8 +160,8 @@ async fn work_is_committed_whatever_the_agent_did_to_git() {
 
 #[tokio::test]
 async fn files_of_nested_repositories_are_committed() {
-    let stage = Stage::set().await;
-    let tree = stage.worktree().await;
+    let fixture = Fixture::create().await;
+    let tree = fixture.worktree().await;
     let inner = tree.path().join("vendor/inner thing");
     fs::create_dir_all(inner.join("deeper")).unwrap();
     for (folder, commit) in [(inner.clone(), true), (inner.join("deeper"), false)] {
@@ -178,22 +180,22 @@ async fn files_of_nested_repositories_are_committed() {
     };
     let expected: BTreeMap<_, _> =
         paths("vendor/inner thing/").map(|path| (path, FileAction::Create)).collect();
-    assert_eq!(tree.diff_stat(stage.base().await).await.unwrap(), expected);
+    assert_eq!(tree.diff_stat(fixture.base().await).await.unwrap(), expected);
     let commit = tree.commit_all(1, "With an inner one", &author()).await.unwrap();
     assert_eq!(tree.commit_all(2, "Again", &author()).await.unwrap(), commit);
-    assert_eq!(tree.diff_stat(stage.base().await).await.unwrap(), expected);
+    assert_eq!(tree.diff_stat(fixture.base().await).await.unwrap(), expected);
     assert_eq!(tree.remove(true).await.unwrap().commit, None, "everything is committed");
 }
 
 #[tokio::test]
 async fn diff_includes_uncommitted_files() {
-    let stage = Stage::set().await;
-    let tree = stage.worktree().await;
+    let fixture = Fixture::create().await;
+    let tree = fixture.worktree().await;
     fs::write(tree.path().join("committed.txt"), "x\n").unwrap();
     tree.commit_all(1, "One", &author()).await.unwrap();
     fs::write(tree.path().join("README.md"), "changed\n").unwrap();
     fs::rename(tree.path().join("src/old.txt"), tree.path().join("src/new name é.txt")).unwrap();
-    let touched = tree.diff_stat(stage.base().await).await.unwrap();
+    let touched = tree.diff_stat(fixture.base().await).await.unwrap();
     let expected = BTreeMap::from(
         [
             ("README.md", FileAction::Modify),
@@ -208,8 +210,8 @@ async fn diff_includes_uncommitted_files() {
 
 #[tokio::test]
 async fn work_is_saved_before_removal() {
-    let stage = Stage::set().await;
-    let tree = stage.worktree().await;
+    let fixture = Fixture::create().await;
+    let tree = fixture.worktree().await;
     assert_eq!(tree.checkpoint().await.unwrap().commit, None);
     fs::write(tree.path().join("draft.txt"), "one\n").unwrap();
     let first = tree.checkpoint().await.unwrap().commit.expect("uncommitted work");
@@ -226,94 +228,98 @@ async fn work_is_saved_before_removal() {
     assert!(!path.exists());
 
     // Saved work is restored, the earlier checkpoint is reachable, and the task can continue.
-    let tree = stage.worktree().await;
-    let saved = format!("refs/tamma/salvage/{}", stage.task);
+    let tree = fixture.worktree().await;
+    let saved = format!("refs/tamma/salvage/{}", fixture.task);
     assert_eq!(git_in(tree.path(), &["rev-parse", &saved]).await, second.to_string());
     let show = |commit| format!("{commit}:draft.txt");
     assert_eq!(git_in(tree.path(), &["show", &show(second)]).await, "two");
     git_in(tree.path(), &["merge-base", "--is-ancestor", &first.to_string(), &saved]).await;
-    assert_eq!(tree.head().await.unwrap(), stage.base().await);
+    assert_eq!(tree.head().await.unwrap(), fixture.base().await);
 }
 
 #[tokio::test]
 async fn interrupted_removal_is_completed() {
-    let stage = Stage::set().await;
-    let tree = stage.worktree().await;
-    let removed = stage.data().join("worktrees/old").join(stage.task.to_string());
+    let fixture = Fixture::create().await;
+    let tree = fixture.worktree().await;
+    let removed = fixture.data().join("worktrees/old").join(fixture.task.to_string());
     fs::create_dir_all(removed.parent().unwrap()).unwrap();
     fs::rename(tree.path(), &removed).unwrap();
     assert_eq!(tree.remove(true).await.unwrap().commit, None);
     assert!(!removed.exists());
-    let tree = stage.worktree().await;
+    let tree = fixture.worktree().await;
     assert_eq!(git_in(tree.path(), &["status", "--porcelain"]).await, "");
 }
 
 #[tokio::test]
 async fn worktree_without_its_git_link_is_saved() {
-    let stage = Stage::set().await;
-    let tree = stage.worktree().await;
+    let fixture = Fixture::create().await;
+    let tree = fixture.worktree().await;
     fs::remove_file(tree.path().join(".git")).unwrap();
     fs::write(tree.path().join("draft.txt"), "one\n").unwrap();
     let saved = tree.remove(true).await.unwrap().commit.expect("uncommitted work");
-    let tree = stage.worktree().await;
+    let tree = fixture.worktree().await;
     assert_eq!(git_in(tree.path(), &["show", &format!("{saved}:draft.txt")]).await, "one");
 }
 
 #[tokio::test]
 async fn branch_is_delivered_once() {
-    let stage = Stage::set().await;
-    let mirror = stage.mirror().await;
-    let tree = stage.worktree().await;
+    let fixture = Fixture::create().await;
+    let mirror = fixture.mirror().await;
+    let tree = fixture.worktree().await;
     fs::write(tree.path().join("new.txt"), "one\n").unwrap();
     let commit = tree.commit_all(1, "Add a file", &author()).await.unwrap();
-    let deliver = || push_task_branch(&mirror, stage.task, commit);
+    let deliver = || push_task_branch(&mirror, fixture.task, commit);
     assert_eq!(deliver().await.unwrap(), PushOutcome::Pushed);
     assert_eq!(deliver().await.unwrap(), PushOutcome::UpToDate);
-    let there = stage.git(&["rev-parse", &task_branch(stage.task)]).await;
+    let there = fixture.git(&["rev-parse", &task_branch(fixture.task)]).await;
     assert_eq!(there, commit.to_string());
-    assert_eq!(stage.git(&["status", "--porcelain"]).await, "", "the user's checkout is untouched");
+    assert_eq!(
+        fixture.git(&["status", "--porcelain"]).await,
+        "",
+        "the user's checkout is untouched"
+    );
 
     // Later work of the same task continues from there.
     fs::write(tree.path().join("new.txt"), "two\n").unwrap();
     let later = tree.commit_all(2, "Change it", &author()).await.unwrap();
-    assert_eq!(push_task_branch(&mirror, stage.task, later).await.unwrap(), PushOutcome::Pushed);
+    assert_eq!(push_task_branch(&mirror, fixture.task, later).await.unwrap(), PushOutcome::Pushed);
 }
 
 #[tokio::test]
 async fn branch_with_other_commits_is_not_overwritten() {
-    let stage = Stage::set().await;
-    let mirror = stage.mirror().await;
-    let tree = stage.worktree().await;
-    stage.git(&["commit", "--quiet", "--allow-empty", "-m", "theirs"]).await;
-    stage.git(&["branch", &task_branch(stage.task)]).await;
+    let fixture = Fixture::create().await;
+    let mirror = fixture.mirror().await;
+    let tree = fixture.worktree().await;
+    fixture.git(&["commit", "--quiet", "--allow-empty", "-m", "theirs"]).await;
+    fixture.git(&["branch", &task_branch(fixture.task)]).await;
     fs::write(tree.path().join("new.txt"), "one\n").unwrap();
     let commit = tree.commit_all(1, "Add a file", &author()).await.unwrap();
-    let error = push_task_branch(&mirror, stage.task, commit).await.unwrap_err();
+    let error = push_task_branch(&mirror, fixture.task, commit).await.unwrap_err();
     assert!(matches!(error, delivery::Error::Conflict { .. }), "{error}");
 }
 
 #[tokio::test]
 async fn output_of_a_hook_is_returned() {
-    let stage = Stage::set().await;
-    let mirror = stage.mirror().await;
-    let tree = stage.worktree().await;
-    let hook = stage.project().join(".git/hooks/pre-receive");
+    let fixture = Fixture::create().await;
+    let mirror = fixture.mirror().await;
+    let tree = fixture.worktree().await;
+    let hook = fixture.project().join(".git/hooks/pre-receive");
     fs::write(&hook, "#!/bin/sh\necho 'the tide is out' >&2\nexit 1\n").unwrap();
     let path = hook.display().to_string();
     let run = tokio::process::Command::new("chmod").args(["+x", &path]).status();
     assert!(run.await.unwrap().success());
     fs::write(tree.path().join("new.txt"), "one\n").unwrap();
     let commit = tree.commit_all(1, "Add a file", &author()).await.unwrap();
-    let error = push_task_branch(&mirror, stage.task, commit).await.unwrap_err();
+    let error = push_task_branch(&mirror, fixture.task, commit).await.unwrap_err();
     let delivery::Error::Rejected { text, .. } = error else { panic!("{error}") };
     assert!(text.contains("the tide is out"), "{text}");
 }
 
 #[tokio::test]
 async fn added_lines_are_found_despite_gitattributes() {
-    let stage = Stage::set().await;
-    let tree = stage.worktree().await;
-    let base = stage.base().await;
+    let fixture = Fixture::create().await;
+    let tree = fixture.worktree().await;
+    let base = fixture.base().await;
     let write = |name: &str, text: &str| fs::write(tree.path().join(name), text).unwrap();
     // Git would only report that these files differ.
     write(".gitattributes", "*.txt binary\n*.md -diff\n");

@@ -11,10 +11,10 @@ mod live;
 mod pages;
 mod people;
 mod post;
+#[path = "../../../store/tests/store/recorded_task.rs"]
+mod recorded_task;
 mod runs;
 mod stage;
-#[path = "../../../store/tests/store/tape.rs"]
-mod tape;
 mod tasks;
 #[path = "../../../core/tests/spec/world.rs"]
 mod world;

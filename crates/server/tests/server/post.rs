@@ -18,8 +18,8 @@ use tamma_store::{NewDelivery, RegisteredProject, Store};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use crate::recorded_task::{PROJECT, RecordedTask, careful, quick};
 use crate::stage::{Stage, config, engine, ground, new_id};
-use crate::tape::{PROJECT, Tape, careful, quick};
 use crate::world::red;
 
 const KEY: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
@@ -110,26 +110,26 @@ async fn project(store: &Store, rules: &Value) -> tempfile::TempDir {
     folder
 }
 
-async fn write(store: &Store, tape: &Tape) {
+async fn write(store: &Store, tape: &RecordedTask) {
     store.insert_task(&tape.task, &tape.steps[0].1, &tape.rules).await.expect("received");
     store.save_steps(&tape.records(), &tape.rules).await.expect("recorded");
 }
 
 /// Task that needs approval.
-fn asking(number: u128) -> Tape {
-    Tape::new(number, careful()).until(State::Completed)
+fn asking(number: u128) -> RecordedTask {
+    RecordedTask::new(number, careful()).until(State::Completed)
 }
 
 /// Task whose plan violates a prohibition, which causes a critical alert.
-fn blocked(number: u128) -> Tape {
-    let mut tape = Tape::new(number, quick()).until(State::AwaitingApproval);
+fn blocked(number: u128) -> RecordedTask {
+    let mut tape = RecordedTask::new(number, quick()).until(State::AwaitingApproval);
     assert!(tape.done(Outcome::Checked { blockers: 1, warnings: 0 }), "{:?}", tape.it());
     tape
 }
 
 /// Task with a failure that needs no decision.
-fn failed(number: u128) -> Tape {
-    let mut tape = Tape::new(number, quick()).until(State::Testing);
+fn failed(number: u128) -> RecordedTask {
+    let mut tape = RecordedTask::new(number, quick()).until(State::Testing);
     assert!(tape.done(red(1)), "{:?}", tape.it());
     tape
 }

@@ -9,7 +9,7 @@ use tamma_store::{ClaimedDelivery, DeliveryEnd, NewDelivery, Store};
 use tamma_testkit::postgres::TestDatabase;
 use uuid::Uuid;
 
-use crate::tape::{Tape, careful, register};
+use crate::recorded_task::{RecordedTask, careful, register};
 
 async fn fresh() -> (TestDatabase, Store) {
     let database = TestDatabase::fresh().await.expect("test database");
@@ -19,18 +19,21 @@ async fn fresh() -> (TestDatabase, Store) {
 }
 
 /// Returns a task that asks for an approval.
-fn asking(number: u128) -> Tape {
-    Tape::new(number, careful()).until(State::Completed)
+fn asking(number: u128) -> RecordedTask {
+    RecordedTask::new(number, careful()).until(State::Completed)
 }
 
-async fn write(store: &Store, tape: &Tape) {
-    store.insert_task(&tape.task, &tape.steps[0].1, &tape.rules).await.expect("received");
-    store.save_steps(&tape.records(), &tape.rules).await.expect("recorded");
+async fn write(store: &Store, recorded: &RecordedTask) {
+    store
+        .insert_task(&recorded.task, &recorded.steps[0].1, &recorded.rules)
+        .await
+        .expect("received");
+    store.save_steps(&recorded.records(), &recorded.rules).await.expect("recorded");
 }
 
 /// Writes the steps after the first `since`.
-async fn write_more(store: &Store, tape: &Tape, since: usize) {
-    store.save_steps(&tape.records()[since - 1..], &tape.rules).await.expect("recorded");
+async fn write_more(store: &Store, recorded: &RecordedTask, since: usize) {
+    store.save_steps(&recorded.records()[since - 1..], &recorded.rules).await.expect("recorded");
 }
 
 #[expect(clippy::disallowed_methods, reason = "the tests compare with due times in the database")]
@@ -148,42 +151,42 @@ async fn attempts_are_recorded_and_released_claims_are_not() {
 }
 
 /// Advances time until the reminder is due.
-fn reminded(tape: &mut Tape) {
-    let before = tape.steps.len();
-    while tape.steps.len() == before
-        || tape.steps.last().is_some_and(|(_, it, _)| it.commands.is_empty())
+fn reminded(recorded: &mut RecordedTask) {
+    let before = recorded.steps.len();
+    while recorded.steps.len() == before
+        || recorded.steps.last().is_some_and(|(_, it, _)| it.commands.is_empty())
     {
-        tape.now += TimeDelta::hours(6);
-        assert!(tape.feed(Actor::Tamma, EventKind::Tick), "{:?}", tape.it());
+        recorded.now += TimeDelta::hours(6);
+        assert!(recorded.feed(Actor::Tamma, EventKind::Tick), "{:?}", recorded.it());
     }
 }
 
 #[tokio::test]
 async fn reminders_are_sent_until_the_question_is_acknowledged() {
     let (_database, store) = fresh().await;
-    let mut tape = asking(1);
-    write(&store, &tape).await;
+    let mut recorded = asking(1);
+    write(&store, &recorded).await;
     hand_over(&store, &["a"], false, AT_ONCE).await;
     let first = take(&store).await.remove(0);
     // A receiver that has not got the first message yet needs no reminder.
-    let steps = tape.steps.len();
-    reminded(&mut tape);
-    write_more(&store, &tape, steps).await;
+    let steps = recorded.steps.len();
+    reminded(&mut recorded);
+    write_more(&store, &recorded, steps).await;
     assert_eq!(hand_over(&store, &["a"], false, AT_ONCE).await, 1);
     store.end_deliveries(&[first.id], DeliveryEnd::Delivered).await.expect("ended");
     assert!(take(&store).await.is_empty());
     // A receiver that got the first message is reminded.
-    let steps = tape.steps.len();
-    reminded(&mut tape);
-    write_more(&store, &tape, steps).await;
+    let steps = recorded.steps.len();
+    reminded(&mut recorded);
+    write_more(&store, &recorded, steps).await;
     hand_over(&store, &["a"], false, AT_ONCE).await;
     let second = store.claim_deliveries(0, 10, true).await.expect("claimed").remove(0);
     assert_eq!((second.reminder, second.is_settled), (2, false));
     assert_ne!(second.id, first.id);
     // Once the question is acknowledged, the pending reminder is obsolete.
-    let steps = tape.steps.len();
-    assert!(tape.ask(Action::Acknowledge));
-    write_more(&store, &tape, steps).await;
+    let steps = recorded.steps.len();
+    assert!(recorded.ask(Action::Acknowledge));
+    write_more(&store, &recorded, steps).await;
     let third = take(&store).await.remove(0);
     assert_eq!((third.id, third.is_settled), (second.id, true));
 }
@@ -191,13 +194,13 @@ async fn reminders_are_sent_until_the_question_is_acknowledged() {
 #[tokio::test]
 async fn critical_reminder_does_not_wait_for_quiet_hours_to_end() {
     let (_database, store) = fresh().await;
-    let mut tape = asking(1);
-    write(&store, &tape).await;
+    let mut recorded = asking(1);
+    write(&store, &recorded).await;
     hand_over(&store, &["a"], false, TimeDelta::hours(8)).await;
     assert!(take(&store).await.is_empty(), "delivery is not due yet");
-    let steps = tape.steps.len();
-    reminded(&mut tape);
-    write_more(&store, &tape, steps).await;
+    let steps = recorded.steps.len();
+    reminded(&mut recorded);
+    write_more(&store, &recorded, steps).await;
     hand_over(&store, &["a"], false, AT_ONCE).await;
     let taken = take(&store).await;
     assert_eq!(taken.len(), 1, "the first message is sent now, without a second one");

@@ -11,25 +11,28 @@ use tamma_testkit::postgres::TestDatabase;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::tape::{PROJECT, Tape, careful, quick, register};
+use crate::recorded_task::{PROJECT, RecordedTask, careful, quick, register};
 
 #[tokio::test]
 async fn partitions_are_created_ahead_and_take_rows_from_the_default() {
     let database = TestDatabase::fresh().await.expect("test database");
     let store = database.store().await.expect("connection");
     register(&store).await;
-    let tape = Tape::new(1, quick()).until(State::Completed);
-    store.insert_task(&tape.task, &tape.steps[0].1, &tape.rules).await.expect("received");
-    store.save_steps(&tape.records()[..4], &tape.rules).await.expect("recorded");
-    let first = tape.now.date_naive();
+    let recorded = RecordedTask::new(1, quick()).until(State::Completed);
+    store
+        .insert_task(&recorded.task, &recorded.steps[0].1, &recorded.rules)
+        .await
+        .expect("received");
+    store.save_steps(&recorded.records()[..4], &recorded.rules).await.expect("recorded");
+    let first = recorded.now.date_naive();
     let month = NaiveDate::from_ymd_opt(first.year(), first.month(), 1).expect("date");
     // Four months of each of three tables: history, log lines and model calls.
     assert_eq!(store.ensure_partitions(month, 3).await.expect("created"), 12);
     assert_eq!(store.ensure_partitions(month, 3).await.expect("there"), 0);
-    store.save_steps(&tape.records()[4..], &tape.rules).await.expect("recorded");
-    let lines = store.history(tape.task.id, 0, 1000).await.expect("history");
+    store.save_steps(&recorded.records()[4..], &recorded.rules).await.expect("recorded");
+    let lines = store.history(recorded.task.id, 0, 1000).await.expect("history");
     let log: Vec<_> = lines.into_iter().map(|line| line.entry).collect();
-    assert_eq!(log, tape.log());
+    assert_eq!(log, recorded.log());
     let pool = sqlx::PgPool::connect(&database.url()).await.expect("connected");
     let others = sqlx::query_scalar::<_, i64>("SELECT count(*) FROM entries_other");
     assert_eq!(others.fetch_one(&pool).await.expect("count"), 0);
@@ -42,9 +45,12 @@ async fn lists_use_indexes_with_many_tasks() {
     let database = TestDatabase::fresh().await.expect("test database");
     let store = database.store().await.expect("connection");
     register(&store).await;
-    let tape = Tape::new(1, careful()).until(State::Validated);
-    store.insert_task(&tape.task, &tape.steps[0].1, &tape.rules).await.expect("received");
-    store.save_steps(&tape.records(), &tape.rules).await.expect("recorded");
+    let recorded = RecordedTask::new(1, careful()).until(State::Validated);
+    store
+        .insert_task(&recorded.task, &recorded.steps[0].1, &recorded.rules)
+        .await
+        .expect("received");
+    store.save_steps(&recorded.records(), &recorded.rules).await.expect("recorded");
     let pool = sqlx::PgPool::connect(&database.url()).await.expect("connected");
     // One in fifty asks, fails often or is overdue; the rest has ended.
     sqlx::raw_sql(
@@ -84,7 +90,7 @@ async fn lists_use_indexes_with_many_tasks() {
     sqlx::query("SELECT pg_stat_force_next_flush()").execute(&pool).await.expect("flushed");
     let (read_before, found_before) = scans().await;
     let store = database.store().await.expect("connection");
-    let late = tape.now + TimeDelta::days(9);
+    let late = recorded.now + TimeDelta::days(9);
     for _ in 0..8 {
         assert_eq!(store.inbox(None, None, 20).await.expect("inbox").tasks.len(), 20);
         store.over_timeout(late, None, 20).await.expect("page");
@@ -99,7 +105,7 @@ async fn lists_use_indexes_with_many_tasks() {
             store.tasks(&filter, None, 20).await.expect("page");
         }
         store.count_waiting(None).await.expect("count");
-        store.task(tape.task.id).await.expect("task");
+        store.task(recorded.task.id).await.expect("task");
     }
     // A closed connection reports its statistics a little later. Each of the nine lists was read
     // eight times.
@@ -162,14 +168,17 @@ async fn step_is_written_in_one_round_trip() {
     let (url, statements) = counting(&database.url()).await;
     let store = Store::connect_with(&url, 1).await.expect("connection");
     register(&store).await;
-    let tape = Tape::new(1, careful()).until(State::Validated);
-    let records = tape.records();
-    store.insert_task(&tape.task, &tape.steps[0].1, &tape.rules).await.expect("received");
+    let recorded = RecordedTask::new(1, careful()).until(State::Validated);
+    let records = recorded.records();
+    store
+        .insert_task(&recorded.task, &recorded.steps[0].1, &recorded.rules)
+        .await
+        .expect("received");
     // The first call prepares the statement.
-    store.save_steps(&records[..1], &tape.rules).await.expect("recorded");
+    store.save_steps(&records[..1], &recorded.rules).await.expect("recorded");
     let before = statements.load(Ordering::SeqCst);
     for record in &records[1..] {
-        store.save_steps(&[*record], &tape.rules).await.expect("recorded");
+        store.save_steps(&[*record], &recorded.rules).await.expect("recorded");
     }
     assert_eq!(statements.load(Ordering::SeqCst) - before, records.len() as u64 - 1);
 }

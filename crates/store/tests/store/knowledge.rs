@@ -17,7 +17,7 @@ use tamma_store::{
 use tamma_testkit::postgres::TestDatabase;
 use uuid::Uuid;
 
-use crate::tape::{PROJECT, Tape, quick, register};
+use crate::recorded_task::{PROJECT, RecordedTask, quick, register};
 use crate::world::{reason, red, text};
 
 const ELSEWHERE: ProjectId = ProjectId(Uuid::from_u128(77));
@@ -267,22 +267,29 @@ async fn entry_is_found_by_digits_of_its_id() {
 
 /// Writes a task that ends in the given way: passed at once, after one failure, or given up.
 async fn ended(store: &Store, number: u128, how: &str) -> TaskId {
-    let mut tape = Tape::new(number, quick());
+    let mut recorded = RecordedTask::new(number, quick());
     if how == "cancelled" {
-        assert!(tape.ask(Asked::Cancel { reason: reason() }));
-        while tape.it().state != State::Cancelled {
-            assert!(tape.well() || tape.done(Outcome::Interrupted), "{:?}", tape.it().state);
+        assert!(recorded.ask(Asked::Cancel { reason: reason() }));
+        while recorded.it().state != State::Cancelled {
+            assert!(
+                recorded.well() || recorded.done(Outcome::Interrupted),
+                "{:?}",
+                recorded.it().state
+            );
         }
     } else {
         if how == "late" {
-            tape = tape.until(State::Testing);
-            assert!(tape.done(red(1)));
+            recorded = recorded.until(State::Testing);
+            assert!(recorded.done(red(1)));
         }
-        tape = tape.until(State::Completed);
+        recorded = recorded.until(State::Completed);
     }
-    store.insert_task(&tape.task, &tape.steps[0].1, &tape.rules).await.expect("received");
-    store.save_steps(&tape.records(), &tape.rules).await.expect("recorded");
-    tape.task.id
+    store
+        .insert_task(&recorded.task, &recorded.steps[0].1, &recorded.rules)
+        .await
+        .expect("received");
+    store.save_steps(&recorded.records(), &recorded.rules).await.expect("recorded");
+    recorded.task.id
 }
 
 /// Records a match of an entry with a task, shown to its agents or not.
@@ -339,7 +346,7 @@ async fn effect_compares_tasks_with_and_without_the_entry() {
     assert_eq!(followed.without_entry.outcomes, ReviewOutcomes { tasks: 2, first_pass: 1 });
     assert_eq!(followed.without_entry.iterations, 3);
     let spent = async |task: u128| {
-        let id = Tape::new(task, quick()).task.id;
+        let id = RecordedTask::new(task, quick()).task.id;
         store.task(id).await.expect("task").task_loop.expect("state machine").spend.usd
     };
     assert_eq!(followed.with_entry.cost, spent(1).await + spent(2).await + spent(3).await);

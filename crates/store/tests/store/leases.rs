@@ -8,7 +8,7 @@ use tamma_core::task_loop::{State, Timestamp};
 use tamma_store::{Lease, Store};
 use tamma_testkit::postgres::TestDatabase;
 
-use crate::tape::{Tape, quick, register};
+use crate::recorded_task::{RecordedTask, quick, register};
 use crate::world::failure;
 
 async fn fresh() -> (TestDatabase, Store) {
@@ -87,18 +87,21 @@ async fn provider_block_keeps_the_latest_end() {
 #[tokio::test]
 async fn step_blocks_a_provider_in_the_same_write() {
     let (_database, store) = fresh().await;
-    let mut tape = Tape::new(1, quick()).until(State::InProgress);
-    let until = tape.now + TimeDelta::hours(5);
+    let mut recorded = RecordedTask::new(1, quick()).until(State::InProgress);
+    let until = recorded.now + TimeDelta::hours(5);
     let provider = "acme".parse().expect("name");
-    assert!(tape.done(failure(FailureKind::Quota { provider, until })));
-    store.insert_task(&tape.task, &tape.steps[0].1, &tape.rules).await.expect("received");
-    let records = tape.records();
+    assert!(recorded.done(failure(FailureKind::Quota { provider, until })));
+    store
+        .insert_task(&recorded.task, &recorded.steps[0].1, &recorded.rules)
+        .await
+        .expect("received");
+    let records = recorded.records();
     let (last, before) = records.split_last().expect("steps");
-    store.save_steps(before, &tape.rules).await.expect("recorded");
-    assert_eq!(store.blocked_until("acme", tape.now).await.expect("query result"), None);
-    store.save_steps(&[*last], &tape.rules).await.expect("recorded");
+    store.save_steps(before, &recorded.rules).await.expect("recorded");
+    assert_eq!(store.blocked_until("acme", recorded.now).await.expect("query result"), None);
+    store.save_steps(&[*last], &recorded.rules).await.expect("recorded");
     let held = store
-        .blocked_until("acme", tape.now)
+        .blocked_until("acme", recorded.now)
         .await
         .expect("query result")
         .expect("provider is blocked");

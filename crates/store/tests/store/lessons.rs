@@ -15,7 +15,7 @@ use tamma_store::{KnowledgeAction, KnowledgeFilter, Store, StoredEntry};
 use tamma_testkit::postgres::TestDatabase;
 use uuid::Uuid;
 
-use crate::tape::{PROJECT, Tape, quick, register};
+use crate::recorded_task::{PROJECT, RecordedTask, quick, register};
 
 const HERE: ProjectId = PROJECT;
 
@@ -182,10 +182,13 @@ async fn fault_of_three_tasks_is_reported_once() {
 #[tokio::test]
 async fn evidence_exists_only_if_it_is_stored() {
     let (_database, store) = fresh().await;
-    let tape = Tape::new(1, quick()).until(State::Completed);
-    store.insert_task(&tape.task, &tape.steps[0].1, &tape.rules).await.expect("received");
-    store.save_steps(&tape.records(), &tape.rules).await.expect("written");
-    let task = tape.task.id;
+    let recorded = RecordedTask::new(1, quick()).until(State::Completed);
+    store
+        .insert_task(&recorded.task, &recorded.steps[0].1, &recorded.rules)
+        .await
+        .expect("received");
+    store.save_steps(&recorded.records(), &recorded.rules).await.expect("written");
+    let task = recorded.task.id;
     let commit = store.iterations(task).await.expect("iterations")[0].commit.clone();
     let commit = commit.expect("commit").parse().expect("commit");
     let resolves = async |evidence| store.evidence_exists(evidence).await.expect("query result");

@@ -8,7 +8,7 @@ use tamma_core::task_loop::{Action, AnswerKind, Outcome, Phase, State};
 use tamma_store::{IterationOutcome, ListedTask, PlanVerdict, Store, TaskFilter};
 use tamma_testkit::postgres::TestDatabase;
 
-use crate::tape::{PROJECT, Tape, careful, quick, register};
+use crate::recorded_task::{PROJECT, RecordedTask, careful, quick, register};
 use crate::world::{reason, red};
 
 async fn fresh() -> (TestDatabase, Store) {
@@ -18,9 +18,12 @@ async fn fresh() -> (TestDatabase, Store) {
     (database, store)
 }
 
-async fn write(store: &Store, tape: &Tape) {
-    store.insert_task(&tape.task, &tape.steps[0].1, &tape.rules).await.expect("received");
-    store.save_steps(&tape.records(), &tape.rules).await.expect("recorded");
+async fn write(store: &Store, recorded: &RecordedTask) {
+    store
+        .insert_task(&recorded.task, &recorded.steps[0].1, &recorded.rules)
+        .await
+        .expect("received");
+    store.save_steps(&recorded.records(), &recorded.rules).await.expect("recorded");
 }
 
 fn ids(tasks: &[ListedTask]) -> Vec<TaskId> {
@@ -38,9 +41,9 @@ async fn pages_have_no_gaps_or_repetitions() {
     let (_database, store) = fresh().await;
     let mut expected = Vec::new();
     for number in 1..=23 {
-        let tape = Tape::new(number, careful());
-        write(&store, &tape).await;
-        expected.insert(0, tape.task.id);
+        let recorded = RecordedTask::new(number, careful());
+        write(&store, &recorded).await;
+        expected.insert(0, recorded.task.id);
     }
     let (mut found, mut after) = (Vec::new(), None);
     loop {
@@ -57,10 +60,10 @@ async fn pages_have_no_gaps_or_repetitions() {
 #[tokio::test]
 async fn filters_narrow_the_list() {
     let (_database, store) = fresh().await;
-    let waiting = Tape::new(1, careful()).until(State::AwaitingApproval);
-    let ended = Tape::new(2, quick()).until(State::Completed);
-    for tape in [&waiting, &ended] {
-        write(&store, tape).await;
+    let waiting = RecordedTask::new(1, careful()).until(State::AwaitingApproval);
+    let ended = RecordedTask::new(2, quick()).until(State::Completed);
+    for recorded in [&waiting, &ended] {
+        write(&store, recorded).await;
     }
     let one = vec![waiting.task.id];
     let found =
@@ -79,29 +82,31 @@ async fn filters_narrow_the_list() {
 #[tokio::test]
 async fn question_is_in_the_inbox_until_it_is_answered() {
     let (_database, store) = fresh().await;
-    let mut tape = Tape::new(1, careful()).until(State::Validated);
-    write(&store, &tape).await;
+    let mut recorded = RecordedTask::new(1, careful()).until(State::Validated);
+    write(&store, &recorded).await;
     let inbox = store.inbox(Some(PROJECT), None, 10).await.expect("inbox");
     let [ListedTask::Card(card)] = &inbox.tasks[..] else { panic!("{inbox:?}") };
     assert!(card.answers().contains(&AnswerKind::Approve));
-    assert_eq!(card.question, tape.it().open_question);
-    assert_eq!(card.next, tape.it().next_step(&tape.rules));
+    assert_eq!(card.question, recorded.it().open_question);
+    assert_eq!(card.next, recorded.it().next_step(&recorded.rules));
     assert_eq!(store.count_waiting(None).await.expect("count"), 1);
-    let late = tape.now + TimeDelta::days(2);
+    let late = recorded.now + TimeDelta::days(2);
     assert_eq!(store.over_timeout(late, None, 10).await.expect("page").tasks.len(), 1);
-    assert_eq!(store.over_timeout(tape.now, None, 10).await.expect("page").tasks.len(), 0);
+    assert_eq!(store.over_timeout(recorded.now, None, 10).await.expect("page").tasks.len(), 0);
 
     // Acknowledged, reminded no more, and approved.
-    let before = tape.steps.len() - 1;
-    assert!(tape.ask(Action::Acknowledge));
-    let scope = tape.it().current_scope().expect("plan");
-    assert!(tape.ask(Action::Approve { scope, reason: None }));
-    store.save_steps(&tape.records()[before..], &tape.rules).await.expect("recorded");
+    let before = recorded.steps.len() - 1;
+    assert!(recorded.ask(Action::Acknowledge));
+    let scope = recorded.it().current_scope().expect("plan");
+    assert!(recorded.ask(Action::Approve { scope, reason: None }));
+    store.save_steps(&recorded.records()[before..], &recorded.rules).await.expect("recorded");
     assert_eq!(store.count_waiting(None).await.expect("count"), 0);
-    let [alert] = &store.alerts(tape.task.id).await.expect("alerts")[..] else { panic!() };
+    let [alert] = &store.alerts(recorded.task.id).await.expect("alerts")[..] else { panic!() };
     assert_eq!(alert.acknowledged.as_ref().map(|(by, _)| by.as_str()), Some("ann"));
     assert!(alert.settled_at.is_some());
-    let [decision] = &store.decisions(tape.task.id).await.expect("decisions")[..] else { panic!() };
+    let [decision] = &store.decisions(recorded.task.id).await.expect("decisions")[..] else {
+        panic!()
+    };
     assert_eq!((decision.verdict, decision.by.as_deref()), (PlanVerdict::Approve, Some("ann")));
     assert_eq!(decision.plan, Some(scope.plan.to_string()));
 }
@@ -109,17 +114,20 @@ async fn question_is_in_the_inbox_until_it_is_answered() {
 #[tokio::test]
 async fn decisions_are_stored_with_the_risk_at_that_time() {
     let (_database, store) = fresh().await;
-    let mut tape = Tape::new(1, careful()).until(State::Validated);
-    let scope = tape.it().current_scope().expect("plan");
-    assert!(tape.ask(Action::RevisePlan { scope, changes: crate::world::note() }));
-    let mut tape = tape.until(State::Validated);
-    let scope = tape.it().current_scope().expect("plan");
-    assert!(tape.ask(Action::Reject { scope, reason: reason() }));
-    store.insert_task(&tape.task, &tape.steps[0].1, &tape.rules).await.expect("received");
-    for record in tape.records() {
-        store.save_steps(&[record], &tape.rules).await.expect("recorded");
+    let mut recorded = RecordedTask::new(1, careful()).until(State::Validated);
+    let scope = recorded.it().current_scope().expect("plan");
+    assert!(recorded.ask(Action::RevisePlan { scope, changes: crate::world::note() }));
+    let mut recorded = recorded.until(State::Validated);
+    let scope = recorded.it().current_scope().expect("plan");
+    assert!(recorded.ask(Action::Reject { scope, reason: reason() }));
+    store
+        .insert_task(&recorded.task, &recorded.steps[0].1, &recorded.rules)
+        .await
+        .expect("received");
+    for record in recorded.records() {
+        store.save_steps(&[record], &recorded.rules).await.expect("recorded");
     }
-    let decisions = store.decisions(tape.task.id).await.expect("decisions");
+    let decisions = store.decisions(recorded.task.id).await.expect("decisions");
     let verdicts: Vec<_> = decisions.iter().map(|decision| decision.verdict).collect();
     assert_eq!(verdicts, [PlanVerdict::Changes, PlanVerdict::Reject]);
     assert!(decisions.iter().all(|decision| decision.risk.is_some() && decision.plan.is_some()));
@@ -129,26 +137,26 @@ async fn decisions_are_stored_with_the_risk_at_that_time() {
 #[tokio::test]
 async fn iterations_and_usage_are_stored_one_by_one() {
     let (_database, store) = fresh().await;
-    let mut tape = Tape::new(1, quick()).until(State::Testing);
-    assert!(tape.done(red(1)));
-    let mut tape = tape.until(State::Testing);
-    assert!(tape.done(red(2)));
-    assert!(tape.done(Outcome::Interrupted) || tape.well());
-    let tape = tape.until(State::Completed);
-    write(&store, &tape).await;
-    let runs = store.iterations(tape.task.id).await.expect("iterations");
+    let mut recorded = RecordedTask::new(1, quick()).until(State::Testing);
+    assert!(recorded.done(red(1)));
+    let mut recorded = recorded.until(State::Testing);
+    assert!(recorded.done(red(2)));
+    assert!(recorded.done(Outcome::Interrupted) || recorded.well());
+    let recorded = recorded.until(State::Completed);
+    write(&store, &recorded).await;
+    let runs = store.iterations(recorded.task.id).await.expect("iterations");
     let endings: Vec<_> = runs.iter().map(|run| run.outcome).collect();
-    assert_eq!(endings.len(), usize::from(tape.it().iterations));
+    assert_eq!(endings.len(), usize::from(recorded.it().iterations));
     assert_eq!(
         endings[..2],
         [Some(IterationOutcome::GatesFailed), Some(IterationOutcome::GatesFailed)]
     );
     assert_eq!(endings.last(), Some(&Some(IterationOutcome::Passed)));
     assert!(runs[0].fingerprint.is_some() && runs[0].commit.is_some() && runs[0].tier.is_some());
-    let used = store.usage(tape.task.id).await.expect("usage");
-    let expected: Vec<_> = tape.steps.iter().filter_map(|(_, _, used)| *used).collect();
+    let used = store.usage(recorded.task.id).await.expect("usage");
+    let expected: Vec<_> = recorded.steps.iter().filter_map(|(_, _, used)| *used).collect();
     assert_eq!(used, expected);
-    let total = store.usage_since(PROJECT, tape.steps[0].0).await.expect("sum");
+    let total = store.usage_since(PROJECT, recorded.steps[0].0).await.expect("sum");
     assert_eq!(total.usd, used.iter().fold(Usd::ZERO, |sum, _| sum + Usd::from_cents(5)));
     assert_eq!(total.unpriced_jobs, 0);
 }
@@ -156,10 +164,11 @@ async fn iterations_and_usage_are_stored_one_by_one() {
 #[tokio::test]
 async fn damaged_task_does_not_hide_others() {
     let (database, store) = fresh().await;
-    let tapes: Vec<_> =
-        (1..=3).map(|number| Tape::new(number, careful()).until(State::Validated)).collect();
-    for tape in &tapes {
-        write(&store, tape).await;
+    let tapes: Vec<_> = (1..=3)
+        .map(|number| RecordedTask::new(number, careful()).until(State::Validated))
+        .collect();
+    for recorded in &tapes {
+        write(&store, recorded).await;
     }
     let damaged = tapes[1].task.id;
     let pool = sqlx::PgPool::connect(&database.url()).await.expect("connected");

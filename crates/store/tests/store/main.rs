@@ -10,9 +10,9 @@ mod lessons;
 mod lists;
 mod once;
 mod query_plans;
+mod recorded_task;
 mod restart;
 mod runs;
-mod tape;
 mod vectors;
 #[path = "../../../core/tests/spec/world.rs"]
 mod world;

@@ -8,7 +8,7 @@ use tamma_core::task_loop::{Action, State};
 use tamma_store::{Conflict, Error, Store, TaskChange, WriteOutcome};
 use tamma_testkit::postgres::TestDatabase;
 
-use crate::tape::{Tape, careful, quick, random, register};
+use crate::recorded_task::{RecordedTask, careful, quick, random, register};
 
 async fn fresh() -> (TestDatabase, Store) {
     let database = TestDatabase::fresh().await.expect("test database");
@@ -17,15 +17,18 @@ async fn fresh() -> (TestDatabase, Store) {
     (database, store)
 }
 
-async fn logged(store: &Store, tape: &Tape) -> Vec<HistoryEntry> {
-    let lines = store.history(tape.task.id, 0, 10_000).await.expect("history");
+async fn logged(store: &Store, recorded: &RecordedTask) -> Vec<HistoryEntry> {
+    let lines = store.history(recorded.task.id, 0, 10_000).await.expect("history");
     lines.into_iter().map(|line| line.entry).collect()
 }
 
-async fn write_all(store: &Store, tape: &Tape) {
-    store.insert_task(&tape.task, &tape.steps[0].1, &tape.rules).await.expect("received");
-    for record in tape.records() {
-        let written = store.save_steps(&[record], &tape.rules).await.expect("recorded");
+async fn write_all(store: &Store, recorded: &RecordedTask) {
+    store
+        .insert_task(&recorded.task, &recorded.steps[0].1, &recorded.rules)
+        .await
+        .expect("received");
+    for record in recorded.records() {
+        let written = store.save_steps(&[record], &recorded.rules).await.expect("recorded");
         assert_eq!(written, WriteOutcome::Inserted);
     }
 }
@@ -33,39 +36,43 @@ async fn write_all(store: &Store, tape: &Tape) {
 #[tokio::test]
 async fn repeated_step_changes_nothing() {
     let (_database, store) = fresh().await;
-    let tape = Tape::new(1, careful()).until(State::Completed);
-    let first = &tape.steps[0].1;
+    let recorded = RecordedTask::new(1, careful()).until(State::Completed);
+    let first = &recorded.steps[0].1;
     for expected in [WriteOutcome::Inserted, WriteOutcome::AlreadyPresent] {
-        let written = store.insert_task(&tape.task, first, &tape.rules).await.expect("received");
+        let written =
+            store.insert_task(&recorded.task, first, &recorded.rules).await.expect("received");
         assert_eq!(written, expected);
     }
-    for record in tape.records() {
+    for record in recorded.records() {
         for expected in
             [WriteOutcome::Inserted, WriteOutcome::AlreadyPresent, WriteOutcome::AlreadyPresent]
         {
-            let written = store.save_steps(&[record], &tape.rules).await.expect("recorded");
+            let written = store.save_steps(&[record], &recorded.rules).await.expect("recorded");
             assert_eq!(written, expected);
         }
     }
-    assert_eq!(logged(&store, &tape).await, tape.log());
-    let whole = store.task(tape.task.id).await.expect("task");
-    assert_eq!(whole.task, tape.task);
-    assert_eq!(whole.task_loop.as_ref(), Ok(tape.it()));
-    assert_eq!(store.alerts(tape.task.id).await.expect("alerts").len(), 1);
+    assert_eq!(logged(&store, &recorded).await, recorded.log());
+    let whole = store.task(recorded.task.id).await.expect("task");
+    assert_eq!(whole.task, recorded.task);
+    assert_eq!(whole.task_loop.as_ref(), Ok(recorded.it()));
+    assert_eq!(store.alerts(recorded.task.id).await.expect("alerts").len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrent_writers_store_each_step_once() {
     let (database, store) = fresh().await;
-    let tape = std::sync::Arc::new(random(1, 7));
-    store.insert_task(&tape.task, &tape.steps[0].1, &tape.rules).await.expect("received");
+    let recorded = std::sync::Arc::new(random(1, 7));
+    store
+        .insert_task(&recorded.task, &recorded.steps[0].1, &recorded.rules)
+        .await
+        .expect("received");
     let mut writers = Vec::new();
     for _ in 0..4 {
-        let (store, tape) = (database.store().await.expect("connection"), tape.clone());
+        let (store, recorded) = (database.store().await.expect("connection"), recorded.clone());
         writers.push(tokio::spawn(async move {
             let mut now = 0;
-            for record in tape.records() {
-                match store.save_steps(&[record], &tape.rules).await {
+            for record in recorded.records() {
+                match store.save_steps(&[record], &recorded.rules).await {
                     Ok(WriteOutcome::Inserted) => now += 1,
                     // Another writer was faster, by one step or more.
                     Ok(WriteOutcome::AlreadyPresent)
@@ -80,32 +87,35 @@ async fn concurrent_writers_store_each_step_once() {
     for writer in writers {
         written += writer.await.expect("task ended");
     }
-    assert_eq!(written, tape.steps.len() - 1);
-    assert_eq!(logged(&store, &tape).await, tape.log());
+    assert_eq!(written, recorded.steps.len() - 1);
+    assert_eq!(logged(&store, &recorded).await, recorded.log());
 }
 
 #[tokio::test]
 async fn stale_steps_and_gaps_are_refused() {
     let (_database, store) = fresh().await;
-    let tape = Tape::new(1, quick()).until(State::Completed);
-    let records = tape.records();
-    let task = tape.task.id;
-    let missing = store.save_steps(&records[..1], &tape.rules).await;
+    let recorded = RecordedTask::new(1, quick()).until(State::Completed);
+    let records = recorded.records();
+    let task = recorded.task.id;
+    let missing = store.save_steps(&records[..1], &recorded.rules).await;
     assert!(matches!(missing, Err(Error::NotFound { .. })), "{missing:?}");
-    store.insert_task(&tape.task, &tape.steps[0].1, &tape.rules).await.expect("received");
+    store
+        .insert_task(&recorded.task, &recorded.steps[0].1, &recorded.rules)
+        .await
+        .expect("received");
     let conflict = |result| match result {
         Err(Error::Conflict(conflict)) => conflict,
         other => panic!("{other:?}"),
     };
-    let gap = conflict(store.save_steps(&records[2..3], &tape.rules).await);
+    let gap = conflict(store.save_steps(&records[2..3], &recorded.rules).await);
     assert_eq!(gap, Conflict::MissingSteps { task, stored: 0, offered: 3 });
     // Several at once, then overlapping ones, then stale ones.
-    store.save_steps(&records[..3], &tape.rules).await.expect("three steps");
-    let overlap = store.save_steps(&records[1..6], &tape.rules).await.expect("remaining steps");
+    store.save_steps(&records[..3], &recorded.rules).await.expect("three steps");
+    let overlap = store.save_steps(&records[1..6], &recorded.rules).await.expect("remaining steps");
     assert_eq!(overlap, WriteOutcome::Inserted);
-    let older = conflict(store.save_steps(&records[1..2], &tape.rules).await);
+    let older = conflict(store.save_steps(&records[1..2], &recorded.rules).await);
     assert_eq!(older, Conflict::StaleStep { task, stored: 6, offered: 2 });
-    let disorder = conflict(store.save_steps(&[records[6], records[8]], &tape.rules).await);
+    let disorder = conflict(store.save_steps(&[records[6], records[8]], &recorded.rules).await);
     assert!(matches!(disorder, Conflict::OutOfOrder(_)));
     assert_eq!(store.task_position(task).await.expect("there").0, 6);
 }
@@ -113,8 +123,8 @@ async fn stale_steps_and_gaps_are_refused() {
 #[tokio::test]
 async fn step_of_a_different_history_is_refused() {
     let (_database, store) = fresh().await;
-    let one = Tape::new(1, careful()).until(State::Validated);
-    let mut other = Tape::new(1, careful());
+    let one = RecordedTask::new(1, careful()).until(State::Validated);
+    let mut other = RecordedTask::new(1, careful());
     other.ask(Action::Pause);
     other.ask(Action::Resume);
     store.insert_task(&one.task, &one.steps[0].1, &one.rules).await.expect("received");
@@ -133,24 +143,27 @@ async fn export_matches_the_entries_of_the_core() {
     let tapes: Vec<_> =
         (1..=12u32).map(|number| random(number.into(), u64::from(number) * 977)).collect();
     let mut expected = Vec::new();
-    for tape in &tapes {
-        store.insert_task(&tape.task, &tape.steps[0].1, &tape.rules).await.expect("received");
+    for recorded in &tapes {
+        store
+            .insert_task(&recorded.task, &recorded.steps[0].1, &recorded.rules)
+            .await
+            .expect("received");
         // Writing steps in batches of any size gives the same result.
-        for records in tape.records().chunks(1 + tape.steps.len() % 5) {
-            store.save_steps(records, &tape.rules).await.expect("recorded");
+        for records in recorded.records().chunks(1 + recorded.steps.len() % 5) {
+            store.save_steps(records, &recorded.rules).await.expect("recorded");
         }
-        let log = tape.log();
+        let log = recorded.log();
         let of_one: Vec<String> =
-            store.export(Some(tape.task.id)).try_collect().await.expect("exported");
+            store.export(Some(recorded.task.id)).try_collect().await.expect("exported");
         assert_eq!(read(&of_one), log);
-        let whole = store.task(tape.task.id).await.expect("task");
-        assert_eq!(whole.task_loop.as_ref(), Ok(tape.it()));
+        let whole = store.task(recorded.task.id).await.expect("task");
+        assert_eq!(whole.task_loop.as_ref(), Ok(recorded.it()));
         expected.extend(log);
     }
     let all: Vec<String> = store.export(None).try_collect().await.expect("exported");
     assert_eq!(read(&all), expected);
     let metrics = store.metrics(None, tapes[0].steps[0].0, None).await.expect("figures");
-    let ended = tapes.iter().filter(|tape| tape.it().state.is_terminal()).count();
+    let ended = tapes.iter().filter(|recorded| recorded.it().state.is_terminal()).count();
     assert_eq!(metrics.ended, ended as u64);
 }
 
@@ -161,10 +174,10 @@ fn read(lines: &[String]) -> Vec<HistoryEntry> {
 #[tokio::test]
 async fn nul_character_does_not_block_a_write() {
     let (_database, store) = fresh().await;
-    let mut tape = Tape::new(1, careful());
-    assert!(tape.ask(Action::Cancel { reason: "a\0b \u{1F600}".parse().expect("reason") }));
-    write_all(&store, &tape).await;
-    let reason = logged(&store, &tape).await.into_iter().find_map(|entry| entry.reason);
+    let mut recorded = RecordedTask::new(1, careful());
+    assert!(recorded.ask(Action::Cancel { reason: "a\0b \u{1F600}".parse().expect("reason") }));
+    write_all(&store, &recorded).await;
+    let reason = logged(&store, &recorded).await.into_iter().find_map(|entry| entry.reason);
     assert_eq!(reason.as_deref(), Some("a\u{fffd}b \u{1F600}"));
 }
 
@@ -172,9 +185,9 @@ async fn nul_character_does_not_block_a_write() {
 async fn changes_are_reported_at_once_and_after_a_lost_connection() {
     let (database, store) = fresh().await;
     let mut changes = store.task_changes().await.expect("subscription");
-    let tape = Tape::new(1, quick()).until(State::Completed);
-    write_all(&store, &tape).await;
-    let last = TaskChange { task: tape.task.id, sequence: tape.it().entry_count };
+    let recorded = RecordedTask::new(1, quick()).until(State::Completed);
+    write_all(&store, &recorded).await;
+    let last = TaskChange { task: recorded.task.id, sequence: recorded.it().entry_count };
     let until = async |changes: &mut tamma_store::TaskChanges, last: TaskChange| {
         while changes.next().await.expect("change") != last {}
     };
@@ -189,7 +202,7 @@ async fn changes_are_reported_at_once_and_after_a_lost_connection() {
     );
     assert!(cut.fetch_one(&pool).await.expect("cut") > 0);
     let writer = database.store().await.expect("connection");
-    let second = Tape::new(2, quick()).until(State::Completed);
+    let second = RecordedTask::new(2, quick()).until(State::Completed);
     write_all(&writer, &second).await;
     let last = TaskChange { task: second.task.id, sequence: second.it().entry_count };
     tokio::time::timeout(limit, until(&mut changes, last)).await.expect("change in time");

@@ -10,7 +10,7 @@ use sqlx::{AssertSqlSafe, PgPool, Row as _};
 use tamma_core::task_loop::State;
 use tamma_testkit::postgres::TestDatabase;
 
-use crate::tape::{Tape, careful, register};
+use crate::recorded_task::{RecordedTask, careful, register};
 
 /// Inserts 10,000 tasks in twenty projects and all states; one in a hundred asks a question.
 const MANY: &str = "
@@ -74,9 +74,12 @@ async fn board_and_related_queries_use_their_indexes() {
     let database = TestDatabase::fresh().await.expect("test database");
     let store = database.store().await.expect("connection");
     register(&store).await;
-    let tape = Tape::new(1, careful()).until(State::Completed);
-    store.insert_task(&tape.task, &tape.steps[0].1, &tape.rules).await.expect("received");
-    store.save_steps(&tape.records(), &tape.rules).await.expect("recorded");
+    let recorded = RecordedTask::new(1, careful()).until(State::Completed);
+    store
+        .insert_task(&recorded.task, &recorded.steps[0].1, &recorded.rules)
+        .await
+        .expect("received");
+    store.save_steps(&recorded.records(), &recorded.rules).await.expect("recorded");
     let pool = PgPool::connect(&database.url()).await.expect("connected");
     sqlx::raw_sql(MANY).execute(&pool).await.expect("many");
     for table in ["tasks", "deliveries", "alerts"] {
@@ -100,7 +103,7 @@ async fn board_and_related_queries_use_their_indexes() {
     let claim = query(&["FOR UPDATE SKIP LOCKED", "claimed_until = now()"]);
     let next = query(&["min(greatest(due_at"]);
     let sent = query(&["ORDER BY deliveries.created_at DESC"]);
-    let task = tape.task.id.0;
+    let task = recorded.task.id.0;
     let mut faults = Vec::new();
     // Total counts read the whole table, so they are not listed; `just lab bench-board` measures them.
     for (what, query, arguments, index) in [

@@ -13,25 +13,28 @@ use tamma_store::{
 };
 use tamma_testkit::postgres::TestDatabase;
 
-use crate::tape::{Tape, quick, register};
+use crate::recorded_task::{RecordedTask, quick, register};
 
 const FIRST: RunNumber = RunNumber { job_number: 3, attempt: 1 };
 const SECOND: RunNumber = RunNumber { job_number: 3, attempt: 2 };
 
-async fn fresh() -> (TestDatabase, Store, Tape) {
+async fn fresh() -> (TestDatabase, Store, RecordedTask) {
     let database = TestDatabase::fresh().await.expect("test database");
     let store = database.store().await.expect("connection");
     register(&store).await;
-    let tape = Tape::new(1, quick());
-    store.insert_task(&tape.task, &tape.steps[0].1, &tape.rules).await.expect("received");
-    (database, store, tape)
+    let recorded = RecordedTask::new(1, quick());
+    store
+        .insert_task(&recorded.task, &recorded.steps[0].1, &recorded.rules)
+        .await
+        .expect("received");
+    (database, store, recorded)
 }
 
-fn new(tape: &Tape, number: RunNumber) -> NewRun {
+fn new(recorded: &RecordedTask, number: RunNumber) -> NewRun {
     NewRun {
-        task: tape.task.id,
+        task: recorded.task.id,
         number,
-        at: tape.now + TimeDelta::seconds(number.attempt.into()),
+        at: recorded.now + TimeDelta::seconds(number.attempt.into()),
         agent: "claude-code".to_owned(),
         model: None,
         tier: Some(Tier::TOP),
@@ -40,8 +43,8 @@ fn new(tape: &Tape, number: RunNumber) -> NewRun {
     }
 }
 
-fn line(tape: &Tape, sequence: u64, kind: LineKind, text: &str) -> NewLine {
-    let at = tape.now + TimeDelta::seconds(10 + i64::try_from(sequence).expect("small"));
+fn line(recorded: &RecordedTask, sequence: u64, kind: LineKind, text: &str) -> NewLine {
+    let at = recorded.now + TimeDelta::seconds(10 + i64::try_from(sequence).expect("small"));
     NewLine { sequence, at, kind, text: text.to_owned(), data: Some(json!({ "n": sequence })) }
 }
 
@@ -65,9 +68,9 @@ async fn texts(
 
 #[tokio::test]
 async fn run_is_recorded_and_repeated_updates_are_stored_once() {
-    let (_database, store, tape) = fresh().await;
-    let task = tape.task.id;
-    assert_eq!(store.begin_run(&new(&tape, FIRST)).await.expect("started"), 0);
+    let (_database, store, recorded) = fresh().await;
+    let task = recorded.task.id;
+    assert_eq!(store.begin_run(&new(&recorded, FIRST)).await.expect("started"), 0);
     let run = store.latest_run(task).await.expect("read").expect("run");
     assert_eq!((run.usage, run.end, run.metered), (None, None, false), "no usage was reported");
     let call = ModelCall {
@@ -85,8 +88,8 @@ async fn run_is_recorded_and_repeated_updates_are_stored_once() {
     let unpriced = ModelCall { sequence: 2, cost: Cost::Unknown, tokens: None, ..call.clone() };
     let news = RunUpdate {
         lines: vec![
-            line(&tape, 1, LineKind::Said, "hello\0world"),
-            line(&tape, 2, LineKind::Tool, "Edit src/lib.rs"),
+            line(&recorded, 1, LineKind::Said, "hello\0world"),
+            line(&recorded, 2, LineKind::Tool, "Edit src/lib.rs"),
         ],
         calls: vec![call.clone(), unpriced.clone()],
         session: Some("s-1".to_owned()),
@@ -107,8 +110,10 @@ async fn run_is_recorded_and_repeated_updates_are_stored_once() {
     assert_eq!((sums[0].calls, sums[0].unpriced_calls), (2, 1));
     assert_eq!(sums[0].usage, usage(100, dollars("0.25")));
     // An update without usage keeps the earlier one.
-    let more =
-        RunUpdate { lines: vec![line(&tape, 3, LineKind::Said, "more")], ..RunUpdate::default() };
+    let more = RunUpdate {
+        lines: vec![line(&recorded, 3, LineKind::Said, "more")],
+        ..RunUpdate::default()
+    };
     store.append_run_update(task, FIRST, &more).await.expect("updated");
     let run = store.latest_run(task).await.expect("read").expect("run");
     assert_eq!((run.lines, run.calls, run.session.as_deref()), (3, 2, Some("s-1")));
@@ -117,7 +122,7 @@ async fn run_is_recorded_and_repeated_updates_are_stored_once() {
     assert_eq!(last.map(|line| line.position.sequence), Some(2));
 
     let ended = EndedRun {
-        at: tape.now + TimeDelta::minutes(1),
+        at: recorded.now + TimeDelta::minutes(1),
         end: RunEnd::OverBudget,
         reason: Some("enough".to_owned()),
         usage: Some((usage(120, Cost::Unknown), false)),
@@ -135,12 +140,14 @@ async fn run_is_recorded_and_repeated_updates_are_stored_once() {
 
 #[tokio::test]
 async fn lines_are_ordered_across_runs_and_filtered_by_run_and_kind() {
-    let (_database, store, tape) = fresh().await;
-    let task = tape.task.id;
+    let (_database, store, recorded) = fresh().await;
+    let task = recorded.task.id;
     for (run, first) in [(FIRST, "one"), (SECOND, "three")] {
-        assert_eq!(store.begin_run(&new(&tape, run)).await.expect("started"), 0);
-        let lines =
-            vec![line(&tape, 1, LineKind::Said, first), line(&tape, 2, LineKind::Note, "note")];
+        assert_eq!(store.begin_run(&new(&recorded, run)).await.expect("started"), 0);
+        let lines = vec![
+            line(&recorded, 1, LineKind::Said, first),
+            line(&recorded, 2, LineKind::Note, "note"),
+        ];
         store
             .append_run_update(task, run, &RunUpdate { lines, ..RunUpdate::default() })
             .await
@@ -163,43 +170,47 @@ async fn lines_are_ordered_across_runs_and_filtered_by_run_and_kind() {
     let second = LineFilter { job_number: Some(3), attempt: Some(2), kinds: vec![LineKind::Said] };
     assert_eq!(texts(&store, task, &second, LinePosition::START).await, ["three"]);
     // An agent that restarts within an attempt continues the numbering.
-    assert_eq!(store.begin_run(&new(&tape, SECOND)).await.expect("started"), 2);
+    assert_eq!(store.begin_run(&new(&recorded, SECOND)).await.expect("started"), 2);
 }
 
 #[tokio::test]
 async fn old_months_of_lines_are_deleted_and_runs_are_kept() {
-    let (_database, store, tape) = fresh().await;
-    let task = tape.task.id;
-    store.begin_run(&new(&tape, FIRST)).await.expect("started");
-    let month = tape.now.date_naive();
+    let (_database, store, recorded) = fresh().await;
+    let task = recorded.task.id;
+    store.begin_run(&new(&recorded, FIRST)).await.expect("started");
+    let month = recorded.now.date_naive();
     store.ensure_partitions(month, 1).await.expect("months");
-    let early = line(&tape, 1, LineKind::Said, "early");
-    let late =
-        NewLine { at: tape.now + TimeDelta::days(40), ..line(&tape, 2, LineKind::Said, "late") };
-    let never =
-        NewLine { at: tape.now + TimeDelta::days(400), ..line(&tape, 3, LineKind::Said, "other") };
+    let early = line(&recorded, 1, LineKind::Said, "early");
+    let late = NewLine {
+        at: recorded.now + TimeDelta::days(40),
+        ..line(&recorded, 2, LineKind::Said, "late")
+    };
+    let never = NewLine {
+        at: recorded.now + TimeDelta::days(400),
+        ..line(&recorded, 3, LineKind::Said, "other")
+    };
     let lines = vec![early, late, never];
     store
         .append_run_update(task, FIRST, &RunUpdate { lines, ..RunUpdate::default() })
         .await
         .expect("updated");
-    assert_eq!(store.delete_lines(tape.now).await.expect("no month has ended"), 0);
-    let over = tape.now + TimeDelta::days(35);
+    assert_eq!(store.delete_lines(recorded.now).await.expect("no month has ended"), 0);
+    let over = recorded.now + TimeDelta::days(35);
     assert_eq!(store.delete_lines(over).await.expect("one month has ended"), 1);
     let all = LineFilter::default();
     assert_eq!(texts(&store, task, &all, LinePosition::START).await, ["late", "other"]);
-    store.delete_lines(tape.now + TimeDelta::days(500)).await.expect("all months have ended");
+    store.delete_lines(recorded.now + TimeDelta::days(500)).await.expect("all months have ended");
     assert_eq!(texts(&store, task, &all, LinePosition::START).await, Vec::<String>::new());
     assert_eq!(store.runs(task).await.expect("runs").len(), 1);
 }
 
 #[tokio::test]
 async fn new_lines_and_lost_connections_are_reported() {
-    let (database, store, tape) = fresh().await;
-    let task = tape.task.id;
+    let (database, store, recorded) = fresh().await;
+    let task = recorded.task.id;
     let mut changes = store.line_changes().await.expect("subscription");
-    store.begin_run(&new(&tape, FIRST)).await.expect("started");
-    let lines = vec![line(&tape, 1, LineKind::Said, "hello")];
+    store.begin_run(&new(&recorded, FIRST)).await.expect("started");
+    let lines = vec![line(&recorded, 1, LineKind::Said, "hello")];
     store
         .append_run_update(task, FIRST, &RunUpdate { lines, ..RunUpdate::default() })
         .await

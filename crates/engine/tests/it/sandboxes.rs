@@ -14,21 +14,21 @@ use tamma_engine::worktree::Worktree;
 use tamma_testkit::agent::{AgentStep, SCRIPT_VARIABLE, Script};
 use tokio::io::AsyncReadExt as _;
 
-use crate::stage::{Stage, environment, lives, noon};
+use crate::fixture::{Fixture, environment, lives, noon};
 
 fn launcher() -> Launcher {
     Launcher { program: PathBuf::from(env!("CARGO_BIN_EXE_tamma-inside")), args: Vec::new() }
 }
 
-fn cage(stage: &Stage, tree: &Worktree, kind: SandboxKind) -> Sandbox {
-    let home = stage.data().join("homes").join("this");
+fn new_sandbox(fixture: &Fixture, tree: &Worktree, kind: SandboxKind) -> Sandbox {
+    let home = fixture.data().join("homes").join("this");
     std::fs::create_dir_all(&home).unwrap();
     Sandbox {
         kind,
         launcher: launcher(),
         worktree: tree.path().to_owned(),
         read_only: false,
-        repository: Some(mirror(stage)),
+        repository: Some(mirror(fixture)),
         home,
         readable: Vec::new(),
         writable: Vec::new(),
@@ -38,32 +38,32 @@ fn cage(stage: &Stage, tree: &Worktree, kind: SandboxKind) -> Sandbox {
     }
 }
 
-fn mirror(stage: &Stage) -> PathBuf {
-    let mirrors = std::fs::read_dir(stage.data().join("mirrors")).unwrap();
+fn mirror(fixture: &Fixture) -> PathBuf {
+    let mirrors = std::fs::read_dir(fixture.data().join("mirrors")).unwrap();
     mirrors.flatten().map(|entry| entry.path()).find(|path| path.is_dir()).unwrap()
 }
 
-fn launch(stage: &Stage, tree: &Worktree, script: &str) -> Launch {
+fn launch(fixture: &Fixture, tree: &Worktree, script: &str) -> Launch {
     Launch {
         program: PathBuf::from("sh"),
         args: vec!["-c".to_owned(), script.to_owned()],
         env: environment(),
         working_dir: tree.path().to_owned(),
-        run: stage.run(),
+        run: fixture.run(),
         now: noon(),
     }
 }
 
 /// Runs a script in a sandbox, and returns its exit code and output.
 async fn run(
-    stage: &Stage,
+    fixture: &Fixture,
     tree: &Worktree,
-    cage: &Sandbox,
+    sandbox: &Sandbox,
     script: &str,
 ) -> (Option<i32>, String) {
-    let launch = cage.wrap(launch(stage, tree, script));
+    let launch = sandbox.wrap(launch(fixture, tree, script));
     let (mut group, mut pipes) =
-        SupervisedProcess::start(&launch, &stage.records().await, |_| {}).await.unwrap();
+        SupervisedProcess::start(&launch, &fixture.records().await, |_| {}).await.unwrap();
     drop(pipes.stdin);
     let (mut out, mut err) = (String::new(), String::new());
     let (read, complained) =
@@ -82,15 +82,15 @@ fn kinds() -> [SandboxKind; 2] {
 
 #[tokio::test]
 async fn only_the_worktree_and_the_home_are_writable() {
-    let stage = Stage::set().await;
-    let tree = stage.worktree().await;
-    let secret = stage.aside("secret.txt");
+    let fixture = Fixture::create().await;
+    let tree = fixture.worktree().await;
+    let secret = fixture.aside("secret.txt");
     std::fs::write(&secret, "hush").unwrap();
-    let other = stage.data().join("homes/other");
+    let other = fixture.data().join("homes/other");
     std::fs::create_dir_all(&other).unwrap();
     for kind in kinds() {
-        let cage = cage(&stage, &tree, kind);
-        let (mirror, home) = (mirror(&stage), cage.home.display().to_string());
+        let sandbox = new_sandbox(&fixture, &tree, kind);
+        let (mirror, home) = (mirror(&fixture), sandbox.home.display().to_string());
         let script = format!(
             "echo in > here.txt; echo in > {home}/x; echo tmp > $TMPDIR/x && cat $TMPDIR/x
              (echo out > {aside}) 2>/dev/null
@@ -98,46 +98,46 @@ async fn only_the_worktree_and_the_home_are_writable() {
                echo out > $f && echo WROTE $f; done 2>/dev/null
              cat {secret} /etc/shadow 2>/dev/null | head -c 300; 
              git status --short; git log --oneline | wc -l; exit 7",
-            aside = stage.aside("out.txt").display(),
+            aside = fixture.aside("out.txt").display(),
             mirror = mirror.display(),
             other = other.display(),
             secret = secret.display(),
         );
-        let (code, said) = run(&stage, &tree, &cage, &script).await;
+        let (code, said) = run(&fixture, &tree, &sandbox, &script).await;
         assert_eq!((code, said.as_str()), (Some(7), "tmp\n?? here.txt\n1\n"), "{kind}");
-        assert_eq!(std::fs::read_to_string(cage.home.join("x")).unwrap(), "in\n");
-        assert!(!stage.aside("out.txt").exists());
+        assert_eq!(std::fs::read_to_string(sandbox.home.join("x")).unwrap(), "in\n");
+        assert!(!fixture.aside("out.txt").exists());
         std::fs::remove_file(tree.path().join("here.txt")).unwrap();
     }
 }
 
 #[tokio::test]
 async fn read_only_runs_cannot_write_and_protected_files_stay() {
-    let stage = Stage::set().await;
-    let tree = stage.worktree().await;
+    let fixture = Fixture::create().await;
+    let tree = fixture.worktree().await;
     for kind in kinds() {
-        let looking = Sandbox { read_only: true, ..cage(&stage, &tree, kind) };
+        let looking = Sandbox { read_only: true, ..new_sandbox(&fixture, &tree, kind) };
         let script = "echo x > README.md; echo x > new; rm -f src/old.txt; cat README.md";
-        let (_, said) = run(&stage, &tree, &looking, script).await;
+        let (_, said) = run(&fixture, &tree, &looking, script).await;
         assert!(said.starts_with("a project\n"), "{kind}: {said}");
         assert!(tree.path().join("src/old.txt").exists() && !tree.path().join("new").exists());
     }
     let protected = vec![tree.path().join("src"), tree.path().join("not/there")];
-    let cage = Sandbox { protected, ..cage(&stage, &tree, SandboxKind::Bubblewrap) };
+    let sandbox = Sandbox { protected, ..new_sandbox(&fixture, &tree, SandboxKind::Bubblewrap) };
     let script = "echo x > src/old.txt; echo x > src/new; mv src gone; rm -rf .git; mv .git x
                   echo gitdir: /x > .git; echo ok > README.md";
-    let (_, said) = run(&stage, &tree, &cage, script).await;
+    let (_, said) = run(&fixture, &tree, &sandbox, script).await;
     assert_eq!(std::fs::read_to_string(tree.path().join("src/old.txt")).unwrap(), "old\n");
     assert!(!tree.path().join("src/new").exists(), "{said}");
     assert_eq!(std::fs::read_to_string(tree.path().join("README.md")).unwrap(), "ok\n");
-    assert_eq!(tree.head().await.unwrap(), stage.base().await, "git finds its repository");
+    assert_eq!(tree.head().await.unwrap(), fixture.base().await, "git finds its repository");
 }
 
 #[tokio::test]
 async fn only_the_gateway_is_reachable_at_its_port() {
-    let stage = Stage::set().await;
-    let tree = stage.worktree().await;
-    let socket = stage.aside("gateway.sock");
+    let fixture = Fixture::create().await;
+    let tree = fixture.worktree().await;
+    let socket = fixture.aside("gateway.sock");
     let listener = UnixListener::bind(&socket).unwrap();
     let answers = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
@@ -152,22 +152,23 @@ async fn only_the_gateway_is_reachable_at_its_port() {
     let spare = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = spare.local_addr().unwrap().port();
     let network = Network::Gateway { port, socket };
-    let cage = Sandbox { network, ..cage(&stage, &tree, SandboxKind::Bubblewrap) };
+    let sandbox = Sandbox { network, ..new_sandbox(&fixture, &tree, SandboxKind::Bubblewrap) };
     let script = format!(
         "exec 3<>/dev/tcp/127.0.0.1/{port} && printf hello >&3 && head -c 5 <&3; echo
          exec 4<>/dev/tcp/127.0.0.1/{} && echo REACHED",
         other.local_addr().unwrap().port()
     );
     let script = format!("exec bash -c '{script}' 2>/dev/null");
-    let (_, said) = run(&stage, &tree, &cage, &script).await;
+    let (_, said) = run(&fixture, &tree, &sandbox, &script).await;
     assert_eq!(said, "world\n");
     assert_eq!(&answers.join().unwrap(), b"hello");
-    let cage = Sandbox {
+    let sandbox = Sandbox {
         kind: SandboxKind::Landlock,
-        network: Network::Gateway { port, socket: stage.aside("none") },
-        ..cage
+        network: Network::Gateway { port, socket: fixture.aside("none") },
+        ..sandbox
     };
-    let (_, said) = run(&stage, &tree, &cage, &script.replace("head -c 5 <&3", "echo in")).await;
+    let (_, said) =
+        run(&fixture, &tree, &sandbox, &script.replace("head -c 5 <&3", "echo in")).await;
     assert_eq!(said, "in\n\n");
     assert!(other.accept().is_err(), "nobody came");
     drop(spare);
@@ -175,13 +176,13 @@ async fn only_the_gateway_is_reachable_at_its_port() {
 
 #[tokio::test]
 async fn other_processes_are_hidden_and_none_is_left() {
-    let stage = Stage::set().await;
-    let tree = stage.worktree().await;
-    let mut order = stage.order(tree.path(), RunMode::Implement);
-    let cage = cage(&stage, &tree, SandboxKind::Bubblewrap);
-    let file = cage.home.join("pid");
+    let fixture = Fixture::create().await;
+    let tree = fixture.worktree().await;
+    let mut order = fixture.order(tree.path(), RunMode::Implement);
+    let sandbox = new_sandbox(&fixture, &tree, SandboxKind::Bubblewrap);
+    let file = sandbox.home.join("pid");
     // Without an environment the process has no marker, but its command line has the directory.
-    let home = cage.home.display().to_string();
+    let home = sandbox.home.display().to_string();
     let command = format!(
         "(env -i setsid sh -c 'sleep 3600; :' {home} &) ; ls /proc | grep -c '^[0-9]' > {home}"
     );
@@ -191,22 +192,22 @@ async fn other_processes_are_hidden_and_none_is_left() {
             new_session: true,
             pid_file: file,
         },
-        AgentStep::AwaitFile(cage.home.join("count")),
+        AgentStep::AwaitFile(sandbox.home.join("count")),
         AgentStep::End { tokens: None },
     ]);
-    let path = cage.home.join("script.json");
+    let path = sandbox.home.join("script.json");
     script.write(&path).unwrap();
-    let mut agent = stage.agent(&script);
+    let mut agent = fixture.agent(&script);
     agent.env.insert(SCRIPT_VARIABLE.to_owned(), path.display().to_string());
-    order.sandbox = Some(cage.clone());
+    order.sandbox = Some(sandbox.clone());
     let (seen, cancel) =
-        (crate::stage::Seen::default(), tokio_util::sync::CancellationToken::new());
+        (crate::fixture::SeenUpdates::default(), tokio_util::sync::CancellationToken::new());
     let report =
-        agent.run(&order, &stage.records().await, &seen.observer(), &cancel).await.unwrap();
+        agent.run(&order, &fixture.records().await, &seen.observer(), &cancel).await.unwrap();
     let (stop_reason, submission) = ("end_turn".to_owned(), Submission::NotRequired);
     assert_eq!(report.end, RunEnd::Finished { stop_reason, submission }, "{}", report.stderr);
     let inside: u32 =
-        std::fs::read_to_string(cage.home.join("count")).unwrap().trim().parse().unwrap();
+        std::fs::read_to_string(sandbox.home.join("count")).unwrap().trim().parse().unwrap();
     assert!(inside < 12, "{inside} processes are in sight");
     assert_eq!(called(&home), Vec::<u32>::new());
 }
@@ -226,14 +227,14 @@ fn called(words: &str) -> Vec<u32> {
 
 #[tokio::test]
 async fn missing_program_is_reported_instead_of_the_sandbox() {
-    let stage = Stage::set().await;
-    let tree = stage.worktree().await;
+    let fixture = Fixture::create().await;
+    let tree = fixture.worktree().await;
     for kind in kinds() {
-        let mut launch = launch(&stage, &tree, "");
+        let mut launch = launch(&fixture, &tree, "");
         launch.program = PathBuf::from("no-such-agent");
-        let launch = cage(&stage, &tree, kind).wrap(launch);
+        let launch = new_sandbox(&fixture, &tree, kind).wrap(launch);
         let error =
-            SupervisedProcess::start(&launch, &stage.records().await, |_| {}).await.unwrap_err();
+            SupervisedProcess::start(&launch, &fixture.records().await, |_| {}).await.unwrap_err();
         let process::Error::Start { program, .. } = error else { panic!("{error}") };
         assert_eq!(program, Path::new("no-such-agent"));
     }
@@ -241,19 +242,19 @@ async fn missing_program_is_reported_instead_of_the_sandbox() {
 
 #[tokio::test]
 async fn hidden_path_is_invisible_below_a_readable_one() {
-    let stage = Stage::set().await;
-    let tree = stage.worktree().await;
-    std::fs::create_dir_all(stage.aside("shop/back")).unwrap();
-    std::fs::write(stage.aside("shop/front.txt"), "front\n").unwrap();
-    std::fs::write(stage.aside("shop/back/key.txt"), "key\n").unwrap();
+    let fixture = Fixture::create().await;
+    let tree = fixture.worktree().await;
+    std::fs::create_dir_all(fixture.aside("shop/back")).unwrap();
+    std::fs::write(fixture.aside("shop/front.txt"), "front\n").unwrap();
+    std::fs::write(fixture.aside("shop/back/key.txt"), "key\n").unwrap();
     for kind in kinds() {
-        let cage = Sandbox {
-            readable: vec![stage.aside("shop")],
-            hidden: vec![stage.aside("shop/back"), stage.aside("elsewhere")],
-            ..cage(&stage, &tree, kind)
+        let sandbox = Sandbox {
+            readable: vec![fixture.aside("shop")],
+            hidden: vec![fixture.aside("shop/back"), fixture.aside("elsewhere")],
+            ..new_sandbox(&fixture, &tree, kind)
         };
-        let shop = stage.aside("shop");
+        let shop = fixture.aside("shop");
         let script = format!("cat {0}/front.txt {0}/back/key.txt 2>/dev/null", shop.display());
-        assert_eq!(run(&stage, &tree, &cage, &script).await.1, "front\n", "{kind}");
+        assert_eq!(run(&fixture, &tree, &sandbox, &script).await.1, "front\n", "{kind}");
     }
 }

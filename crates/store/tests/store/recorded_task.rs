@@ -20,7 +20,7 @@ use crate::world::{commit, costing, failure, green, note, passed, person, pin, p
 
 pub(crate) const PROJECT: ProjectId = ProjectId(Uuid::from_u128(2));
 
-pub(crate) struct Tape {
+pub(crate) struct RecordedTask {
     pub(crate) task: Task,
     pub(crate) rules: Rules,
     pub(crate) now: Timestamp,
@@ -50,7 +50,7 @@ pub(crate) async fn register(store: &Store) {
         .expect("registered");
 }
 
-impl Tape {
+impl RecordedTask {
     pub(crate) fn new(number: u128, rules: Rules) -> Self {
         let task = Task {
             id: TaskId(Uuid::from_u128(0x0192_a000_0000_7000_8000_0000_0000_0000 + number)),
@@ -227,13 +227,15 @@ fn whole(at: Timestamp) -> Timestamp {
 }
 
 /// Creates a task with random events.
-pub(crate) fn random(number: u128, mut seed: u64) -> Tape {
-    let mut tape =
-        Tape::new(number, if seed.is_multiple_of(2) { careful() } else { Rules::default() });
+pub(crate) fn random(number: u128, mut seed: u64) -> RecordedTask {
+    let mut recorded = RecordedTask::new(
+        number,
+        if seed.is_multiple_of(2) { careful() } else { Rules::default() },
+    );
     for _ in 0..400 {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let [dice, ..] = seed.to_be_bytes();
-        tape.chance(dice);
+        recorded.chance(dice);
     }
-    tape
+    recorded
 }

@@ -28,26 +28,26 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 /// Time limit for any wait in a test.
-const PATIENCE: Duration = Duration::from_mins(1);
+const WAIT_LIMIT: Duration = Duration::from_mins(1);
 
-pub(crate) struct Stage {
+pub(crate) struct Fixture {
     folder: TempDir,
     pub(crate) task: TaskId,
 }
 
-impl Stage {
+impl Fixture {
     /// Creates a project with one commit, in a temporary directory.
-    pub(crate) async fn set() -> Self {
+    pub(crate) async fn create() -> Self {
         let task = TaskId("0192a000-0000-7000-8000-000000000001".parse().unwrap());
-        let stage = Self { folder: tempfile::tempdir().unwrap(), task };
-        let project = stage.project();
+        let fixture = Self { folder: tempfile::tempdir().unwrap(), task };
+        let project = fixture.project();
         std::fs::create_dir_all(project.join("src")).unwrap();
         std::fs::write(project.join("README.md"), "a project\n").unwrap();
         std::fs::write(project.join("src/old.txt"), "old\n").unwrap();
-        stage.git(&["init", "--quiet", "--initial-branch=main"]).await;
-        stage.git(&["add", "--all"]).await;
-        stage.git(&["commit", "--quiet", "-m", "first"]).await;
-        stage
+        fixture.git(&["init", "--quiet", "--initial-branch=main"]).await;
+        fixture.git(&["add", "--all"]).await;
+        fixture.git(&["commit", "--quiet", "-m", "first"]).await;
+        fixture
     }
 
     /// Returns the user's own checkout.
@@ -132,7 +132,7 @@ impl Stage {
             worktree: workspace.to_owned(),
             prompt: "Do it.".to_owned(),
             mode,
-            time_limit: PATIENCE,
+            time_limit: WAIT_LIMIT,
             spend_limit: SpendLimit::default(),
             policy: permission::default_policy(workspace, mode),
             sandbox: None,
@@ -155,7 +155,7 @@ impl Stage {
         script: &Script,
         order: &RunRequest,
     ) -> (RunReport, Vec<AgentUpdate>) {
-        let seen = Seen::default();
+        let seen = SeenUpdates::default();
         let cancel = CancellationToken::new();
         let report = self
             .agent(script)
@@ -168,12 +168,12 @@ impl Stage {
 
 /// Updates that an observer received.
 #[derive(Clone, Default)]
-pub(crate) struct Seen {
+pub(crate) struct SeenUpdates {
     updates: Arc<Mutex<Vec<AgentUpdate>>>,
     changed: Arc<Notify>,
 }
 
-impl Seen {
+impl SeenUpdates {
     pub(crate) fn observer(&self) -> AgentObserver {
         let seen = self.clone();
         Arc::new(move |update| {
@@ -196,7 +196,7 @@ impl Seen {
                 self.changed.notified().await;
             }
         };
-        tokio::time::timeout(PATIENCE, look).await.expect("update within the time limit")
+        tokio::time::timeout(WAIT_LIMIT, look).await.expect("update within the time limit")
     }
 }
 
@@ -233,7 +233,7 @@ pub(crate) async fn until(holds: impl AsyncFn() -> bool) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, look).await.expect("condition within the time limit");
+    tokio::time::timeout(WAIT_LIMIT, look).await.expect("condition within the time limit");
 }
 
 /// Waits for a process ID in a file.
