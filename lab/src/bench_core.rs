@@ -7,7 +7,7 @@
 #![expect(clippy::expect_used, reason = "a measurement that cannot go on has failed")]
 
 #[expect(dead_code, reason = "the tests of core share this module")]
-#[path = "../../crates/core/tests/spec/world.rs"]
+#[path = "../../crates/core/tests/it/world.rs"]
 mod world;
 
 use std::hint::black_box;

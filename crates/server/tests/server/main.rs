@@ -16,5 +16,5 @@ mod stage;
 #[path = "../../../store/tests/store/tape.rs"]
 mod tape;
 mod tasks;
-#[path = "../../../core/tests/spec/world.rs"]
+#[path = "../../../core/tests/it/world.rs"]
 mod world;

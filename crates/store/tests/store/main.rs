@@ -14,5 +14,5 @@ mod restart;
 mod runs;
 mod tape;
 mod vectors;
-#[path = "../../../core/tests/spec/world.rs"]
+#[path = "../../../core/tests/it/world.rs"]
 mod world;

@@ -1,5 +1,4 @@
 //! `tamma doctor` on machines with and without the required programs.
-#![expect(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

@@ -10,9 +10,9 @@ use tamma_core::rules::{
     ValueOrigin, VariableTarget,
 };
 
-const SCHEMA: &str = include_str!("../../../../docs/reference/tamma.schema.json");
-const REFERENCE: &str = include_str!("../../../../docs/reference/configuration.md");
-const EXAMPLE: &str = include_str!("../../../../examples/tamma.yaml");
+const SCHEMA: &str = include_str!("../../../../../docs/reference/tamma.schema.json");
+const REFERENCE: &str = include_str!("../../../../../docs/reference/configuration.md");
+const EXAMPLE: &str = include_str!("../../../../../examples/tamma.yaml");
 
 /// File in the original specification of Tamma, verbatim.
 const SEEDS: &str = "\

@@ -1,8 +1,5 @@
 //! Every answer to a question, given once from the command line to a task that has used its last run.
 //! Everything is real except the agent, which follows a script.
-#![expect(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
-mod machine;
 
 use rustix::process::Signal;
 use serde_json::Value;

@@ -1,8 +1,5 @@
 //! Every subcommand of `tamma knowledge` against a real `tamma up`, and a task that a prohibition
 //! blocks.
-#![expect(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
-mod machine;
 
 use std::fs;
 

@@ -13,14 +13,9 @@
 //! - After changing the behaviour of a step: make it depend on `TaskLoop::edition`, with a new
 //!   `Edition` for new tasks.
 //! - Then write the histories of the new version beside the old ones: add a folder to `VERSIONS`,
-//!   run `TAMMA_WRITE_FIXTURES=1 cargo nextest run -p tamma-core --test formats`, and commit it.
+//!   run `TAMMA_WRITE_FIXTURES=1 cargo nextest run -p tamma-core formats`, and commit it.
 //!   Existing files are never overwritten.
 #![expect(clippy::disallowed_methods, reason = "fixtures are files")]
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a panic fails the test")]
-#![allow(clippy::allow_attributes, dead_code, reason = "the module is shared with other tests")]
-
-#[path = "spec/world.rs"]
-mod world;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -39,7 +34,10 @@ use tamma_core::task_loop::{
 };
 use tamma_core::version::FormatVersion;
 use tamma_core::{begin, step};
-use world::{World, commit, costing, failure, minute, note, passed, pin, plan, reason, red, text};
+
+use crate::world::{
+    World, commit, costing, failure, minute, note, passed, pin, plan, reason, red, text,
+};
 
 /// Fixture folders, oldest first.
 const VERSIONS: [&str; 4] = ["2026-11", "2026-11-engines", "2026-11-review", "2026-11-knowledge"];
@@ -203,7 +201,7 @@ fn histories_match_the_stored_fixtures(#[case] name: &str, #[case] world: World)
     let written = serde_json::to_string_pretty(&history).unwrap() + "\n";
     assert!(
         text == written,
-        "{name} differs from its stored fixture: see the top of tests/formats.rs"
+        "{name} differs from its stored fixture: see the top of tests/it/formats.rs"
     );
 }
 
@@ -217,7 +215,7 @@ fn histories_of_all_versions_replay_to_the_same_state() {
         for path in files {
             let text = fs::read_to_string(&path).unwrap();
             let history: History = serde_json::from_str(&text).unwrap_or_else(|error| {
-                panic!("{}: {error}: see the top of tests/formats.rs", path.display())
+                panic!("{}: {error}: see the top of tests/it/formats.rs", path.display())
             });
             let now = History::play(
                 history.received.clone(),
@@ -226,7 +224,7 @@ fn histories_of_all_versions_replay_to_the_same_state() {
             );
             assert!(
                 now == history,
-                "{} replays to a different state: see the top of tests/formats.rs",
+                "{} replays to a different state: see the top of tests/it/formats.rs",
                 path.display()
             );
         }

@@ -1,8 +1,5 @@
 //! `tamma chat` over a pipe: questions about a task, an approval, and more questions. Everything is real
 //! except the agent, which follows a script.
-#![expect(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
-mod machine;
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
@@ -14,7 +11,7 @@ use tamma_testkit::agent::{AgentStep, PromptCase, Script};
 
 use crate::machine::Machine;
 
-const HOSTILE: &str = include_str!("../../../lab/inputs/chat/hostile.txt");
+const HOSTILE: &str = include_str!("../../../../lab/inputs/chat/hostile.txt");
 
 /// Agent that plans a small change and makes the check fail.
 fn script() -> Script {

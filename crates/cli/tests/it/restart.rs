@@ -1,8 +1,5 @@
 //! Tasks across restarts and crashes of `tamma up`, with private PostgreSQL and Temporal servers, real
 //! git and a scripted agent.
-#![expect(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
-mod machine;
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt as _;

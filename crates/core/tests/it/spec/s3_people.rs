@@ -12,7 +12,7 @@ use tamma_core::task_loop::{
     Refusal, State, StopReason, Trigger, allowed_answers,
 };
 
-use crate::s3_machine::{alerted, asking};
+use super::s3_machine::{alerted, asking};
 use crate::world::{
     World, commit, costing, failure, green, minute, note, person, pin, reason, text,
 };

@@ -1,5 +1,4 @@
 //! `tamma init`, as text and JSON.
-#![expect(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use std::ffi::OsString;
 use std::fs;

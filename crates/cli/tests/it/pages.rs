@@ -1,8 +1,5 @@
 //! Approval, review and rework of a task in a browser without JavaScript. Everything is real except the
 //! agent, which follows a script.
-#![expect(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
-mod machine;
 
 use rustix::process::Signal;
 use tamma_core::plan::{FileAction, FileChange, Plan};

@@ -10,7 +10,7 @@ use tamma_core::knowledge::{
 use tamma_core::task::TaskType;
 use uuid::Uuid;
 
-use crate::s10_paper::labelled;
+use super::s10_paper::labelled;
 use crate::world::text as short;
 
 /// Text in the format of a GitHub token, assembled here so that it is not in the source.

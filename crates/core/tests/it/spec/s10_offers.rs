@@ -8,7 +8,7 @@ use tamma_core::learning::{
     EntryUsage, LessonEffect, RetirementSuggestion, UNMATCHED_TASKS_LIMIT, retirement_suggestions,
 };
 
-use crate::s10_paper::labelled;
+use super::s10_paper::labelled;
 use crate::world::text;
 
 const FILES: [&str; 3] = ["src/main.rs", "src/shop/cart.rs", "README.md"];

@@ -10,11 +10,6 @@
     clippy::disallowed_methods,
     reason = "the number of sequences comes from the environment"
 )]
-#![expect(clippy::expect_used, reason = "a panic fails the test")]
-#![allow(clippy::allow_attributes, dead_code, reason = "the module is shared with other tests")]
-
-#[path = "spec/world.rs"]
-mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,7 +36,10 @@ use tamma_core::task_loop::{
 };
 use tamma_core::tier::Tier;
 use tamma_core::version::Edition;
-use world::{World, commit, failure, green, note, passed, person, pin, plan, reason, red, summary};
+
+use crate::world::{
+    World, commit, failure, green, note, passed, person, pin, plan, reason, red, summary,
+};
 
 /// Possible event, as numbers.
 #[derive(Debug, Clone, Copy)]

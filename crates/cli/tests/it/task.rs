@@ -1,5 +1,4 @@
 //! Commands that use a server, without one.
-#![expect(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use std::net::TcpListener;
 use std::process::Output;

@@ -1,4 +1,4 @@
-//! Tests of the test kit itself.
+//! Databases, repositories and a Temporal server for tests.
 
 use tamma_testkit::postgres::{self, TestDatabase};
 use tamma_testkit::repository::Repository;

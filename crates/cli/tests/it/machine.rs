@@ -1,6 +1,5 @@
 //! Simulated machine with a repository, a scripted agent and `tamma up`, shared by the tests of the whole
 //! program.
-#![allow(clippy::allow_attributes, dead_code, reason = "not every test uses every function")]
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};

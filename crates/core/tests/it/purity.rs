@@ -1,7 +1,6 @@
 //! Purity of `core` and `chat`: no dependency can wait, read a clock, generate random numbers, or
 //! access files or sockets. The modules of `core` import each other without cycles.
 #![expect(clippy::disallowed_methods, reason = "it runs `cargo tree` and reads the sources")]
-#![expect(clippy::expect_used, reason = "a panic fails the test")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
