@@ -109,7 +109,7 @@ heard 'This server needs a token'
 run 'tamma task add "Greet the world"' 1
 run 'curl --silent --fail --header "Authorization: Bearer $TAMMA_TOKEN" --header "Tamma-Person: $TAMMA_PERSON" --json "{\"name\": \"greeter\", \"repository\": \"$PWD\"}" $TAMMA_URL/api/v1/projects'
 run 'tamma task add "Greet the world" --watch'
-heard 'Greet the world completed'
+heard 'completed in'
 
 echo '# Backup and restore. Nothing writes meanwhile.'
 echo

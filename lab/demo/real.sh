@@ -99,8 +99,8 @@ heard() {
 echo "# $agent is the real one; only the model is scripted."
 echo
 run 'tamma task add "Greet the world" --criterion "It says hello to the world." --watch'
-heard 'Greet the world completed'
-task="$(grep -om 1 "^[0-9a-f]* added" "$folder/said" | cut -d " " -f 1)"
+heard 'completed in'
+task="$(sed -n 's/^Added \([0-9a-f]*\):.*/\1/p' "$folder/said" | head -1)"
 run "tamma task log $task"
 heard 'greet.sh is written'
 run "tamma task show $task"

@@ -120,7 +120,7 @@ run 'tamma init'
 heard 'tamma up'
 start
 run 'tamma task add "Greet the world" --watch'
-heard 'Greet the world completed'
+heard 'completed in'
 branch="$(git for-each-ref --format='%(refname:short)' refs/heads/tamma)"
 run 'git log --oneline --all'
 heard 'Greet the world'
@@ -151,7 +151,7 @@ run "tamma approve $task --plan 0123456789ab --as Ada" 1
 heard 'has replaced plan'
 run "$approve --as Ada"
 run "tamma task watch $task"
-heard 'Greet every continent completed'
+heard 'completed in'
 heard 'approval granted'
 run 'tamma task list --all'
 run 'git log --oneline --all'

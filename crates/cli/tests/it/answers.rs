@@ -71,7 +71,7 @@ const ANSWERS: [(&str, Way); 7] = [
         "modify",
         Way {
             command: &["answer"],
-            rest: &["modify", "--reason", "Greet Di instead."],
+            rest: &["change-task", "--reason", "Greet Di instead."],
             to: "planning",
             name: "SM_TASK_MODIFIED",
             end: "human_escalation",
