@@ -7,7 +7,7 @@
 #![expect(clippy::expect_used, reason = "a measurement may panic")]
 
 #[expect(dead_code, reason = "shared with the tests of core")]
-#[path = "../../crates/core/tests/spec/world.rs"]
+#[path = "../../crates/core/tests/it/world.rs"]
 mod world;
 
 use std::hint::black_box;

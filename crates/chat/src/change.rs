@@ -132,7 +132,7 @@ impl ChatAction {
             Self::Accept { reason } => answer("accept")
                 .option("commit", commit.as_deref())
                 .option("reason", reason.as_deref()),
-            Self::Rework { reason } => answer("rework")
+            Self::Rework { reason } => answer("request-changes")
                 .option("commit", commit.as_deref())
                 .option("reason", Some(&why(reason))),
             Self::Override { reason } => {

@@ -18,22 +18,34 @@ use uuid::Uuid;
 use crate::endpoint::{self, Endpoint};
 use crate::{data_folder, identity, output, style};
 
+/// Display order of options that every command has, before `--help`.
+const LAST: usize = 998;
+
 /// Server to use, and the output format.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ClientArgs {
-    /// Server URL (default: `$TAMMA_URL` or the server started by `tamma up`)
-    #[arg(long, value_name = "URL", global = true, help_heading = "Connection")]
+    #[arg(
+        long,
+        value_name = "URL",
+        global = true,
+        help_heading = "Connection",
+        help = "Server URL [default: $TAMMA_URL or the server started by `tamma up`]"
+    )]
     server: Option<String>,
     /// Print JSON
-    #[arg(long, global = true)]
+    #[arg(long, global = true, display_order = LAST)]
     pub(crate) json: bool,
 }
 
 /// Name of the person, for commands that change something.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct IdentityArgs {
-    /// Your name (default: `$TAMMA_PERSON`, git `user.name` or login name)
-    #[arg(long = "as", value_name = "NAME", help_heading = "Connection")]
+    #[arg(
+        long = "as",
+        value_name = "NAME",
+        help_heading = "Connection",
+        help = "Your name [default: $TAMMA_PERSON, git user.name or login name]"
+    )]
     name: Option<String>,
 }
 
@@ -49,12 +61,14 @@ impl IdentityArgs {
 pub(crate) enum Error {
     /// No server accepts connections at the URL.
     #[error(
-        "cannot reach the Tamma server at {url}\n  help: start it with `tamma up`, or name another \
+        "cannot reach the Tamma server at {url}: {reason}\n  help: start it with `tamma up`, or name another \
          one with --server or TAMMA_URL"
     )]
     Unreachable {
         /// Server URL.
         url: String,
+        /// Cause, such as `connection refused`.
+        reason: String,
     },
     /// Problem that the server returned.
     #[error("{}", format_problem(.0))]
@@ -192,8 +206,10 @@ impl Client {
 
     /// Sends a request and turns an error response into an [`Error`].
     pub(crate) async fn send(&self, request: RequestBuilder) -> Result<Response, Error> {
-        // The cause is rarely useful: the connection was refused, or it timed out.
-        let unreachable = |_| Error::Unreachable { url: self.url.clone() };
+        let unreachable = |error: reqwest::Error| Error::Unreachable {
+            url: self.url.clone(),
+            reason: connection_failure(&error),
+        };
         let response = request.send().await.map_err(unreachable)?;
         let status = response.status();
         if status.is_success() {
@@ -266,6 +282,19 @@ impl Client {
             [] if found.damaged.len() == 1 => Ok(found.damaged.remove(0).id),
             _ => Err(Error::UnresolvedTask { query: said.to_owned(), candidates: found.tasks }),
         }
+    }
+}
+
+/// Returns the cause of a failed request, such as `connection refused`.
+fn connection_failure(error: &reqwest::Error) -> String {
+    let causes = std::iter::successors(Some(error as &dyn std::error::Error), |it| it.source());
+    let system_error = causes.clone().find_map(|it| it.downcast_ref::<std::io::Error>());
+    match system_error.map(std::io::Error::kind) {
+        // Resolver errors have no kind of their own.
+        None | Some(std::io::ErrorKind::Other) => {
+            causes.last().map_or_else(|| error.to_string(), ToString::to_string)
+        }
+        Some(kind) => kind.to_string(),
     }
 }
 

@@ -7,27 +7,30 @@ mod chat;
 mod completions;
 mod config;
 pub(crate) mod doctor;
+mod help;
 mod help_reference;
 mod inbox;
 mod init;
 mod knowledge;
 mod mcp;
+mod migrate;
 mod person;
-mod servers;
+mod serve;
 mod task;
 mod up;
+mod work;
 mod workspace;
 
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 pub(crate) use task::show::suggested_commands;
 
 /// Run coding agents on development tasks, with plans, approvals, gates and budgets
 #[derive(Debug, Parser)]
-#[command(name = "tamma", version, arg_required_else_help = true, propagate_version = true)]
+#[command(name = "tamma", version, arg_required_else_help = true)]
 #[command(after_help = "Exit codes: 0 success, 1 failure, 2 usage error, \
                         3 a task is waiting on a person")]
 pub(crate) struct Cli {
@@ -49,11 +52,11 @@ enum Command {
     /// running ones. Their data is kept. Registers the current repository as a project.
     Up(up::Args),
     /// Start the API server
-    Serve(servers::ServeArgs),
+    Serve(serve::ServeArgs),
     /// Start a worker
-    Work(servers::WorkArgs),
+    Work(work::WorkArgs),
     /// Run database migrations
-    Migrate(servers::MigrateArgs),
+    Migrate(migrate::MigrateArgs),
     /// Check, show and describe the configuration
     #[command(subcommand, arg_required_else_help = true)]
     Config(config::Command),
@@ -79,6 +82,9 @@ enum Command {
     /// Reject a plan
     Reject(actions::RejectArgs),
     /// Revise a plan, or change the task
+    ///
+    /// Revises a plan that awaits approval; otherwise edits the request and replans. Choose with
+    /// --revise-plan or --change-task.
     Modify(actions::ModifyArgs),
     /// Pause a task
     Pause(actions::TaskArgs),
@@ -118,14 +124,20 @@ enum Command {
     HelpReference,
 }
 
+/// Parses the command line. Prints help or a usage error and exits, if there is nothing to run.
+pub(crate) fn parse() -> Cli {
+    let mut matches = help::arrange(Cli::command()).get_matches();
+    Cli::from_arg_matches_mut(&mut matches).unwrap_or_else(|error| error.exit())
+}
+
 /// Runs the parsed command and returns its exit code.
 pub(crate) fn run(tamma: &Cli) -> Result<ExitCode> {
     match &tamma.command {
         Command::Init(arguments) => init::run(arguments),
         Command::Up(arguments) => up::run(arguments),
-        Command::Serve(arguments) => servers::serve(arguments),
-        Command::Work(arguments) => servers::work(arguments),
-        Command::Migrate(arguments) => servers::migrate(arguments),
+        Command::Serve(arguments) => serve::run(arguments),
+        Command::Work(arguments) => work::run(arguments),
+        Command::Migrate(arguments) => migrate::run(arguments),
         Command::Config(command) => config::run(command),
         Command::Doctor(arguments) => doctor::run(arguments),
         Command::Completions(arguments) => completions::run(arguments),

@@ -21,10 +21,6 @@ mod watch;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
-use crate::commands::Cli;
-
 fn main() -> ExitCode {
     // Internal command: the launcher that becomes the agent inside its sandbox. Its arguments are
     // the agent's, so clap does not parse them.
@@ -34,7 +30,7 @@ fn main() -> ExitCode {
             Err(error) => output::report_failure(&error.into()),
         };
     }
-    match commands::run(&Cli::parse()) {
+    match commands::run(&commands::parse()) {
         Ok(code) => code,
         // The reader closed the pipe, as in `tamma config show | head`.
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,

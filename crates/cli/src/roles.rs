@@ -2,17 +2,19 @@
 //! that run on them.
 
 use std::collections::BTreeMap;
-use std::io::IsTerminal as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use tamma_flow::WorkflowTuning;
 use tamma_store::{ObjectStorage, Store};
 use temporalio_client::{Client, ClientOptions, Connection, ConnectionOptions, Url};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+use crate::commands::backend_args::BackendArgs;
 use crate::endpoint::{self, Endpoint};
 use crate::progress::Progress;
 
@@ -297,6 +299,35 @@ pub(crate) fn worker_config(
         slots,
         ..tamma_worker::WorkerConfig::new(data.join("work"))
     }
+}
+
+/// Runs `tamma serve` or `tamma work` on configured servers until a signal arrives.
+pub(crate) fn run_standalone(backend: &BackendArgs, roles: ProcessRoles) -> Result<ExitCode> {
+    if let Some(config) = &roles.server {
+        config.check()?;
+    }
+    let (Some(database), Some(temporal)) = (backend.database(), backend.temporal()) else {
+        bail!(
+            "no servers configured\n  help: set --database (TAMMA_DATABASE_URL) and --temporal \
+             (TAMMA_TEMPORAL_ADDRESS), or use `tamma up`, which starts private ones"
+        );
+    };
+    block_on(async {
+        let stop = CancellationToken::new();
+        cancel_on_signal(&stop)?;
+        let backends = Backends::connect(database, temporal, Progress::new(false)).await?;
+        roles
+            .run(&backends, &stop, |url| {
+                let mut out = anstream::stdout().lock();
+                match url {
+                    Some(url) => writeln!(out, "serving at {url}")?,
+                    None => writeln!(out, "working")?,
+                }
+                Ok(())
+            })
+            .await
+    })?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Runs a future on a new runtime, with logs on standard error.

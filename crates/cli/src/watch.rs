@@ -17,6 +17,7 @@ use futures_util::stream::BoxStream;
 use futures_util::{StreamExt as _, future};
 use indicatif::{ProgressBar, ProgressStyle};
 use reqwest::{Method, StatusCode};
+use tamma_core::history::{EntryData, EntryName, HistoryEntry};
 use tamma_core::task_loop::State;
 use tamma_server::dto::{CurrentRun, RecordedEntry, RunDetail, TaskCard, TaskDetail};
 use uuid::Uuid;
@@ -56,6 +57,7 @@ pub(crate) async fn watch(client: &Client, task: Uuid, options: WatchOptions) ->
         options,
         last_sequence: 0,
         shown_question: None,
+        unchecked_plan: None,
         card: None,
         run: None,
         screen,
@@ -97,6 +99,8 @@ struct TaskWatcher<'a> {
     last_sequence: u64,
     /// Number of the question that was printed last.
     shown_question: Option<u32>,
+    /// Entry of a new plan, which is printed together with its check.
+    unchecked_plan: Option<HistoryEntry>,
     /// Task as last fetched.
     card: Option<TaskCard>,
     /// Current run, if any.
@@ -179,7 +183,22 @@ impl TaskWatcher<'_> {
         if self.options.json {
             return self.screen.print_line(data);
         }
-        self.screen.print_line(&entry_line::format_entry(&line.entry, style::local_offset()))
+        let (entry, zone) = (line.entry, style::local_offset());
+        if let Some(plan) = self.unchecked_plan.take() {
+            if let EntryData::Plan(summary) = &plan.data
+                && let Some(text) = entry_line::format_checked_plan(summary, &entry, zone)
+            {
+                return self.screen.print_line(&text);
+            }
+            self.screen.print_line(&format_entry(&plan, zone))?;
+        }
+        match entry.name {
+            EntryName::SmPlanGenerated => self.unchecked_plan = Some(entry),
+            // The final line says so, with duration and cost.
+            EntryName::SmTaskCompleted => {}
+            _ => self.screen.print_line(&format_entry(&entry, zone))?,
+        }
+        Ok(())
     }
 
     /// Fetches the task and returns the exit code if watching is over.
@@ -276,19 +295,22 @@ fn status_line(
 fn outcome_message(whole: &TaskDetail) -> String {
     let card = &whole.card;
     let (glyph, end) = match card.state {
-        State::Completed => ("✔", "completed"),
-        State::Cancelled => ("✖", "cancelled"),
-        _ => ("✖", "failed"),
+        State::Completed => ("✔", "completed in"),
+        State::Cancelled => ("✖", "cancelled after"),
+        _ => ("✖", "failed after"),
     };
     let colour = style::state_colour(card.state);
-    let after = format_duration(card.since - card.created_at);
-    let mut text = format!(
-        "{} {} {} in {after}: {}, {}",
-        paint(glyph, colour),
-        styled(&sanitize(&card.title), STRONG),
-        paint(end, colour),
-        crate::output::pluralize(card.iterations.into(), "run"),
-        format_spend(&card.spend),
+    let zone = style::local_offset();
+    let mut text = entry_line::format_line((glyph, colour), card.since, card.state.phase(), zone);
+    style::push_fmt(
+        &mut text,
+        format_args!(
+            "{} {}: {}, {}",
+            paint(end, colour),
+            format_duration(card.since - card.created_at),
+            crate::output::pluralize(card.iterations.into(), "run"),
+            format_spend(&card.spend),
+        ),
     );
     if let Some(branch) = style::delivered_branch(whole) {
         style::push_fmt(&mut text, format_args!("\nBranch ready: git show {branch}"));

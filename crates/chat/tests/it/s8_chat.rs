@@ -66,7 +66,7 @@ fn command(message: &str) -> String {
 #[case("cancel the labels, they are paper", "tamma cancel …4 --reason='they are paper'")]
 #[case("cancel #4", "tamma cancel …4 --reason='requested in chat, no reason given'")]
 #[case("approve #2", "tamma answer …2 accept")]
-#[case("reject #2: it's wrong", r"tamma answer …2 rework --reason='it'\''s wrong'")]
+#[case("reject #2: it's wrong", r"tamma answer …2 request-changes --reason='it'\''s wrong'")]
 #[case("retry #3 with 2.50 dollars", "tamma retry …3 --grant-usd=2.5")]
 #[case("continue #3", "tamma answer …3 continue")]
 #[case(

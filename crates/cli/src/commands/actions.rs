@@ -20,6 +20,7 @@ use crate::{output, style};
 #[derive(Debug, Args)]
 pub(crate) struct TaskArgs {
     /// Task ID, or at least four characters from its start or end
+    #[arg(value_name = "TASK")]
     id: String,
     #[command(flatten)]
     identity: IdentityArgs,
@@ -48,8 +49,11 @@ pub(crate) struct RejectArgs {
     /// Reason, recorded in the task history and given to the planner
     #[arg(long, value_name = "TEXT")]
     reason: String,
-    /// Hash of the plan you reviewed (default: the current plan)
-    #[arg(long, value_name = "HASH")]
+    #[arg(
+        long,
+        value_name = "HASH",
+        help = "Hash of the plan you reviewed [default: the current plan]"
+    )]
     plan: Option<String>,
 }
 
@@ -60,6 +64,12 @@ pub(crate) struct ModifyArgs {
     task: TaskArgs,
     /// Changes you want
     text: String,
+    /// Ask the planner for a new plan
+    #[arg(long, conflicts_with = "change_task")]
+    revise_plan: bool,
+    /// Edit the request and replan
+    #[arg(long)]
+    change_task: bool,
 }
 
 /// Arguments of `tamma cancel`.
@@ -119,14 +129,14 @@ pub(crate) struct AnswerArgs {
     /// State to roll back to
     #[arg(long, value_name = "STATE")]
     to: Option<State>,
-    /// Hash of the plan you reviewed, for `approve`, `reject`, `ask-changes` and `override`
+    /// Hash of the plan you reviewed, for approve, reject, revise-plan and override
     #[arg(long, value_name = "HASH")]
     plan: Option<String>,
-    /// Hash of the commit you reviewed, for `accept` and `rework`
+    /// Hash of the commit you reviewed, for accept and request-changes
     #[arg(long, value_name = "HASH")]
     commit: Option<String>,
-    /// Comment on a line of the change, for `rework` (repeatable); `tamma task diff` shows the line
-    /// numbers
+    /// Comment on a line of the change, for request-changes (repeatable); `tamma task diff` shows the
+    /// line numbers
     #[arg(long = "comment", value_name = "FILE:LINE:TEXT", value_parser = parse_line_comment)]
     comments: Vec<LineComment>,
     #[command(flatten)]
@@ -152,13 +162,16 @@ fn parse_line_comment(text: &str) -> Result<LineComment, String> {
 enum AnswerChoice {
     Approve,
     Reject,
-    AskChanges,
+    #[value(alias = "ask-changes")]
+    RevisePlan,
     Override,
     Accept,
-    Rework,
+    #[value(alias = "rework")]
+    RequestChanges,
     Reply,
     Continue,
-    Modify,
+    #[value(alias = "modify")]
+    ChangeTask,
     Retry,
     RollBack,
     Skip,
@@ -217,7 +230,7 @@ fn outcome_message(id: Uuid, action: &TaskAction, standing: &TaskStatus) -> Stri
         TaskAction::Pause {} => "paused",
         TaskAction::Resume {} => "resumed",
         TaskAction::Cancel { .. } => "cancelled",
-        TaskAction::Modify { .. } => "modified",
+        TaskAction::Modify { .. } => "task changed",
         TaskAction::Retry { .. } => "retried",
         TaskAction::Reply { .. } => "answered",
         TaskAction::Continue { .. } => "continued",
@@ -293,16 +306,16 @@ pub(super) fn reject(reject: &RejectArgs) -> Result<ExitCode> {
     })
 }
 
-/// Revises the plan that awaits approval; without one, changes the task.
+/// Revises the plan, or changes the task. Without a choice, revises a plan that awaits approval.
 pub(super) fn modify(modify: &ModifyArgs) -> Result<ExitCode> {
-    let ModifyArgs { task: one, text } = modify;
+    let ModifyArgs { task: one, text, revise_plan, change_task } = modify;
     one.submit(async |_, whole| {
         let waits = whole.card.answers.contains(&task_loop::AnswerKind::RevisePlan);
-        Ok(Some(match &whole.plan {
-            Some(plan) if waits => {
-                TaskAction::AskChanges { plan: plan.hash.clone(), changes: text.clone() }
-            }
-            _ => TaskAction::Modify { note: text.clone() },
+        Ok(Some(if *revise_plan || (waits && !change_task && whole.plan.is_some()) {
+            let plan = current_plan(whole)?.hash.clone();
+            TaskAction::AskChanges { plan, changes: text.clone() }
+        } else {
+            TaskAction::Modify { note: text.clone() }
         }))
     })
 }
@@ -342,12 +355,12 @@ pub(super) fn answer(answer: &AnswerArgs) -> Result<ExitCode> {
 
 /// Translates an answer from the command line to an action.
 fn action_for_answer(answer: &AnswerArgs, whole: &TaskDetail) -> Result<TaskAction> {
-    if !answer.comments.is_empty() && answer.answer != AnswerChoice::Rework {
-        bail!("`--comment` is only valid with the answer `rework`");
+    if !answer.comments.is_empty() && answer.answer != AnswerChoice::RequestChanges {
+        bail!("cannot use --comment here: it belongs to the answer request-changes");
     }
     let reason = || match &answer.reason {
         Some(reason) => Ok(reason.clone()),
-        None => bail!("missing `--reason`: give the reason, or the changes you want"),
+        None => bail!("missing --reason: give the reason, or the changes you want"),
     };
     let grant = || answer.grant.clone().into();
     Ok(match answer.answer {
@@ -358,7 +371,7 @@ fn action_for_answer(answer: &AnswerArgs, whole: &TaskDetail) -> Result<TaskActi
         AnswerChoice::Reject => {
             TaskAction::Reject { plan: reviewed_plan(answer, whole)?, reason: reason()? }
         }
-        AnswerChoice::AskChanges => {
+        AnswerChoice::RevisePlan => {
             TaskAction::AskChanges { plan: reviewed_plan(answer, whole)?, changes: reason()? }
         }
         AnswerChoice::Override => {
@@ -368,11 +381,11 @@ fn action_for_answer(answer: &AnswerArgs, whole: &TaskDetail) -> Result<TaskActi
             commit: reviewed_commit(answer, whole)?,
             reason: answer.reason.clone(),
         },
-        AnswerChoice::Rework => TaskAction::Rework {
+        AnswerChoice::RequestChanges => TaskAction::Rework {
             commit: reviewed_commit(answer, whole)?,
             comments: match &answer.reason {
                 None if answer.comments.is_empty() => {
-                    bail!("missing `--reason` or `--comment`: describe the changes you want")
+                    bail!("missing --reason or --comment: describe the changes you want")
                 }
                 reason => reason.clone().unwrap_or_default(),
             },
@@ -380,12 +393,12 @@ fn action_for_answer(answer: &AnswerArgs, whole: &TaskDetail) -> Result<TaskActi
         },
         AnswerChoice::Reply => TaskAction::Reply { text: reason()? },
         AnswerChoice::Continue => TaskAction::Continue { grant: grant() },
-        AnswerChoice::Modify => TaskAction::Modify { note: reason()? },
+        AnswerChoice::ChangeTask => TaskAction::Modify { note: reason()? },
         AnswerChoice::Retry => TaskAction::Retry { grant: grant() },
         AnswerChoice::RollBack => match answer.to {
             Some(to) => TaskAction::RollBack { to, reason: reason()? },
             None => {
-                bail!("missing `--to`: name the state to roll back to, such as `--to planning`")
+                bail!("missing --to: name the state to roll back to, such as --to planning")
             }
         },
         AnswerChoice::Skip => TaskAction::Skip { reason: reason()? },
@@ -401,7 +414,7 @@ fn reviewed_plan(answer: &AnswerArgs, whole: &TaskDetail) -> Result<String> {
     match &answer.plan {
         Some(plan) => Ok(plan.clone()),
         None => bail!(
-            "missing `--plan`: name the plan you reviewed; the current one is `--plan {}`",
+            "missing --plan: name the plan you reviewed\n  help: the current one is --plan {}",
             hash.get(..12).unwrap_or(hash)
         ),
     }
@@ -412,7 +425,7 @@ fn reviewed_commit(answer: &AnswerArgs, whole: &TaskDetail) -> Result<String> {
     match (&answer.commit, &whole.commit) {
         (Some(commit), _) => Ok(commit.clone()),
         (None, Some(now)) => bail!(
-            "missing `--commit`: name the commit you reviewed; the current one is `--commit {}`",
+            "missing --commit: name the commit you reviewed\n  help: the current one is --commit {}",
             now.get(..12).unwrap_or(now)
         ),
         (None, None) => bail!("task {} has no change to review yet", whole.card.short),

@@ -8,21 +8,37 @@ use tamma_store::ObjectStorage;
 /// Servers and folders that a command uses.
 #[derive(Debug, Args)]
 pub(crate) struct BackendArgs {
-    /// PostgreSQL URL, such as `postgres://tamma@db.example.com/tamma` (default: `tamma up` starts a
-    /// private server)
-    #[arg(long, env = "TAMMA_DATABASE_URL", hide_env_values = true, value_name = "URL")]
+    #[arg(
+        long,
+        env = "TAMMA_DATABASE_URL",
+        hide_env_values = true,
+        value_name = "URL",
+        help = "PostgreSQL URL, such as postgres://tamma@db.example.com/tamma [default: a private server, with `tamma up`]"
+    )]
     database: Option<String>,
-    /// Temporal address, such as `temporal.example.com:7233` (default: `tamma up` starts a private
-    /// server)
-    #[arg(long, env = "TAMMA_TEMPORAL_ADDRESS", hide_env_values = true, value_name = "ADDRESS")]
+    #[arg(
+        long,
+        env = "TAMMA_TEMPORAL_ADDRESS",
+        hide_env_values = true,
+        value_name = "ADDRESS",
+        help = "Temporal address, such as temporal.example.com:7233 [default: a private server, with `tamma up`]"
+    )]
     temporal: Option<String>,
-    /// Data folder (default: `$XDG_DATA_HOME/tamma` or `~/.local/share/tamma`; `/var/lib/tamma` for
-    /// root)
-    #[arg(long, env = "TAMMA_DATA", hide_env_values = true, value_name = "FOLDER")]
+    #[arg(
+        long,
+        env = "TAMMA_DATA",
+        hide_env_values = true,
+        value_name = "FOLDER",
+        help = "Data folder [default: $XDG_DATA_HOME/tamma or ~/.local/share/tamma; /var/lib/tamma for root]"
+    )]
     data: Option<PathBuf>,
-    /// Folder for large files such as transcripts, shared by the API server and all workers (default:
-    /// `objects` in the data folder)
-    #[arg(long, env = "TAMMA_OBJECTS", hide_env_values = true, value_name = "FOLDER")]
+    #[arg(
+        long,
+        env = "TAMMA_OBJECTS",
+        hide_env_values = true,
+        value_name = "FOLDER",
+        help = "Folder for large files such as transcripts, shared by the API server and all workers [default: objects in the data folder]"
+    )]
     objects: Option<String>,
 }
 

@@ -38,8 +38,9 @@ pub(super) enum Command {
 
 #[derive(Debug, Args)]
 pub(super) struct ConfigArgs {
-    /// Configuration file (default: the nearest `tamma.yaml`, from this folder up to the root of the
-    /// repository)
+    #[arg(
+        help = "Configuration file [default: the nearest tamma.yaml, from this folder up to the root of the repository]"
+    )]
     file: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]

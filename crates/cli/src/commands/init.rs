@@ -21,8 +21,7 @@ const MESSAGE: &str = "chore: set up Tamma";
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Folder in the repository (default: the current folder)
-    #[arg(long)]
+    #[arg(long, help = "Folder in the repository [default: the current folder]")]
     folder: Option<PathBuf>,
     /// Replace an existing `tamma.yaml`
     #[arg(long)]

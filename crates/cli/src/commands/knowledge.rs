@@ -127,8 +127,12 @@ pub(super) struct AddEntryArgs {
     text: String,
     #[command(flatten)]
     fields: EntryFieldArgs,
-    /// Project name (default: the project of this repository)
-    #[arg(long, value_name = "NAME", conflicts_with = "organisation")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        conflicts_with = "organisation",
+        help = "Project name [default: the project of this repository]"
+    )]
     project: Option<String>,
     /// Apply to every project
     #[arg(long)]
@@ -161,6 +165,7 @@ pub(super) struct ListEntriesArgs {
 #[derive(Debug, Args)]
 pub(super) struct ShowEntryArgs {
     /// Entry ID, or at least four characters from its start or end
+    #[arg(value_name = "ENTRY")]
     id: String,
     #[command(flatten)]
     target: ClientArgs,
@@ -180,6 +185,7 @@ pub(super) struct SearchEntriesArgs {
 #[derive(Debug, Args)]
 pub(super) struct EditEntryArgs {
     /// Entry ID, or at least four characters from its start or end
+    #[arg(value_name = "ENTRY")]
     id: String,
     /// Text of the entry
     #[arg(long)]
@@ -202,6 +208,7 @@ pub(super) struct EditEntryArgs {
 #[derive(Debug, Args)]
 pub(super) struct DecideEntryArgs {
     /// Entry ID, or at least four characters from its start or end
+    #[arg(value_name = "ENTRY")]
     id: String,
     /// Reason, recorded in the history of the entry
     #[arg(long, value_name = "TEXT")]
@@ -248,8 +255,11 @@ pub(super) struct CheckPlanArgs {
     /// Entry to include as if it were approved
     #[arg(long, value_name = "ENTRY")]
     with: Option<String>,
-    /// Project name (default: the project of this repository)
-    #[arg(long, value_name = "NAME")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        help = "Project name [default: the project of this repository]"
+    )]
     project: Option<String>,
     #[command(flatten)]
     target: ClientArgs,

@@ -44,6 +44,7 @@ pub(super) enum Command {
 #[derive(Debug, Args)]
 pub(super) struct WatchArgs {
     /// Task ID, or at least four characters from its start or end
+    #[arg(value_name = "TASK")]
     id: String,
     /// Exit with code 3 when the task needs a person
     #[arg(long)]

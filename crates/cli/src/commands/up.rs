@@ -36,8 +36,7 @@ pub(super) struct Args {
     backend: BackendArgs,
     #[command(flatten)]
     pub(super) listen: ListenArgs,
-    /// Number of agents that can run at once (default: `engines.slots` in `tamma.yaml`, or 2)
-    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=1000), help = "Number of agents that can run at once [default: engines.slots in tamma.yaml, or 2]")]
     slots: Option<u16>,
     /// Print only errors
     #[arg(long, short)]
@@ -54,8 +53,12 @@ pub(super) struct ListenArgs {
     /// API token
     #[arg(long, env = "TAMMA_TOKEN", hide_env_values = true, value_name = "TOKEN")]
     token: Option<String>,
-    /// URL of this server for links in alerts (default: the address that it listens on)
-    #[arg(long, env = "TAMMA_PUBLIC_URL", value_name = "URL")]
+    #[arg(
+        long,
+        env = "TAMMA_PUBLIC_URL",
+        value_name = "URL",
+        help = "URL of this server for links in alerts [default: the address that it listens on]"
+    )]
     public_url: Option<String>,
     /// Seconds without a heartbeat after which a worker counts as lost
     #[arg(long, env = "TAMMA_HEARTBEAT_SECONDS", value_name = "SECONDS", hide = true)]

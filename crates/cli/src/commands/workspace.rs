@@ -42,8 +42,7 @@ pub(super) struct ReclaimArgs {
     /// Minimum time since the last change, such as `7d`, `12h` or `0`
     #[arg(long, value_name = "AGE", default_value = "7d", value_parser = parse_age)]
     older_than: Duration,
-    /// Stop when this much disk space is free, such as `10G` (default: remove all that qualify)
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help = "Stop when this much disk space is free, such as 10G [default: remove all that qualify]")]
     keep_free: Option<u64>,
     /// Show what would be removed
     #[arg(long)]

@@ -1,31 +1,80 @@
 //! History entries as terminal lines.
 
 use anstyle::AnsiColor;
-use chrono::FixedOffset;
+use chrono::{DateTime, FixedOffset, Utc};
 use tamma_core::actor::Actor;
+use tamma_core::approval::PlanAssessment;
 use tamma_core::cost::Usd;
 use tamma_core::history::{EntryData, EntryName, HistoryEntry};
+use tamma_core::plan::PlanSummary;
+use tamma_core::task_loop::Phase;
 
 use crate::output::{pluralize, sanitize};
 use crate::style::{
-    FAINT, STRONG, format_time, format_usd, humanize, paint, phase_colour, push_fmt, styled,
+    FAINT, STRONG, format_time, format_usd, humanize, paint, phase_colour, phase_label, push_fmt,
+    styled,
 };
 
 /// Formats an entry as one line: time, symbol, phase, event, person and reason.
 pub(crate) fn format_entry(entry: &HistoryEntry, zone: FixedOffset) -> String {
-    let (glyph, tone) = glyph(entry.name);
-    let time = styled(&format_time(entry.at, zone), FAINT);
-    let phase = entry.to.phase();
-    let phase = paint(&format!("{:<9}", phase.to_string()), phase_colour(phase));
-    let mut text = format!("{time} {} {phase} {}", paint(glyph, tone), headline(entry));
-    if let Some(fact) = format_entry_data(&entry.data) {
-        push_fmt(&mut text, format_args!(" {}", styled(&fact, STRONG)));
+    let mut text = format_line(glyph(entry.name), entry.at, entry.to.phase(), zone);
+    match &entry.data {
+        EntryData::Plan(plan) if entry.name == EntryName::SmPlanGenerated => {
+            text += &plan_ready(plan);
+        }
+        EntryData::Check(check) => {
+            push_fmt(&mut text, format_args!("plan checked: {}", format_assessment(check)));
+        }
+        data => {
+            text += &headline(entry);
+            if let Some(fact) = format_entry_data(data) {
+                push_fmt(&mut text, format_args!(" {}", styled(&fact, STRONG)));
+            }
+        }
     }
     if let Actor::Person(name) = &entry.actor {
         push_fmt(&mut text, format_args!(" by {}", sanitize(name.as_str())));
     }
     if let Some(reason) = &entry.reason {
         text += &styled(&format!(": {}", sanitize(reason)), FAINT);
+    }
+    text
+}
+
+/// Formats a new plan and its check as one line.
+pub(super) fn format_checked_plan(
+    plan: &PlanSummary,
+    checked: &HistoryEntry,
+    zone: FixedOffset,
+) -> Option<String> {
+    let EntryData::Check(check) = &checked.data else { return None };
+    let start = format_line(glyph(checked.name), checked.at, checked.to.phase(), zone);
+    Some(format!("{start}{}, {}", plan_ready(plan), format_assessment(check)))
+}
+
+/// Start of a line: time, symbol and phase.
+pub(super) fn format_line(
+    (glyph, tone): (&str, AnsiColor),
+    at: DateTime<Utc>,
+    phase: Phase,
+    zone: FixedOffset,
+) -> String {
+    let time = styled(&format_time(at, zone), FAINT);
+    let name = paint(&format!("{:<12}", phase_label(phase)), phase_colour(phase));
+    format!("{time} {} {name} ", paint(glyph, tone))
+}
+
+fn plan_ready(plan: &PlanSummary) -> String {
+    let files = pluralize(plan.file_count.into(), "file");
+    format!("plan {} ready ({}): {files}", plan.version, plan.hash.short())
+}
+
+fn format_assessment(check: &PlanAssessment) -> String {
+    let mut text = format!("{} risk", check.risk.level);
+    for (number, noun) in [(check.blockers, "blocker"), (check.warnings, "warning")] {
+        if number > 0 {
+            push_fmt(&mut text, format_args!(", {}", pluralize(number.into(), noun)));
+        }
     }
     text
 }
@@ -37,6 +86,9 @@ fn headline(entry: &HistoryEntry) -> String {
     }
     if entry.name == EntryName::SmApprovalAuto {
         return "approved automatically".to_owned();
+    }
+    if entry.name == EntryName::SmWorkLanded {
+        return "work saved".to_owned();
     }
     let name = entry.name.to_string().to_lowercase();
     humanize(&name.strip_prefix("sm_").unwrap_or(&name))
@@ -108,22 +160,7 @@ fn format_entry_data(fact: &EntryData) -> Option<String> {
             let files = pluralize(plan.file_count.into(), "file");
             format!("{} (plan {}), {files}", plan.hash.short(), plan.version)
         }
-        EntryData::Check(check) => {
-            let mut text = format!("{} risk", check.risk.level);
-            if check.blockers > 0 {
-                push_fmt(
-                    &mut text,
-                    format_args!(", {}", pluralize(check.blockers.into(), "blocker")),
-                );
-            }
-            if check.warnings > 0 {
-                push_fmt(
-                    &mut text,
-                    format_args!(", {}", pluralize(check.warnings.into(), "warning")),
-                );
-            }
-            text
-        }
+        EntryData::Check(check) => format_assessment(check),
         EntryData::Approval { scope: binding, risk } => {
             format!("{} ({risk} risk)", binding.plan.short())
         }
@@ -178,7 +215,29 @@ mod tests {
             "name": "SM_IMPLEMENTATION_COMPLETED", "from": "in_progress", "to": "testing",
             "on": "run_finished", "data": { "commit": "0123456789abcdef0123456789abcdef01234567" },
         }));
-        assert_eq!(text, "11:20:30 ✔ Review    implementation completed 0123456789ab");
+        assert_eq!(text, "11:20:30 ✔ Review       implementation completed 0123456789ab");
+    }
+
+    #[test]
+    fn a_plan_and_its_check_can_share_a_line() {
+        let hash = "7264af2fc1bd".repeat(6).get(..64).expect("64 digits").to_owned();
+        let plan: PlanSummary = serde_json::from_value(json!({
+            "hash": hash, "version": 1, "kept_at": "plans/1", "files": 1, "critical_files": 0,
+            "complexity": 2,
+        }))
+        .expect("a plan");
+        let checked = entry(&json!({
+            "name": "SM_KNOWLEDGE_CHECKED", "from": "awaiting_approval", "to": "awaiting_approval",
+            "data": { "check": {
+                "risk": { "level": "low", "score": 0, "factors": [] }, "blockers": 0, "warnings": 1,
+            } },
+        }));
+        let zone = FixedOffset::east_opt(0).expect("a zone");
+        let line = format_checked_plan(&plan, &checked, zone).expect("a line");
+        assert_eq!(
+            anstream::adapter::strip_str(&line).to_string(),
+            "10:20:30 ● Approval     plan 1 ready (7264af2fc1bd): 1 file, low risk, 1 warning"
+        );
     }
 
     #[test]
@@ -187,7 +246,7 @@ mod tests {
             "name": "SM_TASK_CANCELLED", "from": "planning", "to": "cancelled", "on": "cancelled",
             "actor": { "person": "Ada" }, "reason": "not needed",
         }));
-        assert_eq!(text, "11:20:30 ✖ Done      task cancelled by Ada: not needed");
+        assert_eq!(text, "11:20:30 ✖ Done         task cancelled by Ada: not needed");
     }
 
     #[test]
@@ -196,6 +255,6 @@ mod tests {
             "name": "SM_ERROR_OCCURRED", "from": "planning", "to": "planning",
             "reason": "bad \u{1b}[2J thing",
         }));
-        assert_eq!(text, "11:20:30 ✖ Plan      error occurred: bad \\u{1b}[2J thing");
+        assert_eq!(text, "11:20:30 ✖ Planning     error occurred: bad \\u{1b}[2J thing");
     }
 }

@@ -16,5 +16,5 @@ mod recorded_task;
 mod runs;
 mod stage;
 mod tasks;
-#[path = "../../../core/tests/spec/world.rs"]
+#[path = "../../../core/tests/it/world.rs"]
 mod world;

@@ -14,5 +14,5 @@ mod recorded_task;
 mod restart;
 mod runs;
 mod vectors;
-#[path = "../../../core/tests/spec/world.rs"]
+#[path = "../../../core/tests/it/world.rs"]
 mod world;

@@ -23,11 +23,13 @@ const BATCH_SIZE: usize = 50;
 
 #[derive(Debug, clap::Args)]
 pub(in crate::commands) struct Args {
-    /// Files to import (default: the project documents of this repository)
+    #[arg(help = "Files to import [default: the project documents of this repository]")]
     files: Vec<PathBuf>,
-    /// Project name (default: the project of this repository; entries of an export keep their
-    /// project)
-    #[arg(long, value_name = "NAME")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        help = "Project name [default: the project of this repository; entries of an export keep theirs]"
+    )]
     project: Option<String>,
     /// Show the result without importing
     #[arg(long)]

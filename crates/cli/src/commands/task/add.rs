@@ -24,20 +24,20 @@ pub(crate) struct Args {
     /// Read the description from a file (- for standard input)
     #[arg(long, value_name = "FILE")]
     description_file: Option<PathBuf>,
+    /// Acceptance criterion (repeatable)
+    #[arg(long = "criterion", value_name = "TEXT")]
+    criteria: Vec<String>,
     /// feature, bugfix, refactor, test, docs or chore
     #[arg(long, default_value = "feature")]
     r#type: TaskType,
     /// low, medium, high or critical
     #[arg(long, default_value = "medium")]
     priority: Priority,
-    /// Acceptance criterion (repeatable)
-    #[arg(long = "criterion", value_name = "TEXT")]
-    criteria: Vec<String>,
     /// Label (repeatable)
-    #[arg(long = "label", value_name = "WORD")]
+    #[arg(long = "label", value_name = "LABEL")]
     labels: Vec<String>,
     /// Task that must be completed first (repeatable)
-    #[arg(long = "depends-on", value_name = "ID")]
+    #[arg(long = "depends-on", value_name = "TASK")]
     depends_on: Vec<String>,
     /// Preferred agent
     #[arg(long, value_name = "NAME")]
@@ -48,11 +48,13 @@ pub(crate) struct Args {
     /// Start from this plan (JSON); it is checked like any other
     #[arg(long, value_name = "FILE")]
     plan: Option<PathBuf>,
-    /// Project name or ID (default: the project of this repository)
-    #[arg(long)]
+    #[arg(long, help = "Project name or ID [default: the project of this repository]")]
     project: Option<String>,
-    /// Task ID (a version 7 UUID); adding the same ID twice adds one task
-    #[arg(long, value_name = "UUID")]
+    #[arg(
+        long,
+        value_name = "UUID",
+        help = "Task ID (UUIDv7); adding the same ID twice adds one task"
+    )]
     id: Option<Uuid>,
     /// Follow the task until it is closed
     #[arg(long)]
@@ -109,7 +111,7 @@ pub(super) fn run(arguments: &Args) -> Result<ExitCode> {
             (true, true) => {}
             (true, false) => output::print_json(&added)?,
             (false, _) => {
-                let said = added_message(&added, &by, arguments.watch);
+                let said = added_message(&added, arguments.watch);
                 writeln!(anstream::stdout().lock(), "{said}")?;
             }
         }
@@ -146,13 +148,12 @@ pub(crate) async fn current_project(client: &Client) -> Result<Option<String>> {
 }
 
 /// Confirmation that a person sees after adding a task.
-fn added_message(added: &AddedTask, by: &str, watch: bool) -> String {
+fn added_message(added: &AddedTask, watch: bool) -> String {
     let (short, title) = (&added.task.short, sanitize(&added.task.title));
-    let done =
-        if added.created { format!("Added by {}", sanitize(by)) } else { "Already added".into() };
+    let done = if added.created { "Added" } else { "Already added" };
     let follow =
         if watch { String::new() } else { format!("\nFollow it with `tamma task watch {short}`") };
-    format!("{done}: {short} {title}{follow}")
+    format!("{done} {short}: {title}{follow}")
 }
 
 /// Reads a file, or standard input for `-`.

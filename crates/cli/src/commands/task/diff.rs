@@ -15,6 +15,7 @@ use crate::{output, style};
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Task ID, or at least four characters from its start or end
+    #[arg(value_name = "TASK")]
     id: String,
     /// Show only the files with their added and removed line counts
     #[arg(long)]

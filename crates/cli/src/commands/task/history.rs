@@ -14,6 +14,7 @@ use crate::{output, style, watch};
 #[derive(Debug, Args)]
 pub(crate) struct HistoryArgs {
     /// Task ID, or at least four characters from its start or end
+    #[arg(value_name = "TASK")]
     id: String,
     #[command(flatten)]
     target: ClientArgs,
@@ -21,7 +22,10 @@ pub(crate) struct HistoryArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ExportArgs {
-    /// Task ID, or at least four characters from its start or end (default: all tasks)
+    #[arg(
+        value_name = "TASK",
+        help = "Task ID, or at least four characters from its start or end [default: all tasks]"
+    )]
     id: Option<String>,
     /// Project name, to export all of its tasks
     #[arg(long, conflicts_with = "id")]

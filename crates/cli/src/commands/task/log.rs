@@ -45,6 +45,7 @@ const MAX_BACKOFF: Duration = Duration::from_secs(5);
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Task ID, or at least four characters from its start or end
+    #[arg(value_name = "TASK")]
     id: String,
     /// Keep reading until the task is closed or needs a person
     #[arg(long, short)]
@@ -53,9 +54,14 @@ pub(crate) struct Args {
     /// numbers
     #[arg(long, value_name = "NUMBER", value_parser = parse_run_number)]
     run: Option<String>,
-    /// Line kinds, separated by commas: said, thought, tool, plan, progress, asked, refused,
-    /// `model_call`, note or all (default: all but thought and `model_call`)
-    #[arg(long, value_name = "KINDS", value_delimiter = ',', value_parser = parse_kind)]
+    #[arg(
+        long,
+        value_name = "KINDS",
+        value_delimiter = ',',
+        value_parser = parse_kind,
+        help = "Line kinds, separated by commas: said, thought, tool, plan, progress, asked, refused, \
+                model_call, note or all [default: all but thought and model_call]"
+    )]
     kinds: Vec<KindFilter>,
     /// Print the complete transcript of the run as JSON lines
     #[arg(long, requires = "run", conflicts_with_all = ["follow", "kinds"])]

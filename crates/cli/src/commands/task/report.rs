@@ -21,6 +21,7 @@ use crate::style::{self, FAINT, STRONG, humanize, paint, styled};
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Task ID, or at least four characters from its start or end
+    #[arg(value_name = "TASK")]
     id: String,
     /// Report on this iteration only
     #[arg(long, value_name = "NUMBER")]

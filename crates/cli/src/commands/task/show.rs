@@ -21,6 +21,7 @@ use crate::style::{
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Task ID, or at least four characters from its start or end
+    #[arg(value_name = "TASK")]
     id: String,
     /// Show the complete plan too
     #[arg(long)]
@@ -61,11 +62,11 @@ pub(crate) fn suggested_commands(whole: &TaskDetail) -> Vec<String> {
         AnswerKind::Override => format!("tamma answer {id} override --plan {plan} --reason TEXT"),
         AnswerKind::Accept => format!("tamma answer {id} accept --commit {commit}"),
         AnswerKind::RequestChanges => format!(
-            "tamma answer {id} rework --commit {commit} --reason TEXT [--comment FILE:LINE:TEXT]"
+            "tamma answer {id} request-changes --commit {commit} --reason TEXT [--comment FILE:LINE:TEXT]"
         ),
         AnswerKind::Reply => format!("tamma reply {id} TEXT"),
         AnswerKind::Continue => format!("tamma answer {id} continue [--grant-runs 1]"),
-        AnswerKind::ChangeTask => format!("tamma answer {id} modify --reason TEXT"),
+        AnswerKind::ChangeTask => format!("tamma answer {id} change-task --reason TEXT"),
         AnswerKind::Retry => format!("tamma retry {id}"),
         AnswerKind::RollBack => format!("tamma answer {id} roll-back --to STATE --reason TEXT"),
         AnswerKind::Skip => format!("tamma answer {id} skip --reason TEXT"),
@@ -110,7 +111,7 @@ fn format_task(whole: &TaskDetail, runs: &[RunDetail], now: DateTime<Utc>) -> St
             format_ago(card.since, now)
         ),
     );
-    rows.add("phase", paint(&card.phase.to_string(), style::phase_colour(card.phase)));
+    rows.add("phase", paint(style::phase_label(card.phase), style::phase_colour(card.phase)));
     if let Some(next) = &card.next_text {
         rows.add("next", sanitize(next));
     }
@@ -370,7 +371,7 @@ pub(crate) mod tests {
             tamma approve 1a2b3c4d --plan 0123456789ab
             tamma reject 1a2b3c4d --reason TEXT
             tamma modify 1a2b3c4d TEXT
-            tamma answer 1a2b3c4d modify --reason TEXT
+            tamma answer 1a2b3c4d change-task --reason TEXT
             tamma cancel 1a2b3c4d --reason TEXT
         ");
     }

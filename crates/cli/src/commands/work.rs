@@ -1,0 +1,27 @@
+//! `tamma work`: starts a worker.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Args;
+
+use super::backend_args::BackendArgs;
+use crate::data_folder;
+use crate::roles::{self, ProcessRoles};
+
+#[derive(Debug, Args)]
+pub(super) struct WorkArgs {
+    #[command(flatten)]
+    backend: BackendArgs,
+    /// Number of agents that can run at once on this machine
+    #[arg(long, value_name = "NUMBER", default_value_t = 2)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=1000))]
+    slots: u16,
+}
+
+pub(super) fn run(arguments: &WorkArgs) -> Result<ExitCode> {
+    let data = data_folder::resolve(arguments.backend.data())?;
+    let objects = arguments.backend.objects(&data);
+    let worker = Some(roles::worker_config(&data, objects, usize::from(arguments.slots)));
+    roles::run_standalone(&arguments.backend, ProcessRoles { server: None, worker, data })
+}

@@ -1,0 +1,220 @@
+//! Every answer to a question, given once from the command line to a task that has used its last run.
+//! Everything is real except the agent, which follows a script.
+
+use rustix::process::Signal;
+use serde_json::Value;
+use tamma_core::plan::{FileAction, FileChange, Plan};
+use tamma_testkit::agent::{AgentStep, PromptCase, Script};
+
+use crate::machine::Machine;
+
+/// Agent that plans a small change and makes the check fail.
+fn script() -> Script {
+    let plan = Plan {
+        summary: "Cy is greeted".to_owned(),
+        approach: "Add the name to the list.".to_owned(),
+        file_changes: vec![FileChange {
+            path: "names.txt".to_owned(),
+            action: FileAction::Modify,
+            description: "one more name".to_owned(),
+            estimated_lines: 1,
+        }],
+        testing_strategy: "The check counts the greetings.".to_owned(),
+        signals: tamma_core::complexity::Signals::default(),
+        estimated_tokens: None,
+        estimated_cost_usd: None,
+        risks: Vec::new(),
+        dependencies: Vec::new(),
+        test_changes: Vec::new(),
+    };
+    let spoil = AgentStep::Write { path: "names.txt".into(), content: String::new() };
+    let case =
+        |when: &str, step| PromptCase { when: when.to_owned(), unless: None, steps: vec![step] };
+    Script {
+        cases: vec![
+            case("You are the planner", AgentStep::Plan(Box::new(plan))),
+            case("You are implementing", spoil),
+        ],
+        ..Script::default()
+    }
+}
+
+/// Answer with its expected result.
+struct Way {
+    /// Command, without the task ID.
+    command: &'static [&'static str],
+    /// Arguments after the task ID.
+    rest: &'static [&'static str],
+    /// Next state.
+    to: &'static str,
+    /// Name of the history entry.
+    name: &'static str,
+    /// Final state: completed, cancelled, failed, or waiting on a person again.
+    end: &'static str,
+    /// Number of runs at that point.
+    runs: usize,
+}
+
+const ANSWERS: [(&str, Way); 7] = [
+    (
+        "continue",
+        Way {
+            command: &["answer"],
+            rest: &["continue", "--grant-runs", "1"],
+            to: "validated",
+            name: "SM_STATE_TRANSITION",
+            end: "human_escalation",
+            runs: 2,
+        },
+    ),
+    (
+        "modify",
+        Way {
+            command: &["answer"],
+            rest: &["change-task", "--reason", "Greet Di instead."],
+            to: "planning",
+            name: "SM_TASK_MODIFIED",
+            end: "human_escalation",
+            runs: 1,
+        },
+    ),
+    (
+        "retry",
+        Way {
+            command: &["retry"],
+            rest: &["--grant-runs", "1"],
+            to: "validated",
+            name: "SM_TASK_RETRIED",
+            end: "human_escalation",
+            runs: 2,
+        },
+    ),
+    (
+        "roll back",
+        Way {
+            command: &["answer"],
+            rest: &["roll-back", "--to", "testing", "--reason", "The check is mended."],
+            to: "testing",
+            name: "SM_ROLLED_BACK",
+            end: "human_escalation",
+            runs: 1,
+        },
+    ),
+    (
+        "skip",
+        Way {
+            command: &["answer"],
+            rest: &["skip", "--reason", "It is good enough."],
+            to: "approved",
+            name: "SM_SKIPPED",
+            end: "completed",
+            runs: 1,
+        },
+    ),
+    (
+        "cancel",
+        Way {
+            command: &["cancel"],
+            rest: &["--reason", "Nobody wants it any more."],
+            to: "cancelled",
+            name: "SM_TASK_CANCELLED",
+            end: "cancelled",
+            runs: 1,
+        },
+    ),
+    (
+        "abandon",
+        Way {
+            command: &["answer"],
+            rest: &["abandon", "--reason", "It cannot be done."],
+            to: "failed",
+            name: "SM_TASK_FAILED",
+            end: "failed",
+            runs: 1,
+        },
+    ),
+];
+
+/// Returns the history entries of a task that are transitions.
+fn transitions(machine: &Machine, task: &str) -> Vec<Value> {
+    let history = machine.json(&["task", "history", task]);
+    let all = history.as_array().unwrap().iter();
+    all.filter(|entry| entry.get("on").is_some_and(|on| !on.is_null())).cloned().collect()
+}
+
+#[test]
+fn every_answer_leads_to_its_state() {
+    let more = "scrum_master:\n  task_loop: { max_iterations: 1 }\n";
+    let machine = Machine::under(&script(), more);
+    let mut up = machine.up();
+    let tasks: Vec<String> = ANSWERS
+        .iter()
+        .map(|(answer, _)| {
+            let added = machine.json(&["task", "add", &format!("Greet Cy, and then {answer}")]);
+            added["task"]["id"].as_str().unwrap().to_owned()
+        })
+        .collect();
+    for task in &tasks {
+        machine.said(3, &["task", "watch", task, "--until-asked"]);
+        let waits = machine.json(&["task", "show", task]);
+        assert_eq!(waits["state"], "human_escalation");
+        let offered = waits["answers"].as_array().unwrap();
+        assert_eq!(
+            offered.iter().map(|it| it.as_str().unwrap()).collect::<Vec<_>>(),
+            ["continue", "modify", "retry", "roll_back", "skip", "cancel", "abandon"]
+        );
+    }
+    // Without a grant, a task that has used its last run cannot continue.
+    let refused = machine.said(1, &["answer", &tasks[0], "continue"]);
+    assert!(refused.contains("grant"), "{refused}");
+    let nowhere =
+        machine.said(1, &["answer", &tasks[3], "roll-back", "--to", "learning", "--reason", "no"]);
+    assert!(nowhere.contains("learning"), "{nowhere}");
+
+    for ((answer, case), task) in ANSWERS.iter().zip(&tasks) {
+        machine.said(0, &[case.command, &[task.as_str()], case.rest].concat());
+        let code = match case.end {
+            "completed" => 0,
+            "human_escalation" => 3,
+            _ => 1,
+        };
+        machine.said(code, &["task", "watch", task, "--until-asked"]);
+        let all = transitions(&machine, task);
+        let answered = all.iter().find(|it| it["from"] == "human_escalation").unwrap();
+        let told = format!("{answer}: {answered:#}");
+        assert_eq!(
+            (&answered["to"], &answered["name"]),
+            (&case.to.into(), &case.name.into()),
+            "{told}"
+        );
+        assert_eq!(answered["actor"]["person"], "Grace", "{told}");
+        if let Some(at) = case.rest.iter().position(|word| *word == "--reason")
+            && *answer != "modify"
+        {
+            assert_eq!(answered["reason"], case.rest[at + 1], "{told}");
+        }
+        let whole = machine.json(&["task", "show", task]);
+        assert_eq!(whole["state"], case.end, "{told}");
+        assert_eq!(whole["runs"].as_array().unwrap().len(), case.runs, "{told}");
+    }
+    // A skipped task is delivered unchanged, and closed tasks keep their work on their branches.
+    assert!(!machine.commits(&tasks[4]).is_empty());
+    for ended in [&tasks[5], &tasks[6]] {
+        assert!(!machine.commits(ended).is_empty());
+    }
+    // The report has the failures and the reason for asking a person.
+    let report = machine.said(0, &["task", "report", &tasks[0]]);
+    assert!(report.contains("#2 simple failed"), "{report}");
+    assert!(report.contains("task has used all its runs"), "{report}");
+    let report = machine.said(0, &["task", "report", &tasks[0], "--format", "markdown"]);
+    assert!(report.starts_with("# Greet Cy, and then continue\n"), "{report}");
+    let first = machine.json(&["task", "report", &tasks[0], "--iteration", "1"]);
+    assert_eq!(first["iterations"].as_array().unwrap().len(), 1);
+    assert_eq!(first["iterations"][0]["passed"], false);
+    let missing = machine.said(1, &["task", "report", &tasks[0], "--iteration", "7"]);
+    assert!(missing.contains("Cannot find iteration `7`"), "{missing}");
+    let shown = machine.said(0, &["task", "show", &tasks[0]]);
+    assert!(shown.contains("tamma task report"), "{shown}");
+
+    assert_eq!(up.signal(Signal::TERM).code(), Some(0), "{}", machine.log());
+}

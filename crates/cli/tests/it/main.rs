@@ -1,0 +1,14 @@
+//! `tamma` as a person or a script runs it. Each module covers one command or one theme.
+#![expect(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
+
+mod answers;
+mod chat;
+mod config;
+mod doctor;
+mod help;
+mod init;
+mod knowledge;
+mod machine;
+mod pages;
+mod restart;
+mod task;

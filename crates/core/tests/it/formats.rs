@@ -1,0 +1,288 @@
+//! Compatibility of stored data: every later version reads it and replays it to the same result.
+//!
+//! `fixtures/2026-11/` holds complete histories as this version writes them: the submitted task,
+//! the rules, every event with its commands and history entries, and the final state. The tests
+//! read and replay them.
+//!
+//! **If this test fails, do not change the files.** Tasks in existing databases have the same
+//! format. Instead:
+//!
+//! - After adding a field: give it `#[serde(default)]`, and skip it while it is empty.
+//! - After renaming or removing a field or variant: keep reading the old form (`#[serde(alias)]`,
+//!   or a new `FormatVersion` with a conversion).
+//! - After changing the behaviour of a step: make it depend on `TaskLoop::edition`, with a new
+//!   `Edition` for new tasks.
+//! - Then write the histories of the new version beside the old ones: add a folder to `VERSIONS`,
+//!   run `TAMMA_WRITE_FIXTURES=1 cargo nextest run -p tamma-core formats`, and commit it.
+//!   Existing files are never overwritten.
+#![expect(clippy::disallowed_methods, reason = "fixtures are files")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+
+use rstest::rstest;
+use serde::{Deserialize, Serialize};
+use tamma_core::actor::Actor;
+use tamma_core::budget::Grant;
+use tamma_core::cost::Usd;
+use tamma_core::failure::FailureKind;
+use tamma_core::history::HistoryEntry;
+use tamma_core::rules::Rules;
+use tamma_core::task_loop::{
+    Action, Command, EventKind, Outcome, State, TaskEvent, TaskLoop, TaskReceived,
+};
+use tamma_core::version::FormatVersion;
+use tamma_core::{begin, step};
+
+use crate::world::{
+    World, commit, costing, failure, minute, note, passed, pin, plan, reason, red, text,
+};
+
+/// Fixture folders, oldest first.
+const VERSIONS: [&str; 4] = ["2026-11", "2026-11-engines", "2026-11-review", "2026-11-knowledge"];
+
+/// Complete history of one task.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct History {
+    received: TaskReceived,
+    rules: Rules,
+    events: Vec<TaskEvent>,
+    /// Commands of the first step, then those of each event.
+    commands: Vec<Vec<Command>>,
+    log: Vec<HistoryEntry>,
+    end: TaskLoop,
+}
+
+impl History {
+    /// Replays events from the beginning with the current code.
+    fn play(received: TaskReceived, rules: Rules, events: Vec<TaskEvent>) -> Self {
+        let first = begin(&received, &rules);
+        let (mut end, mut commands, mut log) = (first.next, vec![first.commands], first.entries);
+        for event in &events {
+            let next = step(&end, event, &rules).expect("an old event is still accepted");
+            end = next.next;
+            commands.push(next.commands);
+            log.extend(next.entries);
+        }
+        Self { received, rules, events, commands, log, end }
+    }
+}
+
+/// Task without failures.
+fn good() -> World {
+    World::new().to(State::Completed)
+}
+
+/// Task with every kind of failure that is delivered in the end.
+fn troubled() -> World {
+    let mut world = World::with(|rules| {
+        rules.ceremony.low.human_review = true;
+        rules.budget.task_usd = Some(Usd::from_cents(9_000));
+        rules.budget.task_tokens = Some(1_000_000);
+    });
+    world.done(failure(FailureKind::Unavailable)).ask(Action::Retry { grant: Grant::default() });
+    world.done(Outcome::Interrupted).walk(State::Planning);
+    world.done(Outcome::PlanInvalid(note())).walk(State::InProgress);
+    let until = minute(90);
+    world.done(failure(FailureKind::Quota { provider: text("acme"), until }));
+    world.start().ask(Action::Pause).done(Outcome::Interrupted).ask(Action::Resume);
+    world.start().done(failure(FailureKind::TimedOut)).start();
+    world.done_costing(Some(costing(75)), Outcome::RunFinished(commit(4)));
+    world.done(red(1)).fail_in(1).fail_in(1);
+    assert_eq!(world.it.state, State::CtoIntervention);
+    world.walk(State::QualityReview).done(passed());
+    world.ask(Action::RequestChanges { commit: commit(9), comments: note() });
+    world.walk(State::Committing).done(Outcome::DeliveryRejected(note()));
+    world.tick_at(200).walk(State::Learning).done(failure(FailureKind::Crashed));
+    world
+}
+
+/// Task with many decisions by people that fails in the end.
+fn contested() -> World {
+    let mut world = World::with(|rules| {
+        rules.scrum_master.task_loop.auto_approve_low_risk = false;
+        rules.scrum_master.task_loop.max_iterations = 1;
+        rules.ceremony.low.approvers = 2;
+    });
+    world.ask(Action::ChangeTask { request: note() }).walk(State::AwaitingApproval);
+    world.done(Outcome::Checked { blockers: 1, warnings: 2 });
+    let binding = world.binding();
+    world.ask(Action::Override { scope: binding, reason: reason() });
+    world.done(Outcome::Checked { blockers: 1, warnings: 2 });
+    world
+        .tick_at(60)
+        .ask(Action::Acknowledge)
+        .ask(Action::Approve { scope: binding, reason: None });
+    world.feed(Actor::Tamma, EventKind::PinChanged(pin(2))).unwrap();
+    world.done(Outcome::Checked { blockers: 0, warnings: 0 });
+    let binding = world.binding();
+    world.ask(Action::RevisePlan { scope: binding, changes: note() });
+    world.done(Outcome::Planned(plan(2))).done(Outcome::Checked { blockers: 0, warnings: 0 });
+    let binding = world.binding();
+    world.ask(Action::Reject { scope: binding, reason: reason() });
+    world.ask(Action::Retry { grant: Grant::default() }).done(Outcome::Planned(plan(3)));
+    world.done(Outcome::Checked { blockers: 0, warnings: 0 });
+    let binding = world.binding();
+    world.ask(Action::Approve { scope: binding, reason: None });
+    world.try_ask("bo", Action::Approve { scope: binding, reason: None }).unwrap();
+    world.start().done(Outcome::RunFinished(commit(4))).done(red(1)).done(Outcome::WorkSaved);
+    world.ask(Action::Continue { grant: Grant { iterations: 1, ..Grant::default() } });
+    world.start().done(Outcome::RunFinished(commit(5))).done(red(2)).done(Outcome::WorkSaved);
+    world.ask(Action::RollBack { to: State::Testing, reason: reason() }).done(red(3));
+    world
+        .done(Outcome::WorkSaved)
+        .ask(Action::Skip { reason: reason() })
+        .done(Outcome::DeliveryReady);
+    for _ in 0..3 {
+        world.done(failure(FailureKind::Crashed));
+    }
+    world.done(Outcome::WorkSaved).ask(Action::Abandon { reason: reason() });
+    world
+}
+
+/// Task that a person accepts, that exceeds its budget, and that is cancelled.
+fn cancelled() -> World {
+    let mut world = World::with(|rules| {
+        rules.ceremony.low.human_review = true;
+    });
+    world.walk(State::QualityReview).done(passed());
+    world
+        .ask(Action::Accept { commit: commit(9), reason: None })
+        .done(failure(FailureKind::OverBudget));
+    world.ask(Action::Cancel { reason: reason() }).done(Outcome::Learned(1));
+    world
+}
+
+/// Task whose agent asks questions, answered by a person and by default.
+fn asked() -> World {
+    let mut world = World::new();
+    world.walk(State::InProgress);
+    world.done(Outcome::QuestionAsked { question: note(), default_answer: None });
+    world.ask(Action::Reply { reply: note() });
+    world.start().done(Outcome::QuestionAsked { question: note(), default_answer: Some(note()) });
+    world.tick_at(500);
+    world.start().done(Outcome::RunFinished(commit(9)));
+    world
+}
+
+/// Task with circular fixes and a council with an absent member.
+fn counselled() -> World {
+    let mut world = World::new();
+    world.fail_in(1).fail_in(2).fail_in(1);
+    assert_eq!(world.it.state, State::CtoIntervention);
+    world.done(Outcome::OpinionGiven(note())).done(failure(FailureKind::Crashed));
+    world.done(failure(FailureKind::TimedOut)).done(Outcome::CouncilConcluded(note()));
+    world.walk(State::Completed);
+    world
+}
+
+fn folder(version: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(version)
+}
+
+#[rstest]
+#[case("good", good())]
+#[case("troubled", troubled())]
+#[case("contested", contested())]
+#[case("cancelled", cancelled())]
+#[case("asked", asked())]
+#[case("counselled", counselled())]
+fn histories_match_the_stored_fixtures(#[case] name: &str, #[case] world: World) {
+    let history = History::play(world.received, world.rules, world.taken);
+    let newest = folder(VERSIONS[VERSIONS.len() - 1]);
+    let path = newest.join(format!("{name}.json"));
+    if !path.exists() && std::env::var_os("TAMMA_WRITE_FIXTURES").is_some() {
+        fs::create_dir_all(&newest).unwrap();
+        let text = serde_json::to_string_pretty(&history).unwrap();
+        fs::write(&path, text + "\n").unwrap();
+    }
+    let text = fs::read_to_string(&path).unwrap_or_default();
+    let written = serde_json::to_string_pretty(&history).unwrap() + "\n";
+    assert!(
+        text == written,
+        "{name} differs from its stored fixture: see the top of tests/it/formats.rs"
+    );
+}
+
+#[test]
+fn histories_of_all_versions_replay_to_the_same_state() {
+    for version in VERSIONS {
+        let mut files: Vec<_> =
+            fs::read_dir(folder(version)).unwrap().map(|file| file.unwrap().path()).collect();
+        files.sort();
+        assert!(!files.is_empty());
+        for path in files {
+            let text = fs::read_to_string(&path).unwrap();
+            let history: History = serde_json::from_str(&text).unwrap_or_else(|error| {
+                panic!("{}: {error}: see the top of tests/it/formats.rs", path.display())
+            });
+            let now = History::play(
+                history.received.clone(),
+                history.rules.clone(),
+                history.events.clone(),
+            );
+            assert!(
+                now == history,
+                "{} replays to a different state: see the top of tests/it/formats.rs",
+                path.display()
+            );
+        }
+    }
+}
+
+/// Collects the JSON names of the variants of events and commands.
+fn names(value: &serde_json::Value, under: &str, found: &mut BTreeSet<String>) {
+    match value {
+        serde_json::Value::String(name) => {
+            found.insert(format!("{under}.{name}"));
+        }
+        serde_json::Value::Object(fields) => {
+            found.extend(fields.keys().map(|name| format!("{under}.{name}")));
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn the_histories_cover_every_event_outcome_action_and_job() {
+    let mut found = BTreeSet::new();
+    for path in fs::read_dir(folder(VERSIONS[VERSIONS.len() - 1])).unwrap() {
+        let text = fs::read_to_string(path.unwrap().path()).unwrap();
+        let history: serde_json::Value = serde_json::from_str(&text).unwrap();
+        for event in history["events"].as_array().unwrap() {
+            let what = &event["what"];
+            names(what, "what", &mut found);
+            names(&what["done"]["outcome"], "outcome", &mut found);
+            names(&what["done"]["outcome"]["failed"]["kind"], "failure", &mut found);
+            names(&what["asked"], "action", &mut found);
+        }
+        for command in
+            history["commands"].as_array().unwrap().iter().flat_map(|one| one.as_array().unwrap())
+        {
+            names(command, "command", &mut found);
+            names(&command["start"]["job"], "job", &mut found);
+        }
+    }
+    let count = |under: &str| found.iter().filter(|name| name.starts_with(under)).count();
+    // Add each new variant to one of the histories above, then raise these numbers.
+    assert_eq!(count("what."), 5, "{found:#?}");
+    assert_eq!(count("outcome."), 19, "{found:#?}");
+    assert_eq!(count("failure."), 5, "{found:#?}");
+    assert_eq!(count("action."), 17, "{found:#?}");
+    assert_eq!(count("command."), 5, "{found:#?}");
+    assert_eq!(count("job."), 13, "{found:#?}");
+}
+
+#[test]
+fn a_newer_format_is_refused_with_a_hint_to_upgrade() {
+    assert_eq!(serde_json::to_string(&FormatVersion).unwrap(), "1");
+    let mut history = serde_json::to_value(World::new().it).unwrap();
+    history["format"] = 2.into();
+    let error = serde_json::from_value::<TaskLoop>(history).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "unknown format 2: this version of Tamma reads format 1; the data comes from a newer one, so \
+         upgrade Tamma"
+    );
+}

@@ -1,0 +1,631 @@
+//! Six invariants of the state machine, over random sequences of valid and invalid events.
+//!
+//! Each sequence is a list of numbers that are turned into events for the current state, so that
+//! most of them are valid. The others are stale, out of place or nonsensical. An oracle follows
+//! each sequence and derives approvals, running jobs and visited states from the events alone.
+//!
+//! `TAMMA_SEQUENCES` sets the number of sequences (default 2,000), and `TAMMA_SEED` the seed. The
+//! test fails if no sequence takes a transition of the table.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the number of sequences comes from the environment"
+)]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use chrono::TimeDelta;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
+use tamma_core::actor::Actor;
+use tamma_core::approval::{ApprovalScope, Pin};
+use tamma_core::budget::{self, Grant};
+use tamma_core::cost::{Cost, Tokens, Usage, Usd};
+use tamma_core::council::CouncilSeat;
+use tamma_core::failure::FailureKind;
+use tamma_core::history::EntryName;
+use tamma_core::ids::{Name, PlanHash};
+use tamma_core::level::RiskLevel;
+use tamma_core::plan::PlanSummary;
+use tamma_core::rules::{HaltCondition, Rules};
+use tamma_core::step;
+use tamma_core::stuck::ATTEMPT_HISTORY;
+use tamma_core::task_loop::{
+    Action, Command, EventKind, Job, JobKind, Outcome, Refusal, State, Step, TaskEvent, TaskLoop,
+    Trigger, table,
+};
+use tamma_core::tier::Tier;
+use tamma_core::version::Edition;
+
+use crate::world::{
+    World, commit, failure, green, note, passed, person, pin, plan, reason, red, summary,
+};
+
+/// Possible event, as numbers.
+#[derive(Debug, Clone, Copy)]
+struct Happening {
+    what: u8,
+    detail: u8,
+    minutes: u8,
+}
+
+fn happening() -> impl Strategy<Value = Happening> {
+    (any::<u8>(), any::<u8>(), any::<u8>()).prop_map(|(what, detail, minutes)| Happening {
+        what,
+        detail,
+        minutes,
+    })
+}
+
+/// Random rules: strict or lax, with large or small budgets.
+fn rules(choice: u16) -> Rules {
+    let bit = |number: u32| choice >> number & 1 == 1;
+    let mut rules = Rules::default();
+    let limits = &mut rules.scrum_master.task_loop;
+    limits.auto_approve_low_risk = bit(0);
+    limits.stuck_detection = !bit(1);
+    limits.max_iterations = if bit(2) { 10 } else { 3 };
+    limits.max_councils = if bit(3) { 2 } else { u8::from(bit(4)) };
+    limits.max_retries = if bit(5) { 3 } else { 1 };
+    if bit(6) {
+        limits.halt_conditions.retain(|condition| *condition != HaltCondition::SecurityCritical);
+    }
+    rules.ceremony.medium.approvers = if bit(7) { 2 } else { 1 };
+    rules.ceremony.low.human_review = bit(8) && bit(9);
+    rules.budget.task_usd = if bit(10) && bit(11) { Some(Usd::from_cents(900)) } else { None };
+    rules.budget.task_tokens = if bit(12) && bit(13) { Some(50_000) } else { None };
+    rules.scrum_master.learning_capture.capture_failure = bit(14);
+    rules
+}
+
+/// Expected facts, derived from the events alone.
+#[derive(Default)]
+struct Oracle {
+    plan: Option<PlanHash>,
+    pin: Option<Pin>,
+    yes: BTreeMap<Name, ApprovalScope>,
+    automatic: Option<ApprovalScope>,
+    running: BTreeSet<u32>,
+    last_ticket: u32,
+    arrows: BTreeSet<(State, Trigger, State)>,
+    sequence: u64,
+}
+
+impl Oracle {
+    fn binding(&self) -> Option<ApprovalScope> {
+        Some(ApprovalScope { plan: self.plan?, pin: self.pin? })
+    }
+
+    /// Applies an accepted event.
+    fn hear(&mut self, event: &TaskEvent, before: &TaskLoop) {
+        match &event.kind {
+            EventKind::JobFinished { job_number: ticket, outcome, .. } => {
+                let wanted = before.active_job.is_some_and(|work| work.job_number == *ticket);
+                self.running.remove(ticket);
+                match outcome {
+                    Outcome::Planned(plan) if wanted => self.plan = Some(plan.hash),
+                    Outcome::Prepared(pin) if wanted => self.pin = Some(*pin),
+                    _ => {}
+                }
+            }
+            EventKind::PinChanged(pin) => self.pin = Some(*pin),
+            EventKind::ActionRequested(Action::Approve { scope: binding, .. }) => {
+                if let Actor::Person(name) = &event.by {
+                    self.yes.insert(name.clone(), *binding);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Returns `true` if the current scope was approved by people or by the low-risk rule.
+    fn is_approved(&self, it: &TaskLoop, rules: &Rules) -> bool {
+        let Some(now) = self.binding() else {
+            return false;
+        };
+        let level = it.risk_level().unwrap_or(RiskLevel::High);
+        let people = self.yes.values().filter(|binding| **binding == now).count();
+        self.automatic == Some(now) || people >= usize::from(rules.ceremony.get(level).approvers)
+    }
+}
+
+/// Turns numbers into an event. Five in eight are the event that the state waits for. In stormy
+/// sequences, rarely reached states fail more often.
+fn event(world: &World, happening: Happening, stormy: bool) -> TaskEvent {
+    let Happening { what, detail, .. } = happening;
+    let far = matches!(
+        world.it.state,
+        State::CtoIntervention | State::Approved | State::Committing | State::Adjusting
+    );
+    let what = if stormy && far && what < 128 { 160 } else { what };
+    let ticket = world.it.active_job.or(world.it.stopping_job).map_or(0, |work| work.job_number);
+    let names = ["ann", "bo", "cy"];
+    let someone = person(names[usize::from(detail) % 3]);
+    match what {
+        0..=159 => {
+            if world.it.state == State::Validated && world.it.stopping_job.is_none() && detail >= 40
+            {
+                let engine = "engine".parse().expect("a name");
+                return world.event(
+                    Actor::Tamma,
+                    EventKind::RunStarted { job_number: ticket, agent: engine },
+                );
+            }
+            if world.it.open_question.is_some() && (world.it.active_job.is_none() || detail < 128) {
+                return world.event(someone, EventKind::ActionRequested(answer(world, detail)));
+            }
+            let outcome = outcome(world, detail);
+            world.event(
+                Actor::Tamma,
+                EventKind::JobFinished { job_number: ticket, usage: usage(detail), outcome },
+            )
+        }
+        160..=179 => {
+            let outcome = failure(match detail % 6 {
+                0 => FailureKind::Unavailable,
+                1 => FailureKind::TimedOut,
+                2 => FailureKind::Quota {
+                    provider: "provider".parse().expect("a name"),
+                    until: world.now + TimeDelta::minutes(i64::from(detail) * 3),
+                },
+                3 if detail > 128 => FailureKind::OverBudget,
+                _ => FailureKind::Crashed,
+            });
+            world.event(
+                Actor::Tamma,
+                EventKind::JobFinished { job_number: ticket, usage: usage(detail), outcome },
+            )
+        }
+        180..=185 => world.event(Actor::Tamma, EventKind::PinChanged(pin(detail % 4))),
+        186..=199 => world.event(Actor::Tamma, EventKind::Tick),
+        200..=239 => world.event(someone, EventKind::ActionRequested(action(world, detail))),
+        240..=247 => {
+            // A result of a job that is not running, or that the job cannot have.
+            let ticket = ticket.wrapping_add(u32::from(detail % 3)).wrapping_sub(1);
+            let outcome = any_outcome(world, detail);
+            world.event(
+                Actor::Tamma,
+                EventKind::JobFinished { job_number: ticket, usage: None, outcome },
+            )
+        }
+        248..=251 => {
+            let engine = "engine".parse().expect("a name");
+            let ticket = ticket.wrapping_add(u32::from(detail % 2));
+            world.event(Actor::Tamma, EventKind::RunStarted { job_number: ticket, agent: engine })
+        }
+        // Only people can request actions.
+        252..=255 => world.event(Actor::Council, EventKind::ActionRequested(action(world, detail))),
+    }
+}
+
+fn usage(detail: u8) -> Option<Usage> {
+    let tokens = Tokens { input: u64::from(detail) * 10, ..Tokens::default() };
+    match detail % 4 {
+        0 => None,
+        1 => Some(Usage { tokens, cost: Cost::Unknown }),
+        _ => Some(Usage { tokens, cost: Cost::Known(Usd::from_cents(u32::from(detail))) }),
+    }
+}
+
+fn next_plan(world: &World, detail: u8) -> PlanSummary {
+    let version = world.it.plan.as_ref().map_or(1, |plan| plan.version + 1);
+    PlanSummary {
+        file_count: u16::from(detail % 13),
+        complexity_score: detail % 15,
+        critical_file_count: u16::from(detail > 230),
+        ..plan(version)
+    }
+}
+
+/// Returns a possible outcome of the running job.
+fn outcome(world: &World, detail: u8) -> Outcome {
+    if let Some(left) = world.it.stopping_job {
+        return if detail < 200 {
+            Outcome::Interrupted
+        } else {
+            ended_as(world, left.kind, detail)
+        };
+    }
+    match world.it.active_job {
+        Some(work) if work.stopping && detail < 200 => Outcome::Interrupted,
+        Some(work) => ended_as(world, work.kind, detail),
+        None => Outcome::Admitted,
+    }
+}
+
+fn ended_as(world: &World, kind: JobKind, detail: u8) -> Outcome {
+    match kind {
+        JobKind::Admit => Outcome::Admitted,
+        JobKind::Prepare => Outcome::Prepared(pin(1)),
+        JobKind::Plan | JobKind::Implement | JobKind::Review | JobKind::Convene
+            if detail % 32 == 31 =>
+        {
+            let default = (detail > 128).then(note);
+            Outcome::QuestionAsked { question: note(), default_answer: default }
+        }
+        JobKind::Plan if detail.is_multiple_of(4) => Outcome::PlanInvalid(note()),
+        JobKind::Plan => Outcome::Planned(next_plan(world, detail)),
+        JobKind::Check => Outcome::Checked {
+            blockers: u16::from(detail > 235),
+            warnings: u16::from(detail.is_multiple_of(3)),
+        },
+        JobKind::Implement => Outcome::RunFinished(commit(detail)),
+        JobKind::Test if detail.is_multiple_of(2) => green(),
+        JobKind::Test if detail % 16 == 1 => {
+            let Outcome::Tested(mut gates) = red(detail) else {
+                return green();
+            };
+            gates.security_critical = true;
+            Outcome::Tested(gates)
+        }
+        // Mostly the same failure, sometimes a new one.
+        JobKind::Test => red(if detail < 200 { 1 } else { detail }),
+        JobKind::Review if detail.is_multiple_of(4) => Outcome::Reviewed {
+            summary: summary(false),
+            fingerprint: tamma_core::review::Fingerprint::default(),
+        },
+        JobKind::Review => passed(),
+        JobKind::Brief => Outcome::Briefed(note()),
+        JobKind::Convene => match world.it.current_seat(&world.rules) {
+            Some(CouncilSeat::Member(_)) => Outcome::OpinionGiven(note()),
+            Some(CouncilSeat::Chair) | None => Outcome::CouncilConcluded(note()),
+        },
+        JobKind::AwaitDelivery => Outcome::DeliveryReady,
+        JobKind::Deliver if detail.is_multiple_of(2) => Outcome::DeliveryRejected(note()),
+        JobKind::Deliver => Outcome::Delivered(commit(detail)),
+        JobKind::Learn => Outcome::Learned(u16::from(detail % 3)),
+        JobKind::SaveWork => Outcome::WorkSaved,
+    }
+}
+
+fn any_outcome(world: &World, detail: u8) -> Outcome {
+    let kinds = [
+        JobKind::Admit,
+        JobKind::Prepare,
+        JobKind::Plan,
+        JobKind::Check,
+        JobKind::Implement,
+        JobKind::Test,
+        JobKind::Review,
+        JobKind::Brief,
+        JobKind::Convene,
+        JobKind::AwaitDelivery,
+        JobKind::Deliver,
+        JobKind::Learn,
+        JobKind::SaveWork,
+    ];
+    ended_as(world, kinds[usize::from(detail) % kinds.len()], detail)
+}
+
+fn grant(detail: u8) -> Grant {
+    match detail % 3 {
+        0 => Grant::default(),
+        1 => Grant { iterations: 1, usd: Usd::from_cents(500), tokens: 10_000 },
+        _ => Grant { iterations: 2, usd: Usd::from_cents(5_000), tokens: 100_000 },
+    }
+}
+
+fn binding(world: &World, detail: u8) -> ApprovalScope {
+    let stale = ApprovalScope { plan: PlanHash::of(b"other"), pin: pin(3) };
+    let seen = if detail % 16 == 15 { None } else { world.it.current_scope() };
+    seen.unwrap_or(stale)
+}
+
+/// Returns a possible answer to the open question.
+fn answer(world: &World, detail: u8) -> Action {
+    let binding = binding(world, detail);
+    let commit = world.it.commit.unwrap_or(commit(0));
+    match world.it.state {
+        State::AwaitingApproval => match detail % 8 {
+            0 => Action::Reject { scope: binding, reason: reason() },
+            1 => Action::RevisePlan { scope: binding, changes: note() },
+            _ => Action::Approve { scope: binding, reason: None },
+        },
+        State::QualityReview if detail.is_multiple_of(3) => {
+            Action::RequestChanges { commit, comments: note() }
+        }
+        State::QualityReview => Action::Accept { commit, reason: None },
+        _ if world.it.open_question.as_ref().is_some_and(|it| it.agent_question.is_some())
+            && detail > 60 =>
+        {
+            Action::Reply { reply: note() }
+        }
+        _ => match detail % 12 {
+            0..=2 => Action::Continue { grant: grant(detail / 12) },
+            3..=5 => Action::Retry { grant: grant(detail / 12) },
+            6 => Action::ChangeTask { request: note() },
+            7 | 8 => roll_back(detail / 12),
+            9 => Action::Skip { reason: reason() },
+            10 => Action::Override { scope: binding, reason: reason() },
+            _ if detail > 200 => Action::Abandon { reason: reason() },
+            _ => Action::Acknowledge,
+        },
+    }
+}
+
+fn roll_back(detail: u8) -> Action {
+    let places = [
+        State::Planning,
+        State::AwaitingApproval,
+        State::Validated,
+        State::Testing,
+        State::QualityReview,
+        State::Completed,
+    ];
+    Action::RollBack { to: places[usize::from(detail) % places.len()], reason: reason() }
+}
+
+/// Returns any action.
+fn action(world: &World, detail: u8) -> Action {
+    match detail % 10 {
+        0 | 1 => Action::Pause,
+        2..=4 => Action::Resume,
+        5 => Action::ChangeTask { request: note() },
+        6 => Action::Retry { grant: Grant::default() },
+        7 if detail > 180 => Action::Cancel { reason: reason() },
+        8 => Action::Acknowledge,
+        _ => answer(world, detail),
+    }
+}
+
+/// Plays one sequence and checks all invariants after every event.
+fn play(
+    choice: u16,
+    happenings: &[Happening],
+    seen: &mut BTreeSet<(State, Trigger, State)>,
+) -> Result<(), TestCaseError> {
+    let mut world = World::under(rules(choice));
+    // Tasks of the first edition still exist.
+    if choice >> 13 == 0 {
+        world.it.edition = Edition::November2026;
+    }
+    let mut oracle = Oracle { sequence: world.it.entry_count, last_ticket: 1, ..Oracle::default() };
+    oracle.running.insert(1);
+    for happening in happenings {
+        if happening.what % 5 == 0 {
+            world.now += TimeDelta::minutes(i64::from(happening.minutes));
+        }
+        let event = event(&world, *happening, choice >> 15 == 1);
+        let before = world.it.clone();
+        let result = step(&before, &event, &world.rules);
+
+        // 6. The same inputs give the same state and the same commands.
+        prop_assert_eq!(&result, &step(&before, &event, &world.rules));
+        let read: TaskEvent = round_trip(&event)?;
+        prop_assert_eq!(&read, &event);
+
+        match result {
+            Err(refusal) => {
+                prop_assert!(!matches!(refusal, Refusal::NoTransition { .. }), "{}", refusal);
+                // 1. Terminal states never change.
+                let ended = matches!(refusal, Refusal::Ended(_));
+                prop_assert_eq!(ended, before.state.is_terminal());
+                prop_assert!(!refusal.to_string().is_empty());
+            }
+            Ok(step) => {
+                oracle.hear(&event, &before);
+                check(&before, &event, &step, &world.rules, &mut oracle)?;
+                world.it = step.next;
+            }
+        }
+    }
+    seen.extend(oracle.arrows);
+    Ok(())
+}
+
+fn check(
+    before: &TaskLoop,
+    event: &TaskEvent,
+    step: &Step,
+    rules: &Rules,
+    oracle: &mut Oracle,
+) -> Result<(), TestCaseError> {
+    let it = &step.next;
+    if before.state.is_terminal() {
+        // A closed task accepts only its lessons, and its state does not change.
+        prop_assert!(before.active_job.is_some_and(|work| work.kind == JobKind::Learn));
+        prop_assert!(it.active_job.is_none() && step.commands.is_empty());
+        prop_assert_eq!(it.state, before.state);
+        return Ok(());
+    }
+    way_is_whole(before, event, step, oracle)?;
+    approval_holds(step, rules, oracle)?;
+    counters_hold(it, rules)?;
+    one_job_at_a_time(before, step, rules, oracle)?;
+
+    // 5. Every open task has a next step.
+    prop_assert_eq!(it.next_step(rules).is_none(), it.state.is_terminal(), "{:?}", it);
+    if let Some(next) = it.next_step(rules) {
+        prop_assert!(!next.to_string().is_empty());
+    }
+    if let Some(at) = it.wake_at(rules) {
+        prop_assert!(it.paused.is_none());
+        prop_assert!(!it.state.is_terminal());
+        // After this time, a tick always has an effect.
+        let mut later = event.clone();
+        later.at = at;
+        later.kind = EventKind::Tick;
+        prop_assert!(tamma_core::step(it, &later, rules).is_ok());
+    }
+
+    // The state is small and survives serialisation.
+    let text = serde_json::to_string(it).map_err(|error| TestCaseError::fail(error.to_string()))?;
+    prop_assert!(text.len() < 6_000, "{} bytes: {}", text.len(), text);
+    let read: TaskLoop = round_trip(it)?;
+    prop_assert_eq!(&read, it);
+    Ok(())
+}
+
+fn round_trip<T: serde::Serialize + serde::de::DeserializeOwned>(
+    value: &T,
+) -> Result<T, TestCaseError> {
+    serde_json::to_string(value)
+        .and_then(|text| serde_json::from_str(&text))
+        .map_err(|error| TestCaseError::fail(error.to_string()))
+}
+
+/// 1 and 2: one state at a time, connected by transitions of the table. Every detour has an author
+/// and a reason.
+fn way_is_whole(
+    before: &TaskLoop,
+    event: &TaskEvent,
+    step: &Step,
+    oracle: &mut Oracle,
+) -> Result<(), TestCaseError> {
+    let mut state = before.state;
+    for entry in &step.entries {
+        oracle.sequence += 1;
+        prop_assert_eq!(entry.sequence, oracle.sequence);
+        prop_assert_eq!(entry.from, state);
+        prop_assert_eq!(&entry.actor, &event.by);
+        match entry.trigger {
+            None => prop_assert_eq!(entry.to, entry.from),
+            Some(on) => {
+                prop_assert!(table::allows(entry.from, on, entry.to));
+                oracle.arrows.insert((entry.from, on, entry.to));
+                let by_person = matches!(entry.actor, Actor::Person(_));
+                if matches!(on, Trigger::Skipped | Trigger::RolledBack | Trigger::Abandoned) {
+                    prop_assert!(by_person && entry.reason.is_some());
+                }
+                let along = |state: State| State::MAIN_PATH.iter().position(|way| *way == state);
+                if let (Some(from), Some(to)) = (along(entry.from), along(entry.to)) {
+                    prop_assert!(to <= from + 1, "{} was skipped to", entry.to);
+                }
+                if entry.from == State::HumanEscalation {
+                    prop_assert!(by_person);
+                }
+            }
+        }
+        if entry.name == EntryName::SmApprovalAuto {
+            oracle.automatic = oracle.binding();
+        }
+        state = entry.to;
+    }
+    prop_assert_eq!(state, step.next.state);
+    Ok(())
+}
+
+/// 3: nothing reaches `in_progress` without an approval of exactly what runs.
+fn approval_holds(step: &Step, rules: &Rules, oracle: &Oracle) -> Result<(), TestCaseError> {
+    let it = &step.next;
+    let ordered = step.commands.iter().find_map(|command| match command {
+        Command::StartJob { job: Job::Implement(order), .. } => Some(order),
+        _ => None,
+    });
+    if let Some(order) = ordered {
+        prop_assert_eq!(
+            Some(ApprovalScope { plan: order.plan.hash, pin: order.pin }),
+            oracle.binding()
+        );
+    }
+    if ordered.is_some() || it.state == State::InProgress {
+        prop_assert!(oracle.is_approved(it, rules), "{:?} runs unapproved", it);
+    }
+    Ok(())
+}
+
+/// 4: no counter exceeds its limit.
+fn counters_hold(it: &TaskLoop, rules: &Rules) -> Result<(), TestCaseError> {
+    let limits = &rules.scrum_master.task_loop;
+    prop_assert!(it.failures.values().all(|count| *count <= limits.max_failures_per_state));
+    let in_tier =
+        if it.tier == Tier::TOP { limits.top_tier_threshold } else { limits.escalation_threshold };
+    prop_assert!(it.tier_failures <= in_tier, "{} failures in {}", it.tier_failures, it.tier);
+    prop_assert!(it.retries <= limits.max_retries);
+    prop_assert!(it.councils <= limits.max_councils && it.councils <= 2);
+    prop_assert!(it.iterations <= it.max_iterations(rules));
+    prop_assert!(it.timeouts <= 2);
+    prop_assert!(it.attempts.len() <= ATTEMPT_HISTORY);
+    prop_assert!(it.opinions.len() <= rules.council.members.len());
+    Ok(())
+}
+
+/// At most one job at a time, none during a pause, and none over budget.
+fn one_job_at_a_time(
+    before: &TaskLoop,
+    step: &Step,
+    rules: &Rules,
+    oracle: &mut Oracle,
+) -> Result<(), TestCaseError> {
+    let it = &step.next;
+    for command in &step.commands {
+        match command {
+            Command::StartJob { job_number: ticket, job, .. } => {
+                prop_assert!(*ticket > oracle.last_ticket);
+                oracle.last_ticket = *ticket;
+                if it.state.is_terminal() {
+                    prop_assert_eq!(job.kind(), JobKind::Learn);
+                    continue;
+                }
+                prop_assert!(oracle.running.is_empty(), "{:?} beside {:?}", job, oracle.running);
+                prop_assert!(it.paused.is_none());
+                oracle.running.insert(*ticket);
+                let limit = budget::task_limit(it.risk_level(), &it.granted, rules);
+                let reserved = it.active_job.map_or(Usd::ZERO, |work| work.reserved_cost);
+                if let (Some(usd), true) = (limit.usd, reserved > Usd::ZERO) {
+                    prop_assert!(it.spend.usd + reserved <= usd);
+                }
+            }
+            Command::StopJob { job_number: ticket, .. } => {
+                prop_assert!(before.active_job.is_some_and(|work| work.job_number == *ticket));
+            }
+            Command::CloseQuestion { question_number: question } => {
+                let asked = before.open_question.as_ref().map(|question| question.number);
+                prop_assert_eq!(asked, Some(*question));
+            }
+            Command::Alert(_) | Command::BlockProvider { .. } => {}
+        }
+    }
+    let known = it
+        .active_job
+        .iter()
+        .chain(&it.stopping_job)
+        .map(|work| work.job_number)
+        .collect::<BTreeSet<_>>();
+    if !it.state.is_terminal() {
+        prop_assert_eq!(&known, &oracle.running);
+    }
+    Ok(())
+}
+
+#[test]
+fn the_six_invariants_hold_and_every_transition_is_taken() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let sequences = number("TAMMA_SEQUENCES").unwrap_or(2_000);
+    let seed = number("TAMMA_SEED").unwrap_or(1);
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_be_bytes());
+    let config = Config {
+        cases: u32::try_from(sequences).expect("a number of sequences"),
+        failure_persistence: None,
+        ..Config::default()
+    };
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+    let seen = std::cell::RefCell::new(BTreeSet::new());
+    let lengths = std::cell::Cell::new(0_usize);
+    let result = TestRunner::new_with_rng(config, rng).run(
+        &(any::<u16>(), vec(happening(), 1..160)),
+        |(choice, happenings)| {
+            lengths.set(lengths.get() + happenings.len());
+            play(choice, &happenings, &mut seen.borrow_mut())
+        },
+    );
+    if let Err(error) = result {
+        panic!("{error}");
+    }
+    let seen = seen.into_inner();
+    let missing: Vec<_> = table::transitions()
+        .filter(|arrow| !seen.contains(arrow))
+        .map(|(from, on, to)| format!("{from} --{on}--> {to}"))
+        .collect();
+    println!(
+        "{sequences} sequences of {} events, seed {seed}: {} of {} transitions taken",
+        lengths.get(),
+        seen.len(),
+        table::transitions().count()
+    );
+    // A short run, as in mutation testing, cannot reach every transition.
+    if sequences >= 2_000 {
+        assert!(missing.is_empty(), "transitions that no sequence took:\n{}", missing.join("\n"));
+    }
+}

@@ -1,0 +1,10 @@
+//! Tests of the core as its users see it: the rules of the specification, the invariants of the state
+//! machine, stored formats, the state diagram and purity.
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a panic fails the test")]
+
+mod formats;
+mod invariants;
+mod picture;
+mod purity;
+mod spec;
+mod world;

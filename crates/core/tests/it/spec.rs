@@ -1,0 +1,25 @@
+//! One test per rule of the specification, by section. Each test is named after its rule.
+
+mod s10_hazards;
+mod s10_knowledge;
+mod s10_learning;
+mod s10_mention;
+mod s10_offers;
+mod s10_paper;
+mod s11_pipeline;
+mod s11_signal;
+mod s12_events;
+mod s13_agents;
+mod s13_configuration;
+mod s3_machine;
+mod s3_people;
+mod s4_plan;
+mod s5_approve;
+mod s6_implement;
+mod s6_permissions;
+mod s6_questions;
+mod s7_council;
+mod s7_decision;
+mod s7_patterns;
+mod s7_stuck;
+mod s7_verdict;

@@ -1,0 +1,68 @@
+//! Databases, repositories and a Temporal server for tests.
+
+use tamma_testkit::postgres::{self, TestDatabase};
+use tamma_testkit::repository::Repository;
+use tamma_testkit::temporal::TemporalServer;
+
+#[tokio::test]
+async fn every_test_has_its_own_database() {
+    let (one, two) =
+        (TestDatabase::fresh().await.expect("one"), TestDatabase::fresh().await.expect("another"));
+    assert_ne!(one.url(), two.url());
+    let store = one.store().await.expect("connection");
+    assert_eq!(store.count_waiting(None).await.expect("tables exist"), 0);
+    let url = one.url();
+    drop(one);
+    assert!(
+        tamma_store::Store::connect(&url).await.is_err(),
+        "the database is dropped with its guard"
+    );
+}
+
+#[tokio::test]
+async fn concurrent_migrations_succeed() {
+    let database = TestDatabase::empty().await.expect("test database");
+    let (one, two) =
+        (database.store().await.expect("connection"), database.store().await.expect("another"));
+    let (first, second) = tokio::join!(one.migrate(), two.migrate());
+    first.expect("migrated");
+    second.expect("migrated");
+    assert_eq!(one.count_waiting(None).await.expect("tables exist"), 0);
+}
+
+#[tokio::test]
+async fn temporal_can_be_killed_and_restarted() {
+    let mut server = TemporalServer::start().await.expect("server started");
+    let answers = async |address: String| tokio::net::TcpStream::connect(address).await.is_ok();
+    assert!(answers(server.address()).await);
+    server.kill();
+    assert!(!answers(server.address()).await);
+    server.restart().await.expect("server restarted");
+    assert!(answers(server.address()).await);
+}
+
+#[tokio::test]
+async fn killed_postgres_loses_only_uncommitted_data() {
+    let mut server = postgres::PostgresServer::start().await.expect("server started");
+    let ask =
+        async |server: &postgres::PostgresServer, sql: &str| server.query("postgres", sql).await;
+    ask(&server, "CREATE TABLE lines (number int)").await.expect("created");
+    ask(&server, "INSERT INTO lines VALUES (1)").await.expect("written");
+    let mut open = server.session("postgres").expect("session");
+    open.run("BEGIN").await.expect("started");
+    open.run("INSERT INTO lines VALUES (2)").await.expect("uncommitted");
+    server.kill().await.expect("killed");
+    assert!(ask(&server, "SELECT 1").await.is_err());
+    assert!(open.run("COMMIT").await.is_err(), "the session ends with the server");
+    server.restart().await.expect("server restarted");
+    assert_eq!(ask(&server, "SELECT number FROM lines").await.expect("read"), "1");
+}
+
+#[test]
+fn repository_is_clean_and_its_check_passes() {
+    let repository = Repository::new().expect("repository");
+    assert_eq!(repository.git(&["status", "--porcelain"]).expect("status"), "");
+    assert_eq!(repository.check().expect("check"), "ok");
+    repository.write("names.txt", "").expect("written");
+    assert!(repository.check().is_err());
+}

@@ -1,0 +1,4 @@
+//! Tests of the test kit itself.
+
+mod kit;
+mod scripted_agent;
