@@ -100,7 +100,7 @@ impl Results {
     async fn read(store: &Store, id: TaskId, log: &[HistoryEntry]) -> Result<Self> {
         let mut answers = BTreeMap::new();
         for (job_number, told) in store.job_results::<Value>(id).await? {
-            let ended = &told["answer"]["ended"];
+            let ended = &told["ended"];
             let outcome = serde_json::from_value(ended["outcome"].clone())?;
             answers.insert(job_number, (outcome, serde_json::from_value(ended["usage"].clone())?));
         }

@@ -6,7 +6,6 @@
 
 use std::sync::{Arc, Mutex};
 
-use serde_json::json;
 use tamma_core::approval::Pin;
 use tamma_core::cost::{Cost, Tokens, Usage, Usd};
 use tamma_core::ids::CommitId;
@@ -86,9 +85,9 @@ impl Rest {
                 anyhow::bail!("a task of the measurement does not come here")
             }
         };
-        let answer = JobResult::Finished { outcome, usage: used };
+        let answer = JobResult::finished(outcome).with_usage(used);
         // As the worker keeps it.
-        self.store.save_job_result(task, ticket, &json!({ "answer": answer })).await?;
+        self.store.save_job_result(task, ticket, &answer).await?;
         Ok(answer)
     }
 
