@@ -13,10 +13,12 @@ use tamma_core::actor::Actor;
 use tamma_core::ids::{ProjectId, TaskId};
 use tamma_core::rules::Rules;
 use tamma_core::task::{Priority, Task, TaskType};
-use tamma_core::task_loop::{Action, EventKind, Outcome, TaskEvent, TaskLoop, TaskReceived, begin};
+use tamma_core::task_loop::{
+    Action, EventKind, Outcome, StepRecord, TaskEvent, TaskLoop, TaskReceived, begin,
+};
 use tamma_core::version::{Edition, FormatVersion};
 use tamma_server::{ApiServer, ServerConfig};
-use tamma_store::{RegisteredProject, StepRecordRef, Store};
+use tamma_store::{RegisteredProject, Store};
 use tamma_testkit::postgres::TestDatabase;
 use temporalio_client::{Client, ClientOptions, Connection, ConnectionOptions, Url};
 use tokio::sync::mpsc;
@@ -232,7 +234,7 @@ async fn take(
     let event = TaskEvent { format: FormatVersion, at: task_loop.since, by, kind: what };
     let step =
         tamma_core::step(&task_loop, &event, rules).map_err(|error| anyhow::anyhow!("{error}"))?;
-    store.save_steps(&[StepRecordRef::new(number, event.at, &step)], rules).await?;
+    store.save_steps(&[StepRecord::new(number, event.at, step.clone())], rules).await?;
     Ok(step.next)
 }
 

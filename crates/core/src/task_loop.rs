@@ -21,14 +21,18 @@ mod refusal;
 mod right;
 mod snapshot;
 mod step;
+mod step_record;
 pub mod table;
 
-pub use command::{Alert, AlertKind, AlertSeverity, Command, Job, JobKind, RunSpec, StopReason};
+pub use command::{
+    Alert, AlertKind, AlertSeverity, Command, Job, JobKind, Placement, RunSpec, StopReason,
+};
 pub use event::{Action, EventKind, Outcome, TaskEvent, TaskReceived};
 pub use next_step::{AnswerKind, NextStep, allowed_answers};
 pub use refusal::Refusal;
 pub use snapshot::{ActiveJob, OpenQuestion, Pause, ProviderQuota, StateClock, TaskLoop};
 pub use step::{Step, begin, step};
+pub use step_record::{JobUsage, StepRecord};
 
 pub use crate::state::{Phase, State, Trigger};
 pub use crate::time::Timestamp;

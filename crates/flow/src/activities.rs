@@ -3,17 +3,14 @@
 //! Temporal may run an activity more than once, so every activity is idempotent and every request
 //! carries what another attempt needs. Serialised names are part of recorded workflow histories:
 //! rename the Rust item, and keep the recorded name with `#[serde(rename)]`.
-#![expect(missing_docs, reason = "the macro generates undocumented constants")]
 
 use serde::{Deserialize, Serialize};
 use tamma_core::cost::Usage;
-use tamma_core::history::HistoryEntry;
 use tamma_core::ids::{PolicyVersion, ProjectId, TaskId};
 use tamma_core::rules::Rules;
 use tamma_core::task::Task;
-use tamma_core::task_loop::{Command, Job, JobKind, Outcome, TaskLoop, Timestamp};
-use temporalio_common::error::ApplicationFailure;
-use temporalio_macros::activity_definitions;
+use tamma_core::task_loop::{Job, JobKind, Outcome, StepRecord};
+use temporalio_common::ActivityDefinition;
 
 /// Request to run one job of a task.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -54,42 +51,11 @@ pub struct TaskSubmission {
     pub rules: Rules,
 }
 
-/// Step of the state machine.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct StepRecord {
-    /// Number of events applied so far.
-    pub step: u64,
-    /// Time of the event.
-    pub at: Timestamp,
-    /// State machine after the event.
-    pub next: TaskLoop,
-    /// History entries of the step.
-    pub entries: Vec<HistoryEntry>,
-    /// Commands of the step.
-    pub commands: Vec<Command>,
-    /// Usage of the job that finished with this step, if known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[serde(rename = "used")]
-    pub job_usage: Option<JobUsage>,
-}
-
-/// Usage of a job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct JobUsage {
-    /// Job number.
-    #[serde(rename = "ticket")]
-    pub job_number: u32,
-    /// Kind of the job.
-    pub job: JobKind,
-    /// Tokens and cost.
-    pub usage: Usage,
-}
-
-/// Result that a worker returns for a job.
+/// Result of a job: returned to the workflow, and stored so that another attempt returns it too.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JobResult {
-    /// Job ended; `outcome` says whether it succeeded. `usage` is `None` without model calls.
+    /// Job ended; `outcome` says whether it succeeded.
     #[serde(rename = "ended")]
     Finished {
         /// Outcome of the job.
@@ -97,6 +63,10 @@ pub enum JobResult {
         /// Usage; `None` without model calls.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         usage: Option<Usage>,
+        /// Description of failures, for the next run and for people. It is stored only: see
+        /// [`JobResult::without_report`].
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        report: Option<String>,
     },
     /// Job not ready; the workflow requests it again after this delay.
     #[serde(rename = "later")]
@@ -109,93 +79,110 @@ pub enum JobResult {
 impl JobResult {
     /// Returns the result of a job without model calls.
     pub fn finished(outcome: Outcome) -> Self {
-        Self::Finished { outcome, usage: None }
+        Self::Finished { outcome, usage: None, report: None }
     }
-}
 
-/// Activity names. Recorded histories contain them, so they never change.
-pub mod names {
-    pub const RECORD: &str = "record";
-    pub const ADMIT: &str = "admit";
-    pub const PREPARE: &str = "prepare";
-    pub const PLAN: &str = "plan";
-    pub const CHECK: &str = "check";
-    pub const IMPLEMENT: &str = "implement";
-    pub const TEST: &str = "test";
-    pub const REVIEW: &str = "review";
-    pub const BRIEF: &str = "brief";
-    pub const CONVENE: &str = "convene";
-    pub const AWAIT_DELIVERY: &str = "await_turn";
-    pub const DELIVER: &str = "deliver";
-    pub const LEARN: &str = "learn";
-    pub const SAVE_WORK: &str = "land";
+    /// Sets the usage of a finished job.
+    #[must_use]
+    pub fn with_usage(mut self, used: Option<Usage>) -> Self {
+        if let Self::Finished { usage, .. } = &mut self {
+            *usage = used;
+        }
+        self
+    }
+
+    /// Sets the report of a finished job.
+    #[must_use]
+    pub fn with_report(mut self, text: Option<String>) -> Self {
+        if let Self::Finished { report, .. } = &mut self {
+            *report = text;
+        }
+        self
+    }
+
+    /// Removes the report, so that it stays out of the workflow's history.
+    #[must_use]
+    pub fn without_report(self) -> Self {
+        self.with_report(None)
+    }
+
+    /// Returns the report of a finished job.
+    pub fn report(&self) -> Option<&str> {
+        match self {
+            Self::Finished { report, .. } => report.as_deref(),
+            Self::RetryAfter { .. } => None,
+        }
+    }
 }
 
 /// Type of a failure that a retry cannot fix.
 pub const NON_RETRYABLE: &str = "Final";
 
-/// Declarations of the activities: names and types. The macro requires a body for each and ignores
-/// it;
-/// `tamma-worker` implements them under the same names.
-pub struct Activities;
+/// Passes the table of job activities to the macro `$with`.
+///
+/// Each row has the kind of the job, the constant in [`activities::names`](crate::activities::names)
+/// and the name that recorded histories contain, which never changes.
+#[macro_export]
+macro_rules! job_activities {
+    ($with:ident) => {
+        $with! {
+            Admit ADMIT "admit",
+            Prepare PREPARE "prepare",
+            Plan PLAN "plan",
+            Check CHECK "check",
+            Implement IMPLEMENT "implement",
+            Test TEST "test",
+            Review REVIEW "review",
+            Brief BRIEF "brief",
+            Convene CONVENE "convene",
+            AwaitDelivery AWAIT_DELIVERY "await_turn",
+            Deliver DELIVER "deliver",
+            Learn LEARN "learn",
+            SaveWork SAVE_WORK "land",
+        }
+    };
+}
 
-#[activity_definitions]
-#[expect(clippy::result_large_err, reason = "type of a declaration that is never called")]
-impl Activities {
-    #[activity(name = names::RECORD)]
-    pub fn record(_: PendingSteps) -> Result<(), ApplicationFailure> {
-        unimplemented!()
-    }
-    #[activity(name = names::ADMIT)]
-    pub fn admit(_: JobRequest) -> Result<JobResult, ApplicationFailure> {
-        unimplemented!()
-    }
-    #[activity(name = names::PREPARE)]
-    pub fn prepare(_: JobRequest) -> Result<JobResult, ApplicationFailure> {
-        unimplemented!()
-    }
-    #[activity(name = names::PLAN)]
-    pub fn plan(_: JobRequest) -> Result<JobResult, ApplicationFailure> {
-        unimplemented!()
-    }
-    #[activity(name = names::CHECK)]
-    pub fn check(_: JobRequest) -> Result<JobResult, ApplicationFailure> {
-        unimplemented!()
-    }
-    #[activity(name = names::IMPLEMENT)]
-    pub fn implement(_: JobRequest) -> Result<JobResult, ApplicationFailure> {
-        unimplemented!()
-    }
-    #[activity(name = names::TEST)]
-    pub fn test(_: JobRequest) -> Result<JobResult, ApplicationFailure> {
-        unimplemented!()
-    }
-    #[activity(name = names::REVIEW)]
-    pub fn review(_: JobRequest) -> Result<JobResult, ApplicationFailure> {
-        unimplemented!()
-    }
-    #[activity(name = names::BRIEF)]
-    pub fn brief(_: JobRequest) -> Result<JobResult, ApplicationFailure> {
-        unimplemented!()
-    }
-    #[activity(name = names::CONVENE)]
-    pub fn convene(_: JobRequest) -> Result<JobResult, ApplicationFailure> {
-        unimplemented!()
-    }
-    #[activity(name = names::AWAIT_DELIVERY)]
-    pub fn await_delivery(_: JobRequest) -> Result<JobResult, ApplicationFailure> {
-        unimplemented!()
-    }
-    #[activity(name = names::DELIVER)]
-    pub fn deliver(_: JobRequest) -> Result<JobResult, ApplicationFailure> {
-        unimplemented!()
-    }
-    #[activity(name = names::LEARN)]
-    pub fn learn(_: JobRequest) -> Result<JobResult, ApplicationFailure> {
-        unimplemented!()
-    }
-    #[activity(name = names::SAVE_WORK)]
-    pub fn save_work(_: JobRequest) -> Result<JobResult, ApplicationFailure> {
-        unimplemented!()
+macro_rules! define_names {
+    ($($kind:ident $constant:ident $name:literal,)*) => {
+        /// Activity names. Recorded histories contain them, so they never change.
+        pub mod names {
+            /// Name of [`RecordActivity`](super::RecordActivity).
+            pub const RECORD: &str = "record";
+            $(
+                #[doc = concat!("Name of the activity for `JobKind::", stringify!($kind), "`.")]
+                pub const $constant: &str = $name;
+            )*
+        }
+
+        impl ActivityDefinition for JobActivity {
+            type Input = JobRequest;
+            type Output = JobResult;
+
+            fn name(&self) -> &str {
+                match self.0 {
+                    $(JobKind::$kind => names::$constant,)*
+                }
+            }
+        }
+    };
+}
+
+/// Activity that runs jobs of one kind.
+#[derive(Debug, Clone, Copy)]
+pub struct JobActivity(pub JobKind);
+
+job_activities!(define_names);
+
+/// Activity that saves pending steps when no job carries them.
+#[derive(Debug, Clone, Copy)]
+pub struct RecordActivity;
+
+impl ActivityDefinition for RecordActivity {
+    type Input = PendingSteps;
+    type Output = ();
+
+    fn name(&self) -> &str {
+        names::RECORD
     }
 }

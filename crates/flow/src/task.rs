@@ -17,8 +17,8 @@ use tamma_core::ids::{Name, PlanHash, PolicyVersion};
 use tamma_core::rules::Rules;
 use tamma_core::task::Task;
 use tamma_core::task_loop::{
-    Action, Command, EventKind, JobKind, Refusal, State, Step, TaskEvent, TaskLoop, TaskReceived,
-    Timestamp, begin, step,
+    Action, Command, EventKind, JobUsage, Placement, Refusal, State, Step, StepRecord, TaskEvent,
+    TaskLoop, TaskReceived, Timestamp, begin, step,
 };
 use tamma_core::version::FormatVersion;
 use temporalio_macros::{workflow, workflow_methods};
@@ -28,9 +28,8 @@ use temporalio_workflow::{
     WorkflowResult, select,
 };
 
-use crate::activities::{Activities, JobUsage, PendingSteps, StepRecord, TaskSubmission};
+use crate::activities::{JobRequest, PendingSteps, RecordActivity, TaskSubmission};
 use crate::search_attributes;
-use jobs::{FinishedJob, JobStart};
 
 /// Input of a task's workflow.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -184,10 +183,11 @@ type BoxedFuture<T> = Fuse<LocalBoxFuture<'static, T>>;
 
 /// Futures that the workflow waits for, besides messages.
 struct InFlight {
-    /// Current job.
-    job: BoxedFuture<FinishedJob>,
-    /// Job requested at the end of the task; it starts after the current one has ended.
-    final_job: Option<JobStart>,
+    /// Current job. It yields the event of its end.
+    job: BoxedFuture<TaskEvent>,
+    /// Job requested at the end of the task, with its earliest start. It starts after the current
+    /// one has ended.
+    final_job: Option<(JobRequest, Option<Timestamp>)>,
     /// Stops the current job.
     stop: WorkflowCancellationToken,
     /// Set if the current job is a local activity.
@@ -206,20 +206,12 @@ impl TaskWorkflow {
         let (carried, submission) = match origin {
             WorkflowOrigin::Continued(carried) => (*carried, None),
             WorkflowOrigin::New { received, task } => {
-                let Step { next, commands, entries } = begin(&received, &rules);
-                let first = StepRecord {
-                    step: 0,
-                    at: received.at,
-                    next: next.clone(),
-                    entries,
-                    commands: commands.clone(),
-                    job_usage: None,
-                };
+                let first = StepRecord::new(0, received.at, begin(&received, &rules));
                 let carried = CarriedState {
-                    task_loop: next,
+                    task_loop: first.next.clone(),
                     step: 0,
+                    pending_commands: first.commands.clone(),
                     unsaved_steps: vec![first],
-                    pending_commands: commands,
                 };
                 (carried, Some(Box::new(TaskSubmission { task: *task, rules: rules.clone() })))
             }
@@ -246,7 +238,7 @@ impl TaskWorkflow {
     /// Runs until the task has ended.
     #[run(name = "task")]
     pub async fn run(ctx: &mut WorkflowContext<Self>) -> WorkflowResult<TaskStatus> {
-        let mut desk = InFlight {
+        let mut in_flight = InFlight {
             job: Fuse::terminated(),
             final_job: None,
             stop: WorkflowCancellationToken::new(),
@@ -257,29 +249,29 @@ impl TaskWorkflow {
         };
         let mut asker = None;
         loop {
-            run_commands(ctx, &mut desk).await;
+            run_commands(ctx, &mut in_flight).await;
             if let Some(number) = asker.take() {
                 ctx.state_mut(|it| it.respond(number, Ok(it.status())));
             }
             if ctx.state(|it| it.task_loop.state.is_terminal()) {
                 publish_search_attributes(ctx);
-                finish_task(ctx, &mut desk).await;
+                finish_task(ctx, &mut in_flight).await;
                 let _ = wait_for_responses(ctx).await;
                 return Ok(ctx.state(Self::status));
             }
-            if !desk.is_inline {
+            if !in_flight.is_inline {
                 publish_search_attributes(ctx);
-                set_timer(ctx, &mut desk);
+                set_timer(ctx, &mut in_flight);
             }
             let event = select! {
-                ended = &mut desk.job => ctx.state_mut(|it| it.job_finished_event(ended, now(ctx))),
+                event = &mut in_flight.job => event,
                 () = wait_for_message(ctx).fuse() => {
                     let (number, event) = ctx.state_mut(|it| it.inbox.pop_front()).unzip();
                     asker = number;
                     match event { Some(event) => event, None => continue }
                 }
-                () = &mut desk.timer => {
-                    desk.timer_at = None;
+                () = &mut in_flight.timer => {
+                    in_flight.timer_at = None;
                     TaskEvent { format: FormatVersion, at: now(ctx), by: Actor::Tamma, kind: EventKind::Tick }
                 }
             };
@@ -291,7 +283,7 @@ impl TaskWorkflow {
                 }
             }
             let long = ctx.state(|it| ctx.history_length() > it.tuning.history_events);
-            if long && desk.is_job_finished() && ctx.state(|it| it.inbox.is_empty()) {
+            if long && in_flight.is_job_finished() && ctx.state(|it| it.inbox.is_empty()) {
                 if let Some(number) = asker.take() {
                     ctx.state_mut(|it| it.respond(number, Ok(it.status())));
                 }
@@ -359,19 +351,13 @@ impl TaskWorkflow {
 
     /// Applies an event to the state machine, and queues its step and commands.
     fn apply_event(&mut self, event: &TaskEvent) -> Result<(), Refusal> {
-        let used = self.job_usage(event);
+        let job_usage = self.job_usage(event);
         let Step { next, commands, entries } = step(&self.task_loop, event, &self.rules)?;
         self.step += 1;
         self.task_loop = next.clone();
         self.pending_commands.extend(commands.iter().cloned());
-        self.unsaved_steps.push(StepRecord {
-            step: self.step,
-            at: event.at,
-            next,
-            entries,
-            commands,
-            job_usage: used,
-        });
+        let (step, at) = (self.step, event.at);
+        self.unsaved_steps.push(StepRecord { step, at, next, entries, commands, job_usage });
         Ok(())
     }
 
@@ -402,16 +388,8 @@ impl TaskWorkflow {
 
     /// Marks all steps up to this one as saved.
     fn mark_saved(&mut self, up_to: u64) {
-        self.unsaved_steps.retain(|recorded| recorded.step > up_to);
+        self.unsaved_steps.retain(|record| record.step > up_to);
         self.submission = None;
-    }
-
-    /// Converts a finished job to an event.
-    fn job_finished_event(&mut self, ended: FinishedJob, at: Timestamp) -> TaskEvent {
-        if let Some(step) = ended.saved_step {
-            self.mark_saved(step);
-        }
-        TaskEvent { format: FormatVersion, at, by: Actor::Tamma, kind: ended.event_kind }
     }
 
     /// Builds the input for continue-as-new.
@@ -435,14 +413,17 @@ impl InFlight {
 }
 
 /// Carries out pending commands, and ensures that every step is saved.
-async fn run_commands(ctx: &WorkflowContext<TaskWorkflow>, desk: &mut InFlight) {
+async fn run_commands(ctx: &WorkflowContext<TaskWorkflow>, in_flight: &mut InFlight) {
     let mut start = None;
     for command in ctx.state_mut(|it| std::mem::take(&mut it.pending_commands)) {
         match command {
-            Command::StartJob { job_number: ticket, not_before, job } => {
-                start = Some(JobStart { job_number: ticket, not_before, job });
+            Command::StartJob { job_number, not_before, job } => {
+                let pending = ctx.state(TaskWorkflow::pending_steps);
+                start = Some((JobRequest { job_number, job, pending }, not_before));
             }
-            Command::StopJob { reason: why, .. } => desk.stop.cancel_with_reason(why.to_string()),
+            Command::StopJob { reason, .. } => {
+                in_flight.stop.cancel_with_reason(reason.to_string());
+            }
             // These are database rows; other processes read them there.
             Command::Alert(_) | Command::CloseQuestion { .. } | Command::BlockProvider { .. } => {}
         }
@@ -450,33 +431,35 @@ async fn run_commands(ctx: &WorkflowContext<TaskWorkflow>, desk: &mut InFlight) 
     // Steps travel with a job that starts at once. If the job may wait in a queue, or if there is
     // no job, they are saved here.
     let over = ctx.state(|it| it.task_loop.state.is_terminal());
-    let travels = start
+    let placement = start
         .as_ref()
-        .is_some_and(|start| start.not_before.is_none() && start.job.kind() != JobKind::Implement);
+        .filter(|(_, not_before)| not_before.is_none())
+        .map(|(request, _)| request.job.placement());
+    let travels = matches!(placement, Some(Placement::Inline | Placement::Worker));
     if (over || !travels) && ctx.state(|it| !it.unsaved_steps.is_empty()) {
         save_steps(ctx).await;
     }
     if over {
-        desk.final_job = start;
-    } else if let Some(start) = start {
-        desk.stop = WorkflowCancellationToken::new();
-        desk.is_inline = start.is_inline();
-        desk.job = jobs::run_job(ctx.clone(), start, desk.stop.clone());
-    } else if desk.is_job_finished() {
-        desk.is_inline = false;
+        in_flight.final_job = start;
+    } else if let Some((request, not_before)) = start {
+        in_flight.stop = WorkflowCancellationToken::new();
+        in_flight.is_inline = placement == Some(Placement::Inline);
+        in_flight.job = jobs::run_job(ctx.clone(), request, not_before, in_flight.stop.clone());
+    } else if in_flight.is_job_finished() {
+        in_flight.is_inline = false;
     }
 }
 
 /// Waits for the current job to end, then runs the last one. The person who ended the task does not
 /// wait for either.
-async fn finish_task(ctx: &WorkflowContext<TaskWorkflow>, desk: &mut InFlight) {
-    if !desk.is_job_finished() {
-        (&mut desk.job).await;
+async fn finish_task(ctx: &WorkflowContext<TaskWorkflow>, in_flight: &mut InFlight) {
+    if !in_flight.is_job_finished() {
+        (&mut in_flight.job).await;
     }
-    if let Some(start) = desk.final_job.take() {
-        let ended = jobs::run_job(ctx.clone(), start, WorkflowCancellationToken::new()).await;
+    if let Some((request, not_before)) = in_flight.final_job.take() {
+        let stop = WorkflowCancellationToken::new();
+        let event = jobs::run_job(ctx.clone(), request, not_before, stop).await;
         // Tasks of older editions accept no event after their end, and have nothing more to save.
-        let event = ctx.state_mut(|it| it.job_finished_event(ended, now(ctx)));
         if ctx.state_mut(|it| it.apply_event(&event)).is_ok() {
             save_steps(ctx).await;
         }
@@ -485,14 +468,14 @@ async fn finish_task(ctx: &WorkflowContext<TaskWorkflow>, desk: &mut InFlight) {
 
 /// Saves pending steps, with retries.
 async fn save_steps(ctx: &WorkflowContext<TaskWorkflow>) {
-    let diary = ctx.state(TaskWorkflow::pending_steps);
-    let last = diary.steps.last().map_or(0, |recorded| recorded.step);
+    let pending = ctx.state(TaskWorkflow::pending_steps);
+    let last = pending.steps.last().map_or(0, |record| record.step);
     let options = LocalActivityOptions::builder()
         .start_to_close_timeout(Duration::from_secs(30))
         .retry_policy(retry_policy())
         .cancellation_token(WorkflowCancellationToken::new())
         .build();
-    if ctx.execute_local_activity(Activities::record, diary, options).await.is_ok() {
+    if ctx.execute_local_activity(RecordActivity, pending, options).await.is_ok() {
         ctx.state_mut(|it| it.mark_saved(last));
     }
     // After a failure they stay pending and travel with the next request.
@@ -520,16 +503,16 @@ fn publish_search_attributes(ctx: &WorkflowContext<TaskWorkflow>) {
 
 /// Sets the timer for the next time that the state machine asks for. An earlier timer stays: when
 /// it fires without effect, the next one is set.
-fn set_timer(ctx: &WorkflowContext<TaskWorkflow>, desk: &mut InFlight) {
+fn set_timer(ctx: &WorkflowContext<TaskWorkflow>, in_flight: &mut InFlight) {
     let Some(at) = ctx.state(|it| it.task_loop.wake_at(&it.rules)) else { return };
-    if desk.timer_at.is_some_and(|set| set <= at) {
+    if in_flight.timer_at.is_some_and(|set| set <= at) {
         return;
     }
-    desk.cancel_timer.cancel();
-    desk.cancel_timer = WorkflowCancellationToken::new();
-    desk.timer_at = Some(at);
-    let (ctx, token) = (ctx.clone(), desk.cancel_timer.clone());
-    desk.timer = async move {
+    in_flight.cancel_timer.cancel();
+    in_flight.cancel_timer = WorkflowCancellationToken::new();
+    in_flight.timer_at = Some(at);
+    let (ctx, token) = (ctx.clone(), in_flight.cancel_timer.clone());
+    in_flight.timer = async move {
         if sleep_until(&ctx, at, token).await == TimerResult::Cancelled {
             std::future::pending::<()>().await;
         }

@@ -10,48 +10,15 @@
 mod rows;
 
 use sqlx::types::Uuid;
-use tamma_core::history::HistoryEntry;
 use tamma_core::ids::TaskId;
 use tamma_core::rules::Rules;
 use tamma_core::task::Task;
-use tamma_core::task_loop::{Command, Step, TaskLoop, Timestamp};
+use tamma_core::task_loop::{Step, StepRecord};
 
 use self::rows::{Projection, StepRows};
 use crate::connection::Store;
 use crate::encoding::json;
 use crate::error::{Conflict, Error, Result};
-use crate::usage::JobUsage;
-
-/// One step of a task's state machine, borrowed for writing.
-#[derive(Debug, Clone, Copy)]
-pub struct StepRecordRef<'a> {
-    /// Number of the step, which is the count of applied events. [`Store::insert_task`] writes step
-    /// 0.
-    pub step: u64,
-    /// Time of the event.
-    pub at: Timestamp,
-    /// State machine after the step.
-    pub next: &'a TaskLoop,
-    /// History entries of the step.
-    pub entries: &'a [HistoryEntry],
-    /// Commands of the step. Alert and provider commands change rows.
-    pub commands: &'a [Command],
-    /// Usage of the job that finished with this step.
-    pub job_usage: Option<JobUsage>,
-}
-
-impl<'a> StepRecordRef<'a> {
-    /// Creates the record of a step without usage.
-    pub fn new(number: u64, at: Timestamp, step: &'a Step) -> Self {
-        let Step { next, commands, entries } = step;
-        Self { step: number, at, next, entries, commands, job_usage: None }
-    }
-
-    /// Returns the length of the history before the step.
-    fn entries_before(&self) -> u64 {
-        self.next.entry_count.saturating_sub(self.entries.len() as u64)
-    }
-}
 
 /// Outcome of an idempotent write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,13 +40,13 @@ impl Store {
         if first.next.task != task.id || first.next.project != task.project {
             return Err(Conflict::OutOfOrder("the state machine belongs to another task").into());
         }
-        let at = first.next.since;
-        let rows = StepRows::from_steps(&[StepRecordRef::new(0, at, first)]);
+        let first = [StepRecord::new(0, first.next.since, first.clone())];
+        let rows = StepRows::from_steps(&first);
         let added = sqlx::query_file!(
             "queries/receive.sql",
             json(task),
-            json(&first.next),
-            json(&Projection::new(&first.next, rules, rows.failures)),
+            json(&first[0].next),
+            json(&Projection::new(&first[0].next, rules, rows.failures)),
             json(&rows.entries),
         )
         .fetch_one(&self.steps)
@@ -91,14 +58,10 @@ impl Store {
     /// Saves the next steps of one task, usually one.
     ///
     /// Steps that are already stored are skipped; if all are, nothing changes.
-    pub async fn save_steps(
-        &self,
-        steps: &[StepRecordRef<'_>],
-        rules: &Rules,
-    ) -> Result<WriteOutcome> {
+    pub async fn save_steps(&self, steps: &[StepRecord], rules: &Rules) -> Result<WriteOutcome> {
         let mut steps = check_order(steps)?;
         let (task, last) = match steps.last() {
-            Some(last) => (last.next.task, *last),
+            Some(last) => (last.next.task, last),
             None => return Ok(WriteOutcome::AlreadyPresent),
         };
         loop {
@@ -110,7 +73,7 @@ impl Store {
             if stored == last.step && entries == last.next.entry_count {
                 return Ok(WriteOutcome::AlreadyPresent);
             }
-            let first = steps.first().unwrap_or(&last);
+            let first = steps.first().unwrap_or(last);
             let (oldest, offered) = (first.step, last.step);
             if stored > offered {
                 return Err(Conflict::StaleStep { task, stored, offered }.into());
@@ -120,8 +83,7 @@ impl Store {
             }
             // Skip the stored steps if the rest continues from them.
             steps = &steps[steps.partition_point(|step| step.step <= stored)..];
-            let expected =
-                steps.first().map_or(last.next.entry_count, StepRecordRef::entries_before);
+            let expected = steps.first().map_or(last.next.entry_count, StepRecord::entries_before);
             if entries != expected {
                 let (step, stored, offered) = (stored, entries, expected);
                 return Err(Conflict::DifferentStep { task, step, stored, offered }.into());
@@ -133,7 +95,7 @@ impl Store {
     async fn try_write_steps(
         &self,
         task: TaskId,
-        steps: &[StepRecordRef<'_>],
+        steps: &[StepRecord],
         rules: &Rules,
     ) -> Result<bool> {
         let ([first, ..], [.., last]) = (steps, steps) else {
@@ -149,8 +111,8 @@ impl Store {
             to_i64(before),
             to_i64(first.entries_before()),
             to_i64(last.step),
-            json(last.next),
-            json(&Projection::new(last.next, rules, rows.failures)),
+            json(&last.next),
+            json(&Projection::new(&last.next, rules, rows.failures)),
             json(&rows.entries),
             json(&rows.alerts),
             json(&rows.alert_follow_ups),
@@ -180,9 +142,7 @@ pub(crate) fn task_not_found(task: Uuid) -> Error {
 }
 
 /// Checks that the steps and their entries are consecutive and belong to one task.
-fn check_order<'a, 'b>(
-    steps: &'a [StepRecordRef<'b>],
-) -> Result<&'a [StepRecordRef<'b>], Conflict> {
+fn check_order(steps: &[StepRecord]) -> Result<&[StepRecord], Conflict> {
     for step in steps {
         let numbers = step.entries.iter().map(|entry| entry.sequence);
         if !numbers.eq(step.entries_before() + 1..=step.next.entry_count) {

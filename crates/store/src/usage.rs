@@ -2,25 +2,12 @@
 
 use tamma_core::cost::{Cost, Tokens, Usage, Usd};
 use tamma_core::ids::{ProjectId, TaskId};
-use tamma_core::task_loop::{JobKind, Timestamp};
+use tamma_core::task_loop::{JobUsage, Timestamp};
 
 use crate::connection::Store;
 use crate::encoding::{read_number, read_word, word};
 use crate::error::{CorruptData, Result};
 use crate::steps::{WriteOutcome, task_not_found, to_i64};
-
-/// Usage of one job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct JobUsage {
-    /// Number of the job within its task.
-    pub job_number: u32,
-    /// Type of the job.
-    pub job: JobKind,
-    /// End of the job.
-    pub at: Timestamp,
-    /// Tokens and cost.
-    pub usage: Usage,
-}
 
 /// Total usage of several jobs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -39,7 +26,12 @@ impl Store {
     /// Records the usage of a job that no step reports: capturing the lessons of an ended task.
     ///
     /// Recording the same job number again changes nothing.
-    pub async fn record_usage(&self, task: TaskId, used: &JobUsage) -> Result<WriteOutcome> {
+    pub async fn record_usage(
+        &self,
+        task: TaskId,
+        at: Timestamp,
+        used: &JobUsage,
+    ) -> Result<WriteOutcome> {
         let cost = match used.usage.cost {
             Cost::Known(usd) => Some(word(&usd)),
             Cost::Unknown => None,
@@ -62,7 +54,7 @@ impl Store {
             task.0,
             i64::from(used.job_number),
             word(&used.job),
-            used.at,
+            at,
             to_i64(input),
             to_i64(cached),
             to_i64(output),
@@ -77,8 +69,8 @@ impl Store {
         }
     }
 
-    /// Returns the usage of each job of a task, in order.
-    pub async fn usage(&self, task: TaskId) -> Result<Vec<JobUsage>> {
+    /// Returns the usage of each job of a task with the end of the job, in order.
+    pub async fn usage(&self, task: TaskId) -> Result<Vec<(Timestamp, JobUsage)>> {
         let rows = sqlx::query!(
             r#"
             SELECT
@@ -92,10 +84,9 @@ impl Store {
         .await?;
         rows.into_iter()
             .map(|row| {
-                Ok(JobUsage {
+                let used = JobUsage {
                     job_number: read_number("usage", row.ticket)?,
                     job: read_word("usage", row.job)?,
-                    at: row.at,
                     usage: Usage {
                         tokens: Tokens {
                             input: read_number("usage", row.tokens_input)?,
@@ -107,7 +98,8 @@ impl Store {
                             None => Cost::Unknown,
                         },
                     },
-                })
+                };
+                Ok((row.at, used))
             })
             .collect::<Result<_, CorruptData>>()
             .map_err(|damage| damage.with_key(task.to_string()).into())

@@ -23,12 +23,11 @@ use std::time::Duration;
 
 use chrono::Utc;
 use futures::future::BoxFuture;
-use serde::{Deserialize, Serialize};
 use tamma_core::ids::{CommitId, PolicyVersion, TaskId};
 use tamma_core::plan::Plan;
 use tamma_core::rules::Rules;
 use tamma_core::task::Task;
-use tamma_core::task_loop::{Job, Outcome, Step, TaskLoop, Timestamp};
+use tamma_core::task_loop::{Job, Outcome, Step, StepRecord, TaskLoop, Timestamp};
 use tamma_engine::gateway::Gateway;
 use tamma_engine::git::Git;
 use tamma_engine::mirror::{KnownCommits, Mirror};
@@ -36,7 +35,7 @@ use tamma_engine::process::{ProcessRecords, RunId};
 use tamma_engine::worktree::{LatestWork, Worktree};
 use tamma_flow::activities::{JobRequest, JobResult, PendingSteps, names};
 use tamma_flow::{RunStarted, TaskWorkflow};
-use tamma_store::{Conflict, KnowledgeCache, StepRecordRef, Store};
+use tamma_store::{Conflict, KnowledgeCache, Store};
 use temporalio_client::WorkflowExecuteUpdateOptions;
 use temporalio_macros::activities;
 use temporalio_sdk::activities::{ActivityContext, ActivityError};
@@ -80,48 +79,20 @@ pub struct Activities {
     rules_cache: Arc<Mutex<BTreeMap<PolicyVersion, Arc<Rules>>>>,
 }
 
-/// Attempt to run a job.
-#[derive(Clone)]
-pub struct JobAttempt {
-    /// Request of the workflow.
-    pub request: JobRequest,
-    /// Attempt number, from 1.
-    pub attempt: u32,
-    /// Cancelled when the job must stop.
-    pub stop: CancellationToken,
-    /// Notifies the workflow that a run has started.
-    pub announce_start: AnnounceStart,
-}
-
 /// Callback that notifies the workflow that a run has started.
 pub type AnnounceStart =
     Arc<dyn Fn(RunStarted) -> BoxFuture<'static, Result<(), Error>> + Send + Sync>;
 
-/// Result of a job, with a report for the failure brief.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct StoredJobResult {
-    #[serde(rename = "answer")]
-    pub(crate) result: JobResult,
-    /// Description of failures, for the next run and for people.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) report: Option<String>,
-}
-
-impl From<Outcome> for StoredJobResult {
-    fn from(outcome: Outcome) -> Self {
-        JobResult::finished(outcome).into()
-    }
-}
-
-impl From<JobResult> for StoredJobResult {
-    fn from(answer: JobResult) -> Self {
-        Self { result: answer, report: None }
-    }
-}
-
-/// Context of a job.
+/// Job in progress on this worker: the request, and everything that is known about its task.
+#[derive(Clone)]
 pub(crate) struct JobContext {
-    pub(crate) job_attempt: JobAttempt,
+    /// Request of the workflow.
+    pub(crate) request: JobRequest,
+    /// Attempt number, from 1.
+    pub(crate) attempt: u32,
+    /// Cancelled when the job must stop.
+    pub(crate) stop: CancellationToken,
+    pub(crate) announce_start: AnnounceStart,
     /// Rules that the task is pinned to.
     pub(crate) rules: Arc<Rules>,
     /// State machine when the job was requested.
@@ -132,8 +103,8 @@ pub(crate) struct JobContext {
 impl JobContext {
     /// Returns the ID for processes of this job.
     pub(crate) fn run_id(&self) -> RunId {
-        let JobRequest { job_number: ticket, pending: diary, .. } = &self.job_attempt.request;
-        RunId { task: diary.task, job_number: *ticket, generation: self.job_attempt.attempt }
+        let JobRequest { job_number, pending, .. } = &self.request;
+        RunId { task: pending.task, job_number: *job_number, generation: self.attempt }
     }
 
     /// Returns the base commit of the task.
@@ -149,9 +120,9 @@ impl JobContext {
     /// a commit judges that commit. Before the first run there is no work. Otherwise the repository
     /// must be asked, because an earlier attempt may have run on another host.
     fn newest_work(&self) -> LatestWork {
-        match &self.job_attempt.request.job {
+        match &self.request.job {
             Job::Test { commit, .. } | Job::Review { commit } => LatestWork::Commit(*commit),
-            _ if !self.task_loop.has_work && self.job_attempt.attempt == 1 => LatestWork::NoWork,
+            _ if !self.task_loop.has_work && self.attempt == 1 => LatestWork::NoWork,
             _ => LatestWork::Unknown,
         }
     }
@@ -181,62 +152,78 @@ impl Activities {
 
     /// Runs a job: saves pending steps, does the work, and stores the result before returning it.
     ///
-    /// A retried job may already have a result, which is then returned.
-    pub async fn run_job(&self, call: JobAttempt) -> Result<JobResult, Error> {
-        let (task, ticket) = (call.request.pending.task, call.request.job_number);
-        let stop = call.stop.clone();
-        if call.attempt > 1 {
-            if let Some(told) = self.store.job_result::<StoredJobResult>(task, ticket).await? {
-                return Ok(told.result);
+    /// A retried job may already have a result, which is then returned. The returned result has no
+    /// report, because it becomes part of the workflow's history.
+    pub async fn run_job(
+        &self,
+        request: JobRequest,
+        attempt: u32,
+        stop: CancellationToken,
+        announce_start: AnnounceStart,
+    ) -> Result<JobResult, Error> {
+        let key = (request.pending.task, request.job_number);
+        if attempt > 1 {
+            if let Some(result) = self.store.job_result::<JobResult>(key.0, key.1).await? {
+                return Ok(result.without_report());
             }
-            if let Some(told) = self.unsaved_results.load(task, ticket).await? {
+            if let Some(result) = self.unsaved_results.load(key.0, key.1).await? {
                 // The job finished earlier; only its result is not stored yet.
-                return self.save_result(task, ticket, told, &stop).await;
+                return self.save_result(key, result, &stop).await;
             }
         }
-        let rules = self.save_steps(&call.request.pending).await?;
+        let rules = self.save_steps(&request.pending).await?;
         self.fault_point("written down")?;
-        let told = self.dispatch(call, rules).await?;
+        let (task, task_loop) = self.task_of(&request).await?;
+        let context = JobContext {
+            request,
+            attempt,
+            stop: stop.clone(),
+            announce_start,
+            rules,
+            task_loop,
+            task,
+        };
+        let result = self.dispatch(context).await?;
         self.fault_point("done")?;
-        if matches!(told.result, JobResult::Finished { .. }) && should_save(&told) {
-            self.unsaved_results.put(task, ticket, &told).await?;
+        if should_save(&result) {
+            self.unsaved_results.put(key.0, key.1, &result).await?;
             self.fault_point("answer put aside")?;
-            return self.save_result(task, ticket, told, &stop).await;
+            return self.save_result(key, result, &stop).await;
         }
-        Ok(told.result)
+        Ok(result.without_report())
     }
 
     /// Stores a result for all workers and removes the local copy.
     async fn save_result(
         &self,
-        task: TaskId,
-        ticket: u32,
-        told: StoredJobResult,
+        (task, job_number): (TaskId, u32),
+        result: JobResult,
         stop: &CancellationToken,
     ) -> Result<JobResult, Error> {
-        self.retry_until_stopped(stop, || self.store.save_job_result(task, ticket, &told)).await?;
+        let save = || self.store.save_job_result(task, job_number, &result);
+        self.retry_until_stopped(stop, save).await?;
         self.fault_point("answer kept")?;
-        self.unsaved_results.clear(task, ticket).await?;
-        Ok(told.result)
+        self.unsaved_results.clear(task, job_number).await?;
+        Ok(result.without_report())
     }
 
-    async fn dispatch(
-        &self,
-        call: JobAttempt,
-        rules: Arc<Rules>,
-    ) -> Result<StoredJobResult, Error> {
-        let id = call.request.pending.task;
+    /// Returns the task of a request, and its state machine when the job was requested.
+    async fn task_of(&self, request: &JobRequest) -> Result<(Task, TaskLoop), Error> {
+        let PendingSteps { task: id, submission, steps, .. } = &request.pending;
+        let task = match submission {
+            Some(submission) => submission.task.clone(),
+            None => self.store.submitted_task(*id).await?,
+        };
         // The last pending step requested the job; without pending steps, it is already stored.
-        let memory = match call.request.pending.steps.last() {
+        let task_loop = match steps.last() {
             Some(last) => last.next.clone(),
-            None => self.store.task(id).await?.task_loop.map_err(tamma_store::Error::Corrupt)?,
+            None => self.store.task(*id).await?.task_loop.map_err(tamma_store::Error::Corrupt)?,
         };
-        let task = match &call.request.pending.submission {
-            Some(arrival) => arrival.task.clone(),
-            None => self.store.submitted_task(id).await?,
-        };
-        let work = JobContext { job_attempt: call, rules, task_loop: memory, task };
-        match &work.job_attempt.request.job {
+        Ok((task, task_loop))
+    }
+
+    async fn dispatch(&self, work: JobContext) -> Result<JobResult, Error> {
+        match &work.request.job {
             Job::Admit => self.admit(&work).await,
             Job::Prepare => self.prepare(&work).await,
             Job::Plan { version, from, note } => {
@@ -251,7 +238,7 @@ impl Activities {
                 self.convene(&work, *council, *seat, opinions).await
             }
             // Delivery to a task's own branch needs no lock. The merge queue is planned.
-            Job::AwaitDelivery => Ok(Outcome::DeliveryReady.into()),
+            Job::AwaitDelivery => Ok(JobResult::finished(Outcome::DeliveryReady)),
             Job::Deliver { commit } => self.deliver(&work, *commit).await,
             Job::Learn { ending, use_model: model } => self.learn(&work, *ending, *model).await,
             Job::SaveWork => self.save_work(&work).await,
@@ -259,46 +246,33 @@ impl Activities {
     }
 
     /// Saves pending steps idempotently, and returns their rules.
-    pub async fn save_steps(&self, diary: &PendingSteps) -> Result<Arc<Rules>, Error> {
-        let rules = match &diary.submission {
-            Some(arrival) => {
-                self.store.save_rules(&arrival.rules).await?;
-                Arc::new(arrival.rules.clone())
+    pub async fn save_steps(&self, pending: &PendingSteps) -> Result<Arc<Rules>, Error> {
+        let rules = match &pending.submission {
+            Some(submission) => {
+                self.store.save_rules(&submission.rules).await?;
+                Arc::new(submission.rules.clone())
             }
-            None => self.rules(diary.policy).await?,
+            None => self.rules(pending.policy).await?,
         };
-        if let (Some(arrival), Some(first)) = (&diary.submission, diary.steps.first()) {
-            let (next, commands) = (first.next.clone(), first.commands.clone());
-            let step = Step { next, commands, entries: first.entries.clone() };
-            self.store.insert_task(&arrival.task, &step, &rules).await?;
+        let mut steps = &pending.steps[..];
+        // Step 0 inserts the task itself.
+        if let Some((first, rest)) = steps.split_first().filter(|(first, _)| first.step == 0) {
+            if let Some(submission) = &pending.submission {
+                let StepRecord { next, commands, entries, .. } = first.clone();
+                let first = Step { next, commands, entries };
+                self.store.insert_task(&submission.task, &first, &rules).await?;
+            }
+            steps = rest;
         }
-        let records: Vec<_> = diary
-            .steps
-            .iter()
-            .filter(|recorded| recorded.step > 0)
-            .map(|recorded| StepRecordRef {
-                step: recorded.step,
-                at: recorded.at,
-                next: &recorded.next,
-                entries: &recorded.entries,
-                commands: &recorded.commands,
-                job_usage: recorded.job_usage.map(|used| tamma_store::JobUsage {
-                    job_number: used.job_number,
-                    job: used.job,
-                    at: recorded.at,
-                    usage: used.usage,
-                }),
-            })
-            .collect();
-        match self.store.save_steps(&records, &rules).await {
+        match self.store.save_steps(steps, &rules).await {
             // Later steps are stored, so these are too.
             Err(tamma_store::Error::Conflict(Conflict::StaleStep { .. })) => {}
-            written => drop(written?),
+            saved => drop(saved?),
         }
-        if let Some(last) = diary.steps.last()
+        if let Some(last) = pending.steps.last()
             && last.next.state.is_terminal()
         {
-            self.start_cleanup(diary.project, &last.next);
+            self.start_cleanup(pending.project, &last.next);
         }
         Ok(rules)
     }
@@ -319,7 +293,7 @@ impl Activities {
 
     /// Loads the project of a job.
     pub(crate) async fn project_context(&self, work: &JobContext) -> Result<ProjectContext, Error> {
-        let project = self.store.project(work.job_attempt.request.pending.project).await?;
+        let project = self.store.project(work.request.pending.project).await?;
         ProjectContext::load(project, &self.config.environment).await
     }
 
@@ -377,18 +351,18 @@ impl Activities {
     }
 }
 
-/// Returns whether repeating the job would cost something or do harm.
-fn should_save(told: &StoredJobResult) -> bool {
-    !matches!(
-        told.result,
-        JobResult::Finished {
-            outcome: Outcome::Admitted
+/// Returns whether the job has finished, and repeating it would cost something or do harm.
+fn should_save(result: &JobResult) -> bool {
+    match result {
+        JobResult::Finished { outcome, .. } => !matches!(
+            outcome,
+            Outcome::Admitted
                 | Outcome::Prepared(_)
                 | Outcome::Checked { .. }
-                | Outcome::DeliveryReady,
-            ..
-        }
-    )
+                | Outcome::DeliveryReady
+        ),
+        JobResult::RetryAfter { .. } => false,
+    }
 }
 
 /// Returns the current time.
@@ -399,23 +373,23 @@ pub(crate) fn now() -> Timestamp {
 
 /// Runs a job as a local activity.
 async fn run_inline(
-    hands: Arc<Activities>,
+    activities: Arc<Activities>,
     ctx: ActivityContext,
-    errand: JobRequest,
+    request: JobRequest,
 ) -> Result<JobResult, ActivityError> {
     let announce: AnnounceStart = Arc::new(|_| Box::pin(async { Ok(()) }));
     let (attempt, stop) = (ctx.info().attempt, CancellationToken::new());
     // Boxed, because the future of a job with agents is large.
-    Box::pin(hands.run_job(JobAttempt { request: errand, attempt, stop, announce_start: announce }))
+    Box::pin(activities.run_job(request, attempt, stop, announce))
         .await
         .map_err(Error::into_activity_error)
 }
 
 /// Runs a job with heartbeats, and stops it on cancellation.
 async fn run_with_heartbeats(
-    hands: Arc<Activities>,
+    activities: Arc<Activities>,
     ctx: ActivityContext,
-    errand: JobRequest,
+    request: JobRequest,
 ) -> Result<JobResult, ActivityError> {
     let here = ctx.clone();
     let announce: AnnounceStart = Arc::new(move |begun| {
@@ -434,20 +408,15 @@ async fn run_with_heartbeats(
     });
     let (attempt, stop) = (ctx.info().attempt, CancellationToken::new());
     // Boxed, because the future of a job with agents is large.
-    let mut work = Box::pin(hands.run_job(JobAttempt {
-        request: errand,
-        attempt,
-        stop: stop.clone(),
-        announce_start: announce,
-    }));
-    let mut pulse = tokio::time::interval(HEARTBEAT_INTERVAL);
-    let mut told = false;
+    let mut work = Box::pin(activities.run_job(request, attempt, stop.clone(), announce));
+    let mut heartbeat = tokio::time::interval(HEARTBEAT_INTERVAL);
+    let mut is_stopping = false;
     loop {
         tokio::select! {
             answer = &mut work => return answer.map_err(Error::into_activity_error),
-            _ = pulse.tick() => ctx.record_heartbeat(attempt).await?,
-            () = ctx.cancelled(), if !told => {
-                told = true;
+            _ = heartbeat.tick() => ctx.record_heartbeat(attempt).await?,
+            () = ctx.cancelled(), if !is_stopping => {
+                is_stopping = true;
                 stop.cancel();
             }
         }
@@ -469,58 +438,58 @@ impl Activities {
     pub async fn on_admit(
         self: Arc<Self>,
         ctx: ActivityContext,
-        errand: JobRequest,
+        request: JobRequest,
     ) -> Result<JobResult, ActivityError> {
-        run_inline(self, ctx, errand).await
+        run_inline(self, ctx, request).await
     }
 
     #[activity(name = names::PREPARE)]
     pub async fn on_prepare(
         self: Arc<Self>,
         ctx: ActivityContext,
-        errand: JobRequest,
+        request: JobRequest,
     ) -> Result<JobResult, ActivityError> {
-        run_inline(self, ctx, errand).await
+        run_inline(self, ctx, request).await
     }
 
     #[activity(name = names::CHECK)]
     pub async fn on_check(
         self: Arc<Self>,
         ctx: ActivityContext,
-        errand: JobRequest,
+        request: JobRequest,
     ) -> Result<JobResult, ActivityError> {
-        run_inline(self, ctx, errand).await
+        run_inline(self, ctx, request).await
     }
 
     #[activity(name = names::BRIEF)]
     pub async fn on_brief(
         self: Arc<Self>,
         ctx: ActivityContext,
-        errand: JobRequest,
+        request: JobRequest,
     ) -> Result<JobResult, ActivityError> {
-        run_inline(self, ctx, errand).await
+        run_inline(self, ctx, request).await
     }
 
     #[activity(name = names::AWAIT_DELIVERY)]
     pub async fn on_await_delivery(
         self: Arc<Self>,
         ctx: ActivityContext,
-        errand: JobRequest,
+        request: JobRequest,
     ) -> Result<JobResult, ActivityError> {
-        run_inline(self, ctx, errand).await
+        run_inline(self, ctx, request).await
     }
 
     #[activity(name = names::LEARN)]
     pub async fn on_learn(
         self: Arc<Self>,
         ctx: ActivityContext,
-        errand: JobRequest,
+        request: JobRequest,
     ) -> Result<JobResult, ActivityError> {
         // Without a model it is a local activity.
-        if matches!(errand.job, Job::Learn { use_model: true, .. }) {
-            run_with_heartbeats(self, ctx, errand).await
+        if matches!(request.job, Job::Learn { use_model: true, .. }) {
+            run_with_heartbeats(self, ctx, request).await
         } else {
-            run_inline(self, ctx, errand).await
+            run_inline(self, ctx, request).await
         }
     }
 
@@ -528,62 +497,62 @@ impl Activities {
     pub async fn on_plan(
         self: Arc<Self>,
         ctx: ActivityContext,
-        errand: JobRequest,
+        request: JobRequest,
     ) -> Result<JobResult, ActivityError> {
-        run_with_heartbeats(self, ctx, errand).await
+        run_with_heartbeats(self, ctx, request).await
     }
 
     #[activity(name = names::IMPLEMENT)]
     pub async fn on_implement(
         self: Arc<Self>,
         ctx: ActivityContext,
-        errand: JobRequest,
+        request: JobRequest,
     ) -> Result<JobResult, ActivityError> {
-        run_with_heartbeats(self, ctx, errand).await
+        run_with_heartbeats(self, ctx, request).await
     }
 
     #[activity(name = names::TEST)]
     pub async fn on_test(
         self: Arc<Self>,
         ctx: ActivityContext,
-        errand: JobRequest,
+        request: JobRequest,
     ) -> Result<JobResult, ActivityError> {
-        run_with_heartbeats(self, ctx, errand).await
+        run_with_heartbeats(self, ctx, request).await
     }
 
     #[activity(name = names::REVIEW)]
     pub async fn on_review(
         self: Arc<Self>,
         ctx: ActivityContext,
-        errand: JobRequest,
+        request: JobRequest,
     ) -> Result<JobResult, ActivityError> {
-        run_with_heartbeats(self, ctx, errand).await
+        run_with_heartbeats(self, ctx, request).await
     }
 
     #[activity(name = names::CONVENE)]
     pub async fn on_convene(
         self: Arc<Self>,
         ctx: ActivityContext,
-        errand: JobRequest,
+        request: JobRequest,
     ) -> Result<JobResult, ActivityError> {
-        run_with_heartbeats(self, ctx, errand).await
+        run_with_heartbeats(self, ctx, request).await
     }
 
     #[activity(name = names::DELIVER)]
     pub async fn on_deliver(
         self: Arc<Self>,
         ctx: ActivityContext,
-        errand: JobRequest,
+        request: JobRequest,
     ) -> Result<JobResult, ActivityError> {
-        run_with_heartbeats(self, ctx, errand).await
+        run_with_heartbeats(self, ctx, request).await
     }
 
     #[activity(name = names::SAVE_WORK)]
     pub async fn on_save_work(
         self: Arc<Self>,
         ctx: ActivityContext,
-        errand: JobRequest,
+        request: JobRequest,
     ) -> Result<JobResult, ActivityError> {
-        run_with_heartbeats(self, ctx, errand).await
+        run_with_heartbeats(self, ctx, request).await
     }
 }

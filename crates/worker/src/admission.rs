@@ -49,7 +49,7 @@ impl Activities {
         provider: &str,
     ) -> Result<Admission, Error> {
         let engines = &work.rules.engines;
-        let project = work.job_attempt.request.pending.project.to_string();
+        let project = work.request.pending.project.to_string();
         let mut wanted = Vec::new();
         if let Some(limit) = engines.per_project {
             wanted.push(((Lease::Project, project.as_str()), u32::from(limit)));
@@ -70,7 +70,7 @@ impl Activities {
             }
             tokio::select! {
                 () = tokio::time::sleep(pause) => pause = (pause * 2).min(RETRY_DELAYS.1),
-                () = work.job_attempt.stop.cancelled() => return Err(Error::Stopped),
+                () = work.stop.cancelled() => return Err(Error::Stopped),
             }
         }
         if wanted.is_empty() {

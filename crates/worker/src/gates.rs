@@ -292,7 +292,7 @@ impl<'a> GateRunner<'a> {
         let (own, left) = (time_limit(rules), self.deadline.saturating_duration_since(begun));
         let gate = self.gate(checkout, name, rules, own.min(left));
         let (which, records) = ((self.ctx.run_id(), now()), &self.activities.processes);
-        let ended = gate.run(checkout, which, records, &self.ctx.job_attempt.stop).await;
+        let ended = gate.run(checkout, which, records, &self.ctx.stop).await;
         let run = match ended {
             Ok(run) => run,
             Err(gate::Error::Cancelled) => return Err(Error::Stopped),
@@ -313,7 +313,7 @@ impl<'a> GateRunner<'a> {
         };
         let gate = self.gate(checkout, name, rules, SANDBOX_CHECK_TIMEOUT);
         let (which, records) = ((self.ctx.run_id(), now()), &self.activities.processes);
-        match gate.check_sandbox(checkout, which, records, &self.ctx.job_attempt.stop).await {
+        match gate.check_sandbox(checkout, which, records, &self.ctx.stop).await {
             Err(gate::Error::Cancelled) => Err(Error::Stopped),
             tried => Ok(tried?),
         }
@@ -366,7 +366,7 @@ impl<'a> GateRunner<'a> {
         if known.len() == needed.len() || Instant::now() >= self.deadline {
             return Ok(known);
         }
-        let project = self.ctx.job_attempt.request.pending.project;
+        let project = self.ctx.request.pending.project;
         let checkout = self.checkout(GateCheckout::for_project(&self.mirror, project)).await?;
         // Another task may have stored them in the meantime.
         self.load_baselines(&needed, &mut known).await?;
@@ -390,7 +390,7 @@ impl<'a> GateRunner<'a> {
                 result = result.merged_with(&second.run.result);
             }
             if !cut {
-                let (stop, how) = (&self.ctx.job_attempt.stop, self.gate_digest(name, rules));
+                let (stop, how) = (&self.ctx.stop, self.gate_digest(name, rules));
                 let keep = || self.activities.store.save_baseline(project, self.base, how, &result);
                 self.activities.retry_until_stopped(stop, keep).await?;
             }
@@ -406,7 +406,7 @@ impl<'a> GateRunner<'a> {
         needed: &BTreeSet<&'a str>,
         known: &mut Baselines<'a>,
     ) -> Result<(), Error> {
-        let project = self.ctx.job_attempt.request.pending.project;
+        let project = self.ctx.request.pending.project;
         for (name, rules) in self.gates.iter().filter(|(name, _)| needed.contains(name)) {
             if known.contains_key(name) {
                 continue;
@@ -441,7 +441,7 @@ impl<'a> GateRunner<'a> {
     ) -> Result<GateCheckout, Error> {
         tokio::select! {
             checkout = opening => Ok(checkout?),
-            () = self.ctx.job_attempt.stop.cancelled() => Err(Error::Stopped),
+            () = self.ctx.stop.cancelled() => Err(Error::Stopped),
         }
     }
 }

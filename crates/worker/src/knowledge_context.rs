@@ -17,7 +17,7 @@ const MAX_RESULTS: usize = 8;
 impl Activities {
     /// Returns entries relevant to the task, for a planner that has no plan yet.
     pub(crate) async fn knowledge_for_task(&self, work: &JobContext) -> Result<Vec<String>, Error> {
-        let project = work.job_attempt.request.pending.project;
+        let project = work.request.pending.project;
         let index = self.knowledge.index(project).await?;
         let text = format!("{}\n{}", work.task.title, work.task.description);
         Ok(find_entries(&index, project, &text))
@@ -29,7 +29,7 @@ impl Activities {
         work: &JobContext,
         plan: &Plan,
     ) -> Result<Vec<String>, Error> {
-        let index = self.knowledge.index(work.job_attempt.request.pending.project).await?;
+        let index = self.knowledge.index(work.request.pending.project).await?;
         let matches = self.store.plan_matches(work.task.id, plan.hash()).await?;
         let shown = matches.into_iter().filter(|it| it.shown);
         let entries = shown.filter_map(|it| index.entry(it.matched.entry).map(describe_entry));

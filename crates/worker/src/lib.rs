@@ -29,7 +29,7 @@ use temporalio_sdk::runtime::worker_tuner::{FixedSizeSlotSupplier, TunerHolder};
 use temporalio_sdk::{Runtime, Worker, WorkerOptions};
 use tokio_util::sync::CancellationToken;
 
-pub use activities::{Activities, AnnounceStart, JobAttempt};
+pub use activities::{Activities, AnnounceStart};
 pub use error::Error;
 pub use fault_injection::FaultInjection;
 pub use run_recorder::{Redact, RunEnding, RunFacts, RunRecorder};

@@ -20,7 +20,7 @@ use tamma_engine::submission::{EvidenceCheck, no_evidence};
 use tamma_engine::worktree::Worktree;
 use tamma_flow::activities::JobResult;
 
-use crate::activities::{Activities, JobContext, StoredJobResult, now};
+use crate::activities::{Activities, JobContext, now};
 use crate::admission::Admission;
 use crate::answered_questions;
 use crate::error::Error;
@@ -109,7 +109,7 @@ impl AgentRun {
     }
 
     /// Converts a run that did not finish to a job result.
-    fn into_failure(self) -> Result<StoredJobResult, Error> {
+    fn into_failure(self) -> Result<JobResult, Error> {
         let Some(mut failure) = self.report.end.failure(&self.provider) else {
             return Err(Error::Stopped);
         };
@@ -126,7 +126,7 @@ impl AgentRun {
             failure.reason = reason;
         }
         let outcome = Outcome::Failed(failure);
-        Ok(JobResult::Finished { outcome, usage: self.report.usage }.into())
+        Ok(JobResult::finished(outcome).with_usage(self.report.usage))
     }
 }
 
@@ -172,7 +172,7 @@ impl Activities {
         let place = place.into();
         let _place = tokio::select! {
             place = self.read_only_slots.acquire() => place.map_err(|_| Error::Stopped)?,
-            () = work.job_attempt.stop.cancelled() => return Err(Error::Stopped),
+            () = work.stop.cancelled() => return Err(Error::Stopped),
         };
         let seconds = site.rules.scrum_master.task_loop.timeouts.requirements;
         let memory = &work.task_loop;
@@ -259,7 +259,7 @@ impl Activities {
             }),
             search: crate::knowledge_context::knowledge_search(
                 &self.knowledge,
-                work.job_attempt.request.pending.project,
+                work.request.pending.project,
             ),
             evidence_exists: evidence.unwrap_or_else(no_evidence),
             timeouts: self.config.timeouts,
@@ -286,7 +286,7 @@ impl Activities {
         let observer = witness.observer();
         let behind = order.access.as_ref().is_some_and(|access| access.upstream.is_some());
         let agent = self.agent(rules, behind);
-        let report = agent.run(&order, &self.processes, &observer, &work.job_attempt.stop).await?;
+        let report = agent.run(&order, &self.processes, &observer, &work.stop).await?;
         drop(observer);
         let ending = RunEnding::from(&report.end);
         if let Err(error) = witness.finish(ending, report.usage, report.metered).await {
@@ -303,7 +303,7 @@ impl Activities {
         &self,
         work: &JobContext,
         run: AgentRun,
-    ) -> Result<StoredJobResult, Error> {
+    ) -> Result<JobResult, Error> {
         let RunEnd::QuestionAsked { question } = &run.report.end else {
             return run.into_failure();
         };
@@ -312,7 +312,7 @@ impl Activities {
             &question.choices,
             &run.approval_subjects,
         );
-        let stop = &work.job_attempt.stop;
+        let stop = &work.stop;
         let default = match &question.default {
             Some(default) => {
                 Some(self.retry_until_stopped(stop, || self.store.save_text(default)).await?)
@@ -321,7 +321,7 @@ impl Activities {
         };
         let question = self.retry_until_stopped(stop, || self.store.save_text(&text)).await?;
         let outcome = Outcome::QuestionAsked { question, default_answer: default };
-        Ok(JobResult::Finished { outcome, usage: run.report.usage }.into())
+        Ok(JobResult::finished(outcome).with_usage(run.report.usage))
     }
 
     /// Returns answered questions for runs that continue the work. A learning run has them in its
@@ -346,7 +346,7 @@ impl Activities {
             limit: allowance,
             spent: Spend::default(),
         }];
-        let project = work.job_attempt.request.pending.project;
+        let project = work.request.pending.project;
         let midnight = at.date_naive().and_time(chrono::NaiveTime::MIN).and_utc();
         let budget = &work.rules.budget;
         for (whose, usd, since) in [
@@ -483,14 +483,4 @@ fn recording_policy(law: PermissionRules, subjects: Arc<Mutex<Vec<String>>>) -> 
 
 fn copy_locked<T: Clone + Default>(kept: &Mutex<T>) -> T {
     kept.lock().map(|kept| kept.clone()).unwrap_or_default()
-}
-
-impl StoredJobResult {
-    /// Sets the usage of the result.
-    pub(crate) fn with_usage(mut self, used: Option<tamma_core::cost::Usage>) -> Self {
-        if let JobResult::Finished { usage, .. } = &mut self.result {
-            *usage = used;
-        }
-        self
-    }
 }

@@ -8,9 +8,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use tamma_core::ids::TaskId;
+use tamma_flow::activities::JobResult;
 use tokio::fs;
 
-use crate::activities::StoredJobResult;
 use crate::error::Error;
 
 /// Directory of job results. Clones share it.
@@ -32,21 +32,17 @@ impl UnsavedResults {
         &self,
         task: TaskId,
         ticket: u32,
-        told: &StoredJobResult,
+        result: &JobResult,
     ) -> Result<(), Error> {
         let path = self.path(task, ticket);
         let unfinished = path.with_extension("new");
-        let text = serde_json::to_vec(told).map_err(|error| failed(&path, error.into()))?;
+        let text = serde_json::to_vec(result).map_err(|error| failed(&path, error.into()))?;
         fs::write(&unfinished, text).await.map_err(|error| failed(&unfinished, error))?;
         fs::rename(&unfinished, &path).await.map_err(|error| failed(&path, error))
     }
 
     /// Reads a result, if there is one.
-    pub(crate) async fn load(
-        &self,
-        task: TaskId,
-        ticket: u32,
-    ) -> Result<Option<StoredJobResult>, Error> {
+    pub(crate) async fn load(&self, task: TaskId, ticket: u32) -> Result<Option<JobResult>, Error> {
         let path = self.path(task, ticket);
         match fs::read(&path).await {
             // A file truncated by a crash is ignored, and the job runs again.
@@ -83,15 +79,16 @@ mod tests {
 
     #[tokio::test]
     async fn a_result_is_found_until_it_is_removed() {
-        let data = std::env::temp_dir().join(format!("tamma-drawer-{}", std::process::id()));
-        let drawer = UnsavedResults::open(&data).await.unwrap();
-        let (task, told) = (TaskId(Uuid::from_u128(1)), StoredJobResult::from(Outcome::WorkSaved));
-        assert_eq!(drawer.load(task, 3).await.unwrap(), None);
-        drawer.put(task, 3, &told).await.unwrap();
+        let data =
+            std::env::temp_dir().join(format!("tamma-unsaved-results-{}", std::process::id()));
+        let results = UnsavedResults::open(&data).await.unwrap();
+        let (task, result) = (TaskId(Uuid::from_u128(1)), JobResult::finished(Outcome::WorkSaved));
+        assert_eq!(results.load(task, 3).await.unwrap(), None);
+        results.put(task, 3, &result).await.unwrap();
         let again = UnsavedResults::open(&data).await.unwrap();
-        assert_eq!(again.load(task, 3).await.unwrap(), Some(told));
+        assert_eq!(again.load(task, 3).await.unwrap(), Some(result));
         assert_eq!(again.load(task, 4).await.unwrap(), None);
-        fs::write(again.path(task, 3), "{\"answer\": {\"en").await.unwrap();
+        fs::write(again.path(task, 3), "{\"ended\": {\"out").await.unwrap();
         assert_eq!(again.load(task, 3).await.unwrap(), None, "a truncated file is ignored");
         again.clear(task, 3).await.unwrap();
         again.clear(task, 3).await.unwrap();

@@ -104,7 +104,7 @@ impl RecordedResults {
     async fn read(store: &Store, id: TaskId, history: &[HistoryEntry]) -> Result<Self> {
         let mut answers = BTreeMap::new();
         for (job_number, stored) in store.job_results::<Value>(id).await? {
-            let ended = &stored["answer"]["ended"];
+            let ended = &stored["ended"];
             let outcome = serde_json::from_value(ended["outcome"].clone())?;
             answers.insert(job_number, (outcome, serde_json::from_value(ended["usage"].clone())?));
         }

@@ -17,17 +17,18 @@ use tamma_core::review::record::{BaselineSource, CheckRecord, GatesCheck};
 use tamma_core::rules::{self, Rules};
 use tamma_core::task::{Priority, Task, TaskType};
 use tamma_core::task_loop::{
-    Command, EventKind, JobKind, Outcome, TaskEvent, TaskReceived, Timestamp, begin, step,
+    Command, EventKind, JobKind, Outcome, StepRecord, TaskEvent, TaskReceived, Timestamp, begin,
+    step,
 };
 use tamma_core::version::{Edition, FormatVersion};
 use tamma_engine::process::ProcessRecords;
 use tamma_flow::RunStarted;
-use tamma_flow::activities::{JobRequest, JobResult, PendingSteps, StepRecord, TaskSubmission};
+use tamma_flow::activities::{JobRequest, JobResult, PendingSteps, TaskSubmission};
 use tamma_store::{RegisteredProject, Store};
 use tamma_testkit::agent::{AgentStep, PromptCase, SCRIPT_VARIABLE, Script};
 use tamma_testkit::postgres::TestDatabase;
 use tamma_testkit::repository::Repository;
-use tamma_worker::{Activities, AnnounceStart, JobAttempt, Launcher, WorkerConfig};
+use tamma_worker::{Activities, AnnounceStart, Launcher, WorkerConfig};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -234,13 +235,12 @@ impl ReviewRunner {
             TaskReceived { task: id, project, priority, at, by, submitted_plan: plan, edition };
         let first = begin(&received, rules);
         let (mut task_loop, mut due) = (first.next.clone(), first.commands.clone());
-        let (next, entries, commands) = (first.next, first.entries, first.commands);
         let mut pending = PendingSteps {
             task: id,
             project,
             policy: rules.version(),
             submission: Some(Box::new(TaskSubmission { task, rules: rules.clone() })),
-            steps: vec![StepRecord { step: 0, at, next, entries, commands, job_usage: None }],
+            steps: vec![StepRecord::new(0, at, first)],
         };
         let (mut number, mut took) = (0, Duration::ZERO);
         loop {
@@ -263,10 +263,7 @@ impl ReviewRunner {
             let request = JobRequest { job_number, job, pending: pending.clone() };
             let stop = CancellationToken::new();
             let since = Instant::now();
-            let answer = self
-                .activities
-                .run_job(JobAttempt { request, attempt: 1, stop, announce_start: announce })
-                .await?;
+            let answer = self.activities.run_job(request, 1, stop, announce).await?;
             if matches!(kind, JobKind::Test | JobKind::Review) {
                 took += since.elapsed();
             }
@@ -296,15 +293,7 @@ impl ReviewRunner {
                 task_loop = taken.next.clone();
                 due.extend(taken.commands.iter().cloned());
                 number += 1;
-                let (next, entries, commands) = (taken.next, taken.entries, taken.commands);
-                pending.steps.push(StepRecord {
-                    step: number,
-                    at,
-                    next,
-                    entries,
-                    commands,
-                    job_usage: None,
-                });
+                pending.steps.push(StepRecord::new(number, at, taken));
             }
             ensure!(number < 100, "the task does not end");
         }

@@ -191,6 +191,18 @@ pub enum JobKind {
     SaveWork,
 }
 
+/// Place where a job runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Placement {
+    /// Worker that runs the workflow, within its workflow task. For jobs that need no model, run no
+    /// program of the project, and change nothing outside.
+    Inline,
+    /// Any worker.
+    Worker,
+    /// Worker with a free slot for an agent. The job may wait in the queue for one.
+    AgentPool,
+}
+
 impl JobKind {
     /// Returns `true` if a pause stops the job. Jobs with external effects, or that save work,
     /// finish.
@@ -200,6 +212,27 @@ impl JobKind {
 }
 
 impl Job {
+    /// Returns the place where the job runs.
+    pub fn placement(&self) -> Placement {
+        match self {
+            Self::Admit
+            | Self::Prepare
+            | Self::Check { .. }
+            | Self::Brief { .. }
+            | Self::AwaitDelivery
+            // As in all tasks of older editions.
+            | Self::Learn { use_model: false, .. } => Placement::Inline,
+            Self::Plan { .. }
+            | Self::Test { .. }
+            | Self::Review { .. }
+            | Self::Convene { .. }
+            | Self::Deliver { .. }
+            | Self::Learn { use_model: true, .. }
+            | Self::SaveWork => Placement::Worker,
+            Self::Implement(_) => Placement::AgentPool,
+        }
+    }
+
     /// Returns the kind of the job.
     pub fn kind(&self) -> JobKind {
         match self {

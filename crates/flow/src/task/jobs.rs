@@ -3,177 +3,95 @@
 use std::time::Duration;
 
 use futures_util::future::FutureExt as _;
+use tamma_core::actor::Actor;
 use tamma_core::cost::Usage;
 use tamma_core::failure::{FailureKind, JobFailure};
 use tamma_core::ids::Reason;
-use tamma_core::task_loop::{EventKind, Job, JobKind, Outcome, Timestamp};
-use temporalio_common::ActivityDefinition;
+use tamma_core::task_loop::{EventKind, Outcome, Placement, TaskEvent, Timestamp};
+use tamma_core::version::FormatVersion;
 use temporalio_workflow::{
     ActivityCancellationType, ActivityExecutionError, ActivityOptions, LocalActivityOptions,
     RetryPolicy, TimerOptions, TimerResult, WorkflowCancellationToken, WorkflowContext,
 };
 
-use super::{BoxedFuture, TaskWorkflow, publish_search_attributes, retry_policy, sleep_until};
+use super::{BoxedFuture, TaskWorkflow, now, publish_search_attributes, retry_policy, sleep_until};
 use crate::AGENT_TASK_QUEUE;
-use crate::activities::{Activities, JobRequest, JobResult, NON_RETRYABLE};
+use crate::activities::{JobActivity, JobRequest, JobResult, NON_RETRYABLE};
 
-/// Job to start.
-pub(super) struct JobStart {
-    pub(super) job_number: u32,
-    pub(super) not_before: Option<Timestamp>,
-    pub(super) job: Job,
-}
-
-/// Finished job.
-pub(super) struct FinishedJob {
-    pub(super) event_kind: EventKind,
-    /// Last step that is known to be saved.
-    pub(super) saved_step: Option<u64>,
-}
-
-impl JobStart {
-    /// Returns whether the job is a local activity: it needs no model, runs no program of the
-    /// project, and changes nothing outside.
-    pub(super) fn is_inline(&self) -> bool {
-        use JobKind as K;
-        let plain = matches!(self.job, Job::Learn { use_model: false, .. });
-        self.not_before.is_none()
-            && (plain
-                || matches!(
-                    self.job.kind(),
-                    K::Admit | K::Prepare | K::Check | K::Brief | K::AwaitDelivery
-                ))
-    }
-}
-
-/// Starts a job, and converts its result to an event.
+/// Runs a job, and converts its result to an event.
 pub(super) fn run_job(
     ctx: WorkflowContext<TaskWorkflow>,
-    start: JobStart,
+    request: JobRequest,
+    not_before: Option<Timestamp>,
     stop: WorkflowCancellationToken,
-) -> BoxedFuture<FinishedJob> {
+) -> BoxedFuture<TaskEvent> {
     async move {
-        let ticket = start.job_number;
-        let (end, written) = run_until_finished(&ctx, start, stop).await;
-        let (outcome, usage) = match end {
-            Ok(end) => end,
-            Err(ActivityExecutionError::Cancelled(_)) => (Outcome::Interrupted, None),
-            Err(error) => (Outcome::Failed(to_failure(&error)), None),
-        };
-        FinishedJob {
-            event_kind: EventKind::JobFinished { job_number: ticket, usage, outcome },
-            saved_step: written,
-        }
+        let job_number = request.job_number;
+        let (outcome, usage) = run_until_finished(&ctx, request, not_before, stop).await;
+        let kind = EventKind::JobFinished { job_number, usage, outcome };
+        TaskEvent { format: FormatVersion, at: now(&ctx), by: Actor::Tamma, kind }
     }
     .boxed_local()
     .fuse()
 }
 
-type ActivityResult = Result<JobResult, ActivityExecutionError>;
-
-/// Result of a job, and the last step that is known to be saved.
-type JobEnd = (Result<(Outcome, Option<Usage>), ActivityExecutionError>, Option<u64>);
-
 /// Starts a job once it is due, and requests it again while the worker asks for a delay.
 async fn run_until_finished(
     ctx: &WorkflowContext<TaskWorkflow>,
-    start: JobStart,
+    mut request: JobRequest,
+    not_before: Option<Timestamp>,
     stop: WorkflowCancellationToken,
-) -> JobEnd {
-    let interrupted = Ok((Outcome::Interrupted, None));
-    if let Some(at) = start.not_before
+) -> (Outcome, Option<Usage>) {
+    let interrupted = (Outcome::Interrupted, None);
+    if let Some(at) = not_before
         && sleep_until(ctx, at, stop.clone()).await == TimerResult::Cancelled
     {
-        return (interrupted, None);
+        return interrupted;
     }
     loop {
-        let diary = ctx.state(TaskWorkflow::pending_steps);
-        let last = diary.steps.last().map(|recorded| recorded.step);
-        let errand =
-            JobRequest { job_number: start.job_number, job: start.job.clone(), pending: diary };
-        let answer = execute_activity(ctx, errand, stop.clone()).await;
-        let written = last.filter(|_| answer.is_ok());
-        let seconds = match answer {
-            Ok(JobResult::Finished { outcome, usage }) => return (Ok((outcome, usage)), written),
-            Err(error) => return (Err(error), written),
+        request.pending = ctx.state(TaskWorkflow::pending_steps);
+        let last = request.pending.steps.last().map(|record| record.step);
+        let result = execute_activity(ctx, request.clone(), stop.clone()).await;
+        if let Some(step) = last.filter(|_| result.is_ok()) {
+            // The worker saves the steps before it runs the job.
+            ctx.state_mut(|it| it.mark_saved(step));
+        }
+        let seconds = match result {
+            Ok(JobResult::Finished { outcome, usage, .. }) => return (outcome, usage),
             Ok(JobResult::RetryAfter { seconds }) => seconds,
+            Err(ActivityExecutionError::Cancelled(_)) => return interrupted,
+            Err(error) => return (Outcome::Failed(to_failure(&error)), None),
         };
         // This can take days, so the search attributes must be current.
         publish_search_attributes(ctx);
-        if let Some(step) = written {
-            ctx.state_mut(|it| it.mark_saved(step));
-        }
-        let pause = TimerOptions::builder(Duration::from_secs(u64::from(seconds)))
+        let delay = TimerOptions::builder(Duration::from_secs(u64::from(seconds)))
             .cancellation_token(stop.clone())
             .build();
-        if ctx.timer(pause).await == TimerResult::Cancelled {
-            return (interrupted, written);
+        if ctx.timer(delay).await == TimerResult::Cancelled {
+            return interrupted;
         }
     }
 }
 
-/// Calls the activity of a job.
+/// Calls the activity of a job where its placement says.
 async fn execute_activity(
     ctx: &WorkflowContext<TaskWorkflow>,
-    errand: JobRequest,
+    request: JobRequest,
     stop: WorkflowCancellationToken,
-) -> ActivityResult {
-    let asks_model = matches!(errand.job, Job::Learn { use_model: true, .. });
-    match errand.job.kind() {
-        JobKind::Admit => execute_inline(ctx, Activities::admit, errand, stop).await,
-        JobKind::Prepare => execute_inline(ctx, Activities::prepare, errand, stop).await,
-        JobKind::Check => execute_inline(ctx, Activities::check, errand, stop).await,
-        JobKind::Brief => execute_inline(ctx, Activities::brief, errand, stop).await,
-        JobKind::AwaitDelivery => {
-            execute_inline(ctx, Activities::await_delivery, errand, stop).await
+) -> Result<JobResult, ActivityExecutionError> {
+    let activity = JobActivity(request.job.kind());
+    let queue = match request.job.placement() {
+        Placement::Inline => {
+            let options = LocalActivityOptions::builder()
+                .start_to_close_timeout(Duration::from_mins(1))
+                .retry_policy(retry_policy())
+                .cancellation_token(stop)
+                .build();
+            return ctx.execute_local_activity(activity, request, options).await;
         }
-        JobKind::Learn if asks_model => {
-            execute_on_worker(ctx, Activities::learn, errand, None, stop).await
-        }
-        // Without a model, as in all tasks of older editions.
-        JobKind::Learn => execute_inline(ctx, Activities::learn, errand, stop).await,
-        JobKind::Plan => execute_on_worker(ctx, Activities::plan, errand, None, stop).await,
-        JobKind::Implement => {
-            execute_on_worker(ctx, Activities::implement, errand, Some(AGENT_TASK_QUEUE), stop)
-                .await
-        }
-        JobKind::Test => execute_on_worker(ctx, Activities::test, errand, None, stop).await,
-        JobKind::Review => execute_on_worker(ctx, Activities::review, errand, None, stop).await,
-        JobKind::Convene => execute_on_worker(ctx, Activities::convene, errand, None, stop).await,
-        JobKind::Deliver => execute_on_worker(ctx, Activities::deliver, errand, None, stop).await,
-        JobKind::SaveWork => {
-            execute_on_worker(ctx, Activities::save_work, errand, None, stop).await
-        }
-    }
-}
-
-async fn execute_inline<AD>(
-    ctx: &WorkflowContext<TaskWorkflow>,
-    activity: AD,
-    errand: JobRequest,
-    stop: WorkflowCancellationToken,
-) -> ActivityResult
-where
-    AD: ActivityDefinition<Input = JobRequest, Output = JobResult>,
-{
-    let options = LocalActivityOptions::builder()
-        .start_to_close_timeout(Duration::from_mins(1))
-        .retry_policy(retry_policy())
-        .cancellation_token(stop)
-        .build();
-    ctx.execute_local_activity(activity, errand, options).await
-}
-
-async fn execute_on_worker<AD>(
-    ctx: &WorkflowContext<TaskWorkflow>,
-    activity: AD,
-    errand: JobRequest,
-    queue: Option<&str>,
-    stop: WorkflowCancellationToken,
-) -> ActivityResult
-where
-    AD: ActivityDefinition<Input = JobRequest, Output = JobResult>,
-{
+        Placement::Worker => None,
+        Placement::AgentPool => Some(AGENT_TASK_QUEUE),
+    };
     let (heartbeat, limit) = ctx.state(|it| {
         // The worker enforces the job's own limit; this one covers workers that hang.
         let limit = Duration::from_millis(it.rules.scrum_master.task_loop.timeout_ms) * 3;
@@ -191,7 +109,7 @@ where
         .cancellation_token(stop)
         .maybe_task_queue(queue)
         .build();
-    ctx.execute_activity(activity, errand, options).await
+    ctx.execute_activity(activity, request, options).await
 }
 
 /// Returns the worker's own error message, without Temporal's wrapping.

@@ -9,10 +9,12 @@ use tamma_core::complexity::Signals;
 use tamma_core::ids::{ProjectId, TaskId};
 use tamma_core::plan::{FileChange, Plan};
 use tamma_core::rules::Rules;
-use tamma_core::task_loop::{Outcome, State, Step, TaskLoop, TaskReceived, Timestamp, begin};
+use tamma_core::task_loop::{
+    Outcome, State, Step, StepRecord, TaskLoop, TaskReceived, Timestamp, begin,
+};
 use tamma_core::version::Edition;
 use tamma_server::ServerConfig;
-use tamma_store::{StepRecordRef, Store};
+use tamma_store::Store;
 use uuid::Uuid;
 
 use crate::stage::{Stage, config, new_id};
@@ -152,7 +154,7 @@ impl Told {
             commands: self.world.commands.clone(),
             entries: self.world.log[before..].to_vec(),
         };
-        let record = StepRecordRef::new(self.steps, self.world.now, &step);
+        let record = StepRecord::new(self.steps, self.world.now, step.clone());
         self.store.save_steps(&[record], &self.world.rules).await.expect("written");
         &self.world.it
     }

@@ -190,7 +190,7 @@ async fn a_confirmation_is_valid_for_one_person_once_and_for_the_shown_command()
     let next = Step { next: world.it.clone(), commands: Vec::new(), entries: Vec::new() };
     assert_ne!(before.plan, next.next.plan);
     let (step, _) = stage.store.task_position(task).await.expect("position");
-    let record = tamma_store::StepRecordRef::new(step + 1, world.now, &next);
+    let record = tamma_core::task_loop::StepRecord::new(step + 1, world.now, next);
     stage.store.save_steps(&[record], &world.rules).await.expect("written");
     let late = say(&stage, conversation, "yes").await;
     assert_eq!(late["intent"], "refused", "{late}");

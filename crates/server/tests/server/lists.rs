@@ -109,7 +109,7 @@ async fn the_event_stream_replays_then_follows_and_ends_with_the_server() {
     };
     let rules = tamma_core::rules::Rules::default();
     let step = tamma_core::step(&machine, &event, &rules).expect("accepted");
-    let record = tamma_store::StepRecordRef::new(1, event.at, &step);
+    let record = tamma_core::task_loop::StepRecord::new(1, event.at, step);
     stage.store.save_steps(&[record], &rules).await.expect("written");
     let next = live.chunk().await.expect("chunk").expect("event");
     let next = String::from_utf8_lossy(&next).into_owned();

@@ -16,13 +16,12 @@ use tamma_core::level::RiskLevel;
 use tamma_core::rules::Rules;
 use tamma_core::task::Priority;
 use tamma_core::task_loop::{
-    Alert, Command, OpenQuestion, Phase, State, TaskLoop, Timestamp, Trigger,
+    Alert, Command, JobUsage, OpenQuestion, Phase, State, StepRecord, TaskLoop, Timestamp, Trigger,
 };
 use tamma_core::tier::Tier;
 
-use super::{StepRecordRef, to_i64};
+use super::to_i64;
 use crate::encoding::json;
-use crate::usage::JobUsage;
 
 /// Columns of a task that lists show.
 #[derive(Serialize)]
@@ -190,19 +189,19 @@ pub(super) struct HoldRow<'a> {
 }
 
 impl<'a> StepRows<'a> {
-    pub(super) fn from_steps(steps: &[StepRecordRef<'a>]) -> Self {
+    pub(super) fn from_steps(steps: &'a [StepRecord]) -> Self {
         let mut rows = Self::default();
         let mut asked: BTreeMap<u32, AlertRow<'a>> = BTreeMap::new();
         let mut endings: BTreeMap<u32, AlertEnding<'a>> = BTreeMap::new();
         let mut iterations: BTreeMap<u16, IterationRow<'a>> = BTreeMap::new();
         for step in steps {
-            for entry in step.entries {
+            for entry in &step.entries {
                 rows.failures += u32::from(is_failure(entry));
-                rows.approvals.extend(approval_row(entry, step.next));
-                update_iteration(&mut iterations, entry, step.next);
+                rows.approvals.extend(approval_row(entry, &step.next));
+                update_iteration(&mut iterations, entry, &step.next);
                 rows.entries.push(entry_row(entry));
             }
-            for command in step.commands {
+            for command in &step.commands {
                 match command {
                     Command::Alert(alert) => match alert.question {
                         Some(question) => {
@@ -236,7 +235,7 @@ impl<'a> StepRows<'a> {
                 ending.acknowledged_by = question.seen_by.as_ref();
                 ending.acknowledged_at = Some(step.at);
             }
-            rows.usage.extend(step.job_usage.map(|used| usage_row(&used)));
+            rows.usage.extend(step.job_usage.map(|used| usage_row(&used, step.at)));
         }
         for (question, ending) in endings {
             match asked.get_mut(&question) {
@@ -363,12 +362,12 @@ fn iteration_row<'m, 'a>(
     iterations.entry(number).or_insert_with(new)
 }
 
-fn usage_row(used: &JobUsage) -> UsageRow {
+fn usage_row(used: &JobUsage, at: Timestamp) -> UsageRow {
     let tamma_core::cost::Usage { tokens, cost } = used.usage;
     UsageRow {
         ticket: used.job_number,
         job: used.job,
-        at: used.at,
+        at: at.trunc_subsecs(6),
         tokens_input: to_i64(tokens.input),
         tokens_cached: to_i64(tokens.cached),
         tokens_output: to_i64(tokens.output),

@@ -178,7 +178,7 @@ async fn step_is_written_in_one_round_trip() {
     store.save_steps(&records[..1], &recorded.rules).await.expect("recorded");
     let before = statements.load(Ordering::SeqCst);
     for record in &records[1..] {
-        store.save_steps(&[*record], &recorded.rules).await.expect("recorded");
+        store.save_steps(std::slice::from_ref(record), &recorded.rules).await.expect("recorded");
     }
     assert_eq!(statements.load(Ordering::SeqCst) - before, records.len() as u64 - 1);
 }

@@ -99,7 +99,7 @@ async fn step_blocks_a_provider_in_the_same_write() {
     let (last, before) = records.split_last().expect("steps");
     store.save_steps(before, &recorded.rules).await.expect("recorded");
     assert_eq!(store.blocked_until("acme", recorded.now).await.expect("query result"), None);
-    store.save_steps(&[*last], &recorded.rules).await.expect("recorded");
+    store.save_steps(std::slice::from_ref(last), &recorded.rules).await.expect("recorded");
     let held = store
         .blocked_until("acme", recorded.now)
         .await

@@ -8,7 +8,7 @@ use tamma_core::task_loop::{Action, AnswerKind, Outcome, Phase, State};
 use tamma_store::{IterationOutcome, ListedTask, PlanVerdict, Store, TaskFilter};
 use tamma_testkit::postgres::TestDatabase;
 
-use crate::recorded_task::{PROJECT, RecordedTask, careful, quick, register};
+use crate::recorded::{PROJECT, RecordedTask, careful, quick, register, whole};
 use crate::world::{reason, red};
 
 async fn fresh() -> (TestDatabase, Store) {
@@ -154,7 +154,8 @@ async fn iterations_and_usage_are_stored_one_by_one() {
     assert_eq!(endings.last(), Some(&Some(IterationOutcome::Passed)));
     assert!(runs[0].fingerprint.is_some() && runs[0].commit.is_some() && runs[0].tier.is_some());
     let used = store.usage(recorded.task.id).await.expect("usage");
-    let expected: Vec<_> = recorded.steps.iter().filter_map(|(_, _, used)| *used).collect();
+    let expected: Vec<_> =
+        recorded.steps.iter().filter_map(|(at, _, used)| Some((whole(*at), (*used)?))).collect();
     assert_eq!(used, expected);
     let total = store.usage_since(PROJECT, recorded.steps[0].0).await.expect("sum");
     assert_eq!(total.usd, used.iter().fold(Usd::ZERO, |sum, _| sum + Usd::from_cents(5)));

@@ -47,7 +47,10 @@ async fn repeated_step_changes_nothing() {
         for expected in
             [WriteOutcome::Inserted, WriteOutcome::AlreadyPresent, WriteOutcome::AlreadyPresent]
         {
-            let written = store.save_steps(&[record], &recorded.rules).await.expect("recorded");
+            let written = store
+                .save_steps(std::slice::from_ref(&record), &recorded.rules)
+                .await
+                .expect("recorded");
             assert_eq!(written, expected);
         }
     }
@@ -115,7 +118,8 @@ async fn stale_steps_and_gaps_are_refused() {
     assert_eq!(overlap, WriteOutcome::Inserted);
     let older = conflict(store.save_steps(&records[1..2], &recorded.rules).await);
     assert_eq!(older, Conflict::StaleStep { task, stored: 6, offered: 2 });
-    let disorder = conflict(store.save_steps(&[records[6], records[8]], &recorded.rules).await);
+    let disorder =
+        conflict(store.save_steps(&[records[6].clone(), records[8].clone()], &recorded.rules).await);
     assert!(matches!(disorder, Conflict::OutOfOrder(_)));
     assert_eq!(store.task_position(task).await.expect("there").0, 6);
 }
@@ -132,7 +136,7 @@ async fn step_of_a_different_history_is_refused() {
     while other.steps.len() <= one.steps.len() {
         other.well();
     }
-    let next = *other.records().last().expect("step");
+    let next = other.records().pop().expect("step");
     let refused = store.save_steps(&[next], &other.rules).await;
     assert!(matches!(refused, Err(Error::Conflict(Conflict::DifferentStep { .. }))), "{refused:?}");
 }

@@ -9,11 +9,12 @@ use tamma_core::ids::{ProjectId, TaskId};
 use tamma_core::rules::Rules;
 use tamma_core::task::{Priority, Task, TaskType};
 use tamma_core::task_loop::{
-    Action, EventKind, JobKind, Outcome, State, Step, TaskEvent, TaskLoop, TaskReceived, Timestamp,
+    Action, EventKind, JobKind, JobUsage, Outcome, State, Step, StepRecord, TaskEvent, TaskLoop,
+    TaskReceived, Timestamp,
 };
 use tamma_core::version::{Edition, FormatVersion};
 use tamma_core::{begin, step};
-use tamma_store::{JobUsage, RegisteredProject, StepRecordRef, Store};
+use tamma_store::{RegisteredProject, Store};
 use uuid::Uuid;
 
 use crate::world::{commit, costing, failure, green, note, passed, person, pin, plan, reason, red};
@@ -91,14 +92,14 @@ impl RecordedTask {
     }
 
     /// Returns the steps after the first, ready to be saved.
-    pub(crate) fn records(&self) -> Vec<StepRecordRef<'_>> {
+    pub(crate) fn records(&self) -> Vec<StepRecord> {
         self.steps
             .iter()
             .enumerate()
             .skip(1)
-            .map(|(number, (at, step, used))| StepRecordRef {
+            .map(|(number, (at, step, used))| StepRecord {
                 job_usage: *used,
-                ..StepRecordRef::new(number as u64, *at, step)
+                ..StepRecord::new(number as u64, *at, step.clone())
             })
             .collect()
     }
@@ -107,12 +108,7 @@ impl RecordedTask {
         self.now += TimeDelta::nanoseconds(61_000_000_777);
         let used = match (&what, self.it().active_job.or(self.it().stopping_job)) {
             (EventKind::JobFinished { job_number: ticket, usage: Some(usage), .. }, Some(work)) => {
-                Some(JobUsage {
-                    job_number: *ticket,
-                    job: work.kind,
-                    at: whole(self.now),
-                    usage: *usage,
-                })
+                Some(JobUsage { job_number: *ticket, job: work.kind, usage: *usage })
             }
             _ => None,
         };
@@ -222,7 +218,7 @@ impl RecordedTask {
 }
 
 /// Truncates a time to microseconds, as the column stores it.
-fn whole(at: Timestamp) -> Timestamp {
+pub(crate) fn whole(at: Timestamp) -> Timestamp {
     DateTime::from_timestamp_micros(at.timestamp_micros()).expect("timestamp")
 }
 

@@ -3,18 +3,18 @@
 use tamma_core::task_loop::Outcome;
 use tamma_flow::activities::JobResult;
 
-use super::{Activities, JobContext, StoredJobResult};
+use super::{Activities, JobContext};
 use crate::error::Error;
 
 /// Polling interval, in seconds. The soft timeout of `pending` alerts people.
 const RETRY_SECONDS: u32 = 10;
 
 impl Activities {
-    pub(super) async fn admit(&self, work: &JobContext) -> Result<StoredJobResult, Error> {
+    pub(super) async fn admit(&self, work: &JobContext) -> Result<JobResult, Error> {
         let others = &work.task.depends_on;
         if !others.is_empty() && self.store.count_incomplete(others).await? > 0 {
-            return Ok(JobResult::RetryAfter { seconds: RETRY_SECONDS }.into());
+            return Ok(JobResult::RetryAfter { seconds: RETRY_SECONDS });
         }
-        Ok(Outcome::Admitted.into())
+        Ok(JobResult::finished(Outcome::Admitted))
     }
 }

@@ -8,9 +8,10 @@ use tamma_core::history::{EntryData, EntryName};
 use tamma_core::ids::CommitId;
 use tamma_core::tier::Tier;
 use tamma_engine::agent::RunMode;
+use tamma_flow::activities::JobResult;
 use tamma_store::RunEnd;
 
-use super::{Activities, JobContext, StoredJobResult};
+use super::{Activities, JobContext};
 use crate::error::Error;
 
 /// Maximum number of history entries to read; more than a task writes.
@@ -71,9 +72,9 @@ impl Activities {
             .filter(|run| run.end == Some(RunEnd::Finished))
             .map(|run| run.number.job_number)
             .collect();
-        let told: Vec<(u32, StoredJobResult)> = self.store.job_results(task).await?;
-        for (ticket, told) in told.into_iter().rev() {
-            let Some(report) = told.report else { continue };
+        let results: Vec<(u32, JobResult)> = self.store.job_results(task).await?;
+        for (ticket, result) in results.into_iter().rev() {
+            let Some(report) = result.report() else { continue };
             let checked = checks.iter().find(|check| check.job_number == ticket);
             // Without a stored check, the report belongs to the run before it.
             let number = checked.map_or_else(
@@ -81,7 +82,7 @@ impl Activities {
                 |check| check.iteration,
             );
             if let Some(attempt) = attempts.get_mut(&number) {
-                attempt.report = Some(report);
+                attempt.report = Some(report.to_owned());
             }
         }
         let mut number = 0_u16;

@@ -5,9 +5,10 @@ use std::fmt::Write as _;
 use tamma_core::escalation::EscalationDecision;
 use tamma_core::ids::Reference;
 use tamma_core::task_loop::Outcome;
+use tamma_flow::activities::JobResult;
 
 use super::attempts::{JudgedAttempt, compare_failures, summarize_attempts, truncate_middle};
-use super::{Activities, JobContext, StoredJobResult};
+use super::{Activities, JobContext};
 use crate::error::Error;
 
 /// Maximum length of the failure report in a brief, in bytes. The start and the end are kept.
@@ -22,7 +23,7 @@ impl Activities {
         work: &JobContext,
         decision: &EscalationDecision,
         note: Option<&Reference>,
-    ) -> Result<StoredJobResult, Error> {
+    ) -> Result<JobResult, Error> {
         let note = match note {
             Some(note) => Some(self.store.text(note).await?),
             None => None,
@@ -30,7 +31,7 @@ impl Activities {
         let attempts = self.attempts(work).await?;
         let most = work.task_loop.max_iterations(&work.rules);
         let text = write_brief(Some(decision), note.as_deref(), &attempts, most);
-        Ok(Outcome::Briefed(self.store.save_text(&text).await?).into())
+        Ok(JobResult::finished(Outcome::Briefed(self.store.save_text(&text).await?)))
     }
 
     /// Writes a failure brief for a planner or for a run after a new plan, which have no brief job.

@@ -3,8 +3,9 @@
 use tamma_core::knowledge::EntryMatch;
 use tamma_core::plan::PlanSummary;
 use tamma_core::task_loop::Outcome;
+use tamma_flow::activities::JobResult;
 
-use super::{Activities, JobContext, StoredJobResult, now};
+use super::{Activities, JobContext, now};
 use crate::error::Error;
 
 /// Maximum number of entries per kind in a prompt. Long lists are ignored by agents.
@@ -15,9 +16,9 @@ impl Activities {
         &self,
         work: &JobContext,
         plan: &PlanSummary,
-    ) -> Result<StoredJobResult, Error> {
+    ) -> Result<JobResult, Error> {
         let (_, plan) = self.store.plan_by_hash(work.task.id, plan.hash).await?;
-        let project = work.job_attempt.request.pending.project;
+        let project = work.request.pending.project;
         let known = self.knowledge.index(project).await?;
         let near = self
             .embeddings
@@ -33,6 +34,6 @@ impl Activities {
         let told: Vec<_> = told.map(|found| found.entry).collect();
         let of = (work.task.id, project);
         self.store.save_matches(of, plan.hash(), &found, &told).await?;
-        Ok(Outcome::Checked { blockers, warnings }.into())
+        Ok(JobResult::finished(Outcome::Checked { blockers, warnings }))
     }
 }

@@ -20,7 +20,7 @@ use tamma_engine::worktree::Worktree;
 use tamma_flow::activities::JobResult;
 
 use super::attempts::{JudgedAttempt, truncate_middle};
-use super::{Activities, JobContext, StoredJobResult};
+use super::{Activities, JobContext};
 use crate::error::Error;
 use crate::prompts::{Prompt, render};
 use crate::runs::{AgentRun, AgentSlot as Room};
@@ -38,7 +38,7 @@ impl Activities {
         council: u8,
         seat: Option<CouncilSeat>,
         opinions: &[OpinionRecord],
-    ) -> Result<StoredJobResult, Error> {
+    ) -> Result<JobResult, Error> {
         let site = self.project_context(work).await?;
         let worktree = self.worktree(work, &site).await?;
         let plan = match &work.task_loop.plan {
@@ -75,9 +75,7 @@ impl Activities {
                     RunEnd::Finished { submission: Submission::Opinion(view), .. } => {
                         let kept = serde_json::to_string_pretty(view).unwrap_or_default();
                         let kept = self
-                            .retry_until_stopped(&work.job_attempt.stop, || {
-                                self.store.save_text(&kept)
-                            })
+                            .retry_until_stopped(&work.stop, || self.store.save_text(&kept))
                             .await?;
                         Ok(finished_result(&run, Outcome::OpinionGiven(kept)))
                     }
@@ -97,9 +95,7 @@ impl Activities {
                     RunEnd::Finished { submission: Submission::Conclusion(conclusion), .. } => {
                         let text = render_minutes(conclusion, &rules.chair, &members);
                         let kept = self
-                            .retry_until_stopped(&work.job_attempt.stop, || {
-                                self.store.save_text(&text)
-                            })
+                            .retry_until_stopped(&work.stop, || self.store.save_text(&text))
                             .await?;
                         Ok(finished_result(&run, Outcome::CouncilConcluded(kept)))
                     }
@@ -121,9 +117,7 @@ impl Activities {
                             CouncilConclusion { root_cause, fix, dissent: vec![against] };
                         let text = render_minutes(&conclusion, &seat, &[]);
                         let kept = self
-                            .retry_until_stopped(&work.job_attempt.stop, || {
-                                self.store.save_text(&text)
-                            })
+                            .retry_until_stopped(&work.stop, || self.store.save_text(&text))
                             .await?;
                         Ok(finished_result(&run, Outcome::CouncilConcluded(kept)))
                     }
@@ -138,7 +132,7 @@ impl Activities {
         &self,
         work: &JobContext,
         run: AgentRun,
-    ) -> Result<StoredJobResult, Error> {
+    ) -> Result<JobResult, Error> {
         let RunEnd::Finished { submission, .. } = &run.report.end else {
             return self.handle_unfinished_run(work, run).await;
         };
@@ -223,6 +217,6 @@ fn member_home(council: u8, member: u8) -> String {
     format!("council-{council}-member-{member}")
 }
 
-fn finished_result(run: &AgentRun, outcome: Outcome) -> StoredJobResult {
-    StoredJobResult::from(JobResult::Finished { outcome, usage: run.report.usage })
+fn finished_result(run: &AgentRun, outcome: Outcome) -> JobResult {
+    JobResult::finished(outcome).with_usage(run.report.usage)
 }

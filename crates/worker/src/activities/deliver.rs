@@ -3,8 +3,9 @@
 use tamma_core::ids::CommitId;
 use tamma_core::task_loop::Outcome;
 use tamma_engine::delivery;
+use tamma_flow::activities::JobResult;
 
-use super::{Activities, JobContext, StoredJobResult};
+use super::{Activities, JobContext};
 use crate::error::Error;
 
 impl Activities {
@@ -12,15 +13,17 @@ impl Activities {
         &self,
         work: &JobContext,
         commit: CommitId,
-    ) -> Result<StoredJobResult, Error> {
+    ) -> Result<JobResult, Error> {
         let site = self.project_context(work).await?;
         let mirror = self.mirror(&site).await?;
         let delivered = delivery::push_task_branch(&mirror, work.task.id, commit).await;
         self.fault_point("handed over")?;
         match delivered {
-            Ok(_) => Ok(Outcome::Delivered(commit).into()),
+            Ok(_) => Ok(JobResult::finished(Outcome::Delivered(commit))),
             Err(why @ (delivery::Error::Conflict { .. } | delivery::Error::Rejected { .. })) => {
-                Ok(Outcome::DeliveryRejected(self.store.save_text(&why.to_string()).await?).into())
+                Ok(JobResult::finished(Outcome::DeliveryRejected(
+                    self.store.save_text(&why.to_string()).await?,
+                )))
             }
             Err(error) => Err(error.into()),
         }

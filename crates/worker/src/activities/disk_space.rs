@@ -3,8 +3,9 @@
 use tamma_core::failure::{FailureKind, JobFailure};
 use tamma_core::task_loop::{Outcome, State};
 use tamma_engine::workspaces::{WorkspaceKind, Workspaces};
+use tamma_flow::activities::JobResult;
 
-use super::{Activities, StoredJobResult};
+use super::Activities;
 use crate::error::Error;
 use crate::project_context::ProjectContext;
 
@@ -13,7 +14,7 @@ impl Activities {
     pub(super) async fn free_disk_space(
         &self,
         site: &ProjectContext,
-    ) -> Result<Option<StoredJobResult>, Error> {
+    ) -> Result<Option<JobResult>, Error> {
         let Some(gigabytes) = site.rules.engines.disk_gb else { return Ok(None) };
         let most = u64::from(gigabytes) * 1_000_000_000;
         let workspaces = Workspaces::new(self.git.clone(), &self.config.data_dir);
@@ -45,6 +46,6 @@ impl Activities {
         );
         let reason = reason.parse().map_err(|_| Error::Internal("invalid reason".to_owned()))?;
         let failure = JobFailure { kind: FailureKind::Unavailable, reason };
-        Ok(Some(Outcome::Failed(failure).into()))
+        Ok(Some(JobResult::finished(Outcome::Failed(failure))))
     }
 }

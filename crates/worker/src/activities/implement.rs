@@ -14,7 +14,7 @@ use tamma_flow::RunStarted;
 use tamma_flow::activities::JobResult;
 use tokio_util::sync::CancellationToken;
 
-use super::{Activities, JobContext, StoredJobResult, now};
+use super::{Activities, JobContext, now};
 use crate::error::Error;
 use crate::prompts::{Prompt, render};
 use crate::runs::Assignment;
@@ -24,17 +24,17 @@ impl Activities {
         &self,
         work: &JobContext,
         order: &RunSpec,
-    ) -> Result<StoredJobResult, Error> {
+    ) -> Result<JobResult, Error> {
         let site = self.project_context(work).await?;
         // Stop processes of an earlier attempt before touching its worktree.
         self.processes.take_over(work.run_id(), self.config.timeouts.stop).await?;
         let worktree = self.worktree(work, &site).await?;
-        let ticket = work.job_attempt.request.job_number;
-        if work.job_attempt.attempt > 1 {
+        let ticket = work.request.job_number;
+        if work.attempt > 1 {
             // A commit of this job means that an earlier attempt finished.
             if let Some(commit) = worktree.commit_for_job(ticket).await? {
                 save_checkpoint(&worktree).await?;
-                return Ok(Outcome::RunFinished(commit).into());
+                return Ok(JobResult::finished(Outcome::RunFinished(commit)));
             }
             save_checkpoint(&worktree).await?;
         }
@@ -42,12 +42,7 @@ impl Activities {
             return Ok(full);
         }
         let (engine, _) = crate::runs::agent_for(&site, &order.tier.into())?;
-        (work.job_attempt.announce_start)(RunStarted {
-            at: now(),
-            job_number: ticket,
-            agent: engine,
-        })
-        .await?;
+        (work.announce_start)(RunStarted { at: now(), job_number: ticket, agent: engine }).await?;
         self.fault_point("announced")?;
         let iterates =
             |decision: EscalationDecision| matches!(decision.action, EscalationAction::Iterate(_));
@@ -86,10 +81,7 @@ impl Activities {
             let commit = worktree.commit_all(ticket, &message, &author()).await?;
             self.fault_point("committed")?;
             let outcome = Outcome::RunFinished(commit);
-            return Ok(StoredJobResult::from(JobResult::Finished {
-                outcome,
-                usage: run.report.usage,
-            }));
+            return Ok(JobResult::finished(outcome).with_usage(run.report.usage));
         }
         save_checkpoint(&worktree).await?;
         self.handle_unfinished_run(work, run).await

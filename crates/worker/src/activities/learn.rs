@@ -26,7 +26,7 @@ use tamma_flow::activities::JobResult;
 use tokio_util::sync::CancellationToken;
 
 use super::attempts::truncate_middle;
-use super::{Activities, JobAttempt, JobContext, StoredJobResult};
+use super::{Activities, JobContext};
 use crate::error::Error;
 use crate::prompts::{Prompt, render};
 use crate::runs::{AgentRun, AgentSlot, Assignment, WorkingFolder};
@@ -55,7 +55,7 @@ impl Activities {
         work: &JobContext,
         ending: State,
         model: bool,
-    ) -> Result<StoredJobResult, Error> {
+    ) -> Result<JobResult, Error> {
         let record = self.learning_record(work, ending).await?;
         let retries = record.attempts.saturating_sub(1);
         if lesson_triggers(ending == State::Completed, retries, &work.rules).is_empty() {
@@ -64,7 +64,7 @@ impl Activities {
         let (mut lessons, usage) = if model {
             match self.propose_lessons(work, &record).await {
                 Ok((lessons, usage)) => (lessons, usage),
-                Err(Error::Stopped) if work.job_attempt.stop.is_cancelled() => {
+                Err(Error::Stopped) if work.stop.is_cancelled() => {
                     return Err(Error::Stopped);
                 }
                 Err(error) => {
@@ -84,7 +84,7 @@ impl Activities {
         let mut proposals: Vec<(KnowledgeId, Lesson)> =
             lessons.into_iter().map(|lesson| (lesson.id(record.task), lesson)).collect();
         let seen = || self.store.record_faults(of, &record.faults, MIN_TASKS);
-        for one in self.retry_until_stopped(&work.job_attempt.stop, seen).await? {
+        for one in self.retry_until_stopped(&work.stop, seen).await? {
             proposals.extend(recurring_failure_lesson(
                 record.project,
                 &one.fault,
@@ -94,7 +94,7 @@ impl Activities {
         }
         let propose = || self.store.propose_lessons(record.project, proposals.clone());
         let mut entries: Vec<KnowledgeId> = self
-            .retry_until_stopped(&work.job_attempt.stop, propose)
+            .retry_until_stopped(&work.stop, propose)
             .await?
             .iter()
             .map(|it| it.entry)
@@ -132,7 +132,7 @@ impl Activities {
             checks.into_iter().map(|it| (it.job_number, it.iteration, it.record)).collect();
         Ok(TaskRecord::from_source(&RecordSource {
             task,
-            project: work.job_attempt.request.pending.project,
+            project: work.request.pending.project,
             ending,
             history: &log,
             texts: &texts,
@@ -148,7 +148,7 @@ impl Activities {
         work: &JobContext,
         record: &TaskRecord,
     ) -> Result<(Vec<Lesson>, Option<Usage>), Error> {
-        let stop = work.job_attempt.stop.child_token();
+        let stop = work.stop.child_token();
         let mut running = Box::pin(self.run_learning_agent(work, record, stop.clone()));
         let longest = MAX_SLOT_WAIT + Duration::from_secs(TIME_LIMIT_SECONDS.into());
         let run = tokio::select! {
@@ -181,9 +181,7 @@ impl Activities {
             () = stop.cancelled() => return Err(Error::Stopped),
         };
         let site = self.project_context(work).await?;
-        let call = JobAttempt { stop, ..work.job_attempt.clone() };
-        let (rules, memory, task) = (work.rules.clone(), work.task_loop.clone(), work.task.clone());
-        let work = JobContext { job_attempt: call, rules, task_loop: memory, task };
+        let work = JobContext { stop, ..work.clone() };
         let troubles = record.faults.iter().take(MAX_LISTED).map(|it| it.fault.as_str());
         let prompt = render(
             Prompt::Learn,
@@ -225,8 +223,8 @@ impl Activities {
 }
 
 /// Builds the job result. Without a model run, the cost is zero and any reservation is released.
-fn learned_result(lessons: usize, usage: Option<Usage>) -> StoredJobResult {
+fn learned_result(lessons: usize, usage: Option<Usage>) -> JobResult {
     let nothing = Usage { cost: Cost::Known(Usd::ZERO), ..Usage::default() };
     let outcome = Outcome::Learned(u16::try_from(lessons).unwrap_or(u16::MAX));
-    StoredJobResult::from(JobResult::Finished { outcome, usage: Some(usage.unwrap_or(nothing)) })
+    JobResult::finished(outcome).with_usage(Some(usage.unwrap_or(nothing)))
 }

@@ -8,7 +8,7 @@ use tamma_engine::agent::{RunEnd, RunMode};
 use tamma_engine::submission::Submission;
 use tamma_flow::activities::JobResult;
 
-use super::{Activities, JobContext, StoredJobResult};
+use super::{Activities, JobContext};
 use crate::error::Error;
 use crate::prompts::{Prompt, render};
 
@@ -19,10 +19,10 @@ impl Activities {
         version: u32,
         from: Option<&Reference>,
         note: Option<&Reference>,
-    ) -> Result<StoredJobResult, Error> {
+    ) -> Result<JobResult, Error> {
         // An earlier attempt may have crashed after it saved the plan.
         match self.store.plan(work.task.id, version).await {
-            Ok(plan) if work.job_attempt.attempt > 1 => {
+            Ok(plan) if work.attempt > 1 => {
                 return planned_result(work, &plan, version);
             }
             Ok(_) | Err(tamma_store::Error::NotFound { .. }) => {}
@@ -54,18 +54,17 @@ impl Activities {
         match run.report.end {
             RunEnd::Finished { submission: Submission::Plan(plan), .. } => {
                 let save = || self.store.save_plan(work.task.id, version, &plan);
-                self.retry_until_stopped(&work.job_attempt.stop, save).await?;
+                self.retry_until_stopped(&work.stop, save).await?;
                 self.fault_point("plan saved")?;
                 let told = planned_result(work, &plan, version)?;
                 Ok(told.with_usage(run.report.usage))
             }
             RunEnd::Finished { submission: Submission::Invalid { errors: flaws, .. }, .. } => {
                 let text = format!("The plan is invalid:\n\n- {}\n", flaws.join("\n- "));
-                let flaws = self
-                    .retry_until_stopped(&work.job_attempt.stop, || self.store.save_text(&text))
-                    .await?;
+                let flaws =
+                    self.retry_until_stopped(&work.stop, || self.store.save_text(&text)).await?;
                 let outcome = Outcome::PlanInvalid(flaws);
-                Ok(StoredJobResult::from(JobResult::Finished { outcome, usage: run.report.usage }))
+                Ok(JobResult::finished(outcome).with_usage(run.report.usage))
             }
             _ => self.handle_unfinished_run(work, run).await,
         }
@@ -87,9 +86,9 @@ impl Activities {
 }
 
 /// Builds the result for a saved plan.
-fn planned_result(work: &JobContext, plan: &Plan, version: u32) -> Result<StoredJobResult, Error> {
+fn planned_result(work: &JobContext, plan: &Plan, version: u32) -> Result<JobResult, Error> {
     let kept_at = format!("plan:{version}");
     let kept_at =
         kept_at.parse().map_err(|_| Error::Internal("invalid plan reference".to_owned()))?;
-    Ok(Outcome::Planned(plan.summarize(version, kept_at, &work.rules)).into())
+    Ok(JobResult::finished(Outcome::Planned(plan.summarize(version, kept_at, &work.rules))))
 }

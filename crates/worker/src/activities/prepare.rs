@@ -3,15 +3,19 @@
 use tamma_core::approval::Pin;
 use tamma_core::task_loop::Outcome;
 use tamma_engine::mirror;
+use tamma_flow::activities::JobResult;
 
-use super::{Activities, JobContext, StoredJobResult};
+use super::{Activities, JobContext};
 use crate::error::Error;
 
 impl Activities {
-    pub(super) async fn prepare(&self, work: &JobContext) -> Result<StoredJobResult, Error> {
-        let project = self.store.project(work.job_attempt.request.pending.project).await?;
+    pub(super) async fn prepare(&self, work: &JobContext) -> Result<JobResult, Error> {
+        let project = self.store.project(work.request.pending.project).await?;
         let branch = work.rules.delivery.base.as_deref();
         let base = mirror::newest_commit(&self.git, &project.repository, branch).await?;
-        Ok(Outcome::Prepared(Pin { base, policy: work.job_attempt.request.pending.policy }).into())
+        Ok(JobResult::finished(Outcome::Prepared(Pin {
+            base,
+            policy: work.request.pending.policy,
+        })))
     }
 }

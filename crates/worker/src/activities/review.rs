@@ -27,7 +27,7 @@ use tamma_engine::submission::{Submission, ValidatorVerdict};
 use tamma_engine::worktree::Worktree;
 use tamma_flow::activities::JobResult;
 
-use super::{Activities, JobContext, StoredJobResult, now};
+use super::{Activities, JobContext, now};
 use crate::answered_questions;
 use crate::error::Error;
 use crate::project_context::ProjectContext;
@@ -59,7 +59,7 @@ impl Activities {
         &self,
         work: &JobContext,
         commit: CommitId,
-    ) -> Result<StoredJobResult, Error> {
+    ) -> Result<JobResult, Error> {
         let site = self.project_context(work).await?;
         let worktree = self.worktree(work, &site).await?;
         let base = work.base()?;
@@ -110,7 +110,7 @@ impl Activities {
         }
         self.save_review(&change, verdict, validator).await?;
         let outcome = Outcome::Reviewed { summary, fingerprint };
-        Ok(StoredJobResult { result: JobResult::Finished { outcome, usage }, report })
+        Ok(JobResult::Finished { outcome, usage, report })
     }
 
     /// Loads the gate results of a commit, if gates ran.
@@ -171,7 +171,7 @@ impl Activities {
 
     /// Applies prohibitions of the knowledge base to added lines.
     async fn knowledge_issues(&self, change: &ChangeUnderReview<'_>) -> Result<Vec<Issue>, Error> {
-        let known = self.knowledge.index(change.ctx.job_attempt.request.pending.project).await?;
+        let known = self.knowledge.index(change.ctx.request.pending.project).await?;
         if known.entries().all(|entry| entry.pattern.is_none()) {
             return Ok(Vec::new());
         }
@@ -210,19 +210,17 @@ impl Activities {
     ) -> Result<(), Error> {
         let work = change.ctx;
         let diff = patterns::mask_secret_lines(truncate(&change.diff, MAX_SAVED_DIFF));
-        let diff = self
-            .retry_until_stopped(&work.job_attempt.stop, || self.store.save_text(&diff))
-            .await?;
+        let diff = self.retry_until_stopped(&work.stop, || self.store.save_text(&diff)).await?;
         let record = CheckRecord::Review(ReviewCheck {
             commit: change.commit,
             verdict,
             diff: Some(diff),
             validator,
         });
-        let (task, ticket) = (work.task.id, work.job_attempt.request.job_number);
+        let (task, ticket) = (work.task.id, work.request.job_number);
         let iteration = work.task_loop.iterations;
         let keep = || self.store.save_check(task, ticket, iteration, &record);
-        self.retry_until_stopped(&work.job_attempt.stop, keep).await
+        self.retry_until_stopped(&work.stop, keep).await
     }
 }
 

@@ -2,20 +2,20 @@
 
 use tamma_core::task_loop::Outcome;
 use tamma_engine::delivery;
+use tamma_flow::activities::JobResult;
 
 use super::implement::author;
-use super::{Activities, JobContext, StoredJobResult};
+use super::{Activities, JobContext};
 use crate::error::Error;
 
 impl Activities {
-    pub(super) async fn save_work(&self, work: &JobContext) -> Result<StoredJobResult, Error> {
+    pub(super) async fn save_work(&self, work: &JobContext) -> Result<JobResult, Error> {
         let site = self.project_context(work).await?;
         self.processes.take_over(work.run_id(), self.config.timeouts.stop).await?;
         let worktree = self.worktree(work, &site).await?;
         let message =
             format!("{}\n\nUnfinished: waiting for a person's decision.", work.task.title);
-        let commit =
-            worktree.commit_all(work.job_attempt.request.job_number, &message, &author()).await?;
+        let commit = worktree.commit_all(work.request.job_number, &message, &author()).await?;
         self.fault_point("committed")?;
         let mirror = self.mirror(&site).await?;
         match delivery::push_task_branch(&mirror, work.task.id, commit).await {
@@ -24,6 +24,6 @@ impl Activities {
             Ok(_) | Err(delivery::Error::Conflict { .. } | delivery::Error::Rejected { .. }) => {}
             Err(error) => return Err(error.into()),
         }
-        Ok(Outcome::WorkSaved.into())
+        Ok(JobResult::finished(Outcome::WorkSaved))
     }
 }

@@ -11,7 +11,7 @@ use tamma_core::task_loop::Outcome;
 use tamma_flow::activities::JobResult;
 use tokio::time::Instant;
 
-use super::{Activities, JobContext, StoredJobResult};
+use super::{Activities, JobContext};
 use crate::error::Error;
 use crate::gates::GateRunner;
 
@@ -24,7 +24,7 @@ impl Activities {
         work: &JobContext,
         commit: CommitId,
         risk: RiskLevel,
-    ) -> Result<StoredJobResult, Error> {
+    ) -> Result<JobResult, Error> {
         let begun = Instant::now();
         let site = self.project_context(work).await?;
         self.processes.take_over(work.run_id(), self.config.timeouts.stop).await?;
@@ -55,10 +55,10 @@ impl Activities {
         let millis = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
         let record =
             CheckRecord::Gates(GatesCheck { commit, base, gates: ran, duration_ms: millis });
-        let (task, ticket) = (work.task.id, work.job_attempt.request.job_number);
+        let (task, ticket) = (work.task.id, work.request.job_number);
         let keep = || self.store.save_check(task, ticket, work.task_loop.iterations, &record);
-        self.retry_until_stopped(&work.job_attempt.stop, keep).await?;
-        Ok(StoredJobResult { result: JobResult::finished(Outcome::Tested(gates)), report })
+        self.retry_until_stopped(&work.stop, keep).await?;
+        Ok(JobResult::finished(Outcome::Tested(gates)).with_report(report))
     }
 }
 

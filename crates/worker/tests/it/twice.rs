@@ -9,15 +9,13 @@ use tamma_core::actor::Actor;
 use tamma_core::history::EntryName;
 use tamma_core::ids::TaskId;
 use tamma_core::task_loop::{
-    Command, EventKind, JobKind, State, Step as Taken, TaskEvent, TaskReceived, begin, step,
+    Command, EventKind, JobKind, JobUsage, State, StepRecord, TaskEvent, TaskReceived, begin, step,
 };
 use tamma_core::version::{Edition, FormatVersion};
 use tamma_engine::process::ProcessRecords;
 use tamma_flow::RunStarted;
-use tamma_flow::activities::{
-    JobRequest, JobResult, JobUsage, PendingSteps, StepRecord, TaskSubmission,
-};
-use tamma_worker::{Activities, AnnounceStart, Error, FaultInjection, JobAttempt};
+use tamma_flow::activities::{JobRequest, JobResult, PendingSteps, TaskSubmission};
+use tamma_worker::{Activities, AnnounceStart, Error, FaultInjection};
 use tokio_util::sync::CancellationToken;
 
 use crate::stage::{Stage, person, script};
@@ -57,11 +55,9 @@ impl Drive<'_> {
             edition: Edition::NEWEST,
         };
         let mut failed = false;
-        let Taken { next, commands, entries } = begin(&received, &rules);
-        let mut due = commands.clone();
-        let mut memory = next.clone();
-        let first =
-            StepRecord { step: 0, at: received.at, next, entries, commands, job_usage: None };
+        let first = StepRecord::new(0, received.at, begin(&received, &rules));
+        let mut due = first.commands.clone();
+        let mut memory = first.next.clone();
         let mut diary = PendingSteps {
             task: id,
             project,
@@ -84,27 +80,25 @@ impl Drive<'_> {
                 Box::pin(async { Ok(()) })
             });
             let errand = JobRequest { job_number: ticket, job, pending: diary.clone() };
-            let call = |attempt| JobAttempt {
-                request: errand.clone(),
-                attempt,
-                stop: CancellationToken::new(),
-                announce_start: announce.clone(),
+            let run = async |attempt| {
+                let stop = CancellationToken::new();
+                self.hands.run_job(errand.clone(), attempt, stop, announce.clone()).await
             };
             let after = fail.filter(|(failing, _)| *failing == kind).map_or(-1, |(_, after)| after);
             self.fuse.store(after, Ordering::SeqCst);
-            let mut answer = self.hands.run_job(call(1)).await;
+            let mut answer = run(1).await;
             self.fuse.store(-1, Ordering::SeqCst);
             if let Err(Error::InjectedFault(_)) = answer {
                 failed = true;
-                answer = self.hands.run_job(call(2)).await;
+                answer = run(2).await;
             }
             let answer = answer.unwrap();
             // Another attempt returns the same result and does nothing.
-            assert_eq!(answered(&self.hands.run_job(call(3)).await.unwrap()), answered(&answer));
+            assert_eq!(answered(&run(3).await.unwrap()), answered(&answer));
             diary.submission = None;
             diary.steps.clear();
-            let JobResult::Finished { outcome, usage } = answer else {
-                panic!("{kind} has to wait")
+            let JobResult::Finished { outcome, usage, report: None } = answer else {
+                panic!("{kind} has to wait, or has a report for the history")
             };
             let mut events = Vec::new();
             if let Some(RunStarted { at, job_number: ticket, agent: engine }) =

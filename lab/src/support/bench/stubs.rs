@@ -6,7 +6,6 @@
 
 use std::sync::{Arc, Mutex};
 
-use serde_json::json;
 use tamma_core::approval::Pin;
 use tamma_core::cost::{Cost, Tokens, Usage, Usd};
 use tamma_core::ids::CommitId;
@@ -86,9 +85,9 @@ impl StubActivities {
                 anyhow::bail!("unexpected job in a measurement")
             }
         };
-        let answer = JobResult::Finished { outcome, usage: used };
+        let answer = JobResult::finished(outcome).with_usage(used);
         // The worker stores results in this format.
-        self.store.save_job_result(task, job_number, &json!({ "answer": answer })).await?;
+        self.store.save_job_result(task, job_number, &answer).await?;
         Ok(answer)
     }
 
