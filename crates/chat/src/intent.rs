@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumIter, EnumString, IntoStaticStr};
+use tamma_core::format::humanize;
 use tamma_core::ids::{KnowledgeId, TaskId};
 
 use crate::change::RequestedChange;
@@ -170,7 +171,7 @@ impl Clarification {
             }
             Self::NotApplicable { task, verb } => {
                 let state = context.task(*task).map(|task| task.state.to_string());
-                let state = state.unwrap_or_default().replace('_', " ");
+                let state = humanize(&state.unwrap_or_default());
                 format!(
                     "{} is in state {state}, so {verb} is not possible. What should I do instead?",
                     title(task)

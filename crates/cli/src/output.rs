@@ -212,7 +212,7 @@ pub(crate) fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
 
 /// Formats a count with its noun, in the plural unless it is 1.
 pub(crate) fn pluralize(number: usize, noun: &str) -> String {
-    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+    tamma_core::format::pluralize(number, noun)
 }
 
 /// Writes the error of a failed command and returns exit code 1.

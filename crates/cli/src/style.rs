@@ -3,8 +3,8 @@
 //! The formatting functions depend only on their arguments, so output can be tested.
 
 use anstyle::{AnsiColor, Style};
-use chrono::{DateTime, FixedOffset, TimeDelta, Utc};
-use tamma_core::cost::Usd;
+use chrono::{DateTime, FixedOffset, Utc};
+pub(crate) use tamma_core::format::{format_duration, format_number, format_usd, humanize};
 use tamma_core::level::RiskLevel;
 use tamma_core::task_loop::{Phase, State};
 use tamma_server::dto::{RunUsage, Spend, TaskDetail};
@@ -79,11 +79,6 @@ pub(crate) fn push_fmt(text: &mut String, more: std::fmt::Arguments<'_>) {
     text.push_str(&more.to_string());
 }
 
-/// Replaces underscores in a name by spaces.
-pub(crate) fn humanize(name: &impl ToString) -> String {
-    name.to_string().replace('_', " ")
-}
-
 /// Returns the branch of a completed task, or `None` before delivery.
 pub(crate) fn delivered_branch(whole: &TaskDetail) -> Option<String> {
     let delivered = whole.card.state == State::Completed && whole.commit.is_some();
@@ -95,19 +90,6 @@ pub(crate) fn format_ago(then: DateTime<Utc>, now: DateTime<Utc>) -> String {
     match format_duration(now - then).as_str() {
         "0 s" => "just now".to_owned(),
         time => format!("{time} ago"),
-    }
-}
-
-/// Formats a duration in its largest unit; from 1 h to 2 days, in its two largest.
-pub(crate) fn format_duration(time: TimeDelta) -> String {
-    let seconds = time.num_seconds().max(0);
-    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86400);
-    match (days, hours, minutes) {
-        (0, 0, 0) => format!("{seconds} s"),
-        (0, 0, _) => format!("{minutes} min"),
-        (0, _, _) => format!("{hours} h {} min", minutes % 60),
-        (1, ..) => format!("1 day {} h", hours % 24),
-        _ => format!("{days} days"),
     }
 }
 
@@ -143,24 +125,6 @@ pub(crate) fn terminal_width() -> Option<usize> {
     comfy_table::Table::new().width().map(usize::from)
 }
 
-/// Formats an amount with at least two decimals.
-pub(crate) fn format_usd(usd: Usd) -> String {
-    usd.format_with_cents()
-}
-
-/// Formats a number with thousands separators.
-pub(crate) fn format_number(number: u64) -> String {
-    let digits = number.to_string();
-    let mut apart = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            apart.push(',');
-        }
-        apart.push(digit);
-    }
-    apart
-}
-
 /// Returns the current time.
 #[expect(clippy::disallowed_methods, reason = "times on the terminal are relative to now")]
 pub(crate) fn now() -> DateTime<Utc> {
@@ -175,34 +139,6 @@ pub(crate) fn local_offset() -> FixedOffset {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn durations_use_their_largest_unit() {
-        let told = |seconds| format_duration(TimeDelta::seconds(seconds));
-        let all = [-5, 0, 59, 60, 3599, 3600, 7320, 86_399, 90_000, 200_000].map(told);
-        let expected = [
-            "0 s",
-            "0 s",
-            "59 s",
-            "1 min",
-            "59 min",
-            "1 h 0 min",
-            "2 h 2 min",
-            "23 h 59 min",
-            "1 day 1 h",
-            "2 days",
-        ];
-        assert_eq!(all, expected);
-    }
-
-    #[test]
-    fn amounts_have_at_least_two_decimals() {
-        let told = |text: &str| format_usd(text.parse().expect("money"));
-        assert_eq!(
-            ["3", "0.4", "0.42", "0.1234"].map(told),
-            ["$3.00", "$0.40", "$0.42", "$0.1234"]
-        );
-    }
 
     #[test]
     fn costs_are_metered_reported_or_unknown() {
@@ -224,11 +160,5 @@ mod tests {
             ("unknown".to_owned(), "unknown".to_owned())
         );
         assert_eq!(format_tokens(Some(&usage(None, true))), "1,234");
-    }
-
-    #[test]
-    fn numbers_have_thousands_separators() {
-        let all = [0, 12, 123, 1234, 123_456, 1_234_567].map(format_number);
-        assert_eq!(all, ["0", "12", "123", "1,234", "123,456", "1,234,567"]);
     }
 }

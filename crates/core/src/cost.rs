@@ -49,16 +49,6 @@ impl Usd {
         u8::try_from(share).map_or(100, |share| share.min(100))
     }
 
-    /// Formats the amount with two to four decimal places.
-    pub fn format_with_cents(self) -> String {
-        let text = self.to_string();
-        match text.split_once('.').map(|(_, cents)| cents.len()) {
-            None => format!("{text}.00"),
-            Some(1) => format!("{text}0"),
-            Some(_) => text,
-        }
-    }
-
     /// Divides the amount evenly. Returns `None` for zero parts.
     #[must_use]
     pub fn checked_div(self, parts: u64) -> Option<Self> {

@@ -10,6 +10,7 @@ pub mod cost;
 pub mod council;
 pub mod escalation;
 pub mod failure;
+pub mod format;
 pub mod gate;
 pub mod history;
 pub mod ids;

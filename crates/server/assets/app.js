@@ -10,7 +10,8 @@
     if (m < 1) return Math.max(0, Math.floor(ms / 1000)) + " s";
     if (m < 60) return m + " min";
     if (m < 1440) return Math.floor(m / 60) + " h " + (m % 60) + " min";
-    return Math.floor(m / 1440) + " d " + Math.floor((m % 1440) / 60) + " h";
+    const days = Math.floor(m / 1440);
+    return days + (days === 1 ? " day " : " days ") + Math.floor((m % 1440) / 60) + " h";
   };
   const ages = () => $$("time[data-ago],time[data-for]").forEach((t) => {
     const words = long(Date.now() - Date.parse(t.dateTime));

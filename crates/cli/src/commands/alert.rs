@@ -86,7 +86,7 @@ fn format_deliveries(deliveries: &[AlertDelivery]) -> String {
     let mut table = new_table(&["TASK", "ALERT", "RECEIVER", "STATUS", "ATTEMPTS", "ERROR"]);
     for one in deliveries {
         let stands = match (&one.outcome, one.due_at) {
-            (Some(outcome), _) => outcome.replace('_', " "),
+            (Some(outcome), _) => style::humanize(outcome),
             (None, Some(due)) if due > now => format!("in {}", style::format_duration(due - now)),
             (None, _) => "sending".to_owned(),
         };

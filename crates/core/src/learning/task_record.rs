@@ -12,6 +12,7 @@ use super::LessonTrigger;
 use crate::actor::Actor;
 use crate::budget::Spend;
 use crate::cause::AlertCause;
+use crate::format::humanize;
 use crate::history::{EntryData, EntryName, HistoryEntry};
 use crate::ids::{CommitId, ProjectId, Reference, TaskId};
 use crate::issue::IssueSeverity;
@@ -420,7 +421,7 @@ fn final_failure(source: &RecordSource<'_>) -> Option<(LessonEvidence, String)> 
         (None, _) => String::new(),
     };
     let what = format!("{} while {}", entry.name.to_string().to_lowercase(), entry.from);
-    let what = what.trim_start_matches("sm_").replace('_', " ");
+    let what = humanize(what.trim_start_matches("sm_"));
     let text = if why.is_empty() { what } else { format!("{what}: {}", truncate(&why, 300)) };
     Some((LessonEvidence::Event(source.task, entry.sequence), text))
 }

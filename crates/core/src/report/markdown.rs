@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{CostSummary, CouncilReport, GateReport, IterationReport, TaskReport};
-use crate::cost::Usd;
+use crate::format::{capitalize, format_usd, humanize, pluralize, single_line};
 use crate::gate::GateStatus;
 use crate::review::CriterionJudgement;
 
@@ -13,7 +13,7 @@ const MAX_LISTED: usize = 20;
 /// Renders a report as Markdown, for a pull request.
 pub fn render_markdown(report: &TaskReport) -> String {
     let mut text = format!("# {}\n\n", single_line(&report.title));
-    let state = report.state.to_string().replace('_', " ");
+    let state = humanize(&report.state);
     let about = if report.spend.estimated { "about " } else { "" };
     let _ = writeln!(
         text,
@@ -51,7 +51,7 @@ pub fn render_markdown(report: &TaskReport) -> String {
         }
     }
     if let Some(lessons) = report.lessons {
-        let _ = writeln!(text, "\n## Lessons\n\n{}.", pluralize(lessons.into(), "lesson"));
+        let _ = writeln!(text, "\n## Lessons\n\n{}.", pluralize(lessons, "lesson"));
     }
     text
 }
@@ -76,7 +76,7 @@ fn iteration_section(it: &IterationReport) -> String {
     if !it.gates.is_empty() {
         text.push_str("\n| Gate | Kind | Result | Details |\n| --- | --- | --- | --- |\n");
         for gate in &it.gates {
-            let standing = gate.status.to_string().replace('_', " ");
+            let standing = humanize(&gate.status);
             let standing = if is_failed(gate) { format!("**{standing}**") } else { standing };
             let _ = writeln!(
                 text,
@@ -186,28 +186,4 @@ fn format_cost(spent: &CostSummary) -> String {
         all if all == spent.runs => "unknown".to_owned(),
         some => format!("{} and {some} unknown", format_usd(spent.usd)),
     }
-}
-
-/// Formats an amount with at least two decimal places.
-fn format_usd(usd: Usd) -> String {
-    let text = usd.to_string();
-    match text.split_once('.').map(|(_, cents)| cents.len()) {
-        None => format!("{text}.00"),
-        Some(1) => format!("{text}0"),
-        Some(_) => text,
-    }
-}
-
-fn pluralize(number: usize, noun: &str) -> String {
-    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
-}
-
-fn capitalize(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
-}
-
-/// Joins a text into a single line.
-fn single_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }

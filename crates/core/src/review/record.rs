@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use strum::{Display, EnumString};
 
 use super::ReviewVerdict;
+use crate::format::humanize;
 use crate::gate::GateVerdict;
 use crate::ids::{CommitId, Reference};
 use crate::issue::IssueSeverity;
@@ -73,7 +74,7 @@ fn gate_faults(gate: &GateVerdict) -> Vec<String> {
         .chain(gate.missing.iter().map(|test| (test, " is missing")))
         .collect();
     if named.is_empty() {
-        return vec![format!("{}: {}", gate.name, gate.status.to_string().replace('_', " "))];
+        return vec![format!("{}: {}", gate.name, humanize(&gate.status))];
     }
     let text = |(fault, what): (&String, &str)| {
         if *fault == gate.name {

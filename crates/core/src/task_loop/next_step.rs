@@ -7,6 +7,7 @@ use strum::{Display, EnumIter, EnumString};
 
 use super::{Action, JobKind, OpenQuestion, State, TaskLoop, Timestamp};
 use crate::cause::AlertCause;
+use crate::format::humanize;
 use crate::ids::Name;
 use crate::rules::Rules;
 
@@ -202,7 +203,7 @@ impl fmt::Display for NextStep {
                         _ if index + 1 == answers.len() => " or ",
                         _ => ", ",
                     };
-                    write!(f, "{between}{}", answer.to_string().replace('_', " "))?;
+                    write!(f, "{between}{}", humanize(answer))?;
                 }
                 match reminder_at {
                     Some(moment) => write!(f, "; next reminder at {}", at(moment)),

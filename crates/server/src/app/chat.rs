@@ -14,6 +14,7 @@ use tamma_chat::{
     ChatAction, ChatContext, ChatLesson, ChatTask, ConfirmError, Confirmed, Conversation, Intent,
     LessonDecision, MessageOutcome, RequestedChange,
 };
+use tamma_core::format::{capitalize, humanize};
 use tamma_core::ids::{KnowledgeId, Name, ProjectId, TaskId};
 use tamma_core::knowledge::{EntryScope, EntryStatus};
 use tamma_core::task::Priority;
@@ -226,7 +227,7 @@ impl App {
                 let action =
                     to_task_action(act, plan.unwrap_or_default(), commit.unwrap_or_default());
                 let standing = self.perform_action(task, by.clone(), action, None).await?;
-                format!("Done. Task state: {}.", standing.state.to_string().replace('_', " "))
+                format!("Done. Task state: {}.", humanize(&standing.state))
             }
             RequestedChange::Add(new) => {
                 let added = self.add_task(by.clone(), new_task(new)).await?;
@@ -316,9 +317,4 @@ fn task_of_intent(intent: &Intent) -> Option<TaskId> {
 
 fn single_line_reply(intent: &str, line: &str) -> ChatReply {
     ChatReply { intent: intent.to_owned(), lines: vec![line.to_owned()], ..ChatReply::default() }
-}
-
-fn capitalize(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }

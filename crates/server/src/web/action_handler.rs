@@ -1,6 +1,7 @@
 //! Action forms of tasks.
 
 use axum::extract::{Path, State};
+use tamma_core::format::capitalize;
 use tamma_core::ids::TaskId;
 use uuid::Uuid;
 
@@ -58,7 +59,7 @@ fn action_label(name: &str) -> String {
         "skip" => "Step skipped.",
         "abandon" => "Task abandoned.",
         "acknowledge" => "Marked as seen. Reminders are off.",
-        other => return format!("{}.", super::labels::capitalize(&other.replace('_', " "))),
+        other => return format!("{}.", capitalize(&other.replace('_', " "))),
     }
     .to_owned()
 }

@@ -3,6 +3,7 @@
 use askama::Template;
 use axum::extract::State;
 use chrono::TimeDelta;
+use tamma_core::format::{format_duration, format_usd, pluralize};
 use tamma_core::task_loop::Timestamp;
 use tamma_store::{ActiveRun, AgentUsage, Worker};
 use uuid::Uuid;
@@ -85,7 +86,7 @@ impl AgentPoolView {
         let used = store.agent_usage(now - STATS_PERIOD).await?;
         let (holds, places) =
             (store.provider_blocks(now).await?, store.provider_leases(now).await?);
-        let under_way = labels::pluralize(running.len() as u64, "run");
+        let under_way = pluralize(running.len(), "run");
         let mut workers: Vec<WorkerView> = Vec::new();
         for (it, is_there) in store.workers().await? {
             let is_its = |run: &mut ActiveRun| run.worker.as_ref() == Some(&it.name);
@@ -109,7 +110,7 @@ impl AgentPoolView {
             workers.iter().map(|it| it.slot_count.saturating_sub(it.busy_slots)).sum();
         Ok(Self {
             layout: shell.clone(),
-            summary: format!("{under_way} active, {} free", labels::pluralize(free as u64, "slot")),
+            summary: format!("{under_way} active, {} free", pluralize(free, "slot")),
             workers,
             providers: provider_views(&places, &holds),
             agents: used.into_iter().map(agent_stats).collect(),
@@ -130,7 +131,7 @@ fn provider_views(places: &[(String, u64)], holds: &[(String, Timestamp)]) -> Ve
             id: providers.len(),
             name: name.clone(),
             tone: if hold.is_some() { "hold" } else { "work" },
-            run_count: labels::pluralize(at_once, "run"),
+            run_count: pluralize(at_once, "run"),
             status: match hold {
                 Some(until) => {
                     let until = labels::format_time(until, clock::now());
@@ -145,7 +146,7 @@ fn provider_views(places: &[(String, u64)], holds: &[(String, Timestamp)]) -> Ve
 
 fn worker_view(id: usize, it: &Worker, is_there: bool, running: &[ActiveRun]) -> WorkerView {
     let slots = usize::try_from(it.slots).unwrap_or(usize::MAX);
-    let ago = |at| labels::format_duration(clock::now() - at);
+    let ago = |at| format_duration(clock::now() - at);
     let free = (running.len()..slots).map(|_| SlotView::free());
     WorkerView {
         id,
@@ -195,7 +196,7 @@ fn agent_stats(it: AgentUsage) -> AgentStats {
         runs: it.runs,
         first_pass: share
             .map_or_else(|| "no data".to_owned(), |share| format!("{share}% of {}", it.judged)),
-        cost: it.mean_usd.map_or_else(|| "unknown".to_owned(), labels::format_usd),
+        cost: it.mean_usd.map_or_else(|| "unknown".to_owned(), format_usd),
         roles: it.modes.join(", "),
     }
 }

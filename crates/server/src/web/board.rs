@@ -6,6 +6,7 @@ use askama::Template;
 use axum::extract::{Query, State};
 use serde::Deserialize;
 use strum::IntoEnumIterator as _;
+use tamma_core::format::{format_usd, humanize};
 use tamma_core::level::RiskLevel;
 use tamma_core::task::{Priority, TaskType};
 use tamma_core::task_loop::{Phase, State as Where};
@@ -152,8 +153,8 @@ impl BoardCard {
             since: DisplayTime::elapsed(card.since),
             risk: card.risk.map(|risk| risk.to_string()).unwrap_or_default(),
             budget: BudgetView {
-                spent: labels::format_usd(card.spend.usd),
-                limit: card.budget.map(labels::format_usd).unwrap_or_default(),
+                spent: format_usd(card.spend.usd),
+                limit: card.budget.map(format_usd).unwrap_or_default(),
                 is_estimated: card.spend.estimated,
                 percent,
                 tone: budget_tone(percent),
@@ -400,9 +401,8 @@ impl BoardQuery {
             chosen: &str,
         ) -> Vec<SelectOption> {
             let first = SelectOption::new("", any, chosen);
-            let rest = all.map(|one| {
-                SelectOption::new(serialized_name(&one), labels::humanize(&one), chosen)
-            });
+            let rest =
+                all.map(|one| SelectOption::new(serialized_name(&one), humanize(&one), chosen));
             std::iter::once(first).chain(rest).collect()
         }
         let select = |name, label, options| SelectField { name, label, options };

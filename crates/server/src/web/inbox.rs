@@ -2,11 +2,11 @@
 
 use askama::Template;
 use axum::extract::State;
+use tamma_core::format::{capitalize, format_usd, pluralize};
 use tamma_core::ids::{ProjectId, TaskId};
 use tamma_core::task_loop::{AlertSeverity, AnswerKind, NextStep};
 use uuid::Uuid;
 
-use super::labels::capitalize;
 use super::layout::{DisplayTime, Layout};
 use super::permissions::{PagePermissions, YOU};
 use super::session::Session;
@@ -186,12 +186,12 @@ fn inbox_item(whole: &dto::TaskDetail, project: String) -> InboxItem {
 
 /// Summarises a plan in one line.
 fn plan_summary(plan: &dto::PlanVersion) -> String {
-    let files = labels::pluralize(plan.files.into(), "file");
+    let files = pluralize(plan.files, "file");
     let critical = match plan.critical_files {
         0 => String::new(),
         count => format!(" ({count} critical)"),
     };
-    let cost = plan.estimated_cost.map(|usd| format!(", about {}", labels::format_usd(usd)));
+    let cost = plan.estimated_cost.map(|usd| format!(", about {}", format_usd(usd)));
     format!(
         "Plan {}: {files}{critical}, complexity: {} ({} of 14){}",
         plan.version,

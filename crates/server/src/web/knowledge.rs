@@ -6,6 +6,7 @@ use askama::Template;
 use axum::extract::{Path, Query, State};
 use serde::Deserialize;
 use strum::IntoEnumIterator as _;
+use tamma_core::format::{capitalize, format_usd, humanize, pluralize};
 use tamma_core::ids::Reference;
 use tamma_core::knowledge::{EntryKind, EntryScope, EntrySeverity, EntryStatus};
 use tamma_core::rules::Permission;
@@ -106,10 +107,10 @@ impl EntryView {
             match_summary: if is_pending {
                 match entry.evidence.len() as u64 {
                     0 => String::new(),
-                    count => format!("Evidence: {}.", labels::pluralize(count, "reference")),
+                    count => format!("Evidence: {}.", pluralize(count, "reference")),
                 }
             } else {
-                format!("Matched {}.", labels::pluralize(matched.into(), "task"))
+                format!("Matched {}.", pluralize(matched, "task"))
             },
             effect: match &known.effect {
                 Some(effect) => effect.verdict_text.clone(),
@@ -206,7 +207,7 @@ async fn load_page(
     let entries = all.iter().filter(wanted_here).take(MAX_ENTRIES);
     Ok(KnowledgePage {
         layout: shell,
-        summary: format!("{} approved, {pending} to review", labels::pluralize(approved, "entry")),
+        summary: format!("{} approved, {pending} to review", pluralize(approved, "entry")),
         tabs,
         entries: entries.map(|it| EntryView::new(it, &projects, may)).collect(),
         empty_state: if active {
@@ -450,15 +451,11 @@ fn effect_view(known: &KnowledgeEntryDetail) -> EffectView {
             first_pass: format!("{} of {}", tally.first_pass, tally.tasks),
             percent: tally.first_pass * 100 / tasks,
             iterations: format!("{:.1} per task", mean_iterations(tally)),
-            cost: tally
-                .cost_usd
-                .checked_div(tasks.into())
-                .map(labels::format_usd)
-                .unwrap_or_default(),
+            cost: tally.cost_usd.checked_div(tasks.into()).map(format_usd).unwrap_or_default(),
         }
     };
     EffectView {
-        summary: super::labels::capitalize(&effect.verdict_text),
+        summary: capitalize(&effect.verdict_text),
         any: effect.with.tasks + effect.without.tasks > 0,
         rows: vec![row("With it", &effect.with), row("Without it", &effect.without)],
     }
@@ -503,7 +500,7 @@ fn entry_change_row(change: &crate::dto::KnowledgeChange) -> EntryChangeRow {
         by: change.by.clone().unwrap_or_else(|| "a task".to_owned()),
         action: match change.action {
             KnowledgeAction::Merged => "added evidence".to_owned(),
-            deed => format!("{} it", labels::humanize(&deed)),
+            deed => format!("{} it", humanize(&deed)),
         },
         reason: change.reason.clone().unwrap_or_default(),
     }

@@ -1,23 +1,12 @@
-//! Labels and number formats of the pages.
+//! Labels of the pages.
 
-use chrono::{DateTime, TimeDelta, Utc};
-use tamma_core::cost::Usd;
+use chrono::{DateTime, Utc};
+use tamma_core::format::{capitalize, format_usd};
 use tamma_core::risk::RiskFactor;
 use tamma_core::task_loop::{JobKind, NextStep, Phase, State};
 
 use crate::clock;
 use crate::dto::{Spend, TaskCard};
-
-/// Formats a duration with its two largest units.
-pub(super) fn format_duration(time: TimeDelta) -> String {
-    let seconds = time.num_seconds().max(0);
-    match (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60) {
-        (0, 0, 0) => format!("{seconds} s"),
-        (0, 0, minutes) => format!("{minutes} min"),
-        (0, hours, minutes) => format!("{hours} h {minutes} min"),
-        (days, hours, _) => format!("{days} d {hours} h"),
-    }
-}
 
 /// Formats a time of day, with the date if it is not today.
 pub(super) fn format_time(at: DateTime<Utc>, now: DateTime<Utc>) -> String {
@@ -25,20 +14,10 @@ pub(super) fn format_time(at: DateTime<Utc>, now: DateTime<Utc>) -> String {
     at.format(form).to_string()
 }
 
-/// Formats an amount in US dollars.
-pub(super) fn format_usd(usd: Usd) -> String {
-    usd.format_with_cents()
-}
-
 /// Formats a spend, marked with `≈` if it is an estimate.
 pub(super) fn format_spend(spend: &Spend) -> String {
     let about = if spend.estimated { "≈ " } else { "" };
     format!("{about}{}", format_usd(spend.usd))
-}
-
-/// Replaces underscores in a serialised name with spaces.
-pub(super) fn humanize(name: &impl ToString) -> String {
-    name.to_string().replace('_', " ")
 }
 
 /// Returns the label of a state.
@@ -104,15 +83,6 @@ fn job_label(job: JobKind) -> &'static str {
         JobKind::Deliver => "Delivering the change",
         JobKind::Learn => "Capturing lessons",
         JobKind::SaveWork => "Saving the work",
-    }
-}
-
-/// Capitalises the first letter.
-pub(super) fn capitalize(text: &str) -> String {
-    let mut letters = text.chars();
-    match letters.next() {
-        Some(first) => first.to_uppercase().chain(letters).collect(),
-        None => String::new(),
     }
 }
 
@@ -185,25 +155,7 @@ pub(super) fn paragraphs(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// Formats a count with its noun: "1 task", "2 tasks", "2 entries".
-pub(super) fn pluralize(number: u64, noun: &str) -> String {
-    match noun.strip_suffix("try") {
-        _ if number == 1 => format!("{number} {noun}"),
-        Some(stem) => format!("{number} {stem}tries"),
-        None => format!("{number} {noun}s"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn durations_use_the_two_largest_units() {
-        for (seconds, text) in
-            [(5, "5 s"), (90, "1 min"), (3_700, "1 h 1 min"), (200_000, "2 d 7 h")]
-        {
-            assert_eq!(format_duration(TimeDelta::seconds(seconds)), text);
-        }
-    }
+/// Returns the first eight digits of a hash.
+pub(super) fn short_hash(hash: &(impl ToString + ?Sized)) -> String {
+    hash.to_string().chars().take(8).collect()
 }

@@ -1,6 +1,7 @@
 //! Layout around every page: navigation, notices and preferences.
 
 use chrono::{DateTime, Utc};
+use tamma_core::format::format_duration;
 
 use super::assets::ASSETS_PATH;
 use super::session::Session;
@@ -68,12 +69,12 @@ impl DisplayTime {
 
     /// Shows the time since then, such as "3 min ago".
     pub(super) fn ago(at: DateTime<Utc>) -> Self {
-        Self { iso: iso(at), text: format!("{} ago", labels::format_duration(clock::now() - at)) }
+        Self { iso: iso(at), text: format!("{} ago", format_duration(clock::now() - at)) }
     }
 
     /// Shows the duration since then, such as "3 min".
     pub(super) fn elapsed(since: DateTime<Utc>) -> Self {
-        Self { iso: iso(since), text: labels::format_duration(clock::now() - since) }
+        Self { iso: iso(since), text: format_duration(clock::now() - since) }
     }
 }
 

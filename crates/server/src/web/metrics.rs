@@ -7,6 +7,7 @@ use axum::extract::{Query, State};
 use chrono::{Days, TimeDelta};
 use serde::Deserialize;
 use tamma_core::cost::Usd;
+use tamma_core::format::{format_usd, humanize, pluralize};
 use tamma_core::metrics::Metrics;
 use tamma_core::task_loop::Timestamp;
 use tamma_store::SpendItem;
@@ -14,7 +15,7 @@ use tamma_store::SpendItem;
 use self::chart::{Chart, ChartPoint, ChartSize};
 use super::layout::{Layout, SelectOption};
 use super::session::Session;
-use super::{PageError, PageResult, WebState, labels, render};
+use super::{PageError, PageResult, WebState, render};
 use crate::app::Error;
 use crate::clock;
 use crate::dto::MetricTargets;
@@ -109,19 +110,19 @@ async fn load_metrics(
         Some(ChartPoint {
             name: day.format("%-d %b").to_string(),
             value: Some(usd_as_f64(usd)),
-            label: labels::format_usd(usd),
+            label: format_usd(usd),
         })
     });
     let note = match unknown {
         0 => format!("{days} days"),
-        runs => format!("{days} days, {} of unknown cost", labels::pluralize(runs, "run")),
+        runs => format!("{days} days, {} of unknown cost", pluralize(runs, "run")),
     };
     let spending = Chart::bars(ChartSize::Large, "spend", "Cost per day", bars.collect())
-        .with_value(labels::format_usd(total))
+        .with_value(format_usd(total))
         .with_note(note);
     let most = by_state.values().copied().max().unwrap_or(1).max(1);
     let states = by_state.iter().map(|(state, count)| BarRow {
-        name: labels::humanize(state),
+        name: humanize(state),
         href: format!("/?phase={}", super::board::serialized_name(&state.phase())),
         percent: u8::try_from(count * 100 / most).unwrap_or(100),
         value: count.to_string(),
@@ -169,18 +170,18 @@ fn spend_rows(spent: &[SpendItem], total: Usd) -> Vec<BarRow> {
         .map(|it| BarRow {
             name: match it.task {
                 Some(_) => it.what.clone(),
-                None => labels::humanize(&it.what),
+                None => humanize(&it.what),
             },
             href: it.task.map(|task| format!("/tasks/{task}")).unwrap_or_default(),
             percent: it.usd.percent_of(total),
-            value: labels::format_usd(it.usd),
+            value: format_usd(it.usd),
         })
         .collect()
 }
 
 /// Converts an amount to a number for a chart.
 fn usd_as_f64(usd: Usd) -> f64 {
-    usd.format_with_cents().trim_start_matches('$').parse().unwrap_or_default()
+    format_usd(usd).trim_start_matches('$').parse().unwrap_or_default()
 }
 
 /// Definition of one metric.

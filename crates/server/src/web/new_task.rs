@@ -3,6 +3,7 @@
 use askama::Template;
 use axum::extract::State;
 use strum::IntoEnumIterator as _;
+use tamma_core::format::humanize;
 use tamma_core::rules::Permission;
 use tamma_core::task::{Priority, TaskType};
 
@@ -11,7 +12,7 @@ use super::form_fields::FormFields;
 use super::layout::{Layout, Notice, SelectOption};
 use super::permissions::PagePermissions;
 use super::session::{Session, redirect_with_notice};
-use super::{PageError, PageResult, WebState, labels, render};
+use super::{PageError, PageResult, WebState, render};
 use crate::app::{App, Error};
 use crate::clock;
 use crate::dto::NewTask;
@@ -84,10 +85,10 @@ async fn render_form(
             .map(|it| SelectOption::new(&it.name, &it.name, &project))
             .collect(),
         types: TaskType::iter()
-            .map(|it| SelectOption::new(serialized_name(&it), labels::humanize(&it), &kind))
+            .map(|it| SelectOption::new(serialized_name(&it), humanize(&it), &kind))
             .collect(),
         priorities: Priority::iter()
-            .map(|it| SelectOption::new(serialized_name(&it), labels::humanize(&it), &priority))
+            .map(|it| SelectOption::new(serialized_name(&it), humanize(&it), &priority))
             .collect(),
         labels: text("labels"),
         depends_on: text("depends_on"),

@@ -2,6 +2,7 @@
 
 use askama::Template;
 use axum::extract::State;
+use tamma_core::format::{format_usd, pluralize};
 use tamma_core::task_loop::State as Where;
 
 use super::form_fields::FormFields;
@@ -63,20 +64,20 @@ pub(super) async fn page(State(hall): State<WebState>, visitor: Session) -> Page
             waiting,
             done: states.get(&Where::Completed).copied().unwrap_or_default(),
             budget: super::board::BudgetView {
-                spent: labels::format_usd(spent),
-                limit: limit.map_or_else(|| "no limit".to_owned(), labels::format_usd),
+                spent: format_usd(spent),
+                limit: limit.map_or_else(|| "no limit".to_owned(), format_usd),
                 is_estimated: false,
                 percent,
                 tone: if percent >= 100 { "over" } else { "acc" },
             },
             config_error: fault,
             rules_version: rules
-                .map(|rules| rules.version().to_string().chars().take(8).collect())
+                .map(|rules| labels::short_hash(&rules.version()))
                 .unwrap_or_default(),
         });
     }
     render(&ProjectsPage {
-        summary: labels::pluralize(projects.len() as u64, "repository").replace("ys", "ies"),
+        summary: pluralize(projects.len(), "repository"),
         is_empty: projects.is_empty(),
         projects,
         layout: shell,

@@ -13,6 +13,7 @@ use axum::extract::{Path, State};
 use strum::IntoEnumIterator as _;
 use tamma_core::budget;
 use tamma_core::complexity;
+use tamma_core::format::{capitalize, format_number, format_usd, pluralize};
 use tamma_core::ids::TaskId;
 use tamma_core::plan::Plan;
 use tamma_core::risk::{FactorEffect, RiskFactor};
@@ -23,7 +24,6 @@ use uuid::Uuid;
 
 use self::actions::ActionForm;
 use self::timeline::Timeline;
-use super::labels::capitalize;
 use super::layout::{DisplayTime, Layout, Tab};
 use super::live::encode_position;
 use super::permissions::PagePermissions;
@@ -340,21 +340,21 @@ fn cost_view(known: &TaskData) -> CostView {
         rows.push(CostRow {
             mode: mode.to_owned(),
             runs: of.len(),
-            tokens: group_digits(tokens),
-            usd: labels::format_usd(usd),
+            tokens: format_number(tokens),
+            usd: format_usd(usd),
         });
     }
     let ended = known.detail.card.state.is_terminal();
     let next = if ended {
         String::new()
     } else {
-        format!(" The next run is estimated at {}.", labels::format_usd(price))
+        format!(" The next run is estimated at {}.", format_usd(price))
     };
     let with_next = limit.map(|limit| (spend.usd + price).percent_of(limit).min(100));
     let reserved_percent = with_next.filter(|_| !ended).unwrap_or(percent);
     CostView {
-        spent: labels::format_usd(spend.usd),
-        limit: limit.map_or_else(|| "no limit".to_owned(), labels::format_usd),
+        spent: format_usd(spend.usd),
+        limit: limit.map_or_else(|| "no limit".to_owned(), format_usd),
         is_estimated: spend.estimated,
         percent,
         reserved_percent,
@@ -365,19 +365,6 @@ fn cost_view(known: &TaskData) -> CostView {
         },
         rows,
     }
-}
-
-/// Formats a number with thousands separators.
-pub(super) fn group_digits(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 fn current_run(known: &TaskData) -> CurrentRunView {
@@ -399,17 +386,11 @@ fn current_run(known: &TaskData) -> CurrentRunView {
 
 fn detail_rows(known: &TaskData) -> Vec<DetailRow> {
     let whole = &known.detail;
-    let first = |hash: &String| hash.chars().take(8).collect::<String>();
     let fact = |name, value: String| DetailRow { name, value, href: String::new() };
     let mut facts = vec![fact("Added", labels::format_time(whole.card.created_at, clock::now()))];
-    facts.extend(whole.base.as_ref().map(|base| fact("Base", first(base))));
-    facts.extend(whole.commit.as_ref().map(|commit| fact("Commit", first(commit))));
-    facts.extend(
-        known
-            .task_loop
-            .pin
-            .map(|pin| fact("Rules", pin.policy.to_string().chars().take(8).collect())),
-    );
+    facts.extend(whole.base.as_ref().map(|base| fact("Base", labels::short_hash(base))));
+    facts.extend(whole.commit.as_ref().map(|commit| fact("Commit", labels::short_hash(commit))));
+    facts.extend(known.task_loop.pin.map(|pin| fact("Rules", labels::short_hash(&pin.policy))));
     if !whole.labels.is_empty() {
         facts.push(fact("Labels", whole.labels.join(", ")));
     }
@@ -620,7 +601,7 @@ fn plan_view(known: &TaskData, plan: Option<Plan>) -> PlanView {
         }
     };
     let estimate = match outline.and_then(|plan| plan.estimated_cost) {
-        Some(usd) => labels::format_usd(usd),
+        Some(usd) => format_usd(usd),
         None => "no estimate".to_owned(),
     };
     let score = outline.map_or(0, |plan| plan.complexity);
@@ -631,7 +612,7 @@ fn plan_view(known: &TaskData, plan: Option<Plan>) -> PlanView {
         version: outline.map_or(0, |plan| plan.version),
         versions: outline.map_or(0, |plan| plan.version),
         hash: outline.map(|plan| plan.hash.clone()).unwrap_or_default(),
-        short_hash: outline.map(|plan| plan.hash.chars().take(8).collect()).unwrap_or_default(),
+        short_hash: outline.map(|plan| labels::short_hash(&plan.hash)).unwrap_or_default(),
         approval,
         is_editable: waits,
         summary: plan.summary,
@@ -685,8 +666,8 @@ fn risk_view(known: &TaskData) -> RiskView {
     let ceremony = level.map(|level| known.rules.ceremony.get(level).clone());
     let words = match (&ceremony, known.budget_limit().usd) {
         (Some(ceremony), limit) => {
-            let approvers = labels::pluralize(ceremony.approvers.into(), "approver");
-            let budget = limit.map(|usd| format!(", with a budget of {}", labels::format_usd(usd)));
+            let approvers = pluralize(ceremony.approvers, "approver");
+            let budget = limit.map(|usd| format!(", with a budget of {}", format_usd(usd)));
             format!("Requires {approvers}{}.", budget.unwrap_or_default())
         }
         _ => String::new(),
@@ -702,8 +683,8 @@ fn risk_view(known: &TaskData) -> RiskView {
             .map(|report| {
                 format!(
                     "The knowledge check raised {} and {}.",
-                    labels::pluralize(report.blockers.into(), "blocker"),
-                    labels::pluralize(report.warnings.into(), "warning")
+                    pluralize(report.blockers, "blocker"),
+                    pluralize(report.warnings, "warning")
                 )
             })
             .unwrap_or_default(),
@@ -730,13 +711,13 @@ fn risk_factor_view(
     let (low, medium) = (&thresholds.low, &thresholds.medium);
     let seen = match factor {
         RiskFactor::Files => {
-            format!("{}; 1 point from 6, 2 points from 11", labels::pluralize(files.into(), "file"))
+            format!("{}; 1 point from 6, 2 points from 11", pluralize(files, "file"))
         }
         RiskFactor::Complexity => format!("{level}: {score} of 14"),
         RiskFactor::Warnings => {
             let warnings =
                 known.task_loop.plan_assessment.as_ref().map_or(0, |check| check.warnings);
-            labels::pluralize(warnings.into(), "warning")
+            pluralize(warnings, "warning")
         }
         RiskFactor::CriticalFiles => match critical {
             0 => "no critical files".to_owned(),
@@ -750,15 +731,15 @@ fn risk_factor_view(
             format!("{level}; medium above {low}, high above {medium}")
         }
         RiskFactor::CostThreshold => {
-            let cost = cost.map_or_else(|| "not estimated".to_owned(), labels::format_usd);
+            let cost = cost.map_or_else(|| "not estimated".to_owned(), format_usd);
             let (low, medium) = (low.max_estimated_cost_usd, medium.max_estimated_cost_usd);
-            let (low, medium) = (labels::format_usd(low), labels::format_usd(medium));
+            let (low, medium) = (format_usd(low), format_usd(medium));
             format!("{cost}; medium above {low}, high above {medium}")
         }
     };
     let (points, effect) = match weight {
         None => (0, "none".to_owned()),
-        Some(FactorEffect::Points(points)) => (points, labels::pluralize(points.into(), "point")),
+        Some(FactorEffect::Points(points)) => (points, pluralize(points, "point")),
         Some(FactorEffect::AtLeast(level)) => (0, format!("at least {level} risk")),
     };
     let counts = weight.is_some();
@@ -812,7 +793,7 @@ fn decision_rows(known: &TaskData) -> Vec<DecisionRow> {
             PlanVerdict::Changes => "revised",
             PlanVerdict::Override => "overrode a prohibition for",
         },
-        plan: it.plan.as_ref().map(|hash| hash.chars().take(8).collect()).unwrap_or_default(),
+        plan: it.plan.as_ref().map(labels::short_hash).unwrap_or_default(),
         risk: it.risk.map(|risk| risk.to_string()).unwrap_or_default(),
         reason: it.reason.clone().unwrap_or_default(),
     };

@@ -266,7 +266,7 @@ async fn cards_show_spend_and_budget_and_the_agents_page_shows_workers() {
         &told.machine().granted,
         &tamma_core::rules::Rules::default(),
     );
-    let limit = limit.usd.expect("limit").format_with_cents();
+    let limit = tamma_core::format::format_usd(limit.usd.expect("limit"));
     let html = browser.page("/").await;
     assert!(html.contains(&format!(" of {limit}</span>")), "{html}");
     // No workers first, then one.

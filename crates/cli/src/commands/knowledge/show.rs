@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use anstyle::AnsiColor;
 use anyhow::Result;
 use comfy_table::Cell;
+use tamma_core::format::single_line;
 use tamma_core::knowledge::{EntryScope, EntrySeverity, EntryStatus};
 use tamma_server::dto::{
     KnowledgeCheckResult, KnowledgeEntryDetail, KnowledgeList, KnowledgeMatch, KnowledgeTaskStats,
@@ -155,10 +156,6 @@ pub(in crate::commands) fn format_matches(all: &[KnowledgeMatch]) -> String {
         style::push_fmt(&mut text, format_args!("\n  {:14} {}", "", styled(&why, FAINT)));
     }
     text.trim_start_matches('\n').to_owned()
-}
-
-fn single_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Formats the results of several tasks.

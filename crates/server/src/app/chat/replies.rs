@@ -8,6 +8,7 @@ use tamma_chat::{
 };
 use tamma_core::actor::Actor;
 use tamma_core::cost::Usd;
+use tamma_core::format::{capitalize, format_duration, format_usd, humanize, pluralize};
 use tamma_core::history::{EntryData, EntryName as N, HistoryEntry};
 use tamma_core::ids::TaskId;
 use tamma_core::report::IterationReport;
@@ -15,7 +16,7 @@ use tamma_core::review::patch::{self, PatchLine};
 use tamma_core::task_loop::{AnswerKind, State, Timestamp};
 use tamma_store::{KnowledgeFilter, TaskFilter};
 
-use super::{MAX_LISTED, MAX_SUBJECTS, capitalize, single_line_reply};
+use super::{MAX_LISTED, MAX_SUBJECTS, single_line_reply};
 use crate::app::{App, Error, PageRequest};
 use crate::clock;
 use crate::dto::{ChatReference, ChatReply, TaskCard, TaskMention};
@@ -30,11 +31,11 @@ impl App {
             card.next_text.clone().unwrap_or_else(|| "nothing, the task is closed".to_owned());
         let state = humanize(&card.state);
         let paused = if card.paused { ", paused" } else { "" };
-        let attempts = pluralize(card.iterations.into(), "iteration");
+        let attempts = pluralize(card.iterations, "iteration");
         Ok(ChatReply {
             lines: vec![
                 format!("“{}”: {state}{paused}. Next: {next}.", card.title),
-                format!("{attempts}, {} spent.", card.spend.usd.format_with_cents()),
+                format!("{attempts}, {} spent.", format_usd(card.spend.usd)),
             ],
             tasks: vec![task_mention(&card)],
             references: self.newest_references(task, 1).await?,
@@ -62,7 +63,7 @@ impl App {
         };
         let stuck = |card: &&TaskCard| which != TaskSelection::Stuck || card.failures >= 3;
         let cards: Vec<_> = page.tasks.iter().filter(inside).filter(stuck).cloned().collect();
-        Ok(task_mentions_reply("No matching tasks.", &which.to_string().replace('_', " "), &cards))
+        Ok(task_mentions_reply("No matching tasks.", &humanize(&which), &cards))
     }
 
     pub(super) async fn cost_reply(
@@ -73,8 +74,8 @@ impl App {
         if let Some(task) = task {
             let card = self.task_card(task).await?;
             let about = if card.spend.estimated { "≈ " } else { "" };
-            let usd = card.spend.usd.format_with_cents();
-            let attempts = pluralize(card.iterations.into(), "iteration");
+            let usd = format_usd(card.spend.usd);
+            let attempts = pluralize(card.iterations, "iteration");
             let tokens = card.spend.tokens;
             let mut lines = vec![format!(
                 "“{}” has cost {about}{usd}: {attempts}, {tokens} tokens.",
@@ -82,8 +83,7 @@ impl App {
             )];
             let report = self.report(task, None).await?.report;
             for (what, spent) in &report.costs {
-                let (usd, runs) =
-                    (spent.usd.format_with_cents(), pluralize(spent.runs.into(), "run"));
+                let (usd, runs) = (format_usd(spent.usd), pluralize(spent.runs, "run"));
                 // An unknown cost is not zero.
                 lines.push(match spent.unknown_runs {
                     0 => format!("{what}: {usd}, {runs}."),
@@ -112,10 +112,10 @@ impl App {
         let days = self.store.spend_by_day(None, from).await?;
         let days = days.into_iter().filter(|day| day.day < until.date_naive() || until > now);
         let spent = days.fold(Usd::ZERO, |sum, day| sum + day.usd);
-        let when = period.unwrap_or(Period::ThisMonth).to_string().replace('_', " ");
+        let when = humanize(&period.unwrap_or(Period::ThisMonth));
         Ok(single_line_reply(
             "",
-            &format!("{} spent {when}, unknown costs excluded.", spent.format_with_cents()),
+            &format!("{} spent {when}, unknown costs excluded.", format_usd(spent)),
         ))
     }
 
@@ -291,7 +291,7 @@ impl App {
                         PatchLine::Hunk(..) | PatchLine::Context(..) | PatchLine::Header(_) => {}
                     }
                 }
-                let count = pluralize(files.len() as u64, "file");
+                let count = pluralize(files.len(), "file");
                 let passed = if change.passed { "passed" } else { "did not pass" };
                 let first = format!(
                     "Commit {commit} changes {count} ({more} lines added, {less} removed) and \
@@ -330,10 +330,10 @@ impl App {
         };
         let mut lines = vec![format!("Risk: {} (score {}).", risk.level, risk.score)];
         let factor = |it: &crate::dto::RiskFactor| {
-            capitalize(&format!("{}: {}.", it.factor.replace('_', " "), it.effect))
+            capitalize(&format!("{}: {}.", humanize(&it.factor), it.effect))
         };
         lines.extend(risk.factors.iter().map(factor));
-        let met = |count: u16, what: &str| (count > 0).then(|| pluralize(count.into(), what));
+        let met = |count: u16, what: &str| (count > 0).then(|| pluralize(count, what));
         for met in [met(risk.blockers, "prohibition"), met(risk.warnings, "warning")] {
             lines.extend(met.map(|it| format!("Knowledge check: {it}.")));
         }
@@ -480,7 +480,7 @@ fn to_references<'a>(entries: impl IntoIterator<Item = &'a HistoryEntry>) -> Vec
 /// Formats an entry with its actor and reason.
 fn describe_entry(entry: &HistoryEntry) -> String {
     let name = entry.name.to_string().to_lowercase();
-    let name = name.strip_prefix("sm_").unwrap_or(&name).replace('_', " ");
+    let name = humanize(name.strip_prefix("sm_").unwrap_or(&name));
     let by = match &entry.actor {
         Actor::Person(person) => format!(" by {person}"),
         Actor::Council => " by the council".to_owned(),
@@ -657,25 +657,6 @@ fn join_answers(answers: &[AnswerKind]) -> String {
     answers.iter().map(humanize).collect::<Vec<_>>().join(", ")
 }
 
-/// Replaces the underscores of an identifier with spaces.
-fn humanize(name: &impl ToString) -> String {
-    name.to_string().replace('_', " ")
-}
-
-fn pluralize(number: u64, noun: &str) -> String {
-    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
-}
-
-fn format_duration(time: TimeDelta) -> String {
-    let seconds = time.num_seconds().max(0);
-    match (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60) {
-        (0, 0, 0) => format!("{seconds} s"),
-        (0, 0, minutes) => format!("{minutes} min"),
-        (0, hours, minutes) => format!("{hours} h {minutes} min"),
-        (days, hours, _) => format!("{days} d {hours} h"),
-    }
-}
-
 pub(super) fn help_reply() -> ChatReply {
     let lines = [
         "Ask about the status, failures or cost of a task, or what needs your attention.",
@@ -687,7 +668,7 @@ pub(super) fn help_reply() -> ChatReply {
 
 fn task_mention(card: &TaskCard) -> TaskMention {
     let words = card.next_text.clone();
-    let words = words.unwrap_or_else(|| card.state.to_string().replace('_', " "));
+    let words = words.unwrap_or_else(|| humanize(&card.state));
     TaskMention { task: card.id, title: card.title.clone(), status_text: words }
 }
 
@@ -699,8 +680,7 @@ pub(super) fn task_mentions_reply(none: &str, what: &str, cards: &[TaskCard]) ->
         0 => String::new(),
         more => format!("; showing {MAX_LISTED}, the board has {more} more"),
     };
-    let end = if cards.len() == 1 { "" } else { "s" };
-    let line = format!("{} task{end} ({what}){more}.", cards.len());
+    let line = format!("{} ({what}){more}.", pluralize(cards.len(), "task"));
     ChatReply {
         tasks: cards.iter().take(MAX_LISTED).map(task_mention).collect(),
         ..single_line_reply("", &line)

@@ -2,6 +2,7 @@
 
 use strum::IntoEnumIterator as _;
 use tamma_core::cause::AlertCause;
+use tamma_core::format::{format_usd, humanize, pluralize};
 use tamma_core::task_loop::{AnswerKind, State};
 
 use super::TaskData;
@@ -77,10 +78,9 @@ fn answer_form(known: &TaskData, answer: AnswerKind) -> ActionForm {
     let hash = plan.map(|plan| plan.hash.clone()).unwrap_or_default();
     let version = plan.map_or(0, |plan| plan.version);
     let commit = known.detail.commit.clone().unwrap_or_default();
-    let first = |text: &str| text.chars().take(8).collect::<String>();
     let left = known.budget_limit().usd.map(|limit| {
         let spent = known.detail.card.spend.usd;
-        labels::format_usd(limit.saturating_sub(spent))
+        format_usd(limit.saturating_sub(spent))
     });
     let may_spend =
         left.map(|left| format!(" It can spend up to {left} more.")).unwrap_or_default();
@@ -90,7 +90,7 @@ fn answer_form(known: &TaskData, answer: AnswerKind) -> ActionForm {
         is_required: required,
         ..deed
     };
-    let about_plan = format!("Covers plan {version} ({}) only.", first(&hash));
+    let about_plan = format!("Covers plan {version} ({}) only.", labels::short_hash(&hash));
     match answer {
         AnswerKind::Approve => why(
             ActionForm {
@@ -104,7 +104,7 @@ fn answer_form(known: &TaskData, answer: AnswerKind) -> ActionForm {
                 scope_note: format!(
                     "Covers plan {version} ({}) with its base commit and rules. If any of them \
                      changes, approval is needed again.",
-                    first(&hash)
+                    labels::short_hash(&hash)
                 ),
                 plan: hash,
                 ..ActionForm::default()
@@ -165,12 +165,12 @@ fn answer_form(known: &TaskData, answer: AnswerKind) -> ActionForm {
                 action: "accept",
                 consequence: format!(
                     "Commit {} is delivered to the task's branch.",
-                    first(&commit)
+                    labels::short_hash(&commit)
                 ),
                 button: "Accept change".to_owned(),
                 scope_note: format!(
                     "Covers commit {} only. A new commit needs a new review.",
-                    first(&commit)
+                    labels::short_hash(&commit)
                 ),
                 commit,
                 ..ActionForm::default()
@@ -275,7 +275,7 @@ fn rollback_states(known: &TaskData) -> StateOptions {
             let at = State::MAIN_PATH.iter().position(|one| one == state);
             place.is_none_or(|place| at.is_some_and(|at| at < place))
         })
-        .map(|state| StateOption { value: serialized_name(&state), text: labels::humanize(&state) })
+        .map(|state| StateOption { value: serialized_name(&state), text: humanize(&state) })
         .collect();
     StateOptions { any: !list.is_empty(), list }
 }
@@ -347,20 +347,19 @@ pub(super) fn decision_context(known: &TaskData) -> Vec<String> {
     let Some(question) = &known.detail.question else { return Vec::new() };
     let mut lines = Vec::new();
     if let (AlertCause::ApprovalNeeded { .. }, Some(plan)) = (question.cause, &known.detail.plan) {
-        let files = labels::pluralize(plan.files.into(), "file");
+        let files = pluralize(plan.files, "file");
         let warnings = known.detail.risk_report.as_ref().map_or(0, |report| report.warnings);
         lines.push(format!(
             "Plan {} changes {files}. The knowledge check raised {}.",
             plan.version,
             match warnings {
                 0 => "no warnings".to_owned(),
-                count => labels::pluralize(count.into(), "warning"),
+                count => pluralize(count, "warning"),
             }
         ));
     }
     if let Some(commit) = &known.detail.commit {
-        let first: String = commit.chars().take(8).collect();
-        lines.push(format!("Latest commit: {first}"));
+        lines.push(format!("Latest commit: {}", labels::short_hash(commit)));
     }
     lines
 }

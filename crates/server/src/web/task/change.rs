@@ -2,11 +2,13 @@
 
 use axum::extract::{Path, Query, State};
 use serde::Deserialize;
+use tamma_core::format::pluralize;
 use tamma_core::ids::TaskId;
 use tamma_core::review::patch::{self, PatchLine};
 use tamma_core::task_loop::AnswerKind;
 use uuid::Uuid;
 
+use super::super::labels::short_hash;
 use super::super::layout::{DisplayTime, Layout};
 use super::super::session::Session;
 use super::super::{PageError, PageResult, WebState, render};
@@ -107,11 +109,11 @@ pub(in crate::web) async fn page(
             ChangeView {
                 any: true,
                 empty_text: String::new(),
-                short_commit: change.commit.chars().take(8).collect(),
+                short_commit: short_hash(&change.commit),
                 summary: format!("{passed}. Lines that look like secrets are hidden."),
                 accepts_comments: commentable,
                 files,
-                remaining: super::super::labels::pluralize(left as u64, "line"),
+                remaining: pluralize(left, "line"),
                 more_href: if left > 0 { "?all=true".to_owned() } else { String::new() },
             }
         }

@@ -3,14 +3,14 @@
 use axum::extract::{Path, Query, State};
 use serde::Deserialize;
 use tamma_core::actor::Actor;
+use tamma_core::format::{capitalize, humanize, pluralize};
 use tamma_core::history::{EntryData, EntryName, HistoryEntry};
 use tamma_core::ids::TaskId;
 use uuid::Uuid;
 
-use super::super::labels::capitalize;
 use super::super::layout::{DisplayTime, Layout};
 use super::super::session::Session;
-use super::super::{PageError, PageResult, WebState, labels, render};
+use super::super::{PageError, PageResult, WebState, render};
 use super::{NO_LIVE_PART, TaskPageContext, live_href, task_page};
 use crate::app::PageRequest;
 
@@ -40,7 +40,7 @@ impl EventView {
         let name = entry.name.to_string();
         let words = name.trim_start_matches("SM_").to_ascii_lowercase().replace('_', " ");
         let moved = entry.from != entry.to;
-        let state = |state| if moved { labels::humanize(&state) } else { String::new() };
+        let state = |state| if moved { humanize(&state) } else { String::new() };
         Self {
             sequence: entry.sequence,
             title: capitalize(&words),
@@ -95,7 +95,7 @@ pub(in crate::web) async fn page(
     let window = PageRequest { after: from.after, limit: PAGE_SIZE };
     let part = hall.app.history_page(TaskId(id), &window).await;
     let part = part.map_err(|error| PageError::new(Layout::for_session(&visitor), error))?;
-    let count = labels::pluralize(known.detail.card.entries, "entry");
+    let count = pluralize(known.detail.card.entries, "entry");
     // Live updates append entries only if the last page is shown.
     let here = if part.next.is_none() { "events" } else { NO_LIVE_PART };
     let last = part.entries.last().map_or(known.detail.card.entries, |line| line.entry.sequence);

@@ -2,6 +2,7 @@
 
 use axum::extract::{Path, Query, State};
 use serde::Deserialize;
+use tamma_core::format::{format_duration, format_usd, humanize, pluralize};
 use tamma_core::ids::TaskId;
 use tamma_store::{LineFilter, LineKind, LinePosition};
 use uuid::Uuid;
@@ -136,10 +137,9 @@ pub(in crate::web) async fn page(
     let end = match (known.detail.current_run.is_some(), skip) {
         (true, _) => "A run is in progress.".to_owned(),
         (false, 0) => "No run in progress.".to_owned(),
-        (false, skip) => format!(
-            "No run in progress. {} before these not shown.",
-            labels::pluralize(skip as u64, "line")
-        ),
+        (false, skip) => {
+            format!("No run in progress. {} before these not shown.", pluralize(skip, "line"))
+        }
     };
     let runs = std::iter::once(SelectOption::new("", "all", &asked.run))
         .chain(known.runs.iter().rev().map(|run| {
@@ -163,8 +163,8 @@ fn run_view(task: Uuid, run: &dto::RunDetail) -> RunView {
     let words = match (run.end, run.ended_at) {
         (Some(end), Some(at)) => {
             let reason = run.reason.as_ref().map(|reason| format!(": {reason}"));
-            let took = labels::format_duration(at - run.started_at);
-            format!("{} after {took}{}", labels::humanize(&end), reason.unwrap_or_default())
+            let took = format_duration(at - run.started_at);
+            format!("{} after {took}{}", humanize(&end), reason.unwrap_or_default())
         }
         _ => format!("since {}", labels::format_time(run.started_at, crate::clock::now())),
     };
@@ -175,7 +175,7 @@ fn run_view(task: Uuid, run: &dto::RunDetail) -> RunView {
         agent: run.agent.clone(),
         model: run.model.clone().unwrap_or_default(),
         summary: words,
-        cost: usd.map_or_else(|| "unknown".to_owned(), labels::format_usd),
+        cost: usd.map_or_else(|| "unknown".to_owned(), format_usd),
         transcript_href: if run.transcript {
             format!("/api/v1/tasks/{task}/runs/{}/transcript", run.run)
         } else {

@@ -4,6 +4,7 @@ use askama::Template;
 use axum::extract::{Path, Query, State};
 use serde::Deserialize;
 use similar::{ChangeTag, TextDiff};
+use tamma_core::format::format_usd;
 use tamma_core::ids::TaskId;
 use tamma_core::plan::{FileChange, Plan};
 use uuid::Uuid;
@@ -74,11 +75,11 @@ pub(in crate::web) async fn compare(
         .iter()
         .map(|(version, at, plan)| PlanVersionRow {
             version: *version,
-            short_hash: plan.hash().to_string().chars().take(8).collect(),
+            short_hash: labels::short_hash(&plan.hash()),
             at: DisplayTime::absolute(*at),
             files: plan.file_changes.len(),
             complexity: plan.complexity().score,
-            estimate: plan.estimated_cost_usd.map(labels::format_usd).unwrap_or_default(),
+            estimate: plan.estimated_cost_usd.map(format_usd).unwrap_or_default(),
             summary: plan.summary.clone(),
             is_from: *version == from,
             is_to: *version == to,

@@ -2,6 +2,7 @@
 
 use askama::Template;
 use axum::extract::{Path, State};
+use tamma_core::format::format_usd;
 use tamma_core::gate::GateStatus;
 use tamma_core::ids::TaskId;
 use tamma_core::issue::{Issue, IssueSeverity};
@@ -157,12 +158,9 @@ pub(super) async fn load_iterations(
                 },
                 tier: it.tier.map(|tier| tier.to_string()).unwrap_or_default(),
                 agent: run.and_then(|run| run.agent.clone()).unwrap_or_default(),
-                commit: it
-                    .commit
-                    .map(|commit| commit.to_string().chars().take(8).collect())
-                    .unwrap_or_default(),
+                commit: it.commit.map(|commit| labels::short_hash(&commit)).unwrap_or_default(),
                 at: DisplayTime::absolute(it.finished_at.unwrap_or(known.detail.card.since)),
-                cost: labels::format_usd(it.cost.usd),
+                cost: format_usd(it.cost.usd),
                 score: it.score.map(|score| score.to_string()).unwrap_or_default(),
                 gates: gates_view(it, output),
                 criteria: IterationCriteria {

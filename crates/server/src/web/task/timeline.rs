@@ -1,14 +1,13 @@
 //! Timeline of a task: its states, with their durations.
 
 use tamma_core::actor::Actor;
+use tamma_core::format::{capitalize, format_duration, humanize};
 use tamma_core::history::HistoryEntry;
 use tamma_core::task_loop::State;
 
 use super::TaskData;
 use crate::app::{App, Error, PageRequest};
 use crate::clock;
-use crate::web::labels;
-use crate::web::labels::capitalize;
 use crate::web::layout::DisplayTime;
 
 /// Maximum number of stops; older ones are left out.
@@ -65,12 +64,12 @@ impl Timeline {
             let last = next.is_none();
             let took = match (last, state.is_terminal()) {
                 (true, true) => String::new(),
-                (true, false) => format!("{} so far", labels::format_duration(until - entry.at)),
-                (false, _) => labels::format_duration(until - entry.at),
+                (true, false) => format!("{} so far", format_duration(until - entry.at)),
+                (false, _) => format_duration(until - entry.at),
             };
             let lane = lane(state);
             stops.push(TimelineStop {
-                state: capitalize(&labels::humanize(&state)),
+                state: capitalize(&humanize(&state)),
                 lane,
                 tone: tone(state),
                 duration: took,
@@ -88,8 +87,8 @@ impl Timeline {
         });
         let summary = format!(
             "{}, of which {} waiting on a person.",
-            labels::format_duration(whole),
-            labels::format_duration(waited)
+            format_duration(whole),
+            format_duration(waited)
         );
         let from = stops.len().saturating_sub(MAX_STOPS);
         Self { stops: stops.split_off(from), summary }
