@@ -8,7 +8,7 @@ use tamma_core::task_loop::{Action, AnswerKind, Outcome, Phase, State};
 use tamma_store::{IterationOutcome, ListedTask, PlanVerdict, Store, TaskFilter};
 use tamma_testkit::postgres::TestDatabase;
 
-use crate::recorded::{PROJECT, RecordedTask, careful, quick, register, whole};
+use crate::recorded_task::{PROJECT, RecordedTask, careful, quick, register, whole};
 use crate::world::{reason, red};
 
 async fn fresh() -> (TestDatabase, Store) {

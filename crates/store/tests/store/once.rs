@@ -118,8 +118,9 @@ async fn stale_steps_and_gaps_are_refused() {
     assert_eq!(overlap, WriteOutcome::Inserted);
     let older = conflict(store.save_steps(&records[1..2], &recorded.rules).await);
     assert_eq!(older, Conflict::StaleStep { task, stored: 6, offered: 2 });
-    let disorder =
-        conflict(store.save_steps(&[records[6].clone(), records[8].clone()], &recorded.rules).await);
+    let disorder = conflict(
+        store.save_steps(&[records[6].clone(), records[8].clone()], &recorded.rules).await,
+    );
     assert!(matches!(disorder, Conflict::OutOfOrder(_)));
     assert_eq!(store.task_position(task).await.expect("there").0, 6);
 }
