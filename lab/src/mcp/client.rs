@@ -47,7 +47,7 @@ pub(crate) struct ToolOutput {
 
 impl ToolOutput {
     /// Parses the output as JSON. Fails if the tool reported an error.
-    pub(crate) fn into_json(&self) -> Result<Value> {
+    pub(crate) fn into_json(self) -> Result<Value> {
         ensure!(!self.is_error, "the tool reported an error: {}", self.text);
         serde_json::from_str(&self.text)
             .with_context(|| format!("the tool output is not JSON: {}", self.text))
