@@ -10,9 +10,9 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// Simulated machine: folders for programs and data, and a working folder.
-struct Machine(TempDir);
+struct BareMachine(TempDir);
 
-impl Machine {
+impl BareMachine {
     fn bare() -> Self {
         let folder = TempDir::new().unwrap();
         // For root, PostgreSQL's user must be able to pass through.
@@ -80,7 +80,7 @@ impl Machine {
 
 #[test]
 fn a_complete_machine_passes() {
-    let (told, code) = Machine::whole().told(&[]);
+    let (told, code) = BareMachine::whole().told(&[]);
     assert_eq!(code, Some(0));
     assert_snapshot!(told, @"
     ✓ git: 2.47.3
@@ -96,7 +96,7 @@ fn a_complete_machine_passes() {
 
 #[test]
 fn a_bare_machine_gets_install_hints() {
-    let (told, code) = Machine::bare().told(&[]);
+    let (told, code) = BareMachine::bare().told(&[]);
     assert_eq!(code, Some(1));
     assert_snapshot!(told, @"
     ✗ git: not installed; Tamma needs it: run `apt install git` or `brew install git`
@@ -112,14 +112,14 @@ fn a_bare_machine_gets_install_hints() {
 
 #[test]
 fn doctor_changes_nothing() {
-    let machine = Machine::whole();
+    let machine = BareMachine::whole();
     machine.told(&[]);
     assert!(!machine.path().join("data").exists());
 }
 
 #[test]
 fn optional_programs_can_be_missing() {
-    let machine = Machine::whole();
+    let machine = BareMachine::whole();
     for program in ["bwrap", "gemini"] {
         fs::remove_file(machine.path().join("bin").join(program)).unwrap();
     }
@@ -130,7 +130,7 @@ fn optional_programs_can_be_missing() {
 
 #[test]
 fn an_old_git_and_an_invalid_configuration_fail() {
-    let machine = Machine::whole();
+    let machine = BareMachine::whole();
     machine.install("git", "echo git version 2.25.1");
     fs::write(machine.path().join("here/tamma.yaml"), "scrum_mister: {}\n").unwrap();
     let (answer, git) = machine.answer(&[], "git");
@@ -144,7 +144,7 @@ fn an_old_git_and_an_invalid_configuration_fail() {
 
 #[test]
 fn configured_servers_are_checked_without_printing_passwords() {
-    let machine = Machine::bare();
+    let machine = BareMachine::bare();
     // The port was just released, so nothing listens there.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let (database, address) =

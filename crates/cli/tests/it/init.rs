@@ -12,11 +12,11 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// Simulated machine with git and the agents that a test installs.
-struct Machine {
+struct InitFixture {
     folder: TempDir,
 }
 
-impl Machine {
+impl InitFixture {
     fn new() -> Self {
         let machine = Self { folder: TempDir::new().unwrap() };
         for folder in ["bin", "home", "project"] {
@@ -116,7 +116,7 @@ fn gates(answer: &Value) -> Vec<(&str, &str, &str)> {
 
 #[test]
 fn an_empty_repository_gets_a_first_commit_and_install_hints() {
-    let machine = Machine::with(&[]);
+    let machine = InitFixture::with(&[]);
     let output = machine.tamma(&["init"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert_snapshot!(machine.still(text(&output.stdout)));
@@ -132,7 +132,7 @@ fn an_empty_repository_gets_a_first_commit_and_install_hints() {
 
 #[test]
 fn only_the_file_is_committed_with_the_configured_identity() {
-    let machine = Machine::with(&[("Cargo.toml", ""), ("staged", "x")]);
+    let machine = InitFixture::with(&[("Cargo.toml", ""), ("staged", "x")]);
     machine.git(&["config", "user.name", "Ann"]);
     machine.git(&["config", "user.email", "ann@example.org"]);
     machine.git(&["add", "staged"]);
@@ -144,7 +144,7 @@ fn only_the_file_is_committed_with_the_configured_identity() {
 
 #[test]
 fn a_repository_with_a_commit_gets_no_new_commit() {
-    let machine = Machine::with(&[]);
+    let machine = InitFixture::with(&[]);
     machine.init();
     fs::remove_file(machine.project().join("tamma.yaml")).unwrap();
     assert_eq!(machine.init()["commit"], Value::Null);
@@ -153,7 +153,7 @@ fn a_repository_with_a_commit_gets_no_new_commit() {
 
 #[test]
 fn a_rust_repository_with_opencode_is_ready() {
-    let machine = Machine::with(&[("Cargo.toml", "[package]\nname = \"a\"\n")]);
+    let machine = InitFixture::with(&[("Cargo.toml", "[package]\nname = \"a\"\n")]);
     machine.install("opencode");
     let output = machine.tamma(&["init"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
@@ -166,7 +166,7 @@ fn a_rust_repository_with_opencode_is_ready() {
 #[test]
 fn a_node_repository_uses_its_scripts_as_gates() {
     let package = r#"{"scripts": {"test": "vitest", "lint": "eslint ."}, "devDependencies": {"vitest": "3"}}"#;
-    let machine = Machine::with(&[("package.json", package), ("pnpm-lock.yaml", "")]);
+    let machine = InitFixture::with(&[("package.json", package), ("pnpm-lock.yaml", "")]);
     let answer = machine.init();
     assert_eq!(
         gates(&answer),
@@ -183,7 +183,7 @@ fn a_node_repository_uses_its_scripts_as_gates() {
 fn a_python_repository_uses_its_configured_tools_as_gates() {
     let pyproject =
         "[project]\nname = \"a\"\n[tool.pytest.ini_options]\n[tool.ruff]\n[tool.mypy]\n";
-    let machine = Machine::with(&[("pyproject.toml", pyproject)]);
+    let machine = InitFixture::with(&[("pyproject.toml", pyproject)]);
     assert_eq!(
         gates(&machine.init()),
         [
@@ -200,7 +200,7 @@ fn a_python_repository_uses_its_configured_tools_as_gates() {
 
 #[test]
 fn the_preferred_agent_is_used_and_its_key_is_not_passed_on() {
-    let machine = Machine::with(&[]);
+    let machine = InitFixture::with(&[]);
     machine.install("opencode");
     machine.install("gemini");
     machine.install("codex-acp");
@@ -221,7 +221,7 @@ fn the_preferred_agent_is_used_and_its_key_is_not_passed_on() {
 
 #[test]
 fn claude_without_its_adapter_gets_an_install_hint() {
-    let machine = Machine::with(&[]);
+    let machine = InitFixture::with(&[]);
     machine.install("claude");
     let output = machine.tamma(&["init"]);
     let said = text(&output.stdout);
@@ -232,7 +232,7 @@ fn claude_without_its_adapter_gets_an_install_hint() {
 
 #[test]
 fn an_existing_file_is_kept_unless_forced() {
-    let machine = Machine::with(&[("tamma.yaml", "budget: {task_usd: 1}\n")]);
+    let machine = InitFixture::with(&[("tamma.yaml", "budget: {task_usd: 1}\n")]);
     let output = machine.tamma(&["init"]);
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(text(&output.stdout), "");
@@ -245,7 +245,7 @@ fn an_existing_file_is_kept_unless_forced() {
 
 #[test]
 fn a_folder_outside_a_repository_gets_a_hint() {
-    let machine = Machine::new();
+    let machine = InitFixture::new();
     let output = machine.tamma(&["init"]);
     assert_eq!(output.status.code(), Some(1));
     let said = text(&output.stderr);
@@ -255,7 +255,7 @@ fn a_folder_outside_a_repository_gets_a_hint() {
 
 #[test]
 fn a_missing_git_is_reported() {
-    let machine = Machine::with(&[]);
+    let machine = InitFixture::with(&[]);
     fs::remove_file(machine.bin().join("git")).unwrap();
     let said = text(&machine.tamma(&["init"]).stderr).to_owned();
     assert!(said.contains("cannot find `git` on PATH"), "{said}");
@@ -263,7 +263,7 @@ fn a_missing_git_is_reported() {
 
 #[test]
 fn the_file_is_written_to_the_root_of_the_repository() {
-    let machine = Machine::with(&[("Cargo.toml", "")]);
+    let machine = InitFixture::with(&[("Cargo.toml", "")]);
     let below = machine.project().join("src");
     fs::create_dir(&below).unwrap();
     let folder: &Path = &below;
@@ -282,7 +282,7 @@ fn the_file_is_written_to_the_root_of_the_repository() {
 
 #[test]
 fn a_failing_commit_hook_is_reported() {
-    let machine = Machine::with(&[]);
+    let machine = InitFixture::with(&[]);
     let hook = machine.project().join(".git/hooks/pre-commit");
     fs::create_dir_all(hook.parent().unwrap()).unwrap();
     fs::write(&hook, "#!/bin/sh\necho not today >&2\nexit 1\n").unwrap();

@@ -88,14 +88,14 @@ async fn hostile_messages_change_nothing_over_the_api() {
     stage.end().await;
 }
 
-/// Browser without JavaScript on the chat page.
-struct Browser<'a> {
+/// ChatPageClient without JavaScript on the chat page.
+struct ChatPageClient<'a> {
     stage: &'a Stage,
     cookie: String,
     secret: String,
 }
 
-impl<'a> Browser<'a> {
+impl<'a> ChatPageClient<'a> {
     async fn open(stage: &'a Stage) -> Self {
         let response = stage.http.get(format!("{}/chat", stage.url)).send().await;
         let response = response.expect("response");
@@ -132,7 +132,7 @@ async fn hostile_messages_change_nothing_on_the_page_and_a_button_confirms_one_c
     let project = stage.project("/nowhere").await;
     waits(&stage, project, "Write the greeting plan").await;
     let before = everything(&stage).await;
-    let browser = Browser::open(&stage).await;
+    let browser = ChatPageClient::open(&stage).await;
     for message in hostile() {
         let html = browser.post("/chat", &[("message", &message)]).await;
         assert!(!html.contains("Executed:"), "{message}");
