@@ -4,7 +4,7 @@
   const $ = (s, e = document) => e.querySelector(s);
   const $$ = (s, e = document) => [...e.querySelectorAll(s)];
 
-  // Relative times, updated every 15 s.
+  // Durations, updated every 15 s.
   const long = (ms) => {
     const m = Math.floor(ms / 60000);
     if (m < 1) return Math.max(0, Math.floor(ms / 1000)) + " s";
@@ -13,13 +13,22 @@
     const days = Math.floor(m / 1440);
     return days + (days === 1 ? " day " : " days ") + Math.floor((m % 1440) / 60) + " h";
   };
-  const ages = () => $$("time[data-ago],time[data-for]").forEach((t) => {
-    const words = long(Date.now() - Date.parse(t.dateTime));
-    const text = t.hasAttribute("data-ago") ? words + " ago" : words;
+  // Times of day in the browser's time zone; the server sends UTC.
+  const two = (n) => String(n).padStart(2, "0");
+  const local = (d) => {
+    const time = two(d.getHours()) + ":" + two(d.getMinutes());
+    if (d.toDateString() === new Date().toDateString()) return time;
+    return d.getFullYear() + "-" + two(d.getMonth() + 1) + "-" + two(d.getDate()) + " " + time;
+  };
+  const times = () => $$("time[data-ago],time[data-for],time[data-at]").forEach((t) => {
+    const at = new Date(t.dateTime);
+    const text = t.hasAttribute("data-at") ? local(at) : long(Date.now() - at) + (t.hasAttribute("data-ago") ? " ago" : "");
     if (t.textContent !== text) t.textContent = text;
   });
-  ages();
-  setInterval(ages, 15000);
+  times();
+  setInterval(times, 15000);
+  // Live updates bring new times.
+  new MutationObserver(times).observe(document.body, { childList: true, characterData: true, subtree: true });
 
   // Connection state of live updates.
   const live = $("#live");

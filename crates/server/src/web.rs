@@ -7,7 +7,7 @@
 #![expect(
     clippy::struct_field_names,
     clippy::struct_excessive_bools,
-    reason = "field names match the templates, and templates have no enums"
+    reason = "field names match the templates"
 )]
 
 mod action_handler;
@@ -39,7 +39,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use session::SessionLayer;
 
 use crate::app::{App, Error};
-use crate::problem::Problem;
+use crate::problem::{FileProblem, Problem};
 use layout::{Layout, Link};
 
 /// State shared by all pages.
@@ -139,20 +139,16 @@ struct PageError {
     layout: Box<Layout>,
     problem: Box<Problem>,
     /// Text that the person had typed, returned so that it is not lost.
-    unsent_text: String,
+    unsent_text: Option<String>,
 }
 
 impl PageError {
-    fn new(shell: Layout, error: impl Into<Problem>) -> Self {
-        Self {
-            layout: Box::new(shell),
-            problem: Box::new(error.into()),
-            unsent_text: String::new(),
-        }
+    fn new(layout: Layout, error: impl Into<Problem>) -> Self {
+        Self { layout: Box::new(layout), problem: Box::new(error.into()), unsent_text: None }
     }
 
     fn with_unsent_text(mut self, text: impl Into<String>) -> Self {
-        self.unsent_text = text.into();
+        self.unsent_text = Some(text.into()).filter(|text| !text.is_empty());
         self
     }
 }
@@ -168,52 +164,28 @@ struct ProblemView {
     status: u16,
     title: String,
     detail: String,
-    what_to_do: String,
-    errors: ConfigErrors,
-    unsent_text: UnsentText,
+    what_to_do: Option<String>,
+    /// Errors in a configuration file.
+    errors: Vec<FileProblem>,
+    unsent_text: Option<String>,
     links: Vec<Link>,
-}
-
-struct ConfigErrors {
-    any: bool,
-    list: Vec<ConfigErrorView>,
-}
-
-struct ConfigErrorView {
-    message: String,
-    location: String,
-    help: String,
-}
-
-struct UnsentText {
-    any: bool,
-    text: String,
 }
 
 impl IntoResponse for PageError {
     fn into_response(self) -> Response {
-        let Self { layout: shell, problem, unsent_text: kept } = self;
+        let Self { layout, problem, unsent_text } = self;
         let problem = *problem;
         let status = StatusCode::from_u16(problem.status);
         let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let list: Vec<_> = problem
-            .problems
-            .into_iter()
-            .map(|fault| ConfigErrorView {
-                message: fault.message,
-                location: fault.line.map(|line| format!("line {line}")).unwrap_or_default(),
-                help: fault.help.unwrap_or_default(),
-            })
-            .collect();
         let page = ErrorPage {
-            layout: *shell,
+            layout: *layout,
             problem: ProblemView {
                 status: problem.status,
                 title: problem.title,
                 detail: problem.detail,
-                what_to_do: problem.hint.unwrap_or_default(),
-                errors: ConfigErrors { any: !list.is_empty(), list },
-                unsent_text: UnsentText { any: !kept.is_empty(), text: kept },
+                what_to_do: problem.hint,
+                errors: problem.problems,
+                unsent_text,
                 links: vec![Link::new("/", "Go to board"), Link::new("/inbox", "Go to inbox")],
             },
         };

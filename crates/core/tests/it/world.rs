@@ -86,7 +86,6 @@ pub(crate) fn costing(cents: u32) -> Usage {
 }
 
 pub(crate) struct World {
-    #[allow(clippy::allow_attributes, dead_code, reason = "not every test uses all of it")]
     pub(crate) received: TaskReceived,
     pub(crate) it: TaskLoop,
     pub(crate) rules: Rules,

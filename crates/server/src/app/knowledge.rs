@@ -52,7 +52,7 @@ impl App {
             EntryScope::Project(self.resolve_project(new.project.as_deref()).await?.id)
         };
         self.authorize_scope(by, Permission::Work, scope).await?;
-        let deed = if new.imported { KnowledgeAction::Imported } else { KnowledgeAction::Added };
+        let action = if new.imported { KnowledgeAction::Imported } else { KnowledgeAction::Added };
         let owner = new.owner.as_deref().map(parse_name).transpose()?;
         let entry = KnowledgeEntry {
             id: KnowledgeId(new.id.unwrap_or_else(clock::new_id)),
@@ -80,7 +80,7 @@ impl App {
             Err(tamma_store::Error::NotFound { .. }) => {}
             Err(error) => return Err(error.into()),
         }
-        let added = self.store.add_knowledge(&entry, deed, Some(by.as_str()), None).await?;
+        let added = self.store.add_knowledge(&entry, action, Some(by.as_str()), None).await?;
         Ok(entry_detail(added))
     }
 
@@ -162,7 +162,7 @@ impl App {
         {
             return Err(Error::ContentWarnings(doubts));
         }
-        let deed = match decision.status {
+        let action = match decision.status {
             EntryStatus::Approved => KnowledgeAction::Approved,
             EntryStatus::Rejected => KnowledgeAction::Rejected,
             EntryStatus::Retired => KnowledgeAction::Retired,
@@ -172,7 +172,7 @@ impl App {
         if decision.status == EntryStatus::Approved && entry.owner.is_none() {
             entry.owner = Some(by.name.clone());
         }
-        self.save_entry(&entry, decision.revision, deed, by, decision.reason.as_deref()).await
+        self.save_entry(&entry, decision.revision, action, by, decision.reason.as_deref()).await
     }
 
     /// Edits an entry. It becomes pending again, because the approval covered the old content.
@@ -225,12 +225,12 @@ impl App {
         &self,
         entry: &KnowledgeEntry,
         seen: u64,
-        deed: KnowledgeAction,
+        action: KnowledgeAction,
         by: &Principal,
         reason: Option<&str>,
     ) -> Result<KnowledgeEntryDetail, Error> {
         let by = Some(by.as_str());
-        match self.store.change_knowledge(entry, seen, deed, by, reason).await {
+        match self.store.change_knowledge(entry, seen, action, by, reason).await {
             Ok(known) => Ok(entry_detail(known)),
             Err(tamma_store::Error::Conflict(Conflict::KnowledgeChanged { .. })) => {
                 let now = self.store.knowledge_entry(entry.id).await?.revision.to_string();

@@ -1,16 +1,17 @@
 //! Action forms of tasks.
 
 use axum::extract::{Path, State};
-use tamma_core::format::capitalize;
 use tamma_core::ids::TaskId;
+use tamma_core::task_loop::State as TaskState;
 use uuid::Uuid;
 
 use super::form_fields::FormFields;
 use super::layout::{Layout, Notice};
 use super::session::{Session, redirect_with_notice};
-use super::{PageError, PageResult, WebState, labels};
+use super::{PageError, PageResult, WebState};
 use crate::app::Error;
-use crate::dto::{BudgetGrant, LineComment, TaskAction};
+use crate::dto::{BudgetGrant, LineComment, TaskAction, TaskDetail};
+use crate::problem::Problem;
 
 /// Submits an action, then shows the result on the page it came from.
 pub(super) async fn submit_action(
@@ -19,49 +20,76 @@ pub(super) async fn submit_action(
     Path(id): Path<Uuid>,
     fields: FormFields,
 ) -> PageResult {
-    let asked = async {
+    // Read before the action, which may replace the plan. Without it, the notice has no plan number.
+    let before = hall.app.task_detail(TaskId(id)).await.ok();
+    let submitted = async {
         let action = parse_action(&fields)?;
-        let name = action.to_string();
         let by = visitor.acting_person()?;
-        let standing =
-            hall.app.perform_action(TaskId(id), by, action, fields.non_empty("key")).await?;
-        Ok((name, standing))
+        let key = fields.non_empty("key");
+        let status = hall.app.perform_action(TaskId(id), by, action.clone(), key).await?;
+        Ok(confirmation(&action, status.state, before.as_ref()))
     };
-    let (name, standing) = asked.await.map_err(|error: Error| {
-        PageError::new(Layout::for_session(&visitor), error).with_unsent_text(fields.user_text())
+    let text = submitted.await.map_err(|error: Error| {
+        let problem = describe_error(error, before.as_ref());
+        PageError::new(Layout::for_session(&visitor), problem).with_unsent_text(fields.user_text())
     })?;
-    let now = labels::state_label(standing.state);
-    let notice = Notice::success(format!("{} State: {now}.", action_label(&name)));
     let back = match fields.text("back").as_str() {
         "/inbox" => "/inbox".to_owned(),
         _ => format!("/tasks/{id}"),
     };
-    redirect_with_notice(&back, &notice)
+    redirect_with_notice(&back, &Notice::success(text))
 }
 
-/// Confirmation of an action.
-fn action_label(name: &str) -> String {
-    match name {
-        "approve" => "Plan approved.",
-        "reject" => "Plan rejected.",
-        "ask_changes" => "Plan revision requested.",
-        "override" => "Prohibition overridden.",
-        "accept" => "Change accepted.",
-        "rework" => "Changes requested.",
-        "pause" => "Task paused.",
-        "resume" => "Task resumed.",
-        "cancel" => "Task cancelled.",
-        "modify" => "Task changed.",
-        "retry" => "Retrying.",
-        "continue" => "Continuing.",
-        "reply" => "Reply sent.",
-        "roll_back" => "Rolled back.",
-        "skip" => "Step skipped.",
-        "abandon" => "Task abandoned.",
-        "acknowledge" => "Marked as seen. Reminders are off.",
-        other => return format!("{}.", capitalize(&other.replace('_', " "))),
+/// Names the plan that replaced the one on the page, which the API identifies by its hash.
+fn describe_error(error: Error, task: Option<&TaskDetail>) -> Problem {
+    let version = match (&error, task.and_then(|task| task.plan.as_ref())) {
+        (Error::Changed { what: "plan", .. }, Some(plan)) => Some(plan.version),
+        _ => None,
+    };
+    let mut problem = Problem::from(error);
+    if let Some(version) = version {
+        problem.detail =
+            format!("Plan {version} has replaced the plan you were reading. Nothing was changed.");
     }
-    .to_owned()
+    problem
+}
+
+/// Returns the notice about a successful action.
+fn confirmation(action: &TaskAction, state: TaskState, before: Option<&TaskDetail>) -> String {
+    let plan = before.and_then(|task| task.plan.as_ref());
+    let plan = plan.map_or_else(|| "Plan".to_owned(), |plan| format!("Plan {}", plan.version));
+    let text = match action {
+        TaskAction::Approve { .. } => match state {
+            TaskState::AwaitingApproval => {
+                return format!("{plan} approved. Another approval is needed.");
+            }
+            _ => return format!("{plan} approved. Waiting for a free agent."),
+        },
+        TaskAction::Reject { .. } => return format!("{plan} rejected. Choose the next step."),
+        TaskAction::Override { .. } => {
+            return format!("Prohibition overridden. {plan} needs approval.");
+        }
+        TaskAction::Cancel { .. } => match before.filter(|task| task.commit.is_some()) {
+            Some(task) => {
+                return format!("Task cancelled. Its work is on tamma/{}.", task.card.id);
+            }
+            None => "Task cancelled.",
+        },
+        TaskAction::AskChanges { .. } => "Plan revision requested. The next plan needs approval.",
+        TaskAction::Accept { .. } => "Change accepted.",
+        TaskAction::Rework { .. } => "Changes requested.",
+        TaskAction::Pause {} => "Task paused.",
+        TaskAction::Resume {} => "Task resumed.",
+        TaskAction::Modify { .. } => "Task changed. Planning starts again.",
+        TaskAction::Retry { .. } => "Retrying.",
+        TaskAction::Continue { .. } => "Task continued.",
+        TaskAction::Reply { .. } => "Reply sent.",
+        TaskAction::RollBack { .. } => "Task rolled back.",
+        TaskAction::Skip { .. } => "Step skipped.",
+        TaskAction::Abandon { .. } => "Task abandoned.",
+        TaskAction::Acknowledge {} => "Marked as seen. Reminders are off.",
+    };
+    text.to_owned()
 }
 
 fn parse_action(fields: &FormFields) -> Result<TaskAction, Error> {

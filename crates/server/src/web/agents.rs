@@ -5,6 +5,7 @@ use axum::extract::State;
 use chrono::TimeDelta;
 use tamma_core::format::{format_duration, format_usd, pluralize};
 use tamma_core::task_loop::Timestamp;
+use tamma_core::tier::Tier;
 use tamma_store::{ActiveRun, AgentUsage, Worker};
 use uuid::Uuid;
 
@@ -46,12 +47,9 @@ struct WorkerView {
     slot_views: Vec<SlotView>,
 }
 
-struct SlotView {
-    is_free: bool,
-    task: Uuid,
-    title: String,
-    run_summary: String,
-    since: DisplayTime,
+enum SlotView {
+    Free,
+    Busy { task: Uuid, title: String, run_summary: String, since: DisplayTime },
 }
 
 struct ProviderView {
@@ -64,8 +62,8 @@ struct ProviderView {
 
 struct AgentStats {
     agent: String,
-    tier: String,
-    model: String,
+    tier: Option<Tier>,
+    model: Option<String>,
     runs: u64,
     first_pass: String,
     cost: String,
@@ -147,7 +145,7 @@ fn provider_views(places: &[(String, u64)], holds: &[(String, Timestamp)]) -> Ve
 fn worker_view(id: usize, it: &Worker, is_there: bool, running: &[ActiveRun]) -> WorkerView {
     let slots = usize::try_from(it.slots).unwrap_or(usize::MAX);
     let ago = |at| format_duration(clock::now() - at);
-    let free = (running.len()..slots).map(|_| SlotView::free());
+    let free = (running.len()..slots).map(|_| SlotView::Free);
     WorkerView {
         id,
         name: it.name.clone(),
@@ -170,8 +168,7 @@ fn worker_view(id: usize, it: &Worker, is_there: bool, running: &[ActiveRun]) ->
 /// Builds the view of a slot with a run.
 fn busy_slot(run: &ActiveRun) -> SlotView {
     let model = run.model.as_ref().map(|model| format!(", {model}")).unwrap_or_default();
-    SlotView {
-        is_free: false,
+    SlotView::Busy {
         task: run.task.0,
         title: run.title.clone(),
         run_summary: format!("{} with {}{model}", run.mode, run.agent),
@@ -179,20 +176,12 @@ fn busy_slot(run: &ActiveRun) -> SlotView {
     }
 }
 
-impl SlotView {
-    fn free() -> Self {
-        let since = DisplayTime { iso: String::new(), text: String::new() };
-        let (title, run_summary) = (String::new(), String::new());
-        Self { is_free: true, task: Uuid::nil(), title, run_summary, since }
-    }
-}
-
 fn agent_stats(it: AgentUsage) -> AgentStats {
     let share = (it.passed * 100).checked_div(it.judged);
     AgentStats {
         agent: it.agent,
-        tier: it.tier.map(|tier| tier.to_string()).unwrap_or_default(),
-        model: it.model.unwrap_or_default(),
+        tier: it.tier,
+        model: it.model,
         runs: it.runs,
         first_pass: share
             .map_or_else(|| "no data".to_owned(), |share| format!("{share}% of {}", it.judged)),

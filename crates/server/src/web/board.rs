@@ -13,8 +13,9 @@ use tamma_core::task_loop::{Phase, State as Where};
 use tamma_store::{ListedTask, TaskFilter};
 use uuid::Uuid;
 
+use super::labels::NextStepView;
 use super::layout::{DisplayTime, Layout, SelectField, SelectOption};
-use super::permissions::PagePermissions;
+use super::permissions::{PagePermissions, WaitingOn};
 use super::session::Session;
 use super::{PageError, PageResult, WebState, labels, redirect, render};
 use crate::app::{App, Cursor as _, Error};
@@ -62,7 +63,7 @@ pub(super) struct Lanes {
     /// Set if a filter is active.
     is_filtered: bool,
     lanes: Vec<Lane>,
-    older_href: String,
+    older_href: Option<String>,
 }
 
 /// Columns that are stacked vertically.
@@ -93,13 +94,25 @@ struct DamagedCard {
 /// Column of one phase.
 pub(super) struct Column {
     pub(super) phase: String,
-    pub(super) name: String,
+    pub(super) name: &'static str,
     pub(super) count: u64,
-    /// Running agents of the limit in the rules, such as "1 of 2"; empty without a limit.
-    pub(super) limit: String,
-    pub(super) is_full: bool,
-    pub(super) more_href: String,
+    /// `None` without a limit, and for phases without agents.
+    pub(super) agents: Option<AgentCapacity>,
+    /// Link to all cards, if some are left out.
+    pub(super) more_href: Option<String>,
     pub(super) cards: Vec<BoardCard>,
+}
+
+/// Running agents and their limit in the rules.
+pub(super) struct AgentCapacity {
+    pub(super) running: u64,
+    pub(super) limit: u16,
+}
+
+impl AgentCapacity {
+    pub(super) fn is_full(&self) -> bool {
+        self.running >= u64::from(self.limit)
+    }
 }
 
 /// Card of one task.
@@ -107,22 +120,24 @@ pub(super) struct BoardCard {
     pub(super) id: Uuid,
     pub(super) short_id: String,
     pub(super) title: String,
-    pub(super) state: String,
+    pub(super) state: &'static str,
     pub(super) tone: &'static str,
     pub(super) progress_step: usize,
-    pub(super) next: String,
-    pub(super) waiting_on: String,
+    pub(super) next: NextStepView,
+    pub(super) waiting_on: Option<WaitingOn>,
     pub(super) since: DisplayTime,
-    pub(super) risk: String,
+    /// `None` before the first plan.
+    pub(super) risk: Option<RiskLevel>,
     pub(super) budget: BudgetView,
-    pub(super) run_count: String,
+    pub(super) run_count: u16,
     pub(super) is_overdue: bool,
 }
 
 /// Spend and its limit.
 pub(super) struct BudgetView {
     pub(super) spent: String,
-    pub(super) limit: String,
+    /// `None` without a limit.
+    pub(super) limit: Option<String>,
     pub(super) is_estimated: bool,
     pub(super) percent: u8,
     pub(super) tone: &'static str,
@@ -138,31 +153,27 @@ pub(super) fn budget_tone(percent: u8) -> &'static str {
 }
 
 impl BoardCard {
-    /// Builds a card; `waits` names the people that the task waits on.
-    pub(super) fn new(card: &dto::TaskCard, waiting_on: String) -> Self {
+    pub(super) fn new(card: &dto::TaskCard, waiting_on: Option<WaitingOn>) -> Self {
         let percent = card.budget.map(|limit| card.spend.usd.percent_of(limit)).unwrap_or_default();
         Self {
             id: card.id,
             short_id: card.short.clone(),
             title: card.title.clone(),
-            state: labels::state_label(card.state).to_owned(),
+            state: labels::state_label(card.state),
             tone: labels::task_tone(card),
             progress_step: labels::progress_step(card.state),
-            next: labels::next_step(card),
+            next: NextStepView::new(card),
             waiting_on,
             since: DisplayTime::elapsed(card.since),
-            risk: card.risk.map(|risk| risk.to_string()).unwrap_or_default(),
+            risk: card.risk,
             budget: BudgetView {
                 spent: format_usd(card.spend.usd),
-                limit: card.budget.map(format_usd).unwrap_or_default(),
+                limit: card.budget.map(format_usd),
                 is_estimated: card.spend.estimated,
                 percent,
                 tone: budget_tone(percent),
             },
-            run_count: match card.iterations {
-                0 | 1 => String::new(),
-                runs => format!("{runs} runs"),
-            },
+            run_count: card.iterations,
             is_overdue: card.due_at.is_some_and(|due| due < clock::now()),
         }
     }
@@ -194,14 +205,13 @@ impl BoardCounts {
     pub(super) fn column(&self, phase: Phase, wanted: &BoardQuery) -> Column {
         let (word, count) = (serialized_name(&phase), self.of_phase(phase));
         let running = self.by_state.get(&Where::InProgress).copied().unwrap_or_default();
-        let places = self.agent_limit.filter(|_| phase == Phase::Implement);
+        let limit = self.agent_limit.filter(|_| phase == Phase::Implement);
         let more = count > u64::from(CARDS_PER_STATE) && wanted.phase.is_empty();
         Column {
-            name: labels::phase_label(phase).to_owned(),
+            name: labels::phase_label(phase),
             count,
-            limit: places.map(|places| format!("{running} of {places}")).unwrap_or_default(),
-            is_full: places.is_some_and(|places| running >= u64::from(places)),
-            more_href: if more { wanted.phase_href(&word) } else { String::new() },
+            agents: limit.map(|limit| AgentCapacity { running, limit }),
+            more_href: more.then(|| wanted.phase_href(&word)),
             cards: Vec::new(),
             phase: word,
         }
@@ -274,14 +284,14 @@ impl Lanes {
         let places = agent_limit(app, wanted).await?;
         let each = if filter.phase.is_some() { 0 } else { CARDS_PER_STATE };
         let board = app.store.board(&filter, each).await?;
-        let mut older_href = String::new();
+        let mut older_href = None;
         let tasks = if filter.phase.is_some() {
             let after = Some(wanted.after.as_str()).filter(|after| !after.is_empty());
             let after = after.map(tamma_core::ids::TaskId::decode).transpose()?;
             let page = app.store.tasks(&filter, after, COLUMN_PAGE_SIZE).await?;
             if let Some(next) = page.next {
                 let next = BoardQuery { after: next.encode(), ..wanted.clone() };
-                older_href = next.href();
+                older_href = Some(next.href());
             }
             page.tasks
         } else {
@@ -294,8 +304,8 @@ impl Lanes {
         for listed in tasks {
             match dto::card_or_unreadable(listed) {
                 Ok(card) => {
-                    let waits = rights.waiting_on(&card).await;
-                    by_phase.entry(card.phase).or_default().push(BoardCard::new(&card, waits));
+                    let waiting_on = rights.waiting_on(&card).await;
+                    by_phase.entry(card.phase).or_default().push(BoardCard::new(&card, waiting_on));
                 }
                 Err(it) => damaged.push(DamagedCard { title: it.title, reason: it.error }),
             }

@@ -186,10 +186,7 @@ fn message_view(number: usize, it: &StoredMessage, is_last: bool) -> MessageView
         number,
         from: if it.by.is_some() { "me" } else { "tamma" },
         author: it.by.clone().unwrap_or_else(|| "Tamma".to_owned()),
-        at: DisplayTime {
-            text: labels::format_time(it.at, clock::now()),
-            ..DisplayTime::absolute(it.at)
-        },
+        at: DisplayTime::absolute(it.at),
         lines: it.reply.lines.iter().chain(&it.reply.note).cloned().collect(),
         tasks: MentionedTasks { any: !tasks.is_empty(), list: tasks },
         references: EventLinks { any: !refs.is_empty(), list: refs },

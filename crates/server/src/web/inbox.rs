@@ -2,13 +2,14 @@
 
 use askama::Template;
 use axum::extract::State;
-use tamma_core::format::{capitalize, format_usd, pluralize};
+use tamma_core::format::{format_usd, pluralize};
 use tamma_core::ids::{ProjectId, TaskId};
-use tamma_core::task_loop::{AlertSeverity, AnswerKind, NextStep};
+use tamma_core::level::RiskLevel;
+use tamma_core::task_loop::{AlertSeverity, AnswerKind};
 use uuid::Uuid;
 
 use super::layout::{DisplayTime, Layout};
-use super::permissions::{PagePermissions, YOU};
+use super::permissions::{PagePermissions, WaitingOn};
 use super::session::Session;
 use super::{PageError, PageResult, WebState, labels, render};
 use crate::app::{App, Error, PageRequest};
@@ -33,8 +34,8 @@ pub(super) struct InboxList {
     layout: Layout,
     items: Vec<InboxItem>,
     lesson_count: u64,
-    lessons_label: String,
-    others: OtherItems,
+    /// Decisions that wait on other people.
+    others: Vec<OtherItem>,
 }
 
 /// Live update of one item.
@@ -45,16 +46,11 @@ pub(super) struct InboxItemFragment {
     item: InboxItem,
 }
 
-/// Decisions that wait on other people.
-struct OtherItems {
-    any: bool,
-    list: Vec<OtherItem>,
-}
-
 struct OtherItem {
     id: Uuid,
     title: String,
-    status: String,
+    cause: String,
+    people: String,
 }
 
 struct InboxItem {
@@ -63,27 +59,23 @@ struct InboxItem {
     href: String,
     title: String,
     cause: String,
-    icon: &'static str,
     tone: &'static str,
     asked_at: DisplayTime,
-    seen_by: String,
+    /// Person who marked the question as seen.
+    seen_by: Option<String>,
     project: String,
-    risk: String,
+    /// `None` before the first plan.
+    risk: Option<RiskLevel>,
     cost: String,
-    lines: Vec<String>,
-    agent_question: String,
-    quick_action: QuickAction,
+    plan: Option<String>,
+    agent_question: Option<String>,
+    quick_approval: Option<QuickApproval>,
 }
 
 /// Approval of a low-risk plan, possible without opening the task.
-#[derive(Default)]
-struct QuickAction {
-    any: bool,
-    button: String,
-    consequence: String,
-    action: String,
+struct QuickApproval {
+    version: u32,
     plan_hash: String,
-    hash_field: &'static str,
     idempotency_key: String,
 }
 
@@ -109,28 +101,23 @@ impl InboxList {
         let page = app.inbox(None, &PageRequest { after: None, limit: MAX_ITEMS }).await?;
         let (mut items, mut others) = (Vec::new(), Vec::new());
         for card in page.tasks.iter().filter(|card| card.waits_for_person) {
-            let waits = rights.waiting_on(card).await;
-            if waits == YOU {
-                // The agent's question is shown here; other details are on the task page.
-                let whole = app.task_detail(TaskId(card.id)).await?;
-                items.push(inbox_item(&whole, project_name(app, card.project).await?));
-            } else {
-                let (id, title) = (card.id, card.title.clone());
-                let words = format!("{} · waiting on {waits}", labels::next_step(card));
-                others.push(OtherItem { id, title, status: words });
+            match rights.waiting_on(card).await {
+                Some(WaitingOn::Viewer) => {
+                    // The agent's question is shown here; other details are on the task page.
+                    let whole = app.task_detail(TaskId(card.id)).await?;
+                    items.push(inbox_item(&whole, project_name(app, card.project).await?));
+                }
+                Some(WaitingOn::Others(people)) => others.push(OtherItem {
+                    id: card.id,
+                    title: card.title.clone(),
+                    cause: labels::decision_title(card),
+                    people,
+                }),
+                None => {}
             }
         }
-        let lessons = app.count_pending_knowledge().await?;
-        Ok(Self {
-            layout: shell.clone(),
-            items,
-            lesson_count: lessons,
-            lessons_label: match lessons {
-                1 => "1 lesson to review".to_owned(),
-                count => format!("{count} lessons to review"),
-            },
-            others: OtherItems { any: !others.is_empty(), list: others },
-        })
+        let lesson_count = app.count_pending_knowledge().await?;
+        Ok(Self { layout: shell.clone(), items, lesson_count, others })
     }
 }
 
@@ -142,7 +129,7 @@ impl InboxItemFragment {
         rights: &mut PagePermissions,
         whole: &dto::TaskDetail,
     ) -> Result<Option<Self>, Error> {
-        if rights.waiting_on(&whole.card).await != YOU {
+        if rights.waiting_on(&whole.card).await != Some(WaitingOn::Viewer) {
             return Ok(None);
         }
         let item = inbox_item(whole, project_name(app, whole.card.project).await?);
@@ -159,28 +146,21 @@ fn inbox_item(whole: &dto::TaskDetail, project: String) -> InboxItem {
     let question = whole.question.as_ref();
     let severity = whole.alerts.last().map_or(AlertSeverity::Warning, |alert| alert.severity);
     let tone = if severity == AlertSeverity::Critical { "bad" } else { "wait" };
-    let cause = match &card.next {
-        Some(NextStep::Answer { cause, .. }) => capitalize(&cause.to_string()),
-        _ => labels::next_step(card),
-    };
     InboxItem {
         id: card.id,
         short_id: card.short.clone(),
         href: format!("/tasks/{}", card.id),
         title: card.title.clone(),
-        cause,
-        icon: tone,
+        cause: labels::decision_title(card),
         tone,
         asked_at: DisplayTime::ago(question.map_or(card.since, |question| question.asked_at)),
-        seen_by: question.and_then(|question| question.seen_by.clone()).unwrap_or_default(),
+        seen_by: question.and_then(|question| question.seen_by.clone()),
         project,
-        risk: card.risk.map(|risk| risk.to_string()).unwrap_or_default(),
+        risk: card.risk,
         cost: labels::format_spend(&card.spend),
-        lines: whole.plan.iter().map(plan_summary).collect(),
-        agent_question: question
-            .and_then(|question| question.agent_question.clone())
-            .unwrap_or_default(),
-        quick_action: quick_action(card, whole),
+        plan: whole.plan.as_ref().map(plan_summary),
+        agent_question: question.and_then(|question| question.agent_question.clone()),
+        quick_approval: quick_approval(whole),
     }
 }
 
@@ -201,18 +181,13 @@ fn plan_summary(plan: &dto::PlanVersion) -> String {
     )
 }
 
-fn quick_action(card: &dto::TaskCard, whole: &dto::TaskDetail) -> QuickAction {
-    let low = card.risk == Some(tamma_core::level::RiskLevel::Low);
-    match &whole.plan {
-        Some(plan) if low && card.answers.contains(&AnswerKind::Approve) => QuickAction {
-            any: true,
-            button: format!("Approve plan {}", plan.version),
-            consequence: "An agent starts when a slot is free.".to_owned(),
-            action: "approve".to_owned(),
-            plan_hash: plan.hash.clone(),
-            hash_field: "plan",
-            idempotency_key: clock::new_id().to_string(),
-        },
-        _ => QuickAction { hash_field: "plan", ..QuickAction::default() },
-    }
+fn quick_approval(whole: &dto::TaskDetail) -> Option<QuickApproval> {
+    let is_low = whole.card.risk == Some(RiskLevel::Low);
+    let can_approve = whole.card.answers.contains(&AnswerKind::Approve);
+    let plan = whole.plan.as_ref().filter(|_| is_low && can_approve)?;
+    Some(QuickApproval {
+        version: plan.version,
+        plan_hash: plan.hash.clone(),
+        idempotency_key: clock::new_id().to_string(),
+    })
 }

@@ -5,13 +5,14 @@ use tamma_core::format::{capitalize, format_usd};
 use tamma_core::risk::RiskFactor;
 use tamma_core::task_loop::{JobKind, NextStep, Phase, State};
 
-use crate::clock;
+use super::layout::DisplayTime;
 use crate::dto::{Spend, TaskCard};
 
-/// Formats a time of day, with the date if it is not today.
+/// Formats a time of day in UTC, with the date if it is not today. Pages show it in the time zone of
+/// the browser if JavaScript is on.
 pub(super) fn format_time(at: DateTime<Utc>, now: DateTime<Utc>) -> String {
-    let form = if at.date_naive() == now.date_naive() { "%H:%M:%S" } else { "%Y-%m-%d %H:%M" };
-    at.format(form).to_string()
+    let is_today = at.date_naive() == now.date_naive();
+    at.format(if is_today { "%H:%M UTC" } else { "%Y-%m-%d %H:%M UTC" }).to_string()
 }
 
 /// Formats a spend, marked with `≈` if it is an estimate.
@@ -43,27 +44,50 @@ pub(super) fn state_label(state: State) -> &'static str {
     }
 }
 
-/// Returns the next step of a task, in one line. The people it waits on are shown elsewhere.
-pub(super) fn next_step(card: &TaskCard) -> String {
-    let now = clock::now();
-    let by = |at: DateTime<Utc>| format_time(at, now);
+/// Next step of a task.
+#[derive(Clone)]
+pub(super) enum NextStepView {
+    /// The task is closed.
+    None,
+    /// A person must answer this question.
+    Decision(String),
+    Text(String),
+    /// Text, followed by the time when the step is due or starts.
+    Timed(String, DisplayTime),
+}
+
+impl NextStepView {
+    pub(super) fn new(card: &TaskCard) -> Self {
+        let timed =
+            |text: String, at: &DateTime<Utc>| Self::Timed(text, DisplayTime::absolute(*at));
+        match &card.next {
+            None => Self::None,
+            Some(NextStep::Resume { paused_by }) => {
+                Self::Text(format!("Paused by {paused_by} until resumed"))
+            }
+            Some(NextStep::Answer { cause, .. }) => Self::Decision(capitalize(&cause.to_string())),
+            Some(NextStep::JobStopping { job }) => {
+                Self::Text(format!("{}: stopping", job_label(*job)))
+            }
+            Some(NextStep::Quota { provider, until }) => {
+                timed(format!("Waiting for {provider}'s quota to reset at"), until)
+            }
+            Some(NextStep::RetryJob { at, .. }) => timed("Retrying at".to_owned(), at),
+            Some(NextStep::JobRunning { job, expected_by: Some(at) }) => {
+                timed(format!("{}, due by", job_label(*job)), at)
+            }
+            Some(NextStep::JobRunning { job, expected_by: None }) => {
+                Self::Text(format!("{}, overdue", job_label(*job)))
+            }
+        }
+    }
+}
+
+/// Returns the title of the decision that a task waits for.
+pub(super) fn decision_title(card: &TaskCard) -> String {
     match &card.next {
-        None => String::new(),
-        Some(NextStep::Resume { paused_by }) => {
-            format!("Paused by {paused_by} until resumed")
-        }
         Some(NextStep::Answer { cause, .. }) => capitalize(&cause.to_string()),
-        Some(NextStep::JobStopping { job }) => format!("{}: stopping", job_label(*job)),
-        Some(NextStep::Quota { provider, until }) => {
-            format!("Waiting for {provider}'s quota to reset at {}", by(*until))
-        }
-        Some(NextStep::RetryJob { at, .. }) => format!("Retrying at {}", by(*at)),
-        Some(NextStep::JobRunning { job, expected_by: Some(at) }) => {
-            format!("{}, due by {}", job_label(*job), by(*at))
-        }
-        Some(NextStep::JobRunning { job, expected_by: None }) => {
-            format!("{}, overdue", job_label(*job))
-        }
+        _ => capitalize(state_label(card.state)),
     }
 }
 

@@ -17,7 +17,7 @@ pub(super) struct Layout {
     pub(super) csrf: String,
     pub(super) shortcuts: &'static str,
     pub(super) nav: &'static str,
-    pub(super) notice: Notice,
+    pub(super) notice: Option<Notice>,
     pub(super) now: DisplayTime,
     pub(super) person: String,
     pub(super) role: &'static str,
@@ -28,15 +28,15 @@ pub(super) struct Layout {
 }
 
 /// Message shown at the top of the next page.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct Notice {
-    pub(super) tone: String,
+    pub(super) tone: &'static str,
     pub(super) text: String,
 }
 
 impl Notice {
     pub(super) fn success(text: impl Into<String>) -> Self {
-        Self { tone: "good".to_owned(), text: text.into() }
+        Self { tone: "good", text: text.into() }
     }
 
     /// Encodes the notice as a cookie value of at most 300 characters.
@@ -50,7 +50,7 @@ impl Notice {
         let (_, text) = form_urlencoded::parse(pairs.as_bytes()).next()?;
         let (tone, text) = text.split_once(' ')?;
         let tone = ["good", "info", "bad"].into_iter().find(|known| *known == tone)?;
-        Some(Self { tone: tone.to_owned(), text: text.to_owned() })
+        Some(Self { tone, text: text.to_owned() })
     }
 }
 
@@ -65,6 +65,13 @@ impl DisplayTime {
     /// Shows the time of day, with the date if it is not today.
     pub(super) fn absolute(at: DateTime<Utc>) -> Self {
         Self { iso: iso(at), text: labels::format_time(at, clock::now()) }
+    }
+
+    /// Shows the time of a log line in UTC, to the second.
+    pub(super) fn of_log_line(at: DateTime<Utc>) -> Self {
+        let is_today = at.date_naive() == clock::now().date_naive();
+        let format = if is_today { "%H:%M:%S" } else { "%Y-%m-%d %H:%M:%S" };
+        Self { iso: iso(at), text: at.format(format).to_string() }
     }
 
     /// Shows the time since then, such as "3 min ago".
@@ -134,7 +141,7 @@ impl Layout {
         Self {
             csrf: visitor.csrf_token(),
             shortcuts: visitor.shortcuts,
-            notice: visitor.notice.clone().unwrap_or_default(),
+            notice: visitor.notice.clone(),
             person: visitor.person.as_ref().map(ToString::to_string).unwrap_or_default(),
             theme: visitor.theme,
             ..Self::anonymous()
@@ -148,7 +155,7 @@ impl Layout {
             csrf: String::new(),
             shortcuts: "on",
             nav: "",
-            notice: Notice::default(),
+            notice: None,
             now: DisplayTime::absolute(clock::now()),
             person: String::new(),
             role: "permissions are set per project",

@@ -21,9 +21,12 @@ use tamma_core::ids::{Digest, TaskId};
 use tamma_store::{LineFilter, LinePosition};
 use uuid::Uuid;
 
+use super::labels::NextStepView;
 use super::layout::Layout;
 use super::permissions::PagePermissions;
 use super::session::Session;
+use super::task::actions::{ActionInput, ActionScope};
+use super::task::question::{AnswerSection, QuestionView};
 use super::task::{self, TaskData, TaskPageContext, events, log};
 use super::{PageError, WebState};
 use crate::app::{App, Error, PageRequest};
@@ -69,7 +72,7 @@ struct StatusFragment {
 struct QuestionFragment {
     layout: Layout,
     task: super::task::TaskHeader,
-    question: super::task::QuestionView,
+    question: QuestionView,
 }
 
 #[derive(Template)]
@@ -83,7 +86,7 @@ struct CostFragment {
 struct CurrentRunFragment {
     layout: Layout,
     task: super::task::TaskHeader,
-    current_run: super::task::CurrentRunView,
+    current_run: Option<super::task::CurrentRunView>,
 }
 
 #[derive(Template)]
@@ -284,7 +287,7 @@ impl TaskViewer {
                 // Forms of a closed task can no longer be submitted.
                 let (shell, task) = (shell.clone(), around.task.clone());
                 add(
-                    "#steer",
+                    "#actions",
                     "outerMorph",
                     ActionsFragment { layout: shell, task, actions: around.actions }.render(),
                 );

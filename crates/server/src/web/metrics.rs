@@ -13,6 +13,7 @@ use tamma_core::task_loop::Timestamp;
 use tamma_store::SpendItem;
 
 use self::chart::{Chart, ChartPoint, ChartSize};
+use super::labels::state_label;
 use super::layout::{Layout, SelectOption};
 use super::session::Session;
 use super::{PageError, PageResult, WebState, render};
@@ -52,7 +53,7 @@ struct BarTable {
 
 struct BarRow {
     name: String,
-    href: String,
+    href: Option<String>,
     percent: u8,
     value: String,
 }
@@ -122,8 +123,8 @@ async fn load_metrics(
         .with_note(note);
     let most = by_state.values().copied().max().unwrap_or(1).max(1);
     let states = by_state.iter().map(|(state, count)| BarRow {
-        name: humanize(state),
-        href: format!("/?phase={}", super::board::serialized_name(&state.phase())),
+        name: state_label(*state).to_owned(),
+        href: Some(format!("/?phase={}", super::board::serialized_name(&state.phase()))),
         percent: u8::try_from(count * 100 / most).unwrap_or(100),
         value: count.to_string(),
     });
@@ -172,7 +173,7 @@ fn spend_rows(spent: &[SpendItem], total: Usd) -> Vec<BarRow> {
                 Some(_) => it.what.clone(),
                 None => humanize(&it.what),
             },
-            href: it.task.map(|task| format!("/tasks/{task}")).unwrap_or_default(),
+            href: it.task.map(|task| format!("/tasks/{task}")),
             percent: it.usd.percent_of(total),
             value: format_usd(it.usd),
         })

@@ -1,6 +1,7 @@
 //! Permissions that decide which actions a page offers. The use cases check them again.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use tamma_core::ids::{Name, ProjectId};
 use tamma_core::rules::{PeopleRules, Permission, PersonRole};
@@ -10,8 +11,23 @@ use super::session::Session;
 use crate::app::App;
 use crate::dto;
 
-/// Text for a task that waits on the viewer.
-pub(super) const YOU: &str = "you";
+/// People that a task waits on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum WaitingOn {
+    /// The viewer of the page can decide.
+    Viewer,
+    /// Names or role of others who can decide.
+    Others(String),
+}
+
+impl fmt::Display for WaitingOn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Viewer => f.write_str("Needs you"),
+            Self::Others(people) => write!(f, "Waiting on {people}"),
+        }
+    }
+}
 
 /// Permissions of one person, by project. Each project's configuration is read once.
 #[derive(Clone)]
@@ -61,39 +77,35 @@ impl PagePermissions {
         projects.is_empty()
     }
 
-    /// Returns the people that a task waits on; empty if it waits on nobody.
-    pub(super) async fn waiting_on(&mut self, card: &dto::TaskCard) -> String {
+    /// Returns the people that a task waits on; `None` if it waits on nobody.
+    pub(super) async fn waiting_on(&mut self, card: &dto::TaskCard) -> Option<WaitingOn> {
         let person = self.person.clone();
         // The first answer is the one requested; the others are always available.
-        match card.answers.first().filter(|_| card.waits_for_person) {
-            Some(answer) => {
-                let people = self.load_people(card.project).await;
-                responsible_people(people, person.as_ref(), Permission::from(*answer))
-            }
-            None => String::new(),
-        }
+        let answer = card.answers.first().filter(|_| card.waits_for_person)?;
+        let people = self.load_people(card.project).await;
+        Some(responsible_people(people, person.as_ref(), Permission::from(*answer)))
     }
 }
 
-/// Names the people who can act: "you", people with the role, or the role itself.
-pub(super) fn responsible_people(
+/// Names the people who can act: the viewer, people with the role, or the role itself.
+fn responsible_people(
     people: Option<&PeopleRules>,
     person: Option<&Name>,
     right: Permission,
-) -> String {
-    let Some(people) = people else { return "a person".to_owned() };
+) -> WaitingOn {
+    let Some(people) = people else { return WaitingOn::Others("a person".to_owned()) };
     if person.is_some_and(|person| people.has_permission(person, right)) {
-        return YOU.to_owned();
+        return WaitingOn::Viewer;
     }
     let takes = right.required_role();
     let named = people.named.iter().filter(|(_, standing)| **standing >= takes);
     let names: Vec<&str> = named.map(|(name, _)| name.as_str()).collect();
-    match names.as_slice() {
+    WaitingOn::Others(match names.as_slice() {
         [] if takes == PersonRole::Approver => "an approver".to_owned(),
         [] => format!("a {takes}"),
         names @ ([_] | [_, _] | [_, _, _]) => names.join(" or "),
         [one, two, rest @ ..] => format!("{one}, {two} or {} others", rest.len()),
-    }
+    })
 }
 
 #[cfg(test)]
@@ -109,15 +121,22 @@ mod tests {
         };
         let (ada, bob) = (name("Ada"), name("Bob"));
         for (people, person, right, expected) in [
-            (approvers(&["Ada"]), &ada, Permission::Decide, "you"),
-            (approvers(&["Ada"]), &bob, Permission::Decide, "Ada"),
-            (approvers(&["Ada", "Grace"]), &bob, Permission::Decide, "Ada or Grace"),
-            (approvers(&["A", "B", "C", "D"]), &bob, Permission::Decide, "A, B or 2 others"),
-            (approvers(&[]), &bob, Permission::Decide, "an approver"),
-            (approvers(&[]), &bob, Permission::Work, "you"),
+            (approvers(&["Ada"]), &ada, Permission::Decide, "Needs you"),
+            (approvers(&["Ada"]), &bob, Permission::Decide, "Waiting on Ada"),
+            (approvers(&["Ada", "Grace"]), &bob, Permission::Decide, "Waiting on Ada or Grace"),
+            (
+                approvers(&["A", "B", "C", "D"]),
+                &bob,
+                Permission::Decide,
+                "Waiting on A, B or 2 others",
+            ),
+            (approvers(&[]), &bob, Permission::Decide, "Waiting on an approver"),
+            (approvers(&[]), &bob, Permission::Work, "Needs you"),
         ] {
-            assert_eq!(responsible_people(Some(&people), Some(person), right), expected);
+            let waiting_on = responsible_people(Some(&people), Some(person), right);
+            assert_eq!(waiting_on.to_string(), expected);
         }
-        assert_eq!(responsible_people(None, Some(&ada), Permission::Decide), "a person");
+        let waiting_on = responsible_people(None, Some(&ada), Permission::Decide);
+        assert_eq!(waiting_on.to_string(), "Waiting on a person");
     }
 }

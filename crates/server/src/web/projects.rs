@@ -30,8 +30,8 @@ struct ProjectRow {
     waiting: u64,
     done: u64,
     budget: super::board::BudgetView,
-    config_error: String,
-    rules_version: String,
+    /// Version of the rules, or the error in their file.
+    rules: Result<String, String>,
 }
 
 pub(super) async fn page(State(hall): State<WebState>, visitor: Session) -> PageResult {
@@ -49,12 +49,9 @@ pub(super) async fn page(State(hall): State<WebState>, visitor: Session) -> Page
             Ok::<_, Error>((states, waiting, spent))
         };
         let (states, waiting, spent) = one.await.map_err(oops)?;
-        let (rules, fault) = match app.project_rules(&project.repository).await {
-            Ok(rules) => (Some(rules), String::new()),
-            Err(error) => (None, error.to_string()),
-        };
+        let rules = app.project_rules(&project.repository).await;
         let live = states.iter().filter(|(state, _)| !state.is_terminal()).map(|(_, n)| n).sum();
-        let limit = rules.as_ref().and_then(|rules| rules.budget.day_usd);
+        let limit = rules.as_ref().ok().and_then(|rules| rules.budget.day_usd);
         let percent = limit.map(|limit| spent.percent_of(limit)).unwrap_or_default();
         projects.push(ProjectRow {
             href: super::board::BoardQuery::project_href(&project.name),
@@ -65,15 +62,15 @@ pub(super) async fn page(State(hall): State<WebState>, visitor: Session) -> Page
             done: states.get(&Where::Completed).copied().unwrap_or_default(),
             budget: super::board::BudgetView {
                 spent: format_usd(spent),
-                limit: limit.map_or_else(|| "no limit".to_owned(), format_usd),
+                limit: limit.map(format_usd),
                 is_estimated: false,
                 percent,
-                tone: if percent >= 100 { "over" } else { "acc" },
+                tone: super::board::budget_tone(percent),
             },
-            config_error: fault,
-            rules_version: rules
-                .map(|rules| labels::short_hash(&rules.version()))
-                .unwrap_or_default(),
+            rules: match rules {
+                Ok(rules) => Ok(labels::short_hash(&rules.version())),
+                Err(error) => Err(error.to_string()),
+            },
         });
     }
     render(&ProjectsPage {

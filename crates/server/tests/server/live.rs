@@ -132,7 +132,7 @@ async fn the_board_moves_cards_counts_them_and_catches_up() {
     let path = followed(&browser.page("/").await);
     told.plan_waits("Kindly", 7).await;
     let mut board = Follower::new(&stage.url, &path, None).await;
-    let all = board.until("Waiting on you").await.to_owned();
+    let all = board.until("Needs you").await.to_owned();
     let target =
         format!("hx-target=\".cards:not(#cards-approve) > #card-{id}\" hx-swap=\"delete\"");
     assert!(all.contains(&target), "{all}");

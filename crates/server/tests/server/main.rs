@@ -1,6 +1,6 @@
 //! Integration tests of the server, with a real database and a real Temporal server.
 #![expect(clippy::expect_used, reason = "a failed expectation fails the test")]
-#![allow(clippy::allow_attributes, dead_code, reason = "test support is shared with other crates")]
+#![expect(dead_code, reason = "test support is shared with other crates")]
 
 mod browser;
 mod chat;

@@ -152,12 +152,12 @@ async fn an_approval_names_the_plan_hash_and_a_stale_one_is_refused() {
     })
     .await;
     told.plan_waits("Second thoughts", 8).await;
-    let now = told.machine().plan.as_ref().expect("plan").hash.to_string();
+    let now = told.machine().plan.as_ref().expect("plan").version;
     let fields = format!("action=approve&plan={hash}&reason=It+looks+good+to+me");
     let stale = browser.post(&place, &format!("{place}/actions"), &fields).await;
     assert_eq!(stale.status(), 409);
     let html = stale.text().await.expect("page");
-    let said = format!("plan {} has replaced plan {}", &now[..12], &hash[..12]);
+    let said = format!("Plan {now} has replaced the plan you were reading. Nothing was changed.");
     assert!(html.contains(&said) && html.contains("Read the new plan"), "{html}");
     assert!(html.contains("It looks good to me"), "the text is kept: {html}");
     // Both plans can be compared.
@@ -240,7 +240,7 @@ async fn the_board_is_filtered_and_searched() {
         }
         assert_eq!(html.contains("No matching tasks"), expected.is_empty(), "{query}");
     }
-    assert!(browser.page("/").await.contains("Waiting on you"));
+    assert!(browser.page("/").await.contains("Needs you"));
     // A full or short ID leads to the task.
     let id = ids[0].id;
     for digits in [id.to_string(), id.simple().to_string()[24..].to_owned()] {

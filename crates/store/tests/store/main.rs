@@ -1,6 +1,6 @@
 //! Tests of the store on a real PostgreSQL, driven by the real state machine.
 #![expect(clippy::expect_used, reason = "a test that cannot continue has failed")]
-#![allow(clippy::allow_attributes, dead_code, reason = "helpers are shared with other tests")]
+#![expect(dead_code, reason = "helpers are shared with other tests")]
 
 mod deliveries;
 mod growth;

@@ -242,10 +242,10 @@ async fn card_update(
 ) -> StreamUpdate {
     let card = &news.card;
     let (id, phase) = (card.id, crate::web::board::serialized_name(&card.phase));
-    let waits = looker.permissions.waiting_on(card).await;
+    let waiting_on = looker.permissions.waiting_on(card).await;
     let html = render_html(&CardFragment {
         layout: looker.layout.clone(),
-        card: BoardCard::new(card, waits),
+        card: BoardCard::new(card, waiting_on),
     })?;
     let item = format!("<li id=\"card-{id}\">{html}</li>");
     let mut parts = vec![

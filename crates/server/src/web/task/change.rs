@@ -2,7 +2,6 @@
 
 use axum::extract::{Path, Query, State};
 use serde::Deserialize;
-use tamma_core::format::pluralize;
 use tamma_core::ids::TaskId;
 use tamma_core::review::patch::{self, PatchLine};
 use tamma_core::task_loop::AnswerKind;
@@ -18,17 +17,15 @@ use crate::app::{Error, PostedComment};
 /// Maximum number of lines without `?all=true`.
 const MAX_LINES: usize = 2_000;
 
-task_page!(ChangePage, "task_change.html", { change: ChangeView });
+task_page!(ChangePage, "task_change.html", { change: Option<ChangeView> });
 
 struct ChangeView {
-    any: bool,
-    empty_text: String,
     short_commit: String,
     summary: String,
     accepts_comments: bool,
     files: Vec<DiffFile>,
-    remaining: String,
-    more_href: String,
+    /// Number of lines that are left out.
+    remaining: usize,
 }
 
 struct DiffFile {
@@ -37,16 +34,24 @@ struct DiffFile {
     action: &'static str,
     added: usize,
     removed: usize,
-    plan_note: &'static str,
-    lines: Vec<DiffLine>,
+    is_planned: bool,
+    rows: Vec<DiffRow>,
+}
+
+enum DiffRow {
+    /// Start of a hunk, or another line that git writes about the file.
+    Header(String),
+    Line(DiffLine),
 }
 
 struct DiffLine {
     kind: &'static str,
     sign: &'static str,
     text: String,
-    old_number: String,
-    new_number: String,
+    /// Line number before the change.
+    old_number: Option<u32>,
+    /// Line number after the change.
+    new_number: Option<u32>,
     comments: Vec<LineCommentView>,
 }
 
@@ -90,35 +95,19 @@ pub(in crate::web) async fn page(
     let found =
         found.await.map_err(|error| PageError::new(Layout::for_session(&visitor), error))?;
     let commentable = known.detail.card.answers.contains(&AnswerKind::RequestChanges);
-    let shown = match found {
-        None => ChangeView {
-            any: false,
-            empty_text: "The change appears here after a run, once the gates have checked it."
-                .to_owned(),
-            short_commit: String::new(),
-            summary: String::new(),
-            accepts_comments: false,
-            files: Vec::new(),
-            remaining: String::new(),
-            more_href: String::new(),
-        },
-        Some((change, planned, said)) => {
-            let limit = if wanted.all { usize::MAX } else { MAX_LINES };
-            let (files, left) = diff_files(&change.patch, &planned, &said, limit);
-            let passed = if change.passed { "Passed review" } else { "Did not pass review" };
-            ChangeView {
-                any: true,
-                empty_text: String::new(),
-                short_commit: short_hash(&change.commit),
-                summary: format!("{passed}. Lines that look like secrets are hidden."),
-                accepts_comments: commentable,
-                files,
-                remaining: pluralize(left, "line"),
-                more_href: if left > 0 { "?all=true".to_owned() } else { String::new() },
-            }
+    let change = found.map(|(change, planned, comments)| {
+        let limit = if wanted.all { usize::MAX } else { MAX_LINES };
+        let (files, remaining) = diff_files(&change.patch, &planned, &comments, limit);
+        let passed = if change.passed { "Passed review" } else { "Did not pass review" };
+        ChangeView {
+            short_commit: short_hash(&change.commit),
+            summary: format!("{passed}. Lines that look like secrets are hidden."),
+            accepts_comments: commentable,
+            files,
+            remaining,
         }
-    };
-    render(&ChangePage::new(around, shown))
+    });
+    render(&ChangePage::new(around, change))
 }
 
 /// Parses a patch into files with their comments, and counts the lines beyond `limit`.
@@ -136,11 +125,11 @@ fn diff_files(
             files.push(DiffFile {
                 id: format!("f{}", files.len() + 1),
                 action: "changed",
-                plan_note: if is_planned { "" } else { "not in the plan" },
+                is_planned,
                 path,
                 added: 0,
                 removed: 0,
-                lines: Vec::new(),
+                rows: Vec::new(),
             });
             continue;
         }
@@ -151,25 +140,25 @@ fn diff_files(
             file.action = if word.is_empty() { file.action } else { word };
             continue;
         }
-        let (kind, sign, text, before, after) = match row {
+        let row = match row {
             PatchLine::Hunk(first, text) => {
                 old = first;
-                ("hunk", "", text.to_owned(), None, None)
+                DiffRow::Header(text.to_owned())
             }
             PatchLine::Removed(text) => {
                 file.removed += 1;
                 old += 1;
-                ("del", "−", text.to_owned(), Some(old - 1), None)
+                DiffRow::Line(DiffLine::new("del", "−", text, Some(old - 1), None))
             }
             PatchLine::Context(number, text) => {
                 old += 1;
-                ("same", " ", text.to_owned(), Some(old - 1), Some(number))
+                DiffRow::Line(DiffLine::new("same", " ", text, Some(old - 1), Some(number)))
             }
             PatchLine::Added(number, text) => {
                 file.added += 1;
-                ("add", "+", text.to_owned(), None, Some(number))
+                DiffRow::Line(DiffLine::new("add", "+", text, None, Some(number)))
             }
-            PatchLine::Header(text) => ("hunk", "", text.to_owned(), None, None),
+            PatchLine::Header(text) => DiffRow::Header(text.to_owned()),
             PatchLine::File(_) => continue,
         };
         if shown >= limit {
@@ -177,12 +166,10 @@ fn diff_files(
             continue;
         }
         shown += 1;
-        let number = |number: Option<u32>| number.map(|it| it.to_string()).unwrap_or_default();
-        let about =
-            said.iter().filter(|it| it.comment.file == file.path && Some(it.comment.line) == after);
-        let comments = about.map(LineCommentView::new).collect();
-        let (old, new) = (number(before), number(after));
-        file.lines.push(DiffLine { kind, sign, text, old_number: old, new_number: new, comments });
+        file.rows.push(match row {
+            DiffRow::Line(line) => DiffRow::Line(line.with_comments(&file.path, said)),
+            header @ DiffRow::Header(_) => header,
+        });
     }
     (files, left)
 }
@@ -201,6 +188,28 @@ fn file_header_action(text: &str) -> Option<&'static str> {
         ("new mode ", "mode changed"),
     ];
     KNOWN.iter().find(|(start, _)| text.starts_with(start)).map(|(_, word)| *word)
+}
+
+impl DiffLine {
+    fn new(
+        kind: &'static str,
+        sign: &'static str,
+        text: &str,
+        old_number: Option<u32>,
+        new_number: Option<u32>,
+    ) -> Self {
+        Self { kind, sign, text: text.to_owned(), old_number, new_number, comments: Vec::new() }
+    }
+
+    /// Adds the comments on this line of `path`.
+    fn with_comments(self, path: &str, posted: &[PostedComment]) -> Self {
+        let number = self.new_number;
+        let about = posted
+            .iter()
+            .filter(|it| it.comment.file == path && Some(it.comment.line) == number)
+            .map(LineCommentView::new);
+        Self { comments: about.collect(), ..self }
+    }
 }
 
 impl LineCommentView {
@@ -228,9 +237,9 @@ mod tests {
         let (files, left) = diff_files(PATCH, &["a.txt".to_owned()], &[], usize::MAX);
         let shown: Vec<_> = files
             .iter()
-            .map(|it| (it.path.as_str(), it.action, it.plan_note, it.lines.len()))
+            .map(|it| (it.path.as_str(), it.action, it.is_planned, it.rows.len()))
             .collect();
-        assert_eq!(shown, [("a.txt", "new", "", 3), ("b.txt", "deleted", "not in the plan", 2)]);
+        assert_eq!(shown, [("a.txt", "new", true, 3), ("b.txt", "deleted", false, 2)]);
         assert_eq!(left, 0);
         assert_eq!(self::diff_files(PATCH, &[], &[], 2).1, 3);
     }
@@ -241,8 +250,11 @@ mod tests {
         let at = chrono::DateTime::from_timestamp(0, 0).expect("a moment");
         let said = [PostedComment { comment: on, by: "Ada".to_owned(), at }];
         let (files, _) = diff_files(PATCH, &[], &said, usize::MAX);
-        let with: Vec<_> = files[0].lines.iter().map(|line| line.comments.len()).collect();
-        assert_eq!(with, [0, 0, 1]);
-        assert_eq!(files[0].lines[2].comments[0].text, "why?");
+        let comments = |row: &DiffRow| match row {
+            DiffRow::Line(line) => line.comments.iter().map(|it| it.text.clone()).collect(),
+            DiffRow::Header(_) => Vec::new(),
+        };
+        let all: Vec<Vec<String>> = files[0].rows.iter().map(comments).collect();
+        assert_eq!(all, [vec![], vec![], vec!["why?".to_owned()]]);
     }
 }

@@ -8,6 +8,7 @@ use tamma_core::history::{EntryData, EntryName, HistoryEntry};
 use tamma_core::ids::TaskId;
 use uuid::Uuid;
 
+use super::super::labels::state_label;
 use super::super::layout::{DisplayTime, Layout};
 use super::super::session::Session;
 use super::super::{PageError, PageResult, WebState, render};
@@ -18,7 +19,7 @@ use crate::app::PageRequest;
 const PAGE_SIZE: u32 = 500;
 
 task_page!(EventsPage, "task_events.html", {
-    events_summary: String, events: Vec<EventView>, more_href: String,
+    events_summary: String, events: Vec<EventView>, more_href: Option<String>,
 });
 
 /// History entry of a task.
@@ -26,11 +27,13 @@ pub(in crate::web) struct EventView {
     pub(in crate::web) sequence: u64,
     pub(in crate::web) name: String,
     pub(in crate::web) title: String,
-    pub(in crate::web) from: String,
-    pub(in crate::web) to: String,
-    pub(in crate::web) actor: String,
-    pub(in crate::web) reason: String,
-    pub(in crate::web) data: String,
+    /// States before and after; `None` if the state did not change.
+    pub(in crate::web) transition: Option<(&'static str, &'static str)>,
+    /// Person who caused it; `None` for Tamma itself.
+    pub(in crate::web) actor: Option<String>,
+    pub(in crate::web) reason: Option<String>,
+    /// Data of the entry, as JSON.
+    pub(in crate::web) data: Option<String>,
     pub(in crate::web) tone: &'static str,
     pub(in crate::web) at: DisplayTime,
 }
@@ -38,23 +41,21 @@ pub(in crate::web) struct EventView {
 impl EventView {
     pub(in crate::web) fn new(entry: &HistoryEntry) -> Self {
         let name = entry.name.to_string();
-        let words = name.trim_start_matches("SM_").to_ascii_lowercase().replace('_', " ");
-        let moved = entry.from != entry.to;
-        let state = |state| if moved { humanize(&state) } else { String::new() };
+        let words = humanize(&name.trim_start_matches("SM_").to_ascii_lowercase());
         Self {
             sequence: entry.sequence,
             title: capitalize(&words),
             name,
-            from: state(entry.from),
-            to: state(entry.to),
+            transition: (entry.from != entry.to)
+                .then(|| (state_label(entry.from), state_label(entry.to))),
             actor: match &entry.actor {
-                Actor::Person(name) => name.to_string(),
-                _ => String::new(),
+                Actor::Person(name) => Some(name.to_string()),
+                _ => None,
             },
-            reason: entry.reason.as_deref().unwrap_or_default().to_owned(),
+            reason: entry.reason.as_deref().map(str::to_owned),
             data: match &entry.data {
-                EntryData::None => String::new(),
-                data => serde_json::to_string_pretty(data).unwrap_or_default(),
+                EntryData::None => None,
+                data => serde_json::to_string_pretty(data).ok(),
             },
             tone: tone(entry.name),
             at: DisplayTime::absolute(entry.at),
@@ -101,6 +102,6 @@ pub(in crate::web) async fn page(
     let last = part.entries.last().map_or(known.detail.card.entries, |line| line.entry.sequence);
     around.live_href = live_href(id, here, last, known.lines);
     let events = part.entries.iter().map(|line| EventView::new(&line.entry)).collect();
-    let more = part.next.map(|next| format!("?after={next}")).unwrap_or_default();
+    let more = part.next.map(|next| format!("?after={next}"));
     render(&EventsPage::new(around, format!("{count}, oldest first"), events, more))
 }

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::super::layout::{DisplayTime, Layout, SelectOption};
 use super::super::session::Session;
-use super::super::{PageError, PageResult, WebState, labels, render};
+use super::super::{PageError, PageResult, WebState, render};
 use super::{TaskPageContext, live_href, task_page};
 use crate::app::{Error, parse_run_number};
 use crate::dto;
@@ -34,16 +34,14 @@ task_page!(LogPage, "task_log.html", {
 
 struct RunView {
     run: String,
-    mode: String,
-    agent: String,
-    model: String,
-    summary: String,
+    /// Kind of run, agent, model and result.
+    facts: String,
     cost: String,
-    transcript_href: String,
+    /// `None` without a transcript.
+    transcript_href: Option<String>,
 }
 
 struct LogView {
-    earlier_href: String,
     lines: Vec<LogLineView>,
     end_text: String,
 }
@@ -73,7 +71,7 @@ impl LogLineView {
                 LineKind::ModelCall => "model",
                 LineKind::Note => "note",
             },
-            at: DisplayTime::absolute(line.at),
+            at: DisplayTime::of_log_line(line.at),
             text: line.text.clone(),
         }
     }
@@ -150,36 +148,32 @@ pub(in crate::web) async fn page(
         SelectOption::new("", "messages and actions", &asked.kinds),
         SelectOption::new("all", "all, including thoughts and model calls", &asked.kinds),
     ];
-    let log = LogView {
-        earlier_href: String::new(),
-        lines: lines.iter().skip(skip).map(LogLineView::new).collect(),
-        end_text: end,
-    };
+    let log =
+        LogView { lines: lines.iter().skip(skip).map(LogLineView::new).collect(), end_text: end };
     let run_list = known.runs.iter().rev().map(|run| run_view(id, run)).collect();
     render(&LogPage::new(around, runs, kinds, run_list, log))
 }
 
 fn run_view(task: Uuid, run: &dto::RunDetail) -> RunView {
-    let words = match (run.end, run.ended_at) {
+    let result = match (run.end, run.ended_at) {
         (Some(end), Some(at)) => {
             let reason = run.reason.as_ref().map(|reason| format!(": {reason}"));
             let took = format_duration(at - run.started_at);
             format!("{} after {took}{}", humanize(&end), reason.unwrap_or_default())
         }
-        _ => format!("since {}", labels::format_time(run.started_at, crate::clock::now())),
+        _ => format!("running for {}", format_duration(crate::clock::now() - run.started_at)),
     };
     let usd = run.usage.and_then(|usage| usage.usd);
+    let agent = match &run.model {
+        Some(model) => format!("{} {model}", run.agent),
+        None => run.agent.clone(),
+    };
     RunView {
         run: run.run.clone(),
-        mode: run.mode.clone(),
-        agent: run.agent.clone(),
-        model: run.model.clone().unwrap_or_default(),
-        summary: words,
+        facts: format!("{}, {agent}, {result}", run.mode),
         cost: usd.map_or_else(|| "unknown".to_owned(), format_usd),
-        transcript_href: if run.transcript {
-            format!("/api/v1/tasks/{task}/runs/{}/transcript", run.run)
-        } else {
-            String::new()
-        },
+        transcript_href: run
+            .transcript
+            .then(|| format!("/api/v1/tasks/{task}/runs/{}/transcript", run.run)),
     }
 }

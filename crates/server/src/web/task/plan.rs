@@ -4,7 +4,7 @@ use askama::Template;
 use axum::extract::{Path, Query, State};
 use serde::Deserialize;
 use similar::{ChangeTag, TextDiff};
-use tamma_core::format::format_usd;
+use tamma_core::format::{format_usd, pluralize};
 use tamma_core::ids::TaskId;
 use tamma_core::plan::{FileChange, Plan};
 use uuid::Uuid;
@@ -24,9 +24,8 @@ struct PlanVersionRow {
     version: u32,
     short_hash: String,
     at: DisplayTime,
-    files: usize,
-    complexity: u8,
-    estimate: String,
+    /// Files, complexity and estimated cost.
+    facts: String,
     summary: String,
     is_from: bool,
     is_to: bool,
@@ -77,15 +76,20 @@ pub(in crate::web) async fn compare(
             version: *version,
             short_hash: labels::short_hash(&plan.hash()),
             at: DisplayTime::absolute(*at),
-            files: plan.file_changes.len(),
-            complexity: plan.complexity().score,
-            estimate: plan.estimated_cost_usd.map(format_usd).unwrap_or_default(),
+            facts: plan_facts(plan),
             summary: plan.summary.clone(),
             is_from: *version == from,
             is_to: *version == to,
         })
         .collect();
     render(&Compared::new(around, versions, compared))
+}
+
+fn plan_facts(plan: &Plan) -> String {
+    let files = pluralize(plan.file_changes.len(), "file");
+    let estimate = plan.estimated_cost_usd.map(|usd| format!(", about {}", format_usd(usd)));
+    let complexity = plan.complexity().score;
+    format!("{files}, complexity {complexity} of 14{}", estimate.unwrap_or_default())
 }
 
 /// Compares two plans, field by field.

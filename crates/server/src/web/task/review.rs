@@ -31,24 +31,19 @@ struct IterationView {
     number: u16,
     verdict: String,
     tone: &'static str,
-    tier: String,
-    agent: String,
-    commit: String,
+    /// Tier and agent, as far as they are known.
+    run_facts: Vec<String>,
+    commit: Option<String>,
     at: DisplayTime,
     cost: String,
-    score: String,
-    gates: GatesView,
-    criteria: IterationCriteria,
-    validator: String,
-    issues: IssueList,
-    decision: String,
+    score: Option<u8>,
+    gates: Vec<GateView>,
+    gates_summary: String,
+    criteria: Vec<CriterionView>,
+    validator: Option<String>,
+    issues: Vec<IssueView>,
+    decision: Option<String>,
     councils: Vec<CouncilView>,
-}
-
-struct GatesView {
-    any: bool,
-    summary: String,
-    list: Vec<GateView>,
 }
 
 struct GateView {
@@ -56,12 +51,11 @@ struct GateView {
     kind: String,
     tone: &'static str,
     status: &'static str,
-    tests: String,
+    tests: Option<String>,
     duration: String,
     groups: Vec<FailureGroup>,
-    baseline: String,
+    /// End of the output; empty if the gate printed nothing.
     output: String,
-    full_output_href: String,
     is_open: bool,
 }
 
@@ -71,20 +65,10 @@ struct FailureGroup {
     names: Vec<String>,
 }
 
-struct IterationCriteria {
-    any: bool,
-    list: Vec<CriterionView>,
-}
-
-struct IssueList {
-    any: bool,
-    list: Vec<IssueView>,
-}
-
 struct IssueView {
-    severity: String,
+    severity: IssueSeverity,
     tone: &'static str,
-    location: String,
+    location: Option<String>,
     message: String,
     category: String,
     is_recurring: bool,
@@ -93,14 +77,14 @@ struct IssueView {
 struct CouncilView {
     number: u8,
     members: Vec<CouncilMemberView>,
-    is_concluded: bool,
-    conclusion: Vec<String>,
+    /// `None` while it is in session.
+    conclusion: Option<Vec<String>>,
 }
 
 struct CouncilMemberView {
     name: String,
-    absence_note: &'static str,
-    opinion: Vec<String>,
+    /// `None` if the member did not respond.
+    opinion: Option<Vec<String>>,
 }
 
 pub(in crate::web) async fn page(
@@ -156,27 +140,25 @@ pub(super) async fn load_iterations(
                     None if it.score.is_some() => "wait",
                     None => "work",
                 },
-                tier: it.tier.map(|tier| tier.to_string()).unwrap_or_default(),
-                agent: run.and_then(|run| run.agent.clone()).unwrap_or_default(),
-                commit: it.commit.map(|commit| labels::short_hash(&commit)).unwrap_or_default(),
+                run_facts: it
+                    .tier
+                    .map(|tier| format!("{tier} tier"))
+                    .into_iter()
+                    .chain(run.and_then(|run| run.agent.clone()))
+                    .collect(),
+                commit: it.commit.map(|commit| labels::short_hash(&commit)),
                 at: DisplayTime::absolute(it.finished_at.unwrap_or(known.detail.card.since)),
                 cost: format_usd(it.cost.usd),
-                score: it.score.map(|score| score.to_string()).unwrap_or_default(),
-                gates: gates_view(it, output),
-                criteria: IterationCriteria {
-                    any: !it.criteria.is_empty(),
-                    list: it.criteria.iter().map(criterion_view).collect(),
-                },
+                score: it.score,
+                gates: it.gates.iter().map(|gate| gate_view(gate, &output(&gate.name))).collect(),
+                gates_summary: gates_summary(&it.gates),
+                criteria: it.criteria.iter().map(criterion_view).collect(),
                 validator: it
                     .validator
                     .as_ref()
-                    .map(|validator| format!("reviewed by {}", validator.agent))
-                    .unwrap_or_default(),
-                issues: IssueList {
-                    any: !it.issues.is_empty(),
-                    list: it.issues.iter().map(|issue| issue_view(issue, it)).collect(),
-                },
-                decision: it.decision_text.clone().unwrap_or_default(),
+                    .map(|validator| format!("reviewed by {}", validator.agent)),
+                issues: it.issues.iter().map(|issue| issue_view(issue, it)).collect(),
+                decision: it.decision_text.clone(),
                 councils: councils.map(council_view).collect(),
             }
         })
@@ -184,60 +166,46 @@ pub(super) async fn load_iterations(
     Ok(IterationsFragment { layout: shell.clone(), iterations })
 }
 
-fn gates_view(it: &report::IterationReport, output: impl Fn(&str) -> String) -> GatesView {
-    let counts = |gate: &report::GateReport| {
-        matches!(gate.status, GateStatus::Failed | GateStatus::TimedOut)
-    };
-    let against = it.gates.iter().filter(|gate| counts(gate)).count();
-    let list = it
-        .gates
-        .iter()
-        .map(|gate| {
-            let names = |set: &std::collections::BTreeSet<String>| set.iter().cloned().collect();
-            let groups = [
-                ("New", "caused by the change", names(&gate.new)),
-                ("Missing", "removed or skipped; count against the change", names(&gate.missing)),
-                (
-                    "Pre-existing",
-                    "also fail on the base commit; do not count",
-                    names(&gate.pre_existing),
-                ),
-                ("Flaky", "passed when run again; do not count", names(&gate.flaky)),
-            ];
-            let text = output(&gate.name);
-            let skip = text.chars().count().saturating_sub(MAX_OUTPUT_CHARS);
-            GateView {
-                name: gate.name.clone(),
-                kind: gate.kind.to_string(),
-                tone: match gate.status {
-                    GateStatus::Failed | GateStatus::TimedOut => "bad",
-                    GateStatus::PreExisting | GateStatus::Flaky => "hold",
-                    GateStatus::Passed => "good",
-                },
-                status: gate_status_label(gate.status),
-                tests: gate.tests.map(|tests| test_counts(&tests)).unwrap_or_default(),
-                duration: format_millis(gate.duration_ms),
-                groups: groups
-                    .into_iter()
-                    .filter(|(_, _, names): &(_, _, Vec<String>)| !names.is_empty())
-                    .map(|(name, what, names)| FailureGroup { name, explanation: what, names })
-                    .collect(),
-                baseline: String::new(),
-                output: text.chars().skip(skip).collect(),
-                full_output_href: String::new(),
-                is_open: counts(gate),
-            }
-        })
-        .collect();
-    GatesView {
-        any: !it.gates.is_empty(),
-        summary: match (against, it.gates.len()) {
-            (0, _) => "No gate counts against the change.".to_owned(),
-            (1, 1) => "The gate counts against the change.".to_owned(),
-            (1, all) => format!("1 of {all} gates counts against the change."),
-            (against, all) => format!("{against} of {all} gates count against the change."),
+fn counts_against_change(gate: &report::GateReport) -> bool {
+    matches!(gate.status, GateStatus::Failed | GateStatus::TimedOut)
+}
+
+fn gates_summary(gates: &[report::GateReport]) -> String {
+    match (gates.iter().filter(|gate| counts_against_change(gate)).count(), gates.len()) {
+        (0, _) => "No gate counts against the change.".to_owned(),
+        (1, 1) => "The gate counts against the change.".to_owned(),
+        (1, all) => format!("1 of {all} gates counts against the change."),
+        (against, all) => format!("{against} of {all} gates count against the change."),
+    }
+}
+
+fn gate_view(gate: &report::GateReport, output: &str) -> GateView {
+    let names = |set: &std::collections::BTreeSet<String>| set.iter().cloned().collect();
+    let groups = [
+        ("New", "caused by the change", names(&gate.new)),
+        ("Missing", "removed or skipped; count against the change", names(&gate.missing)),
+        ("Pre-existing", "also fail on the base commit; do not count", names(&gate.pre_existing)),
+        ("Flaky", "passed when run again; do not count", names(&gate.flaky)),
+    ];
+    let skip = output.chars().count().saturating_sub(MAX_OUTPUT_CHARS);
+    GateView {
+        name: gate.name.clone(),
+        kind: gate.kind.to_string(),
+        tone: match gate.status {
+            GateStatus::Failed | GateStatus::TimedOut => "bad",
+            GateStatus::PreExisting | GateStatus::Flaky => "hold",
+            GateStatus::Passed => "good",
         },
-        list,
+        status: gate_status_label(gate.status),
+        tests: gate.tests.map(|tests| test_counts(&tests)),
+        duration: format_millis(gate.duration_ms),
+        groups: groups
+            .into_iter()
+            .filter(|(_, _, names): &(_, _, Vec<String>)| !names.is_empty())
+            .map(|(name, explanation, names)| FailureGroup { name, explanation, names })
+            .collect(),
+        output: output.chars().skip(skip).collect(),
+        is_open: counts_against_change(gate),
     }
 }
 
@@ -263,16 +231,15 @@ fn format_millis(millis: u64) -> String {
 pub(super) fn criterion_view(criterion: &Criterion) -> CriterionView {
     let (words, place) = match &criterion.judgement {
         CriterionJudgement::Met { evidence, file, line, test } => {
-            let place = match (file, line, test) {
-                (Some(file), Some(line), _) => format!("{file}:{line}"),
-                (Some(file), None, _) => file.clone(),
-                (None, _, Some(test)) => test.clone(),
-                (None, _, None) => String::new(),
+            let place = match (file, line) {
+                (Some(file), Some(line)) => Some(format!("{file}:{line}")),
+                (Some(file), None) => Some(file.clone()),
+                (None, _) => test.clone(),
             };
             (evidence.clone(), place)
         }
-        CriterionJudgement::Unmet { reason: why } => (why.clone(), String::new()),
-        CriterionJudgement::Unjudged => ("not reviewed".to_owned(), String::new()),
+        CriterionJudgement::Unmet { reason: why } => (why.clone(), None),
+        CriterionJudgement::Unjudged => ("not reviewed".to_owned(), None),
     };
     let words = match &criterion.evidence_error {
         Some(doubt) => format!("{words} (does not count: {doubt})"),
@@ -283,15 +250,14 @@ pub(super) fn criterion_view(criterion: &Criterion) -> CriterionView {
 }
 
 fn issue_view(issue: &Issue, it: &report::IterationReport) -> IssueView {
-    let place = match (&issue.file, issue.line) {
-        (Some(file), Some(line)) => format!("{file}:{line}"),
-        (Some(file), None) => file.clone(),
-        (None, _) => String::new(),
-    };
+    let location = issue.file.as_ref().map(|file| match issue.line {
+        Some(line) => format!("{file}:{line}"),
+        None => file.clone(),
+    });
     IssueView {
-        severity: issue.severity.to_string(),
+        severity: issue.severity,
         tone: if issue.severity >= IssueSeverity::Error { "bad" } else { "wait" },
-        location: place,
+        location,
         message: issue.message.clone(),
         category: issue.category.to_string(),
         is_recurring: it.repeated_faults.iter().any(|fault| fault.contains(&issue.message)),
@@ -301,13 +267,11 @@ fn issue_view(issue: &Issue, it: &report::IterationReport) -> IssueView {
 fn council_view(council: &report::CouncilReport) -> CouncilView {
     let seat = |(seat, said): &(String, Option<String>)| CouncilMemberView {
         name: seat.clone(),
-        absence_note: if said.is_some() { "" } else { "no response" },
-        opinion: said.as_deref().map(labels::paragraphs).unwrap_or_default(),
+        opinion: said.as_deref().map(labels::paragraphs),
     };
     CouncilView {
         number: council.number,
         members: council.members.iter().map(seat).collect(),
-        is_concluded: council.conclusion.is_some(),
-        conclusion: council.conclusion.as_deref().map(labels::paragraphs).unwrap_or_default(),
+        conclusion: council.conclusion.as_deref().map(labels::paragraphs),
     }
 }

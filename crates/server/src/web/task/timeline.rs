@@ -8,6 +8,7 @@ use tamma_core::task_loop::State;
 use super::TaskData;
 use crate::app::{App, Error, PageRequest};
 use crate::clock;
+use crate::web::labels::state_label;
 use crate::web::layout::DisplayTime;
 
 /// Maximum number of stops; older ones are left out.
@@ -29,9 +30,8 @@ pub(in crate::web) struct TimelineStop {
     pub(in crate::web) exit_reason: String,
     pub(in crate::web) at: DisplayTime,
     pub(in crate::web) is_current: bool,
-    pub(in crate::web) has_line: bool,
-    pub(in crate::web) y: u8,
-    pub(in crate::web) next_y: u8,
+    /// Height of this stop and of the next one; `None` for the last stop.
+    pub(in crate::web) line: Option<(u8, u8)>,
 }
 
 impl Timeline {
@@ -69,16 +69,14 @@ impl Timeline {
             };
             let lane = lane(state);
             stops.push(TimelineStop {
-                state: capitalize(&humanize(&state)),
+                state: capitalize(state_label(state)),
                 lane,
                 tone: tone(state),
                 duration: took,
                 exit_reason: next.map(exit_reason).unwrap_or_default(),
                 at: DisplayTime::absolute(entry.at),
                 is_current: last,
-                has_line: !last,
-                y: LANE_HEIGHTS[lane],
-                next_y: next.map_or(0, |next| LANE_HEIGHTS[self::lane(next.to)]),
+                line: next.map(|next| (LANE_HEIGHTS[lane], LANE_HEIGHTS[self::lane(next.to)])),
             });
         }
         let whole = moves.first().map_or_else(chrono::TimeDelta::zero, |first| {
@@ -98,7 +96,7 @@ impl Timeline {
 /// Returns the event that ended a state, and the person who caused it.
 fn exit_reason(entry: &HistoryEntry) -> String {
     let name = entry.name.to_string();
-    let what = name.trim_start_matches("SM_").to_ascii_lowercase().replace('_', " ");
+    let what = humanize(&name.trim_start_matches("SM_").to_ascii_lowercase());
     match &entry.actor {
         Actor::Person(name) => format!("{what}, by {name}"),
         _ => what,

@@ -1,0 +1,303 @@
+//! Overview tab of a task: timeline, plan, risk, knowledge, criteria and decisions.
+
+use askama::Template;
+use strum::IntoEnumIterator as _;
+use tamma_core::complexity::ComplexityLevel;
+use tamma_core::format::{format_usd, pluralize};
+use tamma_core::ids::TaskId;
+use tamma_core::level::RiskLevel;
+use tamma_core::plan::{FileAction, Plan};
+use tamma_core::risk::{FactorEffect, RiskFactor};
+use tamma_core::task_loop::AnswerKind;
+use tamma_store::{MatchRole, PlanVerdict};
+use uuid::Uuid;
+
+use super::timeline::Timeline;
+use super::{CriterionView, TaskData, TaskHeader, review, task_header};
+use crate::app::{App, Error};
+use crate::dto;
+use crate::web::labels;
+use crate::web::layout::{DisplayTime, Layout};
+
+/// Content of the overview tab.
+#[derive(Template)]
+#[template(path = "_overview.html")]
+pub(super) struct OverviewFragment {
+    layout: Layout,
+    task: TaskHeader,
+    timeline: Timeline,
+    /// `None` before the first plan.
+    plan: Option<PlanView>,
+    /// `None` before the first plan was assessed.
+    risk: Option<RiskView>,
+    matches: Vec<MatchedEntry>,
+    criteria: Vec<CriterionView>,
+    decisions: Vec<DecisionRow>,
+}
+
+struct PlanView {
+    version: u32,
+    hash: String,
+    short_hash: String,
+    approval: String,
+    is_editable: bool,
+    files: u16,
+    critical: u16,
+    complexity: u8,
+    level: ComplexityLevel,
+    estimate: Option<String>,
+    tier: String,
+    content: Option<PlanContent>,
+}
+
+struct PlanContent {
+    summary: String,
+    approach: Vec<String>,
+    file_changes: Vec<PlanFileView>,
+    testing: Vec<String>,
+    risks: Vec<String>,
+    test_changes: Vec<String>,
+}
+
+struct PlanFileView {
+    action: FileAction,
+    path: String,
+    is_critical: bool,
+    description: String,
+    lines: u32,
+}
+
+struct RiskView {
+    level: RiskLevel,
+    score: u8,
+    requirement: String,
+    knowledge_summary: String,
+    factors: Vec<RiskFactorView>,
+}
+
+struct RiskFactorView {
+    name: &'static str,
+    observation: String,
+    effect: String,
+    points: u8,
+    counts: bool,
+}
+
+struct MatchedEntry {
+    role: MatchRole,
+    icon: &'static str,
+    id: Uuid,
+    short_id: String,
+    relevance: u8,
+    text: String,
+    reasons: String,
+    origin: Option<String>,
+}
+
+struct DecisionRow {
+    at: DisplayTime,
+    by: String,
+    verdict: &'static str,
+    plan: Option<String>,
+    risk: Option<RiskLevel>,
+    reason: Option<String>,
+}
+
+impl OverviewFragment {
+    pub(super) async fn load(app: &App, layout: &Layout, known: &TaskData) -> Result<Self, Error> {
+        let id = TaskId(known.detail.card.id);
+        let content = match &known.detail.plan {
+            Some(_) => app.current_plan(id).await?.content,
+            None => None,
+        };
+        let report = app.report(id, None).await?.report;
+        let judged = report.iterations.iter().rev().find(|it| !it.criteria.is_empty());
+        let criteria = match judged {
+            Some(iteration) => iteration.criteria.iter().map(review::criterion_view).collect(),
+            None => {
+                let criteria = known.detail.acceptance_criteria.iter();
+                criteria.map(|text| unjudged_criterion(text)).collect()
+            }
+        };
+        Ok(Self {
+            layout: layout.clone(),
+            task: task_header(known),
+            timeline: Timeline::load(app, known).await?,
+            plan: known.detail.plan.as_ref().map(|plan| plan_view(known, plan, content)),
+            risk: known.detail.risk_report.as_ref().map(|report| risk_view(known, report)),
+            matches: known.detail.knowledge.iter().map(matched_entry).collect(),
+            criteria,
+            decisions: known.detail.decisions.iter().map(decision_row).collect(),
+        })
+    }
+}
+
+fn unjudged_criterion(text: &str) -> CriterionView {
+    CriterionView {
+        text: text.to_owned(),
+        tone: "idle",
+        remark: "not reviewed yet".to_owned(),
+        location: None,
+    }
+}
+
+fn plan_view(known: &TaskData, plan: &dto::PlanVersion, content: Option<Plan>) -> PlanView {
+    let approval = match known.detail.approvals.as_slice() {
+        [] if known.task_loop.approved_scope.is_some() => {
+            "approved automatically: low risk".to_owned()
+        }
+        [] => "not approved yet".to_owned(),
+        by => {
+            let names: Vec<_> = by.iter().map(|approval| approval.by.as_str()).collect();
+            format!("approved by {}", names.join(" and "))
+        }
+    };
+    PlanView {
+        version: plan.version,
+        hash: plan.hash.clone(),
+        short_hash: labels::short_hash(&plan.hash),
+        approval,
+        is_editable: known.detail.card.answers.contains(&AnswerKind::RevisePlan),
+        files: plan.files,
+        critical: plan.critical_files,
+        complexity: plan.complexity,
+        level: ComplexityLevel::from_score(plan.complexity),
+        estimate: plan.estimated_cost.map(format_usd),
+        tier: known.task_loop.tier.to_string(),
+        content: content.map(|content| plan_content(known, content)),
+    }
+}
+
+fn plan_content(known: &TaskData, plan: Plan) -> PlanContent {
+    let file_changes = plan.file_changes.into_iter().map(|change| PlanFileView {
+        action: change.action,
+        is_critical: tamma_core::rules::is_critical(&change.path, &known.rules),
+        path: change.path,
+        description: change.description,
+        lines: change.estimated_lines,
+    });
+    PlanContent {
+        summary: plan.summary,
+        approach: labels::paragraphs(&plan.approach),
+        file_changes: file_changes.collect(),
+        testing: labels::paragraphs(&plan.testing_strategy),
+        risks: plan.risks,
+        test_changes: plan.test_changes,
+    }
+}
+
+fn risk_view(known: &TaskData, report: &dto::RiskReport) -> RiskView {
+    let approvers = pluralize(known.rules.ceremony.get(report.level).approvers, "approver");
+    let budget = known.budget_limit().usd;
+    let budget = budget.map(|usd| format!(", with a budget of {}", format_usd(usd)));
+    let assessment = known.task_loop.plan_assessment.as_ref();
+    let effects = assessment.map(|check| check.risk.factors.as_slice()).unwrap_or_default();
+    RiskView {
+        level: report.level,
+        score: report.score,
+        requirement: format!("Requires {approvers}{}.", budget.unwrap_or_default()),
+        knowledge_summary: format!(
+            "The knowledge check raised {} and {}.",
+            pluralize(report.blockers, "blocker"),
+            pluralize(report.warnings, "warning")
+        ),
+        factors: RiskFactor::iter().map(|it| risk_factor_view(it, effects, known)).collect(),
+    }
+}
+
+/// Builds the row of a risk factor. Factors without effect are shown too.
+fn risk_factor_view(
+    factor: RiskFactor,
+    counted: &[(RiskFactor, FactorEffect)],
+    known: &TaskData,
+) -> RiskFactorView {
+    let weight = counted.iter().find(|(it, _)| *it == factor).map(|(_, weight)| *weight);
+    let plan = known.task_loop.plan.as_ref();
+    let files = plan.map_or(0, |plan| plan.file_count);
+    let critical = plan.map_or(0, |plan| plan.critical_file_count);
+    let score = plan.map_or(0, |plan| plan.complexity_score);
+    let level = ComplexityLevel::from_score(score);
+    let cost = plan.and_then(|plan| plan.estimated_cost);
+    let thresholds = &known.rules.scrum_master.risk_thresholds;
+    let (low, medium) = (&thresholds.low, &thresholds.medium);
+    let seen = match factor {
+        RiskFactor::Files => {
+            format!("{}; 1 point from 6, 2 points from 11", pluralize(files, "file"))
+        }
+        RiskFactor::Complexity => format!("{level}: {score} of 14"),
+        RiskFactor::Warnings => {
+            let warnings =
+                known.task_loop.plan_assessment.as_ref().map_or(0, |check| check.warnings);
+            pluralize(warnings, "warning")
+        }
+        RiskFactor::CriticalFiles => match critical {
+            0 => "no critical files".to_owned(),
+            count => format!("{count} critical"),
+        },
+        RiskFactor::FilesThreshold => {
+            format!("{files}; medium above {}, high above {}", low.max_files, medium.max_files)
+        }
+        RiskFactor::ComplexityThreshold => {
+            let (low, medium) = (low.max_complexity, medium.max_complexity);
+            format!("{level}; medium above {low}, high above {medium}")
+        }
+        RiskFactor::CostThreshold => {
+            let cost = cost.map_or_else(|| "not estimated".to_owned(), format_usd);
+            let (low, medium) = (low.max_estimated_cost_usd, medium.max_estimated_cost_usd);
+            let (low, medium) = (format_usd(low), format_usd(medium));
+            format!("{cost}; medium above {low}, high above {medium}")
+        }
+    };
+    let (points, effect) = match weight {
+        None => (0, "none".to_owned()),
+        Some(FactorEffect::Points(points)) => (points, pluralize(points, "point")),
+        Some(FactorEffect::AtLeast(level)) => (0, format!("at least {level} risk")),
+    };
+    let counts = weight.is_some();
+    RiskFactorView {
+        name: labels::risk_factor_label(factor),
+        observation: seen,
+        effect,
+        points,
+        counts,
+    }
+}
+
+fn matched_entry(it: &dto::KnowledgeMatch) -> MatchedEntry {
+    MatchedEntry {
+        role: it.role,
+        icon: match it.role {
+            MatchRole::Blocker => "block",
+            MatchRole::Warning => "warn",
+            MatchRole::Recommendation => "good",
+            MatchRole::Convention => "file",
+            MatchRole::Learning => "book",
+        },
+        id: it.id,
+        short_id: it.short.clone(),
+        relevance: it.relevance,
+        text: it.text.clone(),
+        reasons: it.reason_texts.join("; "),
+        origin: match (&it.owner, it.evidence.as_slice()) {
+            (Some(owner), _) => Some(format!("Owner: {owner}.")),
+            (None, []) => None,
+            (None, evidence) => Some(format!("Based on {}.", evidence.join(", "))),
+        },
+    }
+}
+
+fn decision_row(it: &dto::PlanDecision) -> DecisionRow {
+    DecisionRow {
+        at: DisplayTime::absolute(it.at),
+        by: it.by.clone().unwrap_or_else(|| "the rules".to_owned()),
+        verdict: match it.verdict {
+            PlanVerdict::Approve | PlanVerdict::Auto => "approved",
+            PlanVerdict::Reject => "rejected",
+            PlanVerdict::Changes => "revised",
+            PlanVerdict::Override => "overrode a prohibition for",
+        },
+        plan: it.plan.as_ref().map(labels::short_hash),
+        risk: it.risk,
+        reason: it.reason.clone(),
+    }
+}

@@ -1,0 +1,93 @@
+//! Open question of a task.
+
+use tamma_core::format::capitalize;
+use tamma_core::rules::Permission;
+use tamma_core::task_loop::NextStep;
+
+use super::TaskData;
+use super::actions::{self, ActionForm};
+use crate::web::layout::DisplayTime;
+use crate::web::permissions::PagePermissions;
+
+/// Open question on a task page.
+pub(in crate::web) enum QuestionView {
+    /// No question is open, or the task is paused.
+    None,
+    /// Title only, on tabs that are not about the decision.
+    Brief { title: String },
+    /// Question with its answers, on the overview and the change.
+    Full(Box<FullQuestion>),
+}
+
+pub(in crate::web) struct FullQuestion {
+    pub(in crate::web) title: String,
+    pub(in crate::web) asked_at: DisplayTime,
+    /// Person who marked it as seen.
+    pub(in crate::web) seen_by: Option<String>,
+    /// Time of the next reminder.
+    pub(in crate::web) reminder_at: Option<DisplayTime>,
+    pub(in crate::web) agent_question: Option<AgentQuestion>,
+    /// Facts for the decision.
+    pub(in crate::web) context: Vec<String>,
+    pub(in crate::web) answers: AnswerSection,
+    /// Set if the viewer can mark it as seen.
+    pub(in crate::web) can_acknowledge: bool,
+}
+
+/// Question in the words of an agent.
+pub(in crate::web) struct AgentQuestion {
+    pub(in crate::web) text: String,
+    pub(in crate::web) default_answer: Option<String>,
+}
+
+/// Answers that a page offers.
+pub(in crate::web) enum AnswerSection {
+    Forms(Vec<ActionForm>),
+    /// The viewer cannot answer; the text names who can.
+    ReadOnly(String),
+}
+
+impl QuestionView {
+    /// Builds the question for a tab. The overview and the change show it in full.
+    pub(super) async fn load(known: &TaskData, tab: &str, rights: &mut PagePermissions) -> Self {
+        let detail = &known.detail;
+        let Some(question) = detail.question.as_ref().filter(|_| !detail.card.paused) else {
+            return Self::None;
+        };
+        let title = capitalize(&question.cause_text);
+        if !["", "change"].contains(&tab) {
+            return Self::Brief { title };
+        }
+        let mut answers = Vec::new();
+        for answer in &question.answers {
+            if rights.allows(detail.card.project, Permission::from(*answer)).await {
+                answers.push(*answer);
+            }
+        }
+        let answers = if answers.is_empty() {
+            let waiting_on = rights.waiting_on(&detail.card).await;
+            AnswerSection::ReadOnly(waiting_on.map(|it| it.to_string()).unwrap_or_default())
+        } else {
+            AnswerSection::Forms(actions::answer_forms(known, &answers))
+        };
+        let is_seen = question.seen_by.is_some();
+        Self::Full(Box::new(FullQuestion {
+            title,
+            asked_at: DisplayTime::ago(question.asked_at),
+            seen_by: question.seen_by.clone(),
+            reminder_at: match &detail.card.next {
+                Some(NextStep::Answer { reminder_at, .. }) => {
+                    reminder_at.map(DisplayTime::absolute)
+                }
+                _ => None,
+            },
+            agent_question: question
+                .agent_question
+                .clone()
+                .map(|text| AgentQuestion { text, default_answer: question.default.clone() }),
+            context: actions::decision_context(known),
+            answers,
+            can_acknowledge: !is_seen && rights.allows(detail.card.project, Permission::Work).await,
+        }))
+    }
+}
