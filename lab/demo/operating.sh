@@ -108,7 +108,7 @@ expect 'This server requires a token'
 run 'tamma task add "Greet the world"' 1
 run 'curl --silent --fail --header "Authorization: Bearer $TAMMA_TOKEN" --header "Tamma-Person: $TAMMA_PERSON" --json "{\"name\": \"greeter\", \"repository\": \"$PWD\"}" $TAMMA_URL/api/v1/projects'
 run 'tamma task add "Greet the world" --watch'
-expect 'Greet the world completed'
+expect 'completed in'
 
 echo '# Backup and restore, with server and worker stopped'
 echo

@@ -99,8 +99,8 @@ expect() {
 echo "# Real $agent with a scripted model"
 echo
 run 'tamma task add "Greet the world" --criterion "It says hello to the world." --watch'
-expect 'Greet the world completed'
-task="$(sed -n 's/^Added by [^:]*: \([0-9a-f]*\) .*/\1/p' "$folder/output" | head -n 1)"
+expect 'completed in'
+task="$(sed -n 's/^Added \(by [^:]*: \)\{0,1\}\([0-9a-f]\{8,\}\)[: ].*/\2/p' "$folder/output" | head -n 1)"
 [ -n "$task" ] || fail "no task ID in the output"
 run "tamma task log $task"
 expect 'greet.sh is written'

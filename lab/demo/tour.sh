@@ -120,7 +120,7 @@ run 'tamma init'
 expect 'tamma up'
 start
 run 'tamma task add "Greet the world" --watch'
-expect 'Greet the world completed'
+expect 'completed in'
 branch="$(git for-each-ref --format='%(refname:short)' refs/heads/tamma)"
 run 'git log --oneline --all'
 expect 'Greet the world'
@@ -151,7 +151,7 @@ run "tamma approve $task --plan 0123456789ab --as Ada" 1
 expect 'has replaced plan'
 run "$approve --as Ada"
 run "tamma task watch $task"
-expect 'Greet every continent completed'
+expect 'completed in'
 expect 'approval granted'
 run 'tamma task list --all'
 run 'git log --oneline --all'
