@@ -1,5 +1,4 @@
 //! Activities of the workflow, and the steps common to all jobs.
-#![expect(missing_docs, reason = "the macro generates undocumented constants")]
 
 mod admit;
 mod attempts;
@@ -13,6 +12,7 @@ mod implement;
 mod learn;
 mod plan;
 mod prepare;
+mod registration;
 mod review;
 mod save_work;
 mod test;
@@ -33,12 +33,9 @@ use tamma_engine::git::Git;
 use tamma_engine::mirror::{KnownCommits, Mirror};
 use tamma_engine::process::{ProcessRecords, RunId};
 use tamma_engine::worktree::{LatestWork, Worktree};
-use tamma_flow::activities::{JobRequest, JobResult, PendingSteps, names};
-use tamma_flow::{RunStarted, TaskWorkflow};
+use tamma_flow::RunStarted;
+use tamma_flow::activities::{JobRequest, JobResult, PendingSteps};
 use tamma_store::{Conflict, KnowledgeCache, Store};
-use temporalio_client::WorkflowExecuteUpdateOptions;
-use temporalio_macros::activities;
-use temporalio_sdk::activities::{ActivityContext, ActivityError};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
@@ -47,9 +44,6 @@ use crate::embeddings::EmbeddingCache;
 use crate::error::Error;
 use crate::project_context::ProjectContext;
 use crate::unsaved_results::UnsavedResults;
-
-/// Heartbeat interval of long jobs.
-const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Name of the gateway's socket in the data directory.
 const GATEWAY_SOCKET: &str = "gateway.sock";
@@ -369,190 +363,4 @@ fn should_save(result: &JobResult) -> bool {
 #[expect(clippy::disallowed_methods, reason = "workers are allowed to read the clock")]
 pub(crate) fn now() -> Timestamp {
     Utc::now()
-}
-
-/// Runs a job as a local activity.
-async fn run_inline(
-    activities: Arc<Activities>,
-    ctx: ActivityContext,
-    request: JobRequest,
-) -> Result<JobResult, ActivityError> {
-    let announce: AnnounceStart = Arc::new(|_| Box::pin(async { Ok(()) }));
-    let (attempt, stop) = (ctx.info().attempt, CancellationToken::new());
-    // Boxed, because the future of a job with agents is large.
-    Box::pin(activities.run_job(request, attempt, stop, announce))
-        .await
-        .map_err(Error::into_activity_error)
-}
-
-/// Runs a job with heartbeats, and stops it on cancellation.
-async fn run_with_heartbeats(
-    activities: Arc<Activities>,
-    ctx: ActivityContext,
-    request: JobRequest,
-) -> Result<JobResult, ActivityError> {
-    let here = ctx.clone();
-    let announce: AnnounceStart = Arc::new(move |begun| {
-        let handle = here.workflow_handle::<TaskWorkflow>();
-        Box::pin(async move {
-            let Some(handle) = handle else { return Ok(()) };
-            let id = format!("begun-{}", begun.job_number);
-            let options = WorkflowExecuteUpdateOptions::builder().update_id(id).build();
-            match handle.execute_update(TaskWorkflow::begun, begun, options).await {
-                Ok(_) => Ok(()),
-                // The state machine already knows about the run, or no longer wants it.
-                Err(error) if crate::runs::is_refusal(&error) => Ok(()),
-                Err(error) => Err(Error::Temporal(error.to_string())),
-            }
-        })
-    });
-    let (attempt, stop) = (ctx.info().attempt, CancellationToken::new());
-    // Boxed, because the future of a job with agents is large.
-    let mut work = Box::pin(activities.run_job(request, attempt, stop.clone(), announce));
-    let mut heartbeat = tokio::time::interval(HEARTBEAT_INTERVAL);
-    let mut is_stopping = false;
-    loop {
-        tokio::select! {
-            answer = &mut work => return answer.map_err(Error::into_activity_error),
-            _ = heartbeat.tick() => ctx.record_heartbeat(attempt).await?,
-            () = ctx.cancelled(), if !is_stopping => {
-                is_stopping = true;
-                stop.cancel();
-            }
-        }
-    }
-}
-
-#[activities]
-impl Activities {
-    #[activity(name = names::RECORD)]
-    pub async fn on_record(
-        self: Arc<Self>,
-        _ctx: ActivityContext,
-        diary: PendingSteps,
-    ) -> Result<(), ActivityError> {
-        self.save_steps(&diary).await.map(drop).map_err(Error::into_activity_error)
-    }
-
-    #[activity(name = names::ADMIT)]
-    pub async fn on_admit(
-        self: Arc<Self>,
-        ctx: ActivityContext,
-        request: JobRequest,
-    ) -> Result<JobResult, ActivityError> {
-        run_inline(self, ctx, request).await
-    }
-
-    #[activity(name = names::PREPARE)]
-    pub async fn on_prepare(
-        self: Arc<Self>,
-        ctx: ActivityContext,
-        request: JobRequest,
-    ) -> Result<JobResult, ActivityError> {
-        run_inline(self, ctx, request).await
-    }
-
-    #[activity(name = names::CHECK)]
-    pub async fn on_check(
-        self: Arc<Self>,
-        ctx: ActivityContext,
-        request: JobRequest,
-    ) -> Result<JobResult, ActivityError> {
-        run_inline(self, ctx, request).await
-    }
-
-    #[activity(name = names::BRIEF)]
-    pub async fn on_brief(
-        self: Arc<Self>,
-        ctx: ActivityContext,
-        request: JobRequest,
-    ) -> Result<JobResult, ActivityError> {
-        run_inline(self, ctx, request).await
-    }
-
-    #[activity(name = names::AWAIT_DELIVERY)]
-    pub async fn on_await_delivery(
-        self: Arc<Self>,
-        ctx: ActivityContext,
-        request: JobRequest,
-    ) -> Result<JobResult, ActivityError> {
-        run_inline(self, ctx, request).await
-    }
-
-    #[activity(name = names::LEARN)]
-    pub async fn on_learn(
-        self: Arc<Self>,
-        ctx: ActivityContext,
-        request: JobRequest,
-    ) -> Result<JobResult, ActivityError> {
-        // Without a model it is a local activity.
-        if matches!(request.job, Job::Learn { use_model: true, .. }) {
-            run_with_heartbeats(self, ctx, request).await
-        } else {
-            run_inline(self, ctx, request).await
-        }
-    }
-
-    #[activity(name = names::PLAN)]
-    pub async fn on_plan(
-        self: Arc<Self>,
-        ctx: ActivityContext,
-        request: JobRequest,
-    ) -> Result<JobResult, ActivityError> {
-        run_with_heartbeats(self, ctx, request).await
-    }
-
-    #[activity(name = names::IMPLEMENT)]
-    pub async fn on_implement(
-        self: Arc<Self>,
-        ctx: ActivityContext,
-        request: JobRequest,
-    ) -> Result<JobResult, ActivityError> {
-        run_with_heartbeats(self, ctx, request).await
-    }
-
-    #[activity(name = names::TEST)]
-    pub async fn on_test(
-        self: Arc<Self>,
-        ctx: ActivityContext,
-        request: JobRequest,
-    ) -> Result<JobResult, ActivityError> {
-        run_with_heartbeats(self, ctx, request).await
-    }
-
-    #[activity(name = names::REVIEW)]
-    pub async fn on_review(
-        self: Arc<Self>,
-        ctx: ActivityContext,
-        request: JobRequest,
-    ) -> Result<JobResult, ActivityError> {
-        run_with_heartbeats(self, ctx, request).await
-    }
-
-    #[activity(name = names::CONVENE)]
-    pub async fn on_convene(
-        self: Arc<Self>,
-        ctx: ActivityContext,
-        request: JobRequest,
-    ) -> Result<JobResult, ActivityError> {
-        run_with_heartbeats(self, ctx, request).await
-    }
-
-    #[activity(name = names::DELIVER)]
-    pub async fn on_deliver(
-        self: Arc<Self>,
-        ctx: ActivityContext,
-        request: JobRequest,
-    ) -> Result<JobResult, ActivityError> {
-        run_with_heartbeats(self, ctx, request).await
-    }
-
-    #[activity(name = names::SAVE_WORK)]
-    pub async fn on_save_work(
-        self: Arc<Self>,
-        ctx: ActivityContext,
-        request: JobRequest,
-    ) -> Result<JobResult, ActivityError> {
-        run_with_heartbeats(self, ctx, request).await
-    }
 }

@@ -153,11 +153,6 @@ pub(crate) fn select_variables<'a>(
     names.into_iter().filter_map(|name| pair(name.as_ref())).collect()
 }
 
-/// Returns whether the workflow has refused an update, so that a retry cannot succeed.
-pub(crate) fn is_refusal(error: &temporalio_client::errors::WorkflowUpdateError) -> bool {
-    matches!(error, temporalio_client::errors::WorkflowUpdateError::Failed(_))
-}
-
 impl Activities {
     /// Runs an agent with read-only access, once a slot for such agents is free.
     pub(crate) async fn run_read_only(

@@ -1,0 +1,175 @@
+//! Registration of the activities with Temporal, from the table in `tamma-flow`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use tamma_core::task_loop::Placement;
+use tamma_flow::TaskWorkflow;
+use tamma_flow::activities::{JobRequest, JobResult, PendingSteps, names};
+use temporalio_client::WorkflowExecuteUpdateOptions;
+use temporalio_client::errors::WorkflowUpdateError;
+use temporalio_common::ActivityDefinition;
+use temporalio_sdk::activities::{
+    ActivityContext, ActivityDefinitions, ActivityError, ActivityImplementer, ExecutableActivity,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{Activities, AnnounceStart};
+use crate::error::Error;
+
+/// Heartbeat interval of long jobs.
+const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Returns whether the workflow has refused an update, so that a retry cannot succeed.
+fn is_refusal(error: &WorkflowUpdateError) -> bool {
+    matches!(error, WorkflowUpdateError::Failed(_))
+}
+
+/// Runs a job as a local activity.
+async fn run_inline(
+    activities: Arc<Activities>,
+    ctx: ActivityContext,
+    request: JobRequest,
+) -> Result<JobResult, ActivityError> {
+    let announce: AnnounceStart = Arc::new(|_| Box::pin(async { Ok(()) }));
+    let (attempt, stop) = (ctx.info().attempt, CancellationToken::new());
+    // Boxed, because the future of a job with agents is large.
+    Box::pin(activities.run_job(request, attempt, stop, announce))
+        .await
+        .map_err(Error::into_activity_error)
+}
+
+/// Runs a job with heartbeats, and stops it on cancellation.
+async fn run_with_heartbeats(
+    activities: Arc<Activities>,
+    ctx: ActivityContext,
+    request: JobRequest,
+) -> Result<JobResult, ActivityError> {
+    let here = ctx.clone();
+    let announce: AnnounceStart = Arc::new(move |begun| {
+        let handle = here.workflow_handle::<TaskWorkflow>();
+        Box::pin(async move {
+            let Some(handle) = handle else { return Ok(()) };
+            let id = format!("begun-{}", begun.job_number);
+            let options = WorkflowExecuteUpdateOptions::builder().update_id(id).build();
+            match handle.execute_update(TaskWorkflow::begun, begun, options).await {
+                Ok(_) => Ok(()),
+                // The state machine already knows about the run, or no longer wants it.
+                Err(error) if is_refusal(&error) => Ok(()),
+                Err(error) => Err(Error::Temporal(error.to_string())),
+            }
+        })
+    });
+    let (attempt, stop) = (ctx.info().attempt, CancellationToken::new());
+    // Boxed, because the future of a job with agents is large.
+    let mut work = Box::pin(activities.run_job(request, attempt, stop.clone(), announce));
+    let mut heartbeat = tokio::time::interval(HEARTBEAT_INTERVAL);
+    let mut is_stopping = false;
+    loop {
+        tokio::select! {
+            answer = &mut work => return answer.map_err(Error::into_activity_error),
+            _ = heartbeat.tick() => ctx.record_heartbeat(attempt).await?,
+            () = ctx.cancelled(), if !is_stopping => {
+                is_stopping = true;
+                stop.cancel();
+            }
+        }
+    }
+}
+
+/// Runs a job where its placement says.
+async fn run_activity(
+    activities: Arc<Activities>,
+    ctx: ActivityContext,
+    request: JobRequest,
+) -> Result<JobResult, ActivityError> {
+    match request.job.placement() {
+        Placement::Inline => run_inline(activities, ctx, request).await,
+        Placement::Worker | Placement::AgentPool => {
+            run_with_heartbeats(activities, ctx, request).await
+        }
+    }
+}
+
+/// Returns the instance that every activity here is registered with.
+fn registered(receiver: Option<Arc<Activities>>) -> Result<Arc<Activities>, ActivityError> {
+    let missing = || Error::Internal("activity registered without an instance".to_owned());
+    receiver.ok_or_else(|| missing().into_activity_error())
+}
+
+/// Marker of the activity that saves steps.
+struct Record;
+
+impl ActivityDefinition for Record {
+    type Input = PendingSteps;
+    type Output = ();
+
+    fn name(&self) -> &str {
+        names::RECORD
+    }
+}
+
+impl ExecutableActivity for Record {
+    type Implementer = Activities;
+    const REQUIRES_INSTANCE: bool = true;
+
+    fn definition() -> Self {
+        Self
+    }
+
+    fn execute(
+        receiver: Option<Arc<Activities>>,
+        _ctx: ActivityContext,
+        pending: PendingSteps,
+    ) -> BoxFuture<'static, Result<(), ActivityError>> {
+        Box::pin(async move {
+            let saved = registered(receiver)?.save_steps(&pending).await;
+            saved.map(drop).map_err(Error::into_activity_error)
+        })
+    }
+}
+
+/// Declares a marker for each row of the table, because the SDK registers activities by type.
+macro_rules! register_job_activities {
+    ($($kind:ident $constant:ident $name:literal,)*) => {
+        $(
+            struct $kind;
+
+            impl ActivityDefinition for $kind {
+                type Input = JobRequest;
+                type Output = JobResult;
+
+                fn name(&self) -> &str {
+                    names::$constant
+                }
+            }
+
+            impl ExecutableActivity for $kind {
+                type Implementer = Activities;
+                const REQUIRES_INSTANCE: bool = true;
+
+                fn definition() -> Self {
+                    Self
+                }
+
+                fn execute(
+                    receiver: Option<Arc<Activities>>,
+                    ctx: ActivityContext,
+                    request: JobRequest,
+                ) -> BoxFuture<'static, Result<JobResult, ActivityError>> {
+                    Box::pin(async move { run_activity(registered(receiver)?, ctx, request).await })
+                }
+            }
+        )*
+
+        impl ActivityImplementer for Activities {
+            fn register_all(self: Arc<Self>, definitions: &mut ActivityDefinitions) {
+                definitions.register_activity::<Record>(self.clone());
+                $(definitions.register_activity::<$kind>(self.clone());)*
+            }
+        }
+    };
+}
+
+tamma_flow::job_activities!(register_job_activities);
