@@ -157,7 +157,7 @@ impl EscalationCase {
                 // Last attempt first, because every prompt also matches the case of the first attempt.
                 for (index, word) in WORDS.iter().enumerate().take(10).skip(1).rev() {
                     let when = format!("This is attempt {}.", index + 1);
-                    script_cases.push(ScriptedCase { when, acts: vec![attempt(word, None)] });
+                    script_cases.push(ScriptedCase { when, actions: vec![attempt(word, None)] });
                 }
                 let tokens = (self == Self::Budget).then_some(300_000);
                 script_cases.push(case("You are implementing", vec![attempt(WORDS[0], tokens)]));

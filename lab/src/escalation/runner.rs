@@ -90,7 +90,7 @@ impl EscalationRunner {
         let task = self.cluster.add_task(number, case.title(), &["--project", &project]).await?;
         let task_loop = self.wait_until_settled(task).await?;
         let history = self.cluster.history(task).await?;
-        let shown = format!("tamma/{task}:{}", case.left());
+        let shown = format!("tamma/{task}:{}", case.result_file());
         let pushed = repository.git(&["show", &shown]).is_ok();
         let requests = model.iter().flat_map(ScriptedModel::requests);
         let models = requests.filter_map(|request| request.model).collect();
