@@ -28,15 +28,22 @@ enum EmbeddingError {
 }
 
 /// In-memory cache of embeddings, shared by its clones.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone)]
 pub(crate) struct EmbeddingCache {
     vectors: Arc<Mutex<CachedEmbeddings>>,
+    /// API key of the embedding model, from the worker's environment.
+    key: Option<String>,
 }
 
 /// Hash of the text and its embedding, by model and entry.
 type CachedEmbeddings = BTreeMap<(String, KnowledgeId), (Digest, Arc<[f32]>)>;
 
 impl EmbeddingCache {
+    /// Creates an empty cache that uses the API key of a worker's environment.
+    pub(crate) fn new(environment: &BTreeMap<String, String>) -> Self {
+        Self { vectors: Arc::default(), key: environment.get(Embedder::KEY_VARIABLE).cloned() }
+    }
+
     /// Returns the entries most similar to a plan, nearest first. It is empty without a model or a
     /// response.
     pub(crate) async fn nearest_entries(
@@ -71,7 +78,7 @@ impl EmbeddingCache {
         (task, plan): (&Task, &Plan),
         (url, model): (&str, &str),
     ) -> Result<Vec<KnowledgeId>, EmbeddingError> {
-        let embedder = Embedder::new(url, model, std::env::var(Embedder::KEY_VARIABLE).ok())?;
+        let embedder = Embedder::new(url, model, self.key.clone())?;
         let texts: BTreeMap<KnowledgeId, (Digest, String)> = index
             .entries()
             .filter_map(|entry| {

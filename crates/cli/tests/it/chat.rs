@@ -100,7 +100,7 @@ fn chat_covers_a_task_from_its_plan_to_its_failure() {
     let mut chat = Chat::new(&machine);
 
     let (said, from) = chat.lines("what is the Cy task waiting for?");
-    assert!(said.contains("Waiting on a person") && said.contains("approve"), "{said}");
+    assert!(said.contains("waiting for a person") && said.contains("approve"), "{said}");
     assert!(from.iter().any(|it| it.starts_with("approval requested")), "{from:?}");
     let (said, _) = chat.lines("how risky is it?");
     assert!(said.starts_with("Risk: low"), "{said}");

@@ -20,6 +20,7 @@ mod s6_permissions;
 mod s6_questions;
 mod s7_council;
 mod s7_decision;
+mod s7_fingerprint;
 mod s7_patterns;
 mod s7_stuck;
 mod s7_verdict;
