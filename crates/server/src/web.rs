@@ -4,11 +4,7 @@
 //! every action is a form. Handlers only turn results of the use cases into the text that templates
 //! show.
 
-#![expect(
-    clippy::struct_field_names,
-    clippy::struct_excessive_bools,
-    reason = "field names match the templates"
-)]
+#![expect(clippy::struct_field_names, reason = "field names match the templates")]
 
 mod action_handler;
 mod agents;
