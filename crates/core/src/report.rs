@@ -365,7 +365,7 @@ fn apply_entry(report: &mut TaskReport, entry: &HistoryEntry, texts: &BTreeMap<R
 fn apply_check(it: &mut IterationReport, record: &CheckRecord) {
     match record {
         CheckRecord::Gates(tested) => {
-            it.gates = tested.gates.iter().map(GateReport::from).collect()
+            it.gates = tested.gates.iter().map(GateReport::from).collect();
         }
         CheckRecord::Review(reviewed) => {
             it.score = Some(reviewed.verdict.score);

@@ -454,7 +454,7 @@ impl ModelAccess {
             observer: Arc::new(move |event| match event {
                 GatewayEvent::ModelCalled(call) => see(AgentUpdate::ModelCalled(call)),
                 GatewayEvent::BudgetWarning { scope: whose, .. } => {
-                    see(AgentUpdate::BudgetWarning(whose))
+                    see(AgentUpdate::BudgetWarning(whose));
                 }
                 // Reported by the end of the run.
                 GatewayEvent::Stopped(_) => {}

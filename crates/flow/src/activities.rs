@@ -54,6 +54,7 @@ pub struct TaskSubmission {
 /// Result of a job: returned to the workflow, and stored so that another attempt returns it too.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[expect(clippy::large_enum_variant, reason = "one value per job; boxing would save nothing")]
 pub enum JobResult {
     /// Job ended; `outcome` says whether it succeeded.
     #[serde(rename = "ended")]

@@ -14,7 +14,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(5);
 pub(crate) struct Listener {
     pool: PgPool,
     channel: &'static str,
-    listener: Option<PgListener>,
+    connection: Option<PgListener>,
     wait: Duration,
 }
 
@@ -30,9 +30,9 @@ pub(crate) enum Notification {
 impl Listener {
     /// Subscribes to a channel. Every notification sent from now on is received.
     pub(crate) async fn open(pool: &PgPool, channel: &'static str) -> Result<Self> {
-        let mut ear = Self { pool: pool.clone(), channel, listener: None, wait: FIRST_WAIT };
-        ear.try_next().await?;
-        Ok(ear)
+        let mut listener = Self { pool: pool.clone(), channel, connection: None, wait: FIRST_WAIT };
+        listener.try_next().await?;
+        Ok(listener)
     }
 
     /// Waits for the next notification, also while the database is unavailable.
@@ -54,17 +54,17 @@ impl Listener {
         if !error.is_retryable() {
             return Err(error);
         }
-        self.listener = None;
+        self.connection = None;
         tokio::time::sleep(self.wait).await;
         self.wait = (self.wait * 2).min(LONGEST_WAIT);
         Ok(())
     }
 
     async fn try_next(&mut self) -> Result<Option<Notification>> {
-        let Some(listener) = &mut self.listener else {
+        let Some(listener) = &mut self.connection else {
             let mut listener = PgListener::connect_with(&self.pool).await?;
             listener.listen(self.channel).await?;
-            self.listener = Some(listener);
+            self.connection = Some(listener);
             return Ok(Some(Notification::Reconnected));
         };
         if let Some(notification) = listener.try_recv().await? {
@@ -72,7 +72,7 @@ impl Listener {
             return Ok(Some(Notification::Payload(notification.payload().to_owned())));
         }
         // Notifications sent to the lost connection are lost with it.
-        self.listener = None;
+        self.connection = None;
         Ok(None)
     }
 }

@@ -179,6 +179,7 @@ impl Activities {
     }
 
     /// Runs an agent, and returns once all its processes have ended.
+    #[expect(clippy::too_many_lines, reason = "one run, in the order it happens")]
     pub(crate) async fn run_agent(
         &self,
         work: &JobContext,

@@ -46,6 +46,7 @@ struct FinishedTask {
 }
 
 /// Runs one case and appends each step to `report`.
+#[expect(clippy::too_many_lines, reason = "one case, told step by step")]
 pub(crate) async fn run(
     cluster: &Cluster,
     agent: &LoopAgent,

@@ -90,7 +90,7 @@ impl TemporalService {
                 Ok(process) => break (port, process),
                 // Another process took the port in the meantime.
                 Err(Error::Exited(died)) if attempt < MAX_PORT_ATTEMPTS && is_port_taken(&died) => {
-                    attempt += 1
+                    attempt += 1;
                 }
                 Err(error) => return Err(error),
             }

@@ -362,7 +362,7 @@ impl<'a> PlanCheck<'a> {
             match entry.severity {
                 EntrySeverity::Critical => findings.blockers.push(found),
                 EntrySeverity::Low | EntrySeverity::Medium | EntrySeverity::High => {
-                    findings.warnings.push(found)
+                    findings.warnings.push(found);
                 }
             }
         }

@@ -242,7 +242,7 @@ impl fmt::Display for ConfigProblems {
             let separator = if index == 0 { "" } else { "; " };
             match &problem.origin {
                 ValueOrigin::File(at) => {
-                    write!(f, "{separator}{}:{}: {problem}", at.line, at.column)?
+                    write!(f, "{separator}{}:{}: {problem}", at.line, at.column)?;
                 }
                 ValueOrigin::Variable { name } => write!(f, "{separator}{name}: {problem}")?,
                 ValueOrigin::Default => write!(f, "{separator}{problem}")?,

@@ -225,7 +225,7 @@ pub(super) fn expand_variables(
                 (Some(value), Some(_)) if !value.is_empty() => filled.push_str(value),
                 (_, Some(fallback)) => filled.push_str(fallback),
                 (None, None) => {
-                    faults.push(ConfigFault::UndefinedVariable { name: name.to_owned() })
+                    faults.push(ConfigFault::UndefinedVariable { name: name.to_owned() });
                 }
             }
         } else {

@@ -128,10 +128,10 @@ pub fn step(before: &TaskLoop, event: &TaskEvent, rules: &Rules) -> Result<Step,
         }
         _ if before.state.is_terminal() => return Err(Refusal::Ended(before.state)),
         EventKind::RunStarted { job_number: ticket, agent: engine } => {
-            turn.run_started(*ticket, engine)?
+            turn.run_started(*ticket, engine)?;
         }
         EventKind::JobFinished { job_number: ticket, usage, outcome } => {
-            turn.job_finished(*ticket, usage.as_ref(), outcome)?
+            turn.job_finished(*ticket, usage.as_ref(), outcome)?;
         }
         EventKind::Tick => turn.tick()?,
         EventKind::PinChanged(pin) => turn.pin_changed(*pin)?,

@@ -88,7 +88,7 @@ async fn hostile_messages_change_nothing_over_the_api() {
     stage.end().await;
 }
 
-/// ChatPageClient without JavaScript on the chat page.
+/// Chat page in a browser without JavaScript.
 struct ChatPageClient<'a> {
     stage: &'a Stage,
     cookie: String,

@@ -83,6 +83,7 @@ impl AgentState {
 /// Serves the agent on a connection until the client closes it.
 ///
 /// `script` is the script it was started with; a prompt or the folder can provide another.
+#[expect(clippy::too_many_lines, reason = "one handler per request of the protocol")]
 pub async fn serve(
     script: Option<Script>,
     transport: impl ConnectTo<Agent> + 'static,

@@ -42,6 +42,7 @@ struct Came {
 impl Drive<'_> {
     /// Runs a task to its end, and returns whether the worker failed. It fails in a job of this
     /// kind after a number of steps; the job then runs twice more.
+    #[expect(clippy::too_many_lines, reason = "one task, job by job")]
     async fn go(&self, number: u128, fail: Option<(JobKind, i64)>) -> (Came, bool) {
         let (task, rules) = (self.stage.task(number), self.stage.rules());
         let (id, project) = (task.id, task.project);

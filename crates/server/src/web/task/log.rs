@@ -116,7 +116,7 @@ pub(in crate::web) async fn page(
             lines.extend(part.lines);
             match part.next {
                 Some(next) => {
-                    after = hall.app.resolve_line_position(TaskId(id), Some(&next)).await?
+                    after = hall.app.resolve_line_position(TaskId(id), Some(&next)).await?;
                 }
                 None => return Ok::<_, Error>(lines),
             }

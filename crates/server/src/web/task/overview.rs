@@ -112,12 +112,11 @@ impl OverviewFragment {
         };
         let report = app.report(id, None).await?.report;
         let judged = report.iterations.iter().rev().find(|it| !it.criteria.is_empty());
-        let criteria = match judged {
-            Some(iteration) => iteration.criteria.iter().map(review::criterion_view).collect(),
-            None => {
-                let criteria = known.detail.acceptance_criteria.iter();
-                criteria.map(|text| unjudged_criterion(text)).collect()
-            }
+        let criteria = if let Some(iteration) = judged {
+            iteration.criteria.iter().map(review::criterion_view).collect()
+        } else {
+            let criteria = known.detail.acceptance_criteria.iter();
+            criteria.map(|text| unjudged_criterion(text)).collect()
         };
         Ok(Self {
             layout: layout.clone(),
