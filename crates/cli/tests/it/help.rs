@@ -14,17 +14,112 @@ fn help(arguments: &[&str]) -> String {
 fn commands_are_listed_in_groups() {
     let text = help(&["--help"]);
     assert_eq!(text, help(&["help"]));
-    assert_snapshot!(text, @"");
+    assert_snapshot!(text, @r#"
+    Run coding agents on development tasks, with plans, approvals, gates and budgets
+
+    Usage: tamma <COMMAND>
+
+    Setup:
+      init         Set up a repository and write tamma.yaml
+      up           Start Tamma on this machine
+      doctor       Check that this machine is ready
+      config       Check, show and describe the configuration
+      completions  Generate a shell completion script
+      help         Print help for a command
+
+    Tasks:
+      task         Add, list, show and follow tasks
+      inbox        List tasks waiting on a person
+      chat         Ask about tasks, or request actions, in plain English
+      pause        Pause a task
+      resume       Resume a paused task
+      retry        Retry failed work, or skip the wait
+      cancel       Cancel a task and keep its work
+
+    Decisions:
+      approve      Approve a plan
+      reject       Reject a plan
+      modify       Revise a plan, or change the task
+      reply        Reply to an agent's question
+      answer       Answer any open question, such as accepting a change
+
+    Team:
+      knowledge    Manage the knowledge base
+      alert        List and test alerts
+      person       Manage access tokens (operators only)
+
+    Servers:
+      serve        Start the API server
+      work         Start a worker
+      migrate      Run database migrations
+      mcp          Run Tamma as an MCP server
+      workspace    List and reclaim disk space used by tasks
+
+    Options:
+      -h, --help     Print help
+      -V, --version  Print version
+
+    Exit codes: 0 success, 1 failure, 2 usage error, 3 a task is waiting on a person
+    "#);
 }
 
 #[test]
 fn details_precede_the_arguments() {
-    assert_snapshot!(help(&["approve", "--help"]), @"");
+    assert_snapshot!(help(&["approve", "--help"]), @r#"
+    Approve a plan
+
+    In a terminal, shows the plan and asks for confirmation. In a script, pass --plan with the hash of
+    the plan you reviewed. The approval is refused if the plan, its base commit or the rules have changed.
+
+    Usage: tamma approve [OPTIONS] <TASK>
+
+    Arguments:
+      <TASK>  Task ID, or at least four characters from its start or end
+
+    Options:
+          --plan <HASH>    Hash of the plan you reviewed (at least 8 characters)
+          --reason <TEXT>  Reason, recorded in the task history
+          --json           Print JSON
+      -h, --help           Print help
+
+    Connection:
+          --as <NAME>      Your name [default: $TAMMA_PERSON, git user.name or login name]
+          --server <URL>   Server URL [default: $TAMMA_URL or the server started by `tamma up`]
+    "#);
 }
 
 #[test]
 fn connection_options_have_their_own_heading() {
-    assert_snapshot!(help(&["task", "add", "--help"]), @"");
+    assert_snapshot!(help(&["task", "add", "--help"]), @r#"
+    Add a task
+
+    Usage: tamma task add [OPTIONS] <TITLE>
+
+    Arguments:
+      <TITLE>  One-line title
+
+    Options:
+          --description <TEXT>       Task description
+          --description-file <FILE>  Read the description from a file (- for standard input)
+          --criterion <TEXT>         Acceptance criterion (repeatable)
+          --type <TYPE>              feature, bugfix, refactor, test, docs or chore [default: feature]
+          --priority <PRIORITY>      low, medium, high or critical [default: medium]
+          --label <LABEL>            Label (repeatable)
+          --depends-on <TASK>        Task that must be completed first (repeatable)
+          --agent <NAME>             Preferred agent
+          --issue <URL>              Issue that the task comes from
+          --plan <FILE>              Start from this plan (JSON); it is checked like any other
+          --project <PROJECT>        Project name or ID [default: the project of this repository]
+          --id <UUID>                Task ID (UUIDv7); adding the same ID twice adds one task
+          --watch                    Follow the task until it is closed
+          --until-asked              With --watch, exit with code 3 when the task needs a person
+          --json                     Print JSON
+      -h, --help                     Print help
+
+    Connection:
+          --as <NAME>                Your name [default: $TAMMA_PERSON, git user.name or login name]
+          --server <URL>             Server URL [default: $TAMMA_URL or the server started by `tamma up`]
+    "#);
 }
 
 #[test]
