@@ -69,7 +69,8 @@ fn details_precede_the_arguments() {
     Approve a plan
 
     In a terminal, shows the plan and asks for confirmation. In a script, pass --plan with the hash of
-    the plan you reviewed. The approval is refused if the plan, its base commit or the rules have changed.
+    the plan you reviewed. The approval is refused if the plan, its base commit or the rules have
+    changed.
 
     Usage: tamma approve [OPTIONS] <TASK>
 
@@ -83,8 +84,8 @@ fn details_precede_the_arguments() {
       -h, --help           Print help
 
     Connection:
-          --as <NAME>      Your name [default: $TAMMA_PERSON, git user.name or login name]
-          --server <URL>   Server URL [default: $TAMMA_URL or the server started by `tamma up`]
+          --as <NAME>     Your name [default: $TAMMA_PERSON, git user.name or login name]
+          --server <URL>  Server URL [default: $TAMMA_URL or the server started by `tamma up`]
     "#);
 }
 
@@ -117,8 +118,8 @@ fn connection_options_have_their_own_heading() {
       -h, --help                     Print help
 
     Connection:
-          --as <NAME>                Your name [default: $TAMMA_PERSON, git user.name or login name]
-          --server <URL>             Server URL [default: $TAMMA_URL or the server started by `tamma up`]
+          --as <NAME>     Your name [default: $TAMMA_PERSON, git user.name or login name]
+          --server <URL>  Server URL [default: $TAMMA_URL or the server started by `tamma up`]
     "#);
 }
 
