@@ -1,6 +1,6 @@
-# The verbs of this repository. `just ci` runs the same steps as CI, in the same order.
+# Recipes of this repository. `just ci` runs the same steps as CI, in the same order.
 #
-# A target directory outside the clone is used when CARGO_TARGET_DIR names one.
+# Set CARGO_TARGET_DIR to build outside the clone.
 
 set shell := ["bash", "-euo", "pipefail", "-c"]
 
@@ -15,16 +15,16 @@ generated := "docs/machine.md docs/reference/tamma.schema.json docs/reference/co
 
 nextest_profile := if env("CI", "") == "" { "default" } else { "ci" }
 
-# List the verbs.
+# List the recipes.
 default:
     @just --list --unsorted
 
-# Install the tools that the verbs use, with cargo and pip.
+# Install the tools that the recipes use.
 [group("setup")]
 setup:
     TAMMA_TOOLS=all bash .ci/tools
 
-# Compile every target without building it.
+# Type-check every target.
 [group("check")]
 check:
     cargo check --workspace --all-targets --locked
@@ -73,12 +73,12 @@ machete:
 migrations:
     squawk crates/store/migrations/*.sql
 
-# Build the documentation, private items too; a broken link is an error.
+# Build the API documentation, including private items; a broken link is an error.
 [group("check")]
 doc:
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items --locked
 
-# Run the tests: documentation examples, then everything else. Arguments go to nextest.
+# Run doc tests, then all other tests. Arguments go to nextest.
 [group("check")]
 test *args:
     cargo test --doc --workspace --locked --quiet
@@ -114,7 +114,7 @@ demo what="tour" *args:
 lab experiment *args: (build if experiment =~ optimised { "measure" } else { "dev" })
     @"$(just target)/{{ if experiment =~ optimised { "measure" } else { "debug" } }}/lab" {{ experiment }} {{ args }}
 
-# Run every experiment in full, and end with a table of the results; takes hours.
+# Run every experiment in full and print a table of results (takes hours).
 [group("deep")]
 nightly: (build "dev") (build "measure")
     #!/usr/bin/env bash
@@ -143,7 +143,7 @@ build profile="dev":
 target:
     @cargo metadata --format-version 1 --no-deps --locked | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])'
 
-# Write the generated documents: the picture of the machine, the schema, and the references.
+# Write the generated documents: state diagram, schema, and references.
 [group("generate")]
 gen: build
     #!/usr/bin/env bash
@@ -165,7 +165,7 @@ gen: build
     write docs/reference/commands.md "$built/tamma" help-reference
     write docs/reference/openapi.json "$built/examples/openapi"
 
-# Check the store's queries against a PostgreSQL of their own, and write down what they are (.sqlx).
+# Check the store's queries against a private PostgreSQL server and write crates/store/.sqlx.
 [group("generate")]
 gen-sql:
     #!/usr/bin/env bash
@@ -185,12 +185,12 @@ gen-sql:
     touch crates/store/src/lib.rs
     echo "wrote crates/store/.sqlx: $(ls crates/store/.sqlx | wc -l) queries"
 
-# Keep the histories that this version's workflows leave behind, for later versions to replay.
+# Record workflow histories of this version, for later versions to replay.
 [group("generate")]
 gen-histories:
-    TAMMA_KEEP_HISTORIES=1 cargo nextest run --workspace --locked -E 'package(tamma-worker) & (test(histories_to_keep) | test(followed_by_another))'
+    TAMMA_KEEP_HISTORIES=1 cargo nextest run --workspace --locked -E 'package(tamma-worker) & (test(histories_to_keep) | test(another_worker_continues))'
 
-# Fail if a generated document is not what the code says.
+# Fail if a generated document is out of date.
 [group("generate")]
 gen-check: gen
     #!/usr/bin/env bash
@@ -201,19 +201,18 @@ gen-check: gen
     fi
     if ! git diff --exit-code -- {{ generated }}; then
         echo >&2
-        echo "The documents above are generated, and the code now says something else." >&2
-        echo "Read the difference. If you meant it, commit the files as \`just gen\` has written them;" >&2
-        echo "if not, the change in the code is wrong." >&2
+        echo "The generated documents above are out of date. Read the difference: if it is intended," >&2
+        echo "commit the files as \`just gen\` wrote them; otherwise fix the code." >&2
         exit 1
     fi
-    echo "generated documents are in step with the code"
+    echo "generated documents are up to date"
 
-# Run the invariants over 100,000 random sequences, optimised (TAMMA_SEQUENCES to change).
+# Check the invariants over 100,000 random sequences, optimised (TAMMA_SEQUENCES changes the number).
 [group("deep")]
 soak:
     TAMMA_SEQUENCES="${TAMMA_SEQUENCES:-100000}" cargo nextest run --release --locked --profile soak -p tamma-core -E 'test(/^invariants::/)' --no-capture
 
-# Mutate the core and count how many mutants the tests catch; fails under 90 %. Arguments go to cargo-mutants.
+# Mutate `core` and count the mutants that tests catch; fails below 90%. Arguments go to cargo-mutants.
 [group("deep")]
 mutants *args:
     #!/usr/bin/env bash
@@ -242,7 +241,7 @@ mutants *args:
         print("survivors:")
         print("\n".join(f"  {name}" for name in survivors))
     if not viable:
-        sys.exit("mutants: none viable, so nothing was shown")
+        sys.exit("mutants: no viable mutants")
     share = 100 * caught / viable
     print(
         f"mutants: {caught} of {viable} viable caught = {share:.1f} % "
@@ -252,7 +251,7 @@ mutants *args:
         sys.exit("mutants: under 90 %")
     PY
 
-# Check our dependencies against the advisory database, which is fetched; not part of ci.
+# Check dependencies against the advisory database (needs network access).
 [group("deep")]
 advisories:
     cargo deny --locked check advisories
