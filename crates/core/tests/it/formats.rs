@@ -40,7 +40,8 @@ use crate::world::{
 };
 
 /// Fixture folders, oldest first.
-const VERSIONS: [&str; 4] = ["2026-11", "2026-11-engines", "2026-11-review", "2026-11-knowledge"];
+const VERSIONS: [&str; 5] =
+    ["2026-11", "2026-11-engines", "2026-11-review", "2026-11-knowledge", "2026-11-language"];
 
 /// Complete history of one task.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]

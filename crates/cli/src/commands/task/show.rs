@@ -340,7 +340,7 @@ pub(crate) mod tests {
         insta::assert_snapshot!(text, @r"
         1a2b3c4d  Greet the whole world
           state      awaiting approval, 3 min ago
-          phase      Approve
+          phase      Approval
           next       medium-risk plan needs approval
           work       feature, high priority
           added      23 min ago

@@ -445,7 +445,7 @@ fn a_long_record_is_cut_in_the_middle_and_says_so() {
     let words = record(&log, State::Completed, &[]).to_prompt();
     assert!(words.len() < 61_000, "{}", words.len());
     assert!(words.contains("[event 1] ") && words.contains("[event 2000] "));
-    assert!(words.contains("more in between are left out"));
+    assert!(words.contains("more items omitted"));
     assert!(!words.contains("[event 1000] "));
 }
 
@@ -644,7 +644,7 @@ fn a_recurring_failure_gives_one_lesson_with_the_tasks_as_evidence(
 #[rstest]
 #[case::in_the_text(Lesson { text: "Use AKIAIOSFODNN7EXAMPLZ to log in".to_owned(), ..lesson("") }, "an AWS access key")]
 #[case::in_a_keyword(Lesson { keywords: texts(&["ghp_A9xk2LmQ7RtY4vWz8BcD1eFg5HjK3nPs6UaX"]), ..lesson("a") }, "a GitHub token")]
-#[case::in_the_note(Lesson { note: "https://ann:s3cr3tPassw0rd9@example.org".to_owned(), ..lesson("a") }, "a password in an address")]
+#[case::in_the_note(Lesson { note: "https://ann:s3cr3tPassw0rd9@example.org".to_owned(), ..lesson("a") }, "a password in a URL")]
 #[case::a_whole_key(
     Lesson { text: "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBg\n-----END PRIVATE KEY-----".to_owned(), ..lesson("") },
     "a private key"

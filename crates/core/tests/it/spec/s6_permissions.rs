@@ -53,12 +53,12 @@ fn a_permission_rule_is_a_kind_and_a_pattern(
 }
 
 #[rstest]
-#[case("cargo test", "does not say what it is about")]
-#[case("Write: a", "does not say what it is about")]
-#[case("delete: a", "does not say what it is about")]
-#[case("write:", "names nothing")]
-#[case("write: a/../b", "leads around")]
-#[case("read: ./a", "leads around")]
+#[case("cargo test", "has no known access kind")]
+#[case("Write: a", "has no known access kind")]
+#[case("delete: a", "has no known access kind")]
+#[case("write:", "has no pattern")]
+#[case("write: a/../b", "contains `.` or `..`")]
+#[case("read: ./a", "contains `.` or `..`")]
 #[case("write: a?", "only `*` and `**`")]
 #[case("read: {a,b}", "only `*` and `**`")]
 #[case("command: a\u{7}", "control character")]
