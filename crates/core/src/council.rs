@@ -1,7 +1,7 @@
 //! Statements of a council: one opinion per member, and the conclusion of the chair.
 //!
-//! Members are configured in [`rules`](crate::rules::Council). The state machine decides when a
-//! council is called and in which order its seats are asked.
+//! Members are configured in [`rules`](crate::rules::CouncilRules). The state machine decides when a
+//! council is called and in which order its members are asked.
 
 use std::fmt::Write as _;
 
