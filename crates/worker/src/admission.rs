@@ -11,8 +11,9 @@ use tamma_core::task_loop::Timestamp;
 use tamma_store::{Lease, Store};
 use tokio_util::sync::CancellationToken;
 
-use crate::activities::{Activities, JobContext, now};
+use crate::clock::now;
 use crate::error::Error;
+use crate::job_context::JobContext;
 
 /// Lease duration.
 const LEASE_DURATION: Duration = Duration::from_secs(30);
@@ -40,70 +41,68 @@ pub(crate) struct RunLease {
     lease: Option<(Store, String, CancellationToken)>,
 }
 
-impl Activities {
-    /// Waits until a run can start: its provider is not blocked and all leases are acquired.
-    /// Returns at once if the provider is blocked.
-    pub(crate) async fn admit_run(
-        &self,
-        work: &JobContext,
-        provider: &str,
-    ) -> Result<Admission, Error> {
-        let engines = &work.rules.engines;
-        let project = work.request.pending.project.to_string();
-        let mut wanted = Vec::new();
-        if let Some(limit) = engines.per_project {
-            wanted.push(((Lease::Project, project.as_str()), u32::from(limit)));
-        }
-        if let Some(limit) = engines.per_provider.get(provider) {
-            wanted.push(((Lease::Provider, provider), u32::from(limit.get())));
-        }
-        // Each attempt has a unique run ID.
-        let holder = work.run_id().to_string();
-        let mut pause = RETRY_DELAYS.0;
-        loop {
-            if let Some(until) = self.store.blocked_until(provider, now()).await? {
-                self.release_leases(&wanted, &holder).await?;
-                return Ok(Admission::ProviderBlocked { until });
-            }
-            if self.acquire_leases(&wanted, &holder).await? {
-                break;
-            }
-            tokio::select! {
-                () = tokio::time::sleep(pause) => pause = (pause * 2).min(RETRY_DELAYS.1),
-                () = work.stop.cancelled() => return Err(Error::Stopped),
-            }
-        }
-        if wanted.is_empty() {
-            return Ok(Admission::Granted(RunLease { lease: None }));
-        }
-        let over = CancellationToken::new();
-        tokio::spawn(renew_until_done(self.store.clone(), holder.clone(), over.clone()));
-        Ok(Admission::Granted(RunLease { lease: Some((self.store.clone(), holder, over)) }))
+/// Waits until a run can start: its provider is not blocked and all leases are acquired.
+/// Returns at once if the provider is blocked.
+pub(crate) async fn admit_run(
+    store: &Store,
+    ctx: &JobContext,
+    provider: &str,
+) -> Result<Admission, Error> {
+    let engines = &ctx.rules.engines;
+    let project = ctx.project().to_string();
+    let mut wanted = Vec::new();
+    if let Some(limit) = engines.per_project {
+        wanted.push(((Lease::Project, project.as_str()), u32::from(limit)));
     }
+    if let Some(limit) = engines.per_provider.get(provider) {
+        wanted.push(((Lease::Provider, provider), u32::from(limit.get())));
+    }
+    // Each attempt has a unique run ID.
+    let holder = ctx.run_id().to_string();
+    let mut pause = RETRY_DELAYS.0;
+    loop {
+        if let Some(until) = store.blocked_until(provider, now()).await? {
+            release_leases(store, &wanted, &holder).await?;
+            return Ok(Admission::ProviderBlocked { until });
+        }
+        if acquire_leases(store, &wanted, &holder).await? {
+            break;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(pause) => pause = (pause * 2).min(RETRY_DELAYS.1),
+            () = ctx.stop.cancelled() => return Err(Error::Stopped),
+        }
+    }
+    if wanted.is_empty() {
+        return Ok(Admission::Granted(RunLease { lease: None }));
+    }
+    let over = CancellationToken::new();
+    tokio::spawn(renew_until_done(store.clone(), holder.clone(), over.clone()));
+    Ok(Admission::Granted(RunLease { lease: Some((store.clone(), holder, over)) }))
+}
 
-    /// Acquires all leases or none, so that no run blocks others while it waits.
-    async fn acquire_leases(
-        &self,
-        wanted: &[((Lease, &str), u32)],
-        holder: &str,
-    ) -> Result<bool, Error> {
-        for (key, limit) in wanted {
-            let at = now();
-            if !self.store.acquire_lease(*key, holder, *limit, (at, lease_expiry(at))).await? {
-                self.release_leases(wanted, holder).await?;
-                return Ok(false);
-            }
+/// Acquires all leases or none, so that no run blocks others while it waits.
+async fn acquire_leases(
+    store: &Store,
+    wanted: &[((Lease, &str), u32)],
+    holder: &str,
+) -> Result<bool, Error> {
+    for (key, limit) in wanted {
+        let at = now();
+        if !store.acquire_lease(*key, holder, *limit, (at, lease_expiry(at))).await? {
+            release_leases(store, wanted, holder).await?;
+            return Ok(false);
         }
-        Ok(true)
     }
+    Ok(true)
+}
 
-    async fn release_leases(
-        &self,
-        wanted: &[((Lease, &str), u32)],
-        holder: &str,
-    ) -> Result<(), Error> {
-        if wanted.is_empty() { Ok(()) } else { Ok(self.store.release_leases(holder).await?) }
-    }
+async fn release_leases(
+    store: &Store,
+    wanted: &[((Lease, &str), u32)],
+    holder: &str,
+) -> Result<(), Error> {
+    if wanted.is_empty() { Ok(()) } else { Ok(store.release_leases(holder).await?) }
 }
 
 fn lease_expiry(at: Timestamp) -> Timestamp {

@@ -8,9 +8,10 @@ use std::fmt::Write as _;
 
 use tamma_core::actor::Actor;
 use tamma_core::history::{EntryData, EntryName};
+use tamma_store::Store;
 
-use crate::activities::{Activities, JobContext};
 use crate::error::Error;
+use crate::job_context::JobContext;
 
 /// Page size when reading the history.
 const PAGE_SIZE: u32 = 500;
@@ -43,36 +44,31 @@ impl AnsweredQuestion {
     }
 }
 
-impl Activities {
-    /// Loads the answered questions of a task, oldest first.
-    pub(crate) async fn answered_questions(
-        &self,
-        work: &JobContext,
-    ) -> Result<Vec<AnsweredQuestion>, Error> {
-        // Most tasks have no questions.
-        if work.task_loop.question_count == 0 {
-            return Ok(Vec::new());
-        }
-        let (mut after, mut question, mut all) = (0, None, Vec::new());
-        loop {
-            let lines = self.store.history(work.task.id, after, PAGE_SIZE).await?;
-            let Some(last) = lines.last() else { return Ok(all) };
-            after = last.entry.sequence;
-            for line in lines {
-                let EntryData::Stored(kept) = &line.entry.data else { continue };
-                match line.entry.name {
-                    EntryName::SmQuestionAsked => question = Some(self.store.text(kept).await?),
-                    EntryName::SmQuestionAnswered => {
-                        let Some(question) = question.take() else { continue };
-                        let by = match &line.entry.actor {
-                            Actor::Person(name) => Some(name.to_string()),
-                            Actor::Tamma | Actor::Council => None,
-                        };
-                        let answer = self.store.text(kept).await?;
-                        all.push(AnsweredQuestion { question, answer, answered_by: by });
-                    }
-                    _ => {}
+/// Loads the answered questions of a task, oldest first.
+pub(crate) async fn load(store: &Store, ctx: &JobContext) -> Result<Vec<AnsweredQuestion>, Error> {
+    // Most tasks have no questions.
+    if ctx.task_loop.question_count == 0 {
+        return Ok(Vec::new());
+    }
+    let (mut after, mut question, mut all) = (0, None, Vec::new());
+    loop {
+        let lines = store.history(ctx.task.id, after, PAGE_SIZE).await?;
+        let Some(last) = lines.last() else { return Ok(all) };
+        after = last.entry.sequence;
+        for line in lines {
+            let EntryData::Stored(kept) = &line.entry.data else { continue };
+            match line.entry.name {
+                EntryName::SmQuestionAsked => question = Some(store.text(kept).await?),
+                EntryName::SmQuestionAnswered => {
+                    let Some(question) = question.take() else { continue };
+                    let by = match &line.entry.actor {
+                        Actor::Person(name) => Some(name.to_string()),
+                        Actor::Tamma | Actor::Council => None,
+                    };
+                    let answer = store.text(kept).await?;
+                    all.push(AnsweredQuestion { question, answer, answered_by: by });
                 }
+                _ => {}
             }
         }
     }

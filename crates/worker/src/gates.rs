@@ -22,9 +22,12 @@ use tamma_engine::mirror::Mirror;
 use tamma_engine::sandbox::{self, Network, Sandbox};
 use tokio::time::Instant;
 
-use crate::activities::{Activities, JobContext, now};
+use crate::clock::now;
 use crate::error::Error;
+use crate::job_context::JobContext;
 use crate::project_context::ProjectContext;
+use crate::retry::retry_until_stopped;
+use crate::services::Services;
 use crate::toolchains;
 
 /// Maximum length of a gate's stored output, in bytes.
@@ -39,7 +42,7 @@ const NOT_FOUND: i32 = 127;
 
 /// Gates of one commit.
 pub(crate) struct GateRunner<'a> {
-    activities: &'a Activities,
+    services: &'a Services,
     ctx: &'a JobContext,
     project: &'a ProjectContext,
     mirror: Mirror,
@@ -81,23 +84,23 @@ type Baselines<'a> = BTreeMap<&'a str, (GateResult, BaselineSource)>;
 
 impl<'a> GateRunner<'a> {
     pub(crate) fn new(
-        hands: &'a Activities,
-        work: &'a JobContext,
-        (site, mirror): (&'a ProjectContext, Mirror),
+        services: &'a Services,
+        ctx: &'a JobContext,
+        (project, mirror): (&'a ProjectContext, Mirror),
         (commit, gates): (CommitId, Vec<(&'a str, &'a GateRules)>),
         planned: Vec<String>,
     ) -> Result<Self, Error> {
-        let sandbox = sandbox::choose(site.rules.engines.sandbox)
+        let sandbox = sandbox::choose(project.rules.engines.sandbox)
             .map_err(|error| Error::Configuration(error.to_string()))?;
-        let seconds = work.rules.scrum_master.task_loop.timeouts.quality_gates;
+        let seconds = ctx.rules.scrum_master.task_loop.timeouts.quality_gates;
         let until = Instant::now() + Duration::from_secs(u64::from(seconds));
         let mut gates = gates;
         gates.sort_by_key(|(name, rules)| (gate_stage(rules), *name));
-        let base = work.base()?;
+        let base = ctx.base()?;
         Ok(Self {
-            activities: hands,
-            ctx: work,
-            project: site,
+            services,
+            ctx,
+            project,
             mirror,
             gates,
             commit,
@@ -291,14 +294,14 @@ impl<'a> GateRunner<'a> {
         let begun = Instant::now();
         let (own, left) = (time_limit(rules), self.deadline.saturating_duration_since(begun));
         let gate = self.gate(checkout, name, rules, own.min(left));
-        let (which, records) = ((self.ctx.run_id(), now()), &self.activities.processes);
+        let (which, records) = ((self.ctx.run_id(), now()), &self.services.processes);
         let ended = gate.run(checkout, which, records, &self.ctx.stop).await;
         let run = match ended {
             Ok(run) => run,
             Err(gate::Error::Cancelled) => return Err(Error::Stopped),
             Err(error) => return Err(error.into()),
         };
-        self.activities.fault_point("gate ended")?;
+        self.ctx.fault_point("gate ended")?;
         let millis = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
         let cut = run.result.outcome == GateOutcome::TimedOut && left < own;
         Ok(TimedGateRun { run, millis, cut_short: cut })
@@ -312,7 +315,7 @@ impl<'a> GateRunner<'a> {
             return Ok(());
         };
         let gate = self.gate(checkout, name, rules, SANDBOX_CHECK_TIMEOUT);
-        let (which, records) = ((self.ctx.run_id(), now()), &self.activities.processes);
+        let (which, records) = ((self.ctx.run_id(), now()), &self.services.processes);
         match gate.check_sandbox(checkout, which, records, &self.ctx.stop).await {
             Err(gate::Error::Cancelled) => Err(Error::Stopped),
             tried => Ok(tried?),
@@ -326,17 +329,17 @@ impl<'a> GateRunner<'a> {
         rules: &GateRules,
         limit: Duration,
     ) -> GateCommand {
-        let environment = &self.activities.config.environment;
+        let environment = &self.services.config.environment;
         let mut env = crate::runs::select_variables(environment, &crate::runs::BASE_VARIABLES);
         env.extend(toolchains::variables(environment));
         env.insert("CI".to_owned(), "1".to_owned());
         let network =
             if rules.network { Network::Open { ports: Vec::new() } } else { Network::Disabled };
         let readable = self.project.rules.engines.readable.iter().map(PathBuf::from);
-        let hidden = [self.activities.config.data_dir.clone()].into_iter();
-        let cage = Sandbox {
+        let hidden = [self.services.config.data_dir.clone()].into_iter();
+        let sandbox = Sandbox {
             kind: self.sandbox,
-            launcher: self.activities.config.launcher.clone(),
+            launcher: self.services.config.launcher.clone(),
             worktree: checkout.path(),
             read_only: false,
             repository: Some(checkout.repository().to_owned()),
@@ -355,7 +358,7 @@ impl<'a> GateRunner<'a> {
             env,
             time_limit: limit,
             report: rules.report,
-            sandbox: Some(cage),
+            sandbox: Some(sandbox),
         }
     }
 
@@ -366,7 +369,7 @@ impl<'a> GateRunner<'a> {
         if known.len() == needed.len() || Instant::now() >= self.deadline {
             return Ok(known);
         }
-        let project = self.ctx.request.pending.project;
+        let project = self.ctx.project();
         let checkout = self.checkout(GateCheckout::for_project(&self.mirror, project)).await?;
         // Another task may have stored them in the meantime.
         self.load_baselines(&needed, &mut known).await?;
@@ -391,8 +394,8 @@ impl<'a> GateRunner<'a> {
             }
             if !cut {
                 let (stop, how) = (&self.ctx.stop, self.gate_digest(name, rules));
-                let keep = || self.activities.store.save_baseline(project, self.base, how, &result);
-                self.activities.retry_until_stopped(stop, keep).await?;
+                let keep = || self.services.store.save_baseline(project, self.base, how, &result);
+                retry_until_stopped(stop, keep).await?;
             }
             if missing.contains(name) {
                 known.insert(name, (result, BaselineSource::Measured));
@@ -406,13 +409,13 @@ impl<'a> GateRunner<'a> {
         needed: &BTreeSet<&'a str>,
         known: &mut Baselines<'a>,
     ) -> Result<(), Error> {
-        let project = self.ctx.request.pending.project;
+        let project = self.ctx.project();
         for (name, rules) in self.gates.iter().filter(|(name, _)| needed.contains(name)) {
             if known.contains_key(name) {
                 continue;
             }
             let found = self
-                .activities
+                .services
                 .store
                 .baseline(project, self.base, self.gate_digest(name, rules))
                 .await?;

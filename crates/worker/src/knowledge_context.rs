@@ -1,57 +1,90 @@
 //! Knowledge entries that agents get in their prompts and tools.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tamma_core::ids::ProjectId;
+use tamma_core::ids::{KnowledgeId, ProjectId};
 use tamma_core::knowledge::{EntryKind, KnowledgeEntry, KnowledgeIndex};
 use tamma_core::plan::Plan;
 use tamma_engine::agent_tools::KnowledgeSearch;
-use tamma_store::KnowledgeCache;
+use tamma_store::{KnowledgeCache, Store};
 
-use crate::activities::{Activities, JobContext, now};
+use crate::clock::now;
+use crate::embeddings::EmbeddingCache;
 use crate::error::Error;
+use crate::job_context::JobContext;
 
 /// Maximum number of entries in a search result, and in the prompt of a planner.
 const MAX_RESULTS: usize = 8;
 
-impl Activities {
+/// Approved knowledge entries and their embeddings, cached. Clones share the caches.
+#[derive(Clone)]
+pub(crate) struct Knowledge {
+    store: Store,
+    entries: KnowledgeCache,
+    embeddings: EmbeddingCache,
+}
+
+impl Knowledge {
+    /// Creates the caches of a worker with this environment.
+    pub(crate) fn new(store: &Store, environment: &BTreeMap<String, String>) -> Self {
+        let entries = KnowledgeCache::new(store);
+        Self { store: store.clone(), entries, embeddings: EmbeddingCache::new(environment) }
+    }
+
+    /// Returns the index of a project's entries.
+    pub(crate) async fn index(&self, project: ProjectId) -> Result<Arc<KnowledgeIndex>, Error> {
+        Ok(self.entries.index(project).await?)
+    }
+
+    /// Returns the entries most similar to a plan, nearest first. It is empty without an embedding
+    /// model or a response.
+    pub(crate) async fn nearest_entries(
+        &self,
+        ctx: &JobContext,
+        index: &KnowledgeIndex,
+        plan: &Plan,
+    ) -> Vec<KnowledgeId> {
+        let task = &ctx.task;
+        self.embeddings.nearest_entries(&self.store, index, (task, plan), &ctx.rules).await
+    }
+
     /// Returns entries relevant to the task, for a planner that has no plan yet.
-    pub(crate) async fn knowledge_for_task(&self, work: &JobContext) -> Result<Vec<String>, Error> {
-        let project = work.request.pending.project;
-        let index = self.knowledge.index(project).await?;
-        let text = format!("{}\n{}", work.task.title, work.task.description);
-        Ok(find_entries(&index, project, &text))
+    pub(crate) async fn for_task(&self, ctx: &JobContext) -> Result<Vec<String>, Error> {
+        let index = self.index(ctx.project()).await?;
+        let text = format!("{}\n{}", ctx.task.title, ctx.task.description);
+        Ok(find_entries(&index, ctx.project(), &text))
     }
 
     /// Returns entries that the knowledge check selected for a plan.
-    pub(crate) async fn knowledge_for_plan(
+    pub(crate) async fn for_plan(
         &self,
-        work: &JobContext,
+        ctx: &JobContext,
         plan: &Plan,
     ) -> Result<Vec<String>, Error> {
-        let index = self.knowledge.index(work.request.pending.project).await?;
-        let matches = self.store.plan_matches(work.task.id, plan.hash()).await?;
+        let index = self.index(ctx.project()).await?;
+        let matches = self.store.plan_matches(ctx.task.id, plan.hash()).await?;
         let shown = matches.into_iter().filter(|it| it.shown);
         let entries = shown.filter_map(|it| index.entry(it.matched.entry).map(describe_entry));
         Ok(entries.collect())
     }
-}
 
-/// Returns the search function of the agent tools.
-pub(crate) fn knowledge_search(library: &KnowledgeCache, project: ProjectId) -> KnowledgeSearch {
-    let library = library.clone();
-    Arc::new(move |query| {
-        let library = library.clone();
-        Box::pin(async move {
-            match library.index(project).await {
-                Ok(index) => find_entries(&index, project, &query),
-                Err(error) => {
-                    tracing::warn!(%error, "knowledge search failed");
-                    Vec::new()
+    /// Returns the search function of the agent tools.
+    pub(crate) fn search(&self, project: ProjectId) -> KnowledgeSearch {
+        let entries = self.entries.clone();
+        Arc::new(move |query| {
+            let entries = entries.clone();
+            Box::pin(async move {
+                match entries.index(project).await {
+                    Ok(index) => find_entries(&index, project, &query),
+                    Err(error) => {
+                        tracing::warn!(%error, "knowledge search failed");
+                        Vec::new()
+                    }
                 }
-            }
+            })
         })
-    })
+    }
 }
 
 /// Returns the entries in force that are most relevant to a text.

@@ -3,35 +3,42 @@
 mod activities;
 mod admission;
 mod answered_questions;
+mod clock;
+mod config;
 mod embeddings;
 mod error;
 mod fault_injection;
 mod gates;
+mod job_context;
 mod knowledge_context;
 mod project_context;
 mod prompts;
+mod repositories;
+mod results;
+mod retry;
 mod run_recorder;
 mod runs;
+mod services;
+mod step_writer;
 mod toolchains;
 mod unsaved_results;
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::time::Duration;
 
-use tamma_engine::agent::AgentTimeouts;
 use tamma_engine::process::ProcessRecords;
 use tamma_flow::{AGENT_TASK_QUEUE, TASK_QUEUE, TaskWorkflow};
-use tamma_store::{ObjectStorage, Store};
+use tamma_store::Store;
 use temporalio_client::Client;
 use temporalio_sdk::runtime::RuntimeOptions;
 use temporalio_sdk::runtime::worker_tuner::{FixedSizeSlotSupplier, TunerHolder};
 use temporalio_sdk::{Runtime, Worker, WorkerOptions};
 use tokio_util::sync::CancellationToken;
 
-pub use activities::{Activities, AnnounceStart};
+pub use activities::Activities;
+pub use config::WorkerConfig;
 pub use error::Error;
 pub use fault_injection::FaultInjection;
+pub use job_context::AnnounceStart;
 pub use run_recorder::{Redact, RunEnding, RunFacts, RunRecorder};
 /// Launcher inside a sandbox, for the program that runs it.
 pub use tamma_engine::sandbox::{Launcher, run_launcher};
@@ -45,47 +52,6 @@ const RESTART_DELAY: Duration = Duration::from_secs(2);
 
 /// Interval of the worker's presence updates.
 const PRESENCE_INTERVAL: Duration = Duration::from_secs(10);
-
-/// Worker configuration.
-#[derive(Debug, Clone)]
-pub struct WorkerConfig {
-    /// Display name, unique among workers.
-    pub name: String,
-    /// Directory for mirrors, worktrees and process records.
-    pub data_dir: PathBuf,
-    /// Storage of large objects, such as transcripts.
-    pub objects: ObjectStorage,
-    /// Environment variables that the configuration can reference and agents can inherit.
-    pub environment: BTreeMap<String, String>,
-    /// Maximum number of concurrent implementation runs.
-    pub slots: usize,
-    /// Maximum number of workflows cached in memory.
-    pub max_cached_workflows: usize,
-    /// Timeouts for agents.
-    pub timeouts: AgentTimeouts,
-    /// Program that starts first in a sandbox and calls the launcher.
-    pub launcher: Launcher,
-    /// Fault injection; only tests enable it.
-    pub fault_injection: FaultInjection,
-}
-
-impl WorkerConfig {
-    /// Returns a configuration with this data directory and defaults for the rest.
-    pub fn new(data: impl Into<PathBuf>) -> Self {
-        let data_dir = data.into();
-        Self {
-            name: format!("worker-{}", std::process::id()),
-            objects: ObjectStorage::new(data_dir.join("objects").display().to_string()),
-            data_dir,
-            environment: BTreeMap::new(),
-            slots: 2,
-            max_cached_workflows: 1000,
-            timeouts: AgentTimeouts::default(),
-            launcher: Launcher { program: "tamma".into(), args: vec!["inside".to_owned()] },
-            fault_injection: FaultInjection::none(),
-        }
-    }
-}
 
 /// Runs a worker until `stop` is cancelled.
 ///

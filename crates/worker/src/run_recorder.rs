@@ -27,7 +27,7 @@ use tokio::time::MissedTickBehavior;
 pub use line_builder::Redact;
 pub(crate) use transcript::upload_leftovers;
 
-use crate::activities::now;
+use crate::clock::now;
 use crate::error::Error;
 use line_builder::{LineBuilder, Observation};
 use transcript::Transcript;

@@ -12,25 +12,36 @@ use tamma_core::rules::{AgentRules, CouncilMember};
 use tamma_core::task_loop::{Outcome, Timestamp};
 use tamma_core::tier::Tier;
 use tamma_engine::agent::{CodingAgent, ModelAccess, RunEnd, RunMode, RunReport, RunRequest};
-use tamma_engine::gateway::{BudgetLimit, BudgetScope, Upstream};
+use tamma_engine::gateway::{BudgetLimit, BudgetScope, Gateway, Upstream};
 use tamma_engine::permission::{PermissionEffect, PermissionPolicy, PermissionRules};
+use tamma_engine::process::ProcessRecords;
 use tamma_engine::sandbox::{self, Network, Sandbox};
 use tamma_engine::secret::{Redactor, Secret};
 use tamma_engine::submission::{EvidenceCheck, no_evidence};
 use tamma_engine::worktree::Worktree;
 use tamma_flow::activities::JobResult;
+use tamma_store::Store;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio_util::sync::CancellationToken;
 
-use crate::activities::{Activities, JobContext, now};
-use crate::admission::Admission;
+use crate::admission::{Admission, admit_run};
 use crate::answered_questions;
+use crate::clock::now;
+use crate::config::WorkerConfig;
 use crate::error::Error;
+use crate::job_context::JobContext;
+use crate::knowledge_context::Knowledge;
 use crate::project_context::ProjectContext;
+use crate::retry::retry_until_stopped;
 use crate::run_recorder::{RunEnding, RunFacts, RunRecorder};
 use crate::toolchains;
 
 /// Longest quota pause that an agent waits out by itself. After a longer one, the task gives up its
 /// slot.
 const MAX_QUOTA_WAIT: Duration = Duration::from_secs(20);
+
+/// Name of the gateway's socket in the data directory.
+const GATEWAY_SOCKET: &str = "gateway.sock";
 
 /// Addition to the prompt after an unfinished run.
 const UNFINISHED_RUN_NOTE: &str = "\n\nAn earlier run of this job did not finish. Its changes are in your working \
@@ -132,15 +143,15 @@ impl AgentRun {
 
 /// Returns the agent of a council seat or tier, with its name.
 pub(crate) fn agent_for<'a>(
-    site: &'a ProjectContext,
+    project: &'a ProjectContext,
     seat: &CouncilMember,
 ) -> Result<(Name, &'a AgentRules), Error> {
     let missing = || {
-        let agent = seat.agent.as_ref().unwrap_or(&site.rules.tiers.get(seat.tier).agent);
+        let agent = seat.agent.as_ref().unwrap_or(&project.rules.tiers.get(seat.tier).agent);
         let tier = seat.tier;
         Error::Configuration(format!("agent `{agent}` of tier `{tier}` is not defined"))
     };
-    let (name, agent) = site.rules.member_agent(seat).ok_or_else(missing)?;
+    let (name, agent) = project.rules.member_agent(seat).ok_or_else(missing)?;
     Ok((name.parse().map_err(|_| missing())?, agent))
 }
 
@@ -153,74 +164,113 @@ pub(crate) fn select_variables<'a>(
     names.into_iter().filter_map(|name| pair(name.as_ref())).collect()
 }
 
-impl Activities {
+/// Runs agents in their sandboxes, and records their runs. Clones share the slots.
+#[derive(Clone)]
+pub(crate) struct AgentRunner {
+    config: Arc<WorkerConfig>,
+    store: Store,
+    knowledge: Knowledge,
+    processes: ProcessRecords,
+    /// Proxy through which agents reach models and agent tools.
+    gateway: Gateway,
+    /// Limit on read-only agents, which the agent task queue does not count.
+    read_only_slots: Arc<Semaphore>,
+}
+
+impl AgentRunner {
+    /// Opens the gateway for agents.
+    pub(crate) async fn open(
+        config: Arc<WorkerConfig>,
+        store: Store,
+        knowledge: Knowledge,
+        processes: ProcessRecords,
+    ) -> Result<Self, Error> {
+        let gateway = Gateway::open(Some(&config.data_dir.join(GATEWAY_SOCKET))).await?;
+        let read_only_slots = Arc::new(Semaphore::new(config.slots.max(1)));
+        Ok(Self { config, store, knowledge, processes, gateway, read_only_slots })
+    }
+
+    /// Waits for a free slot for an agent with read-only access.
+    pub(crate) async fn read_only_slot(
+        &self,
+        stop: &CancellationToken,
+    ) -> Result<SemaphorePermit<'_>, Error> {
+        tokio::select! {
+            slot = self.read_only_slots.acquire() => slot.map_err(|_| Error::Stopped),
+            () = stop.cancelled() => Err(Error::Stopped),
+        }
+    }
+
     /// Runs an agent with read-only access, once a slot for such agents is free.
     pub(crate) async fn run_read_only(
         &self,
-        work: &JobContext,
-        site: &ProjectContext,
+        ctx: &JobContext,
+        project: &ProjectContext,
         worktree: &Worktree,
         place: impl Into<AgentSlot>,
         mode: RunMode,
         prompt: String,
     ) -> Result<AgentRun, Error> {
         let place = place.into();
-        let _place = tokio::select! {
-            place = self.read_only_slots.acquire() => place.map_err(|_| Error::Stopped)?,
-            () = work.stop.cancelled() => return Err(Error::Stopped),
-        };
-        let seconds = site.rules.scrum_master.task_loop.timeouts.requirements;
-        let memory = &work.task_loop;
-        let limit = budget::task_limit(memory.risk_level(), &memory.granted, &work.rules);
+        let _slot = self.read_only_slot(&ctx.stop).await?;
+        let seconds = project.rules.scrum_master.task_loop.timeouts.requirements;
+        let memory = &ctx.task_loop;
+        let limit = budget::task_limit(memory.risk_level(), &memory.granted, &ctx.rules);
         let allowance = budget::remaining(&memory.spend, &limit);
         let assignment =
             Assignment { slot: place, mode, prompt, seconds, allowance, evidence: None };
-        self.run_agent(work, site, worktree.into(), assignment).await
+        self.run(ctx, project, worktree.into(), assignment).await
     }
 
     /// Runs an agent, and returns once all its processes have ended.
     #[expect(clippy::too_many_lines, reason = "one run, in the order it happens")]
-    pub(crate) async fn run_agent(
+    pub(crate) async fn run(
         &self,
-        work: &JobContext,
-        site: &ProjectContext,
-        room: WorkingFolder<'_>,
+        ctx: &JobContext,
+        project: &ProjectContext,
+        folder: WorkingFolder<'_>,
         assignment: Assignment,
     ) -> Result<AgentRun, Error> {
         let Assignment { slot: place, mode, prompt, seconds, allowance, evidence } = assignment;
         let AgentSlot { member: seat, home } = place;
-        let (name, rules) = agent_for(site, &seat)?;
-        let provider: Name = site
+        let (name, rules) = agent_for(project, &seat)?;
+        let provider: Name = project
             .rules
             .member_provider(&seat)
             .parse()
             .map_err(|_| Error::Configuration("provider name is missing".to_owned()))?;
-        let _place = match self.admit_run(work, provider.as_str()).await? {
+        let _lease = match admit_run(&self.store, ctx, provider.as_str()).await? {
             Admission::Granted(place) => place,
             Admission::ProviderBlocked { until } => {
                 return Ok(AgentRun::not_started(RunEnd::Quota { until }, provider));
             }
         };
         let at = now();
-        let bounds = self.bounds(work, allowance, at).await?;
+        let bounds = self.bounds(ctx, allowance, at).await?;
         if bounds.iter().any(is_reached) {
             return Ok(AgentRun::not_started(RunEnd::OverBudget, provider));
         }
-        let answered = self.earlier_answers(work, mode).await?;
+        let answered = self.earlier_answers(ctx, mode).await?;
         let allowed = answered_questions::allowed_subjects(&answered);
-        let law = PermissionRules::new(room.path, mode, &work.rules.permissions, allowed)
+        let permissions = PermissionRules::new(folder.path, mode, &ctx.rules.permissions, allowed)
             .map_err(|error| Error::Configuration(error.to_string()))?;
         let upstream = self.upstream(rules);
-        let home = self.agent_home(work, home.as_deref().unwrap_or(name.as_str()));
-        let cage = match self.sandbox(site, room, &law, mode, (rules, &home, upstream.is_some())) {
-            Ok(cage) => cage,
+        let home = self.agent_home(ctx, home.as_deref().unwrap_or(name.as_str()));
+        let sandbox = match self.sandbox(
+            project,
+            folder,
+            &permissions,
+            mode,
+            (rules, &home, upstream.is_some()),
+        ) {
+            Ok(sandbox) => sandbox,
             Err(error) => {
                 let reason = error.to_string();
                 return Ok(AgentRun::not_started(RunEnd::Unavailable { reason }, provider));
             }
         };
-        let model = site.rules.member_model(&seat).map(str::to_owned);
-        let before = self.last_unfinished_run(work, mode).await?;
+        let model = project.rules.member_model(&seat).map(str::to_owned);
+        let before = self.last_unfinished_run(ctx, mode).await?;
         let left =
             if before.is_some() && mode == RunMode::Implement { UNFINISHED_RUN_NOTE } else { "" };
         let same = |run: &tamma_store::RunRecord| {
@@ -230,38 +280,35 @@ impl Activities {
         let resume = before.filter(same).and_then(|run| run.session);
         let secrets = self.secrets(rules, upstream.as_ref());
         let subjects = Arc::<Mutex<Vec<String>>>::default();
-        let order = RunRequest {
-            run: work.run_id(),
+        let request = RunRequest {
+            run: ctx.run_id(),
             now: at,
-            worktree: room.path.to_owned(),
+            worktree: folder.path.to_owned(),
             prompt: prompt + &answered_questions::format_answers(&answered) + left,
             mode,
             time_limit: Duration::from_secs(u64::from(seconds)),
             spend_limit: allowance,
-            protected_paths: law.protected_patterns(),
-            denied_commands: law.denied_commands(),
-            ask_commands: law.ask_commands(),
-            policy: recording_policy(law, subjects.clone()),
+            protected_paths: permissions.protected_patterns(),
+            denied_commands: permissions.denied_commands(),
+            ask_commands: permissions.ask_commands(),
+            policy: recording_policy(permissions, subjects.clone()),
             model: model.clone(),
             resume,
             home,
-            sandbox: Some(cage),
+            sandbox: Some(sandbox),
             access: Some(ModelAccess {
                 gateway: self.gateway.clone(),
                 upstream,
-                prices: site.rules.prices.clone(),
+                prices: project.rules.prices.clone(),
                 budget_limits: bounds,
-                warn_percent: work.rules.budget.warn_percent,
+                warn_percent: ctx.rules.budget.warn_percent,
             }),
-            search: crate::knowledge_context::knowledge_search(
-                &self.knowledge,
-                work.request.pending.project,
-            ),
+            search: self.knowledge.search(ctx.project()),
             evidence_exists: evidence.unwrap_or_else(no_evidence),
             timeouts: self.config.timeouts,
         };
         let facts = RunFacts {
-            run: order.run,
+            run: request.run,
             at,
             agent: name.to_string(),
             model,
@@ -271,7 +318,7 @@ impl Activities {
         };
         let redactor = Redactor::new(secrets);
         let redact = Arc::new(move |text: &str| redactor.redact(text).into_owned());
-        let witness = RunRecorder::start(
+        let recorder = RunRecorder::start(
             &self.store,
             &self.config.objects,
             &self.config.data_dir,
@@ -279,14 +326,14 @@ impl Activities {
             redact,
         )
         .await?;
-        let observer = witness.observer();
-        let behind = order.access.as_ref().is_some_and(|access| access.upstream.is_some());
+        let observer = recorder.observer();
+        let behind = request.access.as_ref().is_some_and(|access| access.upstream.is_some());
         let agent = self.agent(rules, behind);
-        let report = agent.run(&order, &self.processes, &observer, &work.stop).await?;
+        let report = agent.run(&request, &self.processes, &observer, &ctx.stop).await?;
         drop(observer);
         let ending = RunEnding::from(&report.end);
-        if let Err(error) = witness.finish(ending, report.usage, report.metered).await {
-            tracing::warn!(%error, run = %order.run, "failed to save run record");
+        if let Err(error) = recorder.finish(ending, report.usage, report.metered).await {
+            tracing::warn!(%error, run = %request.run, "failed to save run record");
         }
         if report.end == RunEnd::Cancelled {
             return Err(Error::Stopped);
@@ -295,9 +342,9 @@ impl Activities {
     }
 
     /// Converts an unfinished run to a job result: a question for a person, or a failure.
-    pub(crate) async fn handle_unfinished_run(
+    pub(crate) async fn handle_unfinished(
         &self,
-        work: &JobContext,
+        ctx: &JobContext,
         run: AgentRun,
     ) -> Result<JobResult, Error> {
         let RunEnd::QuestionAsked { question } = &run.report.end else {
@@ -308,14 +355,14 @@ impl Activities {
             &question.choices,
             &run.approval_subjects,
         );
-        let stop = &work.stop;
+        let stop = &ctx.stop;
         let default = match &question.default {
             Some(default) => {
-                Some(self.retry_until_stopped(stop, || self.store.save_text(default)).await?)
+                Some(retry_until_stopped(stop, || self.store.save_text(default)).await?)
             }
             None => None,
         };
-        let question = self.retry_until_stopped(stop, || self.store.save_text(&text)).await?;
+        let question = retry_until_stopped(stop, || self.store.save_text(&text)).await?;
         let outcome = Outcome::QuestionAsked { question, default_answer: default };
         Ok(JobResult::finished(outcome).with_usage(run.report.usage))
     }
@@ -324,16 +371,20 @@ impl Activities {
     /// record, and they grant it no permissions.
     async fn earlier_answers(
         &self,
-        work: &JobContext,
+        ctx: &JobContext,
         mode: RunMode,
     ) -> Result<Vec<answered_questions::AnsweredQuestion>, Error> {
-        if mode == RunMode::Learn { Ok(Vec::new()) } else { self.answered_questions(work).await }
+        if mode == RunMode::Learn {
+            Ok(Vec::new())
+        } else {
+            answered_questions::load(&self.store, ctx).await
+        }
     }
 
     /// Returns the spending limits of the run, the project and the current day.
     async fn bounds(
         &self,
-        work: &JobContext,
+        ctx: &JobContext,
         allowance: SpendLimit,
         at: Timestamp,
     ) -> Result<Vec<BudgetLimit>, Error> {
@@ -342,9 +393,9 @@ impl Activities {
             limit: allowance,
             spent: Spend::default(),
         }];
-        let project = work.request.pending.project;
+        let project = ctx.project();
         let midnight = at.date_naive().and_time(chrono::NaiveTime::MIN).and_utc();
-        let budget = &work.rules.budget;
+        let budget = &ctx.rules.budget;
         for (whose, usd, since) in [
             (BudgetScope::Project, budget.project_usd, Timestamp::UNIX_EPOCH),
             (BudgetScope::Day, budget.day_usd, midnight),
@@ -390,16 +441,16 @@ impl Activities {
     }
 
     /// Returns the agent's home directory for this task. Later runs reuse it.
-    fn agent_home(&self, work: &JobContext, name: &str) -> PathBuf {
-        self.config.data_dir.join("homes").join(work.task.id.to_string()).join(name)
+    fn agent_home(&self, ctx: &JobContext, name: &str) -> PathBuf {
+        self.config.data_dir.join("homes").join(ctx.task.id.to_string()).join(name)
     }
 
     /// Builds the sandbox of an agent.
     fn sandbox(
         &self,
-        site: &ProjectContext,
-        room: WorkingFolder<'_>,
-        law: &PermissionRules,
+        project: &ProjectContext,
+        folder: WorkingFolder<'_>,
+        permissions: &PermissionRules,
         mode: RunMode,
         (rules, home, metered): (&AgentRules, &Path, bool),
     ) -> Result<Sandbox, sandbox::Error> {
@@ -415,13 +466,13 @@ impl Activities {
             _ => Network::Open { ports: Vec::new() },
         };
         Ok(Sandbox {
-            kind: sandbox::choose(site.rules.engines.sandbox)?,
+            kind: sandbox::choose(project.rules.engines.sandbox)?,
             launcher: self.config.launcher.clone(),
-            worktree: room.path.to_owned(),
+            worktree: folder.path.to_owned(),
             read_only: mode.is_read_only(),
-            repository: room.repository.map(Path::to_owned),
+            repository: folder.repository.map(Path::to_owned),
             home: home.to_owned(),
-            readable: site
+            readable: project
                 .rules
                 .engines
                 .readable
@@ -430,7 +481,7 @@ impl Activities {
                 .chain(toolchains::folders(&self.config.environment))
                 .collect(),
             writable: if metered { Vec::new() } else { below(&rules.home) },
-            protected: law.existing_protected_paths(),
+            protected: permissions.existing_protected_paths(),
             hidden: [self.config.data_dir.clone()]
                 .into_iter()
                 .chain(toolchains::secrets(&self.config.environment))
@@ -443,7 +494,7 @@ impl Activities {
     /// resume its session if its home directory is on this machine.
     async fn last_unfinished_run(
         &self,
-        work: &JobContext,
+        ctx: &JobContext,
         mode: RunMode,
     ) -> Result<Option<tamma_store::RunRecord>, Error> {
         // Council members must not continue each other's sessions, and learning runs are not
@@ -451,7 +502,7 @@ impl Activities {
         if matches!(mode, RunMode::Advise | RunMode::Conclude | RunMode::Learn) {
             return Ok(None);
         }
-        let last = self.store.latest_run(work.task.id).await?;
+        let last = self.store.latest_run(ctx.task.id).await?;
         let over = Some(tamma_store::RunEnd::Finished);
         Ok(last.filter(|run| run.mode == mode.to_string() && run.end != over))
     }
@@ -465,13 +516,16 @@ fn is_reached(bound: &BudgetLimit) -> bool {
 }
 
 /// Wraps the permission rules to record the permissions that a person would have to grant.
-fn recording_policy(law: PermissionRules, subjects: Arc<Mutex<Vec<String>>>) -> PermissionPolicy {
+fn recording_policy(
+    permissions: PermissionRules,
+    subjects: Arc<Mutex<Vec<String>>>,
+) -> PermissionPolicy {
     Arc::new(move |ask| {
-        let ruling = law.evaluate(ask);
+        let ruling = permissions.evaluate(ask);
         if ruling.effect == PermissionEffect::Ask
             && let Ok(mut noted) = subjects.lock()
         {
-            *noted = law.subjects(ask);
+            *noted = permissions.subjects(ask);
         }
         ruling
     })

@@ -31,10 +31,10 @@ impl UnsavedResults {
     pub(crate) async fn put(
         &self,
         task: TaskId,
-        ticket: u32,
+        job_number: u32,
         result: &JobResult,
     ) -> Result<(), Error> {
-        let path = self.path(task, ticket);
+        let path = self.path(task, job_number);
         let unfinished = path.with_extension("new");
         let text = serde_json::to_vec(result).map_err(|error| failed(&path, error.into()))?;
         fs::write(&unfinished, text).await.map_err(|error| failed(&unfinished, error))?;
@@ -42,8 +42,12 @@ impl UnsavedResults {
     }
 
     /// Reads a result, if there is one.
-    pub(crate) async fn load(&self, task: TaskId, ticket: u32) -> Result<Option<JobResult>, Error> {
-        let path = self.path(task, ticket);
+    pub(crate) async fn load(
+        &self,
+        task: TaskId,
+        job_number: u32,
+    ) -> Result<Option<JobResult>, Error> {
+        let path = self.path(task, job_number);
         match fs::read(&path).await {
             // A file truncated by a crash is ignored, and the job runs again.
             Ok(text) => Ok(serde_json::from_slice(&text).ok()),
@@ -53,16 +57,16 @@ impl UnsavedResults {
     }
 
     /// Removes a result that is stored.
-    pub(crate) async fn clear(&self, task: TaskId, ticket: u32) -> Result<(), Error> {
-        let path = self.path(task, ticket);
+    pub(crate) async fn clear(&self, task: TaskId, job_number: u32) -> Result<(), Error> {
+        let path = self.path(task, job_number);
         match fs::remove_file(&path).await {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(&path, error)),
             _ => Ok(()),
         }
     }
 
-    fn path(&self, task: TaskId, ticket: u32) -> PathBuf {
-        self.folder.join(format!("{task}-{ticket}.json"))
+    fn path(&self, task: TaskId, job_number: u32) -> PathBuf {
+        self.folder.join(format!("{task}-{job_number}.json"))
     }
 }
 

@@ -11,6 +11,10 @@
 mod durable;
 #[path = "it/gates.rs"]
 mod gates;
+#[path = "../../core/tests/support/imports.rs"]
+mod imports;
+#[path = "it/modules.rs"]
+mod modules;
 #[path = "it/people.rs"]
 mod people;
 #[path = "it/questions.rs"]

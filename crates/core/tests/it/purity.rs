@@ -2,10 +2,11 @@
 //! access files or sockets. The modules of `core` import each other without cycles.
 #![expect(clippy::disallowed_methods, reason = "it runs `cargo tree` and reads the sources")]
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+#[path = "support/imports.rs"]
+mod imports;
 
 /// Pure crates.
 const PURE: [&str; 2] = ["tamma-core", "tamma-chat"];
@@ -76,142 +77,30 @@ fn clock_and_random_features_are_off() {
     }
 }
 
-/// Imports between top-level modules, each with one file that contains it.
-type Imports = BTreeMap<String, BTreeMap<String, PathBuf>>;
-
-/// Reads the imports of `core`. Comments and unit tests at the end of a file do not count.
-fn imports() -> Imports {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let mut files = Vec::new();
-    sources(&root, &mut files);
-    let mut imports = Imports::new();
-    for file in files {
-        let path = file.strip_prefix(&root).expect("a path under the root");
-        let first = path.iter().next().and_then(|part| part.to_str()).expect("a name");
-        let module = first.trim_end_matches(".rs");
-        if module == "lib" {
-            continue;
-        }
-        let used = imports.entry(module.to_owned()).or_default();
-        let text = fs::read_to_string(&file).expect("a source");
-        for name in named(&text) {
-            if name != module {
-                used.entry(name).or_insert_with(|| path.to_owned());
-            }
-        }
-    }
-    let modules: BTreeSet<_> = imports.keys().cloned().collect();
-    for used in imports.values_mut() {
-        used.retain(|name, _| modules.contains(name));
-    }
-    imports
-}
-
-fn sources(folder: &Path, files: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).expect("a folder") {
-        let path = entry.expect("an entry").path();
-        if path.is_dir() {
-            sources(&path, files);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            files.push(path);
-        }
-    }
-}
-
-/// Returns the names that follow `crate::` in a source, including those in `crate::{a, b::C}`.
-fn named(source: &str) -> BTreeSet<String> {
-    let code = source.split("#[cfg(test)]").next().unwrap_or_default();
-    let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
-    let code = lines.collect::<Vec<_>>().join("\n");
-    let mut names = BTreeSet::new();
-    for after in code.split("crate::").skip(1) {
-        let Some(group) = after.strip_prefix('{') else {
-            names.insert(leading_name(after));
-            continue;
-        };
-        let mut depth = 1;
-        let mut start = 0;
-        for (at, sign) in group.char_indices() {
-            match sign {
-                '{' => depth += 1,
-                '}' => depth -= 1,
-                _ => {}
-            }
-            if depth == 0 || (depth == 1 && sign == ',') {
-                names.insert(leading_name(&group[start..at]));
-                start = at + 1;
-            }
-            if depth == 0 {
-                break;
-            }
-        }
-    }
-    names
-}
-
-fn leading_name(text: &str) -> String {
-    text.trim_start().chars().take_while(|sign| sign.is_alphanumeric() || *sign == '_').collect()
-}
-
-/// Returns the first import cycle, with its first module repeated at the end.
-fn cycle(imports: &Imports) -> Option<Vec<&str>> {
-    fn visit<'a>(
-        module: &'a str,
-        imports: &'a Imports,
-        way: &mut Vec<&'a str>,
-        done: &mut BTreeSet<&'a str>,
-    ) -> Option<Vec<&'a str>> {
-        if let Some(at) = way.iter().position(|it| *it == module) {
-            let mut found = way[at..].to_vec();
-            found.push(module);
-            return Some(found);
-        }
-        if done.contains(module) {
-            return None;
-        }
-        way.push(module);
-        for next in imports.get(module).into_iter().flat_map(BTreeMap::keys) {
-            let found = visit(next, imports, way, done);
-            if found.is_some() {
-                return found;
-            }
-        }
-        way.pop();
-        done.insert(module);
-        None
-    }
-    let mut done = BTreeSet::new();
-    imports.keys().find_map(|module| visit(module, imports, &mut Vec::new(), &mut done))
-}
-
 #[test]
 fn core_modules_have_no_import_cycle() {
-    let imports = imports();
+    let imports = imports::read(Path::new(env!("CARGO_MANIFEST_DIR")));
     assert!(imports["task_loop"].contains_key("rules"), "the sources were read");
-    let found = cycle(&imports).map(|modules| {
-        let steps = modules.windows(2).map(|pair| {
-            let file = imports[pair[0]][pair[1]].display();
-            format!("{} -> {} ({file})", pair[0], pair[1])
-        });
-        steps.collect::<Vec<_>>().join(", ")
-    });
-    assert_eq!(found, None, "modules of `core` import each other in a cycle");
+    assert_eq!(imports::describe_cycle(&imports), None, "modules of `core` import each other");
 }
 
 #[test]
 fn import_cycles_are_found_and_named() {
     let source =
         "use crate::b::C;\n// crate::c\nuse crate::{d, e::{F, G}, h};\n#[cfg(test)]\ncrate::i";
-    assert_eq!(named(source).iter().map(String::as_str).collect::<Vec<_>>(), ["b", "d", "e", "h"]);
+    assert_eq!(
+        imports::named(source).iter().map(String::as_str).collect::<Vec<_>>(),
+        ["b", "d", "e", "h"]
+    );
     let of = |pairs: &[(&str, &str)]| {
-        let mut imports = Imports::new();
+        let mut imports = imports::Imports::new();
         for (from, to) in pairs {
             let used = imports.entry((*from).to_owned()).or_default();
             used.insert((*to).to_owned(), PathBuf::from("x.rs"));
         }
         imports
     };
-    assert_eq!(cycle(&of(&[("a", "b"), ("a", "c"), ("b", "c")])), None);
+    assert_eq!(imports::cycle(&of(&[("a", "b"), ("a", "c"), ("b", "c")])), None);
     let circle = of(&[("a", "b"), ("b", "c"), ("c", "b")]);
-    assert_eq!(cycle(&circle), Some(vec!["b", "c", "b"]));
+    assert_eq!(imports::cycle(&circle), Some(vec!["b", "c", "b"]));
 }

@@ -3,18 +3,17 @@
 use tamma_core::task_loop::Outcome;
 use tamma_flow::activities::JobResult;
 
-use super::{Activities, JobContext};
 use crate::error::Error;
+use crate::job_context::JobContext;
+use crate::services::Services;
 
 /// Polling interval, in seconds. The soft timeout of `pending` alerts people.
 const RETRY_SECONDS: u32 = 10;
 
-impl Activities {
-    pub(super) async fn admit(&self, work: &JobContext) -> Result<JobResult, Error> {
-        let others = &work.task.depends_on;
-        if !others.is_empty() && self.store.count_incomplete(others).await? > 0 {
-            return Ok(JobResult::RetryAfter { seconds: RETRY_SECONDS });
-        }
-        Ok(JobResult::finished(Outcome::Admitted))
+pub(super) async fn admit(services: &Services, ctx: &JobContext) -> Result<JobResult, Error> {
+    let others = &ctx.task.depends_on;
+    if !others.is_empty() && services.store.count_incomplete(others).await? > 0 {
+        return Ok(JobResult::RetryAfter { seconds: RETRY_SECONDS });
     }
+    Ok(JobResult::finished(Outcome::Admitted))
 }

@@ -11,8 +11,9 @@ use tamma_engine::agent::RunMode;
 use tamma_flow::activities::JobResult;
 use tamma_store::RunEnd;
 
-use super::{Activities, JobContext};
 use crate::error::Error;
+use crate::job_context::JobContext;
+use crate::services::Services;
 
 /// Maximum number of history entries to read; more than a task writes.
 const MAX_ENTRIES: u32 = 10_000;
@@ -36,69 +37,70 @@ pub(super) struct JudgedAttempt {
     pub(super) decision: Option<EscalationDecision>,
 }
 
-impl Activities {
-    /// Loads the attempts of a task, oldest first.
-    pub(super) async fn attempts(&self, work: &JobContext) -> Result<Vec<JudgedAttempt>, Error> {
-        let task = work.task.id;
-        let mut attempts: BTreeMap<u16, JudgedAttempt> = BTreeMap::new();
-        for iteration in self.store.iterations(task).await? {
-            let number = u16::try_from(iteration.number).unwrap_or(u16::MAX);
-            let ending = iteration.outcome.map(|ending| ending.to_string().replace('_', " "));
-            attempts.insert(
+/// Loads the attempts of a task, oldest first.
+pub(super) async fn load_attempts(
+    services: &Services,
+    ctx: &JobContext,
+) -> Result<Vec<JudgedAttempt>, Error> {
+    let task = ctx.task.id;
+    let mut attempts: BTreeMap<u16, JudgedAttempt> = BTreeMap::new();
+    for iteration in services.store.iterations(task).await? {
+        let number = u16::try_from(iteration.number).unwrap_or(u16::MAX);
+        let ending = iteration.outcome.map(|ending| ending.to_string().replace('_', " "));
+        attempts.insert(
+            number,
+            JudgedAttempt {
                 number,
-                JudgedAttempt {
-                    number,
-                    tier: iteration.tier,
-                    commit: iteration.commit.and_then(|commit| commit.parse().ok()),
-                    outcome: ending.unwrap_or_else(|| "not judged".to_owned()),
-                    failures: BTreeSet::new(),
-                    report: None,
-                    decision: None,
-                },
-            );
-        }
-        let checks = self.store.checks(task).await?;
-        for check in &checks {
-            if let Some(attempt) = attempts.get_mut(&check.iteration) {
-                attempt.failures.extend(check.record.faults());
-            }
-        }
-        let finished: BTreeSet<u32> = self
-            .store
-            .runs(task)
-            .await?
-            .into_iter()
-            .filter(|run| run.mode == RunMode::Implement.to_string())
-            .filter(|run| run.end == Some(RunEnd::Finished))
-            .map(|run| run.number.job_number)
-            .collect();
-        let results: Vec<(u32, JobResult)> = self.store.job_results(task).await?;
-        for (ticket, result) in results.into_iter().rev() {
-            let Some(report) = result.report() else { continue };
-            let checked = checks.iter().find(|check| check.job_number == ticket);
-            // Without a stored check, the report belongs to the run before it.
-            let number = checked.map_or_else(
-                || u16::try_from(finished.range(..ticket).count()).unwrap_or(u16::MAX),
-                |check| check.iteration,
-            );
-            if let Some(attempt) = attempts.get_mut(&number) {
-                attempt.report = Some(report.to_owned());
-            }
-        }
-        let mut number = 0_u16;
-        for line in self.store.history(task, 0, MAX_ENTRIES).await? {
-            match (line.entry.name, line.entry.data) {
-                (EntryName::SmImplementationCompleted, _) => number = number.saturating_add(1),
-                (_, EntryData::Decision(decision)) => {
-                    if let Some(attempt) = attempts.get_mut(&number) {
-                        attempt.decision = Some(decision);
-                    }
-                }
-                _ => {}
-            }
-        }
-        Ok(attempts.into_values().collect())
+                tier: iteration.tier,
+                commit: iteration.commit.and_then(|commit| commit.parse().ok()),
+                outcome: ending.unwrap_or_else(|| "not judged".to_owned()),
+                failures: BTreeSet::new(),
+                report: None,
+                decision: None,
+            },
+        );
     }
+    let checks = services.store.checks(task).await?;
+    for check in &checks {
+        if let Some(attempt) = attempts.get_mut(&check.iteration) {
+            attempt.failures.extend(check.record.faults());
+        }
+    }
+    let finished: BTreeSet<u32> = services
+        .store
+        .runs(task)
+        .await?
+        .into_iter()
+        .filter(|run| run.mode == RunMode::Implement.to_string())
+        .filter(|run| run.end == Some(RunEnd::Finished))
+        .map(|run| run.number.job_number)
+        .collect();
+    let results: Vec<(u32, JobResult)> = services.store.job_results(task).await?;
+    for (ticket, result) in results.into_iter().rev() {
+        let Some(report) = result.report() else { continue };
+        let checked = checks.iter().find(|check| check.job_number == ticket);
+        // Without a stored check, the report belongs to the run before it.
+        let number = checked.map_or_else(
+            || u16::try_from(finished.range(..ticket).count()).unwrap_or(u16::MAX),
+            |check| check.iteration,
+        );
+        if let Some(attempt) = attempts.get_mut(&number) {
+            attempt.report = Some(report.to_owned());
+        }
+    }
+    let mut number = 0_u16;
+    for line in services.store.history(task, 0, MAX_ENTRIES).await? {
+        match (line.entry.name, line.entry.data) {
+            (EntryName::SmImplementationCompleted, _) => number = number.saturating_add(1),
+            (_, EntryData::Decision(decision)) => {
+                if let Some(attempt) = attempts.get_mut(&number) {
+                    attempt.decision = Some(decision);
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(attempts.into_values().collect())
 }
 
 /// Compares the failures of the last attempt with earlier ones; `None` if no check named any.

@@ -7,9 +7,12 @@ use tamma_core::ids::Reference;
 use tamma_core::task_loop::Outcome;
 use tamma_flow::activities::JobResult;
 
-use super::attempts::{JudgedAttempt, compare_failures, summarize_attempts, truncate_middle};
-use super::{Activities, JobContext};
+use super::attempts::{
+    JudgedAttempt, compare_failures, load_attempts, summarize_attempts, truncate_middle,
+};
 use crate::error::Error;
+use crate::job_context::JobContext;
+use crate::services::Services;
 
 /// Maximum length of the failure report in a brief, in bytes. The start and the end are kept.
 const MAX_REPORT_BYTES: usize = 12_000;
@@ -17,32 +20,33 @@ const MAX_REPORT_BYTES: usize = 12_000;
 /// Maximum length of people's comments in a brief, in bytes.
 const MAX_COMMENT_BYTES: usize = 8_000;
 
-impl Activities {
-    pub(super) async fn brief(
-        &self,
-        work: &JobContext,
-        decision: &EscalationDecision,
-        note: Option<&Reference>,
-    ) -> Result<JobResult, Error> {
-        let note = match note {
-            Some(note) => Some(self.store.text(note).await?),
-            None => None,
-        };
-        let attempts = self.attempts(work).await?;
-        let most = work.task_loop.max_iterations(&work.rules);
-        let text = write_brief(Some(decision), note.as_deref(), &attempts, most);
-        Ok(JobResult::finished(Outcome::Briefed(self.store.save_text(&text).await?)))
-    }
+pub(super) async fn brief(
+    services: &Services,
+    ctx: &JobContext,
+    decision: &EscalationDecision,
+    note: Option<&Reference>,
+) -> Result<JobResult, Error> {
+    let note = match note {
+        Some(note) => Some(services.store.text(note).await?),
+        None => None,
+    };
+    let attempts = load_attempts(services, ctx).await?;
+    let most = ctx.task_loop.max_iterations(&ctx.rules);
+    let text = write_brief(Some(decision), note.as_deref(), &attempts, most);
+    Ok(JobResult::finished(Outcome::Briefed(services.store.save_text(&text).await?)))
+}
 
-    /// Writes a failure brief for a planner or for a run after a new plan, which have no brief job.
-    pub(super) async fn failure_brief(&self, work: &JobContext) -> Result<Option<String>, Error> {
-        let attempts = self.attempts(work).await?;
-        if attempts.iter().all(|attempt| attempt.report.is_none() && attempt.failures.is_empty()) {
-            return Ok(None);
-        }
-        let most = work.task_loop.max_iterations(&work.rules);
-        Ok(Some(write_brief(work.task_loop.decision.as_ref(), None, &attempts, most)))
+/// Writes a failure brief for a planner or for a run after a new plan, which have no brief job.
+pub(super) async fn failure_brief(
+    services: &Services,
+    ctx: &JobContext,
+) -> Result<Option<String>, Error> {
+    let attempts = load_attempts(services, ctx).await?;
+    if attempts.iter().all(|attempt| attempt.report.is_none() && attempt.failures.is_empty()) {
+        return Ok(None);
     }
+    let most = ctx.task_loop.max_iterations(&ctx.rules);
+    Ok(Some(write_brief(ctx.task_loop.decision.as_ref(), None, &attempts, most)))
 }
 
 /// Renders a brief of bounded length.

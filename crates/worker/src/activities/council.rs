@@ -19,11 +19,14 @@ use tamma_engine::submission::Submission;
 use tamma_engine::worktree::Worktree;
 use tamma_flow::activities::JobResult;
 
-use super::attempts::{JudgedAttempt, truncate_middle};
-use super::{Activities, JobContext};
+use super::attempts::{JudgedAttempt, load_attempts, truncate_middle};
+use super::plan::plan_text;
 use crate::error::Error;
+use crate::job_context::JobContext;
 use crate::prompts::{Prompt, render};
-use crate::runs::{AgentRun, AgentSlot as Room};
+use crate::retry::retry_until_stopped;
+use crate::runs::{AgentRun, AgentSlot};
+use crate::services::Services;
 
 /// Maximum length of the diff and of the report of one attempt, in bytes.
 const MAX_ATTEMPT_BYTES: usize = 8_000;
@@ -31,185 +34,173 @@ const MAX_ATTEMPT_BYTES: usize = 8_000;
 /// Maximum length of all attempts together, in bytes. The newest are kept.
 const MAX_TOTAL_BYTES: usize = 80_000;
 
-impl Activities {
-    pub(super) async fn convene(
-        &self,
-        work: &JobContext,
-        council: u8,
-        seat: Option<CouncilSeat>,
-        opinions: &[OpinionRecord],
-    ) -> Result<JobResult, Error> {
-        let site = self.project_context(work).await?;
-        let worktree = self.worktree(work, &site).await?;
-        let plan = match &work.task_loop.plan {
-            Some(plan) => self.plan_text(work, &plan.stored_at).await?,
-            None => "There is no plan yet.".to_owned(),
-        };
-        let attempts = self.attempts(work).await?;
-        let why = work.task_loop.decision.map(|decision| decision.to_string());
-        // Plan errors or output of a hook: failures outside of attempts.
-        let note = match &work.task_loop.note {
-            Some(note) => Some(truncate_middle(&self.store.text(note).await?, MAX_ATTEMPT_BYTES)),
-            None => None,
-        };
-        let tried = self.describe_attempts(work, &worktree, &attempts).await?;
-        let about = |opinions: &str| {
-            json!({
-                "task": work.task, "plan": plan, "why": why, "attempts": tried,
-                "note": note, "opinions": opinions,
-            })
-        };
-        let rules = &work.rules.council;
-        match seat {
-            Some(place @ CouncilSeat::Member(number)) => {
-                let room = Room {
-                    member: place.member(rules).clone(),
-                    home: Some(member_home(council, number)),
-                };
-                let prompt = render(Prompt::Advise, about(""))?;
-                let run = self
-                    .run_read_only(work, &site, &worktree, room, RunMode::Advise, prompt)
-                    .await?;
-                self.fault_point("agent ended")?;
-                match &run.report.end {
-                    RunEnd::Finished { submission: Submission::Opinion(view), .. } => {
-                        let kept = serde_json::to_string_pretty(view).unwrap_or_default();
-                        let kept = self
-                            .retry_until_stopped(&work.stop, || self.store.save_text(&kept))
-                            .await?;
-                        Ok(finished_result(&run, Outcome::OpinionGiven(kept)))
-                    }
-                    _ => self.unusable_submission(work, run).await,
-                }
-            }
-            Some(CouncilSeat::Chair) => {
-                let members = self.member_opinions(work, opinions).await?;
-                let home = Some(format!("council-{council}-chair"));
-                let room = Room { member: rules.chair.clone(), home };
-                let prompt = render(Prompt::Conclude, about(&render_opinions(&members)))?;
-                let run = self
-                    .run_read_only(work, &site, &worktree, room, RunMode::Conclude, prompt)
-                    .await?;
-                self.fault_point("agent ended")?;
-                match &run.report.end {
-                    RunEnd::Finished { submission: Submission::Conclusion(conclusion), .. } => {
-                        let text = render_minutes(conclusion, &rules.chair, &members);
-                        let kept = self
-                            .retry_until_stopped(&work.stop, || self.store.save_text(&text))
-                            .await?;
-                        Ok(finished_result(&run, Outcome::CouncilConcluded(kept)))
-                    }
-                    _ => self.unusable_submission(work, run).await,
-                }
-            }
-            // Older editions have no seats: one model gives the conclusion.
-            None => {
-                let seat = CouncilMember::from(Tier::TOP);
-                let prompt = render(Prompt::Advise, about(""))?;
-                let run = self
-                    .run_read_only(work, &site, &worktree, seat.clone(), RunMode::Advise, prompt)
-                    .await?;
-                self.fault_point("agent ended")?;
-                match &run.report.end {
-                    RunEnd::Finished { submission: Submission::Opinion(view), .. } => {
-                        let CouncilOpinion { root_cause, fix, against, .. } = view.clone();
-                        let conclusion =
-                            CouncilConclusion { root_cause, fix, dissent: vec![against] };
-                        let text = render_minutes(&conclusion, &seat, &[]);
-                        let kept = self
-                            .retry_until_stopped(&work.stop, || self.store.save_text(&text))
-                            .await?;
-                        Ok(finished_result(&run, Outcome::CouncilConcluded(kept)))
-                    }
-                    _ => self.unusable_submission(work, run).await,
-                }
-            }
-        }
-    }
-
-    /// Builds the result for a council seat without a usable submission.
-    async fn unusable_submission(
-        &self,
-        work: &JobContext,
-        run: AgentRun,
-    ) -> Result<JobResult, Error> {
-        let RunEnd::Finished { submission, .. } = &run.report.end else {
-            return self.handle_unfinished_run(work, run).await;
-        };
-        let flaws = match submission {
-            Submission::Invalid { errors: flaws, .. } => flaws.join("; "),
-            _ => "nothing was submitted".to_owned(),
-        };
-        let reason: String = format!("invalid submission: {flaws}")
-            .chars()
-            .take(tamma_core::ids::Reason::MAX)
-            .collect();
-        let reason = reason.parse().map_err(|_| Error::Internal("a reason is empty".to_owned()))?;
-        Ok(finished_result(
-            &run,
-            Outcome::Failed(JobFailure { kind: FailureKind::Crashed, reason }),
-        ))
-    }
-
-    /// Loads the stored opinions of the members.
-    async fn member_opinions(
-        &self,
-        work: &JobContext,
-        opinions: &[OpinionRecord],
-    ) -> Result<Vec<MemberOpinion>, Error> {
-        let mut spoken = Vec::new();
-        for (seat, opinion) in work.rules.council.members.iter().zip(opinions) {
-            let view = match opinion {
-                OpinionRecord::Absent => None,
-                OpinionRecord::Stored(kept) => {
-                    let text = self.store.text(kept).await?;
-                    let odd =
-                        |error| Error::Internal(format!("cannot read a stored opinion: {error}"));
-                    Some(serde_json::from_str(&text).map_err(odd)?)
-                }
-            };
-            spoken.push(MemberOpinion { member: seat.clone(), opinion: view });
-        }
-        Ok(spoken)
-    }
-
-    /// Describes the attempts with their errors, diffs and decisions. The oldest are omitted if the
-    /// text would be too long.
-    async fn describe_attempts(
-        &self,
-        work: &JobContext,
-        worktree: &Worktree,
-        attempts: &[JudgedAttempt],
-    ) -> Result<String, Error> {
-        let (base, mut texts, mut length) = (work.base()?, Vec::new(), 0);
-        for attempt in attempts.iter().rev() {
-            let tier = attempt.tier.map(|tier| format!(", {tier} tier")).unwrap_or_default();
-            let mut text = format!("## Attempt {}{tier}: {}\n", attempt.number, attempt.outcome);
-            if let Some(decision) = attempt.decision {
-                let _ = writeln!(text, "\nTamma then decided to {decision}.");
-            }
-            if let Some(report) = &attempt.report {
-                let _ = writeln!(text, "\n{}", truncate_middle(report.trim(), MAX_ATTEMPT_BYTES));
-            }
-            if let Some(commit) = attempt.commit {
-                let diff = worktree.diff(base, commit).await?;
-                let diff = truncate_middle(diff.trim(), MAX_ATTEMPT_BYTES);
-                let _ = writeln!(text, "\nDiff against the base commit:\n\n````diff\n{diff}\n````");
-            }
-            length += text.len();
-            if length > MAX_TOTAL_BYTES && !texts.is_empty() {
-                texts.push("Earlier attempts are omitted.\n".to_owned());
-                break;
-            }
-            texts.push(text);
-        }
-        texts.reverse();
-        Ok(if texts.is_empty() {
-            "There are no attempts yet.".to_owned()
-        } else {
-            texts.join("\n")
+pub(super) async fn convene(
+    services: &Services,
+    ctx: &JobContext,
+    council: u8,
+    seat: Option<CouncilSeat>,
+    opinions: &[OpinionRecord],
+) -> Result<JobResult, Error> {
+    let project = services.repositories.project(ctx).await?;
+    let worktree = services.repositories.worktree(ctx, &project).await?;
+    let plan = match &ctx.task_loop.plan {
+        Some(plan) => plan_text(services, ctx, &plan.stored_at).await?,
+        None => "There is no plan yet.".to_owned(),
+    };
+    let attempts = load_attempts(services, ctx).await?;
+    let why = ctx.task_loop.decision.map(|decision| decision.to_string());
+    // Plan errors or output of a hook: failures outside of attempts.
+    let note = match &ctx.task_loop.note {
+        Some(note) => Some(truncate_middle(&services.store.text(note).await?, MAX_ATTEMPT_BYTES)),
+        None => None,
+    };
+    let tried = describe_attempts(ctx, &worktree, &attempts).await?;
+    let about = |opinions: &str| {
+        json!({
+            "task": ctx.task, "plan": plan, "why": why, "attempts": tried,
+            "note": note, "opinions": opinions,
         })
+    };
+    let rules = &ctx.rules.council;
+    match seat {
+        Some(place @ CouncilSeat::Member(number)) => {
+            let slot = AgentSlot {
+                member: place.member(rules).clone(),
+                home: Some(member_home(council, number)),
+            };
+            let prompt = render(Prompt::Advise, about(""))?;
+            let run = services
+                .agents
+                .run_read_only(ctx, &project, &worktree, slot, RunMode::Advise, prompt)
+                .await?;
+            ctx.fault_point("agent ended")?;
+            match &run.report.end {
+                RunEnd::Finished { submission: Submission::Opinion(view), .. } => {
+                    let kept = serde_json::to_string_pretty(view).unwrap_or_default();
+                    let kept =
+                        retry_until_stopped(&ctx.stop, || services.store.save_text(&kept)).await?;
+                    Ok(finished_result(&run, Outcome::OpinionGiven(kept)))
+                }
+                _ => unusable_submission(services, ctx, run).await,
+            }
+        }
+        Some(CouncilSeat::Chair) => {
+            let members = member_opinions(services, ctx, opinions).await?;
+            let home = Some(format!("council-{council}-chair"));
+            let slot = AgentSlot { member: rules.chair.clone(), home };
+            let prompt = render(Prompt::Conclude, about(&render_opinions(&members)))?;
+            let run = services
+                .agents
+                .run_read_only(ctx, &project, &worktree, slot, RunMode::Conclude, prompt)
+                .await?;
+            ctx.fault_point("agent ended")?;
+            match &run.report.end {
+                RunEnd::Finished { submission: Submission::Conclusion(conclusion), .. } => {
+                    let text = render_minutes(conclusion, &rules.chair, &members);
+                    let kept =
+                        retry_until_stopped(&ctx.stop, || services.store.save_text(&text)).await?;
+                    Ok(finished_result(&run, Outcome::CouncilConcluded(kept)))
+                }
+                _ => unusable_submission(services, ctx, run).await,
+            }
+        }
+        // Older editions have no seats: one model gives the conclusion.
+        None => {
+            let seat = CouncilMember::from(Tier::TOP);
+            let prompt = render(Prompt::Advise, about(""))?;
+            let run = services
+                .agents
+                .run_read_only(ctx, &project, &worktree, seat.clone(), RunMode::Advise, prompt)
+                .await?;
+            ctx.fault_point("agent ended")?;
+            match &run.report.end {
+                RunEnd::Finished { submission: Submission::Opinion(view), .. } => {
+                    let CouncilOpinion { root_cause, fix, against, .. } = view.clone();
+                    let conclusion = CouncilConclusion { root_cause, fix, dissent: vec![against] };
+                    let text = render_minutes(&conclusion, &seat, &[]);
+                    let kept =
+                        retry_until_stopped(&ctx.stop, || services.store.save_text(&text)).await?;
+                    Ok(finished_result(&run, Outcome::CouncilConcluded(kept)))
+                }
+                _ => unusable_submission(services, ctx, run).await,
+            }
+        }
     }
+}
+
+/// Builds the result for a council seat without a usable submission.
+async fn unusable_submission(
+    services: &Services,
+    ctx: &JobContext,
+    run: AgentRun,
+) -> Result<JobResult, Error> {
+    let RunEnd::Finished { submission, .. } = &run.report.end else {
+        return services.agents.handle_unfinished(ctx, run).await;
+    };
+    let errors = match submission {
+        Submission::Invalid { errors, .. } => errors.join("; "),
+        _ => "nothing was submitted".to_owned(),
+    };
+    let reason: String = format!("invalid submission: {errors}")
+        .chars()
+        .take(tamma_core::ids::Reason::MAX)
+        .collect();
+    let reason = reason.parse().map_err(|_| Error::Internal("a reason is empty".to_owned()))?;
+    Ok(finished_result(&run, Outcome::Failed(JobFailure { kind: FailureKind::Crashed, reason })))
+}
+
+/// Loads the stored opinions of the members.
+async fn member_opinions(
+    services: &Services,
+    ctx: &JobContext,
+    opinions: &[OpinionRecord],
+) -> Result<Vec<MemberOpinion>, Error> {
+    let mut spoken = Vec::new();
+    for (seat, opinion) in ctx.rules.council.members.iter().zip(opinions) {
+        let view = match opinion {
+            OpinionRecord::Absent => None,
+            OpinionRecord::Stored(kept) => {
+                let text = services.store.text(kept).await?;
+                let odd = |error| Error::Internal(format!("cannot read a stored opinion: {error}"));
+                Some(serde_json::from_str(&text).map_err(odd)?)
+            }
+        };
+        spoken.push(MemberOpinion { member: seat.clone(), opinion: view });
+    }
+    Ok(spoken)
+}
+
+/// Describes the attempts with their errors, diffs and decisions. The oldest are omitted if the
+/// text would be too long.
+async fn describe_attempts(
+    ctx: &JobContext,
+    worktree: &Worktree,
+    attempts: &[JudgedAttempt],
+) -> Result<String, Error> {
+    let (base, mut texts, mut length) = (ctx.base()?, Vec::new(), 0);
+    for attempt in attempts.iter().rev() {
+        let tier = attempt.tier.map(|tier| format!(", {tier} tier")).unwrap_or_default();
+        let mut text = format!("## Attempt {}{tier}: {}\n", attempt.number, attempt.outcome);
+        if let Some(decision) = attempt.decision {
+            let _ = writeln!(text, "\nTamma then decided to {decision}.");
+        }
+        if let Some(report) = &attempt.report {
+            let _ = writeln!(text, "\n{}", truncate_middle(report.trim(), MAX_ATTEMPT_BYTES));
+        }
+        if let Some(commit) = attempt.commit {
+            let diff = worktree.diff(base, commit).await?;
+            let diff = truncate_middle(diff.trim(), MAX_ATTEMPT_BYTES);
+            let _ = writeln!(text, "\nDiff against the base commit:\n\n````diff\n{diff}\n````");
+        }
+        length += text.len();
+        if length > MAX_TOTAL_BYTES && !texts.is_empty() {
+            texts.push("Earlier attempts are omitted.\n".to_owned());
+            break;
+        }
+        texts.push(text);
+    }
+    texts.reverse();
+    Ok(if texts.is_empty() { "There are no attempts yet.".to_owned() } else { texts.join("\n") })
 }
 
 /// Returns the home directory of a member. Separate homes keep opinions independent.

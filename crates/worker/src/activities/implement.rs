@@ -14,108 +14,106 @@ use tamma_flow::RunStarted;
 use tamma_flow::activities::JobResult;
 use tokio_util::sync::CancellationToken;
 
-use super::{Activities, JobContext, now};
+use super::brief::failure_brief;
+use crate::clock::now;
 use crate::error::Error;
+use crate::job_context::JobContext;
+use crate::project_context::ProjectContext;
 use crate::prompts::{Prompt, render};
-use crate::runs::Assignment;
+use crate::runs::{AgentRun, Assignment, agent_for};
+use crate::services::Services;
 
-impl Activities {
-    pub(super) async fn implement(
-        &self,
-        work: &JobContext,
-        order: &RunSpec,
-    ) -> Result<JobResult, Error> {
-        let site = self.project_context(work).await?;
-        // Stop processes of an earlier attempt before touching its worktree.
-        self.processes.take_over(work.run_id(), self.config.timeouts.stop).await?;
-        let worktree = self.worktree(work, &site).await?;
-        let ticket = work.request.job_number;
-        if work.attempt > 1 {
-            // A commit of this job means that an earlier attempt finished.
-            if let Some(commit) = worktree.commit_for_job(ticket).await? {
-                save_checkpoint(&worktree).await?;
-                return Ok(JobResult::finished(Outcome::RunFinished(commit)));
-            }
+pub(super) async fn implement(
+    services: &Services,
+    ctx: &JobContext,
+    spec: &RunSpec,
+) -> Result<JobResult, Error> {
+    let project = services.repositories.project(ctx).await?;
+    // Stop processes of an earlier attempt before touching its worktree.
+    services.stop_earlier_attempts(ctx).await?;
+    let worktree = services.repositories.worktree(ctx, &project).await?;
+    let job_number = ctx.request.job_number;
+    if ctx.attempt > 1 {
+        // A commit of this job means that an earlier attempt finished.
+        if let Some(commit) = worktree.commit_for_job(job_number).await? {
             save_checkpoint(&worktree).await?;
-        }
-        if let Some(full) = self.free_disk_space(&site).await? {
-            return Ok(full);
-        }
-        let (engine, _) = crate::runs::agent_for(&site, &order.tier.into())?;
-        (work.announce_start)(RunStarted { at: now(), job_number: ticket, agent: engine }).await?;
-        self.fault_point("announced")?;
-        let iterates =
-            |decision: EscalationDecision| matches!(decision.action, EscalationAction::Iterate(_));
-        let brief = match &order.brief {
-            // After a new plan, the stored brief is about an older attempt.
-            _ if order.iteration > 1 && !work.task_loop.decision.is_some_and(iterates) => {
-                self.failure_brief(work).await?
-            }
-            Some(brief) => Some(self.store.text(brief).await?),
-            None => None,
-        };
-        let (_, plan) = self.store.plan_by_hash(work.task.id, order.plan.hash).await?;
-        let known = self.knowledge_for_plan(work, &plan).await?;
-        let about = json!({
-            "task": work.task,
-            "plan": plan,
-            "known": known,
-            "brief": brief,
-            "iteration": order.iteration,
-        });
-        let prompt = render(Prompt::Implement, about)?;
-        let run = match self.run_with_checkpoints(work, order, &site, &worktree, prompt).await {
-            Err(Error::Stopped) => {
-                save_checkpoint(&worktree).await?;
-                return Err(Error::Stopped);
-            }
-            Err(error) => {
-                save_checkpoint(&worktree).await?;
-                return Err(error);
-            }
-            Ok(run) => run,
-        };
-        self.fault_point("agent ended")?;
-        if matches!(run.report.end, RunEnd::Finished { .. }) {
-            let message = format!("{}\n\n{}", work.task.title, plan.summary);
-            let commit = worktree.commit_all(ticket, &message, &author()).await?;
-            self.fault_point("committed")?;
-            let outcome = Outcome::RunFinished(commit);
-            return Ok(JobResult::finished(outcome).with_usage(run.report.usage));
+            return Ok(JobResult::finished(Outcome::RunFinished(commit)));
         }
         save_checkpoint(&worktree).await?;
-        self.handle_unfinished_run(work, run).await
     }
+    if let Some(full) = services.repositories.free_disk_space(&project).await? {
+        return Ok(full);
+    }
+    let (agent, _) = agent_for(&project, &spec.tier.into())?;
+    (ctx.announce_start)(RunStarted { at: now(), job_number, agent }).await?;
+    ctx.fault_point("announced")?;
+    let iterates =
+        |decision: EscalationDecision| matches!(decision.action, EscalationAction::Iterate(_));
+    let brief = match &spec.brief {
+        // After a new plan, the stored brief is about an older attempt.
+        _ if spec.iteration > 1 && !ctx.task_loop.decision.is_some_and(iterates) => {
+            failure_brief(services, ctx).await?
+        }
+        Some(brief) => Some(services.store.text(brief).await?),
+        None => None,
+    };
+    let (_, plan) = services.store.plan_by_hash(ctx.task.id, spec.plan.hash).await?;
+    let known = services.knowledge.for_plan(ctx, &plan).await?;
+    let about = json!({
+        "task": ctx.task,
+        "plan": plan,
+        "known": known,
+        "brief": brief,
+        "iteration": spec.iteration,
+    });
+    let prompt = render(Prompt::Implement, about)?;
+    let run = match run_with_checkpoints(services, ctx, spec, &project, &worktree, prompt).await {
+        Err(error) => {
+            save_checkpoint(&worktree).await?;
+            return Err(error);
+        }
+        Ok(run) => run,
+    };
+    ctx.fault_point("agent ended")?;
+    if matches!(run.report.end, RunEnd::Finished { .. }) {
+        let message = format!("{}\n\n{}", ctx.task.title, plan.summary);
+        let commit = worktree.commit_all(job_number, &message, &author()).await?;
+        ctx.fault_point("committed")?;
+        let outcome = Outcome::RunFinished(commit);
+        return Ok(JobResult::finished(outcome).with_usage(run.report.usage));
+    }
+    save_checkpoint(&worktree).await?;
+    services.agents.handle_unfinished(ctx, run).await
+}
 
-    async fn run_with_checkpoints(
-        &self,
-        work: &JobContext,
-        order: &RunSpec,
-        site: &crate::project_context::ProjectContext,
-        worktree: &Worktree,
-        prompt: String,
-    ) -> Result<crate::runs::AgentRun, Error> {
-        let assignment = Assignment {
-            slot: order.tier.into(),
-            mode: RunMode::Implement,
-            prompt,
-            seconds: order.timeout_seconds,
-            allowance: order.allowance,
-            evidence: None,
-        };
-        let over = CancellationToken::new();
-        let running = async {
-            let run = self.run_agent(work, site, worktree.into(), assignment).await;
-            over.cancel();
-            run
-        };
-        // Half the configured interval, because a checkpoint takes time and misses later writes. So
-        // no work older than the interval is lost.
-        let pause = Duration::from_secs(u64::from(site.rules.engines.salvage_seconds)) / 2;
-        // Concurrent with the run, and awaited to its end, so that no git lock remains.
-        let (run, ()) = tokio::join!(running, checkpoint_periodically(worktree, pause, &over));
+async fn run_with_checkpoints(
+    services: &Services,
+    ctx: &JobContext,
+    spec: &RunSpec,
+    project: &ProjectContext,
+    worktree: &Worktree,
+    prompt: String,
+) -> Result<AgentRun, Error> {
+    let assignment = Assignment {
+        slot: spec.tier.into(),
+        mode: RunMode::Implement,
+        prompt,
+        seconds: spec.timeout_seconds,
+        allowance: spec.allowance,
+        evidence: None,
+    };
+    let over = CancellationToken::new();
+    let running = async {
+        let run = services.agents.run(ctx, project, worktree.into(), assignment).await;
+        over.cancel();
         run
-    }
+    };
+    // Half the configured interval, because a checkpoint takes time and misses later writes. So
+    // no work older than the interval is lost.
+    let pause = Duration::from_secs(u64::from(project.rules.engines.salvage_seconds)) / 2;
+    // Concurrent with the run, and awaited to its end, so that no git lock remains.
+    let (run, ()) = tokio::join!(running, checkpoint_periodically(worktree, pause, &over));
+    run
 }
 
 /// Saves a checkpoint at regular intervals, so that another worker can continue the run.

@@ -26,10 +26,12 @@ use tamma_flow::activities::JobResult;
 use tokio_util::sync::CancellationToken;
 
 use super::attempts::truncate_middle;
-use super::{Activities, JobContext};
 use crate::error::Error;
+use crate::job_context::JobContext;
 use crate::prompts::{Prompt, render};
+use crate::retry::retry_until_stopped;
 use crate::runs::{AgentRun, AgentSlot, Assignment, WorkingFolder};
+use crate::services::Services;
 
 /// Time limit of the run, in seconds.
 const TIME_LIMIT_SECONDS: u32 = 120;
@@ -49,177 +51,171 @@ const MAX_TEXT_BYTES: usize = 4_000;
 /// Maximum number of problems listed in the prompt.
 const MAX_LISTED: usize = 20;
 
-impl Activities {
-    pub(super) async fn learn(
-        &self,
-        work: &JobContext,
-        ending: State,
-        model: bool,
-    ) -> Result<JobResult, Error> {
-        let record = self.learning_record(work, ending).await?;
-        let retries = record.attempts.saturating_sub(1);
-        if lesson_triggers(ending == State::Completed, retries, &work.rules).is_empty() {
-            return Ok(learned_result(0, None));
-        }
-        let (mut lessons, usage) = if model {
-            match self.propose_lessons(work, &record).await {
-                Ok((lessons, usage)) => (lessons, usage),
-                Err(Error::Stopped) if work.stop.is_cancelled() => {
-                    return Err(Error::Stopped);
-                }
-                Err(error) => {
-                    let error = &error as &dyn std::error::Error;
-                    tracing::warn!(task = %record.task, error, "learning run failed");
-                    (Vec::new(), None)
-                }
-            }
-        } else {
-            (Vec::new(), None)
-        };
-        self.fault_point("agent ended")?;
-        if lessons.is_empty() {
-            lessons.extend(fallback_lesson(&record));
-        }
-        let of = (record.project, record.task);
-        let mut proposals: Vec<(KnowledgeId, Lesson)> =
-            lessons.into_iter().map(|lesson| (lesson.id(record.task), lesson)).collect();
-        let seen = || self.store.record_faults(of, &record.faults, MIN_TASKS);
-        for one in self.retry_until_stopped(&work.stop, seen).await? {
-            proposals.extend(recurring_failure_lesson(
-                record.project,
-                &one.fault,
-                one.in_code,
-                &one.sightings,
-            ));
-        }
-        let propose = || self.store.propose_lessons(record.project, proposals.clone());
-        let mut entries: Vec<KnowledgeId> = self
-            .retry_until_stopped(&work.stop, propose)
-            .await?
-            .iter()
-            .map(|it| it.entry)
-            .collect();
-        entries.sort_unstable();
-        entries.dedup();
-        Ok(learned_result(entries.len(), usage))
+pub(super) async fn learn(
+    services: &Services,
+    ctx: &JobContext,
+    ending: State,
+    model: bool,
+) -> Result<JobResult, Error> {
+    let record = learning_record(services, ctx, ending).await?;
+    let retries = record.attempts.saturating_sub(1);
+    if lesson_triggers(ending == State::Completed, retries, &ctx.rules).is_empty() {
+        return Ok(learned_result(0, None));
     }
+    let (mut lessons, usage) = if model {
+        match propose_lessons(services, ctx, &record).await {
+            Ok((lessons, usage)) => (lessons, usage),
+            Err(Error::Stopped) if ctx.stop.is_cancelled() => {
+                return Err(Error::Stopped);
+            }
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(task = %record.task, error, "learning run failed");
+                (Vec::new(), None)
+            }
+        }
+    } else {
+        (Vec::new(), None)
+    };
+    ctx.fault_point("agent ended")?;
+    if lessons.is_empty() {
+        lessons.extend(fallback_lesson(&record));
+    }
+    let of = (record.project, record.task);
+    let mut proposals: Vec<(KnowledgeId, Lesson)> =
+        lessons.into_iter().map(|lesson| (lesson.id(record.task), lesson)).collect();
+    let seen = || services.store.record_faults(of, &record.faults, MIN_TASKS);
+    for one in retry_until_stopped(&ctx.stop, seen).await? {
+        proposals.extend(recurring_failure_lesson(
+            record.project,
+            &one.fault,
+            one.in_code,
+            &one.sightings,
+        ));
+    }
+    let propose = || services.store.propose_lessons(record.project, proposals.clone());
+    let mut entries: Vec<KnowledgeId> =
+        retry_until_stopped(&ctx.stop, propose).await?.iter().map(|it| it.entry).collect();
+    entries.sort_unstable();
+    entries.dedup();
+    Ok(learned_result(entries.len(), usage))
+}
 
-    /// Collects the record of the task.
-    async fn learning_record(&self, work: &JobContext, ending: State) -> Result<TaskRecord, Error> {
-        let task = work.task.id;
-        let lines = self.store.history(task, 0, MAX_ENTRIES).await?;
-        let log: Vec<HistoryEntry> = lines.into_iter().map(|line| line.entry).collect();
-        let mut texts: BTreeMap<Reference, String> = BTreeMap::new();
-        for entry in &log {
-            if let EntryData::Stored(kept) = &entry.data
-                && !texts.contains_key(kept)
-                && let Ok(text) = self.store.text(kept).await
-            {
-                texts.insert(kept.clone(), truncate_middle(&text, MAX_TEXT_BYTES));
-            }
+/// Collects the record of the task.
+async fn learning_record(
+    services: &Services,
+    ctx: &JobContext,
+    ending: State,
+) -> Result<TaskRecord, Error> {
+    let task = ctx.task.id;
+    let lines = services.store.history(task, 0, MAX_ENTRIES).await?;
+    let log: Vec<HistoryEntry> = lines.into_iter().map(|line| line.entry).collect();
+    let mut texts: BTreeMap<Reference, String> = BTreeMap::new();
+    for entry in &log {
+        if let EntryData::Stored(kept) = &entry.data
+            && !texts.contains_key(kept)
+            && let Ok(text) = services.store.text(kept).await
+        {
+            texts.insert(kept.clone(), truncate_middle(&text, MAX_TEXT_BYTES));
         }
-        let newest = work.task_loop.plan.as_ref().map_or(0, |plan| plan.version);
-        let mut plans = Vec::new();
-        for version in newest.saturating_sub(MAX_PLANS) + 1..=newest {
-            match self.store.plan(task, version).await {
-                Ok(plan) => plans.push((version, plan)),
-                Err(tamma_store::Error::NotFound { .. }) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        let checks = self.store.checks(task).await?;
-        let checks: Vec<_> =
-            checks.into_iter().map(|it| (it.job_number, it.iteration, it.record)).collect();
-        Ok(TaskRecord::from_source(&RecordSource {
-            task,
-            project: work.request.pending.project,
-            ending,
-            history: &log,
-            texts: &texts,
-            plans: &plans,
-            checks: &checks,
-            spend: work.task_loop.spend,
-        }))
     }
+    let newest = ctx.task_loop.plan.as_ref().map_or(0, |plan| plan.version);
+    let mut plans = Vec::new();
+    for version in newest.saturating_sub(MAX_PLANS) + 1..=newest {
+        match services.store.plan(task, version).await {
+            Ok(plan) => plans.push((version, plan)),
+            Err(tamma_store::Error::NotFound { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let checks = services.store.checks(task).await?;
+    let checks: Vec<_> =
+        checks.into_iter().map(|it| (it.job_number, it.iteration, it.record)).collect();
+    Ok(TaskRecord::from_source(&RecordSource {
+        task,
+        project: ctx.project(),
+        ending,
+        history: &log,
+        texts: &texts,
+        plans: &plans,
+        checks: &checks,
+        spend: ctx.task_loop.spend,
+    }))
+}
 
-    /// Asks an agent for lessons; returns none if its run did not finish.
-    async fn propose_lessons(
-        &self,
-        work: &JobContext,
-        record: &TaskRecord,
-    ) -> Result<(Vec<Lesson>, Option<Usage>), Error> {
-        let stop = work.stop.child_token();
-        let mut running = Box::pin(self.run_learning_agent(work, record, stop.clone()));
-        let longest = MAX_SLOT_WAIT + Duration::from_secs(TIME_LIMIT_SECONDS.into());
-        let run = tokio::select! {
-            run = &mut running => run,
-            () = tokio::time::sleep(longest) => {
-                stop.cancel();
-                running.await
-            }
-        }?;
-        let usage = run.report.usage;
-        match run.report.end {
-            RunEnd::Finished { submission: Submission::Lessons(taught), .. } => {
-                Ok((taught.into_lessons(record), usage))
-            }
-            end => {
-                tracing::info!(task = %record.task, ?end, "learning run submitted no lessons");
-                Ok((Vec::new(), usage))
-            }
+/// Asks an agent for lessons; returns none if its run did not finish.
+async fn propose_lessons(
+    services: &Services,
+    ctx: &JobContext,
+    record: &TaskRecord,
+) -> Result<(Vec<Lesson>, Option<Usage>), Error> {
+    let stop = ctx.stop.child_token();
+    let mut running = Box::pin(run_learning_agent(services, ctx, record, stop.clone()));
+    let longest = MAX_SLOT_WAIT + Duration::from_secs(TIME_LIMIT_SECONDS.into());
+    let run = tokio::select! {
+        run = &mut running => run,
+        () = tokio::time::sleep(longest) => {
+            stop.cancel();
+            running.await
+        }
+    }?;
+    let usage = run.report.usage;
+    match run.report.end {
+        RunEnd::Finished { submission: Submission::Lessons(taught), .. } => {
+            Ok((taught.into_lessons(record), usage))
+        }
+        end => {
+            tracing::info!(task = %record.task, ?end, "learning run submitted no lessons");
+            Ok((Vec::new(), usage))
         }
     }
+}
 
-    async fn run_learning_agent(
-        &self,
-        work: &JobContext,
-        record: &TaskRecord,
-        stop: CancellationToken,
-    ) -> Result<AgentRun, Error> {
-        let _looker = tokio::select! {
-            place = self.read_only_slots.acquire() => place.map_err(|_| Error::Stopped)?,
-            () = stop.cancelled() => return Err(Error::Stopped),
-        };
-        let site = self.project_context(work).await?;
-        let work = JobContext { stop, ..work.clone() };
-        let troubles = record.faults.iter().take(MAX_LISTED).map(|it| it.fault.as_str());
-        let prompt = render(
-            Prompt::Learn,
-            json!({
-                "task": work.task,
-                "ending": record.ending.to_string(),
-                "short": record.summary(),
-                "troubles": troubles.collect::<Vec<_>>(),
-                "record": record.to_prompt(),
-                "known": self.knowledge_for_task(&work).await?,
-            }),
-        )?;
-        let labels = record.clone();
-        let evidence: EvidenceCheck = Arc::new(move |label| labels.find_evidence(label).is_some());
-        let limit =
-            budget::task_limit(work.task_loop.risk_level(), &work.task_loop.granted, &work.rules);
-        let assignment = Assignment {
-            slot: AgentSlot {
-                member: CouncilMember::from(Tier::Simple),
-                home: Some("learning".to_owned()),
-            },
-            mode: RunMode::Learn,
-            prompt,
-            seconds: TIME_LIMIT_SECONDS,
-            allowance: budget::remaining(&work.task_loop.spend, &limit),
-            evidence: Some(evidence),
-        };
-        // One directory per attempt, because its content is useless to another.
-        let empty =
-            self.config.data_dir.join("rooms").join(format!("{}", work.run_id()).replace('/', "-"));
-        let odd = |error: std::io::Error| Error::Internal(format!("{}: {error}", empty.display()));
-        tokio::fs::create_dir_all(&empty).await.map_err(odd)?;
-        let run = self.run_agent(&work, &site, WorkingFolder::empty(&empty), assignment).await;
-        if let Err(error) = tokio::fs::remove_dir_all(&empty).await {
-            tracing::warn!(%error, "failed to remove the directory of a run");
-        }
-        run
+async fn run_learning_agent(
+    services: &Services,
+    ctx: &JobContext,
+    record: &TaskRecord,
+    stop: CancellationToken,
+) -> Result<AgentRun, Error> {
+    let _slot = services.agents.read_only_slot(&stop).await?;
+    let project = services.repositories.project(ctx).await?;
+    let ctx = JobContext { stop, ..ctx.clone() };
+    let troubles = record.faults.iter().take(MAX_LISTED).map(|it| it.fault.as_str());
+    let prompt = render(
+        Prompt::Learn,
+        json!({
+            "task": ctx.task,
+            "ending": record.ending.to_string(),
+            "short": record.summary(),
+            "troubles": troubles.collect::<Vec<_>>(),
+            "record": record.to_prompt(),
+            "known": services.knowledge.for_task(&ctx).await?,
+        }),
+    )?;
+    let labels = record.clone();
+    let evidence: EvidenceCheck = Arc::new(move |label| labels.find_evidence(label).is_some());
+    let limit = budget::task_limit(ctx.task_loop.risk_level(), &ctx.task_loop.granted, &ctx.rules);
+    let assignment = Assignment {
+        slot: AgentSlot {
+            member: CouncilMember::from(Tier::Simple),
+            home: Some("learning".to_owned()),
+        },
+        mode: RunMode::Learn,
+        prompt,
+        seconds: TIME_LIMIT_SECONDS,
+        allowance: budget::remaining(&ctx.task_loop.spend, &limit),
+        evidence: Some(evidence),
+    };
+    // One directory per attempt, because its content is useless to another.
+    let empty =
+        services.config.data_dir.join("rooms").join(format!("{}", ctx.run_id()).replace('/', "-"));
+    let odd = |error: std::io::Error| Error::Internal(format!("{}: {error}", empty.display()));
+    tokio::fs::create_dir_all(&empty).await.map_err(odd)?;
+    let run = services.agents.run(&ctx, &project, WorkingFolder::empty(&empty), assignment).await;
+    if let Err(error) = tokio::fs::remove_dir_all(&empty).await {
+        tracing::warn!(%error, "failed to remove the directory of a run");
     }
+    run
 }
 
 /// Builds the job result. Without a model run, the cost is zero and any reservation is released.

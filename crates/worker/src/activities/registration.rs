@@ -15,8 +15,9 @@ use temporalio_sdk::activities::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Activities, AnnounceStart};
+use super::Activities;
 use crate::error::Error;
+use crate::job_context::AnnounceStart;
 
 /// Heartbeat interval of long jobs.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);

@@ -27,12 +27,16 @@ use tamma_engine::submission::{Submission, ValidatorVerdict};
 use tamma_engine::worktree::Worktree;
 use tamma_flow::activities::JobResult;
 
-use super::{Activities, JobContext, now};
+use super::plan::current_plan;
 use crate::answered_questions;
+use crate::clock::now;
 use crate::error::Error;
+use crate::job_context::JobContext;
 use crate::project_context::ProjectContext;
 use crate::prompts::{Prompt, render};
+use crate::retry::retry_until_stopped;
 use crate::runs::AgentRun;
+use crate::services::Services;
 
 /// Maximum length of the diff in the validator's prompt, in bytes.
 const MAX_SHOWN_DIFF: usize = 60_000;
@@ -54,174 +58,185 @@ struct ChangeUnderReview<'a> {
     gate_results: Option<GatesCheck>,
 }
 
-impl Activities {
-    pub(super) async fn review(
-        &self,
-        work: &JobContext,
-        commit: CommitId,
-    ) -> Result<JobResult, Error> {
-        let site = self.project_context(work).await?;
-        let worktree = self.worktree(work, &site).await?;
-        let base = work.base()?;
-        let change = ChangeUnderReview {
-            ctx: work,
-            worktree: &worktree,
-            commit,
-            touched: worktree.changed_files(base, commit).await?,
-            diff: worktree.diff(base, commit).await?,
-            gate_results: self.gate_results(work, commit).await?,
-        };
-        let plan = self.current_plan(work).await?;
-        let mut inputs = ReviewInputs {
-            issues: self.find_issues(&change).await?,
-            conformance: conformance::compare(&plan.file_changes, &change.touched, &work.rules),
-            // Failed gates were handled earlier; here they are only shown.
-            gates: Vec::new(),
-            criteria: Vec::new(),
-        };
-        // Without a validator the cost is known to be zero.
-        let mut usage = Some(Usage { tokens: Tokens::default(), cost: Cost::Known(Usd::ZERO) });
-        let mut said = ValidatorVerdict::default();
-        let mut validator = None;
-        // A change that cannot pass needs no validator.
-        if !work.task.acceptance_criteria.is_empty() && evaluate(inputs.clone()).passed {
-            let (who, run) = self.validate(&change, &site).await?;
-            self.fault_point("agent ended")?;
-            (usage, validator) = (run.report.usage, Some(who));
-            match run.report.end {
-                RunEnd::Finished { submission: Submission::Verdict(verdict), .. } => said = verdict,
-                // Without a valid verdict, no criterion is met.
-                RunEnd::Finished { .. } => {}
-                _ => return self.handle_unfinished_run(work, run).await,
-            }
+pub(super) async fn review(
+    services: &Services,
+    ctx: &JobContext,
+    commit: CommitId,
+) -> Result<JobResult, Error> {
+    let project = services.repositories.project(ctx).await?;
+    let worktree = services.repositories.worktree(ctx, &project).await?;
+    let base = ctx.base()?;
+    let change = ChangeUnderReview {
+        ctx,
+        worktree: &worktree,
+        commit,
+        touched: worktree.changed_files(base, commit).await?,
+        diff: worktree.diff(base, commit).await?,
+        gate_results: gate_results(services, ctx, commit).await?,
+    };
+    let plan = current_plan(services, ctx).await?;
+    let mut inputs = ReviewInputs {
+        issues: find_issues(services, &change).await?,
+        conformance: conformance::compare(&plan.file_changes, &change.touched, &ctx.rules),
+        // Failed gates were handled earlier; here they are only shown.
+        gates: Vec::new(),
+        criteria: Vec::new(),
+    };
+    // Without a validator the cost is known to be zero.
+    let mut usage = Some(Usage { tokens: Tokens::default(), cost: Cost::Known(Usd::ZERO) });
+    let mut said = ValidatorVerdict::default();
+    let mut validator = None;
+    // A change that cannot pass needs no validator.
+    if !ctx.task.acceptance_criteria.is_empty() && evaluate(inputs.clone()).passed {
+        let (who, run) = validate(services, &change, &project).await?;
+        ctx.fault_point("agent ended")?;
+        (usage, validator) = (run.report.usage, Some(who));
+        match run.report.end {
+            RunEnd::Finished { submission: Submission::Verdict(verdict), .. } => said = verdict,
+            // Without a valid verdict, no criterion is met.
+            RunEnd::Finished { .. } => {}
+            _ => return services.agents.handle_unfinished(ctx, run).await,
         }
-        inputs.criteria = change
-            .verify_evidence(judge_criteria(&work.task.acceptance_criteria, &said.criteria))
-            .await?;
-        inputs.issues.extend(said.issues);
-        let verdict = evaluate(inputs);
-        let summary = verdict.summarize();
-        let (mut fingerprint, mut report) = (Fingerprint::default(), None);
-        if !summary.passed {
-            let text = report::failure_report(&verdict.inputs, validator.is_some());
-            let files = change.touched.keys().map(String::as_str);
-            fingerprint = Fingerprint::from_attempt(files, [], &text, &change.diff);
-            report = Some(text);
-        }
-        self.save_review(&change, verdict, validator).await?;
-        let outcome = Outcome::Reviewed { summary, fingerprint };
-        Ok(JobResult::Finished { outcome, usage, report })
     }
+    inputs.criteria = change
+        .verify_evidence(judge_criteria(&ctx.task.acceptance_criteria, &said.criteria))
+        .await?;
+    inputs.issues.extend(said.issues);
+    let verdict = evaluate(inputs);
+    let summary = verdict.summarize();
+    let (mut fingerprint, mut report) = (Fingerprint::default(), None);
+    if !summary.passed {
+        let text = report::failure_report(&verdict.inputs, validator.is_some());
+        let files = change.touched.keys().map(String::as_str);
+        fingerprint = Fingerprint::from_attempt(files, [], &text, &change.diff);
+        report = Some(text);
+    }
+    save_review(services, &change, verdict, validator).await?;
+    let outcome = Outcome::Reviewed { summary, fingerprint };
+    Ok(JobResult::Finished { outcome, usage, report })
+}
 
-    /// Loads the gate results of a commit, if gates ran.
-    async fn gate_results(
-        &self,
-        work: &JobContext,
-        commit: CommitId,
-    ) -> Result<Option<GatesCheck>, Error> {
-        let checks = self.store.checks(work.task.id).await?;
-        let of = |record| match record {
-            CheckRecord::Gates(tested) if tested.commit == commit => Some(tested),
-            CheckRecord::Gates(_) | CheckRecord::Review(_) => None,
-        };
-        Ok(checks.into_iter().rev().find_map(|check| of(check.record)))
-    }
+/// Loads the gate results of a commit, if gates ran.
+async fn gate_results(
+    services: &Services,
+    ctx: &JobContext,
+    commit: CommitId,
+) -> Result<Option<GatesCheck>, Error> {
+    let checks = services.store.checks(ctx.task.id).await?;
+    let of = |record| match record {
+        CheckRecord::Gates(tested) if tested.commit == commit => Some(tested),
+        CheckRecord::Gates(_) | CheckRecord::Review(_) => None,
+    };
+    Ok(checks.into_iter().rev().find_map(|check| of(check.record)))
+}
 
-    /// Finds issues without a model.
-    async fn find_issues(&self, change: &ChangeUnderReview<'_>) -> Result<Vec<Issue>, Error> {
-        let mut issues = self.permission_issues(change).await?;
-        issues.extend(change.pattern_issues().await?);
-        issues.extend(self.knowledge_issues(change).await?);
-        let wrong = |message: &str| Issue {
-            severity: IssueSeverity::Error,
-            category: IssueCategory::Code,
-            message: message.to_owned(),
-            file: None,
-            line: None,
-        };
-        if change.touched.is_empty() {
-            issues.push(wrong("the run changed nothing"));
-        }
-        if !change.worktree.is_descendant(change.ctx.base()?, change.commit).await? {
-            issues.push(wrong(
-                "the branch no longer starts from the task's base commit: its history was \
-                 rewritten",
-            ));
-        }
-        Ok(issues)
+/// Finds issues without a model.
+async fn find_issues(
+    services: &Services,
+    change: &ChangeUnderReview<'_>,
+) -> Result<Vec<Issue>, Error> {
+    let mut issues = permission_issues(services, change).await?;
+    issues.extend(change.pattern_issues().await?);
+    issues.extend(knowledge_issues(services, change).await?);
+    let wrong = |message: &str| Issue {
+        severity: IssueSeverity::Error,
+        category: IssueCategory::Code,
+        message: message.to_owned(),
+        file: None,
+        line: None,
+    };
+    if change.touched.is_empty() {
+        issues.push(wrong("the run changed nothing"));
     }
+    if !change.worktree.is_descendant(change.ctx.base()?, change.commit).await? {
+        issues.push(wrong(
+            "the branch no longer starts from the task's base commit: its history was \
+             rewritten",
+        ));
+    }
+    Ok(issues)
+}
 
-    /// Applies the permission rules to the final diff, independently of what the agent asked for
-    /// and of the sandbox.
-    async fn permission_issues(&self, change: &ChangeUnderReview<'_>) -> Result<Vec<Issue>, Error> {
-        let ChangeUnderReview { ctx: work, worktree, touched, .. } = change;
-        let allowed = answered_questions::allowed_subjects(&self.answered_questions(work).await?);
-        let permissions = &work.rules.permissions;
-        let law = PermissionRules::new(worktree.path(), RunMode::Implement, permissions, allowed)
-            .map_err(|error| Error::Configuration(error.to_string()))?;
-        let issue = |violation: PermissionViolation| Issue {
-            severity: IssueSeverity::Error,
-            category: IssueCategory::Security,
-            message: format!("change not allowed: {}", violation.reason),
-            file: Some(violation.path),
-            line: None,
-        };
-        Ok(law.check_diff(touched).into_iter().map(issue).collect())
-    }
+/// Applies the permission rules to the final diff, independently of what the agent asked for
+/// and of the sandbox.
+async fn permission_issues(
+    services: &Services,
+    change: &ChangeUnderReview<'_>,
+) -> Result<Vec<Issue>, Error> {
+    let ChangeUnderReview { ctx, worktree, touched, .. } = change;
+    let allowed = answered_questions::allowed_subjects(
+        &answered_questions::load(&services.store, ctx).await?,
+    );
+    let permissions = &ctx.rules.permissions;
+    let rules = PermissionRules::new(worktree.path(), RunMode::Implement, permissions, allowed)
+        .map_err(|error| Error::Configuration(error.to_string()))?;
+    let issue = |violation: PermissionViolation| Issue {
+        severity: IssueSeverity::Error,
+        category: IssueCategory::Security,
+        message: format!("change not allowed: {}", violation.reason),
+        file: Some(violation.path),
+        line: None,
+    };
+    Ok(rules.check_diff(touched).into_iter().map(issue).collect())
+}
 
-    /// Applies prohibitions of the knowledge base to added lines.
-    async fn knowledge_issues(&self, change: &ChangeUnderReview<'_>) -> Result<Vec<Issue>, Error> {
-        let known = self.knowledge.index(change.ctx.request.pending.project).await?;
-        if known.entries().all(|entry| entry.pattern.is_none()) {
-            return Ok(Vec::new());
-        }
-        let mut issues = Vec::new();
-        for (path, added) in &change.worktree.added_lines(change.ctx.base()?, change.commit).await?
-        {
-            let lines: Vec<_> = added.iter().map(|(line, text)| (*line, text.as_str())).collect();
-            let task = &change.ctx.task;
-            let found = knowledge::check_added_lines(task, known.entries(), now(), path, &lines);
-            issues.extend(found.iter().map(knowledge::ProhibitionViolation::to_issue));
-        }
-        Ok(issues)
+/// Applies prohibitions of the knowledge base to added lines.
+async fn knowledge_issues(
+    services: &Services,
+    change: &ChangeUnderReview<'_>,
+) -> Result<Vec<Issue>, Error> {
+    let known = services.knowledge.index(change.ctx.project()).await?;
+    if known.entries().all(|entry| entry.pattern.is_none()) {
+        return Ok(Vec::new());
     }
+    let mut issues = Vec::new();
+    for (path, added) in &change.worktree.added_lines(change.ctx.base()?, change.commit).await? {
+        let lines: Vec<_> = added.iter().map(|(line, text)| (*line, text.as_str())).collect();
+        let task = &change.ctx.task;
+        let found = knowledge::check_added_lines(task, known.entries(), now(), path, &lines);
+        issues.extend(found.iter().map(knowledge::ProhibitionViolation::to_issue));
+    }
+    Ok(issues)
+}
 
-    /// Runs a validator, and returns its identity with the run.
-    async fn validate(
-        &self,
-        change: &ChangeUnderReview<'_>,
-        site: &ProjectContext,
-    ) -> Result<(Validator, AgentRun), Error> {
-        let ChangeUnderReview { ctx: work, worktree, .. } = change;
-        let tier = work.rules.validator(work.task_loop.tier);
-        let (agent, _) = crate::runs::agent_for(site, &tier.into())?;
-        let model = site.rules.model(tier).map(str::to_owned);
-        let prompt = render(Prompt::Validate, change.prompt_data())?;
-        let run = self.run_read_only(work, site, worktree, tier, RunMode::Validate, prompt).await?;
-        Ok((Validator { tier, agent: agent.to_string(), model }, run))
-    }
+/// Runs a validator, and returns its identity with the run.
+async fn validate(
+    services: &Services,
+    change: &ChangeUnderReview<'_>,
+    project: &ProjectContext,
+) -> Result<(Validator, AgentRun), Error> {
+    let ChangeUnderReview { ctx, worktree, .. } = change;
+    let tier = ctx.rules.validator(ctx.task_loop.tier);
+    let (agent, _) = crate::runs::agent_for(project, &tier.into())?;
+    let model = project.rules.model(tier).map(str::to_owned);
+    let prompt = render(Prompt::Validate, change.prompt_data())?;
+    let run = services
+        .agents
+        .run_read_only(ctx, project, worktree, tier, RunMode::Validate, prompt)
+        .await?;
+    Ok((Validator { tier, agent: agent.to_string(), model }, run))
+}
 
-    /// Stores the review with a redacted diff.
-    async fn save_review(
-        &self,
-        change: &ChangeUnderReview<'_>,
-        verdict: tamma_core::review::ReviewVerdict,
-        validator: Option<Validator>,
-    ) -> Result<(), Error> {
-        let work = change.ctx;
-        let diff = patterns::mask_secret_lines(truncate(&change.diff, MAX_SAVED_DIFF));
-        let diff = self.retry_until_stopped(&work.stop, || self.store.save_text(&diff)).await?;
-        let record = CheckRecord::Review(ReviewCheck {
-            commit: change.commit,
-            verdict,
-            diff: Some(diff),
-            validator,
-        });
-        let (task, ticket) = (work.task.id, work.request.job_number);
-        let iteration = work.task_loop.iterations;
-        let keep = || self.store.save_check(task, ticket, iteration, &record);
-        self.retry_until_stopped(&work.stop, keep).await
-    }
+/// Stores the review with a redacted diff.
+async fn save_review(
+    services: &Services,
+    change: &ChangeUnderReview<'_>,
+    verdict: tamma_core::review::ReviewVerdict,
+    validator: Option<Validator>,
+) -> Result<(), Error> {
+    let ctx = change.ctx;
+    let diff = patterns::mask_secret_lines(truncate(&change.diff, MAX_SAVED_DIFF));
+    let diff = retry_until_stopped(&ctx.stop, || services.store.save_text(&diff)).await?;
+    let record = CheckRecord::Review(ReviewCheck {
+        commit: change.commit,
+        verdict,
+        diff: Some(diff),
+        validator,
+    });
+    let (task, job_number) = (ctx.task.id, ctx.request.job_number);
+    let iteration = ctx.task_loop.iterations;
+    let keep = || services.store.save_check(task, job_number, iteration, &record);
+    retry_until_stopped(&ctx.stop, keep).await
 }
 
 impl ChangeUnderReview<'_> {

@@ -5,25 +5,23 @@ use tamma_engine::delivery;
 use tamma_flow::activities::JobResult;
 
 use super::implement::author;
-use super::{Activities, JobContext};
 use crate::error::Error;
+use crate::job_context::JobContext;
+use crate::services::Services;
 
-impl Activities {
-    pub(super) async fn save_work(&self, work: &JobContext) -> Result<JobResult, Error> {
-        let site = self.project_context(work).await?;
-        self.processes.take_over(work.run_id(), self.config.timeouts.stop).await?;
-        let worktree = self.worktree(work, &site).await?;
-        let message =
-            format!("{}\n\nUnfinished: waiting for a person's decision.", work.task.title);
-        let commit = worktree.commit_all(work.request.job_number, &message, &author()).await?;
-        self.fault_point("committed")?;
-        let mirror = self.mirror(&site).await?;
-        match delivery::push_task_branch(&mirror, work.task.id, commit).await {
-            // The work is committed in the mirror. A branch that the project rejects must not delay
-            // the question.
-            Ok(_) | Err(delivery::Error::Conflict { .. } | delivery::Error::Rejected { .. }) => {}
-            Err(error) => return Err(error.into()),
-        }
-        Ok(JobResult::finished(Outcome::WorkSaved))
+pub(super) async fn save_work(services: &Services, ctx: &JobContext) -> Result<JobResult, Error> {
+    let project = services.repositories.project(ctx).await?;
+    services.stop_earlier_attempts(ctx).await?;
+    let worktree = services.repositories.worktree(ctx, &project).await?;
+    let message = format!("{}\n\nUnfinished: waiting for a person's decision.", ctx.task.title);
+    let commit = worktree.commit_all(ctx.request.job_number, &message, &author()).await?;
+    ctx.fault_point("committed")?;
+    let mirror = services.repositories.mirror(&project).await?;
+    match delivery::push_task_branch(&mirror, ctx.task.id, commit).await {
+        // The work is committed in the mirror. A branch that the project rejects must not delay
+        // the question.
+        Ok(_) | Err(delivery::Error::Conflict { .. } | delivery::Error::Rejected { .. }) => {}
+        Err(error) => return Err(error.into()),
     }
+    Ok(JobResult::finished(Outcome::WorkSaved))
 }

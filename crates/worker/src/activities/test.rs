@@ -11,55 +11,55 @@ use tamma_core::task_loop::Outcome;
 use tamma_flow::activities::JobResult;
 use tokio::time::Instant;
 
-use super::{Activities, JobContext};
+use super::plan::current_plan;
 use crate::error::Error;
 use crate::gates::GateRunner;
+use crate::job_context::JobContext;
+use crate::retry::retry_until_stopped;
+use crate::services::Services;
 
 /// Maximum number of failure names listed per gate.
 const MAX_NAMES: usize = 50;
 
-impl Activities {
-    pub(super) async fn test(
-        &self,
-        work: &JobContext,
-        commit: CommitId,
-        risk: RiskLevel,
-    ) -> Result<JobResult, Error> {
-        let begun = Instant::now();
-        let site = self.project_context(work).await?;
-        self.processes.take_over(work.run_id(), self.config.timeouts.stop).await?;
-        let worktree = self.worktree(work, &site).await?;
-        let mirror = self.mirror(&site).await?;
-        let base = work.base()?;
-        let touched = worktree.changed_files(base, commit).await?;
-        let planned = match &work.task_loop.plan {
-            Some(_) => self.current_plan(work).await?.test_changes,
-            None => Vec::new(),
-        };
-        // The gates and their commands are pinned with the task.
-        let gates = work.rules.gates_at(risk).collect();
-        let round = GateRunner::new(self, work, (&site, mirror), (commit, gates), planned)?;
-        let ran = round.run(&touched).await?;
-        let mut gates = count_gates(&ran);
-        let mut report = None;
-        if gates.failed > 0 {
-            let failing = ran.iter().filter(|it| it.verdict.is_blocking());
-            let names: Vec<&str> = failing.clone().flat_map(failure_names).collect();
-            // Without failures that do not count, because they differ between runs.
-            let error: String = failing.map(describe_gate).collect();
-            let diff = worktree.diff(base, commit).await?;
-            let files = touched.keys().map(String::as_str);
-            gates.fingerprint = Fingerprint::from_attempt(files, names, &error, &diff);
-            report = Some(ran.iter().map(describe_gate).collect());
-        }
-        let millis = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let record =
-            CheckRecord::Gates(GatesCheck { commit, base, gates: ran, duration_ms: millis });
-        let (task, ticket) = (work.task.id, work.request.job_number);
-        let keep = || self.store.save_check(task, ticket, work.task_loop.iterations, &record);
-        self.retry_until_stopped(&work.stop, keep).await?;
-        Ok(JobResult::finished(Outcome::Tested(gates)).with_report(report))
+pub(super) async fn test(
+    services: &Services,
+    ctx: &JobContext,
+    commit: CommitId,
+    risk: RiskLevel,
+) -> Result<JobResult, Error> {
+    let begun = Instant::now();
+    let project = services.repositories.project(ctx).await?;
+    services.stop_earlier_attempts(ctx).await?;
+    let worktree = services.repositories.worktree(ctx, &project).await?;
+    let mirror = services.repositories.mirror(&project).await?;
+    let base = ctx.base()?;
+    let touched = worktree.changed_files(base, commit).await?;
+    let planned = match &ctx.task_loop.plan {
+        Some(_) => current_plan(services, ctx).await?.test_changes,
+        None => Vec::new(),
+    };
+    // The gates and their commands are pinned with the task.
+    let gates = ctx.rules.gates_at(risk).collect();
+    let round = GateRunner::new(services, ctx, (&project, mirror), (commit, gates), planned)?;
+    let ran = round.run(&touched).await?;
+    let mut gates = count_gates(&ran);
+    let mut report = None;
+    if gates.failed > 0 {
+        let failing = ran.iter().filter(|it| it.verdict.is_blocking());
+        let names: Vec<&str> = failing.clone().flat_map(failure_names).collect();
+        // Without failures that do not count, because they differ between runs.
+        let error: String = failing.map(describe_gate).collect();
+        let diff = worktree.diff(base, commit).await?;
+        let files = touched.keys().map(String::as_str);
+        gates.fingerprint = Fingerprint::from_attempt(files, names, &error, &diff);
+        report = Some(ran.iter().map(describe_gate).collect());
     }
+    let millis = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+    let record = CheckRecord::Gates(GatesCheck { commit, base, gates: ran, duration_ms: millis });
+    let (task, job_number) = (ctx.task.id, ctx.request.job_number);
+    let keep = || services.store.save_check(task, job_number, ctx.task_loop.iterations, &record);
+    retry_until_stopped(&ctx.stop, keep).await?;
+    Ok(JobResult::finished(Outcome::Tested(gates)).with_report(report))
 }
 
 /// Counts the gates by result.

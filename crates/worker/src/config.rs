@@ -1,0 +1,51 @@
+//! Worker configuration.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use tamma_engine::agent::AgentTimeouts;
+use tamma_engine::sandbox::Launcher;
+use tamma_store::ObjectStorage;
+
+use crate::fault_injection::FaultInjection;
+
+/// Worker configuration.
+#[derive(Debug, Clone)]
+pub struct WorkerConfig {
+    /// Display name, unique among workers.
+    pub name: String,
+    /// Directory for mirrors, worktrees and process records.
+    pub data_dir: PathBuf,
+    /// Storage of large objects, such as transcripts.
+    pub objects: ObjectStorage,
+    /// Environment variables that the configuration can reference and agents can inherit.
+    pub environment: BTreeMap<String, String>,
+    /// Maximum number of concurrent implementation runs.
+    pub slots: usize,
+    /// Maximum number of workflows cached in memory.
+    pub max_cached_workflows: usize,
+    /// Timeouts for agents.
+    pub timeouts: AgentTimeouts,
+    /// Program that starts first in a sandbox and calls the launcher.
+    pub launcher: Launcher,
+    /// Fault injection; only tests enable it.
+    pub fault_injection: FaultInjection,
+}
+
+impl WorkerConfig {
+    /// Returns a configuration with this data directory and defaults for the rest.
+    pub fn new(data: impl Into<PathBuf>) -> Self {
+        let data_dir = data.into();
+        Self {
+            name: format!("worker-{}", std::process::id()),
+            objects: ObjectStorage::new(data_dir.join("objects").display().to_string()),
+            data_dir,
+            environment: BTreeMap::new(),
+            slots: 2,
+            max_cached_workflows: 1000,
+            timeouts: AgentTimeouts::default(),
+            launcher: Launcher { program: "tamma".into(), args: vec!["inside".to_owned()] },
+            fault_injection: FaultInjection::none(),
+        }
+    }
+}

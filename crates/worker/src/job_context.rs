@@ -1,0 +1,77 @@
+//! Job in progress on this worker.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use tamma_core::ids::{CommitId, ProjectId};
+use tamma_core::rules::Rules;
+use tamma_core::task::Task;
+use tamma_core::task_loop::{Job, TaskLoop};
+use tamma_engine::process::RunId;
+use tamma_engine::worktree::LatestWork;
+use tamma_flow::RunStarted;
+use tamma_flow::activities::JobRequest;
+use tokio_util::sync::CancellationToken;
+
+use crate::error::Error;
+use crate::fault_injection::FaultInjection;
+
+/// Callback that notifies the workflow that a run has started.
+pub type AnnounceStart =
+    Arc<dyn Fn(RunStarted) -> BoxFuture<'static, Result<(), Error>> + Send + Sync>;
+
+/// Job in progress on this worker: the request, and everything that is known about its task.
+#[derive(Clone)]
+pub(crate) struct JobContext {
+    /// Request of the workflow.
+    pub(crate) request: JobRequest,
+    /// Attempt number, from 1.
+    pub(crate) attempt: u32,
+    /// Cancelled when the job must stop.
+    pub(crate) stop: CancellationToken,
+    pub(crate) announce_start: AnnounceStart,
+    /// Rules that the task is pinned to.
+    pub(crate) rules: Arc<Rules>,
+    /// State machine when the job was requested.
+    pub(crate) task_loop: TaskLoop,
+    pub(crate) task: Task,
+    pub(crate) fault_injection: FaultInjection,
+}
+
+impl JobContext {
+    /// Returns the ID for processes of this job.
+    pub(crate) fn run_id(&self) -> RunId {
+        let JobRequest { job_number, pending, .. } = &self.request;
+        RunId { task: pending.task, job_number: *job_number, generation: self.attempt }
+    }
+
+    /// Returns the project of the task.
+    pub(crate) fn project(&self) -> ProjectId {
+        self.request.pending.project
+    }
+
+    /// Fails here if a test injects a fault.
+    pub(crate) fn fault_point(&self, step: &'static str) -> Result<(), Error> {
+        self.fault_injection.fault_point(step)
+    }
+
+    /// Returns the base commit of the task.
+    pub(crate) fn base(&self) -> Result<CommitId, Error> {
+        let pin = self
+            .task_loop
+            .pin
+            .ok_or_else(|| Error::Internal("the task has no base commit yet".to_owned()))?;
+        Ok(pin.base)
+    }
+
+    /// Returns where the newest work of the task is, as far as the job implies it. A job that names
+    /// a commit judges that commit. Before the first run there is no work. Otherwise the repository
+    /// must be asked, because an earlier attempt may have run on another host.
+    pub(crate) fn newest_work(&self) -> LatestWork {
+        match &self.request.job {
+            Job::Test { commit, .. } | Job::Review { commit } => LatestWork::Commit(*commit),
+            _ if !self.task_loop.has_work && self.attempt == 1 => LatestWork::NoWork,
+            _ => LatestWork::Unknown,
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Repositories on this machine: mirrors, worktrees, and the disk space they use.
+
+use std::sync::Arc;
+
+use tamma_core::failure::{FailureKind, JobFailure};
+use tamma_core::ids::{CommitId, ProjectId, TaskId};
+use tamma_core::task_loop::{Outcome, State, TaskLoop};
+use tamma_engine::git::Git;
+use tamma_engine::mirror::{self, KnownCommits, Mirror};
+use tamma_engine::workspaces::{WorkspaceKind, Workspaces};
+use tamma_engine::worktree::{self, Worktree};
+use tamma_flow::activities::JobResult;
+use tamma_store::Store;
+
+use crate::config::WorkerConfig;
+use crate::error::Error;
+use crate::job_context::JobContext;
+use crate::project_context::ProjectContext;
+
+/// Mirrors and worktrees of all projects on this machine. Clones share their state.
+#[derive(Clone)]
+pub(crate) struct Repositories {
+    config: Arc<WorkerConfig>,
+    store: Store,
+    git: Git,
+    /// Commits that the mirrors on this machine are known to have.
+    mirror_cache: KnownCommits,
+}
+
+impl Repositories {
+    /// Finds git. Mirrors are created on demand.
+    pub(crate) async fn open(config: Arc<WorkerConfig>, store: Store) -> Result<Self, Error> {
+        let git = Git::find("git").await?;
+        Ok(Self { config, store, git, mirror_cache: KnownCommits::default() })
+    }
+
+    /// Loads the project of a job.
+    pub(crate) async fn project(&self, ctx: &JobContext) -> Result<ProjectContext, Error> {
+        let project = self.store.project(ctx.project()).await?;
+        ProjectContext::load(project, &self.config.environment).await
+    }
+
+    /// Returns the newest commit of the branch that a job's task starts from.
+    pub(crate) async fn newest_base(&self, ctx: &JobContext) -> Result<CommitId, Error> {
+        let project = self.store.project(ctx.project()).await?;
+        let branch = ctx.rules.delivery.base.as_deref();
+        Ok(mirror::newest_commit(&self.git, &project.repository, branch).await?)
+    }
+
+    /// Opens the mirror of a project's repository.
+    pub(crate) async fn mirror(&self, project: &ProjectContext) -> Result<Mirror, Error> {
+        project.mirror(&self.git, &self.config.data_dir, &self.mirror_cache).await
+    }
+
+    /// Opens the worktree of a task with its newest work, from any worker.
+    pub(crate) async fn worktree(
+        &self,
+        ctx: &JobContext,
+        project: &ProjectContext,
+    ) -> Result<Worktree, Error> {
+        let mirror = self.mirror(project).await?;
+        Ok(Worktree::open_at(&mirror, ctx.task.id, ctx.base()?, ctx.newest_work()).await?)
+    }
+
+    /// Frees disk space for a run. Returns a failure if there is not enough.
+    pub(crate) async fn free_disk_space(
+        &self,
+        project: &ProjectContext,
+    ) -> Result<Option<JobResult>, Error> {
+        let Some(gigabytes) = project.rules.engines.disk_gb else { return Ok(None) };
+        let most = u64::from(gigabytes) * 1_000_000_000;
+        let workspaces = Workspaces::new(self.git.clone(), &self.config.data_dir);
+        let mut taken = workspaces.total_bytes().await;
+        if taken <= most {
+            return Ok(None);
+        }
+        let mut listed = workspaces.list().await?;
+        listed.sort_by_key(|it| it.changed);
+        for it in listed.iter().filter(|it| it.kind != WorkspaceKind::Mirror) {
+            let Some(task) = it.task else { continue };
+            let Ok(machine) = self.store.task(task).await?.task_loop else { continue };
+            if !machine.state.is_terminal() {
+                continue;
+            }
+            match workspaces.remove(it, machine.state == State::Completed).await? {
+                None => taken = taken.saturating_sub(it.bytes),
+                Some(why) => tracing::warn!(%task, why, "workspace of an ended task kept"),
+            }
+            if taken <= most {
+                return Ok(None);
+            }
+        }
+        let reason = format!(
+            "disk limit of this worker reached: workspaces of open tasks, or work that cannot be \
+             pushed, use {} MB of {} MB (`engines.disk_gb`); `tamma workspace list` shows them",
+            taken / 1_000_000,
+            most / 1_000_000
+        );
+        let reason = reason.parse().map_err(|_| Error::Internal("invalid reason".to_owned()))?;
+        let failure = JobFailure { kind: FailureKind::Unavailable, reason };
+        Ok(Some(JobResult::finished(Outcome::Failed(failure))))
+    }
+
+    /// Cleans up in the background. `tamma workspace reclaim`, or a full disk, removes the rest
+    /// later.
+    pub(crate) fn start_cleanup(&self, project: ProjectId, ended: &TaskLoop) {
+        // A task without runs may have a worktree from planning; then it has a base commit.
+        let Some(base) = ended.pin.map(|pin| pin.base) else { return };
+        let delivered = (ended.state == State::Completed).then_some(ended.commit).flatten();
+        let (repositories, task) = (self.clone(), ended.task);
+        tokio::spawn(async move {
+            if let Err(error) = repositories.clean_up(project, task, base, delivered).await {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(%task, error, "failed to clean up after task");
+            }
+        });
+    }
+
+    async fn clean_up(
+        &self,
+        project: ProjectId,
+        task: TaskId,
+        base: CommitId,
+        delivered: Option<CommitId>,
+    ) -> Result<(), Error> {
+        if !Mirror::exists(&self.config.data_dir, project).await {
+            // Another host did the work, and cleans up when it needs disk space.
+            return Ok(());
+        }
+        let project = self.store.project(project).await?;
+        let project = ProjectContext::load(project, &self.config.environment).await?;
+        let mirror = self.mirror(&project).await?;
+        if let Some(worktree) = Worktree::find(&mirror, task).await? {
+            let saved = worktree.remove(delivered.is_none()).await?;
+            if let Some(why) = saved.push_error {
+                tracing::warn!(%task, why, "failed to push checkpoint; work is on this worker only");
+            }
+        }
+        if !tamma_engine::gate::remove_checkout(&self.config.data_dir, task.0).await? {
+            tracing::info!(%task, "gate checkout kept; gates are still running");
+        }
+        // The delivered branch contains everything. Otherwise the refs stay, for people.
+        if let Some(commit) = delivered
+            && commit != base
+            && let Some(why) = worktree::remove_remote_refs(&mirror, task, commit).await?
+        {
+            tracing::info!(%task, why, "task refs kept in the project's repository");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,34 @@
+//! Retries of writes to the store.
+
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::error::Error;
+
+/// First and maximum delay between attempts.
+const RETRY_DELAYS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+
+/// Retries a write until the database is available. Without this, Temporal would restart the whole
+/// job and pay for its run again.
+pub(crate) async fn retry_until_stopped<T, F>(
+    stop: &CancellationToken,
+    write: impl Fn() -> F,
+) -> Result<T, Error>
+where
+    F: Future<Output = tamma_store::Result<T>>,
+{
+    let mut delay = RETRY_DELAYS.0;
+    loop {
+        match write().await {
+            Err(error) if error.is_retryable() => {
+                tracing::warn!(%error, "failed to save job result; retrying");
+            }
+            written => return Ok(written?),
+        }
+        tokio::select! {
+            () = tokio::time::sleep(delay) => delay = (delay * 2).min(RETRY_DELAYS.1),
+            () = stop.cancelled() => return Err(Error::Stopped),
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! Services of a worker that jobs use.
+
+use std::sync::Arc;
+
+use tamma_engine::process::ProcessRecords;
+use tamma_store::Store;
+
+use crate::config::WorkerConfig;
+use crate::error::Error;
+use crate::job_context::JobContext;
+use crate::knowledge_context::Knowledge;
+use crate::repositories::Repositories;
+use crate::runs::AgentRunner;
+
+/// Services of a worker. Clones share their state.
+#[derive(Clone)]
+pub(crate) struct Services {
+    pub(crate) config: Arc<WorkerConfig>,
+    pub(crate) store: Store,
+    /// Processes on this machine, so that another attempt can stop them.
+    pub(crate) processes: ProcessRecords,
+    pub(crate) repositories: Repositories,
+    pub(crate) knowledge: Knowledge,
+    pub(crate) agents: AgentRunner,
+}
+
+impl Services {
+    /// Opens all services of a worker.
+    pub(crate) async fn open(
+        config: WorkerConfig,
+        store: Store,
+        processes: ProcessRecords,
+    ) -> Result<Self, Error> {
+        let config = Arc::new(config);
+        let repositories = Repositories::open(config.clone(), store.clone()).await?;
+        let knowledge = Knowledge::new(&store, &config.environment);
+        let agents =
+            AgentRunner::open(config.clone(), store.clone(), knowledge.clone(), processes.clone());
+        let agents = agents.await?;
+        Ok(Self { config, store, processes, repositories, knowledge, agents })
+    }
+
+    /// Stops processes of earlier attempts of a job.
+    pub(crate) async fn stop_earlier_attempts(&self, ctx: &JobContext) -> Result<(), Error> {
+        Ok(self.processes.take_over(ctx.run_id(), self.config.timeouts.stop).await?)
+    }
+}
