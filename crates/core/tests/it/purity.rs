@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-#[path = "support/imports.rs"]
+#[path = "../support/imports.rs"]
 mod imports;
 
 /// Pure crates.
