@@ -82,7 +82,7 @@ pub(crate) enum Error {
         status: StatusCode,
     },
     /// URL that is not an HTTP URL.
-    #[error("invalid server URL `{0}`: use a form such as http://127.0.0.1:8622")]
+    #[error("invalid server URL `{0}`\n  help: use a form such as http://127.0.0.1:8622")]
     InvalidUrl(String),
     /// Abbreviated task ID with no match, or several.
     #[error("{}", unresolved_task_message(.query, .candidates))]

@@ -1,8 +1,8 @@
 //! Service processes: start, readiness, exit, stop, and recovery after a crash of `tamma up`.
 //!
-//! A small shell waits for a line on standard input before it becomes the program. The record of the
-//! process is written in between. If `tamma up` dies before that, the program never starts. If it dies
-//! afterwards, the record names the process to stop.
+//! A service starts as the engine's processes do ([`launch`]): its record is written before the program
+//! runs. If `tamma up` dies before that, the program never starts. If it dies afterwards, the record names
+//! the process to stop.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -11,24 +11,16 @@ use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
-use std::sync::{OnceLock, mpsc};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde::{Deserialize, Serialize};
+use tamma_engine::process::launch;
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::{Child, Command};
-use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
 use super::Error;
-
-/// Shell script that waits for a line and then becomes the program. Arguments are never interpolated.
-const START_GATE_SCRIPT: &str = "read -r go && exec \"$@\" < /dev/null";
-
-/// Possible locations of `setpriv`.
-const SETPRIV_PATHS: [&str; 3] =
-    ["/usr/bin/setpriv", "/bin/setpriv", "/run/current-system/sw/bin/setpriv"];
 
 /// Time limit for a process to disappear after SIGKILL.
 const KILL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -139,7 +131,7 @@ impl ServiceProcess {
         let launch = &process.spec;
         write_record(launch, pid).await?;
         if let Some(mut stdin) = stdin {
-            let opened = stdin.write_all(b"\n").await;
+            let opened = stdin.write_all(format!("{}\n", launch.service).as_bytes()).await;
             opened.map_err(Error::io("start", &launch.program))?;
         }
         Ok(process)
@@ -395,48 +387,11 @@ fn open_log(path: &Path) -> Result<(File, u64), Error> {
 
 async fn spawn(launch: &ServiceSpec, log: File) -> io::Result<Child> {
     let errors = log.try_clone()?;
-    let mut command = match SETPRIV_PATHS.iter().find(|path| Path::new(path).exists()) {
-        Some(setpriv) => {
-            let mut command = Command::new(setpriv);
-            command.args(["--pdeathsig", launch.orphan_signal, "/bin/sh"]);
-            command
-        }
-        None => Command::new("/bin/sh"),
-    };
-    command.args(["-c", START_GATE_SCRIPT, "sh"]).arg(&launch.program).args(&launch.args);
-    command.env_clear().envs(launch.env.iter().cloned()).current_dir("/");
+    let mut command = launch::gated_command(&launch.program, launch.orphan_signal);
+    command.args(&launch.args).env_clear().envs(launch.env.iter().cloned()).current_dir("/");
     if let Some(user) = &launch.user {
         command.uid(user.uid).gid(user.gid);
     }
     command.stdin(Stdio::piped()).stdout(log).stderr(errors).process_group(0);
-    let runtime = tokio::runtime::Handle::current();
-    on_launcher_thread(move || {
-        let _inside = runtime.enter();
-        command.spawn()
-    })
-    .await?
-}
-
-/// Runs a job on a thread that lives as long as the process.
-///
-/// `--pdeathsig` fires when the *thread* that started the child exits, and threads of the runtime are
-/// not permanent.
-async fn on_launcher_thread<T: Send + 'static>(
-    job: impl FnOnce() -> T + Send + 'static,
-) -> io::Result<T> {
-    type Work = Box<dyn FnOnce() + Send>;
-    static THREAD: OnceLock<Option<mpsc::Sender<Work>>> = OnceLock::new();
-    let thread = THREAD.get_or_init(|| {
-        let (send, receive) = mpsc::channel::<Work>();
-        std::thread::Builder::new()
-            .name("tamma-launch".to_owned())
-            .spawn(move || receive.into_iter().for_each(|work| work()))
-            .ok()
-            .map(|_| send)
-    });
-    let (done, result) = oneshot::channel();
-    let work: Work = Box::new(move || drop(done.send(job())));
-    let ended = || io::Error::other("launcher thread has exited");
-    thread.as_ref().and_then(|thread| thread.send(work).ok()).ok_or_else(ended)?;
-    result.await.map_err(|_| ended())
+    launch::on_launch_thread(move || command.spawn()).await
 }
