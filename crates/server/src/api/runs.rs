@@ -39,10 +39,10 @@ const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
     )
 )]
 pub(super) async fn list(
-    State(desk): State<ApiState>,
+    State(state): State<ApiState>,
     TaskPath(task): TaskPath,
 ) -> Result<Json<RunList>, Problem> {
-    Ok(Json(desk.app.runs(task).await?))
+    Ok(Json(state.app.runs(task).await?))
 }
 
 /// Filter for log lines.
@@ -99,13 +99,13 @@ impl LineQuery {
     )
 )]
 pub(super) async fn lines(
-    State(desk): State<ApiState>,
+    State(state): State<ApiState>,
     TaskPath(task): TaskPath,
     QueryParams(part): QueryParams<LineQuery>,
 ) -> Result<Json<RunLines>, Problem> {
     let limit = page_request(None, part.limit)?.limit;
-    let after = desk.app.resolve_line_position(task, part.after.as_deref()).await?;
-    Ok(Json(desk.app.run_lines(task, &part.to_filter()?, after, limit).await?))
+    let after = state.app.resolve_line_position(task, part.after.as_deref()).await?;
+    Ok(Json(state.app.run_lines(task, &part.to_filter()?, after, limit).await?))
 }
 
 /// Streams the log of a task as server-sent events: lines after `Last-Event-ID` or `after`, then
@@ -131,25 +131,32 @@ pub(super) async fn lines(
     )
 )]
 pub(super) async fn follow(
-    State(desk): State<ApiState>,
+    State(state): State<ApiState>,
     TaskPath(task): TaskPath,
     headers: HeaderMap,
     QueryParams(part): QueryParams<LineQuery>,
 ) -> Result<Response, Problem> {
     // Subscribe before reading, so that no line is missed.
-    let subscribers = (desk.app.live.subscribe(task), desk.app.live.subscribe_lines(task));
+    let subscribers = (state.app.live.subscribe(task), state.app.live.subscribe_lines(task));
     let known = headers.get("last-event-id").and_then(|id| id.to_str().ok()).map(str::trim);
-    let after = desk.app.resolve_line_position(task, known.or(part.after.as_deref())).await?;
+    let after = state.app.resolve_line_position(task, known.or(part.after.as_deref())).await?;
     let filter = part.to_filter()?;
-    let card = desk.app.task_card(task).await?;
+    let card = state.app.task_card(task).await?;
     if card.state.is_terminal()
-        && desk.app.run_lines(task, &filter, after, 1).await?.lines.is_empty()
+        && state.app.run_lines(task, &filter, after, 1).await?.lines.is_empty()
     {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
-    let follower =
-        RunSubscriber { app: desk.app, task, filter, after, subscribers, entries: None, run: None };
-    let events = follower.events().take_until(desk.stop.cancelled_owned());
+    let follower = RunSubscriber {
+        app: state.app,
+        task,
+        filter,
+        after,
+        subscribers,
+        entries: None,
+        run: None,
+    };
+    let events = follower.events().take_until(state.stop.cancelled_owned());
     Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE_INTERVAL)).into_response())
 }
 
@@ -241,13 +248,13 @@ fn sse_event(name: &str, data: &impl Serialize) -> Event {
     )
 )]
 pub(super) async fn transcript(
-    State(desk): State<ApiState>,
+    State(state): State<ApiState>,
     Path((id, run)): Path<(String, String)>,
 ) -> Result<Response, Problem> {
     let Ok(task) = id.parse().map(TaskId) else {
         return Err(Error::NotFound { what: "task", key: id }.into());
     };
-    let (size, pieces) = desk.app.transcript(task, &run).await?;
+    let (size, pieces) = state.app.transcript(task, &run).await?;
     let headers = [
         (header::CONTENT_TYPE, "application/jsonl".to_owned()),
         (header::CONTENT_LENGTH, size.to_string()),
