@@ -54,9 +54,9 @@ pub(super) struct HistoryQuery {
 pub(super) async fn list(
     State(state): State<ApiState>,
     TaskPath(task): TaskPath,
-    QueryParams(part): QueryParams<HistoryQuery>,
+    QueryParams(query): QueryParams<HistoryQuery>,
 ) -> Result<Json<HistoryPage>, Problem> {
-    Ok(Json(state.app.history_page(task, &page_request(part.after, part.limit)?).await?))
+    Ok(Json(state.app.history_page(task, &page_request(query.after, query.limit)?).await?))
 }
 
 /// Streams the history of a task as server-sent events: entries after `Last-Event-ID`, then new
@@ -162,10 +162,10 @@ pub(super) struct ExportQuery {
 )]
 pub(super) async fn export(
     State(state): State<ApiState>,
-    QueryParams(whose): QueryParams<ExportQuery>,
+    QueryParams(query): QueryParams<ExportQuery>,
 ) -> Result<Response, Problem> {
     let store = state.app.store.clone();
-    let scope = match (whose.task, whose.project) {
+    let scope = match (query.task, query.project) {
         (Some(task), _) => {
             store.task_position(TaskId(task)).await.map_err(Error::from)?;
             ExportScope::Task(TaskId(task))

@@ -49,29 +49,29 @@ pub(super) struct KnowledgeQuery {
 )]
 pub(super) async fn list(
     State(state): State<ApiState>,
-    QueryParams(wanted): QueryParams<KnowledgeQuery>,
+    QueryParams(query): QueryParams<KnowledgeQuery>,
 ) -> Result<Json<KnowledgeList>, Problem> {
-    let project = match &wanted.project {
+    let project = match &query.project {
         Some(project) => Some(state.app.resolve_project(Some(project)).await?.id),
         None => None,
     };
     let filter = KnowledgeFilter {
         project,
-        kind: wanted
+        kind: query
             .kind
             .as_deref()
             .map(|word| parse_filter_value::<EntryKind>("kind", word))
             .transpose()?,
-        status: wanted
+        status: query
             .status
             .as_deref()
             .map(|word| parse_filter_value::<EntryStatus>("status", word))
             .transpose()?,
     };
-    if wanted.retirement_suggestions {
+    if query.retirement_suggestions {
         return Ok(Json(state.app.retirement_suggestions(&filter).await?));
     }
-    Ok(Json(state.app.list_knowledge(&filter, wanted.search.as_deref()).await?))
+    Ok(Json(state.app.list_knowledge(&filter, query.search.as_deref()).await?))
 }
 
 fn parse_filter_value<T: FromStr + IntoEnumIterator + ToString>(
@@ -191,7 +191,7 @@ pub(super) async fn import(
 )]
 pub(super) async fn check(
     State(state): State<ApiState>,
-    JsonBody(question): JsonBody<KnowledgeCheckRequest>,
+    JsonBody(request): JsonBody<KnowledgeCheckRequest>,
 ) -> Result<Json<KnowledgeCheckResult>, Problem> {
-    Ok(Json(state.app.check_knowledge(question).await?))
+    Ok(Json(state.app.check_knowledge(request).await?))
 }

@@ -44,14 +44,14 @@ pub(super) struct MetricsQuery {
 )]
 pub(super) async fn metrics(
     State(state): State<ApiState>,
-    QueryParams(wanted): QueryParams<MetricsQuery>,
+    QueryParams(query): QueryParams<MetricsQuery>,
 ) -> Result<Json<MetricsReport>, Problem> {
-    let days = wanted.days.unwrap_or(30);
+    let days = query.days.unwrap_or(30);
     if !(1..=366).contains(&days) {
         let detail = format!("The period of {days} days is out of range.");
         return Err(Error::invalid(detail, "Use 1 to 366 days.").into());
     }
-    let project = match &wanted.project {
+    let project = match &query.project {
         Some(project) => Some(state.app.resolve_project(Some(project)).await?.id),
         None => None,
     };

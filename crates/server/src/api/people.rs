@@ -61,8 +61,8 @@ pub(super) async fn add(
 pub(super) async fn revoke(
     State(state): State<ApiState>,
     CurrentPerson(by): CurrentPerson,
-    JsonBody(whose): JsonBody<TokenRevocation>,
+    JsonBody(revocation): JsonBody<TokenRevocation>,
 ) -> Result<Json<PersonList>, Problem> {
-    state.app.revoke_person(&by, &whose.name).await?;
+    state.app.revoke_person(&by, &revocation.name).await?;
     Ok(Json(PersonList { people: state.app.list_people().await? }))
 }

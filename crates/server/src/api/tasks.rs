@@ -55,25 +55,25 @@ pub(super) struct TaskQuery {
 )]
 pub(super) async fn list(
     State(state): State<ApiState>,
-    QueryParams(wanted): QueryParams<TaskQuery>,
+    QueryParams(query): QueryParams<TaskQuery>,
 ) -> Result<Json<TaskPage>, Problem> {
-    if let Some(digits) = &wanted.short {
+    if let Some(digits) = &query.short {
         return Ok(Json(state.app.find_tasks_by_digits(digits).await?));
     }
-    let project = match &wanted.project {
+    let project = match &query.project {
         Some(project) => Some(state.app.resolve_project(Some(project)).await?.id),
         None => None,
     };
     let filter = TaskFilter {
         project,
-        states: wanted.state.as_deref().map(parse_states).transpose()?.unwrap_or_default(),
-        phase: wanted.phase.as_deref().map(parse_phase).transpose()?,
-        paused: wanted.paused,
-        label: wanted.label,
-        text: wanted.text,
+        states: query.state.as_deref().map(parse_states).transpose()?.unwrap_or_default(),
+        phase: query.phase.as_deref().map(parse_phase).transpose()?,
+        paused: query.paused,
+        label: query.label,
+        text: query.text,
         ..TaskFilter::default()
     };
-    Ok(Json(state.app.list_tasks(&filter, &page_request(wanted.after, wanted.limit)?).await?))
+    Ok(Json(state.app.list_tasks(&filter, &page_request(query.after, query.limit)?).await?))
 }
 
 fn parse_states(text: &str) -> Result<Vec<task_loop::State>, Error> {
@@ -203,9 +203,9 @@ pub(super) struct ReportQuery {
 pub(super) async fn report(
     State(state): State<ApiState>,
     TaskPath(task): TaskPath,
-    QueryParams(part): QueryParams<ReportQuery>,
+    QueryParams(query): QueryParams<ReportQuery>,
 ) -> Result<Json<TaskReportResponse>, Problem> {
-    Ok(Json(state.app.report(task, part.iteration).await?))
+    Ok(Json(state.app.report(task, query.iteration).await?))
 }
 
 /// Page of the inbox.
@@ -228,11 +228,11 @@ pub(super) struct InboxQuery {
 )]
 pub(super) async fn inbox(
     State(state): State<ApiState>,
-    QueryParams(mine): QueryParams<InboxQuery>,
+    QueryParams(query): QueryParams<InboxQuery>,
 ) -> Result<Json<TaskPage>, Problem> {
-    let project = match &mine.project {
+    let project = match &query.project {
         Some(project) => Some(state.app.resolve_project(Some(project)).await?.id),
         None => None,
     };
-    Ok(Json(state.app.inbox(project, &page_request(mine.after, mine.limit)?).await?))
+    Ok(Json(state.app.inbox(project, &page_request(query.after, query.limit)?).await?))
 }

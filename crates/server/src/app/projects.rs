@@ -41,7 +41,9 @@ impl App {
         let project = RegisteredProject { id, name, repository };
         match self.store.register_project(&project).await {
             Ok(()) => {
-                tracing::info!(%by, known = %by.auth_method, project = project.name, "project registered");
+                tracing::info!(
+                    %by, auth_method = %by.auth_method, project = project.name, "project registered"
+                );
                 Ok(project)
             }
             Err(tamma_store::Error::Conflict(Conflict::Constraint(_))) => Err(Error::invalid(
