@@ -133,7 +133,7 @@ impl Authenticator {
             return response;
         }
         let (store, mut revoked) = (self.store.clone(), self.revoked.clone());
-        let gone = async move {
+        let token_revoked = async move {
             // Database errors do not end the stream. The sender is dropped when the server stops.
             while revoked.changed().await.is_ok() {
                 if matches!(store.person_by_token(token).await, Ok(None)) {
@@ -141,7 +141,9 @@ impl Authenticator {
                 }
             }
         };
-        response.map(|body| Body::from_stream(body.into_data_stream().take_until(Box::pin(gone))))
+        response.map(|body| {
+            Body::from_stream(body.into_data_stream().take_until(Box::pin(token_revoked)))
+        })
     }
 }
 

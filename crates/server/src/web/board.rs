@@ -361,7 +361,7 @@ impl BoardQuery {
             "" => None,
             name => Some(app.resolve_project(Some(name)).await?.id),
         };
-        let (labels, words): (Vec<&str>, Vec<&str>) =
+        let (labels, terms): (Vec<&str>, Vec<&str>) =
             self.text.split_whitespace().partition(|word| word.starts_with("label:"));
         Ok(TaskFilter {
             project,
@@ -371,7 +371,7 @@ impl BoardQuery {
             phase: parse_name(&self.phase),
             waits: (self.waits == "person").then_some(true),
             label: labels.first().map(|label| label["label:".len()..].to_owned()),
-            text: Some(words.join(" ")).filter(|text| !text.is_empty()),
+            text: Some(terms.join(" ")).filter(|text| !text.is_empty()),
             ..TaskFilter::default()
         })
     }

@@ -49,7 +49,7 @@ impl Notice {
         let pairs = format!("n={cookie}");
         let (_, text) = form_urlencoded::parse(pairs.as_bytes()).next()?;
         let (tone, text) = text.split_once(' ')?;
-        let tone = ["good", "info", "bad"].into_iter().find(|known| *known == tone)?;
+        let tone = ["good", "info", "bad"].into_iter().find(|allowed| *allowed == tone)?;
         Some(Self { tone, text: text.to_owned() })
     }
 }

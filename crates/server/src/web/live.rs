@@ -57,7 +57,8 @@ fn sse_response(
 pub(super) struct TaskLiveQuery {
     part: String,
     /// Position that the page was rendered at, used until the first event.
-    seen: String,
+    #[serde(rename = "seen")]
+    position: String,
 }
 
 #[derive(Template)]
@@ -166,20 +167,20 @@ pub(super) async fn task_stream(
     State(state): State<WebState>,
     session: Session,
     Path(id): Path<Uuid>,
-    Query(open): Query<TaskLiveQuery>,
+    Query(query): Query<TaskLiveQuery>,
     Query(log_query): Query<log::LogQuery>,
     headers: HeaderMap,
 ) -> Result<Response, PageError> {
     let id = TaskId(id);
     // Subscribe before the first read, so that nothing is missed.
     let (watcher, lines) = (state.app.live.subscribe(id), state.app.live.subscribe_lines(id));
-    let position = initial_position(&state.app, id, &headers, &open.seen).await;
+    let position = initial_position(&state.app, id, &headers, &query.position).await;
     let position =
         position.map_err(|error| PageError::new(Layout::for_session(&session), error))?;
     let line_filter = log_query.line_filter();
     let line_filter =
         line_filter.map_err(|error| PageError::new(Layout::for_session(&session), error))?;
-    let viewer = TaskViewer { app: state.app.clone(), session, id, part: open.part, line_filter };
+    let viewer = TaskViewer { app: state.app.clone(), session, id, part: query.part, line_filter };
     let first = (position, watcher, lines, true);
     let parts = stream::unfold(first, move |(mut position, mut watcher, mut lines, mut more)| {
         let viewer = viewer.clone();

@@ -11,6 +11,7 @@ use tamma_core::cost::Usd;
 use tamma_core::format::{capitalize, format_duration, format_usd, humanize, pluralize};
 use tamma_core::history::{EntryData, EntryName as N, HistoryEntry};
 use tamma_core::ids::TaskId;
+use tamma_core::plan::FileChange;
 use tamma_core::report::IterationReport;
 use tamma_core::review::patch::{self, PatchLine};
 use tamma_core::task_loop::{AnswerKind, State, Timestamp};
@@ -27,8 +28,7 @@ const MAX_FAILURES: usize = 3;
 impl App {
     pub(super) async fn status_reply(&self, task: TaskId) -> Result<ChatReply, Error> {
         let card = self.task_card(task).await?;
-        let next =
-            card.next_text.clone().unwrap_or_else(|| "nothing, the task is closed".to_owned());
+        let next = next_step_text(&card);
         let state = humanize(&card.state);
         let paused = if card.paused { ", paused" } else { "" };
         let attempts = pluralize(card.iterations, "iteration");
@@ -134,10 +134,7 @@ impl App {
                 Some(plan) => {
                     reply.lines.push(plan.summary);
                     let files = plan.file_changes.iter().take(MAX_LISTED);
-                    let file = |it: &tamma_core::plan::FileChange| {
-                        format!("{} {}: {}", it.action, it.path, it.description)
-                    };
-                    reply.lines.extend(files.map(file));
+                    reply.lines.extend(files.map(describe_file_change));
                 }
                 None => reply.lines.push("No plan yet.".to_owned()),
             },
@@ -220,8 +217,7 @@ impl App {
             other.take(MAX_FAILURES).map(|it| capitalize(&format!("{}.", describe_entry(it)))),
         );
         if lines.is_empty() {
-            let next =
-                card.next_text.clone().unwrap_or_else(|| "nothing, the task is closed".to_owned());
+            let next = next_step_text(card);
             lines.push(format!("Nothing has failed in “{}”. Next: {next}.", card.title));
         } else if let Some(request) = report.decision_requests.last() {
             lines.push(format!("Then Tamma asked a person: {}.", request.description));
@@ -306,10 +302,7 @@ impl App {
                 Ok(plan) => {
                     let mut lines = vec!["No reviewed change yet. The plan:".to_owned()];
                     let files = plan.content.map(|plan| plan.file_changes).unwrap_or_default();
-                    let file = |it: &tamma_core::plan::FileChange| {
-                        format!("{} {}: {}", it.action, it.path, it.description)
-                    };
-                    lines.extend(files.iter().take(MAX_LISTED).map(file));
+                    lines.extend(files.iter().take(MAX_LISTED).map(describe_file_change));
                     lines
                 }
                 Err(Error::NotFound { .. }) => {
@@ -409,8 +402,7 @@ impl App {
         if let Some(request) = report.decision_requests.last() {
             lines.push(format!("Tamma asked a person: {}.", request.description));
         }
-        let next =
-            card.next_text.clone().unwrap_or_else(|| "nothing, the task is closed".to_owned());
+        let next = next_step_text(card);
         if lines.is_empty() {
             lines.push(format!("No reviews yet. Next: {next}."));
         } else {
@@ -654,6 +646,14 @@ pub(super) fn proposal_reply(change: &RequestedChange, context: &ChatContext) ->
     let first = capitalize(&format!("{}{consequence_text}.", subject.unwrap_or_default()));
     let lines = vec![first, "Nothing changes until you say yes.".to_owned()];
     ChatReply { lines, ..ChatReply::default() }
+}
+
+fn next_step_text(card: &TaskCard) -> String {
+    card.next_text.clone().unwrap_or_else(|| "nothing, the task is closed".to_owned())
+}
+
+fn describe_file_change(change: &FileChange) -> String {
+    format!("{} {}: {}", change.action, change.path, change.description)
 }
 
 fn join_answers(answers: &[AnswerKind]) -> String {

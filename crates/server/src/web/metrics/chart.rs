@@ -155,8 +155,8 @@ impl Chart {
 
     /// Returns the vertical position of a value.
     fn y(&self, value: f64) -> f64 {
-        let room = f64::from(self.height) - TOP_MARGIN - BOTTOM_MARGIN;
-        TOP_MARGIN + room * (1.0 - (value / self.max_value).clamp(0.0, 1.0))
+        let plot_height = f64::from(self.height) - TOP_MARGIN - BOTTOM_MARGIN;
+        TOP_MARGIN + plot_height * (1.0 - (value / self.max_value).clamp(0.0, 1.0))
     }
 
     pub(super) fn with_value(mut self, value: String) -> Self {
