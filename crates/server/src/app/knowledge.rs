@@ -134,7 +134,7 @@ impl App {
             [id] => Ok(*id),
             several => Err(Error::invalid(
                 format!("`{said}` matches {} entries.", several.len()),
-                "Give more digits.",
+                "Give more characters of the ID.",
             )),
         }
     }

@@ -101,7 +101,7 @@ impl EntryView {
             severity: entry.severity.to_string(),
             tone: if entry.severity >= EntrySeverity::High { "bad" } else { "none" },
             status: entry.status.to_string(),
-            scope: if entry.globs.is_empty() { scope } else { format!("{scope}, under") },
+            scope: if entry.globs.is_empty() { scope } else { format!("{scope}, in") },
             globs: entry.globs.clone(),
             keywords: entry.keywords.clone(),
             match_summary: if is_pending {
@@ -118,7 +118,7 @@ impl EntryView {
                 None => String::new(),
             },
             content_warnings: known.warnings.clone(),
-            retirement_suggestion: known.retirement_suggestions.join(" "),
+            retirement_suggestion: known.retirement_suggestions.join("; "),
             is_pending,
             can_approve: may && known.warnings.is_empty(),
             consequence: match (entry.kind, entry.severity) {
@@ -361,7 +361,7 @@ fn matched_task(met: tamma_store::MatchedTask) -> MatchedTaskView {
     MatchedTaskView {
         id: met.task.0,
         title: met.title,
-        status: format!("{role} at {at}; now {state}"),
+        status: format!("matched as {role} at {at}; now {state}"),
     }
 }
 
@@ -457,7 +457,7 @@ fn effect_view(known: &KnowledgeEntryDetail) -> EffectView {
     EffectView {
         summary: capitalize(&effect.verdict_text),
         any: effect.with.tasks + effect.without.tasks > 0,
-        rows: vec![row("With it", &effect.with), row("Without it", &effect.without)],
+        rows: vec![row("With this entry", &effect.with), row("Without it", &effect.without)],
     }
 }
 
@@ -472,7 +472,7 @@ fn entry_facts(known: &KnowledgeEntryDetail, scope: &str) -> Vec<EntryFact> {
     let list = |texts: Vec<String>| any(texts.join(", "));
     let fact = |name, value: String| EntryFact { name, value, is_code: false };
     let mut facts = vec![
-        fact("Scope", scope.trim_end_matches(", under").to_owned()),
+        fact("Scope", scope.trim_end_matches(", in").to_owned()),
         EntryFact {
             name: "Paths",
             value: any(entry.globs.join(" ")),
