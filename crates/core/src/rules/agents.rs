@@ -73,7 +73,7 @@ pub struct AgentRules {
 }
 
 /// Session modes to request, in the agent's own names. The first one that the agent offers is used;
-/// if none matches, the agent keeps its default.
+/// if it offers none of them, the run does not start.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
 #[serde(default, deny_unknown_fields)]
 pub struct SessionModes {
