@@ -136,7 +136,7 @@ pub(in crate::web) async fn page(
         (true, _) => "A run is in progress.".to_owned(),
         (false, 0) => "No run in progress.".to_owned(),
         (false, skip) => {
-            format!("No run in progress. {} above these not shown.", pluralize(skip, "line"))
+            format!("No run in progress. {} not shown.", pluralize(skip, "earlier line"))
         }
     };
     let runs = std::iter::once(SelectOption::new("", "all", &asked.run))
