@@ -15,8 +15,8 @@ const HEADER: &str = "\
 ";
 
 const NO_GATES: &str = "
-# No tests, linter or type checker were detected, so there is no gate, and changes are judged by
-# review alone. Add the checks that a change must pass:
+# No tests, linter or type checker were detected, so there are no gates, and changes are checked
+# by review only. Add the checks that a change must pass:
 #
 # gates:
 #   test:

@@ -250,8 +250,7 @@ impl MessageSender {
             }
         };
         let sent = tokio::time::timeout(SEND_TIMEOUT, sending).await;
-        let late =
-            |_| Error::Unreachable(format!("sending took more than {} s", SEND_TIMEOUT.as_secs()));
+        let late = |_| Error::Unreachable(format!("not sent within {} s", SEND_TIMEOUT.as_secs()));
         sent.map_err(late).flatten().map_err(|error| error.redact(&to.secrets()))
     }
 }

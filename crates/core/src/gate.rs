@@ -13,7 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumIter, EnumString};
 
-/// Subject of a gate
+/// Type of a gate
 #[derive(
     Debug,
     Clone,

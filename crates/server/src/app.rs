@@ -267,7 +267,7 @@ impl From<Error> for Problem {
                 tracing::error!(error = error_chain(&*source), "internal error");
                 let status = StatusCode::INTERNAL_SERVER_ERROR;
                 Self::new(status, "fault", "Internal error", detail)
-                    .hint("Report it with the matching lines of the server log.")
+                    .hint("Report this as a bug, with the matching lines of the server log.")
             }
         }
     }

@@ -58,7 +58,7 @@ struct ListTasks {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct TaskRef {
-    /// Task ID, or at least four digits from its start or end.
+    /// Task ID, or at least four characters from its start or end.
     task: String,
 }
 
@@ -89,7 +89,7 @@ struct AddTask {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct DecidePlan {
-    /// Task ID, or at least four digits from its start or end.
+    /// Task ID, or at least four characters from its start or end.
     task: String,
     /// Hash of the plan you read, or at least its first eight digits.
     plan: String,
@@ -102,7 +102,7 @@ struct DecidePlan {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct AnswerTask {
-    /// Task ID, or at least four digits from its start or end.
+    /// Task ID, or at least four characters from its start or end.
     task: String,
     /// Object with one key, the name of the action, such as `{"reply": {"text": "…"}}`,
     /// `{"continue": {}}`, `{"retry": {}}`, `{"accept": {"commit": "…"}}`,

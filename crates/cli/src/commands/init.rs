@@ -108,7 +108,7 @@ fn print_summary(out: &mut impl Write, done: &InitOutcome) -> io::Result<()> {
         rows.insert(0, ("language", "none detected".to_owned(), String::new()));
     }
     if survey.gates.is_empty() {
-        let why = "changes are judged by review alone".to_owned();
+        let why = "changes are checked by review only".to_owned();
         rows.push(("gate", "none".to_owned(), why));
     }
     if agents.installed.is_empty() {

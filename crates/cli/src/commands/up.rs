@@ -46,7 +46,7 @@ pub(super) struct Args {
 /// Arguments of the API server.
 #[derive(Debug, clap::Args)]
 pub(super) struct ListenArgs {
-    /// Address that the API listens on; one that other machines can reach needs a token
+    /// Address to listen on; a token is required if other machines can reach it
     #[arg(long = "listen", env = "TAMMA_LISTEN", value_name = "ADDRESS")]
     #[arg(default_value = "127.0.0.1:8622")]
     address: SocketAddr,
@@ -57,7 +57,7 @@ pub(super) struct ListenArgs {
         long,
         env = "TAMMA_PUBLIC_URL",
         value_name = "URL",
-        help = "URL of this server for links in alerts [default: the address that it listens on]"
+        help = "URL of this server for links in alerts [default: the listen address]"
     )]
     public_url: Option<String>,
     /// Seconds without a heartbeat after which a worker counts as lost

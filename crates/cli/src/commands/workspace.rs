@@ -22,7 +22,7 @@ use crate::{data_folder, style};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
-    /// List folders of tasks on this machine
+    /// List task folders on this machine
     List(ListWorkspacesArgs),
     /// Remove folders whose work is saved elsewhere
     ///

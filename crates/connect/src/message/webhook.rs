@@ -13,8 +13,8 @@ pub(super) async fn send(
     message: &AlertMessage,
 ) -> Result<(), Error> {
     let signer = Webhook::new(secret).map_err(|_| {
-        let words = "the channel's `secret` is not `whsec_` and a key in base64; create one with \
-                     `echo whsec_$(openssl rand -base64 32)`";
+        let words = "the channel's `secret` is not `whsec_` followed by a base64 key; create one \
+                     with `echo whsec_$(openssl rand -base64 32)`";
         Error::Rejected(words.to_owned())
     })?;
     let body = json!({ "type": "tamma.alert", "timestamp": message.at, "data": message });

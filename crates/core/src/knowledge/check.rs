@@ -21,7 +21,7 @@ use crate::task::Task;
 pub struct EntryMatch {
     /// ID of the entry.
     pub entry: KnowledgeId,
-    /// Reasons of the match.
+    /// Reasons for the match.
     pub reasons: Vec<MatchReason>,
     /// Relevance to the plan, 0 to 100. Always 100 for a matching prohibition.
     pub relevance: u8,

@@ -21,7 +21,11 @@ pub fn fallback_lesson(record: &TaskRecord) -> Option<Lesson> {
         }
         (None, Some((evidence, last))) if ended_badly => {
             let evidence = evidence.reference().into_iter().collect();
-            (format!("A task ended as {}: {last}.", record.ending), evidence, last.as_str())
+            (
+                format!("A task ended with status {}: {last}.", record.ending),
+                evidence,
+                last.as_str(),
+            )
         }
         _ => return None,
     };
@@ -75,15 +79,15 @@ impl TaskRecord {
     /// Summarises the attempts and their cost on one line.
     pub fn summary(&self) -> String {
         let attempts = match self.attempts {
-            0 => "no attempt was reviewed".to_owned(),
-            1 => "1 attempt was reviewed".to_owned(),
-            many => format!("{many} attempts were reviewed"),
+            0 => "no attempts reviewed".to_owned(),
+            1 => "1 attempt reviewed".to_owned(),
+            many => format!("{many} attempts reviewed"),
         };
         let stubborn = self.faults.first().filter(|it| it.attempts.len() > 1);
         let again = stubborn.map_or_else(String::new, |it| {
-            format!(", {} of them with the same failure", it.attempts.len())
+            format!(", {} with the same failure", it.attempts.len())
         });
         let about = if self.spend.estimated { "about " } else { "" };
-        format!("task ended as {}: {attempts}{again}; cost {about}{}", self.ending, self.spend.usd)
+        format!("task {}: {attempts}{again}; cost {about}{}", self.ending, self.spend.usd)
     }
 }

@@ -53,7 +53,7 @@ impl fmt::Display for RetirementSuggestion {
             }
             Self::DoesNotHelp(effect) => write!(f, "{effect}"),
             Self::PathsGone { globs } => {
-                write!(f, "no file matches {} any more", quote_list(globs.iter()))
+                write!(f, "no files match {} any more", quote_list(globs.iter()))
             }
             Self::EvidenceGone { evidence } => {
                 write!(f, "evidence no longer exists: {}", quote_list(evidence.iter()))

@@ -61,7 +61,7 @@ fn iteration_section(it: &IterationReport) -> String {
     let passed = match it.passed {
         Some(true) => "passed",
         Some(false) => "failed",
-        None => "not judged",
+        None => "not reviewed",
     };
     let mut text = format!("## Iteration {}{tier}: {passed}\n\n", it.number);
     let mut facts = Vec::new();
@@ -99,7 +99,7 @@ fn iteration_section(it: &IterationReport) -> String {
             }
             CriterionJudgement::Met { .. } => (" ", "no evidence given"),
             CriterionJudgement::Unmet { reason: why } => (" ", why.as_str()),
-            CriterionJudgement::Unjudged => (" ", "not judged"),
+            CriterionJudgement::Unjudged => (" ", "not reviewed"),
         };
         let _ = writeln!(text, "- [{sign}] {}: {}", single_line(&criterion.text), single_line(why));
     }
@@ -165,7 +165,7 @@ fn gate_details(gate: &GateReport) -> String {
 fn council_section(sitting: &CouncilReport) -> String {
     let mut text = format!("### Council {}\n\n", sitting.number);
     for (seat, said) in &sitting.members {
-        let said = if said.is_some() { "gave an opinion" } else { "was absent" };
+        let said = if said.is_some() { "responded" } else { "did not respond" };
         let _ = writeln!(text, "- {seat} {said}");
     }
     if let Some(conclusion) = &sitting.conclusion {

@@ -60,7 +60,7 @@ pub struct AgentRules {
     /// runs with the worker's home directory and reports its own usage.
     #[garde(length(max = 100))]
     pub key: String,
-    /// Files to write below the home directory of a run through the gateway: path to content
+    /// Files to write to the home directory of a run through the gateway: content by path
     /// (template).
     #[garde(custom(are_home_files))]
     pub files: BTreeMap<String, String>,
@@ -73,7 +73,7 @@ pub struct AgentRules {
 }
 
 /// Session modes to request, in the agent's own names. The first one that the agent offers is used;
-/// if none matches, the agent keeps its default.
+/// if it offers none of them, the run does not start.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
 #[serde(default, deny_unknown_fields)]
 pub struct SessionModes {
@@ -197,8 +197,8 @@ pub struct AgentPoolRules {
     #[serde(skip_serializing_if = "is_default_checkpoint_interval")]
     #[garde(range(min = 1, max = 3_600))]
     pub salvage_seconds: u32,
-    /// Disk space for a worker's checkouts, in gigabytes. Above it, the worker removes checkouts of
-    /// closed tasks, and starts no run while that is not enough. Default: unlimited.
+    /// Disk space for a worker's checkouts, in GB. Above this, the worker removes checkouts of
+    /// closed tasks, and starts no run until enough is free. Default: unlimited.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[garde(range(min = 1, max = 1_000_000))]
     pub disk_gb: Option<u32>,

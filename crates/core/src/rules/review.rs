@@ -195,7 +195,7 @@ pub enum ValidatorIndependence {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
 #[serde(default, deny_unknown_fields)]
 pub struct CouncilRules {
-    /// Members, each of whom analyses the task independently.
+    /// Members. Each analyses the task independently.
     #[garde(length(min = 1, max = 5), dive)]
     pub members: Vec<CouncilMember>,
     /// Member that reads all analyses and writes the root cause, the fix and the dissent.
@@ -210,7 +210,7 @@ impl Default for CouncilRules {
     }
 }
 
-/// Council member: agent and model of a tier, or others instead.
+/// Council member: a tier, optionally with a different agent or model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub struct CouncilMember {

@@ -103,7 +103,7 @@ pub(super) async fn add(
 /// Returns an entry with its changes and effects.
 #[utoipa::path(
     get, path = "/knowledge/{id}", tag = "knowledge", operation_id = "show_knowledge",
-    params(("id" = String, Path, description = "Entry ID, or its first or last digits.")),
+    params(("id" = String, Path, description = "Entry ID, or characters from its start or end.")),
     responses(
         (status = OK, body = KnowledgeEntryDetail),
         (status = NOT_FOUND, body = Problem, content_type = "application/problem+json",
@@ -121,7 +121,7 @@ pub(super) async fn show(
 #[utoipa::path(
     put, path = "/knowledge/{id}", tag = "knowledge", operation_id = "edit_knowledge",
     params(
-        ("id" = String, Path, description = "Entry ID, or its first or last digits."),
+        ("id" = String, Path, description = "Entry ID, or characters from its start or end."),
         ("Tamma-Person" = String, Header, description = "Name of the person."),
     ),
     request_body = KnowledgeEdit,
@@ -144,7 +144,7 @@ pub(super) async fn edit(
 #[utoipa::path(
     post, path = "/knowledge/{id}/decision", tag = "knowledge", operation_id = "decide_knowledge",
     params(
-        ("id" = String, Path, description = "Entry ID, or its first or last digits."),
+        ("id" = String, Path, description = "Entry ID, or characters from its start or end."),
         ("Tamma-Person" = String, Header, description = "Name of the person."),
     ),
     request_body = KnowledgeDecision,

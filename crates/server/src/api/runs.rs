@@ -74,7 +74,7 @@ impl LineQuery {
             name.trim().parse::<LineKind>().map_err(|_| {
                 let name: String = name.chars().take(40).collect();
                 Error::invalid(
-                    format!("Unknown kind of line `{name}`."),
+                    format!("Unknown line kind `{name}`."),
                     "Use one of: said, thought, tool, plan, progress, asked, refused, model_call, \
                      note.",
                 )

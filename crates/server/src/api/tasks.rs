@@ -35,8 +35,8 @@ pub(super) struct TaskQuery {
     label: Option<String>,
     /// Text in title or description.
     text: Option<String>,
-    /// First or last digits of the ID, at least four. Other filters are ignored, and only the newest
-    /// 10,000 tasks are searched.
+    /// At least four characters from the start or end of the ID. Other filters are ignored,
+    /// and only the newest 10,000 tasks are searched.
     short: Option<String>,
     /// `next` value of the previous page.
     after: Option<String>,

@@ -137,7 +137,7 @@ impl App {
             [id] => Ok(*id),
             several => Err(Error::invalid(
                 format!("`{id_or_digits}` matches {} entries.", several.len()),
-                "Give more digits.",
+                "Give more characters of the ID.",
             )),
         }
     }

@@ -49,7 +49,7 @@ impl App {
         if digits.len() < 4 || !digits.chars().all(|digit| digit.is_ascii_hexdigit()) {
             return Err(Error::invalid(
                 format!("`{digits}` does not identify a task."),
-                "Give at least four digits from the start or end of the ID.",
+                "Give at least four characters from the start or end of the ID.",
             ));
         }
         let is_like = |id: Uuid| {
@@ -82,7 +82,7 @@ impl App {
                 let ids: Vec<_> = several.iter().map(|card| card.short.clone()).collect();
                 Err(Error::invalid(
                     format!("`{id_or_digits}` matches several tasks: {}.", ids.join(", ")),
-                    "Give more digits.",
+                    "Give more characters of the ID.",
                 ))
             }
         }

@@ -24,7 +24,7 @@ pub fn short_id(id: Uuid) -> String {
 pub struct TaskCard {
     /// Task ID.
     pub id: Uuid,
-    /// Last eight digits of the ID.
+    /// Last eight characters of the ID.
     pub short: String,
     /// Project ID.
     pub project: Uuid,

@@ -19,7 +19,7 @@ pub struct KnowledgeEntryDetail {
     #[serde(flatten)]
     #[schema(value_type = Object)]
     pub entry: KnowledgeEntry,
-    /// Last eight digits of the ID.
+    /// Last eight characters of the ID.
     pub short: String,
     /// Current revision. Changes must name it.
     pub revision: u64,
@@ -289,16 +289,16 @@ pub struct KnowledgeMatch {
     pub role: MatchRole,
     /// Entry ID.
     pub id: Uuid,
-    /// Last eight digits of the ID.
+    /// Last eight characters of the ID.
     pub short: String,
     /// Text of the entry.
     pub text: String,
     /// Relevance, 0 to 100.
     pub relevance: u8,
-    /// Reasons of the match, as text.
+    /// Reasons for the match, as text.
     #[serde(rename = "because")]
     pub reason_texts: Vec<String>,
-    /// Reasons of the match, as data.
+    /// Reasons for the match, as data.
     #[schema(value_type = Vec<Object>)]
     pub reasons: Vec<MatchReason>,
     /// Evidence of the entry.

@@ -80,7 +80,7 @@ fn confirmation(action: &TaskAction, state: TaskState, before: Option<&TaskDetai
         TaskAction::Rework { .. } => "Changes requested.",
         TaskAction::Pause {} => "Task paused.",
         TaskAction::Resume {} => "Task resumed.",
-        TaskAction::Modify { .. } => "Task changed. Planning starts again.",
+        TaskAction::Modify { .. } => "Task updated. Planning starts again.",
         TaskAction::Retry { .. } => "Retrying.",
         TaskAction::Continue { .. } => "Task continued.",
         TaskAction::Reply { .. } => "Reply sent.",

@@ -129,11 +129,11 @@ pub(super) async fn page(
         live_href: "/live/board".to_owned(),
         reader_description: match model {
             Some(model) => {
-                format!("interpreted by {model}; if it is unavailable, by a built-in grammar")
+                format!(
+                    "Messages are read by {model}, or by a built-in grammar if it is unavailable"
+                )
             }
-            None => {
-                "interpreted by a built-in grammar; short, plain sentences work best".to_owned()
-            }
+            None => "Short, plain sentences work best".to_owned(),
         },
         messages: messages.collect(),
         examples: vec![
@@ -174,7 +174,7 @@ fn message_view(number: usize, it: &StoredMessage, is_last: bool) -> MessageView
             command: proposed.command.clone(),
             digest: proposed.digest.clone(),
             consequence: "Runs with your permissions and is recorded in the task history.",
-            outcome: "No longer pending.",
+            outcome: "Expired.",
         },
         (None, Some(command)) => ProposalView {
             any: true,

@@ -76,7 +76,7 @@ impl FromRequest<WebState> for FormFields {
 
 fn csrf_problem() -> Problem {
     let title = "Form refused";
-    let detail = "The form comes from another site, or from a page that was open for too long.";
+    let detail = "The form was submitted from another site, or the page was open for too long.";
     Problem::new(StatusCode::FORBIDDEN, "form", title, detail)
         .hint("Go back, reload the page and submit the form again.")
 }

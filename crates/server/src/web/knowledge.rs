@@ -105,7 +105,7 @@ impl EntryView {
             severity: entry.severity.to_string(),
             tone: if entry.severity >= EntrySeverity::High { "bad" } else { "none" },
             status: entry.status.to_string(),
-            scope: if entry.globs.is_empty() { scope } else { format!("{scope}, under") },
+            scope: if entry.globs.is_empty() { scope } else { format!("{scope}, in") },
             globs: entry.globs.clone(),
             keywords: entry.keywords.clone(),
             match_summary: if is_pending {
@@ -122,7 +122,7 @@ impl EntryView {
                 None => String::new(),
             },
             content_warnings: detail.warnings.clone(),
-            retirement_suggestion: detail.retirement_suggestions.join(" "),
+            retirement_suggestion: detail.retirement_suggestions.join("; "),
             is_pending,
             can_approve: can_decide && detail.warnings.is_empty(),
             consequence: match (entry.kind, entry.severity) {
@@ -368,7 +368,7 @@ fn matched_task(matched: tamma_store::MatchedTask) -> MatchedTaskView {
     MatchedTaskView {
         id: matched.task.0,
         title: matched.title,
-        status: format!("{role} at {at}; now {state}"),
+        status: format!("matched as {role} at {at}; now {state}"),
     }
 }
 
@@ -464,7 +464,7 @@ fn effect_view(detail: &KnowledgeEntryDetail) -> EffectView {
     EffectView {
         summary: capitalize(&effect.verdict_text),
         any: effect.with.tasks + effect.without.tasks > 0,
-        rows: vec![row("With it", &effect.with), row("Without it", &effect.without)],
+        rows: vec![row("With this entry", &effect.with), row("Without it", &effect.without)],
     }
 }
 
@@ -479,7 +479,7 @@ fn entry_facts(detail: &KnowledgeEntryDetail, scope: &str) -> Vec<EntryFact> {
     let list = |texts: Vec<String>| any(texts.join(", "));
     let fact = |name, value: String| EntryFact { name, value, is_code: false };
     let mut facts = vec![
-        fact("Scope", scope.trim_end_matches(", under").to_owned()),
+        fact("Scope", scope.trim_end_matches(", in").to_owned()),
         EntryFact {
             name: "Paths",
             value: any(entry.globs.join(" ")),

@@ -132,7 +132,7 @@ async fn load_metrics(
     let selected_days = days.to_string();
     Ok(MetricsPage {
         layout,
-        summary: format!("last {days} days, from task history"),
+        summary: format!("Last {days} days, from task history"),
         is_empty: overall.ended == 0 && spent.is_empty(),
         projects: std::iter::once(SelectOption::new("", "all", project)).chain(choices).collect(),
         periods: ["7", "30", "90", "365"]

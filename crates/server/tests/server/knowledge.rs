@@ -390,7 +390,7 @@ async fn stale_entries_get_retirement_suggestions_with_reasons() {
     assert_eq!(
         suggestions,
         [
-            ("Moved.", json!(["no file matches `lib/**` any more"])),
+            ("Moved.", json!(["no files match `lib/**` any more"])),
             ("Forgotten.", json!([forgotten])),
             ("Over.", json!(["expired on 2020-01-31"])),
         ]

@@ -141,7 +141,7 @@ async fn an_approval_names_the_plan_hash_and_a_stale_one_is_refused() {
     assert!(html.contains(&format!("name=\"plan\" value=\"{hash}\"")), "{html}");
     // The page shows the consequence of each answer and every risk factor.
     assert!(html.contains("starts when a slot is free"), "{html}");
-    for factor in ["Files changed", "7 files; 1 point from 6", "File limit", "Critical files"] {
+    for factor in ["Files changed", "7 files; 6 or more: 1 point", "File limit", "Critical files"] {
         assert!(html.contains(factor), "{factor}");
     }
     assert!(!html.contains("threshold"), "internal names are not shown");

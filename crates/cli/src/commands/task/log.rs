@@ -47,7 +47,7 @@ pub(crate) struct Args {
     /// Task ID, or at least four characters from its start or end
     #[arg(value_name = "TASK")]
     id: String,
-    /// Keep reading until the task is closed or needs a person
+    /// Follow the log until the task is closed or needs a person
     #[arg(long, short)]
     follow: bool,
     /// Show only this run, such as 4, or 4.2 for its second attempt; `tamma task show` lists the

@@ -125,7 +125,7 @@ fn format_iteration(it: &IterationReport) -> String {
     let (mark, colour, word) = match it.passed {
         Some(true) => ('✔', AnsiColor::Green, "passed"),
         Some(false) => ('✖', AnsiColor::Red, "failed"),
-        None => ('●', AnsiColor::Blue, "not judged"),
+        None => ('●', AnsiColor::Blue, "not reviewed"),
     };
     let tier = it.tier.map(|tier| format!(" {tier}")).unwrap_or_default();
     let mut text = format!(
@@ -224,7 +224,7 @@ fn format_criterion(criterion: &Criterion) -> String {
         }
         CriterionJudgement::Met { .. } => ('✖', AnsiColor::Red, "no evidence given"),
         CriterionJudgement::Unmet { reason: why } => ('✖', AnsiColor::Red, why.as_str()),
-        CriterionJudgement::Unjudged => ('✖', AnsiColor::Red, "not judged"),
+        CriterionJudgement::Unjudged => ('✖', AnsiColor::Red, "not reviewed"),
     };
     format!(
         "\n  {} {} {}",
@@ -241,7 +241,7 @@ fn format_council(sitting: &CouncilReport) -> String {
         styled(&format!("council {}", sitting.number), STRONG)
     );
     for (seat, said) in &sitting.members {
-        let said = if said.is_some() { "gave an opinion" } else { "was absent" };
+        let said = if said.is_some() { "responded" } else { "did not respond" };
         style::push_fmt(&mut text, format_args!("\n  {} {said}", sanitize(seat)));
     }
     for line in sitting.conclusion.iter().flat_map(|text| text.trim().lines()) {

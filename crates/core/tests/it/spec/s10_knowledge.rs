@@ -546,7 +546,7 @@ fn every_reason_has_a_text() {
             "`aa` matches `a+`",
             "shares the words `a`, `b`",
             "similar meaning",
-            "cannot be decided: `(` is not a valid glob or pattern; fix the entry",
+            "cannot evaluate `(`: not a valid glob or pattern; fix the entry",
         ]
     );
 }

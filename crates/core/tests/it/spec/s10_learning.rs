@@ -487,7 +487,7 @@ fn the_fallback_lesson_has_the_failure_its_count_and_its_cost() {
     assert_eq!(lesson.keywords, texts(&["tests", "rounds"]));
     assert_eq!(
         lesson.note,
-        "task ended as completed: 3 attempts were reviewed, 2 of them with the same failure; cost \
+        "task completed: 3 attempts reviewed, 2 with the same failure; cost \
          $1.5"
     );
     assert!(lesson.evidence.contains(&reference(&LessonEvidence::Check(TASK, 5).to_string())));

@@ -144,7 +144,7 @@ fn every_suggestion_has_a_reason() {
     matched none of the 61 tasks that finished since it took effect
     makes no difference: 70% pass the first review with it, 68% without
     hurts: 40% pass the first review with it, 68% without
-    no file matches `lib/**`, `*.go` any more
+    no files match `lib/**`, `*.go` any more
     evidence no longer exists: `commit:abc`
     ");
 }

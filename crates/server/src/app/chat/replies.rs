@@ -612,7 +612,7 @@ pub(super) fn proposal_reply(change: &RequestedChange, context: &ChatContext) ->
         RequestedChange::Add(_) => "a planner reads the repository and writes a plan".to_owned(),
         RequestedChange::Lesson { decision, .. } => match decision {
             LessonDecision::Approve => "plans are checked against it from now on".to_owned(),
-            LessonDecision::Reject => "the entry is never used".to_owned(),
+            LessonDecision::Reject => "the entry will not be used".to_owned(),
             LessonDecision::Retire => "the entry is no longer used".to_owned(),
         },
         RequestedChange::Task { action, .. } => match action {
@@ -681,7 +681,7 @@ pub(super) fn task_mentions_reply(none: &str, what: &str, cards: &[TaskCard]) ->
     }
     let more = match cards.len().saturating_sub(MAX_LISTED) {
         0 => String::new(),
-        more => format!("; showing {MAX_LISTED}, the board has {more} more"),
+        more => format!("; showing {MAX_LISTED}, {more} more on the board"),
     };
     let line = format!("{} ({what}){more}.", pluralize(cards.len(), "task"));
     ChatReply {

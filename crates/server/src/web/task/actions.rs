@@ -309,7 +309,7 @@ pub(super) fn control_forms(data: &TaskData) -> Vec<ActionForm> {
         ActionForm::new("Resume", "resume", "Resume", "Continues where it stopped.")
             .style(ButtonStyle::Primary)
     } else {
-        ActionForm::new("Pause", "pause", "Pause", "Keeps state and work until resumed.")
+        ActionForm::new("Pause", "pause", "Pause", "No new work starts until the task is resumed.")
     };
     vec![first, change_task_form(), cancel_form()]
 }

@@ -66,7 +66,7 @@ impl LogLineView {
                 LineKind::Tool => "tool",
                 LineKind::Plan => "plan",
                 LineKind::Progress => "progress",
-                LineKind::Asked => "question",
+                LineKind::Asked => "permission",
                 LineKind::Refused => "refused",
                 LineKind::ModelCall => "model",
                 LineKind::Note => "note",
@@ -137,7 +137,7 @@ pub(in crate::web) async fn page(
         (true, _) => "A run is in progress.".to_owned(),
         (false, 0) => "No run in progress.".to_owned(),
         (false, skip) => {
-            format!("No run in progress. {} before these not shown.", pluralize(skip, "line"))
+            format!("No run in progress. {} not shown.", pluralize(skip, "earlier line"))
         }
     };
     let runs = std::iter::once(SelectOption::new("", "all", &query.run))

@@ -186,15 +186,15 @@ fn plan_content(data: &TaskData, plan: Plan) -> PlanContent {
 }
 
 fn risk_view(data: &TaskData, report: &dto::RiskReport) -> RiskView {
-    let approvers = pluralize(data.rules.ceremony.get(report.level).approvers, "approver");
+    let approvers = pluralize(data.rules.ceremony.get(report.level).approvers, "approval");
     let budget = data.budget_limit().usd;
-    let budget = budget.map(|usd| format!(", with a budget of {}", format_usd(usd)));
+    let budget = budget.map(|usd| format!(" Budget: {}.", format_usd(usd)));
     let assessment = data.task_loop.plan_assessment.as_ref();
     let effects = assessment.map(|check| check.risk.factors.as_slice()).unwrap_or_default();
     RiskView {
         level: report.level,
         score: report.score,
-        requirement: format!("Requires {approvers}{}.", budget.unwrap_or_default()),
+        requirement: format!("Needs {approvers}.{}", budget.unwrap_or_default()),
         knowledge_summary: format!(
             "The knowledge check raised {} and {}.",
             pluralize(report.blockers, "blocker"),
@@ -221,7 +221,7 @@ fn risk_factor_view(
     let (low, medium) = (&thresholds.low, &thresholds.medium);
     let observation = match factor {
         RiskFactor::Files => {
-            format!("{}; 1 point from 6, 2 points from 11", pluralize(files, "file"))
+            format!("{}; 6 or more: 1 point, 11 or more: 2 points", pluralize(files, "file"))
         }
         RiskFactor::Complexity => format!("{level}: {score} of 14"),
         RiskFactor::Warnings => {

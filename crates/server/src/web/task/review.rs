@@ -172,10 +172,10 @@ fn counts_against_change(gate: &report::GateReport) -> bool {
 
 fn gates_summary(gates: &[report::GateReport]) -> String {
     match (gates.iter().filter(|gate| counts_against_change(gate)).count(), gates.len()) {
-        (0, _) => "No gate counts against the change.".to_owned(),
-        (1, 1) => "The gate counts against the change.".to_owned(),
-        (1, all) => format!("1 of {all} gates counts against the change."),
-        (against, all) => format!("{against} of {all} gates count against the change."),
+        (0, _) => "No gate failed because of this change.".to_owned(),
+        (1, 1) => "The gate failed because of this change.".to_owned(),
+        (1, all) => format!("1 of {all} gates failed because of this change."),
+        (against, all) => format!("{against} of {all} gates failed because of this change."),
     }
 }
 
@@ -183,9 +183,9 @@ fn gate_view(gate: &report::GateReport, output: &str) -> GateView {
     let names = |set: &std::collections::BTreeSet<String>| set.iter().cloned().collect();
     let groups = [
         ("New", "caused by the change", names(&gate.new)),
-        ("Missing", "removed or skipped; count against the change", names(&gate.missing)),
-        ("Pre-existing", "also fail on the base commit; do not count", names(&gate.pre_existing)),
-        ("Flaky", "passed when run again; do not count", names(&gate.flaky)),
+        ("Missing", "removed or skipped by the change", names(&gate.missing)),
+        ("Pre-existing", "also fail on the base commit; ignored", names(&gate.pre_existing)),
+        ("Flaky", "passed when run again; ignored", names(&gate.flaky)),
     ];
     let skip = output.chars().count().saturating_sub(MAX_OUTPUT_CHARS);
     GateView {
@@ -242,7 +242,7 @@ pub(super) fn criterion_view(criterion: &Criterion) -> CriterionView {
         CriterionJudgement::Unjudged => ("not reviewed".to_owned(), None),
     };
     let remark = match &criterion.evidence_error {
-        Some(doubt) => format!("{remark} (does not count: {doubt})"),
+        Some(doubt) => format!("{remark} (evidence rejected: {doubt})"),
         None => remark,
     };
     let tone = if criterion.is_met() { "good" } else { "bad" };

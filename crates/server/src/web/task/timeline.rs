@@ -99,7 +99,7 @@ fn exit_reason(entry: &HistoryEntry) -> String {
     let name = entry.name.to_string();
     let what = humanize(&name.trim_start_matches("SM_").to_ascii_lowercase());
     match &entry.actor {
-        Actor::Person(name) => format!("{what}, by {name}"),
+        Actor::Person(name) => format!("{what} by {name}"),
         _ => what,
     }
 }
