@@ -2,11 +2,11 @@
 
 use anyhow::{Result, bail};
 
-/// Returns the name for the task history: `given`, else `TAMMA_PERSON`, else git's `user.name`,
+/// Returns the name for the task history: `explicit`, else `TAMMA_PERSON`, else git's `user.name`,
 /// else the login name.
-pub(crate) fn resolve_name(given: Option<&str>) -> Result<String> {
+pub(crate) fn resolve_name(explicit: Option<&str>) -> Result<String> {
     let variable = |name| std::env::var(name).ok();
-    let named = given
+    let named = explicit
         .map(str::to_owned)
         .or_else(|| variable("TAMMA_PERSON"))
         .and_then(non_empty)
@@ -32,6 +32,6 @@ fn non_empty(text: impl AsRef<str>) -> Option<String> {
     reason = "one short git call for the person, not part of a task"
 )]
 fn git_user_name() -> Option<String> {
-    let asked = std::process::Command::new("git").args(["config", "user.name"]).output().ok()?;
-    asked.status.success().then(|| String::from_utf8_lossy(&asked.stdout).into_owned())
+    let output = std::process::Command::new("git").args(["config", "user.name"]).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }

@@ -77,18 +77,18 @@ pub(crate) enum Error {
     },
     /// All installed PostgreSQL versions are too old.
     #[error(
-        "PostgreSQL {found} is too old: install {oldest} or later (`apt install postgresql`, `brew \
+        "PostgreSQL {installed} is too old: install {oldest} or later (`apt install postgresql`, `brew \
          install postgresql@17`), {GIVEN_DATABASE}"
     )]
     PostgresTooOld {
         /// Installed major versions.
-        found: String,
+        installed: String,
         /// Oldest supported major version.
         oldest: u32,
     },
     /// PostgreSQL version that created the data is not installed.
     #[error(
-        "the database in the data folder needs PostgreSQL {made}, but only {found} is \
+        "the database in the data folder needs PostgreSQL {made}, but only {installed} is \
          installed: install {made} (`apt install postgresql-{made}`, `brew install \
          postgresql@{made}`), or set TAMMA_POSTGRES_BIN to its programs"
     )]
@@ -96,7 +96,7 @@ pub(crate) enum Error {
         /// Major version that created the data.
         made: u32,
         /// Installed major versions.
-        found: String,
+        installed: String,
     },
     /// Running as root without another user to run the server as.
     #[error(

@@ -203,30 +203,31 @@ impl TaskWatcher<'_> {
 
     /// Fetches the task and returns the exit code if watching is over.
     async fn check_state(&mut self) -> Result<Option<ExitCode>> {
-        let whole: TaskDetail = self.client.get(&format!("/tasks/{}", self.task), &[]).await?;
-        if whole.card.state.is_terminal() {
+        let detail: TaskDetail = self.client.get(&format!("/tasks/{}", self.task), &[]).await?;
+        if detail.card.state.is_terminal() {
             // Print entries that arrived since the last one first.
-            if whole.card.entries > self.last_sequence {
+            if detail.card.entries > self.last_sequence {
                 return Ok(None);
             }
             self.screen.clear_status();
             if !self.options.json {
-                self.screen.print_line(&outcome_message(&whole))?;
+                self.screen.print_line(&outcome_message(&detail))?;
             }
-            let done = whole.card.state == State::Completed;
+            let done = detail.card.state == State::Completed;
             return Ok(Some(if done { ExitCode::SUCCESS } else { ExitCode::FAILURE }));
         }
-        self.card = Some(whole.card.clone());
-        self.run.clone_from(&whole.current_run);
+        self.card = Some(detail.card.clone());
+        self.run.clone_from(&detail.current_run);
         self.update_status();
         // The entries that led to the question are printed before it.
-        let all_shown = whole.card.entries <= self.last_sequence;
-        let question = whole.question.as_ref().filter(|_| whole.card.waits_for_person && all_shown);
+        let all_shown = detail.card.entries <= self.last_sequence;
+        let question =
+            detail.question.as_ref().filter(|_| detail.card.waits_for_person && all_shown);
         match question {
             Some(question) if self.shown_question != Some(question.number) => {
                 self.shown_question = Some(question.number);
                 if !self.options.json {
-                    self.screen.print_line(&question_message(&whole))?;
+                    self.screen.print_line(&question_message(&detail))?;
                 }
             }
             _ => {}
@@ -292,8 +293,8 @@ fn status_line(
 }
 
 /// Final line: result, duration, runs and cost.
-fn outcome_message(whole: &TaskDetail) -> String {
-    let card = &whole.card;
+fn outcome_message(detail: &TaskDetail) -> String {
+    let card = &detail.card;
     let (glyph, end) = match card.state {
         State::Completed => ("✔", "completed in"),
         State::Cancelled => ("✖", "cancelled after"),
@@ -312,28 +313,28 @@ fn outcome_message(whole: &TaskDetail) -> String {
             format_spend(&card.spend),
         ),
     );
-    if let Some(branch) = style::delivered_branch(whole) {
+    if let Some(branch) = style::delivered_branch(detail) {
         style::push_fmt(&mut text, format_args!("\nBranch ready: git show {branch}"));
     }
     text
 }
 
 /// Formats the open question with the commands that answer it.
-fn question_message(whole: &TaskDetail) -> String {
-    let why = whole.question.as_ref().map_or("a decision is needed", |it| &it.cause_text);
-    let asked = whole.question.as_ref().map(|it| format_ago(it.asked_at, style::now()));
+fn question_message(detail: &TaskDetail) -> String {
+    let cause = detail.question.as_ref().map_or("a decision is needed", |it| &it.cause_text);
+    let asked_ago = detail.question.as_ref().map(|it| format_ago(it.asked_at, style::now()));
     let mut text = format!(
         "{} {} ({})",
         paint("?", anstyle::AnsiColor::Yellow),
-        styled(&sanitize(why), STRONG),
-        asked.unwrap_or_default()
+        styled(&sanitize(cause), STRONG),
+        asked_ago.unwrap_or_default()
     );
-    if let Some(asks) = whole.question.as_ref().and_then(|it| it.agent_question.as_ref()) {
+    if let Some(asks) = detail.question.as_ref().and_then(|it| it.agent_question.as_ref()) {
         for line in asks.lines() {
             style::push_fmt(&mut text, format_args!("\n  {}", sanitize(line)));
         }
     }
-    for command in crate::commands::suggested_commands(whole) {
+    for command in crate::commands::suggested_commands(detail) {
         style::push_fmt(&mut text, format_args!("\n    {command}"));
     }
     text
@@ -415,7 +416,7 @@ mod tests {
             }))
             .expect("a run")
         };
-        let now = "2026-11-15T10:23:30Z".parse().expect("a moment");
+        let now = "2026-11-15T10:23:30Z".parse().expect("a timestamp");
         let counted =
             json!({ "input": 1200, "cached": 30, "output": 4, "usd": "0.03", "metered": true });
         assert_eq!(

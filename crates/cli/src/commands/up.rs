@@ -105,14 +105,14 @@ async fn up(arguments: &Args) -> Result<ExitCode> {
     let progress = Progress::new(arguments.quiet);
     let mut private = PrivateServices::start(&arguments.backend, &lock, progress).await?;
     let servers = (private.database_url.clone(), private.temporal_address.clone());
-    let played = tokio::select! {
-        played = run_roles(arguments, &data, repository.as_ref(), servers, progress, &stop) => played,
+    let result = tokio::select! {
+        result = run_roles(arguments, &data, repository.as_ref(), servers, progress, &stop) => result,
         failed = private.restart_on_exit(progress, &stop) => failed,
     };
     let step = progress.start("stopping");
     private.stop().await?;
     step.finish("stopped");
-    played.map(|()| ExitCode::SUCCESS)
+    result.map(|()| ExitCode::SUCCESS)
 }
 
 async fn run_roles(
@@ -130,7 +130,7 @@ async fn run_roles(
     };
     let slots = arguments.slots.map(usize::from).or_else(configured_slots).unwrap_or(DEFAULT_SLOTS);
     let objects = arguments.backend.objects(data);
-    let (terminal, told) = mpsc::unbounded_channel();
+    let (terminal, messages) = mpsc::unbounded_channel();
     let server = arguments.listen.server_config(objects.clone());
     let roles = ProcessRoles {
         server: Some(tamma_server::ServerConfig { terminal: Some(terminal), ..server }),
@@ -139,22 +139,22 @@ async fn run_roles(
     };
     let quiet = arguments.quiet;
     let notes = repository.map(setup_warnings).unwrap_or_default();
-    let played = roles.run(&backends, stop, |url| {
+    let running = roles.run(&backends, stop, |url| {
         if quiet {
             return Ok(());
         }
         print_welcome(url.unwrap_or_default(), project.as_ref(), slots, &notes)
     });
     // The channel closes with the server, so both futures end.
-    tokio::join!(played, print_alerts(told, quiet)).0
+    tokio::join!(running, print_alerts(messages, quiet)).0
 }
 
 /// Prints alerts for the `cli` channel as they arrive.
 async fn print_alerts(
-    mut told: mpsc::UnboundedReceiver<tamma_server::TerminalMessage>,
+    mut messages: mpsc::UnboundedReceiver<tamma_server::TerminalMessage>,
     quiet: bool,
 ) {
-    while let Some(message) = told.recv().await {
+    while let Some(message) = messages.recv().await {
         if quiet {
             continue;
         }
@@ -303,17 +303,21 @@ struct PrivateServices {
 
 impl PrivateServices {
     /// Starts the services that the arguments do not name.
-    async fn start(given: &BackendArgs, lock: &DataFolderLock, progress: Progress) -> Result<Self> {
+    async fn start(
+        backend: &BackendArgs,
+        lock: &DataFolderLock,
+        progress: Progress,
+    ) -> Result<Self> {
         let search = ProgramSearch::from_environment();
         let postgres = async {
-            if let Some(url) = given.database() {
+            if let Some(url) = backend.database() {
                 return Ok::<_, services::Error>((url.to_owned(), None));
             }
             let service = PostgresService::start(lock, &search, progress).await?;
             Ok((service.url(), Some(service)))
         };
         let temporal = async {
-            if let Some(address) = given.temporal() {
+            if let Some(address) = backend.temporal() {
                 return Ok((address.to_owned(), None));
             }
             let service = TemporalService::start(lock, &search, progress).await?;

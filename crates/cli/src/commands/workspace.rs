@@ -130,7 +130,7 @@ impl WorkspaceArgs {
                 continue;
             }
             match client.get::<TaskDetail>(&format!("/tasks/{task}"), &[]).await {
-                Ok(whole) => drop(states.insert(task, whole.card.state)),
+                Ok(detail) => drop(states.insert(task, detail.card.state)),
                 Err(client::Error::Unreachable { .. }) => break,
                 Err(_) => {}
             }
@@ -172,23 +172,23 @@ impl ReclaimArgs {
         if row.workspace.kind == tamma_engine::workspaces::WorkspaceKind::Home && !ended {
             return Ok(ReclaimOutcome::Retained("its task is open".to_owned()));
         }
-        if let Some(wanted) = self.keep_free {
+        if let Some(keep_free) = self.keep_free {
             let disk = rustix::fs::statvfs(&row.workspace.path)
                 .context("cannot determine the free disk space")?;
-            if disk.f_bavail * disk.f_frsize >= wanted {
+            if disk.f_bavail * disk.f_frsize >= keep_free {
                 return Ok(ReclaimOutcome::Retained("enough disk space is free".to_owned()));
             }
         }
         if self.dry_run {
             return Ok(match &row.workspace.unsaved {
                 None => ReclaimOutcome::WouldBeRemoved,
-                Some(why) => ReclaimOutcome::Retained(why.clone()),
+                Some(reason) => ReclaimOutcome::Retained(reason.clone()),
             });
         }
         let delivered = row.state == Some(State::Completed);
         Ok(match workspaces.remove(&row.workspace, delivered).await? {
             None => ReclaimOutcome::Removed,
-            Some(why) => ReclaimOutcome::Retained(why),
+            Some(reason) => ReclaimOutcome::Retained(reason),
         })
     }
 }
@@ -206,9 +206,9 @@ fn format_rows(rows: &[WorkspaceRow]) -> String {
         let saved = match (&row.outcome, &it.unsaved) {
             (Some(ReclaimOutcome::Removed), _) => "removed".to_owned(),
             (Some(ReclaimOutcome::WouldBeRemoved), _) => "would be removed".to_owned(),
-            (Some(ReclaimOutcome::Retained(why)), _) => format!("kept: {}", first_line(why)),
+            (Some(ReclaimOutcome::Retained(reason)), _) => format!("kept: {}", first_line(reason)),
             (None, None) => "yes".to_owned(),
-            (None, Some(why)) => format!("no: {}", first_line(why)),
+            (None, Some(reason)) => format!("no: {}", first_line(reason)),
         };
         table.add_row([
             it.kind.to_string(),

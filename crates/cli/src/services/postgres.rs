@@ -222,8 +222,8 @@ impl PostgresCluster {
         let output = command.kill_on_drop(true).output().await;
         let output = output.map_err(Error::io("start", &initdb))?;
         if !output.status.success() {
-            let said = process::last_lines(&String::from_utf8_lossy(&output.stderr));
-            return Err(Error::Initdb { stderr: said });
+            let stderr = process::last_lines(&String::from_utf8_lossy(&output.stderr));
+            return Err(Error::Initdb { stderr });
         }
         let cluster = self.data_path();
         fs::rename(&partial, &cluster).map_err(Error::io("create", &cluster))?;
@@ -471,9 +471,9 @@ fn chown_to(path: &Path, user: Option<&ServiceUser>) -> io::Result<()> {
 fn find_user(users: &str, name: &str) -> Option<ServiceUser> {
     users.lines().find_map(|line| {
         let mut fields = line.split(':');
-        let found = fields.next()? == name;
+        let is_match = fields.next()? == name;
         let (uid, gid) = (fields.nth(1)?.parse().ok()?, fields.next()?.parse().ok()?);
-        found.then(|| ServiceUser { name: name.to_owned(), uid, gid })
+        is_match.then(|| ServiceUser { name: name.to_owned(), uid, gid })
     })
 }
 

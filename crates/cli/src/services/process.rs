@@ -116,11 +116,11 @@ pub(crate) struct ServiceExit {
 
 impl fmt::Display for ServiceExit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { service, reason: how, log, log_tail: said } = self;
-        write!(f, "{service} exited unexpectedly ({how}); ")?;
-        match said.as_str() {
+        let Self { service, reason, log, log_tail } = self;
+        write!(f, "{service} exited unexpectedly ({reason}); ")?;
+        match log_tail.as_str() {
             "" => write!(f, "its log `{}` is empty", log.display()),
-            said => write!(f, "end of its log `{}`:\n{said}", log.display()),
+            log_tail => write!(f, "end of its log `{}`:\n{log_tail}", log.display()),
         }
     }
 }
@@ -161,7 +161,7 @@ impl ServiceProcess {
         mut is_ready: impl AsyncFnMut(u32) -> bool,
     ) -> Result<(), Error> {
         let pid = self.pid;
-        let asking = async {
+        let polling = async {
             let mut wait = MIN_POLL_INTERVAL;
             while !is_ready(pid).await {
                 sleep(wait).await;
@@ -172,7 +172,7 @@ impl ServiceProcess {
             // Exit first: another process could be responding on the port.
             biased;
             status = self.child.wait() => Err(status),
-            ready = timeout(limit, asking) => Ok(ready),
+            ready = timeout(limit, polling) => Ok(ready),
         };
         match ready {
             Ok(Ok(())) => match self.child.try_wait() {
@@ -181,9 +181,9 @@ impl ServiceProcess {
             },
             Ok(Err(_)) => {
                 let ServiceSpec { service, log, .. } = self.spec.clone();
-                let said = self.log_tail();
+                let log_tail = self.log_tail();
                 self.stop().await?;
-                Err(Error::StartTimeout { service, limit, log, log_tail: said })
+                Err(Error::StartTimeout { service, limit, log, log_tail })
             }
             Err(status) => Err(Error::Exited(self.record_exit(status.ok()))),
         }
@@ -309,8 +309,8 @@ pub(super) async fn start_time(pid: u32) -> Option<String> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         return start_ticks(&stat).map(|ticks| format!("{ticks} {}", boot.trim()));
     }
-    let said = ps(pid, "stat=,lstart=").await?;
-    let (state, started) = said.trim().split_once(char::is_whitespace)?;
+    let columns = ps(pid, "stat=,lstart=").await?;
+    let (state, started) = columns.trim().split_once(char::is_whitespace)?;
     (!state.starts_with('Z')).then(|| started.trim().to_owned())
 }
 

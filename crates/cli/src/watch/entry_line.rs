@@ -154,18 +154,18 @@ fn format_entry_data(fact: &EntryData) -> Option<String> {
     Some(match fact {
         EntryData::None | EntryData::Stored(_) => return None,
         EntryData::Decision(decision) => decision.to_string(),
-        EntryData::Opinion { member: seat, .. } => format!("from {seat}"),
+        EntryData::Opinion { member, .. } => format!("from {member}"),
         EntryData::Pin(pin) => format!("at {}", short_hash(&pin.base.to_string())),
         EntryData::Plan(plan) => {
             let files = pluralize(plan.file_count.into(), "file");
             format!("{} (plan {}), {files}", plan.hash.short(), plan.version)
         }
         EntryData::Check(check) => format_assessment(check),
-        EntryData::Approval { scope: binding, risk } => {
-            format!("{} ({risk} risk)", binding.plan.short())
+        EntryData::Approval { scope, risk } => {
+            format!("{} ({risk} risk)", scope.plan.short())
         }
         EntryData::Commit(commit) => short_hash(&commit.to_string()),
-        EntryData::Agent(engine) => format!("with {}", sanitize(engine.as_str())),
+        EntryData::Agent(agent) => format!("with {}", sanitize(agent.as_str())),
         EntryData::Failure(kind) => humanize(kind),
         EntryData::Gates(gates) if gates.passed == 0 && gates.failed == 0 => "no gates".to_owned(),
         EntryData::Gates(gates) => format!("{} passed, {} failed", gates.passed, gates.failed),

@@ -204,8 +204,8 @@ impl Importer<'_> {
     /// again.
     fn proposal_id(&self, name: &str, proposal: &ImportCandidate) -> Uuid {
         let project = self.project.as_deref().unwrap_or_default();
-        let words = format!("{project}\n{name}\n{}", proposal.text);
-        let digest = Digest::of(words.as_bytes()).to_string();
+        let content = format!("{project}\n{name}\n{}", proposal.text);
+        let digest = Digest::of(content.as_bytes()).to_string();
         let digits = u128::from_str_radix(&digest[..32], 16).unwrap_or_default();
         uuid::Builder::from_custom_bytes(digits.to_be_bytes()).into_uuid()
     }

@@ -369,7 +369,7 @@ mod tests {
         RunLine {
             position: "4.1.7".to_owned(),
             run: "4".to_owned(),
-            at: "2026-11-15T10:20:30Z".parse().expect("a moment"),
+            at: "2026-11-15T10:20:30Z".parse().expect("a timestamp"),
             kind,
             text: text.to_owned(),
             data: None,
