@@ -224,10 +224,10 @@ fn claude_without_its_adapter_gets_an_install_hint() {
     let machine = InitFixture::with(&[]);
     machine.install("claude");
     let output = machine.tamma(&["init"]);
-    let said = text(&output.stdout);
-    assert!(said.contains("npm install -g @agentclientprotocol/claude-agent-acp"), "{said}");
-    assert!(said.contains("adapter for `claude`"), "{said}");
-    assert!(!said.contains("opencode-ai"), "{said}");
+    let message = text(&output.stdout);
+    assert!(message.contains("npm install -g @agentclientprotocol/claude-agent-acp"), "{message}");
+    assert!(message.contains("adapter for `claude`"), "{message}");
+    assert!(!message.contains("opencode-ai"), "{message}");
 }
 
 #[test]
@@ -248,8 +248,11 @@ fn a_folder_outside_a_repository_gets_a_hint() {
     let machine = InitFixture::new();
     let output = machine.tamma(&["init"]);
     assert_eq!(output.status.code(), Some(1));
-    let said = text(&output.stderr);
-    assert!(said.contains("is not in a git repository") && said.contains("`git init`"), "{said}");
+    let message = text(&output.stderr);
+    assert!(
+        message.contains("is not in a git repository") && message.contains("`git init`"),
+        "{message}"
+    );
     assert!(!machine.project().join("tamma.yaml").exists());
 }
 
@@ -257,8 +260,8 @@ fn a_folder_outside_a_repository_gets_a_hint() {
 fn a_missing_git_is_reported() {
     let machine = InitFixture::with(&[]);
     fs::remove_file(machine.bin().join("git")).unwrap();
-    let said = text(&machine.tamma(&["init"]).stderr).to_owned();
-    assert!(said.contains("cannot find `git` on PATH"), "{said}");
+    let message = text(&machine.tamma(&["init"]).stderr).to_owned();
+    assert!(message.contains("cannot find `git` on PATH"), "{message}");
 }
 
 #[test]
@@ -289,6 +292,6 @@ fn a_failing_commit_hook_is_reported() {
     fs::set_permissions(&hook, fs::Permissions::from_mode(0o755)).unwrap();
     let output = machine.tamma(&["init"]);
     assert_eq!(output.status.code(), Some(1));
-    let said = text(&output.stderr);
-    assert!(said.contains("cannot commit it") && said.contains("not today"), "{said}");
+    let message = text(&output.stderr);
+    assert!(message.contains("cannot commit it") && message.contains("not today"), "{message}");
 }

@@ -39,11 +39,11 @@ fn an_unreachable_server_is_reported_with_a_fix() {
         let output = run(&folder, &[arguments, &["--server", &url]].concat());
         assert_eq!(output.status.code(), Some(1), "{arguments:?}");
         assert_eq!(text(&output.stdout), "");
-        let said = text(&output.stderr);
+        let message = text(&output.stderr);
         let start = format!(
             "error: cannot reach the Tamma server at {url}: connection refused\n  help: start it with"
         );
-        assert!(said.starts_with(&start), "{said}");
+        assert!(message.starts_with(&start), "{message}");
     }
 }
 
