@@ -127,14 +127,20 @@ mod tests {
 
     #[test]
     fn agents_are_detected_in_order_of_preference_with_their_variables() {
-        let here = ["gemini", "opencode", "claude", "codex", "codex-acp"];
-        let find = |name: &str| here.contains(&name).then(|| PathBuf::from("/bin").join(name));
+        let programs = ["gemini", "opencode", "claude", "codex", "codex-acp"];
+        let find = |name: &str| programs.contains(&name).then(|| PathBuf::from("/bin").join(name));
         let set = ["OPENAI_API_KEY", "GOOGLE_API_KEY", "HTTPS_PROXY", "PATH"];
         let agents = detect(find, |name| set.contains(&name));
         let installed: Vec<_> = agents
             .installed
             .iter()
-            .map(|one| (one.agent.name, one.program.to_str(), one.extra_variables.as_slice()))
+            .map(|installed| {
+                (
+                    installed.agent.name,
+                    installed.program.to_str(),
+                    installed.extra_variables.as_slice(),
+                )
+            })
             .collect();
         assert_eq!(
             installed,
@@ -144,7 +150,8 @@ mod tests {
                 ("gemini", Some("/bin/gemini"), &["GOOGLE_API_KEY", "HTTPS_PROXY"]),
             ]
         );
-        let half: Vec<_> = agents.missing_adapter.iter().map(|known| known.name).collect();
-        assert_eq!(half, ["claude-code"]);
+        let missing_adapter: Vec<_> =
+            agents.missing_adapter.iter().map(|known| known.name).collect();
+        assert_eq!(missing_adapter, ["claude-code"]);
     }
 }

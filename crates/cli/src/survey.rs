@@ -285,8 +285,8 @@ fn task_runner_gates(root: &RootFiles) -> Vec<ProposedGate> {
         for (verb, kind) in
             [("test", GateKind::Tests), ("lint", GateKind::Lint), ("typecheck", GateKind::Types)]
         {
-            let there = root.text(file).lines().any(|line| is_target(line, verb));
-            if there && gates.iter().all(|one| one.kind != kind) {
+            let is_defined = root.text(file).lines().any(|line| is_target(line, verb));
+            if is_defined && gates.iter().all(|one| one.kind != kind) {
                 let name = if kind == GateKind::Types { "types" } else { verb };
                 let reason = format!("Found `{verb}` in {file}.");
                 gates.push(proposed_gate(name, kind, format!("{runner} {verb}"), reason));
@@ -304,7 +304,7 @@ fn is_target(line: &str, verb: &str) -> bool {
     let Some((parameters, after)) = rest.split_once(':') else {
         return false;
     };
-    let optional = |one: &str| one.starts_with('*') || one.contains('=');
+    let optional = |parameter: &str| parameter.starts_with('*') || parameter.contains('=');
     (parameters.is_empty() || parameters.starts_with(' '))
         && parameters.split_whitespace().all(optional)
         // `test := x` assigns a variable.
@@ -327,7 +327,7 @@ mod tests {
         gates.into_iter().map(|gate| (gate.name, gate.kind, gate.command)).collect()
     }
 
-    fn one(name: &str, kind: GateKind, command: &str) -> (String, GateKind, String) {
+    fn proposed(name: &str, kind: GateKind, command: &str) -> (String, GateKind, String) {
         (name.to_owned(), kind, command.to_owned())
     }
 
@@ -342,17 +342,17 @@ mod tests {
         assert_eq!(
             commands(&[("Cargo.toml", "[package]\nname = \"a\"\n")]),
             [
-                one("test", GateKind::Tests, "cargo test"),
-                one("lint", GateKind::Lint, "cargo clippy -- -D warnings"),
-                one("format", GateKind::Format, "cargo fmt --all --check"),
+                proposed("test", GateKind::Tests, "cargo test"),
+                proposed("lint", GateKind::Lint, "cargo clippy -- -D warnings"),
+                proposed("format", GateKind::Format, "cargo fmt --all --check"),
             ]
         );
         assert_eq!(
             commands(&[("Cargo.toml", "[workspace]\n")]),
             [
-                one("test", GateKind::Tests, "cargo test --workspace"),
-                one("lint", GateKind::Lint, "cargo clippy --workspace -- -D warnings"),
-                one("format", GateKind::Format, "cargo fmt --all --check"),
+                proposed("test", GateKind::Tests, "cargo test --workspace"),
+                proposed("lint", GateKind::Lint, "cargo clippy --workspace -- -D warnings"),
+                proposed("format", GateKind::Format, "cargo fmt --all --check"),
             ]
         );
     }
@@ -370,9 +370,9 @@ mod tests {
             assert_eq!(
                 commands(&[("package.json", package), (lock, "")]),
                 [
-                    one("test", GateKind::Tests, &format!("{manager} run test")),
-                    one("lint", GateKind::Lint, &format!("{manager} run lint")),
-                    one("types", GateKind::Types, &format!("{manager} run typecheck")),
+                    proposed("test", GateKind::Tests, &format!("{manager} run test")),
+                    proposed("lint", GateKind::Lint, &format!("{manager} run lint")),
+                    proposed("types", GateKind::Types, &format!("{manager} run typecheck")),
                 ]
             );
         }
@@ -399,8 +399,8 @@ mod tests {
         assert_eq!(survey_root(&root(&[("package.json", bare)])).gates, []);
         let locked = [("pyproject.toml", "[tool.mypy]\n"), ("poetry.lock", "")];
         let expected = [
-            one("install", GateKind::Build, "poetry install"),
-            one("types", GateKind::Types, "poetry run mypy ."),
+            proposed("install", GateKind::Build, "poetry install"),
+            proposed("types", GateKind::Types, "poetry run mypy ."),
         ];
         assert_eq!(commands(&locked), expected);
     }
@@ -434,20 +434,20 @@ mod tests {
         assert_eq!(
             commands(&[("pyproject.toml", all)]),
             [
-                one("test", GateKind::Tests, "python3 -m pytest --junitxml \"$REPORT\""),
-                one(
+                proposed("test", GateKind::Tests, "python3 -m pytest --junitxml \"$REPORT\""),
+                proposed(
                     "lint",
                     GateKind::Lint,
                     "python3 -m ruff check --output-format sarif --output-file \"$REPORT\" ."
                 ),
-                one("types", GateKind::Types, "python3 -m mypy ."),
+                proposed("types", GateKind::Types, "python3 -m mypy ."),
             ]
         );
         assert_eq!(
             commands(&[("pyproject.toml", "[tool.ruff.lint]\n"), ("uv.lock", "")]),
             [
-                one("install", GateKind::Build, "uv sync"),
-                one(
+                proposed("install", GateKind::Build, "uv sync"),
+                proposed(
                     "lint",
                     GateKind::Lint,
                     "uv run --no-sync ruff check --output-format sarif --output-file \"$REPORT\" ."
@@ -456,7 +456,7 @@ mod tests {
         );
         assert_eq!(
             commands(&[("requirements.txt", "requests\npytest>=8\n")]),
-            [one("test", GateKind::Tests, "python3 -m pytest --junitxml \"$REPORT\"")]
+            [proposed("test", GateKind::Tests, "python3 -m pytest --junitxml \"$REPORT\"")]
         );
         assert_eq!(commands(&[("pyproject.toml", "[project]\nname = \"a\"\n")]), []);
     }
@@ -466,13 +466,13 @@ mod tests {
         assert_eq!(
             commands(&[("go.mod", "")]),
             [
-                one("test", GateKind::Tests, "go test ./..."),
-                one("lint", GateKind::Lint, "go vet ./..."),
+                proposed("test", GateKind::Tests, "go test ./..."),
+                proposed("lint", GateKind::Lint, "go vet ./..."),
             ]
         );
         assert_eq!(
             commands(&[("go.mod", ""), (".golangci.yml", "")])[1],
-            one("lint", GateKind::Lint, "golangci-lint run")
+            proposed("lint", GateKind::Lint, "golangci-lint run")
         );
     }
 
@@ -490,14 +490,17 @@ mod tests {
     fn task_runner_targets_fill_gaps() {
         assert_eq!(
             commands(&[("Makefile", "test: build\n\tx\n\nlint:\n\ty\n")]),
-            [one("test", GateKind::Tests, "make test"), one("lint", GateKind::Lint, "make lint")]
+            [
+                proposed("test", GateKind::Tests, "make test"),
+                proposed("lint", GateKind::Lint, "make lint")
+            ]
         );
         let package = r#"{"scripts": {"test": "x"}}"#;
         assert_eq!(
             commands(&[("package.json", package), ("justfile", "@test:\n  x\nlint *args:\n  y\n")]),
             [
-                one("test", GateKind::Tests, "npm run test"),
-                one("lint", GateKind::Lint, "just lint")
+                proposed("test", GateKind::Tests, "npm run test"),
+                proposed("lint", GateKind::Lint, "just lint")
             ]
         );
     }

@@ -62,22 +62,22 @@ pub(crate) async fn watch(client: &Client, task: Uuid, options: WatchOptions) ->
         run: None,
         screen,
     };
-    let (mut away, mut wait) = (Duration::ZERO, MIN_BACKOFF);
+    let (mut outage, mut wait) = (Duration::ZERO, MIN_BACKOFF);
     loop {
-        let known = watch.last_sequence;
+        let last_sequence = watch.last_sequence;
         match watch.follow().await {
             Ok(Some(code)) => return Ok(code),
             // The server ended the stream; it may be restarting.
             Ok(None) => {}
             Err(error) if !is_transient(&error) || watch.last_sequence == 0 => return Err(error),
-            Err(error) if away >= MAX_OUTAGE => return Err(error),
+            Err(error) if outage >= MAX_OUTAGE => return Err(error),
             Err(_) => watch.screen.set_status("server unreachable; retrying"),
         }
-        if watch.last_sequence > known {
-            (away, wait) = (Duration::ZERO, MIN_BACKOFF);
+        if watch.last_sequence > last_sequence {
+            (outage, wait) = (Duration::ZERO, MIN_BACKOFF);
         }
         tokio::time::sleep(wait).await;
-        away += wait;
+        outage += wait;
         wait = (wait * 2).min(MAX_BACKOFF);
     }
 }

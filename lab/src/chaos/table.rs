@@ -37,8 +37,8 @@ impl KillTable {
     /// Prints the row of a kill.
     pub(crate) fn add(&mut self, trial: &Trial) -> Result<()> {
         let Trial { point, victim, took, result } = trial;
-        let mut words = Vec::new();
-        let mut line = KillRow {
+        let mut notes = Vec::new();
+        let mut row = KillRow {
             victim: *victim,
             took: *took,
             finished: result.is_ok(),
@@ -49,34 +49,34 @@ impl KillTable {
         };
         match result {
             Ok(findings) => {
-                line.reruns = findings.notes.len();
-                line.lost = findings.lost.len();
-                line.duplicated = findings.duplicated.len();
-                line.orphaned = findings.orphaned.len();
+                row.reruns = findings.notes.len();
+                row.lost = findings.lost.len();
+                row.duplicated = findings.duplicated.len();
+                row.orphaned = findings.orphaned.len();
                 if findings.is_clean() {
-                    words.push("ok".to_owned());
+                    notes.push("ok".to_owned());
                 }
                 let kinds = [
                     ("lost", &findings.lost),
                     ("duplicated", &findings.duplicated),
                     ("orphaned", &findings.orphaned),
                 ];
-                for (kind, what) in kinds {
-                    words.extend(what.iter().map(|what| format!("{kind}: {what}")));
+                for (kind, items) in kinds {
+                    notes.extend(items.iter().map(|item| format!("{kind}: {item}")));
                 }
-                words.extend(findings.notes.iter().cloned());
+                notes.extend(findings.notes.iter().cloned());
             }
             // An unfinished task counts as lost.
             Err(error) => {
-                line.lost = 1;
-                words.push(format!("lost: {error:#}"));
+                row.lost = 1;
+                notes.push(format!("lost: {error:#}"));
             }
         }
         let mut out = std::io::stdout().lock();
         let seconds = took.as_secs_f64();
-        writeln!(out, "{point:<50} {victim:<9} {seconds:>7.1}  {}", words.join("; "))?;
+        writeln!(out, "{point:<50} {victim:<9} {seconds:>7.1}  {}", notes.join("; "))?;
         out.flush()?;
-        self.lines.push(line);
+        self.lines.push(row);
         Ok(())
     }
 

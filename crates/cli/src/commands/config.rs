@@ -175,13 +175,13 @@ fn show(target: &ConfigArgs) -> Result<ExitCode> {
             })
             .collect();
         let file = file.map(|file| file.name);
-        let shown = json!({ "file": file, "values": values });
-        writeln!(out, "{}", serde_json::to_string_pretty(&shown)?)?;
+        let displayed = json!({ "file": file, "values": values });
+        writeln!(out, "{}", serde_json::to_string_pretty(&displayed)?)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let shown: Vec<DisplayedSetting> =
+    let displayed: Vec<DisplayedSetting> =
         settings.into_iter().map(|setting| displayed_setting(setting, name)).collect();
-    output::write_settings(&mut out, &shown)?;
+    output::write_settings(&mut out, &displayed)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -277,16 +277,16 @@ fn find_file(named: Option<&Path>) -> Result<Option<ConfigFile>> {
 
 /// Searches a folder and its parents, up to the root of the repository.
 fn nearest_file(folder: &Path) -> Option<PathBuf> {
-    let mut shown = PathBuf::new();
+    let mut relative = PathBuf::new();
     for folder in folder.ancestors() {
         if folder.join(NAME).is_file() {
-            return Some(shown.join(NAME));
+            return Some(relative.join(NAME));
         }
         // In a linked work tree, `.git` is a file.
         if folder.join(".git").exists() {
             return None;
         }
-        shown.push("..");
+        relative.push("..");
     }
     None
 }

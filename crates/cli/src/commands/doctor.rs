@@ -268,7 +268,7 @@ async fn check_repository(search: &ProgramSearch) -> Vec<DoctorCheck> {
         Some(git) => top_level(&git).await,
         None => None,
     };
-    let here = match root {
+    let repository = match root {
         Some(root) => DoctorCheck::passed(NAME, root.display().to_string()),
         None => DoctorCheck::warning(
             NAME,
@@ -297,7 +297,7 @@ async fn check_repository(search: &ProgramSearch) -> Vec<DoctorCheck> {
         ),
         Err(error) => DoctorCheck::failed("tamma.yaml", error),
     };
-    vec![here, configuration]
+    vec![repository, configuration]
 }
 
 async fn top_level(git: &Path) -> Option<PathBuf> {
@@ -349,6 +349,6 @@ fn check_disk_space(data: &Path) -> DoctorCheck {
 
 /// Returns the folder itself, or its nearest existing parent.
 fn nearest_existing(folder: &Path) -> io::Result<&Path> {
-    let there = folder.ancestors().find(|folder| folder.exists());
-    there.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+    let existing = folder.ancestors().find(|folder| folder.exists());
+    existing.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
 }

@@ -92,7 +92,7 @@ fn format_people(people: &[PersonRecord]) -> String {
     let now = style::now();
     let mut table = new_table(&["NAME", "CREATED", "CREATED BY", "STATUS"]);
     for person in people {
-        let stands = match (&person.revoked_at, &person.revoked_by) {
+        let status = match (&person.revoked_at, &person.revoked_by) {
             (Some(at), Some(by)) => {
                 format!("revoked {} by {}", style::format_ago(*at, now), sanitize(by))
             }
@@ -102,7 +102,7 @@ fn format_people(people: &[PersonRecord]) -> String {
             sanitize(&person.name),
             style::format_ago(person.added_at, now),
             sanitize(&person.added_by),
-            stands,
+            status,
         ]);
     }
     render_table(&table)
@@ -111,12 +111,12 @@ fn format_people(people: &[PersonRecord]) -> String {
 fn revoke(arguments: &PersonArgs) -> Result<ExitCode> {
     client::block_on(&arguments.target, async {
         let client = Client::new(&arguments.target)?;
-        let (by, whose) = (
+        let (by, revocation) = (
             arguments.identity.resolve_name()?,
             TokenRevocation { name: arguments.person.clone() },
         );
         let persons: PersonList =
-            client.post("/people/revocations", &by, client::new_id(), &whose).await?;
+            client.post("/people/revocations", &by, client::new_id(), &revocation).await?;
         if arguments.target.json {
             output::print_json(&persons)?;
         } else {

@@ -246,22 +246,22 @@ async fn register_with_running(
         writeln!(out, "Run `tamma up` in a git repository to register it as a project.")?;
         return Ok(ExitCode::SUCCESS);
     };
-    let place = repository.root.display().to_string();
+    let path = repository.root.display().to_string();
     let client = client::Client::for_endpoint(endpoint)?;
     let ProjectList { projects } = client.get("/projects", &[]).await?;
-    let known = projects.iter().find(|project| project.repository == place);
-    let name = if let Some(project) = known {
+    let registered = projects.iter().find(|project| project.repository == path);
+    let name = if let Some(project) = registered {
         project.name.clone()
     } else {
         let names = projects.iter().map(|it| it.name.clone()).collect();
         let name = free_name(repository, &names);
-        let new = json!({ "name": name, "repository": place });
+        let body = json!({ "name": name, "repository": path });
         let by = identity::resolve_name(None)?;
         let _: dto::RegisteredProject =
-            client.post("/projects", &by, client::new_id(), &new).await?;
+            client.post("/projects", &by, client::new_id(), &body).await?;
         name
     };
-    let now = if known.is_some() { "is already registered" } else { "is now registered" };
+    let now = if registered.is_some() { "is already registered" } else { "is now registered" };
     writeln!(out, "Project {} {now}.", output::sanitize(&name))?;
     for (name, text) in setup_warnings(repository) {
         output::write_check(&mut out, CheckStatus::Warning, name, &text)?;
@@ -281,14 +281,14 @@ fn free_name(repository: &Repository, taken: &BTreeSet<String>) -> String {
 
 /// Registers a repository under the name of its folder, unless it is registered already.
 async fn register_project(store: &Store, repository: &Repository) -> Result<RegisteredProject> {
-    let place = repository.root.display().to_string();
-    if let Some(project) = store.project_by_repository(&place).await? {
+    let path = repository.root.display().to_string();
+    if let Some(project) = store.project_by_repository(&path).await? {
         return Ok(project);
     }
-    let taken = store.projects().await?;
-    let names = taken.into_iter().map(|project| project.name).collect();
+    let projects = store.projects().await?;
+    let names = projects.into_iter().map(|project| project.name).collect();
     let name = free_name(repository, &names);
-    let project = RegisteredProject { id: ProjectId(client::new_id()), name, repository: place };
+    let project = RegisteredProject { id: ProjectId(client::new_id()), name, repository: path };
     store.register_project(&project).await.context("cannot register the project")?;
     Ok(project)
 }

@@ -86,12 +86,10 @@ enum ReclaimOutcome {
 
 pub(super) fn run(command: &Command) -> Result<ExitCode> {
     match command {
-        Command::List(ListWorkspacesArgs { common: place }) => {
-            client::block_on(&place.target, async {
-                let rows = place.load_rows(&place.workspaces().await?).await?;
-                place.print_rows(&rows)
-            })
-        }
+        Command::List(ListWorkspacesArgs { common }) => client::block_on(&common.target, async {
+            let rows = common.load_rows(&common.workspaces().await?).await?;
+            common.print_rows(&rows)
+        }),
         Command::Reclaim(reclaim) => client::block_on(&reclaim.common.target, reclaim.run()),
     }
 }
@@ -199,8 +197,8 @@ fn format_rows(rows: &[WorkspaceRow]) -> String {
     let mut table = new_table(&["KIND", "TASK", "STATE", "SIZE", "AGE", "SAVED ELSEWHERE"]);
     for row in rows {
         let it = &row.workspace;
-        let whose = it.task.map(|task| task.to_string());
-        let whose = whose.or_else(|| it.project.map(|project| project.to_string()));
+        let owner = it.task.map(|task| task.to_string());
+        let owner = owner.or_else(|| it.project.map(|project| project.to_string()));
         let age = chrono::TimeDelta::seconds(i64::try_from(row.age_seconds).unwrap_or(i64::MAX));
         let saved = match (&row.outcome, &it.unsaved) {
             (Some(ReclaimOutcome::Removed), _) => "removed".to_owned(),
@@ -211,7 +209,7 @@ fn format_rows(rows: &[WorkspaceRow]) -> String {
         };
         table.add_row([
             it.kind.to_string(),
-            whose.unwrap_or_default(),
+            owner.unwrap_or_default(),
             row.state.map(|state| style::humanize(&state)).unwrap_or_default(),
             format_bytes(it.bytes),
             style::format_duration(age),

@@ -89,20 +89,20 @@ impl PostgresService {
         progress: Progress,
     ) -> Result<Self, Error> {
         let folder = lock.folder().join("postgres");
-        let made = cluster_version(&folder.join("cluster"))?;
-        let programs = search.find_postgres(made).await?;
-        let version = programs.version;
-        let step = progress.start(match made {
+        let data_version = cluster_version(&folder.join("cluster"))?;
+        let installation = search.find_postgres(data_version).await?;
+        let version = installation.version;
+        let step = progress.start(match data_version {
             Some(_) => "starting PostgreSQL",
             None => "starting PostgreSQL (first run: creating its files)",
         });
         let user = prepare_folder(lock.folder(), &folder)?;
-        let place = PostgresCluster { folder, installation: programs, user };
-        if made.is_none() {
-            place.initialise().await?;
+        let cluster = PostgresCluster { folder, installation, user };
+        if data_version.is_none() {
+            cluster.initialise().await?;
         }
-        let (address, process) = place.start_on_free_address().await?;
-        let postgres = Self { cluster: place, address, process };
+        let (address, process) = cluster.start_on_free_address().await?;
+        let postgres = Self { cluster, address, process };
         postgres.create_database().await?;
         step.finish(&format!("{NAME} {} ready", version.major));
         Ok(postgres)
@@ -113,8 +113,8 @@ impl PostgresService {
         data: &Path,
         search: &ProgramSearch,
     ) -> Result<(ProgramVersion, Option<String>), Error> {
-        let made = cluster_version(&data.join("postgres/cluster"))?;
-        let version = search.find_postgres(made).await?.version;
+        let data_version = cluster_version(&data.join("postgres/cluster"))?;
+        let version = search.find_postgres(data_version).await?.version;
         Ok((version, service_user(data)?.map(|user| user.name)))
     }
 

@@ -89,8 +89,8 @@ impl ProgramSearch {
         match (installations.into_iter().find(fits), version) {
             (Some(postgres), _) => Ok(postgres),
             (None, _) if versions.is_empty() => Err(Error::NoPostgres),
-            (None, Some(made)) => {
-                Err(Error::VersionMismatch { made, installed: join_versions(&versions) })
+            (None, Some(required)) => {
+                Err(Error::VersionMismatch { required, installed: join_versions(&versions) })
             }
             (None, None) => Err(Error::PostgresTooOld {
                 installed: join_versions(&versions),

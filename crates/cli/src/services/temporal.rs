@@ -82,21 +82,21 @@ impl TemporalService {
         super::create_folder(&folder, 0o700)?;
         let step = progress.start("starting Temporal");
         let version = program_version(&program).await;
-        let place = TemporalInstallation { folder, program, version };
+        let installation = TemporalInstallation { folder, program, version };
         let mut attempt = 1;
         let (port, process) = loop {
             let port = super::free_port()?;
-            match place.start_process(port).await {
+            match installation.start_process(port).await {
                 Ok(process) => break (port, process),
                 // Another process took the port in the meantime.
-                Err(Error::Exited(died)) if attempt < MAX_PORT_ATTEMPTS && is_port_taken(&died) => {
+                Err(Error::Exited(exit)) if attempt < MAX_PORT_ATTEMPTS && is_port_taken(&exit) => {
                     attempt += 1;
                 }
                 Err(error) => return Err(error),
             }
         };
-        step.finish(&place.ready_message());
-        Ok(Self { installation: place, port, process })
+        step.finish(&installation.ready_message());
+        Ok(Self { installation, port, process })
     }
 
     /// Address, such as `127.0.0.1:7233`.

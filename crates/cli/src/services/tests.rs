@@ -164,11 +164,11 @@ async fn a_long_path_uses_a_port_with_a_password_and_incomplete_files_are_replac
         fs::create_dir_all(through).unwrap();
         fs::set_permissions(through, fs::Permissions::from_mode(0o711)).unwrap();
     }
-    let half = data.join("postgres/cluster.partial-1");
-    fs::create_dir_all(half.join("base")).unwrap();
+    let partial = data.join("postgres/cluster.partial-1");
+    fs::create_dir_all(partial.join("base")).unwrap();
     let lock = DataFolderLock::acquire(&data).unwrap();
     let mut postgres = postgres(&lock).await;
-    assert!(!half.exists());
+    assert!(!partial.exists());
     let url = postgres.url();
     assert!(url.contains("@127.0.0.1:"), "{url}");
     write(&postgres).await;

@@ -204,14 +204,14 @@ mod tests {
         serde_json::from_value(entry).expect("an entry")
     }
 
-    fn shown(fields: &serde_json::Value) -> String {
+    fn render(fields: &serde_json::Value) -> String {
         let zone = FixedOffset::east_opt(3600).expect("a zone");
         anstream::adapter::strip_str(&format_entry(&entry(fields), zone)).to_string()
     }
 
     #[test]
     fn a_transition_shows_the_phase_and_the_commit() {
-        let text = shown(&json!({
+        let text = render(&json!({
             "name": "SM_IMPLEMENTATION_COMPLETED", "from": "in_progress", "to": "testing",
             "on": "run_finished", "data": { "commit": "0123456789abcdef0123456789abcdef01234567" },
         }));
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn the_person_and_the_reason_are_shown() {
-        let text = shown(&json!({
+        let text = render(&json!({
             "name": "SM_TASK_CANCELLED", "from": "planning", "to": "cancelled", "on": "cancelled",
             "actor": { "person": "Ada" }, "reason": "not needed",
         }));
@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn control_characters_in_reasons_are_escaped() {
-        let text = shown(&json!({
+        let text = render(&json!({
             "name": "SM_ERROR_OCCURRED", "from": "planning", "to": "planning",
             "reason": "bad \u{1b}[2J thing",
         }));

@@ -195,7 +195,7 @@ mod tests {
     use super::*;
     use crate::commands::task::show::tests::awaiting_approval;
 
-    fn shown(page: &TaskPage, all: bool) -> String {
+    fn render(page: &TaskPage, all: bool) -> String {
         let now = "2026-11-15T10:23:30Z".parse().expect("a timestamp");
         let text = format_tasks(page, all, now);
         anstream::adapter::strip_str(&text).to_string()
@@ -206,8 +206,8 @@ mod tests {
         let page =
             TaskPage { tasks: vec![awaiting_approval().card], damaged: Vec::new(), next: None };
         // An inline snapshot would not see the first column move.
-        assert!(shown(&page, false).starts_with("ID  "));
-        insta::assert_snapshot!(shown(&page, false), @r"
+        assert!(render(&page, false).starts_with("ID  "));
+        insta::assert_snapshot!(render(&page, false), @r"
         ID        STATE              TITLE                  RISK    RUNS  COST    SINCE
         1a2b3c4d  awaiting approval  Greet the whole world  medium  1     ~$0.42  3 min ago
         ");
@@ -216,7 +216,7 @@ mod tests {
     #[test]
     fn an_empty_list_says_how_to_see_other_tasks() {
         let page = TaskPage { tasks: Vec::new(), damaged: Vec::new(), next: None };
-        assert_eq!(shown(&page, false), "No tasks. Use `--all` to include closed ones.");
-        assert_eq!(shown(&page, true), "No tasks. Add one with `tamma task add`.");
+        assert_eq!(render(&page, false), "No tasks. Use `--all` to include closed ones.");
+        assert_eq!(render(&page, true), "No tasks. Add one with `tamma task add`.");
     }
 }
