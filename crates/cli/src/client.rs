@@ -304,12 +304,12 @@ fn connection_failure(error: &reqwest::Error) -> String {
 /// Returns the URL of the server and its token.
 fn find_server(explicit: Option<&str>) -> (String, Option<String>) {
     let token = std::env::var("TAMMA_TOKEN").ok().filter(|token| !token.is_empty());
-    let named = explicit
+    let url_argument = explicit
         .map(str::to_owned)
         .or_else(|| std::env::var("TAMMA_URL").ok().filter(|url| !url.is_empty()));
     let data = std::env::var_os("TAMMA_DATA").filter(|data| !data.is_empty()).map(PathBuf::from);
     let local = data_folder::resolve(data.as_deref()).ok().and_then(|data| endpoint::read(&data));
-    let url = named
+    let url = url_argument
         .or_else(|| local.as_ref().map(|local| local.url.clone()))
         .unwrap_or_else(|| endpoint::DEFAULT_URL.to_owned());
     // The token of the local server is never sent to another server.
@@ -324,16 +324,16 @@ pub(crate) fn block_on(
     work: impl Future<Output = Result<ExitCode>>,
 ) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let done = runtime.block_on(work);
-    match done {
+    let result = runtime.block_on(work);
+    match result {
         Err(error) if target.json => match error.downcast_ref::<Error>() {
-            Some(known) => {
-                output::print_json(&known.to_problem())?;
+            Some(client_error) => {
+                output::print_json(&client_error.to_problem())?;
                 Ok(ExitCode::FAILURE)
             }
             None => Err(error),
         },
-        done => done,
+        result => result,
     }
 }
 

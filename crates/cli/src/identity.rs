@@ -6,14 +6,14 @@ use anyhow::{Result, bail};
 /// else the login name.
 pub(crate) fn resolve_name(explicit: Option<&str>) -> Result<String> {
     let variable = |name| std::env::var(name).ok();
-    let named = explicit
+    let name = explicit
         .map(str::to_owned)
         .or_else(|| variable("TAMMA_PERSON"))
         .and_then(non_empty)
         .or_else(|| git_user_name().and_then(non_empty))
         .or_else(|| variable("USER").and_then(non_empty))
         .or_else(|| variable("LOGNAME").and_then(non_empty));
-    match named {
+    match name {
         Some(name) => Ok(name),
         None => bail!(
             "cannot determine your name\n  help: pass `--as`, or set TAMMA_PERSON or \

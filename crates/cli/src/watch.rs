@@ -162,11 +162,11 @@ impl TaskWatcher<'_> {
         let request = self.client.request(Method::GET, &path).query(&[("after", "end")]);
         // Optional: without it, the status line has less detail.
         let Ok(response) = self.client.send(request).await else { return never_ready() };
-        let present = |event: Result<eventsource_stream::Event, _>| {
+        let run_event = |event: Result<eventsource_stream::Event, _>| {
             let event = event.ok().filter(|event| event.event == "run");
             future::ready(event.and_then(|event| serde_json::from_str(&event.data).ok()))
         };
-        response.bytes_stream().eventsource().filter_map(present).boxed()
+        response.bytes_stream().eventsource().filter_map(run_event).boxed()
     }
 
     /// Refreshes the status line.
@@ -254,15 +254,15 @@ pub(crate) fn agent_and_model(run: &RunDetail) -> String {
 }
 
 /// Status line during a run: agent, duration, current activity and usage.
-fn run_status_line(present: &CurrentRun, now: chrono::DateTime<chrono::Utc>) -> String {
-    let CurrentRun { run, current_line: doing } = present;
+fn run_status_line(current: &CurrentRun, now: chrono::DateTime<chrono::Utc>) -> String {
+    let CurrentRun { run, current_line: activity } = current;
     let usage = run.usage.as_ref();
     let mut parts =
         vec![format!("{} for {}", agent_and_model(run), format_duration(now - run.started_at))];
     // Only the first row: the status is a single line.
-    let doing =
-        doing.as_ref().and_then(|line| line.text.lines().find(|row| !row.trim().is_empty()));
-    parts.push(doing.map_or_else(|| "starting".to_owned(), |row| sanitize(row.trim())));
+    let activity =
+        activity.as_ref().and_then(|line| line.text.lines().find(|row| !row.trim().is_empty()));
+    parts.push(activity.map_or_else(|| "starting".to_owned(), |row| sanitize(row.trim())));
     if usage.is_some() {
         parts.push(format!("{} tokens", style::format_tokens(usage)));
     }

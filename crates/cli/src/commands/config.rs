@@ -102,15 +102,15 @@ pub(super) fn load_nearest() -> Option<rules::Rules> {
 /// code patterns that cannot be enforced.
 pub(super) fn config_warnings(rules: &rules::Rules) -> Vec<String> {
     let tiers = [Tier::Simple, Tier::Moderate, Tier::Complex];
-    let near = tiers.into_iter().filter(|tier| !rules.has_independent_validator(*tier));
-    let near: Vec<_> = near.map(|tier| format!("`{tier}`")).collect();
+    let affected = tiers.into_iter().filter(|tier| !rules.has_independent_validator(*tier));
+    let affected: Vec<_> = affected.map(|tier| format!("`{tier}`")).collect();
     let mut notes = Vec::new();
-    if !near.is_empty() {
+    if !affected.is_empty() {
         notes.push(format!(
             "no tier has another {} than {}, so `{}` still validates: add such a tier, or \
              remove `roles.validator_apart`",
             rules.roles.validator_apart,
-            near.join(" and "),
+            affected.join(" and "),
             rules.roles.validator,
         ));
     }

@@ -52,20 +52,20 @@ pub(super) fn run(command: &Command) -> Result<ExitCode> {
 
 fn add(arguments: &PersonArgs) -> Result<ExitCode> {
     client::block_on(&arguments.target, async {
-        let client = Client::new(&arguments.target)?;
-        let (by, new) =
+        let client = Client::person(&arguments.target)?;
+        let (by, person) =
             (arguments.identity.resolve_name()?, NewPerson { name: arguments.person.clone() });
-        let welcome: IssuedToken = client.post("/people", &by, client::new_id(), &new).await?;
+        let issued: IssuedToken = client.post("/people", &by, client::new_id(), &person).await?;
         if arguments.target.json {
-            output::print_json(&welcome)?;
+            output::print_json(&issued)?;
         } else {
-            let name = sanitize(&welcome.name);
+            let name = sanitize(&issued.name);
             writeln!(
                 anstream::stdout().lock(),
                 "{}\n\nAccess token of {name}. It is shown only once; give it to {name} and nobody \
                  else.\nUse it as TAMMA_TOKEN for the command line and `tamma mcp`, or to sign in to \
                  the web UI.",
-                welcome.token
+                issued.token
             )?;
         }
         Ok(ExitCode::SUCCESS)

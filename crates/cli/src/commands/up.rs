@@ -356,11 +356,11 @@ impl PrivateServices {
         let postgres = async {
             let Some(service) = postgres_service else { return std::future::pending().await };
             for _ in 0..MAX_RESTARTS {
-                let died = service.wait_for_exit().await;
+                let exit = service.wait_for_exit().await;
                 if stop.is_cancelled() {
                     return std::future::pending().await;
                 }
-                tracing::error!(%died, "PostgreSQL exited; restarting");
+                tracing::error!(%exit, "PostgreSQL exited; restarting");
                 service.restart(progress).await?;
             }
             anyhow::bail!("PostgreSQL keeps exiting: see its log in the data folder")
@@ -368,11 +368,11 @@ impl PrivateServices {
         let temporal = async {
             let Some(service) = temporal_service else { return std::future::pending().await };
             for _ in 0..MAX_RESTARTS {
-                let died = service.wait_for_exit().await;
+                let exit = service.wait_for_exit().await;
                 if stop.is_cancelled() {
                     return std::future::pending().await;
                 }
-                tracing::error!(%died, "Temporal exited; restarting");
+                tracing::error!(%exit, "Temporal exited; restarting");
                 service.restart(progress).await?;
                 // Avoid a tight loop if it exits at once.
                 tokio::time::sleep(Duration::from_millis(100)).await;
@@ -380,8 +380,8 @@ impl PrivateServices {
             anyhow::bail!("Temporal keeps exiting: see its log in the data folder")
         };
         tokio::select! {
-            ended = postgres => ended,
-            ended = temporal => ended,
+            result = postgres => result,
+            result = temporal => result,
         }
     }
 

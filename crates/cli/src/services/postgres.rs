@@ -427,8 +427,8 @@ fn prepare_folder(data: &Path, folder: &Path) -> Result<Option<ServiceUser>, Err
     let failed = || Error::io("set the permissions of", data);
     let mode = fs::metadata(data).map_err(failed())?.mode();
     if mode & 0o001 == 0 {
-        let through = Permissions::from_mode((mode & 0o7777) | 0o111);
-        fs::set_permissions(data, through).map_err(failed())?;
+        let permissions = Permissions::from_mode((mode & 0o7777) | 0o111);
+        fs::set_permissions(data, permissions).map_err(failed())?;
     }
     Ok(Some(user))
 }
