@@ -52,7 +52,7 @@ pub(super) fn run(command: &Command) -> Result<ExitCode> {
 
 fn add(arguments: &PersonArgs) -> Result<ExitCode> {
     client::block_on(&arguments.target, async {
-        let client = Client::person(&arguments.target)?;
+        let client = Client::new(&arguments.target)?;
         let (by, person) =
             (arguments.identity.resolve_name()?, NewPerson { name: arguments.person.clone() });
         let issued: IssuedToken = client.post("/people", &by, client::new_id(), &person).await?;
