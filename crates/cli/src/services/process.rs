@@ -127,20 +127,20 @@ impl fmt::Display for ServiceExit {
 
 impl ServiceProcess {
     /// Starts a service, after stopping an orphan of an earlier `tamma up`.
-    pub(super) async fn start(launch: ServiceSpec) -> Result<Self, Error> {
-        stop_orphan(&launch).await?;
-        let (log, begin) = open_log(&launch.log)?;
-        let failed = Error::io("start", &launch.program);
-        let mut child = spawn(&launch, log).await.map_err(failed)?;
+    pub(super) async fn start(spec: ServiceSpec) -> Result<Self, Error> {
+        stop_orphan(&spec).await?;
+        let (log, log_start) = open_log(&spec.log)?;
+        let failed = Error::io("start", &spec.program);
+        let mut child = spawn(&spec, log).await.map_err(failed)?;
         let pid = child.id().unwrap_or_default();
         let stdin = child.stdin.take();
         // From here on, dropping the value stops the process.
-        let process = Self { spec: launch, pid, child, log_start: begin, has_exited: false };
-        let launch = &process.spec;
-        write_record(launch, pid).await?;
+        let process = Self { spec, pid, child, log_start, has_exited: false };
+        let spec = &process.spec;
+        write_record(spec, pid).await?;
         if let Some(mut stdin) = stdin {
             let opened = stdin.write_all(b"\n").await;
-            opened.map_err(Error::io("start", &launch.program))?;
+            opened.map_err(Error::io("start", &spec.program))?;
         }
         Ok(process)
     }
@@ -343,32 +343,32 @@ async fn ps(pid: u32, columns: &str) -> Option<String> {
 ///
 /// Process IDs are reused, so the start time must match the record, and the command line must contain
 /// this data folder.
-async fn stop_orphan(launch: &ServiceSpec) -> Result<(), Error> {
-    let record: ServiceRecord = match fs::read(&launch.record) {
+async fn stop_orphan(spec: &ServiceSpec) -> Result<(), Error> {
+    let record: ServiceRecord = match fs::read(&spec.record) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(Error::io("read", &launch.record)(error)),
+        Err(error) => return Err(Error::io("read", &spec.record)(error)),
         Ok(bytes) => match serde_json::from_slice(&bytes) {
             Ok(record) => record,
             // An incomplete record means that the program never started.
-            Err(_) => return remove_record(&launch.record),
+            Err(_) => return remove_record(&spec.record),
         },
     };
     let same = start_time(record.pid).await.is_some_and(|started| started == record.started);
     let marked = command_line(record.pid)
         .await
-        .is_some_and(|line| line.contains(&*launch.marker.to_string_lossy()));
+        .is_some_and(|line| line.contains(&*spec.marker.to_string_lossy()));
     if same && marked {
-        terminate(launch.service, record.pid, launch.stop_signals).await?;
+        terminate(spec.service, record.pid, spec.stop_signals).await?;
     }
-    remove_record(&launch.record)
+    remove_record(&spec.record)
 }
 
-async fn write_record(launch: &ServiceSpec, pid: u32) -> Result<(), Error> {
+async fn write_record(spec: &ServiceSpec, pid: u32) -> Result<(), Error> {
     let record = ServiceRecord { pid, started: start_time(pid).await.unwrap_or_default() };
     let written = serde_json::to_vec(&record)
         .map_err(io::Error::other)
-        .and_then(|bytes| fs::write(&launch.record, bytes));
-    written.map_err(Error::io("write", &launch.record))
+        .and_then(|bytes| fs::write(&spec.record, bytes));
+    written.map_err(Error::io("write", &spec.record))
 }
 
 fn remove_record(path: &Path) -> Result<(), Error> {
@@ -393,19 +393,19 @@ fn open_log(path: &Path) -> Result<(File, u64), Error> {
     opened().map_err(Error::io("open the log", path))
 }
 
-async fn spawn(launch: &ServiceSpec, log: File) -> io::Result<Child> {
+async fn spawn(spec: &ServiceSpec, log: File) -> io::Result<Child> {
     let errors = log.try_clone()?;
     let mut command = match SETPRIV_PATHS.iter().find(|path| Path::new(path).exists()) {
         Some(setpriv) => {
             let mut command = Command::new(setpriv);
-            command.args(["--pdeathsig", launch.orphan_signal, "/bin/sh"]);
+            command.args(["--pdeathsig", spec.orphan_signal, "/bin/sh"]);
             command
         }
         None => Command::new("/bin/sh"),
     };
-    command.args(["-c", START_GATE_SCRIPT, "sh"]).arg(&launch.program).args(&launch.args);
-    command.env_clear().envs(launch.env.iter().cloned()).current_dir("/");
-    if let Some(user) = &launch.user {
+    command.args(["-c", START_GATE_SCRIPT, "sh"]).arg(&spec.program).args(&spec.args);
+    command.env_clear().envs(spec.env.iter().cloned()).current_dir("/");
+    if let Some(user) = &spec.user {
         command.uid(user.uid).gid(user.gid);
     }
     command.stdin(Stdio::piped()).stdout(log).stderr(errors).process_group(0);

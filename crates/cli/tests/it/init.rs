@@ -11,6 +11,8 @@ use insta::assert_snapshot;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::support::text;
+
 /// Simulated machine with git and the agents that a test installs.
 struct InitFixture {
     folder: TempDir,
@@ -89,16 +91,12 @@ impl InitFixture {
     }
 
     /// Replaces paths and hashes that differ between runs.
-    fn still(&self, text: &str) -> String {
+    fn normalize(&self, text: &str) -> String {
         let commit = self.git(&["rev-parse", "--short", "HEAD"]);
-        let here = self.folder.path().canonicalize().unwrap();
-        let text = text.replace(&here.display().to_string(), "/here");
+        let folder = self.folder.path().canonicalize().unwrap();
+        let text = text.replace(&folder.display().to_string(), "/here");
         text.replace(&self.folder.path().display().to_string(), "/here").replace(&commit, "1234567")
     }
-}
-
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).unwrap()
 }
 
 /// Gates in the JSON output: name, kind and command.
@@ -119,7 +117,7 @@ fn an_empty_repository_gets_a_first_commit_and_install_hints() {
     let machine = InitFixture::with(&[]);
     let output = machine.tamma(&["init"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    assert_snapshot!(machine.still(text(&output.stdout)));
+    assert_snapshot!(machine.normalize(text(&output.stdout)));
     assert_snapshot!(machine.written());
     assert_eq!(machine.tamma(&["config", "check"]).status.code(), Some(0));
     assert_eq!(
@@ -157,7 +155,7 @@ fn a_rust_repository_with_opencode_is_ready() {
     machine.install("opencode");
     let output = machine.tamma(&["init"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    assert_snapshot!(machine.still(text(&output.stdout)));
+    assert_snapshot!(machine.normalize(text(&output.stdout)));
     assert_snapshot!(machine.written());
     let check = machine.tamma(&["config", "check"]);
     assert_snapshot!(text(&check.stdout), @"tamma.yaml is valid: 12 values set, 159 defaults");

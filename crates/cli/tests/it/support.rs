@@ -1,4 +1,4 @@
-//! Plans and scripts of the agents in these tests.
+//! Helpers of several tests: plans and scripts of agents, and output as text.
 
 use tamma_core::plan::{FileAction, FileChange, Plan};
 use tamma_testkit::agent::{AgentStep, PromptCase, Script};
@@ -56,4 +56,8 @@ pub(crate) fn script(plan: Plan, steps: Vec<AgentStep>) -> Script {
 /// Agent that plans a small change and makes the check fail.
 pub(crate) fn failing_script() -> Script {
     script(small_plan(), vec![write_names("")])
+}
+
+pub(crate) fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
 }

@@ -8,14 +8,12 @@ use insta::assert_snapshot;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::support::text;
+
 fn run(folder: &TempDir, arguments: &[&str]) -> Output {
     let mut command = Command::new(assert_cmd::cargo::cargo_bin!("tamma"));
     command.env_clear().current_dir(folder.path()).env("TAMMA_DATA", folder.path());
     command.env("TAMMA_PERSON", "Ada").args(arguments).output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).unwrap()
 }
 
 /// URL where nothing listens.
