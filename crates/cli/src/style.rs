@@ -80,9 +80,9 @@ pub(crate) fn push_fmt(text: &mut String, more: std::fmt::Arguments<'_>) {
 }
 
 /// Returns the branch of a completed task, or `None` before delivery.
-pub(crate) fn delivered_branch(whole: &TaskDetail) -> Option<String> {
-    let delivered = whole.card.state == State::Completed && whole.commit.is_some();
-    delivered.then(|| format!("tamma/{}", whole.card.id))
+pub(crate) fn delivered_branch(detail: &TaskDetail) -> Option<String> {
+    let delivered = detail.card.state == State::Completed && detail.commit.is_some();
+    delivered.then(|| format!("tamma/{}", detail.card.id))
 }
 
 /// Formats the time since `then`, such as `3 min ago`.

@@ -142,10 +142,10 @@ impl TrialRunner {
             case.fixture.hold(point.activity)?;
         }
         let adding = self.add(&case, other.as_ref().map(|other| other.task));
-        let mut asking = None;
+        let mut approving = None;
         if point.moment == Moment::Answers {
             self.until(case.task, State::AwaitingApproval).await?;
-            asking = Some(self.send_approval(case.task).await?);
+            approving = Some(self.send_approval(case.task).await?);
         }
         self.reach(&case, point)
             .await
@@ -187,9 +187,9 @@ impl TrialRunner {
             case.fixture.release(point.activity)?;
         }
         adding.await?.context("cannot add the task")?;
-        if let Some(asking) = asking {
+        if let Some(approving) = approving {
             // The request may have failed; the approval below repeats it.
-            drop(asking.await?);
+            drop(approving.await?);
         }
         if let Some(other) = &other {
             self.approve(other.task).await?;
@@ -275,7 +275,7 @@ impl TrialRunner {
     async fn reach(&self, case: &TrialCase, point: Point) -> Result<()> {
         let Components { postgres, store, .. } = &self.components;
         wait(TIMEOUT, async || {
-            let there = match point.moment {
+            let is_reached = match point.moment {
                 Moment::Writes(State::Pending) => {
                     let users = ["server", "worker"].map(str::to_owned);
                     return Ok((hold::held(postgres).await? == users.into()).then_some(()));
@@ -291,7 +291,7 @@ impl TrialRunner {
                 Moment::WaitsForPerson => true,
             };
             let state = store.task(case.task).await?.task_loop?.state;
-            Ok((there && state == point.state).then_some(()))
+            Ok((is_reached && state == point.state).then_some(()))
         })
         .await
     }
@@ -344,11 +344,11 @@ impl TrialRunner {
     }
 
     async fn judge(&self, case: &TrialCase, findings: &mut Findings) -> Result<()> {
-        let found = self.examine(case).await?;
-        findings.lost.extend(found.lost);
-        findings.duplicated.extend(found.duplicated);
-        findings.orphaned.extend(found.orphaned);
-        findings.notes.extend(found.notes);
+        let new = self.examine(case).await?;
+        findings.lost.extend(new.lost);
+        findings.duplicated.extend(new.duplicated);
+        findings.orphaned.extend(new.orphaned);
+        findings.notes.extend(new.notes);
         Ok(())
     }
 
@@ -477,16 +477,16 @@ async fn wait<T>(limit: Duration, mut poll: impl AsyncFnMut() -> Result<Option<T
     let polling = async {
         loop {
             match poll().await {
-                Ok(Some(found)) => return found,
+                Ok(Some(value)) => return value,
                 Ok(None) => last = None,
                 Err(error) => last = Some(error),
             }
             sleep(POLL_INTERVAL).await;
         }
     };
-    let found = timeout(limit, polling).await;
-    match (found, last) {
-        (Ok(found), _) => Ok(found),
+    let value = timeout(limit, polling).await;
+    match (value, last) {
+        (Ok(value), _) => Ok(value),
         (Err(_), Some(error)) => Err(error),
         (Err(_), None) => bail!("not ready within {} s", limit.as_secs()),
     }

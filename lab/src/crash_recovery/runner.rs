@@ -50,7 +50,7 @@ struct JournalTask {
     task: TaskId,
     repository: Repository,
     /// File to which each agent appends the number of lines it found.
-    found: PathBuf,
+    counts: PathBuf,
 }
 
 impl RecoveryRunner {
@@ -90,8 +90,8 @@ impl RecoveryRunner {
             host = self.host().await?;
             before
         };
-        let found = wait("the next agent", async || {
-            let text = fs::read_to_string(&case.found).unwrap_or_default();
+        let found_lines = wait("the next agent", async || {
+            let text = fs::read_to_string(&case.counts).unwrap_or_default();
             Ok(text.lines().nth(1).and_then(|line| line.parse().ok()))
         })
         .await?;
@@ -105,7 +105,7 @@ impl RecoveryRunner {
             at,
             interval: Duration::from_secs(self.interval.into()),
             before,
-            at_hand: found,
+            found_lines,
             delivered: Journal::read(&format!("{delivered}\n")),
             lines: LINES as usize,
             took,
@@ -124,8 +124,8 @@ impl RecoveryRunner {
     async fn case(&self, number: u32) -> Result<JournalTask> {
         let folder = self.cluster.folder.join(format!("task-{number}"));
         fs::create_dir_all(&folder)?;
-        let (script, found) = (folder.join("script.json"), folder.join("found"));
-        script_of(&found).write(&script)?;
+        let (script, counts) = (folder.join("script.json"), folder.join("found"));
+        script_of(&counts).write(&script)?;
         let repository = Repository::new()?;
         repository.write(
             "tamma.yaml",
@@ -141,7 +141,7 @@ impl RecoveryRunner {
             ),
         )?;
         self.cluster.register_project(number, &format!("journal-{number}"), &repository).await?;
-        Ok(JournalTask { number, task: TaskId(cluster::id(2, number)), repository, found })
+        Ok(JournalTask { number, task: TaskId(cluster::id(2, number)), repository, counts })
     }
 
     async fn add(&self, case: &JournalTask) -> Result<()> {
@@ -172,7 +172,7 @@ impl WorkerHost {
 }
 
 /// Returns the script of an agent that plans a journal and writes it line by line.
-fn script_of(found: &Path) -> Script {
+fn script_of(counts: &Path) -> Script {
     let case = |when: &str, steps| PromptCase { when: when.to_owned(), unless: None, steps };
     let plan = Plan {
         summary: "A journal is kept".to_owned(),
@@ -195,7 +195,7 @@ fn script_of(found: &Path) -> Script {
         path: FILE.into(),
         lines: LINES,
         pause: PAUSE,
-        found: found.to_owned(),
+        found: counts.to_owned(),
     };
     Script {
         cases: vec![

@@ -55,8 +55,8 @@ impl BackendArgs {
 
     /// Object store, by default in `data`.
     pub(crate) fn objects(&self, data: &Path) -> ObjectStorage {
-        let named = self.objects.clone().filter(|place| !place.is_empty());
-        ObjectStorage::new(named.unwrap_or_else(|| data.join("objects").display().to_string()))
+        let location = self.objects.clone().filter(|location| !location.is_empty());
+        ObjectStorage::new(location.unwrap_or_else(|| data.join("objects").display().to_string()))
     }
 
     /// Data folder from the arguments, or `None` for the default.

@@ -108,31 +108,31 @@ pub(crate) struct ServiceExit {
 
 impl fmt::Display for ServiceExit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { service, reason: how, log, log_tail: said } = self;
-        write!(f, "{service} exited unexpectedly ({how}); ")?;
-        match said.as_str() {
+        let Self { service, reason, log, log_tail } = self;
+        write!(f, "{service} exited unexpectedly ({reason}); ")?;
+        match log_tail.as_str() {
             "" => write!(f, "its log `{}` is empty", log.display()),
-            said => write!(f, "end of its log `{}`:\n{said}", log.display()),
+            log_tail => write!(f, "end of its log `{}`:\n{log_tail}", log.display()),
         }
     }
 }
 
 impl ServiceProcess {
     /// Starts a service, after stopping an orphan of an earlier `tamma up`.
-    pub(super) async fn start(launch: ServiceSpec) -> Result<Self, Error> {
-        stop_orphan(&launch).await?;
-        let (log, begin) = open_log(&launch.log)?;
-        let failed = Error::io("start", &launch.program);
-        let mut child = spawn(&launch, log).await.map_err(failed)?;
+    pub(super) async fn start(spec: ServiceSpec) -> Result<Self, Error> {
+        stop_orphan(&spec).await?;
+        let (log, log_start) = open_log(&spec.log)?;
+        let failed = Error::io("start", &spec.program);
+        let mut child = spawn(&spec, log).await.map_err(failed)?;
         let pid = child.id().unwrap_or_default();
         let stdin = child.stdin.take();
         // From here on, dropping the value stops the process.
-        let process = Self { spec: launch, pid, child, log_start: begin, has_exited: false };
-        let launch = &process.spec;
-        write_record(launch, pid).await?;
+        let process = Self { spec, pid, child, log_start, has_exited: false };
+        let spec = &process.spec;
+        write_record(spec, pid).await?;
         if let Some(mut stdin) = stdin {
-            let opened = stdin.write_all(format!("{}\n", launch.service).as_bytes()).await;
-            opened.map_err(Error::io("start", &launch.program))?;
+            let opened = stdin.write_all(format!("{}\n", spec.service).as_bytes()).await;
+            opened.map_err(Error::io("start", &spec.program))?;
         }
         Ok(process)
     }
@@ -153,7 +153,7 @@ impl ServiceProcess {
         mut is_ready: impl AsyncFnMut(u32) -> bool,
     ) -> Result<(), Error> {
         let pid = self.pid;
-        let asking = async {
+        let polling = async {
             let mut wait = MIN_POLL_INTERVAL;
             while !is_ready(pid).await {
                 sleep(wait).await;
@@ -164,7 +164,7 @@ impl ServiceProcess {
             // Exit first: another process could be responding on the port.
             biased;
             status = self.child.wait() => Err(status),
-            ready = timeout(limit, asking) => Ok(ready),
+            ready = timeout(limit, polling) => Ok(ready),
         };
         match ready {
             Ok(Ok(())) => match self.child.try_wait() {
@@ -173,9 +173,9 @@ impl ServiceProcess {
             },
             Ok(Err(_)) => {
                 let ServiceSpec { service, log, .. } = self.spec.clone();
-                let said = self.log_tail();
+                let log_tail = self.log_tail();
                 self.stop().await?;
-                Err(Error::StartTimeout { service, limit, log, log_tail: said })
+                Err(Error::StartTimeout { service, limit, log, log_tail })
             }
             Err(status) => Err(Error::Exited(self.record_exit(status.ok()))),
         }
@@ -301,8 +301,8 @@ pub(super) async fn start_time(pid: u32) -> Option<String> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         return start_ticks(&stat).map(|ticks| format!("{ticks} {}", boot.trim()));
     }
-    let said = ps(pid, "stat=,lstart=").await?;
-    let (state, started) = said.trim().split_once(char::is_whitespace)?;
+    let columns = ps(pid, "stat=,lstart=").await?;
+    let (state, started) = columns.trim().split_once(char::is_whitespace)?;
     (!state.starts_with('Z')).then(|| started.trim().to_owned())
 }
 
@@ -335,32 +335,32 @@ async fn ps(pid: u32, columns: &str) -> Option<String> {
 ///
 /// Process IDs are reused, so the start time must match the record, and the command line must contain
 /// this data folder.
-async fn stop_orphan(launch: &ServiceSpec) -> Result<(), Error> {
-    let record: ServiceRecord = match fs::read(&launch.record) {
+async fn stop_orphan(spec: &ServiceSpec) -> Result<(), Error> {
+    let record: ServiceRecord = match fs::read(&spec.record) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(Error::io("read", &launch.record)(error)),
+        Err(error) => return Err(Error::io("read", &spec.record)(error)),
         Ok(bytes) => match serde_json::from_slice(&bytes) {
             Ok(record) => record,
             // An incomplete record means that the program never started.
-            Err(_) => return remove_record(&launch.record),
+            Err(_) => return remove_record(&spec.record),
         },
     };
     let same = start_time(record.pid).await.is_some_and(|started| started == record.started);
     let marked = command_line(record.pid)
         .await
-        .is_some_and(|line| line.contains(&*launch.marker.to_string_lossy()));
+        .is_some_and(|line| line.contains(&*spec.marker.to_string_lossy()));
     if same && marked {
-        terminate(launch.service, record.pid, launch.stop_signals).await?;
+        terminate(spec.service, record.pid, spec.stop_signals).await?;
     }
-    remove_record(&launch.record)
+    remove_record(&spec.record)
 }
 
-async fn write_record(launch: &ServiceSpec, pid: u32) -> Result<(), Error> {
+async fn write_record(spec: &ServiceSpec, pid: u32) -> Result<(), Error> {
     let record = ServiceRecord { pid, started: start_time(pid).await.unwrap_or_default() };
     let written = serde_json::to_vec(&record)
         .map_err(io::Error::other)
-        .and_then(|bytes| fs::write(&launch.record, bytes));
-    written.map_err(Error::io("write", &launch.record))
+        .and_then(|bytes| fs::write(&spec.record, bytes));
+    written.map_err(Error::io("write", &spec.record))
 }
 
 fn remove_record(path: &Path) -> Result<(), Error> {
@@ -385,11 +385,11 @@ fn open_log(path: &Path) -> Result<(File, u64), Error> {
     opened().map_err(Error::io("open the log", path))
 }
 
-async fn spawn(launch: &ServiceSpec, log: File) -> io::Result<Child> {
+async fn spawn(spec: &ServiceSpec, log: File) -> io::Result<Child> {
     let errors = log.try_clone()?;
-    let mut command = launch::gated_command(&launch.program, launch.orphan_signal);
-    command.args(&launch.args).env_clear().envs(launch.env.iter().cloned()).current_dir("/");
-    if let Some(user) = &launch.user {
+    let mut command = launch::gated_command(&spec.program, spec.orphan_signal);
+    command.args(&spec.args).env_clear().envs(spec.env.iter().cloned()).current_dir("/");
+    if let Some(user) = &spec.user {
         command.uid(user.uid).gid(user.gid);
     }
     command.stdin(Stdio::piped()).stdout(log).stderr(errors).process_group(0);
