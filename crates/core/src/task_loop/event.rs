@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 use strum::Display;
 
-use super::{State, Timestamp};
+use super::{AnswerKind, State, Timestamp};
 use crate::actor::Actor;
 use crate::approval::{ApprovalScope, Pin};
 use crate::budget::Grant;
@@ -276,4 +276,19 @@ pub enum Action {
     },
     /// Stop the reminders without answering.
     Acknowledge,
+}
+
+impl Action {
+    /// Returns the name of the action for people. [`Display`](std::fmt::Display) gives the
+    /// serialised name.
+    pub fn label(&self) -> &'static str {
+        match AnswerKind::try_from(self) {
+            Ok(answer) => answer.label(),
+            Err(()) => match self {
+                Self::Pause => "pause",
+                Self::Resume => "resume",
+                _ => "acknowledge",
+            },
+        }
+    }
 }

@@ -229,11 +229,13 @@ impl TaskLoop {
 
     /// Returns the council seat to ask next; `None` in editions with a single council model.
     pub fn current_seat(&self, rules: &Rules) -> Option<CouncilSeat> {
-        let said = self.opinions.len();
+        let opinion_count = self.opinions.len();
         match self.edition {
             Edition::November2026 => None,
             Edition::Review2026 | Edition::Knowledge2026 => {
-                let member = u8::try_from(said).ok().filter(|_| said < rules.council.members.len());
+                let member = u8::try_from(opinion_count)
+                    .ok()
+                    .filter(|_| opinion_count < rules.council.members.len());
                 Some(member.map_or(CouncilSeat::Chair, CouncilSeat::Member))
             }
         }

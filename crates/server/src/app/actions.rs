@@ -96,7 +96,7 @@ impl App {
                 reason: parse_reason(why)?,
             },
             TaskAction::AskChanges { plan, changes } => A::RevisePlan {
-                scope: approval_scope(machine, &plan, "ask_changes")?,
+                scope: approval_scope(machine, &plan, "revise the plan")?,
                 changes: self.store.save_text(&non_empty_text(&changes)?).await?,
             },
             TaskAction::Override { plan, reason: why } => A::Override {
@@ -108,7 +108,7 @@ impl App {
                 reason: why.map(parse_reason).transpose()?,
             },
             TaskAction::Rework { commit, comments, lines } => {
-                let commit = commit_under_review(machine, &commit, "rework")?;
+                let commit = commit_under_review(machine, &commit, "request changes")?;
                 let text = self.comments_with_code(machine.task, commit, &comments, &lines).await?;
                 A::RequestChanges { commit, comments: self.store.save_text(&text).await? }
             }

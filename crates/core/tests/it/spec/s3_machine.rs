@@ -386,20 +386,20 @@ fn every_open_state_of_the_main_path_has_a_next_step() {
 #[case::paused(paused(), "paused by ann; waiting to be resumed")]
 #[case::approval(
     asking(),
-    "low-risk plan needs approval: waiting for a person to approve, reject, ask changes, \
-     modify or cancel; next reminder at 2024-10-04 01:00 UTC"
+    "low-risk plan needs approval: waiting for a person to approve, reject, revise the \
+     plan, change the task or cancel; next reminder at 2024-10-04 01:00 UTC"
 )]
 #[case::seen(
     seen(),
-    "`assigned` keeps failing: waiting for a person to continue, modify, retry, roll \
-     back, cancel or abandon; seen, no more reminders"
+    "`assigned` keeps failing: waiting for a person to continue, change the task, \
+     retry, roll back, cancel or abandon; seen, no more reminders"
 )]
 #[case::again(backed_off(), "retrying `admit` at 2024-10-04 00:00 UTC")]
 #[case::quota(without_quota(), "waiting for acme's quota to reset at 2024-10-04 03:20 UTC")]
 #[case::stopping(stopping(), "waiting for `plan` to stop")]
-fn the_next_step_is_described(#[case] world: World, #[case] words: &str) {
+fn the_next_step_is_described(#[case] world: World, #[case] expected: &str) {
     let next = world.it.next_step(&world.rules).expect("something moves it");
-    assert_eq!(next.to_string(), words);
+    assert_eq!(next.to_string(), expected);
 }
 
 fn late() -> World {

@@ -159,7 +159,7 @@ fn a_changed_request_replans_once_the_old_job_has_stopped(#[case] state: State) 
 fn a_task_in_delivery_cannot_be_changed(#[case] state: State) {
     let mut world = World::new().to(state);
     let refused = world.try_ask("ann", Action::ChangeTask { request: note() });
-    assert_eq!(refused, Err(Refusal::WrongState { state, action: "modify".to_owned() }));
+    assert_eq!(refused, Err(Refusal::WrongState { state, action: "change the task".to_owned() }));
 }
 
 #[test]
@@ -248,10 +248,10 @@ fn a_person_can_roll_back_to_an_earlier_state(#[case] to: State) {
 #[case(State::Planning, "the task has not passed this state")]
 fn a_task_cannot_be_rolled_back_to_a_state_it_has_not_passed(
     #[case] to: State,
-    #[case] why: &'static str,
+    #[case] reason_text: &'static str,
 ) {
     let refused = alerted().try_ask("ann", Action::RollBack { to, reason: reason() });
-    assert_eq!(refused, Err(Refusal::CannotRollBack { to, why }));
+    assert_eq!(refused, Err(Refusal::CannotRollBack { to, reason: reason_text }));
 }
 
 #[test]
@@ -261,7 +261,7 @@ fn rolling_back_needs_the_inputs_of_the_state() {
     world.feed(Actor::Tamma, EventKind::PinChanged(pin(2))).expect("the pin changes");
     let to = State::Validated;
     let refused = world.try_ask("ann", Action::RollBack { to, reason: reason() });
-    assert_eq!(refused, Err(Refusal::CannotRollBack { to, why: "the plan is not approved" }));
+    assert_eq!(refused, Err(Refusal::CannotRollBack { to, reason: "the plan is not approved" }));
 
     let mut world = World::new().to(State::Approved);
     world.it.commit = None;
@@ -272,13 +272,13 @@ fn rolling_back_needs_the_inputs_of_the_state() {
         let refused = world.try_ask("ann", Action::RollBack { to, reason: reason() });
         assert_eq!(
             refused,
-            Err(Refusal::CannotRollBack { to, why: "the task has no change to review" })
+            Err(Refusal::CannotRollBack { to, reason: "the task has no change to review" })
         );
     }
     world.it.plan = None;
     let to = State::AwaitingApproval;
     let refused = world.try_ask("ann", Action::RollBack { to, reason: reason() });
-    assert_eq!(refused, Err(Refusal::CannotRollBack { to, why: "the task has no plan" }));
+    assert_eq!(refused, Err(Refusal::CannotRollBack { to, reason: "the task has no plan" }));
 }
 
 #[rstest]

@@ -253,7 +253,7 @@ fn nothing_can_be_decided_before_the_check_has_ended() {
     for (action, name) in [
         (Action::Approve { scope, reason: None }, "approve"),
         (Action::Reject { scope, reason: reason() }, "reject"),
-        (Action::RevisePlan { scope, changes: note() }, "ask_changes"),
+        (Action::RevisePlan { scope, changes: note() }, "revise the plan"),
     ] {
         let refused = world.try_ask("ann", action);
         assert_eq!(refused, Err(Refusal::WrongState { state, action: name.to_owned() }));
