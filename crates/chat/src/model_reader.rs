@@ -110,15 +110,13 @@ struct ModelAnswer {
     task: Option<usize>,
     #[serde(default)]
     lesson: Option<usize>,
-    #[serde(default)]
-    #[serde(rename = "which")]
+    #[serde(rename = "which", default)]
     selection: Option<TaskSelection>,
     #[serde(default)]
     period: Option<Period>,
     #[serde(default)]
     aspect: Option<Aspect>,
-    #[serde(default)]
-    #[serde(rename = "about")]
+    #[serde(rename = "about", default)]
     topic: Option<Topic>,
     #[serde(default)]
     words: Option<String>,

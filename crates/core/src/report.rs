@@ -68,22 +68,19 @@ pub struct IterationReport {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<CommitId>,
     /// Time at which the run finished.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[serde(rename = "at")]
+    #[serde(rename = "at", default, skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<Timestamp>,
     /// Result of the review; `None` while it is open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub passed: Option<bool>,
     /// Person who decided, if one did.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[serde(rename = "judged_by")]
+    #[serde(rename = "judged_by", default, skip_serializing_if = "Option::is_none")]
     pub reviewed_by: Option<Name>,
     /// Score, 0 to 100, if the change was reviewed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub score: Option<u8>,
     /// Numbers of passed and failed gates.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[serde(rename = "counts")]
+    #[serde(rename = "counts", default, skip_serializing_if = "Option::is_none")]
     pub gate_counts: Option<GateCounts>,
     /// Results of the gates.
     pub gates: Vec<GateReport>,
@@ -103,8 +100,7 @@ pub struct IterationReport {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decision: Option<EscalationDecision>,
     /// Text of that decision.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[serde(rename = "decided")]
+    #[serde(rename = "decided", default, skip_serializing_if = "Option::is_none")]
     pub decision_text: Option<String>,
     /// Cost of the run and of the runs that judged it.
     pub cost: CostSummary,

@@ -62,8 +62,7 @@ pub struct Criterion {
     /// Judgement of the validator.
     pub judgement: CriterionJudgement,
     /// Reason why the evidence does not count.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[serde(rename = "doubt")]
+    #[serde(rename = "doubt", default, skip_serializing_if = "Option::is_none")]
     pub evidence_error: Option<EvidenceError>,
 }
 

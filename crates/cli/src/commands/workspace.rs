@@ -70,8 +70,7 @@ struct WorkspaceRow {
     age_seconds: u64,
     saved: bool,
     /// Result of `reclaim`; `None` for `list`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[serde(rename = "fate")]
+    #[serde(rename = "fate", skip_serializing_if = "Option::is_none")]
     outcome: Option<ReclaimOutcome>,
 }
 

@@ -109,8 +109,7 @@ pub struct GateRecord {
     /// Command line.
     pub command: String,
     /// Exit code; `None` if the command was stopped.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[serde(rename = "code")]
+    #[serde(rename = "code", default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
     /// Duration of the first execution in milliseconds.
     #[serde(rename = "millis")]
@@ -119,14 +118,12 @@ pub struct GateRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tests: Option<TestCounts>,
     /// Names of passed tests, if the tool reports them. Evidence is looked up here.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    #[serde(rename = "passed_names")]
+    #[serde(rename = "passed_names", default, skip_serializing_if = "BTreeSet::is_empty")]
     pub passed_tests: BTreeSet<String>,
     /// Source of the base commit's result.
     pub baseline: BaselineSource,
     /// The gate ran a second time.
-    #[serde(default)]
-    #[serde(rename = "again")]
+    #[serde(rename = "again", default)]
     pub was_rerun: bool,
     /// End of its output.
     pub output: String,

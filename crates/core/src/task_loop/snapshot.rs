@@ -202,12 +202,10 @@ pub struct OpenQuestion {
     #[serde(rename = "resume")]
     pub resume_state: State,
     /// Stored text of an agent's question.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[serde(rename = "about")]
+    #[serde(rename = "about", default, skip_serializing_if = "Option::is_none")]
     pub agent_question: Option<Reference>,
     /// Answer to use if nobody answers in time.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[serde(rename = "default")]
+    #[serde(rename = "default", default, skip_serializing_if = "Option::is_none")]
     pub default_answer: Option<Reference>,
 }
 
