@@ -29,8 +29,11 @@ impl CheckRecord {
     pub fn faults(&self) -> BTreeSet<String> {
         match self {
             Self::Gates(tested) => {
-                let failed =
-                    tested.gates.iter().map(|ran| &ran.verdict).filter(|it| it.is_blocking());
+                let failed = tested
+                    .gates
+                    .iter()
+                    .map(|record| &record.verdict)
+                    .filter(|gate| gate.is_blocking());
                 failed.flat_map(gate_faults).collect()
             }
             Self::Review(ReviewCheck { verdict, .. }) => {
@@ -38,10 +41,11 @@ impl CheckRecord {
                 let mut faults: BTreeSet<_> = inputs
                     .gates
                     .iter()
-                    .filter(|it| it.is_blocking())
+                    .filter(|gate| gate.is_blocking())
                     .flat_map(gate_faults)
                     .collect();
-                let issues = inputs.issues.iter().filter(|it| it.severity >= IssueSeverity::Error);
+                let issues =
+                    inputs.issues.iter().filter(|issue| issue.severity >= IssueSeverity::Error);
                 faults.extend(issues.map(|issue| match &issue.file {
                     Some(file) => format!("{file}: {}", issue.message),
                     None => issue.message.clone(),
@@ -76,11 +80,11 @@ fn gate_faults(gate: &GateVerdict) -> Vec<String> {
     if named.is_empty() {
         return vec![format!("{}: {}", gate.name, humanize(&gate.status))];
     }
-    let text = |(fault, what): (&String, &str)| {
+    let text = |(fault, suffix): (&String, &str)| {
         if *fault == gate.name {
             format!("{fault}: failed")
         } else {
-            format!("{}: {fault}{what}", gate.name)
+            format!("{}: {fault}{suffix}", gate.name)
         }
     };
     named.into_iter().map(text).collect()

@@ -114,8 +114,8 @@ fn are_variable_names(env: &BTreeMap<String, String>, (): &()) -> garde::Result 
 
 /// Returns true if `path` is relative and stays below its folder, judged by its text alone.
 fn is_relative_path(path: &str) -> bool {
-    let plain = |part: &str| !matches!(part, "" | "." | "..");
-    path.split('/').all(plain) && !path.contains('\0')
+    let is_name = |part: &str| !matches!(part, "" | "." | "..");
+    path.split('/').all(is_name) && !path.contains('\0')
 }
 
 fn path_error(path: &str) -> garde::Error {
@@ -242,31 +242,31 @@ impl From<Tier> for CouncilMember {
 
 impl Rules {
     /// Returns the name and settings of a council member's agent: its own, or its tier's.
-    pub fn member_agent(&self, seat: &CouncilMember) -> Option<(&str, &AgentRules)> {
-        match &seat.agent {
+    pub fn member_agent(&self, member: &CouncilMember) -> Option<(&str, &AgentRules)> {
+        match &member.agent {
             Some(name) => {
                 self.agents.get_key_value(name).map(|(name, agent)| (name.as_str(), agent))
             }
-            None => self.agent(seat.tier),
+            None => self.agent(member.tier),
         }
     }
 
     /// Returns the model that a council member requests. `None` for a member with its own agent and
     /// no model: the agent chooses.
-    pub fn member_model<'a>(&'a self, seat: &'a CouncilMember) -> Option<&'a str> {
-        match (&seat.model, &seat.agent) {
+    pub fn member_model<'a>(&'a self, member: &'a CouncilMember) -> Option<&'a str> {
+        match (&member.model, &member.agent) {
             (Some(model), _) => Some(model.as_str()).filter(|model| *model != "default"),
-            (None, Some(agent)) if *agent != self.tiers.get(seat.tier).agent => None,
-            (None, _) => self.model(seat.tier),
+            (None, Some(agent)) if *agent != self.tiers.get(member.tier).agent => None,
+            (None, _) => self.model(member.tier),
         }
     }
 
     /// Returns the provider of a council member's models.
-    pub fn member_provider<'a>(&'a self, seat: &'a CouncilMember) -> &'a str {
-        match (self.member_agent(seat), &seat.agent) {
+    pub fn member_provider<'a>(&'a self, member: &'a CouncilMember) -> &'a str {
+        match (self.member_agent(member), &member.agent) {
             (Some((_, agent)), _) if !agent.provider.is_empty() => &agent.provider,
             (_, Some(agent)) => agent,
-            (_, None) => self.provider(seat.tier),
+            (_, None) => self.provider(member.tier),
         }
     }
 

@@ -51,7 +51,7 @@ impl ConfigProblem {
     /// Returns the location in the file, or `None` if the problem is elsewhere.
     pub fn location(&self) -> Option<SourceLocation> {
         match &self.origin {
-            ValueOrigin::File(place) => Some(*place),
+            ValueOrigin::File(location) => Some(*location),
             ValueOrigin::Default | ValueOrigin::Variable { .. } => None,
         }
     }
@@ -270,7 +270,7 @@ pub(super) fn closest_match<'a>(word: &str, known: &'a [String]) -> Option<&'a S
 
 fn suggest(word: &str, known: &[String]) -> String {
     match closest_match(word, known) {
-        Some(meant) => format!("did you mean `{meant}`?"),
+        Some(candidate) => format!("did you mean `{candidate}`?"),
         None => format!("use one of {}", quote_list(known)),
     }
 }

@@ -4,7 +4,7 @@ use super::{Action, JobKind, State, Timestamp, Trigger};
 use crate::approval::ScopeChange;
 use crate::ids::CommitId;
 
-/// Reason for which an event was refused. The task has not changed.
+/// Reason why an event was refused. The task has not changed.
 ///
 /// Messages are for the person who acted; variants are for programs.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
