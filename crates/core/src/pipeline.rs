@@ -292,10 +292,10 @@ impl PipelineRun {
     /// Later outputs are from an earlier attempt and are ignored. Token counts and durations are
     /// lost.
     pub fn rebuild(
-        order: PipelineRequest,
+        request: PipelineRequest,
         outputs: &BTreeMap<u8, String>,
     ) -> Result<Self, PipelineRefusal> {
-        let mut run = Self::new(order)?;
+        let mut run = Self::new(request)?;
         run.state = PipelineState::Complete;
         let last = run.request.to;
         for phase in PipelinePhase::iter().filter(|phase| *phase <= last) {

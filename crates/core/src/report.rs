@@ -380,13 +380,13 @@ fn apply_check(iteration: &mut IterationReport, record: &CheckRecord) {
 
 /// Separates the new faults of each iteration from repeated ones.
 fn compare_faults(iterations: &mut [IterationReport], checks: &[(u16, CheckRecord)]) {
-    let mut seen = BTreeSet::new();
+    let mut earlier_faults = BTreeSet::new();
     for iteration in iterations {
         let own_checks = checks.iter().filter(|(number, _)| *number == iteration.number);
         let faults: BTreeSet<_> = own_checks.flat_map(|(_, record)| record.faults()).collect();
         (iteration.repeated_faults, iteration.new_faults) =
-            faults.iter().cloned().partition(|fault| seen.contains(fault));
-        seen.extend(faults);
+            faults.iter().cloned().partition(|fault| earlier_faults.contains(fault));
+        earlier_faults.extend(faults);
     }
 }
 

@@ -55,8 +55,8 @@ pub struct LessonDraft {
 }
 
 impl LessonSubmission {
-    /// Returns the problems of the drafts, for their author. `is_known` says whether an evidence label
-    /// exists.
+    /// Returns the problems of the drafts, for their author. `is_known` says whether an evidence
+    /// label exists.
     pub fn validation_errors(&self, is_known: impl Fn(&str) -> bool) -> Vec<String> {
         let mut errors = Vec::new();
         if self.lessons.len() > MAX_LESSONS {

@@ -195,12 +195,12 @@ impl ConfigFault {
             Self::MissingKey { key, expected, .. } => format!("add `{key}`: {expected}"),
             Self::Syntax { help, .. } | Self::WrongType { help, .. } => return help.clone(),
             Self::OutOfRange { expected, .. } => format!("use {expected}"),
-            Self::UnknownChoice { suggestion: Some(meant), choices, .. } => {
-                format!("did you mean `{meant}`? Use one of {}", quote_list(choices))
+            Self::UnknownChoice { suggestion: Some(suggestion), choices, .. } => {
+                format!("did you mean `{suggestion}`? Use one of {}", quote_list(choices))
             }
             Self::UnknownChoice { choices, .. } => format!("use one of {}", quote_list(choices)),
-            Self::UnknownName { suggestion: Some(meant), section, .. } => {
-                format!("did you mean `{meant}`? Otherwise, add it to `{section}`")
+            Self::UnknownName { suggestion: Some(suggestion), section, .. } => {
+                format!("did you mean `{suggestion}`? Otherwise, add it to `{section}`")
             }
             Self::UnknownName { section, known, .. } if known.is_empty() => {
                 format!("add it to `{section}`, which is empty")

@@ -215,7 +215,7 @@ impl<'a> FileValidator<'a> {
             Ok(expanded) => {
                 self.hide_value(path.to_owned(), text.to_owned(), &expanded);
                 match schema.check_text_value(
-                    &filled,
+                    &expanded,
                     path,
                     &format!("the value of `{}`", truncate(text)),
                 ) {
