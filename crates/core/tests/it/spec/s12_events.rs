@@ -146,7 +146,7 @@ fn the_completion_rate_counts_closed_tasks() {
 #[test]
 fn retries_are_plan_revisions_per_task() {
     let mut retried = World::new();
-    retried.fail_in(1).fail_in(2).walk(State::Completed);
+    retried.fail_gates(1).fail_gates(2).walk(State::Completed);
     let metrics = figures(vec![completed(), retried], 0);
     assert_eq!(metrics.retries_per_100_tasks, Some(50));
 }
@@ -209,7 +209,7 @@ fn the_rating_is_the_mean_of_all_ratings() {
 fn the_cost_per_completed_task_includes_all_tasks() {
     let mut dear = World::new().to(State::Planning);
     let plan = crate::world::plan(1);
-    dear.done_costing(Some(costing(300)), Outcome::Planned(plan));
+    dear.done_with_usage(Some(costing(300)), Outcome::Planned(plan));
     dear.ask(Action::Cancel { reason: reason() });
     let metrics = figures(vec![completed(), completed(), dear], 0);
     assert_eq!(metrics.cost_per_completed, Some(Usd::from_cents(150)));

@@ -21,7 +21,7 @@ use tamma_core::tier::Tier;
 use crate::world::{World, commit, costing, failure, minute, note, pin, plan, text};
 
 fn order(world: &World) -> &RunSpec {
-    match world.started() {
+    match world.started_job() {
         Some(Job::Implement(order)) => order,
         other => panic!("expected a run, got {other:?}"),
     }
@@ -79,7 +79,7 @@ fn a_finished_run_is_verified_by_the_gates() {
     assert_eq!(world.it.state, State::Testing);
     assert_eq!((world.it.commit, world.it.iterations), (Some(commit(4)), 1));
     assert!(
-        matches!(world.started(), Some(Job::Test { commit: exact, .. }) if *exact == commit(4))
+        matches!(world.started_job(), Some(Job::Test { commit: exact, .. }) if *exact == commit(4))
     );
 }
 
@@ -124,7 +124,7 @@ fn three_agent_failures_save_the_work_and_ask_a_person() {
         (question.cause, question.resume_state),
         (AlertCause::AgentFailed, State::Validated)
     );
-    assert_eq!(world.started(), Some(&Job::SaveWork));
+    assert_eq!(world.started_job(), Some(&Job::SaveWork));
     assert_eq!(world.alerts()[0].kind, AlertKind::Error);
 }
 
@@ -321,7 +321,7 @@ fn unknown_cost_is_never_zero() {
 fn a_run_of_unknown_cost_is_charged_its_reservation() {
     let mut world = World::new().to(State::InProgress);
     assert_eq!(world.it.active_job.unwrap().reserved_cost, Usd::from_cents(25));
-    world.done_costing(None, Outcome::RunFinished(commit(4)));
+    world.done_with_usage(None, Outcome::RunFinished(commit(4)));
     assert_eq!(world.it.spend.usd, Usd::from_cents(25));
     assert!(world.it.spend.estimated);
     assert_eq!(world.it.max_run_cost, None);
@@ -431,18 +431,20 @@ fn a_run_that_does_not_fit_in_the_budget_is_not_started() {
         (AlertKind::CostLimitWarning, AlertSeverity::Critical)
     );
     // Nothing has run, so there is nothing to save.
-    assert_eq!(world.started(), None);
+    assert_eq!(world.started_job(), None);
 }
 
 #[test]
 fn the_budget_is_warned_at_80_percent_once() {
     let mut world = poor(125);
-    world.walk(State::InProgress).done_costing(Some(costing(80)), Outcome::RunFinished(commit(4)));
+    world
+        .walk(State::InProgress)
+        .done_with_usage(Some(costing(80)), Outcome::RunFinished(commit(4)));
     world.done(crate::world::green());
     // A review is estimated at 25 cents: 105 of 125 is over 80%.
     let warnings: Vec<_> = world.alerts().iter().map(|alert| alert.cause).collect();
     assert_eq!(warnings, [AlertCause::CostWarning]);
-    assert!(matches!(world.started(), Some(Job::Review { .. })));
+    assert!(matches!(world.started_job(), Some(Job::Review { .. })));
     world.ask(Action::Pause).done(Outcome::Interrupted).ask(Action::Resume);
     assert!(world.alerts().is_empty());
 }
@@ -457,7 +459,7 @@ fn work_that_reaches_a_limit_is_saved(#[case] state: State, #[case] resume: Stat
     let question = world.it.open_question.as_ref().unwrap();
     assert_eq!(question.cause, AlertCause::Halted(HaltCondition::BudgetExceeded));
     assert_eq!(question.resume_state, resume);
-    let landing = world.started() == Some(&Job::SaveWork);
+    let landing = world.started_job() == Some(&Job::SaveWork);
     assert_eq!(landing, state == State::InProgress);
 }
 
@@ -465,7 +467,7 @@ fn work_that_reaches_a_limit_is_saved(#[case] state: State, #[case] resume: Stat
 fn continuing_over_budget_needs_a_grant() {
     let mut world = poor(26).to(State::Planning);
     assert_eq!(world.it.state, State::Planning);
-    world.done_costing(Some(costing(2)), Outcome::Planned(plan(1)));
+    world.done_with_usage(Some(costing(2)), Outcome::Planned(plan(1)));
     world.done(Outcome::Checked { blockers: 0, warnings: 0 });
     assert_eq!(world.it.state, State::HumanEscalation);
     for action in [
@@ -487,7 +489,7 @@ fn tokens_can_be_granted_instead_of_dollars() {
     world.start();
     let tokens = Tokens { input: 10, ..Tokens::default() };
     let used = Usage { tokens, cost: Cost::Known(Usd::ZERO) };
-    world.done_costing(Some(used), Outcome::RunFinished(commit(4))).done(crate::world::green());
+    world.done_with_usage(Some(used), Outcome::RunFinished(commit(4))).done(crate::world::green());
     assert_eq!(world.it.state, State::HumanEscalation);
     world.done(Outcome::WorkSaved);
     world.ask(Action::Continue { grant: Grant { tokens: 100, ..Grant::default() } });
@@ -497,8 +499,8 @@ fn tokens_can_be_granted_instead_of_dollars() {
 #[test]
 fn jobs_without_a_model_need_no_budget() {
     let mut world = poor(25).to(State::Planning);
-    world.done_costing(Some(costing(25)), Outcome::Planned(plan(1)));
-    assert!(matches!(world.started(), Some(Job::Check { .. })));
+    world.done_with_usage(Some(costing(25)), Outcome::Planned(plan(1)));
+    assert!(matches!(world.started_job(), Some(Job::Check { .. })));
     assert_eq!(world.it.active_job.unwrap().reserved_cost, Usd::ZERO);
 }
 
@@ -527,17 +529,17 @@ fn each_council_seat_is_estimated_at_its_tier() {
 #[test]
 fn an_expensive_run_raises_the_next_estimate() {
     let mut world = World::new().to(State::InProgress);
-    world.done_costing(Some(costing(90)), Outcome::RunFinished(commit(4)));
+    world.done_with_usage(Some(costing(90)), Outcome::RunFinished(commit(4)));
     world.done(crate::world::red(1)).done(Outcome::Briefed(note()));
     assert_eq!(world.it.active_job.unwrap().reserved_cost, Usd::from_cents(90));
-    world.start().done_costing(Some(costing(60)), Outcome::RunFinished(commit(4)));
+    world.start().done_with_usage(Some(costing(60)), Outcome::RunFinished(commit(4)));
     assert_eq!(world.it.max_run_cost, Some(Usd::from_cents(90)));
 }
 
 #[test]
 fn the_cost_of_planning_does_not_raise_the_estimate_of_a_run() {
     let mut world = World::new().to(State::Planning);
-    world.done_costing(Some(costing(300)), Outcome::Planned(plan(1)));
+    world.done_with_usage(Some(costing(300)), Outcome::Planned(plan(1)));
     assert_eq!(world.it.max_run_cost, None);
 }
 

@@ -26,7 +26,7 @@ fn a_question_waits_for_a_person_and_the_same_work_continues(
     let mut world = World::new().to(from);
     world.done(asked(None));
     assert_eq!(world.it.state, State::HumanEscalation);
-    assert_eq!(world.started(), None, "no work is saved: the same work continues");
+    assert_eq!(world.started_job(), None, "no work is saved: the same work continues");
     let question = world.it.open_question.clone().unwrap();
     assert_eq!(
         (question.cause, question.agent_question),
@@ -35,7 +35,7 @@ fn a_question_waits_for_a_person_and_the_same_work_continues(
     assert!(matches!(world.it.next_step(&world.rules), Some(NextStep::Answer { .. })));
     world.ask(Action::Reply { reply: text("r") });
     assert_eq!(world.it.state, resume);
-    assert!(world.started().is_some());
+    assert!(world.started_job().is_some());
     let answer = world.log.iter().find(|entry| entry.name == EntryName::SmQuestionAnswered);
     let answer = answer.unwrap();
     assert_eq!(answer.data, EntryData::Stored(text("r")));
@@ -49,7 +49,7 @@ fn a_question_is_neither_an_iteration_nor_a_failure() {
     world.done(asked(None)).ask(Action::Reply { reply: note() });
     assert_eq!(world.it.iterations, 0);
     assert!(world.it.failures.is_empty());
-    assert!(matches!(world.started(), Some(Job::Implement(order)) if order.iteration == 1));
+    assert!(matches!(world.started_job(), Some(Job::Implement(order)) if order.iteration == 1));
 }
 
 #[test]

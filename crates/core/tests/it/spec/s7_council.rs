@@ -33,7 +33,7 @@ fn stuck() -> World {
         rules.tiers.moderate.typical_run_usd = Usd::from_cents(2);
         rules.tiers.complex.typical_run_usd = Usd::from_cents(3);
     });
-    world.fail_in(1).fail_in(1).fail_in(1);
+    world.fail_gates(1).fail_gates(1).fail_gates(1);
     assert_eq!(world.it.state, State::CtoIntervention);
     world
 }
@@ -48,9 +48,9 @@ fn members_are_asked_separately_and_the_chair_gets_all_opinions() {
     for (number, cents) in [(0, 1), (1, 2), (2, 3)] {
         let seat = Some(CouncilSeat::Member(number));
         let job = Job::Convene { council_number: 1, seat, opinions: Vec::new() };
-        assert_eq!(world.started(), Some(&job));
+        assert_eq!(world.started_job(), Some(&job));
         assert_eq!(world.it.active_job.unwrap().reserved_cost, Usd::from_cents(cents));
-        world.done_costing(
+        world.done_with_usage(
             Some(costing(5)),
             Outcome::OpinionGiven(text(&format!("opinion {number}"))),
         );
@@ -58,7 +58,7 @@ fn members_are_asked_separately_and_the_chair_gets_all_opinions() {
     }
     let opinions = vec![said("opinion 0"), said("opinion 1"), said("opinion 2")];
     let job = Job::Convene { council_number: 1, seat: Some(CouncilSeat::Chair), opinions };
-    assert_eq!(world.started(), Some(&job));
+    assert_eq!(world.started_job(), Some(&job));
     world.done(Outcome::CouncilConcluded(text("guidance")));
     assert_eq!((world.it.state, world.it.opinions.len()), (State::Adjusting, 0));
     assert_eq!(world.it.note, Some(text("guidance")));
@@ -93,7 +93,7 @@ fn a_failed_member_is_absent_and_the_council_continues(#[case] kind: FailureKind
     assert_eq!(world.it.not_before, None);
     let opinions = vec![OpinionRecord::Absent, said("note"), OpinionRecord::Absent];
     let job = Job::Convene { council_number: 1, seat: Some(CouncilSeat::Chair), opinions };
-    assert_eq!(world.started(), Some(&job));
+    assert_eq!(world.started_job(), Some(&job));
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn if_all_members_are_absent_the_council_is_retried() {
     assert!(world.it.active_job.unwrap().not_before.is_some());
     let seat = Some(CouncilSeat::Member(0));
     let job = Job::Convene { council_number: 1, seat, opinions: Vec::new() };
-    assert_eq!(world.started(), Some(&job));
+    assert_eq!(world.started_job(), Some(&job));
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn a_member_without_quota_waits_like_any_run() {
         seat: Some(CouncilSeat::Member(0)),
         opinions: Vec::new(),
     };
-    assert_eq!(world.started(), Some(&job));
+    assert_eq!(world.started_job(), Some(&job));
     assert_eq!(world.it.active_job.unwrap().not_before, Some(until));
 }
 
@@ -141,7 +141,7 @@ fn a_council_over_budget_asks_a_person() {
         seat: Some(CouncilSeat::Member(1)),
         opinions: Vec::new(),
     };
-    assert_eq!(world.started(), Some(&job));
+    assert_eq!(world.started_job(), Some(&job));
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn a_failed_chair_is_asked_again_with_the_same_opinions() {
     world.done(failure(FailureKind::Crashed));
     let opinions = vec![said("note"); 3];
     let job = Job::Convene { council_number: 1, seat: Some(CouncilSeat::Chair), opinions };
-    assert_eq!(world.started(), Some(&job));
+    assert_eq!(world.started_job(), Some(&job));
     assert_eq!(world.it.state_failures(), 1);
 }
 
@@ -174,14 +174,14 @@ fn a_task_of_the_first_edition_keeps_its_single_council_model() {
     let mut world = World::new();
     world.it.edition = Edition::November2026;
     for way in [1, 2, 1, 2, 1] {
-        world.fail_in(way);
+        world.fail_gates(way);
         assert_ne!(world.it.state, State::CtoIntervention, "only three similar attempts count");
     }
     let mut world = World::new();
     world.it.edition = Edition::November2026;
-    world.fail_in(1).fail_in(1).fail_in(1);
+    world.fail_gates(1).fail_gates(1).fail_gates(1);
     let job = Job::Convene { council_number: 1, seat: None, opinions: Vec::new() };
-    assert_eq!(world.started(), Some(&job));
+    assert_eq!(world.started_job(), Some(&job));
     assert_eq!(
         world.it.active_job.unwrap().reserved_cost,
         world.rules.tiers.complex.typical_run_usd
