@@ -130,9 +130,9 @@ pub(crate) fn alerted() -> World {
 
 #[test]
 fn no_transition_skips_a_state_of_the_main_path() {
-    let along = |state| State::MAIN_PATH.iter().position(|way| *way == state);
+    let position = |state| State::MAIN_PATH.iter().position(|main| *main == state);
     for (from, on, to) in table::transitions() {
-        if let (Some(from), Some(to)) = (along(from), along(to)) {
+        if let (Some(from), Some(to)) = (position(from), position(to)) {
             assert!(to <= from + 1, "{on} skips");
         }
     }
@@ -211,8 +211,8 @@ fn a_task_of_an_older_edition_uses_no_model_for_lessons_and_accepts_nothing_afte
         Some(&Job::Learn { ending: State::Cancelled, use_model: false })
     );
     assert_eq!(world.it.active_job, None);
-    let what = EventKind::JobFinished { job_number, usage: None, outcome: Outcome::Learned(1) };
-    assert_eq!(world.feed(Actor::Tamma, what), Err(Refusal::Ended(State::Cancelled)));
+    let kind = EventKind::JobFinished { job_number, usage: None, outcome: Outcome::Learned(1) };
+    assert_eq!(world.feed(Actor::Tamma, kind), Err(Refusal::Ended(State::Cancelled)));
 }
 
 #[test]
@@ -294,9 +294,9 @@ fn a_soft_timeout_warns_at_80_alerts_at_100_and_escalates_at_150_percent() {
 #[test]
 fn a_soft_timeout_never_stops_work() {
     let mut world = World::new().to(State::Testing);
-    let work = world.it.active_job;
+    let job = world.it.active_job;
     world.tick_at(500);
-    assert_eq!((world.it.state, world.it.active_job), (State::Testing, work));
+    assert_eq!((world.it.state, world.it.active_job), (State::Testing, job));
 }
 
 #[test]
@@ -395,8 +395,8 @@ fn every_open_state_of_the_main_path_has_a_next_step() {
     "low-risk plan needs approval: waiting for a person to approve, reject, revise the \
      plan, change the task or cancel; next reminder at 2024-10-04 01:00 UTC"
 )]
-#[case::seen(
-    seen(),
+#[case::acknowledged(
+    acknowledged(),
     "`assigned` keeps failing: waiting for a person to continue, change the task, \
      retry, roll back, cancel or abandon; seen, no more reminders"
 )]
@@ -420,7 +420,7 @@ fn paused() -> World {
     world
 }
 
-fn seen() -> World {
+fn acknowledged() -> World {
     let mut world = alerted();
     world.ask(Action::Acknowledge);
     world

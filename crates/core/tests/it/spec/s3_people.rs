@@ -57,7 +57,9 @@ fn a_run_that_a_pause_interrupted_waits_for_an_agent_again() {
     world.ask(Action::Pause).done(Outcome::Interrupted);
     assert_eq!(world.it.state, State::Validated);
     world.ask(Action::Resume);
-    assert!(matches!(world.started_job(), Some(Job::Implement(order)) if order.iteration == 1));
+    assert!(
+        matches!(world.started_job(), Some(Job::Implement(run_spec)) if run_spec.iteration == 1)
+    );
 }
 
 #[test]
@@ -112,8 +114,8 @@ fn only_running_tasks_can_be_paused_and_only_paused_ones_resumed() {
 #[test]
 fn people_can_decide_while_a_task_is_paused() {
     let mut world = asking();
-    let binding = world.binding();
-    world.ask(Action::Pause).ask(Action::Approve { scope: binding, reason: None });
+    let scope = world.binding();
+    world.ask(Action::Pause).ask(Action::Approve { scope, reason: None });
     assert_eq!(world.it.state, State::Validated);
     assert_eq!(world.started_job(), None);
     assert!(world.ask(Action::Resume).started_job().is_some());

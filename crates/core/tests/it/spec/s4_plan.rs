@@ -178,9 +178,9 @@ fn a_plan_is_identified_by_the_hash_of_its_content() {
 fn the_summary_has_the_facts_that_the_state_machine_needs() {
     let mut plan = written();
     plan.file_changes.push(change("db/migrations/1.sql"));
-    let outline = plan.summarize(3, text("plans/3"), &Rules::default());
+    let summary = plan.summarize(3, text("plans/3"), &Rules::default());
     assert_eq!(
-        outline,
+        summary,
         PlanSummary {
             hash: plan.hash(),
             version: 3,

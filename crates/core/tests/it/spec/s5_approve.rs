@@ -225,8 +225,8 @@ fn a_named_person_approves_exactly_what_they_saw() {
     let [approval] = &world.it.approvals[..] else { panic!("one approval") };
     assert_eq!((approval.by.as_str(), approval.at, approval.scope), ("ann", minute(7), scope));
     let last = world.log.last().unwrap();
-    let kept = EntryData::Approval { scope, risk: RiskLevel::Medium };
-    assert_eq!((last.name, &last.data), (EntryName::SmApprovalGranted, &kept));
+    let data = EntryData::Approval { scope, risk: RiskLevel::Medium };
+    assert_eq!((last.name, &last.data), (EntryName::SmApprovalGranted, &data));
     assert_eq!(last.reason.as_deref(), Some("looks right"));
 }
 
@@ -237,12 +237,12 @@ fn a_named_person_approves_exactly_what_they_saw() {
 fn approving_an_outdated_scope_is_refused_with_the_reason(
     #[case] seen: ApprovalScope,
     #[case] drift: ScopeChange,
-    #[case] words: &str,
+    #[case] message: &str,
 ) {
     let mut world = asking();
     let refused = world.try_ask("ann", Action::Approve { scope: seen, reason: None }).unwrap_err();
     assert_eq!(refused, Refusal::ScopeChanged(drift));
-    assert_eq!(refused.to_string(), words);
+    assert_eq!(refused.to_string(), message);
 }
 
 #[test]
@@ -473,9 +473,9 @@ fn the_level_sets_reviewers_gates_tier_and_budget() {
     let mut world = asking_under(rules);
     let scope = world.binding();
     world.ask(Action::Approve { scope, reason: None });
-    let Some(Job::Implement(order)) = world.started_job() else { panic!("a run") };
-    assert_eq!(order.tier, Tier::Complex);
-    assert_eq!(order.allowance.usd, Some(Usd::from_cents(1_234)));
+    let Some(Job::Implement(run_spec)) = world.started_job() else { panic!("a run") };
+    assert_eq!(run_spec.tier, Tier::Complex);
+    assert_eq!(run_spec.allowance.usd, Some(Usd::from_cents(1_234)));
     world.walk(State::Testing);
     let test = Job::Test { commit: commit(9), risk: RiskLevel::Medium };
     assert_eq!(world.started_job(), Some(&test));

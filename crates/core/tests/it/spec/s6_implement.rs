@@ -20,9 +20,9 @@ use tamma_core::tier::Tier;
 
 use crate::world::{World, commit, costing, failure, minute, note, pin, plan, text};
 
-fn order(world: &World) -> &RunSpec {
+fn run_spec(world: &World) -> &RunSpec {
     match world.started_job() {
-        Some(Job::Implement(order)) => order,
+        Some(Job::Implement(run_spec)) => run_spec,
         other => panic!("expected a run, got {other:?}"),
     }
 }
@@ -33,7 +33,7 @@ fn order(world: &World) -> &RunSpec {
 fn a_run_gets_the_approved_plan_its_base_and_its_limits() {
     let world = World::new().to(State::Validated);
     assert_eq!(
-        order(&world),
+        run_spec(&world),
         &RunSpec {
             tier: Tier::Simple,
             iteration: 1,
@@ -86,9 +86,9 @@ fn a_finished_run_is_verified_by_the_gates() {
 #[test]
 fn the_limit_of_a_run_is_the_smaller_of_the_two_configured() {
     let world = World::with(|rules| rules.scrum_master.task_loop.timeout_ms = 60_000);
-    assert_eq!(order(&world.to(State::Validated)).timeout_seconds, 60);
+    assert_eq!(run_spec(&world.to(State::Validated)).timeout_seconds, 60);
     let world = World::with(|rules| rules.scrum_master.task_loop.timeouts.implementation = 300);
-    assert_eq!(order(&world.to(State::Validated)).timeout_seconds, 300);
+    assert_eq!(run_spec(&world.to(State::Validated)).timeout_seconds, 300);
 }
 
 // Agent failures are not quality failures.
@@ -152,14 +152,14 @@ fn a_timeout_is_retried_once_with_a_longer_limit() {
     let mut world = World::new().to(State::InProgress);
     world.done(failure(FailureKind::TimedOut));
     assert_eq!(world.it.state, State::Validated);
-    assert_eq!(order(&world).timeout_seconds, 7_200);
+    assert_eq!(run_spec(&world).timeout_seconds, 7_200);
     assert_eq!(world.it.active_job.unwrap().not_before, None);
     world.start().done(failure(FailureKind::TimedOut));
     assert_eq!(world.it.state, State::HumanEscalation);
     assert_eq!(world.it.open_question.as_ref().unwrap().cause, AlertCause::AgentTimedOut);
     assert_eq!(world.alerts()[0].kind, AlertKind::Timeout);
     world.done(Outcome::WorkSaved).ask(Action::Continue { grant: Grant::default() });
-    assert_eq!(order(&world).timeout_seconds, 3_600);
+    assert_eq!(run_spec(&world).timeout_seconds, 3_600);
 }
 
 #[test]
@@ -269,8 +269,8 @@ fn tokens_are_priced_from_the_table_with_cached_ones_apart() {
 #[case("-0", Some("$0"))]
 #[case("-1", None)]
 #[case("much", None)]
-fn money_is_decimal_and_never_negative(#[case] words: &str, #[case] expected: Option<&str>) {
-    let amount = words.parse::<Usd>();
+fn money_is_decimal_and_never_negative(#[case] text: &str, #[case] expected: Option<&str>) {
+    let amount = text.parse::<Usd>();
     assert_eq!(amount.as_ref().ok().map(ToString::to_string).as_deref(), expected);
     if let Err(error) = amount {
         assert!(error.to_string().contains("use a non-negative number such as 2.50"));
@@ -397,8 +397,8 @@ fn the_limit_is_the_risk_levels_or_the_general_one_plus_grants() {
 fn the_remaining_budget_is_never_negative() {
     let spend = Spend { usd: Usd::from_cents(70), tokens: 7, estimated: false };
     let limit = SpendLimit { usd: Some(Usd::from_cents(100)), tokens: Some(10) };
-    let left = SpendLimit { usd: Some(Usd::from_cents(30)), tokens: Some(3) };
-    assert_eq!(budget::remaining(&spend, &limit), left);
+    let remaining = SpendLimit { usd: Some(Usd::from_cents(30)), tokens: Some(3) };
+    assert_eq!(budget::remaining(&spend, &limit), remaining);
     let limit = SpendLimit { usd: Some(Usd::from_cents(10)), tokens: Some(1) };
     let nothing = SpendLimit { usd: Some(Usd::ZERO), tokens: Some(0) };
     assert_eq!(budget::remaining(&spend, &limit), nothing);
@@ -479,7 +479,7 @@ fn continuing_over_budget_needs_a_grant() {
     let grant = Grant { usd: Usd::from_cents(100), ..Grant::default() };
     world.ask(Action::Continue { grant });
     assert_eq!(world.it.state, State::Validated);
-    assert_eq!(order(&world).allowance.usd, Some(Usd::from_cents(124)));
+    assert_eq!(run_spec(&world).allowance.usd, Some(Usd::from_cents(124)));
     assert!(!world.it.cost_warned);
 }
 
@@ -557,5 +557,5 @@ fn after_the_last_iteration_no_run_starts() {
     let none = Action::Continue { grant: Grant { usd: Usd::from_cents(9), ..Grant::default() } };
     assert_eq!(world.try_ask("ann", none), Err(Refusal::NeedsGrant));
     world.ask(Action::Continue { grant: Grant { iterations: 1, ..Grant::default() } });
-    assert_eq!(order(&world).iteration, 2);
+    assert_eq!(run_spec(&world).iteration, 2);
 }

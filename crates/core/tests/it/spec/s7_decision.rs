@@ -74,11 +74,11 @@ fn only_the_last_three_attempts_count() {
 
 // Rules, in order
 
-fn alike() -> [AttemptRecord; 3] {
+fn repeated_attempts() -> [AttemptRecord; 3] {
     [attempt(1, 1, 1, 1); 3]
 }
 
-fn situation(tier: Tier, tier_failures: u8) -> EscalationContext<'static> {
+fn context(tier: Tier, tier_failures: u8) -> EscalationContext<'static> {
     EscalationContext {
         attempts: &[],
         tier,
@@ -93,30 +93,30 @@ fn situation(tier: Tier, tier_failures: u8) -> EscalationContext<'static> {
     }
 }
 
-fn decide(situation: &EscalationContext<'_>) -> (EscalationAction, EscalationReason) {
+fn decide(context: &EscalationContext<'_>) -> (EscalationAction, EscalationReason) {
     let EscalationDecision { action, reason } =
-        decide_after_failed_review(situation, &Rules::default());
+        decide_after_failed_review(context, &Rules::default());
     (action, reason)
 }
 
 #[rstest]
-#[case::security(EscalationContext { security_critical: true, ..situation(Tier::Simple, 1) }, HaltCondition::SecurityCritical)]
-#[case::budget(EscalationContext { over_budget: true, ..situation(Tier::Simple, 1) }, HaltCondition::BudgetExceeded)]
-#[case::iterations(EscalationContext { iterations: 10, ..situation(Tier::Simple, 1) }, HaltCondition::MaxIterationsReached)]
-#[case::beyond(EscalationContext { iterations: 11, ..situation(Tier::Simple, 1) }, HaltCondition::MaxIterationsReached)]
+#[case::security(EscalationContext { security_critical: true, ..context(Tier::Simple, 1) }, HaltCondition::SecurityCritical)]
+#[case::budget(EscalationContext { over_budget: true, ..context(Tier::Simple, 1) }, HaltCondition::BudgetExceeded)]
+#[case::iterations(EscalationContext { iterations: 10, ..context(Tier::Simple, 1) }, HaltCondition::MaxIterationsReached)]
+#[case::beyond(EscalationContext { iterations: 11, ..context(Tier::Simple, 1) }, HaltCondition::MaxIterationsReached)]
 fn rule_1_a_halt_condition_halts(
-    #[case] situation: EscalationContext<'static>,
+    #[case] context: EscalationContext<'static>,
     #[case] condition: HaltCondition,
 ) {
     assert_eq!(
-        decide(&situation),
+        decide(&context),
         (EscalationAction::Halt(condition), EscalationReason::HaltCondition)
     );
 }
 
 #[test]
 fn rule_1_comes_before_all_others() {
-    let attempts = alike();
+    let attempts = repeated_attempts();
     let all = EscalationContext {
         attempts: &attempts,
         iterations: 10,
@@ -124,7 +124,7 @@ fn rule_1_comes_before_all_others() {
         councils: 2,
         over_budget: true,
         security_critical: true,
-        ..situation(Tier::Complex, 3)
+        ..context(Tier::Complex, 3)
     };
     assert_eq!(decide(&all).0, EscalationAction::Halt(HaltCondition::SecurityCritical));
     let without = EscalationContext { security_critical: false, ..all };
@@ -135,13 +135,13 @@ fn rule_1_comes_before_all_others() {
 fn rule_1_a_security_finding_that_does_not_halt_uses_the_top_tier() {
     let mut rules = Rules::default();
     rules.scrum_master.task_loop.halt_conditions.clear();
-    let found = EscalationContext { security_critical: true, ..situation(Tier::Simple, 1) };
-    let decision = decide_after_failed_review(&found, &rules);
+    let critical = EscalationContext { security_critical: true, ..context(Tier::Simple, 1) };
+    let decision = decide_after_failed_review(&critical, &rules);
     assert_eq!(decision.action, EscalationAction::Iterate(Tier::Complex));
     assert_eq!(decision.reason, EscalationReason::SecurityCritical);
     // In the top tier, the other rules apply.
-    let found = EscalationContext { security_critical: true, ..situation(Tier::Complex, 3) };
-    assert_eq!(decide_after_failed_review(&found, &rules).action, EscalationAction::Council);
+    let critical = EscalationContext { security_critical: true, ..context(Tier::Complex, 3) };
+    assert_eq!(decide_after_failed_review(&critical, &rules).action, EscalationAction::Council);
 }
 
 #[test]
@@ -149,8 +149,8 @@ fn rule_1_hard_limits_always_halt() {
     let mut rules = Rules::default();
     rules.scrum_master.task_loop.halt_conditions.clear();
     for spent in [
-        EscalationContext { iterations: 10, ..situation(Tier::Simple, 1) },
-        EscalationContext { over_budget: true, ..situation(Tier::Simple, 1) },
+        EscalationContext { iterations: 10, ..context(Tier::Simple, 1) },
+        EscalationContext { over_budget: true, ..context(Tier::Simple, 1) },
     ] {
         let decision = decide_after_failed_review(&spent, &rules);
         assert!(matches!(decision.action, EscalationAction::Halt(_)));
@@ -159,8 +159,8 @@ fn rule_1_hard_limits_always_halt() {
 
 #[test]
 fn rule_2_a_stuck_task_goes_to_the_council_at_once() {
-    let attempts = alike();
-    let stuck = EscalationContext { attempts: &attempts, ..situation(Tier::Simple, 1) };
+    let attempts = repeated_attempts();
+    let stuck = EscalationContext { attempts: &attempts, ..context(Tier::Simple, 1) };
     assert_eq!(
         decide(&stuck),
         (EscalationAction::Council, EscalationReason::Stuck(AttemptSimilarity::SameFiles))
@@ -197,37 +197,36 @@ fn rule_3_two_failures_in_a_tier_or_three_in_the_top_one_escalate(
     #[case] tier: Tier,
     #[case] failures: u8,
     #[case] action: EscalationAction,
-    #[case] why: EscalationReason,
+    #[case] reason: EscalationReason,
 ) {
-    assert_eq!(decide(&situation(tier, failures)), (action, why));
+    assert_eq!(decide(&context(tier, failures)), (action, reason));
 }
 
 #[rstest]
-#[case::retry(EscalationContext { retries: 3, ..situation(Tier::Simple, 2) }, LoopLimit::Retries)]
-#[case::council(EscalationContext { councils: 2, ..situation(Tier::Complex, 3) }, LoopLimit::Councils)]
-#[case::retry_of_a_council(EscalationContext { retries: 3, ..situation(Tier::Complex, 3) }, LoopLimit::Retries)]
+#[case::retry(EscalationContext { retries: 3, ..context(Tier::Simple, 2) }, LoopLimit::Retries)]
+#[case::council(EscalationContext { councils: 2, ..context(Tier::Complex, 3) }, LoopLimit::Councils)]
+#[case::retry_of_a_council(EscalationContext { retries: 3, ..context(Tier::Complex, 3) }, LoopLimit::Retries)]
 fn rule_4_a_fourth_retry_or_a_third_council_asks_a_person_instead(
-    #[case] situation: EscalationContext<'static>,
+    #[case] context: EscalationContext<'static>,
     #[case] limit: LoopLimit,
 ) {
-    assert_eq!(decide(&situation).0, EscalationAction::AskPerson(limit));
+    assert_eq!(decide(&context).0, EscalationAction::AskPerson(limit));
 }
 
 #[test]
 fn rule_4_applies_to_a_stuck_task_too() {
-    let attempts = alike();
-    let stuck =
-        EscalationContext { attempts: &attempts, councils: 2, ..situation(Tier::Simple, 1) };
+    let attempts = repeated_attempts();
+    let stuck = EscalationContext { attempts: &attempts, councils: 2, ..context(Tier::Simple, 1) };
     assert_eq!(decide(&stuck).0, EscalationAction::AskPerson(LoopLimit::Councils));
-    let stuck = EscalationContext { attempts: &attempts, retries: 3, ..situation(Tier::Simple, 1) };
+    let stuck = EscalationContext { attempts: &attempts, retries: 3, ..context(Tier::Simple, 1) };
     assert_eq!(decide(&stuck).0, EscalationAction::AskPerson(LoopLimit::Retries));
 }
 
 #[test]
 fn rule_5_otherwise_the_same_plan_runs_again_in_the_same_tier() {
-    let room = situation(Tier::Moderate, 1);
+    let early = context(Tier::Moderate, 1);
     assert_eq!(
-        decide(&room),
+        decide(&early),
         (EscalationAction::Iterate(Tier::Moderate), EscalationReason::AttemptsLeft)
     );
 }
@@ -255,13 +254,13 @@ fn three_planning_or_delivery_failures_call_the_council_and_then_a_person(
 /// Runs until a person is asked, with a new failure each time. Returns the tiers.
 fn tiers_until_asked(
     mut world: World,
-    mut way: impl FnMut(u8) -> u8,
+    mut variant: impl FnMut(u8) -> u8,
 ) -> (World, Vec<Tier>, Vec<u16>) {
     let (mut tiers, mut councils) = (Vec::new(), Vec::new());
     for number in 0..50 {
         world.walk(State::InProgress);
         tiers.push(world.it.tier);
-        world.walk(State::Testing).done(red(way(number)));
+        world.walk(State::Testing).done(red(variant(number)));
         match world.it.state {
             State::CtoIntervention => councils.push(world.it.iterations),
             State::HumanEscalation => break,
@@ -315,9 +314,9 @@ fn a_failed_gate_retries_with_a_brief() {
     assert_eq!((alert.kind, alert.severity), (AlertKind::ReviewFailed, AlertSeverity::Info));
     assert_eq!((alert.question, alert.answers.len()), (None, 0));
     world.done(Outcome::Briefed(text("brief")));
-    let Some(Job::Implement(order)) = world.started_job() else { panic!("a run") };
-    assert_eq!((order.brief.as_ref(), order.iteration), (Some(&text("brief")), 2));
-    assert_eq!((order.plan.version, order.tier), (1, Tier::Simple));
+    let Some(Job::Implement(run_spec)) = world.started_job() else { panic!("a run") };
+    assert_eq!((run_spec.brief.as_ref(), run_spec.iteration), (Some(&text("brief")), 2));
+    assert_eq!((run_spec.plan.version, run_spec.tier), (1, Tier::Simple));
 }
 
 #[test]
@@ -440,8 +439,8 @@ fn only_attempts_that_are_compared_are_kept() {
     let mut world = World::new();
     world.rules.scrum_master.task_loop.max_iterations = 50;
     world.rules.scrum_master.task_loop.top_tier_threshold = 50;
-    for way in 0..15 {
-        world.fail_gates(way);
+    for variant in 0..15 {
+        world.fail_gates(variant);
     }
     assert_eq!(world.it.attempts.len(), ATTEMPT_HISTORY);
     let last = world.it.attempts[ATTEMPT_HISTORY - 1].fingerprint.diff;
@@ -562,8 +561,8 @@ fn out_of_retries() -> World {
         rules.scrum_master.task_loop.max_retries = 1;
         rules.scrum_master.task_loop.max_iterations = 50;
     });
-    for way in 0..4 {
-        world.fail_gates(way);
+    for variant in 0..4 {
+        world.fail_gates(variant);
     }
     assert_eq!(world.it.state, State::HumanEscalation);
     let cause = AlertCause::LimitReached(LoopLimit::Retries);
