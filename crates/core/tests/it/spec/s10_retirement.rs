@@ -39,8 +39,8 @@ fn a_useful_entry_is_not_suggested() {
     assert_eq!(retirement_suggestions(&entry(), &busy(), now()), []);
     let helps = LessonEffect::Helps { with: 90, without: 60 };
     let files = FILES.map(str::to_owned);
-    let facts = EntryUsage { effect: helps, files: Some(&files), ..busy() };
-    assert_eq!(retirement_suggestions(&entry(), &facts, now()), []);
+    let usage = EntryUsage { effect: helps, files: Some(&files), ..busy() };
+    assert_eq!(retirement_suggestions(&entry(), &usage, now()), []);
 }
 
 #[rstest]
@@ -108,12 +108,12 @@ fn an_entry_without_remaining_evidence_is_suggested() {
     assert_eq!(suggestions, [RetirementSuggestion::EvidenceGone { evidence: missing.to_vec() }]);
     let more = [missing[0].clone(), text("https://example.com/incident")];
     assert_eq!(
-        retirement_suggestions(&based_on(&more), &facts, now()),
+        retirement_suggestions(&based_on(&more), &usage, now()),
         [],
         "some evidence is left"
     );
     assert_eq!(
-        retirement_suggestions(&based_on(&[]), &facts, now()),
+        retirement_suggestions(&based_on(&[]), &usage, now()),
         [],
         "no evidence from the start"
     );
@@ -128,9 +128,9 @@ fn only_entries_in_effect_are_suggested(#[case] status: EntryStatus) {
     let evidence = missing.to_vec();
     let entry = KnowledgeEntry { status, evidence, expires_at: Some(now()), ..entry() };
     let effect = LessonEffect::Hurts { with: 1, without: 99 };
-    let facts =
+    let usage =
         EntryUsage { tasks: 99, matched: 0, effect, files: Some(&[]), missing_evidence: &missing };
-    assert_eq!(retirement_suggestions(&entry, &facts, now()), []);
+    assert_eq!(retirement_suggestions(&entry, &usage, now()), []);
 }
 
 #[test]
