@@ -159,7 +159,7 @@ gen: build
         echo "wrote $to"
     }
     built="${CARGO_TARGET_DIR:-target}/debug"
-    write docs/machine.md "$built/examples/picture"
+    write docs/machine.md "$built/examples/state_diagram"
     write docs/reference/tamma.schema.json "$built/tamma" config schema
     write docs/reference/configuration.md "$built/tamma" config reference
     write docs/reference/commands.md "$built/tamma" help-reference

@@ -14,23 +14,6 @@ pub(crate) const STRONG: Style = Style::new().bold();
 /// Secondary text.
 pub(crate) const FAINT: Style = Style::new().dimmed();
 
-/// Returns the name of a phase, as on the board.
-pub(crate) fn phase_label(phase: Phase) -> &'static str {
-    match phase {
-        Phase::Alert => "Needs attention",
-        Phase::Receive => "Queued",
-        Phase::Plan => "Planning",
-        Phase::Approve => "Approval",
-        Phase::Implement => "In progress",
-        Phase::Review => "Review",
-        Phase::Adjust => "Rework",
-        Phase::Council => "Council",
-        Phase::Deliver => "Delivery",
-        Phase::Learn => "Learning",
-        Phase::Done => "Done",
-    }
-}
-
 /// Returns the colour of a phase.
 pub(crate) fn phase_colour(phase: Phase) -> AnsiColor {
     match phase {

@@ -96,6 +96,25 @@ pub enum Phase {
     Done,
 }
 
+impl Phase {
+    /// Returns the heading of the board column.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Alert => "Needs attention",
+            Self::Receive => "Queued",
+            Self::Plan => "Planning",
+            Self::Approve => "Approval",
+            Self::Implement => "In progress",
+            Self::Review => "Review",
+            Self::Adjust => "Rework",
+            Self::Council => "Council",
+            Self::Deliver => "Delivery",
+            Self::Learn => "Learning",
+            Self::Done => "Done",
+        }
+    }
+}
+
 impl State {
     /// States of a task without failures, in order.
     pub const MAIN_PATH: [Self; 12] = [

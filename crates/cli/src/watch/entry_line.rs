@@ -11,8 +11,7 @@ use tamma_core::task_loop::Phase;
 
 use crate::output::{pluralize, sanitize};
 use crate::style::{
-    FAINT, STRONG, format_time, format_usd, humanize, paint, phase_colour, phase_label, push_fmt,
-    styled,
+    FAINT, STRONG, format_time, format_usd, humanize, paint, phase_colour, push_fmt, styled,
 };
 
 /// Formats an entry as one line: time, symbol, phase, event, person and reason.
@@ -60,7 +59,7 @@ pub(super) fn format_line(
     zone: FixedOffset,
 ) -> String {
     let time = styled(&format_time(at, zone), FAINT);
-    let name = paint(&format!("{:<12}", phase_label(phase)), phase_colour(phase));
+    let name = paint(&format!("{:<12}", phase.label()), phase_colour(phase));
     format!("{time} {} {name} ", paint(glyph, tone))
 }
 

@@ -98,7 +98,7 @@ impl App {
                 reason: parse_reason(reason)?,
             },
             TaskAction::AskChanges { plan, changes } => A::RevisePlan {
-                scope: approval_scope(task_loop, &plan, "ask_changes")?,
+                scope: approval_scope(task_loop, &plan, "revise the plan")?,
                 changes: self.store.save_text(&non_empty_text(&changes)?).await?,
             },
             TaskAction::Override { plan, reason } => A::Override {
@@ -110,7 +110,7 @@ impl App {
                 reason: reason.map(parse_reason).transpose()?,
             },
             TaskAction::Rework { commit, comments, lines } => {
-                let commit = commit_under_review(task_loop, &commit, "rework")?;
+                let commit = commit_under_review(task_loop, &commit, "request changes")?;
                 let text =
                     self.comments_with_code(task_loop.task, commit, &comments, &lines).await?;
                 A::RequestChanges { commit, comments: self.store.save_text(&text).await? }

@@ -208,7 +208,7 @@ impl BoardCounts {
         let limit = self.agent_limit.filter(|_| phase == Phase::Implement);
         let more = count > u64::from(CARDS_PER_STATE) && query.phase.is_empty();
         Column {
-            name: labels::phase_label(phase),
+            name: phase.label(),
             count,
             agents: limit.map(|limit| AgentCapacity { running, limit }),
             more_href: more.then(|| query.phase_href(&word)),

@@ -150,23 +150,6 @@ pub(super) fn progress_step(state: State) -> usize {
     }
 }
 
-/// Returns the heading of a board column.
-pub(super) fn phase_label(phase: Phase) -> &'static str {
-    match phase {
-        Phase::Alert => "Needs attention",
-        Phase::Receive => "Queued",
-        Phase::Plan => "Planning",
-        Phase::Approve => "Approval",
-        Phase::Implement => "In progress",
-        Phase::Review => "Review",
-        Phase::Adjust => "Rework",
-        Phase::Council => "Council",
-        Phase::Deliver => "Delivery",
-        Phase::Learn => "Learning",
-        Phase::Done => "Done",
-    }
-}
-
 /// Splits text into lines, without empty ones.
 pub(super) fn paragraphs(text: &str) -> Vec<String> {
     text.split("\n\n")

@@ -456,5 +456,5 @@ fn describe_call(call: &ModelCall) -> String {
 }
 
 #[cfg(test)]
-#[path = "fold_tests.rs"]
+#[path = "line_builder_tests.rs"]
 mod tests;

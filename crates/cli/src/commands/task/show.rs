@@ -111,7 +111,7 @@ fn format_task(detail: &TaskDetail, runs: &[RunDetail], now: DateTime<Utc>) -> S
             format_ago(card.since, now)
         ),
     );
-    rows.add("phase", paint(style::phase_label(card.phase), style::phase_colour(card.phase)));
+    rows.add("phase", paint(card.phase.label(), style::phase_colour(card.phase)));
     if let Some(next) = &card.next_text {
         rows.add("next", sanitize(next));
     }

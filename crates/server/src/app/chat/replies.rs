@@ -567,7 +567,7 @@ fn options_reply(card: &TaskCard, log: &[HistoryEntry]) -> ChatReply {
     let mut lines: Vec<_> = card
         .answers
         .iter()
-        .map(|it| capitalize(&format!("{}: {}.", humanize(it), consequence(*it))))
+        .map(|it| capitalize(&format!("{}: {}.", it.label(), consequence(*it))))
         .collect();
     if lines.is_empty() {
         lines.push("The task does not need a decision now.".to_owned());
@@ -657,7 +657,7 @@ fn describe_file_change(change: &FileChange) -> String {
 }
 
 fn join_answers(answers: &[AnswerKind]) -> String {
-    answers.iter().map(humanize).collect::<Vec<_>>().join(", ")
+    answers.iter().map(|answer| answer.label()).collect::<Vec<_>>().join(", ")
 }
 
 pub(super) fn help_reply() -> ChatReply {
