@@ -2,7 +2,7 @@
 //!
 //! Worktrees belong to the mirror, so agents never touch the user's own checkout. The project's
 //! branches are stored as `refs/remotes/origin/*`, task branches as `refs/heads/tamma/*` and
-//! checkpoints as `refs/tamma/salvage/*`. All operations are idempotent: a caller that was
+//! checkpoints as `refs/tamma/checkpoints/*`. All operations are idempotent: a caller that was
 //! interrupted can call again.
 
 use std::collections::BTreeSet;

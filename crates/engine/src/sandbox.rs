@@ -105,7 +105,7 @@ pub enum Network {
 pub struct Launcher {
     /// Path of the program.
     pub program: PathBuf,
-    /// Arguments before those of the sandbox, such as `inside`.
+    /// Arguments before those of the sandbox, such as `sandbox-launcher`.
     pub args: Vec<String>,
 }
 

@@ -73,7 +73,7 @@ impl Worktree {
         })
     }
 
-    /// Saves uncommitted work under `refs/tamma/salvage/<task>`, and pushes it with the branch.
+    /// Saves uncommitted work under `refs/tamma/checkpoints/<task>`, and pushes it with the branch.
     ///
     /// Earlier checkpoints stay reachable from the new one. A failed push is reported, but not an
     /// error; the next checkpoint retries it.

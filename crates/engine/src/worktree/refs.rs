@@ -3,7 +3,7 @@
 //! | mirror | project's repository | content |
 //! | --- | --- | --- |
 //! | `refs/heads/tamma/<task>` | `refs/tamma/work/<task>` | commits of runs |
-//! | `refs/tamma/salvage/<task>` | the same | checkpoint, with earlier ones as ancestors |
+//! | `refs/tamma/checkpoints/<task>` | the same | checkpoint, with earlier ones as ancestors |
 //! | `refs/tamma/aside/<task>/<commit>` | the same | work of a host that newer work replaced |
 //!
 //! None of the remote refs is a branch, so they are hidden by default. The last known remote values
@@ -64,7 +64,7 @@ pub(crate) fn work_ref(task: TaskId) -> String {
 
 /// Returns the ref of a task's checkpoint, local and remote.
 pub(crate) fn checkpoint_ref(task: TaskId) -> String {
-    format!("refs/tamma/salvage/{task}")
+    format!("refs/tamma/checkpoints/{task}")
 }
 
 /// Returns the ref for work that newer work replaced.

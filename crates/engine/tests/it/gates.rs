@@ -204,7 +204,7 @@ async fn sandboxed_gate_writes_only_its_checkout_and_home_and_has_no_network() {
     let other = fixture.data().join("secret");
     fs::write(&other, "secret").unwrap();
     let launcher =
-        Launcher { program: env!("CARGO_BIN_EXE_tamma-inside").into(), args: Vec::new() };
+        Launcher { program: env!("CARGO_BIN_EXE_sandbox-launcher").into(), args: Vec::new() };
     let sandbox = Sandbox {
         kind,
         launcher,

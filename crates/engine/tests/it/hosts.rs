@@ -74,7 +74,7 @@ async fn files_that_an_agent_deleted_do_not_reappear() {
 
     let tree = fixture.host("two").await;
     assert_eq!(read(&tree, "draft.txt"), None);
-    let saved = format!("refs/tamma/salvage/{}", fixture.task);
+    let saved = format!("refs/tamma/checkpoints/{}", fixture.task);
     git_in(tree.path(), &["merge-base", "--is-ancestor", &draft.to_string(), &saved]).await;
 }
 

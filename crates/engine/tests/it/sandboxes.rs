@@ -17,7 +17,7 @@ use tokio::io::AsyncReadExt as _;
 use crate::fixture::{Fixture, environment, lives, noon};
 
 fn launcher() -> Launcher {
-    Launcher { program: PathBuf::from(env!("CARGO_BIN_EXE_tamma-inside")), args: Vec::new() }
+    Launcher { program: PathBuf::from(env!("CARGO_BIN_EXE_sandbox-launcher")), args: Vec::new() }
 }
 
 fn new_sandbox(fixture: &Fixture, tree: &Worktree, kind: SandboxKind) -> Sandbox {

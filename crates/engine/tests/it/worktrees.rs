@@ -229,7 +229,7 @@ async fn work_is_saved_before_removal() {
 
     // Saved work is restored, the earlier checkpoint is reachable, and the task can continue.
     let tree = fixture.worktree().await;
-    let saved = format!("refs/tamma/salvage/{}", fixture.task);
+    let saved = format!("refs/tamma/checkpoints/{}", fixture.task);
     assert_eq!(git_in(tree.path(), &["rev-parse", &saved]).await, second.to_string());
     let show = |commit| format!("{commit}:draft.txt");
     assert_eq!(git_in(tree.path(), &["show", &show(second)]).await, "two");

@@ -86,7 +86,7 @@ impl Stage {
     pub(crate) fn salvaged(&self, task: TaskId, file: &str) -> String {
         let mirror = format!("data/mirrors/{}.git", self.project);
         let mirror = self.folder.path().join(mirror).display().to_string();
-        let what = format!("refs/tamma/salvage/{task}:{file}");
+        let what = format!("refs/tamma/checkpoints/{task}:{file}");
         self.repository.git(&["--git-dir", &mirror, "show", &what]).unwrap()
     }
 
