@@ -29,7 +29,7 @@ pub const SCHEMA: &str = include_str!("schema.cedarschema");
 pub enum Error {
     /// A rule in `tamma.yaml` could not be parsed.
     #[error("{0}")]
-    Line(String),
+    Rule(String),
     /// Cedar rejected a default policy, or one that was compiled from a rule.
     #[error("invalid permission policy: {0}")]
     Cedar(String),
@@ -89,7 +89,7 @@ impl RolePolicy {
         let mut policies = PolicySet::from_str(DEFAULTS).map_err(|error| cedar_error(&error))?;
         let (mut denied, mut ask) = (Vec::new(), Vec::new());
         for line in policies.policies().filter_map(|policy| policy.annotation("deny")) {
-            denied.push(PermissionRule::parse(line).map_err(Error::Line)?);
+            denied.push(PermissionRule::parse(line).map_err(Error::Rule)?);
         }
         let lists = permissions.get(role);
         let rules_by_effect = [
@@ -99,7 +99,7 @@ impl RolePolicy {
         ];
         for (effect, rules) in rules_by_effect {
             for (number, text) in rules.iter().enumerate() {
-                let rule = PermissionRule::parse(text).map_err(Error::Line)?;
+                let rule = PermissionRule::parse(text).map_err(Error::Rule)?;
                 let id = PolicyId::new(format!("{effect}-{number}"));
                 let policy = compile::compile_rule(id, role, effect, &rule)?;
                 policies.add(policy).map_err(|error| cedar_error(&error))?;
