@@ -118,7 +118,7 @@ impl App {
         let alerts = self.store.alerts(id).await?;
         let (machine, damage) = match whole.task_loop {
             Ok(machine) => (Some(machine), None),
-            Err(damage) => (None, Some(damage.why)),
+            Err(damage) => (None, Some(damage.reason)),
         };
         let machine = machine.as_ref();
         let task = whole.task;

@@ -54,7 +54,7 @@ async fn run_with_heartbeats(
             let Some(handle) = handle else { return Ok(()) };
             let id = format!("begun-{}", run_started.job_number);
             let options = WorkflowExecuteUpdateOptions::builder().update_id(id).build();
-            match handle.execute_update(TaskWorkflow::begun, run_started, options).await {
+            match handle.execute_update(TaskWorkflow::announce_run, run_started, options).await {
                 Ok(_) => Ok(()),
                 // The state machine already knows about the run, or no longer wants it.
                 Err(error) if is_refusal(&error) => Ok(()),
