@@ -448,8 +448,8 @@ fn run_over_response(dialect: Dialect) -> Response {
 
 fn stop_message(stop: GatewayStop) -> String {
     match stop {
-        GatewayStop::OverBudget { scope: whose } => {
-            format!("the budget of this {whose} is spent; do not retry, further calls are refused")
+        GatewayStop::OverBudget { scope } => {
+            format!("the budget of this {scope} is spent; do not retry, further calls are refused")
         }
         GatewayStop::Quota { until } => format!(
             "provider quota exhausted until {}; do not retry, further calls are refused",

@@ -279,7 +279,7 @@ impl UsageMeter {
             let model = &call.model;
             call.note.get_or_insert_with(|| format!("unknown price for model `{model}`"));
             ledger.usage.cost = Cost::Unknown;
-            (Amount { usd: hold.estimate.usd, tokens: tokens.total() }, true)
+            (Amount { usd: reservation.estimate.usd, tokens: tokens.total() }, true)
         }
     }
 }
@@ -295,8 +295,8 @@ impl CallReservation {
 }
 
 impl MeterState {
-    fn release(&mut self, most: Amount) {
-        self.reserved = self.reserved.minus(most);
+    fn release(&mut self, amount: Amount) {
+        self.reserved = self.reserved.minus(amount);
         self.in_flight = self.in_flight.saturating_sub(1);
     }
 
@@ -312,14 +312,14 @@ impl MeterState {
     }
 
     /// Returns `true` if an amount fits into all budgets, beside calls in flight.
-    fn fits(&self, most: Amount) -> bool {
-        let all = self.reserved.plus(most);
+    fn fits(&self, amount: Amount) -> bool {
+        let all = self.reserved.plus(amount);
         self.limits.iter().all(
             |TrackedLimit { budget: BudgetLimit { limit, spent, .. }, .. }| {
                 limit.usd.is_none_or(|usd| spent.usd + all.usd <= usd)
                     && limit
                         .tokens
-                        .is_none_or(|most| spent.tokens.saturating_add(all.tokens) <= most)
+                        .is_none_or(|limit| spent.tokens.saturating_add(all.tokens) <= limit)
             },
         )
     }
