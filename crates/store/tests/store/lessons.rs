@@ -152,7 +152,7 @@ async fn hostile_lesson_waits_with_a_warning() {
 #[tokio::test]
 async fn fault_of_three_tasks_is_reported_once() {
     let (_database, store) = fresh().await;
-    let trouble = |from: u128| RecordedFault {
+    let recorded_fault = |from: u128| RecordedFault {
         fault: "tests: rounds".to_owned(),
         files: BTreeSet::new(),
         attempts: BTreeSet::from([1]),
