@@ -37,8 +37,7 @@ pub struct WorkflowInput {
     /// Rules of the task, without secrets.
     pub rules: Rules,
     /// Timeouts and limits of the workflow.
-    #[serde(default)]
-    #[serde(rename = "pace")]
+    #[serde(default, rename = "pace")]
     pub tuning: WorkflowTuning,
     /// Starting point.
     pub origin: WorkflowOrigin,

@@ -180,8 +180,7 @@ pub enum AgentStep {
         /// Shell command.
         command: String,
         /// `true` to leave the process group.
-        #[serde(default)]
-        #[serde(rename = "leave")]
+        #[serde(default, rename = "leave")]
         new_session: bool,
         /// File that receives the process ID.
         pid_file: PathBuf,
