@@ -271,8 +271,8 @@ async fn branch_is_delivered_once() {
     let deliver = || push_task_branch(&mirror, fixture.task, commit);
     assert_eq!(deliver().await.unwrap(), PushOutcome::Pushed);
     assert_eq!(deliver().await.unwrap(), PushOutcome::UpToDate);
-    let there = fixture.git(&["rev-parse", &task_branch(fixture.task)]).await;
-    assert_eq!(there, commit.to_string());
+    let remote_commit = fixture.git(&["rev-parse", &task_branch(fixture.task)]).await;
+    assert_eq!(remote_commit, commit.to_string());
     assert_eq!(
         fixture.git(&["status", "--porcelain"]).await,
         "",
