@@ -38,7 +38,7 @@ pub(crate) async fn run(arguments: &Args, quick: bool) -> Result<Verdict> {
     let inputs = programs::input("review");
     let folder = tempfile::Builder::new().prefix("tamma-review-").tempdir()?;
     let programs = ReviewTools {
-        launcher: programs::beside("tamma-inside")?,
+        launcher: programs::beside("sandbox-launcher")?,
         agent: programs::beside("scripted-agent")?,
         python: tools::python_venv(&inputs.join("requirements.txt")).await?,
         modules: tools::npm_install(&inputs).await?,

@@ -294,7 +294,7 @@ pub(crate) fn worker_config(
     tamma_worker::WorkerConfig {
         name: format!("{}-{}", host_name(), std::process::id()),
         environment: environment(),
-        launcher: tamma_worker::Launcher { program, args: vec!["inside".to_owned()] },
+        launcher: tamma_worker::Launcher { program, args: vec!["sandbox-launcher".to_owned()] },
         objects,
         slots,
         ..tamma_worker::WorkerConfig::new(data.join("work"))

@@ -183,20 +183,20 @@ impl ProcessRecord {
 
     /// Signals live processes, waits up to `limit` and returns those that are left.
     async fn signal_and_wait(&self, ours: bool, signal: Signal, limit: Duration) -> Vec<u32> {
-        let until = Instant::now() + limit;
+        let deadline = Instant::now() + limit;
         let mut signalled = BTreeSet::new();
         let mut pause = MIN_POLL_INTERVAL;
         loop {
             let record = self.clone();
             // Scanning a long process table blocks; keep it off the runtime's threads.
-            let look = tokio::task::spawn_blocking(move || record.live_pids(ours));
-            let pids = look.await.unwrap_or_else(|_| self.live_pids(ours));
+            let scan = tokio::task::spawn_blocking(move || record.live_pids(ours));
+            let pids = scan.await.unwrap_or_else(|_| self.live_pids(ours));
             // Includes processes that were forked since the last scan. Each is signalled once.
             send_signal(signal, pids.iter().filter(|pid| signalled.insert(**pid)));
-            if pids.is_empty() || Instant::now() >= until {
+            if pids.is_empty() || Instant::now() >= deadline {
                 return pids;
             }
-            sleep(pause.min(until.saturating_duration_since(Instant::now()))).await;
+            sleep(pause.min(deadline.saturating_duration_since(Instant::now()))).await;
             pause = (pause * 2).min(MAX_POLL_INTERVAL);
         }
     }
@@ -291,14 +291,14 @@ impl ProcessRecords {
     }
 
     fn path(&self, record: &ProcessRecord) -> PathBuf {
-        let RunId { task, job_number: ticket, generation } = record.run;
-        self.folder.join(format!("{task}-{ticket}-{generation}-{}.json", record.pgid))
+        let RunId { task, job_number, generation } = record.run;
+        self.folder.join(format!("{task}-{job_number}-{generation}-{}.json", record.pgid))
     }
 
     async fn write(&self, record: &ProcessRecord) -> Result<(), Error> {
         let path = self.path(record);
         let partial = path.with_extension("partial");
-        let written = async {
+        let write = async {
             let bytes = serde_json::to_vec(record).map_err(io::Error::other)?;
             let mut file = fs::File::create(&partial).await?;
             file.write_all(&bytes).await?;
@@ -306,7 +306,7 @@ impl ProcessRecords {
             file.sync_all().await?;
             fs::rename(&partial, &path).await
         };
-        written.await.map_err(|source| Error::Record { path, source })
+        write.await.map_err(|source| Error::Record { path, source })
     }
 
     async fn remove(&self, record: &ProcessRecord) -> Result<(), Error> {
@@ -393,8 +393,8 @@ impl SupervisedProcess {
         let group = Self { child, record, records: records.clone(), stopped: false };
         records.write(&group.record).await?;
         intent(&group.record);
-        let go = format!("{}\n", group.record.run_marker());
-        stdin.write_all(go.as_bytes()).await.map_err(failed)?;
+        let start_signal = format!("{}\n", group.record.run_marker());
+        stdin.write_all(start_signal.as_bytes()).await.map_err(failed)?;
         Ok((group, Pipes { stdin, stdout, stderr }))
     }
 

@@ -190,7 +190,7 @@ impl AgentFixture {
         Some(Sandbox {
             kind,
             launcher: Launcher {
-                program: programs::beside("tamma-inside").ok()?,
+                program: programs::beside("sandbox-launcher").ok()?,
                 args: Vec::new(),
             },
             worktree: self.tree(),

@@ -118,7 +118,7 @@ impl App {
         let alerts = self.store.alerts(id).await?;
         let (task_loop, damage) = match stored.task_loop {
             Ok(task_loop) => (Some(task_loop), None),
-            Err(damage) => (None, Some(damage.why)),
+            Err(damage) => (None, Some(damage.reason)),
         };
         let task_loop = task_loop.as_ref();
         let task = stored.task;

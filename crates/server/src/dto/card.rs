@@ -168,7 +168,7 @@ pub(crate) fn card_or_unreadable(
         tamma_store::ListedTask::Damaged { task, title, damage, .. } => Err(UnreadableTask {
             id: task.0,
             title,
-            error: format!("cannot read the stored {}: {}", damage.what, damage.why),
+            error: format!("cannot read the stored {}: {}", damage.what, damage.reason),
         }),
     }
 }

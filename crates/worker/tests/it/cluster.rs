@@ -34,60 +34,60 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 /// Timeout of every wait in a test.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
+pub(crate) const TIMEOUT: Duration = Duration::from_mins(1);
 
-pub(crate) struct Stage {
+pub(crate) struct Cluster {
     pub(crate) temporal: TemporalServer,
     _database: TestDatabase,
     pub(crate) store: Store,
     pub(crate) repository: Repository,
     pub(crate) folder: TempDir,
     pub(crate) project: ProjectId,
-    pub(crate) pace: WorkflowTuning,
+    pub(crate) tuning: WorkflowTuning,
     /// Additional configuration.
-    more: String,
+    extra_config: String,
 }
 
-impl Stage {
+impl Cluster {
     /// Starts all components with a scripted agent.
-    pub(crate) async fn set(script: &Script) -> Self {
-        Self::set_with(script, "").await
+    pub(crate) async fn start(script: &Script) -> Self {
+        Self::start_with(script, "").await
     }
 
     /// Starts all components with additional configuration.
-    pub(crate) async fn set_with(script: &Script, more: &str) -> Self {
+    pub(crate) async fn start_with(script: &Script, extra_config: &str) -> Self {
         let database = TestDatabase::fresh().await.unwrap();
         let store = database.store().await.unwrap();
-        let stage = Self {
+        let cluster = Self {
             temporal: TemporalServer::start().await.unwrap(),
             _database: database,
             store,
             repository: Repository::new().unwrap(),
             folder: tempfile::tempdir().unwrap(),
             project: ProjectId(Uuid::from_u128(1)),
-            pace: WorkflowTuning { heartbeat_seconds: 5, ..WorkflowTuning::default() },
-            more: more.to_owned(),
+            tuning: WorkflowTuning { heartbeat_seconds: 5, ..WorkflowTuning::default() },
+            extra_config: extra_config.to_owned(),
         };
-        script.write(&stage.script()).unwrap();
-        stage.repository.write("tamma.yaml", &stage.configuration()).unwrap();
-        let repository = stage.repository.path().display().to_string();
+        script.write(&cluster.script()).unwrap();
+        cluster.repository.write("tamma.yaml", &cluster.configuration()).unwrap();
+        let repository = cluster.repository.path().display().to_string();
         let project =
-            RegisteredProject { id: stage.project, name: "greeter".to_owned(), repository };
-        stage.store.register_project(&project).await.unwrap();
-        stage
+            RegisteredProject { id: cluster.project, name: "greeter".to_owned(), repository };
+        cluster.store.register_project(&project).await.unwrap();
+        cluster
     }
 
     /// Replaces the agent's script.
-    pub(crate) fn rewrite(&self, script: &Script) {
+    pub(crate) fn replace_script(&self, script: &Script) {
         script.write(&self.script()).unwrap();
     }
 
     /// Reads a file from a task's checkpoint in the mirror.
-    pub(crate) fn salvaged(&self, task: TaskId, file: &str) -> String {
+    pub(crate) fn checkpoint_file(&self, task: TaskId, file: &str) -> String {
         let mirror = format!("data/mirrors/{}.git", self.project);
         let mirror = self.folder.path().join(mirror).display().to_string();
-        let what = format!("refs/tamma/salvage/{task}:{file}");
-        self.repository.git(&["--git-dir", &mirror, "show", &what]).unwrap()
+        let object = format!("refs/tamma/checkpoints/{task}:{file}");
+        self.repository.git(&["--git-dir", &mirror, "show", &object]).unwrap()
     }
 
     fn script(&self) -> PathBuf {
@@ -95,7 +95,7 @@ impl Stage {
     }
 
     /// Returns the path of a file outside every checkout.
-    pub(crate) fn aside(&self, name: &str) -> PathBuf {
+    pub(crate) fn scratch_file(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
@@ -107,7 +107,7 @@ impl Stage {
              complex: {{ agent: scripted }}\n\
              gates:\n  check: {{ command: sh check.sh, kind: tests }}\n{}",
             self.script().display(),
-            self.more,
+            self.extra_config,
         )
     }
 
@@ -143,12 +143,12 @@ impl Stage {
     }
 
     /// Runs `body` beside a worker, then stops the worker.
-    pub(crate) async fn play<T>(&self, body: impl Future<Output = T>) -> T {
+    pub(crate) async fn with_worker<T>(&self, body: impl Future<Output = T>) -> T {
         let stop = CancellationToken::new();
         let client = self.client().await;
         let work = tamma_worker::run(self.config(), self.store.clone(), client, stop.clone());
         let body = async {
-            let result = tokio::time::timeout(PATIENCE, body).await;
+            let result = tokio::time::timeout(TIMEOUT, body).await;
             stop.cancel();
             result
         };
@@ -156,8 +156,8 @@ impl Stage {
         worked.unwrap();
         let Ok(result) = result else {
             let lines = self.store.history(self.task(1).id, 0, 1000).await.unwrap();
-            let told = lines.iter().map(|line| (line.entry.name, &line.entry.reason));
-            panic!("it did not end in time: {:#?}", told.collect::<Vec<_>>());
+            let entries = lines.iter().map(|line| (line.entry.name, &line.entry.reason));
+            panic!("did not end in time: {:#?}", entries.collect::<Vec<_>>());
         };
         result
     }
@@ -180,7 +180,7 @@ impl Stage {
     }
 
     /// Starts the workflow of a task. The handle follows continue-as-new.
-    pub(crate) async fn begin(&self, client: &Client, task: Task) -> Handle {
+    pub(crate) async fn start_task(&self, client: &Client, task: Task) -> Handle {
         let id = task.id;
         let received = TaskReceived {
             task: id,
@@ -199,46 +199,46 @@ impl Stage {
             .search_attributes(attributes)
             .task_timeout(Duration::from_secs(5))
             .build();
-        let input = WorkflowInput { rules, tuning: self.pace, origin };
+        let input = WorkflowInput { rules, tuning: self.tuning, origin };
         client.start_workflow(TaskWorkflow::run, input, options).await.unwrap();
         client.get_workflow_handle::<TaskWorkflow>(workflow_id(id))
     }
 
-    /// Returns the stored state machine of a task.
-    pub(crate) async fn machine(&self, task: TaskId) -> TaskLoop {
+    /// Returns the stored task loop of a task.
+    pub(crate) async fn task_loop(&self, task: TaskId) -> TaskLoop {
         self.store.task(task).await.unwrap().task_loop.unwrap()
     }
 
-    pub(crate) async fn log(&self, task: TaskId) -> Vec<HistoryEntry> {
+    pub(crate) async fn history(&self, task: TaskId) -> Vec<HistoryEntry> {
         let lines = self.store.history(task, 0, 10_000).await.unwrap();
         lines.into_iter().map(|line| line.entry).collect()
     }
 
-    pub(crate) async fn names(&self, task: TaskId) -> Vec<EntryName> {
-        self.log(task).await.into_iter().map(|entry| entry.name).collect()
+    pub(crate) async fn entry_names(&self, task: TaskId) -> Vec<EntryName> {
+        self.history(task).await.into_iter().map(|entry| entry.name).collect()
     }
 
     /// Waits until the stored task is in a state.
-    pub(crate) async fn until(&self, task: TaskId, state: State) -> TaskLoop {
+    pub(crate) async fn until_state(&self, task: TaskId, state: State) -> TaskLoop {
         until(async || match self.store.task(task).await {
-            Ok(whole) => whole.task_loop.ok().filter(|machine| machine.state == state),
+            Ok(detail) => detail.task_loop.ok().filter(|task_loop| task_loop.state == state),
             Err(_) => None,
         })
         .await
     }
 
     /// Requests an action in a person's name.
-    pub(crate) async fn ask(
+    pub(crate) async fn request_action(
         &self,
         handle: &Handle,
         by: &str,
         action: task_loop::Action,
     ) -> Result<tamma_flow::TaskStatus, String> {
-        let ask = ActionRequest { at: chrono::Utc::now(), by: by.parse().unwrap(), action };
+        let request = ActionRequest { at: chrono::Utc::now(), by: by.parse().unwrap(), action };
         let options = WorkflowExecuteUpdateOptions::builder().build();
-        let answered: Result<ActionResponse, _> =
-            handle.execute_update(TaskWorkflow::ask, ask, options).await;
-        answered.map_err(|error| format!("{error:?}"))?
+        let response: Result<ActionResponse, _> =
+            handle.execute_update(TaskWorkflow::ask, request, options).await;
+        response.map_err(|error| format!("{error:?}"))?
     }
 }
 
@@ -248,17 +248,17 @@ pub(crate) fn person(name: &str) -> Actor {
     Actor::Person(name.parse().unwrap())
 }
 
-/// Polls until available.
-pub(crate) async fn until<T>(look: impl AsyncFn() -> Option<T>) -> T {
-    let looking = async {
+/// Polls until `poll` returns a value.
+pub(crate) async fn until<T>(poll: impl AsyncFn() -> Option<T>) -> T {
+    let polling = async {
         loop {
-            if let Some(found) = look().await {
-                return found;
+            if let Some(value) = poll().await {
+                return value;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, looking).await.expect("available in time")
+    tokio::time::timeout(TIMEOUT, polling).await.expect("available in time")
 }
 
 /// Returns a plan that changes this number of files.
@@ -306,8 +306,8 @@ pub(crate) fn script(files: usize) -> Script {
 }
 
 /// Returns the agent processes of this cluster, from the process table.
-pub(crate) fn agents(stage: &Stage) -> Vec<String> {
-    let script = stage.script().display().to_string();
+pub(crate) fn agents(cluster: &Cluster) -> Vec<String> {
+    let script = cluster.script().display().to_string();
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     processes
         .filter(|entry| {
