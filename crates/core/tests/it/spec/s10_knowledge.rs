@@ -407,7 +407,7 @@ fn the_number_of_listed_entries_per_kind_is_limited() {
     let entries: Vec<_> = (1..60)
         .map(|number| KnowledgeEntry { id: id(number), ..half_relevant(EntryKind::Learning) })
         .collect();
-    assert_eq!(all_found(&entries).learnings.len(), 20);
+    assert_eq!(check_all(&entries).learnings.len(), 20);
 }
 
 #[rstest]
@@ -464,7 +464,7 @@ fn an_entry_unrelated_to_a_plan_is_never_shown() {
     let silent = KnowledgeEntry { text: "Beware".to_owned(), ..entry(EntryKind::Convention) };
     let unrelated = KnowledgeEntry { keywords: texts(&["password"]), ..silent.clone() };
     for entry in [unrelated, silent] {
-        assert_eq!(all_found(&[entry]), KnowledgeFindings::default());
+        assert_eq!(check_all(&[entry]), KnowledgeFindings::default());
     }
 }
 

@@ -68,7 +68,7 @@ fn a_passed_gate_passes_regardless_of_the_base_commit() {
 #[test]
 fn a_failure_the_base_commit_has_too_is_pre_existing_and_does_not_count() {
     let it = classify(&failed(&["a"]), Some(&failed(&["a", "b"])), None);
-    assert_eq!(it, GateVerdict { pre_existing: set(&["a"]), ..judged(GateStatus::PreExisting) });
+    assert_eq!(it, GateVerdict { pre_existing: set(&["a"]), ..verdict(GateStatus::PreExisting) });
     assert!(!it.is_blocking());
 }
 
@@ -76,7 +76,7 @@ fn a_failure_the_base_commit_has_too_is_pre_existing_and_does_not_count() {
 fn a_failure_that_passes_when_run_again_is_flaky_and_does_not_count() {
     for rerun in [passed(), failed(&["b"])] {
         let it = classify(&failed(&["a"]), Some(&passed()), Some(&rerun));
-        assert_eq!(it, GateVerdict { flaky: set(&["a"]), ..judged(GateStatus::Flaky) });
+        assert_eq!(it, GateVerdict { flaky: set(&["a"]), ..verdict(GateStatus::Flaky) });
         assert!(!it.is_blocking());
     }
 }
@@ -84,14 +84,14 @@ fn a_failure_that_passes_when_run_again_is_flaky_and_does_not_count() {
 #[test]
 fn a_failure_that_repeats_counts() {
     let it = classify(&failed(&["a"]), Some(&passed()), Some(&failed(&["a"])));
-    assert_eq!(it, GateVerdict { new: set(&["a"]), ..judged(GateStatus::Failed) });
+    assert_eq!(it, GateVerdict { new: set(&["a"]), ..verdict(GateStatus::Failed) });
     assert!(it.is_blocking());
 }
 
 #[test]
 fn a_failure_counts_when_there_is_nothing_to_compare_it_with() {
     let it = classify(&failed(&["a"]), None, None);
-    assert_eq!(it, GateVerdict { new: set(&["a"]), ..judged(GateStatus::Failed) });
+    assert_eq!(it, GateVerdict { new: set(&["a"]), ..verdict(GateStatus::Failed) });
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn each_failure_is_judged_by_its_name_and_only_the_new_ones_are_new() {
         new: set(&["new"]),
         pre_existing: set(&["old"]),
         flaky: set(&["sometimes"]),
-        ..judged(GateStatus::Failed)
+        ..verdict(GateStatus::Failed)
     };
     assert_eq!(it, sets);
 }
@@ -189,7 +189,7 @@ fn a_gate_that_timed_out_keeps_its_failures() {
 #[test]
 fn if_both_commits_time_out_failures_still_count_by_name() {
     let it = classify(&timed_out(&["a"]), Some(&timed_out(&[])), None);
-    assert_eq!(it, GateVerdict { new: set(&["a"]), ..judged(GateStatus::Failed) });
+    assert_eq!(it, GateVerdict { new: set(&["a"]), ..verdict(GateStatus::Failed) });
     let it = classify(&timed_out(&["a"]), Some(&timed_out(&["a"])), None);
     assert_eq!(it.status, GateStatus::PreExisting);
 }
