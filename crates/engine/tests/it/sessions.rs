@@ -416,18 +416,18 @@ async fn ended_runs_and_foreign_tokens_are_refused() {
     agent.files.insert("token".to_owned(), "{{ token }}".to_owned());
     let observer = updates.observer();
     let run = agent.run(&request, &records, &observer, &cancel);
-    let knocks = async {
+    let pings = async {
         updates.until(|update| matches!(update, AgentUpdate::Message(_)).then_some(())).await;
         let env = description(&updates.all())["env"].clone();
         let url = env[0].as_str().unwrap();
         let token = std::fs::read_to_string(request.home.join("token")).unwrap();
-        assert_eq!(knock(url, &token).await, "HTTP/1.1 200 OK");
+        assert_eq!(ping_tools(url, &token).await, "HTTP/1.1 200 OK");
         let refused = ping_tools(url, "the-token-of-another").await;
         assert!(refused.starts_with("HTTP/1.1 401"), "{refused}");
         cancel.cancel();
         (url.to_owned(), token)
     };
-    let (report, (url, token)) = tokio::join!(run, knocks);
+    let (report, (url, token)) = tokio::join!(run, pings);
     assert_eq!(report.unwrap().end, RunEnd::Cancelled);
     let refused = ping_tools(&url, &token).await;
     assert!(refused.starts_with("HTTP/1.1 4"), "{refused}");
