@@ -391,7 +391,7 @@ mod tests {
         let rules = rules(&root, RunMode::Implement, [&[], &["write: m/**"], &["write: **/*.pem"]]);
         let touched = ["out", "up", "in", "src/a", "m/1", "k/a.pem", "tamma.yaml"];
         let touched = touched.map(|path| (path.to_owned(), FileAction::Create)).into();
-        let found: Vec<(String, PermissionEffect)> =
+        let violations: Vec<(String, PermissionEffect)> =
             rules.check_diff(&touched).into_iter().map(|one| (one.path, one.effect)).collect();
         let expected = [
             ("k/a.pem", PermissionEffect::Deny),
@@ -417,8 +417,8 @@ mod tests {
             RunMode::Implement,
             [&[], &[], &["write: ci/**", "write: **/*.pem", "write: no"]],
         );
-        let found = rules.existing_protected_paths();
-        assert_eq!(found, ["ci", "k/x/a.pem", "tamma.yaml"].map(|name| root.join(name)));
+        let paths = rules.existing_protected_paths();
+        assert_eq!(paths, ["ci", "k/x/a.pem", "tamma.yaml"].map(|name| root.join(name)));
         assert!(rules.protected_patterns().contains(&"ci/**".to_owned()));
         assert!(rules.denied_commands().contains(&"git push *".to_owned()));
     }

@@ -223,8 +223,8 @@ impl Script {
     /// Returns the steps for a prompt.
     fn steps_for(self, prompt: &str, folder: &Path) -> Vec<AgentStep> {
         let fits = |case: &PromptCase| {
-            let again = case.unless.as_ref().is_some_and(|file| folder.join(file).exists());
-            prompt.contains(&case.when) && !again
+            let is_excluded = case.unless.as_ref().is_some_and(|file| folder.join(file).exists());
+            prompt.contains(&case.when) && !is_excluded
         };
         self.cases.into_iter().find(fits).map_or(self.steps, |case| case.steps)
     }
@@ -232,10 +232,11 @@ impl Script {
 
 /// Returns the path of the `scripted-agent` binary, which is built with this crate's tests.
 pub fn program() -> anyhow::Result<PathBuf> {
-    let here = std::env::current_exe()?;
+    let executable = std::env::current_exe()?;
     // Test binaries are in `deps`, examples in `examples`, binaries one folder above.
-    let found = here.ancestors().skip(1).take(2).map(|folder| folder.join("scripted-agent"));
-    found.into_iter().find(|path| path.is_file()).ok_or_else(|| {
+    let candidates =
+        executable.ancestors().skip(1).take(2).map(|folder| folder.join("scripted-agent"));
+    candidates.into_iter().find(|path| path.is_file()).ok_or_else(|| {
         anyhow::anyhow!(
             "cannot find `scripted-agent`; run `cargo build -p tamma-testkit --bins`, or test \
              the whole workspace"

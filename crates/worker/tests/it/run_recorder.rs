@@ -26,7 +26,7 @@ use uuid::Uuid;
 
 use crate::cluster::TIMEOUT;
 
-struct Fixture {
+struct RecorderFixture {
     _database: TestDatabase,
     store: Store,
     objects: ObjectStorage,
@@ -34,7 +34,7 @@ struct Fixture {
     task: TaskId,
 }
 
-impl Fixture {
+impl RecorderFixture {
     async fn new() -> Self {
         let database = TestDatabase::fresh().await.unwrap();
         let store = database.store().await.unwrap();
@@ -90,7 +90,7 @@ impl Fixture {
 
 #[tokio::test]
 async fn a_run_is_recorded_live_and_stored_at_its_end() {
-    let fixture = Fixture::new().await;
+    let fixture = RecorderFixture::new().await;
     let mut changes = fixture.store.line_changes().await.unwrap();
     let recorder = fixture.start_recorder(1).await;
     let observe = recorder.observer();
@@ -151,7 +151,7 @@ async fn a_run_is_recorded_live_and_stored_at_its_end() {
 
 #[tokio::test]
 async fn a_verbose_agent_is_not_blocked_and_loses_nothing() {
-    let fixture = Fixture::new().await;
+    let fixture = RecorderFixture::new().await;
     let recorder = fixture.start_recorder(1).await;
     let observe = recorder.observer();
     for number in 0..3000 {
@@ -168,7 +168,7 @@ async fn a_verbose_agent_is_not_blocked_and_loses_nothing() {
 
 #[tokio::test]
 async fn a_dropped_recorder_records_a_cancelled_run() {
-    let fixture = Fixture::new().await;
+    let fixture = RecorderFixture::new().await;
     let mut changes = fixture.store.line_changes().await.unwrap();
     let recorder = fixture.start_recorder(1).await;
     recorder.observer()(AgentUpdate::Message("half a sen".to_owned()));
