@@ -400,7 +400,7 @@ mod tests {
             ("tamma.yaml", PermissionEffect::Deny),
             ("up", PermissionEffect::Deny),
         ];
-        assert_eq!(found, expected.map(|(path, effect)| (path.to_owned(), effect)));
+        assert_eq!(violations, expected.map(|(path, effect)| (path.to_owned(), effect)));
     }
 
     #[test]
