@@ -1,4 +1,4 @@
-# Recipes of this repository. `just ci` runs the same steps as CI, in the same order.
+# Recipes of this repository. `just ci` runs the steps of CI.
 #
 # Set CARGO_TARGET_DIR to build outside the clone.
 
@@ -89,7 +89,7 @@ test *args:
 metrics base="cce4d8f":
     @python3 .ci/conventions.py metrics {{ base }}
 
-# Run the same steps as CI, in the same order.
+# Run the steps of CI one after another.
 [group("check")]
 ci:
     #!/usr/bin/env bash

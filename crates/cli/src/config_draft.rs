@@ -149,7 +149,7 @@ mod tests {
     fn an_empty_survey_produces_the_defaults_with_hints() {
         let text = draft_config(&Survey::default(), &none());
         assert_eq!(read(&text), Rules::default());
-        assert!(text.contains("there is no gate"), "{text}");
+        assert!(text.contains("there are no gates"), "{text}");
         for known in BUILT_IN_AGENTS {
             assert!(text.contains(known.install), "{text}");
         }

@@ -68,7 +68,8 @@ fn an_invalid_server_url_is_refused() {
     let folder = TempDir::new().unwrap();
     let output = run(&folder, &["inbox", "--server", "localhost:8622"]);
     assert_snapshot!(text(&output.stderr), @"
-    error: invalid server URL `localhost:8622`: use a form such as http://127.0.0.1:8622
+    error: invalid server URL `localhost:8622`
+      help: use a form such as http://127.0.0.1:8622
     ");
 }
 
