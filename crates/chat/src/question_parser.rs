@@ -90,14 +90,7 @@ pub(crate) fn parse_question(message: &MessageText<'_>, context: &ChatContext) -
         };
         return interpretation(intent, 80, "question about the knowledge base");
     }
-    let topics = message
-        .clauses
-        .iter()
-        .filter(|clause| question_group(message.clause_text(clause)).is_some());
-    let mut topics: Vec<_> =
-        topics.map(|clause| question_group(message.clause_text(clause))).collect();
-    topics.dedup();
-    if topics.len() > 1 {
+    if has_several_questions(message) {
         return unclear(Clarification::OneAtATime, "two questions");
     }
     if is_about_cost(text) {
@@ -175,6 +168,14 @@ pub(crate) fn parse_question(message: &MessageText<'_>, context: &ChatContext) -
         );
     }
     fallback(message, question, &reference, context)
+}
+
+/// Returns `true` if the clauses of a message ask about different things.
+fn has_several_questions(message: &MessageText<'_>) -> bool {
+    let groups = message.clauses.iter().map(|clause| question_group(message.clause_text(clause)));
+    let mut groups: Vec<_> = groups.flatten().collect();
+    groups.dedup();
+    groups.len() > 1
 }
 
 fn is_question(message: &MessageText<'_>) -> bool {

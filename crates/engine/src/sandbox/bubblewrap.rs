@@ -84,7 +84,7 @@ impl Bubblewrap {
     ) -> (PathBuf, Vec<String>) {
         let mut args: Vec<String> = self.isolation_args().map(str::to_owned).collect();
         let mut append = |arguments: &[&str]| {
-            args.extend(arguments.iter().map(|argument| (*argument).to_owned()))
+            args.extend(arguments.iter().map(|argument| (*argument).to_owned()));
         };
         let size = SCRATCH_SIZE.to_string();
         for (path, access) in view.entries() {

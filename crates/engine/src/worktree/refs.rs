@@ -141,7 +141,7 @@ impl RemoteWork {
             match line.split_once('\t') {
                 Some((commit, name)) if name == work => remote.work = Some(commit.parse()?),
                 Some((commit, name)) if name == checkpoint => {
-                    remote.checkpoint = Some(commit.parse()?)
+                    remote.checkpoint = Some(commit.parse()?);
                 }
                 _ => {}
             }

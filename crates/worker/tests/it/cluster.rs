@@ -146,7 +146,8 @@ impl Cluster {
     pub(crate) async fn with_worker<T>(&self, body: impl Future<Output = T>) -> T {
         let stop = CancellationToken::new();
         let client = self.client().await;
-        let work = tamma_worker::run(self.config(), self.store.clone(), client, stop.clone());
+        let work =
+            Box::pin(tamma_worker::run(self.config(), self.store.clone(), client, stop.clone()));
         let body = async {
             let result = tokio::time::timeout(TIMEOUT, body).await;
             stop.cancel();

@@ -42,7 +42,6 @@ struct TaskOutcome {
 impl TaskDriver<'_> {
     /// Runs a task to its end, and returns whether the worker failed. It fails in a job of this
     /// kind after a number of steps; the job then runs twice more.
-    #[expect(clippy::too_many_lines, reason = "one task, job by job")]
     async fn run(&self, number: u128, fail: Option<(JobKind, i64)>) -> (TaskOutcome, bool) {
         let (task, rules) = (self.cluster.task(number), self.cluster.rules());
         let (id, project) = (task.id, task.project);
