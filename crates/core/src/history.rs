@@ -15,6 +15,7 @@ use crate::cause::AlertCause;
 use crate::council::OpinionRecord;
 use crate::escalation::EscalationDecision;
 use crate::failure::FailureKind;
+use crate::format::humanize;
 use crate::ids::{CommitId, Name, Reference, TaskId};
 use crate::level::RiskLevel;
 use crate::plan::PlanSummary;
@@ -126,6 +127,27 @@ pub enum EntryName {
     SmTaskRated,
     SmStateTransition,
     SmErrorOccurred,
+}
+
+impl EntryName {
+    /// Returns the name as pages, the terminal and chat show it, in lower case.
+    pub fn label(self) -> String {
+        let label = match self {
+            Self::SmTaskReceived => "task added",
+            Self::SmTaskModified => "task changed",
+            Self::SmPlanAdjusted => "plan revised",
+            Self::SmApprovalAuto => "approved automatically",
+            Self::SmCouncilMemberAbsent => "council member did not respond",
+            Self::SmLearningCaptured => "lessons captured",
+            Self::SmWorkLanded => "work saved",
+            Self::SmStateTransition => "state changed",
+            name => {
+                let name = name.to_string().to_ascii_lowercase();
+                return humanize(name.trim_start_matches("sm_"));
+            }
+        };
+        label.to_owned()
+    }
 }
 
 impl From<Trigger> for EntryName {

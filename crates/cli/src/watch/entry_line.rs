@@ -83,14 +83,7 @@ fn headline(entry: &HistoryEntry) -> String {
     if entry.name == EntryName::SmStateTransition {
         return format!("to {}", humanize(&entry.to));
     }
-    if entry.name == EntryName::SmApprovalAuto {
-        return "approved automatically".to_owned();
-    }
-    if entry.name == EntryName::SmWorkLanded {
-        return "work saved".to_owned();
-    }
-    let name = entry.name.to_string().to_lowercase();
-    humanize(&name.strip_prefix("sm_").unwrap_or(&name))
+    entry.name.label()
 }
 
 fn glyph(name: EntryName) -> (&'static str, AnsiColor) {

@@ -418,11 +418,11 @@ impl BoardQuery {
         let select = |name, label, options| SelectField { name, label, options };
         let levels = [RiskLevel::Low, RiskLevel::Medium, RiskLevel::High].into_iter();
         let selects = vec![
-            select("project", "Project", choices("all", projects, &self.project)),
-            select("type", "Type", choices("any", TaskType::iter(), &self.r#type)),
-            select("priority", "Priority", choices("any", Priority::iter(), &self.priority)),
-            select("risk", "Risk", choices("any", levels, &self.risk)),
-            select("waits", "Waiting on", choices("anyone", ["person"].into_iter(), &self.waits)),
+            select("project", "Project", choices("All", projects, &self.project)),
+            select("type", "Type", choices("Any", TaskType::iter(), &self.r#type)),
+            select("priority", "Priority", choices("Any", Priority::iter(), &self.priority)),
+            select("risk", "Risk", choices("Any", levels, &self.risk)),
+            select("waits", "Waiting on", choices("Anyone", ["person"].into_iter(), &self.waits)),
         ];
         BoardFilters { text: self.text.clone(), selects, is_active: !self.is_unfiltered() }
     }

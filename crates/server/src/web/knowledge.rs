@@ -235,12 +235,12 @@ async fn load_page(
                 SelectField {
                     name: "kind",
                     label: "Type",
-                    options: std::iter::once(any_option("any", &query.kind)).chain(kinds).collect(),
+                    options: std::iter::once(any_option("Any", &query.kind)).chain(kinds).collect(),
                 },
                 SelectField {
                     name: "project",
                     label: "Project",
-                    options: std::iter::once(any_option("all", &query.project))
+                    options: std::iter::once(any_option("All", &query.project))
                         .chain(names)
                         .collect(),
                 },

@@ -134,7 +134,7 @@ async fn load_metrics(
         layout,
         summary: format!("Last {days} days, from task history"),
         is_empty: overall.ended == 0 && spent.is_empty(),
-        projects: std::iter::once(SelectOption::new("", "all", project)).chain(choices).collect(),
+        projects: std::iter::once(SelectOption::new("", "All", project)).chain(choices).collect(),
         periods: ["7", "30", "90", "365"]
             .into_iter()
             .map(|days| SelectOption::new(days, days, &selected_days))
@@ -158,7 +158,7 @@ async fn load_metrics(
                 ],
             },
             TableGroup {
-                name: "Tasks by state",
+                name: "Tasks",
                 tables: vec![BarTable { name: "By state", unit: "Tasks", rows: states.collect() }],
             },
         ],

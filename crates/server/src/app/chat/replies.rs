@@ -471,8 +471,7 @@ fn to_references<'a>(entries: impl IntoIterator<Item = &'a HistoryEntry>) -> Vec
 
 /// Formats an entry with its actor and reason.
 fn describe_entry(entry: &HistoryEntry) -> String {
-    let name = entry.name.to_string().to_lowercase();
-    let name = humanize(name.strip_prefix("sm_").unwrap_or(&name));
+    let name = entry.name.label();
     let by = match &entry.actor {
         Actor::Person(person) => format!(" by {person}"),
         Actor::Council => " by the council".to_owned(),

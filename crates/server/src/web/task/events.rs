@@ -3,7 +3,7 @@
 use axum::extract::{Path, Query, State};
 use serde::Deserialize;
 use tamma_core::actor::Actor;
-use tamma_core::format::{capitalize, humanize, pluralize};
+use tamma_core::format::{capitalize, pluralize};
 use tamma_core::history::{EntryData, EntryName, HistoryEntry};
 use tamma_core::ids::TaskId;
 use uuid::Uuid;
@@ -40,12 +40,10 @@ pub(in crate::web) struct EventView {
 
 impl EventView {
     pub(in crate::web) fn new(entry: &HistoryEntry) -> Self {
-        let name = entry.name.to_string();
-        let label = humanize(&name.trim_start_matches("SM_").to_ascii_lowercase());
         Self {
             sequence: entry.sequence,
-            title: capitalize(&label),
-            name,
+            title: capitalize(&entry.name.label()),
+            name: entry.name.to_string(),
             transition: (entry.from != entry.to)
                 .then(|| (state_label(entry.from), state_label(entry.to))),
             actor: match &entry.actor {

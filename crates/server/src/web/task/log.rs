@@ -140,14 +140,14 @@ pub(in crate::web) async fn page(
             format!("No run in progress. {} not shown.", pluralize(skip, "earlier line"))
         }
     };
-    let runs = std::iter::once(SelectOption::new("", "all", &query.run))
+    let runs = std::iter::once(SelectOption::new("", "All", &query.run))
         .chain(data.runs.iter().rev().map(|run| {
             SelectOption::new(&run.run, format!("{}, {}", run.run, run.mode), &query.run)
         }))
         .collect();
     let kinds = vec![
         SelectOption::new("", "messages and actions", &query.kinds),
-        SelectOption::new("all", "all, including thoughts and model calls", &query.kinds),
+        SelectOption::new("all", "All, including thoughts and model calls", &query.kinds),
     ];
     let log = LogView { lines: lines.iter().skip(skip).map(LogLineView::new).collect(), end_text };
     let run_list = data.runs.iter().rev().map(|run| run_view(id, run)).collect();
@@ -157,7 +157,9 @@ pub(in crate::web) async fn page(
 fn run_view(task: Uuid, run: &dto::RunDetail) -> RunView {
     let result = match (run.end, run.ended_at) {
         (Some(end), Some(at)) => {
-            let reason = run.reason.as_ref().map(|reason| format!(": {reason}"));
+            // A normal end needs no reason.
+            let reason = run.reason.as_ref().filter(|reason| *reason != "end_turn");
+            let reason = reason.map(|reason| format!(": {reason}"));
             let took = format_duration(at - run.started_at);
             format!("{} after {took}{}", humanize(&end), reason.unwrap_or_default())
         }

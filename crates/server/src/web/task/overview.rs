@@ -2,6 +2,7 @@
 
 use askama::Template;
 use strum::IntoEnumIterator as _;
+use tamma_core::approval::{ApprovalRequirement, approval_requirement};
 use tamma_core::complexity::ComplexityLevel;
 use tamma_core::format::{format_usd, pluralize};
 use tamma_core::ids::TaskId;
@@ -186,15 +187,25 @@ fn plan_content(data: &TaskData, plan: Plan) -> PlanContent {
 }
 
 fn risk_view(data: &TaskData, report: &dto::RiskReport) -> RiskView {
-    let approvers = pluralize(data.rules.ceremony.get(report.level).approvers, "approval");
     let budget = data.budget_limit().usd;
     let budget = budget.map(|usd| format!(" Budget: {}.", format_usd(usd)));
     let assessment = data.task_loop.plan_assessment.as_ref();
     let effects = assessment.map(|check| check.risk.factors.as_slice()).unwrap_or_default();
+    let plan = data.task_loop.plan.as_ref().map(|plan| plan.hash);
+    let overridden = plan.is_some() && data.task_loop.overridden_plan == plan;
+    let requirement = assessment.map(|check| approval_requirement(check, overridden, &data.rules));
+    let requirement = match requirement {
+        Some(ApprovalRequirement::Blocked) => "Blocked by a prohibition.".to_owned(),
+        Some(ApprovalRequirement::Automatic) => "Approved automatically.".to_owned(),
+        Some(ApprovalRequirement::Approvers(count)) => {
+            format!("Needs {}.", pluralize(count, "approval"))
+        }
+        None => String::new(),
+    };
     RiskView {
         level: report.level,
         score: report.score,
-        requirement: format!("Needs {approvers}.{}", budget.unwrap_or_default()),
+        requirement: format!("{requirement}{}", budget.unwrap_or_default()).trim().to_owned(),
         knowledge_summary: format!(
             "The knowledge check raised {} and {}.",
             pluralize(report.blockers, "blocker"),

@@ -1,7 +1,7 @@
 //! Timeline of a task: its states, with their durations.
 
 use tamma_core::actor::Actor;
-use tamma_core::format::{capitalize, format_duration, humanize};
+use tamma_core::format::{capitalize, format_duration};
 use tamma_core::history::HistoryEntry;
 use tamma_core::task_loop::State;
 
@@ -96,8 +96,7 @@ impl Timeline {
 
 /// Returns the event that ended a state, and the person who caused it.
 fn exit_reason(entry: &HistoryEntry) -> String {
-    let name = entry.name.to_string();
-    let what = humanize(&name.trim_start_matches("SM_").to_ascii_lowercase());
+    let what = entry.name.label();
     match &entry.actor {
         Actor::Person(name) => format!("{what} by {name}"),
         _ => what,
