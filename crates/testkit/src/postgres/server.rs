@@ -25,6 +25,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub struct PostgresServer {
     port: u16,
+    settings: Vec<String>,
     folder: TempDir,
     child: Option<Child>,
 }
@@ -32,9 +33,15 @@ pub struct PostgresServer {
 impl PostgresServer {
     /// Starts a server and waits until it responds.
     pub async fn start() -> Result<Self> {
+        Self::start_with([]).await
+    }
+
+    /// Starts a server with more settings, such as `fsync=off`.
+    pub async fn start_with(settings: impl IntoIterator<Item = String>) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         std::fs::write(folder.path().join("postgres.sh"), SCRIPT)?;
-        let mut server = Self { port: shared_server::free_port()?, folder, child: None };
+        let settings = settings.into_iter().collect();
+        let mut server = Self { port: shared_server::free_port()?, settings, folder, child: None };
         server.restart().await?;
         Ok(server)
     }
@@ -42,6 +49,11 @@ impl PostgresServer {
     /// Returns the URL of one of its databases for a user. It survives a restart.
     pub fn url(&self, user: &str, database: &str) -> String {
         format!("postgres://{user}@127.0.0.1:{}/{database}", self.port)
+    }
+
+    /// Returns the ID of its main process, if it runs.
+    pub fn pid(&self) -> Option<u32> {
+        self.child.as_ref().and_then(Child::id)
     }
 
     /// Returns its log.
@@ -76,6 +88,7 @@ impl PostgresServer {
             .arg(self.folder.path())
             .arg("killable")
             .arg(self.port.to_string())
+            .args(&self.settings)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
