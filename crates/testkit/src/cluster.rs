@@ -335,8 +335,7 @@ impl Cluster {
     fn process(&self, verb: &str, name: &str, role: &str) -> Result<TammaProcess> {
         let data = self.folder().join(name).display().to_string();
         let (database, temporal) = (self.database.url(Some(role)), self.temporal_address()?);
-        let arguments =
-            [verb, "--data", &data, "--database", &database, "--temporal", &temporal];
+        let arguments = [verb, "--data", &data, "--database", &database, "--temporal", &temporal];
         let log = self.folder().join(format!("{name}.log"));
         Ok(TammaProcess::new(&self.cli.program, arguments.map(str::to_owned), log))
     }

@@ -20,11 +20,22 @@ const GATES: &str = "  check: { command: sh check.sh, kind: tests }\n";
 /// Content of a project's `tamma.yaml`.
 #[derive(Debug, Clone)]
 pub struct ProjectConfig {
-    agent: String,
+    agent: AgentSection,
     tiers: [String; 3],
     gates: String,
     engines: Vec<String>,
     more: String,
+}
+
+/// Section `agents`.
+#[derive(Debug, Clone)]
+enum AgentSection {
+    Scripted {
+        command: String,
+        script: PathBuf,
+    },
+    /// Name of the agent, and the URL of its model.
+    Upstream(String, String),
 }
 
 /// Registered project with a scripted agent.
@@ -46,33 +57,35 @@ impl ProjectConfig {
     /// Configures a scripted agent for all tiers, without a sandbox, and the check of the sample
     /// repository as the only gate.
     pub fn scripted(script: &Path) -> Result<Self> {
-        Ok(Self::scripted_with(&crate::agent::program()?.display().to_string(), script))
-    }
-
-    /// Configures a scripted agent that is started with another command.
-    pub fn scripted_with(command: &str, script: &Path) -> Self {
-        let script = script.display();
-        Self {
-            agent: format!(
-                "  {AGENT}:\n    command: {command}\n    env:\n      {SCRIPT_VARIABLE}: {script}\n"
-            ),
+        let command = crate::agent::program()?.display().to_string();
+        Ok(Self {
+            agent: AgentSection::Scripted { command, script: script.to_owned() },
             tiers: [(); 3].map(|()| format!("{{ agent: {AGENT} }}")),
             gates: GATES.to_owned(),
             engines: vec!["sandbox: off".to_owned()],
             more: String::new(),
-        }
+        })
     }
 
     /// Configures a built-in agent with a scripted model at `upstream`, and one model per tier, in a
     /// sandbox.
     pub fn upstream(agent: &str, upstream: &str, models: [&str; 3]) -> Self {
         Self {
-            agent: format!("  {agent}:\n    upstream: {upstream}\n"),
+            agent: AgentSection::Upstream(agent.to_owned(), upstream.to_owned()),
             tiers: models.map(|model| format!("{{ agent: {agent}, model: {model} }}")),
             gates: GATES.to_owned(),
             engines: Vec::new(),
             more: String::new(),
         }
+    }
+
+    /// Starts the scripted agent with another command.
+    #[must_use]
+    pub fn command(mut self, command: &str) -> Self {
+        if let AgentSection::Scripted { command: current, .. } = &mut self.agent {
+            command.clone_into(current);
+        }
+        self
     }
 
     /// Replaces the gates, one per line and indented.
@@ -101,7 +114,15 @@ impl fmt::Display for ProjectConfig {
         if !self.engines.is_empty() {
             writeln!(f, "engines: {{ {} }}", self.engines.join(", "))?;
         }
-        write!(f, "agents:\n{}", self.agent)?;
+        match &self.agent {
+            AgentSection::Scripted { command, script } => {
+                writeln!(f, "agents:\n  {AGENT}:\n    command: {command}")?;
+                writeln!(f, "    env:\n      {SCRIPT_VARIABLE}: {}", script.display())?;
+            }
+            AgentSection::Upstream(agent, upstream) => {
+                writeln!(f, "agents:\n  {agent}:\n    upstream: {upstream}")?;
+            }
+        }
         write!(f, "tiers:\n  simple: {simple}\n  moderate: {moderate}\n  complex: {complex}\n")?;
         write!(f, "gates:\n{}{}", self.gates, self.more)
     }
@@ -136,7 +157,8 @@ mod tests {
     fn configurations_are_valid() {
         let script = Path::new("/nowhere/script.json");
         let engines = ["sandbox: off".to_owned(), "salvage_seconds: 1".to_owned()];
-        let scripted = ProjectConfig::scripted_with("scripted-agent", script)
+        let scripted = ProjectConfig::scripted(script)
+            .expect("built with the tests")
             .engines(engines)
             .more("  more: { command: 'true', kind: lint }\nbudget: { task_usd: 1.0 }\n");
         let models = ["haiku", "sonnet", "opus"];

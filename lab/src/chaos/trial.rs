@@ -138,8 +138,14 @@ impl TrialRunner {
         self.reach(&case, point)
             .await
             .with_context(|| format!("the task does not reach {point}"))?;
-        let plan =
-            self.components.cluster.store.task(case.task).await.ok().and_then(|it| it.task_loop.ok()?.plan);
+        let plan = self
+            .components
+            .cluster
+            .store
+            .task(case.task)
+            .await
+            .ok()
+            .and_then(|it| it.task_loop.ok()?.plan);
         let running = self.leftovers(&case);
 
         *killed = Instant::now();
@@ -227,7 +233,8 @@ impl TrialRunner {
         let task_loop = self.components.cluster.store.task(task).await?.task_loop?;
         let plan = task_loop.plan.context("the task has no plan")?.hash.to_string();
         let id = task.to_string();
-        let mut command = self.components.cluster.cli.command(&["approve", &id, "--plan", &plan, "--json"]);
+        let mut command =
+            self.components.cluster.cli.command(&["approve", &id, "--plan", &plan, "--json"]);
         Ok(tokio::spawn(async move { Ok(command.output().await?) }))
     }
 

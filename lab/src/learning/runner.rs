@@ -42,10 +42,15 @@ pub(crate) async fn run(
     project.repository.commit("rules")?;
     let task = cluster.add_task(number, "Greet one more", &["--project", &name]).await?;
     if let Some(expected) = case.person_acts_in() {
-        cluster.wait_for_task(task, TIMEOUT, |task_loop| is_waiting_in(task_loop, expected)).await?;
+        cluster
+            .wait_for_task(task, TIMEOUT, |task_loop| is_waiting_in(task_loop, expected))
+            .await?;
         let id = task.to_string();
         if case.ending() == State::Failed {
-            cluster.cli.run(&["answer", &id, "abandon", "--reason", "not worth the effort"]).await?;
+            cluster
+                .cli
+                .run(&["answer", &id, "abandon", "--reason", "not worth the effort"])
+                .await?;
         } else {
             cluster.cli.run(&["cancel", &id, "--reason", "no longer needed"]).await?;
         }

@@ -87,7 +87,9 @@ impl LessonCase {
                     Self::Prohibition => {
                         plan("Write the field into the generated file by hand", modify, &files[1..])
                     }
-                    Self::Recommendation => plan("A field `colour` in the generated API", modify, &files),
+                    Self::Recommendation => {
+                        plan("A field `colour` in the generated API", modify, &files)
+                    }
                 }],
             ),
             ScriptedCase::new(RECOMMENDED, vec![right.clone()]),

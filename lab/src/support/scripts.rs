@@ -55,9 +55,8 @@ pub(crate) fn agent_script(cases: Vec<ScriptedCase>) -> agent::Script {
         ScriptedAction::Tool(name, args) => agent::AgentStep::Tool { name: name.to_owned(), args },
         ScriptedAction::Shell(cmd, _) => agent::AgentStep::Run(cmd),
     };
-    let case = |case: ScriptedCase| {
-        agent::PromptCase::new(case.when, case.actions.into_iter().map(step))
-    };
+    let case =
+        |case: ScriptedCase| agent::PromptCase::new(case.when, case.actions.into_iter().map(step));
     agent::Script::from_cases(cases.into_iter().map(case))
 }
 

@@ -6,8 +6,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
 use rustix::process::Signal;
 use serde_json::Value;
-use tamma_core::plan::{FileAction, FileChange, Plan};
-use tamma_testkit::agent::{AgentStep, PromptCase, Script};
+use tamma_testkit::agent::{AgentStep, Script};
+use tamma_testkit::sample_plan;
 
 use crate::machine::Machine;
 
@@ -15,33 +15,8 @@ const HOSTILE: &str = include_str!("../../../../lab/inputs/chat/hostile.txt");
 
 /// Agent that plans a small change and makes the check fail.
 fn script() -> Script {
-    let plan = Plan {
-        summary: "Cy is greeted".to_owned(),
-        approach: "Add the name to the list.".to_owned(),
-        file_changes: vec![FileChange {
-            path: "names.txt".to_owned(),
-            action: FileAction::Modify,
-            description: "one more name".to_owned(),
-            estimated_lines: 1,
-        }],
-        testing_strategy: "The check counts the greetings.".to_owned(),
-        signals: tamma_core::complexity::Signals::default(),
-        estimated_tokens: None,
-        estimated_cost_usd: None,
-        risks: Vec::new(),
-        dependencies: Vec::new(),
-        test_changes: Vec::new(),
-    };
     let spoil = AgentStep::Write { path: "names.txt".into(), content: String::new() };
-    let case =
-        |when: &str, step| PromptCase { when: when.to_owned(), unless: None, steps: vec![step] };
-    Script {
-        cases: vec![
-            case("You are the planner", AgentStep::Plan(Box::new(plan))),
-            case("You are implementing", spoil),
-        ],
-        ..Script::default()
-    }
+    Script::planned(sample_plan(1), [spoil])
 }
 
 /// Running `tamma chat --json`.

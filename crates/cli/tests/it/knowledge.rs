@@ -5,43 +5,15 @@ use std::fs;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use tamma_core::plan::{FileAction, FileChange, Plan};
-use tamma_testkit::agent::{AgentStep, PromptCase, Script};
+use tamma_testkit::agent::{AgentStep, Script};
+use tamma_testkit::sample_plan;
 
 use crate::machine::Machine;
-
-fn plan() -> Plan {
-    Plan {
-        summary: "Cy is greeted".to_owned(),
-        approach: "Add the name to the list.".to_owned(),
-        file_changes: vec![FileChange {
-            path: "names.txt".to_owned(),
-            action: FileAction::Modify,
-            description: "one more name".to_owned(),
-            estimated_lines: 1,
-        }],
-        testing_strategy: "The check counts the greetings.".to_owned(),
-        signals: tamma_core::complexity::Signals::default(),
-        estimated_tokens: None,
-        estimated_cost_usd: None,
-        risks: Vec::new(),
-        dependencies: Vec::new(),
-        test_changes: Vec::new(),
-    }
-}
 
 /// Agent that plans and makes a small change.
 fn script() -> Script {
     let add = AgentStep::Write { path: "names.txt".into(), content: "Ann\nBo\nCy\n".to_owned() };
-    let case =
-        |when: &str, step| PromptCase { when: when.to_owned(), unless: None, steps: vec![step] };
-    Script {
-        cases: vec![
-            case("You are the planner", AgentStep::Plan(Box::new(plan()))),
-            case("You are implementing", add),
-        ],
-        ..Script::default()
-    }
+    Script::planned(sample_plan(1), [add])
 }
 
 fn short(entry: &Value) -> String {
@@ -90,7 +62,7 @@ fn every_subcommand_works() {
 
     // check: pending, included with `--with`, approved
     let file = machine.path("plan.json");
-    fs::write(&file, serde_json::to_vec(&plan()).unwrap()).unwrap();
+    fs::write(&file, serde_json::to_vec(&sample_plan(1)).unwrap()).unwrap();
     let file = file.to_str().unwrap();
     assert!(said(0, &["check", file]).contains("No matching entries."));
     let tried = said(1, &["check", file, "--with", &ban]);

@@ -2,44 +2,24 @@
 //! agent, which follows a script.
 
 use rustix::process::Signal;
-use tamma_core::plan::{FileAction, FileChange, Plan};
+use tamma_core::plan::{FileAction, Plan};
 use tamma_testkit::agent::{AgentStep, PromptCase, Script};
+use tamma_testkit::sample::sample_change;
+use tamma_testkit::sample_plan;
 
 use crate::machine::Machine;
 
 /// Agent that plans a change of six files and writes another version in each run.
 fn script() -> Script {
-    let change = |name: &str| FileChange {
-        path: name.to_owned(),
-        action: FileAction::Modify,
-        description: "one more name".to_owned(),
-        estimated_lines: 1,
-    };
+    let change = |name: &str| sample_change(name, FileAction::Modify);
     let names = ["names.txt", "a.txt", "b.txt", "c.txt", "d.txt", "e.txt"];
-    let plan = Plan {
-        summary: "Cy is greeted".to_owned(),
-        approach: "Add the name to the list.".to_owned(),
-        file_changes: names.map(change).into(),
-        testing_strategy: "The check counts the greetings.".to_owned(),
-        signals: tamma_core::complexity::Signals::default(),
-        estimated_tokens: None,
-        estimated_cost_usd: None,
-        risks: Vec::new(),
-        dependencies: Vec::new(),
-        test_changes: Vec::new(),
-    };
+    let plan = Plan { file_changes: names.map(change).into(), ..sample_plan(1) };
     let write =
         |content: &str| AgentStep::Write { path: "names.txt".into(), content: content.to_owned() };
-    let case =
-        |when: &str, step| PromptCase { when: when.to_owned(), unless: None, steps: vec![step] };
-    Script {
-        cases: vec![
-            case("You are the planner", AgentStep::Plan(Box::new(plan))),
-            case("Cyrus is the whole name", write("ann\nbo\ncyrus\n")),
-            case("You are implementing", write("ann\nbo\ncy\n")),
-        ],
-        ..Script::default()
-    }
+    let mut script = Script::planned(plan, [write("ann\nbo\ncy\n")]);
+    let whole = PromptCase::new("Cyrus is the whole name", [write("ann\nbo\ncyrus\n")]);
+    script.cases.insert(1, whole);
+    script
 }
 
 /// Browser without JavaScript.

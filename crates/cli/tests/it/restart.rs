@@ -7,54 +7,18 @@ use std::path::Path;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use tamma_core::plan::{FileAction, FileChange, Plan};
-use tamma_testkit::agent::{AgentStep, PromptCase, Script};
+use tamma_testkit::agent::{AgentStep, Script};
+use tamma_testkit::sample::sample_work;
+use tamma_testkit::sample_plan;
 use tempfile::TempDir;
 
 use crate::machine::Machine;
 
-/// Plan that changes this many files.
-fn plan(files: usize) -> Plan {
-    let change = |number| FileChange {
-        path: if number == 0 { "names.txt".to_owned() } else { format!("names/{number}.txt") },
-        action: if number == 0 { FileAction::Modify } else { FileAction::Create },
-        description: "one more name".to_owned(),
-        estimated_lines: 1,
-    };
-    Plan {
-        summary: "Cy is greeted".to_owned(),
-        approach: "Add the name to the list.".to_owned(),
-        file_changes: (0..files).map(change).collect(),
-        testing_strategy: "The check counts the greetings.".to_owned(),
-        signals: tamma_core::complexity::Signals::default(),
-        estimated_tokens: None,
-        estimated_cost_usd: None,
-        risks: Vec::new(),
-        dependencies: Vec::new(),
-        test_changes: Vec::new(),
-    }
-}
-
 /// Agent that plans a change of this many files and makes it after the steps in `first`.
 fn script(files: usize, first: Vec<AgentStep>) -> Script {
-    let plan = plan(files);
-    let write = |change: &FileChange| AgentStep::Write {
-        path: change.path.clone().into(),
-        content: "ann\nbo\ncy\n".to_owned(),
-    };
-    let work = first.into_iter().chain(plan.file_changes.iter().map(write)).collect();
-    let case = |when: &str, steps: Vec<AgentStep>| PromptCase {
-        when: when.to_owned(),
-        unless: None,
-        steps,
-    };
-    Script {
-        cases: vec![
-            case("You are the planner", vec![AgentStep::Plan(Box::new(plan))]),
-            case("You are implementing", work),
-        ],
-        ..Script::default()
-    }
+    let plan = sample_plan(files);
+    let work: Vec<_> = first.into_iter().chain(sample_work(&plan)).collect();
+    Script::planned(plan, work)
 }
 
 #[test]

@@ -23,6 +23,7 @@ use tamma_engine::secret::Secret;
 use tamma_engine::worktree::{Author, Worktree};
 use tamma_testkit::agent::{SCRIPT_VARIABLE, Script, program};
 use tamma_testkit::model::ScriptedModel;
+use tamma_testkit::wait::wait_until_true;
 use tempfile::TempDir;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -228,12 +229,7 @@ pub(crate) async fn git_in(folder: &Path, arguments: &[&str]) -> String {
 
 /// Polls until a condition holds.
 pub(crate) async fn until(holds: impl AsyncFn() -> bool) {
-    let look = async {
-        while !holds().await {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(WAIT_LIMIT, look).await.expect("condition within the time limit");
+    wait_until_true("a condition", WAIT_LIMIT, holds).await.unwrap();
 }
 
 /// Waits for a process ID in a file.

@@ -15,11 +15,12 @@ use tamma_engine::permission::{PermissionDecision, PermissionEffect};
 use tamma_engine::submission::Submission;
 use tamma_testkit::agent::{AgentStep, ResumeSupport, Script, TOKEN_VARIABLE, URL_VARIABLE};
 use tamma_testkit::model::{self, ScriptedModel};
+use tamma_testkit::sample_plan;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
-use crate::agents::{finished, nothing_is_left, plan};
+use crate::agents::{finished, nothing_is_left};
 use crate::fixture::{Fixture, SeenUpdates, noon};
 
 async fn run(
@@ -174,7 +175,7 @@ async fn plan_is_submitted_by_a_tool_and_corrected_in_the_same_turn() {
         name: "submit_plan".to_owned(),
         args: serde_json::to_value(plan).unwrap(),
     };
-    let flawed = tamma_core::plan::Plan { summary: String::new(), ..plan() };
+    let flawed = tamma_core::plan::Plan { summary: String::new(), ..sample_plan(1) };
     let progress = json!({ "message": "half of it" });
     let script = Script::new([
         AgentStep::Tool { name: "report_progress".to_owned(), args: progress },
@@ -183,14 +184,14 @@ async fn plan_is_submitted_by_a_tool_and_corrected_in_the_same_turn() {
             args: json!({ "query": "greetings" }),
         },
         hand_in(&flawed),
-        hand_in(&plan()),
+        hand_in(&sample_plan(1)),
     ]);
     let mut order = fixture.order(&fixture.project(), RunMode::Plan);
     order.access = Some(fixture.access(None).await);
     order.search =
         std::sync::Arc::new(|query| Box::pin(async move { vec![format!("known of {query}")] }));
     let (report, seen) = run(&fixture, &fixture.agent(&script), &order).await;
-    assert_eq!(report.end, finished(Submission::Plan(Box::new(plan()))));
+    assert_eq!(report.end, finished(Submission::Plan(Box::new(sample_plan(1)))));
     assert!(seen.contains(&AgentUpdate::Progress("half of it".to_owned())));
     let said = said(&seen);
     for text in ["known of greetings", "`summary` is empty", "Accepted."] {

@@ -5,12 +5,13 @@ use std::path::PathBuf;
 use tamma_core::task_loop::{Action, State};
 use tamma_flow::{TaskWorkflow, WorkflowTuning};
 use tamma_testkit::agent::{AgentStep, PromptCase};
+use tamma_testkit::sample::sample_script;
 use temporalio_client::{
     WorkflowDescribeOptions, WorkflowFetchHistoryOptions, WorkflowGetResultOptions, WorkflowHistory,
 };
 use temporalio_sdk::workflow_replayer::{WorkflowReplayer, WorkflowReplayerOptions};
 
-use crate::stage::{Handle, Stage, agents, script, until};
+use crate::stage::{Handle, Stage, agents, until};
 
 /// Returns the directory of stored histories.
 fn histories() -> PathBuf {
@@ -30,13 +31,13 @@ async fn keep(handle: &Handle, name: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_worker_continues_after_a_stop() {
-    let stage = Stage::set(&script(1)).await;
+    let stage = Stage::set(&sample_script(1)).await;
     let (begun, go) = (stage.aside("begun"), stage.aside("go"));
     let held = vec![
         AgentStep::WriteUnasked { path: begun.clone(), content: String::new() },
         AgentStep::AwaitFile(go.clone()),
     ];
-    let mut script = script(1);
+    let mut script = sample_script(1);
     let when = "You are implementing".to_owned();
     script.cases.insert(0, PromptCase { when, unless: Some(go.clone()), steps: held });
     stage.rewrite(&script);
@@ -50,7 +51,7 @@ async fn another_worker_continues_after_a_stop() {
     let ended = stage.play(handle.get_result(WorkflowGetResultOptions::default())).await.unwrap();
     assert_eq!(ended.state, State::Completed);
     let range = format!("main..tamma/{id}");
-    assert_eq!(stage.repository.git(&["rev-list", "--count", &range]).unwrap(), "1");
+    assert_eq!(stage.project.repository.git(&["rev-list", "--count", &range]).unwrap(), "1");
     keep(&handle, "second-worker.json").await;
 }
 
@@ -63,7 +64,7 @@ async fn run_of(handle: &Handle) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_long_history_continues_as_new_without_loss() {
-    let mut stage = Stage::set(&script(7)).await;
+    let mut stage = Stage::set(&sample_script(7)).await;
     stage.pace = WorkflowTuning { history_events: 8, ..stage.pace };
     let client = stage.client().await;
     let task = stage.task(1);
@@ -94,13 +95,13 @@ async fn a_long_history_continues_as_new_without_loss() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn histories_to_keep() {
     // One history of each kind, stored by `just gen-histories`.
-    let stage = Stage::set(&script(1)).await;
+    let stage = Stage::set(&sample_script(1)).await;
     let client = stage.client().await;
     let handle = stage.begin(&client, stage.task(1)).await;
     stage.play(handle.get_result(WorkflowGetResultOptions::default())).await.unwrap();
     keep(&handle, "low-risk.json").await;
 
-    let stage = Stage::set(&script(7)).await;
+    let stage = Stage::set(&sample_script(7)).await;
     let client = stage.client().await;
     let task = stage.task(2);
     let id = task.id;

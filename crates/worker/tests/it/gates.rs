@@ -6,8 +6,9 @@ use tamma_core::plan::{FileAction, FileChange, Plan};
 use tamma_core::review::record::{BaselineSource, CheckRecord, GatesCheck};
 use tamma_core::task_loop::State;
 use tamma_testkit::agent::{AgentStep, PromptCase, Script};
+use tamma_testkit::sample::{sample_plan, sample_script};
 
-use crate::stage::{Stage, plan, script, until};
+use crate::stage::{Stage, until};
 
 /// Gate that runs every file in `tests` as a test. A test passes if it equals `value.txt`.
 const SUITE: &str = r#"value="$(cat value.txt)"
@@ -40,7 +41,7 @@ async fn stage(tests: &[(&str, &str)], change: &[(&str, Option<&str>)], planned:
     let plan = Plan {
         file_changes: change.iter().map(file).collect(),
         test_changes: planned.iter().map(|test| (*test).to_owned()).collect(),
-        ..plan(1)
+        ..sample_plan(1)
     };
     let step = |(path, content): &(&str, Option<&str>)| match content {
         Some(content) => AgentStep::Write { path: path.into(), content: format!("{content}\n") },
@@ -52,26 +53,30 @@ async fn stage(tests: &[(&str, &str)], change: &[(&str, Option<&str>)], planned:
             case("You are the planner", vec![AgentStep::Plan(Box::new(plan))]),
             case("You are implementing", change.iter().map(step).collect()),
         ],
-        ..script(1)
+        ..sample_script(1)
     };
     let stage = Stage::set_with(&script, GATE).await;
-    stage.repository.write("suite.sh", SUITE).unwrap();
-    stage.repository.write("value.txt", "1\n").unwrap();
+    stage.project.repository.write("suite.sh", SUITE).unwrap();
+    stage.project.repository.write("value.txt", "1\n").unwrap();
     for (name, content) in tests {
-        stage.repository.write(&format!("tests/{name}.txt"), &format!("{content}\n")).unwrap();
+        stage
+            .project
+            .repository
+            .write(&format!("tests/{name}.txt"), &format!("{content}\n"))
+            .unwrap();
     }
-    stage.repository.commit("a suite").unwrap();
+    stage.project.repository.commit("a suite").unwrap();
     stage
 }
 
 /// Returns the stored gate results of a task's first commit.
-async fn tested(stage: &Stage, number: u128) -> GatesCheck {
+async fn tested(stage: &Stage, number: u32) -> GatesCheck {
     let client = stage.client().await;
     let task = stage.task(number);
     let id: TaskId = task.id;
     stage.begin(&client, task).await;
     let kept = until(async || {
-        let checks = stage.store.checks(id).await.unwrap();
+        let checks = stage.cluster.store.checks(id).await.unwrap();
         checks.into_iter().find_map(|check| match check.record {
             CheckRecord::Gates(tested) => Some(tested),
             CheckRecord::Review(_) => None,
@@ -139,7 +144,7 @@ async fn the_baseline_is_taken_once_and_its_failures_do_not_count() {
 async fn a_gate_that_cannot_run_on_any_commit_is_reported_to_a_person() {
     let more = "  broken: { command: no-such-tool --all, kind: lint }\n\
                 scrum_master: { task_loop: { max_failures_per_state: 1 } }\n";
-    let stage = Stage::set_with(&script(1), more).await;
+    let stage = Stage::set_with(&sample_script(1), more).await;
     let client = stage.client().await;
     let task = stage.task(1);
     let id = task.id;

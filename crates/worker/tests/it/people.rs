@@ -5,9 +5,10 @@ use tamma_core::history::EntryName as N;
 use tamma_core::ids::PlanHash;
 use tamma_core::task_loop::{Action, State};
 use tamma_testkit::agent::{AgentStep, PromptCase};
+use tamma_testkit::sample::sample_script;
 use temporalio_client::WorkflowGetResultOptions;
 
-use crate::stage::{Stage, agents, script, until};
+use crate::stage::{Stage, agents, until};
 
 fn approve(binding: ApprovalScope) -> Action {
     Action::Approve { scope: binding, reason: None }
@@ -15,7 +16,7 @@ fn approve(binding: ApprovalScope) -> Action {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_medium_risk_plan_waits_for_approval_of_its_hash() {
-    let stage = Stage::set(&script(7)).await;
+    let stage = Stage::set(&sample_script(7)).await;
     let client = stage.client().await;
     let task = stage.task(1);
     let id = task.id;
@@ -33,14 +34,14 @@ async fn a_medium_risk_plan_waits_for_approval_of_its_hash() {
         })
         .await;
     assert_eq!(ended.state, State::Completed);
-    let decisions = stage.store.decisions(id).await.unwrap();
+    let decisions = stage.cluster.store.decisions(id).await.unwrap();
     assert_eq!(decisions.len(), 1);
     assert_eq!(decisions[0].by.as_deref(), Some("Ann"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pause_stops_the_agent_and_a_resumed_task_continues() {
-    let mut script = script(1);
+    let mut script = sample_script(1);
     let stage_file = |stage: &Stage, name: &str| stage.aside(name);
     let stage = Stage::set(&script).await;
     let (begun, go) = (stage_file(&stage, "begun"), stage_file(&stage, "go"));
@@ -78,14 +79,14 @@ async fn a_pause_stops_the_agent_and_a_resumed_task_continues() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cancelled_task_ends_after_its_agent_and_saves_its_work() {
-    let stage = Stage::set(&script(1)).await;
+    let stage = Stage::set(&sample_script(1)).await;
     let begun = stage.aside("begun");
     let held = vec![
         AgentStep::Write { path: "unfinished.txt".into(), content: "half\n".to_owned() },
         AgentStep::WriteUnasked { path: begun.clone(), content: String::new() },
         AgentStep::Hang,
     ];
-    let mut script = script(1);
+    let mut script = sample_script(1);
     let when = "You are implementing".to_owned();
     script.cases.insert(0, PromptCase { when, unless: None, steps: held });
     stage.rewrite(&script);
@@ -113,13 +114,13 @@ async fn a_cancelled_task_ends_after_its_agent_and_saves_its_work() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_next_run_gets_the_gate_failure_and_fixes_it() {
-    let stage = Stage::set(&script(1)).await;
+    let stage = Stage::set(&sample_script(1)).await;
     let tried = stage.aside("tried");
     let wrong = vec![
         AgentStep::Write { path: "names.txt".into(), content: String::new() },
         AgentStep::WriteUnasked { path: tried.clone(), content: String::new() },
     ];
-    let mut script = script(1);
+    let mut script = sample_script(1);
     let when = "You are implementing".to_owned();
     script.cases.insert(0, PromptCase { when, unless: Some(tried), steps: wrong });
     // The second run fixes it only if its prompt contains the failure.
@@ -136,5 +137,5 @@ async fn the_next_run_gets_the_gate_failure_and_fixes_it() {
     let names = stage.names(id).await;
     assert!(names.contains(&N::SmGatesFailed));
     let range = format!("main..tamma/{id}");
-    assert_eq!(stage.repository.git(&["rev-list", "--count", &range]).unwrap(), "2");
+    assert_eq!(stage.project.repository.git(&["rev-list", "--count", &range]).unwrap(), "2");
 }

@@ -5,13 +5,14 @@ use tamma_core::cause::AlertCause;
 use tamma_core::history::EntryName as N;
 use tamma_core::task_loop::{Action, State};
 use tamma_testkit::agent::{AgentStep, PromptCase};
+use tamma_testkit::sample::sample_script;
 use temporalio_client::WorkflowGetResultOptions;
 
-use crate::stage::{Stage, agents, script, until};
+use crate::stage::{Stage, agents, until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_question_is_answered_after_a_worker_restart() {
-    let stage = Stage::set(&script(1)).await;
+    let stage = Stage::set(&sample_script(1)).await;
     let asked = stage.aside("asked");
     let args = json!({ "question": "Tabs or spaces?", "choices": ["tabs", "spaces"] });
     let steps = vec![
@@ -20,7 +21,7 @@ async fn a_question_is_answered_after_a_worker_restart() {
         AgentStep::Tool { name: "ask_human".to_owned(), args },
         AgentStep::Hang,
     ];
-    let mut script = script(1);
+    let mut script = sample_script(1);
     let when = "You are implementing".to_owned();
     script.cases.insert(0, PromptCase { when, unless: Some(asked), steps });
     // The next run works only with the answer in its prompt and the files of the first run.
@@ -37,9 +38,9 @@ async fn a_question_is_answered_after_a_worker_restart() {
     assert!(agents(&stage).is_empty());
     let question = stage.machine(id).await.open_question.unwrap();
     assert_eq!((question.cause, question.default_answer), (AlertCause::AgentQuestion, None));
-    let text = stage.store.text(&question.agent_question.unwrap()).await.unwrap();
+    let text = stage.cluster.store.text(&question.agent_question.unwrap()).await.unwrap();
     assert_eq!(text, "Tabs or spaces?\n\nChoose one: tabs · spaces");
-    let reply = stage.store.save_text("tabs").await.unwrap();
+    let reply = stage.cluster.store.save_text("tabs").await.unwrap();
     let ended = stage
         .play(async {
             stage.ask(&handle, "Bo", Action::Reply { reply }).await.unwrap();
@@ -50,7 +51,7 @@ async fn a_question_is_answered_after_a_worker_restart() {
     let names = stage.names(id).await;
     assert!(names.contains(&N::SmQuestionAsked) && names.contains(&N::SmQuestionAnswered));
     assert_eq!(stage.machine(id).await.iterations, 1, "a question does not count as an iteration");
-    let runs = stage.store.runs(id).await.unwrap();
+    let runs = stage.cluster.store.runs(id).await.unwrap();
     let ends: Vec<_> = runs.iter().map(|run| run.end.map(|end| end.to_string())).collect();
     let told: Vec<_> = ends.iter().map(|end| end.as_deref().unwrap_or("none")).collect();
     // The last run is the learning run.
@@ -60,7 +61,7 @@ async fn a_question_is_answered_after_a_worker_restart() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_permission_is_asked_for_once_and_then_granted_for_the_task() {
     let stage = Stage::set_with(
-        &script(1),
+        &sample_script(1),
         "permissions: { implementer: { ask: [\"write: names.txt\"] } }\n",
     )
     .await;
@@ -71,10 +72,10 @@ async fn a_permission_is_asked_for_once_and_then_granted_for_the_task() {
     let ended = stage
         .play(async {
             let asked = stage.until(id, State::HumanEscalation).await.open_question.unwrap();
-            let text = stage.store.text(&asked.agent_question.unwrap()).await.unwrap();
+            let text = stage.cluster.store.text(&asked.agent_question.unwrap()).await.unwrap();
             assert!(text.ends_with("\n- write: names.txt"), "{text}");
             assert!(asked.default_answer.is_some(), "the default without an answer is no");
-            let reply = stage.store.save_text("allow").await.unwrap();
+            let reply = stage.cluster.store.save_text("allow").await.unwrap();
             until(async || stage.machine(id).await.open_question).await;
             stage.ask(&handle, "Bo", Action::Reply { reply }).await.unwrap();
             handle.get_result(WorkflowGetResultOptions::default()).await.unwrap()

@@ -7,10 +7,9 @@ use std::time::Duration;
 
 use tamma_core::actor::Actor;
 use tamma_core::history::{EntryName, HistoryEntry};
-use tamma_core::ids::{ProjectId, TaskId};
-use tamma_core::plan::{FileAction, FileChange, Plan};
-use tamma_core::rules::{self, Rules};
-use tamma_core::task::{Priority, Task, TaskType};
+use tamma_core::ids::TaskId;
+use tamma_core::rules::Rules;
+use tamma_core::task::Task;
 use tamma_core::task_loop::{self, State, TaskLoop, TaskReceived};
 use tamma_core::version::Edition;
 use tamma_engine::agent::AgentTimeouts;
@@ -18,34 +17,27 @@ use tamma_flow::{
     ActionRequest, ActionResponse, TASK_QUEUE, TaskWorkflow, WorkflowInput, WorkflowOrigin,
     WorkflowTuning, search_attributes, workflow_id,
 };
-use tamma_store::{RegisteredProject, Store};
-use tamma_testkit::agent::{AgentStep, PromptCase, SCRIPT_VARIABLE, Script, program};
-use tamma_testkit::postgres::TestDatabase;
+use tamma_testkit::agent::{Script, program};
+use tamma_testkit::project::{ProjectConfig, ScriptedProject};
 use tamma_testkit::repository::Repository;
-use tamma_testkit::temporal::TemporalServer;
+use tamma_testkit::sample::{sample_task, task_id};
+use tamma_testkit::{Cluster, wait_until};
 use tamma_worker::WorkerConfig;
-use tempfile::TempDir;
 use temporalio_client::{
     Client, ClientOptions, Connection, ConnectionOptions, Url, WorkflowExecuteUpdateOptions,
     WorkflowHandle, WorkflowStartOptions,
 };
 use temporalio_common::search_attributes::SearchAttributes;
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
 /// Timeout of every wait in a test.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
+/// Cluster with a project and an in-process worker.
 pub(crate) struct Stage {
-    pub(crate) temporal: TemporalServer,
-    _database: TestDatabase,
-    pub(crate) store: Store,
-    pub(crate) repository: Repository,
-    pub(crate) folder: TempDir,
-    pub(crate) project: ProjectId,
+    pub(crate) cluster: Cluster,
+    pub(crate) project: ScriptedProject,
     pub(crate) pace: WorkflowTuning,
-    /// Additional configuration.
-    more: String,
 }
 
 impl Stage {
@@ -56,65 +48,37 @@ impl Stage {
 
     /// Starts all components with additional configuration.
     pub(crate) async fn set_with(script: &Script, more: &str) -> Self {
-        let database = TestDatabase::fresh().await.unwrap();
-        let store = database.store().await.unwrap();
-        let stage = Self {
-            temporal: TemporalServer::start().await.unwrap(),
-            _database: database,
-            store,
-            repository: Repository::new().unwrap(),
-            folder: tempfile::tempdir().unwrap(),
-            project: ProjectId(Uuid::from_u128(1)),
-            pace: WorkflowTuning { heartbeat_seconds: 5, ..WorkflowTuning::default() },
-            more: more.to_owned(),
-        };
-        script.write(&stage.script()).unwrap();
-        stage.repository.write("tamma.yaml", &stage.configuration()).unwrap();
-        let repository = stage.repository.path().display().to_string();
+        let cluster = Cluster::builder().private_temporal().start().await.unwrap();
+        // By name, because stored histories contain the rules and must not contain local paths.
+        let configure =
+            |config: ProjectConfig| config.command("scripted-agent").engines([]).more(more);
+        let repository = Repository::new().unwrap();
         let project =
-            RegisteredProject { id: stage.project, name: "greeter".to_owned(), repository };
-        stage.store.register_project(&project).await.unwrap();
-        stage
+            cluster.add_project(1, "greeter", repository, script, configure).await.unwrap();
+        let pace = WorkflowTuning { heartbeat_seconds: 5, ..WorkflowTuning::default() };
+        Self { cluster, project, pace }
     }
 
     /// Replaces the agent's script.
     pub(crate) fn rewrite(&self, script: &Script) {
-        script.write(&self.script()).unwrap();
+        self.project.write_script(script).unwrap();
     }
 
     /// Reads a file from a task's checkpoint in the mirror.
     pub(crate) fn salvaged(&self, task: TaskId, file: &str) -> String {
-        let mirror = format!("data/mirrors/{}.git", self.project);
-        let mirror = self.folder.path().join(mirror).display().to_string();
+        let mirror = format!("data/mirrors/{}.git", self.project.id);
+        let mirror = self.cluster.folder().join(mirror).display().to_string();
         let what = format!("refs/tamma/salvage/{task}:{file}");
-        self.repository.git(&["--git-dir", &mirror, "show", &what]).unwrap()
-    }
-
-    fn script(&self) -> PathBuf {
-        self.folder.path().join("script.json")
+        self.project.repository.git(&["--git-dir", &mirror, "show", &what]).unwrap()
     }
 
     /// Returns the path of a file outside every checkout.
     pub(crate) fn aside(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn configuration(&self) -> String {
-        // By name, because stored histories contain the rules and must not contain local paths.
-        format!(
-            "agents:\n  scripted:\n    command: scripted-agent\n    env:\n      {SCRIPT_VARIABLE}: {}\n\
-             tiers:\n  simple: {{ agent: scripted }}\n  moderate: {{ agent: scripted }}\n  \
-             complex: {{ agent: scripted }}\n\
-             gates:\n  check: {{ command: sh check.sh, kind: tests }}\n{}",
-            self.script().display(),
-            self.more,
-        )
+        self.cluster.folder().join(name)
     }
 
     pub(crate) fn rules(&self) -> Rules {
-        let text = self.configuration();
-        let file = rules::ConfigFile { name: "tamma.yaml", text: &text };
-        rules::load(Some(file), &Self::environment()).unwrap().rules.without_secrets()
+        self.project.rules(&Self::environment()).unwrap()
     }
 
     /// Environment of the worker. The scripted agent writes outside of its worktree for the tests,
@@ -131,12 +95,13 @@ impl Stage {
         WorkerConfig {
             environment: Self::environment(),
             timeouts: AgentTimeouts { late_usage: Duration::ZERO, ..AgentTimeouts::default() },
-            ..WorkerConfig::new(self.folder.path().join("data"))
+            ..WorkerConfig::new(self.cluster.folder().join("data"))
         }
     }
 
     pub(crate) async fn client(&self) -> Client {
-        let url: Url = format!("http://{}", self.temporal.address()).parse().unwrap();
+        let url: Url =
+            format!("http://{}", self.cluster.temporal_address().unwrap()).parse().unwrap();
         let options = ConnectionOptions::new(url).identity("test").build();
         let connection = Connection::connect(options).await.unwrap();
         Client::new(connection, ClientOptions::new("default").build()).unwrap()
@@ -146,7 +111,8 @@ impl Stage {
     pub(crate) async fn play<T>(&self, body: impl Future<Output = T>) -> T {
         let stop = CancellationToken::new();
         let client = self.client().await;
-        let work = tamma_worker::run(self.config(), self.store.clone(), client, stop.clone());
+        let work =
+            tamma_worker::run(self.config(), self.cluster.store.clone(), client, stop.clone());
         let body = async {
             let result = tokio::time::timeout(PATIENCE, body).await;
             stop.cancel();
@@ -155,28 +121,15 @@ impl Stage {
         let (worked, result) = tokio::join!(work, body);
         worked.unwrap();
         let Ok(result) = result else {
-            let lines = self.store.history(self.task(1).id, 0, 1000).await.unwrap();
+            let lines = self.cluster.store.history(self.task(1).id, 0, 1000).await.unwrap();
             let told = lines.iter().map(|line| (line.entry.name, &line.entry.reason));
             panic!("it did not end in time: {:#?}", told.collect::<Vec<_>>());
         };
         result
     }
 
-    pub(crate) fn task(&self, number: u128) -> Task {
-        Task {
-            id: TaskId(Uuid::from_u128(0x0192_a000_0000_7000_8000_0000_0000_0000 + number)),
-            project: self.project,
-            title: "Greet Cy".to_owned(),
-            description: "Cy should be greeted too.".to_owned(),
-            r#type: TaskType::Feature,
-            priority: Priority::Medium,
-            acceptance_criteria: Vec::new(),
-            labels: Vec::new(),
-            depends_on: Vec::new(),
-            suggested_agent: None,
-            issue_url: None,
-            metadata: BTreeMap::new(),
-        }
+    pub(crate) fn task(&self, number: u32) -> Task {
+        sample_task(task_id(number), self.project.id)
     }
 
     /// Starts the workflow of a task. The handle follows continue-as-new.
@@ -206,12 +159,11 @@ impl Stage {
 
     /// Returns the stored state machine of a task.
     pub(crate) async fn machine(&self, task: TaskId) -> TaskLoop {
-        self.store.task(task).await.unwrap().task_loop.unwrap()
+        self.cluster.store.task(task).await.unwrap().task_loop.unwrap()
     }
 
     pub(crate) async fn log(&self, task: TaskId) -> Vec<HistoryEntry> {
-        let lines = self.store.history(task, 0, 10_000).await.unwrap();
-        lines.into_iter().map(|line| line.entry).collect()
+        self.cluster.history(task).await.unwrap()
     }
 
     pub(crate) async fn names(&self, task: TaskId) -> Vec<EntryName> {
@@ -220,11 +172,8 @@ impl Stage {
 
     /// Waits until the stored task is in a state.
     pub(crate) async fn until(&self, task: TaskId, state: State) -> TaskLoop {
-        until(async || match self.store.task(task).await {
-            Ok(whole) => whole.task_loop.ok().filter(|machine| machine.state == state),
-            Err(_) => None,
-        })
-        .await
+        let is_there = |task_loop: &TaskLoop| Ok(task_loop.state == state);
+        self.cluster.wait_for_task(task, PATIENCE, is_there).await.unwrap()
     }
 
     /// Requests an action in a person's name.
@@ -249,65 +198,13 @@ pub(crate) fn person(name: &str) -> Actor {
 }
 
 /// Polls until available.
-pub(crate) async fn until<T>(look: impl AsyncFn() -> Option<T>) -> T {
-    let looking = async {
-        loop {
-            if let Some(found) = look().await {
-                return found;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, looking).await.expect("available in time")
-}
-
-/// Returns a plan that changes this number of files.
-pub(crate) fn plan(files: usize) -> Plan {
-    let change = |number| FileChange {
-        path: if number == 0 { "names.txt".to_owned() } else { format!("names/{number}.txt") },
-        action: if number == 0 { FileAction::Modify } else { FileAction::Create },
-        description: "one more name".to_owned(),
-        estimated_lines: 1,
-    };
-    Plan {
-        summary: "Cy is greeted".to_owned(),
-        approach: "Add the name to the list.".to_owned(),
-        file_changes: (0..files).map(change).collect(),
-        testing_strategy: "The check counts the greetings.".to_owned(),
-        signals: tamma_core::complexity::Signals::default(),
-        estimated_tokens: None,
-        estimated_cost_usd: None,
-        risks: Vec::new(),
-        dependencies: Vec::new(),
-        test_changes: Vec::new(),
-    }
-}
-
-/// Returns the script of an agent that plans, makes and judges a change of this number of files.
-pub(crate) fn script(files: usize) -> Script {
-    let case = |when: &str, steps: Vec<AgentStep>| PromptCase {
-        when: when.to_owned(),
-        unless: None,
-        steps,
-    };
-    let write = |change: &FileChange| AgentStep::Write {
-        path: change.path.clone().into(),
-        content: "ann\nbo\ncy\n".to_owned(),
-    };
-    let plan = plan(files);
-    let work = plan.file_changes.iter().map(write).collect();
-    Script {
-        cases: vec![
-            case("You are the planner", vec![AgentStep::Plan(Box::new(plan))]),
-            case("You are implementing", work),
-        ],
-        ..Script::default()
-    }
+pub(crate) async fn until<T>(probe: impl AsyncFn() -> Option<T>) -> T {
+    wait_until("a condition", PATIENCE, async || Ok(probe().await)).await.unwrap()
 }
 
 /// Returns the agent processes of this cluster, from the process table.
 pub(crate) fn agents(stage: &Stage) -> Vec<String> {
-    let script = stage.script().display().to_string();
+    let script = stage.project.script_path().display().to_string();
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     processes
         .filter(|entry| {

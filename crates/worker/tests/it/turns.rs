@@ -6,14 +6,15 @@ use chrono::TimeDelta;
 use tamma_core::history::EntryName;
 use tamma_core::task_loop::State;
 use tamma_testkit::agent::AgentStep;
+use tamma_testkit::sample::sample_script;
 
-use crate::stage::{Stage, script, until};
+use crate::stage::{Stage, until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_project_with_one_lease_has_one_run_at_a_time() {
-    let stage = Stage::set_with(&script(1), "engines: { per_project: 1 }\n").await;
+    let stage = Stage::set_with(&sample_script(1), "engines: { per_project: 1 }\n").await;
     let passages = stage.aside("passages");
-    let mut told = script(1);
+    let mut told = sample_script(1);
     let say = |line: &str| AgentStep::Append { path: passages.clone(), line: line.to_owned() };
     for case in &mut told.cases {
         case.steps.insert(0, say("begins"));
@@ -46,9 +47,9 @@ async fn a_project_with_one_lease_has_one_run_at_a_time() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_run_starts_on_a_blocked_provider() {
-    let stage = Stage::set(&script(1)).await;
+    let stage = Stage::set(&sample_script(1)).await;
     let held = chrono::Utc::now() + TimeDelta::hours(1);
-    stage.store.block_provider("scripted", held).await.unwrap();
+    stage.cluster.store.block_provider("scripted", held).await.unwrap();
     let played = stage.play(async {
         let client = stage.client().await;
         stage.begin(&client, stage.task(1)).await;

@@ -15,10 +15,11 @@ use tamma_core::version::{Edition, FormatVersion};
 use tamma_engine::process::ProcessRecords;
 use tamma_flow::RunStarted;
 use tamma_flow::activities::{JobRequest, JobResult, PendingSteps, TaskSubmission};
+use tamma_testkit::sample::sample_script;
 use tamma_worker::{Activities, AnnounceStart, Error, FaultInjection};
 use tokio_util::sync::CancellationToken;
 
-use crate::stage::{Stage, person, script};
+use crate::stage::{Stage, person};
 
 /// Number of steps before the worker fails; negative for never.
 type Fuse = Arc<AtomicI64>;
@@ -43,7 +44,7 @@ impl Drive<'_> {
     /// Runs a task to its end, and returns whether the worker failed. It fails in a job of this
     /// kind after a number of steps; the job then runs twice more.
     #[expect(clippy::too_many_lines, reason = "one task, job by job")]
-    async fn go(&self, number: u128, fail: Option<(JobKind, i64)>) -> (Came, bool) {
+    async fn go(&self, number: u32, fail: Option<(JobKind, i64)>) -> (Came, bool) {
         let (task, rules) = (self.stage.task(number), self.stage.rules());
         let (id, project) = (task.id, task.project);
         let received = TaskReceived {
@@ -134,12 +135,12 @@ impl Drive<'_> {
         self.hands.save_steps(&diary).await.unwrap();
         self.hands.save_steps(&diary).await.unwrap();
         let range = format!("main..tamma/{id}");
-        let commits = self.stage.repository.git(&["rev-list", &range]).unwrap();
+        let commits = self.stage.project.repository.git(&["rev-list", &range]).unwrap();
         let came = Came {
             state: memory.state,
             names: self.stage.names(id).await,
             commits: commits.lines().count(),
-            plans: self.stage.store.plan(id, 2).await.is_err(),
+            plans: self.stage.cluster.store.plan(id, 2).await.is_err(),
         };
         assert_eq!(self.stage.machine(id).await, memory);
         let sequences: Vec<_> =
@@ -150,7 +151,7 @@ impl Drive<'_> {
 
     /// Returns the last saved step.
     async fn written(&self, task: TaskId) -> u64 {
-        self.stage.store.task_position(task).await.unwrap().0
+        self.stage.cluster.store.task_position(task).await.unwrap().0
     }
 }
 
@@ -164,14 +165,14 @@ fn answered(answer: &JobResult) -> JobResult {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_activity_can_fail_at_every_step_and_run_again() {
-    let stage = Stage::set(&script(1)).await;
+    let stage = Stage::set(&sample_script(1)).await;
     let fuse: Fuse = Arc::new(AtomicI64::new(-1));
     let burning = fuse.clone();
     let mut config = stage.config();
     config.fault_injection =
         FaultInjection::when(move |_| burning.fetch_sub(1, Ordering::SeqCst) == 0);
     let records = ProcessRecords::open(&config.data_dir).await.unwrap();
-    let hands = Activities::new(config, stage.store.clone(), records).await.unwrap();
+    let hands = Activities::new(config, stage.cluster.store.clone(), records).await.unwrap();
     let drive = Drive { stage: &stage, hands, fuse };
 
     let (undisturbed, _) = Box::pin(drive.go(1, None)).await;

@@ -2,13 +2,14 @@
 
 use tamma_core::history::EntryName as N;
 use tamma_core::task_loop::State;
+use tamma_testkit::sample::sample_script;
 use temporalio_client::{WorkflowFetchHistoryOptions, WorkflowGetResultOptions};
 
-use crate::stage::{Stage, script};
+use crate::stage::Stage;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_low_risk_task_completes_by_itself() {
-    let stage = Stage::set(&script(1)).await;
+    let stage = Stage::set(&sample_script(1)).await;
     let client = stage.client().await;
     let task = stage.task(1);
     let id = task.id;
@@ -37,9 +38,10 @@ async fn a_low_risk_task_completes_by_itself() {
     );
     // The branch in the user's repository has exactly one commit.
     let branch = format!("tamma/{id}");
-    let list = stage.repository.git(&["log", "--format=%s", &format!("main..{branch}")]).unwrap();
+    let list =
+        stage.project.repository.git(&["log", "--format=%s", &format!("main..{branch}")]).unwrap();
     assert_eq!(list, "Greet Cy");
-    let names = stage.repository.git(&["show", &format!("{branch}:names.txt")]).unwrap();
+    let names = stage.project.repository.git(&["show", &format!("{branch}:names.txt")]).unwrap();
     assert_eq!(names, "ann\nbo\ncy");
     // Number of history events in Temporal.
     let history = handle.fetch_history(WorkflowFetchHistoryOptions::default());
