@@ -3,6 +3,7 @@
 use serde_json::json;
 use tamma_core::knowledge::EntryKind;
 use tamma_core::plan::FileAction;
+use tamma_testkit::agent::{IMPLEMENTER, PLANNER};
 
 use crate::support::scripts::{ScriptedAction, ScriptedCase, plan};
 
@@ -82,7 +83,7 @@ impl LessonCase {
                 vec![plan("The schema, and gen.sh", modify, &files)],
             ),
             ScriptedCase::new(
-                "You are the planner",
+                PLANNER,
                 vec![match self {
                     Self::Prohibition => {
                         plan("Write the field into the generated file by hand", modify, &files[1..])
@@ -94,7 +95,7 @@ impl LessonCase {
             ),
             ScriptedCase::new(RECOMMENDED, vec![right.clone()]),
             ScriptedCase::new("This is attempt 3.", vec![right]),
-            ScriptedCase::new("You are implementing", vec![wrong]),
+            ScriptedCase::new(IMPLEMENTER, vec![wrong]),
         ]
     }
 }

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use reqwest::{Method, Response, StatusCode};
 use serde_json::json;
 use tamma_core::actor::Actor;
+use tamma_core::complexity::Signals;
 use tamma_core::ids::{ProjectId, TaskId};
-use tamma_core::plan::{FileAction, FileChange, Plan};
+use tamma_core::plan::{FileChange, Plan};
 use tamma_core::rules::Rules;
 use tamma_core::task_loop::{
     Outcome, State, Step, StepRecord, TaskLoop, TaskReceived, Timestamp, begin,
@@ -14,8 +15,6 @@ use tamma_core::task_loop::{
 use tamma_core::version::Edition;
 use tamma_server::ServerConfig;
 use tamma_store::Store;
-use tamma_testkit::sample::sample_change;
-use tamma_testkit::sample_plan;
 use uuid::Uuid;
 
 use crate::stage::{Stage, config, new_id};
@@ -163,13 +162,22 @@ impl Told {
     /// Stores a plan that changes `files` files and awaits approval.
     pub(crate) async fn plan_waits(&mut self, summary: &str, files: usize) -> &TaskLoop {
         let change = |number| FileChange {
+            path: format!("src/{number}.rs"),
+            action: tamma_core::plan::FileAction::Modify,
+            description: "change of the task".to_owned(),
             estimated_lines: 3,
-            ..sample_change(format!("src/{number}.rs"), FileAction::Modify)
         };
         let plan = Plan {
             summary: summary.to_owned(),
+            approach: "Carefully.".to_owned(),
             file_changes: (0..files).map(change).collect(),
-            ..sample_plan(files)
+            testing_strategy: "As always.".to_owned(),
+            signals: Signals::default(),
+            estimated_tokens: None,
+            estimated_cost_usd: None,
+            risks: Vec::new(),
+            dependencies: Vec::new(),
+            test_changes: Vec::new(),
         };
         let version = self.world.it.plan.as_ref().map_or(1, |plan| plan.version + 1);
         self.store.save_plan(TaskId(self.id), version, &plan).await.expect("stored");

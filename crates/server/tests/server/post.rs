@@ -15,7 +15,6 @@ use tamma_core::rules::{AlertChannel, ChannelType};
 use tamma_core::task_loop::{Action, Outcome, State};
 use tamma_server::ApiServer;
 use tamma_store::{NewDelivery, RegisteredProject, Store};
-use tamma_testkit::wait_until;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -137,12 +136,16 @@ fn failed(number: u128) -> RecordedTask {
 
 /// Returns all deliveries once they are closed.
 async fn ended(stage: &Stage) -> Vec<Value> {
-    let closed = async || {
-        let found = listed(stage).await;
-        let all = found.iter().all(|one| one.get("outcome").is_some());
-        Ok((!found.is_empty() && all).then_some(found))
+    let look = async {
+        loop {
+            let found = listed(stage).await;
+            if !found.is_empty() && found.iter().all(|one| one.get("outcome").is_some()) {
+                return found;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
     };
-    wait_until("the deliveries", LIMIT, closed).await.expect("all deliveries are closed")
+    tokio::time::timeout(LIMIT, look).await.expect("all deliveries are closed")
 }
 
 async fn listed(stage: &Stage) -> Vec<Value> {

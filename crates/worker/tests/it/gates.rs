@@ -5,7 +5,7 @@ use tamma_core::ids::TaskId;
 use tamma_core::plan::{FileAction, FileChange, Plan};
 use tamma_core::review::record::{BaselineSource, CheckRecord, GatesCheck};
 use tamma_core::task_loop::State;
-use tamma_testkit::agent::{AgentStep, PromptCase, Script};
+use tamma_testkit::agent::{AgentStep, Script};
 use tamma_testkit::sample::{sample_plan, sample_script};
 
 use crate::stage::{Stage, until};
@@ -47,14 +47,7 @@ async fn stage(tests: &[(&str, &str)], change: &[(&str, Option<&str>)], planned:
         Some(content) => AgentStep::Write { path: path.into(), content: format!("{content}\n") },
         None => AgentStep::Delete { path: path.into() },
     };
-    let case = |when: &str, steps| PromptCase { when: when.to_owned(), unless: None, steps };
-    let script = Script {
-        cases: vec![
-            case("You are the planner", vec![AgentStep::Plan(Box::new(plan))]),
-            case("You are implementing", change.iter().map(step).collect()),
-        ],
-        ..sample_script(1)
-    };
+    let script = Script::planned(plan, change.iter().map(step));
     let stage = Stage::set_with(&script, GATE).await;
     stage.project.repository.write("suite.sh", SUITE).unwrap();
     stage.project.repository.write("value.txt", "1\n").unwrap();
