@@ -61,7 +61,7 @@ pub(crate) async fn run() -> Result<Verdict> {
     until(&cluster, running, AGENTS).await.context("not all agents are running")?;
     // A task is in progress shortly before its agent reads the script.
     let held = || std::fs::read_to_string(go.with_file_name("held")).unwrap_or_default();
-    let all_held = async || held().lines().count() as u64 >= AGENTS;
+    let all_held = || held().lines().count() as u64 >= AGENTS;
     wait_until_true("the agents", TIMEOUT, all_held).await?;
     cluster.hold(None)?;
     let after = meter::resident_alone(pid);

@@ -44,7 +44,7 @@ pub async fn wait_until<T>(
 pub async fn wait_until_true(
     what: &str,
     limit: Duration,
-    mut holds: impl AsyncFnMut() -> bool,
+    mut holds: impl FnMut() -> bool,
 ) -> Result<()> {
-    wait_until(what, limit, async || Ok(holds().await.then_some(()))).await
+    wait_until(what, limit, || std::future::ready(Ok(holds().then_some(())))).await
 }

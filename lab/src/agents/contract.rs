@@ -319,7 +319,7 @@ async fn cancelled(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
     let (report, updates) = fixture
         .run_with(&fixture.run_request(RunMode::Implement), async |_, cancel| {
             let text = format!("tail\0-f\0{mark}");
-            let runs = async || fixture::running(&text).len() >= 2;
+            let runs = || fixture::running(&text).len() >= 2;
             wait_until_true("the command", Duration::from_mins(2), runs).await?;
             cancel.cancel();
             Ok(())

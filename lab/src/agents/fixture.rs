@@ -249,7 +249,7 @@ impl AgentFixture {
         };
         // The scripted model counts a response shortly after its last byte.
         let limit = Duration::from_secs(2);
-        let _ = wait_until_true("the last response", limit, async || sent() == used).await;
+        let _ = wait_until_true("the last response", limit, || sent() == used).await;
         let sent = sent();
         ensure!(sent == used, "the model sent {sent:?}, but {used:?} was metered");
         // The agent must not know the provider's key.
@@ -270,7 +270,7 @@ impl AgentFixture {
         &self,
         wanted: impl Fn(&RecordedRequest) -> bool,
     ) -> Result<()> {
-        let received = async || self.model.requests().iter().any(&wanted);
+        let received = || self.model.requests().iter().any(&wanted);
         wait_until_true("a matching request to the model", TIMEOUT, received).await
     }
 }

@@ -160,7 +160,7 @@ impl TrialRunner {
         let mut findings = Findings::default();
         if victim == Victim::Worker {
             // A surviving agent would finish a run that is started again.
-            let exited = async || {
+            let exited = || {
                 let left = self.leftovers(&case);
                 let is_same = |it: &&leftover::LeftoverProcess| {
                     it.is_run_of(&case.task.to_string()) && running.contains(it)
@@ -353,7 +353,7 @@ impl TrialRunner {
                 findings.add_note(format!("rerun of `{job}`: started {starts} times"));
             }
         }
-        let exited = async || self.leftovers(case).is_empty();
+        let exited = || self.leftovers(case).is_empty();
         if wait_until_true("leftover processes", EXIT_TIMEOUT, exited).await.is_err() {
             let left = self.leftovers(case);
             findings.orphaned.extend(left.into_iter().map(|it| format!("{} {}", it.pid, it.line)));

@@ -67,7 +67,7 @@ impl RecoveryRunner {
         let mut host = self.host().await?;
         self.add(&case).await?;
         let file = host.worktree(case.task).join(FILE);
-        wait_until_true("the first line", TIMEOUT, async || file.exists()).await?;
+        wait_until_true("the first line", TIMEOUT, || file.exists()).await?;
         // The experiment is about random times, so there is no event to wait for.
         sleep(kill.after).await;
         let agents = runs_of(case.task);
@@ -82,7 +82,7 @@ impl RecoveryRunner {
         } else {
             host.process.kill().await?;
             // The agent ends with its worker. Its disk is removed only after that.
-            let exited = async || runs_of(case.task).is_empty();
+            let exited = || runs_of(case.task).is_empty();
             wait_until_true("the end of the agent", TIMEOUT, exited).await?;
             let lost = self.cluster.folder().join(format!("lost-{number}"));
             fs::rename(&host.data, &lost)?;

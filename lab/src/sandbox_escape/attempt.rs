@@ -102,7 +102,7 @@ impl Attempt {
             let stop = async {
                 // Longer than a run, which then ends first.
                 let limit = RUN_LIMIT * 2;
-                wait_until_true("the end of the attempt", limit, async || done.exists()).await?;
+                wait_until_true("the end of the attempt", limit, || done.exists()).await?;
                 cancel.cancel();
                 std::future::pending::<Result<RunReport>>().await
             };

@@ -68,7 +68,7 @@ impl PostgresServer {
             kill(*process);
         }
         child.wait().await?;
-        let gone = async || !others.iter().any(|process| is_alive(*process));
+        let gone = || !others.iter().any(|process| is_alive(*process));
         wait_until_true("the end of PostgreSQL", START_TIMEOUT, gone).await
     }
 
