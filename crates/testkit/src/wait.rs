@@ -5,8 +5,19 @@ use std::time::Duration;
 use anyhow::{Result, anyhow};
 use tokio::time::{sleep, timeout};
 
-/// First and longest interval between two probes. The interval doubles after each probe.
-const INTERVALS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(50));
+/// Pause between two probes.
+struct Pause(Duration);
+
+impl Pause {
+    const FIRST: Self = Self(Duration::from_millis(5));
+    const LONGEST: Duration = Duration::from_millis(50);
+
+    /// Waits, and doubles the next pause.
+    async fn wait(&mut self) {
+        sleep(self.0).await;
+        self.0 = (self.0 * 2).min(Self::LONGEST);
+    }
+}
 
 /// Probes until a value is available.
 ///
@@ -20,31 +31,40 @@ pub async fn wait_until<T>(
 ) -> Result<T> {
     let mut last = None;
     let polling = async {
-        let mut interval = INTERVALS.0;
+        let mut pause = Pause::FIRST;
         loop {
             match probe().await {
                 Ok(Some(found)) => return found,
                 Ok(None) => last = None,
                 Err(error) => last = Some(error),
             }
-            sleep(interval).await;
-            interval = (interval * 2).min(INTERVALS.1);
+            pause.wait().await;
         }
     };
     let found = timeout(limit, polling).await;
-    let late = || format!("timed out after {} s waiting for {what}", limit.as_secs());
     match (found, last) {
         (Ok(found), _) => Ok(found),
-        (Err(_), Some(error)) => Err(error.context(late())),
-        (Err(_), None) => Err(anyhow!(late())),
+        (Err(_), Some(error)) => Err(error.context(late(what, limit))),
+        (Err(_), None) => Err(anyhow!(late(what, limit))),
     }
 }
 
-/// Probes until a condition holds.
+/// Probes until a condition holds. Unlike [`wait_until`], it can be spawned with a probe that
+/// borrows.
 pub async fn wait_until_true(
     what: &str,
     limit: Duration,
     mut holds: impl FnMut() -> bool,
 ) -> Result<()> {
-    wait_until(what, limit, || std::future::ready(Ok(holds().then_some(())))).await
+    let polling = async {
+        let mut pause = Pause::FIRST;
+        while !holds() {
+            pause.wait().await;
+        }
+    };
+    timeout(limit, polling).await.map_err(|_| anyhow!(late(what, limit)))
+}
+
+fn late(what: &str, limit: Duration) -> String {
+    format!("timed out after {} s waiting for {what}", limit.as_secs())
 }
