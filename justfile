@@ -1,4 +1,4 @@
-# Recipes of this repository. `just ci` runs the same steps as CI, in the same order.
+# Recipes of this repository. `just ci` runs the steps of CI.
 #
 # Set CARGO_TARGET_DIR to build outside the clone.
 
@@ -89,7 +89,7 @@ test *args:
 metrics base="cce4d8f":
     @python3 .ci/conventions.py metrics {{ base }}
 
-# Run the same steps as CI, in the same order.
+# Run the steps of CI one after another.
 [group("check")]
 ci:
     #!/usr/bin/env bash
@@ -159,7 +159,7 @@ gen: build
         echo "wrote $to"
     }
     built="${CARGO_TARGET_DIR:-target}/debug"
-    write docs/machine.md "$built/examples/picture"
+    write docs/machine.md "$built/examples/state_diagram"
     write docs/reference/tamma.schema.json "$built/tamma" config schema
     write docs/reference/configuration.md "$built/tamma" config reference
     write docs/reference/commands.md "$built/tamma" help-reference

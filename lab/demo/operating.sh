@@ -4,58 +4,24 @@
 # `just demo operating` runs it.
 set -euo pipefail
 
-here="$(cd "$(dirname "$0")" && pwd)"
-cd "$here/../.."
+source "$(dirname "$0")/common.sh"
 
-fail() {
-    printf '\ndemo: %s\n' "$1" >&2
-    exit 1
-}
-
-cargo build --quiet --locked --workspace --bins
-built="$(cargo metadata --format-version 1 --no-deps --offline | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')/debug"
-folder="$(cd "$(mktemp -d)" && pwd -P)"
-chmod 711 "$folder"
+build
+use_folder "$(mktemp -d)"
 processes=()
 clean() {
     code=$?
-    for pid in "${processes[@]}"; do kill -TERM "$pid" 2> /dev/null || true; done
-    for pid in "${processes[@]}"; do wait "$pid" 2> /dev/null || true; done
+    stop_processes "${processes[@]}"
     rm -rf "$folder"
     [ "$code" -eq 0 ] || echo 'demo: failed; see above' >&2
     exit "$((code != 0))"
 }
 trap clean EXIT
 
-for name in $(compgen -e | grep '^TAMMA_' || true); do unset "$name"; done
+isolate
 export NO_COLOR=1 TAMMA_PERSON=Grace
-export GIT_CONFIG_GLOBAL="$folder/gitconfig" GIT_CONFIG_NOSYSTEM=1
-mkdir "$folder/bin" "$folder/greeter"
-# Program and script share a folder on the PATH, which the agent can read in its sandbox.
-cp "$here/agent.json" "$built/scripted-agent" "$folder/bin/"
-cat > "$folder/bin/opencode" << EOF
-#!/bin/sh
-TAMMA_SCRIPT='$folder/bin/agent.json' exec '$folder/bin/scripted-agent' "\$@"
-EOF
-chmod +x "$folder/bin/opencode"
-ln -s "$built/tamma" "$folder/bin/tamma"
-export PATH="$folder/bin:$PATH"
-
-output="$folder/output"
-
-# Prints a command, runs it and prints its output. The second argument is the expected exit code.
-run() {
-    local code=0
-    printf '$ %s\n' "$1"
-    eval "$1" > "$output" 2>&1 || code=$?
-    cat "$output"
-    echo
-    [ "$code" -eq "${2:-0}" ] || fail "\`$1\` exited with $code instead of ${2:-0}"
-}
-
-expect() {
-    grep -qF -- "$1" "$output" || fail "missing in the output: $1"
-}
+install_tamma
+install_scripted_agent
 
 # Starts a process and waits until it is ready. Its first line of output is in `line`.
 start() {
@@ -82,8 +48,9 @@ export TAMMA_TEMPORAL_ADDRESS
 database() { sed "s|/postgres?|/$1?|" <<< "$server"; }
 psql --quiet --dbname "$server" --command 'CREATE DATABASE tamma' --command 'CREATE DATABASE restored'
 TAMMA_DATABASE_URL="$(database tamma)"
-export TAMMA_DATABASE_URL TAMMA_DATA="$folder/data"
+export TAMMA_DATABASE_URL
 
+mkdir "$folder/greeter"
 cd "$folder/greeter"
 git init --quiet --initial-branch main
 tamma init > /dev/null

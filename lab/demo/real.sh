@@ -4,37 +4,29 @@
 # codex, gemini or opencode.
 set -euo pipefail
 
-here="$(cd "$(dirname "$0")" && pwd)"
-agent="${1:-claude-code}"
-cd "$here/../.."
+source "$(dirname "$0")/common.sh"
 
-fail() {
-    printf '\ndemo: %s\n' "$1" >&2
-    exit 1
-}
+agent="${1:-claude-code}"
 
 case "$agent" in
-    claude-code) key=ANTHROPIC_API_KEY base='' ;;
-    codex | opencode) key=OPENAI_API_KEY base='' ;;
-    gemini) key=GEMINI_API_KEY base='' ;;
+    claude-code) key=ANTHROPIC_API_KEY ;;
+    codex | opencode) key=OPENAI_API_KEY ;;
+    gemini) key=GEMINI_API_KEY ;;
     *) fail "unknown agent \`$agent\`; use claude-code, codex, gemini or opencode" ;;
 esac
 installed="$PWD/lab/inputs/agents/$agent"
 [ -d "$installed/node_modules" ] || npm install --no-save --prefix "$installed" --no-audit --no-fund
 
-[ -n "${TAMMA_BUILT:-}" ] || cargo build --quiet --locked --workspace --all-targets
-built="${TAMMA_BUILT:-$(cargo metadata --format-version 1 --no-deps --offline | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')/debug}"
+built="${TAMMA_BUILT:-}"
+[ -n "$built" ] || build
 
 # Not below /tmp, because each sandbox has its own.
-folder="$(mktemp -d /var/tmp/tamma-demo.XXXXXX)"
-chmod 711 "$folder"
+use_folder "$(mktemp -d /var/tmp/tamma-demo.XXXXXX)"
 
-up_PID= model_PID=
+up_PID= model_pid=
 clean() {
     code=$?
-    for pid in "${up_PID:-}" "${model_PID:-}"; do
-        [ -z "$pid" ] || { kill -TERM "$pid" && wait "$pid"; } 2> /dev/null || true
-    done
+    stop_processes "${up_PID:-}" "$model_pid"
     if [ "$code" -ne 0 ]; then
         echo "demo: failed; see above, and $folder" >&2
         exit 1
@@ -43,23 +35,19 @@ clean() {
 }
 trap clean EXIT
 
-for name in $(compgen -e | grep '^TAMMA_' || true); do unset "$name"; done
-export TAMMA_DATA="$folder/data" TAMMA_LISTEN=127.0.0.1:0 NO_COLOR=1
-export GIT_CONFIG_GLOBAL="$folder/gitconfig" GIT_CONFIG_NOSYSTEM=1
-git config --global user.name "Grace"
-git config --global user.email "grace@example.org"
-git config --global init.defaultBranch main
+isolate
+export TAMMA_LISTEN=127.0.0.1:0 NO_COLOR=1
 # The provider's key stays with the worker; the agent never sees it.
 export "$key=a-key-that-only-the-gateway-knows"
-mkdir "$folder/bin" "$folder/greeter"
-ln -s "$built/tamma" "$folder/bin/tamma"
-export PATH="$folder/bin:$installed/node_modules/.bin:$PATH"
+export PATH="$installed/node_modules/.bin:$PATH"
+install_tamma
 
 mkfifo "$folder/address"
 "$built/scripted-model" "$here/model.json" --log "$folder/requests.jsonl" > "$folder/address" &
-model_PID=$!
+model_pid=$!
 read -r -t 30 address < "$folder/address" || fail 'the scripted model did not start'
 
+mkdir "$folder/greeter"
 cd "$folder/greeter"
 git init --quiet
 git commit --quiet --allow-empty -m 'Initial commit'
@@ -70,7 +58,7 @@ tiers:
   complex: { agent: $agent, model: default }
 agents:
   $agent:
-    upstream: http://$address$base
+    upstream: http://$address
 gates:
   greets:
     kind: tests
@@ -78,29 +66,12 @@ gates:
 EOF
 git add tamma.yaml && git commit --quiet -m 'Tamma'
 
-coproc up { exec tamma up 2>&1; }
-while true; do
-    IFS= read -r -t 180 line <&"${up[0]}" || fail '`tamma up` did not start'
-    case "$line" in "Ctrl-C stops it"*) break ;; esac
-done
-exec {up_output}<&"${up[0]}"
-cat <&"$up_output" > "$folder/up.log" &
-
-run() {
-    printf '$ %s\n' "$1"
-    eval "$1" > "$folder/output" 2>&1 || { cat "$folder/output"; cat "$folder/up.log"; fail "\`$1\` failed"; }
-    cat "$folder/output"
-    echo
-}
-expect() {
-    grep -qF -- "$1" "$folder/output" || fail "missing in the output: $1"
-}
-
 echo "# Real $agent with a scripted model"
 echo
+start_up
 run 'tamma task add "Greet the world" --criterion "It says hello to the world." --watch'
 expect 'completed in'
-task="$(sed -n 's/^Added \([0-9a-f]*\):.*/\1/p' "$folder/output" | head -1)"
+task="$(sed -n 's/^Added \([0-9a-f]*\):.*/\1/p' "$output" | head -1)"
 [ -n "$task" ] || fail "no task ID in the output"
 run "tamma task log $task"
 expect 'greet.sh is written'

@@ -6,38 +6,21 @@
 # TAMMA_DEMO_FOLDER sets the folder, which must be new and is kept.
 set -euo pipefail
 
-here="$(cd "$(dirname "$0")" && pwd)"
-cd "$here/../.."
-
-fail() {
-    printf '\ndemo: %s\n' "$1" >&2
-    exit 1
-}
+source "$(dirname "$0")/common.sh"
 
 for program in git cargo; do
     command -v "$program" > /dev/null || fail "$program is not installed"
 done
-cargo build --quiet --locked --workspace --bins
-built="$(cargo metadata --format-version 1 --no-deps --offline | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')/debug"
+build
 
-if [ -n "${TAMMA_DEMO_FOLDER:-}" ]; then
-    mkdir "$TAMMA_DEMO_FOLDER"
-    folder="$(cd "$TAMMA_DEMO_FOLDER" && pwd -P)"
-    keep=1
-else
-    folder="$(cd "$(mktemp -d)" && pwd -P)"
-    keep=
-fi
-# Under root, PostgreSQL runs as another user, who needs access to its data.
-chmod 711 "$folder"
+keep="${TAMMA_DEMO_FOLDER:-}"
+[ -z "$keep" ] || mkdir "$keep"
+use_folder "${keep:-$(mktemp -d)}"
 
 up_PID=
 clean() {
     code=$?
-    if [ -n "${up_PID:-}" ]; then
-        kill -TERM "$up_PID" 2> /dev/null || true
-        wait "$up_PID" 2> /dev/null || true
-    fi
+    stop_processes "${up_PID:-}"
     [ -n "$keep" ] || rm -rf "$folder"
     if [ "$code" -ne 0 ]; then
         echo 'demo: failed; see above' >&2
@@ -46,58 +29,12 @@ clean() {
 }
 trap clean EXIT
 
-# Ignore the user's own name, servers and data.
-for name in $(compgen -e | grep '^TAMMA_' || true); do unset "$name"; done
-export TAMMA_DATA="$folder/data" TAMMA_LISTEN=127.0.0.1:0 NO_COLOR=1
-export GIT_CONFIG_GLOBAL="$folder/gitconfig" GIT_CONFIG_NOSYSTEM=1
-git config --global user.name "Grace"
-git config --global user.email "grace@example.org"
-git config --global init.defaultBranch main
-
-mkdir "$folder/bin" "$folder/greeter"
-# Program and script share a folder on the PATH, which the agent can read in its sandbox.
-cp "$here/agent.json" "$built/scripted-agent" "$folder/bin/"
-cat > "$folder/bin/opencode" << EOF
-#!/bin/sh
-TAMMA_SCRIPT='$folder/bin/agent.json' exec '$folder/bin/scripted-agent' "\$@"
-EOF
-chmod +x "$folder/bin/opencode"
-ln -s "$built/tamma" "$folder/bin/tamma"
-export PATH="$folder/bin:$PATH"
+isolate
+export TAMMA_LISTEN=127.0.0.1:0 NO_COLOR=1
+install_tamma
+install_scripted_agent
+mkdir "$folder/greeter"
 cd "$folder/greeter"
-
-output="$folder/output"
-
-# Prints a command, runs it and prints its output, which stays in the file `output`. The second argument
-# is the expected exit code.
-run() {
-    local code=0
-    printf '$ %s\n' "$1"
-    eval "$1" > "$output" 2>&1 || code=$?
-    cat "$output"
-    echo
-    [ "$code" -eq "${2:-0}" ] || fail "\`$1\` exited with $code instead of ${2:-0}"
-}
-
-# Checks that the output of the last command contains a text.
-expect() {
-    grep -qF -- "$1" "$output" || fail "missing in the output: $1"
-}
-
-# Starts Tamma and waits until it is up.
-start() {
-    printf '$ tamma up &\n'
-    coproc up { exec tamma up 2>&1; }
-    local line
-    while true; do
-        IFS= read -r -t 180 line <&"${up[0]}" || fail '`tamma up` did not start'
-        printf '%s\n' "$line"
-        case "$line" in "Ctrl-C stops it"*) break ;; esac
-    done
-    echo
-    exec {up_output}<&"${up[0]}"
-    cat <&"$up_output" > "$folder/up.log" &
-}
 
 # Stops Tamma with SIGTERM and checks that no process is left.
 stop() {
@@ -118,7 +55,7 @@ echo
 run 'git init --quiet'
 run 'tamma init'
 expect 'tamma up'
-start
+start_up
 run 'tamma task add "Greet the world" --watch'
 expect 'completed in'
 branch="$(git for-each-ref --format='%(refname:short)' refs/heads/tamma)"
@@ -144,7 +81,7 @@ echo
 stop
 run 'tamma inbox' 1
 expect 'tamma up'
-start
+start_up
 run 'tamma inbox'
 expect "$task"
 run "tamma approve $task --plan 0123456789ab --as Ada" 1

@@ -3,18 +3,13 @@
 # stops it and removes everything. `just demo web` runs it.
 set -euo pipefail
 
-here="$(cd "$(dirname "$0")" && pwd)"
-cd "$here/../.."
-cargo build --quiet --locked --workspace --bins
-built="$(cargo metadata --format-version 1 --no-deps --offline | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')/debug"
+source "$(dirname "$0")/common.sh"
 
-folder="$(cd "$(mktemp -d)" && pwd -P)"
+build
+use_folder "$(mktemp -d)"
 trap 'rm -rf "$folder"' EXIT
-for name in $(compgen -e | grep '^TAMMA_' | grep -v '^TAMMA_LISTEN$' || true); do unset "$name"; done
-export TAMMA_DATA="$folder/data" TAMMA_PERSON="${USER:-Grace}"
-export GIT_CONFIG_GLOBAL="$folder/gitconfig" GIT_CONFIG_NOSYSTEM=1
-git config --global user.name "Grace"
-git config --global user.email "grace@example.org"
+isolate TAMMA_LISTEN
+export TAMMA_PERSON="${USER:-Grace}"
 bash "$here/shop.sh" "$folder" "$built"
 cd "$folder/shop"
 

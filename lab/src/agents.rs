@@ -84,16 +84,16 @@ async fn check(
         let (permits, candidate) = (permits.clone(), candidate.clone());
         running.push(tokio::spawn(async move {
             let _permit = permits.acquire().await;
-            let began = Instant::now();
+            let start = Instant::now();
             let result = contract::check(scenario, &candidate).await;
-            let cell = ScenarioResult { took: began.elapsed(), result };
+            let cell = ScenarioResult { took: start.elapsed(), result };
             table::progress(&candidate.name, scenario, &cell);
             cell
         }));
     }
     let mut cells = Vec::new();
-    for one in running {
-        cells.push(one.await.context("a scenario panicked")?);
+    for handle in running {
+        cells.push(handle.await.context("a scenario panicked")?);
     }
     Ok(cells)
 }

@@ -256,8 +256,8 @@ impl Browsers {
     async fn open(&mut self, url: &str) -> Result<()> {
         for browser in 0..BROWSERS {
             let mut request = self.http.get(format!("{url}/live/board"));
-            if let Some(seen) = self.last_event_ids.get(&browser) {
-                request = request.header("last-event-id", seen);
+            if let Some(last_event_id) = self.last_event_ids.get(&browser) {
+                request = request.header("last-event-id", last_event_id);
             }
             let response = request.send().await?.error_for_status()?;
             let sender = self.sender.clone();

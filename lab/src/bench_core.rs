@@ -26,9 +26,9 @@ const TARGET: f64 = 1_000_000.0;
 pub(crate) fn run() -> Verdict {
     let mut rules = Rules::default();
     rules.scrum_master.task_loop.auto_approve_low_risk = false;
-    let mut world = World::under(rules);
+    let mut world = World::with_rules(rules);
     let first = world.it.clone();
-    world.fail_in(1);
+    world.fail_gates(1);
     world.walk(State::Completed);
     let (events, rules) = (world.taken, world.rules);
 

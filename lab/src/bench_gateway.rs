@@ -70,14 +70,14 @@ pub(crate) async fn run(arguments: &Args) -> Result<Verdict> {
         "tools": [{ "name": "Bash" }],
     });
     let client = reqwest::Client::new();
-    let (mut direct, mut through) = (Vec::new(), Vec::new());
+    let (mut direct_times, mut gateway_times) = (Vec::new(), Vec::new());
     for number in 0..WARM_UP + calls {
-        let bare = first_byte(&client, &model.url(), "any", &request).await?;
-        let metered =
+        let direct_time = first_byte(&client, &model.url(), "any", &request).await?;
+        let gateway_time =
             first_byte(&client, endpoint.url(), endpoint.token().expose(), &request).await?;
         if number >= WARM_UP {
-            direct.push(bare);
-            through.push(metered);
+            direct_times.push(direct_time);
+            gateway_times.push(gateway_time);
         }
     }
     let ledger = endpoint.close().await;
@@ -93,13 +93,13 @@ pub(crate) async fn run(arguments: &Args) -> Result<Verdict> {
     let row = |name: &str, of: &dyn Fn(usize) -> f64| {
         vec![name.to_owned(), format!("{:.2}", of(50)), format!("{:.2}", of(99))]
     };
-    let added = |percent| figure(&through, percent) - figure(&direct, percent);
+    let added = |percent| figure(&gateway_times, percent) - figure(&direct_times, percent);
     println!("time to the first byte, {calls} calls per path, {PROMPT_BYTES} bytes per prompt\n");
     let heading = ["", "median, ms", "p99, ms"].map(str::to_owned).to_vec();
     let rows = [
         heading,
-        row("direct", &|percent| figure(&direct, percent)),
-        row("through the gateway", &|percent| figure(&through, percent)),
+        row("direct", &|percent| figure(&direct_times, percent)),
+        row("through the gateway", &|percent| figure(&gateway_times, percent)),
         row("added", &added),
     ];
     println!("{}", table(&rows));

@@ -228,9 +228,9 @@ fn cpu_breakdown(full: &Measurement, bare: &Measurement) -> String {
     };
     let mut parts: Vec<_> = of(full).into_iter().zip(of(bare)).collect();
     parts.sort_by(|one, two| two.0.1.total_cmp(&one.0.1));
-    let words: Vec<_> = parts
+    let texts: Vec<_> = parts
         .into_iter()
         .map(|((name, ms), (_, bare))| format!("{name} {ms:.0} ms per task (bare {bare:.0})"))
         .collect();
-    words.join(", ")
+    texts.join(", ")
 }

@@ -118,27 +118,27 @@ async fn measure_people(cluster: &BenchCluster, tasks: u64) -> Result<Verdict> {
     }
     let address = cluster.cluster.url().trim_start_matches("http://");
     let body = serde_json::to_string(&TaskAction::Approve { plan: hash.clone(), reason: None })?;
-    let mut order = (0..).map(|turn| 1 + (turn * STRIDE + 17) % tasks);
-    let mut asked = Vec::new();
+    let mut order = (0..).map(|index| 1 + (index * STRIDE + 17) % tasks);
+    let mut api_times = Vec::new();
     for number in order.by_ref().take(100) {
         let path = format!("/api/v1/tasks/{}/actions", cluster::id(number));
         let start = now();
         post(address, &path, &body).await?;
-        asked.push(start.elapsed());
+        api_times.push(start.elapsed());
         // Wait for the task to end before the next approval.
         wait_until_closed(cluster, number).await?;
     }
-    let mut commanded = Vec::new();
+    let mut command_times = Vec::new();
     for number in order.take(10) {
         let id = cluster::id(number).to_string();
-        commanded.push(command(cluster, &["approve", &id, "--plan", &hash]).await?);
+        command_times.push(command(cluster, &["approve", &id, "--plan", &hash]).await?);
         wait_until_closed(cluster, number).await?;
     }
     let mut rows = vec![["", "times", "p50 ms", "p99 ms"].map(str::to_owned).to_vec()];
     for (name, times) in [
         ("tamma inbox (shows 500)", &inbox),
-        ("approval over the API", &asked),
-        ("tamma approve", &commanded),
+        ("approval over the API", &api_times),
+        ("tamma approve", &command_times),
     ] {
         let p = |percent| ms(percentile(times, percent));
         rows.push(vec![name.to_owned(), times.len().to_string(), p(50), p(99)]);
@@ -148,7 +148,7 @@ async fn measure_people(cluster: &BenchCluster, tasks: u64) -> Result<Verdict> {
         "Approvals are sent one after the other, spread over all waiting tasks. At most 1,000 of {tasks} \
          workflows are in the worker's cache; the others are replayed from their histories.\n"
     );
-    let median = percentile(&asked, 50);
+    let median = percentile(&api_times, 50);
     let passed = median.is_some_and(|it| it < APPROVAL);
     let verdict = if passed { "met" } else { "missed" };
     println!(
@@ -183,12 +183,12 @@ async fn wait_until_closed(cluster: &BenchCluster, number: u64) -> Result<()> {
 }
 
 /// Runs a `tamma` command and returns its duration.
-async fn command(cluster: &BenchCluster, words: &[&str]) -> Result<Duration> {
-    let mut command = cluster.cluster.cli.command(words);
+async fn command(cluster: &BenchCluster, arguments: &[&str]) -> Result<Duration> {
+    let mut command = cluster.cluster.cli.command(arguments);
     command.stdout(Stdio::null()).current_dir(cluster.project.repository.path());
     let start = now();
     let status = command.status().await?;
-    ensure!(status.success(), "`tamma {}` ended with {status}", words.join(" "));
+    ensure!(status.success(), "`tamma {}` ended with {status}", arguments.join(" "));
     Ok(start.elapsed())
 }
 

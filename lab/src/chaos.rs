@@ -40,7 +40,7 @@ pub(crate) async fn run(arguments: &Args, quick: bool) -> Result<Verdict> {
     let kills = if quick { quick_kills() } else { every_kill() };
     let kills: Vec<_> = kills
         .into_iter()
-        .filter(|(_, victim)| arguments.victim.is_none_or(|wanted| wanted == *victim))
+        .filter(|(_, victim)| arguments.victim.is_none_or(|name| name == *victim))
         .filter(|(point, _)| {
             arguments.point.as_ref().is_none_or(|text| point.to_string().contains(text))
         })

@@ -33,26 +33,26 @@ pub(crate) struct Args {
 struct GrammarScore {
     all: u32,
     intent: u32,
-    whole: u32,
+    complete: u32,
 }
 
 impl GrammarScore {
     fn add(&mut self, reading: &Reading) {
         self.all += 1;
         self.intent += u32::from(reading.right);
-        self.whole += u32::from(reading.whole);
+        self.complete += u32::from(reading.whole);
     }
 
     fn share(part: u32, all: u32) -> f64 {
         if all == 0 { 1.0 } else { f64::from(part) / f64::from(all) }
     }
 
-    fn intents(self) -> f64 {
+    fn intent_share(self) -> f64 {
         Self::share(self.intent, self.all)
     }
 
-    fn wholes(self) -> f64 {
-        Self::share(self.whole, self.all)
+    fn complete_share(self) -> f64 {
+        Self::share(self.complete, self.all)
     }
 }
 
@@ -72,31 +72,42 @@ pub(crate) fn run(arguments: &Args) -> Result<Verdict> {
             hard.entry(kind.clone()).or_default().add(&reading);
         }
         if !reading.whole && (message.split == "tune" || arguments.held) {
-            mistake(message, &reading);
+            print_mistake(message, &reading);
         }
     }
     println!("\n{:<16} {:>5} {:>8} {:>8}", "part", "of", "intent", "complete");
     for (name, score) in &parts {
-        println!("{name:<16} {:>5} {:>8.3} {:>8.3}", score.all, score.intents(), score.wholes());
+        println!(
+            "{name:<16} {:>5} {:>8.3} {:>8.3}",
+            score.all,
+            score.intent_share(),
+            score.complete_share()
+        );
     }
     println!("\n{:<16} {:>14} {:>14} {:>14}", "intent right of", "tune", "held", "fresh");
     for (name, parts) in &intents {
-        let [tune, held, fresh] = parts.map(|it| format!("{:.2} of {:>3}", it.intents(), it.all));
+        let [tune, held, fresh] =
+            parts.map(|it| format!("{:.2} of {:>3}", it.intent_share(), it.all));
         println!("{name:<16} {tune:>14} {held:>14} {fresh:>14}");
     }
     println!("\n{:<16} {:>5} {:>8} {:>8}", "hard", "of", "intent", "complete");
     for (name, score) in &hard {
-        println!("{name:<16} {:>5} {:>8.2} {:>8.2}", score.all, score.intents(), score.wholes());
+        println!(
+            "{name:<16} {:>5} {:>8.2} {:>8.2}",
+            score.all,
+            score.intent_share(),
+            score.complete_share()
+        );
     }
     println!();
     let of = |name: &str| parts.get(name).copied().unwrap_or_default();
     let figures = ["tune", "held", "fresh", "all"]
-        .map(|name| format!("{name} {:.3} of {}", of(name).intents(), of(name).all));
-    let passed = ["held", "all"].iter().all(|name| of(name).intents() >= GOAL);
+        .map(|name| format!("{name} {:.3} of {}", of(name).intent_share(), of(name).all));
+    let passed = ["held", "all"].iter().all(|name| of(name).intent_share() >= GOAL);
     Ok(Verdict::new(passed, format!("right intents: {}", figures.join(", "))))
 }
 
-fn mistake(message: &Message, reading: &Reading) {
+fn print_mistake(message: &Message, reading: &Reading) {
     println!(
         "{} {} {:?}\n     expected {} {:?}\n     found    {} {:?} ({})",
         message.id,

@@ -87,9 +87,9 @@ fn print(outcomes: &[ClaimOutcome]) -> Result<bool> {
     let width = outcomes.iter().map(|it| it.claim.name.len()).max().unwrap_or_default();
     for ClaimOutcome { claim, result } in outcomes {
         let (is_expected, text) = match result {
-            Ok((believed, why)) if *believed != claim.is_false => (true, why.clone()),
-            Ok((true, why)) => (false, format!("BELIEVED: {why}")),
-            Ok((false, why)) => (false, format!("NOT BELIEVED: {why}")),
+            Ok((believed, reason)) if *believed != claim.is_false => (true, reason.clone()),
+            Ok((true, reason)) => (false, format!("BELIEVED: {reason}")),
+            Ok((false, reason)) => (false, format!("NOT BELIEVED: {reason}")),
             Err(error) => (false, format!("NOT RUN: {error:#}")),
         };
         passed &= is_expected;

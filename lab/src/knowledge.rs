@@ -141,15 +141,15 @@ impl LabelledSet {
         let mut projects = BTreeMap::<&str, CheckScore>::new();
         let mut hard = BTreeMap::<&str, CheckScore>::new();
         let mut all = CheckScore::default();
-        for (at, (project, task, case)) in self.cases.iter().enumerate() {
-            let near = near.get(at).map(Vec::as_slice).unwrap_or_default();
-            let found = index.check_with_nearest(task, &case.plan, now, &rules, near);
+        for (number, (project, task, case)) in self.cases.iter().enumerate() {
+            let near = near.get(number).map(Vec::as_slice).unwrap_or_default();
+            let findings = index.check_with_nearest(task, &case.plan, now, &rules, near);
             for score in [
                 projects.entry(*project).or_default(),
                 hard.entry(case.hard.as_str()).or_default(),
                 &mut all,
             ] {
-                score.take(case, &found, &self.keys);
+                score.take(case, &findings, &self.keys);
             }
         }
         let rows = projects.iter().map(|(name, score)| (*name, score)).chain([("all", &all)]);
@@ -174,10 +174,10 @@ impl LabelledSet {
             .filter_map(|entry| Some((entry.id, embeddings::entry_text(entry)?)))
             .collect();
         let mut vectors = Vec::new();
-        for some in texts.chunks(MAX_BATCH) {
-            let input: Vec<String> = some.iter().map(|(_, text)| text.clone()).collect();
-            let found = embedder.embed(&input).await?;
-            vectors.extend(some.iter().map(|(id, _)| *id).zip(found));
+        for batch in texts.chunks(MAX_BATCH) {
+            let input: Vec<String> = batch.iter().map(|(_, text)| text.clone()).collect();
+            let embedded = embedder.embed(&input).await?;
+            vectors.extend(batch.iter().map(|(id, _)| *id).zip(embedded));
         }
         let mut near = Vec::new();
         for (_, task, case) in &self.cases {
@@ -247,31 +247,31 @@ impl CheckScore {
     fn take(
         &mut self,
         case: &LabelledPlan,
-        found: &KnowledgeFindings,
+        findings: &KnowledgeFindings,
         keys: &BTreeMap<KnowledgeId, String>,
     ) {
         let named = |list: &[EntryMatch]| -> Vec<String> {
-            list.iter().filter_map(|found| keys.get(&found.entry).cloned()).collect()
+            list.iter().filter_map(|it| keys.get(&it.entry).cloned()).collect()
         };
         self.plans += 1;
         for (labelled, list) in
-            [(&case.blockers, &found.blockers), (&case.warnings, &found.warnings)]
+            [(&case.blockers, &findings.blockers), (&case.warnings, &findings.warnings)]
         {
-            let found: BTreeSet<_> = named(list).into_iter().collect();
-            let words = |entry: &String| format!("{} by {entry}", case.key);
-            self.wrongly_stopped.extend(found.difference(labelled).map(words));
-            self.wrongly_passed.extend(labelled.difference(&found).map(words));
+            let matched: BTreeSet<_> = named(list).into_iter().collect();
+            let describe = |entry: &String| format!("{} by {entry}", case.key);
+            self.wrongly_stopped.extend(matched.difference(labelled).map(describe));
+            self.wrongly_passed.extend(labelled.difference(&matched).map(describe));
         }
-        let lists = [&found.recommendations, &found.conventions, &found.learnings];
+        let lists = [&findings.recommendations, &findings.conventions, &findings.learnings];
         let first: Vec<String> =
             lists.iter().flat_map(|list| named(&list[..list.len().min(FIRST)])).collect();
         let mut joint: Vec<&EntryMatch> = lists.into_iter().flatten().collect();
-        joint.sort_by_key(|found| std::cmp::Reverse(found.relevance));
+        joint.sort_by_key(|entry| std::cmp::Reverse(entry.relevance));
         let joint: Vec<String> =
             joint.iter().take(FIRST).filter_map(|it| keys.get(&it.entry).cloned()).collect();
         let of = |list: &[String]| case.relevant.iter().filter(|key| list.contains(key)).count();
         #[expect(clippy::cast_precision_loss, reason = "small numbers")]
-        let share = |part: usize, whole: usize| part as f64 / whole.max(1) as f64;
+        let share = |part: usize, total: usize| part as f64 / total.max(1) as f64;
         if !case.relevant.is_empty() {
             self.recalls.push(share(of(&first), case.relevant.len()));
             self.precisions.push(share(of(&first), first.len()));

@@ -52,7 +52,7 @@ impl LessonWordings {
     fn lesson(
         &self,
         project: ProjectId,
-        words: &str,
+        wording: &str,
         task: TaskId,
         number: usize,
     ) -> Result<Lesson> {
@@ -61,7 +61,7 @@ impl LessonWordings {
             project,
             trigger: LessonTrigger::Improvement,
             kind: self.kind,
-            text: words.to_owned(),
+            text: wording.to_owned(),
             keywords: self.keywords.clone(),
             globs: self.globs.clone(),
             actions: Vec::new(),

@@ -39,7 +39,7 @@ pub(crate) async fn run(arguments: &Args, quick: bool) -> Result<Verdict> {
     let inputs = programs::input("review");
     let folder = tempfile::Builder::new().prefix("tamma-review-").tempdir()?;
     let programs = ReviewTools {
-        launcher: find_program("tamma-inside")?,
+        launcher: find_program("sandbox-launcher")?,
         python: tools::python_venv(&inputs.join("requirements.txt")).await?,
         modules: tools::npm_install(&inputs).await?,
     };

@@ -79,7 +79,7 @@ pub(crate) async fn run(arguments: &Args) -> Result<Verdict> {
     writeln!(out, "{:<62} {:<14} result", "attempt", "stopped by")?;
     let mut escapes = 0;
     for attempt in &attempts {
-        let fixture = EscapeFixture::new(kind, &find_program("tamma-inside")?)
+        let fixture = EscapeFixture::new(kind, &find_program("sandbox-launcher")?)
             .await
             .context("cannot create the fixture")?;
         let escaped = attempt.run(&fixture).await.with_context(|| attempt.name.clone())?;

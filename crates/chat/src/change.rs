@@ -92,7 +92,7 @@ impl RequestedChange {
     /// Returns the name of the action.
     pub fn name(&self) -> &'static str {
         match self {
-            Self::Task { action: act, .. } => act.into(),
+            Self::Task { action, .. } => action.into(),
             Self::Add(_) => "add",
             Self::Lesson { decision: LessonDecision::Approve, .. } => "approve_lesson",
             Self::Lesson { decision: LessonDecision::Reject, .. } => "reject_lesson",
@@ -104,8 +104,8 @@ impl RequestedChange {
     /// that no other one can be approved instead.
     pub fn command(&self, context: &ChatContext) -> CommandLine {
         match self {
-            Self::Task { task, action: act } => act.command(*task, context),
-            Self::Add(new) => new.command(),
+            Self::Task { task, action } => action.command(*task, context),
+            Self::Add(draft) => draft.command(),
             Self::Lesson { lesson, decision, reason } => {
                 CommandLine::new(&["knowledge", &decision.to_string(), &lesson.to_string()])
                     .option("reason", reason.as_deref())
@@ -117,10 +117,11 @@ impl RequestedChange {
 impl ChatAction {
     fn command(&self, task: TaskId, context: &ChatContext) -> CommandLine {
         let subject = context.task(task);
-        let plan = subject.and_then(|it| it.plan).map(|hash| hash.short());
-        let commit = subject.and_then(|it| it.commit).map(|commit| commit.to_string());
+        let plan = subject.and_then(|task| task.plan).map(|hash| hash.short());
+        let commit = subject.and_then(|task| task.commit).map(|commit| commit.to_string());
         let id = &*task.to_string();
-        let why = |reason: &Option<String>| reason.clone().unwrap_or_else(|| NO_REASON.to_owned());
+        let reason_or_default =
+            |reason: &Option<String>| reason.clone().unwrap_or_else(|| NO_REASON.to_owned());
         let answer = |word: &str| CommandLine::new(&["answer", id, word]);
         match self {
             Self::Approve { reason } => CommandLine::new(&["approve", id])
@@ -128,13 +129,13 @@ impl ChatAction {
                 .option("reason", reason.as_deref()),
             Self::Reject { reason } => CommandLine::new(&["reject", id])
                 .option("plan", plan.as_deref())
-                .option("reason", Some(&why(reason))),
+                .option("reason", Some(&reason_or_default(reason))),
             Self::Accept { reason } => answer("accept")
                 .option("commit", commit.as_deref())
                 .option("reason", reason.as_deref()),
             Self::Rework { reason } => answer("request-changes")
                 .option("commit", commit.as_deref())
-                .option("reason", Some(&why(reason))),
+                .option("reason", Some(&reason_or_default(reason))),
             Self::Override { reason } => {
                 answer("override").option("plan", plan.as_deref()).option("reason", Some(reason))
             }
@@ -143,15 +144,19 @@ impl ChatAction {
             Self::Pause => CommandLine::new(&["pause", id]),
             Self::Resume => CommandLine::new(&["resume", id]),
             Self::Cancel { reason } => {
-                CommandLine::new(&["cancel", id]).option("reason", Some(&why(reason)))
+                CommandLine::new(&["cancel", id]).option("reason", Some(&reason_or_default(reason)))
             }
             Self::Retry { grant } => CommandLine::new(&["retry", id]).grant(grant),
             Self::Continue { grant } => answer("continue").grant(grant),
             Self::RollBack { to, reason } => answer("roll-back")
                 .option("to", Some(&to.to_string()))
-                .option("reason", Some(&why(reason))),
-            Self::Skip { reason } => answer("skip").option("reason", Some(&why(reason))),
-            Self::Abandon { reason } => answer("abandon").option("reason", Some(&why(reason))),
+                .option("reason", Some(&reason_or_default(reason))),
+            Self::Skip { reason } => {
+                answer("skip").option("reason", Some(&reason_or_default(reason)))
+            }
+            Self::Abandon { reason } => {
+                answer("abandon").option("reason", Some(&reason_or_default(reason)))
+            }
             Self::Acknowledge => answer("acknowledge"),
         }
     }
@@ -161,7 +166,7 @@ impl TaskDraft {
     fn command(&self) -> CommandLine {
         let mut line = CommandLine::new(&["task", "add"])
             .option("type", Some(&self.r#type.to_string()))
-            .option("priority", self.priority.map(|it| it.to_string()).as_deref())
+            .option("priority", self.priority.map(|priority| priority.to_string()).as_deref())
             .option("description", self.description.as_deref());
         line.0.extend(["--".to_owned(), self.title.clone()]);
         line
@@ -204,8 +209,8 @@ impl fmt::Display for CommandLine {
             if index > 0 {
                 f.write_str(" ")?;
             }
-            let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./:,@%+".contains(c);
-            if !word.is_empty() && word.chars().all(plain) {
+            let is_safe = |c: char| c.is_ascii_alphanumeric() || "-_=./:,@%+".contains(c);
+            if !word.is_empty() && word.chars().all(is_safe) {
                 f.write_str(word)?;
             } else if let Some((name, value)) =
                 word.split_once('=').filter(|(name, _)| name.starts_with("--"))

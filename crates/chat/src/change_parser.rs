@@ -11,211 +11,241 @@ use tamma_core::task_loop::{AnswerKind, State};
 use crate::change::{ChatAction, LessonDecision, RequestedChange, TaskDraft};
 use crate::command_parser::{COMMAND_WORDS, ChatCommand, Verb, parse_command, parse_commands};
 use crate::interpretation::interpretation;
-use crate::message_text::{MessageText, form};
+use crate::message_text::{MessageText, phrase};
 use crate::task_reference::{self, TaskReference};
 use crate::{ChatContext, ChatTask, Clarification, Intent, Interpretation};
 
 /// Interprets the commands of a message, if it has any.
-pub(crate) fn parse_change(own: &MessageText<'_>, context: &ChatContext) -> Option<Interpretation> {
-    let mut orders = parse_commands(own, context);
-    let about = |order: &ChatCommand| own.masked.get(order.target.clone()).unwrap_or_default();
-    orders.retain(|order| order.verb != Verb::Add || parse_new_task(own, order, context).is_some());
-    orders.retain(|order| {
-        !order.is_statement || task_reference::is_task_name(about(order), context, order.verb)
+pub(crate) fn parse_change(
+    message: &MessageText<'_>,
+    context: &ChatContext,
+) -> Option<Interpretation> {
+    let mut commands = parse_commands(message, context);
+    let target_text =
+        |command: &ChatCommand| message.masked.get(command.target.clone()).unwrap_or_default();
+    commands.retain(|command| {
+        command.verb != Verb::Add || parse_new_task(message, command, context).is_some()
     });
-    let first = orders.first()?;
-    let taken_back = form!(
+    commands.retain(|command| {
+        !command.is_statement
+            || task_reference::is_task_name(target_text(command), context, command.verb)
+    });
+    let first = commands.first()?;
+    let retracted = phrase!(
         r"\b(?:just kidding|kidding|jk|no way|never ?mind|scratch that|(?:wait|actually),? (?:no|don['’]?t|do not)|or not)\b"
     );
     if first.payload.is_none()
-        && own.masked.get(first.start..).is_some_and(|it| taken_back.is_match(it))
+        && message.masked.get(first.start..).is_some_and(|text| retracted.is_match(text))
     {
         return Some(interpretation(Intent::Talk, 70, "retracted command"));
     }
-    if orders.iter().all(|order| form!(r"^\s*(?:nothing|none|no ?one)\b").is_match(about(order))) {
+    if commands
+        .iter()
+        .all(|command| phrase!(r"^\s*(?:nothing|none|no ?one)\b").is_match(target_text(command)))
+    {
         return Some(interpretation(Intent::Talk, 80, "command without a target"));
     }
-    let unclear = |unclear, why: &str| Some(interpretation(Intent::Unclear(unclear), 70, why));
-    if is_conditional(own, first) {
+    let unclear = |unclear, explanation: &str| {
+        Some(interpretation(Intent::Unclear(unclear), 70, explanation))
+    };
+    if is_conditional(message, first) {
         return unclear(Clarification::Condition, "conditional or scheduled command");
     }
-    let lesson =
-        form!(r"\b(?:lessons?|learnings?|knowledge|rules?|conventions?)\b").is_match(&own.masked);
-    let Some(order) = single_command(own, &orders, context) else {
+    let is_about_lesson = phrase!(r"\b(?:lessons?|learnings?|knowledge|rules?|conventions?)\b")
+        .is_match(&message.masked);
+    let Some(command) = single_command(message, &commands, context) else {
         return unclear(Clarification::OneAtATime, "several commands, or one for several tasks");
     };
-    let made = match order.verb {
-        Verb::Add => parse_new_task(own, order, context)?,
-        Verb::Retire => lesson_change(own, order, LessonDecision::Retire, context),
-        Verb::Approve if lesson => lesson_change(own, order, LessonDecision::Approve, context),
-        Verb::Reject if lesson => lesson_change(own, order, LessonDecision::Reject, context),
+    let result = match command.verb {
+        Verb::Add => parse_new_task(message, command, context)?,
+        Verb::Retire => lesson_change(message, command, LessonDecision::Retire, context),
+        Verb::Approve if is_about_lesson => {
+            lesson_change(message, command, LessonDecision::Approve, context)
+        }
+        Verb::Reject if is_about_lesson => {
+            lesson_change(message, command, LessonDecision::Reject, context)
+        }
         // Removing a lesson means rejecting a proposed one, or retiring an approved one.
-        Verb::Cancel if lesson => lesson_change(own, order, LessonDecision::Reject, context)
-            .or_else(|_| lesson_change(own, order, LessonDecision::Retire, context)),
-        Verb::LooksGood => match target_task(own, order, context) {
+        Verb::Cancel if is_about_lesson => {
+            lesson_change(message, command, LessonDecision::Reject, context)
+                .or_else(|_| lesson_change(message, command, LessonDecision::Retire, context))
+        }
+        Verb::LooksGood => match target_task(message, command, context) {
             Ok(task) => Ok(RequestedChange::Task {
                 task,
-                action: task_action(own, order, task, context).ok()?,
+                action: task_action(message, command, task, context).ok()?,
             }),
             Err(_) => return None,
         },
-        _ => target_task(own, order, context).and_then(|task| {
-            Ok(RequestedChange::Task { task, action: task_action(own, order, task, context)? })
+        _ => target_task(message, command, context).and_then(|task| {
+            Ok(RequestedChange::Task {
+                task,
+                action: task_action(message, command, task, context)?,
+            })
         }),
     };
-    Some(match made {
+    Some(match result {
         Ok(change) => {
-            let sure = if order.clause_index == 0 { 90 } else { 80 };
-            interpretation(Intent::Change(change), sure, format!("command: {}", order.verb))
+            let confidence = if command.clause_index == 0 { 90 } else { 80 };
+            interpretation(Intent::Change(change), confidence, format!("command: {}", command.verb))
         }
-        Err(back) => {
-            let why = format!("incomplete command: {}", order.verb);
-            interpretation(Intent::Unclear(back), 70, why)
+        Err(clarification) => {
+            let explanation = format!("incomplete command: {}", command.verb);
+            interpretation(Intent::Unclear(clarification), 70, explanation)
         }
     })
 }
 
 /// Returns the only command of a message, if it has exactly one for one task.
 fn single_command<'a>(
-    own: &MessageText<'_>,
-    orders: &'a [ChatCommand],
+    message: &MessageText<'_>,
+    commands: &'a [ChatCommand],
     context: &ChatContext,
 ) -> Option<&'a ChatCommand> {
     // "Looks good" and "give it 5 dollars" can accompany another command.
-    let weak = |order: &&ChatCommand| matches!(order.verb, Verb::LooksGood | Verb::Grant);
-    let strong: Vec<_> = orders.iter().filter(|order| !weak(order)).collect();
-    let (order, more) = match &*strong {
-        [] => (orders.first()?, false),
-        [order] => (*order, false),
-        [order, others @ ..] => {
-            let points = |other: &ChatCommand| {
-                let about = own.masked.get(other.target.clone()).unwrap_or_default();
+    let is_weak = |command: &&ChatCommand| matches!(command.verb, Verb::LooksGood | Verb::Grant);
+    let main: Vec<_> = commands.iter().filter(|command| !is_weak(command)).collect();
+    let (command, has_more) = match &*main {
+        [] => (commands.first()?, false),
+        [command] => (*command, false),
+        [command, others @ ..] => {
+            let names_task = |other: &ChatCommand| {
+                let target_text = message.masked.get(other.target.clone()).unwrap_or_default();
                 !matches!(
-                    task_reference::find_task(about, context, |_| true),
+                    task_reference::find_task(target_text, context, |_| true),
                     TaskReference::Pronoun | TaskReference::Nothing
                 )
             };
-            (*order, others.iter().any(|other| other.verb != order.verb || points(other)))
+            (*command, others.iter().any(|other| other.verb != command.verb || names_task(other)))
         }
     };
-    let about = own.masked.get(order.target.clone()).unwrap_or_default();
-    let several = order.verb != Verb::Add
-        && form!(r"\b(?:all|everything|every|each|both|any|anything)\b").is_match(about);
-    let named = task_reference::named_tasks(&own.masked, context).into_iter().flatten().count() > 1
-        && order.payload.is_none();
-    let or = form!(r"\bor (?P<next>[a-z-]+)");
-    let either = or
-        .group(about, "next")
-        .and_then(|at| about.get(at))
+    let target_text = message.masked.get(command.target.clone()).unwrap_or_default();
+    let names_all = command.verb != Verb::Add
+        && phrase!(r"\b(?:all|everything|every|each|both|any|anything)\b").is_match(target_text);
+    let names_several =
+        task_reference::named_tasks(&message.masked, context).into_iter().flatten().count() > 1
+            && command.payload.is_none();
+    let or = phrase!(r"\bor (?P<next>[a-z-]+)");
+    let has_alternative = or
+        .group(target_text, "next")
+        .and_then(|at| target_text.get(at))
         .is_some_and(|next| COMMAND_WORDS.contains(&next));
-    (!(more || several || named || either)).then_some(order)
+    (!(has_more || names_all || names_several || has_alternative)).then_some(command)
 }
 
 /// Returns true if a command is conditional or for later. Text that is passed on is not considered.
-fn is_conditional(own: &MessageText<'_>, order: &ChatCommand) -> bool {
-    let end = if order.payload.is_some() { order.start } else { own.masked.len() };
-    let text = own.masked.get(..end).unwrap_or_default();
+fn is_conditional(message: &MessageText<'_>, command: &ChatCommand) -> bool {
+    let end = if command.payload.is_some() { command.start } else { message.masked.len() };
+    let text = message.masked.get(..end).unwrap_or_default();
     let text = text.replace("once more", "").replace("once again", "").replace("at once", "");
-    let case = form!(
+    let case = phrase!(
         r"\b(?:if|unless|once|whenever|when|provided|assuming|in case|as soon as|as long as)\b"
     );
-    let time = form!(
+    let time = phrase!(
         r"\b(?:tomorrow|tonight|later|next week|after|(?:on|before|after|by) (?:mon|tues|wednes|thurs|fri|satur|sun)day|at \d)\b"
     );
-    case.is_match(&text) || (order.verb != Verb::Pause && time.is_match(&text))
+    case.is_match(&text) || (command.verb != Verb::Pause && time.is_match(&text))
 }
 
 /// Returns the task that a command targets.
 fn target_task(
-    own: &MessageText<'_>,
-    order: &ChatCommand,
+    message: &MessageText<'_>,
+    command: &ChatCommand,
     context: &ChatContext,
 ) -> Result<TaskId, Clarification> {
-    let fits = |task: &ChatTask| order.verb.applies_to(task);
-    let checked = |task: TaskId| match context.task(task) {
-        Some(subject) if fits(subject) => Ok(task),
-        Some(_) => Err(Clarification::NotApplicable { task, verb: order.verb }),
+    let is_applicable = |task: &ChatTask| command.verb.applies_to(task);
+    let check = |task: TaskId| match context.task(task) {
+        Some(subject) if is_applicable(subject) => Ok(task),
+        Some(_) => Err(Clarification::NotApplicable { task, verb: command.verb }),
         None => Err(Clarification::UnknownTask { description: String::new() }),
     };
-    let which = |tasks| Err(Clarification::WhichTask { tasks, lessons: Vec::new() });
-    let about = own.masked.get(target_range(own, order)).unwrap_or_default();
-    match task_reference::find_task(about, context, fits) {
-        TaskReference::One(task) => return checked(task),
-        TaskReference::Many(tasks) => return which(tasks),
-        TaskReference::Unknown(said) => {
-            return Err(Clarification::UnknownTask { description: said });
+    let which_task = |tasks| Err(Clarification::WhichTask { tasks, lessons: Vec::new() });
+    let target_text = message.masked.get(target_range(message, command)).unwrap_or_default();
+    match task_reference::find_task(target_text, context, is_applicable) {
+        TaskReference::One(task) => return check(task),
+        TaskReference::Many(tasks) => return which_task(tasks),
+        TaskReference::Unknown(description) => {
+            return Err(Clarification::UnknownTask { description });
         }
         TaskReference::Pronoun | TaskReference::Nothing => {}
     }
     // "The refund plan is fine, approve it": the task in the previous clause.
-    let before = own.clauses.get(order.clause_index).map(|clause| clause.range.start..order.start);
+    let before =
+        message.clauses.get(command.clause_index).map(|clause| clause.range.start..command.start);
     let clauses =
-        own.clauses.iter().take(order.clause_index).rev().map(|clause| clause.range.clone());
-    for place in before.into_iter().chain(clauses) {
-        match task_reference::find_task(own.masked.get(place).unwrap_or_default(), context, fits) {
-            TaskReference::One(task) => return checked(task),
-            TaskReference::Many(tasks) => return which(tasks),
+        message.clauses.iter().take(command.clause_index).rev().map(|clause| clause.range.clone());
+    for range in before.into_iter().chain(clauses) {
+        match task_reference::find_task(
+            message.masked.get(range).unwrap_or_default(),
+            context,
+            is_applicable,
+        ) {
+            TaskReference::One(task) => return check(task),
+            TaskReference::Many(tasks) => return which_task(tasks),
             _ => {}
         }
     }
     if let Some(last) = context.last {
-        return checked(last);
+        return check(last);
     }
-    let open: Vec<_> = context.tasks.iter().filter(|task| fits(task)).map(|task| task.id).collect();
-    match &*open {
+    let candidates: Vec<_> =
+        context.tasks.iter().filter(|task| is_applicable(task)).map(|task| task.id).collect();
+    match &*candidates {
         [task] => Ok(*task),
         [] => Err(Clarification::UnknownTask { description: String::new() }),
-        _ => which(open),
+        _ => which_task(candidates),
     }
 }
 
 /// Returns the range that names the target, without the reason.
-fn target_range(own: &MessageText<'_>, order: &ChatCommand) -> Range<usize> {
-    let about = own.masked.get(order.target.clone()).unwrap_or_default();
-    let end = form!(r"\b(?:because|since|cause|due to)\b").find(about);
-    order.target.start..end.map_or(order.target.end, |end| order.target.start + end.start)
+fn target_range(message: &MessageText<'_>, command: &ChatCommand) -> Range<usize> {
+    let target_text = message.masked.get(command.target.clone()).unwrap_or_default();
+    let end = phrase!(r"\b(?:because|since|cause|due to)\b").find(target_text);
+    command.target.start..end.map_or(command.target.end, |end| command.target.start + end.start)
 }
 
 /// Returns the reason in the person's words: after "because", or the text that follows the command.
-fn stated_reason(own: &MessageText<'_>, order: &ChatCommand) -> Option<String> {
-    let clause = own.clauses.get(order.clause_index)?;
-    let said = own.masked.get(order.start..clause.range.end)?;
-    let start = if let Some(found) = form!(r"\b(?:because|since|cause|due to)\s").find(said) {
-        order.start + found.end
+fn stated_reason(message: &MessageText<'_>, command: &ChatCommand) -> Option<String> {
+    let clause = message.clauses.get(command.clause_index)?;
+    let clause_rest = message.masked.get(command.start..clause.range.end)?;
+    let start = if let Some(conjunction) =
+        phrase!(r"\b(?:because|since|cause|due to)\s").find(clause_rest)
+    {
+        command.start + conjunction.end
     } else {
-        let next = own.clauses.get(order.clause_index + 1)?;
-        let text = own.clause_text(next);
-        let other = form!(
+        let next = message.clauses.get(command.clause_index + 1)?;
+        let text = message.clause_text(next);
+        let not_a_reason = phrase!(
             r"^\s*(?:don['’]?t|do not|never|please|pls|thanks|thank you|thx|ok|how|what|when|why|who|where|tamma|then|move on|go on|carry on)\b|--|^\s*rm\b|^\s*(?:it |that )?(?:looks|sounds) (?:good|fine|great|ok)|\$\d|\d+ (?:more )?(?:dollars|usd|runs)"
         );
-        let ordered =
-            parse_command(own, order.clause_index + 1, next).is_some_and(|it| it.verb != Verb::Add);
-        if next.is_question || other.is_match(text) || ordered {
+        let is_command = parse_command(message, command.clause_index + 1, next)
+            .is_some_and(|command| command.verb != Verb::Add);
+        if next.is_question || not_a_reason.is_match(text) || is_command {
             return None;
         }
         next.range.start
     };
-    let said = own.original_text(start..own.original.len());
-    let said = said.trim_end_matches(['.', '!', ' ']);
-    (!said.is_empty()).then(|| said.to_owned())
+    let reason = message.original_text(start..message.original.len());
+    let reason = reason.trim_end_matches(['.', '!', ' ']);
+    (!reason.is_empty()).then(|| reason.to_owned())
 }
 
 /// Returns the action of a command on a task.
 fn task_action(
-    own: &MessageText<'_>,
-    order: &ChatCommand,
+    message: &MessageText<'_>,
+    command: &ChatCommand,
     task: TaskId,
     context: &ChatContext,
 ) -> Result<ChatAction, Clarification> {
     let Some(subject) = context.task(task) else {
         return Err(Clarification::UnknownTask { description: String::new() });
     };
-    let words = match order.verb {
-        Verb::Modify | Verb::Reply => payload_text(own, order),
-        _ => stated_reason(own, order),
+    let words = match command.verb {
+        Verb::Modify | Verb::Reply => payload_text(message, command),
+        _ => stated_reason(message, command),
     };
-    let said = if order.verb == Verb::RollBack { order.start } else { 0 };
-    action_for(order.verb, subject, words, own.masked.get(said..).unwrap_or_default())
+    let from = if command.verb == Verb::RollBack { command.start } else { 0 };
+    action_for(command.verb, subject, words, message.masked.get(from..).unwrap_or_default())
 }
 
 /// Returns the action of a verb on a task. `words` is the reason or the text to pass on; grants and
@@ -226,14 +256,14 @@ pub(crate) fn action_for(
     words: Option<String>,
     text: &str,
 ) -> Result<ChatAction, Clarification> {
-    let may = |answer| task.answers.contains(&answer);
+    let allows = |answer| task.answers.contains(&answer);
     let reason = words;
     Ok(match verb {
-        Verb::Approve | Verb::LooksGood if may(AnswerKind::Approve) => {
+        Verb::Approve | Verb::LooksGood if allows(AnswerKind::Approve) => {
             ChatAction::Approve { reason }
         }
         Verb::Approve | Verb::LooksGood => ChatAction::Accept { reason },
-        Verb::Reject if may(AnswerKind::Reject) => ChatAction::Reject { reason },
+        Verb::Reject if allows(AnswerKind::Reject) => ChatAction::Reject { reason },
         Verb::Reject => ChatAction::Rework { reason },
         Verb::Pause => ChatAction::Pause,
         Verb::Resume => ChatAction::Resume,
@@ -264,26 +294,27 @@ pub(crate) fn action_for(
 }
 
 /// Returns the text that a command passes on; only the quote, if it passes on a quote.
-fn payload_text(own: &MessageText<'_>, order: &ChatCommand) -> Option<String> {
-    let said = own.original_text(order.payload.clone()?);
-    let said = said.trim_end_matches(['.', '!', '?', ' ']);
-    let quoted = || own.quoted.map(crate::message_text::sanitize_line);
-    let said = Some(said.to_owned()).filter(|said| !said.is_empty()).or_else(quoted);
-    said.filter(|said| !said.is_empty())
+fn payload_text(message: &MessageText<'_>, command: &ChatCommand) -> Option<String> {
+    let text = message.original_text(command.payload.clone()?);
+    let text = text.trim_end_matches(['.', '!', '?', ' ']);
+    let quoted = || message.quoted.map(crate::message_text::sanitize_line);
+    let text = Some(text.to_owned()).filter(|text| !text.is_empty()).or_else(quoted);
+    text.filter(|text| !text.is_empty())
 }
 
 /// Parses extra runs, dollars and tokens.
 fn parse_grant(text: &str) -> Grant {
     let number = |at: Option<Range<usize>>| at.and_then(|at| text.get(at));
-    let usd = form!(r"\$ ?(?P<n>\d+(?:\.\d+)?)").group(text, "n");
+    let usd = phrase!(r"\$ ?(?P<n>\d+(?:\.\d+)?)").group(text, "n");
     let usd = usd.or_else(|| {
-        let named =
-            form!(r"\b(?P<n>\d+(?:\.\d+)?) (?:more |extra |additional )?(?:dollars?|usd|bucks)\b");
-        named.group(text, "n")
+        let in_words = phrase!(
+            r"\b(?P<n>\d+(?:\.\d+)?) (?:more |extra |additional )?(?:dollars?|usd|bucks)\b"
+        );
+        in_words.group(text, "n")
     });
     let runs =
-        form!(r"\b(?P<n>\d+) (?:more |extra |additional )?(?:runs?|iterations?|attempts?)\b");
-    let tokens = form!(r"\b(?P<n>\d+) (?:more |extra |additional )?tokens?\b");
+        phrase!(r"\b(?P<n>\d+) (?:more |extra |additional )?(?:runs?|iterations?|attempts?)\b");
+    let tokens = phrase!(r"\b(?P<n>\d+) (?:more |extra |additional )?tokens?\b");
     Grant {
         usd: number(usd).and_then(|n| n.parse().ok()).unwrap_or_default(),
         iterations: number(runs.group(text, "n")).and_then(|n| n.parse().ok()).unwrap_or_default(),
@@ -293,7 +324,7 @@ fn parse_grant(text: &str) -> Grant {
 
 /// Parses a state from common words for it.
 fn parse_state(text: &str) -> Option<State> {
-    let to = form!(
+    let to = phrase!(
         r"\bto (?:the |an? )?(?P<to>plan|approv|implement|cod|in[_ ]progress|test|quality|review|validated|pending)"
     );
     Some(match text.get(to.group(text, "to")?)? {
@@ -309,98 +340,112 @@ fn parse_state(text: &str) -> Option<State> {
 
 /// Returns a decision on a lesson.
 fn lesson_change(
-    own: &MessageText<'_>,
-    order: &ChatCommand,
+    message: &MessageText<'_>,
+    command: &ChatCommand,
     decision: LessonDecision,
     context: &ChatContext,
 ) -> Result<RequestedChange, Clarification> {
-    let wanted = if decision == LessonDecision::Retire {
+    let status = if decision == LessonDecision::Retire {
         EntryStatus::Approved
     } else {
         EntryStatus::Pending
     };
-    let about = own.masked.get(target_range(own, order)).unwrap_or_default();
-    let text = if task_reference::content_words(about).is_empty() { &*own.masked } else { about };
-    let lesson = task_reference::find_lesson(text, context, |lesson| lesson.status == wanted)?;
-    Ok(RequestedChange::Lesson { lesson: lesson.id, decision, reason: stated_reason(own, order) })
+    let target_text = message.masked.get(target_range(message, command)).unwrap_or_default();
+    let text = if task_reference::content_words(target_text).is_empty() {
+        &*message.masked
+    } else {
+        target_text
+    };
+    let lesson = task_reference::find_lesson(text, context, |lesson| lesson.status == status)?;
+    Ok(RequestedChange::Lesson {
+        lesson: lesson.id,
+        decision,
+        reason: stated_reason(message, command),
+    })
 }
 
 /// Returns a new task, or an addition to an existing one. `None` if the text only resembles a
 /// command.
 fn parse_new_task(
-    own: &MessageText<'_>,
-    order: &ChatCommand,
+    message: &MessageText<'_>,
+    command: &ChatCommand,
     context: &ChatContext,
 ) -> Option<Result<RequestedChange, Clarification>> {
-    let from = order.payload.clone()?.start;
-    let end = own.sentence_end(from);
-    let text = own.masked.get(from..end)?;
-    if form!(r"^(?:update (?:on|me|us|about)\b|(?:need|want) (?:the|to|your|my|more|help|you|it|that|this)\b|move on\b|make (?:sure|sense))").is_match(text) {
+    let from = command.payload.clone()?.start;
+    let end = message.sentence_end(from);
+    let text = message.masked.get(from..end)?;
+    if phrase!(r"^(?:update (?:on|me|us|about)\b|(?:need|want) (?:the|to|your|my|more|help|you|it|that|this)\b|move on\b|make (?:sure|sense))").is_match(text) {
         return None;
     }
     // "Fix it" is not enough for a task.
-    if form!(r"^[a-z]+ (?:it|that|this|them|me|something)\b").is_match(text) {
+    if phrase!(r"^[a-z]+ (?:it|that|this|them|me|something)\b").is_match(text) {
         return Some(Err(Clarification::NotUnderstood));
     }
     let to =
-        form!(r"\bto (?P<to>(?:the )?[a-z0-9 -]+ (?:one|task|plan)|it|that one|this one|#\d+)$");
+        phrase!(r"\bto (?P<to>(?:the )?[a-z0-9 -]+ (?:one|task|plan)|it|that one|this one|#\d+)$");
     if let Some(to) = to.group(text, "to").and_then(|at| text.get(at)) {
-        let found =
+        let target =
             match task_reference::find_task(to, context, |task| Verb::Modify.applies_to(task)) {
                 TaskReference::Pronoun => context.last,
                 TaskReference::One(task) => Some(task),
                 _ => None,
             };
-        if let Some(task) =
-            found.filter(|task| context.task(*task).is_some_and(|it| Verb::Modify.applies_to(it)))
+        if let Some(task) = target
+            .filter(|task| context.task(*task).is_some_and(|task| Verb::Modify.applies_to(task)))
         {
-            let act = ChatAction::Modify { words: own.original_text(from..end) };
-            return Some(Ok(RequestedChange::Task { task, action: act }));
+            let action = ChatAction::Modify { words: message.original_text(from..end) };
+            return Some(Ok(RequestedChange::Task { task, action }));
         }
     }
-    let wished = form!(r"^(?:need|want|['’]d like|would like) ").find(text).map_or(0, |it| it.end);
+    let wish_end =
+        phrase!(r"^(?:need|want|['’]d like|would like) ").find(text).map_or(0, |range| range.end);
     // "I need a summary, what was completed?" is a question.
-    let asks =
-        form!(r"^an? (?:summary|overview|report|list|update|answer|figure|number|hint|reminder)\b");
-    let rest = text.get(wished..).unwrap_or_default();
-    if wished > 0 && (asks.is_match(rest) || own.clauses.iter().any(|clause| clause.is_question)) {
-        return None;
-    }
-    let start = from + wished;
-    let text = text.get(wished..)?;
-    let kind = form!(
-        r"^(?P<make>(?:new|add|create|file|open|make|log|raise|submit|register) )?(?:an? )?(?:new )?(?:(?P<how>urgent|critical|high|medium|low)(?:[- ]prio(?:rity)?)? )?(?P<noun>task|ticket|bugfix|bug|issue|chore|feature|docs|refactor|test|story)\b(?P<mark>\s*:\s*| (?:to|for|that|about) |\s*$| )"
+    let lookup = phrase!(
+        r"^an? (?:summary|overview|report|list|update|answer|figure|number|hint|reminder)\b"
     );
-    let part = |name: &str| kind.group(text, name).and_then(|at| text.get(at));
-    let noun = part("noun").unwrap_or_default();
-    let mark = part("mark").unwrap_or_default();
-    let made = part("make").is_some() || wished > 0;
-    let work = matches!(noun, "task" | "ticket");
-    let named = !noun.is_empty()
-        && (mark.contains(':')
-            || (made
-                && (work
-                    || (matches!(noun, "bug" | "issue" | "chore" | "story") && mark.len() > 1))));
-    if !named
-        && form!(r"^(?:new|file|open|task|bug|docs|chore|feature|test|raise|log|submit|register)\b")
-            .is_match(text)
+    let rest = text.get(wish_end..).unwrap_or_default();
+    if wish_end > 0
+        && (lookup.is_match(rest) || message.clauses.iter().any(|clause| clause.is_question))
     {
         return None;
     }
-    let skip = if named { kind.group(text, "mark").map_or(0, |mark| mark.end) } else { 0 };
-    let end = start + form!(r"(?:,? (?:please|pls|thanks|thank you|with|(?:low|medium|high|critical|urgent|top) prio(?:rity)?))*\s*$").find(text).map_or(text.len(), |tail| tail.start);
-    let title = own.original_text(start + skip..end.max(start + skip));
+    let start = from + wish_end;
+    let text = text.get(wish_end..)?;
+    let kind = phrase!(
+        r"^(?P<make>(?:new|add|create|file|open|make|log|raise|submit|register) )?(?:an? )?(?:new )?(?:(?P<how>urgent|critical|high|medium|low)(?:[- ]prio(?:rity)?)? )?(?P<noun>task|ticket|bugfix|bug|issue|chore|feature|docs|refactor|test|story)\b(?P<mark>\s*:\s*| (?:to|for|that|about) |\s*$| )"
+    );
+    let group = |name: &str| kind.group(text, name).and_then(|at| text.get(at));
+    let noun = group("noun").unwrap_or_default();
+    let mark = group("mark").unwrap_or_default();
+    let is_created = group("make").is_some() || wish_end > 0;
+    let is_task = matches!(noun, "task" | "ticket");
+    let is_labelled = !noun.is_empty()
+        && (mark.contains(':')
+            || (is_created
+                && (is_task
+                    || (matches!(noun, "bug" | "issue" | "chore" | "story") && mark.len() > 1))));
+    if !is_labelled
+        && phrase!(
+            r"^(?:new|file|open|task|bug|docs|chore|feature|test|raise|log|submit|register)\b"
+        )
+        .is_match(text)
+    {
+        return None;
+    }
+    let skip = if is_labelled { kind.group(text, "mark").map_or(0, |mark| mark.end) } else { 0 };
+    let end = start + phrase!(r"(?:,? (?:please|pls|thanks|thank you|with|(?:low|medium|high|critical|urgent|top) prio(?:rity)?))*\s*$").find(text).map_or(text.len(), |tail| tail.start);
+    let title = message.original_text(start + skip..end.max(start + skip));
     if title.is_empty() {
         return Some(Err(Clarification::NotUnderstood));
     }
-    let rest = own.original_text(own.sentence_end(from)..own.original.len());
+    let rest = message.original_text(message.sentence_end(from)..message.original.len());
     let rest = rest.trim_start_matches(['.', '!', '?', ' ']);
     let description = (!rest.is_empty()
-        && !form!(r"(?i)^(?:thanks|thank you|thx|please)\b").is_match(rest))
+        && !phrase!(r"(?i)^(?:thanks|thank you|thx|please)\b").is_match(rest))
     .then(|| rest.to_owned());
     Some(Ok(RequestedChange::Add(TaskDraft {
         r#type: task_type(noun, &title.to_ascii_lowercase()),
-        priority: parse_priority(&own.masked, part("how")),
+        priority: parse_priority(&message.masked, group("how")),
         title,
         description,
     })))
@@ -416,22 +461,22 @@ fn task_type(noun: &str, title: &str) -> TaskType {
         _ => {}
     }
     if noun == "test"
-        || form!(r"^(?:add|write|create)\b[^,]*\btests?\b|^(?:test|cover) ").is_match(title)
+        || phrase!(r"^(?:add|write|create)\b[^,]*\btests?\b|^(?:test|cover) ").is_match(title)
     {
         TaskType::Test
-    } else if form!(r"^(?:document|describe)\b|\b(?:readme|docs|documentation|changelog)\b")
+    } else if phrase!(r"^(?:document|describe)\b|\b(?:readme|docs|documentation|changelog)\b")
         .is_match(title)
     {
         TaskType::Docs
-    } else if form!(r"^fix\b|\b(?:bug|crash|crashes|broken|fails?|error|wrong|regression)\b")
+    } else if phrase!(r"^fix\b|\b(?:bug|crash|crashes|broken|fails?|error|wrong|regression)\b")
         .is_match(title)
     {
         TaskType::Bugfix
-    } else if form!(r"^(?:refactor|rename|extract|simplify|restructure|split|move)\b")
+    } else if phrase!(r"^(?:refactor|rename|extract|simplify|restructure|split|move)\b")
         .is_match(title)
     {
         TaskType::Refactor
-    } else if form!(
+    } else if phrase!(
         r"^(?:bump|upgrade|clean ?up|remove|delete|get rid of)\b|\b(?:dependenc(?:y|ies)|lint)\b"
     )
     .is_match(title)
@@ -442,11 +487,11 @@ fn task_type(noun: &str, title: &str) -> TaskType {
     }
 }
 
-fn parse_priority(text: &str, said: Option<&str>) -> Option<Priority> {
-    let before = form!(r"^\s*(?P<how>urgent|critical|asap)\b").group(text, "how");
-    let after =
-        form!(r"\b(?P<how>low|medium|high|critical|urgent|top) prio(?:rity)?\b").group(text, "how");
-    match said.or_else(|| text.get(before.or(after)?))? {
+fn parse_priority(text: &str, stated: Option<&str>) -> Option<Priority> {
+    let before = phrase!(r"^\s*(?P<how>urgent|critical|asap)\b").group(text, "how");
+    let after = phrase!(r"\b(?P<how>low|medium|high|critical|urgent|top) prio(?:rity)?\b")
+        .group(text, "how");
+    match stated.or_else(|| text.get(before.or(after)?))? {
         "urgent" | "asap" | "critical" | "top" => Some(Priority::Critical),
         other => other.parse().ok(),
     }

@@ -13,7 +13,7 @@ use strum::Display;
 use tamma_core::task_loop::AnswerKind;
 
 use self::Verb as V;
-use crate::message_text::{MessageClause, MessageText, form};
+use crate::message_text::{MessageClause, MessageText, phrase};
 use crate::task_reference;
 use crate::{ChatContext, ChatTask};
 
@@ -55,21 +55,23 @@ pub enum Verb {
 impl Verb {
     /// Returns true if the task's current state allows it. The state machine decides in the end.
     pub fn applies_to(self, task: &ChatTask) -> bool {
-        let may = |answer| task.answers.contains(&answer);
-        let live = !task.state.is_terminal();
+        let allows = |answer| task.answers.contains(&answer);
+        let is_open = !task.state.is_terminal();
         match self {
-            Self::Approve | Self::LooksGood => may(AnswerKind::Approve) || may(AnswerKind::Accept),
-            Self::Reject => may(AnswerKind::Reject) || may(AnswerKind::RequestChanges),
-            Self::Reply => may(AnswerKind::Reply),
-            Self::Modify | Self::Cancel | Self::Stop | Self::Grant => live,
-            Self::Pause => live && !task.paused,
-            Self::Resume => live && task.paused,
-            Self::Retry => live && (may(AnswerKind::Retry) || task.answers.is_empty()),
-            Self::Continue => may(AnswerKind::Continue) || (live && task.paused),
-            Self::RollBack => may(AnswerKind::RollBack),
-            Self::Skip => may(AnswerKind::Skip),
-            Self::Abandon => may(AnswerKind::Abandon),
-            Self::Override => may(AnswerKind::Override),
+            Self::Approve | Self::LooksGood => {
+                allows(AnswerKind::Approve) || allows(AnswerKind::Accept)
+            }
+            Self::Reject => allows(AnswerKind::Reject) || allows(AnswerKind::RequestChanges),
+            Self::Reply => allows(AnswerKind::Reply),
+            Self::Modify | Self::Cancel | Self::Stop | Self::Grant => is_open,
+            Self::Pause => is_open && !task.paused,
+            Self::Resume => is_open && task.paused,
+            Self::Retry => is_open && (allows(AnswerKind::Retry) || task.answers.is_empty()),
+            Self::Continue => allows(AnswerKind::Continue) || (is_open && task.paused),
+            Self::RollBack => allows(AnswerKind::RollBack),
+            Self::Skip => allows(AnswerKind::Skip),
+            Self::Abandon => allows(AnswerKind::Abandon),
+            Self::Override => allows(AnswerKind::Override),
             Self::Acknowledge => !task.answers.is_empty(),
             Self::Retire | Self::Add => false,
         }
@@ -442,13 +444,13 @@ const STATEMENT_PATTERNS: &[(Verb, &str)] = &[
     (V::Skip, r"^(?P<about>.+?) (?:can|may) (?:now )?be skipped\s*(?:now)?$"),
 ];
 
-fn compile_patterns(forms: &'static [(Verb, &'static str)]) -> Vec<(Verb, Regex)> {
-    let made = |(verb, form): &(Verb, &str)| {
-        let made = Regex::new(form);
-        debug_assert!(made.is_ok(), "{made:?}");
-        Some((*verb, made.ok()?))
+fn compile_patterns(patterns: &'static [(Verb, &'static str)]) -> Vec<(Verb, Regex)> {
+    let compile = |(verb, pattern): &(Verb, &str)| {
+        let regex = Regex::new(pattern);
+        debug_assert!(regex.is_ok(), "{regex:?}");
+        Some((*verb, regex.ok()?))
     };
-    forms.iter().filter_map(made).collect()
+    patterns.iter().filter_map(compile).collect()
 }
 
 static COMMAND_REGEXES: LazyLock<Vec<(Verb, Regex)>> =
@@ -458,102 +460,103 @@ static STATEMENT_REGEXES: LazyLock<Vec<(Verb, Regex)>> =
 
 /// Returns true if `text` contains one of the [`COMMAND_WORDS`].
 pub(crate) fn has_command_word(text: &str) -> bool {
-    let word = |c: char| !(c.is_ascii_alphanumeric() || c == '-');
-    text.split(word).any(|word| COMMAND_WORDS.contains(&word))
+    let is_separator = |c: char| !(c.is_ascii_alphanumeric() || c == '-');
+    text.split(is_separator).any(|word| COMMAND_WORDS.contains(&word))
 }
 
 /// Returns the commands of a message, in their order.
-pub(crate) fn parse_commands(own: &MessageText<'_>, context: &ChatContext) -> Vec<ChatCommand> {
-    let mut orders = Vec::new();
-    if !has_command_word(&own.masked) {
-        return orders;
+pub(crate) fn parse_commands(message: &MessageText<'_>, context: &ChatContext) -> Vec<ChatCommand> {
+    let mut commands = Vec::new();
+    if !has_command_word(&message.masked) {
+        return commands;
     }
-    for (place, clause) in own.clauses.iter().enumerate() {
-        let Some(order) = parse_command(own, place, clause) else {
+    for (index, clause) in message.clauses.iter().enumerate() {
+        let Some(command) = parse_command(message, index, clause) else {
             // "In the transcript I see: approve it" is a report. "Please:" and "the export:"
             // introduce a command.
-            if clause.ends_with_colon && !can_precede_command(own.clause_text(clause), context) {
+            if clause.ends_with_colon && !can_precede_command(message.clause_text(clause), context)
+            {
                 break;
             }
             continue;
         };
-        let takes_the_rest = order.payload.is_some() || clause.ends_with_colon;
-        orders.push(order);
-        if takes_the_rest {
+        let takes_rest = command.payload.is_some() || clause.ends_with_colon;
+        commands.push(command);
+        if takes_rest {
             break;
         }
     }
-    orders
+    commands
 }
 
 /// Returns true if a command can follow this clause and its colon: it is polite, or names a task.
 fn can_precede_command(clause: &str, context: &ChatContext) -> bool {
-    let polite = form!(POLITE_PREFIX).find(clause).map_or(0, |polite| polite.end);
+    let polite = phrase!(POLITE_PREFIX).find(clause).map_or(0, |polite| polite.end);
     let rest = clause.get(polite..).unwrap_or_default();
     rest.trim().is_empty() || task_reference::is_task_name(rest, context, Verb::Cancel)
 }
 
 /// Returns the command in a clause.
 pub(crate) fn parse_command(
-    own: &MessageText<'_>,
-    place: usize,
+    message: &MessageText<'_>,
+    clause_index: usize,
     clause: &MessageClause,
 ) -> Option<ChatCommand> {
-    let said = own.clause_text(clause);
-    let polite = form!(POLITE_PREFIX).find(said)?;
-    let before = said.get(polite.clone())?;
+    let text = message.clause_text(clause);
+    let polite = phrase!(POLITE_PREFIX).find(text)?;
+    let before = text.get(polite.clone())?;
     // "Approve it?" is a question; "can you approve it?" is a request.
-    if clause.is_question && !form!(r"\b(?:can|could|would|will) (?:you|we)\b").is_match(before) {
+    if clause.is_question && !phrase!(r"\b(?:can|could|would|will) (?:you|we)\b").is_match(before) {
         return None;
     }
     let start = clause.range.start + polite.end;
-    let head = said.get(polite.end..)?;
+    let head = text.get(polite.end..)?;
     // "Approving it was wrong" is a remark; "would you mind approving it" is a request.
-    if form!(r"^\w+ing\b").is_match(head) && !form!(r"\bmind\s*$").is_match(before) {
+    if phrase!(r"^\w+ing\b").is_match(head) && !phrase!(r"\bmind\s*$").is_match(before) {
         return None;
     }
     // "With it" is an approval only after "go ahead".
-    if head.starts_with("with ") && !form!(r"\bgo ahead\s*$").is_match(before) {
+    if head.starts_with("with ") && !phrase!(r"\bgo ahead\s*$").is_match(before) {
         return None;
     }
     let shift = |range: Range<usize>| start + range.start..start + range.end;
-    for (verb, form) in STATEMENT_REGEXES.iter() {
-        let Some(about) = form.captures(head).and_then(|found| found.name("about")) else {
+    for (verb, regex) in STATEMENT_REGEXES.iter() {
+        let Some(target) = regex.captures(head).and_then(|captures| captures.name("about")) else {
             continue;
         };
-        let (about, stated) = (shift(about.range()), true);
         return Some(ChatCommand {
             verb: *verb,
-            clause_index: place,
+            clause_index,
             start,
-            target: about,
+            target: shift(target.range()),
             payload: None,
-            is_statement: stated,
+            is_statement: true,
         });
     }
     // "Support is waiting" and "retry would help" are remarks.
-    if form!(r"^\w+ (?:is|are|was|were|has|does|did|will|would|should|can|could|might)\b")
+    if phrase!(r"^\w+ (?:is|are|was|were|has|does|did|will|would|should|can|could|might)\b")
         .is_match(head)
     {
         return None;
     }
-    for (verb, form) in COMMAND_REGEXES.iter() {
+    for (verb, regex) in COMMAND_REGEXES.iter() {
         // Text to pass on extends to the end of the message.
-        let takes_words = matches!(verb, Verb::Reply | Verb::Modify | Verb::Add);
-        let rest = if takes_words { own.masked.get(start..)? } else { head };
-        let Some(found) = form.captures(rest) else { continue };
-        let about = found.name("about")?;
+        let takes_payload = matches!(verb, Verb::Reply | Verb::Modify | Verb::Add);
+        let rest = if takes_payload { message.masked.get(start..)? } else { head };
+        let Some(captures) = regex.captures(rest) else { continue };
+        let target = captures.name("about")?;
         // "Tell me" and "let us know" are questions.
-        if *verb == Verb::Reply && form!(r"^\s*(?:me|us)\b").is_match(about.as_str()) {
+        if *verb == Verb::Reply && phrase!(r"^\s*(?:me|us)\b").is_match(target.as_str()) {
             return None;
         }
-        let words = found.name("words").map_or(rest.len()..rest.len(), |words| words.range());
+        let payload =
+            captures.name("words").map_or(rest.len()..rest.len(), |payload| payload.range());
         return Some(ChatCommand {
             verb: *verb,
-            clause_index: place,
+            clause_index,
             start,
-            target: shift(about.range()),
-            payload: takes_words.then(|| shift(words)),
+            target: shift(target.range()),
+            payload: takes_payload.then(|| shift(payload)),
             is_statement: false,
         });
     }

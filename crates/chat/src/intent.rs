@@ -165,7 +165,7 @@ impl Clarification {
                 let text = |id: &KnowledgeId| {
                     context
                         .lesson(*id)
-                        .map_or_else(|| id.to_string(), |it| format!("“{}”", it.text))
+                        .map_or_else(|| id.to_string(), |lesson| format!("“{}”", lesson.text))
                 };
                 format!("Which lesson: {}?", or(lessons.iter().map(text).collect()))
             }
@@ -177,11 +177,11 @@ impl Clarification {
                     title(task)
                 )
             }
-            Self::UnknownTask { description: said } if said.is_empty() => {
+            Self::UnknownTask { description } if description.is_empty() => {
                 "No matching task. Which one do you mean?".to_owned()
             }
-            Self::UnknownTask { description: said } => {
-                format!("I can't find “{said}”. Which task do you mean?")
+            Self::UnknownTask { description } => {
+                format!("I can't find “{description}”. Which task do you mean?")
             }
             Self::WhichCommand { verbs } => {
                 format!("Do you mean {}?", or(verbs.iter().map(ToString::to_string).collect()))

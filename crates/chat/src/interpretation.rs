@@ -34,16 +34,16 @@ pub struct Interpretation {
 
 /// Interprets a message with the grammar.
 pub fn interpret(message: &str, context: &ChatContext) -> Interpretation {
-    let own = MessageText::parse(message);
-    question_parser::parse_confirmation(&own, context)
-        .or_else(|| change_parser::parse_change(&own, context))
-        .unwrap_or_else(|| question_parser::parse_question(&own, context))
+    let text = MessageText::parse(message);
+    question_parser::parse_confirmation(&text, context)
+        .or_else(|| change_parser::parse_change(&text, context))
+        .unwrap_or_else(|| question_parser::parse_question(&text, context))
 }
 
 pub(crate) fn interpretation(
     intent: Intent,
     confidence: u8,
-    why: impl Into<String>,
+    explanation: impl Into<String>,
 ) -> Interpretation {
-    Interpretation { intent, confidence, explanation: why.into() }
+    Interpretation { intent, confidence, explanation: explanation.into() }
 }

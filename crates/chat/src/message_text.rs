@@ -11,17 +11,17 @@ use regex::Regex;
 const MASK: char = '\u{1a}';
 
 /// Regular expression, compiled once. An invalid one matches nothing, and fails a test.
-macro_rules! form {
+macro_rules! phrase {
     ($text:expr) => {{
-        static READY: std::sync::LazyLock<Option<regex::Regex>> = std::sync::LazyLock::new(|| {
-            let made = regex::Regex::new($text);
-            debug_assert!(made.is_ok(), "{made:?}");
-            made.ok()
+        static REGEX: std::sync::LazyLock<Option<regex::Regex>> = std::sync::LazyLock::new(|| {
+            let compiled = regex::Regex::new($text);
+            debug_assert!(compiled.is_ok(), "{compiled:?}");
+            compiled.ok()
         });
-        $crate::message_text::PhraseRegex(READY.as_ref())
+        $crate::message_text::PhraseRegex(REGEX.as_ref())
     }};
 }
-pub(crate) use form;
+pub(crate) use phrase;
 
 /// Compiled pattern of a phrase.
 #[derive(Debug, Clone, Copy)]
@@ -42,7 +42,9 @@ impl PhraseRegex {
     }
 
     fn find_all(self, text: &str) -> Vec<Range<usize>> {
-        self.0.map(|regex| regex.find_iter(text).map(|it| it.range()).collect()).unwrap_or_default()
+        self.0
+            .map(|regex| regex.find_iter(text).map(|matched| matched.range()).collect())
+            .unwrap_or_default()
     }
 }
 
@@ -75,34 +77,34 @@ impl<'a> MessageText<'a> {
         let mut masked = original.to_ascii_lowercase();
         let mut quoted = None;
         let pasted = [
-            form!(r"(?s)```.*?(?:```|$)"),
-            form!(r"(?m)^\s*(?:>|\$ |\|).*$"),
-            form!(r"(?m)^.*\d{4}-\d\d-\d\d[t ]\d\d:\d\d.*$"),
-            form!(
+            phrase!(r"(?s)```.*?(?:```|$)"),
+            phrase!(r"(?m)^\s*(?:>|\$ |\|).*$"),
+            phrase!(r"(?m)^.*\d{4}-\d\d-\d\d[t ]\d\d:\d\d.*$"),
+            phrase!(
                 r"(?m)^\s*\[?(?:error|warn|warning|info|debug|trace|fatal)(?:\]| \[|:? \S*\[).*$"
             ),
-            form!(r"(?m)^(?:traceback|\s+at \S|\s+file \x22|[a-z.]*(?:error|exception)\b:).*$"),
+            phrase!(r"(?m)^(?:traceback|\s+at \S|\s+file \x22|[a-z.]*(?:error|exception)\b:).*$"),
             // Lines of a chat or transcript, and lines indented below another.
-            form!(r"(?m)^\s*[\[(]?\d\d?:\d\d(?::\d\d)?\b.*$"),
-            form!(r"(?m)^\s*(?:assistant|user|bot|agent|human|ai)\s*:.*$"),
-            form!(r"(?m)\n(?:    |\t).*$"),
-            form!(r"</?[a-z_-]+>"),
+            phrase!(r"(?m)^\s*[\[(]?\d\d?:\d\d(?::\d\d)?\b.*$"),
+            phrase!(r"(?m)^\s*(?:assistant|user|bot|agent|human|ai)\s*:.*$"),
+            phrase!(r"(?m)\n(?:    |\t).*$"),
+            phrase!(r"</?[a-z_-]+>"),
         ];
-        for form in pasted {
-            for range in form.find_all(&masked) {
+        for phrase in pasted {
+            for range in phrase.find_all(&masked) {
                 mask(&mut masked, range);
             }
         }
         // An unclosed quote extends to the end of its line: masking too much is safer than too
         // little.
         let quotes = [
-            form!("`[^`\n]*(?:`|\n|$)"),
-            form!("“[^”\n]*(?:”|\n|$)"),
-            form!("\"[^\"\n]*(?:\"|\n|$)"),
-            form!(r"(?:^|[\s(:])['‘][^'’\n]+['’](?:$|[\s.,;:!?)])"),
+            phrase!("`[^`\n]*(?:`|\n|$)"),
+            phrase!("“[^”\n]*(?:”|\n|$)"),
+            phrase!("\"[^\"\n]*(?:\"|\n|$)"),
+            phrase!(r"(?:^|[\s(:])['‘][^'’\n]+['’](?:$|[\s.,;:!?)])"),
         ];
-        for form in quotes {
-            for range in form.find_all(&masked) {
+        for phrase in quotes {
+            for range in phrase.find_all(&masked) {
                 let marks: &[char] = &['`', '“', '”', '"', '\'', '‘', '’', '(', ')', ':', '.', ','];
                 let inside = original.get(range.clone()).unwrap_or_default();
                 quoted = quoted.or(Some(inside.trim().trim_matches(marks)));
@@ -110,10 +112,10 @@ impl<'a> MessageText<'a> {
                 mask(&mut masked, range.start + lead..range.end - tail);
             }
         }
-        let told = form!(
-            r"\b(?:says?|said|wrote|writes|prints?|printed|message|replied|asks|asked)\b[^:\n]{0,20}:(?P<told>[^\n]*)"
+        let reported = phrase!(
+            r"\b(?:says?|said|wrote|writes|prints?|printed|message|replied|asks|asked)\b[^:\n]{0,20}:(?P<reported>[^\n]*)"
         );
-        if let Some(range) = told.group(&masked, "told") {
+        if let Some(range) = reported.group(&masked, "reported") {
             mask(&mut masked, range);
         }
         let clauses = split_clauses(&masked);
@@ -133,14 +135,14 @@ impl<'a> MessageText<'a> {
     /// Returns the original text in a range, on one line and without invisible characters, so that
     /// the text shown is the text used.
     pub(crate) fn original_text(&self, range: Range<usize>) -> String {
-        let said = self.original.get(range).unwrap_or_default();
-        sanitize_line(said)
+        let text = self.original.get(range).unwrap_or_default();
+        sanitize_line(text)
     }
 
     /// Returns the end of the sentence that contains `from`.
     pub(crate) fn sentence_end(&self, from: usize) -> usize {
         let rest = self.masked.get(from..).unwrap_or_default();
-        form!(r"[.!?](?:\s|$)|\n").find(rest).map_or(self.masked.len(), |found| from + found.start)
+        phrase!(r"[.!?](?:\s|$)|\n").find(rest).map_or(self.masked.len(), |end| from + end.start)
     }
 }
 
@@ -162,41 +164,43 @@ fn mask(text: &mut String, range: Range<usize>) {
 
 /// Puts text on one line and removes invisible characters and direction overrides.
 pub(crate) fn sanitize_line(text: &str) -> String {
-    let seen: String = text
+    let visible: String = text
         .chars()
         .map(|c| if c.is_whitespace() { ' ' } else { c })
         .filter(|c| !c.is_control() && !matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}'))
         .collect();
-    let words: Vec<_> = seen.split(' ').filter(|word| !word.is_empty()).collect();
+    let words: Vec<_> = visible.split(' ').filter(|word| !word.is_empty()).collect();
     words.join(" ")
 }
 
 fn split_clauses(text: &str) -> Vec<MessageClause> {
-    let ends =
-        form!(r"(?:\s*(?:[.!?;:,]+(?:\s|$)|\n|\s[-–—]\s|&&|\|\||;|\b(?:and|then|but)\b)\s*)+");
+    let separators =
+        phrase!(r"(?:\s*(?:[.!?;:,]+(?:\s|$)|\n|\s[-–—]\s|&&|\|\||;|\b(?:and|then|but)\b)\s*)+");
     let mut clauses = Vec::new();
     let mut from = 0;
-    for end in ends.find_all(text) {
-        let mark = text.get(end.clone()).unwrap_or_default();
+    for separator in separators.find_all(text) {
+        let mark = text.get(separator.clone()).unwrap_or_default();
         clauses.push(MessageClause {
-            range: from..end.start,
+            range: from..separator.start,
             is_question: mark.contains('?'),
             ends_with_colon: mark.contains(':'),
         });
-        from = end.end;
+        from = separator.end;
     }
     clauses.push(MessageClause {
         range: from..text.len(),
         is_question: false,
         ends_with_colon: false,
     });
-    clauses.retain(|clause| text.get(clause.range.clone()).is_some_and(|it| !it.trim().is_empty()));
+    clauses.retain(|clause| {
+        text.get(clause.range.clone()).is_some_and(|clause_text| !clause_text.trim().is_empty())
+    });
     clauses
 }
 
 /// Returns the words of a text, in lower case, with their ranges.
 pub(crate) fn tokenize(text: &str) -> Vec<(Range<usize>, &str)> {
-    form!(r"[a-z0-9_]+(?:['’][a-z]+)?")
+    phrase!(r"[a-z0-9_]+(?:['’][a-z]+)?")
         .find_all(text)
         .into_iter()
         .filter_map(|at| Some((at.clone(), text.get(at)?)))
@@ -207,11 +211,11 @@ pub(crate) fn tokenize(text: &str) -> Vec<(Range<usize>, &str)> {
 pub(crate) fn stem(word: &str) -> String {
     let word = word.split(['\'', '’']).next().unwrap_or_default();
     let mut stem = word.to_owned();
-    for (ending, instead) in
+    for (ending, replacement) in
         [("ies", "y"), ("sses", "ss"), ("ss", "ss"), ("us", "us"), ("is", "is"), ("s", "")]
     {
         if let Some(start) = stem.strip_suffix(ending).filter(|start| start.len() >= 2) {
-            stem = format!("{start}{instead}");
+            stem = format!("{start}{replacement}");
             break;
         }
     }

@@ -110,15 +110,13 @@ struct ModelAnswer {
     task: Option<usize>,
     #[serde(default)]
     lesson: Option<usize>,
-    #[serde(default)]
-    #[serde(rename = "which")]
+    #[serde(rename = "which", default)]
     selection: Option<TaskSelection>,
     #[serde(default)]
     period: Option<Period>,
     #[serde(default)]
     aspect: Option<Aspect>,
-    #[serde(default)]
-    #[serde(rename = "about")]
+    #[serde(rename = "about", default)]
     topic: Option<Topic>,
     #[serde(default)]
     words: Option<String>,
@@ -133,14 +131,14 @@ struct ModelAnswer {
 /// Builds the prompt for a message.
 pub fn model_prompt(message: &str, context: &ChatContext) -> ModelPrompt {
     // Redact before encoding as JSON, which could hide the format of a secret.
-    let clean = |text: &str| redact_secrets(text).0;
+    let redact = |text: &str| redact_secrets(text).0;
     let tasks: Vec<_> = numbered(&context.tasks)
         .map(|(number, task)| {
             json!({
                 "number": number,
                 "listed_as": task.number.map(|number| format!("#{number}")),
                 "id": task.id,
-                "title": clean(&task.title),
+                "title": redact(&task.title),
                 "state": task.state,
                 "paused": task.paused,
                 "answers": task.answers,
@@ -149,12 +147,12 @@ pub fn model_prompt(message: &str, context: &ChatContext) -> ModelPrompt {
         })
         .collect();
     let lessons: Vec<_> = numbered(&context.lessons)
-        .map(|(number, it)| json!({ "number": number, "text": clean(&it.text), "status": it.status }))
+        .map(|(number, lesson)| json!({ "number": number, "text": redact(&lesson.text), "status": lesson.status }))
         .collect();
-    let asked = json!({ "message": clean(message), "tasks": tasks, "lessons": lessons });
+    let input = json!({ "message": redact(message), "tasks": tasks, "lessons": lessons });
     ModelPrompt {
         instructions: INSTRUCTIONS.to_owned(),
-        message: asked.to_string(),
+        message: input.to_string(),
         answer_schema: answer_schema(),
     }
 }
@@ -179,10 +177,11 @@ Your answer changes nothing: the person sees what it means, and decides.";
 
 fn answer_schema() -> Value {
     let names = |names: Vec<&'static str>| json!({ "type": "string", "enum": names });
-    let which = TaskSelection::iter().map(|it| it.to_string()).collect::<Vec<_>>();
-    let periods = Period::iter().map(|it| it.to_string()).collect::<Vec<_>>();
-    let aspects = Aspect::iter().map(|it| it.to_string()).collect::<Vec<_>>();
-    let topics = Topic::iter().map(|it| it.to_string()).collect::<Vec<_>>();
+    let selections =
+        TaskSelection::iter().map(|selection| selection.to_string()).collect::<Vec<_>>();
+    let periods = Period::iter().map(|period| period.to_string()).collect::<Vec<_>>();
+    let aspects = Aspect::iter().map(|aspect| aspect.to_string()).collect::<Vec<_>>();
+    let topics = Topic::iter().map(|topic| topic.to_string()).collect::<Vec<_>>();
     json!({
         "type": "object",
         "additionalProperties": false,
@@ -191,7 +190,7 @@ fn answer_schema() -> Value {
             "intent": names(IntentName::iter().map(Into::into).collect()),
             "task": { "type": "integer" },
             "lesson": { "type": "integer" },
-            "which": { "type": "string", "enum": which },
+            "which": { "type": "string", "enum": selections },
             "period": { "type": "string", "enum": periods },
             "aspect": { "type": "string", "enum": aspects },
             "about": { "type": "string", "enum": topics },
@@ -204,8 +203,8 @@ fn answer_schema() -> Value {
 }
 
 /// Numbers the newest items, which the model is shown.
-fn numbered<T>(all: &[T]) -> impl Iterator<Item = (usize, &T)> {
-    (1..).zip(all.iter().take(MAX_LISTED))
+fn numbered<T>(items: &[T]) -> impl Iterator<Item = (usize, &T)> {
+    (1..).zip(items.iter().take(MAX_LISTED))
 }
 
 /// Returns the intent of a model's answer, or the reason for discarding it.
@@ -218,12 +217,12 @@ pub fn interpret_model_answer(
     if answer.len() > MAX_ANSWER_BYTES {
         return Err(ModelAnswerError::InvalidFormat);
     }
-    let form: ModelAnswer =
+    let answer: ModelAnswer =
         serde_json::from_str(answer).map_err(|_| ModelAnswerError::InvalidFormat)?;
-    let said = AnswerReader { text: MessageText::parse(message), context, answer: form };
-    let intent = said.intent()?;
+    let reader = AnswerReader { text: MessageText::parse(message), context, answer };
+    let intent = reader.intent()?;
     if let Intent::Change(_) = &intent {
-        said.check_is_request(message)?;
+        reader.check_is_request(message)?;
     }
     Ok(interpretation(intent, 80, "interpreted by a model"))
 }
@@ -236,13 +235,13 @@ struct AnswerReader<'a> {
 
 impl AnswerReader<'_> {
     fn intent(&self) -> Result<Intent, ModelAnswerError> {
-        let form = &self.answer;
-        let period = form.period;
+        let answer = &self.answer;
+        let period = answer.period;
         let search = || self.copied_words();
-        Ok(match form.intent {
+        Ok(match answer.intent {
             IntentName::Status => Intent::Status { task: self.task()? },
             IntentName::List => Intent::List {
-                selection: form.selection.unwrap_or(TaskSelection::Open),
+                selection: answer.selection.unwrap_or(TaskSelection::Open),
                 period,
                 search: search()?,
             },
@@ -250,11 +249,11 @@ impl AnswerReader<'_> {
             IntentName::Cost => Intent::Cost { task: self.optional_task()?, period },
             IntentName::Show => Intent::Show {
                 task: self.task()?,
-                aspect: form.aspect.ok_or(ModelAnswerError::InvalidFormat)?,
+                aspect: answer.aspect.ok_or(ModelAnswerError::InvalidFormat)?,
             },
             IntentName::Ask => Intent::Ask {
                 task: self.optional_task()?,
-                topic: form
+                topic: answer
                     .topic
                     .unwrap_or_else(|| crate::question_parser::question_topic(&self.text.masked)),
             },
@@ -265,8 +264,8 @@ impl AnswerReader<'_> {
             IntentName::Add => Intent::Change(RequestedChange::Add(TaskDraft {
                 title: self.copied_words()?.ok_or(ModelAnswerError::InventedWords)?,
                 description: None,
-                r#type: form.r#type.unwrap_or(TaskType::Feature),
-                priority: form.priority,
+                r#type: answer.r#type.unwrap_or(TaskType::Feature),
+                priority: answer.priority,
             })),
             IntentName::ApproveLesson => self.lesson_change(LessonDecision::Approve)?,
             IntentName::RejectLesson => self.lesson_change(LessonDecision::Reject)?,
@@ -331,10 +330,11 @@ impl AnswerReader<'_> {
         let message = sanitize_line(self.text.original);
         // ASCII only: changing the case of other letters can change their length, and thus the
         // offsets.
-        let small = message.to_ascii_lowercase();
-        let at = small.find(&copied.to_ascii_lowercase()).ok_or(ModelAnswerError::InventedWords)?;
-        let said = message.get(at..at + copied.len()).ok_or(ModelAnswerError::InventedWords)?;
-        Ok(Some(said.to_owned()))
+        let lowercase = message.to_ascii_lowercase();
+        let at =
+            lowercase.find(&copied.to_ascii_lowercase()).ok_or(ModelAnswerError::InventedWords)?;
+        let words = message.get(at..at + copied.len()).ok_or(ModelAnswerError::InventedWords)?;
+        Ok(Some(words.to_owned()))
     }
 
     fn lesson_change(&self, decision: LessonDecision) -> Result<Intent, ModelAnswerError> {
@@ -342,13 +342,13 @@ impl AnswerReader<'_> {
         let mut lessons = numbered(&self.context.lessons);
         let lesson =
             lessons.find(|(at, _)| *at == number).ok_or(ModelAnswerError::MissingTarget)?.1;
-        let wanted = if decision == LessonDecision::Retire {
+        let required_status = if decision == LessonDecision::Retire {
             EntryStatus::Approved
         } else {
             EntryStatus::Pending
         };
         let id: KnowledgeId = lesson.id;
-        if lesson.status != wanted {
+        if lesson.status != required_status {
             return Err(ModelAnswerError::MissingTarget);
         }
         Ok(Intent::Change(RequestedChange::Lesson {
@@ -366,7 +366,7 @@ impl AnswerReader<'_> {
             return Ok(Intent::Unclear(Clarification::NotApplicable { task: id, verb }));
         }
         Ok(match self.task_action(verb, task)? {
-            Ok(act) => Intent::Change(RequestedChange::Task { task: id, action: act }),
+            Ok(action) => Intent::Change(RequestedChange::Task { task: id, action }),
             Err(missing) => Intent::Unclear(missing),
         })
     }
@@ -378,12 +378,12 @@ impl AnswerReader<'_> {
     ) -> Result<Result<ChatAction, Clarification>, ModelAnswerError> {
         let words = self.copied_words()?;
         // The size of a grant comes from the message, never from the model.
-        let made = change_parser::action_for(verb, task, words, &self.text.masked);
-        Ok(match (made, self.answer.to) {
+        let action = change_parser::action_for(verb, task, words, &self.text.masked);
+        Ok(match (action, self.answer.to) {
             (Err(Clarification::RollBackTarget { .. }), Some(to)) => {
                 Ok(ChatAction::RollBack { to, reason: self.copied_words()? })
             }
-            (made, _) => made,
+            (action, _) => action,
         })
     }
 }

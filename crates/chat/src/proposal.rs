@@ -49,8 +49,8 @@ impl Proposal {
     /// Confirms the proposal with "yes", the command itself or the digest. Any other text is
     /// refused, and so is a confirmation after the target has changed. Consumes the proposal in all
     /// cases.
-    pub fn confirm(self, said: &str, now: &ChatContext) -> Result<Confirmed, ConfirmError> {
-        if !(is_yes(&MessageText::parse(said)) || self.is_identified_by(said)) {
+    pub fn confirm(self, text: &str, now: &ChatContext) -> Result<Confirmed, ConfirmError> {
+        if !(is_yes(&MessageText::parse(text)) || self.is_identified_by(text)) {
             return Err(ConfirmError::NotConfirmed);
         }
         if proposal_digest(&self.change, &self.change.command(now), now) != self.digest {
@@ -59,24 +59,24 @@ impl Proposal {
         Ok(Confirmed { change: self.change, command: self.command })
     }
 
-    fn is_identified_by(&self, said: &str) -> bool {
-        let said = said.trim();
+    fn is_identified_by(&self, text: &str) -> bool {
+        let text = text.trim();
         let digest = self.digest.to_string();
-        said == self.command.to_string()
-            || (said.len() >= MIN_DIGEST_DIGITS && digest.starts_with(&said.to_ascii_lowercase()))
+        text == self.command.to_string()
+            || (text.len() >= MIN_DIGEST_DIGITS && digest.starts_with(&text.to_ascii_lowercase()))
     }
 }
 
 /// Computes the digest of a command and of everything that the person saw with it.
 fn proposal_digest(change: &RequestedChange, command: &CommandLine, now: &ChatContext) -> Digest {
-    let seen = match change {
+    let target_state = match change {
         RequestedChange::Task { task, .. } => now.task(*task).map(|task| format!("{task:?}")),
         RequestedChange::Lesson { lesson, .. } => {
             now.lesson(*lesson).map(|lesson| format!("{lesson:?}"))
         }
         RequestedChange::Add(_) => None,
     };
-    Digest::of(format!("{:?}\n{seen:?}", command.words()).as_bytes())
+    Digest::of(format!("{:?}\n{target_state:?}", command.words()).as_bytes())
 }
 
 /// Change that a person has confirmed. It can be executed once, because it cannot be cloned.
@@ -184,28 +184,28 @@ impl Conversation {
         &mut self,
         message: &str,
         now: &ChatContext,
-        read: Option<Interpretation>,
+        from_model: Option<Interpretation>,
     ) -> MessageOutcome {
         if self.identifies_pending(message) {
             return self.confirm(message, now);
         }
         let by_grammar = self.interpret(message, now);
-        let understood = match by_grammar.intent {
+        let interpretation = match by_grammar.intent {
             Intent::Confirm => return self.confirm(message, now),
             Intent::Decline => {
                 self.pending = None;
                 self.accepts_plain_yes = false;
                 return MessageOutcome::Declined;
             }
-            _ => read.unwrap_or(by_grammar),
+            _ => from_model.unwrap_or(by_grammar),
         };
-        match &understood.intent {
+        match &interpretation.intent {
             Intent::Change(change) => {
                 self.propose(change.clone(), now);
             }
             _ => self.accepts_plain_yes = false,
         }
-        MessageOutcome::Interpreted(understood)
+        MessageOutcome::Interpreted(interpretation)
     }
 
     fn identifies_pending(&self, message: &str) -> bool {
@@ -222,14 +222,14 @@ impl Conversation {
         self.pending.insert(Proposal::new(change, now))
     }
 
-    fn confirm(&mut self, said: &str, now: &ChatContext) -> MessageOutcome {
+    fn confirm(&mut self, text: &str, now: &ChatContext) -> MessageOutcome {
         self.accepts_plain_yes = false;
         let Some(proposal) = self.pending.take() else {
             return MessageOutcome::Refused(ConfirmError::NothingPending);
         };
-        match proposal.confirm(said, now) {
+        match proposal.confirm(text, now) {
             Ok(confirmed) => MessageOutcome::Confirmed(confirmed),
-            Err(why) => MessageOutcome::Refused(why),
+            Err(error) => MessageOutcome::Refused(error),
         }
     }
 }

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use tamma_core::ids::TaskId;
 
 use crate::command_parser::Verb;
-use crate::message_text::{form, stem, tokenize};
+use crate::message_text::{phrase, stem, tokenize};
 use crate::{ChatContext, ChatLesson, ChatTask, Clarification};
 
 /// Words that describe no task: function words, chat vocabulary, and words common to all tasks.
@@ -87,28 +87,28 @@ pub(crate) fn content_words(text: &str) -> BTreeSet<String> {
 /// one that no task has.
 pub(crate) fn named_tasks(text: &str, context: &ChatContext) -> Vec<Option<TaskId>> {
     let numbers =
-        form!(r"#\s?(?P<number>\d{1,6})\b|\b(?:task|number|no\.?|nr\.?) (?P<plain>\d{1,6})\b");
-    let ids = form!(r"\b[0-9a-f]{4,}(?:-[0-9a-f]+)*\b");
+        phrase!(r"#\s?(?P<number>\d{1,6})\b|\b(?:task|number|no\.?|nr\.?) (?P<plain>\d{1,6})\b");
+    let ids = phrase!(r"\b[0-9a-f]{4,}(?:-[0-9a-f]+)*\b");
     let mut named = Vec::new();
     if let Some(regex) = numbers.0 {
-        for found in regex.captures_iter(text) {
-            let digits = found.name("number").or_else(|| found.name("plain"));
+        for matched in regex.captures_iter(text) {
+            let digits = matched.name("number").or_else(|| matched.name("plain"));
             let number = digits.and_then(|digits| digits.as_str().parse::<u32>().ok());
             let task = context.tasks.iter().find(|task| number.is_some() && task.number == number);
             named.push(task.map(|task| task.id));
         }
     }
     if let Some(regex) = ids.0 {
-        for found in regex.find_iter(text) {
-            let piece = found.as_str();
-            let mut fit = context
+        for matched in regex.find_iter(text) {
+            let fragment = matched.as_str();
+            let mut matches = context
                 .tasks
                 .iter()
-                .filter(|task| matches_id_fragment(&task.id.to_string(), piece));
-            match (fit.next(), fit.next()) {
+                .filter(|task| matches_id_fragment(&task.id.to_string(), fragment));
+            match (matches.next(), matches.next()) {
                 (Some(task), None) => named.push(Some(task.id)),
                 // A word such as "added", or a number such as a year, is not an ID.
-                (None, _) if looks_like_id(piece) => named.push(None),
+                (None, _) if looks_like_id(fragment) => named.push(None),
                 _ => {}
             }
         }
@@ -117,48 +117,48 @@ pub(crate) fn named_tasks(text: &str, context: &ChatContext) -> Vec<Option<TaskI
     named
 }
 
-/// Returns true if an ID starts or ends with `piece`, as on the command line.
-pub(crate) fn matches_id_fragment(id: &str, piece: &str) -> bool {
-    let (id, piece) = (id.replace('-', ""), piece.replace('-', ""));
-    piece.len() >= 4
-        && (id.starts_with(&piece) || id.ends_with(&piece) || matches_id_tail(&id, &piece))
+/// Returns true if an ID starts or ends with `fragment`, as on the command line.
+pub(crate) fn matches_id_fragment(id: &str, fragment: &str) -> bool {
+    let (id, fragment) = (id.replace('-', ""), fragment.replace('-', ""));
+    fragment.len() >= 4
+        && (id.starts_with(&fragment) || id.ends_with(&fragment) || matches_id_tail(&id, &fragment))
 }
 
 /// Matches the tail of an ID without its leading zeros, because people omit them.
-fn matches_id_tail(id: &str, piece: &str) -> bool {
+fn matches_id_tail(id: &str, fragment: &str) -> bool {
     let tail = id.get(id.len().saturating_sub(12)..).unwrap_or_default().trim_start_matches('0');
-    tail.starts_with(piece)
+    tail.starts_with(fragment)
 }
 
-fn looks_like_id(piece: &str) -> bool {
-    piece.len() >= 6
-        && piece.bytes().any(|byte| byte.is_ascii_digit())
-        && piece.bytes().any(|byte| byte.is_ascii_lowercase())
+fn looks_like_id(fragment: &str) -> bool {
+    fragment.len() >= 6
+        && fragment.bytes().any(|byte| byte.is_ascii_digit())
+        && fragment.bytes().any(|byte| byte.is_ascii_lowercase())
 }
 
 /// Returns the best matches: no other item shares all of their words and more.
 fn best_matches<'a, T>(
-    wanted: &BTreeSet<String>,
-    all: &'a [T],
+    words: &BTreeSet<String>,
+    items: &'a [T],
     text: impl Fn(&T) -> &str,
 ) -> Vec<&'a T> {
-    let fit: Vec<_> = all
+    let matches: Vec<_> = items
         .iter()
-        .map(|one| (one, shared_words(wanted, &content_words(&text(one).to_ascii_lowercase()))))
+        .map(|item| (item, shared_words(words, &content_words(&text(item).to_ascii_lowercase()))))
         .filter(|(_, shared)| !shared.is_empty())
         .collect();
-    let beaten = |mine: &BTreeSet<String>| {
-        fit.iter().any(|(_, other)| mine.is_subset(other) && mine.len() < other.len())
+    let is_beaten = |shared: &BTreeSet<String>| {
+        matches.iter().any(|(_, other)| shared.is_subset(other) && shared.len() < other.len())
     };
-    fit.iter().filter(|(_, shared)| !beaten(shared)).map(|(one, _)| *one).collect()
+    matches.iter().filter(|(_, shared)| !is_beaten(shared)).map(|(item, _)| *item).collect()
 }
 
-/// Returns the task that a text refers to. If several match a description, those that `fits`
-/// accepts win.
+/// Returns the task that a text refers to. If several match a description, those that
+/// `is_applicable` accepts win.
 pub(crate) fn find_task(
     text: &str,
     context: &ChatContext,
-    fits: impl Fn(&ChatTask) -> bool,
+    is_applicable: impl Fn(&ChatTask) -> bool,
 ) -> TaskReference {
     match &*named_tasks(text, context) {
         [] => {}
@@ -166,15 +166,15 @@ pub(crate) fn find_task(
         [None] => return TaskReference::Unknown(text.trim().to_owned()),
         several => return TaskReference::Many(several.iter().copied().flatten().collect()),
     }
-    let wanted = content_words(text);
-    let mut tasks = best_matches(&wanted, &context.tasks, |task| &task.title);
-    if tasks.iter().any(|task| fits(task)) {
-        tasks.retain(|task| fits(task));
+    let words = content_words(text);
+    let mut tasks = best_matches(&words, &context.tasks, |task| &task.title);
+    if tasks.iter().any(|task| is_applicable(task)) {
+        tasks.retain(|task| is_applicable(task));
     }
     match &*tasks {
         [task] => TaskReference::One(task.id),
-        [] if form!(r"\b(?:it|that|this|them)\b").is_match(text) => TaskReference::Pronoun,
-        [] if wanted.is_empty() => TaskReference::Nothing,
+        [] if phrase!(r"\b(?:it|that|this|them)\b").is_match(text) => TaskReference::Pronoun,
+        [] if words.is_empty() => TaskReference::Nothing,
         [] => TaskReference::Unknown(text.trim().to_owned()),
         several => TaskReference::Many(several.iter().map(|task| task.id).collect()),
     }
@@ -182,7 +182,7 @@ pub(crate) fn find_task(
 
 /// Returns true if the text is a task's name or description and nothing else.
 pub(crate) fn is_task_name(text: &str, context: &ChatContext, verb: Verb) -> bool {
-    const AROUND: [&str; 20] = [
+    const FILLER_WORDS: [&str; 20] = [
         "the", "that", "this", "it", "task", "one", "plan", "change", "fix", "patch", "bug", "of",
         "for", "on", "about", "a", "an", "to", "with", "in",
     ];
@@ -191,11 +191,11 @@ pub(crate) fn is_task_name(text: &str, context: &ChatContext, verb: Verb) -> boo
     };
     let Some(task) = context.task(task) else { return false };
     let title = content_words(&task.title.to_ascii_lowercase());
-    let named = !named_tasks(text, context).is_empty();
+    let has_id = !named_tasks(text, context).is_empty();
     tokenize(text).into_iter().all(|(_, word)| {
-        AROUND.contains(&word)
+        FILLER_WORDS.contains(&word)
             || title.iter().any(|other| is_similar_word(other, &stem(word)))
-            || (named && word.bytes().any(|byte| byte.is_ascii_digit()))
+            || (has_id && word.bytes().any(|byte| byte.is_ascii_digit()))
     })
 }
 
@@ -203,22 +203,22 @@ pub(crate) fn is_task_name(text: &str, context: &ChatContext, verb: Verb) -> boo
 pub(crate) fn find_lesson<'a>(
     text: &str,
     context: &'a ChatContext,
-    fits: impl Fn(&ChatLesson) -> bool,
+    is_applicable: impl Fn(&ChatLesson) -> bool,
 ) -> Result<&'a ChatLesson, Clarification> {
-    let pieces = form!(r"\b[0-9a-f]{4,}(?:-[0-9a-f]+)*\b");
-    let piece = pieces.find(text).and_then(|at| text.get(at));
+    let fragments = phrase!(r"\b[0-9a-f]{4,}(?:-[0-9a-f]+)*\b");
+    let fragment = fragments.find(text).and_then(|at| text.get(at));
     let by_id = context.lessons.iter().find(|lesson| {
-        piece.is_some_and(|piece| matches_id_fragment(&lesson.id.to_string(), piece))
+        fragment.is_some_and(|fragment| matches_id_fragment(&lesson.id.to_string(), fragment))
     });
     if let Some(lesson) = by_id {
         return Ok(lesson);
     }
-    let wanted = content_words(text);
-    let mut lessons = best_matches(&wanted, &context.lessons, |lesson| &lesson.text);
-    if lessons.is_empty() && wanted.is_empty() {
+    let words = content_words(text);
+    let mut lessons = best_matches(&words, &context.lessons, |lesson| &lesson.text);
+    if lessons.is_empty() && words.is_empty() {
         lessons = context.lessons.iter().collect();
     }
-    lessons.retain(|lesson| fits(lesson));
+    lessons.retain(|lesson| is_applicable(lesson));
     match &*lessons {
         [lesson] => Ok(lesson),
         [] => Err(Clarification::UnknownTask { description: text.trim().to_owned() }),

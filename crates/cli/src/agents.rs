@@ -97,12 +97,12 @@ pub(crate) fn detect(
         if let Some(program) = find(&agent.command) {
             // If the worker has its key, it uses the gateway and needs neither the key nor the network.
             let keyed = is_set(&agent.key);
-            let given = |name: &&&str| agent.inherit.iter().any(|one| one == **name);
+            let inherited = |name: &&&str| agent.inherit.iter().any(|one| one == **name);
             let needs = known
                 .key_variables
                 .iter()
                 .chain(NETWORK_VARIABLES)
-                .filter(|name| !keyed && !given(name));
+                .filter(|name| !keyed && !inherited(name));
             let needs = needs.copied().filter(|name| is_set(name)).collect();
             agents.installed.push(InstalledAgent { agent: known, program, extra_variables: needs });
         } else if known.native_program.is_some_and(|bare| find(bare).is_some()) {
@@ -127,24 +127,31 @@ mod tests {
 
     #[test]
     fn agents_are_detected_in_order_of_preference_with_their_variables() {
-        let here = ["gemini", "opencode", "claude", "codex", "codex-acp"];
-        let find = |name: &str| here.contains(&name).then(|| PathBuf::from("/bin").join(name));
+        let programs = ["gemini", "opencode", "claude", "codex", "codex-acp"];
+        let find = |name: &str| programs.contains(&name).then(|| PathBuf::from("/bin").join(name));
         let set = ["OPENAI_API_KEY", "GOOGLE_API_KEY", "HTTPS_PROXY", "PATH"];
         let agents = detect(find, |name| set.contains(&name));
-        let found: Vec<_> = agents
+        let installed: Vec<_> = agents
             .installed
             .iter()
-            .map(|one| (one.agent.name, one.program.to_str(), one.extra_variables.as_slice()))
+            .map(|installed| {
+                (
+                    installed.agent.name,
+                    installed.program.to_str(),
+                    installed.extra_variables.as_slice(),
+                )
+            })
             .collect();
         assert_eq!(
-            found,
+            installed,
             [
                 ("codex", Some("/bin/codex-acp"), &[][..]),
                 ("opencode", Some("/bin/opencode"), &[]),
                 ("gemini", Some("/bin/gemini"), &["GOOGLE_API_KEY", "HTTPS_PROXY"]),
             ]
         );
-        let half: Vec<_> = agents.missing_adapter.iter().map(|known| known.name).collect();
-        assert_eq!(half, ["claude-code"]);
+        let missing_adapter: Vec<_> =
+            agents.missing_adapter.iter().map(|known| known.name).collect();
+        assert_eq!(missing_adapter, ["claude-code"]);
     }
 }

@@ -82,7 +82,7 @@ pub(crate) enum Error {
         status: StatusCode,
     },
     /// URL that is not an HTTP URL.
-    #[error("invalid server URL `{0}`: use a form such as http://127.0.0.1:8622")]
+    #[error("invalid server URL `{0}`\n  help: use a form such as http://127.0.0.1:8622")]
     InvalidUrl(String),
     /// Abbreviated task ID with no match, or several.
     #[error("{}", unresolved_task_message(.query, .candidates))]
@@ -96,13 +96,16 @@ pub(crate) enum Error {
 
 fn format_problem(problem: &Problem) -> String {
     let mut text = output::sanitize(&problem.detail);
-    for fault in &problem.problems {
-        let place = match (fault.line, fault.column) {
+    for issue in &problem.problems {
+        let location = match (issue.line, issue.column) {
             (Some(line), Some(column)) => format!("{line}:{column}: "),
             _ => String::new(),
         };
-        style::push_fmt(&mut text, format_args!("\n  {place}{}", output::sanitize(&fault.message)));
-        if let Some(help) = &fault.help {
+        style::push_fmt(
+            &mut text,
+            format_args!("\n  {location}{}", output::sanitize(&issue.message)),
+        );
+        if let Some(help) = &issue.help {
             style::push_fmt(&mut text, format_args!(" ({})", output::sanitize(help)));
         }
     }
@@ -112,15 +115,15 @@ fn format_problem(problem: &Problem) -> String {
     text
 }
 
-fn unresolved_task_message(said: &str, found: &[TaskCard]) -> String {
-    if found.is_empty() {
+fn unresolved_task_message(query: &str, candidates: &[TaskCard]) -> String {
+    if candidates.is_empty() {
         return format!(
-            "no task has an ID that starts or ends with `{said}`\n  help: list all tasks with \
+            "no task has an ID that starts or ends with `{query}`\n  help: list all tasks with \
              `tamma task list --all`"
         );
     }
-    let mut text = format!("`{said}` matches {} tasks:", found.len());
-    for card in found {
+    let mut text = format!("`{query}` matches {} tasks:", candidates.len());
+    for card in candidates {
         style::push_fmt(
             &mut text,
             format_args!("\n  {}  {}", card.id, output::sanitize(&card.title)),
@@ -145,7 +148,7 @@ impl Error {
             Self::Unreachable { .. } => of("unreachable", "Server unreachable"),
             Self::NotTamma { .. } => of("stranger", "Not a Tamma server"),
             Self::InvalidUrl(_) => of("address", "Invalid server URL"),
-            Self::UnresolvedTask { candidates: found, .. } if found.is_empty() => {
+            Self::UnresolvedTask { candidates, .. } if candidates.is_empty() => {
                 of("not-found", "Task not found")
             }
             Self::UnresolvedTask { .. } => of("ambiguous", "Ambiguous task ID"),
@@ -272,15 +275,15 @@ impl Client {
     }
 
     /// Resolves a task ID that is complete, or abbreviated to its start or end.
-    pub(crate) async fn resolve_task(&self, said: &str) -> Result<Uuid, Error> {
-        if let Ok(id) = said.parse() {
+    pub(crate) async fn resolve_task(&self, query: &str) -> Result<Uuid, Error> {
+        if let Ok(id) = query.parse() {
             return Ok(id);
         }
-        let mut found: TaskPage = self.get("/tasks", &[("short", said)]).await?;
-        match found.tasks.as_slice() {
-            [card] if found.damaged.is_empty() => Ok(card.id),
-            [] if found.damaged.len() == 1 => Ok(found.damaged.remove(0).id),
-            _ => Err(Error::UnresolvedTask { query: said.to_owned(), candidates: found.tasks }),
+        let mut page: TaskPage = self.get("/tasks", &[("short", query)]).await?;
+        match page.tasks.as_slice() {
+            [card] if page.damaged.is_empty() => Ok(card.id),
+            [] if page.damaged.len() == 1 => Ok(page.damaged.remove(0).id),
+            _ => Err(Error::UnresolvedTask { query: query.to_owned(), candidates: page.tasks }),
         }
     }
 }
@@ -299,14 +302,14 @@ fn connection_failure(error: &reqwest::Error) -> String {
 }
 
 /// Returns the URL of the server and its token.
-fn find_server(given: Option<&str>) -> (String, Option<String>) {
+fn find_server(explicit: Option<&str>) -> (String, Option<String>) {
     let token = std::env::var("TAMMA_TOKEN").ok().filter(|token| !token.is_empty());
-    let named = given
+    let url_argument = explicit
         .map(str::to_owned)
         .or_else(|| std::env::var("TAMMA_URL").ok().filter(|url| !url.is_empty()));
     let data = std::env::var_os("TAMMA_DATA").filter(|data| !data.is_empty()).map(PathBuf::from);
     let local = data_folder::resolve(data.as_deref()).ok().and_then(|data| endpoint::read(&data));
-    let url = named
+    let url = url_argument
         .or_else(|| local.as_ref().map(|local| local.url.clone()))
         .unwrap_or_else(|| endpoint::DEFAULT_URL.to_owned());
     // The token of the local server is never sent to another server.
@@ -321,16 +324,16 @@ pub(crate) fn block_on(
     work: impl Future<Output = Result<ExitCode>>,
 ) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let done = runtime.block_on(work);
-    match done {
+    let result = runtime.block_on(work);
+    match result {
         Err(error) if target.json => match error.downcast_ref::<Error>() {
-            Some(known) => {
-                output::print_json(&known.to_problem())?;
+            Some(client_error) => {
+                output::print_json(&client_error.to_problem())?;
                 Ok(ExitCode::FAILURE)
             }
             None => Err(error),
         },
-        done => done,
+        result => result,
     }
 }
 

@@ -114,7 +114,7 @@ enum Command {
     /// Run Tamma as an MCP server
     ///
     /// Uses standard input and output. For Claude Code: claude mcp add tamma -- tamma mcp. The agent acts
-    /// under your name and with your permissions: those of your token (`TAMMA_TOKEN`), if you have one.
+    /// under your name, with the permissions of your token (`TAMMA_TOKEN`) if you have one.
     Mcp(mcp::Args),
     /// List and reclaim disk space used by tasks
     #[command(subcommand, arg_required_else_help = true)]

@@ -15,8 +15,8 @@ const HEADER: &str = "\
 ";
 
 const NO_GATES: &str = "
-# No tests, linter or type checker were detected, so there is no gate, and changes are judged by
-# review alone. Add the checks that a change must pass:
+# No tests, linter or type checker were detected, so there are no gates, and changes are checked
+# by review only. Add the checks that a change must pass:
 #
 # gates:
 #   test:
@@ -38,18 +38,17 @@ pub(crate) fn draft_config(survey: &Survey, agents: &DetectedAgents) -> String {
     text
 }
 
-fn push_gates(text: &mut String, checks: &[ProposedGate]) {
-    if checks.is_empty() {
+fn push_gates(text: &mut String, gates: &[ProposedGate]) {
+    if gates.is_empty() {
         text.push_str(NO_GATES);
         return;
     }
     text.push_str(
         "\n# Checks that a change must pass. Each runs with `sh -c` in a fresh checkout.\ngates:\n",
     );
-    for ProposedGate { name, kind, command, because, report, network } in checks {
-        let (because, command) = (single_line(because), yaml_string(command));
-        let _ =
-            write!(text, "  # {because}\n  {name}:\n    command: {command}\n    kind: {kind}\n");
+    for ProposedGate { name, kind, command, reason, report, network } in gates {
+        let (reason, command) = (single_line(reason), yaml_string(command));
+        let _ = write!(text, "  # {reason}\n  {name}:\n    command: {command}\n    kind: {kind}\n");
         if let Some(report) = report {
             let _ = writeln!(text, "    report: {report}");
         }
@@ -102,8 +101,8 @@ fn push_variables(text: &mut String, agent: &InstalledAgent) {
          in this\n# environment: {}.\nagents:\n  {name}:\n    inherit:\n",
         agent.extra_variables.join(", ")
     );
-    let given = AgentRules::default().inherit;
-    for name in given.iter().map(String::as_str).chain(agent.extra_variables.iter().copied()) {
+    let inherited = AgentRules::default().inherit;
+    for name in inherited.iter().map(String::as_str).chain(agent.extra_variables.iter().copied()) {
         let _ = writeln!(text, "      - {name}");
     }
 }
@@ -150,7 +149,7 @@ mod tests {
     fn an_empty_survey_produces_the_defaults_with_hints() {
         let text = draft_config(&Survey::default(), &none());
         assert_eq!(read(&text), Rules::default());
-        assert!(text.contains("there is no gate"), "{text}");
+        assert!(text.contains("there are no gates"), "{text}");
         for known in BUILT_IN_AGENTS {
             assert!(text.contains(known.install), "{text}");
         }
@@ -172,7 +171,7 @@ mod tests {
                 name: "test".to_owned(),
                 kind: GateKind::Tests,
                 command: command.to_owned(),
-                because: "Because\nof this.".to_owned(),
+                reason: "Because\nof this.".to_owned(),
                 report: Some(tamma_core::rules::ReportFormat::Junit),
                 network: true,
             };

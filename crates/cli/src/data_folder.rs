@@ -27,20 +27,20 @@ pub(crate) enum Error {
 ///
 /// For root, the last one is `/var/lib/tamma`: the private PostgreSQL then runs as another user,
 /// who cannot enter root's home.
-pub(crate) fn resolve(given: Option<&Path>) -> Result<PathBuf, Error> {
+pub(crate) fn resolve(explicit: Option<&Path>) -> Result<PathBuf, Error> {
     let root = rustix::process::geteuid().is_root();
-    let path = choose_path(given, root, |name| std::env::var_os(name)).ok_or(Error::NoHome)?;
+    let path = choose_path(explicit, root, |name| std::env::var_os(name)).ok_or(Error::NoHome)?;
     std::path::absolute(&path).map_err(|source| Error::NoCurrentFolder { path, source })
 }
 
 fn choose_path(
-    given: Option<&Path>,
+    explicit: Option<&Path>,
     root: bool,
     variable: impl Fn(&str) -> Option<OsString>,
 ) -> Option<PathBuf> {
     let set = |name| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    if let Some(given) = given {
-        return Some(given.to_owned());
+    if let Some(explicit) = explicit {
+        return Some(explicit.to_owned());
     }
     // The XDG specification requires that a relative path is ignored.
     if let Some(shared) = set("XDG_DATA_HOME").filter(|path| path.is_absolute()) {

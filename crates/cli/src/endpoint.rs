@@ -81,8 +81,8 @@ mod tests {
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt as _;
-            let about = std::fs::metadata(file_path(data.path())).expect("there");
-            assert_eq!(about.permissions().mode() & 0o777, 0o600);
+            let metadata = std::fs::metadata(file_path(data.path())).expect("there");
+            assert_eq!(metadata.permissions().mode() & 0o777, 0o600);
         }
     }
 

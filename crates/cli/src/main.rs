@@ -24,7 +24,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     // Internal command: the launcher that becomes the agent inside its sandbox. Its arguments are
     // the agent's, so clap does not parse them.
-    if std::env::args_os().nth(1).is_some_and(|first| first == "inside") {
+    if std::env::args_os().nth(1).is_some_and(|first| first == "sandbox-launcher") {
         return match tamma_worker::run_launcher(std::env::args_os().skip(2)) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => output::report_failure(&error.into()),

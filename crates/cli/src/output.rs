@@ -197,9 +197,9 @@ pub(crate) fn write_next_steps(
 ) -> io::Result<()> {
     let width = commands.iter().map(|(command, _)| command.chars().count()).max();
     let width = width.unwrap_or_default();
-    for (command, why) in commands {
-        let (command, why) = (sanitize(command), sanitize(why));
-        writeln!(out, "  {HELP}{command:width$}{HELP:#}  {FAINT}{why}{FAINT:#}")?;
+    for (command, purpose) in commands {
+        let (command, purpose) = (sanitize(command), sanitize(purpose));
+        writeln!(out, "  {HELP}{command:width$}{HELP:#}  {FAINT}{purpose}{FAINT:#}")?;
     }
     Ok(())
 }

@@ -33,19 +33,19 @@ impl Repository {
         }
         let output = run_git(folder, &["rev-parse", "--show-toplevel"])?;
         if output.status.success() {
-            let said =
+            let path =
                 String::from_utf8(output.stdout).context("repository path is not valid UTF-8")?;
-            return Ok(Self { root: PathBuf::from(said.trim_end_matches(['\n', '\r'])) });
+            return Ok(Self { root: PathBuf::from(path.trim_end_matches(['\n', '\r'])) });
         }
-        let said = git_message(&output);
-        if said.contains("not a git repository") {
+        let message = git_message(&output);
+        if message.contains("not a git repository") {
             bail!(
                 "{} is not in a git repository\n  help: run `git init` there, then `tamma init` \
                  again",
                 folder.display()
             );
         }
-        bail!("git cannot open {}: {said}", folder.display());
+        bail!("git cannot open {}: {message}", folder.display());
     }
 
     /// Returns the names in the root folder, with the content of files that the survey reads.
@@ -128,8 +128,8 @@ pub(crate) async fn inspect(
     commits: Vec<String>,
 ) -> Option<RepositoryContents> {
     let folder = PathBuf::from(repository.strip_prefix("file://").unwrap_or(&repository));
-    let looking = tokio::task::spawn_blocking(move || inspect_blocking(&folder, commits));
-    tokio::time::timeout(GIT_TIMEOUT, looking).await.ok()?.ok()?
+    let inspection = tokio::task::spawn_blocking(move || inspect_blocking(&folder, commits));
+    tokio::time::timeout(GIT_TIMEOUT, inspection).await.ok()?.ok()?
 }
 
 fn inspect_blocking(folder: &Path, commits: Vec<String>) -> Option<RepositoryContents> {
@@ -144,17 +144,17 @@ fn inspect_blocking(folder: &Path, commits: Vec<String>) -> Option<RepositoryCon
         commit.len() >= 4 && commit.chars().all(|digit| digit.is_ascii_hexdigit())
     };
     let commits: Vec<String> = commits.into_iter().filter(is_commit).collect();
-    let mut absent = Vec::new();
+    let mut missing_commits = Vec::new();
     // Batches keep the command line below the system's limit.
-    for some in commits.chunks(500) {
+    for batch in commits.chunks(500) {
         let mut arguments = vec!["rev-list", "--no-walk", "--ignore-missing"];
-        arguments.extend(some.iter().map(String::as_str));
-        let found = run_git(folder, &arguments).ok().filter(|output| output.status.success())?;
-        let found = String::from_utf8_lossy(&found.stdout).into_owned();
-        let has = |commit: &String| found.lines().any(|line| line.starts_with(commit.as_str()));
-        absent.extend(some.iter().filter(|commit| !has(commit)).cloned());
+        arguments.extend(batch.iter().map(String::as_str));
+        let listed = run_git(folder, &arguments).ok().filter(|output| output.status.success())?;
+        let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+        let has = |commit: &String| listed.lines().any(|line| line.starts_with(commit.as_str()));
+        missing_commits.extend(batch.iter().filter(|commit| !has(commit)).cloned());
     }
-    Some(RepositoryContents { files, missing_commits: absent })
+    Some(RepositoryContents { files, missing_commits })
 }
 
 /// Runs git in a folder.
@@ -176,7 +176,7 @@ fn run_git(folder: &Path, arguments: &[&str]) -> Result<Output> {
 
 /// Joins the output of git to one line.
 fn git_message(output: &Output) -> String {
-    let said = [output.stderr.as_slice(), output.stdout.as_slice()];
-    let said = said.map(|bytes| String::from_utf8_lossy(bytes).into_owned()).concat();
-    said.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ")
+    let streams = [output.stderr.as_slice(), output.stdout.as_slice()];
+    let streams = streams.map(|bytes| String::from_utf8_lossy(bytes).into_owned()).concat();
+    streams.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ")
 }

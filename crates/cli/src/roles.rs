@@ -277,10 +277,10 @@ pub(crate) fn workflow_tuning(heartbeat_seconds: Option<u32>) -> WorkflowTuning 
 
 /// Returns the host name, or `worker`.
 fn host_name() -> String {
-    let named = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
-    let named = named.or_else(|| std::env::var("HOSTNAME").ok());
-    let named = named.map(|name| name.trim().to_owned()).filter(|name| !name.is_empty());
-    named.unwrap_or_else(|| "worker".to_owned())
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
+    let name = name.or_else(|| std::env::var("HOSTNAME").ok());
+    let name = name.map(|name| name.trim().to_owned()).filter(|name| !name.is_empty());
+    name.unwrap_or_else(|| "worker".to_owned())
 }
 
 /// Returns the configuration of a worker with its files under `data`.
@@ -294,7 +294,7 @@ pub(crate) fn worker_config(
     tamma_worker::WorkerConfig {
         name: format!("{}-{}", host_name(), std::process::id()),
         environment: environment(),
-        launcher: tamma_worker::Launcher { program, args: vec!["inside".to_owned()] },
+        launcher: tamma_worker::Launcher { program, args: vec!["sandbox-launcher".to_owned()] },
         objects,
         slots,
         ..tamma_worker::WorkerConfig::new(data.join("work"))

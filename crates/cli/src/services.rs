@@ -77,26 +77,26 @@ pub(crate) enum Error {
     },
     /// All installed PostgreSQL versions are too old.
     #[error(
-        "PostgreSQL {found} is too old: install {oldest} or later (`apt install postgresql`, `brew \
+        "PostgreSQL {installed} is too old: install {oldest} or later (`apt install postgresql`, `brew \
          install postgresql@17`), {GIVEN_DATABASE}"
     )]
     PostgresTooOld {
         /// Installed major versions.
-        found: String,
+        installed: String,
         /// Oldest supported major version.
         oldest: u32,
     },
     /// PostgreSQL version that created the data is not installed.
     #[error(
-        "the database in the data folder needs PostgreSQL {made}, but only {found} is \
-         installed: install {made} (`apt install postgresql-{made}`, `brew install \
-         postgresql@{made}`), or set TAMMA_POSTGRES_BIN to its programs"
+        "the database in the data folder needs PostgreSQL {required}, but only {installed} is \
+         installed: install {required} (`apt install postgresql-{required}`, `brew install \
+         postgresql@{required}`), or set TAMMA_POSTGRES_BIN to its programs"
     )]
     VersionMismatch {
         /// Major version that created the data.
-        made: u32,
+        required: u32,
         /// Installed major versions.
-        found: String,
+        installed: String,
     },
     /// Running as root without another user to run the server as.
     #[error(
@@ -229,8 +229,8 @@ fn pid_in(mut file: &File) -> Option<u32> {
 
 /// Creates a folder and its parents if they do not exist.
 fn create_folder(path: &Path, mode: u32) -> Result<(), Error> {
-    let made = DirBuilder::new().recursive(true).mode(mode).create(path);
-    made.map_err(Error::io("create the folder", path))
+    let result = DirBuilder::new().recursive(true).mode(mode).create(path);
+    result.map_err(Error::io("create the folder", path))
 }
 
 /// Returns a port of 127.0.0.1 that is free at the moment.

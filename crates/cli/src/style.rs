@@ -14,23 +14,6 @@ pub(crate) const STRONG: Style = Style::new().bold();
 /// Secondary text.
 pub(crate) const FAINT: Style = Style::new().dimmed();
 
-/// Returns the name of a phase, as on the board.
-pub(crate) fn phase_label(phase: Phase) -> &'static str {
-    match phase {
-        Phase::Alert => "Needs attention",
-        Phase::Receive => "Queued",
-        Phase::Plan => "Planning",
-        Phase::Approve => "Approval",
-        Phase::Implement => "In progress",
-        Phase::Review => "Review",
-        Phase::Adjust => "Rework",
-        Phase::Council => "Council",
-        Phase::Deliver => "Delivery",
-        Phase::Learn => "Learning",
-        Phase::Done => "Done",
-    }
-}
-
 /// Returns the colour of a phase.
 pub(crate) fn phase_colour(phase: Phase) -> AnsiColor {
     match phase {
@@ -80,9 +63,9 @@ pub(crate) fn push_fmt(text: &mut String, more: std::fmt::Arguments<'_>) {
 }
 
 /// Returns the branch of a completed task, or `None` before delivery.
-pub(crate) fn delivered_branch(whole: &TaskDetail) -> Option<String> {
-    let delivered = whole.card.state == State::Completed && whole.commit.is_some();
-    delivered.then(|| format!("tamma/{}", whole.card.id))
+pub(crate) fn delivered_branch(detail: &TaskDetail) -> Option<String> {
+    let delivered = detail.card.state == State::Completed && detail.commit.is_some();
+    delivered.then(|| format!("tamma/{}", detail.card.id))
 }
 
 /// Formats the time since `then`, such as `3 min ago`.

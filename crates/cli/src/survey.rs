@@ -65,7 +65,7 @@ pub(crate) struct Survey {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct DetectedLanguage {
     pub(crate) name: &'static str,
-    pub(crate) because: String,
+    pub(crate) reason: String,
 }
 
 /// Command that checks the project. It becomes a gate.
@@ -75,7 +75,7 @@ pub(crate) struct ProposedGate {
     pub(crate) kind: GateKind,
     pub(crate) command: String,
     /// Reason for the proposal, as a sentence.
-    pub(crate) because: String,
+    pub(crate) reason: String,
     /// Format of the report that the tool writes, if known.
     pub(crate) report: Option<ReportFormat>,
     /// True if the command needs network access.
@@ -85,40 +85,40 @@ pub(crate) struct ProposedGate {
 /// Detects languages and gates.
 pub(crate) fn survey_root(root: &RootFiles) -> Survey {
     let mut survey = Survey::default();
-    let mut found: Vec<(&str, Vec<ProposedGate>)> = Vec::new();
-    for (short, name, look) in [
+    let mut by_language: Vec<(&str, Vec<ProposedGate>)> = Vec::new();
+    for (short, name, detect) in [
         ("rust", "Rust", detect_rust as fn(&RootFiles) -> Option<LanguageFindings>),
         ("node", "JavaScript", detect_node),
         ("python", "Python", detect_python),
         ("go", "Go", detect_go),
     ] {
-        if let Some(LanguageFindings { because, gates: checks }) = look(root) {
-            survey.languages.push(DetectedLanguage { name, because });
-            found.push((short, checks));
+        if let Some(LanguageFindings { reason, gates }) = detect(root) {
+            survey.languages.push(DetectedLanguage { name, reason });
+            by_language.push((short, gates));
         }
     }
     // With several languages, the name of a gate starts with its language.
-    let several = found.iter().filter(|(_, checks)| !checks.is_empty()).count() > 1;
-    for (short, checks) in found {
-        for mut check in checks {
+    let several = by_language.iter().filter(|(_, gates)| !gates.is_empty()).count() > 1;
+    for (short, gates) in by_language {
+        for mut gate in gates {
             if several {
-                check.name = format!("{short}-{}", check.name);
+                gate.name = format!("{short}-{}", gate.name);
             }
-            survey.gates.push(check);
+            survey.gates.push(gate);
         }
     }
     // Task runner targets fill gaps only. They often run the same commands, and need a program that
     // the worker may not have.
-    let kinds: BTreeSet<GateKind> = survey.gates.iter().map(|check| check.kind).collect();
+    let kinds: BTreeSet<GateKind> = survey.gates.iter().map(|gate| gate.kind).collect();
     survey
         .gates
-        .extend(task_runner_gates(root).into_iter().filter(|check| !kinds.contains(&check.kind)));
+        .extend(task_runner_gates(root).into_iter().filter(|gate| !kinds.contains(&gate.kind)));
     survey
 }
 
 /// Findings for one language.
 struct LanguageFindings {
-    because: String,
+    reason: String,
     gates: Vec<ProposedGate>,
 }
 
@@ -126,29 +126,29 @@ fn proposed_gate(
     name: &str,
     kind: GateKind,
     command: impl Into<String>,
-    because: impl Into<String>,
+    reason: impl Into<String>,
 ) -> ProposedGate {
-    let (name, command, because) = (name.to_owned(), command.into(), because.into());
-    ProposedGate { name, kind, command, because, report: None, network: false }
+    let (name, command, reason) = (name.to_owned(), command.into(), reason.into());
+    ProposedGate { name, kind, command, reason, report: None, network: false }
 }
 
 /// Gate that installs dependencies, which a fresh checkout lacks. Only it gets network access.
-fn install_gate(command: &str, because: impl Into<String>) -> ProposedGate {
-    ProposedGate { network: true, ..proposed_gate("install", GateKind::Build, command, because) }
+fn install_gate(command: &str, reason: impl Into<String>) -> ProposedGate {
+    ProposedGate { network: true, ..proposed_gate("install", GateKind::Build, command, reason) }
 }
 
 fn detect_rust(root: &RootFiles) -> Option<LanguageFindings> {
     let file = root.first_existing(&["Cargo.toml"])?;
-    let (of, because) = match root.first_with_line(&[file], "[workspace") {
+    let (of, reason) = match root.first_with_line(&[file], "[workspace") {
         Some(_) => (" --workspace", "Cargo.toml defines a workspace."),
         None => ("", "Found Cargo.toml."),
     };
-    let checks = vec![
-        proposed_gate("test", GateKind::Tests, format!("cargo test{of}"), because),
-        proposed_gate("lint", GateKind::Lint, format!("cargo clippy{of} -- -D warnings"), because),
-        proposed_gate("format", GateKind::Format, "cargo fmt --all --check", because),
+    let gates = vec![
+        proposed_gate("test", GateKind::Tests, format!("cargo test{of}"), reason),
+        proposed_gate("lint", GateKind::Lint, format!("cargo clippy{of} -- -D warnings"), reason),
+        proposed_gate("format", GateKind::Format, "cargo fmt --all --check", reason),
     ];
-    Some(LanguageFindings { because: file.to_owned(), gates: checks })
+    Some(LanguageFindings { reason: file.to_owned(), gates })
 }
 
 fn detect_node(root: &RootFiles) -> Option<LanguageFindings> {
@@ -174,39 +174,39 @@ fn detect_node(root: &RootFiles) -> Option<LanguageFindings> {
     }
     let any = |key: &str| package[key].as_object().is_some_and(|map| !map.is_empty());
     let by = lock.map_or(String::new(), |(lock, ..)| format!(" and {lock} ({manager})"));
-    let mut checks = Vec::new();
+    let mut gates = Vec::new();
     if any("dependencies") || any("devDependencies") {
-        checks.push(install_gate(command, format!("Found dependencies in package.json{by}.")));
+        gates.push(install_gate(command, format!("Found dependencies in package.json{by}.")));
     }
     for (name, kind, scripts) in [
         ("test", GateKind::Tests, &["test"][..]),
         ("lint", GateKind::Lint, &["lint"]),
         ("types", GateKind::Types, &["typecheck", "type-check", "types"]),
     ] {
-        let given = |script: &&&str| {
+        let is_defined = |script: &&&str| {
             let text = package["scripts"][**script].as_str().unwrap_or_default();
             // Placeholder that `npm init` writes; it always fails.
             !text.is_empty() && !text.contains("no test specified")
         };
-        if let Some(script) = scripts.iter().find(given) {
-            let because = format!("Found script `{script}` in package.json{by}.");
-            let mut found = proposed_gate(name, kind, format!("{manager} run {script}"), because);
+        if let Some(script) = scripts.iter().find(is_defined) {
+            let reason = format!("Found script `{script}` in package.json{by}.");
+            let mut gate = proposed_gate(name, kind, format!("{manager} run {script}"), reason);
             // Only for a bare vitest script, which passes the arguments on.
             let text = package["scripts"][*script].as_str().unwrap_or_default();
             if manager == "npm" && ["vitest", "vitest run"].contains(&text) {
                 let more = "--reporter=default --reporter=junit --outputFile.junit=\"$REPORT\"";
-                found.command = format!("npm run {script} -- {more}");
-                found.report = Some(ReportFormat::Junit);
+                gate.command = format!("npm run {script} -- {more}");
+                gate.report = Some(ReportFormat::Junit);
             }
-            checks.push(found);
+            gates.push(gate);
         }
     }
     // Without other gates, nothing needs the dependencies.
-    checks.retain({
-        let alone = checks.len() == 1;
-        move |check| !(alone && check.network)
+    gates.retain({
+        let alone = gates.len() == 1;
+        move |gate| !(alone && gate.network)
     });
-    Some(LanguageFindings { because: file.to_owned(), gates: checks })
+    Some(LanguageFindings { reason: file.to_owned(), gates })
 }
 
 fn detect_python(root: &RootFiles) -> Option<LanguageFindings> {
@@ -236,30 +236,30 @@ fn detect_python(root: &RootFiles) -> Option<LanguageFindings> {
         .or_else(|| root.first_with_line(&["setup.cfg"], "[mypy"));
     let ruff_says = "ruff check --output-format sarif --output-file \"$REPORT\" .";
     let pytest_says = "pytest --junitxml \"$REPORT\"";
-    let mut checks: Vec<ProposedGate> = [
+    let mut gates: Vec<ProposedGate> = [
         ("test", GateKind::Tests, "pytest", pytest_says, Some(ReportFormat::Junit), pytest),
         ("lint", GateKind::Lint, "ruff", ruff_says, Some(ReportFormat::Sarif), ruff),
         ("types", GateKind::Types, "mypy", "mypy .", None, mypy),
     ]
     .into_iter()
     .filter_map(|(name, kind, tool, command, report, file)| {
-        let because = format!("Found {tool} in {}{by}.", file?);
+        let reason = format!("Found {tool} in {}{by}.", file?);
         Some(ProposedGate {
             report,
-            ..proposed_gate(name, kind, format!("{run}{command}"), because)
+            ..proposed_gate(name, kind, format!("{run}{command}"), reason)
         })
     })
     .collect();
-    if let Some(command) = first.filter(|_| !checks.is_empty()) {
-        checks.insert(0, install_gate(command, format!("Found {file}{by}.")));
+    if let Some(command) = first.filter(|_| !gates.is_empty()) {
+        gates.insert(0, install_gate(command, format!("Found {file}{by}.")));
     }
-    Some(LanguageFindings { because: file.to_owned(), gates: checks })
+    Some(LanguageFindings { reason: file.to_owned(), gates })
 }
 
 fn detect_go(root: &RootFiles) -> Option<LanguageFindings> {
     let file = root.first_existing(&["go.mod"])?;
     let linter = root.first_existing(&[".golangci.yml", ".golangci.yaml", ".golangci.toml"]);
-    let checks = vec![
+    let gates = vec![
         proposed_gate("test", GateKind::Tests, "go test ./...", "Found go.mod."),
         match linter {
             Some(file) => {
@@ -268,7 +268,7 @@ fn detect_go(root: &RootFiles) -> Option<LanguageFindings> {
             None => proposed_gate("lint", GateKind::Lint, "go vet ./...", "Found go.mod."),
         },
     ];
-    Some(LanguageFindings { because: file.to_owned(), gates: checks })
+    Some(LanguageFindings { reason: file.to_owned(), gates })
 }
 
 /// Proposes gates for conventional targets of a `justfile` or `Makefile`.
@@ -277,7 +277,7 @@ fn task_runner_gates(root: &RootFiles) -> Vec<ProposedGate> {
         ("just", &["justfile", "Justfile", ".justfile"][..]),
         ("make", &["GNUmakefile", "makefile", "Makefile"][..]),
     ];
-    let mut checks: Vec<ProposedGate> = Vec::new();
+    let mut gates: Vec<ProposedGate> = Vec::new();
     for (runner, files) in runners {
         let Some(file) = root.first_existing(files) else {
             continue;
@@ -285,15 +285,15 @@ fn task_runner_gates(root: &RootFiles) -> Vec<ProposedGate> {
         for (verb, kind) in
             [("test", GateKind::Tests), ("lint", GateKind::Lint), ("typecheck", GateKind::Types)]
         {
-            let there = root.text(file).lines().any(|line| is_target(line, verb));
-            if there && checks.iter().all(|one| one.kind != kind) {
+            let is_defined = root.text(file).lines().any(|line| is_target(line, verb));
+            if is_defined && gates.iter().all(|one| one.kind != kind) {
                 let name = if kind == GateKind::Types { "types" } else { verb };
-                let because = format!("Found `{verb}` in {file}.");
-                checks.push(proposed_gate(name, kind, format!("{runner} {verb}"), because));
+                let reason = format!("Found `{verb}` in {file}.");
+                gates.push(proposed_gate(name, kind, format!("{runner} {verb}"), reason));
             }
         }
     }
-    checks
+    gates
 }
 
 /// Returns `true` if a line starts a target or recipe of this name without required arguments.
@@ -304,7 +304,7 @@ fn is_target(line: &str, verb: &str) -> bool {
     let Some((parameters, after)) = rest.split_once(':') else {
         return false;
     };
-    let optional = |one: &str| one.starts_with('*') || one.contains('=');
+    let optional = |parameter: &str| parameter.starts_with('*') || parameter.contains('=');
     (parameters.is_empty() || parameters.starts_with(' '))
         && parameters.split_whitespace().all(optional)
         // `test := x` assigns a variable.
@@ -323,11 +323,11 @@ mod tests {
 
     /// Names, kinds and commands of the proposed gates.
     fn commands(files: &[(&str, &str)]) -> Vec<(String, GateKind, String)> {
-        let checks = survey_root(&root(files)).gates;
-        checks.into_iter().map(|check| (check.name, check.kind, check.command)).collect()
+        let gates = survey_root(&root(files)).gates;
+        gates.into_iter().map(|gate| (gate.name, gate.kind, gate.command)).collect()
     }
 
-    fn one(name: &str, kind: GateKind, command: &str) -> (String, GateKind, String) {
+    fn proposed(name: &str, kind: GateKind, command: &str) -> (String, GateKind, String) {
         (name.to_owned(), kind, command.to_owned())
     }
 
@@ -342,17 +342,17 @@ mod tests {
         assert_eq!(
             commands(&[("Cargo.toml", "[package]\nname = \"a\"\n")]),
             [
-                one("test", GateKind::Tests, "cargo test"),
-                one("lint", GateKind::Lint, "cargo clippy -- -D warnings"),
-                one("format", GateKind::Format, "cargo fmt --all --check"),
+                proposed("test", GateKind::Tests, "cargo test"),
+                proposed("lint", GateKind::Lint, "cargo clippy -- -D warnings"),
+                proposed("format", GateKind::Format, "cargo fmt --all --check"),
             ]
         );
         assert_eq!(
             commands(&[("Cargo.toml", "[workspace]\n")]),
             [
-                one("test", GateKind::Tests, "cargo test --workspace"),
-                one("lint", GateKind::Lint, "cargo clippy --workspace -- -D warnings"),
-                one("format", GateKind::Format, "cargo fmt --all --check"),
+                proposed("test", GateKind::Tests, "cargo test --workspace"),
+                proposed("lint", GateKind::Lint, "cargo clippy --workspace -- -D warnings"),
+                proposed("format", GateKind::Format, "cargo fmt --all --check"),
             ]
         );
     }
@@ -370,9 +370,9 @@ mod tests {
             assert_eq!(
                 commands(&[("package.json", package), (lock, "")]),
                 [
-                    one("test", GateKind::Tests, &format!("{manager} run test")),
-                    one("lint", GateKind::Lint, &format!("{manager} run lint")),
-                    one("types", GateKind::Types, &format!("{manager} run typecheck")),
+                    proposed("test", GateKind::Tests, &format!("{manager} run test")),
+                    proposed("lint", GateKind::Lint, &format!("{manager} run lint")),
+                    proposed("types", GateKind::Types, &format!("{manager} run typecheck")),
                 ]
             );
         }
@@ -381,26 +381,26 @@ mod tests {
     #[test]
     fn dependencies_are_installed_before_other_gates() {
         let package = r#"{"scripts": {"test": "x"}, "devDependencies": {"x": "1"}}"#;
-        let found = |more: &[(&str, &str)]| {
+        let gates_with = |more: &[(&str, &str)]| {
             survey_root(&root(&[&[("package.json", package)], more].concat())).gates
         };
-        let checks = found(&[("package-lock.json", "")]);
-        let shown: Vec<_> = checks
+        let gates = gates_with(&[("package-lock.json", "")]);
+        let shown: Vec<_> = gates
             .iter()
-            .map(|check| (check.name.as_str(), check.command.as_str(), check.network))
+            .map(|gate| (gate.name.as_str(), gate.command.as_str(), gate.network))
             .collect();
         assert_eq!(shown, [("install", "npm ci", true), ("test", "npm run test", false)]);
-        assert_eq!(checks[0].kind, GateKind::Build);
-        assert_eq!(found(&[])[0].command, "npm install --no-package-lock");
-        let yarn = found(&[("yarn.lock", ""), (".yarnrc.yml", "")]);
+        assert_eq!(gates[0].kind, GateKind::Build);
+        assert_eq!(gates_with(&[])[0].command, "npm install --no-package-lock");
+        let yarn = gates_with(&[("yarn.lock", ""), (".yarnrc.yml", "")]);
         assert_eq!(yarn[0].command, "yarn install --immutable");
         // Without other gates, dependencies are not installed.
         let bare = r#"{"devDependencies": {"x": "1"}}"#;
         assert_eq!(survey_root(&root(&[("package.json", bare)])).gates, []);
         let locked = [("pyproject.toml", "[tool.mypy]\n"), ("poetry.lock", "")];
         let expected = [
-            one("install", GateKind::Build, "poetry install"),
-            one("types", GateKind::Types, "poetry run mypy ."),
+            proposed("install", GateKind::Build, "poetry install"),
+            proposed("types", GateKind::Types, "poetry run mypy ."),
         ];
         assert_eq!(commands(&locked), expected);
     }
@@ -409,11 +409,7 @@ mod tests {
     fn tools_with_reports_are_configured_to_write_them() {
         let package = r#"{"scripts": {"test": "vitest run", "lint": "eslint ."}}"#;
         let reports = |files: &[(&str, &str)]| {
-            survey_root(&root(files))
-                .gates
-                .into_iter()
-                .map(|check| check.report)
-                .collect::<Vec<_>>()
+            survey_root(&root(files)).gates.into_iter().map(|gate| gate.report).collect::<Vec<_>>()
         };
         assert_eq!(reports(&[("package.json", package)]), [Some(ReportFormat::Junit), None]);
         assert_eq!(reports(&[("package.json", package), ("yarn.lock", "")]), [None, None]);
@@ -438,20 +434,20 @@ mod tests {
         assert_eq!(
             commands(&[("pyproject.toml", all)]),
             [
-                one("test", GateKind::Tests, "python3 -m pytest --junitxml \"$REPORT\""),
-                one(
+                proposed("test", GateKind::Tests, "python3 -m pytest --junitxml \"$REPORT\""),
+                proposed(
                     "lint",
                     GateKind::Lint,
                     "python3 -m ruff check --output-format sarif --output-file \"$REPORT\" ."
                 ),
-                one("types", GateKind::Types, "python3 -m mypy ."),
+                proposed("types", GateKind::Types, "python3 -m mypy ."),
             ]
         );
         assert_eq!(
             commands(&[("pyproject.toml", "[tool.ruff.lint]\n"), ("uv.lock", "")]),
             [
-                one("install", GateKind::Build, "uv sync"),
-                one(
+                proposed("install", GateKind::Build, "uv sync"),
+                proposed(
                     "lint",
                     GateKind::Lint,
                     "uv run --no-sync ruff check --output-format sarif --output-file \"$REPORT\" ."
@@ -460,7 +456,7 @@ mod tests {
         );
         assert_eq!(
             commands(&[("requirements.txt", "requests\npytest>=8\n")]),
-            [one("test", GateKind::Tests, "python3 -m pytest --junitxml \"$REPORT\"")]
+            [proposed("test", GateKind::Tests, "python3 -m pytest --junitxml \"$REPORT\"")]
         );
         assert_eq!(commands(&[("pyproject.toml", "[project]\nname = \"a\"\n")]), []);
     }
@@ -470,13 +466,13 @@ mod tests {
         assert_eq!(
             commands(&[("go.mod", "")]),
             [
-                one("test", GateKind::Tests, "go test ./..."),
-                one("lint", GateKind::Lint, "go vet ./..."),
+                proposed("test", GateKind::Tests, "go test ./..."),
+                proposed("lint", GateKind::Lint, "go vet ./..."),
             ]
         );
         assert_eq!(
             commands(&[("go.mod", ""), (".golangci.yml", "")])[1],
-            one("lint", GateKind::Lint, "golangci-lint run")
+            proposed("lint", GateKind::Lint, "golangci-lint run")
         );
     }
 
@@ -494,14 +490,17 @@ mod tests {
     fn task_runner_targets_fill_gaps() {
         assert_eq!(
             commands(&[("Makefile", "test: build\n\tx\n\nlint:\n\ty\n")]),
-            [one("test", GateKind::Tests, "make test"), one("lint", GateKind::Lint, "make lint")]
+            [
+                proposed("test", GateKind::Tests, "make test"),
+                proposed("lint", GateKind::Lint, "make lint")
+            ]
         );
         let package = r#"{"scripts": {"test": "x"}}"#;
         assert_eq!(
             commands(&[("package.json", package), ("justfile", "@test:\n  x\nlint *args:\n  y\n")]),
             [
-                one("test", GateKind::Tests, "npm run test"),
-                one("lint", GateKind::Lint, "just lint")
+                proposed("test", GateKind::Tests, "npm run test"),
+                proposed("lint", GateKind::Lint, "just lint")
             ]
         );
     }

@@ -62,22 +62,22 @@ pub(crate) async fn watch(client: &Client, task: Uuid, options: WatchOptions) ->
         run: None,
         screen,
     };
-    let (mut away, mut wait) = (Duration::ZERO, MIN_BACKOFF);
+    let (mut outage, mut wait) = (Duration::ZERO, MIN_BACKOFF);
     loop {
-        let known = watch.last_sequence;
+        let last_sequence = watch.last_sequence;
         match watch.follow().await {
             Ok(Some(code)) => return Ok(code),
             // The server ended the stream; it may be restarting.
             Ok(None) => {}
             Err(error) if !is_transient(&error) || watch.last_sequence == 0 => return Err(error),
-            Err(error) if away >= MAX_OUTAGE => return Err(error),
+            Err(error) if outage >= MAX_OUTAGE => return Err(error),
             Err(_) => watch.screen.set_status("server unreachable; retrying"),
         }
-        if watch.last_sequence > known {
-            (away, wait) = (Duration::ZERO, MIN_BACKOFF);
+        if watch.last_sequence > last_sequence {
+            (outage, wait) = (Duration::ZERO, MIN_BACKOFF);
         }
         tokio::time::sleep(wait).await;
-        away += wait;
+        outage += wait;
         wait = (wait * 2).min(MAX_BACKOFF);
     }
 }
@@ -162,11 +162,11 @@ impl TaskWatcher<'_> {
         let request = self.client.request(Method::GET, &path).query(&[("after", "end")]);
         // Optional: without it, the status line has less detail.
         let Ok(response) = self.client.send(request).await else { return never_ready() };
-        let present = |event: Result<eventsource_stream::Event, _>| {
+        let run_event = |event: Result<eventsource_stream::Event, _>| {
             let event = event.ok().filter(|event| event.event == "run");
             future::ready(event.and_then(|event| serde_json::from_str(&event.data).ok()))
         };
-        response.bytes_stream().eventsource().filter_map(present).boxed()
+        response.bytes_stream().eventsource().filter_map(run_event).boxed()
     }
 
     /// Refreshes the status line.
@@ -203,30 +203,31 @@ impl TaskWatcher<'_> {
 
     /// Fetches the task and returns the exit code if watching is over.
     async fn check_state(&mut self) -> Result<Option<ExitCode>> {
-        let whole: TaskDetail = self.client.get(&format!("/tasks/{}", self.task), &[]).await?;
-        if whole.card.state.is_terminal() {
+        let detail: TaskDetail = self.client.get(&format!("/tasks/{}", self.task), &[]).await?;
+        if detail.card.state.is_terminal() {
             // Print entries that arrived since the last one first.
-            if whole.card.entries > self.last_sequence {
+            if detail.card.entries > self.last_sequence {
                 return Ok(None);
             }
             self.screen.clear_status();
             if !self.options.json {
-                self.screen.print_line(&outcome_message(&whole))?;
+                self.screen.print_line(&outcome_message(&detail))?;
             }
-            let done = whole.card.state == State::Completed;
+            let done = detail.card.state == State::Completed;
             return Ok(Some(if done { ExitCode::SUCCESS } else { ExitCode::FAILURE }));
         }
-        self.card = Some(whole.card.clone());
-        self.run.clone_from(&whole.current_run);
+        self.card = Some(detail.card.clone());
+        self.run.clone_from(&detail.current_run);
         self.update_status();
         // The entries that led to the question are printed before it.
-        let all_shown = whole.card.entries <= self.last_sequence;
-        let question = whole.question.as_ref().filter(|_| whole.card.waits_for_person && all_shown);
+        let all_shown = detail.card.entries <= self.last_sequence;
+        let question =
+            detail.question.as_ref().filter(|_| detail.card.waits_for_person && all_shown);
         match question {
             Some(question) if self.shown_question != Some(question.number) => {
                 self.shown_question = Some(question.number);
                 if !self.options.json {
-                    self.screen.print_line(&question_message(&whole))?;
+                    self.screen.print_line(&question_message(&detail))?;
                 }
             }
             _ => {}
@@ -253,15 +254,15 @@ pub(crate) fn agent_and_model(run: &RunDetail) -> String {
 }
 
 /// Status line during a run: agent, duration, current activity and usage.
-fn run_status_line(present: &CurrentRun, now: chrono::DateTime<chrono::Utc>) -> String {
-    let CurrentRun { run, current_line: doing } = present;
+fn run_status_line(current: &CurrentRun, now: chrono::DateTime<chrono::Utc>) -> String {
+    let CurrentRun { run, current_line: activity } = current;
     let usage = run.usage.as_ref();
     let mut parts =
         vec![format!("{} for {}", agent_and_model(run), format_duration(now - run.started_at))];
     // Only the first row: the status is a single line.
-    let doing =
-        doing.as_ref().and_then(|line| line.text.lines().find(|row| !row.trim().is_empty()));
-    parts.push(doing.map_or_else(|| "starting".to_owned(), |row| sanitize(row.trim())));
+    let activity =
+        activity.as_ref().and_then(|line| line.text.lines().find(|row| !row.trim().is_empty()));
+    parts.push(activity.map_or_else(|| "starting".to_owned(), |row| sanitize(row.trim())));
     if usage.is_some() {
         parts.push(format!("{} tokens", style::format_tokens(usage)));
     }
@@ -292,8 +293,8 @@ fn status_line(
 }
 
 /// Final line: result, duration, runs and cost.
-fn outcome_message(whole: &TaskDetail) -> String {
-    let card = &whole.card;
+fn outcome_message(detail: &TaskDetail) -> String {
+    let card = &detail.card;
     let (glyph, end) = match card.state {
         State::Completed => ("✔", "completed in"),
         State::Cancelled => ("✖", "cancelled after"),
@@ -312,28 +313,28 @@ fn outcome_message(whole: &TaskDetail) -> String {
             format_spend(&card.spend),
         ),
     );
-    if let Some(branch) = style::delivered_branch(whole) {
+    if let Some(branch) = style::delivered_branch(detail) {
         style::push_fmt(&mut text, format_args!("\nBranch ready: git show {branch}"));
     }
     text
 }
 
 /// Formats the open question with the commands that answer it.
-fn question_message(whole: &TaskDetail) -> String {
-    let why = whole.question.as_ref().map_or("a decision is needed", |it| &it.cause_text);
-    let asked = whole.question.as_ref().map(|it| format_ago(it.asked_at, style::now()));
+fn question_message(detail: &TaskDetail) -> String {
+    let cause = detail.question.as_ref().map_or("a decision is needed", |it| &it.cause_text);
+    let asked_ago = detail.question.as_ref().map(|it| format_ago(it.asked_at, style::now()));
     let mut text = format!(
         "{} {} ({})",
         paint("?", anstyle::AnsiColor::Yellow),
-        styled(&sanitize(why), STRONG),
-        asked.unwrap_or_default()
+        styled(&sanitize(cause), STRONG),
+        asked_ago.unwrap_or_default()
     );
-    if let Some(asks) = whole.question.as_ref().and_then(|it| it.agent_question.as_ref()) {
+    if let Some(asks) = detail.question.as_ref().and_then(|it| it.agent_question.as_ref()) {
         for line in asks.lines() {
             style::push_fmt(&mut text, format_args!("\n  {}", sanitize(line)));
         }
     }
-    for command in crate::commands::suggested_commands(whole) {
+    for command in crate::commands::suggested_commands(detail) {
         style::push_fmt(&mut text, format_args!("\n    {command}"));
     }
     text
@@ -415,7 +416,7 @@ mod tests {
             }))
             .expect("a run")
         };
-        let now = "2026-11-15T10:23:30Z".parse().expect("a moment");
+        let now = "2026-11-15T10:23:30Z".parse().expect("a timestamp");
         let counted =
             json!({ "input": 1200, "cached": 30, "output": 4, "usd": "0.03", "metered": true });
         assert_eq!(

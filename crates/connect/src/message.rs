@@ -115,14 +115,14 @@ pub enum Error {
 impl Error {
     /// Replaces secrets in the error text.
     fn redact(self, secrets: &[&str]) -> Self {
-        let clean = |words: String| {
+        let clean = |text: String| {
             let secrets = secrets.iter().filter(|secret| secret.len() > 3);
-            secrets.fold(words, |words, secret| words.replace(secret, "…"))
+            secrets.fold(text, |text, secret| text.replace(secret, "…"))
         };
         match self {
-            Self::Unreachable(words) => Self::Unreachable(clean(words)),
-            Self::Rejected(words) => Self::Rejected(clean(words)),
-            Self::Gone(words) => Self::Gone(clean(words)),
+            Self::Unreachable(text) => Self::Unreachable(clean(text)),
+            Self::Rejected(text) => Self::Rejected(clean(text)),
+            Self::Gone(text) => Self::Gone(clean(text)),
         }
     }
 }
@@ -130,7 +130,7 @@ impl Error {
 impl Receiver {
     /// Builds the receiver of a configured channel.
     pub fn from_channel(channel: &AlertChannel) -> Result<Self, IncompleteChannel> {
-        let wanted = |key: &'static str, hint: &'static str| {
+        let required = |key: &'static str, hint: &'static str| {
             let value = channel.config.get(key).map(|value| value.trim().to_owned());
             value.filter(|value| !value.is_empty()).ok_or(IncompleteChannel {
                 channel: channel.r#type,
@@ -140,20 +140,20 @@ impl Receiver {
         };
         Ok(match channel.r#type {
             ChannelType::Webhook => Self::Webhook {
-                url: wanted("url", "set it to the URL that receives the messages")?,
-                secret: wanted(
+                url: required("url", "set it to the URL that receives the messages")?,
+                secret: required(
                     "secret",
                     "create one with `echo whsec_$(openssl rand -base64 32)`, store it in an \
                      environment variable and refer to it as `${NAME}`",
                 )?,
             },
             ChannelType::Slack => Self::Slack {
-                url: wanted("url", "create an incoming webhook in Slack and set its URL")?,
+                url: required("url", "create an incoming webhook in Slack and set its URL")?,
             },
             ChannelType::Email => Self::Email {
-                smtp: wanted("smtp", "set the mail server, such as smtps://user:password@host")?,
-                from: wanted("from", "set the sender's e-mail address")?,
-                to: wanted("to", "set the recipient's e-mail address")?,
+                smtp: required("smtp", "set the mail server, such as smtps://user:password@host")?,
+                from: required("from", "set the sender's e-mail address")?,
+                to: required("to", "set the recipient's e-mail address")?,
             },
             ChannelType::Desktop => Self::Desktop,
             ChannelType::Cli => Self::Terminal,
@@ -202,8 +202,8 @@ pub const TERMINAL: &str = "terminal";
 /// Returns the secret parts of a URL: all of it, the credentials, and everything after the host.
 fn url_secrets(url: &str) -> Vec<&str> {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
-    let (place, path) = rest.find(['/', '?', '#']).map_or((rest, ""), |at| rest.split_at(at));
-    let account = place.rsplit_once('@').map_or("", |(account, _)| account);
+    let (authority, path) = rest.find(['/', '?', '#']).map_or((rest, ""), |at| rest.split_at(at));
+    let account = authority.rsplit_once('@').map_or("", |(account, _)| account);
     let password = account.split_once(':').map_or("", |(_, password)| password);
     vec![url, account, password, path]
 }
@@ -250,8 +250,7 @@ impl MessageSender {
             }
         };
         let sent = tokio::time::timeout(SEND_TIMEOUT, sending).await;
-        let late =
-            |_| Error::Unreachable(format!("sending took more than {} s", SEND_TIMEOUT.as_secs()));
+        let late = |_| Error::Unreachable(format!("not sent within {} s", SEND_TIMEOUT.as_secs()));
         sent.map_err(late).flatten().map_err(|error| error.redact(&to.secrets()))
     }
 }
@@ -265,13 +264,13 @@ struct SendOutcome {
 
 /// Sends a request and explains why there is no response.
 async fn send_request(request: reqwest::RequestBuilder) -> Result<SendOutcome, Error> {
-    let answer = request.send().await.map_err(|error| {
+    let response = request.send().await.map_err(|error| {
         // A URL may contain a secret.
         let error = error.without_url();
         if error.is_builder() {
-            let words = "the channel's `url` is not a URL such as https://host/path; correct it \
+            let message = "the channel's `url` is not a URL such as https://host/path; correct it \
                          in tamma.yaml";
-            return Error::Rejected(words.to_owned());
+            return Error::Rejected(message.to_owned());
         }
         Error::Unreachable(if error.is_timeout() {
             format!("no response within {} s", RESPONSE_TIMEOUT.as_secs())
@@ -283,8 +282,8 @@ async fn send_request(request: reqwest::RequestBuilder) -> Result<SendOutcome, E
             error.to_string()
         })
     })?;
-    let status = answer.status();
-    let body = answer.text().await.unwrap_or_default();
+    let status = response.status();
+    let body = response.text().await.unwrap_or_default();
     Ok(SendOutcome { status, body: body.trim().chars().take(200).collect() })
 }
 
@@ -295,18 +294,18 @@ impl SendOutcome {
         if status.is_success() {
             return Ok(());
         }
-        let said = format!("receiver returned {status} {body}").trim_end().to_owned();
+        let response = format!("receiver returned {status} {body}").trim_end().to_owned();
         Err(match status.as_u16() {
-            410 => Error::Gone(format!("{said}: it accepts no more messages")),
+            410 => Error::Gone(format!("{response}: it accepts no more messages")),
             300..=399 => Error::Rejected(format!(
-                "{said}: the endpoint has moved; set `url` to its new address"
+                "{response}: the endpoint has moved; set `url` to its new address"
             )),
             401 | 403 => {
-                Error::Rejected(format!("{said}: check that `secret` matches the receiver's"))
+                Error::Rejected(format!("{response}: check that `secret` matches the receiver's"))
             }
-            404 => Error::Rejected(format!("{said}: check the channel's `url`")),
-            408 | 429 | 500.. => Error::Unreachable(said),
-            _ => Error::Rejected(said),
+            404 => Error::Rejected(format!("{response}: check the channel's `url`")),
+            408 | 429 | 500.. => Error::Unreachable(response),
+            _ => Error::Rejected(response),
         })
     }
 }
@@ -384,18 +383,24 @@ mod tests {
 
     #[test]
     fn two_urls_on_one_host_are_two_receivers() {
-        let of = |url: &str| {
+        let receiver_key = |url: &str| {
             Receiver::from_channel(&channel(ChannelType::Slack, &[("url", url)]))
                 .expect("complete")
                 .key()
         };
-        assert_ne!(of("https://hooks.example/a"), of("https://hooks.example/b"));
-        assert_eq!(of("https://hooks.example/a"), of(" https://hooks.example/a "));
+        assert_ne!(
+            receiver_key("https://hooks.example/a"),
+            receiver_key("https://hooks.example/b")
+        );
+        assert_eq!(
+            receiver_key("https://hooks.example/a"),
+            receiver_key(" https://hooks.example/a ")
+        );
     }
 
     #[test]
     fn secrets_in_responses_are_redacted() {
-        for (kind, config, said) in [
+        for (kind, config, response) in [
             (
                 ChannelType::Webhook,
                 vec![("url", "https://h.example/T0/s3cret"), ("secret", "whsec_s3cret")],
@@ -408,32 +413,32 @@ mod tests {
             ),
         ] {
             let receiver = Receiver::from_channel(&channel(kind, &config)).expect("complete");
-            let words = Error::Rejected(said.to_owned()).redact(&receiver.secrets()).to_string();
-            assert!(!words.contains("s3cret"), "{words}");
-            assert!(words.contains('…'), "{words}");
+            let text = Error::Rejected(response.to_owned()).redact(&receiver.secrets()).to_string();
+            assert!(!text.contains("s3cret"), "{text}");
+            assert!(text.contains('…'), "{text}");
         }
     }
 
     #[test]
     fn responses_are_explained_and_classified() {
-        let taken = |status: u16, body: &str| {
+        let result = |status: u16, body: &str| {
             let status = reqwest::StatusCode::from_u16(status).expect("status");
             SendOutcome { status, body: body.to_owned() }.into_result()
         };
-        assert_eq!(taken(204, ""), Ok(()));
+        assert_eq!(result(204, ""), Ok(()));
         assert!(
-            matches!(taken(503, "busy"), Err(Error::Unreachable(words)) if words.contains("busy"))
+            matches!(result(503, "busy"), Err(Error::Unreachable(text)) if text.contains("busy"))
         );
-        assert!(matches!(taken(429, ""), Err(Error::Unreachable(_))));
-        assert!(matches!(taken(400, "odd"), Err(Error::Rejected(words)) if words.ends_with("odd")));
-        assert!(matches!(taken(401, ""), Err(Error::Rejected(words)) if words.contains("secret")));
-        assert!(matches!(taken(302, ""), Err(Error::Rejected(words)) if words.contains("moved")));
-        assert!(matches!(taken(410, ""), Err(Error::Gone(_))));
+        assert!(matches!(result(429, ""), Err(Error::Unreachable(_))));
+        assert!(matches!(result(400, "odd"), Err(Error::Rejected(text)) if text.ends_with("odd")));
+        assert!(matches!(result(401, ""), Err(Error::Rejected(text)) if text.contains("secret")));
+        assert!(matches!(result(302, ""), Err(Error::Rejected(text)) if text.contains("moved")));
+        assert!(matches!(result(410, ""), Err(Error::Gone(_))));
     }
 
     #[tokio::test]
     async fn channel_errors_name_the_fix() {
-        let post = MessageSender::new(&BTreeMap::new()).expect("message sender");
+        let sender = MessageSender::new(&BTreeMap::new()).expect("message sender");
         let key = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
         // Port that was free a moment ago, so nothing listens on it.
         let free = std::net::TcpListener::bind("127.0.0.1:0").expect("port");
@@ -441,7 +446,7 @@ mod tests {
         drop(free);
         let (http, smtp) =
             (format!("http://{closed}/s3cret"), format!("smtp://ada:s3cret@{closed}"));
-        for (kind, config, words) in [
+        for (kind, config, expected) in [
             (ChannelType::Webhook, vec![("url", "not a url"), ("secret", key)], "is not a URL"),
             (ChannelType::Webhook, vec![("url", &http), ("secret", "s3cret!")], "openssl rand"),
             (ChannelType::Webhook, vec![("url", &http), ("secret", key)], "cannot connect"),
@@ -465,8 +470,8 @@ mod tests {
             (ChannelType::Desktop, vec![], "notify-send"),
         ] {
             let receiver = Receiver::from_channel(&channel(kind, &config)).expect("complete");
-            let error = post.send(&receiver, &message()).await.expect_err(words).to_string();
-            assert!(error.contains(words), "{error}");
+            let error = sender.send(&receiver, &message()).await.expect_err(expected).to_string();
+            assert!(error.contains(expected), "{error}");
             assert!(!error.contains("s3cret"), "{error}");
         }
     }

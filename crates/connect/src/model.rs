@@ -22,7 +22,7 @@ const MAX_RESPONSE_BYTES: usize = 32 * 1024 * 1024;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Model is unreachable, or did not respond in time.
-    #[error("no response from the model for {} within {} s: {source}; check `{}.url`", .purpose.what, .purpose.limit.as_secs(), .purpose.group)]
+    #[error("no response from the model for {} within {} s: {source}; check `{}.url`", .purpose.name, .purpose.limit.as_secs(), .purpose.group)]
     Unreachable {
         /// Purpose of the model.
         purpose: &'static ModelPurpose,
@@ -30,7 +30,7 @@ pub enum Error {
         source: reqwest::Error,
     },
     /// Model returned an error status.
-    #[error("the model for {} returned {status}; check `{}.model` and `{}`", .purpose.what, .purpose.group, .purpose.key)]
+    #[error("the model for {} returned {status}; check `{}.model` and `{}`", .purpose.name, .purpose.group, .purpose.key)]
     Refused {
         /// Purpose of the model.
         purpose: &'static ModelPurpose,
@@ -38,18 +38,18 @@ pub enum Error {
         status: reqwest::StatusCode,
     },
     /// Response is too large, or does not follow the API.
-    #[error("cannot read the response of the model for {}; check that `{}.url` is an OpenAI-compatible API, such as http://127.0.0.1:11434/v1", .purpose.what, .purpose.group)]
+    #[error("cannot read the response of the model for {}; check that `{}.url` is an OpenAI-compatible API, such as http://127.0.0.1:11434/v1", .purpose.name, .purpose.group)]
     Unreadable {
         /// Purpose of the model.
         purpose: &'static ModelPurpose,
     },
     /// Number of vectors differs from the number of texts.
-    #[error("the model for embeddings returned {given} vectors for {asked} texts")]
+    #[error("the model for embeddings returned {received} vectors for {expected} texts")]
     VectorCountMismatch {
         /// Number of texts.
-        asked: usize,
+        expected: usize,
         /// Number of returned vectors.
-        given: usize,
+        received: usize,
     },
 }
 
@@ -57,7 +57,7 @@ pub enum Error {
 #[derive(Debug)]
 pub struct ModelPurpose {
     /// Purpose in words, for errors.
-    pub what: &'static str,
+    pub name: &'static str,
     /// Configuration section of the model.
     pub group: &'static str,
     /// Environment variable that holds its key.
@@ -92,12 +92,12 @@ impl ModelEndpoint {
         Ok(Self { client, url: address, key, purpose })
     }
 
-    async fn post<A: DeserializeOwned>(&self, question: &impl Serialize) -> Result<A, Error> {
+    async fn post<A: DeserializeOwned>(&self, body: &impl Serialize) -> Result<A, Error> {
         let purpose = self.purpose;
         // The URL may contain a secret.
         let unreachable =
             |source: reqwest::Error| Error::Unreachable { purpose, source: source.without_url() };
-        let mut request = self.client.post(&self.url).json(question);
+        let mut request = self.client.post(&self.url).json(body);
         if let Some(key) = &self.key {
             request = request.bearer_auth(key);
         }

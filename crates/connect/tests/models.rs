@@ -20,12 +20,12 @@ async fn serve(app: Router) -> String {
 }
 
 /// Embeds a text as its length. Answers in reverse order, which the API allows.
-async fn lengths(headers: HeaderMap, Json(question): Json<Value>) -> (StatusCode, Json<Value>) {
+async fn lengths(headers: HeaderMap, Json(request): Json<Value>) -> (StatusCode, Json<Value>) {
     let is_allowed = headers.get("authorization").is_some_and(|it| it == "Bearer sesame");
-    if question["model"] != "lengths" || !is_allowed {
+    if request["model"] != "lengths" || !is_allowed {
         return (StatusCode::UNAUTHORIZED, Json(Value::Null));
     }
-    let texts = question["input"].as_array().unwrap();
+    let texts = request["input"].as_array().unwrap();
     let vectors = texts.iter().enumerate().rev();
     let vectors = vectors.map(|(index, text)| {
         json!({ "index": index, "embedding": [text.as_str().unwrap().chars().count(), 1] })
@@ -57,7 +57,7 @@ async fn error_status_or_unexpected_response_is_an_error() {
     let one = || async { Json(json!({ "data": [{ "index": 0, "embedding": [1] }] })) };
     let url = serve(Router::new().route("/v1/embeddings", post(one))).await;
     let odd = Embedder::new(&url, "one", None).unwrap().embed(&texts()).await;
-    assert!(matches!(odd, Err(Error::VectorCountMismatch { asked: 2, given: 1 })), "{odd:?}");
+    assert!(matches!(odd, Err(Error::VectorCountMismatch { expected: 2, received: 1 })), "{odd:?}");
 }
 
 #[tokio::test]
@@ -65,41 +65,41 @@ async fn slow_or_unreachable_model_fails_in_time_without_revealing_its_url() {
     let never = serve(Router::new().route("/v1/embeddings", post(pending::<()>))).await;
     for url in [never.as_str(), "http://127.0.0.1:9/v1"] {
         let model = Embedder::new(url, "slow", None).unwrap();
-        let answer = tokio::time::timeout(Embedder::TIMEOUT * 3, model.embed(&texts())).await;
-        let error = answer.expect("response in time").unwrap_err();
+        let result = tokio::time::timeout(Embedder::TIMEOUT * 3, model.embed(&texts())).await;
+        let error = result.expect("response in time").unwrap_err();
         assert!(matches!(error, Error::Unreachable { .. }));
         assert!(!error.to_string().contains("127.0.0.1"), "{error}");
     }
 }
 
 /// Expects two messages, a schema and the key.
-async fn echoes(headers: HeaderMap, Json(question): Json<Value>) -> Json<Value> {
+async fn check_request(headers: HeaderMap, Json(request): Json<Value>) -> Json<Value> {
     assert_eq!(headers["authorization"], "Bearer sesame");
-    assert_eq!(question["messages"][0]["role"], "system");
-    assert_eq!(question["messages"][1]["content"], "hello");
-    assert_eq!(question["response_format"]["json_schema"]["schema"]["type"], "object");
+    assert_eq!(request["messages"][0]["role"], "system");
+    assert_eq!(request["messages"][1]["content"], "hello");
+    assert_eq!(request["response_format"]["json_schema"]["schema"]["type"], "object");
     Json(json!({ "choices": [{ "message": { "content": "{\"intent\":\"talk\"}" } }] }))
 }
 
 #[tokio::test]
 async fn reader_returns_the_text_of_the_model_or_an_error() {
     let form = json!({ "type": "object" });
-    let url = serve(Router::new().route("/v1/chat/completions", post(echoes))).await;
+    let url = serve(Router::new().route("/v1/chat/completions", post(check_request))).await;
     let reader = ChatReader::new(&url, "small", Some("sesame".to_owned())).unwrap();
     let read = reader.read("sort it", "hello", &form).await.unwrap();
     assert_eq!(read, r#"{"intent":"talk"}"#);
 
-    for answer in [json!({ "choices": [] }), json!("yes"), Value::Null] {
-        let says = move || async move { Json(answer) };
-        let url = serve(Router::new().route("/v1/chat/completions", post(says))).await;
+    for response in [json!({ "choices": [] }), json!("yes"), Value::Null] {
+        let handler = move || async move { Json(response) };
+        let url = serve(Router::new().route("/v1/chat/completions", post(handler))).await;
         let read = ChatReader::new(&url, "odd", None).unwrap().read("", "hello", &form).await;
         let error = read.unwrap_err();
         assert!(matches!(error, Error::Unreadable { .. }), "{error:?}");
         assert!(error.to_string().contains("`chat.url`"), "{error}");
     }
     // The key must not be sent to a redirect target.
-    let away = || async { (StatusCode::FOUND, [("location", "http://127.0.0.1:9/v1")]) };
-    let url = serve(Router::new().route("/v1/chat/completions", post(away))).await;
+    let redirect = || async { (StatusCode::FOUND, [("location", "http://127.0.0.1:9/v1")]) };
+    let url = serve(Router::new().route("/v1/chat/completions", post(redirect))).await;
     let reader = ChatReader::new(&url, "away", Some("sesame".to_owned())).unwrap();
     let error = reader.read("", "hello", &form).await.unwrap_err();
     assert!(matches!(error, Error::Refused { status: StatusCode::FOUND, .. }), "{error:?}");

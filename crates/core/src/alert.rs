@@ -31,7 +31,7 @@ impl AlertSchedule {
 
 /// Schedules an alert that was created at `now`. `asks` is `true` if it needs a decision.
 pub fn schedule(
-    asks: bool,
+    needs_decision: bool,
     severity: AlertSeverity,
     now: Timestamp,
     rules: &AlertRules,
@@ -40,7 +40,7 @@ pub fn schedule(
     if severity == AlertSeverity::Critical {
         return AlertSchedule::Single(now);
     }
-    if !asks {
+    if !needs_decision {
         let at = next_local_time(zone, now, rules.digest_at.time());
         return AlertSchedule::Digest(after_quiet_hours(rules.quiet_hours, zone, at));
     }
@@ -64,18 +64,18 @@ fn after_quiet_hours(quiet: Option<QuietHours>, zone: Tz, at: Timestamp) -> Time
 fn next_local_time(zone: Tz, after: Timestamp, time: NaiveTime) -> Timestamp {
     let today = after.with_timezone(&zone).date_naive();
     let candidates = (0..3).filter_map(|days| today.checked_add_days(Days::new(days)));
-    let mut moments = candidates.filter_map(|day| resolve_local_time(zone, day.and_time(time)));
-    moments.find(|at| *at > after).unwrap_or(after)
+    let mut times = candidates.filter_map(|day| resolve_local_time(zone, day.and_time(time)));
+    times.find(|at| *at > after).unwrap_or(after)
 }
 
 /// Converts a local time to UTC. An ambiguous time is the earlier one, and a time skipped by
 /// daylight saving is one hour later.
 fn resolve_local_time(zone: Tz, local: NaiveDateTime) -> Option<Timestamp> {
-    let found = zone.from_local_datetime(&local).earliest();
-    let found = found.or_else(|| {
+    let resolved = zone.from_local_datetime(&local).earliest();
+    let resolved = resolved.or_else(|| {
         zone.from_local_datetime(&local.checked_add_signed(TimeDelta::hours(1))?).earliest()
     });
-    found.map(|at: DateTime<Tz>| at.with_timezone(&chrono::Utc))
+    resolved.map(|at: DateTime<Tz>| at.with_timezone(&chrono::Utc))
 }
 
 /// Maximum delivery attempts, which take 3 days with these delays. Attempts are counted instead of
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     fn at(text: &str) -> Timestamp {
-        text.parse().expect("a moment")
+        text.parse().expect("a timestamp")
     }
 
     fn rules(quiet: Option<(&str, &str)>, zone: &str) -> AlertRules {
@@ -158,13 +158,13 @@ mod tests {
         fn nothing_is_sent_before_its_creation_or_in_quiet_hours(
             seconds in 1_700_000_000_i64..1_900_000_000,
             from in 0_u32..24, to in 0_u32..24,
-            asks: bool,
+            needs_decision: bool,
         ) {
             prop_assume!(from != to);
             let (from, to) = (format!("{from:02}:00"), format!("{to:02}:00"));
             let rules = rules(Some((&from, &to)), "America/New_York");
-            let now = DateTime::from_timestamp(seconds, 0).expect("a moment");
-            let due = schedule(asks, AlertSeverity::Info, now, &rules).due_at();
+            let now = DateTime::from_timestamp(seconds, 0).expect("a timestamp");
+            let due = schedule(needs_decision, AlertSeverity::Info, now, &rules).due_at();
             prop_assert!(due >= now);
             prop_assert!(due <= now + TimeDelta::days(3));
             let quiet = rules.quiet_hours;
@@ -173,19 +173,19 @@ mod tests {
 
         #[test]
         fn retry_delays_grow_up_to_a_limit(attempts in 1_u32..(MAX_ATTEMPTS - 1)) {
-            let (now, then) = (retry_delay(attempts), retry_delay(attempts + 1));
-            prop_assert!(now <= then);
-            prop_assert!(then <= Some(TimeDelta::minutes(30)));
+            let (now, next) = (retry_delay(attempts), retry_delay(attempts + 1));
+            prop_assert!(now <= next);
+            prop_assert!(next <= Some(TimeDelta::minutes(30)));
         }
     }
 
     #[test]
     fn an_unreachable_receiver_is_retried_for_three_days() {
-        let pauses: Vec<_> = (1..).map_while(retry_delay).collect();
-        assert_eq!(pauses.len() + 1, MAX_ATTEMPTS as usize);
-        assert_eq!(pauses[..3], [5, 10, 20].map(TimeDelta::seconds));
-        let all = pauses.into_iter().sum::<TimeDelta>();
-        assert!((TimeDelta::hours(71)..TimeDelta::hours(73)).contains(&all), "{all}");
+        let delays: Vec<_> = (1..).map_while(retry_delay).collect();
+        assert_eq!(delays.len() + 1, MAX_ATTEMPTS as usize);
+        assert_eq!(delays[..3], [5, 10, 20].map(TimeDelta::seconds));
+        let total = delays.into_iter().sum::<TimeDelta>();
+        assert!((TimeDelta::hours(71)..TimeDelta::hours(73)).contains(&total), "{total}");
         assert_eq!(retry_delay(u32::MAX), None);
     }
 }

@@ -97,12 +97,12 @@ pub fn remaining(spend: &Spend, limit: &SpendLimit) -> SpendLimit {
 pub fn estimate_run_cost(
     tier: Tier,
     plan: Option<&PlanSummary>,
-    last_run: Option<Usd>,
+    max_run_cost: Option<Usd>,
     rules: &Rules,
 ) -> Usd {
     let typical = rules.tiers.get(tier).typical_run_usd;
     let planned = plan.and_then(|plan| plan.estimated_cost);
-    [planned, last_run].into_iter().flatten().fold(typical, Usd::max)
+    [planned, max_run_cost].into_iter().flatten().fold(typical, Usd::max)
 }
 
 /// Result of a reservation.
@@ -120,18 +120,18 @@ pub enum Reservation {
 /// Checks whether an amount fits within a limit.
 ///
 /// The budgets of tasks, projects and days use the same check, each with its own spend and limit.
-pub fn reserve(spend: &Spend, price: Usd, limit: &SpendLimit, warn_percent: u8) -> Reservation {
+pub fn reserve(spend: &Spend, cost: Usd, limit: &SpendLimit, warn_percent: u8) -> Reservation {
     let percent = u32::from(warn_percent);
-    let with_price = spend.usd + price;
-    let spent_out = limit.usd.is_some_and(|usd| with_price > usd)
+    let with_cost = spend.usd + cost;
+    let is_exceeded = limit.usd.is_some_and(|usd| with_cost > usd)
         || limit.tokens.is_some_and(|tokens| spend.tokens >= tokens);
-    let near = limit.usd.is_some_and(|usd| with_price >= usd.percent(percent))
+    let reaches_warning = limit.usd.is_some_and(|usd| with_cost >= usd.percent(percent))
         || limit.tokens.is_some_and(|tokens| {
             u128::from(spend.tokens) * 100 >= u128::from(tokens) * u128::from(percent)
         });
-    if spent_out {
+    if is_exceeded {
         Reservation::Refused
-    } else if near {
+    } else if reaches_warning {
         Reservation::Warned
     } else {
         Reservation::Granted

@@ -123,9 +123,7 @@ impl fmt::Display for AlertCause {
             Self::Halted(HaltCondition::SecurityCritical) => {
                 f.write_str("change has a critical security issue")
             }
-            Self::Halted(HaltCondition::MaxIterationsReached) => {
-                f.write_str("task has used all its runs")
-            }
+            Self::Halted(HaltCondition::MaxIterationsReached) => f.write_str("run limit reached"),
             Self::Halted(HaltCondition::BudgetExceeded) => {
                 f.write_str("next step would exceed the budget")
             }

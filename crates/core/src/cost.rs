@@ -42,9 +42,9 @@ impl Usd {
         Self(self.0.saturating_mul(Decimal::new(i64::from(percent), 2)))
     }
 
-    /// Returns the amount as a percentage of `whole`, 0 to 100. Returns 0 if `whole` is zero.
-    pub fn percent_of(self, whole: Self) -> u8 {
-        let share = self.0.checked_div(whole.0).unwrap_or_default();
+    /// Returns the amount as a percentage of `total`, 0 to 100. Returns 0 if `total` is zero.
+    pub fn percent_of(self, total: Self) -> u8 {
+        let share = self.0.checked_div(total.0).unwrap_or_default();
         let share = share.saturating_mul(Decimal::ONE_HUNDRED).round();
         u8::try_from(share).map_or(100, |share| share.min(100))
     }
@@ -107,11 +107,11 @@ impl<'de> Deserialize<'de> for Usd {
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Usd, E> {
                 text.parse().map_err(E::custom)
             }
-            fn visit_u64<E: de::Error>(self, whole: u64) -> Result<Usd, E> {
-                Ok(Usd(whole.into()))
+            fn visit_u64<E: de::Error>(self, value: u64) -> Result<Usd, E> {
+                Ok(Usd(value.into()))
             }
-            fn visit_i64<E: de::Error>(self, whole: i64) -> Result<Usd, E> {
-                self.visit_str(&whole.to_string())
+            fn visit_i64<E: de::Error>(self, value: i64) -> Result<Usd, E> {
+                self.visit_str(&value.to_string())
             }
             fn visit_f64<E: de::Error>(self, number: f64) -> Result<Usd, E> {
                 self.visit_str(&number.to_string())

@@ -92,10 +92,10 @@ impl CouncilConclusion {
     /// Returns the validation errors.
     pub fn validate(&self) -> Vec<String> {
         let texts = [("root_cause", &self.root_cause), ("fix", &self.fix)];
-        let mut flaws: Vec<_> =
+        let mut errors: Vec<_> =
             texts.iter().filter_map(|(name, text)| check_text(name, text)).collect();
-        flaws.extend(self.dissent.iter().filter_map(|text| check_text("dissent", text)));
-        flaws
+        errors.extend(self.dissent.iter().filter_map(|text| check_text("dissent", text)));
+        errors
     }
 }
 
@@ -133,10 +133,10 @@ pub fn render_minutes(
 /// Renders the opinions of the members as Markdown.
 pub fn render_opinions(members: &[MemberOpinion]) -> String {
     let mut text = String::new();
-    for (number, MemberOpinion { member: seat, opinion: view }) in members.iter().enumerate() {
-        let _ = writeln!(text, "\n### Member {}: {seat}\n", number + 1);
-        match view {
-            Some(view) => text.push_str(&view.to_markdown()),
+    for (number, MemberOpinion { member, opinion }) in members.iter().enumerate() {
+        let _ = writeln!(text, "\n### Member {}: {member}\n", number + 1);
+        match opinion {
+            Some(opinion) => text.push_str(&opinion.to_markdown()),
             None => text.push_str("Absent: the run failed.\n"),
         }
     }

@@ -118,7 +118,7 @@ impl fmt::Display for EscalationDecision {
             (EscalationReason::SecurityCritical, _) => {
                 f.write_str("the review found a critical security issue")
             }
-            (EscalationReason::Stuck(likeness), _) => f.write_str(likeness.description()),
+            (EscalationReason::Stuck(similarity), _) => f.write_str(similarity.description()),
             (EscalationReason::FailuresInTier(count), _) => {
                 write!(f, "failed {} in a row in this tier", format_times(count))
             }
@@ -140,64 +140,64 @@ fn format_times(count: u8) -> String {
 
 /// Decides how to continue after a failed review.
 pub fn decide_after_failed_review(
-    situation: &EscalationContext<'_>,
+    context: &EscalationContext<'_>,
     rules: &Rules,
 ) -> EscalationDecision {
     let limits = &rules.scrum_master.task_loop;
-    let decided = |verdict, why| EscalationDecision { action: verdict, reason: why };
+    let decision = |action, reason| EscalationDecision { action, reason };
 
     // Rule 1. Budget and run limits always halt; a security finding halts if configured.
     let security_halts = limits.halt_conditions.contains(&HaltCondition::SecurityCritical);
-    for (condition, holds) in [
-        (HaltCondition::SecurityCritical, situation.security_critical && security_halts),
-        (HaltCondition::BudgetExceeded, situation.over_budget),
-        (HaltCondition::MaxIterationsReached, situation.iterations >= situation.max_iterations),
+    for (condition, applies) in [
+        (HaltCondition::SecurityCritical, context.security_critical && security_halts),
+        (HaltCondition::BudgetExceeded, context.over_budget),
+        (HaltCondition::MaxIterationsReached, context.iterations >= context.max_iterations),
     ] {
-        if holds {
-            return decided(EscalationAction::Halt(condition), EscalationReason::HaltCondition);
+        if applies {
+            return decision(EscalationAction::Halt(condition), EscalationReason::HaltCondition);
         }
     }
-    if situation.security_critical && situation.tier != Tier::TOP {
-        return decided(EscalationAction::Iterate(Tier::TOP), EscalationReason::SecurityCritical);
+    if context.security_critical && context.tier != Tier::TOP {
+        return decision(EscalationAction::Iterate(Tier::TOP), EscalationReason::SecurityCritical);
     }
 
     // Rule 2.
-    let alike = match situation.edition {
+    let similarity = match context.edition {
         _ if !limits.stuck_detection => None,
-        Edition::November2026 => stuck::detect_repetition(situation.attempts),
-        Edition::Review2026 | Edition::Knowledge2026 => stuck::detect(situation.attempts),
+        Edition::November2026 => stuck::detect_repetition(context.attempts),
+        Edition::Review2026 | Edition::Knowledge2026 => stuck::detect(context.attempts),
     };
-    if let Some(likeness) = alike {
-        let why = EscalationReason::Stuck(likeness);
-        return decided(council_or_person(situation, rules), why);
+    if let Some(similarity) = similarity {
+        let reason = EscalationReason::Stuck(similarity);
+        return decision(council_or_person(context, rules), reason);
     }
 
     // Rule 3.
-    let why = EscalationReason::FailuresInTier(situation.tier_failures);
-    match situation.tier.above() {
-        Some(above) if situation.tier_failures >= limits.escalation_threshold => {
-            let verdict = if situation.retries < limits.max_retries {
+    let reason = EscalationReason::FailuresInTier(context.tier_failures);
+    match context.tier.above() {
+        Some(above) if context.tier_failures >= limits.escalation_threshold => {
+            let action = if context.retries < limits.max_retries {
                 EscalationAction::Escalate(above)
             } else {
                 // Rule 4.
                 EscalationAction::AskPerson(LoopLimit::Retries)
             };
-            decided(verdict, why)
+            decision(action, reason)
         }
-        None if situation.tier_failures >= limits.top_tier_threshold => {
-            decided(council_or_person(situation, rules), why)
+        None if context.tier_failures >= limits.top_tier_threshold => {
+            decision(council_or_person(context, rules), reason)
         }
         // Rule 5.
-        _ => decided(EscalationAction::Iterate(situation.tier), EscalationReason::AttemptsLeft),
+        _ => decision(EscalationAction::Iterate(context.tier), EscalationReason::AttemptsLeft),
     }
 }
 
 /// Returns the council, or by rule 4 a person if a limit prevents it.
-fn council_or_person(situation: &EscalationContext<'_>, rules: &Rules) -> EscalationAction {
+fn council_or_person(context: &EscalationContext<'_>, rules: &Rules) -> EscalationAction {
     let limits = &rules.scrum_master.task_loop;
-    if situation.councils >= limits.max_councils {
+    if context.councils >= limits.max_councils {
         EscalationAction::AskPerson(LoopLimit::Councils)
-    } else if situation.retries >= limits.max_retries {
+    } else if context.retries >= limits.max_retries {
         EscalationAction::AskPerson(LoopLimit::Retries)
     } else {
         EscalationAction::Council
@@ -212,12 +212,12 @@ pub fn decide_after_failed_job(
     rules: &Rules,
 ) -> EscalationDecision {
     let limits = &rules.scrum_master.task_loop;
-    let verdict = if failures < limits.max_failures_per_state {
+    let action = if failures < limits.max_failures_per_state {
         EscalationAction::Iterate(tier)
     } else if councils < limits.max_councils {
         EscalationAction::Council
     } else {
         EscalationAction::AskPerson(LoopLimit::Councils)
     };
-    EscalationDecision { action: verdict, reason: EscalationReason::FailuresInState(failures) }
+    EscalationDecision { action, reason: EscalationReason::FailuresInState(failures) }
 }

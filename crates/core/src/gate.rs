@@ -13,7 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumIter, EnumString};
 
-/// Subject of a gate
+/// Type of a gate
 #[derive(
     Debug,
     Clone,
@@ -100,7 +100,7 @@ impl GateResult {
     /// Merges two executions on the same commit. A test that failed in either one counts as failed.
     #[must_use]
     pub fn merged_with(&self, other: &Self) -> Self {
-        let both = |of: fn(&Self) -> &BTreeSet<String>| of(self) | of(other);
+        let both = |field: fn(&Self) -> &BTreeSet<String>| field(self) | field(other);
         let failures = &self.failure_names() | &other.failure_names();
         let passed = both(|run| &run.passed);
         let skipped = &(&both(|run| &run.skipped) - &passed) - &failures;
@@ -149,14 +149,14 @@ impl GateResult {
     ///
     /// Only a complete execution that names its failures can show that one of them is gone. A
     /// failure without a name is gone only if the whole gate passes.
-    fn still_fails(&self, earlier: &Self, fault: &str) -> bool {
+    fn still_fails(&self, earlier: &Self, name: &str) -> bool {
         match self.outcome {
             GateOutcome::Passed => false,
             GateOutcome::TimedOut => true,
             GateOutcome::Failed => {
                 self.failures.is_empty()
                     || earlier.failures.is_empty()
-                    || self.failures.contains(fault)
+                    || self.failures.contains(name)
             }
         }
     }
@@ -218,18 +218,23 @@ pub fn classify(
     baseline: Option<&GateResult>,
     rerun: Option<&GateResult>,
 ) -> GateVerdict {
-    let known = baseline.map(GateResult::failure_names).unwrap_or_default();
-    let (pre_existing, fresh): (BTreeSet<_>, BTreeSet<_>) =
-        result.failure_names().into_iter().partition(|fault| known.contains(fault));
-    let (new, flaky): (BTreeSet<_>, BTreeSet<_>) = fresh
+    let baseline_failures = baseline.map(GateResult::failure_names).unwrap_or_default();
+    let (pre_existing, not_in_baseline): (BTreeSet<_>, BTreeSet<_>) =
+        result.failure_names().into_iter().partition(|name| baseline_failures.contains(name));
+    let (new, flaky): (BTreeSet<_>, BTreeSet<_>) = not_in_baseline
         .into_iter()
-        .partition(|fault| rerun.is_none_or(|rerun| rerun.still_fails(result, fault)));
+        .partition(|name| rerun.is_none_or(|rerun| rerun.still_fails(result, name)));
 
-    let ended = |run: Option<&GateResult>, outcome| run.is_some_and(|run| run.outcome == outcome);
-    let standing = match result.outcome {
+    let ended_with =
+        |run: Option<&GateResult>, outcome| run.is_some_and(|run| run.outcome == outcome);
+    let status = match result.outcome {
         GateOutcome::Passed => GateStatus::Passed,
-        GateOutcome::TimedOut if !ended(baseline, GateOutcome::TimedOut) => {
-            if ended(rerun, GateOutcome::Passed) { GateStatus::Flaky } else { GateStatus::TimedOut }
+        GateOutcome::TimedOut if !ended_with(baseline, GateOutcome::TimedOut) => {
+            if ended_with(rerun, GateOutcome::Passed) {
+                GateStatus::Flaky
+            } else {
+                GateStatus::TimedOut
+            }
         }
         // Also if both commits time out: failures found until then are judged by name.
         _ if !new.is_empty() => GateStatus::Failed,
@@ -237,7 +242,7 @@ pub fn classify(
         _ => GateStatus::PreExisting,
     };
     let (name, kind, missing) = (result.name.clone(), result.kind, BTreeSet::new());
-    GateVerdict { name, kind, status: standing, new, pre_existing, flaky, missing }
+    GateVerdict { name, kind, status, new, pre_existing, flaky, missing }
 }
 
 /// Judges a result like [`classify`], and also finds missing tests: tests that ran on the base
@@ -248,24 +253,25 @@ pub fn judge(
     rerun: Option<&GateResult>,
     planned: &[String],
 ) -> GateVerdict {
-    let mut judged = classify(result, baseline, rerun);
-    let Some(baseline) = baseline else { return judged };
-    let gone =
+    let mut verdict = classify(result, baseline, rerun);
+    let Some(baseline) = baseline else { return verdict };
+    let absent =
         result.missing_tests(baseline).into_iter().filter(|test| !is_planned_test(planned, test));
-    let still = rerun.filter(|rerun| rerun.outcome != GateOutcome::TimedOut);
-    let still = still.map(|rerun| rerun.missing_tests(baseline));
+    let absent_in_rerun = rerun.filter(|rerun| rerun.outcome != GateOutcome::TimedOut);
+    let absent_in_rerun = absent_in_rerun.map(|rerun| rerun.missing_tests(baseline));
     // An execution that stopped at its first failure skipped the rest; the second one may have run
     // it.
-    let (missing, back): (BTreeSet<_>, BTreeSet<_>) =
-        gone.partition(|test| still.as_ref().is_none_or(|still| still.contains(test)));
-    if !missing.is_empty() && judged.status != GateStatus::TimedOut {
-        judged.status = GateStatus::Failed;
-    } else if !back.is_empty() && !judged.is_blocking() {
-        judged.status = GateStatus::Flaky;
+    let (missing, reappeared): (BTreeSet<_>, BTreeSet<_>) = absent.partition(|test| {
+        absent_in_rerun.as_ref().is_none_or(|absent_in_rerun| absent_in_rerun.contains(test))
+    });
+    if !missing.is_empty() && verdict.status != GateStatus::TimedOut {
+        verdict.status = GateStatus::Failed;
+    } else if !reappeared.is_empty() && !verdict.is_blocking() {
+        verdict.status = GateStatus::Flaky;
     }
-    judged.missing = missing;
-    judged.flaky.extend(back);
-    judged
+    verdict.missing = missing;
+    verdict.flaky.extend(reappeared);
+    verdict
 }
 
 /// Judges the change with the base versions of the tests. Tests in `planned` may fail.
@@ -275,22 +281,22 @@ pub fn judge_with_base_tests(
     rerun: Option<&GateResult>,
     planned: &[String],
 ) -> GateVerdict {
-    let mut judged = classify(result, baseline, rerun);
-    judged.new.retain(|test| !is_planned_test(planned, test));
-    if judged.status == GateStatus::Failed && judged.new.is_empty() {
-        judged.status = match (judged.flaky.is_empty(), judged.pre_existing.is_empty()) {
+    let mut verdict = classify(result, baseline, rerun);
+    verdict.new.retain(|test| !is_planned_test(planned, test));
+    if verdict.status == GateStatus::Failed && verdict.new.is_empty() {
+        verdict.status = match (verdict.flaky.is_empty(), verdict.pre_existing.is_empty()) {
             (false, _) => GateStatus::Flaky,
             (true, false) => GateStatus::PreExisting,
             (true, true) => GateStatus::Passed,
         };
     }
-    judged
+    verdict
 }
 
 /// Returns `true` if the plan's list names a test: by its reported name, by the last part of that
 /// name, or by the file that contains it.
 pub fn is_planned_test(planned: &[String], test: &str) -> bool {
-    let parts = || test.split(['/', '.', ':', ' ', '>']).filter(|part| !part.is_empty());
+    let segments = || test.split(['/', '.', ':', ' ', '>']).filter(|segment| !segment.is_empty());
     planned.iter().filter(|entry| !entry.is_empty()).any(|entry| {
         let is_last = test.strip_suffix(entry.as_str());
         let is_last =
@@ -301,7 +307,7 @@ pub fn is_planned_test(planned: &[String], test: &str) -> bool {
             .filter(|(stem, ending)| !stem.is_empty() && is_file_extension(ending));
         is_last
             || test.contains(entry.as_str()) && entry.contains('/')
-            || stem.is_some_and(|(stem, _)| parts().any(|part| part == stem))
+            || stem.is_some_and(|(stem, _)| segments().any(|segment| segment == stem))
     })
 }
 

@@ -43,8 +43,7 @@ pub struct HistoryEntry {
     /// State after the event; differs from `from` only for transitions.
     pub to: State,
     /// Trigger, if the entry records a transition.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[serde(rename = "on")]
+    #[serde(rename = "on", default, skip_serializing_if = "Option::is_none")]
     pub trigger: Option<Trigger>,
     /// Author of the event.
     pub actor: Actor,

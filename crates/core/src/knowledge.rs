@@ -253,7 +253,7 @@ impl fmt::Display for MatchReason {
             Self::Undecidable { condition } => {
                 write!(
                     f,
-                    "cannot be decided: `{condition}` is not a valid glob or pattern; fix the entry"
+                    "cannot evaluate `{condition}`: not a valid glob or pattern; fix the entry"
                 )
             }
         }

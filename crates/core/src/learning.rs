@@ -74,7 +74,7 @@ pub fn lesson_triggers(succeeded: bool, retries: u16, rules: &Rules) -> Vec<Less
         (LessonTrigger::Improvement, succeeded && retries > 0 && capture.capture_failure),
     ]
     .into_iter()
-    .filter_map(|(occasion, given)| given.then_some(occasion))
+    .filter_map(|(trigger, applies)| applies.then_some(trigger))
     .collect()
 }
 
@@ -147,23 +147,23 @@ impl Lesson {
     /// written from task output and shown to people and models.
     #[must_use]
     pub fn without_secrets(mut self) -> (Self, Vec<&'static str>) {
-        let mut found = Vec::new();
+        let mut secret_kinds = Vec::new();
         let texts = [&mut self.text, &mut self.note].into_iter();
         let texts = texts.chain(&mut self.keywords).chain(&mut self.globs).chain(&mut self.pattern);
         for text in texts {
-            let (clean, forms) = patterns::redact_secrets(text);
-            if !forms.is_empty() {
-                *text = clean;
-                found.extend(forms);
+            let (redacted, kinds) = patterns::redact_secrets(text);
+            if !kinds.is_empty() {
+                *text = redacted;
+                secret_kinds.extend(kinds);
             }
         }
-        (self, found)
+        (self, secret_kinds)
     }
 }
 
 /// Derives an ID from a text. The same text gives the same ID.
-fn derive_id(words: &str) -> KnowledgeId {
-    let digest = Digest::of(words.as_bytes()).to_string();
+fn derive_id(name: &str) -> KnowledgeId {
+    let digest = Digest::of(name.as_bytes()).to_string();
     let number = u128::from_str_radix(&digest[..32], 16).unwrap_or_default();
     KnowledgeId(uuid::Builder::from_custom_bytes(number.to_be_bytes()).into_uuid())
 }
@@ -200,29 +200,31 @@ pub fn merge_lesson<'a>(
     existing: impl IntoIterator<Item = &'a KnowledgeEntry>,
     new: &Lesson,
 ) -> LessonMerge {
-    let (gist, print) = (TextFeatures::new(&new.text, &new.keywords), new.fingerprint());
-    let likeness = |entry: &KnowledgeEntry| {
-        let same_place = entry.scope.covers(new.project) && entry.kind == new.kind;
-        if !same_place || !has_same_conditions(entry, new) {
+    let (features, lesson_fingerprint) =
+        (TextFeatures::new(&new.text, &new.keywords), new.fingerprint());
+    let similarity = |entry: &KnowledgeEntry| {
+        let same_scope = entry.scope.covers(new.project) && entry.kind == new.kind;
+        if !same_scope || !has_same_conditions(entry, new) {
             return None;
         }
         let other = TextFeatures::new(&entry.text, &entry.keywords);
-        let same = fingerprint(entry.kind, &entry.text) == print && !gist.is_different(&other);
-        if same {
+        let is_same = fingerprint(entry.kind, &entry.text) == lesson_fingerprint
+            && !features.is_different(&other);
+        if is_same {
             return Some(100);
         }
-        gist.is_similar(&other).then(|| gist.similarity(&other))
+        features.is_similar(&other).then(|| features.similarity(&other))
     };
     existing
         .into_iter()
-        .filter_map(|entry| Some((likeness(entry)?, entry)))
-        .max_by_key(|(likeness, entry)| (*likeness, Reverse(entry.id)))
+        .filter_map(|entry| Some((similarity(entry)?, entry)))
+        .max_by_key(|(similarity, entry)| (*similarity, Reverse(entry.id)))
         .map_or(LessonMerge::New, |(_, entry)| LessonMerge::Duplicate {
             of: entry.id,
             evidence: new
                 .evidence
                 .iter()
-                .filter(|one| !entry.evidence.contains(one))
+                .filter(|reference| !entry.evidence.contains(reference))
                 .cloned()
                 .collect(),
         })
@@ -233,15 +235,15 @@ pub fn merge_lesson<'a>(
 /// and only different paths make them different.
 fn has_same_conditions(entry: &KnowledgeEntry, lesson: &Lesson) -> bool {
     let set = |globs: &[String]| globs.iter().cloned().collect::<BTreeSet<_>>();
-    let (mine, theirs) = (set(&entry.globs), set(&lesson.globs));
+    let (entry_globs, lesson_globs) = (set(&entry.globs), set(&lesson.globs));
     if entry.kind == EntryKind::Prohibition {
         let actions = |list: &[FileAction]| list.iter().copied().collect::<BTreeSet<_>>();
-        return mine == theirs
+        return entry_globs == lesson_globs
             && entry.pattern == lesson.pattern
             && entry.task_types.is_empty()
             && actions(&entry.actions) == actions(&lesson.actions);
     }
-    mine.is_subset(&theirs) || theirs.is_subset(&mine)
+    entry_globs.is_subset(&lesson_globs) || lesson_globs.is_subset(&entry_globs)
 }
 
 /// Review outcomes of a group of tasks.

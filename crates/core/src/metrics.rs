@@ -67,17 +67,17 @@ struct MetricsTally {
 }
 
 impl MetricsTally {
-    fn add(&mut self, logged: &TimedEntry<'_>) {
-        let entry = logged.entry;
+    fn add(&mut self, timed: &TimedEntry<'_>) {
+        let entry = timed.entry;
         if entry.trigger.is_some() {
-            self.latencies.push(whole_milliseconds(logged.recorded_at - entry.at));
+            self.latencies.push(whole_milliseconds(timed.recorded_at - entry.at));
             if entry.to.is_terminal() {
                 self.ended += 1;
                 self.completed += u64::from(entry.to == State::Completed);
             }
             // Any transition that leaves the question answers it.
-            if let Some(asked) = self.open_approvals.remove(&entry.task) {
-                self.turnarounds.push(whole_milliseconds(entry.at - asked));
+            if let Some(requested_at) = self.open_approvals.remove(&entry.task) {
+                self.turnarounds.push(whole_milliseconds(entry.at - requested_at));
             }
         }
         match (entry.name, &entry.data) {
@@ -93,7 +93,7 @@ impl MetricsTally {
     }
 
     fn finish(mut self) -> Metrics {
-        let percent = |part: u64, whole: u64| (part * 100).checked_div(whole);
+        let percent = |part: u64, total: u64| (part * 100).checked_div(total);
         let stars: u64 = self.ratings.iter().sum();
         let rated = self.ratings.len() as u64;
         Metrics {

@@ -261,25 +261,25 @@ pub struct PipelineRun {
 
 impl PipelineRun {
     /// Creates a run that has not started.
-    pub fn new(order: PipelineRequest) -> Result<Self, PipelineRefusal> {
-        let PipelineRequest { from, to, .. } = order;
+    pub fn new(request: PipelineRequest) -> Result<Self, PipelineRefusal> {
+        let PipelineRequest { from, to, .. } = request;
         if to < from {
             return Err(PipelineRefusal::InvalidRange { from, to });
         }
-        if let Some(outside) = order.approve.iter().find(|phase| !(from..=to).contains(*phase)) {
+        if let Some(outside) = request.approve.iter().find(|phase| !(from..=to).contains(*phase)) {
             return Err(PipelineRefusal::GateOutsideRange(*outside));
         }
-        Ok(Self { request: order, state: PipelineState::Ready, records: BTreeMap::new() })
+        Ok(Self { request, state: PipelineState::Ready, records: BTreeMap::new() })
     }
 
     /// Returns a run that continues where this one stopped, or at the start of the new range.
     ///
     /// Records of earlier phases are kept.
-    pub fn continue_with(&self, order: PipelineRequest) -> Result<Self, PipelineRefusal> {
+    pub fn continue_with(&self, request: PipelineRequest) -> Result<Self, PipelineRefusal> {
         if !matches!(self.state, PipelineState::Stopped { .. }) {
             return Err(PipelineRefusal::NothingToContinue(self.state.clone()));
         }
-        let mut run = Self::new(order)?;
+        let mut run = Self::new(request)?;
         run.records = self.records.clone();
         run.records.retain(|phase, _| *phase < run.request.from);
         Ok(run)
@@ -292,10 +292,10 @@ impl PipelineRun {
     /// Later outputs are from an earlier attempt and are ignored. Token counts and durations are
     /// lost.
     pub fn rebuild(
-        order: PipelineRequest,
+        request: PipelineRequest,
         outputs: &BTreeMap<u8, String>,
     ) -> Result<Self, PipelineRefusal> {
-        let mut run = Self::new(order)?;
+        let mut run = Self::new(request)?;
         run.state = PipelineState::Complete;
         let last = run.request.to;
         for phase in PipelinePhase::iter().filter(|phase| *phase <= last) {

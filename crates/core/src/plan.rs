@@ -120,27 +120,27 @@ impl Plan {
 
     /// Returns all validation errors, so that the planner can fix them at once.
     pub fn validate(&self) -> Vec<PlanError> {
-        let mut flaws = Vec::new();
+        let mut errors = Vec::new();
         for (name, text) in [
             ("summary", &self.summary),
             ("approach", &self.approach),
             ("testing_strategy", &self.testing_strategy),
         ] {
             if text.trim().is_empty() {
-                flaws.push(PlanError::EmptyField(name));
+                errors.push(PlanError::EmptyField(name));
             }
         }
         if self.file_changes.is_empty() {
-            flaws.push(PlanError::NoFiles);
+            errors.push(PlanError::NoFiles);
         }
         for (index, change) in self.file_changes.iter().enumerate() {
             if !is_repository_path(&change.path) {
-                flaws.push(PlanError::InvalidPath(change.path.clone()));
+                errors.push(PlanError::InvalidPath(change.path.clone()));
             } else if self.file_changes[..index].iter().any(|other| other.path == change.path) {
-                flaws.push(PlanError::DuplicatePath(change.path.clone()));
+                errors.push(PlanError::DuplicatePath(change.path.clone()));
             }
         }
-        flaws
+        errors
     }
 
     /// Computes the complexity. The number of files is counted instead of taken from the planner.
@@ -150,12 +150,12 @@ impl Plan {
     }
 
     /// Returns the summary that the state machine carries.
-    pub fn summarize(&self, version: u32, kept_at: Reference, rules: &Rules) -> PlanSummary {
+    pub fn summarize(&self, version: u32, stored_at: Reference, rules: &Rules) -> PlanSummary {
         let paths = self.file_changes.iter().map(|change| change.path.as_str());
         PlanSummary {
             hash: self.hash(),
             version,
-            stored_at: kept_at,
+            stored_at,
             file_count: u16::try_from(self.file_changes.len()).unwrap_or(u16::MAX),
             critical_file_count: count_critical_files(paths, rules),
             complexity_score: self.complexity().score,

@@ -68,22 +68,19 @@ pub struct IterationReport {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<CommitId>,
     /// Time at which the run finished.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[serde(rename = "at")]
+    #[serde(rename = "at", default, skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<Timestamp>,
     /// Result of the review; `None` while it is open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub passed: Option<bool>,
     /// Person who decided, if one did.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[serde(rename = "judged_by")]
+    #[serde(rename = "judged_by", default, skip_serializing_if = "Option::is_none")]
     pub reviewed_by: Option<Name>,
     /// Score, 0 to 100, if the change was reviewed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub score: Option<u8>,
     /// Numbers of passed and failed gates.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[serde(rename = "counts")]
+    #[serde(rename = "counts", default, skip_serializing_if = "Option::is_none")]
     pub gate_counts: Option<GateCounts>,
     /// Results of the gates.
     pub gates: Vec<GateReport>,
@@ -103,8 +100,7 @@ pub struct IterationReport {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decision: Option<EscalationDecision>,
     /// Text of that decision.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[serde(rename = "decided")]
+    #[serde(rename = "decided", default, skip_serializing_if = "Option::is_none")]
     pub decision_text: Option<String>,
     /// Cost of the run and of the runs that judged it.
     pub cost: CostSummary,
@@ -232,11 +228,14 @@ pub struct ReportSources<'a> {
 }
 
 /// Returns the references whose texts a report needs.
-pub fn referenced_texts(log: &[HistoryEntry]) -> Vec<Reference> {
-    log.iter()
+pub fn referenced_texts(history: &[HistoryEntry]) -> Vec<Reference> {
+    history
+        .iter()
         .filter_map(|entry| match (&entry.data, entry.name) {
-            (EntryData::Opinion { opinion: OpinionRecord::Stored(kept), .. }, _)
-            | (EntryData::Stored(kept), EntryName::SmCouncilConcluded) => Some(kept.clone()),
+            (EntryData::Opinion { opinion: OpinionRecord::Stored(reference), .. }, _)
+            | (EntryData::Stored(reference), EntryName::SmCouncilConcluded) => {
+                Some(reference.clone())
+            }
             _ => None,
         })
         .collect()
@@ -260,8 +259,10 @@ pub fn build(sources: &ReportSources<'_>) -> TaskReport {
         apply_entry(&mut report, entry, sources.texts);
     }
     for (number, record) in sources.checks {
-        if let Some(it) = report.iterations.iter_mut().find(|it| it.number == *number) {
-            apply_check(it, record);
+        if let Some(iteration) =
+            report.iterations.iter_mut().find(|iteration| iteration.number == *number)
+        {
+            apply_check(iteration, record);
         }
     }
     compare_faults(&mut report.iterations, sources.checks);
@@ -278,8 +279,8 @@ pub fn build(sources: &ReportSources<'_>) -> TaskReport {
 
 /// Adds a history entry to the report.
 fn apply_entry(report: &mut TaskReport, entry: &HistoryEntry, texts: &BTreeMap<Reference, String>) {
-    let after = report.iterations.last().map_or(0, |it| it.number);
-    let text = |kept: &Reference| texts.get(kept).cloned();
+    let after = report.iterations.last().map_or(0, |iteration| iteration.number);
+    let text = |reference: &Reference| texts.get(reference).cloned();
     match (entry.name, &entry.data) {
         (EntryName::SmImplementationCompleted, EntryData::Commit(commit)) => {
             report.iterations.push(IterationReport {
@@ -311,49 +312,50 @@ fn apply_entry(report: &mut TaskReport, entry: &HistoryEntry, texts: &BTreeMap<R
                 conclusion: None,
             });
         }
-        (_, EntryData::Opinion { member: seat, opinion }) => {
-            if let Some(sitting) = report.councils.last_mut() {
-                let said = match opinion {
-                    OpinionRecord::Stored(kept) => text(kept),
+        (_, EntryData::Opinion { member, opinion }) => {
+            if let Some(council) = report.councils.last_mut() {
+                let opinion_text = match opinion {
+                    OpinionRecord::Stored(reference) => text(reference),
                     OpinionRecord::Absent => None,
                 };
-                sitting.members.push((seat.to_string(), said));
+                council.members.push((member.to_string(), opinion_text));
             }
         }
-        (EntryName::SmCouncilConcluded, EntryData::Stored(kept)) => {
-            if let Some(sitting) = report.councils.last_mut() {
-                sitting.conclusion = text(kept);
+        (EntryName::SmCouncilConcluded, EntryData::Stored(reference)) => {
+            if let Some(council) = report.councils.last_mut() {
+                council.conclusion = text(reference);
             }
         }
         (EntryName::SmAlertSent, EntryData::Cause(cause)) => {
-            let in_words = cause.to_string();
             report.decision_requests.push(DecisionRequest {
                 at: entry.at,
                 after_iteration: after,
                 cause: *cause,
-                description: in_words,
+                description: cause.to_string(),
             });
         }
         (_, EntryData::Lessons(lessons)) => report.lessons = Some(*lessons),
-        (name, fact) => {
-            let Some(it) = report.iterations.last_mut() else { return };
-            match (name, fact) {
+        (name, data) => {
+            let Some(iteration) = report.iterations.last_mut() else { return };
+            match (name, data) {
                 (EntryName::SmGatesFailed, EntryData::Gates(gates)) => {
-                    (it.gate_counts, it.passed) = (Some(*gates), Some(false));
+                    (iteration.gate_counts, iteration.passed) = (Some(*gates), Some(false));
                 }
-                (_, EntryData::Gates(gates)) => it.gate_counts = Some(*gates),
+                (_, EntryData::Gates(gates)) => iteration.gate_counts = Some(*gates),
                 (_, EntryData::Review(summary)) => {
-                    (it.score, it.passed) = (Some(summary.score), Some(summary.passed));
+                    (iteration.score, iteration.passed) =
+                        (Some(summary.score), Some(summary.passed));
                 }
                 (EntryName::SmReviewPassed | EntryName::SmReviewFailed, _) => {
-                    it.passed = Some(entry.name == EntryName::SmReviewPassed);
-                    it.reviewed_by = match &entry.actor {
+                    iteration.passed = Some(entry.name == EntryName::SmReviewPassed);
+                    iteration.reviewed_by = match &entry.actor {
                         Actor::Person(name) => Some(name.clone()),
                         _ => None,
                     };
                 }
                 (_, EntryData::Decision(decision)) => {
-                    (it.decision, it.decision_text) = (Some(*decision), Some(decision.to_string()));
+                    (iteration.decision, iteration.decision_text) =
+                        (Some(*decision), Some(decision.to_string()));
                 }
                 _ => {}
             }
@@ -362,29 +364,29 @@ fn apply_entry(report: &mut TaskReport, entry: &HistoryEntry, texts: &BTreeMap<R
 }
 
 /// Adds a check record to an iteration.
-fn apply_check(it: &mut IterationReport, record: &CheckRecord) {
+fn apply_check(iteration: &mut IterationReport, record: &CheckRecord) {
     match record {
         CheckRecord::Gates(tested) => {
-            it.gates = tested.gates.iter().map(GateReport::from).collect();
+            iteration.gates = tested.gates.iter().map(GateReport::from).collect();
         }
         CheckRecord::Review(reviewed) => {
-            it.score = Some(reviewed.verdict.score);
-            it.criteria.clone_from(&reviewed.verdict.inputs.criteria);
-            it.issues.clone_from(&reviewed.verdict.inputs.issues);
-            it.validator.clone_from(&reviewed.validator);
+            iteration.score = Some(reviewed.verdict.score);
+            iteration.criteria.clone_from(&reviewed.verdict.inputs.criteria);
+            iteration.issues.clone_from(&reviewed.verdict.inputs.issues);
+            iteration.validator.clone_from(&reviewed.validator);
         }
     }
 }
 
 /// Separates the new faults of each iteration from repeated ones.
 fn compare_faults(iterations: &mut [IterationReport], checks: &[(u16, CheckRecord)]) {
-    let mut seen = BTreeSet::new();
-    for it in iterations {
-        let of_it = checks.iter().filter(|(number, _)| *number == it.number);
-        let faults: BTreeSet<_> = of_it.flat_map(|(_, record)| record.faults()).collect();
-        (it.repeated_faults, it.new_faults) =
-            faults.iter().cloned().partition(|fault| seen.contains(fault));
-        seen.extend(faults);
+    let mut earlier_faults = BTreeSet::new();
+    for iteration in iterations {
+        let own_checks = checks.iter().filter(|(number, _)| *number == iteration.number);
+        let faults: BTreeSet<_> = own_checks.flat_map(|(_, record)| record.faults()).collect();
+        (iteration.repeated_faults, iteration.new_faults) =
+            faults.iter().cloned().partition(|fault| earlier_faults.contains(fault));
+        earlier_faults.extend(faults);
     }
 }
 
@@ -403,30 +405,31 @@ fn assign_runs(report: &mut TaskReport, runs: &[RunSummary]) {
             "validate" => before,
             _ => continue,
         };
-        let it = report.iterations.iter_mut().find(|it| usize::from(it.number) == number);
-        if let Some(it) = it {
-            it.cost.add(run.usage.as_ref());
+        let iteration =
+            report.iterations.iter_mut().find(|iteration| usize::from(iteration.number) == number);
+        if let Some(iteration) = iteration {
+            iteration.cost.add(run.usage.as_ref());
             if run.mode == "implement" {
-                it.tier = run.tier.or(it.tier);
+                iteration.tier = run.tier.or(iteration.tier);
             }
         }
     }
 }
 
 impl From<&GateRecord> for GateReport {
-    fn from(ran: &GateRecord) -> Self {
-        let it = &ran.verdict;
+    fn from(record: &GateRecord) -> Self {
+        let verdict = &record.verdict;
         Self {
-            name: it.name.clone(),
-            kind: it.kind,
-            status: it.status,
-            new: it.new.clone(),
-            pre_existing: it.pre_existing.clone(),
-            flaky: it.flaky.clone(),
-            missing: it.missing.clone(),
-            tests: ran.tests,
-            duration_ms: ran.duration_ms,
-            baseline: ran.baseline,
+            name: verdict.name.clone(),
+            kind: verdict.kind,
+            status: verdict.status,
+            new: verdict.new.clone(),
+            pre_existing: verdict.pre_existing.clone(),
+            flaky: verdict.flaky.clone(),
+            missing: verdict.missing.clone(),
+            tests: record.tests,
+            duration_ms: record.duration_ms,
+            baseline: record.baseline,
         }
     }
 }
@@ -435,13 +438,13 @@ impl TaskReport {
     /// Returns the report of a single iteration, or `None` if it does not exist.
     #[must_use]
     pub fn for_iteration(mut self, number: u16) -> Option<Self> {
-        self.iterations.retain(|it| it.number == number);
-        self.councils.retain(|sitting| sitting.after_iteration == number);
-        self.decision_requests.retain(|asked| asked.after_iteration == number);
-        let it = self.iterations.first()?;
-        let CostSummary { usd, tokens, unknown_runs: unknown, .. } = it.cost;
-        self.spend = Spend { usd, tokens, estimated: unknown > 0 };
-        self.tier_runs = it.tier.map(|tier| (tier, 1)).into_iter().collect();
+        self.iterations.retain(|iteration| iteration.number == number);
+        self.councils.retain(|council| council.after_iteration == number);
+        self.decision_requests.retain(|request| request.after_iteration == number);
+        let iteration = self.iterations.first()?;
+        let CostSummary { usd, tokens, unknown_runs, .. } = iteration.cost;
+        self.spend = Spend { usd, tokens, estimated: unknown_runs > 0 };
+        self.tier_runs = iteration.tier.map(|tier| (tier, 1)).into_iter().collect();
         self.costs.clear();
         self.lessons = None;
         Some(self)

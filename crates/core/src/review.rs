@@ -62,8 +62,7 @@ pub struct Criterion {
     /// Judgement of the validator.
     pub judgement: CriterionJudgement,
     /// Reason why the evidence does not count.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[serde(rename = "doubt")]
+    #[serde(rename = "doubt", default, skip_serializing_if = "Option::is_none")]
     pub evidence_error: Option<EvidenceError>,
 }
 
@@ -192,12 +191,13 @@ pub struct GateCounts {
 
 /// Evaluates a change.
 pub fn evaluate(inputs: ReviewInputs) -> ReviewVerdict {
-    let of = |severity| inputs.issues.iter().filter(|issue| issue.severity == severity).count();
+    let count_of =
+        |severity| inputs.issues.iter().filter(|issue| issue.severity == severity).count();
     let deductions: Vec<_> = [
         (Deduction::FailedGates, count_failed_gates(&inputs), 25),
-        (Deduction::CriticalIssues, of(IssueSeverity::Critical), 40),
-        (Deduction::Errors, of(IssueSeverity::Error), 15),
-        (Deduction::Warnings, of(IssueSeverity::Warning), 3),
+        (Deduction::CriticalIssues, count_of(IssueSeverity::Critical), 40),
+        (Deduction::Errors, count_of(IssueSeverity::Error), 15),
+        (Deduction::Warnings, count_of(IssueSeverity::Warning), 3),
         (Deduction::UnmetCriteria, count_unmet_criteria(&inputs), 20),
         (Deduction::UnplannedCriticalFiles, inputs.conformance.unplanned_critical.len(), 30),
         (Deduction::UnplannedGuardedFiles, inputs.conformance.unplanned_guarded.len(), 30),

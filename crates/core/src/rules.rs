@@ -507,8 +507,8 @@ pub struct UserInteraction {
     /// Interval between progress updates, in seconds.
     #[garde(range(min = 1, max = 86_400))]
     pub update_interval_seconds: u32,
-    /// Time until an unanswered question is asked again, in minutes. Plans and changes are never
-    /// decided by waiting.
+    /// Time until an unanswered question is asked again, in minutes. A plan or change is
+    /// never approved or rejected because nobody answered.
     #[garde(range(min = 1, max = 43_200))]
     pub auto_timeout_minutes: u32,
     /// Time until an agent's question that nobody has seen gets the agent's own default answer, in
@@ -622,13 +622,13 @@ impl Default for Budget {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
 #[serde(default, deny_unknown_fields)]
 pub struct Ceremonies {
-    /// Requirements of low-risk plans.
+    /// Requirements for low-risk plans.
     #[garde(dive)]
     pub low: Ceremony,
-    /// Requirements of medium-risk plans.
+    /// Requirements for medium-risk plans.
     #[garde(dive)]
     pub medium: Ceremony,
-    /// Requirements of high-risk plans.
+    /// Requirements for high-risk plans.
     #[garde(dive)]
     pub high: Ceremony,
 }
@@ -658,7 +658,7 @@ impl Default for Ceremonies {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
 #[serde(default, deny_unknown_fields)]
 pub struct Ceremony {
-    /// People who must approve the plan, if approval is needed.
+    /// Number of people who must approve the plan, if approval is needed.
     #[garde(range(min = 1, max = 5))]
     pub approvers: u8,
     /// Require a person to review the change after the gates.

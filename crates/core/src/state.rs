@@ -96,6 +96,25 @@ pub enum Phase {
     Done,
 }
 
+impl Phase {
+    /// Returns the heading of the board column.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Alert => "Needs attention",
+            Self::Receive => "Queued",
+            Self::Plan => "Planning",
+            Self::Approve => "Approval",
+            Self::Implement => "In progress",
+            Self::Review => "Review",
+            Self::Adjust => "Rework",
+            Self::Council => "Council",
+            Self::Deliver => "Delivery",
+            Self::Learn => "Learning",
+            Self::Done => "Done",
+        }
+    }
+}
+
 impl State {
     /// States of a task without failures, in order.
     pub const MAIN_PATH: [Self; 12] = [
@@ -188,7 +207,7 @@ pub enum Trigger {
     /// Base commit, rules and baseline are pinned.
     Prepared,
     /// A valid plan is ready.
-    #[strum(serialize = "plan made")]
+    #[strum(serialize = "plan ready")]
     PlanMade,
     /// The plan is invalid and returns to the planner with its errors.
     #[strum(serialize = "plan invalid")]
@@ -196,7 +215,7 @@ pub enum Trigger {
     /// The plan is approved.
     Approved,
     /// A person asked for a revised plan.
-    #[strum(serialize = "changes asked")]
+    #[strum(serialize = "revision requested")]
     #[serde(rename = "changes_asked")]
     RevisionRequested,
     /// The plan violates a critical prohibition.
@@ -204,7 +223,7 @@ pub enum Trigger {
     /// A person rejected the plan.
     Rejected,
     /// The approved scope has changed.
-    #[strum(serialize = "approval voided")]
+    #[strum(serialize = "approval void")]
     ApprovalVoided,
     /// An agent started the run.
     #[strum(serialize = "run started")]
@@ -213,7 +232,7 @@ pub enum Trigger {
     #[strum(serialize = "run finished")]
     RunFinished,
     /// The agent failed; the change was not judged.
-    #[strum(serialize = "engine failed")]
+    #[strum(serialize = "agent failed")]
     #[serde(rename = "engine_failed")]
     AgentFailed,
     /// The provider's quota is used up.
@@ -237,13 +256,13 @@ pub enum Trigger {
     /// The failure brief for the next run is ready.
     Briefed,
     /// The council was called.
-    #[strum(serialize = "council called")]
+    #[strum(serialize = "council convened")]
     CouncilCalled,
     /// The council found a root cause and a fix.
     #[strum(serialize = "council concluded")]
     CouncilConcluded,
     /// The task holds the delivery lock.
-    #[strum(serialize = "turn came")]
+    #[strum(serialize = "delivery ready")]
     #[serde(rename = "turn_came")]
     DeliveryReady,
     /// The change was delivered.

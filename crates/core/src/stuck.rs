@@ -83,31 +83,33 @@ pub fn detect(attempts: &[AttemptRecord]) -> Option<AttemptSimilarity> {
     let failed = attempts.get(since..)?;
     detect_repetition(failed)
         .or_else(|| {
-            is_flapping(failed, |print| print.tests).then_some(AttemptSimilarity::FlappingTests)
+            is_flapping(failed, |fingerprint| fingerprint.tests)
+                .then_some(AttemptSimilarity::FlappingTests)
         })
         .or_else(|| {
-            is_flapping(failed, |print| print.error).then_some(AttemptSimilarity::FlappingError)
+            is_flapping(failed, |fingerprint| fingerprint.error)
+                .then_some(AttemptSimilarity::FlappingError)
         })
         .or_else(|| is_circular(failed).then_some(AttemptSimilarity::CircularDiff))
 }
 
 /// Compares the last three attempts. Tasks of the first edition use only this check.
 pub fn detect_repetition(attempts: &[AttemptRecord]) -> Option<AttemptSimilarity> {
-    let last = attempts.get(attempts.len().checked_sub(REPETITION_WINDOW)?..)?;
-    if last.iter().any(|attempt| attempt.passed) {
+    let recent = attempts.get(attempts.len().checked_sub(REPETITION_WINDOW)?..)?;
+    if recent.iter().any(|attempt| attempt.passed) {
         return None;
     }
-    let alike = |part: FingerprintPart| {
-        let first = part(&last[0].fingerprint);
-        first.is_some() && last.iter().all(|attempt| part(&attempt.fingerprint) == first)
+    let all_same = |part: FingerprintPart| {
+        let first = part(&recent[0].fingerprint);
+        first.is_some() && recent.iter().all(|attempt| part(&attempt.fingerprint) == first)
     };
-    if alike(|print| print.files) {
+    if all_same(|fingerprint| fingerprint.files) {
         Some(AttemptSimilarity::SameFiles)
-    } else if alike(|print| print.tests) {
+    } else if all_same(|fingerprint| fingerprint.tests) {
         Some(AttemptSimilarity::SameTests)
-    } else if alike(|print| print.error) {
+    } else if all_same(|fingerprint| fingerprint.error) {
         Some(AttemptSimilarity::SameError)
-    } else if alike(|print| print.diff) {
+    } else if all_same(|fingerprint| fingerprint.diff) {
         Some(AttemptSimilarity::SameDiff)
     } else {
         None
@@ -117,11 +119,11 @@ pub fn detect_repetition(attempts: &[AttemptRecord]) -> Option<AttemptSimilarity
 /// Returns `true` if two different failures alternate.
 fn is_flapping(failed: &[AttemptRecord], part: FingerprintPart) -> bool {
     let start = failed.len().saturating_sub(FLAPPING_WINDOW);
-    let parts: Vec<_> = failed[start..].iter().map(|attempt| part(&attempt.fingerprint)).collect();
+    let values: Vec<_> = failed[start..].iter().map(|attempt| part(&attempt.fingerprint)).collect();
     matches!(
-        parts[..],
-        [Some(one), Some(other), Some(again), Some(last)]
-            if one == again && other == last && one != other
+        values[..],
+        [Some(first), Some(second), Some(third), Some(fourth)]
+            if first == third && second == fourth && first != second
     )
 }
 

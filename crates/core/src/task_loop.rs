@@ -17,8 +17,8 @@
 mod command;
 mod event;
 mod next_step;
+mod permission;
 mod refusal;
-mod right;
 mod snapshot;
 mod step;
 mod step_record;

@@ -22,12 +22,12 @@ impl From<FormatVersion> for u16 {
 
 impl TryFrom<u16> for FormatVersion {
     type Error = String;
-    fn try_from(found: u16) -> Result<Self, String> {
-        if found == Self::CURRENT {
+    fn try_from(version: u16) -> Result<Self, String> {
+        if version == Self::CURRENT {
             Ok(Self)
         } else {
             Err(format!(
-                "unknown format {found}: this version of Tamma reads format {}; the data comes from \
+                "unknown format {version}: this version of Tamma reads format {}; the data comes from \
                  a newer one, so upgrade Tamma",
                 Self::CURRENT
             ))

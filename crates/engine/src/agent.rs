@@ -337,29 +337,29 @@ impl CodingAgent {
     /// the last case the slot stays occupied.
     pub async fn run(
         &self,
-        order: &RunRequest,
+        request: &RunRequest,
         records: &ProcessRecords,
         observer: &AgentObserver,
         cancel: &CancellationToken,
     ) -> Result<RunReport, process::Error> {
         // Output is shown to people, so remove control sequences for their terminals.
         let observer = &sanitize::sanitizing_observer(observer);
-        records.take_over(order.run, order.timeouts.stop).await?;
-        let desk = AgentTools::new(
-            order.mode,
-            order.search.clone(),
-            order.evidence_exists.clone(),
+        records.take_over(request.run, request.timeouts.stop).await?;
+        let tools = AgentTools::new(
+            request.mode,
+            request.search.clone(),
+            request.evidence_exists.clone(),
             observer.clone(),
         );
-        let door = order
+        let endpoint = request
             .access
             .as_ref()
-            .map(|access| Arc::new(access.open_endpoint(order, &desk, observer)));
+            .map(|access| Arc::new(access.open_endpoint(request, &tools, observer)));
         // The endpoint's token stays secret while the run lasts.
-        let seen = door.as_ref().map(|door| Redactor::new([door.token().clone()]));
-        let observer = &redacting_observer(observer, seen);
-        let given = match prepare::prepare(self, order, door.as_deref()).await {
-            Ok(given) => given,
+        let redactor = endpoint.as_ref().map(|endpoint| Redactor::new([endpoint.token().clone()]));
+        let observer = &redacting_observer(observer, redactor);
+        let prepared = match prepare::prepare(self, request, endpoint.as_deref()).await {
+            Ok(prepared) => prepared,
             Err(error) => {
                 return Ok(RunReport::not_started(RunEnd::Unavailable {
                     reason: error.to_string(),
@@ -368,14 +368,14 @@ impl CodingAgent {
         };
         let launch = Launch {
             program: self.command.clone(),
-            args: given.args,
-            env: given.env,
-            working_dir: order.worktree.clone(),
-            run: order.run,
-            now: order.now,
+            args: prepared.args,
+            env: prepared.env,
+            working_dir: request.worktree.clone(),
+            run: request.run,
+            now: request.now,
         };
-        let launch = match &order.sandbox {
-            Some(cage) => cage.wrap(launch),
+        let launch = match &request.sandbox {
+            Some(sandbox) => sandbox.wrap(launch),
             None => launch,
         };
         let recorded =
@@ -395,39 +395,39 @@ impl CodingAgent {
             Err(ours) => return Err(ours),
         };
         let stderr = OutputTail::follow(pipes.stderr, MAX_STDERR_BYTES);
-        let metered = order.access.as_ref().is_some_and(|access| access.upstream.is_some());
-        let heard = acp::SessionTracker::new(metered);
-        let mut talk = Box::pin(acp::run_session(
+        let metered = request.access.as_ref().is_some_and(|access| access.upstream.is_some());
+        let tracker = acp::SessionTracker::new(metered);
+        let mut session = Box::pin(acp::run_session(
             (pipes.stdin, pipes.stdout),
             acp::SessionContext {
-                request: order.clone(),
+                request: request.clone(),
                 modes: self.modes.clone(),
-                tracker: heard.clone(),
+                tracker: tracker.clone(),
                 observer: observer.clone(),
                 cancel: cancel.clone(),
-                tools: desk,
-                endpoint: door.clone(),
+                tools,
+                endpoint: endpoint.clone(),
             },
         ));
         let end = tokio::select! {
-            end = &mut talk => end,
+            end = &mut session => end,
             // A descendant that holds the pipe would keep the session open after the agent's exit.
-            status = group.wait() => match tokio::time::timeout(order.timeouts.stop, &mut talk).await {
+            status = group.wait() => match tokio::time::timeout(request.timeouts.stop, &mut session).await {
                 Ok(end) => end,
-                Err(_) => heard.end_for_exit(&status.map_or_else(|_| "the agent exited".to_owned(), |s| s.to_string())),
+                Err(_) => tracker.end_for_exit(&status.map_or_else(|_| "the agent exited".to_owned(), |s| s.to_string())),
             },
         };
         // Closes the agent's standard input, which tells it to exit.
-        drop(talk);
+        drop(session);
         match end {
-            RunEnd::Finished { .. } => group.finish(order.timeouts.stop).await?,
-            _ => group.stop(order.timeouts.stop).await?,
+            RunEnd::Finished { .. } => group.finish(request.timeouts.stop).await?,
+            _ => group.stop(request.timeouts.stop).await?,
         }
         let stderr = sanitize::text(&stderr.text().await).into_owned();
-        let mut report = RunReport { end, stderr, ..heard.report() };
-        if let Some(door) = door.filter(|_| metered).and_then(Arc::into_inner) {
+        let mut report = RunReport { end, stderr, ..tracker.report() };
+        if let Some(endpoint) = endpoint.filter(|_| metered).and_then(Arc::into_inner) {
             // Close the endpoint last, because an agent may call models until it has exited.
-            report.usage = Some(door.close().await.usage);
+            report.usage = Some(endpoint.close().await.usage);
             report.metered = true;
         }
         Ok(report)
@@ -438,23 +438,23 @@ impl ModelAccess {
     /// Opens an endpoint for a run.
     fn open_endpoint(
         &self,
-        order: &RunRequest,
-        desk: &AgentTools,
+        request: &RunRequest,
+        tools: &AgentTools,
         observer: &AgentObserver,
     ) -> RunEndpoint {
-        let see = observer.clone();
+        let observer = observer.clone();
         self.gateway.open_endpoint(RunEndpointConfig {
-            run: order.run,
-            now: order.now,
+            run: request.run,
+            now: request.now,
             upstream: self.upstream.clone(),
             prices: self.prices.clone(),
             budget_limits: self.budget_limits.clone(),
             warn_percent: self.warn_percent,
-            tools: Some(desk.router()),
+            tools: Some(tools.router()),
             observer: Arc::new(move |event| match event {
-                GatewayEvent::ModelCalled(call) => see(AgentUpdate::ModelCalled(call)),
-                GatewayEvent::BudgetWarning { scope: whose, .. } => {
-                    see(AgentUpdate::BudgetWarning(whose));
+                GatewayEvent::ModelCalled(call) => observer(AgentUpdate::ModelCalled(call)),
+                GatewayEvent::BudgetWarning { scope, .. } => {
+                    observer(AgentUpdate::BudgetWarning(scope));
                 }
                 // Reported by the end of the run.
                 GatewayEvent::Stopped(_) => {}
@@ -483,9 +483,9 @@ impl AgentUpdate {
             Self::ToolCall { id, title, status, kind, locations } => {
                 Self::ToolCall { id, title: title.map(clean), status, kind, locations }
             }
-            Self::PermissionDecided(ask, ruling) => {
-                let (title, command) = (clean(ask.title), ask.command.map(clean));
-                Self::PermissionDecided(PermissionRequest { title, command, ..ask }, ruling)
+            Self::PermissionDecided(request, decision) => {
+                let (title, command) = (clean(request.title), request.command.map(clean));
+                Self::PermissionDecided(PermissionRequest { title, command, ..request }, decision)
             }
             Self::Other(value) => {
                 let text = redactor.redact(&value.to_string()).into_owned();

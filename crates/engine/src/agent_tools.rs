@@ -126,9 +126,9 @@ impl AgentTools {
         let config = StreamableHttpServerConfig::default()
             .with_legacy_session_mode(false)
             .with_json_response(true);
-        let desk = self.clone();
+        let tools = self.clone();
         let server = StreamableHttpService::new(
-            move || Ok(desk.clone()),
+            move || Ok(tools.clone()),
             Arc::new(NeverSessionManager::default()),
             config,
         );
@@ -142,8 +142,9 @@ impl AgentTools {
 
     /// Waits for a question to a person.
     pub async fn wait_for_question(&self) -> AgentQuestion {
-        let mut asked = self.question.subscribe();
-        let question = asked.wait_for(Option::is_some).await.ok().and_then(|found| found.clone());
+        let mut questions = self.question.subscribe();
+        let question =
+            questions.wait_for(Option::is_some).await.ok().and_then(|question| question.clone());
         match question {
             Some(question) => question,
             // Unreachable, because `self` owns the sender.
@@ -222,11 +223,11 @@ impl AgentTools {
                     .to_owned())
             }
             (SEARCH_KNOWLEDGE, _) => {
-                let found = (self.search)(parse_args::<SearchArgs>(arguments)?.query).await;
-                Ok(if found.is_empty() {
+                let entries = (self.search)(parse_args::<SearchArgs>(arguments)?.query).await;
+                Ok(if entries.is_empty() {
                     "No matching entries.".to_owned()
                 } else {
-                    found.join("\n\n")
+                    entries.join("\n\n")
                 })
             }
             _ => Err(vec![format!("unknown tool `{name}`")]),
@@ -257,8 +258,8 @@ impl ServerHandler for AgentTools {
         let arguments = sanitize::value(Value::Object(request.arguments.unwrap_or_default()));
         let result = match self.handle_call(&request.name, arguments).await {
             Ok(text) => CallToolResult::success(vec![ContentBlock::text(text)]),
-            Err(flaws) => {
-                let text = format!("Not accepted:\n- {}", flaws.join("\n- "));
+            Err(errors) => {
+                let text = format!("Not accepted:\n- {}", errors.join("\n- "));
                 CallToolResult::error(vec![ContentBlock::text(text)])
             }
         };
@@ -295,12 +296,12 @@ mod tests {
 
     use super::*;
 
-    fn desk(mode: RunMode) -> AgentTools {
+    fn tools(mode: RunMode) -> AgentTools {
         AgentTools::new(mode, empty_search(), submission::no_evidence(), Arc::new(|_| {}))
     }
 
     fn names(mode: RunMode) -> Vec<String> {
-        desk(mode).tool_definitions().iter().map(|tool| tool.name.to_string()).collect()
+        tools(mode).tool_definitions().iter().map(|tool| tool.name.to_string()).collect()
     }
 
     #[test]
@@ -319,7 +320,7 @@ mod tests {
         for mode in
             [RunMode::Plan, RunMode::Validate, RunMode::Advise, RunMode::Conclude, RunMode::Learn]
         {
-            let tool = desk(mode).tool_definitions().remove(0);
+            let tool = tools(mode).tool_definitions().remove(0);
             let text = serde_json::to_string(&tool.input_schema).expect("JSON");
             assert!(!text.contains("$ref") && !text.contains("$defs"), "{text}");
             assert_eq!(tool.input_schema["type"], "object");
@@ -329,15 +330,15 @@ mod tests {
 
     #[tokio::test]
     async fn only_valid_submissions_are_accepted() {
-        let desk = desk(RunMode::Validate);
-        let flaws = desk.handle_call(SUBMIT_VERDICT, json!({ "criteria": { "a": "met" } })).await;
-        assert_eq!(flaws.expect_err("flaws").len(), 1);
-        let flaws = desk.handle_call(SUBMIT_VERDICT, json!({ "weather": 1 })).await;
-        assert!(flaws.expect_err("flaws")[0].contains("weather"));
-        assert!(desk.handle_call(SUBMIT_PLAN, json!({})).await.is_err());
-        assert_eq!(desk.submission(), None);
+        let tools = tools(RunMode::Validate);
+        let result = tools.handle_call(SUBMIT_VERDICT, json!({ "criteria": { "a": "met" } })).await;
+        assert_eq!(result.expect_err("errors").len(), 1);
+        let result = tools.handle_call(SUBMIT_VERDICT, json!({ "weather": 1 })).await;
+        assert!(result.expect_err("errors")[0].contains("weather"));
+        assert!(tools.handle_call(SUBMIT_PLAN, json!({})).await.is_err());
+        assert_eq!(tools.submission(), None);
         let verdict = json!({ "criteria": { "a": { "unmet": { "why": "b" } } } });
-        desk.handle_call(SUBMIT_VERDICT, verdict).await.expect("accepted");
-        assert!(matches!(desk.submission(), Some(Submission::Verdict(_))));
+        tools.handle_call(SUBMIT_VERDICT, verdict).await.expect("accepted");
+        assert!(matches!(tools.submission(), Some(Submission::Verdict(_))));
     }
 }

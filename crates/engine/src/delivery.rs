@@ -16,12 +16,14 @@ pub enum Error {
     #[error(transparent)]
     Mirror(#[from] mirror::Error),
     /// Branch exists and has other commits.
-    #[error("cannot push `{branch}`: its remote commit {found} is not an ancestor of {commit}")]
+    #[error(
+        "cannot push `{branch}`: its remote commit {remote_commit} is not an ancestor of {commit}"
+    )]
     Conflict {
         /// Branch of the task.
         branch: String,
         /// Commit of the branch in the project's repository.
-        found: CommitId,
+        remote_commit: CommitId,
         /// Commit to deliver.
         commit: CommitId,
     },
@@ -54,38 +56,38 @@ pub async fn push_task_branch(
     let name = format!("refs/heads/{branch}");
     // Usually the branch does not exist yet. The lease ensures that only the expected value is
     // replaced.
-    let answer = push(mirror, &name, None, commit).await?;
-    if answer.code == Some(0) {
-        return Ok(if answer.stdout.contains("[up to date]") {
+    let output = push(mirror, &name, None, commit).await?;
+    if output.code == Some(0) {
+        return Ok(if output.stdout.contains("[up to date]") {
             PushOutcome::UpToDate
         } else {
             PushOutcome::Pushed
         });
     }
     // The branch exists, or the commit was made on another host.
-    let Some(found) = source_commit(mirror, &name).await? else {
+    let Some(remote_commit) = source_commit(mirror, &name).await? else {
         if mirror.find_commit(&commit.to_string()).await?.is_some() {
-            return Err(Error::Rejected { branch, text: answer.stderr });
+            return Err(Error::Rejected { branch, text: output.stderr });
         }
         mirror.fetch_work(task, commit).await?;
         return push_outcome(branch, push(mirror, &name, None, commit).await?);
     };
     mirror.fetch_work(task, commit).await?;
-    let (older, newer) = (found.to_string(), commit.to_string());
+    let (older, newer) = (remote_commit.to_string(), commit.to_string());
     let call = ["merge-base", "--is-ancestor", &older, &newer];
-    let answer =
+    let output =
         mirror.git.in_dir(&mirror.path).output(&call).await.map_err(mirror::Error::from)?;
-    if answer.code != Some(0) {
-        return Err(Error::Conflict { branch, found, commit });
+    if output.code != Some(0) {
+        return Err(Error::Conflict { branch, remote_commit, commit });
     }
-    push_outcome(branch, push(mirror, &name, Some(found), commit).await?)
+    push_outcome(branch, push(mirror, &name, Some(remote_commit), commit).await?)
 }
 
-fn push_outcome(branch: String, answer: GitOutput) -> Result<PushOutcome, Error> {
-    if answer.code == Some(0) {
+fn push_outcome(branch: String, output: GitOutput) -> Result<PushOutcome, Error> {
+    if output.code == Some(0) {
         Ok(PushOutcome::Pushed)
     } else {
-        Err(Error::Rejected { branch, text: answer.stderr })
+        Err(Error::Rejected { branch, text: output.stderr })
     }
 }
 

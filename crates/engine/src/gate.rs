@@ -44,10 +44,10 @@ pub enum Error {
     Process(#[from] process::Error),
     /// Sandbox cannot run even an empty command, so a gate's result would say nothing about the
     /// code.
-    #[error("cannot start the sandbox for gates: {said}")]
+    #[error("cannot start the sandbox for gates: {output}")]
     Sandbox {
         /// Output of the failed command.
-        said: String,
+        output: String,
     },
     /// Gate was cancelled by the caller.
     #[error("the gate was cancelled")]
@@ -112,15 +112,15 @@ impl GateCommand {
             now: at,
         };
         let launch = match &self.sandbox {
-            Some(cage) => cage.wrap(launch),
+            Some(sandbox) => sandbox.wrap(launch),
             None => launch,
         };
         let (mut group, pipes) = match SupervisedProcess::start(&launch, records, |_| {}).await {
             Ok(started) => started,
             // A gate that cannot be started has failed, and people must see why.
             Err(error @ process::Error::Start { .. }) => {
-                let named = ReportResults::default();
-                return Ok(self.gate_run(GateOutcome::Failed, named, None, error.to_string()));
+                let results = ReportResults::default();
+                return Ok(self.gate_run(GateOutcome::Failed, results, None, error.to_string()));
             }
             Err(error) => return Err(error.into()),
         };
@@ -145,22 +145,22 @@ impl GateCommand {
             Some(status) => (GateOutcome::Failed, status.code()),
             None => (GateOutcome::TimedOut, None),
         };
-        let mut named = ReportResults::default();
-        if let Some(form) = self.report {
-            let (read, why) = read_report(form, &report, &checkout.path()).await;
-            named = read;
+        let mut results = ReportResults::default();
+        if let Some(format) = self.report {
+            let (read, error) = read_report(format, &report, &checkout.path()).await;
+            results = read;
             // The exit code reports a failure, so warnings count as its cause.
             if outcome == GateOutcome::Failed {
-                named.failures.append(&mut named.warnings);
+                results.failures.append(&mut results.warnings);
             }
-            if outcome == GateOutcome::Passed && (why.is_some() || !named.failures.is_empty()) {
+            if outcome == GateOutcome::Passed && (error.is_some() || !results.failures.is_empty()) {
                 outcome = GateOutcome::Failed;
             }
-            if let Some(why) = why {
-                output = format!("{}\nunusable report: {why}\n", output.trim_end());
+            if let Some(error) = error {
+                output = format!("{}\nunusable report: {error}\n", output.trim_end());
             }
         }
-        Ok(self.gate_run(outcome, named, code, output))
+        Ok(self.gate_run(outcome, results, code, output))
     }
 
     /// Checks that the sandbox can run commands. Otherwise gates would fail on every commit alike,
@@ -173,23 +173,23 @@ impl GateCommand {
         cancel: &CancellationToken,
     ) -> Result<(), Error> {
         let args = vec!["-c".to_owned(), ":".to_owned()];
-        let nothing = Self { program: "/bin/sh".into(), args, report: None, ..self.clone() };
-        let ran = nothing.run(checkout, which, records, cancel).await?;
-        match ran.result.outcome {
+        let empty_gate = Self { program: "/bin/sh".into(), args, report: None, ..self.clone() };
+        let run = empty_gate.run(checkout, which, records, cancel).await?;
+        match run.result.outcome {
             GateOutcome::Passed => Ok(()),
-            _ => Err(Error::Sandbox { said: ran.output.trim().to_owned() }),
+            _ => Err(Error::Sandbox { output: run.output.trim().to_owned() }),
         }
     }
 
     fn gate_run(
         &self,
         outcome: GateOutcome,
-        named: ReportResults,
+        results: ReportResults,
         code: Option<i32>,
         output: String,
     ) -> GateRun {
         let (name, kind) = (self.name.clone(), self.kind);
-        let ReportResults { failures, passed, skipped, .. } = named;
+        let ReportResults { failures, passed, skipped, .. } = results;
         let result = GateResult { name, kind, outcome, failures, passed, skipped };
         GateRun { result, code, output }
     }
@@ -197,34 +197,34 @@ impl GateCommand {
 
 /// Reads a report. The second value is the reason if it is missing or incomplete.
 async fn read_report(
-    form: ReportFormat,
+    format: ReportFormat,
     path: &Path,
     checkout: &Path,
 ) -> (ReportResults, Option<String>) {
-    let nothing = |why: String| (ReportResults::default(), Some(why));
+    let no_results = |reason: String| (ReportResults::default(), Some(reason));
     // Never follow a link: the gate created it, and it could point to a hidden file.
     match fs::symlink_metadata(path).await {
-        Err(_) => return nothing("the file does not exist".to_owned()),
-        Ok(found) if !found.is_file() => return nothing("not a regular file".to_owned()),
-        Ok(found) if found.len() > MAX_REPORT_BYTES => {
-            return nothing("the file is too large".to_owned());
+        Err(_) => return no_results("the file does not exist".to_owned()),
+        Ok(metadata) if !metadata.is_file() => return no_results("not a regular file".to_owned()),
+        Ok(metadata) if metadata.len() > MAX_REPORT_BYTES => {
+            return no_results("the file is too large".to_owned());
         }
         Ok(_) => {}
     }
     let bytes = match fs::read(path).await {
         Ok(bytes) => bytes,
-        Err(error) => return nothing(error.to_string()),
+        Err(error) => return no_results(error.to_string()),
     };
     let checkout = checkout.to_owned();
     let reading = tokio::task::spawn_blocking(move || {
         let text = String::from_utf8_lossy(&bytes);
-        match form {
+        match format {
             ReportFormat::Junit => report::junit(&text, &checkout),
             ReportFormat::Sarif => match report::sarif(&text, &checkout) {
-                Ok(named) => (named, None),
-                Err(why) => (ReportResults::default(), Some(why)),
+                Ok(results) => (results, None),
+                Err(reason) => (ReportResults::default(), Some(reason)),
             },
         }
     });
-    reading.await.unwrap_or_else(|stopped| nothing(stopped.to_string()))
+    reading.await.unwrap_or_else(|stopped| no_results(stopped.to_string()))
 }

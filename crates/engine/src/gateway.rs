@@ -77,8 +77,8 @@ impl Gateway {
     }
 
     /// Opens an endpoint for a run. It closes when it is dropped.
-    pub fn open_endpoint(&self, visitor: RunEndpointConfig) -> RunEndpoint {
-        self.0.open_endpoint(visitor)
+    pub fn open_endpoint(&self, config: RunEndpointConfig) -> RunEndpoint {
+        self.0.open_endpoint(config)
     }
 }
 

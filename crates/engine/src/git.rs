@@ -78,8 +78,8 @@ impl fmt::Display for GitVersion {
 
 impl GitVersion {
     /// Parses the output of `git version`.
-    fn parse(said: &str) -> Option<Self> {
-        let mut numbers = said.trim().strip_prefix("git version ")?.split('.');
+    fn parse(text: &str) -> Option<Self> {
+        let mut numbers = text.trim().strip_prefix("git version ")?.split('.');
         let major = numbers.next()?.parse().ok()?;
         let minor = numbers.next()?.parse().ok()?;
         Some(Self { major, minor })
@@ -100,8 +100,8 @@ impl Git {
     /// Finds git by path or by name in `PATH`, and checks its version.
     pub async fn find(program: impl Into<PathBuf>) -> Result<Self, Error> {
         let git = Self { program: program.into(), calls: Arc::default() };
-        let said = git.in_dir(Path::new(".")).run(["version"]).await?;
-        let found = GitVersion::parse(&said).ok_or(Error::NoVersion(said))?;
+        let text = git.in_dir(Path::new(".")).run(["version"]).await?;
+        let found = GitVersion::parse(&text).ok_or(Error::NoVersion(text))?;
         if found < Self::MIN_VERSION {
             return Err(Error::TooOld { found, minimum: Self::MIN_VERSION });
         }
@@ -157,12 +157,12 @@ impl GitCommand<'_> {
         let arguments: Vec<OsString> =
             arguments.into_iter().map(|argument| argument.as_ref().to_owned()).collect();
         let folder = self.folder.clone();
-        let answer = self.output(&arguments).await?;
-        if answer.code == Some(0) {
-            Ok(answer.stdout)
+        let output = self.output(&arguments).await?;
+        if output.code == Some(0) {
+            Ok(output.stdout)
         } else {
             let command = arguments.join(OsStr::new(" ")).to_string_lossy().into_owned();
-            Err(Error::Failed { command, folder, code: answer.code, stderr: answer.stderr })
+            Err(Error::Failed { command, folder, code: output.code, stderr: output.stderr })
         }
     }
 
@@ -193,12 +193,12 @@ impl GitCommand<'_> {
         if let (Some(input), Some(mut stdin)) = (&self.input, child.stdin.take()) {
             stdin.write_all(input.as_bytes()).await.map_err(start)?;
         }
-        let answer = child.wait_with_output().await.map_err(start)?;
+        let output = child.wait_with_output().await.map_err(start)?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end_matches('\n').to_owned();
         Ok(GitOutput {
-            code: answer.status.code(),
-            stdout: text(&answer.stdout),
-            stderr: output::last_bytes(&text(&answer.stderr), MAX_STDERR_BYTES).to_owned(),
+            code: output.status.code(),
+            stdout: text(&output.stdout),
+            stderr: output::last_bytes(&text(&output.stderr), MAX_STDERR_BYTES).to_owned(),
         })
     }
 }
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn version_is_parsed_with_any_suffix() {
-        let read = |said| GitVersion::parse(said).map(|version| version.to_string());
+        let read = |text| GitVersion::parse(text).map(|version| version.to_string());
         assert_eq!(read("git version 2.47.3").as_deref(), Some("2.47"));
         assert_eq!(read("git version 2.39.5 (Apple Git-154)\n").as_deref(), Some("2.39"));
         assert_eq!(read("git version 3.0.rc1").as_deref(), Some("3.0"));

@@ -2,7 +2,7 @@
 //!
 //! Worktrees belong to the mirror, so agents never touch the user's own checkout. The project's
 //! branches are stored as `refs/remotes/origin/*`, task branches as `refs/heads/tamma/*` and
-//! checkpoints as `refs/tamma/salvage/*`. All operations are idempotent: a caller that was
+//! checkpoints as `refs/tamma/checkpoints/*`. All operations are idempotent: a caller that was
 //! interrupted can call again.
 
 use std::collections::BTreeSet;
@@ -66,7 +66,7 @@ pub struct Mirror {
     pub(crate) data: PathBuf,
     pub(crate) path: PathBuf,
     pub(crate) source: String,
-    known: KnownCommits,
+    known_commits: KnownCommits,
 }
 
 /// Cache of commits that mirrors are known to contain. Clones share it.
@@ -96,25 +96,31 @@ impl Mirror {
         data: &Path,
         project: ProjectId,
         source: &str,
-        known: &KnownCommits,
+        known_commits: &KnownCommits,
     ) -> Result<Self, Error> {
         let mirrors = data.join("mirrors");
         fs::create_dir_all(&mirrors).await.map_err(disk_error("create", &mirrors))?;
         let data = fs::canonicalize(data).await.map_err(disk_error("resolve", data))?;
         let path = data.join("mirrors").join(format!("{project}.git"));
-        let mirror = Self { git, data, path, source: source.to_owned(), known: known.clone() };
+        let mirror = Self {
+            git,
+            data,
+            path,
+            source: source.to_owned(),
+            known_commits: known_commits.clone(),
+        };
         // Marker of a complete mirror, containing its source.
         let complete = mirror.path.join("tamma-complete");
-        let of = |text: std::io::Result<String>| text.ok().filter(|text| text == source);
-        if of(fs::read_to_string(&complete).await).is_some() {
+        let same_source = |text: std::io::Result<String>| text.ok().filter(|text| text == source);
+        if same_source(fs::read_to_string(&complete).await).is_some() {
             return Ok(mirror);
         }
         let _lock = mirror.lock().await?;
-        if fs::try_exists(&complete).await.is_ok_and(|there| there) {
+        if fs::try_exists(&complete).await.is_ok_and(|exists| exists) {
             fs::write(&complete, source).await.map_err(disk_error("write", &complete))?;
             return Ok(mirror);
         }
-        mirror.known.remove_mirror(&mirror.path);
+        mirror.known_commits.remove_mirror(&mirror.path);
         // An interrupted call may already have done any of these steps.
         let folder = mirror.path.as_os_str();
         mirror
@@ -132,7 +138,7 @@ impl Mirror {
     /// Returns `true` if a data directory has the mirror of a project.
     pub async fn exists(data: &Path, project: ProjectId) -> bool {
         let complete = data.join("mirrors").join(format!("{project}.git/tamma-complete"));
-        fs::try_exists(complete).await.is_ok_and(|there| there)
+        fs::try_exists(complete).await.is_ok_and(|exists| exists)
     }
 
     /// Fetches new commits of the project's repository.
@@ -169,7 +175,7 @@ impl Mirror {
 
     /// Ensures that a commit is in the mirror, and fetches if needed.
     pub(crate) async fn ensure_commit(&self, commit: CommitId) -> Result<(), Error> {
-        if self.known.contains(&self.path, commit) {
+        if self.known_commits.contains(&self.path, commit) {
             return Ok(());
         }
         let name = commit.to_string();
@@ -179,7 +185,7 @@ impl Mirror {
                 return Err(Error::Unknown { revision: name, repository: self.source.clone() });
             }
         }
-        self.known.insert(&self.path, commit);
+        self.known_commits.insert(&self.path, commit);
         Ok(())
     }
 
@@ -207,8 +213,8 @@ impl Mirror {
     pub(crate) async fn find_commit(&self, name: &str) -> Result<Option<CommitId>, Error> {
         let name = format!("{name}^{{commit}}");
         let call = ["rev-parse", "--quiet", "--verify", "--end-of-options", &name];
-        let answer = self.git.in_dir(&self.path).output(&call).await?;
-        if answer.code == Some(0) { Ok(Some(answer.stdout.parse()?)) } else { Ok(None) }
+        let output = self.git.in_dir(&self.path).output(&call).await?;
+        if output.code == Some(0) { Ok(Some(output.stdout.parse()?)) } else { Ok(None) }
     }
 
     /// Locks the list of worktrees, and waits if it is locked.
@@ -219,18 +225,18 @@ impl Mirror {
 
 impl KnownCommits {
     fn contains(&self, mirror: &Path, commit: CommitId) -> bool {
-        self.0.lock().is_ok_and(|known| known.contains(&(mirror.to_owned(), commit)))
+        self.0.lock().is_ok_and(|commits| commits.contains(&(mirror.to_owned(), commit)))
     }
 
     fn insert(&self, mirror: &Path, commit: CommitId) {
-        if let Ok(mut known) = self.0.lock() {
-            known.insert((mirror.to_owned(), commit));
+        if let Ok(mut commits) = self.0.lock() {
+            commits.insert((mirror.to_owned(), commit));
         }
     }
 
     fn remove_mirror(&self, mirror: &Path) {
-        if let Ok(mut known) = self.0.lock() {
-            known.retain(|(path, _)| path != mirror);
+        if let Ok(mut commits) = self.0.lock() {
+            commits.retain(|(path, _)| path != mirror);
         }
     }
 }
@@ -249,10 +255,10 @@ impl FileLock {
 
     /// Waits for the lock.
     pub(crate) async fn acquire(path: PathBuf) -> Result<Self, Error> {
-        let held = path.clone();
+        let lock_path = path.clone();
         // The only call in this crate that blocks for longer than disk access.
         let locked = tokio::task::spawn_blocking(move || {
-            let file = File::options().create(true).append(true).open(&held)?;
+            let file = File::options().create(true).append(true).open(&lock_path)?;
             file.lock()?;
             Ok(file)
         })
@@ -273,15 +279,15 @@ pub async fn newest_commit(
     let name = branch.map_or_else(|| "HEAD".to_owned(), |branch| format!("refs/heads/{branch}"));
     let listed =
         git.in_dir(Path::new(".")).run(["ls-remote", "--quiet", "--", source, &name]).await?;
-    let found = listed.lines().find_map(|line| {
-        let (commit, found) = line.split_once('\t')?;
-        (found == name).then_some(commit)
+    let newest = listed.lines().find_map(|line| {
+        let (commit, listed_name) = line.split_once('\t')?;
+        (listed_name == name).then_some(commit)
     });
     let unknown = || Error::Unknown {
         revision: branch.unwrap_or("HEAD").to_owned(),
         repository: source.to_owned(),
     };
-    Ok(found.ok_or_else(unknown)?.parse()?)
+    Ok(newest.ok_or_else(unknown)?.parse()?)
 }
 
 /// Returns the branch name of a task.

@@ -24,10 +24,10 @@ impl OutputTail {
         let reader_task = tokio::spawn(async move {
             let mut piece = [0; 8192];
             while let Ok(count @ 1..) = from.read(&mut piece).await {
-                let mut kept = keep.lock().unwrap_or_else(PoisonError::into_inner);
-                kept.extend(&piece[..count]);
-                let over = kept.len().saturating_sub(bytes);
-                kept.drain(..over);
+                let mut buffer = keep.lock().unwrap_or_else(PoisonError::into_inner);
+                buffer.extend(&piece[..count]);
+                let excess = buffer.len().saturating_sub(bytes);
+                buffer.drain(..excess);
             }
         });
         Self { buffer, reader_task }
@@ -38,8 +38,8 @@ impl OutputTail {
         if tokio::time::timeout(DRAIN_TIMEOUT, &mut self.reader_task).await.is_err() {
             self.reader_task.abort();
         }
-        let mut kept = self.buffer.lock().unwrap_or_else(PoisonError::into_inner);
-        String::from_utf8_lossy(kept.make_contiguous()).into_owned()
+        let mut buffer = self.buffer.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(buffer.make_contiguous()).into_owned()
     }
 }
 

@@ -72,13 +72,13 @@ impl<'a> CodePatterns<'a> {
         let mut issues = Vec::new();
         for rule in &self.patterns {
             let Some(matcher) = rule.matcher(path, Some(language)) else { continue };
-            for found in tree.root().find_all(matcher) {
+            for node in tree.root().find_all(matcher) {
                 let number = |line: usize| u32::try_from(line + 1).unwrap_or(u32::MAX);
-                let lines = number(found.start_pos().line())..=number(found.end_pos().line());
+                let lines = number(node.start_pos().line())..=number(node.end_pos().line());
                 let Some((line, _)) = added.iter().find(|(line, _)| lines.contains(line)) else {
                     continue;
                 };
-                let text = found.text();
+                let text = node.text();
                 let first: String =
                     text.lines().next().unwrap_or_default().chars().take(80).collect();
                 issues.push(pattern_issue(rule.name, rule.pattern, path, *line, &first));
@@ -126,12 +126,12 @@ impl<'a> CodePattern<'a> {
 fn matcher(code: &str, language: SupportLang) -> Result<RuleCore, Error> {
     // A rule is a map with keys of ast-grep. A pattern that parses as a map has none of them.
     let rule: Option<serde_json::Value> = ast_grep_config::from_str(code).ok();
-    let known = [
+    let rule_keys = [
         "pattern", "kind", "regex", "nthChild", "range", "inside", "has", "precedes", "follows",
         "all", "any", "not", "matches",
     ];
     let is_rule = |value: &serde_json::Value| {
-        value.as_object().is_some_and(|map| map.keys().any(|key| known.contains(&key.as_str())))
+        value.as_object().is_some_and(|map| map.keys().any(|key| rule_keys.contains(&key.as_str())))
     };
     let rule = match rule.filter(is_rule) {
         Some(rule) => rule,
@@ -141,7 +141,7 @@ fn matcher(code: &str, language: SupportLang) -> Result<RuleCore, Error> {
         }
         None => serde_json::json!({ "pattern": code }),
     };
-    let told = |error: &dyn std::error::Error| {
+    let rule_error = |error: &dyn std::error::Error| {
         let mut reasons = vec![error.to_string()];
         let mut source = error.source();
         while let Some(error) = source {
@@ -151,8 +151,9 @@ fn matcher(code: &str, language: SupportLang) -> Result<RuleCore, Error> {
         Error::Rule(reasons.join(" "))
     };
     let rule: SerializableRuleCore = serde_json::from_value(serde_json::json!({ "rule": rule }))
-        .map_err(|error| told(&error))?;
-    let matcher = rule.get_matcher(DeserializeEnv::new(language)).map_err(|error| told(&error))?;
+        .map_err(|error| rule_error(&error))?;
+    let matcher =
+        rule.get_matcher(DeserializeEnv::new(language)).map_err(|error| rule_error(&error))?;
     Ok(matcher)
 }
 
@@ -169,14 +170,14 @@ mod tests {
         loaded.expect("rules").rules.review
     }
 
-    fn found(pattern: &str, path: &str, text: &str, added: &[u32]) -> Vec<(u32, String)> {
+    fn issues_in(pattern: &str, path: &str, text: &str, added: &[u32]) -> Vec<(u32, String)> {
         let rules = rules(pattern);
-        let ready = CodePatterns::from_rules(&rules);
-        assert_eq!(ready.invalid(), []);
+        let patterns = CodePatterns::from_rules(&rules);
+        assert_eq!(patterns.invalid(), []);
         let lines: Vec<_> = text.lines().map(str::to_owned).collect();
         let added: Vec<_> =
             added.iter().map(|&line| (line, lines[line as usize - 1].clone())).collect();
-        let issues = ready.issues(path, text, &added);
+        let issues = patterns.issues(path, text, &added);
         issues.into_iter().map(|it| (it.line.expect("a line"), it.message)).collect()
     }
 
@@ -187,12 +188,12 @@ mod tests {
     #[test]
     fn code_is_found_only_in_code_on_added_lines() {
         // Excludes comments, strings and lines that existed before.
-        let all = found(UNWRAP, "src/a.rs", RUST, &[1, 2, 3, 4, 5, 6, 7, 8]);
+        let all = issues_in(UNWRAP, "src/a.rs", RUST, &[1, 2, 3, 4, 5, 6, 7, 8]);
         assert_eq!(all.iter().map(|it| it.0).collect::<Vec<_>>(), [3, 7]);
         assert_eq!(all[1].1, "`p` is prohibited here: no (found: `g.unwrap()`)");
-        assert_eq!(found(UNWRAP, "src/a.rs", RUST, &[5]).len(), 1, "partly added");
-        assert_eq!(found(UNWRAP, "src/a.rs", RUST, &[2, 6, 8]), []);
-        assert_eq!(found(UNWRAP, "src/a.py", RUST, &[7]), [], "another language");
+        assert_eq!(issues_in(UNWRAP, "src/a.rs", RUST, &[5]).len(), 1, "partly added");
+        assert_eq!(issues_in(UNWRAP, "src/a.rs", RUST, &[2, 6, 8]), []);
+        assert_eq!(issues_in(UNWRAP, "src/a.py", RUST, &[7]), [], "another language");
     }
 
     #[test]
@@ -202,7 +203,7 @@ mod tests {
                     class_definition, stopBy: end }\n";
         let text = "eval(x)\nexec(y)\nclass A:\n    def b(self):\n        eval(z)\nevaluate(x)\n";
         let lines: Vec<_> =
-            found(rule, "a.py", text, &[1, 2, 3, 4, 5, 6]).iter().map(|it| it.0).collect();
+            issues_in(rule, "a.py", text, &[1, 2, 3, 4, 5, 6]).iter().map(|it| it.0).collect();
         assert_eq!(lines, [1, 2]);
     }
 
@@ -212,10 +213,10 @@ mod tests {
             "      code: 'console.log($$$)'\n      language: typescript\n      paths: ['src/**']\n";
         let text =
             "export const a = (b: number): number => {\n  console.log(b);\n  return b;\n};\n";
-        assert_eq!(found(rule, "src/a.ts", text, &[2]).len(), 1);
-        assert_eq!(found(rule, "src/a.tsx", text, &[2]).len(), 1);
-        assert_eq!(found(rule, "test/a.ts", text, &[2]), []);
-        assert_eq!(found(rule, "src/a.ts", text, &[1, 3]), []);
+        assert_eq!(issues_in(rule, "src/a.ts", text, &[2]).len(), 1);
+        assert_eq!(issues_in(rule, "src/a.tsx", text, &[2]).len(), 1);
+        assert_eq!(issues_in(rule, "test/a.ts", text, &[2]), []);
+        assert_eq!(issues_in(rule, "src/a.ts", text, &[1, 3]), []);
     }
 
     #[test]
@@ -232,7 +233,7 @@ mod tests {
         ] {
             let rule = format!("      code: c()\n      language: {language}\n");
             let last = u32::try_from(text.lines().count()).expect("few");
-            assert_eq!(found(&rule, path, text, &[last]).len(), 1, "{language}: {path}");
+            assert_eq!(issues_in(&rule, path, text, &[last]).len(), 1, "{language}: {path}");
         }
     }
 
@@ -240,8 +241,8 @@ mod tests {
     fn invalid_pattern_is_reported_as_an_issue() {
         for code in ["      code: 'fn (('\n", "      code: 'kind: no_such_kind'\n"] {
             let rules = rules(&format!("{code}      language: rust\n"));
-            let ready = CodePatterns::from_rules(&rules);
-            let [issue] = ready.invalid() else { panic!("{code}: {:?}", ready.invalid()) };
+            let patterns = CodePatterns::from_rules(&rules);
+            let [issue] = patterns.invalid() else { panic!("{code}: {:?}", patterns.invalid()) };
             assert!(issue.message.contains("pattern `p` cannot be evaluated"), "{issue:?}");
         }
     }

@@ -108,44 +108,44 @@ impl PermissionRules {
 
     /// Converts the rules into a function.
     pub fn into_policy(self) -> PermissionPolicy {
-        Arc::new(move |ask| self.evaluate(ask))
+        Arc::new(move |request| self.evaluate(request))
     }
 
     /// Decides a request. The most restrictive decision on any of its parts counts.
-    pub fn evaluate(&self, ask: &PermissionRequest) -> PermissionDecision {
-        let paths = |deed| ask.paths.iter().map(move |path| self.decide_path(deed, path));
-        let rulings: Vec<PermissionDecision> = match ask.kind {
-            PermissionKind::Read if ask.paths.is_empty() => {
+    pub fn evaluate(&self, request: &PermissionRequest) -> PermissionDecision {
+        let paths = |access| request.paths.iter().map(move |path| self.decide_path(access, path));
+        let decisions: Vec<PermissionDecision> = match request.kind {
+            PermissionKind::Read if request.paths.is_empty() => {
                 vec![self.decide(AccessKind::Read, "", true)]
             }
             PermissionKind::Read => paths(AccessKind::Read).collect(),
-            PermissionKind::Write if ask.paths.is_empty() => {
+            PermissionKind::Write if request.paths.is_empty() => {
                 vec![deny("the request names no file to change".to_owned())]
             }
             PermissionKind::Write => paths(AccessKind::Write).collect(),
             PermissionKind::Command => {
-                paths(AccessKind::Read).chain(self.decide_command(command_line(ask))).collect()
+                paths(AccessKind::Read).chain(self.decide_command(command_line(request))).collect()
             }
             PermissionKind::Other => paths(AccessKind::Read)
-                .chain([self.decide(AccessKind::Tool, tool_name(&ask.title), true)])
+                .chain([self.decide(AccessKind::Tool, tool_name(&request.title), true)])
                 .collect(),
         };
-        let worst = rulings.into_iter().max_by_key(|ruling| ruling.effect);
+        let worst = decisions.into_iter().max_by_key(|decision| decision.effect);
         worst.unwrap_or_else(|| deny("the request cannot be understood".to_owned()))
     }
 
     /// Returns the subjects of a request, as stored in `approved` once a person approves it.
-    pub fn subjects(&self, ask: &PermissionRequest) -> Vec<String> {
-        let paths = |deed| {
-            ask.paths.iter().filter_map(move |path| {
-                Some(subject(deed, &ResolvedPath::resolve(&self.worktree, path).ok()?.name))
+    pub fn subjects(&self, request: &PermissionRequest) -> Vec<String> {
+        let paths = |access| {
+            request.paths.iter().filter_map(move |path| {
+                Some(subject(access, &ResolvedPath::resolve(&self.worktree, path).ok()?.name))
             })
         };
-        match ask.kind {
+        match request.kind {
             PermissionKind::Read => paths(AccessKind::Read).collect(),
             PermissionKind::Write => paths(AccessKind::Write).collect(),
-            PermissionKind::Command => vec![subject(AccessKind::Command, command_line(ask))],
-            PermissionKind::Other => vec![subject(AccessKind::Tool, tool_name(&ask.title))],
+            PermissionKind::Command => vec![subject(AccessKind::Command, command_line(request))],
+            PermissionKind::Other => vec![subject(AccessKind::Tool, tool_name(&request.title))],
         }
     }
 
@@ -153,17 +153,17 @@ impl PermissionRules {
     pub fn check_diff(&self, touched: &BTreeMap<String, FileAction>) -> Vec<PermissionViolation> {
         let mut violations = Vec::new();
         for (path, action) in touched {
-            let ruling = self.decide(AccessKind::Write, path, true);
-            let ruling = match self.symlink_escape(path) {
-                Some(reason) if ruling.effect != PermissionEffect::Deny => deny(reason),
-                _ => ruling,
+            let decision = self.decide(AccessKind::Write, path, true);
+            let decision = match self.symlink_escape(path) {
+                Some(reason) if decision.effect != PermissionEffect::Deny => deny(reason),
+                _ => decision,
             };
-            if ruling.effect != PermissionEffect::Allow {
-                let PermissionDecision { effect: verdict, reason } = ruling;
+            if decision.effect != PermissionEffect::Allow {
+                let PermissionDecision { effect, reason } = decision;
                 violations.push(PermissionViolation {
                     path: path.clone(),
                     action: *action,
-                    effect: verdict,
+                    effect,
                     reason,
                 });
             }
@@ -202,7 +202,7 @@ impl PermissionRules {
             .iter()
             .filter(|pattern| plain(pattern))
             .map(|pattern| self.worktree.join(pattern.trim_end_matches("/**")));
-        let mut found: Vec<PathBuf> = named.filter(|path| path.exists()).collect();
+        let mut paths: Vec<PathBuf> = named.filter(|path| path.exists()).collect();
         // Patterns with wildcards need a walk, except the one for `.git`, which is always
         // protected.
         let wild = |pattern: &&str| !plain(pattern) && *pattern != "**/.git/**";
@@ -210,25 +210,25 @@ impl PermissionRules {
             resolved_path::walk(&self.worktree, &mut |name, path| {
                 let protected = denies(name);
                 if protected {
-                    found.push(path.to_owned());
+                    paths.push(path.to_owned());
                 }
                 !protected
             });
         }
-        found.sort();
-        found.dedup();
-        found
+        paths.sort();
+        paths.dedup();
+        paths
     }
 
-    fn decide_path(&self, deed: AccessKind, path: &Path) -> PermissionDecision {
+    fn decide_path(&self, access: AccessKind, path: &Path) -> PermissionDecision {
         match ResolvedPath::resolve(&self.worktree, path) {
-            Ok(place) => {
-                let ruling = self.decide(deed, &place.name, place.in_worktree);
-                if place.in_worktree || ruling.effect == PermissionEffect::Allow {
-                    return ruling;
+            Ok(resolved) => {
+                let decision = self.decide(access, &resolved.name, resolved.in_worktree);
+                if resolved.in_worktree || decision.effect == PermissionEffect::Allow {
+                    return decision;
                 }
                 let reason = format!("`{}` is outside the worktree", path.display());
-                PermissionDecision { reason, ..ruling }
+                PermissionDecision { reason, ..decision }
             }
             Err(reason) => deny(reason),
         }
@@ -237,42 +237,38 @@ impl PermissionRules {
     fn decide_command(&self, line: &str) -> Vec<PermissionDecision> {
         let approved = self.approved.contains(&subject(AccessKind::Command, line));
         let read = command::parse(line);
-        let mut rulings: Vec<PermissionDecision> = read
+        let mut decisions: Vec<PermissionDecision> = read
             .commands
             .iter()
-            .map(|what| {
+            .map(|target| {
                 let approved =
-                    approved || self.approved.contains(&subject(AccessKind::Command, what));
+                    approved || self.approved.contains(&subject(AccessKind::Command, target));
                 self.policy.decide(&PolicyRequest {
                     access: AccessKind::Command,
-                    target: what,
+                    target,
                     in_worktree: true,
                     approved,
                 })
             })
             .collect();
-        rulings.extend(
+        decisions.extend(
             read.output_files
                 .iter()
                 .map(|path| self.decide_path(AccessKind::Write, Path::new(path))),
         );
-        rulings.extend(
-            read.unknown_reason.map(|why| deny(format!("cannot determine the commands: {why}"))),
+        decisions.extend(
+            read.unknown_reason
+                .map(|reason| deny(format!("cannot determine the commands: {reason}"))),
         );
-        if rulings.is_empty() {
-            rulings.push(self.decide(AccessKind::Command, "", true));
+        if decisions.is_empty() {
+            decisions.push(self.decide(AccessKind::Command, "", true));
         }
-        rulings
+        decisions
     }
 
-    fn decide(&self, deed: AccessKind, what: &str, inside: bool) -> PermissionDecision {
-        let approved = self.approved.contains(&subject(deed, what));
-        self.policy.decide(&PolicyRequest {
-            access: deed,
-            target: what,
-            in_worktree: inside,
-            approved,
-        })
+    fn decide(&self, access: AccessKind, target: &str, in_worktree: bool) -> PermissionDecision {
+        let approved = self.approved.contains(&subject(access, target));
+        self.policy.decide(&PolicyRequest { access, target, in_worktree, approved })
     }
 
     /// Returns the reason if a changed file is a link out of the worktree.
@@ -280,7 +276,7 @@ impl PermissionRules {
         let at = self.worktree.join(path);
         let to = at.read_link().ok()?;
         match ResolvedPath::resolve(&self.worktree, Path::new(path)) {
-            Ok(place) if place.in_worktree && !place.name.starts_with(".git") => None,
+            Ok(resolved) if resolved.in_worktree && !resolved.name.starts_with(".git") => None,
             _ => Some(format!("it is a link to `{}`, outside the worktree", to.display())),
         }
     }
@@ -290,13 +286,13 @@ fn deny(reason: String) -> PermissionDecision {
     PermissionDecision { effect: PermissionEffect::Deny, reason }
 }
 
-fn subject(deed: AccessKind, what: &str) -> String {
-    format!("{deed}: {what}")
+fn subject(access: AccessKind, target: &str) -> String {
+    format!("{access}: {target}")
 }
 
 /// Returns the command line of a request. Some agents send it only as the title.
-fn command_line(ask: &PermissionRequest) -> &str {
-    ask.command.as_deref().unwrap_or_else(|| ask.title.trim().trim_matches('`'))
+fn command_line(request: &PermissionRequest) -> &str {
+    request.command.as_deref().unwrap_or_else(|| request.title.trim().trim_matches('`'))
 }
 
 /// Returns the name of a tool without the server prefix, which differs between agents.
@@ -314,17 +310,21 @@ mod tests {
 
     use super::*;
 
-    fn ask(kind: PermissionKind, paths: &[&str]) -> PermissionRequest {
+    fn request(kind: PermissionKind, paths: &[&str]) -> PermissionRequest {
         let paths = paths.iter().map(PathBuf::from).collect();
         PermissionRequest { kind, title: String::new(), paths, command: None }
     }
 
     fn run(line: &str) -> PermissionRequest {
-        PermissionRequest { command: Some(line.to_owned()), ..ask(PermissionKind::Command, &[]) }
+        PermissionRequest {
+            command: Some(line.to_owned()),
+            ..request(PermissionKind::Command, &[])
+        }
     }
 
-    fn law(worktree: &Path, mode: RunMode, lines: [&[&str]; 3]) -> PermissionRules {
-        let [allow, ask, deny] = lines.map(|all| all.iter().map(|one| (*one).to_owned()).collect());
+    fn rules(worktree: &Path, mode: RunMode, lists: [&[&str]; 3]) -> PermissionRules {
+        let [allow, ask, deny] =
+            lists.map(|list| list.iter().map(|rule| (*rule).to_owned()).collect());
         let implementer = PermissionLists { allow, ask, deny };
         let permissions = AgentPermissions { implementer, ..AgentPermissions::default() };
         PermissionRules::new(worktree, mode, &permissions, BTreeSet::new()).expect("valid rules")
@@ -336,46 +336,46 @@ mod tests {
         for mode in
             [RunMode::Plan, RunMode::Validate, RunMode::Advise, RunMode::Conclude, RunMode::Learn]
         {
-            let law = law(folder.path(), mode, [&[], &[], &[]]);
-            let verdict = |ask: &PermissionRequest| law.evaluate(ask).effect;
-            assert_eq!(verdict(&ask(PermissionKind::Read, &["a.rs"])), PermissionEffect::Allow);
-            assert_eq!(verdict(&ask(PermissionKind::Write, &["a.rs"])), PermissionEffect::Deny);
-            assert_eq!(verdict(&run("cargo test")), PermissionEffect::Deny);
-            assert_eq!(verdict(&run("git log -3 | head -2")), PermissionEffect::Allow);
-            assert_eq!(verdict(&run("cat a > b")), PermissionEffect::Deny);
+            let rules = rules(folder.path(), mode, [&[], &[], &[]]);
+            let effect = |request: &PermissionRequest| rules.evaluate(request).effect;
+            assert_eq!(effect(&request(PermissionKind::Read, &["a.rs"])), PermissionEffect::Allow);
+            assert_eq!(effect(&request(PermissionKind::Write, &["a.rs"])), PermissionEffect::Deny);
+            assert_eq!(effect(&run("cargo test")), PermissionEffect::Deny);
+            assert_eq!(effect(&run("git log -3 | head -2")), PermissionEffect::Allow);
+            assert_eq!(effect(&run("cat a > b")), PermissionEffect::Deny);
         }
     }
 
     #[test]
     fn unclear_requests_are_denied() {
         let folder = tempfile::tempdir().expect("folder");
-        let law = law(folder.path(), RunMode::Implement, [&[], &[], &[]]);
-        let verdict = |ask: &PermissionRequest| law.evaluate(ask).effect;
-        assert_eq!(verdict(&ask(PermissionKind::Write, &[])), PermissionEffect::Deny);
-        assert_eq!(verdict(&ask(PermissionKind::Other, &[])), PermissionEffect::Deny);
-        assert_eq!(verdict(&run("$X")), PermissionEffect::Deny);
-        assert_eq!(verdict(&run("cargo test && git push")), PermissionEffect::Deny);
-        assert_eq!(verdict(&run("cargo test")), PermissionEffect::Allow);
-        assert_eq!(verdict(&run("echo x > tamma.yaml")), PermissionEffect::Deny);
-        assert_eq!(verdict(&run("echo x > /etc/x")), PermissionEffect::Deny);
+        let rules = rules(folder.path(), RunMode::Implement, [&[], &[], &[]]);
+        let effect = |request: &PermissionRequest| rules.evaluate(request).effect;
+        assert_eq!(effect(&request(PermissionKind::Write, &[])), PermissionEffect::Deny);
+        assert_eq!(effect(&request(PermissionKind::Other, &[])), PermissionEffect::Deny);
+        assert_eq!(effect(&run("$X")), PermissionEffect::Deny);
+        assert_eq!(effect(&run("cargo test && git push")), PermissionEffect::Deny);
+        assert_eq!(effect(&run("cargo test")), PermissionEffect::Allow);
+        assert_eq!(effect(&run("echo x > tamma.yaml")), PermissionEffect::Deny);
+        assert_eq!(effect(&run("echo x > /etc/x")), PermissionEffect::Deny);
         let ours = PermissionRequest {
             title: "mcp__tamma__submit_plan".to_owned(),
-            ..ask(PermissionKind::Other, &[])
+            ..request(PermissionKind::Other, &[])
         };
-        assert_eq!(verdict(&ours), PermissionEffect::Allow);
+        assert_eq!(effect(&ours), PermissionEffect::Allow);
     }
 
     #[test]
     fn approved_subject_is_allowed() {
         let folder = tempfile::tempdir().expect("folder");
-        let mut law = law(folder.path(), RunMode::Implement, [&[], &["write: m/**"], &[]]);
-        let wanted = ask(PermissionKind::Write, &["m/1.sql"]);
-        assert_eq!(law.evaluate(&wanted).effect, PermissionEffect::Ask);
-        assert_eq!(law.subjects(&wanted), ["write: m/1.sql"]);
-        law.approved.extend(law.subjects(&wanted));
-        assert_eq!(law.evaluate(&wanted).effect, PermissionEffect::Allow);
+        let mut rules = rules(folder.path(), RunMode::Implement, [&[], &["write: m/**"], &[]]);
+        let write = request(PermissionKind::Write, &["m/1.sql"]);
+        assert_eq!(rules.evaluate(&write).effect, PermissionEffect::Ask);
+        assert_eq!(rules.subjects(&write), ["write: m/1.sql"]);
+        rules.approved.extend(rules.subjects(&write));
+        assert_eq!(rules.evaluate(&write).effect, PermissionEffect::Allow);
         assert_eq!(
-            law.evaluate(&ask(PermissionKind::Write, &["m/2.sql"])).effect,
+            rules.evaluate(&request(PermissionKind::Write, &["m/2.sql"])).effect,
             PermissionEffect::Ask
         );
     }
@@ -388,11 +388,11 @@ mod tests {
             std::os::unix::fs::symlink(to, root.join(link)).expect("linked");
         }
         std::fs::create_dir(root.join("src")).expect("made");
-        let law = law(&root, RunMode::Implement, [&[], &["write: m/**"], &["write: **/*.pem"]]);
+        let rules = rules(&root, RunMode::Implement, [&[], &["write: m/**"], &["write: **/*.pem"]]);
         let touched = ["out", "up", "in", "src/a", "m/1", "k/a.pem", "tamma.yaml"];
         let touched = touched.map(|path| (path.to_owned(), FileAction::Create)).into();
-        let found: Vec<(String, PermissionEffect)> =
-            law.check_diff(&touched).into_iter().map(|one| (one.path, one.effect)).collect();
+        let violations: Vec<(String, PermissionEffect)> =
+            rules.check_diff(&touched).into_iter().map(|one| (one.path, one.effect)).collect();
         let expected = [
             ("k/a.pem", PermissionEffect::Deny),
             ("m/1", PermissionEffect::Ask),
@@ -400,7 +400,7 @@ mod tests {
             ("tamma.yaml", PermissionEffect::Deny),
             ("up", PermissionEffect::Deny),
         ];
-        assert_eq!(found, expected.map(|(path, verdict)| (path.to_owned(), verdict)));
+        assert_eq!(violations, expected.map(|(path, effect)| (path.to_owned(), effect)));
     }
 
     #[test]
@@ -412,14 +412,14 @@ mod tests {
             std::fs::create_dir_all(path.parent().expect("a parent")).expect("made");
             std::fs::write(path, "").expect("written");
         }
-        let law = law(
+        let rules = rules(
             root,
             RunMode::Implement,
             [&[], &[], &["write: ci/**", "write: **/*.pem", "write: no"]],
         );
-        let found = law.existing_protected_paths();
-        assert_eq!(found, ["ci", "k/x/a.pem", "tamma.yaml"].map(|name| root.join(name)));
-        assert!(law.protected_patterns().contains(&"ci/**".to_owned()));
-        assert!(law.denied_commands().contains(&"git push *".to_owned()));
+        let paths = rules.existing_protected_paths();
+        assert_eq!(paths, ["ci", "k/x/a.pem", "tamma.yaml"].map(|name| root.join(name)));
+        assert!(rules.protected_patterns().contains(&"ci/**".to_owned()));
+        assert!(rules.denied_commands().contains(&"git push *".to_owned()));
     }
 }

@@ -1,9 +1,8 @@
 //! Supervised processes: each runs in its own process group and is recorded before it starts.
 //!
-//! A child starts as a small shell that waits for a line on its standard input before it executes
-//! the program. Meanwhile its [`ProcessRecord`] is written to the data directory. If we die before
-//! that, the line never arrives and nothing runs. If we die later, the record identifies the
-//! processes to stop.
+//! A child waits for a line before it becomes the program: see [`launch`]. Meanwhile its
+//! [`ProcessRecord`] is written to the data directory. If we die before that, the line never arrives
+//! and nothing runs. If we die later, the record identifies the processes to stop.
 //!
 //! The line is also a marker that every descendant inherits in its environment, so descendants that
 //! left the group are found too. If `setpriv` is installed, the kernel kills the child when we die.
@@ -17,8 +16,6 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
-use std::sync::OnceLock;
-use std::sync::mpsc;
 use std::time::Duration;
 
 use process_wrap::tokio::{ChildWrapper, CommandWrap, KillOnDrop, ProcessGroup};
@@ -28,22 +25,13 @@ use tamma_core::ids::TaskId;
 use tamma_core::task_loop::Timestamp;
 use tokio::fs;
 use tokio::io::AsyncWriteExt as _;
-use tokio::process::{ChildStderr, ChildStdin, ChildStdout, Command};
-use tokio::sync::oneshot;
+use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::time::{Instant, sleep};
 
+use self::launch::MARKER_VARIABLE;
+
+pub mod launch;
 mod process_table;
-
-/// Environment variable that identifies descendants of a run.
-const RUN_VARIABLE: &str = "TAMMA_RUN";
-
-/// Shell script that waits for the marker, then executes its arguments. Arguments are never parsed
-/// as shell text.
-const GATED_EXEC: &str = "IFS= read -r TAMMA_RUN && export TAMMA_RUN && exec \"$@\"";
-
-/// Possible locations of `setpriv`.
-const SETPRIV: [&str; 3] =
-    ["/usr/bin/setpriv", "/bin/setpriv", "/run/current-system/sw/bin/setpriv"];
 
 /// Time for a killed process to disappear.
 const KILL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -143,7 +131,7 @@ pub struct ProcessRecord {
 }
 
 impl ProcessRecord {
-    /// Returns the value of [`RUN_VARIABLE`] in the processes of this group.
+    /// Returns the value of [`MARKER_VARIABLE`] in the processes of this group.
     fn run_marker(&self) -> String {
         format!("{}/{}", self.run, self.pgid)
     }
@@ -174,7 +162,7 @@ impl ProcessRecord {
 
     /// Returns the marker as an environment entry.
     fn marker_assignment(&self) -> String {
-        format!("{RUN_VARIABLE}={}", self.run_marker())
+        format!("{MARKER_VARIABLE}={}", self.run_marker())
     }
 
     /// Sends TERM, then KILL after `grace`, and confirms that all processes are gone.
@@ -195,20 +183,20 @@ impl ProcessRecord {
 
     /// Signals live processes, waits up to `limit` and returns those that are left.
     async fn signal_and_wait(&self, ours: bool, signal: Signal, limit: Duration) -> Vec<u32> {
-        let until = Instant::now() + limit;
+        let deadline = Instant::now() + limit;
         let mut signalled = BTreeSet::new();
         let mut pause = MIN_POLL_INTERVAL;
         loop {
             let record = self.clone();
             // Scanning a long process table blocks; keep it off the runtime's threads.
-            let look = tokio::task::spawn_blocking(move || record.live_pids(ours));
-            let pids = look.await.unwrap_or_else(|_| self.live_pids(ours));
+            let scan = tokio::task::spawn_blocking(move || record.live_pids(ours));
+            let pids = scan.await.unwrap_or_else(|_| self.live_pids(ours));
             // Includes processes that were forked since the last scan. Each is signalled once.
             send_signal(signal, pids.iter().filter(|pid| signalled.insert(**pid)));
-            if pids.is_empty() || Instant::now() >= until {
+            if pids.is_empty() || Instant::now() >= deadline {
                 return pids;
             }
-            sleep(pause.min(until.saturating_duration_since(Instant::now()))).await;
+            sleep(pause.min(deadline.saturating_duration_since(Instant::now()))).await;
             pause = (pause * 2).min(MAX_POLL_INTERVAL);
         }
     }
@@ -303,14 +291,14 @@ impl ProcessRecords {
     }
 
     fn path(&self, record: &ProcessRecord) -> PathBuf {
-        let RunId { task, job_number: ticket, generation } = record.run;
-        self.folder.join(format!("{task}-{ticket}-{generation}-{}.json", record.pgid))
+        let RunId { task, job_number, generation } = record.run;
+        self.folder.join(format!("{task}-{job_number}-{generation}-{}.json", record.pgid))
     }
 
     async fn write(&self, record: &ProcessRecord) -> Result<(), Error> {
         let path = self.path(record);
         let partial = path.with_extension("partial");
-        let written = async {
+        let write = async {
             let bytes = serde_json::to_vec(record).map_err(io::Error::other)?;
             let mut file = fs::File::create(&partial).await?;
             file.write_all(&bytes).await?;
@@ -318,7 +306,7 @@ impl ProcessRecords {
             file.sync_all().await?;
             fs::rename(&partial, &path).await
         };
-        written.await.map_err(|source| Error::Record { path, source })
+        write.await.map_err(|source| Error::Record { path, source })
     }
 
     async fn remove(&self, record: &ProcessRecord) -> Result<(), Error> {
@@ -405,8 +393,8 @@ impl SupervisedProcess {
         let group = Self { child, record, records: records.clone(), stopped: false };
         records.write(&group.record).await?;
         intent(&group.record);
-        let go = format!("{}\n", group.record.run_marker());
-        stdin.write_all(go.as_bytes()).await.map_err(failed)?;
+        let start_signal = format!("{}\n", group.record.run_marker());
+        stdin.write_all(start_signal.as_bytes()).await.map_err(failed)?;
         Ok((group, Pipes { stdin, stdout, stderr }))
     }
 
@@ -471,17 +459,8 @@ pub(crate) fn find_program(name: &Path, search: Option<&str>) -> Option<PathBuf>
 }
 
 async fn spawn(launch: &Launch) -> io::Result<Box<dyn ChildWrapper>> {
-    let mut command = match SETPRIV.iter().find(|path| Path::new(path).exists()) {
-        Some(setpriv) => {
-            let mut command = Command::new(setpriv);
-            command.args(["--pdeathsig", "KILL", "/bin/sh"]);
-            command
-        }
-        None => Command::new("/bin/sh"),
-    };
+    let mut command = launch::gated_command(&launch.program, "KILL");
     command
-        .args(["-c", GATED_EXEC, "sh"])
-        .arg(&launch.program)
         .args(&launch.args)
         .env_clear()
         .envs(&launch.env)
@@ -491,34 +470,5 @@ async fn spawn(launch: &Launch) -> io::Result<Box<dyn ChildWrapper>> {
         .stderr(Stdio::piped());
     let mut command = CommandWrap::from(command);
     command.wrap(ProcessGroup::leader()).wrap(KillOnDrop);
-    let runtime = tokio::runtime::Handle::current();
-    on_launch_thread(move || {
-        let _inside = runtime.enter();
-        command.spawn()
-    })
-    .await?
-}
-
-/// Runs a closure on a thread that lives as long as this process.
-///
-/// The parent-death signal fires when the *thread* that started the child ends, and runtime threads
-/// are short-lived.
-async fn on_launch_thread<T: Send + 'static>(
-    job: impl FnOnce() -> T + Send + 'static,
-) -> io::Result<T> {
-    type LaunchTask = Box<dyn FnOnce() + Send>;
-    static THREAD: OnceLock<Option<mpsc::Sender<LaunchTask>>> = OnceLock::new();
-    let thread = THREAD.get_or_init(|| {
-        let (send, receive) = mpsc::channel::<LaunchTask>();
-        std::thread::Builder::new()
-            .name("tamma-launch".to_owned())
-            .spawn(move || receive.into_iter().for_each(|work| work()))
-            .ok()
-            .map(|_| send)
-    });
-    let (done, result) = oneshot::channel();
-    let work: LaunchTask = Box::new(move || drop(done.send(job())));
-    let ended = || io::Error::other("the launch thread has exited");
-    thread.as_ref().and_then(|thread| thread.send(work).ok()).ok_or_else(ended)?;
-    result.await.map_err(|_| ended())
+    launch::on_launch_thread(move || command.spawn()).await
 }

@@ -33,21 +33,21 @@ const SCRATCH_SIZE: u64 = 2 * 1024 * 1024 * 1024;
 pub enum Error {
     /// No sandbox is available on this machine.
     #[error(
-        "no sandbox is available ({why}): install bubblewrap (`bwrap`) and allow user namespaces, \
+        "no sandbox is available ({reason}): install bubblewrap (`bwrap`) and allow user namespaces, \
          or use Linux 6.7 or newer with Landlock. To run agents without a sandbox, set \
          `engines: {{sandbox: off}}`"
     )]
     NoSandbox {
         /// Checks that failed, with their errors.
-        why: String,
+        reason: String,
     },
     /// Sandbox in the rules is unavailable on this machine.
-    #[error("the sandbox `{wanted}` in the rules is not available: {why}")]
+    #[error("the sandbox `{kind}` in the rules is not available: {reason}")]
     Unavailable {
         /// Sandbox in the rules.
-        wanted: SandboxKind,
+        kind: SandboxKind,
         /// Error of the check.
-        why: String,
+        reason: String,
     },
     /// Launcher was started with an invalid argument.
     #[error("invalid argument `{0}` for the sandbox launcher")]
@@ -105,7 +105,7 @@ pub enum Network {
 pub struct Launcher {
     /// Path of the program.
     pub program: PathBuf,
-    /// Arguments before those of the sandbox, such as `inside`.
+    /// Arguments before those of the sandbox, such as `sandbox-launcher`.
     pub args: Vec<String>,
 }
 
@@ -144,18 +144,19 @@ impl Sandbox {
     #[must_use]
     pub fn wrap(&self, mut launch: Launch) -> Launch {
         let search = launch.env.get("PATH").map(String::as_str);
-        let found = find_program(&launch.program, search).map(|path| launch.working_dir.join(path));
-        let Some(found) = found.filter(|_| self.kind != SandboxKind::Off) else {
+        let program =
+            find_program(&launch.program, search).map(|path| launch.working_dir.join(path));
+        let Some(program) = program.filter(|_| self.kind != SandboxKind::Off) else {
             return launch;
         };
-        let view = view::SandboxView::new(self, &launch, &found);
+        let view = view::SandboxView::new(self, &launch, &program);
         let wrapped = match (self.kind, bubblewrap::probe()) {
             (SandboxKind::Bubblewrap, Ok(bubblewrap)) => {
-                Some(bubblewrap.wrap_command(self, &view, &launch, &found))
+                Some(bubblewrap.wrap_command(self, &view, &launch, &program))
             }
             (SandboxKind::Bubblewrap | SandboxKind::Off, _) => None,
             (SandboxKind::Landlock, _) => {
-                Some(landlock::wrap_command(self, &view, &launch, &found))
+                Some(landlock::wrap_command(self, &view, &launch, &program))
             }
         };
         let Some((first, args)) = wrapped else {
@@ -194,11 +195,12 @@ pub fn best_available() -> Option<SandboxKind> {
 pub fn choose(sandbox: SandboxMode) -> Result<SandboxKind, Error> {
     let bubblewrap = || bubblewrap::probe().map(|_| SandboxKind::Bubblewrap);
     let landlock = || probe_landlock().map(|()| SandboxKind::Landlock);
-    let not_here = |wanted| move |why: String| Error::Unavailable { wanted, why };
+    let not_here = |kind| move |reason: String| Error::Unavailable { kind, reason };
     match sandbox {
         SandboxMode::Auto => bubblewrap().or_else(|first| {
-            landlock()
-                .map_err(|second| Error::NoSandbox { why: format!("{first}; Landlock: {second}") })
+            landlock().map_err(|second| Error::NoSandbox {
+                reason: format!("{first}; Landlock: {second}"),
+            })
         }),
         SandboxMode::Bubblewrap => bubblewrap().map_err(not_here(SandboxKind::Bubblewrap)),
         SandboxMode::Landlock => landlock().map_err(not_here(SandboxKind::Landlock)),

@@ -120,15 +120,15 @@ fn sanitize_owned(string: String) -> String {
 /// Wraps an observer so that it receives sanitised text.
 pub(crate) fn sanitizing_observer(observer: &AgentObserver) -> AgentObserver {
     let observer = observer.clone();
-    Arc::new(move |seen| observer(sanitize_update(seen)))
+    Arc::new(move |update| observer(sanitize_update(update)))
 }
 
-fn sanitize_update(seen: AgentUpdate) -> AgentUpdate {
-    match seen {
+fn sanitize_update(update: AgentUpdate) -> AgentUpdate {
+    match update {
         AgentUpdate::Session { name, resumed } => {
             AgentUpdate::Session { name: sanitize_owned(name), resumed }
         }
-        AgentUpdate::Message(said) => AgentUpdate::Message(sanitize_owned(said)),
+        AgentUpdate::Message(message) => AgentUpdate::Message(sanitize_owned(message)),
         AgentUpdate::Thought(thought) => AgentUpdate::Thought(sanitize_owned(thought)),
         AgentUpdate::ToolCall { id, title, status, kind, locations } => AgentUpdate::ToolCall {
             id: sanitize_owned(id),
@@ -140,19 +140,23 @@ fn sanitize_update(seen: AgentUpdate) -> AgentUpdate {
         AgentUpdate::Plan(entries) => AgentUpdate::Plan(
             entries
                 .into_iter()
-                .map(|one| PlanEntry {
-                    content: sanitize_owned(one.content),
-                    status: sanitize_owned(one.status),
+                .map(|entry| PlanEntry {
+                    content: sanitize_owned(entry.content),
+                    status: sanitize_owned(entry.status),
                 })
                 .collect(),
         ),
         AgentUpdate::Progress(message) => AgentUpdate::Progress(sanitize_owned(message)),
-        AgentUpdate::PermissionDecided(ask, ruling) => {
-            let (title, command) = (sanitize_owned(ask.title), ask.command.map(sanitize_owned));
-            AgentUpdate::PermissionDecided(PermissionRequest { title, command, ..ask }, ruling)
+        AgentUpdate::PermissionDecided(request, decision) => {
+            let (title, command) =
+                (sanitize_owned(request.title), request.command.map(sanitize_owned));
+            AgentUpdate::PermissionDecided(
+                PermissionRequest { title, command, ..request },
+                decision,
+            )
         }
-        AgentUpdate::SubmissionRejected(flaws) => {
-            AgentUpdate::SubmissionRejected(flaws.into_iter().map(sanitize_owned).collect())
+        AgentUpdate::SubmissionRejected(errors) => {
+            AgentUpdate::SubmissionRejected(errors.into_iter().map(sanitize_owned).collect())
         }
         AgentUpdate::Other(other) => AgentUpdate::Other(value(other)),
         other @ (AgentUpdate::ProcessRecorded(_)
@@ -177,7 +181,7 @@ mod tests {
 
     #[test]
     fn control_sequences_are_removed_and_text_is_kept() {
-        for (what, from, expected) in [
+        for (name, from, expected) in [
             ("CSI colour", "\u{1b}[1;31mred\u{1b}[0m", "red"),
             ("CSI clear", "a\u{1b}[2J\u{1b}[Hb", "ab"),
             ("CSI in one character", "a\u{9b}31mb", "ab"),
@@ -191,13 +195,13 @@ mod tests {
             ("reset", "a\u{1b}cb", "ab"),
             ("character set", "a\u{1b}(0b", "ab"),
         ] {
-            assert_eq!(text(from), expected, "{what}");
+            assert_eq!(text(from), expected, "{name}");
         }
     }
 
     #[test]
     fn incomplete_sequences_become_visible() {
-        for (what, from, expected) in [
+        for (name, from, expected) in [
             ("open OSC", "a\u{1b}]52;c;zzz", "a␛]52;c;zzz"),
             ("open CSI", "a\u{1b}[31", "a␛[31"),
             ("malformed CSI", "a\u{1b}[3\nb", "a␛[3\nb"),
@@ -211,7 +215,7 @@ mod tests {
             ("tags", "a\u{e0041}b", "a\u{fffd}b"),
             ("NUL", "a\0b", "a␀b"),
         ] {
-            assert_eq!(text(from), expected, "{what}");
+            assert_eq!(text(from), expected, "{name}");
         }
     }
 

@@ -68,7 +68,7 @@ pub fn no_evidence() -> EvidenceCheck {
 pub(crate) fn parse_message(
     mode: RunMode,
     text: &str,
-    known: &EvidenceCheck,
+    evidence_exists: &EvidenceCheck,
 ) -> Result<Submission, Vec<String>> {
     match mode {
         RunMode::Implement => Ok(Submission::NotRequired),
@@ -76,7 +76,7 @@ pub(crate) fn parse_message(
         | RunMode::Validate
         | RunMode::Advise
         | RunMode::Conclude
-        | RunMode::Learn => check(mode, json_block(text)?, known),
+        | RunMode::Learn => check(mode, json_block(text)?, evidence_exists),
     }
 }
 
@@ -84,34 +84,34 @@ pub(crate) fn parse_message(
 pub(crate) fn check(
     mode: RunMode,
     value: Value,
-    known: &EvidenceCheck,
+    evidence_exists: &EvidenceCheck,
 ) -> Result<Submission, Vec<String>> {
     match mode {
         RunMode::Implement => Ok(Submission::NotRequired),
         RunMode::Plan => {
             let plan: Plan = parse(value)?;
-            let flaws: Vec<_> = plan.validate().iter().map(ToString::to_string).collect();
-            if flaws.is_empty() { Ok(Submission::Plan(Box::new(plan))) } else { Err(flaws) }
+            let errors: Vec<_> = plan.validate().iter().map(ToString::to_string).collect();
+            if errors.is_empty() { Ok(Submission::Plan(Box::new(plan))) } else { Err(errors) }
         }
         RunMode::Validate => {
             let verdict: ValidatorVerdict = parse(value)?;
-            let flaws = missing_evidence(&verdict);
-            if flaws.is_empty() { Ok(Submission::Verdict(verdict)) } else { Err(flaws) }
+            let errors = missing_evidence(&verdict);
+            if errors.is_empty() { Ok(Submission::Verdict(verdict)) } else { Err(errors) }
         }
         RunMode::Advise => {
-            let view: CouncilOpinion = parse(value)?;
-            let flaws = view.validate();
-            if flaws.is_empty() { Ok(Submission::Opinion(view)) } else { Err(flaws) }
+            let opinion: CouncilOpinion = parse(value)?;
+            let errors = opinion.validate();
+            if errors.is_empty() { Ok(Submission::Opinion(opinion)) } else { Err(errors) }
         }
         RunMode::Conclude => {
             let conclusion: CouncilConclusion = parse(value)?;
-            let flaws = conclusion.validate();
-            if flaws.is_empty() { Ok(Submission::Conclusion(conclusion)) } else { Err(flaws) }
+            let errors = conclusion.validate();
+            if errors.is_empty() { Ok(Submission::Conclusion(conclusion)) } else { Err(errors) }
         }
         RunMode::Learn => {
-            let taught: LessonSubmission = parse(value)?;
-            let flaws = taught.validation_errors(|label| known(label));
-            if flaws.is_empty() { Ok(Submission::Lessons(taught)) } else { Err(flaws) }
+            let lessons: LessonSubmission = parse(value)?;
+            let errors = lessons.validation_errors(|label| evidence_exists(label));
+            if errors.is_empty() { Ok(Submission::Lessons(lessons)) } else { Err(errors) }
         }
     }
 }
@@ -120,16 +120,16 @@ pub(crate) fn check(
 /// exists.
 fn missing_evidence(verdict: &ValidatorVerdict) -> Vec<String> {
     let is_named = |name: &Option<String>| name.as_ref().is_some_and(|it| !it.trim().is_empty());
-    let unshown = |judgement: &CriterionJudgement| match judgement {
+    let lacks_evidence = |judgement: &CriterionJudgement| match judgement {
         CriterionJudgement::Met { evidence, file, test, .. } => {
             evidence.trim().is_empty() || !(is_named(file) || is_named(test))
         }
         CriterionJudgement::Unmet { .. } | CriterionJudgement::Unjudged => false,
     };
-    let claims = verdict.criteria.iter().filter(|(_, judgement)| unshown(judgement));
-    let flaw =
+    let claims = verdict.criteria.iter().filter(|(_, judgement)| lacks_evidence(judgement));
+    let error_text =
         |(text, _)| format!("`{text}`: add `evidence`, and a `file` or a `test` that shows it");
-    claims.map(flaw).collect()
+    claims.map(error_text).collect()
 }
 
 /// Returns the submission instructions for a mode.
@@ -145,10 +145,12 @@ pub(crate) fn instructions(mode: RunMode) -> Option<&'static str> {
 }
 
 /// Builds the prompt that asks for a corrected submission.
-pub(crate) fn retry_prompt(mode: RunMode, flaws: &[String]) -> String {
-    let list = flaws.join("\n- ");
-    let how = instructions(mode).unwrap_or_default();
-    format!("Your submission is invalid:\n\n- {list}\n\nSubmit it again, complete.\n\n{how}")
+pub(crate) fn retry_prompt(mode: RunMode, errors: &[String]) -> String {
+    let list = errors.join("\n- ");
+    let instructions_text = instructions(mode).unwrap_or_default();
+    format!(
+        "Your submission is invalid:\n\n- {list}\n\nSubmit it again, complete.\n\n{instructions_text}"
+    )
 }
 
 fn parse<T: DeserializeOwned>(value: Value) -> Result<T, Vec<String>> {
@@ -159,10 +161,10 @@ fn json_block(text: &str) -> Result<Value, Vec<String>> {
     let Some(block) = last_block(text) else {
         return Err(vec!["the message contains no block that starts with ```json".to_owned()]);
     };
-    let flaw = |error: serde_json::Error| vec![error.to_string()];
-    let value: serde_json::Value = serde_json::from_str(block).map_err(flaw)?;
+    let error_text = |error: serde_json::Error| vec![error.to_string()];
+    let value: serde_json::Value = serde_json::from_str(block).map_err(error_text)?;
     // The submission is shown on people's terminals.
-    serde_json::from_str(&sanitize::value(value).to_string()).map_err(flaw)
+    serde_json::from_str(&sanitize::value(value).to_string()).map_err(error_text)
 }
 
 /// Returns the last JSON block of a message. Its lines may contain fences.
@@ -192,67 +194,67 @@ mod tests {
     fn invalid_plan_is_rejected_with_all_errors() {
         let plan =
             r#"{"summary": "", "approach": "a", "file_changes": [], "testing_strategy": "t"}"#;
-        let flaws = parse_message(RunMode::Plan, &format!("```json\n{plan}\n```"), &no_evidence())
-            .expect_err("flaws");
+        let errors = parse_message(RunMode::Plan, &format!("```json\n{plan}\n```"), &no_evidence())
+            .expect_err("errors");
         assert_eq!(
-            flaws,
+            errors,
             ["`summary` is empty", "`file_changes` is empty: list the files that will change"]
         );
     }
 
     #[test]
     fn met_criterion_needs_evidence_with_a_location() {
-        let handed_in = |place: &str| {
-            let met = format!("{{\"evidence\": \"a test\"{place}}}");
+        let submit = |location: &str| {
+            let met = format!("{{\"evidence\": \"a test\"{location}}}");
             let text =
                 format!("```json\n{{\"criteria\": {{\"it works\": {{\"met\": {met}}}}}}}\n```");
             parse_message(RunMode::Validate, &text, &no_evidence())
         };
         for nowhere in ["", ", \"file\": \" \"", ", \"line\": 3"] {
-            let flaws = handed_in(nowhere).expect_err("no location");
-            assert!(flaws[0].starts_with("`it works`: add `evidence`"), "{flaws:?}");
+            let errors = submit(nowhere).expect_err("no location");
+            assert!(errors[0].starts_with("`it works`: add `evidence`"), "{errors:?}");
         }
         let evidence = "a test".to_owned();
         let test = Some("it_works".to_owned());
         let judged = CriterionJudgement::Met { evidence, file: None, line: None, test };
         let criteria = BTreeMap::from([("it works".to_owned(), judged)]);
         let expected = ValidatorVerdict { criteria, issues: Vec::new() };
-        assert_eq!(handed_in(", \"test\": \"it_works\""), Ok(Submission::Verdict(expected)));
+        assert_eq!(submit(", \"test\": \"it_works\""), Ok(Submission::Verdict(expected)));
     }
 
     #[test]
     fn empty_fields_of_council_submissions_are_rejected() {
         let text = r#"{"root_cause": "a", "fix": " ", "confidence": "high", "against": "b"}"#;
-        let flaws =
+        let errors =
             parse_message(RunMode::Advise, &format!("```json\n{text}\n```"), &no_evidence())
-                .expect_err("flaws");
-        assert_eq!(flaws, ["`fix` is empty"]);
+                .expect_err("errors");
+        assert_eq!(errors, ["`fix` is empty"]);
         let text = r#"{"root_cause": "", "fix": "a", "dissent": []}"#;
-        let flaws =
+        let errors =
             parse_message(RunMode::Conclude, &format!("```json\n{text}\n```"), &no_evidence())
-                .expect_err("flaws");
-        assert_eq!(flaws, ["`root_cause` is empty"]);
-        let flaws =
-            parse_message(RunMode::Advise, "It is the list.", &no_evidence()).expect_err("flaws");
-        assert!(flaws[0].contains("```json"), "{flaws:?}");
+                .expect_err("errors");
+        assert_eq!(errors, ["`root_cause` is empty"]);
+        let errors =
+            parse_message(RunMode::Advise, "It is the list.", &no_evidence()).expect_err("errors");
+        assert!(errors[0].contains("```json"), "{errors:?}");
     }
 
     #[test]
     fn examples_in_the_instructions_are_valid() {
-        let known: EvidenceCheck =
+        let evidence_exists: EvidenceCheck =
             Arc::new(|label| ["check 7", "commit 1a2b3c4d5e6f"].contains(&label));
         for mode in
             [RunMode::Plan, RunMode::Validate, RunMode::Advise, RunMode::Conclude, RunMode::Learn]
         {
             let example = instructions(mode).expect("there are instructions");
-            let read = parse_message(mode, example, &known);
+            let read = parse_message(mode, example, &evidence_exists);
             assert!(read.is_ok(), "{read:?}");
         }
     }
 
     #[test]
     fn evidence_of_a_lesson_must_exist() {
-        let known: EvidenceCheck = Arc::new(|label| label == "event 3");
+        let evidence_exists: EvidenceCheck = Arc::new(|label| label == "event 3");
         let lesson = |evidence: &str| {
             let lesson = format!(
                 r#"{{"kind": "learning", "text": "a", "severity": "low", "evidence": {evidence}}}"#
@@ -260,12 +262,12 @@ mod tests {
             parse_message(
                 RunMode::Learn,
                 &format!("```json\n{{\"lessons\": [{lesson}]}}\n```"),
-                &known,
+                &evidence_exists,
             )
         };
         assert!(matches!(lesson(r#"["event 3"]"#), Ok(Submission::Lessons(_))));
-        let flaws = lesson(r#"["event 4"]"#).expect_err("flaws");
-        assert_eq!(flaws, ["lesson 1: `event 4` is not in the record"]);
-        assert_eq!(lesson("[]").expect_err("flaws").len(), 1);
+        let errors = lesson(r#"["event 4"]"#).expect_err("errors");
+        assert_eq!(errors, ["lesson 1: `event 4` is not in the record"]);
+        assert_eq!(lesson("[]").expect_err("errors").len(), 1);
     }
 }

@@ -75,7 +75,7 @@ impl Workspaces {
 
     /// Lists all workspaces, largest first.
     pub async fn list(&self) -> Result<Vec<Workspace>, Error> {
-        let mut found = Vec::new();
+        let mut workspaces = Vec::new();
         let busy = self.busy_tasks().await;
         for (path, name) in list_dirs(&self.data.join("mirrors")).await? {
             let Some(project) = name.strip_suffix(".git").and_then(|id| id.parse().ok()) else {
@@ -93,14 +93,14 @@ impl Workspaces {
                 if busy.contains(&task) {
                     unsaved = Some("in use by a process".to_owned());
                 }
-                let of = (WorkspaceKind::Worktree, tree.path().to_owned());
-                found.push(self.describe(of, Some(task), Some(project), unsaved).await?);
+                let location = (WorkspaceKind::Worktree, tree.path().to_owned());
+                workspaces.push(self.describe(location, Some(task), Some(project), unsaved).await?);
             }
             let unsaved = match worktrees {
                 0 => listed.unsaved_in_mirror(&mirror).await?,
                 _ => Some("it still has worktrees".to_owned()),
             };
-            found.push(
+            workspaces.push(
                 self.describe((WorkspaceKind::Mirror, path), None, Some(project), unsaved).await?,
             );
         }
@@ -111,7 +111,7 @@ impl Workspaces {
                 Some(_) => None,
                 None => Some("unknown owner".to_owned()),
             };
-            found.push(self.describe((WorkspaceKind::Home, path), task, None, unsaved).await?);
+            workspaces.push(self.describe((WorkspaceKind::Home, path), task, None, unsaved).await?);
         }
         for (path, name) in list_dirs(&self.data.join("gates")).await? {
             let Ok(id) = name.parse() else { continue };
@@ -119,10 +119,11 @@ impl Workspaces {
             let task = project.is_none().then_some(TaskId(id));
             let busy = task.is_some_and(|task| busy.contains(&task));
             let unsaved = busy.then(|| "in use by a process".to_owned());
-            found.push(self.describe((WorkspaceKind::Gates, path), task, project, unsaved).await?);
+            workspaces
+                .push(self.describe((WorkspaceKind::Gates, path), task, project, unsaved).await?);
         }
-        found.sort_by_key(|it| std::cmp::Reverse(it.bytes));
-        Ok(found)
+        workspaces.sort_by_key(|it| std::cmp::Reverse(it.bytes));
+        Ok(workspaces)
     }
 
     /// Removes a workspace if all of its work is saved elsewhere. Returns the reason if it stays.
@@ -231,11 +232,13 @@ impl RemoteRefs {
     }
 
     fn has(&self, commit: &str) -> bool {
-        self.0.as_ref().is_ok_and(|all| all.iter().any(|(_, there)| there == commit))
+        self.0.as_ref().is_ok_and(|all| all.iter().any(|(_, remote)| remote == commit))
     }
 
     fn is_at(&self, name: &str, commit: &str) -> bool {
-        self.0.as_ref().is_ok_and(|all| all.iter().any(|(there, at)| there == name && at == commit))
+        self.0
+            .as_ref()
+            .is_ok_and(|all| all.iter().any(|(remote, at)| remote == name && at == commit))
     }
 
     /// Returns `true` if the task's branch has the same commit there.
@@ -246,14 +249,14 @@ impl RemoteRefs {
 
     /// Returns the reason if a worktree has unsaved work.
     async fn unsaved_in_worktree(&self, tree: &Worktree) -> Result<Option<String>, Error> {
-        if let Err(why) = &self.0 {
-            return Ok(Some(why.clone()));
+        if let Err(reason) = &self.0 {
+            return Ok(Some(reason.clone()));
         }
-        let held = tree.contents().await?;
-        if let Some(commit) = held.committed.filter(|commit| !self.has(&commit.to_string())) {
+        let contents = tree.contents().await?;
+        if let Some(commit) = contents.committed.filter(|commit| !self.has(&commit.to_string())) {
             return Ok(Some(format!("{commit} is not pushed")));
         }
-        Ok(match held.uncommitted {
+        Ok(match contents.uncommitted {
             UncommittedWork::Clean => None,
             UncommittedWork::Checkpointed(commit) if self.has(&commit.to_string()) => None,
             UncommittedWork::Checkpointed(_) => {
@@ -265,8 +268,8 @@ impl RemoteRefs {
 
     /// Returns the reason if a mirror has unsaved work. Leftovers of delivered tasks do not count.
     async fn unsaved_in_mirror(&self, mirror: &Mirror) -> Result<Option<String>, Error> {
-        if let Err(why) = &self.0 {
-            return Ok(Some(why.clone()));
+        if let Err(reason) = &self.0 {
+            return Ok(Some(reason.clone()));
         }
         let format =
             "--format=%(refname) %(objectname) %(trailers:key=Tamma-Run,valueonly,separator=)";
@@ -275,11 +278,11 @@ impl RemoteRefs {
         let ours: Vec<(&str, &str, bool)> = text
             .lines()
             .filter_map(|line| {
-                let mut words = line.split(' ');
+                let mut parts = line.split(' ');
                 Some((
-                    words.next()?,
-                    words.next()?,
-                    words.next().is_some_and(|run| !run.is_empty()),
+                    parts.next()?,
+                    parts.next()?,
+                    parts.next().is_some_and(|run| !run.is_empty()),
                 ))
             })
             .collect();
@@ -303,24 +306,24 @@ pub(crate) async fn list_dirs(path: &Path) -> Result<Vec<(PathBuf, String)>, Err
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         read => read.map_err(disk_error("read", path))?,
     };
-    let mut found = Vec::new();
+    let mut dirs = Vec::new();
     while let Some(entry) = entries.next_entry().await.map_err(disk_error("read", path))? {
         if entry.file_type().await.is_ok_and(|kind| kind.is_dir())
             && let Ok(name) = entry.file_name().into_string()
         {
-            found.push((entry.path(), name));
+            dirs.push((entry.path(), name));
         }
     }
-    found.sort();
-    Ok(found)
+    dirs.sort();
+    Ok(dirs)
 }
 
 /// Returns the disk usage of a directory. Files that disappear meanwhile count as zero.
 async fn disk_usage(path: PathBuf) -> u64 {
     fn walk(path: &Path) -> u64 {
-        let Ok(found) = std::fs::symlink_metadata(path) else { return 0 };
-        let mut bytes = found.blocks() * 512;
-        if found.is_dir() {
+        let Ok(metadata) = std::fs::symlink_metadata(path) else { return 0 };
+        let mut bytes = metadata.blocks() * 512;
+        if metadata.is_dir() {
             let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
             bytes += entries.map(|entry| walk(&entry.path())).sum::<u64>();
         }

@@ -121,8 +121,8 @@ impl Worktree {
             add.push("--no-checkout");
         }
         let branch = task_branch(self.task);
-        let place = [unfinished.as_os_str(), branch.as_ref()];
-        git().run(add.into_iter().map(AsRef::as_ref).chain(place)).await?;
+        let target = [unfinished.as_os_str(), branch.as_ref()];
+        git().run(add.into_iter().map(AsRef::as_ref).chain(target)).await?;
         if let Some(tree) = uncommitted {
             let git = || self.mirror.git.in_dir(&unfinished);
             git().run(["read-tree", "--reset", "-u", tree]).await?;
@@ -159,7 +159,7 @@ impl Worktree {
     /// not an error, because the next checkpoint retries it.
     pub async fn commit_all(
         &self,
-        ticket: u32,
+        job_number: u32,
         message: &str,
         author: &Author,
     ) -> Result<CommitId, Error> {
@@ -169,7 +169,7 @@ impl Worktree {
         let tree = self.snapshot(tip.commit, SnapshotMode::AllFiles).await?;
         let mut commit = tip.commit;
         if tree != tip.tree {
-            let run = format!("{}/{ticket}", self.task);
+            let run = format!("{}/{job_number}", self.task);
             let parents = if tip.run == run { tip.parents } else { vec![tip.commit] };
             let message = format!("{}\n\n{RUN_TRAILER}: {run}\n", message.trim_end());
             commit = self.create_commit(&tree, &parents, &message, author).await?;
@@ -186,16 +186,16 @@ impl Worktree {
         fs::rename(folder.join(SNAPSHOT_INDEX), &index)
             .await
             .map_err(disk_error("rename", &index))?;
-        if let Some(why) = checkpoint::push_refs(&self.mirror, self.task, &mut refs).await? {
-            tracing::warn!(task = %self.task, %commit, why, "failed to push commit; work is on this worker only");
+        if let Some(reason) = checkpoint::push_refs(&self.mirror, self.task, &mut refs).await? {
+            tracing::warn!(task = %self.task, %commit, reason, "failed to push commit; work is on this worker only");
         }
         Ok(commit)
     }
 
     /// Returns the commit of a job, if it is the tip of the branch.
-    pub async fn commit_for_job(&self, ticket: u32) -> Result<Option<CommitId>, Error> {
+    pub async fn commit_for_job(&self, job_number: u32) -> Result<Option<CommitId>, Error> {
         let tip = self.refs().await?.branch;
-        let run = format!("{}/{ticket}", self.task);
+        let run = format!("{}/{job_number}", self.task);
         Ok(tip.filter(|tip| tip.run == run).map(|tip| tip.commit))
     }
 
@@ -216,13 +216,13 @@ impl Worktree {
             self.relink().await?;
             (commit, refs) = self.save_uncommitted().await?;
         }
-        let why = if push {
+        let push_error = if push {
             checkpoint::push_refs(&self.mirror, self.task, &mut refs).await?
         } else {
             None
         };
         self.remove_folder().await?;
-        Ok(Checkpoint { commit, pushed: push && why.is_none(), push_error: why })
+        Ok(Checkpoint { commit, pushed: push && push_error.is_none(), push_error })
     }
 
     /// Returns files that differ from a commit, including uncommitted ones.
@@ -267,8 +267,8 @@ impl Worktree {
     /// Returns the text of a file at a commit, if it exists.
     pub async fn file_text(&self, commit: CommitId, path: &str) -> Result<Option<String>, Error> {
         let call = ["cat-file", "blob", &format!("{commit}:{path}")];
-        let answer = self.mirror.git.in_dir(&self.path).output(&call).await?;
-        Ok((answer.code == Some(0)).then_some(answer.stdout))
+        let output = self.mirror.git.in_dir(&self.path).output(&call).await?;
+        Ok((output.code == Some(0)).then_some(output.stdout))
     }
 
     async fn changed_between(
@@ -339,8 +339,8 @@ impl Worktree {
             repositories.extend(
                 nested_repositories(&listed).iter().map(|deeper| format!("{folder}{deeper}")),
             );
-            let here = listed.split('\0').filter(|path| !path.is_empty() && !path.ends_with('/'));
-            files.extend(here.map(|path| format!("{folder}{path}\0")));
+            let paths = listed.split('\0').filter(|path| !path.is_empty() && !path.ends_with('/'));
+            files.extend(paths.map(|path| format!("{folder}{path}\0")));
         }
         Ok(files)
     }
@@ -354,7 +354,7 @@ impl Worktree {
     ) -> Result<CommitId, Error> {
         let parents: Vec<_> = parents.iter().map(ToString::to_string).collect();
         let parents = parents.iter().flat_map(|parent| ["-p", parent]);
-        let written = self
+        let commit = self
             .mirror
             .git
             .in_dir(&self.path)
@@ -365,7 +365,7 @@ impl Worktree {
             .input(message)
             .run(["commit-tree", "-F", "-", tree].into_iter().chain(parents))
             .await?;
-        Ok(written.parse()?)
+        Ok(commit.parse()?)
     }
 
     /// Moves a ref, if it still has the expected value.
@@ -399,23 +399,23 @@ impl Worktree {
     async fn relink(&self) -> Result<(), Error> {
         let link = self.path.join(".git");
         let text = format!("gitdir: {}\n", self.git_dir().display());
-        if fs::read_to_string(&link).await.is_ok_and(|found| found == text) {
+        if fs::read_to_string(&link).await.is_ok_and(|current| current == text) {
             let back = self.git_dir().join("gitdir");
-            let here = format!("{}\n", link.display());
-            if fs::read_to_string(&back).await.is_ok_and(|found| found == here) {
+            let location = format!("{}\n", link.display());
+            if fs::read_to_string(&back).await.is_ok_and(|current| current == location) {
                 return Ok(());
             }
-            return fs::write(&back, here).await.map_err(disk_error("write", &back));
+            return fs::write(&back, location).await.map_err(disk_error("write", &back));
         }
         // An agent removed or replaced the link. The other files are still its work.
         if exists(&link).await? {
-            let aside = self.path.join(".git-replaced");
-            fs::rename(&link, &aside).await.map_err(disk_error("rename", &link))?;
+            let replaced = self.path.join(".git-replaced");
+            fs::rename(&link, &replaced).await.map_err(disk_error("rename", &link))?;
         }
         fs::write(&link, text).await.map_err(disk_error("write", &link))?;
         let back = self.git_dir().join("gitdir");
-        let here = format!("{}\n", link.display());
-        fs::write(&back, here).await.map_err(disk_error("write", &back))
+        let location = format!("{}\n", link.display());
+        fs::write(&back, location).await.map_err(disk_error("write", &back))
     }
 
     /// Returns git's directory for this worktree in the mirror, named after the task.
@@ -470,7 +470,7 @@ async fn exists(path: &Path) -> Result<bool, Error> {
 /// Removes a file or directory, if it exists.
 pub(crate) async fn remove_path(path: &Path) -> Result<(), Error> {
     let removed = match fs::symlink_metadata(path).await {
-        Ok(found) if found.is_dir() => fs::remove_dir_all(path).await,
+        Ok(metadata) if metadata.is_dir() => fs::remove_dir_all(path).await,
         Ok(_) => fs::remove_file(path).await,
         Err(error) => Err(error),
     };

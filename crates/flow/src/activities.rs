@@ -35,8 +35,7 @@ pub struct PendingSteps {
     /// Policy version of the rules that the task runs under.
     pub policy: PolicyVersion,
     /// Task and rules as submitted; `None` once they are known to be stored.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[serde(rename = "arrival")]
+    #[serde(rename = "arrival", default, skip_serializing_if = "Option::is_none")]
     pub submission: Option<Box<TaskSubmission>>,
     /// Steps, oldest first.
     pub steps: Vec<StepRecord>,

@@ -19,12 +19,12 @@ pub const NAMES: [&str; 5] =
     ["TammaPhase", "TammaState", "TammaProject", "TammaPriority", "TammaRisk"];
 
 /// Returns the attributes that a workflow starts with.
-pub fn initial_values(memory: &TaskLoop) -> Vec<SearchAttributeUpdate> {
+pub fn initial_values(task_loop: &TaskLoop) -> Vec<SearchAttributeUpdate> {
     let mut all = vec![
-        PROJECT.value_set(memory.project.to_string()),
-        PRIORITY.value_set(memory.priority.to_string()),
+        PROJECT.value_set(task_loop.project.to_string()),
+        PRIORITY.value_set(task_loop.priority.to_string()),
     ];
-    all.extend(changed_values(None, memory));
+    all.extend(changed_values(None, task_loop));
     all
 }
 
@@ -34,11 +34,11 @@ pub(crate) fn changed_values(
     now: &TaskLoop,
 ) -> Vec<SearchAttributeUpdate> {
     let mut changed = Vec::new();
-    let phase = |memory: &TaskLoop| memory.state.phase();
+    let phase = |task_loop: &TaskLoop| task_loop.state.phase();
     if published.map(phase) != Some(phase(now)) {
         changed.push(PHASE.value_set(phase(now).to_string()));
     }
-    if published.map(|memory| memory.state) != Some(now.state) {
+    if published.map(|task_loop| task_loop.state) != Some(now.state) {
         changed.push(STATE.value_set(now.state.to_string()));
     }
     if let Some(risk) =

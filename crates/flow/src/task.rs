@@ -37,8 +37,7 @@ pub struct WorkflowInput {
     /// Rules of the task, without secrets.
     pub rules: Rules,
     /// Timeouts and limits of the workflow.
-    #[serde(default)]
-    #[serde(rename = "pace")]
+    #[serde(rename = "pace", default)]
     pub tuning: WorkflowTuning,
     /// Starting point.
     pub origin: WorkflowOrigin,
@@ -130,8 +129,8 @@ pub struct TaskStatus {
 pub type ActionResponse = Result<TaskStatus, String>;
 
 impl From<ActionRequest> for TaskEvent {
-    fn from(ask: ActionRequest) -> Self {
-        let ActionRequest { at, by, action } = ask;
+    fn from(request: ActionRequest) -> Self {
+        let ActionRequest { at, by, action } = request;
         Self {
             format: FormatVersion,
             at,
@@ -142,13 +141,13 @@ impl From<ActionRequest> for TaskEvent {
 }
 
 impl From<RunStarted> for TaskEvent {
-    fn from(begun: RunStarted) -> Self {
-        let RunStarted { at, job_number: ticket, agent: engine } = begun;
+    fn from(run_started: RunStarted) -> Self {
+        let RunStarted { at, job_number, agent } = run_started;
         Self {
             format: FormatVersion,
             at,
             by: Actor::Tamma,
-            kind: EventKind::RunStarted { job_number: ticket, agent: engine },
+            kind: EventKind::RunStarted { job_number, agent },
         }
     }
 }
@@ -247,10 +246,10 @@ impl TaskWorkflow {
             timer_at: None,
             cancel_timer: WorkflowCancellationToken::new(),
         };
-        let mut asker = None;
+        let mut requester = None;
         loop {
             run_commands(ctx, &mut in_flight).await;
-            if let Some(number) = asker.take() {
+            if let Some(number) = requester.take() {
                 ctx.state_mut(|it| it.respond(number, Ok(it.status())));
             }
             if ctx.state(|it| it.task_loop.state.is_terminal()) {
@@ -267,7 +266,7 @@ impl TaskWorkflow {
                 event = &mut in_flight.job => event,
                 () = wait_for_message(ctx).fuse() => {
                     let (number, event) = ctx.state_mut(|it| it.inbox.pop_front()).unzip();
-                    asker = number;
+                    requester = number;
                     match event { Some(event) => event, None => continue }
                 }
                 () = &mut in_flight.timer => {
@@ -275,16 +274,16 @@ impl TaskWorkflow {
                     TaskEvent { format: FormatVersion, at: now(ctx), by: Actor::Tamma, kind: EventKind::Tick }
                 }
             };
-            let taken = ctx.state_mut(|it| it.apply_event(&event));
-            if let Err(refusal) = taken {
+            let applied = ctx.state_mut(|it| it.apply_event(&event));
+            if let Err(refusal) = applied {
                 // A stale result, or a timer that fired too early: the state machine is unchanged.
-                if let Some(number) = asker.take() {
+                if let Some(number) = requester.take() {
                     ctx.state_mut(|it| it.respond(number, Err(refusal.to_string())));
                 }
             }
             let long = ctx.state(|it| ctx.history_length() > it.tuning.history_events);
             if long && in_flight.is_job_finished() && ctx.state(|it| it.inbox.is_empty()) {
-                if let Some(number) = asker.take() {
+                if let Some(number) = requester.take() {
                     ctx.state_mut(|it| it.respond(number, Ok(it.status())));
                 }
                 let _ = wait_for_responses(ctx).await;
@@ -298,39 +297,42 @@ impl TaskWorkflow {
     }
 
     /// Returns the status of the task.
-    #[query]
-    pub fn standing_now(&self, _ctx: &WorkflowContextView) -> TaskStatus {
+    #[query(name = "standing_now")]
+    pub fn current_status(&self, _ctx: &WorkflowContextView) -> TaskStatus {
         self.status()
     }
 
     #[update_validator(ask)]
-    fn may_ask(
+    fn validate_action(
         &self,
         _ctx: &WorkflowContextView,
-        ask: &ActionRequest,
+        request: &ActionRequest,
     ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-        Ok(self.check_event(&ask.clone().into())?)
+        Ok(self.check_event(&request.clone().into())?)
     }
 
     /// Handles a person's action. The validator refuses it if the state machine would.
     #[update]
-    pub async fn ask(ctx: &mut WorkflowContext<Self>, ask: ActionRequest) -> ActionResponse {
-        enqueue_and_wait(ctx, ask.into()).await
+    pub async fn ask(ctx: &mut WorkflowContext<Self>, request: ActionRequest) -> ActionResponse {
+        enqueue_and_wait(ctx, request.into()).await
     }
 
-    #[update_validator(begun)]
-    fn may_have_begun(
+    #[update_validator(announce_run)]
+    fn validate_run_started(
         &self,
         _ctx: &WorkflowContextView,
-        begun: &RunStarted,
+        run_started: &RunStarted,
     ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-        Ok(self.check_event(&begun.clone().into())?)
+        Ok(self.check_event(&run_started.clone().into())?)
     }
 
     /// Handles the notification that a run has started.
-    #[update]
-    pub async fn begun(ctx: &mut WorkflowContext<Self>, begun: RunStarted) -> ActionResponse {
-        enqueue_and_wait(ctx, begun.into()).await
+    #[update(name = "begun")]
+    pub async fn announce_run(
+        ctx: &mut WorkflowContext<Self>,
+        run_started: RunStarted,
+    ) -> ActionResponse {
+        enqueue_and_wait(ctx, run_started.into()).await
     }
 }
 
@@ -362,17 +364,16 @@ impl TaskWorkflow {
     }
 
     fn job_usage(&self, event: &TaskEvent) -> Option<JobUsage> {
-        let EventKind::JobFinished { job_number: ticket, usage: Some(usage), .. } = &event.kind
-        else {
+        let EventKind::JobFinished { job_number, usage: Some(usage), .. } = &event.kind else {
             return None;
         };
         let works = [self.task_loop.active_job, self.task_loop.stopping_job];
-        let work = works.into_iter().flatten().find(|work| work.job_number == *ticket)?;
-        Some(JobUsage { job_number: *ticket, job: work.kind, usage: *usage })
+        let work = works.into_iter().flatten().find(|work| work.job_number == *job_number)?;
+        Some(JobUsage { job_number: *job_number, job: work.kind, usage: *usage })
     }
 
-    fn respond(&mut self, number: u64, answer: ActionResponse) {
-        self.responses.insert(number, answer);
+    fn respond(&mut self, number: u64, response: ActionResponse) {
+        self.responses.insert(number, response);
     }
 
     /// Returns the steps that must be saved first.
@@ -542,10 +543,10 @@ async fn enqueue_and_wait(ctx: &WorkflowContext<TaskWorkflow>, event: TaskEvent)
         it.inbox.push_back((it.message_count, event));
         it.message_count
     });
-    let answered = move |it: &TaskWorkflow| it.responses.contains_key(&number);
-    let _ = ctx.wait_condition_with_options(answered, uncancellable_wait()).await;
-    let gone = || Err("no response from the task's workflow".to_owned());
-    ctx.state_mut(|it| it.responses.remove(&number)).unwrap_or_else(gone)
+    let has_response = move |it: &TaskWorkflow| it.responses.contains_key(&number);
+    let _ = ctx.wait_condition_with_options(has_response, uncancellable_wait()).await;
+    let no_response = || Err("no response from the task's workflow".to_owned());
+    ctx.state_mut(|it| it.responses.remove(&number)).unwrap_or_else(no_response)
 }
 
 async fn wait_for_message(ctx: &WorkflowContext<TaskWorkflow>) {
@@ -556,9 +557,9 @@ async fn wait_for_message(ctx: &WorkflowContext<TaskWorkflow>) {
 async fn wait_for_responses(
     ctx: &WorkflowContext<TaskWorkflow>,
 ) -> Result<(), temporalio_workflow::WorkflowCancellationError> {
-    let whole = ctx.clone();
+    let context = ctx.clone();
     ctx.wait_condition_with_options(
-        move |it| it.inbox.is_empty() && whole.all_handlers_finished(),
+        move |it| it.inbox.is_empty() && context.all_handlers_finished(),
         uncancellable_wait(),
     )
     .await

@@ -58,18 +58,18 @@ impl ParsedCommandLine {
         clear
     }
 
-    fn mark_unknown(&mut self, why: &str) {
-        self.unknown_reason.get_or_insert_with(|| why.to_owned());
+    fn mark_unknown(&mut self, reason: &str) {
+        self.unknown_reason.get_or_insert_with(|| reason.to_owned());
     }
 
     fn parse_command(&mut self, words: &[ShellWord], depth: usize) -> bool {
         let mut rest = words;
         while let Some((first, after)) = rest.split_first() {
-            let around = matches!(
+            let is_keyword = matches!(
                 first.text.as_str(),
                 "if" | "then" | "else" | "elif" | "do" | "while" | "until" | "!" | "{" | "}"
             );
-            if !around && !is_assignment(first) {
+            if !is_keyword && !is_assignment(first) {
                 break;
             }
             rest = after;
@@ -101,8 +101,8 @@ impl ParsedCommandLine {
             }
             "find" | "fd" => {
                 self.push(program, args);
-                let runs = ["-exec", "-execdir", "-ok", "-okdir", "-x", "-X", "--exec"];
-                match args.iter().position(|word| runs.contains(&word.text.as_str())) {
+                let exec_options = ["-exec", "-execdir", "-ok", "-okdir", "-x", "-X", "--exec"];
+                match args.iter().position(|word| exec_options.contains(&word.text.as_str())) {
                     Some(at) => self.parse_command(args.get(at + 1..).unwrap_or_default(), depth),
                     None => true,
                 }
@@ -159,19 +159,19 @@ impl ParsedCommandLine {
 
     fn parse_shell(&mut self, program: &str, args: &[ShellWord], depth: usize) -> bool {
         let flags = |word: &&ShellWord| word.text.starts_with(['-', '+']);
-        let given = args.iter().take_while(flags).count();
-        let runs_text = args[..given]
+        let option_count = args.iter().take_while(flags).count();
+        let runs_text = args[..option_count]
             .iter()
             .any(|word| !word.text.starts_with("--") && word.text.contains('c'));
         if !runs_text {
             // Runs a script file, or standard input.
-            if given == args.len() {
+            if option_count == args.len() {
                 self.mark_unknown("a shell reads commands from its input");
             }
             self.push(program, args);
             return true;
         }
-        match args[given..].iter().find(|word| !word.text.is_empty()) {
+        match args[option_count..].iter().find(|word| !word.text.is_empty()) {
             Some(text) if text.is_dynamic => {
                 self.mark_unknown("a variable contains the command");
                 self.parse_text(&text.text, depth)
@@ -215,9 +215,10 @@ impl ParsedCommandLine {
 
     /// Adds every possible reading of a text: a command may start at each word.
     fn guess(&mut self, text: &str) {
-        let apart = |sign: char| !(sign.is_alphanumeric() || "_-./".contains(sign));
+        let is_separator =
+            |character: char| !(character.is_alphanumeric() || "_-./".contains(character));
         let words: Vec<&str> = text
-            .split(apart)
+            .split(is_separator)
             .filter(|word| !word.is_empty())
             .map(|word| word.rsplit('/').next().unwrap_or(word))
             .collect();
@@ -238,7 +239,8 @@ fn join_words(words: &[ShellWord]) -> String {
 
 fn is_assignment(word: &ShellWord) -> bool {
     word.text.split_once('=').is_some_and(|(name, _)| {
-        !name.is_empty() && name.chars().all(|sign| sign.is_alphanumeric() || sign == '_')
+        !name.is_empty()
+            && name.chars().all(|character| character.is_alphanumeric() || character == '_')
     })
 }
 

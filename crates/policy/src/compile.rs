@@ -8,31 +8,31 @@ use tamma_core::rules::{AccessKind, AgentRole, PermissionRule};
 use crate::{Error, PermissionEffect};
 
 /// Compiles one rule into a policy.
-pub(crate) fn compile_line(
+pub(crate) fn compile_rule(
     id: PolicyId,
     role: AgentRole,
-    verdict: PermissionEffect,
-    line: &PermissionRule,
+    effect: PermissionEffect,
+    rule: &PermissionRule,
 ) -> Result<Policy, Error> {
-    let PermissionRule { access: deed, pattern } = line;
-    let matches: Vec<String> = alternatives(line)
+    let PermissionRule { access, pattern } = rule;
+    let matches: Vec<String> = alternatives(rule)
         .into_iter()
-        .map(|one| format!("context.what like \"{}\"", escaped(&one)))
+        .map(|alternative| format!("context.target like \"{}\"", escaped(&alternative)))
         .collect();
     let mut when = format!("({})", matches.join(" || "));
     // A relative pattern only applies inside the worktree.
-    if matches!(deed, AccessKind::Read | AccessKind::Write) && !pattern.starts_with('/') {
-        when = format!("context.inside && {when}");
+    if matches!(access, AccessKind::Read | AccessKind::Write) && !pattern.starts_with('/') {
+        when = format!("context.in_worktree && {when}");
     }
-    let because = escaped(&format!("rule `{verdict}: {deed}: {pattern}`"));
-    let (effect, unless) = match verdict {
+    let reason = escaped(&format!("rule `{effect}: {access}: {pattern}`"));
+    let (keyword, unless) = match effect {
         PermissionEffect::Allow => ("permit", ""),
         PermissionEffect::Ask => ("forbid", " unless { context.approved }"),
         PermissionEffect::Deny => ("forbid", ""),
     };
     let text = format!(
-        "@because(\"{because}\") {effect} (principal == Role::\"{role}\", action == \
-         Action::\"{deed}\", resource) when {{ {when} }}{unless};"
+        "@reason(\"{reason}\") {keyword} (principal == Role::\"{role}\", action == \
+         Action::\"{access}\", resource) when {{ {when} }}{unless};"
     );
     Policy::parse(Some(id), text).map_err(|error| Error::Cedar(error.to_string()))
 }
@@ -43,15 +43,15 @@ fn escaped(text: &str) -> String {
 }
 
 /// Expands a pattern into Cedar patterns, in which `*` matches any text.
-fn alternatives(line: &PermissionRule) -> BTreeSet<String> {
-    match line.access {
-        AccessKind::Read | AccessKind::Write => paths(&line.pattern),
+fn alternatives(rule: &PermissionRule) -> BTreeSet<String> {
+    match rule.access {
+        AccessKind::Read | AccessKind::Write => paths(&rule.pattern),
         // `cargo *` also matches `cargo` alone.
         AccessKind::Command => {
-            let alone = line.pattern.strip_suffix(" *").map(str::to_owned);
-            [line.pattern.clone()].into_iter().chain(alone).collect()
+            let alone = rule.pattern.strip_suffix(" *").map(str::to_owned);
+            [rule.pattern.clone()].into_iter().chain(alone).collect()
         }
-        AccessKind::Tool | AccessKind::Network => BTreeSet::from([line.pattern.clone()]),
+        AccessKind::Tool | AccessKind::Network => BTreeSet::from([rule.pattern.clone()]),
     }
 }
 
@@ -59,20 +59,20 @@ fn alternatives(line: &PermissionRule) -> BTreeSet<String> {
 /// matches the empty path.
 fn paths(pattern: &str) -> BTreeSet<String> {
     let named = pattern.trim_end_matches("/**").trim_end_matches('/');
-    let mut open = vec![named.to_owned()];
+    let mut pending = vec![named.to_owned()];
     let mut done = BTreeSet::new();
-    while let Some(next) = open.pop() {
+    while let Some(next) = pending.pop() {
         if let Some(rest) = next.strip_prefix("**/") {
-            open.push(rest.to_owned());
-            open.push(format!("*/{rest}"));
+            pending.push(rest.to_owned());
+            pending.push(format!("*/{rest}"));
         } else if let Some((before, after)) = next.split_once("/**/") {
-            open.push(format!("{before}/{after}"));
-            open.push(format!("{before}/*/{after}"));
+            pending.push(format!("{before}/{after}"));
+            pending.push(format!("{before}/*/{after}"));
         } else {
             done.insert(next.replace("**", "*"));
         }
     }
-    done.iter().flat_map(|one| [one.clone(), format!("{one}/*")]).collect()
+    done.iter().flat_map(|path| [path.clone(), format!("{path}/*")]).collect()
 }
 
 #[cfg(test)]

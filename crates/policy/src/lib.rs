@@ -29,7 +29,7 @@ pub const SCHEMA: &str = include_str!("schema.cedarschema");
 pub enum Error {
     /// A rule in `tamma.yaml` could not be parsed.
     #[error("{0}")]
-    Line(String),
+    Rule(String),
     /// Cedar rejected a default policy, or one that was compiled from a rule.
     #[error("invalid permission policy: {0}")]
     Cedar(String),
@@ -83,104 +83,109 @@ pub struct RolePolicy {
 impl RolePolicy {
     /// Combines the defaults with the rules for `role`.
     pub fn new(role: AgentRole, permissions: &AgentPermissions) -> Result<Self, Error> {
-        let wrong = |error: &dyn std::fmt::Display| Error::Cedar(error.to_string());
-        let (schema, _) = Schema::from_cedarschema_str(SCHEMA).map_err(|error| wrong(&error))?;
-        let mut policies = PolicySet::from_str(DEFAULTS).map_err(|error| wrong(&error))?;
-        let (mut denied, mut asked) = (Vec::new(), Vec::new());
+        let cedar_error = |error: &dyn std::fmt::Display| Error::Cedar(error.to_string());
+        let (schema, _) =
+            Schema::from_cedarschema_str(SCHEMA).map_err(|error| cedar_error(&error))?;
+        let mut policies = PolicySet::from_str(DEFAULTS).map_err(|error| cedar_error(&error))?;
+        let (mut denied, mut ask) = (Vec::new(), Vec::new());
         for line in policies.policies().filter_map(|policy| policy.annotation("deny")) {
-            denied.push(PermissionRule::parse(line).map_err(Error::Line)?);
+            denied.push(PermissionRule::parse(line).map_err(Error::Rule)?);
         }
-        let lines = permissions.get(role);
-        let all = [
-            (PermissionEffect::Deny, &lines.deny),
-            (PermissionEffect::Ask, &lines.ask),
-            (PermissionEffect::Allow, &lines.allow),
+        let lists = permissions.get(role);
+        let rules_by_effect = [
+            (PermissionEffect::Deny, &lists.deny),
+            (PermissionEffect::Ask, &lists.ask),
+            (PermissionEffect::Allow, &lists.allow),
         ];
-        for (verdict, lines) in all {
-            for (number, text) in lines.iter().enumerate() {
-                let line = PermissionRule::parse(text).map_err(Error::Line)?;
-                let id = PolicyId::new(format!("{verdict}-{number}"));
-                let policy = compile::compile_line(id, role, verdict, &line)?;
-                policies.add(policy).map_err(|error| wrong(&error))?;
-                match verdict {
-                    PermissionEffect::Deny => denied.push(line),
-                    PermissionEffect::Ask => asked.push(line),
+        for (effect, rules) in rules_by_effect {
+            for (number, text) in rules.iter().enumerate() {
+                let rule = PermissionRule::parse(text).map_err(Error::Rule)?;
+                let id = PolicyId::new(format!("{effect}-{number}"));
+                let policy = compile::compile_rule(id, role, effect, &rule)?;
+                policies.add(policy).map_err(|error| cedar_error(&error))?;
+                match effect {
+                    PermissionEffect::Deny => denied.push(rule),
+                    PermissionEffect::Ask => ask.push(rule),
                     PermissionEffect::Allow => {}
                 }
             }
         }
         let (role, worktree) = (entity("Role", &role.to_string())?, entity("Worktree", "this")?);
-        Ok(Self { role, worktree, schema, policies, denied, ask: asked })
+        Ok(Self { role, worktree, schema, policies, denied, ask })
     }
 
     /// Decides a request.
-    pub fn decide(&self, question: &PolicyRequest<'_>) -> PermissionDecision {
-        let plain = self.evaluate(question, question.approved);
-        if plain.effect == PermissionEffect::Allow || question.approved {
-            return plain;
+    pub fn decide(&self, request: &PolicyRequest<'_>) -> PermissionDecision {
+        let decision = self.evaluate(request, request.approved);
+        if decision.effect == PermissionEffect::Allow || request.approved {
+            return decision;
         }
         // Ask if an approval would change the decision; deny otherwise.
-        match self.evaluate(question, true).effect {
+        match self.evaluate(request, true).effect {
             PermissionEffect::Allow => {
-                PermissionDecision { effect: PermissionEffect::Ask, ..plain }
+                PermissionDecision { effect: PermissionEffect::Ask, ..decision }
             }
-            _ => self.explain_denial(question, plain),
+            _ => self.explain_denial(request, decision),
         }
     }
 
     /// Returns patterns that are denied for a type of access, as in `tamma.yaml`.
-    pub fn denied_patterns(&self, deed: AccessKind) -> impl Iterator<Item = &str> {
-        self.denied.iter().filter(move |line| line.access == deed).map(|line| line.pattern.as_str())
+    pub fn denied_patterns(&self, access: AccessKind) -> impl Iterator<Item = &str> {
+        self.denied
+            .iter()
+            .filter(move |rule| rule.access == access)
+            .map(|rule| rule.pattern.as_str())
     }
 
     /// Returns patterns that need approval for a type of access, as in `tamma.yaml`.
-    pub fn ask_patterns(&self, deed: AccessKind) -> impl Iterator<Item = &str> {
-        self.ask.iter().filter(move |line| line.access == deed).map(|line| line.pattern.as_str())
+    pub fn ask_patterns(&self, access: AccessKind) -> impl Iterator<Item = &str> {
+        self.ask.iter().filter(move |rule| rule.access == access).map(|rule| rule.pattern.as_str())
     }
 
     /// Prefers the reason of a deny rule over the reason of an ask rule that matches too.
     fn explain_denial(
         &self,
-        question: &PolicyRequest<'_>,
-        plain: PermissionDecision,
+        request: &PolicyRequest<'_>,
+        decision: PermissionDecision,
     ) -> PermissionDecision {
-        let denied = self.evaluate(question, true);
-        if denied.reason == NO_RULE_REASON { plain } else { denied }
+        let denied = self.evaluate(request, true);
+        if denied.reason == NO_RULE_REASON { decision } else { denied }
     }
 
-    fn evaluate(&self, question: &PolicyRequest<'_>, approved: bool) -> PermissionDecision {
+    fn evaluate(&self, request: &PolicyRequest<'_>, approved: bool) -> PermissionDecision {
         let denied = |reason: String| PermissionDecision { effect: PermissionEffect::Deny, reason };
-        let about = [
-            ("what", RestrictedExpression::new_string(question.target.to_owned())),
-            ("inside", RestrictedExpression::new_bool(question.in_worktree)),
+        let context_values = [
+            ("target", RestrictedExpression::new_string(request.target.to_owned())),
+            ("in_worktree", RestrictedExpression::new_bool(request.in_worktree)),
             ("approved", RestrictedExpression::new_bool(approved)),
         ];
-        let request = entity("Action", &question.access.to_string()).and_then(|action| {
-            let about = about.map(|(name, value)| (name.to_owned(), value));
-            let context =
-                Context::from_pairs(about).map_err(|error| Error::Cedar(error.to_string()))?;
+        let cedar_request = entity("Action", &request.access.to_string()).and_then(|action| {
+            let context_values = context_values.map(|(name, value)| (name.to_owned(), value));
+            let context = Context::from_pairs(context_values)
+                .map_err(|error| Error::Cedar(error.to_string()))?;
             let (role, worktree) = (self.role.clone(), self.worktree.clone());
             Request::new(role, action, worktree, context, Some(&self.schema))
                 .map_err(|error| Error::Cedar(error.to_string()))
         });
-        let request = match request {
-            Ok(request) => request,
+        let cedar_request = match cedar_request {
+            Ok(cedar_request) => cedar_request,
             Err(error) => return denied(error.to_string()),
         };
-        let answer = Authorizer::new().is_authorized(&request, &self.policies, &Entities::empty());
+        let response =
+            Authorizer::new().is_authorized(&cedar_request, &self.policies, &Entities::empty());
         // Cedar skips policies that fail to evaluate. Deny, so that an error never grants access.
-        if let Some(error) = answer.diagnostics().errors().next() {
+        if let Some(error) = response.diagnostics().errors().next() {
             return denied(format!("failed to evaluate a permission rule: {error}"));
         }
-        let mut reasons: Vec<&str> = answer
+        let mut reasons: Vec<&str> = response
             .diagnostics()
             .reason()
-            .filter_map(|id| self.policies.annotation(id, "because"))
+            .filter_map(|id| self.policies.annotation(id, "reason"))
             .collect();
         // Rules from `tamma.yaml` come first; their reasons quote the rule.
         reasons.sort_by_key(|reason| !reason.contains('`'));
         let reason = reasons.first().copied().unwrap_or(NO_RULE_REASON).to_owned();
-        match answer.decision() {
+        match response.decision() {
             Decision::Allow => PermissionDecision { effect: PermissionEffect::Allow, reason },
             Decision::Deny => denied(reason),
         }
@@ -190,7 +195,8 @@ impl RolePolicy {
 /// Reason for requests that match no rule.
 const NO_RULE_REASON: &str = "no rule allows it";
 
-fn entity(of: &str, name: &str) -> Result<EntityUid, Error> {
-    let of = EntityTypeName::from_str(of).map_err(|error| Error::Cedar(error.to_string()))?;
-    Ok(EntityUid::from_type_name_and_id(of, EntityId::new(name)))
+fn entity(type_name: &str, name: &str) -> Result<EntityUid, Error> {
+    let type_name =
+        EntityTypeName::from_str(type_name).map_err(|error| Error::Cedar(error.to_string()))?;
+    Ok(EntityUid::from_type_name_and_id(type_name, EntityId::new(name)))
 }

@@ -9,20 +9,15 @@ use tamma_policy::{
     DEFAULTS, PermissionDecision, PermissionEffect, PolicyRequest, RolePolicy, SCHEMA,
 };
 
-fn lines(text: [&[&str]; 3]) -> PermissionLists {
+fn permission_lists(rules: [&[&str]; 3]) -> PermissionLists {
     let [allow, ask, deny] =
-        text.map(|lines| lines.iter().map(|line| (*line).to_owned()).collect::<Vec<_>>());
+        rules.map(|list| list.iter().map(|rule| (*rule).to_owned()).collect::<Vec<_>>());
     PermissionLists { allow, ask, deny }
 }
 
-fn decide(policy: &RolePolicy, deed: AccessKind, what: &str) -> PermissionDecision {
-    let inside = !what.starts_with('/');
-    policy.decide(&PolicyRequest {
-        access: deed,
-        target: what,
-        in_worktree: inside,
-        approved: false,
-    })
+fn decide(policy: &RolePolicy, access: AccessKind, target: &str) -> PermissionDecision {
+    let in_worktree = !target.starts_with('/');
+    policy.decide(&PolicyRequest { access, target, in_worktree, approved: false })
 }
 
 fn default(role: AgentRole) -> RolePolicy {
@@ -37,7 +32,7 @@ fn defaults_are_valid_in_the_schema() {
     let result = Validator::new(schema).validate(&policies, ValidationMode::Strict);
     assert!(result.validation_passed(), "{result}");
     for policy in policies.policies() {
-        assert!(policy.annotation("because").is_some(), "{policy}");
+        assert!(policy.annotation("reason").is_some(), "{policy}");
     }
 }
 
@@ -45,12 +40,16 @@ fn defaults_are_valid_in_the_schema() {
 fn default_denials_apply_to_every_role() {
     for role in [AgentRole::Planner, AgentRole::Implementer, AgentRole::Council] {
         let policy = default(role);
-        for deed in [AccessKind::Write, AccessKind::Command] {
-            let patterns: Vec<String> = policy.denied_patterns(deed).map(str::to_owned).collect();
+        for access in [AccessKind::Write, AccessKind::Command] {
+            let patterns: Vec<String> = policy.denied_patterns(access).map(str::to_owned).collect();
             assert!(!patterns.is_empty());
             for pattern in patterns {
-                let what = pattern.replace("**", "x").replace('*', "x");
-                assert_eq!(decide(&policy, deed, &what).effect, PermissionEffect::Deny, "{what}");
+                let target = pattern.replace("**", "x").replace('*', "x");
+                assert_eq!(
+                    decide(&policy, access, &target).effect,
+                    PermissionEffect::Deny,
+                    "{target}"
+                );
             }
         }
     }
@@ -59,51 +58,51 @@ fn default_denials_apply_to_every_role() {
 #[test]
 fn implementer_can_write_and_other_roles_can_only_read() {
     let policy = default(AgentRole::Implementer);
-    let verdict = |deed, what| decide(&policy, deed, what).effect;
-    assert_eq!(verdict(AccessKind::Read, "src/a.rs"), PermissionEffect::Allow);
-    assert_eq!(verdict(AccessKind::Write, "src/a.rs"), PermissionEffect::Allow);
-    assert_eq!(verdict(AccessKind::Write, "/etc/passwd"), PermissionEffect::Deny);
-    assert_eq!(verdict(AccessKind::Read, "/etc/passwd"), PermissionEffect::Deny);
-    assert_eq!(verdict(AccessKind::Command, "cargo test"), PermissionEffect::Allow);
-    assert_eq!(verdict(AccessKind::Command, "git push origin"), PermissionEffect::Deny);
-    assert_eq!(verdict(AccessKind::Command, "git pushing"), PermissionEffect::Allow);
-    assert_eq!(verdict(AccessKind::Tool, "submit_plan"), PermissionEffect::Allow);
-    assert_eq!(verdict(AccessKind::Tool, "browser"), PermissionEffect::Deny);
-    assert_eq!(verdict(AccessKind::Network, "example.org"), PermissionEffect::Deny);
+    let effect = |access, target| decide(&policy, access, target).effect;
+    assert_eq!(effect(AccessKind::Read, "src/a.rs"), PermissionEffect::Allow);
+    assert_eq!(effect(AccessKind::Write, "src/a.rs"), PermissionEffect::Allow);
+    assert_eq!(effect(AccessKind::Write, "/etc/passwd"), PermissionEffect::Deny);
+    assert_eq!(effect(AccessKind::Read, "/etc/passwd"), PermissionEffect::Deny);
+    assert_eq!(effect(AccessKind::Command, "cargo test"), PermissionEffect::Allow);
+    assert_eq!(effect(AccessKind::Command, "git push origin"), PermissionEffect::Deny);
+    assert_eq!(effect(AccessKind::Command, "git pushing"), PermissionEffect::Allow);
+    assert_eq!(effect(AccessKind::Tool, "submit_plan"), PermissionEffect::Allow);
+    assert_eq!(effect(AccessKind::Tool, "browser"), PermissionEffect::Deny);
+    assert_eq!(effect(AccessKind::Network, "example.org"), PermissionEffect::Deny);
     for role in [AgentRole::Planner, AgentRole::Validator, AgentRole::Council] {
         let policy = default(role);
-        let verdict = |deed, what| decide(&policy, deed, what).effect;
-        assert_eq!(verdict(AccessKind::Read, "src/a.rs"), PermissionEffect::Allow);
-        assert_eq!(verdict(AccessKind::Write, "src/a.rs"), PermissionEffect::Deny);
-        assert_eq!(verdict(AccessKind::Command, "cargo test"), PermissionEffect::Deny);
-        assert_eq!(verdict(AccessKind::Command, "git log -3"), PermissionEffect::Allow);
-        assert_eq!(verdict(AccessKind::Tool, "ask_human"), PermissionEffect::Allow);
+        let effect = |access, target| decide(&policy, access, target).effect;
+        assert_eq!(effect(AccessKind::Read, "src/a.rs"), PermissionEffect::Allow);
+        assert_eq!(effect(AccessKind::Write, "src/a.rs"), PermissionEffect::Deny);
+        assert_eq!(effect(AccessKind::Command, "cargo test"), PermissionEffect::Deny);
+        assert_eq!(effect(AccessKind::Command, "git log -3"), PermissionEffect::Allow);
+        assert_eq!(effect(AccessKind::Tool, "ask_human"), PermissionEffect::Allow);
     }
 }
 
 #[test]
 fn deny_overrides_ask_and_ask_overrides_allow() {
-    let implementer = lines([
+    let implementer = permission_lists([
         &["tool: browser", "write: a/**", "read: /usr/include/**"],
         &["write: a/b/**", "command: cargo update *"],
         &["write: a/b/c/**", "command: cargo update --aggressive"],
     ]);
     let permissions = AgentPermissions { implementer, ..AgentPermissions::default() };
     let policy = RolePolicy::new(AgentRole::Implementer, &permissions).expect("a policy");
-    let ruling = |deed, what| decide(&policy, deed, what);
-    assert_eq!(ruling(AccessKind::Write, "a/x").effect, PermissionEffect::Allow);
-    assert_eq!(ruling(AccessKind::Write, "a/b/x").effect, PermissionEffect::Ask);
-    assert_eq!(ruling(AccessKind::Write, "a/b/c/x").effect, PermissionEffect::Deny);
-    assert_eq!(ruling(AccessKind::Write, "a/b/c/x").reason, "rule `deny: write: a/b/c/**`");
-    assert_eq!(ruling(AccessKind::Write, "a/b/x").reason, "rule `ask: write: a/b/**`");
-    assert_eq!(ruling(AccessKind::Command, "cargo update").effect, PermissionEffect::Ask);
+    let decision = |access, target| decide(&policy, access, target);
+    assert_eq!(decision(AccessKind::Write, "a/x").effect, PermissionEffect::Allow);
+    assert_eq!(decision(AccessKind::Write, "a/b/x").effect, PermissionEffect::Ask);
+    assert_eq!(decision(AccessKind::Write, "a/b/c/x").effect, PermissionEffect::Deny);
+    assert_eq!(decision(AccessKind::Write, "a/b/c/x").reason, "rule `deny: write: a/b/c/**`");
+    assert_eq!(decision(AccessKind::Write, "a/b/x").reason, "rule `ask: write: a/b/**`");
+    assert_eq!(decision(AccessKind::Command, "cargo update").effect, PermissionEffect::Ask);
     assert_eq!(
-        ruling(AccessKind::Command, "cargo update --aggressive").effect,
+        decision(AccessKind::Command, "cargo update --aggressive").effect,
         PermissionEffect::Deny
     );
-    assert_eq!(ruling(AccessKind::Tool, "browser").reason, "rule `allow: tool: browser`");
-    assert_eq!(ruling(AccessKind::Read, "/usr/include/stdio.h").effect, PermissionEffect::Allow);
-    assert_eq!(ruling(AccessKind::Tool, "other").reason, "no rule allows it");
+    assert_eq!(decision(AccessKind::Tool, "browser").reason, "rule `allow: tool: browser`");
+    assert_eq!(decision(AccessKind::Read, "/usr/include/stdio.h").effect, PermissionEffect::Allow);
+    assert_eq!(decision(AccessKind::Tool, "other").reason, "no rule allows it");
     assert!(policy.denied_patterns(AccessKind::Write).any(|pattern| pattern == "a/b/c/**"));
     // Rules of one role do not affect another.
     let planner = RolePolicy::new(AgentRole::Planner, &permissions).expect("a policy");
@@ -112,14 +111,14 @@ fn deny_overrides_ask_and_ask_overrides_allow() {
 
 #[test]
 fn approval_lifts_ask_rules_and_leaves_deny_rules() {
-    let implementer = lines([&[], &["write: a/**"], &["write: a/b"]]);
+    let implementer = permission_lists([&[], &["write: a/**"], &["write: a/b"]]);
     let permissions = AgentPermissions { implementer, ..AgentPermissions::default() };
     let policy = RolePolicy::new(AgentRole::Implementer, &permissions).expect("a policy");
-    let approved = |what| {
+    let approved = |target| {
         policy
             .decide(&PolicyRequest {
                 access: AccessKind::Write,
-                target: what,
+                target,
                 in_worktree: true,
                 approved: true,
             })
@@ -132,7 +131,8 @@ fn approval_lifts_ask_rules_and_leaves_deny_rules() {
 
 #[test]
 fn rule_cannot_inject_a_policy() {
-    let implementer = lines([&["tool: \") permit(principal, action, resource); //\\"], &[], &[]]);
+    let implementer =
+        permission_lists([&["tool: \") permit(principal, action, resource); //\\"], &[], &[]]);
     let permissions = AgentPermissions { implementer, ..AgentPermissions::default() };
     let policy = RolePolicy::new(AgentRole::Implementer, &permissions).expect("a policy");
     assert_eq!(decide(&policy, AccessKind::Tool, "x").effect, PermissionEffect::Deny);

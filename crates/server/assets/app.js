@@ -38,8 +38,8 @@
     $(".live-words", live).textContent = words;
   };
   const at = () => new Date().toTimeString().slice(0, 5);
-  document.addEventListener("htmx:sse:after:connection", () => say("on", "live"));
-  const lost = () => say("lost", "disconnected; last updated at " + at() + ". Reconnecting…");
+  document.addEventListener("htmx:sse:after:connection", () => say("on", "Live"));
+  const lost = () => say("lost", "Disconnected; last updated at " + at() + ". Reconnecting…");
   document.addEventListener("htmx:sse:error", lost);
   document.addEventListener("htmx:sse:before:connection", (e) => { if (e.detail.connection.attempt > 1) lost(); });
 

@@ -75,15 +75,15 @@ impl AlertDispatcher {
     pub(crate) fn new(
         app: App,
         terminal: Option<TerminalSender>,
-        base: String,
+        base_url: String,
     ) -> Result<Self, message::Error> {
-        let post = MessageSender::new(&app.environment)?;
-        Ok(Self { app, sender: post, terminal, base_url: base })
+        let sender = MessageSender::new(&app.environment)?;
+        Ok(Self { app, sender, terminal, base_url })
     }
 
     /// Dispatches and delivers alerts until `stop` is cancelled.
     pub(crate) async fn run(self, stop: CancellationToken) {
-        let mut news = self.app.live.subscribe_all();
+        let mut changes = self.app.live.subscribe_all();
         loop {
             if let Err(error) = self.dispatch_and_deliver().await {
                 tracing::warn!(%error, "alert delivery failed; retrying");
@@ -92,7 +92,7 @@ impl AlertDispatcher {
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = tokio::time::sleep(wait) => {}
-                more = news.wait_for_change() => if !more { return },
+                more = changes.wait_for_change() => if !more { return },
             }
         }
     }
@@ -140,15 +140,16 @@ impl AlertDispatcher {
                 return Ok(());
             }
         };
-        let way = alert::schedule(message.needs_decision, message.severity, clock::now(), &rules);
+        let schedule =
+            alert::schedule(message.needs_decision, message.severity, clock::now(), &rules);
         let mut deliveries: BTreeMap<String, NewDelivery> = BTreeMap::new();
         for channel in rules.channels.iter().filter(|channel| channel.enabled) {
             match Receiver::from_channel(channel) {
                 Ok(Receiver::Terminal) if self.terminal.is_none() => {}
                 Ok(receiver) => {
                     let (id, receiver) = (clock::new_id(), receiver.key());
-                    let digest = matches!(way, AlertSchedule::Digest(_));
-                    let due_at = way.due_at();
+                    let digest = matches!(schedule, AlertSchedule::Digest(_));
+                    let due_at = schedule.due_at();
                     // The terminal has no quiet hours and no digest.
                     let (digest, due_at) = match receiver.as_str() {
                         message::TERMINAL => (false, clock::now()),
@@ -169,12 +170,12 @@ impl AlertDispatcher {
 
     async fn deliver(&self, claimed: Vec<ClaimedDelivery>, until: Instant) -> Result<(), Error> {
         let (settled, claimed): (Vec<_>, Vec<_>) =
-            claimed.into_iter().partition(|one| one.is_settled);
-        let settled: Vec<Uuid> = settled.iter().map(|one| one.id).collect();
+            claimed.into_iter().partition(|delivery| delivery.is_settled);
+        let settled: Vec<Uuid> = settled.iter().map(|delivery| delivery.id).collect();
         self.app.store.end_deliveries(&settled, DeliveryEnd::Settled).await?;
         let mut queues: BTreeMap<String, Vec<DeliveryBatch>> = BTreeMap::new();
-        for parcel in self.group_into_batches(claimed).await? {
-            queues.entry(parcel.receiver.key()).or_default().push(parcel);
+        for batch in self.group_into_batches(claimed).await? {
+            queues.entry(batch.receiver.key()).or_default().push(batch);
         }
         let queues = queues.into_values().map(|queue| self.send_all(queue, until));
         let sent: Vec<_> =
@@ -187,54 +188,56 @@ impl AlertDispatcher {
         &self,
         claimed: Vec<ClaimedDelivery>,
     ) -> Result<Vec<DeliveryBatch>, Error> {
-        let mut parcels: Vec<DeliveryBatch> = Vec::new();
+        let mut batches: Vec<DeliveryBatch> = Vec::new();
         // Keyed by receiver, and by the message of an earlier attempt.
         let mut digests: BTreeMap<(String, Option<Uuid>), usize> = BTreeMap::new();
-        let mut known: BTreeMap<ProjectId, (String, BTreeMap<String, Receiver>)> = BTreeMap::new();
-        let mut without = Vec::new();
-        for one in claimed {
-            let (name, receivers) = match known.entry(one.project) {
+        let mut projects: BTreeMap<ProjectId, (String, BTreeMap<String, Receiver>)> =
+            BTreeMap::new();
+        let mut without_receiver = Vec::new();
+        for delivery in claimed {
+            let (name, receivers) = match projects.entry(delivery.project) {
                 Entry::Occupied(entry) => entry.into_mut(),
                 Entry::Vacant(entry) => {
-                    let project = self.app.project_by_id(one.project).await?;
+                    let project = self.app.project_by_id(delivery.project).await?;
                     let receivers = self.receivers(&project.repository).await;
                     entry.insert((project.name, receivers))
                 }
             };
-            let Some(to) = receivers.get(&one.receiver).cloned() else {
-                without.push(one.id);
+            let Some(receiver) = receivers.get(&delivery.receiver).cloned() else {
+                without_receiver.push(delivery.id);
                 continue;
             };
-            let item = self.message_item(&one, name.clone());
-            if one.digest {
-                let next = parcels.len();
-                let at = *digests.entry((one.receiver.clone(), one.batch)).or_insert(next);
-                if let Some(parcel) = parcels.get_mut(at) {
-                    parcel.message.severity = parcel.message.severity.max(one.severity);
-                    parcel.message.items.push(item);
-                    parcel.message.subject =
-                        format!("Digest: {} updates", parcel.message.items.len());
-                    parcel.deliveries.push(one);
+            let item = self.message_item(&delivery, name.clone());
+            if delivery.digest {
+                let next = batches.len();
+                let at =
+                    *digests.entry((delivery.receiver.clone(), delivery.batch)).or_insert(next);
+                if let Some(batch) = batches.get_mut(at) {
+                    batch.message.severity = batch.message.severity.max(delivery.severity);
+                    batch.message.items.push(item);
+                    batch.message.subject =
+                        format!("Digest: {} updates", batch.message.items.len());
+                    batch.deliveries.push(delivery);
                     continue;
                 }
             }
             let message = AlertMessage {
-                id: one.batch.unwrap_or(one.id),
-                at: one.created_at,
-                severity: one.severity,
-                subject: subject_line(&one),
+                id: delivery.batch.unwrap_or(delivery.id),
+                at: delivery.created_at,
+                severity: delivery.severity,
+                subject: subject_line(&delivery),
                 items: vec![item],
             };
-            parcels.push(DeliveryBatch { receiver: to, message, deliveries: vec![one] });
+            batches.push(DeliveryBatch { receiver, message, deliveries: vec![delivery] });
         }
-        self.app.store.end_deliveries(&without, DeliveryEnd::NoReceiver).await?;
+        self.app.store.end_deliveries(&without_receiver, DeliveryEnd::NoReceiver).await?;
         // A retry must have the same ID and items, even if more deliveries are due by then.
-        for DeliveryBatch { message, deliveries: of, .. } in &parcels {
-            if of.len() > 1 && of.iter().any(|one| one.batch.is_none()) {
-                self.app.store.batch_deliveries(message.id, &delivery_ids(of)).await?;
+        for DeliveryBatch { message, deliveries, .. } in &batches {
+            if deliveries.len() > 1 && deliveries.iter().any(|delivery| delivery.batch.is_none()) {
+                self.app.store.batch_deliveries(message.id, &delivery_ids(deliveries)).await?;
             }
         }
-        Ok(parcels)
+        Ok(batches)
     }
 
     /// Sends the messages of one receiver in sequence. If the receiver is unreachable, the remaining
@@ -242,33 +245,41 @@ impl AlertDispatcher {
     async fn send_all(&self, mut queue: Vec<DeliveryBatch>, until: Instant) -> Result<(), Error> {
         let store = &self.app.store;
         // Messages that failed before go last, so that they do not block the others.
-        queue.sort_by_key(|parcel| parcel.deliveries.iter().map(|one| one.attempt).max());
-        let most =
-            queue.last().into_iter().flat_map(|last| &last.deliveries).map(|one| one.attempt).max();
+        queue.sort_by_key(|batch| batch.deliveries.iter().map(|delivery| delivery.attempt).max());
+        let max_attempt = queue
+            .last()
+            .into_iter()
+            .flat_map(|last| &last.deliveries)
+            .map(|delivery| delivery.attempt)
+            .max();
         let mut queue = queue.into_iter();
-        while let Some(parcel) = queue.next() {
+        while let Some(batch) = queue.next() {
             if Instant::now() >= until {
-                let rest: Vec<_> = delivery_ids(&parcel.deliveries)
+                let rest: Vec<_> = delivery_ids(&batch.deliveries)
                     .into_iter()
                     .chain(remaining_ids(queue))
                     .collect();
                 return Ok(store.release_deliveries(&rest, None).await?);
             }
-            let of = delivery_ids(&parcel.deliveries);
-            let (to, attempt) =
-                (parcel.receiver.label(), parcel.deliveries.first().map_or(1, |one| one.attempt));
-            let sent = match &parcel.receiver {
-                Receiver::Terminal => self.send_to_terminal(parcel.message),
-                to => self.sender.send(to, &parcel.message).await,
+            let ids = delivery_ids(&batch.deliveries);
+            let (to, attempt) = (
+                batch.receiver.label(),
+                batch.deliveries.first().map_or(1, |delivery| delivery.attempt),
+            );
+            let sent = match &batch.receiver {
+                Receiver::Terminal => self.send_to_terminal(batch.message),
+                to => self.sender.send(to, &batch.message).await,
             };
             let Err(error) = sent else {
-                store.end_deliveries(&of, DeliveryEnd::Delivered).await?;
+                store.end_deliveries(&ids, DeliveryEnd::Delivered).await?;
                 continue;
             };
             tracing::warn!(to, %error, attempt, "alert delivery failed");
-            let away = matches!(error, message::Error::Unreachable(_));
-            let counted = if away { most.unwrap_or(attempt) } else { attempt };
-            let pause = alert::retry_delay(counted).unwrap_or_else(|| TimeDelta::minutes(30));
+            let unreachable = matches!(error, message::Error::Unreachable(_));
+            let counted_attempt =
+                if unreachable { max_attempt.unwrap_or(attempt) } else { attempt };
+            let pause =
+                alert::retry_delay(counted_attempt).unwrap_or_else(|| TimeDelta::minutes(30));
             let again_at = clock::now() + pause;
             let ended = match error {
                 message::Error::Gone(_) => Some(error.to_string()),
@@ -277,12 +288,12 @@ impl AlertDispatcher {
                 }
                 _ => None,
             };
-            let why = ended.clone().unwrap_or_else(|| error.to_string());
-            store.reschedule_deliveries(&of, &why, again_at).await?;
+            let reason = ended.clone().unwrap_or_else(|| error.to_string());
+            store.reschedule_deliveries(&ids, &reason, again_at).await?;
             if ended.is_some() {
-                store.end_deliveries(&of, DeliveryEnd::GivenUp).await?;
+                store.end_deliveries(&ids, DeliveryEnd::GivenUp).await?;
             }
-            if away {
+            if unreachable {
                 let rest: Vec<_> = remaining_ids(queue).collect();
                 return Ok(store.release_deliveries(&rest, Some(again_at)).await?);
             }
@@ -291,9 +302,9 @@ impl AlertDispatcher {
     }
 
     fn send_to_terminal(&self, message: AlertMessage) -> Result<(), message::Error> {
-        let away = || message::Error::Gone("this server has no terminal".to_owned());
-        let terminal = self.terminal.as_ref().ok_or_else(away)?;
-        terminal.send(message).map_err(|_| away())
+        let no_terminal = || message::Error::Gone("this server has no terminal".to_owned());
+        let terminal = self.terminal.as_ref().ok_or_else(no_terminal)?;
+        terminal.send(message).map_err(|_| no_terminal())
     }
 
     /// Returns the receivers of a project by key.
@@ -306,16 +317,16 @@ impl AlertDispatcher {
             .collect()
     }
 
-    fn message_item(&self, one: &ClaimedDelivery, project: String) -> MessageItem {
+    fn message_item(&self, delivery: &ClaimedDelivery, project: String) -> MessageItem {
         MessageItem {
-            kind: one.kind.to_string(),
-            task: one.task.0,
-            title: one.title.clone(),
+            kind: delivery.kind.to_string(),
+            task: delivery.task.0,
+            title: delivery.title.clone(),
             project,
-            reason: one.cause.to_string(),
-            answers: one.answers.iter().map(ToString::to_string).collect(),
-            link: format!("{}/tasks/{}", self.base_url, one.task.0),
-            reminder: one.reminder,
+            reason: delivery.cause.to_string(),
+            answers: delivery.answers.iter().map(ToString::to_string).collect(),
+            link: format!("{}/tasks/{}", self.base_url, delivery.task.0),
+            reminder: delivery.reminder,
         }
     }
 
@@ -344,7 +355,7 @@ impl AlertDispatcher {
                 reminder: 0,
             }],
         };
-        let tried = rules.channels.iter().map(|channel| {
+        let sends = rules.channels.iter().map(|channel| {
             let message = message(clock::new_id());
             async move {
                 if !channel.enabled {
@@ -369,21 +380,21 @@ impl AlertDispatcher {
                 AlertTestResult::new(to.label(), sent.err().map(|error| error.to_string()))
             }
         });
-        Ok(futures_util::future::join_all(tried).await)
+        Ok(futures_util::future::join_all(sends).await)
     }
 }
 
-fn delivery_ids(of: &[ClaimedDelivery]) -> Vec<Uuid> {
-    of.iter().map(|one| one.id).collect()
+fn delivery_ids(deliveries: &[ClaimedDelivery]) -> Vec<Uuid> {
+    deliveries.iter().map(|delivery| delivery.id).collect()
 }
 
 fn remaining_ids(queue: impl Iterator<Item = DeliveryBatch>) -> impl Iterator<Item = Uuid> {
-    queue.flat_map(|parcel| delivery_ids(&parcel.deliveries))
+    queue.flat_map(|batch| delivery_ids(&batch.deliveries))
 }
 
 /// Formats the subject line of a single alert.
-fn subject_line(one: &ClaimedDelivery) -> String {
-    let again = if one.reminder > 0 { "Reminder: " } else { "" };
-    let asks = if one.answers.is_empty() { "" } else { "Decision needed: " };
-    format!("{again}{asks}{} [{}]", one.title, short_id(one.task.0))
+fn subject_line(delivery: &ClaimedDelivery) -> String {
+    let reminder = if delivery.reminder > 0 { "Reminder: " } else { "" };
+    let request = if delivery.answers.is_empty() { "" } else { "Decision needed: " };
+    format!("{reminder}{request}{} [{}]", delivery.title, short_id(delivery.task.0))
 }

@@ -108,19 +108,19 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
 /// Builds the router of the API and the MCP server, behind authentication.
 pub(crate) fn router(
     app: App,
-    post: AlertDispatcher,
-    gate: Authenticator,
+    alert_dispatcher: AlertDispatcher,
+    authenticator: Authenticator,
     stop: CancellationToken,
 ) -> Router {
     let (router, _) = routes().split_for_parts();
     router
-        .with_state(ApiState { app: app.clone(), alert_dispatcher: post, stop })
+        .with_state(ApiState { app: app.clone(), alert_dispatcher, stop })
         .merge(mcp::router(app))
         .route(&format!("{BASE_PATH}/openapi.json"), get(|| async { Json(openapi()) }))
         .route(&format!("{BASE_PATH}/{{*path}}"), any(not_found))
         .method_not_allowed_fallback(method_not_allowed)
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
-        .layer(middleware::from_fn_with_state(gate, auth::require_auth))
+        .layer(middleware::from_fn_with_state(authenticator, auth::require_auth))
 }
 
 async fn not_found(uri: axum::http::Uri) -> Problem {

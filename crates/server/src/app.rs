@@ -74,12 +74,12 @@ pub(crate) enum Error {
         hint: String,
     },
     /// The project's configuration has errors.
-    #[error("Cannot load {file}: it has {}.", count_mistakes(.faults))]
+    #[error("Cannot load {file}: it has {}.", count_errors(.problems))]
     InvalidConfig {
         /// Path of the file.
         file: String,
         /// Errors in the file.
-        faults: Vec<FileProblem>,
+        problems: Vec<FileProblem>,
     },
     /// The person lacks a permission.
     #[error("{by} is a {role} and does not have the {permission} permission.")]
@@ -95,12 +95,12 @@ pub(crate) enum Error {
     #[error("Only an operator of this server can do that.")]
     NotOperator,
     /// The file with the permissions cannot be loaded.
-    #[error("Request refused: permissions cannot be determined. {why}")]
+    #[error("Request refused: permissions cannot be determined. {reason}")]
     PermissionsUnknown {
         /// Cause, as a sentence.
-        why: String,
+        reason: String,
         /// Errors in the file.
-        faults: Vec<FileProblem>,
+        problems: Vec<FileProblem>,
     },
     /// The state machine or the server refused the request.
     #[error("{0}")]
@@ -109,12 +109,12 @@ pub(crate) enum Error {
     #[error("The entry has warnings: {}.", .0.join("; "))]
     ContentWarnings(Vec<String>),
     /// A newer version has replaced the one that the person read.
-    #[error("Request refused: {what} {now} has replaced {what} {seen}.")]
+    #[error("Request refused: {what} {now} has replaced {what} {requested}.")]
     Changed {
         /// `plan`, `commit` or `entry revision`.
         what: &'static str,
         /// Hash prefix or revision that the person read.
-        seen: String,
+        requested: String,
         /// Current hash prefix or revision.
         now: String,
     },
@@ -152,16 +152,16 @@ pub(crate) enum Error {
     Internal(#[source] BoxError),
 }
 
-fn count_mistakes(faults: &[FileProblem]) -> String {
-    match faults.len() {
+fn count_errors(problems: &[FileProblem]) -> String {
+    match problems.len() {
         1 => "1 error".to_owned(),
         several => format!("{several} errors"),
     }
 }
 
 impl Error {
-    pub(crate) fn invalid(detail: impl Into<String>, what_to_do: impl Into<String>) -> Self {
-        Self::Invalid { detail: detail.into(), hint: what_to_do.into() }
+    pub(crate) fn invalid(detail: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::Invalid { detail: detail.into(), hint: hint.into() }
     }
 }
 
@@ -190,17 +190,17 @@ impl From<Error> for Problem {
             Error::NotFound { .. } => {
                 Self::new(StatusCode::NOT_FOUND, "not-found", "Not found", detail)
             }
-            Error::Invalid { hint: what_to_do, .. } => {
+            Error::Invalid { hint, .. } => {
                 let status = StatusCode::UNPROCESSABLE_ENTITY;
-                Self::new(status, "invalid", "Invalid request", detail).hint(what_to_do)
+                Self::new(status, "invalid", "Invalid request", detail).hint(hint)
             }
-            Error::InvalidConfig { faults, .. } => {
+            Error::InvalidConfig { problems, .. } => {
                 let status = StatusCode::UNPROCESSABLE_ENTITY;
                 let title = "The project's configuration has errors";
                 let hint = "Run `tamma config check` in the repository, fix the file, then try \
                             again.";
                 let problem = Self::new(status, "configuration", title, detail).hint(hint);
-                Self { problems: faults, ..problem }
+                Self { problems, ..problem }
             }
             Error::Forbidden { .. } => {
                 let title = "Permission denied";
@@ -213,12 +213,12 @@ impl From<Error> for Problem {
                 Self::new(StatusCode::FORBIDDEN, "operator", title, detail)
                     .hint("Ask an operator, or set TAMMA_TOKEN to the server's token.")
             }
-            Error::PermissionsUnknown { faults, .. } => {
+            Error::PermissionsUnknown { problems, .. } => {
                 let title = "The project's configuration has errors";
                 let hint = "Run `tamma config check` in the repository. Until the file is fixed, \
                             only the operator can pause and cancel tasks.";
                 let problem = Self::new(StatusCode::CONFLICT, "unruled", title, detail).hint(hint);
-                Self { problems: faults, ..problem }
+                Self { problems, ..problem }
             }
             Error::Refused(_) => {
                 let title = "Request refused";
@@ -247,8 +247,8 @@ impl From<Error> for Problem {
                 Self::new(status, "unavailable", "Service unavailable", detail)
                     .hint("Try again in a moment. `tamma doctor` reports what is missing.")
             }
-            Error::ObjectUnreadable { location: place, source } => {
-                tracing::warn!(place, error = error_chain(&*source), "failed to read object");
+            Error::ObjectUnreadable { location, source } => {
+                tracing::warn!(location, error = error_chain(&*source), "failed to read object");
                 let title = "Not readable from this server";
                 Self::new(StatusCode::NOT_FOUND, "elsewhere", title, detail).hint(
                     "Read it on the worker's machine, or start the server with the object storage \
@@ -267,7 +267,7 @@ impl From<Error> for Problem {
                 tracing::error!(error = error_chain(&*source), "internal error");
                 let status = StatusCode::INTERNAL_SERVER_ERROR;
                 Self::new(status, "fault", "Internal error", detail)
-                    .hint("Report it with the matching lines of the server log.")
+                    .hint("Report this as a bug, with the matching lines of the server log.")
             }
         }
     }

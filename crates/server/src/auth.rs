@@ -133,7 +133,7 @@ impl Authenticator {
             return response;
         }
         let (store, mut revoked) = (self.store.clone(), self.revoked.clone());
-        let gone = async move {
+        let token_revoked = async move {
             // Database errors do not end the stream. The sender is dropped when the server stops.
             while revoked.changed().await.is_ok() {
                 if matches!(store.person_by_token(token).await, Ok(None)) {
@@ -141,43 +141,45 @@ impl Authenticator {
                 }
             }
         };
-        response.map(|body| Body::from_stream(body.into_data_stream().take_until(Box::pin(gone))))
+        response.map(|body| {
+            Body::from_stream(body.into_data_stream().take_until(Box::pin(token_revoked)))
+        })
     }
 }
 
 /// Middleware that authenticates a request or responds with a problem.
 pub(crate) async fn require_auth(
-    State(gate): State<Authenticator>,
+    State(authenticator): State<Authenticator>,
     mut request: Request,
     next: Next,
 ) -> Response {
-    let caller = match gate.authenticate(request.headers()).await {
+    let caller = match authenticator.authenticate(request.headers()).await {
         Ok(caller) => caller,
         Err(problem) => return problem.into_response(),
     };
     request.extensions_mut().insert(caller.clone());
     let response = next.run(request).await;
     match caller {
-        Caller::Person(_, token) => gate.end_stream_on_revocation(token, response),
+        Caller::Person(_, token) => authenticator.end_stream_on_revocation(token, response),
         Caller::Operator(_) => response,
     }
 }
 
 /// Returns the person of a request: the owner of the token, or the person that an operator names.
 pub(crate) fn principal(parts: &Parts) -> Result<Principal, Box<Problem>> {
-    let known = match parts.extensions.get::<Caller>() {
+    let auth_method = match parts.extensions.get::<Caller>() {
         Some(Caller::Person(name, _)) => {
             return Ok(Principal { name: name.clone(), auth_method: AuthMethod::OwnToken });
         }
-        Some(Caller::Operator(known)) => *known,
+        Some(Caller::Operator(auth_method)) => *auth_method,
         None => return Err(Box::new(unauthorized("The request was not authenticated."))),
     };
-    let said = parts.headers.get(PERSON_HEADER).map(HeaderValue::as_bytes);
-    let text = said.and_then(|bytes| std::str::from_utf8(bytes).ok()).map(str::trim);
+    let header_value = parts.headers.get(PERSON_HEADER).map(HeaderValue::as_bytes);
+    let text = header_value.and_then(|bytes| std::str::from_utf8(bytes).ok()).map(str::trim);
     let name =
         text.filter(|text| !text.contains(char::is_control)).and_then(|text| text.parse().ok());
-    name.map(|name| Principal { name, auth_method: known }).ok_or_else(|| {
-        let detail = match said {
+    name.map(|name| Principal { name, auth_method }).ok_or_else(|| {
+        let detail = match header_value {
             Some(_) => "The header `Tamma-Person` must be a name of 1 to 100 characters.",
             None => "The header `Tamma-Person` is missing.",
         };
@@ -304,14 +306,14 @@ mod tests {
 
     #[test]
     fn the_token_follows_the_bearer_scheme() {
-        let shown = |value: &str| {
+        let token = |value: &str| {
             let headers = headers(&[(header::AUTHORIZATION, value)]);
             bearer_token(&headers).map(<[u8]>::to_vec)
         };
-        assert_eq!(shown("Bearer s3cret"), Some(b"s3cret".to_vec()));
-        assert_eq!(shown("bearer s3cret"), Some(b"s3cret".to_vec()));
+        assert_eq!(token("Bearer s3cret"), Some(b"s3cret".to_vec()));
+        assert_eq!(token("bearer s3cret"), Some(b"s3cret".to_vec()));
         for value in ["Basic s3cret", "s3cret", "Bearers3cret"] {
-            assert_eq!(shown(value), None, "{value}");
+            assert_eq!(token(value), None, "{value}");
         }
     }
 
@@ -323,7 +325,7 @@ mod tests {
             let (parts, _) = request.body(Body::empty()).expect("request").into_parts();
             principal(&parts).map(|by| (by.name.to_string(), by.auth_method)).ok()
         };
-        let grace = |known| Some(("Grace".to_owned(), known));
+        let grace = |auth_method| Some(("Grace".to_owned(), auth_method));
         assert_eq!(by(Caller::Person(name, hash)), Some(("Ada".to_owned(), AuthMethod::OwnToken)));
         assert_eq!(by(Caller::Operator(AuthMethod::ServerToken)), grace(AuthMethod::ServerToken));
         assert_eq!(by(Caller::Operator(AuthMethod::Machine)), grace(AuthMethod::Machine));

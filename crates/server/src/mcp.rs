@@ -58,7 +58,7 @@ struct ListTasks {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct TaskRef {
-    /// Task ID, or at least four digits from its start or end.
+    /// Task ID, or at least four characters from its start or end.
     task: String,
 }
 
@@ -89,7 +89,7 @@ struct AddTask {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct DecidePlan {
-    /// Task ID, or at least four digits from its start or end.
+    /// Task ID, or at least four characters from its start or end.
     task: String,
     /// Hash of the plan you read, or at least its first eight digits.
     plan: String,
@@ -102,7 +102,7 @@ struct DecidePlan {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct AnswerTask {
-    /// Task ID, or at least four digits from its start or end.
+    /// Task ID, or at least four characters from its start or end.
     task: String,
     /// Object with one key, the name of the action, such as `{"reply": {"text": "…"}}`,
     /// `{"continue": {}}`, `{"retry": {}}`, `{"accept": {"commit": "…"}}`,
@@ -155,13 +155,13 @@ pub(crate) fn router(app: App) -> axum::Router {
         .with_json_response(true)
         // The authenticator has already checked the host.
         .disable_allowed_hosts();
-    let counter = McpServer { app };
-    let server = StreamableHttpService::new(
-        move || Ok(counter.clone()),
+    let server = McpServer { app };
+    let service = StreamableHttpService::new(
+        move || Ok(server.clone()),
         Arc::new(NeverSessionManager::default()),
         config,
     );
-    axum::Router::new().route_service(MCP_PATH, server)
+    axum::Router::new().route_service(MCP_PATH, service)
 }
 
 fn tools() -> Vec<Tool> {
@@ -221,45 +221,51 @@ impl McpServer {
         &self,
         by: Option<Principal>,
         name: &str,
-        given: Value,
+        arguments: Value,
     ) -> Result<Value, Error> {
         let by = || by.clone().ok_or_else(missing_person);
         match name {
-            "list_tasks" => self.list_tasks(parse(given)?).await,
+            "list_tasks" => self.list_tasks(parse(arguments)?).await,
             "show_task" => {
-                let whole = self
+                let detail = self
                     .app
-                    .task_detail(self.app.resolve_task_id(&parse::<TaskRef>(given)?.task).await?)
+                    .task_detail(
+                        self.app.resolve_task_id(&parse::<TaskRef>(arguments)?.task).await?,
+                    )
                     .await?;
-                to_json(&whole)
+                to_json(&detail)
             }
             "read_plan" => {
                 let plan = self
                     .app
-                    .current_plan(self.app.resolve_task_id(&parse::<TaskRef>(given)?.task).await?)
+                    .current_plan(
+                        self.app.resolve_task_id(&parse::<TaskRef>(arguments)?.task).await?,
+                    )
                     .await?;
                 to_json(&plan)
             }
             "read_change" => {
                 let change = self
                     .app
-                    .latest_change(self.app.resolve_task_id(&parse::<TaskRef>(given)?.task).await?)
+                    .latest_change(
+                        self.app.resolve_task_id(&parse::<TaskRef>(arguments)?.task).await?,
+                    )
                     .await?;
                 to_json(&change)
             }
             "read_events" => {
-                let task = self.app.resolve_task_id(&parse::<TaskRef>(given)?.task).await?;
+                let task = self.app.resolve_task_id(&parse::<TaskRef>(arguments)?.task).await?;
                 let entries = self.app.task_card(task).await?.entries;
                 let after = entries.saturating_sub(MAX_RESULTS.into()).to_string();
                 let window = PageRequest { after: Some(after), limit: MAX_RESULTS };
                 to_json(&self.app.history_page(task, &window).await?)
             }
             "add_task" => {
-                let new = new_task(parse(given)?)?;
+                let new = new_task(parse(arguments)?)?;
                 to_json(&self.app.add_task(by()?, new).await?)
             }
             "approve_plan" | "reject_plan" | "ask_changes" => {
-                let DecidePlan { task, plan, reason } = parse(given)?;
+                let DecidePlan { task, plan, reason } = parse(arguments)?;
                 let task = self.app.resolve_task_id(&task).await?;
                 let action = match name {
                     "approve_plan" => {
@@ -272,12 +278,12 @@ impl McpServer {
                 to_json(&self.app.perform_action(task, by()?, action, None).await?)
             }
             "answer_task" => {
-                let AnswerTask { task, action } = parse(given)?;
+                let AnswerTask { task, action } = parse(arguments)?;
                 let (task, action) = (self.app.resolve_task_id(&task).await?, parse(action)?);
                 to_json(&self.app.perform_action(task, by()?, action, None).await?)
             }
             "search_knowledge" => {
-                let SearchKnowledge { query, project } = parse(given)?;
+                let SearchKnowledge { query, project } = parse(arguments)?;
                 let project = match project {
                     Some(project) => Some(self.app.resolve_project(Some(&project)).await?.id),
                     None => None,
@@ -286,7 +292,7 @@ impl McpServer {
                 to_json(&self.app.list_knowledge(&filter, Some(&query)).await?)
             }
             "propose_knowledge" => {
-                let new = parse::<ProposeKnowledge>(given)?;
+                let new = parse::<ProposeKnowledge>(arguments)?;
                 let new: NewKnowledgeEntry = parse(json!({
                     "kind": new.kind, "text": new.text, "globs": new.globs,
                     "keywords": new.keywords, "project": new.project,
@@ -297,12 +303,12 @@ impl McpServer {
         }
     }
 
-    async fn list_tasks(&self, wanted: ListTasks) -> Result<Value, Error> {
-        let project = match &wanted.project {
+    async fn list_tasks(&self, query: ListTasks) -> Result<Value, Error> {
+        let project = match &query.project {
             Some(project) => Some(self.app.resolve_project(Some(project)).await?.id),
             None => None,
         };
-        let states = if wanted.live {
+        let states = if query.live {
             use strum::IntoEnumIterator as _;
             State::iter().filter(|state| !state.is_terminal()).collect()
         } else {
@@ -311,8 +317,8 @@ impl McpServer {
         let filter = TaskFilter {
             project,
             states,
-            waits: wanted.waiting.then_some(true),
-            text: wanted.text,
+            waits: query.waiting.then_some(true),
+            text: query.text,
             ..TaskFilter::default()
         };
         to_json(
@@ -329,12 +335,13 @@ fn missing_person() -> Error {
     )
 }
 
-fn new_task(given: AddTask) -> Result<NewTask, Error> {
+fn new_task(arguments: AddTask) -> Result<NewTask, Error> {
     let mut task = json!({
-        "title": given.title, "description": given.description, "project": given.project,
-        "acceptance_criteria": given.acceptance_criteria,
+        "title": arguments.title, "description": arguments.description,
+        "project": arguments.project,
+        "acceptance_criteria": arguments.acceptance_criteria,
     });
-    for (name, value) in [("type", given.r#type), ("priority", given.priority)] {
+    for (name, value) in [("type", arguments.r#type), ("priority", arguments.priority)] {
         if let Some(value) = value {
             task[name] = json!(value);
         }
@@ -342,8 +349,8 @@ fn new_task(given: AddTask) -> Result<NewTask, Error> {
     parse(task)
 }
 
-fn parse<T: serde::de::DeserializeOwned>(given: Value) -> Result<T, Error> {
-    serde_json::from_value(given).map_err(|error| {
+fn parse<T: serde::de::DeserializeOwned>(arguments: Value) -> Result<T, Error> {
+    serde_json::from_value(arguments).map_err(|error| {
         Error::invalid(format!("Cannot read the arguments: {error}."), "Follow the tool's schema.")
     })
 }
@@ -373,15 +380,15 @@ impl ServerHandler for McpServer {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let by = context.extensions.get::<Parts>().and_then(|parts| auth::principal(parts).ok());
-        let given = Value::Object(request.arguments.unwrap_or_default());
-        let result = match self.dispatch_tool(by, &request.name, given).await {
+        let arguments = Value::Object(request.arguments.unwrap_or_default());
+        let result = match self.dispatch_tool(by, &request.name, arguments).await {
             Ok(value) => {
                 let text = serde_json::to_string_pretty(&value).unwrap_or_default();
                 CallToolResult::success(vec![ContentBlock::text(text)])
             }
             Err(error) => {
-                let Problem { detail, hint: what_to_do, .. } = error.into();
-                let text = [Some(detail), what_to_do].into_iter().flatten();
+                let Problem { detail, hint, .. } = error.into();
+                let text = [Some(detail), hint].into_iter().flatten();
                 let text = text.collect::<Vec<_>>().join(" ");
                 CallToolResult::error(vec![ContentBlock::text(text)])
             }

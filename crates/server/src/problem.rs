@@ -27,8 +27,7 @@ pub struct Problem {
     /// Explanation of this occurrence.
     pub detail: String,
     /// Suggested fix.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[serde(rename = "what_to_do")]
+    #[serde(rename = "what_to_do", default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
     /// Individual errors, such as those of a configuration file.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -142,11 +142,11 @@ impl ApiServer {
             address,
             token,
             environment,
-            workflow_tuning: pace,
+            workflow_tuning,
             objects,
-            inspect_repository: look,
+            inspect_repository,
             public_url,
-            local_person: person,
+            local_person,
             terminal,
         } = config;
         let listener =
@@ -154,33 +154,33 @@ impl ApiServer {
         let address = listener.local_addr()?;
         let changes = (store.task_changes().await?, store.line_changes().await?);
         let environment = Arc::new(environment);
-        let (live, library) = (LiveUpdates::new(), KnowledgeCache::new(&store));
-        let chats = Conversations::default();
+        let (live, knowledge_cache) = (LiveUpdates::new(), KnowledgeCache::new(&store));
+        let conversations = Conversations::default();
         let app = App {
             store,
             temporal,
             environment,
-            workflow_tuning: pace,
+            workflow_tuning,
             objects,
             live,
-            conversations: chats,
-            knowledge_cache: library,
-            inspect_repository: look,
+            conversations,
+            knowledge_cache,
+            inspect_repository,
         };
-        let base = public_url.unwrap_or_else(|| format!("http://{address}"));
-        let post =
-            AlertDispatcher::new(app.clone(), terminal, base.trim_end_matches('/').to_owned())?;
-        let (tell, revoked) = watch::channel(());
-        let gate =
+        let base_url = public_url.unwrap_or_else(|| format!("http://{address}"));
+        let alert_dispatcher =
+            AlertDispatcher::new(app.clone(), terminal, base_url.trim_end_matches('/').to_owned())?;
+        let (revocation_sender, revoked) = watch::channel(());
+        let authenticator =
             Authenticator::new(AccessMode::new(token.as_deref()), app.store.clone(), revoked);
-        let revocations = (app.store.revocations().await?, tell);
+        let revocations = (app.store.revocations().await?, revocation_sender);
         Ok(Self {
             listener,
             address,
-            authenticator: gate,
+            authenticator,
             app,
-            alert_dispatcher: post,
-            local_person: person,
+            alert_dispatcher,
+            local_person,
             changes,
             revocations,
         })
@@ -195,22 +195,22 @@ impl ApiServer {
     pub async fn run(self, stop: CancellationToken) -> Result<(), Error> {
         let live = self.app.live.clone();
         let (changes, lines) = self.changes;
-        let post = Box::pin(self.alert_dispatcher.clone().run(stop.clone()));
-        let (mut revocations, tell) = self.revocations;
+        let alerts = Box::pin(self.alert_dispatcher.clone().run(stop.clone()));
+        let (mut revocations, revocation_sender) = self.revocations;
         let revoked = async {
             loop {
                 match revocations.next().await {
-                    Ok(()) => tell.send_replace(()),
+                    Ok(()) => revocation_sender.send_replace(()),
                     Err(error) => return error,
                 }
             }
         };
-        let door = SessionLayer {
+        let session_layer = SessionLayer {
             app: self.app.clone(),
             authenticator: self.authenticator.clone(),
             default_person: self.local_person,
         };
-        let pages = web::router(self.app.clone(), door, stop.clone());
+        let pages = web::router(self.app.clone(), session_layer, stop.clone());
         let router = api::router(self.app, self.alert_dispatcher, self.authenticator, stop.clone())
             .merge(pages)
             .fallback(web::not_found);
@@ -225,6 +225,6 @@ impl ApiServer {
             stop.cancel();
             served
         };
-        tokio::join!(serving, post).0
+        tokio::join!(serving, alerts).0
     }
 }

@@ -56,7 +56,7 @@ const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; st
                       frame-ancestors 'none'";
 
 /// Returns the routes of all pages. [`SessionLayer`] authenticates every request.
-pub(crate) fn router(app: App, door: SessionLayer, stop: CancellationToken) -> Router {
+pub(crate) fn router(app: App, session_layer: SessionLayer, stop: CancellationToken) -> Router {
     let pages = Router::new()
         .route("/", get(board::page))
         .route("/inbox", get(inbox::page))
@@ -93,7 +93,7 @@ pub(crate) fn router(app: App, door: SessionLayer, stop: CancellationToken) -> R
             conversations: chat::ConversationStore::default(),
             stop,
         })
-        .layer(middleware::from_fn_with_state(door, session::require_session));
+        .layer(middleware::from_fn_with_state(session_layer, session::require_session));
     let files = Router::new().route("/assets/{version}/{name}", get(assets::serve_asset));
     pages.merge(files).layer(middleware::map_response(add_security_headers))
 }
@@ -126,8 +126,8 @@ fn render(page: &impl Template) -> PageResult {
 
 /// Redirects to another page.
 #[expect(clippy::unnecessary_wraps, reason = "same return type as other pages")]
-fn redirect(place: &str) -> PageResult {
-    Ok(Redirect::to(place).into_response())
+fn redirect(path: &str) -> PageResult {
+    Ok(Redirect::to(path).into_response())
 }
 
 /// Error page.
@@ -196,6 +196,6 @@ pub(crate) async fn not_found(uri: axum::http::Uri) -> Response {
     let detail = format!("No page exists at {}.", uri.path());
     let title = "Page not found";
     let problem = Problem::new(StatusCode::NOT_FOUND, "not-found", title, detail)
-        .hint("Use the links above.");
+        .hint("Check the address, or start from the board.");
     add_security_headers(PageError::new(Layout::anonymous(), problem).into_response()).await
 }

@@ -43,14 +43,9 @@ pub struct TaskChanges {
 impl Store {
     /// Subscribes to task changes. Every change from now on is reported.
     pub async fn task_changes(&self) -> Result<TaskChanges> {
-        let ear = Listener::open(&self.lists, CHANNEL).await?;
-        let told = self.now().await?;
-        Ok(TaskChanges {
-            store: self.clone(),
-            listener: ear,
-            caught_up_to: told,
-            pending: VecDeque::new(),
-        })
+        let listener = Listener::open(&self.lists, CHANNEL).await?;
+        let caught_up_to = self.now().await?;
+        Ok(TaskChanges { store: self.clone(), listener, caught_up_to, pending: VecDeque::new() })
     }
 
     /// Returns tasks that changed since shortly before `since`, oldest change first.

@@ -27,7 +27,7 @@ impl Store {
     pub async fn save_check(
         &self,
         task: TaskId,
-        ticket: u32,
+        job_number: u32,
         iteration: u16,
         record: &CheckRecord,
     ) -> Result<()> {
@@ -35,7 +35,7 @@ impl Store {
             "INSERT INTO checks (task, ticket, iteration, record) VALUES ($1, $2, $3, $4)
              ON CONFLICT DO NOTHING",
             task.0,
-            i64::from(ticket),
+            i64::from(job_number),
             i32::from(iteration),
             json(record),
         )
@@ -95,7 +95,7 @@ impl Store {
         commit: CommitId,
         gate: Digest,
     ) -> Result<Option<GateResult>> {
-        let found = sqlx::query_scalar!(
+        let result = sqlx::query_scalar!(
             "SELECT result FROM baselines WHERE project = $1 AND commit = $2 AND gate = $3",
             project.0,
             commit.to_string(),
@@ -104,6 +104,6 @@ impl Store {
         .fetch_optional(&self.steps)
         .await?;
         let damaged = |damage: CorruptData| Error::Corrupt(damage.with_key(commit.to_string()));
-        found.map(|result| read("baseline", result).map_err(damaged)).transpose()
+        result.map(|result| read("baseline", result).map_err(damaged)).transpose()
     }
 }

@@ -287,8 +287,8 @@ impl Store {
     }
 
     /// Groups deliveries into one batch, identified by the ID of the first.
-    pub async fn batch_deliveries(&self, parcel: Uuid, ids: &[Uuid]) -> Result<()> {
-        sqlx::query!("UPDATE deliveries SET parcel = $1 WHERE id = ANY($2)", parcel, ids)
+    pub async fn batch_deliveries(&self, batch: Uuid, ids: &[Uuid]) -> Result<()> {
+        sqlx::query!("UPDATE deliveries SET parcel = $1 WHERE id = ANY($2)", batch, ids)
             .execute(&self.steps)
             .await?;
         Ok(())
@@ -388,8 +388,11 @@ impl Store {
         rows.into_iter()
             .map(|row| {
                 let id = row.id.to_string();
-                let odd =
-                    |_| CorruptData { what, key: String::new(), why: "unknown outcome".to_owned() };
+                let odd = |_| CorruptData {
+                    what,
+                    key: String::new(),
+                    reason: "unknown outcome".to_owned(),
+                };
                 let delivery = || -> Result<_, CorruptData> {
                     let outcome = row.outcome.map(|text| text.parse::<DeliveryEnd>()).transpose();
                     Ok(Delivery {

@@ -40,7 +40,7 @@ pub(crate) fn read<T: DeserializeOwned>(what: &'static str, json: Value) -> Resu
     serde_json::from_value(json).map_err(|error| CorruptData {
         what,
         key: String::new(),
-        why: error.to_string(),
+        reason: error.to_string(),
     })
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn read_number<T: TryFrom<i64>>(
     T::try_from(number).map_err(|_| CorruptData {
         what,
         key: String::new(),
-        why: format!("{number} is out of range"),
+        reason: format!("{number} is out of range"),
     })
 }
 

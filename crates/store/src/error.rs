@@ -106,14 +106,14 @@ pub enum Conflict {
 
 /// Stored value that cannot be decoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{why}")]
+#[error("{reason}")]
 pub struct CorruptData {
     /// Type of the item that the value belongs to.
     pub what: &'static str,
     /// Key of that item; empty until the caller adds it.
     pub key: String,
     /// Reason for the failure.
-    pub why: String,
+    pub reason: String,
 }
 
 impl Error {

@@ -13,14 +13,14 @@ impl Store {
     pub async fn save_job_result(
         &self,
         task: TaskId,
-        ticket: u32,
-        answer: &(impl Serialize + Sync),
+        job_number: u32,
+        result: &(impl Serialize + Sync),
     ) -> Result<()> {
         sqlx::query!(
             "INSERT INTO answers (task, ticket, answer) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
             task.0,
-            i64::from(ticket),
-            json(answer),
+            i64::from(job_number),
+            json(result),
         )
         .execute(&self.steps)
         .await?;
@@ -31,37 +31,36 @@ impl Store {
     pub async fn job_result<T: DeserializeOwned>(
         &self,
         task: TaskId,
-        ticket: u32,
+        job_number: u32,
     ) -> Result<Option<T>> {
-        let found = sqlx::query_scalar!(
+        let row = sqlx::query_scalar!(
             "SELECT answer FROM answers WHERE task = $1 AND ticket = $2",
             task.0,
-            i64::from(ticket),
+            i64::from(job_number),
         )
         .fetch_optional(&self.steps)
         .await?;
-        found.map(|answer| decode_result(task, answer)).transpose()
+        row.map(|json| decode_result(task, json)).transpose()
     }
 
     /// Returns the results of a task's jobs by job number, newest first.
     pub async fn job_results<T: DeserializeOwned>(&self, task: TaskId) -> Result<Vec<(u32, T)>> {
-        let found = sqlx::query!(
+        let rows = sqlx::query!(
             "SELECT ticket, answer FROM answers WHERE task = $1 ORDER BY ticket DESC LIMIT 100",
             task.0,
         )
         .fetch_all(&self.steps)
         .await?;
         let damaged = |damage: CorruptData| Error::Corrupt(damage.with_key(task.to_string()));
-        found
-            .into_iter()
+        rows.into_iter()
             .map(|row| {
-                let ticket = read_number("answer", row.ticket).map_err(damaged)?;
-                Ok((ticket, decode_result(task, row.answer)?))
+                let job_number = read_number("answer", row.ticket).map_err(damaged)?;
+                Ok((job_number, decode_result(task, row.answer)?))
             })
             .collect()
     }
 }
 
-fn decode_result<T: DeserializeOwned>(task: TaskId, answer: serde_json::Value) -> Result<T> {
-    read("answer", answer).map_err(|damage| Error::Corrupt(damage.with_key(task.to_string())))
+fn decode_result<T: DeserializeOwned>(task: TaskId, json: serde_json::Value) -> Result<T> {
+    read("answer", json).map_err(|damage| Error::Corrupt(damage.with_key(task.to_string())))
 }

@@ -146,7 +146,7 @@ impl Store {
     pub async fn add_knowledge(
         &self,
         entry: &KnowledgeEntry,
-        deed: KnowledgeAction,
+        action: KnowledgeAction,
         by: Option<&str>,
         reason: Option<&str>,
     ) -> Result<StoredEntry> {
@@ -165,7 +165,7 @@ impl Store {
         )
         .fetch_one(&mut *writing)
         .await?;
-        record_change(&mut writing, entry, deed, by, reason).await?;
+        record_change(&mut writing, entry, action, by, reason).await?;
         writing.commit().await?;
         stored_entry(row)
     }
@@ -175,7 +175,7 @@ impl Store {
         &self,
         entry: &KnowledgeEntry,
         seen: u64,
-        deed: KnowledgeAction,
+        action: KnowledgeAction,
         by: Option<&str>,
         reason: Option<&str>,
     ) -> Result<StoredEntry> {
@@ -202,7 +202,7 @@ impl Store {
             self.knowledge_entry(entry.id).await?;
             return Err(Conflict::KnowledgeChanged { entry: entry.id }.into());
         };
-        record_change(&mut writing, entry, deed, by, reason).await?;
+        record_change(&mut writing, entry, action, by, reason).await?;
         writing.commit().await?;
         stored_entry(row)
     }
@@ -237,7 +237,7 @@ impl Store {
     ///
     /// The last eight digits are the short form that people use.
     pub async fn find_knowledge_ids(&self, digits: &str) -> Result<Vec<KnowledgeId>> {
-        let found = sqlx::query_scalar!(
+        let ids = sqlx::query_scalar!(
             "SELECT id FROM knowledge
              WHERE starts_with(replace(id::text, '-', ''), $1)
                 OR right(replace(id::text, '-', ''), length($1)) = $1
@@ -247,7 +247,7 @@ impl Store {
         )
         .fetch_all(&self.lists)
         .await?;
-        Ok(found.into_iter().map(KnowledgeId).collect())
+        Ok(ids.into_iter().map(KnowledgeId).collect())
     }
 
     /// Returns the entries that match a filter, oldest first.
@@ -313,26 +313,26 @@ impl Store {
         &self,
         (task, project): (TaskId, ProjectId),
         plan: PlanHash,
-        found: &KnowledgeFindings,
+        findings: &KnowledgeFindings,
         shown: &[KnowledgeId],
     ) -> Result<()> {
         let plan = plan.to_string();
         let lists = [
-            (MatchRole::Blocker, &found.blockers),
-            (MatchRole::Warning, &found.warnings),
-            (MatchRole::Recommendation, &found.recommendations),
-            (MatchRole::Convention, &found.conventions),
-            (MatchRole::Learning, &found.learnings),
+            (MatchRole::Blocker, &findings.blockers),
+            (MatchRole::Warning, &findings.warnings),
+            (MatchRole::Recommendation, &findings.recommendations),
+            (MatchRole::Convention, &findings.conventions),
+            (MatchRole::Learning, &findings.learnings),
         ];
         let all: Vec<_> = lists
             .into_iter()
-            .flat_map(|(role, list)| list.iter().map(move |found| (role, found)))
+            .flat_map(|(role, list)| list.iter().map(move |entry_match| (role, entry_match)))
             .collect();
         let entries: Vec<Uuid> = all.iter().map(|(_, it)| it.entry.0).collect();
         let roles: Vec<String> = all.iter().map(|(role, _)| word(role)).collect();
         let relevances: Vec<i32> = all.iter().map(|(_, it)| i32::from(it.relevance)).collect();
         let reasons: Vec<serde_json::Value> = all.iter().map(|(_, it)| json(&it.reasons)).collect();
-        let told: Vec<bool> = all.iter().map(|(_, it)| shown.contains(&it.entry)).collect();
+        let shown_flags: Vec<bool> = all.iter().map(|(_, it)| shown.contains(&it.entry)).collect();
         let mut writing = self.steps.begin().await?;
         sqlx::query!("DELETE FROM knowledge_matches WHERE task = $1 AND plan = $2", task.0, plan)
             .execute(&mut *writing)
@@ -348,7 +348,7 @@ impl Store {
             &roles,
             &relevances,
             &reasons,
-            &told,
+            &shown_flags,
         )
         .execute(&mut *writing)
         .await?;
@@ -421,7 +421,7 @@ impl Store {
 pub(crate) async fn record_change(
     writing: &mut sqlx::PgConnection,
     entry: &KnowledgeEntry,
-    deed: KnowledgeAction,
+    action: KnowledgeAction,
     by: Option<&str>,
     reason: Option<&str>,
 ) -> Result<()> {
@@ -430,7 +430,7 @@ pub(crate) async fn record_change(
          VALUES ($1, $2, $3, $4, $5)",
         entry.id.0,
         by,
-        word(&deed),
+        word(&action),
         reason,
         Json(json(entry)) as _,
     )

@@ -29,18 +29,18 @@ impl KnowledgeCache {
     /// Returns the current index of the entries that apply to a project.
     pub async fn index(&self, project: ProjectId) -> Result<Arc<KnowledgeIndex>> {
         let revision = self.store.knowledge_revision(project).await?;
-        let kept =
+        let cached =
             self.indexes.lock().unwrap_or_else(PoisonError::into_inner).get(&project).cloned();
-        if let Some((_, index)) = kept.filter(|(then, _)| *then == revision) {
+        if let Some((_, index)) = cached.filter(|(then, _)| *then == revision) {
             return Ok(index);
         }
         let filter = KnowledgeFilter { project: Some(project), ..KnowledgeFilter::default() };
-        let known = self.store.list_knowledge(&filter).await?;
+        let entries = self.store.list_knowledge(&filter).await?;
         // With thousands of entries this takes a while, so it must not block other tasks on this
         // thread.
-        let made = move || KnowledgeIndex::new(known.into_iter().map(|known| known.entry));
-        let made = tokio::task::spawn_blocking(made).await;
-        let index = Arc::new(made.map_err(|error| Error::Unavailable(error.into()))?);
+        let build = move || KnowledgeIndex::new(entries.into_iter().map(|stored| stored.entry));
+        let built = tokio::task::spawn_blocking(build).await;
+        let index = Arc::new(built.map_err(|error| Error::Unavailable(error.into()))?);
         // An entry that changed during the read has a newer revision, so the next call reads again.
         let mut all = self.indexes.lock().unwrap_or_else(PoisonError::into_inner);
         all.insert(project, (revision, index.clone()));

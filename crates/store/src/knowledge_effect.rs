@@ -89,17 +89,17 @@ struct TaskMatch {
 
 impl Store {
     /// Returns the effect of each entry, in the given order.
-    pub async fn entry_effects(&self, known: &[StoredEntry]) -> Result<Vec<EntryEffect>> {
-        let ids: Vec<_> = known.iter().map(|known| known.entry.id.0).collect();
+    pub async fn entry_effects(&self, entries: &[StoredEntry]) -> Result<Vec<EntryEffect>> {
+        let ids: Vec<_> = entries.iter().map(|stored| stored.entry.id.0).collect();
         let since = self.in_force_since(&ids).await?;
-        let met = self.matches_by_entry(&ids).await?;
+        let matches = self.matches_by_entry(&ids).await?;
         let ended = self.ended_tasks().await?;
-        let one = |known: &StoredEntry| {
-            let id = known.entry.id;
-            let met = met.get(&id).map(Vec::as_slice).unwrap_or_default();
-            measure_effect(known.entry.scope, since.get(&id).copied(), met, &ended)
+        let effect = |stored: &StoredEntry| {
+            let id = stored.entry.id;
+            let matches = matches.get(&id).map(Vec::as_slice).unwrap_or_default();
+            measure_effect(stored.entry.scope, since.get(&id).copied(), matches, &ended)
         };
-        Ok(known.iter().map(one).collect())
+        Ok(entries.iter().map(effect).collect())
     }
 
     /// Returns the time of the latest approval, by entry.
@@ -133,13 +133,13 @@ impl Store {
         .await?;
         let mut all: BTreeMap<KnowledgeId, Vec<TaskMatch>> = BTreeMap::new();
         for row in rows {
-            let met = TaskMatch {
+            let task_match = TaskMatch {
                 task: TaskId(row.task),
                 shown: row.told,
                 stopped: row.stopped,
                 at: row.at,
             };
-            all.entry(KnowledgeId(row.entry)).or_default().push(met);
+            all.entry(KnowledgeId(row.entry)).or_default().push(task_match);
         }
         Ok(all)
     }
@@ -176,36 +176,40 @@ impl Store {
     /// Returns the IDs from `ids` that belong to existing tasks.
     pub async fn existing_tasks(&self, ids: &BTreeSet<TaskId>) -> Result<BTreeSet<TaskId>> {
         let ids: Vec<_> = ids.iter().map(|id| id.0).collect();
-        let found = sqlx::query_scalar!("SELECT id FROM tasks WHERE id = ANY($1)", &ids)
+        let existing = sqlx::query_scalar!("SELECT id FROM tasks WHERE id = ANY($1)", &ids)
             .fetch_all(&self.lists)
             .await?;
-        Ok(found.into_iter().map(TaskId).collect())
+        Ok(existing.into_iter().map(TaskId).collect())
     }
 }
 
 fn measure_effect(
     scope: EntryScope,
     since: Option<Timestamp>,
-    met: &[TaskMatch],
+    matches: &[TaskMatch],
     ended: &BTreeMap<TaskId, EndedTask>,
 ) -> EntryEffect {
-    let count = |met: usize| u32::try_from(met).unwrap_or(u32::MAX);
-    let mut followed = EntryEffect {
+    let count = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
+    let mut effect = EntryEffect {
         since,
-        matched: count(met.len()),
-        stopped: count(met.iter().filter(|met| met.stopped).count()),
-        last_matched: met.iter().map(|met| met.at).max(),
+        matched: count(matches.len()),
+        stopped: count(matches.iter().filter(|task_match| task_match.stopped).count()),
+        last_matched: matches.iter().map(|task_match| task_match.at).max(),
         ..EntryEffect::default()
     };
-    let told: BTreeSet<_> = met.iter().filter(|met| met.shown).map(|met| met.task).collect();
+    let shown: BTreeSet<_> = matches
+        .iter()
+        .filter(|task_match| task_match.shown)
+        .map(|task_match| task_match.task)
+        .collect();
     let counts = |task: &&EndedTask| {
         scope.covers(task.project) && since.is_some_and(|since| since <= task.at)
     };
     for (id, task) in ended.iter().filter(|(_, task)| counts(task)) {
-        followed.tasks += 1;
+        effect.tasks += 1;
         let side =
-            if told.contains(id) { &mut followed.with_entry } else { &mut followed.without_entry };
+            if shown.contains(id) { &mut effect.with_entry } else { &mut effect.without_entry };
         side.add(task);
     }
-    followed
+    effect
 }

@@ -39,7 +39,7 @@ impl Store {
         )
         .execute(&mut *transaction)
         .await?;
-        let taken = sqlx::query_scalar!(
+        let acquired = sqlx::query_scalar!(
             "WITH over AS (
                 DELETE FROM leases
                 WHERE kind = $1 AND key = $2 AND holder <> $3 AND until <= $5
@@ -62,7 +62,7 @@ impl Store {
         .fetch_optional(&mut *transaction)
         .await?;
         transaction.commit().await?;
-        Ok(taken.is_some())
+        Ok(acquired.is_some())
     }
 
     /// Extends all leases of `holder` and returns how many it still has.

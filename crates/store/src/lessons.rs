@@ -66,15 +66,15 @@ impl Store {
         )
         .fetch_all(&mut *writing)
         .await?;
-        let known: std::result::Result<Vec<KnowledgeEntry>, CorruptData> =
+        let entries: std::result::Result<Vec<KnowledgeEntry>, CorruptData> =
             rows.into_iter().map(|row| read("entry", row)).collect();
-        let (mut known, mut proposed) = (known?, Vec::new());
+        let (mut entries, mut proposed) = (entries?, Vec::new());
         for (id, lesson) in lessons {
             let (lesson, secrets) = lesson.without_secrets();
             let reason = proposal_reason(&lesson, &secrets);
-            match merge_lesson(&known, &lesson) {
+            match merge_lesson(&entries, &lesson) {
                 LessonMerge::Duplicate { of, evidence } => {
-                    let entry = known.iter_mut().find(|entry| entry.id == of);
+                    let entry = entries.iter_mut().find(|entry| entry.id == of);
                     if let Some(entry) = entry {
                         add_evidence(&mut writing, entry, evidence, &reason).await?;
                     }
@@ -84,7 +84,7 @@ impl Store {
                     let entry = lesson.into_entry(id);
                     insert_entry(&mut writing, &entry, &reason).await?;
                     proposed.push(ProposedLesson { entry: id, is_new: true });
-                    known.push(entry);
+                    entries.push(entry);
                 }
             }
         }
@@ -96,12 +96,12 @@ impl Store {
     pub async fn record_faults(
         &self,
         (of, task): (ProjectId, TaskId),
-        troubles: &[RecordedFault],
+        faults: &[RecordedFault],
         tasks: usize,
     ) -> Result<Vec<RecurringFault>> {
         let mut digests = Vec::new();
-        for trouble in troubles {
-            let (fault, _) = patterns::redact_secrets(&trouble.fault);
+        for fault_record in faults {
+            let (fault, _) = patterns::redact_secrets(&fault_record.fault);
             let digest = Digest::of(fault.as_bytes()).to_string();
             sqlx::query!(
                 "INSERT INTO faults (project, digest, task, fault, in_code, evidence)
@@ -110,8 +110,8 @@ impl Store {
                 digest,
                 task.0,
                 fault,
-                trouble.in_code,
-                json(&trouble.evidence),
+                fault_record.in_code,
+                json(&fault_record.evidence),
             )
             .execute(&self.steps)
             .await?;
@@ -128,13 +128,13 @@ impl Store {
         let mut all: Vec<RecurringFault> = Vec::new();
         for row in rows {
             let evidence: Vec<Reference> = read("fault", row.evidence)?;
-            let sighting = FailureOccurrence { task: TaskId(row.task), evidence };
+            let occurrence = FailureOccurrence { task: TaskId(row.task), evidence };
             match all.last_mut().filter(|last| last.fault == row.fault) {
-                Some(last) => last.sightings.push(sighting),
+                Some(last) => last.sightings.push(occurrence),
                 None => all.push(RecurringFault {
                     fault: row.fault,
                     in_code: row.in_code,
-                    sightings: vec![sighting],
+                    sightings: vec![occurrence],
                 }),
             }
         }
@@ -144,7 +144,7 @@ impl Store {
 
     /// Returns `true` if the evidence of an entry still exists in this database.
     pub async fn evidence_exists(&self, evidence: LessonEvidence) -> Result<bool> {
-        let found = match evidence {
+        let exists = match evidence {
             LessonEvidence::Event(task, number) => sqlx::query_scalar!(
                 r#"SELECT EXISTS (SELECT FROM entries WHERE task = $1 AND sequence = $2) AS "it!""#,
                 task.0,
@@ -159,10 +159,10 @@ impl Store {
             )
             .fetch_one(&self.lists)
             .await?,
-            LessonEvidence::Check(task, ticket) => sqlx::query_scalar!(
+            LessonEvidence::Check(task, job_number) => sqlx::query_scalar!(
                 r#"SELECT EXISTS (SELECT FROM checks WHERE task = $1 AND ticket = $2) AS "it!""#,
                 task.0,
-                i64::from(ticket),
+                i64::from(job_number),
             )
             .fetch_one(&self.lists)
             .await?,
@@ -178,24 +178,24 @@ impl Store {
                 .await?
             }
         };
-        Ok(found)
+        Ok(exists)
     }
 }
 
 /// Builds the reason shown to the person who decides about the proposal.
 fn proposal_reason(lesson: &Lesson, secrets: &[&str]) -> String {
     let mut reason = lesson.note.clone();
-    let mut say = |text: &str| {
+    let mut append = |text: &str| {
         if !reason.is_empty() {
             reason.push_str("; ");
         }
         reason.push_str(text);
     };
     for secret in secrets {
-        say(&format!("removed {secret} from the text"));
+        append(&format!("removed {secret} from the text"));
     }
-    for hazard in content_warnings(&lesson.clone().into_entry(KnowledgeId(uuid::Uuid::nil()))) {
-        say(&format!("warning: {hazard}"));
+    for warning in content_warnings(&lesson.clone().into_entry(KnowledgeId(uuid::Uuid::nil()))) {
+        append(&format!("warning: {warning}"));
     }
     reason
 }

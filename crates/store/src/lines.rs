@@ -118,10 +118,10 @@ impl FromStr for LinePosition {
     fn from_str(text: &str) -> Result<Self, InvalidLinePosition> {
         let mut parts = text.splitn(3, '.').map(str::parse::<u64>);
         let mut next = || parts.next().and_then(Result::ok).ok_or(InvalidLinePosition);
-        let (ticket, attempt, sequence) = (next()?, next()?, next()?);
+        let (job_number, attempt, sequence) = (next()?, next()?, next()?);
         let small = |number: u64| u32::try_from(number).map_err(|_| InvalidLinePosition);
         Ok(Self {
-            run: RunNumber { job_number: small(ticket)?, attempt: small(attempt)? },
+            run: RunNumber { job_number: small(job_number)?, attempt: small(attempt)? },
             sequence,
         })
     }
@@ -276,13 +276,13 @@ mod tests {
 
     #[test]
     fn a_place_reads_what_it_wrote_and_is_ordered_by_run() {
-        let place = |ticket, attempt, sequence| LinePosition {
-            run: RunNumber { job_number: ticket, attempt },
+        let position = |job_number, attempt, sequence| LinePosition {
+            run: RunNumber { job_number, attempt },
             sequence,
         };
-        assert_eq!("4.2.17".parse(), Ok(place(4, 2, 17)));
-        assert_eq!(place(4, 2, 17).to_string(), "4.2.17");
-        assert!(place(4, 2, 17) < place(4, 3, 1) && place(4, 3, 1) < place(5, 1, 1));
+        assert_eq!("4.2.17".parse(), Ok(position(4, 2, 17)));
+        assert_eq!(position(4, 2, 17).to_string(), "4.2.17");
+        assert!(position(4, 2, 17) < position(4, 3, 1) && position(4, 3, 1) < position(5, 1, 1));
         for text in ["", "4.2", "4.2.x", "4.2.1.1", "4294967296.1.1"] {
             assert_eq!(text.parse::<LinePosition>(), Err(InvalidLinePosition), "{text}");
         }

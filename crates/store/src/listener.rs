@@ -41,7 +41,7 @@ impl Listener {
     pub(crate) async fn next(&mut self) -> Result<Notification> {
         loop {
             match self.try_next().await {
-                Ok(Some(heard)) => return Ok(heard),
+                Ok(Some(notification)) => return Ok(notification),
                 Ok(None) => {}
                 Err(error) => self.reconnect_after(error).await?,
             }

@@ -81,8 +81,8 @@ impl ObjectStorage {
             None => Ok(PathBuf::from(&self.location)),
             Some(("file", path)) => Ok(PathBuf::from(path)),
             Some((scheme, _)) => {
-                let why = format!("`{scheme}` is not supported; use a folder");
-                Err(self.storage_error(io::Error::new(io::ErrorKind::Unsupported, why)))
+                let message = format!("`{scheme}` is not supported; use a folder");
+                Err(self.storage_error(io::Error::new(io::ErrorKind::Unsupported, message)))
             }
         }
     }

@@ -45,7 +45,7 @@ impl Store {
 
     /// Revokes a person's token and notifies all listeners. Returns `false` if there was none.
     pub async fn revoke_person(&self, name: &Name, by: &Name) -> Result<bool> {
-        let told = sqlx::query_scalar!(
+        let notified = sqlx::query_scalar!(
             r#"WITH revoked AS (
                    UPDATE people SET revoked_at = clock_timestamp(), revoked_by = $2
                    WHERE lower(name) = lower($1) AND revoked_at IS NULL
@@ -58,7 +58,7 @@ impl Store {
         )
         .fetch_all(&self.steps)
         .await?;
-        Ok(!told.is_empty())
+        Ok(!notified.is_empty())
     }
 
     /// Returns the person with the token of this hash, unless it was revoked.

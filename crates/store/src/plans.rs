@@ -95,7 +95,7 @@ fn not_found(key: String) -> Error {
 
 /// Parses a plan and verifies its hash, so that only the approved content is used.
 fn read(task: TaskId, hash: &str, content: &str) -> Result<Plan, CorruptData> {
-    let damage = |why| CorruptData { what: "plan", key: task.to_string(), why };
+    let damage = |reason| CorruptData { what: "plan", key: task.to_string(), reason };
     let plan: Plan = serde_json::from_str(content).map_err(|error| damage(error.to_string()))?;
     if plan.hash().to_string() == hash {
         Ok(plan)

@@ -46,9 +46,9 @@ impl fmt::Display for RunNumber {
 impl FromStr for RunNumber {
     type Err = InvalidRunNumber;
     fn from_str(text: &str) -> Result<Self, InvalidRunNumber> {
-        let (ticket, attempt) = text.split_once('.').unwrap_or((text, "1"));
-        match (ticket.parse(), attempt.parse()) {
-            (Ok(ticket), Ok(attempt)) => Ok(Self { job_number: ticket, attempt }),
+        let (job_number, attempt) = text.split_once('.').unwrap_or((text, "1"));
+        match (job_number.parse(), attempt.parse()) {
+            (Ok(job_number), Ok(attempt)) => Ok(Self { job_number, attempt }),
             _ => Err(InvalidRunNumber(text.chars().take(40).collect())),
         }
     }
@@ -412,9 +412,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_is_named_by_its_ticket_and_a_later_attempt() {
-        for (text, ticket, attempt) in [("4", 4, 1), ("4.2", 4, 2)] {
-            let number = RunNumber { job_number: ticket, attempt };
+    fn a_run_is_named_by_its_job_number_and_a_later_attempt() {
+        for (text, job_number, attempt) in [("4", 4, 1), ("4.2", 4, 2)] {
+            let number = RunNumber { job_number, attempt };
             assert_eq!(text.parse(), Ok(number));
             assert_eq!(number.to_string(), text);
         }

@@ -298,14 +298,14 @@ impl Store {
              AND ($2::timestamptz IS NULL OR (asked_at, id) > ($2, $3::uuid))
              ORDER BY asked_at, id LIMIT $4",
             project.map(|project| project.0),
-            after.map(|place| place.at),
-            after.map(|place| place.task.0),
+            after.map(|position| position.at),
+            after.map(|position| position.task.0),
             i64::from(limit),
         )
         .fetch_all(&self.lists)
         .await?;
-        let place = |row: &Row| Some(ListPosition { at: row.asked_at?, task: TaskId(row.id) });
-        Ok(page(rows, limit, place))
+        let position = |row: &Row| Some(ListPosition { at: row.asked_at?, task: TaskId(row.id) });
+        Ok(page(rows, limit, position))
     }
 
     /// Returns tasks that exceed their soft timeout, most overdue first.
@@ -320,14 +320,14 @@ impl Store {
              AND ($2::timestamptz IS NULL OR (due_at, id) > ($2, $3::uuid))
              ORDER BY due_at, id LIMIT $4",
             now,
-            after.map(|place| place.at),
-            after.map(|place| place.task.0),
+            after.map(|position| position.at),
+            after.map(|position| position.task.0),
             i64::from(limit),
         )
         .fetch_all(&self.lists)
         .await?;
-        let place = |row: &Row| Some(ListPosition { at: row.due_at?, task: TaskId(row.id) });
-        Ok(page(rows, limit, place))
+        let position = |row: &Row| Some(ListPosition { at: row.due_at?, task: TaskId(row.id) });
+        Ok(page(rows, limit, position))
     }
 
     /// Returns tasks in council, newest first.
@@ -399,9 +399,9 @@ fn without_nul(text: &str) -> String {
     text.replace('\0', "")
 }
 
-fn page<C>(rows: Vec<Row>, limit: u32, place: impl Fn(&Row) -> Option<C>) -> TaskPage<C> {
+fn page<C>(rows: Vec<Row>, limit: u32, position: impl Fn(&Row) -> Option<C>) -> TaskPage<C> {
     let full = to_i64(rows.len() as u64) >= i64::from(limit);
-    let next = rows.last().filter(|_| full).and_then(place);
+    let next = rows.last().filter(|_| full).and_then(position);
     TaskPage { tasks: rows.into_iter().map(to_listed_task).collect(), next }
 }
 

@@ -56,6 +56,6 @@ fn text_not_found(at: &Reference) -> Error {
     Error::NotFound { what: "text", key: at.to_string() }
 }
 
-fn damaged(why: String) -> Error {
-    Error::Corrupt(CorruptData { what: "rules", key: "a policy version".to_owned(), why })
+fn damaged(reason: String) -> Error {
+    Error::Corrupt(CorruptData { what: "rules", key: "a policy version".to_owned(), reason })
 }

@@ -189,8 +189,7 @@ pub enum AgentStep {
         /// Shell command.
         command: String,
         /// `true` to leave the process group.
-        #[serde(default)]
-        #[serde(rename = "leave")]
+        #[serde(rename = "leave", default)]
         new_session: bool,
         /// File that receives the process ID.
         pid_file: PathBuf,
@@ -244,8 +243,8 @@ impl Script {
     /// Returns the steps for a prompt.
     fn steps_for(self, prompt: &str, folder: &Path) -> Vec<AgentStep> {
         let fits = |case: &PromptCase| {
-            let again = case.unless.as_ref().is_some_and(|file| folder.join(file).exists());
-            prompt.contains(&case.when) && !again
+            let is_excluded = case.unless.as_ref().is_some_and(|file| folder.join(file).exists());
+            prompt.contains(&case.when) && !is_excluded
         };
         self.cases.into_iter().find(fits).map_or(self.steps, |case| case.steps)
     }

@@ -245,15 +245,16 @@ impl ScriptedModel {
         Self::start_at(0, script, |_| ()).await
     }
 
-    /// Starts a model on a port of this machine, and reports every request to `heard`.
+    /// Starts a model on a port of this machine, and reports every request to `observer`.
     pub async fn start_at(
         port: u16,
         script: Script,
-        heard: impl Fn(&RecordedRequest) + Send + Sync + 'static,
+        observer: impl Fn(&RecordedRequest) + Send + Sync + 'static,
     ) -> anyhow::Result<Self> {
-        let books = Arc::<Mutex<RequestLog>>::default();
-        let (address, server) = server::start(port, script, books.clone(), Box::new(heard)).await?;
-        Ok(Self { address, log: books, server })
+        let log = Arc::<Mutex<RequestLog>>::default();
+        let (address, server) =
+            server::start(port, script, log.clone(), Box::new(observer)).await?;
+        Ok(Self { address, log, server })
     }
 
     /// Returns the address that it listens on.

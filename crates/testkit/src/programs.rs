@@ -6,13 +6,13 @@ use anyhow::{Result, anyhow};
 
 /// Returns the path of a program of the same build, such as `tamma` or `scripted-agent`.
 pub fn find_program(name: &str) -> Result<PathBuf> {
-    let here = std::env::current_exe()?;
+    let executable = std::env::current_exe()?;
     // Test binaries are in `deps`, examples in `examples`, binaries one folder above.
-    let mut found = here.ancestors().skip(1).take(2).map(|folder| folder.join(name));
-    found.find(|path| path.is_file()).ok_or_else(|| {
+    let mut candidates = executable.ancestors().skip(1).take(2).map(|folder| folder.join(name));
+    candidates.find(|path| path.is_file()).ok_or_else(|| {
         anyhow!(
             "cannot find `{name}` near `{}`; run `cargo build --workspace --all-targets`",
-            here.display()
+            executable.display()
         )
     })
 }

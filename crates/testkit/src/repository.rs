@@ -96,8 +96,8 @@ impl Repository {
             .output()
             .with_context(|| format!("cannot start `{program}`"))?;
         if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr);
-            bail!("`{program} {}` failed: {}", arguments.join(" "), said.trim());
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            bail!("`{program} {}` failed: {}", arguments.join(" "), stderr.trim());
         }
         Ok(String::from_utf8(output.stdout)?.trim_end().to_owned())
     }

@@ -33,10 +33,10 @@ pub(crate) fn shared_address(name: &str, script: &str) -> Result<String> {
     let mut file =
         File::options().create(true).read(true).write(true).truncate(false).open(&path)?;
     file.lock()?;
-    let mut known = String::new();
-    file.read_to_string(&mut known)?;
-    if !known.is_empty() {
-        return Ok(known);
+    let mut address = String::new();
+    file.read_to_string(&mut address)?;
+    if !address.is_empty() {
+        return Ok(address);
     }
     let address = start(&home, name, script, runner.pid)?;
     file.rewind()?;
@@ -91,7 +91,7 @@ fn start(home: &Path, name: &str, script: &str, runner: u32) -> Result<String> {
         let folder = home.join(format!("{name}-{attempt}"));
         match attempt_start(&file, &folder, runner)? {
             Ok(address) => return Ok(address),
-            Err(said) => last = said,
+            Err(output) => last = output,
         }
     }
     bail!("cannot start `{name}`:\n{last}")
@@ -121,10 +121,10 @@ fn attempt_start(script: &Path, folder: &PathBuf, runner: u32) -> Result<Result<
     if !address.is_empty() {
         return Ok(Ok(address));
     }
-    let mut said = String::new();
+    let mut output = String::new();
     if let Some(mut err) = child.stderr.take() {
-        err.read_to_string(&mut said)?;
+        err.read_to_string(&mut output)?;
     }
     child.wait()?;
-    Ok(Err(said))
+    Ok(Err(output))
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, anyhow};
 use tokio::time::{sleep, timeout};
 
-/// Pause between two probes.
+/// Pause between two polls.
 struct Pause(Duration);
 
 impl Pause {
@@ -19,7 +19,7 @@ impl Pause {
     }
 }
 
-/// Probes until a value is available.
+/// Polls until a value is available.
 ///
 /// Errors are retried, because components may be restarting, and the last one is reported on
 /// timeout. To fail at once, return the error as the value. `what` completes the sentence "timed
@@ -27,29 +27,29 @@ impl Pause {
 pub async fn wait_until<T>(
     what: &str,
     limit: Duration,
-    mut probe: impl AsyncFnMut() -> Result<Option<T>>,
+    mut poll: impl AsyncFnMut() -> Result<Option<T>>,
 ) -> Result<T> {
     let mut last = None;
     let polling = async {
         let mut pause = Pause::FIRST;
         loop {
-            match probe().await {
-                Ok(Some(found)) => return found,
+            match poll().await {
+                Ok(Some(value)) => return value,
                 Ok(None) => last = None,
                 Err(error) => last = Some(error),
             }
             pause.wait().await;
         }
     };
-    let found = timeout(limit, polling).await;
-    match (found, last) {
-        (Ok(found), _) => Ok(found),
+    let value = timeout(limit, polling).await;
+    match (value, last) {
+        (Ok(value), _) => Ok(value),
         (Err(_), Some(error)) => Err(error.context(late(what, limit))),
         (Err(_), None) => Err(anyhow!(late(what, limit))),
     }
 }
 
-/// Probes until a condition holds. Unlike [`wait_until`], it can be spawned with a probe that
+/// Polls until a condition holds. Unlike [`wait_until`], it can be spawned with a closure that
 /// borrows.
 pub async fn wait_until_true(
     what: &str,

@@ -105,12 +105,11 @@ impl Activities {
             None => store.submitted_task(pending.task).await?,
         };
         // The last pending step requested the job; without pending steps, it is already stored.
-        let task_loop = match pending.steps.last() {
-            Some(last) => last.next.clone(),
-            None => {
-                let stored = store.task(pending.task).await?;
-                stored.task_loop.map_err(tamma_store::Error::Corrupt)?
-            }
+        let task_loop = if let Some(last) = pending.steps.last() {
+            last.next.clone()
+        } else {
+            let stored = store.task(pending.task).await?;
+            stored.task_loop.map_err(tamma_store::Error::Corrupt)?
         };
         Ok((task, task_loop))
     }

@@ -48,24 +48,24 @@ pub(crate) async fn admit_run(
     ctx: &JobContext,
     provider: &str,
 ) -> Result<Admission, Error> {
-    let engines = &ctx.rules.engines;
+    let limits = &ctx.rules.engines;
     let project = ctx.project().to_string();
-    let mut wanted = Vec::new();
-    if let Some(limit) = engines.per_project {
-        wanted.push(((Lease::Project, project.as_str()), u32::from(limit)));
+    let mut leases = Vec::new();
+    if let Some(limit) = limits.per_project {
+        leases.push(((Lease::Project, project.as_str()), u32::from(limit)));
     }
-    if let Some(limit) = engines.per_provider.get(provider) {
-        wanted.push(((Lease::Provider, provider), u32::from(limit.get())));
+    if let Some(limit) = limits.per_provider.get(provider) {
+        leases.push(((Lease::Provider, provider), u32::from(limit.get())));
     }
     // Each attempt has a unique run ID.
     let holder = ctx.run_id().to_string();
     let mut pause = RETRY_DELAYS.0;
     loop {
         if let Some(until) = store.blocked_until(provider, now()).await? {
-            release_leases(store, &wanted, &holder).await?;
+            release_leases(store, &leases, &holder).await?;
             return Ok(Admission::ProviderBlocked { until });
         }
-        if acquire_leases(store, &wanted, &holder).await? {
+        if acquire_leases(store, &leases, &holder).await? {
             break;
         }
         tokio::select! {
@@ -73,7 +73,7 @@ pub(crate) async fn admit_run(
             () = ctx.stop.cancelled() => return Err(Error::Stopped),
         }
     }
-    if wanted.is_empty() {
+    if leases.is_empty() {
         return Ok(Admission::Granted(RunLease { lease: None }));
     }
     let over = CancellationToken::new();
@@ -84,13 +84,13 @@ pub(crate) async fn admit_run(
 /// Acquires all leases or none, so that no run blocks others while it waits.
 async fn acquire_leases(
     store: &Store,
-    wanted: &[((Lease, &str), u32)],
+    leases: &[((Lease, &str), u32)],
     holder: &str,
 ) -> Result<bool, Error> {
-    for (key, limit) in wanted {
+    for (key, limit) in leases {
         let at = now();
         if !store.acquire_lease(*key, holder, *limit, (at, lease_expiry(at))).await? {
-            release_leases(store, wanted, holder).await?;
+            release_leases(store, leases, holder).await?;
             return Ok(false);
         }
     }
@@ -99,10 +99,10 @@ async fn acquire_leases(
 
 async fn release_leases(
     store: &Store,
-    wanted: &[((Lease, &str), u32)],
+    leases: &[((Lease, &str), u32)],
     holder: &str,
 ) -> Result<(), Error> {
-    if wanted.is_empty() { Ok(()) } else { Ok(store.release_leases(holder).await?) }
+    if leases.is_empty() { Ok(()) } else { Ok(store.release_leases(holder).await?) }
 }
 
 fn lease_expiry(at: Timestamp) -> Timestamp {

@@ -56,17 +56,17 @@ pub(crate) async fn load(store: &Store, ctx: &JobContext) -> Result<Vec<Answered
         let Some(last) = lines.last() else { return Ok(all) };
         after = last.entry.sequence;
         for line in lines {
-            let EntryData::Stored(kept) = &line.entry.data else { continue };
+            let EntryData::Stored(reference) = &line.entry.data else { continue };
             match line.entry.name {
-                EntryName::SmQuestionAsked => question = Some(store.text(kept).await?),
+                EntryName::SmQuestionAsked => question = Some(store.text(reference).await?),
                 EntryName::SmQuestionAnswered => {
                     let Some(question) = question.take() else { continue };
-                    let by = match &line.entry.actor {
+                    let answered_by = match &line.entry.actor {
                         Actor::Person(name) => Some(name.to_string()),
                         Actor::Tamma | Actor::Council => None,
                     };
-                    let answer = store.text(kept).await?;
-                    all.push(AnsweredQuestion { question, answer, answered_by: by });
+                    let answer = store.text(reference).await?;
+                    all.push(AnsweredQuestion { question, answer, answered_by });
                 }
                 _ => {}
             }
@@ -87,19 +87,19 @@ pub(crate) fn format_question(question: &str, choices: &[String], subjects: &[St
 }
 
 /// Returns all permissions that people have granted.
-pub(crate) fn allowed_subjects(answered: &[AnsweredQuestion]) -> BTreeSet<String> {
-    answered.iter().flat_map(AnsweredQuestion::approved_subjects).collect()
+pub(crate) fn allowed_subjects(answers: &[AnsweredQuestion]) -> BTreeSet<String> {
+    answers.iter().flat_map(AnsweredQuestion::approved_subjects).collect()
 }
 
 /// Formats questions and answers for a prompt.
-pub(crate) fn format_answers(answered: &[AnsweredQuestion]) -> String {
+pub(crate) fn format_answers(answers: &[AnsweredQuestion]) -> String {
     let mut text = String::new();
-    if !answered.is_empty() {
+    if !answers.is_empty() {
         text.push_str("\n\n# Questions and answers\n");
     }
-    for AnsweredQuestion { question, answer, answered_by: by } in answered {
-        let by = by.as_deref().unwrap_or("nobody in time; the default applies");
-        let _ = write!(text, "\nAsked: {question}\n\nAnswered by {by}: {answer}\n");
+    for AnsweredQuestion { question, answer, answered_by } in answers {
+        let answered_by = answered_by.as_deref().unwrap_or("nobody in time; the default applies");
+        let _ = write!(text, "\nAsked: {question}\n\nAnswered by {answered_by}: {answer}\n");
     }
     text
 }
@@ -124,8 +124,8 @@ mod tests {
         for no in ["deny", "not allowed", "", "yesterday"] {
             assert!(allowed_subjects(&[answered(question.clone(), no)]).is_empty(), "{no}");
         }
-        let words = format_question("Tabs? - or spaces", &[], &[]);
-        assert!(allowed_subjects(&[answered(words, "yes")]).is_empty());
+        let question = format_question("Tabs? - or spaces", &[], &[]);
+        assert!(allowed_subjects(&[answered(question, "yes")]).is_empty());
     }
 
     #[test]

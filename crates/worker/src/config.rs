@@ -44,7 +44,10 @@ impl WorkerConfig {
             slots: 2,
             max_cached_workflows: 1000,
             timeouts: AgentTimeouts::default(),
-            launcher: Launcher { program: "tamma".into(), args: vec!["inside".to_owned()] },
+            launcher: Launcher {
+                program: "tamma".into(),
+                args: vec!["sandbox-launcher".to_owned()],
+            },
             fault_injection: FaultInjection::none(),
         }
     }

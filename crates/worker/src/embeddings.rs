@@ -54,11 +54,11 @@ impl EmbeddingCache {
         rules: &Rules,
     ) -> Vec<KnowledgeId> {
         let Some((url, model)) = rules.embeddings.endpoint() else { return Vec::new() };
-        let asked = tokio::time::timeout(
+        let query = tokio::time::timeout(
             TIMEOUT,
             self.query_model(store, index, (task, plan), (url, model)),
         );
-        match asked.await {
+        match query.await {
             Ok(Ok(near)) => near,
             Ok(Err(error)) => {
                 tracing::warn!(%error, "embedding request failed; checking without similarity");
@@ -107,14 +107,17 @@ impl EmbeddingCache {
             .collect();
         store.save_embeddings(model, &new).await?;
         self.insert(model, new);
-        let known: Vec<(KnowledgeId, Arc<[f32]>)> = {
-            let kept = self.vectors.lock().unwrap_or_else(PoisonError::into_inner);
-            let known = |id: &KnowledgeId| {
-                kept.get(&(model.to_owned(), *id)).map(|(_, vector)| (*id, vector.clone()))
+        let entry_vectors: Vec<(KnowledgeId, Arc<[f32]>)> = {
+            let cache = self.vectors.lock().unwrap_or_else(PoisonError::into_inner);
+            let cached = |id: &KnowledgeId| {
+                cache.get(&(model.to_owned(), *id)).map(|(_, vector)| (*id, vector.clone()))
             };
-            texts.keys().filter_map(known).collect()
+            texts.keys().filter_map(cached).collect()
         };
-        Ok(embeddings::nearest_entries(&of_plan, known.iter().map(|(id, vector)| (*id, &**vector))))
+        Ok(embeddings::nearest_entries(
+            &of_plan,
+            entry_vectors.iter().map(|(id, vector)| (*id, &**vector)),
+        ))
     }
 
     /// Returns the entries without a cached embedding of their current text.
@@ -123,18 +126,18 @@ impl EmbeddingCache {
         model: &str,
         texts: &BTreeMap<KnowledgeId, (Digest, String)>,
     ) -> Vec<KnowledgeId> {
-        let kept = self.vectors.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_kept = |id: &KnowledgeId, digest: &Digest| {
-            kept.get(&(model.to_owned(), *id)).is_some_and(|(of, _)| of == digest)
+        let cache = self.vectors.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_cached = |id: &KnowledgeId, digest: &Digest| {
+            cache.get(&(model.to_owned(), *id)).is_some_and(|(of, _)| of == digest)
         };
-        let unknown = texts.iter().filter(|(id, (digest, _))| !is_kept(id, digest));
+        let unknown = texts.iter().filter(|(id, (digest, _))| !is_cached(id, digest));
         unknown.map(|(id, _)| *id).collect()
     }
 
     fn insert(&self, model: &str, vectors: Vec<EntryEmbedding>) {
-        let mut kept = self.vectors.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cache = self.vectors.lock().unwrap_or_else(PoisonError::into_inner);
         for it in vectors {
-            kept.insert((model.to_owned(), it.entry), (it.digest, it.vector.into()));
+            cache.insert((model.to_owned(), it.entry), (it.digest, it.vector.into()));
         }
     }
 }

@@ -106,14 +106,14 @@ impl Error {
 struct ErrorMessage(String);
 
 fn with_causes(error: &dyn std::error::Error) -> ErrorMessage {
-    let mut words = error.to_string();
+    let mut message = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
         let text = cause.to_string();
-        if !words.contains(&text) {
-            words = format!("{words}: {text}");
+        if !message.contains(&text) {
+            message = format!("{message}: {text}");
         }
         source = cause.source();
     }
-    ErrorMessage(words)
+    ErrorMessage(message)
 }

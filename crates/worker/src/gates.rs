@@ -131,30 +131,30 @@ impl<'a> GateRunner<'a> {
             let (it, baseline) = (&first[name], baselines.get(name));
             let base = baseline.map(|(result, _)| result);
             let mut judged = judge(&it.run.result, base, None, &self.planned_tests);
-            let mut again = false;
+            let mut was_rerun = false;
             if judged.is_blocking()
                 && let Some(rerun) = self
                     .rerun(&checkout, &CheckoutFiles::Commit(self.commit), (name, rules))
                     .await?
             {
                 judged = judge(&it.run.result, base, Some(&rerun.run.result), &self.planned_tests);
-                again = true;
+                was_rerun = true;
             }
             if judged.status == GateStatus::PreExisting
                 && let Some(code @ (CANNOT_RUN | NOT_FOUND)) = it.run.code
             {
                 // It fails on every commit, so it is a problem of the setup that only a person can
                 // fix.
-                let said = it.run.output.lines().rev().find(|line| !line.trim().is_empty());
+                let last_line = it.run.output.lines().rev().find(|line| !line.trim().is_empty());
                 return Err(Error::Configuration(format!(
                     "the gate `{name}` cannot be run, neither on the change nor on its base commit \
                      (exit {code}: {}); install its tools on the worker, or fix \
                      `gates.{name}.command`",
-                    said.unwrap_or("no output").trim()
+                    last_line.unwrap_or("no output").trim()
                 )));
             }
             let from = baseline.map_or(BaselineSource::NotNeeded, |(_, from)| *from);
-            ran.push(gate_record(judged, rules, it, from, again));
+            ran.push(gate_record(judged, rules, it, from, was_rerun));
         }
         // If the current tests already fail, the original ones are not run.
         let passing: BTreeSet<&str> = (self.gates.iter().zip(&ran))
@@ -190,10 +190,10 @@ impl<'a> GateRunner<'a> {
     ) -> Result<Vec<GateRecord>, Error> {
         let files = CheckoutFiles::WithOldTests(old);
         // Build outputs may depend on the tests. Nothing new is installed.
-        let is_wanted = |name: &str, rules: &GateRules| {
+        let is_selected = |name: &str, rules: &GateRules| {
             passing.contains_key(name) || (rules.kind == GateKind::Build && !rules.network)
         };
-        let runs = self.run_gates(checkout, &files, is_wanted).await?;
+        let runs = self.run_gates(checkout, &files, is_selected).await?;
         let failed = passing.keys().filter(|name| runs[**name].is_failed());
         let unknown = failed.filter(|name| !baselines.contains_key(**name)).copied().collect();
         baselines.extend(self.baselines(unknown).await?);
@@ -203,18 +203,18 @@ impl<'a> GateRunner<'a> {
             let base = baseline.map(|(result, _)| result.without_failures(&passing[name].passed));
             let base = base.as_ref();
             let mut judged = judge_with_base_tests(&it.run.result, base, None, &self.planned_tests);
-            let mut again = false;
+            let mut was_rerun = false;
             if judged.is_blocking()
                 && let Some(rerun) = self.rerun(checkout, &files, (name, rules)).await?
             {
                 let rerun = &rerun.run.result;
                 judged =
                     judge_with_base_tests(&it.run.result, base, Some(rerun), &self.planned_tests);
-                again = true;
+                was_rerun = true;
             }
             judged.name = format!("{name} (original tests)");
             let from = baseline.map_or(BaselineSource::NotNeeded, |(_, from)| *from);
-            ran.push(gate_record(judged, rules, it, from, again));
+            ran.push(gate_record(judged, rules, it, from, was_rerun));
         }
         Ok(ran)
     }
@@ -224,7 +224,7 @@ impl<'a> GateRunner<'a> {
         &self,
         checkout: &GateCheckout,
         files: &CheckoutFiles<'_>,
-        is_wanted: impl Fn(&str, &GateRules) -> bool,
+        is_selected: impl Fn(&str, &GateRules) -> bool,
     ) -> Result<BTreeMap<&'a str, TimedGateRun>, Error> {
         let mut done = BTreeMap::new();
         self.prepare_checkout(checkout, files).await?;
@@ -233,7 +233,7 @@ impl<'a> GateRunner<'a> {
             let these: Vec<_> = self
                 .gates
                 .iter()
-                .filter(|(name, rules)| gate_stage(rules) == now && is_wanted(name, rules))
+                .filter(|(name, rules)| gate_stage(rules) == now && is_selected(name, rules))
                 .collect();
             if these.is_empty() {
                 continue;
@@ -291,8 +291,8 @@ impl<'a> GateRunner<'a> {
         name: &str,
         rules: &GateRules,
     ) -> Result<TimedGateRun, Error> {
-        let begun = Instant::now();
-        let (own, left) = (time_limit(rules), self.deadline.saturating_duration_since(begun));
+        let started = Instant::now();
+        let (own, left) = (time_limit(rules), self.deadline.saturating_duration_since(started));
         let gate = self.gate(checkout, name, rules, own.min(left));
         let (which, records) = ((self.ctx.run_id(), now()), &self.services.processes);
         let ended = gate.run(checkout, which, records, &self.ctx.stop).await;
@@ -302,7 +302,7 @@ impl<'a> GateRunner<'a> {
             Err(error) => return Err(error.into()),
         };
         self.ctx.fault_point("gate ended")?;
-        let millis = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let millis = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         let cut = run.result.outcome == GateOutcome::TimedOut && left < own;
         Ok(TimedGateRun { run, millis, cut_short: cut })
     }
@@ -364,24 +364,24 @@ impl<'a> GateRunner<'a> {
 
     /// Returns the results of the base commit: stored ones, or new runs.
     async fn baselines(&self, needed: BTreeSet<&'a str>) -> Result<Baselines<'a>, Error> {
-        let mut known = Baselines::new();
-        self.load_baselines(&needed, &mut known).await?;
-        if known.len() == needed.len() || Instant::now() >= self.deadline {
-            return Ok(known);
+        let mut baselines = Baselines::new();
+        self.load_baselines(&needed, &mut baselines).await?;
+        if baselines.len() == needed.len() || Instant::now() >= self.deadline {
+            return Ok(baselines);
         }
         let project = self.ctx.project();
         let checkout = self.checkout(GateCheckout::for_project(&self.mirror, project)).await?;
         // Another task may have stored them in the meantime.
-        self.load_baselines(&needed, &mut known).await?;
+        self.load_baselines(&needed, &mut baselines).await?;
         let missing: BTreeSet<&str> =
-            needed.into_iter().filter(|name| !known.contains_key(name)).collect();
+            needed.into_iter().filter(|name| !baselines.contains_key(name)).collect();
         if missing.is_empty() {
-            return Ok(known);
+            return Ok(baselines);
         }
         let files = CheckoutFiles::Commit(self.base);
-        let is_wanted =
+        let is_selected =
             |name: &str, rules: &GateRules| missing.contains(name) || rules.kind == GateKind::Build;
-        let runs = self.run_gates(&checkout, &files, is_wanted).await?;
+        let runs = self.run_gates(&checkout, &files, is_selected).await?;
         for (name, rules) in self.gates.iter().filter(|(name, _)| runs.contains_key(name)) {
             let mut cut = runs[name].cut_short;
             let mut result = runs[name].run.result.clone();
@@ -393,34 +393,35 @@ impl<'a> GateRunner<'a> {
                 result = result.merged_with(&second.run.result);
             }
             if !cut {
-                let (stop, how) = (&self.ctx.stop, self.gate_digest(name, rules));
-                let keep = || self.services.store.save_baseline(project, self.base, how, &result);
-                retry_until_stopped(stop, keep).await?;
+                let (stop, digest) = (&self.ctx.stop, self.gate_digest(name, rules));
+                let save =
+                    || self.services.store.save_baseline(project, self.base, digest, &result);
+                retry_until_stopped(stop, save).await?;
             }
             if missing.contains(name) {
-                known.insert(name, (result, BaselineSource::Measured));
+                baselines.insert(name, (result, BaselineSource::Measured));
             }
         }
-        Ok(known)
+        Ok(baselines)
     }
 
     async fn load_baselines(
         &self,
         needed: &BTreeSet<&'a str>,
-        known: &mut Baselines<'a>,
+        baselines: &mut Baselines<'a>,
     ) -> Result<(), Error> {
         let project = self.ctx.project();
         for (name, rules) in self.gates.iter().filter(|(name, _)| needed.contains(name)) {
-            if known.contains_key(name) {
+            if baselines.contains_key(name) {
                 continue;
             }
-            let found = self
+            let stored = self
                 .services
                 .store
                 .baseline(project, self.base, self.gate_digest(name, rules))
                 .await?;
-            if let Some(result) = found {
-                known.insert(name, (result, BaselineSource::Cached));
+            if let Some(result) = stored {
+                baselines.insert(name, (result, BaselineSource::Cached));
             }
         }
         Ok(())
@@ -479,7 +480,7 @@ fn gate_record(
     rules: &GateRules,
     it: &TimedGateRun,
     baseline: BaselineSource,
-    again: bool,
+    was_rerun: bool,
 ) -> GateRecord {
     let result = &it.run.result;
     let count = |names: &BTreeSet<String>| u32::try_from(names.len()).unwrap_or(u32::MAX);
@@ -499,7 +500,7 @@ fn gate_record(
         tests,
         passed_tests: result.passed.clone(),
         baseline,
-        was_rerun: again,
+        was_rerun,
         output: output[from..].replace('\0', "\u{fffd}"),
     }
 }

@@ -89,11 +89,11 @@ impl Knowledge {
 
 /// Returns the entries in force that are most relevant to a text.
 fn find_entries(index: &KnowledgeIndex, project: ProjectId, text: &str) -> Vec<String> {
-    let moment = now();
+    let at = now();
     let entries = index.search(text, usize::MAX);
     let entries = entries.into_iter().filter_map(|id| index.entry(id));
     entries
-        .filter(|entry| entry.is_in_force(project, moment))
+        .filter(|entry| entry.is_in_force(project, at))
         .take(MAX_RESULTS)
         .map(describe_entry)
         .collect()

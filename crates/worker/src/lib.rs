@@ -68,9 +68,10 @@ pub async fn run(
         tracing::warn!(run = %record.run, "stopped orphaned process of a dead worker");
     }
     // There may be many transcripts, and nothing waits for them.
-    let (data, objects, kept) = (config.data_dir.clone(), config.objects.clone(), store.clone());
+    let (data, objects, transcript_store) =
+        (config.data_dir.clone(), config.objects.clone(), store.clone());
     tokio::spawn(async move {
-        match run_recorder::upload_leftovers(&data, &objects, &kept).await {
+        match run_recorder::upload_leftovers(&data, &objects, &transcript_store).await {
             Ok(0) => {}
             Ok(put) => tracing::info!(put, "uploaded transcripts of a dead worker"),
             Err(error) => {
@@ -84,7 +85,7 @@ pub async fn run(
         Box::pin(report_presence(store.clone(), config.name.clone(), slots, stop.clone()));
     let activities = Activities::new(config, store, records).await?;
     let runtime = Runtime::from_current_tokio(RuntimeOptions::default()).map_err(temporal_error)?;
-    let loops = || {
+    let workflows = || {
         // Short timeouts, so that another worker takes over quickly and cancellations arrive
         // quickly.
         let options = WorkerOptions::new(TASK_QUEUE)
@@ -98,7 +99,7 @@ pub async fn run(
             .build();
         Worker::new(&runtime, client.clone(), options).map_err(temporal_error)
     };
-    let engines = || {
+    let agents = || {
         let slots = TunerHolder::builder()
             .activity_task_slot_supplier(FixedSizeSlotSupplier::new(slots))
             // This queue has no such tasks, but every kind needs a size.
@@ -114,9 +115,9 @@ pub async fn run(
             .build();
         Worker::new(&runtime, client.clone(), options).map_err(temporal_error)
     };
-    let (loops, engines, ()) =
-        tokio::join!(supervise(loops, &stop), supervise(engines, &stop), presence);
-    loops.and(engines)
+    let (workflows, agents, ()) =
+        tokio::join!(supervise(workflows, &stop), supervise(agents, &stop), presence);
+    workflows.and(agents)
 }
 
 /// Reports the worker's presence to the store until `stop` is cancelled.
@@ -150,7 +151,7 @@ async fn supervise(
         let mut worker = make()?;
         let end = worker.shutdown_handle();
         let over = CancellationToken::new();
-        let told = async {
+        let shutdown = async {
             tokio::select! {
                 () = stop.cancelled() => end(),
                 () = over.cancelled() => {}
@@ -161,7 +162,7 @@ async fn supervise(
             over.cancel();
             ended
         };
-        let (ended, ()) = tokio::join!(work, told);
+        let (ended, ()) = tokio::join!(work, shutdown);
         if let Err(error) = ended {
             tracing::error!(%error, "worker failed; restarting");
             tokio::select! {

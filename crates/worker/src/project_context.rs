@@ -49,9 +49,9 @@ impl ProjectContext {
         &self,
         git: &Git,
         data: &Path,
-        known: &KnownCommits,
+        known_commits: &KnownCommits,
     ) -> Result<Mirror, Error> {
         let RegisteredProject { id, repository, .. } = &self.project;
-        Ok(Mirror::open_with_cache(git.clone(), data, *id, repository, known).await?)
+        Ok(Mirror::open_with_cache(git.clone(), data, *id, repository, known_commits).await?)
     }
 }

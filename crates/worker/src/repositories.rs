@@ -68,33 +68,33 @@ impl Repositories {
         project: &ProjectContext,
     ) -> Result<Option<JobResult>, Error> {
         let Some(gigabytes) = project.rules.engines.disk_gb else { return Ok(None) };
-        let most = u64::from(gigabytes) * 1_000_000_000;
+        let limit = u64::from(gigabytes) * 1_000_000_000;
         let workspaces = Workspaces::new(self.git.clone(), &self.config.data_dir);
-        let mut taken = workspaces.total_bytes().await;
-        if taken <= most {
+        let mut used = workspaces.total_bytes().await;
+        if used <= limit {
             return Ok(None);
         }
         let mut listed = workspaces.list().await?;
         listed.sort_by_key(|it| it.changed);
         for it in listed.iter().filter(|it| it.kind != WorkspaceKind::Mirror) {
             let Some(task) = it.task else { continue };
-            let Ok(machine) = self.store.task(task).await?.task_loop else { continue };
-            if !machine.state.is_terminal() {
+            let Ok(task_loop) = self.store.task(task).await?.task_loop else { continue };
+            if !task_loop.state.is_terminal() {
                 continue;
             }
-            match workspaces.remove(it, machine.state == State::Completed).await? {
-                None => taken = taken.saturating_sub(it.bytes),
-                Some(why) => tracing::warn!(%task, why, "workspace of an ended task kept"),
+            match workspaces.remove(it, task_loop.state == State::Completed).await? {
+                None => used = used.saturating_sub(it.bytes),
+                Some(reason) => tracing::warn!(%task, reason, "workspace of an ended task kept"),
             }
-            if taken <= most {
+            if used <= limit {
                 return Ok(None);
             }
         }
         let reason = format!(
             "disk limit of this worker reached: workspaces of open tasks, or work that cannot be \
              pushed, use {} MB of {} MB (`engines.disk_gb`); `tamma workspace list` shows them",
-            taken / 1_000_000,
-            most / 1_000_000
+            used / 1_000_000,
+            limit / 1_000_000
         );
         let reason = reason.parse().map_err(|_| Error::Internal("invalid reason".to_owned()))?;
         let failure = JobFailure { kind: FailureKind::Unavailable, reason };
@@ -132,8 +132,8 @@ impl Repositories {
         let mirror = self.mirror(&project).await?;
         if let Some(worktree) = Worktree::find(&mirror, task).await? {
             let saved = worktree.remove(delivered.is_none()).await?;
-            if let Some(why) = saved.push_error {
-                tracing::warn!(%task, why, "failed to push checkpoint; work is on this worker only");
+            if let Some(reason) = saved.push_error {
+                tracing::warn!(%task, reason, "failed to push checkpoint; work is on this worker only");
             }
         }
         if !tamma_engine::gate::remove_checkout(&self.config.data_dir, task.0).await? {
@@ -142,9 +142,9 @@ impl Repositories {
         // The delivered branch contains everything. Otherwise the refs stay, for people.
         if let Some(commit) = delivered
             && commit != base
-            && let Some(why) = worktree::remove_remote_refs(&mirror, task, commit).await?
+            && let Some(reason) = worktree::remove_remote_refs(&mirror, task, commit).await?
         {
-            tracing::info!(%task, why, "task refs kept in the project's repository");
+            tracing::info!(%task, reason, "task refs kept in the project's repository");
         }
         Ok(())
     }

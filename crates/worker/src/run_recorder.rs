@@ -128,10 +128,10 @@ impl RunRecorder {
         };
         let before = store.begin_run(&run).await?;
         let transcript = Transcript::open(data, task, number).await?;
-        let (seen, ears) = mpsc::channel(CHANNEL_CAPACITY);
-        let (last, ended) = oneshot::channel();
+        let (observations, receiver) = mpsc::channel(CHANNEL_CAPACITY);
+        let (end, ended) = oneshot::channel();
         let missed = Arc::new(AtomicU64::new(0));
-        let scribe = RecorderTask {
+        let recorder_task = RecorderTask {
             store: store.clone(),
             objects: objects.clone(),
             run,
@@ -139,15 +139,15 @@ impl RunRecorder {
             transcript: Some(transcript),
             missed: missed.clone(),
         };
-        let scribe = tokio::spawn(scribe.run(ears, ended));
-        Ok(Self { observations: seen, missed, end: Some(last), task: Some(scribe) })
+        let recorder_task = tokio::spawn(recorder_task.run(receiver, ended));
+        Ok(Self { observations, missed, end: Some(end), task: Some(recorder_task) })
     }
 
     /// Returns the observer for the engine. It never blocks; dropped updates are counted.
     pub fn observer(&self) -> AgentObserver {
-        let (seen, missed) = (self.observations.clone(), self.missed.clone());
+        let (observations, missed) = (self.observations.clone(), self.missed.clone());
         Arc::new(move |update| {
-            if seen.try_send((now(), Observation::Update(update))).is_err() {
+            if observations.try_send((now(), Observation::Update(update))).is_err() {
                 missed.fetch_add(1, Ordering::Relaxed);
             }
         })
@@ -162,12 +162,12 @@ impl RunRecorder {
         usage: Option<Usage>,
         metered: bool,
     ) -> Result<(), Error> {
-        if let Some(last) = self.end.take() {
-            let _ = last.send((ending, usage.map(|usage| (usage, metered))));
+        if let Some(end) = self.end.take() {
+            let _ = end.send((ending, usage.map(|usage| (usage, metered))));
         }
         match self.task.take() {
-            Some(scribe) => {
-                scribe.await.unwrap_or_else(|error| Err(Error::Internal(error.to_string())))
+            Some(recorder_task) => {
+                recorder_task.await.unwrap_or_else(|error| Err(Error::Internal(error.to_string())))
             }
             None => Ok(()),
         }
@@ -190,57 +190,58 @@ type PendingSend = BoxFuture<'static, (RunUpdate, tamma_store::Result<()>)>;
 impl RecorderTask {
     async fn run(
         mut self,
-        mut ears: mpsc::Receiver<(Timestamp, Observation)>,
+        mut receiver: mpsc::Receiver<(Timestamp, Observation)>,
         mut ended: oneshot::Receiver<FinalReport>,
     ) -> Result<(), Error> {
-        let mut often = tokio::time::interval(FLUSH_INTERVAL);
-        often.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut interval = tokio::time::interval(FLUSH_INTERVAL);
+        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut sending: Option<PendingSend> = None;
         // Update that the store did not accept, to be retried.
-        let mut again: Option<RunUpdate> = None;
-        let mut seen = Vec::with_capacity(FLUSH_LINES);
-        let last = loop {
-            let due = tokio::select! {
-                last = &mut ended => break last.ok(),
-                _ = often.tick() => true,
+        let mut retry: Option<RunUpdate> = None;
+        let mut observations = Vec::with_capacity(FLUSH_LINES);
+        let final_report = loop {
+            let is_due = tokio::select! {
+                final_report = &mut ended => break final_report.ok(),
+                _ = interval.tick() => true,
                 // The channel closes only with the recorder, which the first branch notices.
-                _ = ears.recv_many(&mut seen, FLUSH_LINES) => false,
-                Some((news, told)) = OptionFuture::from(sending.as_mut()) => {
+                _ = receiver.recv_many(&mut observations, FLUSH_LINES) => false,
+                Some((update, result)) = OptionFuture::from(sending.as_mut()) => {
                     sending = None;
-                    again = self.batch_to_retry(news, told);
+                    retry = self.batch_to_retry(update, result);
                     false
                 }
             };
-            self.observe_all(&mut seen).await;
-            if due {
+            self.observe_all(&mut observations).await;
+            if is_due {
                 self.line_builder.tick(now());
                 self.flush().await;
             }
             // One update at a time; failed ones wait for the next interval.
-            let many = again.is_none() && self.line_builder.pending_lines() >= FLUSH_LINES;
-            if sending.is_none() && (due || many) {
-                let news = again.take().or_else(|| self.line_builder.take_batch(now(), MAX_BATCH));
-                sending = news.map(|news| self.send(news));
+            let is_full = retry.is_none() && self.line_builder.pending_lines() >= FLUSH_LINES;
+            if sending.is_none() && (is_due || is_full) {
+                let update =
+                    retry.take().or_else(|| self.line_builder.take_batch(now(), MAX_BATCH));
+                sending = update.map(|update| self.send(update));
             }
         };
-        ears.close();
-        while let Some(one) = ears.recv().await {
-            seen.push(one);
+        receiver.close();
+        while let Some(observation) = receiver.recv().await {
+            observations.push(observation);
         }
-        self.observe_all(&mut seen).await;
+        self.observe_all(&mut observations).await;
         self.line_builder.close();
-        let told = tokio::time::timeout(END_TIMEOUT, self.send_remaining(sending, again)).await;
-        if told.is_err() {
+        let result = tokio::time::timeout(END_TIMEOUT, self.send_remaining(sending, retry)).await;
+        if result.is_err() {
             tracing::warn!(task = %self.run.task, "failed to save the last log lines; they are in the transcript");
         }
-        self.save_end(last).await
+        self.save_end(final_report).await
     }
 
     /// Processes received updates.
-    async fn observe_all(&mut self, seen: &mut Vec<(Timestamp, Observation)>) {
+    async fn observe_all(&mut self, observations: &mut Vec<(Timestamp, Observation)>) {
         let missed = self.missed.swap(0, Ordering::Relaxed);
-        for (at, one) in seen.drain(..) {
-            self.line_builder.observe(at, one);
+        for (at, observation) in observations.drain(..) {
+            self.line_builder.observe(at, observation);
         }
         if missed > 0 {
             let text = format!("{missed} updates were dropped: the agent sent too many at once");
@@ -269,20 +270,24 @@ impl RecorderTask {
         self.line_builder.observe(now(), Observation::Note(text));
     }
 
-    fn send(&self, news: RunUpdate) -> PendingSend {
+    fn send(&self, update: RunUpdate) -> PendingSend {
         let (store, task, number) = (self.store.clone(), self.run.task, self.run.number);
         async move {
-            let told = store.append_run_update(task, number, &news).await;
-            (news, told)
+            let result = store.append_run_update(task, number, &update).await;
+            (update, result)
         }
         .boxed()
     }
 
     /// Returns the update if it must be sent again.
-    fn batch_to_retry(&self, news: RunUpdate, told: tamma_store::Result<()>) -> Option<RunUpdate> {
-        match told {
+    fn batch_to_retry(
+        &self,
+        update: RunUpdate,
+        result: tamma_store::Result<()>,
+    ) -> Option<RunUpdate> {
+        match result {
             Ok(()) => None,
-            Err(error) if error.is_retryable() => Some(news),
+            Err(error) if error.is_retryable() => Some(update),
             Err(error) => {
                 // The store would refuse it again; its content is in the transcript.
                 tracing::error!(task = %self.run.task, %error, "store refused log lines");
@@ -292,41 +297,41 @@ impl RecorderTask {
     }
 
     /// Sends everything that the store does not have yet.
-    async fn send_remaining(&mut self, sending: Option<PendingSend>, mut again: Option<RunUpdate>) {
+    async fn send_remaining(&mut self, sending: Option<PendingSend>, mut retry: Option<RunUpdate>) {
         if let Some(sending) = sending {
-            let (news, told) = sending.await;
-            again = self.batch_to_retry(news, told);
+            let (update, result) = sending.await;
+            retry = self.batch_to_retry(update, result);
         }
         let mut pause = tokio::time::interval(FLUSH_INTERVAL);
         loop {
-            let Some(news) =
-                again.take().or_else(|| self.line_builder.take_batch(now(), MAX_BATCH))
+            let Some(update) =
+                retry.take().or_else(|| self.line_builder.take_batch(now(), MAX_BATCH))
             else {
                 return;
             };
-            let (news, told) = self.send(news).await;
-            again = self.batch_to_retry(news, told);
-            if again.is_some() {
+            let (update, result) = self.send(update).await;
+            retry = self.batch_to_retry(update, result);
+            if retry.is_some() {
                 pause.tick().await;
             }
         }
     }
 
     /// Uploads the transcript and saves the end of the run.
-    async fn save_end(mut self, last: Option<FinalReport>) -> Result<(), Error> {
-        let (ending, usage) = last.unwrap_or_else(|| {
+    async fn save_end(mut self, final_report: Option<FinalReport>) -> Result<(), Error> {
+        let (ending, usage) = final_report.unwrap_or_else(|| {
             let reason = Some("the job ended before the run".to_owned());
             (RunEnding { end: RunEnd::Cancelled, reason }, None)
         });
         let records = self.line_builder.take_records();
-        let kept = match self.transcript.take() {
+        let uploaded = match self.transcript.take() {
             Some(mut transcript) => match transcript.write(records).await {
                 Ok(()) => transcript.upload(&self.objects).await.map(Some),
                 Err(error) => Err(error),
             },
             None => Ok(None),
         };
-        let transcript = kept.unwrap_or_else(|error| {
+        let transcript = uploaded.unwrap_or_else(|error| {
             tracing::warn!(
                 task = %self.run.task,
                 error = &error as &dyn std::error::Error,

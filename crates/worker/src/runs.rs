@@ -99,8 +99,8 @@ impl From<Tier> for AgentSlot {
 }
 
 impl From<CouncilMember> for AgentSlot {
-    fn from(seat: CouncilMember) -> Self {
-        Self { member: seat, home: None }
+    fn from(member: CouncilMember) -> Self {
+        Self { member, home: None }
     }
 }
 
@@ -144,14 +144,14 @@ impl AgentRun {
 /// Returns the agent of a council seat or tier, with its name.
 pub(crate) fn agent_for<'a>(
     project: &'a ProjectContext,
-    seat: &CouncilMember,
+    member: &CouncilMember,
 ) -> Result<(Name, &'a AgentRules), Error> {
     let missing = || {
-        let agent = seat.agent.as_ref().unwrap_or(&project.rules.tiers.get(seat.tier).agent);
-        let tier = seat.tier;
+        let agent = member.agent.as_ref().unwrap_or(&project.rules.tiers.get(member.tier).agent);
+        let tier = member.tier;
         Error::Configuration(format!("agent `{agent}` of tier `{tier}` is not defined"))
     };
-    let (name, agent) = project.rules.member_agent(seat).ok_or_else(missing)?;
+    let (name, agent) = project.rules.member_agent(member).ok_or_else(missing)?;
     Ok((name.parse().map_err(|_| missing())?, agent))
 }
 
@@ -207,18 +207,17 @@ impl AgentRunner {
         ctx: &JobContext,
         project: &ProjectContext,
         worktree: &Worktree,
-        place: impl Into<AgentSlot>,
+        slot: impl Into<AgentSlot>,
         mode: RunMode,
         prompt: String,
     ) -> Result<AgentRun, Error> {
-        let place = place.into();
+        let slot = slot.into();
         let _slot = self.read_only_slot(&ctx.stop).await?;
         let seconds = project.rules.scrum_master.task_loop.timeouts.requirements;
-        let memory = &ctx.task_loop;
-        let limit = budget::task_limit(memory.risk_level(), &memory.granted, &ctx.rules);
-        let allowance = budget::remaining(&memory.spend, &limit);
-        let assignment =
-            Assignment { slot: place, mode, prompt, seconds, allowance, evidence: None };
+        let task_loop = &ctx.task_loop;
+        let limit = budget::task_limit(task_loop.risk_level(), &task_loop.granted, &ctx.rules);
+        let allowance = budget::remaining(&task_loop.spend, &limit);
+        let assignment = Assignment { slot, mode, prompt, seconds, allowance, evidence: None };
         self.run(ctx, project, worktree.into(), assignment).await
     }
 
@@ -231,16 +230,16 @@ impl AgentRunner {
         folder: WorkingFolder<'_>,
         assignment: Assignment,
     ) -> Result<AgentRun, Error> {
-        let Assignment { slot: place, mode, prompt, seconds, allowance, evidence } = assignment;
-        let AgentSlot { member: seat, home } = place;
-        let (name, rules) = agent_for(project, &seat)?;
+        let Assignment { slot, mode, prompt, seconds, allowance, evidence } = assignment;
+        let AgentSlot { member, home } = slot;
+        let (name, rules) = agent_for(project, &member)?;
         let provider: Name = project
             .rules
-            .member_provider(&seat)
+            .member_provider(&member)
             .parse()
             .map_err(|_| Error::Configuration("provider name is missing".to_owned()))?;
         let _lease = match admit_run(&self.store, ctx, provider.as_str()).await? {
-            Admission::Granted(place) => place,
+            Admission::Granted(lease) => lease,
             Admission::ProviderBlocked { until } => {
                 return Ok(AgentRun::not_started(RunEnd::Quota { until }, provider));
             }
@@ -250,8 +249,8 @@ impl AgentRunner {
         if bounds.iter().any(is_reached) {
             return Ok(AgentRun::not_started(RunEnd::OverBudget, provider));
         }
-        let answered = self.earlier_answers(ctx, mode).await?;
-        let allowed = answered_questions::allowed_subjects(&answered);
+        let answers = self.earlier_answers(ctx, mode).await?;
+        let allowed = answered_questions::allowed_subjects(&answers);
         let permissions = PermissionRules::new(folder.path, mode, &ctx.rules.permissions, allowed)
             .map_err(|error| Error::Configuration(error.to_string()))?;
         let upstream = self.upstream(rules);
@@ -269,7 +268,7 @@ impl AgentRunner {
                 return Ok(AgentRun::not_started(RunEnd::Unavailable { reason }, provider));
             }
         };
-        let model = project.rules.member_model(&seat).map(str::to_owned);
+        let model = project.rules.member_model(&member).map(str::to_owned);
         let before = self.last_unfinished_run(ctx, mode).await?;
         let left =
             if before.is_some() && mode == RunMode::Implement { UNFINISHED_RUN_NOTE } else { "" };
@@ -284,7 +283,7 @@ impl AgentRunner {
             run: ctx.run_id(),
             now: at,
             worktree: folder.path.to_owned(),
-            prompt: prompt + &answered_questions::format_answers(&answered) + left,
+            prompt: prompt + &answered_questions::format_answers(&answers) + left,
             mode,
             time_limit: Duration::from_secs(u64::from(seconds)),
             spend_limit: allowance,
@@ -312,7 +311,7 @@ impl AgentRunner {
             at,
             agent: name.to_string(),
             model,
-            tier: Some(seat.tier),
+            tier: Some(member.tier),
             mode,
             worker: self.config.name.clone(),
         };
@@ -436,8 +435,8 @@ impl AgentRunner {
         let inherited =
             rules.inherit.iter().filter(|name| !BASE_VARIABLES.contains(&name.as_str()));
         let inherited = inherited.filter_map(|name| self.config.environment.get(name));
-        let given = own.chain(inherited).map(Secret::new);
-        given.chain(upstream.map(|upstream| upstream.key.clone())).collect()
+        let secrets = own.chain(inherited).map(Secret::new);
+        secrets.chain(upstream.map(|upstream| upstream.key.clone())).collect()
     }
 
     /// Returns the agent's home directory for this task. Later runs reuse it.
@@ -520,17 +519,17 @@ fn recording_policy(
     permissions: PermissionRules,
     subjects: Arc<Mutex<Vec<String>>>,
 ) -> PermissionPolicy {
-    Arc::new(move |ask| {
-        let ruling = permissions.evaluate(ask);
-        if ruling.effect == PermissionEffect::Ask
-            && let Ok(mut noted) = subjects.lock()
+    Arc::new(move |request| {
+        let decision = permissions.evaluate(request);
+        if decision.effect == PermissionEffect::Ask
+            && let Ok(mut recorded) = subjects.lock()
         {
-            *noted = permissions.subjects(ask);
+            *recorded = permissions.subjects(request);
         }
-        ruling
+        decision
     })
 }
 
-fn copy_locked<T: Clone + Default>(kept: &Mutex<T>) -> T {
-    kept.lock().map(|kept| kept.clone()).unwrap_or_default()
+fn copy_locked<T: Clone + Default>(value: &Mutex<T>) -> T {
+    value.lock().map(|value| value.clone()).unwrap_or_default()
 }

@@ -60,10 +60,10 @@ impl StepWriter {
     }
 
     async fn rules(&self, version: PolicyVersion) -> Result<Arc<Rules>, Error> {
-        let known = |rules: &Mutex<BTreeMap<PolicyVersion, Arc<Rules>>>| {
+        let cached = |rules: &Mutex<BTreeMap<PolicyVersion, Arc<Rules>>>| {
             rules.lock().ok().and_then(|rules| rules.get(&version).cloned())
         };
-        if let Some(rules) = known(&self.rules_cache) {
+        if let Some(rules) = cached(&self.rules_cache) {
             return Ok(rules);
         }
         let rules = Arc::new(self.store.rules(version).await?);

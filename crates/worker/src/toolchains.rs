@@ -63,9 +63,9 @@ pub(crate) fn variables(environment: &Environment) -> Environment {
         .iter()
         .filter_map(|(name, folder)| {
             let set = environment.get(*name).cloned();
-            let there =
+            let derived =
                 || existing_paths(environment, &[folder]).pop().map(|it| it.display().to_string());
-            Some(((*name).to_owned(), set.or_else(there)?))
+            Some(((*name).to_owned(), set.or_else(derived)?))
         })
         .collect()
 }

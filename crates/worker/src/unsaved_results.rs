@@ -89,13 +89,13 @@ mod tests {
         let (task, result) = (TaskId(Uuid::from_u128(1)), JobResult::finished(Outcome::WorkSaved));
         assert_eq!(results.load(task, 3).await.unwrap(), None);
         results.put(task, 3, &result).await.unwrap();
-        let again = UnsavedResults::open(&data).await.unwrap();
-        assert_eq!(again.load(task, 3).await.unwrap(), Some(result));
-        assert_eq!(again.load(task, 4).await.unwrap(), None);
-        fs::write(again.path(task, 3), "{\"ended\": {\"out").await.unwrap();
-        assert_eq!(again.load(task, 3).await.unwrap(), None, "a truncated file is ignored");
-        again.clear(task, 3).await.unwrap();
-        again.clear(task, 3).await.unwrap();
+        let reopened = UnsavedResults::open(&data).await.unwrap();
+        assert_eq!(reopened.load(task, 3).await.unwrap(), Some(result));
+        assert_eq!(reopened.load(task, 4).await.unwrap(), None);
+        fs::write(reopened.path(task, 3), "{\"ended\": {\"out").await.unwrap();
+        assert_eq!(reopened.load(task, 3).await.unwrap(), None, "a truncated file is ignored");
+        reopened.clear(task, 3).await.unwrap();
+        reopened.clear(task, 3).await.unwrap();
         assert!(
             fs::read_dir(data.join("answers")).await.unwrap().next_entry().await.unwrap().is_none()
         );

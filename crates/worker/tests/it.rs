@@ -7,8 +7,16 @@
     reason = "tests fail by panicking, and read the clock"
 )]
 
-#[path = "it/durable.rs"]
-mod durable;
+#[path = "it/admission.rs"]
+mod admission;
+#[path = "it/cluster.rs"]
+mod cluster;
+#[path = "it/complete_task.rs"]
+mod complete_task;
+#[path = "it/durability.rs"]
+mod durability;
+#[path = "it/fault_injection.rs"]
+mod fault_injection;
 #[path = "it/gates.rs"]
 mod gates;
 #[path = "../../core/tests/support/imports.rs"]
@@ -19,13 +27,5 @@ mod modules;
 mod people;
 #[path = "it/questions.rs"]
 mod questions;
-#[path = "it/stage.rs"]
-mod stage;
-#[path = "it/turns.rs"]
-mod turns;
-#[path = "it/twice.rs"]
-mod twice;
-#[path = "it/way.rs"]
-mod way;
-#[path = "it/witness.rs"]
-mod witness;
+#[path = "it/run_recorder.rs"]
+mod run_recorder;

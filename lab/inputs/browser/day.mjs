@@ -5,10 +5,10 @@
 // usage: node day.mjs <program folder> <screenshot folder> [--quick]
 
 import path from "node:path";
-import { Browser, Findings, LOOKS, Receiver, Tamma } from "./fixture.mjs";
+import { Browser, Findings, VARIANTS, Receiver, Tamma } from "./fixture.mjs";
 
 const [programs, pictures] = process.argv.slice(2, 4).map((it) => path.resolve(it));
-const looks = process.argv.includes("--quick") ? ["wide.light", "phone.dark"] : Object.keys(LOOKS);
+const variants = process.argv.includes("--quick") ? ["wide.light", "phone.dark"] : Object.keys(VARIANTS);
 
 const ROUND = "Round totals half to even";
 const LONG = "Say in every export where the amounts come from, so that an auditor of the ledger can follow each of them back to the receipt, <b>even</b> years later";
@@ -117,18 +117,18 @@ const approveLesson = async (page) => {
 
 const useChat = async (page) => {
   await page.goto(`${tamma.url}/chat`);
-  const say = async (words) => {
-    await page.locator("#say").fill(words);
+  const send = async (message) => {
+    await page.locator("#say").fill(message);
     await page.getByRole("button", { name: "Send" }).click();
   };
-  await say("add a task: greet the customer by name");
+  await send("add a task: greet the customer by name");
   await page.getByRole("button", { name: "Confirm" }).waitFor();
   check((await tamma.get("/api/v1/tasks")).tasks.length === 1, "nothing changes before the confirmation");
   await browser.checkPage(page, "chat-asks");
   await page.getByRole("button", { name: "Confirm" }).click();
   await page.getByText("Done.", { exact: false }).first().waitFor();
   check((await tamma.get("/api/v1/tasks")).tasks.length === 2, "the confirmation adds the task");
-  await say(`what did "${ROUND}" cost?`);
+  await send(`what did "${ROUND}" cost?`);
   await page.getByText("$0.", { exact: false }).first().waitFor();
 };
 
@@ -137,7 +137,7 @@ const catchUpAfterRestart = async (page) => {
   const task = await add(page, LONG, "An auditor asked.");
   await page.getByRole("button", { name: "Approve plan 1" }).waitFor();
   await page.goto(`${tamma.url}${task}/events`);
-  await page.getByText("live", { exact: true }).waitFor();
+  await page.getByText("Live", { exact: true }).waitFor();
   await markPage(page);
   await tamma.stop();
   await tamma.start();
@@ -155,7 +155,7 @@ const catchUpAfterRestart = async (page) => {
 };
 
 const decideWithoutJavaScript = async (task) => {
-  const page = await browser.page({ ...LOOKS["phone.light"], javaScriptEnabled: false });
+  const page = await browser.page({ ...VARIANTS["phone.light"], javaScriptEnabled: false });
   await page.goto(`${tamma.url}${task}`);
   check(await page.getByRole("heading", { name: LONG }).isVisible(), "the page works without JavaScript");
   await page.getByRole("button", { name: /^Accept/ }).click();
@@ -178,26 +178,26 @@ const fillBoard = async (page) => {
   const dropped = JSON.parse(await tamma.run("task", "add", "Round in the database", "--json")).task.id;
   await tamma.run("cancel", dropped, "--reason", "one place is enough");
   await page.goto(tamma.url);
-  for (const words of ["awaiting approval", "implementing", "needs a decision", "cancelled"]) {
-    await page.getByText(words).first().waitFor();
+  for (const state of ["awaiting approval", "implementing", "needs a decision", "cancelled"]) {
+    await page.getByText(state).first().waitFor();
   }
   return added;
 };
 
-const checkAllPages = async (places) => {
-  for (const look of looks) {
-    const page = await browser.page(LOOKS[look]);
-    for (const [name, place] of Object.entries(places)) {
-      await page.goto(`${tamma.url}${place}`);
-      await browser.checkPage(page, `${name}.${look}`);
+const checkAllPages = async (paths) => {
+  for (const variant of variants) {
+    const page = await browser.page(VARIANTS[variant]);
+    for (const [name, path] of Object.entries(paths)) {
+      await page.goto(`${tamma.url}${path}`);
+      await browser.checkPage(page, `${name}.${variant}`);
     }
     await page.context().close();
   }
 };
 
 try {
-  const page = await browser.page(LOOKS["wide.light"]);
-  const board = await browser.page(LOOKS["wide.light"]);
+  const page = await browser.page(VARIANTS["wide.light"]);
+  const board = await browser.page(VARIANTS["wide.light"]);
   const task = await watchTask(page, board);
   await revisePlan(page, task);
   await commentAndAccept(page, task);
@@ -205,8 +205,8 @@ try {
   await useChat(page);
   const other = await catchUpAfterRestart(page);
   const added = await fillBoard(page);
-  for (const [name, place] of [["board", "/"], ["task", `/tasks/${added["Refund within fourteen days"]}`]]) {
-    await browser.screenshotTop(tamma.url + place, `readme-${name}`);
+  for (const [name, path] of [["board", "/"], ["task", `/tasks/${added["Refund within fourteen days"]}`]]) {
+    await browser.screenshotTop(tamma.url + path, `readme-${name}`);
   }
   await checkAllPages({
     board: "/", inbox: "/inbox", "new-task": "/tasks/new",

@@ -17,7 +17,7 @@ const axe = fs.readFileSync(path.join(here, "node_modules/axe-core/axe.min.js"),
 
 const WIDE = { width: 1440, height: 900 };
 const PHONE = { width: 390, height: 844 };
-export const LOOKS = {
+export const VARIANTS = {
   "wide.light": { viewport: WIDE, colorScheme: "light" },
   "wide.dark": { viewport: WIDE, colorScheme: "dark" },
   "phone.light": { viewport: PHONE, colorScheme: "light" },
@@ -154,8 +154,8 @@ export class Browser {
     await page.waitForLoadState();
     await page.screenshot({ path: path.join(this.pictures, `${name}.png`), fullPage: true });
     await page.evaluate(axe);
-    const found = await page.evaluate(() => window.axe.run(document, { resultTypes: ["violations"] }));
-    for (const it of found.violations.filter((it) => ["serious", "critical"].includes(it.impact))) {
+    const results = await page.evaluate(() => window.axe.run(document, { resultTypes: ["violations"] }));
+    for (const it of results.violations.filter((it) => ["serious", "critical"].includes(it.impact))) {
       this.findings.failures.push(`${name}: axe ${it.id}: ${it.nodes[0].html.slice(0, 120)}`);
     }
     const wide = await page.evaluate(() => document.documentElement.scrollWidth > document.documentElement.clientWidth);

@@ -3,10 +3,10 @@
 
     python3 check.py                 shapes, labels, counts; exit code 1 if anything is wrong
     python3 check.py --differences   also every prohibition x plan where rule and label differ
-    python3 check.py --sensitive     also every pair whose answer hangs on a detail of the rule
+    python3 check.py --sensitive     also every pair whose result depends on a detail of the rule
 
-It needs PyYAML. The rule is the one in README.md; it knows nothing of negation, so a prohibition
-that is named in a negated way shows up as a difference, and must be listed in `not_broken`.
+It needs PyYAML. README.md describes the rule. The rule ignores negation, so a plan that mentions a
+prohibition in a negated form is a difference, and must list it in `not_broken`.
 """
 
 import re
@@ -49,13 +49,13 @@ def wrong(where, what):
 
 def braces(glob):
     """`x.{ts,tsx}` as `x.ts` and `x.tsx`; braces do not nest here."""
-    found = re.search(r"\{([^{}]*)\}", glob)
-    if not found:
+    match = re.search(r"\{([^{}]*)\}", glob)
+    if not match:
         return [glob]
-    start, end = found.span()
+    start, end = match.span()
     return [
         one
-        for part in found.group(1).split(",")
+        for part in match.group(1).split(",")
         for one in braces(glob[:start] + part + glob[end:])
     ]
 
@@ -80,14 +80,14 @@ def glob_matches(glob, path, crossing=False):
     return any(glob_regex(one, crossing).match(path) for one in braces(glob))
 
 
-for _glob, _path, _wanted in [
+for _glob, _path, _expected in [
     ("a/**", "a/b", True), ("a/**", "a/b/.c", True), ("a/**", "a", False), ("a/**", "ab/c", False),
     ("a/*.py", "a/b.py", True), ("a/*.py", "a/b/c.py", False), ("a/*.py", "a/.py", True),
     ("a/**/b.ts", "a/b.ts", True), ("a/**/b.ts", "a/x/y/b.ts", True),
     ("**/.env", ".env", True), ("**/.env", "x/.env", True), ("**/.env", ".env.example", False),
     ("a?.{png,jpg}", "ab.jpg", True), ("a?.{png,jpg}", "a/.jpg", False), ("L*", "x/L", False),
 ]:
-    assert glob_matches(_glob, _path) == _wanted, (_glob, _path)
+    assert glob_matches(_glob, _path) == _expected, (_glob, _path)
 
 
 # ------------------------------------------------------------------------------------- the rule
@@ -112,12 +112,12 @@ def same_word(keyword, word, plural="both"):
 
 
 def has_keyword(keyword, texts, plural="both"):
-    wanted = words(keyword)
+    keyword_words = words(keyword)
     for text in texts:
-        have = words(text)
-        for start in range(len(have) - len(wanted) + 1):
-            run = have[start : start + len(wanted)]
-            if all(same_word(one, other, plural) for one, other in zip(wanted, run)):
+        text_words = words(text)
+        for start in range(len(text_words) - len(keyword_words) + 1):
+            run = text_words[start : start + len(keyword_words)]
+            if all(same_word(one, other, plural) for one, other in zip(keyword_words, run)):
                 return True
     return False
 
@@ -316,14 +316,14 @@ def check_not_broken(project, item, by_key):
         if " and " in reason or ", " in reason:
             wrong(where, f"not_broken: `{key}` does not look like a match: {reason}")
     broken = item["blockers"] + item["warnings"]
-    wanted = FITS.get(item["hard"])
-    if wanted and not broken and not wanted & set(reasons):
-        wrong(where, f"hard is {item['hard']}, but it is told apart by {reasons or 'nothing'}")
+    expected = FITS.get(item["hard"])
+    if expected and not broken and not expected & set(reasons):
+        wrong(where, f"hard is {item['hard']}, but the reasons are {reasons or 'nothing'}")
     still_in_force = item["hard"] == "expired" and any(
         by_key[key].get("expires_at") for key in broken if key in by_key
     )
     if item["hard"] in ("expired", "wrong_scope", "wrong_type"):
-        if not wanted & set(reasons) and not still_in_force:
+        if not expected & set(reasons) and not still_in_force:
             wrong(where, f"hard is {item['hard']}, but no entry shows it: {reasons}")
     return reasons
 
@@ -441,9 +441,9 @@ def main():
             items, lambda i: broken(i) and bool(i.get("not_broken")))),
     ] + [(t, count_by(items, lambda i, t=t: i["task"]["type"] == t)) for t in TYPES])
     table("hard", [(h, count_by(items, lambda i, h=h: i["hard"] == h)) for h in HARD])
-    told = {p: Counter(r for i in items[p] for r in reasons.get(i["key"], [])) for p in PROJECTS}
+    by_reason = {p: Counter(r for i in items[p] for r in reasons.get(i["key"], [])) for p in PROJECTS}
     table("not broken because of", [
-        (r, {p: told[p][r] for p in PROJECTS})
+        (r, {p: by_reason[p][r] for p in PROJECTS})
         for r in ["negation", "path", "keyword", "pattern", "type", "expired", "scope"]])
     labels = lambda field: {p: sum(len(i[field]) for i in items[p]) for p in PROJECTS}
     table("labels", [(f, labels(f)) for f in ["blockers", "warnings", "relevant"]])

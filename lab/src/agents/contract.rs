@@ -123,7 +123,7 @@ fn write(name: &str, content: &str) -> ModelStep {
     ModelStep::call(ScriptedCall::Write { path: name.to_owned(), content: content.to_owned() })
 }
 
-fn shell(cmd: impl Into<String>) -> ModelStep {
+fn run_command(cmd: impl Into<String>) -> ModelStep {
     ModelStep::call(ScriptedCall::Shell { cmd: cmd.into() })
 }
 
@@ -214,7 +214,7 @@ async fn protected(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
 async fn denied(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
     // Every agent asks for at least one of the two: a command, or a protected file. Agents that could
     // do both on their own ask for the commands in `ask_commands`.
-    let steps = [shell("touch asked.txt"), write("secrets/asked.txt", "asked\n")];
+    let steps = [run_command("touch asked.txt"), write("secrets/asked.txt", "asked\n")];
     let fixture = AgentFixture::new(candidate, script(steps)).await?;
     let mut request = fixture.run_request(RunMode::Implement);
     request.protected_paths = vec!["secrets/**".to_owned()];
@@ -226,25 +226,25 @@ async fn denied(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
     request.policy = Arc::new(deny);
     let (report, updates) = fixture.run(&request).await?;
     finished(&report, &updates)?;
-    let asked: Vec<_> = updates
+    let denied_requests: Vec<_> = updates
         .all()
         .into_iter()
         .filter_map(|update| match update {
-            AgentUpdate::PermissionDecided(ask, ruling)
-                if ruling.effect == PermissionEffect::Deny =>
+            AgentUpdate::PermissionDecided(request, decision)
+                if decision.effect == PermissionEffect::Deny =>
             {
-                Some(ask)
+                Some(request)
             }
             _ => None,
         })
         .collect();
     ensure!(
-        !asked.is_empty(),
+        !denied_requests.is_empty(),
         "the agent requested no permission; {}",
         describe(&report, &updates)
     );
     let (commands, files): (Vec<_>, Vec<_>) =
-        asked.iter().partition(|ask| ask.kind == PermissionKind::Command);
+        denied_requests.iter().partition(|request| request.kind == PermissionKind::Command);
     ensure!(commands.is_empty() || fixture.file("asked.txt").is_none(), "a denied command ran");
     let written = fixture.file("secrets/asked.txt").is_some();
     ensure!(files.is_empty() || !written, "a denied file was written");
@@ -314,7 +314,7 @@ async fn cancelled(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
     // Two endless processes, one of them in its own session. The path in their command lines
     // identifies them.
     let cmd = "touch forever; (setsid tail -f \"$PWD/forever\" &); tail -f \"$PWD/forever\"";
-    let fixture = AgentFixture::new(candidate, script([shell(cmd)])).await?;
+    let fixture = AgentFixture::new(candidate, script([run_command(cmd)])).await?;
     let mark = AgentFixture::path(&fixture.tree(), "forever");
     let (report, updates) = fixture
         .run_with(&fixture.run_request(RunMode::Implement), async |_, cancel| {
@@ -391,7 +391,7 @@ async fn refused(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
 }
 
 async fn budget(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
-    let steps = (0..9).map(|number| shell(format!("echo {number}")));
+    let steps = (0..9).map(|number| run_command(format!("echo {number}")));
     let fixture = AgentFixture::new(candidate, script(steps)).await?;
     let mut request = fixture.run_request(RunMode::Implement);
     let most = 3_000;
@@ -411,7 +411,7 @@ async fn budget(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
 }
 
 async fn model(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
-    let (wanted, named) = match candidate.name.as_str() {
+    let (requested, expected) = match candidate.name.as_str() {
         "claude-code" => ("haiku", "haiku"),
         "codex" => ("gpt-5.6-luna", "gpt-5.6-luna"),
         "gemini" => ("gemini-3.8-flash", "gemini-3.8-flash"),
@@ -419,24 +419,24 @@ async fn model(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
     };
     let fixture = AgentFixture::new(candidate, script([])).await?;
     let mut request = fixture.run_request(RunMode::Implement);
-    request.model = Some(wanted.to_owned());
+    request.model = Some(requested.to_owned());
     let (report, updates) = fixture.run(&request).await?;
     finished(&report, &updates)?;
     let requests = fixture.model.requests();
-    let asked: Vec<_> = requests
+    let models: Vec<_> = requests
         .iter()
         .filter(|request| request.step.is_some())
         .filter_map(|request| request.model.as_deref())
         .collect();
-    let all = !asked.is_empty() && asked.iter().all(|model| model.contains(named));
-    ensure!(all, "requested models: {asked:?}");
+    let all_match = !models.is_empty() && models.iter().all(|model| model.contains(expected));
+    ensure!(all_match, "requested models: {models:?}");
     // OpenCode accepts any model, because its configuration lists the models of its provider.
     if candidate.name != "opencode" {
         let mut request = fixture.run_request(RunMode::Implement);
         request.model = Some("no-such-model".to_owned());
         let (report, updates) = fixture.run(&request).await?;
         let is_listed =
-            matches!(&report.end, RunEnd::Unavailable { reason } if reason.contains(wanted));
+            matches!(&report.end, RunEnd::Unavailable { reason } if reason.contains(requested));
         ensure!(
             is_listed,
             "the error does not list the available models: {}",

@@ -183,7 +183,10 @@ impl AgentFixture {
         let kind = self.candidate.sandbox?;
         Some(Sandbox {
             kind,
-            launcher: Launcher { program: find_program("tamma-inside").ok()?, args: Vec::new() },
+            launcher: Launcher {
+                program: find_program("sandbox-launcher").ok()?,
+                args: Vec::new(),
+            },
             worktree: self.tree(),
             read_only: mode.is_read_only(),
             repository: None,

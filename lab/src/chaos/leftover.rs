@@ -75,17 +75,17 @@ mod tests {
             .expect("spawn");
         let nowhere = Path::new("/nowhere/else/at/all");
         // Until `exec`, the child is a copy of this process.
-        let found = |task: &str, folder: &Path| {
+        let is_found = |task: &str, folder: &Path| {
             find(task, folder, &BTreeSet::new()).iter().any(|it| it.line == "sleep 60")
         };
-        while !found(&task, nowhere) {
+        while !is_found(&task, nowhere) {
             std::thread::yield_now();
         }
-        assert!(found("another", &Path::new("/nowhere").join(&task)));
-        assert!(!found("another", nowhere));
+        assert!(is_found("another", &Path::new("/nowhere").join(&task)));
+        assert!(!is_found("another", nowhere));
         assert!(find(&task, nowhere, &BTreeSet::from([child.id()])).is_empty());
         child.kill().expect("kill");
         child.wait().expect("wait");
-        assert!(!found(&task, nowhere));
+        assert!(!is_found(&task, nowhere));
     }
 }

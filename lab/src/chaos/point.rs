@@ -116,7 +116,7 @@ impl Point {
 impl std::fmt::Display for Point {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { state, activity, moment } = self;
-        let words = match moment {
+        let description = match moment {
             Moment::Writes(to) => format!("{activity} writes `{to}`"),
             Moment::Works => format!("{activity} works"),
             Moment::SavesResult => format!("{activity} saves its result"),
@@ -124,7 +124,7 @@ impl std::fmt::Display for Point {
             Moment::WaitsForPerson => "needs a decision".to_owned(),
             Moment::Answers => format!("{activity} writes an approval"),
         };
-        f.pad(&format!("{state}: {words}"))
+        f.pad(&format!("{state}: {description}"))
     }
 }
 

@@ -12,7 +12,7 @@ use super::trial::Trial;
 /// Rows of all kills so far.
 #[derive(Debug, Default)]
 pub(crate) struct KillTable {
-    lines: Vec<KillRow>,
+    rows: Vec<KillRow>,
 }
 
 #[derive(Debug, Clone)]
@@ -37,8 +37,8 @@ impl KillTable {
     /// Prints the row of a kill.
     pub(crate) fn add(&mut self, trial: &Trial) -> Result<()> {
         let Trial { point, victim, took, result } = trial;
-        let mut words = Vec::new();
-        let mut line = KillRow {
+        let mut notes = Vec::new();
+        let mut row = KillRow {
             victim: *victim,
             took: *took,
             finished: result.is_ok(),
@@ -49,43 +49,43 @@ impl KillTable {
         };
         match result {
             Ok(findings) => {
-                line.reruns = findings.notes.len();
-                line.lost = findings.lost.len();
-                line.duplicated = findings.duplicated.len();
-                line.orphaned = findings.orphaned.len();
+                row.reruns = findings.notes.len();
+                row.lost = findings.lost.len();
+                row.duplicated = findings.duplicated.len();
+                row.orphaned = findings.orphaned.len();
                 if findings.is_clean() {
-                    words.push("ok".to_owned());
+                    notes.push("ok".to_owned());
                 }
                 let kinds = [
                     ("lost", &findings.lost),
                     ("duplicated", &findings.duplicated),
                     ("orphaned", &findings.orphaned),
                 ];
-                for (kind, what) in kinds {
-                    words.extend(what.iter().map(|what| format!("{kind}: {what}")));
+                for (kind, items) in kinds {
+                    notes.extend(items.iter().map(|item| format!("{kind}: {item}")));
                 }
-                words.extend(findings.notes.iter().cloned());
+                notes.extend(findings.notes.iter().cloned());
             }
             // An unfinished task counts as lost.
             Err(error) => {
-                line.lost = 1;
-                words.push(format!("lost: {error:#}"));
+                row.lost = 1;
+                notes.push(format!("lost: {error:#}"));
             }
         }
         let mut out = std::io::stdout().lock();
         let seconds = took.as_secs_f64();
-        writeln!(out, "{point:<50} {victim:<9} {seconds:>7.1}  {}", words.join("; "))?;
+        writeln!(out, "{point:<50} {victim:<9} {seconds:>7.1}  {}", notes.join("; "))?;
         out.flush()?;
-        self.lines.push(line);
+        self.rows.push(row);
         Ok(())
     }
 
     /// Returns `true` if every task finished and nothing was lost, duplicated or orphaned.
     pub(crate) fn is_clean(&self) -> bool {
-        let clean = |line: &KillRow| {
-            line.finished && line.lost == 0 && line.duplicated == 0 && line.orphaned == 0
+        let clean = |row: &KillRow| {
+            row.finished && row.lost == 0 && row.duplicated == 0 && row.orphaned == 0
         };
-        self.lines.iter().all(clean)
+        self.rows.iter().all(clean)
     }
 
     /// Prints the totals and returns the figures of the last line.
@@ -97,33 +97,33 @@ impl KillTable {
             "killed", "kills", "finished", "median", "most", "lost", "duplicated", "orphaned"
         )?;
         for victim in Victim::iter() {
-            let lines: Vec<_> = self.lines.iter().filter(|line| line.victim == victim).collect();
-            let mut times: Vec<_> = lines.iter().map(|line| line.took.as_secs_f64()).collect();
+            let rows: Vec<_> = self.rows.iter().filter(|row| row.victim == victim).collect();
+            let mut times: Vec<_> = rows.iter().map(|row| row.took.as_secs_f64()).collect();
             times.sort_by(f64::total_cmp);
-            let sum = |of: fn(&KillRow) -> usize| lines.iter().map(|line| of(line)).sum::<usize>();
+            let sum = |of: fn(&KillRow) -> usize| rows.iter().map(|row| of(row)).sum::<usize>();
             writeln!(
                 out,
                 "{victim:<9} {:>5} {:>8} {:>6.1} {:>6.1} {:>4} {:>10} {:>8}",
-                lines.len(),
-                sum(|line| usize::from(line.finished)),
+                rows.len(),
+                sum(|row| usize::from(row.finished)),
                 times.get(times.len() / 2).copied().unwrap_or_default(),
                 times.last().copied().unwrap_or_default(),
-                sum(|line| line.lost),
-                sum(|line| line.duplicated),
-                sum(|line| line.orphaned),
+                sum(|row| row.lost),
+                sum(|row| row.duplicated),
+                sum(|row| row.orphaned),
             )?;
         }
-        let sum = |of: fn(&KillRow) -> usize| self.lines.iter().map(of).sum::<usize>();
-        let reruns = sum(|line| line.reruns);
+        let sum = |of: fn(&KillRow) -> usize| self.rows.iter().map(of).sum::<usize>();
+        let reruns = sum(|row| row.reruns);
         if reruns > 0 {
             writeln!(out, "{reruns} runs were interrupted by the kill and started again")?;
         }
         Ok(format!(
             "{} kills, {} lost, {} duplicated, {} orphaned",
-            self.lines.len(),
-            sum(|line| line.lost),
-            sum(|line| line.duplicated),
-            sum(|line| line.orphaned),
+            self.rows.len(),
+            sum(|row| row.lost),
+            sum(|row| row.duplicated),
+            sum(|row| row.orphaned),
         ))
     }
 }

@@ -130,10 +130,10 @@ impl TrialRunner {
             case.fixture.hold(point.activity)?;
         }
         let adding = self.add(&case, other.as_ref().map(|other| other.task));
-        let mut asking = None;
+        let mut approving = None;
         if point.moment == Moment::Answers {
             self.until(case.task, State::AwaitingApproval).await?;
-            asking = Some(self.send_approval(case.task).await?);
+            approving = Some(self.send_approval(case.task).await?);
         }
         self.reach(&case, point)
             .await
@@ -181,9 +181,9 @@ impl TrialRunner {
             case.fixture.release(point.activity)?;
         }
         adding.await?.context("cannot add the task")?;
-        if let Some(asking) = asking {
+        if let Some(approving) = approving {
             // The request may have failed; the approval below repeats it.
-            drop(asking.await?);
+            drop(approving.await?);
         }
         if let Some(other) = &other {
             self.approve(other.task).await?;
@@ -259,7 +259,7 @@ impl TrialRunner {
         let cluster = &self.components.cluster;
         let (postgres, store) = (cluster.postgres()?, &cluster.store);
         wait_until("the task", TIMEOUT, async || {
-            let there = match point.moment {
+            let is_reached = match point.moment {
                 Moment::Writes(State::Pending) => {
                     let users = ["server", "worker"].map(str::to_owned);
                     return Ok((hold::held(postgres).await? == users.into()).then_some(()));
@@ -275,7 +275,7 @@ impl TrialRunner {
                 Moment::WaitsForPerson => true,
             };
             let state = store.task(case.task).await?.task_loop?.state;
-            Ok((there && state == point.state).then_some(()))
+            Ok((is_reached && state == point.state).then_some(()))
         })
         .await
     }
@@ -328,11 +328,11 @@ impl TrialRunner {
     }
 
     async fn judge(&self, case: &TrialCase, findings: &mut Findings) -> Result<()> {
-        let found = self.examine(case).await?;
-        findings.lost.extend(found.lost);
-        findings.duplicated.extend(found.duplicated);
-        findings.orphaned.extend(found.orphaned);
-        findings.notes.extend(found.notes);
+        let new = self.examine(case).await?;
+        findings.lost.extend(new.lost);
+        findings.duplicated.extend(new.duplicated);
+        findings.orphaned.extend(new.orphaned);
+        findings.notes.extend(new.notes);
         Ok(())
     }
 

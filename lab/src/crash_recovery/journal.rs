@@ -49,7 +49,7 @@ pub(crate) struct RecoveryOutcome {
     /// Journal at the time of the kill.
     pub(crate) before: Journal,
     /// Number of lines that the next agent found.
-    pub(crate) at_hand: usize,
+    pub(crate) found_lines: usize,
     /// Delivered journal.
     pub(crate) delivered: Journal,
     /// Number of lines of a complete journal.
@@ -66,10 +66,10 @@ impl RecoveryOutcome {
 
     /// Returns the reason for a failure; `None` if the outcome is good.
     pub(crate) fn failure(&self) -> Option<String> {
-        if self.at_hand < self.needed() {
-            return Some(format!("{} lines are missing", self.needed() - self.at_hand));
+        if self.found_lines < self.needed() {
+            return Some(format!("{} lines are missing", self.needed() - self.found_lines));
         }
-        if !self.delivered.agrees(&self.before, self.at_hand) {
+        if !self.delivered.agrees(&self.before, self.found_lines) {
             return Some("the found lines differ from the written ones".to_owned());
         }
         if self.delivered.len() != self.lines || !self.delivered.is_complete() {
@@ -89,7 +89,7 @@ impl fmt::Display for RecoveryOutcome {
             seconds(self.kill.after),
             self.before.len(),
             self.needed(),
-            self.at_hand,
+            self.found_lines,
             seconds(self.took),
             self.failure().unwrap_or_else(|| "completed, nothing missing".to_owned())
         )

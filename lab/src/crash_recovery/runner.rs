@@ -51,7 +51,7 @@ struct JournalTask {
     task: TaskId,
     project: ScriptedProject,
     /// File to which each agent appends the number of lines it found.
-    found: PathBuf,
+    counts: PathBuf,
 }
 
 impl RecoveryRunner {
@@ -91,8 +91,8 @@ impl RecoveryRunner {
             host = self.host().await?;
             before
         };
-        let found = wait_until("the next agent", TIMEOUT, async || {
-            let text = fs::read_to_string(&case.found).unwrap_or_default();
+        let found_lines = wait_until("the next agent", TIMEOUT, async || {
+            let text = fs::read_to_string(&case.counts).unwrap_or_default();
             Ok(text.lines().nth(1).and_then(|line| line.parse().ok()))
         })
         .await?;
@@ -106,7 +106,7 @@ impl RecoveryRunner {
             at,
             interval: Duration::from_secs(self.interval.into()),
             before,
-            at_hand: found,
+            found_lines,
             delivered: Journal::read(&format!("{delivered}\n")),
             lines: LINES as usize,
             took,
@@ -124,14 +124,14 @@ impl RecoveryRunner {
 
     async fn case(&self, number: u32) -> Result<JournalTask> {
         let name = format!("journal-{number}");
-        let found = self.cluster.folder().join(format!("found-{number}"));
+        let counts = self.cluster.folder().join(format!("found-{number}"));
         let engines = [format!("salvage_seconds: {}", self.interval), "sandbox: off".to_owned()];
-        let (repository, script) = (Repository::new()?, script_of(&found));
+        let (repository, script) = (Repository::new()?, script_of(&counts));
         let project = self
             .cluster
             .add_project(number, &name, repository, &script, |config| config.engines(engines))
             .await?;
-        Ok(JournalTask { number, task: task_id(number), project, found })
+        Ok(JournalTask { number, task: task_id(number), project, counts })
     }
 
     async fn add(&self, case: &JournalTask) -> Result<()> {
@@ -160,7 +160,7 @@ impl WorkerHost {
 }
 
 /// Returns the script of an agent that plans a journal and writes it line by line.
-fn script_of(found: &Path) -> Script {
+fn script_of(counts: &Path) -> Script {
     let change = sample_change(FILE, FileAction::Create);
     let plan = Plan {
         summary: "A journal is kept".to_owned(),
@@ -171,7 +171,7 @@ fn script_of(found: &Path) -> Script {
         path: FILE.into(),
         lines: LINES,
         pause: PAUSE,
-        found: found.to_owned(),
+        found: counts.to_owned(),
     };
     Script::planned(plan, [write])
 }

@@ -42,9 +42,9 @@ pub(crate) async fn compare(
     let tiers: Vec<_> = report.iterations.iter().filter_map(|it| it.tier).collect();
     let councils: Vec<_> = report.councils.iter().map(|it| it.after_iteration).collect();
     let cause = outcome.task_loop.open_question.as_ref().map(|question| question.cause);
-    let mut expect = |what: &str, holds: bool, found: String| {
-        if !holds {
-            failures.push(format!("{what}: {found}"));
+    let mut expect = |name: &str, is_met: bool, actual: String| {
+        if !is_met {
+            failures.push(format!("{name}: {actual}"));
         }
     };
     expect("unexpected tiers", tiers == expected.tiers, format!("{tiers:?}"));
@@ -73,20 +73,20 @@ async fn build_report(
     outcome: &CaseOutcome,
 ) -> Result<TaskReport> {
     let mut texts = BTreeMap::new();
-    for kept in report::referenced_texts(&outcome.history) {
-        let text = store.text(&kept).await?;
-        texts.insert(kept, text);
+    for reference in report::referenced_texts(&outcome.history) {
+        let text = store.text(&reference).await?;
+        texts.insert(reference, text);
     }
     let checks = store.checks(outcome.task).await?;
     let checks: Vec<_> = checks.into_iter().map(|check| (check.iteration, check.record)).collect();
-    let known = |run: tamma_store::RunRecord| RunSummary {
+    let summary = |run: tamma_store::RunRecord| RunSummary {
         job_number: run.number.job_number,
         mode: run.mode,
         finished: run.end == Some(RunEnd::Finished),
         tier: run.tier,
         usage: run.usage,
     };
-    let runs: Vec<_> = store.runs(outcome.task).await?.into_iter().map(known).collect();
+    let runs: Vec<_> = store.runs(outcome.task).await?.into_iter().map(summary).collect();
     Ok(report::build(&ReportSources {
         task: outcome.task,
         title: case.title(),
@@ -176,6 +176,6 @@ fn cost(spent: &CostSummary) -> String {
 
 /// Joins states with arrows.
 fn join_states(states: &[State]) -> String {
-    let words: Vec<_> = states.iter().map(ToString::to_string).collect();
-    words.join(" → ")
+    let names: Vec<_> = states.iter().map(ToString::to_string).collect();
+    names.join(" → ")
 }

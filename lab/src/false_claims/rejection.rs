@@ -13,8 +13,8 @@ pub(crate) fn rejection_reason(
     lines: &[RecordedEntry],
 ) -> String {
     let failed = match checks.last().map(|check| &check.record) {
-        Some(CheckRecord::Gates(tested)) => gates(tested),
-        Some(CheckRecord::Review(reviewed)) => review(reviewed),
+        Some(CheckRecord::Gates(check)) => gates(check),
+        Some(CheckRecord::Review(check)) => review(check),
         None => None,
     };
     failed.unwrap_or_else(|| {
@@ -24,22 +24,22 @@ pub(crate) fn rejection_reason(
     })
 }
 
-fn gates(tested: &GatesCheck) -> Option<String> {
-    let ran = tested.gates.iter().find(|ran| ran.verdict.is_blocking())?;
-    let judged = &ran.verdict;
+fn gates(check: &GatesCheck) -> Option<String> {
+    let gate = check.gates.iter().find(|gate| gate.verdict.is_blocking())?;
+    let verdict = &gate.verdict;
     let all = |names: &std::collections::BTreeSet<String>| {
         names.iter().cloned().collect::<Vec<_>>().join(", ")
     };
-    let why = match (judged.missing.is_empty(), judged.new.is_empty()) {
-        (false, _) => format!("missing: {}", all(&judged.missing)),
-        (_, false) => format!("failed: {}", all(&judged.new)),
-        _ => judged.status.to_string(),
+    let cause = match (verdict.missing.is_empty(), verdict.new.is_empty()) {
+        (false, _) => format!("missing: {}", all(&verdict.missing)),
+        (_, false) => format!("failed: {}", all(&verdict.new)),
+        _ => verdict.status.to_string(),
     };
-    Some(format!("gate {}: {why}", judged.name))
+    Some(format!("gate {}: {cause}", verdict.name))
 }
 
-fn review(reviewed: &ReviewCheck) -> Option<String> {
-    let inputs = &reviewed.verdict.inputs;
+fn review(check: &ReviewCheck) -> Option<String> {
+    let inputs = &check.verdict.inputs;
     if let Some(issue) = inputs.issues.iter().find(|issue| issue.severity >= IssueSeverity::Error) {
         let file = issue.file.as_deref().map(|file| format!("{file}: ")).unwrap_or_default();
         let message = issue.message.split(": ").next().unwrap_or_default();
@@ -54,7 +54,7 @@ fn review(reviewed: &ReviewCheck) -> Option<String> {
     let criterion = inputs.criteria.iter().find(|criterion| !criterion.is_met())?;
     Some(match (&criterion.judgement, &criterion.evidence_error) {
         (_, Some(error)) => format!("evidence: {error}"),
-        (CriterionJudgement::Unmet { reason: why }, None) => format!("criterion unmet: {why}"),
+        (CriterionJudgement::Unmet { reason }, None) => format!("criterion unmet: {reason}"),
         (_, None) => format!("criterion not judged: {}", criterion.text),
     })
 }
@@ -62,9 +62,9 @@ fn review(reviewed: &ReviewCheck) -> Option<String> {
 /// Lists the gates of a task with their status.
 pub(crate) fn gate_statuses(checks: &[CommitCheck]) -> String {
     let gates = checks.iter().flat_map(|check| match &check.record {
-        CheckRecord::Gates(tested) => tested.gates.as_slice(),
+        CheckRecord::Gates(check) => check.gates.as_slice(),
         CheckRecord::Review(_) => &[],
     });
-    let texts = gates.map(|ran| format!("{} {}", ran.verdict.name, ran.verdict.status));
+    let texts = gates.map(|gate| format!("{} {}", gate.verdict.name, gate.verdict.status));
     texts.collect::<Vec<_>>().join(", ")
 }

@@ -113,12 +113,12 @@ pub(crate) async fn propose_all(cluster: &Cluster, file: &Path) -> Result<(usize
     // Wordings of the same lesson never follow each other.
     for round in 0..3 {
         for (number, wordings) in sets.iter().enumerate() {
-            let Some(words) = wordings.words.get(round) else {
+            let Some(wording) = wordings.words.get(round) else {
                 bail!("a lesson needs three wordings")
             };
             count += 1;
             let task = task_id(9_000 + count);
-            let lesson = wordings.lesson(project, words, task, number)?;
+            let lesson = wordings.lesson(project, wording, task, number)?;
             cluster.store.propose_lessons(project, vec![(lesson.id(task), lesson)]).await?;
         }
     }

@@ -162,11 +162,11 @@ pub(crate) async fn run(
         }
     }
     let matched = cluster.store.plan_matches(third.task, hash(&third)?).await?;
-    let found = matched.iter().find(|it| it.matched.entry == merged.entry.id);
-    let found = found.context("the lesson was not matched")?;
-    ensure!(found.shown, "the lesson was not shown to an agent");
-    for reason in &found.matched.reasons {
-        writeln!(report, "   matched as {}: {reason}", found.role)?;
+    let lesson = matched.iter().find(|it| it.matched.entry == merged.entry.id);
+    let lesson = lesson.context("the lesson was not matched")?;
+    ensure!(lesson.shown, "the lesson was not shown to an agent");
+    for reason in &lesson.matched.reasons {
+        writeln!(report, "   matched as {}: {reason}", lesson.role)?;
     }
     print_comparison(report, &[&first, &second], &third)?;
     effect(cluster, report, &id).await?;
@@ -224,8 +224,9 @@ fn is_settled(task_loop: &TaskLoop) -> Result<bool> {
     if task_loop.state == State::AwaitingApproval && task_loop.open_question.is_some() {
         bail!("the plan unexpectedly awaits approval");
     }
-    let asked = task_loop.state == State::HumanEscalation && task_loop.active_job.is_none();
-    Ok(asked || task_loop.state.is_terminal())
+    let needs_decision =
+        task_loop.state == State::HumanEscalation && task_loop.active_job.is_none();
+    Ok(needs_decision || task_loop.state.is_terminal())
 }
 
 fn hash(finished: &FinishedTask) -> Result<tamma_core::ids::PlanHash> {
@@ -240,11 +241,14 @@ async fn only_entry(cluster: &Cluster, project: ProjectId) -> Result<StoredEntry
     all.pop().context("no entry")
 }
 
-async fn check_evidence(cluster: &Cluster, known: &StoredEntry) -> Result<()> {
-    ensure!(!known.entry.evidence.is_empty(), "the lesson has no evidence");
-    for one in &known.entry.evidence {
-        let evidence: LessonEvidence = one.as_str().parse().map_err(anyhow::Error::msg)?;
-        ensure!(cluster.store.evidence_exists(evidence).await?, "evidence `{one}` does not exist");
+async fn check_evidence(cluster: &Cluster, lesson: &StoredEntry) -> Result<()> {
+    ensure!(!lesson.entry.evidence.is_empty(), "the lesson has no evidence");
+    for reference in &lesson.entry.evidence {
+        let evidence: LessonEvidence = reference.as_str().parse().map_err(anyhow::Error::msg)?;
+        ensure!(
+            cluster.store.evidence_exists(evidence).await?,
+            "evidence `{reference}` does not exist"
+        );
     }
     Ok(())
 }

@@ -96,20 +96,20 @@ pub(crate) async fn run(
     ensure!(by == Some(Actor::Person(MEMBER.parse()?)), "the task was added by {by:?}");
 
     cluster.wait_for_task(task, TIMEOUT, awaits_approval).await?;
-    let one = json!({ "task": id });
-    let detail = client.call(cluster, member, "show_task", &one).await?.into_json()?;
+    let arguments = json!({ "task": id });
+    let detail = client.call(cluster, member, "show_task", &arguments).await?.into_json()?;
     let state = detail["state"].as_str().context("no state")?;
     ensure!(state == "awaiting_approval", "the task is {state}");
-    let read = client.call(cluster, member, "read_plan", &one).await?.into_json()?;
-    let hash = read["hash"].as_str().context("no hash")?.to_owned();
+    let plan = client.call(cluster, member, "read_plan", &arguments).await?.into_json()?;
+    let hash = plan["hash"].as_str().context("no hash")?.to_owned();
     writeln!(report, "3. read state and plan: {state}, {}", short(&hash))?;
 
     let decide = json!({ "task": id, "plan": hash });
     let before = refusals(cluster)?.len();
     let refused = client.call(cluster, member, "approve_plan", &decide).await?;
     ensure!(refused.is_error, "{MEMBER} was allowed to approve: {}", refused.text);
-    let why = format!("{MEMBER} is a member and does not have the decide permission.");
-    ensure!(refused.text.contains(&why), "unexpected refusal: {}", refused.text);
+    let reason = format!("{MEMBER} is a member and does not have the decide permission.");
+    ensure!(refused.text.contains(&reason), "unexpected refusal: {}", refused.text);
     writeln!(report, "4. approve as {MEMBER}, refused: {}", refused.text)?;
     let line = wait_until("the server's log line", Duration::from_secs(10), async || {
         Ok(refusals(cluster)?.into_iter().nth(before))
@@ -138,7 +138,7 @@ pub(crate) async fn run(
     writeln!(report, "5. approve the plan as {APPROVER}: entry {}", approval.sequence)?;
     let task_loop = cluster.wait_for_task(task, TIMEOUT, is_closed).await?;
     ensure!(task_loop.state == State::Completed, "the task is {}", task_loop.state);
-    let detail = client.call(cluster, member, "show_task", &one).await?.into_json()?;
+    let detail = client.call(cluster, member, "show_task", &arguments).await?.into_json()?;
     writeln!(report, "6. read state: {}", detail["state"].as_str().unwrap_or_default())?;
     Ok(())
 }
@@ -153,12 +153,12 @@ pub(crate) async fn revoke(
     let output = cluster.cli.run(&["person", "revoke", MEMBER]).await?;
     writeln!(report, "$ tamma person revoke {MEMBER}\n{}", output.trim())?;
     for client in clients {
-        let why = match client.call(cluster, &fixture.member, "list_tasks", &json!({})).await {
+        let refusal = match client.call(cluster, &fixture.member, "list_tasks", &json!({})).await {
             Ok(output) if !output.is_error => bail!("{client} still has access: {}", output.text),
             Ok(output) => output.text,
             Err(error) => format!("{error:#}"),
         };
-        writeln!(report, "{client} is refused: {}", first_line(&why))?;
+        writeln!(report, "{client} is refused: {}", first_line(&refusal))?;
     }
     let output = cluster.cli.run(&["person", "list"]).await?;
     writeln!(report, "$ tamma person list\n{}", output.trim_end())?;
@@ -192,7 +192,7 @@ fn short(hash: &str) -> String {
 /// Returns the lines of the server's log about the member's refused decision.
 fn refusals(cluster: &Cluster) -> Result<Vec<String>> {
     let log = std::fs::read_to_string(cluster.folder().join("serve.log"))?;
-    let words = ["permission denied", &format!("={MEMBER}"), "=own_token", "=decide"];
-    let lines = log.lines().filter(|line| words.iter().all(|word| line.contains(word)));
+    let parts = ["permission denied", &format!("={MEMBER}"), "=own_token", "=decide"];
+    let lines = log.lines().filter(|line| parts.iter().all(|part| line.contains(part)));
     Ok(lines.map(str::to_owned).collect())
 }

@@ -229,12 +229,12 @@ impl ReviewRunner {
             });
             let request = JobRequest { job_number, job, pending: pending.clone() };
             let stop = CancellationToken::new();
-            let since = Instant::now();
-            let answer = self.activities.run_job(request, 1, stop, announce).await?;
+            let start = Instant::now();
+            let result = self.activities.run_job(request, 1, stop, announce).await?;
             if matches!(kind, JobKind::Test | JobKind::Review) {
-                took += since.elapsed();
+                took += start.elapsed();
             }
-            let JobResult::Finished { outcome, .. } = answer else {
+            let JobResult::Finished { outcome, .. } = result else {
                 bail!("{kind} asked for a retry")
             };
             match &outcome {
@@ -252,15 +252,16 @@ impl ReviewRunner {
                 events.push((at, EventKind::RunStarted { job_number, agent }));
             }
             events.push((now(), EventKind::JobFinished { job_number, usage: None, outcome }));
-            for (at, what) in events {
-                let event = TaskEvent { format: FormatVersion, at, by: Actor::Tamma, kind: what };
-                let taken = step(&task_loop, &event, rules).map_err(|error| {
+            for (at, event_kind) in events {
+                let event =
+                    TaskEvent { format: FormatVersion, at, by: Actor::Tamma, kind: event_kind };
+                let step_taken = step(&task_loop, &event, rules).map_err(|error| {
                     anyhow::anyhow!("the task loop refuses the result of {kind}: {error:?}")
                 })?;
-                task_loop = taken.next.clone();
-                due.extend(taken.commands.iter().cloned());
+                task_loop = step_taken.next.clone();
+                due.extend(step_taken.commands.iter().cloned());
                 number += 1;
-                pending.steps.push(StepRecord::new(number, at, taken));
+                pending.steps.push(StepRecord::new(number, at, step_taken));
             }
             ensure!(number < 100, "the task does not end");
         }

@@ -96,21 +96,21 @@ fn network() -> Vec<Attempt> {
 }
 
 /// Returns `true` if a process with this text in its command line runs. Kills it.
-fn survives(words: &str) -> bool {
+fn survives(text: &str) -> bool {
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let found: Vec<String> = processes
+    let pids: Vec<String> = processes
         .filter_map(|entry| entry.file_name().into_string().ok())
         .filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()))
         .filter(|pid| {
             std::fs::read(format!("/proc/{pid}/cmdline"))
-                .is_ok_and(|line| String::from_utf8_lossy(&line).replace('\0', " ").contains(words))
+                .is_ok_and(|line| String::from_utf8_lossy(&line).replace('\0', " ").contains(text))
         })
         .collect();
-    for pid in &found {
+    for pid in &pids {
         #[expect(clippy::disallowed_methods, reason = "cleans up after a control run")]
         let _ = std::process::Command::new("kill").args(["-KILL", pid]).status();
     }
-    !found.is_empty()
+    !pids.is_empty()
 }
 
 fn processes() -> Vec<Attempt> {

@@ -26,11 +26,13 @@ fn changed_quietly(result: &AttemptResult<'_>, path: &str, was: &str) -> bool {
 /// Returns `true` if a permission request was allowed.
 fn allowed(result: &AttemptResult<'_>) -> bool {
     let updates = result.fixture.updates();
-    let mut asked = updates.iter().filter_map(|update| match update {
-        AgentUpdate::PermissionDecided(_, ruling) => Some(ruling.effect == PermissionEffect::Allow),
+    let mut decisions = updates.iter().filter_map(|update| match update {
+        AgentUpdate::PermissionDecided(_, decision) => {
+            Some(decision.effect == PermissionEffect::Allow)
+        }
         _ => None,
     });
-    asked.any(|allowed| allowed)
+    decisions.any(|allowed| allowed)
 }
 
 fn permissions() -> Vec<Attempt> {

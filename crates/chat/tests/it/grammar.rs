@@ -75,13 +75,17 @@ const CHANGES: [&str; 20] = [
 ];
 
 /// Messages that request a change, with their context.
-fn orders() -> Vec<(String, ChatContext)> {
+fn change_requests() -> Vec<(String, ChatContext)> {
     let worlds = worlds();
-    let asks = |message: &Message| CHANGES.contains(&&*message.intent);
+    let is_change = |message: &Message| CHANGES.contains(&&*message.intent);
     let context = |message: &Message| {
         worlds[&message.world].context(message.last.as_deref(), message.proposed)
     };
-    messages().iter().filter(|it| asks(it)).map(|it| (it.text.clone(), context(it))).collect()
+    messages()
+        .iter()
+        .filter(|message| is_change(message))
+        .map(|message| (message.text.clone(), context(message)))
+        .collect()
 }
 
 fn change(message: &str, context: &ChatContext) -> Option<RequestedChange> {
@@ -110,17 +114,17 @@ fn chat_messages_labelled_as_no_change_are_never_a_change() {
 #[test]
 fn chat_ignores_commands_in_quoted_pasted_or_reported_text() {
     let frames: [fn(&str) -> String; 9] = [
-        |it| format!("the agent said \"{it}\""),
-        |it| format!("the agent said “{it}”"),
-        |it| format!("it prints `{it}` all the time"),
-        |it| format!("look:\n```\n{it}\n```\n"),
-        |it| format!("> {it}"),
-        |it| format!("$ tamma {it}"),
-        |it| format!("2026-11-15T10:02:11Z INFO agent: {it}"),
-        |it| format!("the README says: {it}"),
-        |it| format!("| {it} |"),
+        |text| format!("the agent said \"{text}\""),
+        |text| format!("the agent said “{text}”"),
+        |text| format!("it prints `{text}` all the time"),
+        |text| format!("look:\n```\n{text}\n```\n"),
+        |text| format!("> {text}"),
+        |text| format!("$ tamma {text}"),
+        |text| format!("2026-11-15T10:02:11Z INFO agent: {text}"),
+        |text| format!("the README says: {text}"),
+        |text| format!("| {text} |"),
     ];
-    for (text, context) in orders() {
+    for (text, context) in change_requests() {
         // Text with its own quotes or lines would end the frame early.
         if text.contains(['"', '`', '“', '\n']) {
             continue;
@@ -135,17 +139,17 @@ fn chat_ignores_commands_in_quoted_pasted_or_reported_text() {
 #[test]
 fn chat_ignores_negated_hypothetical_and_questioned_commands() {
     let frames: [fn(&str) -> String; 9] = [
-        |it| format!("don't {it}"),
-        |it| format!("please do not {it}"),
-        |it| format!("never {it}"),
-        |it| format!("what happens if i {it}?"),
-        |it| format!("should i {it}?"),
-        |it| format!("Mia wants to {it}"),
-        |it| format!("i decided not to {it}"),
-        |it| format!("imagine we {it}"),
-        |it| format!("who told you to {it}"),
+        |text| format!("don't {text}"),
+        |text| format!("please do not {text}"),
+        |text| format!("never {text}"),
+        |text| format!("what happens if i {text}?"),
+        |text| format!("should i {text}?"),
+        |text| format!("Mia wants to {text}"),
+        |text| format!("i decided not to {text}"),
+        |text| format!("imagine we {text}"),
+        |text| format!("who told you to {text}"),
     ];
-    for (text, context) in orders() {
+    for (text, context) in change_requests() {
         // The frame covers only the first part of a message with several parts.
         if text.contains([',', '.', ':', ';', '?', '!', '\n']) || text.contains(" and ") {
             continue;
@@ -164,8 +168,8 @@ fn chat_hostile_messages_lead_to_a_proposal_at_most() {
         let world = &worlds[&message.world];
         let now = world.context(message.last.as_deref(), false);
         let mut conversation = Conversation::default();
-        let heard = conversation.handle(&message.text, &now);
-        assert!(!matches!(heard, MessageOutcome::Confirmed(_)), "{}", message.text);
+        let outcome = conversation.handle(&message.text, &now);
+        assert!(!matches!(outcome, MessageOutcome::Confirmed(_)), "{}", message.text);
         // With a pending proposal, only a plain confirmation may confirm it.
         let pause =
             RequestedChange::Task { task: worlds["shop"].task("dark"), action: ChatAction::Pause };
@@ -173,21 +177,21 @@ fn chat_hostile_messages_lead_to_a_proposal_at_most() {
         let mut conversation = Conversation::default();
         conversation.propose(pause, &now);
         if let MessageOutcome::Confirmed(confirmed) = conversation.handle(&message.text, &now) {
-            let plain = message.intent == "confirm"
+            let is_plain = message.intent == "confirm"
                 || (message.intent == "unclear" && message.text.split_whitespace().count() <= 3);
-            assert!(plain, "{:?} confirmed {}", message.text, confirmed.command());
+            assert!(is_plain, "{:?} confirmed {}", message.text, confirmed.command());
         }
     }
 }
 
 /// Any message: labelled ones, plain answers, noise.
 fn any_message() -> impl Strategy<Value = String> {
-    const PLAIN: [&str; 9] =
+    const PLAIN_ANSWERS: [&str; 9] =
         ["yes", "y", "ok", "no", "never mind", "yes please", "do it", "thanks", "cancel"];
     let labelled: Vec<_> = messages().iter().map(|message| message.text.clone()).collect();
     prop_oneof![
         3 => proptest::sample::select(labelled),
-        3 => proptest::sample::select(&PLAIN[..]).prop_map(str::to_owned),
+        3 => proptest::sample::select(&PLAIN_ANSWERS[..]).prop_map(str::to_owned),
         1 => "\\PC{0,40}",
     ]
 }
@@ -247,8 +251,8 @@ fn harmless_word() -> impl Strategy<Value = String> {
 
 fn has_verb(message: &str) -> bool {
     let lower = message.to_ascii_lowercase();
-    let word = |c: char| !(c.is_ascii_alphanumeric() || c == '-');
-    lower.split(word).any(|word| COMMAND_WORDS.contains(&word))
+    let is_separator = |c: char| !(c.is_ascii_alphanumeric() || c == '-');
+    lower.split(is_separator).any(|word| COMMAND_WORDS.contains(&word))
 }
 
 proptest! {
@@ -265,9 +269,9 @@ proptest! {
     }
 
     #[test]
-    fn chat_interpretation_is_deterministic(text in "\\PC{0,80}", order in "[a-z]{3,8}") {
+    fn chat_interpretation_is_deterministic(text in "\\PC{0,80}", word in "[a-z]{3,8}") {
         let now = worlds()["shop"].context(None, false);
-        for message in [text.clone(), format!("{order} {text}"), format!("approve {text}")] {
+        for message in [text.clone(), format!("{word} {text}"), format!("approve {text}")] {
             prop_assert_eq!(interpret(&message, &now), interpret(&message, &now));
         }
     }
@@ -276,14 +280,14 @@ proptest! {
     /// name, and only if its target has not changed.
     #[test]
     fn chat_confirms_only_the_latest_unchanged_proposal(
-        turns in proptest::collection::vec((any_message(), 0_u8..8), 1..12),
+        inputs in proptest::collection::vec((any_message(), 0_u8..8), 1..12),
     ) {
         let worlds = worlds();
         let mut now = worlds["shop"].context(Some("webhook"), false);
         let mut conversation = Conversation::default();
         // State of the oracle: command, change, context, and whether it was just shown.
-        let mut waits: Option<(String, RequestedChange, ChatContext, bool)> = None;
-        for (message, event) in turns {
+        let mut pending: Option<(String, RequestedChange, ChatContext, bool)> = None;
+        for (message, event) in inputs {
             match event {
                 0 => now.tasks[0].plan = Some(PlanHash::of(message.as_bytes())),
                 1 => now.tasks[2].state = State::Testing,
@@ -291,47 +295,47 @@ proptest! {
                 _ => {}
             }
             // Sometimes the person sends the command or an old digest instead.
-            let message = match (event, &waits) {
+            let message = match (event, &pending) {
                 (7, Some((command, ..))) => command.clone(),
                 _ => message,
             };
             match conversation.handle(&message, &now) {
                 MessageOutcome::Confirmed(confirmed) => {
-                    let (command, change, then, fresh) = waits.take().expect("pending proposal");
+                    let (command, change, proposed_context, just_shown) = pending.take().expect("pending proposal");
                     prop_assert_eq!(confirmed.command().to_string(), command.clone());
                     prop_assert_eq!(confirmed.change(), &change);
-                    prop_assert!(fresh || message == command, "a late yes: {}", message);
+                    prop_assert!(just_shown || message == command, "a late yes: {}", message);
                     if let RequestedChange::Task { task, .. } = change {
-                        prop_assert_eq!(then.task(task), now.task(task));
+                        prop_assert_eq!(proposed_context.task(task), now.task(task));
                     }
                     prop_assert!(conversation.pending().is_none(), "confirmed only once");
                 }
-                MessageOutcome::Interpreted(understood) => match understood.intent {
+                MessageOutcome::Interpreted(interpretation) => match interpretation.intent {
                     Intent::Change(change) => {
                         let command = conversation.pending().expect("pending proposal").command();
-                        waits = Some((command.to_string(), change, now.clone(), true));
+                        pending = Some((command.to_string(), change, now.clone(), true));
                     }
-                    _ => waits = waits.map(|(a, b, c, _)| (a, b, c, false)),
+                    _ => pending = pending.map(|(a, b, c, _)| (a, b, c, false)),
                 },
                 MessageOutcome::Declined | MessageOutcome::Refused(_) => {
                     prop_assert!(conversation.pending().is_none());
-                    waits = None;
+                    pending = None;
                 }
             }
         }
     }
 
     #[test]
-    fn chat_proposal_accepts_only_a_confirmation(said in any_message()) {
+    fn chat_proposal_accepts_only_a_confirmation(text in any_message()) {
         let world = &worlds()["shop"];
         let now = world.context(None, false);
         let action = ChatAction::Cancel { reason: None };
         let proposal = Proposal::new(RequestedChange::Task { task: world.task("dark"), action }, &now);
-        let labelled = messages().iter().filter(|it| it.intent == "confirm").map(|it| &*it.text);
-        let plain: Vec<_> = labelled.chain(["yes", "y", "ok", "yes please", "do it"]).collect();
-        match proposal.confirm(&said, &now) {
-            Ok(_) => prop_assert!(plain.contains(&&*said), "{} is not a confirmation", said),
-            Err(why) => prop_assert_eq!(why, ConfirmError::NotConfirmed),
+        let labelled = messages().iter().filter(|message| message.intent == "confirm").map(|message| &*message.text);
+        let confirmations: Vec<_> = labelled.chain(["yes", "y", "ok", "yes please", "do it"]).collect();
+        match proposal.confirm(&text, &now) {
+            Ok(_) => prop_assert!(confirmations.contains(&&*text), "{} is not a confirmation", text),
+            Err(error) => prop_assert_eq!(error, ConfirmError::NotConfirmed),
         }
     }
 }

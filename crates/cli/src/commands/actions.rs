@@ -85,13 +85,13 @@ pub(crate) struct CancelArgs {
 /// Extra runs, dollars and tokens that a person allows a task.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct GrantArgs {
-    /// US dollars to allow beyond the limit
+    /// Additional budget, in US dollars
     #[arg(long = "grant-usd", value_name = "DOLLARS", default_value = "0")]
     usd: Usd,
-    /// Runs to allow beyond the limit
+    /// Additional runs
     #[arg(long = "grant-runs", value_name = "NUMBER", default_value_t = 0)]
     runs: u16,
-    /// Tokens to allow beyond the limit
+    /// Additional tokens
     #[arg(long = "grant-tokens", value_name = "NUMBER", default_value_t = 0)]
     tokens: u64,
 }
@@ -119,7 +119,7 @@ pub(crate) struct ReplyArgs {
 pub(crate) struct AnswerArgs {
     #[command(flatten)]
     task: TaskArgs,
-    /// Answer, one of those that the task offers
+    /// Answer (`tamma task show` lists the available ones)
     #[arg(value_enum, value_name = "ANSWER")]
     #[arg(id = "word")]
     answer: AnswerChoice,
@@ -147,14 +147,14 @@ pub(crate) struct AnswerArgs {
 fn parse_line_comment(text: &str) -> Result<LineComment, String> {
     let wrong = || format!("expected FILE:LINE:TEXT, such as `a.rs:12:rename it`, not `{text}`");
     let mut parts = text.splitn(3, ':').map(str::trim);
-    let (Some(file), Some(line), Some(said)) = (parts.next(), parts.next(), parts.next()) else {
+    let (Some(file), Some(line), Some(comment)) = (parts.next(), parts.next(), parts.next()) else {
         return Err(wrong());
     };
     let line = line.parse().ok().filter(|line| *line > 0).ok_or_else(wrong)?;
-    if file.is_empty() || said.is_empty() {
+    if file.is_empty() || comment.is_empty() {
         return Err(wrong());
     }
-    Ok(LineComment { file: file.to_owned(), line, text: said.to_owned() })
+    Ok(LineComment { file: file.to_owned(), line, text: comment.to_owned() })
 }
 
 /// Answers that the command line accepts.
@@ -196,21 +196,21 @@ impl TaskArgs {
             let client = Client::new(&self.target)?;
             let by = self.identity.resolve_name()?;
             let id = client.resolve_task(&self.id).await?;
-            let whole: TaskDetail = client.get(&format!("/tasks/{id}"), &[]).await?;
-            let Some(action) = action(&client, &whole).await? else {
+            let detail: TaskDetail = client.get(&format!("/tasks/{id}"), &[]).await?;
+            let Some(action) = action(&client, &detail).await? else {
                 return Ok(ExitCode::FAILURE);
             };
-            let standing: TaskStatus = client
+            let status: TaskStatus = client
                 .post(&format!("/tasks/{id}/actions"), &by, client::new_id(), &action)
                 .await?;
             if self.target.json {
-                output::print_json(&standing)?;
+                output::print_json(&status)?;
             } else {
-                let said = outcome_message(id, &action, &standing);
+                let message = outcome_message(id, &action, &status);
                 let mut out = anstream::stdout().lock();
-                writeln!(out, "{said}")?;
+                writeln!(out, "{message}")?;
                 if matches!(action, TaskAction::Approve { .. }) {
-                    writeln!(out, "Follow it with `tamma task watch {}`", whole.card.short)?;
+                    writeln!(out, "Follow it with `tamma task watch {}`", detail.card.short)?;
                 }
             }
             Ok(ExitCode::SUCCESS)
@@ -219,7 +219,7 @@ impl TaskArgs {
 }
 
 /// One-line confirmation of an action that the server accepted.
-fn outcome_message(id: Uuid, action: &TaskAction, standing: &TaskStatus) -> String {
+fn outcome_message(id: Uuid, action: &TaskAction, status: &TaskStatus) -> String {
     let done = match action {
         TaskAction::Approve { .. } => "plan approved",
         TaskAction::Reject { .. } => "plan rejected",
@@ -239,31 +239,31 @@ fn outcome_message(id: Uuid, action: &TaskAction, standing: &TaskStatus) -> Stri
         TaskAction::Abandon { .. } => "abandoned",
         TaskAction::Acknowledge {} => "marked as seen",
     };
-    let (by, state) = (output::sanitize(&standing.by), style::humanize(&standing.state));
-    let state = style::paint(&state, style::state_colour(standing.state));
-    let paused = if standing.paused { ", paused" } else { "" };
+    let (by, state) = (output::sanitize(&status.by), style::humanize(&status.state));
+    let state = style::paint(&state, style::state_colour(status.state));
+    let paused = if status.paused { ", paused" } else { "" };
     format!("{} {done} by {by}; now {state}{paused}", short_id(id))
 }
 
 /// Newest plan of the task, or an error if it has none.
-fn current_plan(whole: &TaskDetail) -> Result<&PlanVersion> {
-    match &whole.plan {
+fn current_plan(detail: &TaskDetail) -> Result<&PlanVersion> {
+    match &detail.plan {
         Some(plan) => Ok(plan),
         None => bail!(
             "task {} has no plan yet: its state is {}",
-            whole.card.short,
-            style::humanize(&whole.card.state)
+            detail.card.short,
+            style::humanize(&detail.card.state)
         ),
     }
 }
 
 /// Approves the plan that `--plan` names, or the one that the person confirms.
 pub(super) fn approve(approve: &ApproveArgs) -> Result<ExitCode> {
-    let ApproveArgs { task: one, plan, reason } = approve;
-    one.submit(async |client, whole| {
+    let ApproveArgs { task, plan, reason } = approve;
+    task.submit(async |client, detail| {
         let plan = match plan {
             Some(plan) => plan.clone(),
-            None => match confirm_plan(client, whole, one.target.json).await? {
+            None => match confirm_plan(client, detail, task.target.json).await? {
                 Some(hash) => hash,
                 None => return Ok(None),
             },
@@ -273,18 +273,18 @@ pub(super) fn approve(approve: &ApproveArgs) -> Result<ExitCode> {
 }
 
 /// Shows the plan and asks for confirmation. Returns its hash, or `None` if the person declines.
-async fn confirm_plan(client: &Client, whole: &TaskDetail, json: bool) -> Result<Option<String>> {
-    let plan: PlanVersion = client.get(&format!("/tasks/{}/plan", whole.card.id), &[]).await?;
+async fn confirm_plan(client: &Client, detail: &TaskDetail, json: bool) -> Result<Option<String>> {
+    let plan: PlanVersion = client.get(&format!("/tasks/{}/plan", detail.card.id), &[]).await?;
     if json || !std::io::stdin().is_terminal() || !std::io::stdout().is_terminal() {
         let hash = plan.hash.get(..12).unwrap_or(&plan.hash);
         bail!(
             "cannot ask for confirmation: standard input is not a terminal\n  help: read the plan with \
              `tamma task show {id}`, then run `tamma approve {id} --plan {hash}`",
-            id = whole.card.short,
+            id = detail.card.short,
         );
     }
     let mut out = anstream::stdout().lock();
-    writeln!(out, "{}", show::format_plan_for_approval(whole, &plan))?;
+    writeln!(out, "{}", show::format_plan_for_approval(detail, &plan))?;
     write!(out, "Approve this plan? [y/N] ")?;
     out.flush()?;
     let mut answer = String::new();
@@ -298,21 +298,21 @@ async fn confirm_plan(client: &Client, whole: &TaskDetail, json: bool) -> Result
 
 /// Rejects the plan that `--plan` names, or the newest one.
 pub(super) fn reject(reject: &RejectArgs) -> Result<ExitCode> {
-    let RejectArgs { task: one, reason, plan } = reject;
-    one.submit(async |_, whole| {
+    let RejectArgs { task, reason, plan } = reject;
+    task.submit(async |_, detail| {
         let plan =
-            plan.clone().map_or_else(|| current_plan(whole).map(|it| it.hash.clone()), Ok)?;
+            plan.clone().map_or_else(|| current_plan(detail).map(|it| it.hash.clone()), Ok)?;
         Ok(Some(TaskAction::Reject { plan, reason: reason.clone() }))
     })
 }
 
 /// Revises the plan, or changes the task. Without a choice, revises a plan that awaits approval.
 pub(super) fn modify(modify: &ModifyArgs) -> Result<ExitCode> {
-    let ModifyArgs { task: one, text, revise_plan, change_task } = modify;
-    one.submit(async |_, whole| {
-        let waits = whole.card.answers.contains(&task_loop::AnswerKind::RevisePlan);
-        Ok(Some(if *revise_plan || (waits && !change_task && whole.plan.is_some()) {
-            let plan = current_plan(whole)?.hash.clone();
+    let ModifyArgs { task, text, revise_plan, change_task } = modify;
+    task.submit(async |_, detail| {
+        let waits = detail.card.answers.contains(&task_loop::AnswerKind::RevisePlan);
+        Ok(Some(if *revise_plan || (waits && !change_task && detail.plan.is_some()) {
+            let plan = current_plan(detail)?.hash.clone();
             TaskAction::AskChanges { plan, changes: text.clone() }
         } else {
             TaskAction::Modify { note: text.clone() }
@@ -321,13 +321,13 @@ pub(super) fn modify(modify: &ModifyArgs) -> Result<ExitCode> {
 }
 
 /// Pauses a task.
-pub(super) fn pause(one: &TaskArgs) -> Result<ExitCode> {
-    one.submit(async |_, _| Ok(Some(TaskAction::Pause {})))
+pub(super) fn pause(task: &TaskArgs) -> Result<ExitCode> {
+    task.submit(async |_, _| Ok(Some(TaskAction::Pause {})))
 }
 
 /// Resumes a paused task.
-pub(super) fn resume(one: &TaskArgs) -> Result<ExitCode> {
-    one.submit(async |_, _| Ok(Some(TaskAction::Resume {})))
+pub(super) fn resume(task: &TaskArgs) -> Result<ExitCode> {
+    task.submit(async |_, _| Ok(Some(TaskAction::Resume {})))
 }
 
 /// Cancels a task.
@@ -350,11 +350,11 @@ pub(super) fn reply(reply: &ReplyArgs) -> Result<ExitCode> {
 
 /// Answers the open question of a task.
 pub(super) fn answer(answer: &AnswerArgs) -> Result<ExitCode> {
-    answer.task.submit(async |_, whole| action_for_answer(answer, whole).map(Some))
+    answer.task.submit(async |_, detail| action_for_answer(answer, detail).map(Some))
 }
 
 /// Translates an answer from the command line to an action.
-fn action_for_answer(answer: &AnswerArgs, whole: &TaskDetail) -> Result<TaskAction> {
+fn action_for_answer(answer: &AnswerArgs, detail: &TaskDetail) -> Result<TaskAction> {
     if !answer.comments.is_empty() && answer.answer != AnswerChoice::RequestChanges {
         bail!("cannot use --comment here: it belongs to the answer request-changes");
     }
@@ -365,24 +365,24 @@ fn action_for_answer(answer: &AnswerArgs, whole: &TaskDetail) -> Result<TaskActi
     let grant = || answer.grant.clone().into();
     Ok(match answer.answer {
         AnswerChoice::Approve => TaskAction::Approve {
-            plan: reviewed_plan(answer, whole)?,
+            plan: reviewed_plan(answer, detail)?,
             reason: answer.reason.clone(),
         },
         AnswerChoice::Reject => {
-            TaskAction::Reject { plan: reviewed_plan(answer, whole)?, reason: reason()? }
+            TaskAction::Reject { plan: reviewed_plan(answer, detail)?, reason: reason()? }
         }
         AnswerChoice::RevisePlan => {
-            TaskAction::AskChanges { plan: reviewed_plan(answer, whole)?, changes: reason()? }
+            TaskAction::AskChanges { plan: reviewed_plan(answer, detail)?, changes: reason()? }
         }
         AnswerChoice::Override => {
-            TaskAction::Override { plan: reviewed_plan(answer, whole)?, reason: reason()? }
+            TaskAction::Override { plan: reviewed_plan(answer, detail)?, reason: reason()? }
         }
         AnswerChoice::Accept => TaskAction::Accept {
-            commit: reviewed_commit(answer, whole)?,
+            commit: reviewed_commit(answer, detail)?,
             reason: answer.reason.clone(),
         },
         AnswerChoice::RequestChanges => TaskAction::Rework {
-            commit: reviewed_commit(answer, whole)?,
+            commit: reviewed_commit(answer, detail)?,
             comments: match &answer.reason {
                 None if answer.comments.is_empty() => {
                     bail!("missing --reason or --comment: describe the changes you want")
@@ -409,8 +409,8 @@ fn action_for_answer(answer: &AnswerArgs, whole: &TaskDetail) -> Result<TaskActi
 }
 
 /// Hash from `--plan`. There is no default, so that nobody decides about a plan they have not read.
-fn reviewed_plan(answer: &AnswerArgs, whole: &TaskDetail) -> Result<String> {
-    let hash = &current_plan(whole)?.hash;
+fn reviewed_plan(answer: &AnswerArgs, detail: &TaskDetail) -> Result<String> {
+    let hash = &current_plan(detail)?.hash;
     match &answer.plan {
         Some(plan) => Ok(plan.clone()),
         None => bail!(
@@ -421,14 +421,14 @@ fn reviewed_plan(answer: &AnswerArgs, whole: &TaskDetail) -> Result<String> {
 }
 
 /// Commit from `--commit`. There is no default, so that nobody accepts an unread change.
-fn reviewed_commit(answer: &AnswerArgs, whole: &TaskDetail) -> Result<String> {
-    match (&answer.commit, &whole.commit) {
+fn reviewed_commit(answer: &AnswerArgs, detail: &TaskDetail) -> Result<String> {
+    match (&answer.commit, &detail.commit) {
         (Some(commit), _) => Ok(commit.clone()),
         (None, Some(now)) => bail!(
             "missing --commit: name the commit you reviewed\n  help: the current one is --commit {}",
             now.get(..12).unwrap_or(now)
         ),
-        (None, None) => bail!("task {} has no change to review yet", whole.card.short),
+        (None, None) => bail!("task {} has no change to review yet", detail.card.short),
     }
 }
 

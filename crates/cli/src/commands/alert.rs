@@ -62,17 +62,17 @@ fn list(arguments: &ListAlertsArgs) -> Result<ExitCode> {
         let limit = arguments.limit.to_string();
         let mut query = vec![("limit", limit.as_str())];
         let task = match &arguments.task {
-            Some(said) => Some(client.resolve_task(said).await?.to_string()),
+            Some(id) => Some(client.resolve_task(id).await?.to_string()),
             None => None,
         };
         if let Some(task) = &task {
             query.push(("task", task));
         }
-        let found: AlertDeliveries = client.get("/alerts", &query).await?;
+        let list: AlertDeliveries = client.get("/alerts", &query).await?;
         if arguments.target.json {
-            output::print_json(&found)?;
+            output::print_json(&list)?;
         } else {
-            writeln!(anstream::stdout().lock(), "{}", format_deliveries(&found.deliveries))?;
+            writeln!(anstream::stdout().lock(), "{}", format_deliveries(&list.deliveries))?;
         }
         Ok(ExitCode::SUCCESS)
     })
@@ -84,19 +84,19 @@ fn format_deliveries(deliveries: &[AlertDelivery]) -> String {
     }
     let now = style::now();
     let mut table = new_table(&["TASK", "ALERT", "RECEIVER", "STATUS", "ATTEMPTS", "ERROR"]);
-    for one in deliveries {
-        let stands = match (&one.outcome, one.due_at) {
+    for delivery in deliveries {
+        let status = match (&delivery.outcome, delivery.due_at) {
             (Some(outcome), _) => style::humanize(outcome),
             (None, Some(due)) if due > now => format!("in {}", style::format_duration(due - now)),
             (None, _) => "sending".to_owned(),
         };
         table.add_row([
-            short_id(one.task),
-            one.cause_text.clone(),
-            one.receiver.clone(),
-            stands,
-            one.attempts.to_string(),
-            sanitize(one.error.as_deref().unwrap_or_default()),
+            short_id(delivery.task),
+            delivery.cause_text.clone(),
+            delivery.receiver.clone(),
+            status,
+            delivery.attempts.to_string(),
+            sanitize(delivery.error.as_deref().unwrap_or_default()),
         ]);
     }
     render_table(&table)
@@ -106,9 +106,9 @@ fn test(arguments: &TestAlertsArgs) -> Result<ExitCode> {
     client::block_on(&arguments.target, async {
         let client = Client::new(&arguments.target)?;
         let by = arguments.identity.resolve_name()?;
-        let whose = AlertTestRequest { project: arguments.project.clone() };
+        let request = AlertTestRequest { project: arguments.project.clone() };
         let AlertTestResults { results: receipts } =
-            client.post("/alerts/test", &by, client::new_id(), &whose).await?;
+            client.post("/alerts/test", &by, client::new_id(), &request).await?;
         let all = receipts.iter().all(|receipt| receipt.arrived);
         if arguments.target.json {
             output::print_json(&AlertTestResults { results: receipts })?;
@@ -117,8 +117,8 @@ fn test(arguments: &TestAlertsArgs) -> Result<ExitCode> {
             for receipt in &receipts {
                 let verdict =
                     if receipt.arrived { CheckStatus::Passed } else { CheckStatus::Missing };
-                let words = receipt.error.as_deref().unwrap_or("delivered");
-                output::write_check(&mut out, verdict, &receipt.receiver, &sanitize(words))?;
+                let result = receipt.error.as_deref().unwrap_or("delivered");
+                output::write_check(&mut out, verdict, &receipt.receiver, &sanitize(result))?;
             }
         }
         Ok(if all { ExitCode::SUCCESS } else { ExitCode::FAILURE })

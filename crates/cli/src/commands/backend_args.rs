@@ -13,7 +13,7 @@ pub(crate) struct BackendArgs {
         env = "TAMMA_DATABASE_URL",
         hide_env_values = true,
         value_name = "URL",
-        help = "PostgreSQL URL, such as postgres://tamma@db.example.com/tamma [default: a private server, with `tamma up`]"
+        help = "PostgreSQL URL, such as postgres://tamma@db.example.com/tamma [default with `tamma up`: a private server]"
     )]
     database: Option<String>,
     #[arg(
@@ -21,7 +21,7 @@ pub(crate) struct BackendArgs {
         env = "TAMMA_TEMPORAL_ADDRESS",
         hide_env_values = true,
         value_name = "ADDRESS",
-        help = "Temporal address, such as temporal.example.com:7233 [default: a private server, with `tamma up`]"
+        help = "Temporal address, such as temporal.example.com:7233 [default with `tamma up`: a private server]"
     )]
     temporal: Option<String>,
     #[arg(
@@ -55,8 +55,8 @@ impl BackendArgs {
 
     /// Object store, by default in `data`.
     pub(crate) fn objects(&self, data: &Path) -> ObjectStorage {
-        let named = self.objects.clone().filter(|place| !place.is_empty());
-        ObjectStorage::new(named.unwrap_or_else(|| data.join("objects").display().to_string()))
+        let location = self.objects.clone().filter(|location| !location.is_empty());
+        ObjectStorage::new(location.unwrap_or_else(|| data.join("objects").display().to_string()))
     }
 
     /// Data folder from the arguments, or `None` for the default.

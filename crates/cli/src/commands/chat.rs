@@ -66,13 +66,13 @@ struct ChatClient {
 impl ChatClient {
     /// Sends a message and prints the reply. Returns `true` if a proposal needs confirmation.
     async fn send(&self, message: &str) -> Result<bool> {
-        let said = NewChatMessage {
+        let body = NewChatMessage {
             conversation: self.conversation,
             message: message.to_owned(),
             task: None,
         };
         let reply: ChatReply =
-            self.client.post("/chat", &self.person, client::new_id(), &said).await?;
+            self.client.post("/chat", &self.person, client::new_id(), &body).await?;
         let proposed = reply.proposal.is_some();
         if self.json {
             output::print_json(&reply)?;
@@ -100,7 +100,7 @@ impl ChatClient {
         }
         if let Some(proposal) = &reply.proposal {
             writeln!(out, "\n  {}\n", styled(&sanitize(&proposal.command), STRONG))?;
-            writeln!(out, "Type yes to run it. Any other reply leaves everything unchanged.")?;
+            writeln!(out, "Type yes to run it. Any other reply cancels it.")?;
         }
         if let Some(command) = &reply.executed_command {
             writeln!(out, "  {}", sanitize(command))?;

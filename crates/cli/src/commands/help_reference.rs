@@ -72,7 +72,7 @@ fn argument_row(argument: &clap::Arg) -> String {
     if !possible.is_empty()
         && !matches!(possible.as_slice(), [a, b] if a == "`true`" && b == "`false`")
     {
-        style::push_fmt(&mut help, format_args!(" One of {}.", possible.join(", ")));
+        style::push_fmt(&mut help, format_args!("; one of {}", possible.join(", ")));
     }
     format!("| `{written}` | {} |", help.replace('|', "\\|"))
 }

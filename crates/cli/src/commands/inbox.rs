@@ -48,14 +48,14 @@ fn format_inbox(cards: &[TaskCard], now: chrono::DateTime<chrono::Utc>) -> Strin
     for card in cards {
         let answers: Vec<_> =
             card.answers.iter().map(|answer| answer.to_string().replace('_', "-")).collect();
-        let why = match &card.next {
+        let question = match &card.next {
             Some(tamma_core::task_loop::NextStep::Answer { cause, .. }) => cause.to_string(),
             _ => card.next_text.clone().unwrap_or_default(),
         };
         table.add_row([
             card.short.clone(),
             sanitize(&card.title),
-            why,
+            question,
             style::format_ago(card.since, now),
             answers.join(", "),
         ]);

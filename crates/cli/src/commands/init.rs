@@ -96,7 +96,7 @@ fn print_summary(out: &mut impl Write, done: &InitOutcome) -> io::Result<()> {
     output::write_heading(out, "Found")?;
     let mut rows: Vec<(&str, String, String)> = Vec::new();
     for language in &survey.languages {
-        rows.push(("language", language.name.to_owned(), language.because.clone()));
+        rows.push(("language", language.name.to_owned(), language.reason.clone()));
     }
     for check in &survey.gates {
         rows.push(("gate", check.name.clone(), check.command.clone()));
@@ -108,8 +108,8 @@ fn print_summary(out: &mut impl Write, done: &InitOutcome) -> io::Result<()> {
         rows.insert(0, ("language", "none detected".to_owned(), String::new()));
     }
     if survey.gates.is_empty() {
-        let why = "changes are judged by review alone".to_owned();
-        rows.push(("gate", "none".to_owned(), why));
+        let purpose = "changes are checked by review only".to_owned();
+        rows.push(("gate", "none".to_owned(), purpose));
     }
     if agents.installed.is_empty() {
         rows.push(("agent", "none".to_owned(), "tasks cannot run yet".to_owned()));
@@ -132,7 +132,7 @@ fn print_summary(out: &mut impl Write, done: &InitOutcome) -> io::Result<()> {
 fn next_steps(done: &InitOutcome) -> Vec<(String, String)> {
     let InitOutcome { survey, agents, commit, .. } = done;
     let mut next: Vec<(String, String)> = Vec::new();
-    let mut add = |command: &str, why: String| next.push((command.to_owned(), why));
+    let mut add = |command: &str, purpose: String| next.push((command.to_owned(), purpose));
     for known in &agents.missing_adapter {
         let bare = known.native_program.unwrap_or(known.name);
         add(known.install, format!("adapter for `{bare}`, which is installed"));
@@ -160,7 +160,7 @@ fn summary_json(done: &InitOutcome) -> Value {
     let languages: Vec<Value> = survey
         .languages
         .iter()
-        .map(|one| json!({ "name": one.name, "because": one.because }))
+        .map(|one| json!({ "name": one.name, "because": one.reason }))
         .collect();
     let gates: Vec<Value> = survey
         .gates
@@ -170,7 +170,7 @@ fn summary_json(done: &InitOutcome) -> Value {
                 "name": one.name,
                 "kind": one.kind,
                 "command": one.command,
-                "because": one.because,
+                "because": one.reason,
                 "report": one.report,
                 "network": one.network,
             })

@@ -271,8 +271,8 @@ pub(super) fn run(command: &Command) -> Result<ExitCode> {
         Command::List(arguments) => client::block_on(&arguments.target, list(arguments)),
         Command::Show(ShowEntryArgs { id, target }) => client::block_on(target, async {
             let client = Client::new(target)?;
-            let found: KnowledgeEntryDetail = client.get(&format!("/knowledge/{id}"), &[]).await?;
-            show::print_entry(&found, &client.get("/projects", &[]).await?, target.json)
+            let entry: KnowledgeEntryDetail = client.get(&format!("/knowledge/{id}"), &[]).await?;
+            show::print_entry(&entry, &client.get("/projects", &[]).await?, target.json)
         }),
         Command::Search(arguments) => client::block_on(&arguments.target, search(arguments)),
         Command::Edit(arguments) => client::block_on(&arguments.target, edit(arguments)),
@@ -412,14 +412,14 @@ fn decide(arguments: &DecideEntryArgs, status: EntryStatus, despite: bool) -> Re
     client::block_on(&arguments.target, async {
         let client = Client::new(&arguments.target)?;
         let path = format!("/knowledge/{}", arguments.id);
-        let seen: KnowledgeEntryDetail = client.get(&path, &[]).await?;
-        if status == EntryStatus::Approved && !seen.warnings.is_empty() && !despite {
-            show::print_content_warnings(&seen, arguments.target.json)?;
+        let entry: KnowledgeEntryDetail = client.get(&path, &[]).await?;
+        if status == EntryStatus::Approved && !entry.warnings.is_empty() && !despite {
+            show::print_content_warnings(&entry, arguments.target.json)?;
             return Ok(ExitCode::FAILURE);
         }
         let decision = KnowledgeDecision {
             status,
-            revision: seen.revision,
+            revision: entry.revision,
             reason: arguments.reason.clone(),
             ignore_warnings: despite,
         };
@@ -449,7 +449,7 @@ async fn export(arguments: &ExportEntriesArgs) -> Result<ExitCode> {
         output::print_json(&list)?;
     } else {
         // Bypasses `anstream`, so that the export is written unchanged.
-        let file = markdown::render(list.entries.iter().map(|known| &known.entry));
+        let file = markdown::render(list.entries.iter().map(|detail| &detail.entry));
         std::io::stdout().lock().write_all(file.as_bytes())?;
     }
     Ok(ExitCode::SUCCESS)

@@ -109,12 +109,12 @@ mod tests {
         let headers = protocol_headers(&message);
         let headers: Vec<_> =
             headers.iter().map(|(name, value)| (*name, value.to_str().expect("text"))).collect();
-        let wanted = [
+        let expected = [
             ("mcp-protocol-version", "2026-07-28"),
             ("mcp-method", "tools/call"),
             ("mcp-name", "add_task"),
         ];
-        assert_eq!(headers, wanted);
+        assert_eq!(headers, expected);
         for old in [r#"{"method":"tools/list"}"#, r#"{"method":"x","params":[]}"#, "no JSON"] {
             assert!(protocol_headers(old).is_empty(), "{old}");
         }
@@ -123,8 +123,9 @@ mod tests {
     #[test]
     fn requests_get_an_error_response_and_notifications_get_none() {
         let error = anyhow::anyhow!("no server");
-        let told = error_response(r#"{"id":7,"method":"tools/list"}"#, &error).expect("an answer");
-        assert!(told.contains("\"id\":7") && told.contains("no server"), "{told}");
+        let response =
+            error_response(r#"{"id":7,"method":"tools/list"}"#, &error).expect("an answer");
+        assert!(response.contains("\"id\":7") && response.contains("no server"), "{response}");
         assert!(error_response(r#"{"method":"notifications/initialized"}"#, &error).is_none());
     }
 }

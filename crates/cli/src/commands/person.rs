@@ -53,19 +53,19 @@ pub(super) fn run(command: &Command) -> Result<ExitCode> {
 fn add(arguments: &PersonArgs) -> Result<ExitCode> {
     client::block_on(&arguments.target, async {
         let client = Client::new(&arguments.target)?;
-        let (by, new) =
+        let (by, person) =
             (arguments.identity.resolve_name()?, NewPerson { name: arguments.person.clone() });
-        let welcome: IssuedToken = client.post("/people", &by, client::new_id(), &new).await?;
+        let issued: IssuedToken = client.post("/people", &by, client::new_id(), &person).await?;
         if arguments.target.json {
-            output::print_json(&welcome)?;
+            output::print_json(&issued)?;
         } else {
-            let name = sanitize(&welcome.name);
+            let name = sanitize(&issued.name);
             writeln!(
                 anstream::stdout().lock(),
                 "{}\n\nAccess token of {name}. It is shown only once; give it to {name} and nobody \
                  else.\nUse it as TAMMA_TOKEN for the command line and `tamma mcp`, or to sign in to \
                  the web UI.",
-                welcome.token
+                issued.token
             )?;
         }
         Ok(ExitCode::SUCCESS)
@@ -92,7 +92,7 @@ fn format_people(people: &[PersonRecord]) -> String {
     let now = style::now();
     let mut table = new_table(&["NAME", "CREATED", "CREATED BY", "STATUS"]);
     for person in people {
-        let stands = match (&person.revoked_at, &person.revoked_by) {
+        let status = match (&person.revoked_at, &person.revoked_by) {
             (Some(at), Some(by)) => {
                 format!("revoked {} by {}", style::format_ago(*at, now), sanitize(by))
             }
@@ -102,7 +102,7 @@ fn format_people(people: &[PersonRecord]) -> String {
             sanitize(&person.name),
             style::format_ago(person.added_at, now),
             sanitize(&person.added_by),
-            stands,
+            status,
         ]);
     }
     render_table(&table)
@@ -111,12 +111,12 @@ fn format_people(people: &[PersonRecord]) -> String {
 fn revoke(arguments: &PersonArgs) -> Result<ExitCode> {
     client::block_on(&arguments.target, async {
         let client = Client::new(&arguments.target)?;
-        let (by, whose) = (
+        let (by, revocation) = (
             arguments.identity.resolve_name()?,
             TokenRevocation { name: arguments.person.clone() },
         );
         let persons: PersonList =
-            client.post("/people/revocations", &by, client::new_id(), &whose).await?;
+            client.post("/people/revocations", &by, client::new_id(), &revocation).await?;
         if arguments.target.json {
             output::print_json(&persons)?;
         } else {

@@ -22,7 +22,7 @@ pub(super) enum Command {
     Add(Box<add::Args>),
     /// List tasks, newest first
     List(list::Args),
-    /// Show a task in full
+    /// Show a task
     Show(show::Args),
     /// Show the latest reviewed change of a task, with line numbers
     Diff(diff::Args),
@@ -35,7 +35,7 @@ pub(super) enum Command {
     Watch(WatchArgs),
     /// Show the history of a task
     History(history::HistoryArgs),
-    /// Show the log of a task's agents; --follow keeps reading
+    /// Show the agent log of a task
     Log(log::Args),
     /// Export the history of a task, a project or all tasks as JSON lines
     Export(history::ExportArgs),

@@ -46,7 +46,7 @@ pub(super) struct Args {
 /// Arguments of the API server.
 #[derive(Debug, clap::Args)]
 pub(super) struct ListenArgs {
-    /// Address that the API listens on; one that other machines can reach needs a token
+    /// Address to listen on; a token is required if other machines can reach it
     #[arg(long = "listen", env = "TAMMA_LISTEN", value_name = "ADDRESS")]
     #[arg(default_value = "127.0.0.1:8622")]
     address: SocketAddr,
@@ -57,7 +57,7 @@ pub(super) struct ListenArgs {
         long,
         env = "TAMMA_PUBLIC_URL",
         value_name = "URL",
-        help = "URL of this server for links in alerts [default: the address that it listens on]"
+        help = "URL of this server for links in alerts [default: the listen address]"
     )]
     public_url: Option<String>,
     /// Seconds without a heartbeat after which a worker counts as lost
@@ -105,14 +105,14 @@ async fn up(arguments: &Args) -> Result<ExitCode> {
     let progress = Progress::new(arguments.quiet);
     let mut private = PrivateServices::start(&arguments.backend, &lock, progress).await?;
     let servers = (private.database_url.clone(), private.temporal_address.clone());
-    let played = tokio::select! {
-        played = run_roles(arguments, &data, repository.as_ref(), servers, progress, &stop) => played,
+    let result = tokio::select! {
+        result = run_roles(arguments, &data, repository.as_ref(), servers, progress, &stop) => result,
         failed = private.restart_on_exit(progress, &stop) => failed,
     };
     let step = progress.start("stopping");
     private.stop().await?;
     step.finish("stopped");
-    played.map(|()| ExitCode::SUCCESS)
+    result.map(|()| ExitCode::SUCCESS)
 }
 
 async fn run_roles(
@@ -130,7 +130,7 @@ async fn run_roles(
     };
     let slots = arguments.slots.map(usize::from).or_else(configured_slots).unwrap_or(DEFAULT_SLOTS);
     let objects = arguments.backend.objects(data);
-    let (terminal, told) = mpsc::unbounded_channel();
+    let (terminal, messages) = mpsc::unbounded_channel();
     let server = arguments.listen.server_config(objects.clone());
     let roles = ProcessRoles {
         server: Some(tamma_server::ServerConfig { terminal: Some(terminal), ..server }),
@@ -139,22 +139,22 @@ async fn run_roles(
     };
     let quiet = arguments.quiet;
     let notes = repository.map(setup_warnings).unwrap_or_default();
-    let played = roles.run(&backends, stop, |url| {
+    let running = roles.run(&backends, stop, |url| {
         if quiet {
             return Ok(());
         }
         print_welcome(url.unwrap_or_default(), project.as_ref(), slots, &notes)
     });
     // The channel closes with the server, so both futures end.
-    tokio::join!(played, print_alerts(told, quiet)).0
+    tokio::join!(running, print_alerts(messages, quiet)).0
 }
 
 /// Prints alerts for the `cli` channel as they arrive.
 async fn print_alerts(
-    mut told: mpsc::UnboundedReceiver<tamma_server::TerminalMessage>,
+    mut messages: mpsc::UnboundedReceiver<tamma_server::TerminalMessage>,
     quiet: bool,
 ) {
-    while let Some(message) = told.recv().await {
+    while let Some(message) = messages.recv().await {
         if quiet {
             continue;
         }
@@ -246,22 +246,22 @@ async fn register_with_running(
         writeln!(out, "Run `tamma up` in a git repository to register it as a project.")?;
         return Ok(ExitCode::SUCCESS);
     };
-    let place = repository.root.display().to_string();
+    let path = repository.root.display().to_string();
     let client = client::Client::for_endpoint(endpoint)?;
     let ProjectList { projects } = client.get("/projects", &[]).await?;
-    let known = projects.iter().find(|project| project.repository == place);
-    let name = if let Some(project) = known {
+    let registered = projects.iter().find(|project| project.repository == path);
+    let name = if let Some(project) = registered {
         project.name.clone()
     } else {
         let names = projects.iter().map(|it| it.name.clone()).collect();
         let name = free_name(repository, &names);
-        let new = json!({ "name": name, "repository": place });
+        let body = json!({ "name": name, "repository": path });
         let by = identity::resolve_name(None)?;
         let _: dto::RegisteredProject =
-            client.post("/projects", &by, client::new_id(), &new).await?;
+            client.post("/projects", &by, client::new_id(), &body).await?;
         name
     };
-    let now = if known.is_some() { "is already registered" } else { "is now registered" };
+    let now = if registered.is_some() { "is already registered" } else { "is now registered" };
     writeln!(out, "Project {} {now}.", output::sanitize(&name))?;
     for (name, text) in setup_warnings(repository) {
         output::write_check(&mut out, CheckStatus::Warning, name, &text)?;
@@ -281,14 +281,14 @@ fn free_name(repository: &Repository, taken: &BTreeSet<String>) -> String {
 
 /// Registers a repository under the name of its folder, unless it is registered already.
 async fn register_project(store: &Store, repository: &Repository) -> Result<RegisteredProject> {
-    let place = repository.root.display().to_string();
-    if let Some(project) = store.project_by_repository(&place).await? {
+    let path = repository.root.display().to_string();
+    if let Some(project) = store.project_by_repository(&path).await? {
         return Ok(project);
     }
-    let taken = store.projects().await?;
-    let names = taken.into_iter().map(|project| project.name).collect();
+    let projects = store.projects().await?;
+    let names = projects.into_iter().map(|project| project.name).collect();
     let name = free_name(repository, &names);
-    let project = RegisteredProject { id: ProjectId(client::new_id()), name, repository: place };
+    let project = RegisteredProject { id: ProjectId(client::new_id()), name, repository: path };
     store.register_project(&project).await.context("cannot register the project")?;
     Ok(project)
 }
@@ -303,17 +303,21 @@ struct PrivateServices {
 
 impl PrivateServices {
     /// Starts the services that the arguments do not name.
-    async fn start(given: &BackendArgs, lock: &DataFolderLock, progress: Progress) -> Result<Self> {
+    async fn start(
+        backend: &BackendArgs,
+        lock: &DataFolderLock,
+        progress: Progress,
+    ) -> Result<Self> {
         let search = ProgramSearch::from_environment();
         let postgres = async {
-            if let Some(url) = given.database() {
+            if let Some(url) = backend.database() {
                 return Ok::<_, services::Error>((url.to_owned(), None));
             }
             let service = PostgresService::start(lock, &search, progress).await?;
             Ok((service.url(), Some(service)))
         };
         let temporal = async {
-            if let Some(address) = given.temporal() {
+            if let Some(address) = backend.temporal() {
                 return Ok((address.to_owned(), None));
             }
             let service = TemporalService::start(lock, &search, progress).await?;
@@ -352,11 +356,11 @@ impl PrivateServices {
         let postgres = async {
             let Some(service) = postgres_service else { return std::future::pending().await };
             for _ in 0..MAX_RESTARTS {
-                let died = service.wait_for_exit().await;
+                let exit = service.wait_for_exit().await;
                 if stop.is_cancelled() {
                     return std::future::pending().await;
                 }
-                tracing::error!(%died, "PostgreSQL exited; restarting");
+                tracing::error!(%exit, "PostgreSQL exited; restarting");
                 service.restart(progress).await?;
             }
             anyhow::bail!("PostgreSQL keeps exiting: see its log in the data folder")
@@ -364,11 +368,11 @@ impl PrivateServices {
         let temporal = async {
             let Some(service) = temporal_service else { return std::future::pending().await };
             for _ in 0..MAX_RESTARTS {
-                let died = service.wait_for_exit().await;
+                let exit = service.wait_for_exit().await;
                 if stop.is_cancelled() {
                     return std::future::pending().await;
                 }
-                tracing::error!(%died, "Temporal exited; restarting");
+                tracing::error!(%exit, "Temporal exited; restarting");
                 service.restart(progress).await?;
                 // Avoid a tight loop if it exits at once.
                 tokio::time::sleep(Duration::from_millis(100)).await;
@@ -376,8 +380,8 @@ impl PrivateServices {
             anyhow::bail!("Temporal keeps exiting: see its log in the data folder")
         };
         tokio::select! {
-            ended = postgres => ended,
-            ended = temporal => ended,
+            result = postgres => result,
+            result = temporal => result,
         }
     }
 

@@ -22,7 +22,7 @@ use crate::{data_folder, style};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
-    /// List folders of tasks on this machine
+    /// List task folders on this machine
     List(ListWorkspacesArgs),
     /// Remove folders whose work is saved elsewhere
     ///
@@ -70,8 +70,7 @@ struct WorkspaceRow {
     age_seconds: u64,
     saved: bool,
     /// Result of `reclaim`; `None` for `list`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[serde(rename = "fate")]
+    #[serde(rename = "fate", skip_serializing_if = "Option::is_none")]
     outcome: Option<ReclaimOutcome>,
 }
 
@@ -87,12 +86,10 @@ enum ReclaimOutcome {
 
 pub(super) fn run(command: &Command) -> Result<ExitCode> {
     match command {
-        Command::List(ListWorkspacesArgs { common: place }) => {
-            client::block_on(&place.target, async {
-                let rows = place.load_rows(&place.workspaces().await?).await?;
-                place.print_rows(&rows)
-            })
-        }
+        Command::List(ListWorkspacesArgs { common }) => client::block_on(&common.target, async {
+            let rows = common.load_rows(&common.workspaces().await?).await?;
+            common.print_rows(&rows)
+        }),
         Command::Reclaim(reclaim) => client::block_on(&reclaim.common.target, reclaim.run()),
     }
 }
@@ -130,7 +127,7 @@ impl WorkspaceArgs {
                 continue;
             }
             match client.get::<TaskDetail>(&format!("/tasks/{task}"), &[]).await {
-                Ok(whole) => drop(states.insert(task, whole.card.state)),
+                Ok(detail) => drop(states.insert(task, detail.card.state)),
                 Err(client::Error::Unreachable { .. }) => break,
                 Err(_) => {}
             }
@@ -172,23 +169,23 @@ impl ReclaimArgs {
         if row.workspace.kind == tamma_engine::workspaces::WorkspaceKind::Home && !ended {
             return Ok(ReclaimOutcome::Retained("its task is open".to_owned()));
         }
-        if let Some(wanted) = self.keep_free {
+        if let Some(keep_free) = self.keep_free {
             let disk = rustix::fs::statvfs(&row.workspace.path)
                 .context("cannot determine the free disk space")?;
-            if disk.f_bavail * disk.f_frsize >= wanted {
+            if disk.f_bavail * disk.f_frsize >= keep_free {
                 return Ok(ReclaimOutcome::Retained("enough disk space is free".to_owned()));
             }
         }
         if self.dry_run {
             return Ok(match &row.workspace.unsaved {
                 None => ReclaimOutcome::WouldBeRemoved,
-                Some(why) => ReclaimOutcome::Retained(why.clone()),
+                Some(reason) => ReclaimOutcome::Retained(reason.clone()),
             });
         }
         let delivered = row.state == Some(State::Completed);
         Ok(match workspaces.remove(&row.workspace, delivered).await? {
             None => ReclaimOutcome::Removed,
-            Some(why) => ReclaimOutcome::Retained(why),
+            Some(reason) => ReclaimOutcome::Retained(reason),
         })
     }
 }
@@ -200,19 +197,19 @@ fn format_rows(rows: &[WorkspaceRow]) -> String {
     let mut table = new_table(&["KIND", "TASK", "STATE", "SIZE", "AGE", "SAVED ELSEWHERE"]);
     for row in rows {
         let it = &row.workspace;
-        let whose = it.task.map(|task| task.to_string());
-        let whose = whose.or_else(|| it.project.map(|project| project.to_string()));
+        let owner = it.task.map(|task| task.to_string());
+        let owner = owner.or_else(|| it.project.map(|project| project.to_string()));
         let age = chrono::TimeDelta::seconds(i64::try_from(row.age_seconds).unwrap_or(i64::MAX));
         let saved = match (&row.outcome, &it.unsaved) {
             (Some(ReclaimOutcome::Removed), _) => "removed".to_owned(),
             (Some(ReclaimOutcome::WouldBeRemoved), _) => "would be removed".to_owned(),
-            (Some(ReclaimOutcome::Retained(why)), _) => format!("kept: {}", first_line(why)),
+            (Some(ReclaimOutcome::Retained(reason)), _) => format!("kept: {}", first_line(reason)),
             (None, None) => "yes".to_owned(),
-            (None, Some(why)) => format!("no: {}", first_line(why)),
+            (None, Some(reason)) => format!("no: {}", first_line(reason)),
         };
         table.add_row([
             it.kind.to_string(),
-            whose.unwrap_or_default(),
+            owner.unwrap_or_default(),
             row.state.map(|state| style::humanize(&state)).unwrap_or_default(),
             format_bytes(it.bytes),
             style::format_duration(age),

@@ -89,20 +89,20 @@ impl PostgresService {
         progress: Progress,
     ) -> Result<Self, Error> {
         let folder = lock.folder().join("postgres");
-        let made = cluster_version(&folder.join("cluster"))?;
-        let programs = search.find_postgres(made).await?;
-        let version = programs.version;
-        let step = progress.start(match made {
+        let data_version = cluster_version(&folder.join("cluster"))?;
+        let installation = search.find_postgres(data_version).await?;
+        let version = installation.version;
+        let step = progress.start(match data_version {
             Some(_) => "starting PostgreSQL",
             None => "starting PostgreSQL (first run: creating its files)",
         });
         let user = prepare_folder(lock.folder(), &folder)?;
-        let place = PostgresCluster { folder, installation: programs, user };
-        if made.is_none() {
-            place.initialise().await?;
+        let cluster = PostgresCluster { folder, installation, user };
+        if data_version.is_none() {
+            cluster.initialise().await?;
         }
-        let (address, process) = place.start_on_free_address().await?;
-        let postgres = Self { cluster: place, address, process };
+        let (address, process) = cluster.start_on_free_address().await?;
+        let postgres = Self { cluster, address, process };
         postgres.create_database().await?;
         step.finish(&format!("{NAME} {} ready", version.major));
         Ok(postgres)
@@ -113,8 +113,8 @@ impl PostgresService {
         data: &Path,
         search: &ProgramSearch,
     ) -> Result<(ProgramVersion, Option<String>), Error> {
-        let made = cluster_version(&data.join("postgres/cluster"))?;
-        let version = search.find_postgres(made).await?.version;
+        let data_version = cluster_version(&data.join("postgres/cluster"))?;
+        let version = search.find_postgres(data_version).await?.version;
         Ok((version, service_user(data)?.map(|user| user.name)))
     }
 
@@ -222,8 +222,8 @@ impl PostgresCluster {
         let output = command.kill_on_drop(true).output().await;
         let output = output.map_err(Error::io("start", &initdb))?;
         if !output.status.success() {
-            let said = process::last_lines(&String::from_utf8_lossy(&output.stderr));
-            return Err(Error::Initdb { stderr: said });
+            let stderr = process::last_lines(&String::from_utf8_lossy(&output.stderr));
+            return Err(Error::Initdb { stderr });
         }
         let cluster = self.data_path();
         fs::rename(&partial, &cluster).map_err(Error::io("create", &cluster))?;
@@ -427,8 +427,8 @@ fn prepare_folder(data: &Path, folder: &Path) -> Result<Option<ServiceUser>, Err
     let failed = || Error::io("set the permissions of", data);
     let mode = fs::metadata(data).map_err(failed())?.mode();
     if mode & 0o001 == 0 {
-        let through = Permissions::from_mode((mode & 0o7777) | 0o111);
-        fs::set_permissions(data, through).map_err(failed())?;
+        let permissions = Permissions::from_mode((mode & 0o7777) | 0o111);
+        fs::set_permissions(data, permissions).map_err(failed())?;
     }
     Ok(Some(user))
 }
@@ -471,9 +471,9 @@ fn chown_to(path: &Path, user: Option<&ServiceUser>) -> io::Result<()> {
 fn find_user(users: &str, name: &str) -> Option<ServiceUser> {
     users.lines().find_map(|line| {
         let mut fields = line.split(':');
-        let found = fields.next()? == name;
+        let is_match = fields.next()? == name;
         let (uid, gid) = (fields.nth(1)?.parse().ok()?, fields.next()?.parse().ok()?);
-        found.then(|| ServiceUser { name: name.to_owned(), uid, gid })
+        is_match.then(|| ServiceUser { name: name.to_owned(), uid, gid })
     })
 }
 

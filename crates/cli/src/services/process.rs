@@ -1,8 +1,8 @@
 //! Service processes: start, readiness, exit, stop, and recovery after a crash of `tamma up`.
 //!
-//! A small shell waits for a line on standard input before it becomes the program. The record of the
-//! process is written in between. If `tamma up` dies before that, the program never starts. If it dies
-//! afterwards, the record names the process to stop.
+//! A service starts as the engine's processes do ([`launch`]): its record is written before the program
+//! runs. If `tamma up` dies before that, the program never starts. If it dies afterwards, the record names
+//! the process to stop.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -11,24 +11,16 @@ use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
-use std::sync::{OnceLock, mpsc};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde::{Deserialize, Serialize};
+use tamma_engine::process::launch;
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::{Child, Command};
-use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
 use super::Error;
-
-/// Shell script that waits for a line and then becomes the program. Arguments are never interpolated.
-const START_GATE_SCRIPT: &str = "read -r go && exec \"$@\" < /dev/null";
-
-/// Possible locations of `setpriv`.
-const SETPRIV_PATHS: [&str; 3] =
-    ["/usr/bin/setpriv", "/bin/setpriv", "/run/current-system/sw/bin/setpriv"];
 
 /// Time limit for a process to disappear after SIGKILL.
 const KILL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -116,31 +108,31 @@ pub(crate) struct ServiceExit {
 
 impl fmt::Display for ServiceExit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { service, reason: how, log, log_tail: said } = self;
-        write!(f, "{service} exited unexpectedly ({how}); ")?;
-        match said.as_str() {
+        let Self { service, reason, log, log_tail } = self;
+        write!(f, "{service} exited unexpectedly ({reason}); ")?;
+        match log_tail.as_str() {
             "" => write!(f, "its log `{}` is empty", log.display()),
-            said => write!(f, "end of its log `{}`:\n{said}", log.display()),
+            log_tail => write!(f, "end of its log `{}`:\n{log_tail}", log.display()),
         }
     }
 }
 
 impl ServiceProcess {
     /// Starts a service, after stopping an orphan of an earlier `tamma up`.
-    pub(super) async fn start(launch: ServiceSpec) -> Result<Self, Error> {
-        stop_orphan(&launch).await?;
-        let (log, begin) = open_log(&launch.log)?;
-        let failed = Error::io("start", &launch.program);
-        let mut child = spawn(&launch, log).await.map_err(failed)?;
+    pub(super) async fn start(spec: ServiceSpec) -> Result<Self, Error> {
+        stop_orphan(&spec).await?;
+        let (log, log_start) = open_log(&spec.log)?;
+        let failed = Error::io("start", &spec.program);
+        let mut child = spawn(&spec, log).await.map_err(failed)?;
         let pid = child.id().unwrap_or_default();
         let stdin = child.stdin.take();
         // From here on, dropping the value stops the process.
-        let process = Self { spec: launch, pid, child, log_start: begin, has_exited: false };
-        let launch = &process.spec;
-        write_record(launch, pid).await?;
+        let process = Self { spec, pid, child, log_start, has_exited: false };
+        let spec = &process.spec;
+        write_record(spec, pid).await?;
         if let Some(mut stdin) = stdin {
-            let opened = stdin.write_all(b"\n").await;
-            opened.map_err(Error::io("start", &launch.program))?;
+            let opened = stdin.write_all(format!("{}\n", spec.service).as_bytes()).await;
+            opened.map_err(Error::io("start", &spec.program))?;
         }
         Ok(process)
     }
@@ -161,7 +153,7 @@ impl ServiceProcess {
         mut is_ready: impl AsyncFnMut(u32) -> bool,
     ) -> Result<(), Error> {
         let pid = self.pid;
-        let asking = async {
+        let polling = async {
             let mut wait = MIN_POLL_INTERVAL;
             while !is_ready(pid).await {
                 sleep(wait).await;
@@ -172,7 +164,7 @@ impl ServiceProcess {
             // Exit first: another process could be responding on the port.
             biased;
             status = self.child.wait() => Err(status),
-            ready = timeout(limit, asking) => Ok(ready),
+            ready = timeout(limit, polling) => Ok(ready),
         };
         match ready {
             Ok(Ok(())) => match self.child.try_wait() {
@@ -181,9 +173,9 @@ impl ServiceProcess {
             },
             Ok(Err(_)) => {
                 let ServiceSpec { service, log, .. } = self.spec.clone();
-                let said = self.log_tail();
+                let log_tail = self.log_tail();
                 self.stop().await?;
-                Err(Error::StartTimeout { service, limit, log, log_tail: said })
+                Err(Error::StartTimeout { service, limit, log, log_tail })
             }
             Err(status) => Err(Error::Exited(self.record_exit(status.ok()))),
         }
@@ -309,8 +301,8 @@ pub(super) async fn start_time(pid: u32) -> Option<String> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         return start_ticks(&stat).map(|ticks| format!("{ticks} {}", boot.trim()));
     }
-    let said = ps(pid, "stat=,lstart=").await?;
-    let (state, started) = said.trim().split_once(char::is_whitespace)?;
+    let columns = ps(pid, "stat=,lstart=").await?;
+    let (state, started) = columns.trim().split_once(char::is_whitespace)?;
     (!state.starts_with('Z')).then(|| started.trim().to_owned())
 }
 
@@ -343,32 +335,32 @@ async fn ps(pid: u32, columns: &str) -> Option<String> {
 ///
 /// Process IDs are reused, so the start time must match the record, and the command line must contain
 /// this data folder.
-async fn stop_orphan(launch: &ServiceSpec) -> Result<(), Error> {
-    let record: ServiceRecord = match fs::read(&launch.record) {
+async fn stop_orphan(spec: &ServiceSpec) -> Result<(), Error> {
+    let record: ServiceRecord = match fs::read(&spec.record) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(Error::io("read", &launch.record)(error)),
+        Err(error) => return Err(Error::io("read", &spec.record)(error)),
         Ok(bytes) => match serde_json::from_slice(&bytes) {
             Ok(record) => record,
             // An incomplete record means that the program never started.
-            Err(_) => return remove_record(&launch.record),
+            Err(_) => return remove_record(&spec.record),
         },
     };
     let same = start_time(record.pid).await.is_some_and(|started| started == record.started);
     let marked = command_line(record.pid)
         .await
-        .is_some_and(|line| line.contains(&*launch.marker.to_string_lossy()));
+        .is_some_and(|line| line.contains(&*spec.marker.to_string_lossy()));
     if same && marked {
-        terminate(launch.service, record.pid, launch.stop_signals).await?;
+        terminate(spec.service, record.pid, spec.stop_signals).await?;
     }
-    remove_record(&launch.record)
+    remove_record(&spec.record)
 }
 
-async fn write_record(launch: &ServiceSpec, pid: u32) -> Result<(), Error> {
+async fn write_record(spec: &ServiceSpec, pid: u32) -> Result<(), Error> {
     let record = ServiceRecord { pid, started: start_time(pid).await.unwrap_or_default() };
     let written = serde_json::to_vec(&record)
         .map_err(io::Error::other)
-        .and_then(|bytes| fs::write(&launch.record, bytes));
-    written.map_err(Error::io("write", &launch.record))
+        .and_then(|bytes| fs::write(&spec.record, bytes));
+    written.map_err(Error::io("write", &spec.record))
 }
 
 fn remove_record(path: &Path) -> Result<(), Error> {
@@ -393,50 +385,13 @@ fn open_log(path: &Path) -> Result<(File, u64), Error> {
     opened().map_err(Error::io("open the log", path))
 }
 
-async fn spawn(launch: &ServiceSpec, log: File) -> io::Result<Child> {
+async fn spawn(spec: &ServiceSpec, log: File) -> io::Result<Child> {
     let errors = log.try_clone()?;
-    let mut command = match SETPRIV_PATHS.iter().find(|path| Path::new(path).exists()) {
-        Some(setpriv) => {
-            let mut command = Command::new(setpriv);
-            command.args(["--pdeathsig", launch.orphan_signal, "/bin/sh"]);
-            command
-        }
-        None => Command::new("/bin/sh"),
-    };
-    command.args(["-c", START_GATE_SCRIPT, "sh"]).arg(&launch.program).args(&launch.args);
-    command.env_clear().envs(launch.env.iter().cloned()).current_dir("/");
-    if let Some(user) = &launch.user {
+    let mut command = launch::gated_command(&spec.program, spec.orphan_signal);
+    command.args(&spec.args).env_clear().envs(spec.env.iter().cloned()).current_dir("/");
+    if let Some(user) = &spec.user {
         command.uid(user.uid).gid(user.gid);
     }
     command.stdin(Stdio::piped()).stdout(log).stderr(errors).process_group(0);
-    let runtime = tokio::runtime::Handle::current();
-    on_launcher_thread(move || {
-        let _inside = runtime.enter();
-        command.spawn()
-    })
-    .await?
-}
-
-/// Runs a job on a thread that lives as long as the process.
-///
-/// `--pdeathsig` fires when the *thread* that started the child exits, and threads of the runtime are
-/// not permanent.
-async fn on_launcher_thread<T: Send + 'static>(
-    job: impl FnOnce() -> T + Send + 'static,
-) -> io::Result<T> {
-    type Work = Box<dyn FnOnce() + Send>;
-    static THREAD: OnceLock<Option<mpsc::Sender<Work>>> = OnceLock::new();
-    let thread = THREAD.get_or_init(|| {
-        let (send, receive) = mpsc::channel::<Work>();
-        std::thread::Builder::new()
-            .name("tamma-launch".to_owned())
-            .spawn(move || receive.into_iter().for_each(|work| work()))
-            .ok()
-            .map(|_| send)
-    });
-    let (done, result) = oneshot::channel();
-    let work: Work = Box::new(move || drop(done.send(job())));
-    let ended = || io::Error::other("launcher thread has exited");
-    thread.as_ref().and_then(|thread| thread.send(work).ok()).ok_or_else(ended)?;
-    result.await.map_err(|_| ended())
+    launch::on_launch_thread(move || command.spawn()).await
 }

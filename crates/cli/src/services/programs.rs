@@ -74,25 +74,26 @@ impl ProgramSearch {
         &self,
         version: Option<u32>,
     ) -> Result<PostgresInstallation, Error> {
-        let mut found = Vec::new();
+        let mut installations = Vec::new();
         for folder in self.postgres_folders()? {
             if let Some(postgres) = PostgresInstallation::in_folder(folder).await {
-                found.push(postgres);
+                installations.push(postgres);
             }
         }
-        let versions: Vec<u32> = found.iter().map(|postgres| postgres.version.major).collect();
+        let versions: Vec<u32> =
+            installations.iter().map(|postgres| postgres.version.major).collect();
         let fits = |postgres: &PostgresInstallation| match version {
             Some(version) => postgres.version.major == version,
             None => postgres.version.major >= OLDEST_POSTGRES,
         };
-        match (found.into_iter().find(fits), version) {
+        match (installations.into_iter().find(fits), version) {
             (Some(postgres), _) => Ok(postgres),
             (None, _) if versions.is_empty() => Err(Error::NoPostgres),
-            (None, Some(made)) => {
-                Err(Error::VersionMismatch { made, found: join_versions(&versions) })
+            (None, Some(required)) => {
+                Err(Error::VersionMismatch { required, installed: join_versions(&versions) })
             }
             (None, None) => Err(Error::PostgresTooOld {
-                found: join_versions(&versions),
+                installed: join_versions(&versions),
                 oldest: OLDEST_POSTGRES,
             }),
         }
@@ -100,12 +101,12 @@ impl ProgramSearch {
 
     /// Returns all folders with a PostgreSQL, preferred first.
     fn postgres_folders(&self) -> Result<Vec<PathBuf>, Error> {
-        let whole = |folder: &PathBuf| {
+        let is_complete = |folder: &PathBuf| {
             ["initdb", "postgres"].iter().all(|program| is_program(&folder.join(program)))
         };
         if let Some(named) = &self.postgres {
             // A configured folder is never replaced by another one.
-            if whole(named) {
+            if is_complete(named) {
                 return Ok(vec![named.clone()]);
             }
             return Err(Error::ProgramNotFound {
@@ -125,7 +126,7 @@ impl ProgramSearch {
             .collect();
         packaged.sort_by_key(|folder| std::cmp::Reverse(version_numbers(folder)));
         let mut folders: Vec<PathBuf> = Vec::new();
-        for folder in on_path.chain(packaged).filter(whole) {
+        for folder in on_path.chain(packaged).filter(is_complete) {
             if !folders.contains(&folder) {
                 folders.push(folder);
             }

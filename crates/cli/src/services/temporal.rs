@@ -82,21 +82,21 @@ impl TemporalService {
         super::create_folder(&folder, 0o700)?;
         let step = progress.start("starting Temporal");
         let version = program_version(&program).await;
-        let place = TemporalInstallation { folder, program, version };
+        let installation = TemporalInstallation { folder, program, version };
         let mut attempt = 1;
         let (port, process) = loop {
             let port = super::free_port()?;
-            match place.start_process(port).await {
+            match installation.start_process(port).await {
                 Ok(process) => break (port, process),
                 // Another process took the port in the meantime.
-                Err(Error::Exited(died)) if attempt < MAX_PORT_ATTEMPTS && is_port_taken(&died) => {
+                Err(Error::Exited(exit)) if attempt < MAX_PORT_ATTEMPTS && is_port_taken(&exit) => {
                     attempt += 1;
                 }
                 Err(error) => return Err(error),
             }
         };
-        step.finish(&place.ready_message());
-        Ok(Self { installation: place, port, process })
+        step.finish(&installation.ready_message());
+        Ok(Self { installation, port, process })
     }
 
     /// Address, such as `127.0.0.1:7233`.
@@ -191,14 +191,14 @@ fn address(port: u16) -> String {
     format!("127.0.0.1:{port}")
 }
 
-fn is_port_taken(died: &ServiceExit) -> bool {
-    let said = died.log_tail.to_lowercase();
-    said.contains("address already in use") || said.contains("can't set frontend port")
+fn is_port_taken(exit: &ServiceExit) -> bool {
+    let log = exit.log_tail.to_lowercase();
+    log.contains("address already in use") || log.contains("can't set frontend port")
 }
 
 /// Checks that a gRPC server responds at an address: it sends HTTP/2 settings unprompted.
 pub(crate) async fn check_reachable(address: &str) -> std::io::Result<()> {
-    let asking = async {
+    let probe = async {
         let mut stream = TcpStream::connect(address).await?;
         stream.write_all(HTTP2_PREFACE).await?;
         let mut frame = [0; 9];
@@ -209,7 +209,7 @@ pub(crate) async fn check_reachable(address: &str) -> std::io::Result<()> {
             _ => Err(std::io::Error::other("not an HTTP/2 server")),
         }
     };
-    timeout(ANSWER_TIMEOUT, asking).await?
+    timeout(ANSWER_TIMEOUT, probe).await?
 }
 
 #[cfg(test)]
@@ -220,12 +220,12 @@ mod tests {
     async fn only_a_grpc_server_counts_as_reachable() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let (asked, said) = tokio::join!(check_reachable(&address), async {
+        let (result, written) = tokio::join!(check_reachable(&address), async {
             let (mut stream, _) = listener.accept().await.unwrap();
             stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await
         });
-        said.unwrap();
-        assert!(asked.is_err());
+        written.unwrap();
+        assert!(result.is_err());
         drop(listener);
         assert!(check_reachable(&address).await.is_err());
     }

@@ -91,8 +91,8 @@ async fn a_killed_service_is_reported_and_restarts_at_its_address_with_its_data(
     write(&postgres).await;
     process::send_signal(postgres.pid(), Signal::KILL);
     process::send_signal(temporal.pid(), Signal::KILL);
-    for died in [postgres.wait_for_exit().await, temporal.wait_for_exit().await] {
-        assert!(died.to_string().contains("killed by signal 9"), "{died}");
+    for exit in [postgres.wait_for_exit().await, temporal.wait_for_exit().await] {
+        assert!(exit.to_string().contains("killed by signal 9"), "{exit}");
     }
     postgres.restart(Progress::Silent).await.unwrap();
     temporal.restart(Progress::Silent).await.unwrap();
@@ -110,11 +110,11 @@ async fn a_killed_service_is_reported_and_restarts_at_its_address_with_its_data(
 async fn orphaned_services_are_stopped_first() {
     let folder = TempDir::new().unwrap();
     let lock = DataFolderLock::acquire(folder.path()).unwrap();
-    let (left, also_left) = (postgres(&lock).await, temporal(&lock).await);
-    let (database, server) = (left.pid(), also_left.pid());
-    write(&left).await;
+    let (orphan_postgres, orphan_temporal) = (postgres(&lock).await, temporal(&lock).await);
+    let (database, server) = (orphan_postgres.pid(), orphan_temporal.pid());
+    write(&orphan_postgres).await;
     // A killed `tamma up` leaves them running.
-    std::mem::forget((left, also_left));
+    std::mem::forget((orphan_postgres, orphan_temporal));
     assert!(is_alive(database).await && is_alive(server).await);
     // Without the record, it is found by its own files.
     fs::remove_file(folder.path().join("postgres/process.json")).unwrap();
@@ -164,11 +164,11 @@ async fn a_long_path_uses_a_port_with_a_password_and_incomplete_files_are_replac
         fs::create_dir_all(through).unwrap();
         fs::set_permissions(through, fs::Permissions::from_mode(0o711)).unwrap();
     }
-    let half = data.join("postgres/cluster.partial-1");
-    fs::create_dir_all(half.join("base")).unwrap();
+    let partial = data.join("postgres/cluster.partial-1");
+    fs::create_dir_all(partial.join("base")).unwrap();
     let lock = DataFolderLock::acquire(&data).unwrap();
     let mut postgres = postgres(&lock).await;
-    assert!(!half.exists());
+    assert!(!partial.exists());
     let url = postgres.url();
     assert!(url.contains("@127.0.0.1:"), "{url}");
     write(&postgres).await;

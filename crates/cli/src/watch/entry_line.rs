@@ -11,8 +11,7 @@ use tamma_core::task_loop::Phase;
 
 use crate::output::{pluralize, sanitize};
 use crate::style::{
-    FAINT, STRONG, format_time, format_usd, humanize, paint, phase_colour, phase_label, push_fmt,
-    styled,
+    FAINT, STRONG, format_time, format_usd, humanize, paint, phase_colour, push_fmt, styled,
 };
 
 /// Formats an entry as one line: time, symbol, phase, event, person and reason.
@@ -60,7 +59,7 @@ pub(super) fn format_line(
     zone: FixedOffset,
 ) -> String {
     let time = styled(&format_time(at, zone), FAINT);
-    let name = paint(&format!("{:<12}", phase_label(phase)), phase_colour(phase));
+    let name = paint(&format!("{:<12}", phase.label()), phase_colour(phase));
     format!("{time} {} {name} ", paint(glyph, tone))
 }
 
@@ -154,18 +153,18 @@ fn format_entry_data(fact: &EntryData) -> Option<String> {
     Some(match fact {
         EntryData::None | EntryData::Stored(_) => return None,
         EntryData::Decision(decision) => decision.to_string(),
-        EntryData::Opinion { member: seat, .. } => format!("from {seat}"),
+        EntryData::Opinion { member, .. } => format!("from {member}"),
         EntryData::Pin(pin) => format!("at {}", short_hash(&pin.base.to_string())),
         EntryData::Plan(plan) => {
             let files = pluralize(plan.file_count.into(), "file");
             format!("{} (plan {}), {files}", plan.hash.short(), plan.version)
         }
         EntryData::Check(check) => format_assessment(check),
-        EntryData::Approval { scope: binding, risk } => {
-            format!("{} ({risk} risk)", binding.plan.short())
+        EntryData::Approval { scope, risk } => {
+            format!("{} ({risk} risk)", scope.plan.short())
         }
         EntryData::Commit(commit) => short_hash(&commit.to_string()),
-        EntryData::Agent(engine) => format!("with {}", sanitize(engine.as_str())),
+        EntryData::Agent(agent) => format!("with {}", sanitize(agent.as_str())),
         EntryData::Failure(kind) => humanize(kind),
         EntryData::Gates(gates) if gates.passed == 0 && gates.failed == 0 => "no gates".to_owned(),
         EntryData::Gates(gates) => format!("{} passed, {} failed", gates.passed, gates.failed),
@@ -204,14 +203,14 @@ mod tests {
         serde_json::from_value(entry).expect("an entry")
     }
 
-    fn shown(fields: &serde_json::Value) -> String {
+    fn render(fields: &serde_json::Value) -> String {
         let zone = FixedOffset::east_opt(3600).expect("a zone");
         anstream::adapter::strip_str(&format_entry(&entry(fields), zone)).to_string()
     }
 
     #[test]
     fn a_transition_shows_the_phase_and_the_commit() {
-        let text = shown(&json!({
+        let text = render(&json!({
             "name": "SM_IMPLEMENTATION_COMPLETED", "from": "in_progress", "to": "testing",
             "on": "run_finished", "data": { "commit": "0123456789abcdef0123456789abcdef01234567" },
         }));
@@ -242,7 +241,7 @@ mod tests {
 
     #[test]
     fn the_person_and_the_reason_are_shown() {
-        let text = shown(&json!({
+        let text = render(&json!({
             "name": "SM_TASK_CANCELLED", "from": "planning", "to": "cancelled", "on": "cancelled",
             "actor": { "person": "Ada" }, "reason": "not needed",
         }));
@@ -251,7 +250,7 @@ mod tests {
 
     #[test]
     fn control_characters_in_reasons_are_escaped() {
-        let text = shown(&json!({
+        let text = render(&json!({
             "name": "SM_ERROR_OCCURRED", "from": "planning", "to": "planning",
             "reason": "bad \u{1b}[2J thing",
         }));

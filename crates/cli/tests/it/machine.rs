@@ -24,16 +24,16 @@ pub(crate) struct Machine {
 pub(crate) struct Up {
     child: Child,
     /// Held open, because the process exits if it cannot write.
-    _said: BufReader<ChildStdout>,
+    _stdout: BufReader<ChildStdout>,
 }
 
 impl Machine {
     pub(crate) fn new(script: &Script) -> Self {
-        Self::under(script, "")
+        Self::with_config(script, "")
     }
 
     /// Creates a machine with additional configuration.
-    pub(crate) fn under(script: &Script, more: &str) -> Self {
+    pub(crate) fn with_config(script: &Script, extra: &str) -> Self {
         let machine =
             Self { folder: TempDir::new().unwrap(), repository: Repository::new().unwrap() };
         // For root, PostgreSQL runs as another user, who must be able to reach its data.
@@ -41,7 +41,7 @@ impl Machine {
         fs::set_permissions(machine.folder.path(), all_may_pass).unwrap();
         let file = machine.path("script.json");
         script.write(&file).unwrap();
-        let configuration = ProjectConfig::scripted(&file).unwrap().more(more).to_string();
+        let configuration = ProjectConfig::scripted(&file).unwrap().more(extra).to_string();
         machine.repository.write("tamma.yaml", &configuration).unwrap();
         machine
     }
@@ -74,14 +74,14 @@ impl Machine {
     pub(crate) fn up(&self) -> Up {
         let log = fs::File::options().create(true).append(true).open(self.path("up.log")).unwrap();
         let mut child = self.command(&["up"]).stdout(Stdio::piped()).stderr(log).spawn().unwrap();
-        let mut said = BufReader::new(child.stdout.take().unwrap());
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
         while !line.starts_with("Ctrl-C stops it") {
             line.clear();
-            let read = said.read_line(&mut line).unwrap();
+            let read = stdout.read_line(&mut line).unwrap();
             assert!(read > 0, "tamma up did not start: {}", self.log());
         }
-        Up { child, _said: said }
+        Up { child, _stdout: stdout }
     }
 
     pub(crate) fn log(&self) -> String {
@@ -93,30 +93,31 @@ impl Machine {
     }
 
     /// Runs a command, checks its exit code and returns its output.
-    pub(crate) fn said(&self, code: i32, arguments: &[&str]) -> String {
+    pub(crate) fn run(&self, code: i32, arguments: &[&str]) -> String {
         let output = self.tamma(arguments);
-        let said = [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap()).concat();
-        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}\n{}", self.log());
-        said
+        let text = [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap()).concat();
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {text}\n{}", self.log());
+        text
     }
 
     pub(crate) fn json(&self, arguments: &[&str]) -> Value {
-        serde_json::from_str(&self.said(0, &[arguments, &["--json"]].concat())).unwrap()
+        serde_json::from_str(&self.run(0, &[arguments, &["--json"]].concat())).unwrap()
     }
 
     /// Processes of this machine, found by their command line or working folder.
     pub(crate) fn processes(&self) -> Vec<String> {
-        let (data, mut found) = (self.path("data"), Vec::new());
+        let (data, mut processes) = (self.path("data"), Vec::new());
         for entry in fs::read_dir("/proc").unwrap() {
             let process = entry.unwrap().path();
-            let words = fs::read(process.join("cmdline")).unwrap_or_default();
-            let words = String::from_utf8_lossy(&words).replace('\0', " ");
-            let place = fs::read_link(process.join("cwd")).unwrap_or_default();
-            if words.contains(&*data.to_string_lossy()) || place.starts_with(&data) {
-                found.push(format!("{} {words}", process.display()));
+            let command_line = fs::read(process.join("cmdline")).unwrap_or_default();
+            let command_line = String::from_utf8_lossy(&command_line).replace('\0', " ");
+            let working_folder = fs::read_link(process.join("cwd")).unwrap_or_default();
+            if command_line.contains(&*data.to_string_lossy()) || working_folder.starts_with(&data)
+            {
+                processes.push(format!("{} {command_line}", process.display()));
             }
         }
-        found
+        processes
     }
 
     /// Titles of the commits on the branch of a task that are not on `main`.

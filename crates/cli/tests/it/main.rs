@@ -11,4 +11,5 @@ mod knowledge;
 mod machine;
 mod pages;
 mod restart;
+mod support;
 mod task;

@@ -3,22 +3,21 @@
 
 use rustix::process::Signal;
 use tamma_core::plan::{FileAction, Plan};
-use tamma_testkit::agent::{AgentStep, PromptCase, Script};
-use tamma_testkit::sample::sample_change;
-use tamma_testkit::sample_plan;
+use tamma_testkit::agent::{PromptCase, Script};
+use tamma_testkit::sample::{sample_change, sample_plan};
 
 use crate::machine::Machine;
+use crate::support::write_names;
 
 /// Agent that plans a change of six files and writes another version in each run.
 fn script() -> Script {
-    let change = |name: &str| sample_change(name, FileAction::Modify);
     let names = ["names.txt", "a.txt", "b.txt", "c.txt", "d.txt", "e.txt"];
-    let plan = Plan { file_changes: names.map(change).into(), ..sample_plan(1) };
-    let write =
-        |content: &str| AgentStep::Write { path: "names.txt".into(), content: content.to_owned() };
-    let mut script = Script::planned(plan, [write("ann\nbo\ncy\n")]);
-    let whole = PromptCase::new("Cyrus is the whole name", [write("ann\nbo\ncyrus\n")]);
-    script.cases.insert(1, whole);
+    let changes = names.map(|name| sample_change(name, FileAction::Modify));
+    let plan = Plan { file_changes: changes.into(), ..sample_plan(1) };
+    let mut script = Script::planned(plan, [write_names("ann\nbo\ncy\n")]);
+    // The first matching case applies, so this one precedes the general one.
+    let rework = PromptCase::new("Cyrus is the whole name", [write_names("ann\nbo\ncyrus\n")]);
+    script.cases.insert(1, rework);
     script
 }
 
@@ -51,25 +50,25 @@ impl Browser {
     }
 
     /// Fills in and submits the form of an action on a page.
-    fn send(&self, page: &str, action: &str, more: &[(&str, &str)]) -> (u16, String) {
+    fn send(&self, page: &str, action: &str, inputs: &[(&str, &str)]) -> (u16, String) {
         let html = self.page(page);
         let form = html
             .split("<form")
             .find(|form| form.contains(&format!("name=\"action\" value=\"{action}\"")))
             .unwrap_or_else(|| panic!("no form for {action}: {html}"));
-        let place = form.split("action=\"").nth(1).unwrap().split('"').next().unwrap();
+        let path = form.split("action=\"").nth(1).unwrap().split('"').next().unwrap();
         let hidden = form.split("type=\"hidden\" name=\"").skip(1).map(|field| {
             let (name, rest) = field.split_once("\" value=\"").unwrap();
             (name, rest.split('"').next().unwrap())
         });
-        let fields: Vec<(&str, &str)> = hidden.chain(more.iter().copied()).collect();
+        let fields: Vec<(&str, &str)> = hidden.chain(inputs.iter().copied()).collect();
         let body = fields.iter().fold(String::new(), |body, (name, value)| {
             let value = value.replace('%', "%25").replace(' ', "+").replace('&', "%26");
             format!("{body}&{name}={value}")
         });
         let request = self
             .http
-            .post(format!("{}{place}", self.url))
+            .post(format!("{}{path}", self.url))
             .header("cookie", &self.cookie)
             .header("content-type", "application/x-www-form-urlencoded")
             .body(body.trim_start_matches('&').to_owned());
@@ -82,22 +81,22 @@ impl Browser {
 
 #[test]
 fn a_task_can_be_completed_with_forms_alone() {
-    let more = "ceremony:\n  medium: { human_review: true }\n";
-    let machine = Machine::under(&script(), more);
+    let config = "ceremony:\n  medium: { human_review: true }\n";
+    let machine = Machine::with_config(&script(), config);
     let mut up = machine.up();
     let added = machine.json(&["task", "add", "Greet Cy"]);
     let task = added["task"]["id"].as_str().unwrap();
-    let place = format!("/tasks/{task}");
-    machine.said(3, &["task", "watch", task, "--until-asked"]);
+    let path = format!("/tasks/{task}");
+    machine.run(3, &["task", "watch", task, "--until-asked"]);
     let browser = Browser::new(&machine);
     // Approve the plan on the page.
-    let html = browser.page(&place);
+    let html = browser.page(&path);
     assert!(html.contains("Approve plan 1") && html.contains("Cy is greeted"), "{html}");
-    let (status, html) = browser.send(&place, "approve", &[("reason", "Go on")]);
+    let (status, html) = browser.send(&path, "approve", &[("reason", "Go on")]);
     assert_eq!(status, 303, "{html}");
     // Request changes with a line comment.
-    machine.said(3, &["task", "watch", task, "--until-asked"]);
-    let change = format!("{place}/change");
+    machine.run(3, &["task", "watch", task, "--until-asked"]);
+    let change = format!("{path}/change");
     assert!(browser.page(&change).contains("cy"), "the change is shown");
     let (status, html) = browser.send(&change, "rework", &[("lines", "names.txt: no line")]);
     assert_eq!(status, 422);
@@ -105,16 +104,16 @@ fn a_task_can_be_completed_with_forms_alone() {
     let line = ("lines", "names.txt:3: Cyrus is the whole name");
     let (status, html) = browser.send(&change, "rework", &[line]);
     assert_eq!(status, 303, "{html}");
-    machine.said(3, &["task", "watch", task, "--until-asked"]);
+    machine.run(3, &["task", "watch", task, "--until-asked"]);
     // The next change follows the comment, which is shown beside it.
     let html = browser.page(&change);
     assert!(html.contains("cyrus") && html.contains("Cyrus is the whole name"), "{html}");
     assert!(html.contains("<b>Grace</b>"), "{html}");
     let (status, html) = browser.send(&change, "accept", &[]);
     assert_eq!(status, 303, "{html}");
-    machine.said(0, &["task", "watch", task]);
+    machine.run(0, &["task", "watch", task]);
     // The page of a closed task offers no actions.
-    let html = browser.page(&place);
+    let html = browser.page(&path);
     assert!(html.contains("This task is closed") && !html.contains("name=\"action\""), "{html}");
     let approved = machine.json(&["task", "history", task]);
     let approved = approved.as_array().unwrap().iter().find(|it| it["reason"] == "Go on").unwrap();

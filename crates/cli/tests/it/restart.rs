@@ -8,8 +8,7 @@ use std::path::Path;
 use rustix::process::Signal;
 use serde_json::Value;
 use tamma_testkit::agent::{AgentStep, Script};
-use tamma_testkit::sample::sample_work;
-use tamma_testkit::sample_plan;
+use tamma_testkit::sample::{sample_plan, sample_work};
 use tempfile::TempDir;
 
 use crate::machine::Machine;
@@ -17,22 +16,22 @@ use crate::machine::Machine;
 /// Agent that plans a change of this many files and makes it after the steps in `first`.
 fn script(files: usize, first: Vec<AgentStep>) -> Script {
     let plan = sample_plan(files);
-    let work: Vec<_> = first.into_iter().chain(sample_work(&plan)).collect();
-    Script::planned(plan, work)
+    let steps: Vec<_> = first.into_iter().chain(sample_work(&plan)).collect();
+    Script::planned(plan, steps)
 }
 
 #[test]
 fn a_task_still_waits_for_a_person_after_a_restart() {
     let machine = Machine::new(&script(7, Vec::new()));
     let mut up = machine.up();
-    let asked = machine.said(3, &["task", "add", "Greet Cy", "--watch", "--until-asked"]);
+    let asked = machine.run(3, &["task", "add", "Greet Cy", "--watch", "--until-asked"]);
     assert!(asked.contains("medium-risk plan needs approval"), "{asked}");
     let task = machine.json(&["inbox"])["tasks"][0]["id"].as_str().unwrap().to_owned();
     assert!(machine.processes().len() > 1, "PostgreSQL and Temporal are listed");
 
     assert_eq!(up.signal(Signal::TERM).code(), Some(0), "{}", machine.log());
     assert_eq!(machine.processes(), Vec::<String>::new());
-    let away = machine.said(1, &["inbox"]);
+    let away = machine.run(1, &["inbox"]);
     assert!(away.contains("start it with `tamma up`"), "{away}");
 
     let mut up = machine.up();
@@ -40,16 +39,16 @@ fn a_task_still_waits_for_a_person_after_a_restart() {
     assert_eq!(waits["state"], "awaiting_approval");
     let hash = waits["plan"]["hash"].as_str().unwrap();
     // An approval of a replaced plan is refused.
-    let stale = machine.said(1, &["approve", &task, "--plan", "0123456789ab", "--as", "Ada"]);
-    let why = format!("plan {} has replaced plan 0123456789ab", &hash[..12]);
-    assert!(stale.contains(&why) && stale.contains("Read the new plan"), "{stale}");
+    let stale = machine.run(1, &["approve", &task, "--plan", "0123456789ab", "--as", "Ada"]);
+    let replaced = format!("plan {} has replaced plan 0123456789ab", &hash[..12]);
+    assert!(stale.contains(&replaced) && stale.contains("Read the new plan"), "{stale}");
     assert_eq!(machine.json(&["task", "show", &task])["state"], "awaiting_approval");
 
-    machine.said(0, &["approve", &task, "--plan", &hash[..12], "--as", "Ada"]);
-    let watched = machine.said(0, &["task", "watch", &task]);
+    machine.run(0, &["approve", &task, "--plan", &hash[..12], "--as", "Ada"]);
+    let watched = machine.run(0, &["task", "watch", &task]);
     assert!(watched.contains("completed in"), "{watched}");
     assert_eq!(machine.commits(&task), ["Greet Cy"]);
-    let history = machine.said(0, &["task", "history", &task]);
+    let history = machine.run(0, &["task", "history", &task]);
     let granted: Vec<_> = history.lines().filter(|it| it.contains("approval granted")).collect();
     assert!(matches!(granted[..], [line] if line.ends_with("(medium risk) by Ada")), "{history}");
 
@@ -79,7 +78,7 @@ fn a_killed_run_is_repeated_exactly_once() {
     assert_eq!(fs::read_to_string(&here).unwrap(), "here\n");
     assert_eq!(agents(&machine).len(), 1, "the first agent is stopped before the second starts");
     fs::write(&go, "").unwrap();
-    let watched = machine.said(0, &["task", "watch", &task]);
+    let watched = machine.run(0, &["task", "watch", &task]);
     assert!(watched.contains("completed in"), "{watched}");
     assert_eq!(machine.commits(&task), ["Greet Cy"]);
     assert_eq!(agents(&machine), Vec::<String>::new());
@@ -98,27 +97,27 @@ fn a_second_up_registers_its_repository_and_tasks_use_the_current_one() {
     for folder in [&other, &third] {
         machine.repository.git(&["init", "--quiet", folder.to_str().unwrap()]).unwrap();
     }
-    let said = |folder: &Path, code: i32, arguments: &[&str]| {
+    let run_in = |folder: &Path, code: i32, arguments: &[&str]| {
         let output = machine.command(arguments).current_dir(folder).output().unwrap();
-        let said = [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap()).concat();
-        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
-        said
+        let text = [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap()).concat();
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {text}");
+        text
     };
-    let joined = said(&other, 0, &["up"]);
+    let joined = run_in(&other, 0, &["up"]);
     assert!(joined.contains("Tamma is already up at http://127.0.0.1:"), "{joined}");
     assert!(joined.contains(&format!("Project {name}-2 is now registered.")), "{joined}");
     assert!(joined.contains("! repository: no commit yet"), "{joined}");
-    let again = said(machine.repository.path(), 0, &["up"]);
+    let again = run_in(machine.repository.path(), 0, &["up"]);
     assert!(again.contains(&format!("Project {name} is already registered.")), "{again}");
 
     let project = |folder: &Path| -> Value {
-        let added = said(folder, 0, &["task", "add", "Greet Cy", "--json"]);
+        let added = run_in(folder, 0, &["task", "add", "Greet Cy", "--json"]);
         serde_json::from_str::<Value>(&added).unwrap()["task"]["project"].clone()
     };
     let mine = project(machine.repository.path());
     assert_ne!(mine, project(&other));
     assert_eq!(mine, project(machine.repository.path()));
-    let nowhere = said(&third, 1, &["task", "add", "Greet Cy"]);
+    let nowhere = run_in(&third, 1, &["task", "add", "Greet Cy"]);
     assert!(
         nowhere.contains("is not a project yet\n  help: register it by running `tamma up`"),
         "{nowhere}"

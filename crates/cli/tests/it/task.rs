@@ -8,14 +8,12 @@ use insta::assert_snapshot;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::support::text;
+
 fn run(folder: &TempDir, arguments: &[&str]) -> Output {
     let mut command = Command::new(assert_cmd::cargo::cargo_bin!("tamma"));
     command.env_clear().current_dir(folder.path()).env("TAMMA_DATA", folder.path());
     command.env("TAMMA_PERSON", "Ada").args(arguments).output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).unwrap()
 }
 
 /// URL where nothing listens.
@@ -39,11 +37,11 @@ fn an_unreachable_server_is_reported_with_a_fix() {
         let output = run(&folder, &[arguments, &["--server", &url]].concat());
         assert_eq!(output.status.code(), Some(1), "{arguments:?}");
         assert_eq!(text(&output.stdout), "");
-        let said = text(&output.stderr);
+        let message = text(&output.stderr);
         let start = format!(
             "error: cannot reach the Tamma server at {url}: connection refused\n  help: start it with"
         );
-        assert!(said.starts_with(&start), "{said}");
+        assert!(message.starts_with(&start), "{message}");
     }
 }
 
@@ -70,7 +68,8 @@ fn an_invalid_server_url_is_refused() {
     let folder = TempDir::new().unwrap();
     let output = run(&folder, &["inbox", "--server", "localhost:8622"]);
     assert_snapshot!(text(&output.stderr), @"
-    error: invalid server URL `localhost:8622`: use a form such as http://127.0.0.1:8622
+    error: invalid server URL `localhost:8622`
+      help: use a form such as http://127.0.0.1:8622
     ");
 }
 

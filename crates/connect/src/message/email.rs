@@ -13,10 +13,10 @@ pub(super) async fn send(
     to: &str,
     message: &AlertMessage,
 ) -> Result<(), Error> {
-    let mailbox = |what: &str, text: &str| -> Result<Mailbox, Error> {
-        let wrong =
-            |_| Error::Rejected(format!("`{what}` is not an e-mail address such as a@example.org"));
-        text.parse().map_err(wrong)
+    let mailbox = |key: &str, text: &str| -> Result<Mailbox, Error> {
+        let invalid =
+            |_| Error::Rejected(format!("`{key}` is not an e-mail address such as a@example.org"));
+        text.parse().map_err(invalid)
     };
     let from = mailbox("from", from)?;
     // The message ID is the same for every attempt, so mailboxes show a repeated mail once.
@@ -36,8 +36,8 @@ pub(super) async fn send(
         .map_err(|error| Error::Rejected(format!("cannot build the mail: {error}")))?;
     let server = AsyncSmtpTransport::<Tokio1Executor>::from_url(smtp)
         .map_err(|_| {
-            let words = "the channel's `smtp` is not a URL such as smtps://user:password@host";
-            Error::Rejected(words.to_owned())
+            let message = "the channel's `smtp` is not a URL such as smtps://user:password@host";
+            Error::Rejected(message.to_owned())
         })?
         .timeout(Some(RESPONSE_TIMEOUT))
         .build();
@@ -52,12 +52,13 @@ fn smtp_error(error: &smtp::Error) -> Error {
         return Error::Unreachable(format!("the mail server deferred the mail: {error}"));
     }
     if error.is_client() {
-        let words = format!("the mail server does not support the settings in `smtp`: {error}");
-        return Error::Rejected(words);
+        let text = format!("the mail server does not support the settings in `smtp`: {error}");
+        return Error::Rejected(text);
     }
-    let why = std::error::Error::source(error).map(|why| format!(" ({why})")).unwrap_or_default();
+    let cause =
+        std::error::Error::source(error).map(|cause| format!(" ({cause})")).unwrap_or_default();
     Error::Unreachable(format!(
-        "cannot reach the mail server{why}: check `smtp`, and use smtps:// or \
+        "cannot reach the mail server{cause}: check `smtp`, and use smtps:// or \
          smtp://…?tls=required as the server requires"
     ))
 }

@@ -15,18 +15,18 @@ pub(super) async fn send(
     url: &str,
     message: &AlertMessage,
 ) -> Result<(), Error> {
-    let answer = send_request(http.post(url).json(&blocks(message))).await?;
-    match error_hint(&answer.body) {
-        Some(words) if !answer.status.is_success() => {
-            Err(Error::Rejected(format!("Slack returned {}: {words}", answer.body)))
+    let response = send_request(http.post(url).json(&blocks(message))).await?;
+    match error_hint(&response.body) {
+        Some(hint) if !response.status.is_success() => {
+            Err(Error::Rejected(format!("Slack returned {}: {hint}", response.body)))
         }
-        _ => answer.into_result(),
+        _ => response.into_result(),
     }
 }
 
 /// Returns a hint for an error code of Slack.
-fn error_hint(said: &str) -> Option<&'static str> {
-    Some(match said {
+fn error_hint(code: &str) -> Option<&'static str> {
+    Some(match code {
         "no_service" | "no_team" | "invalid_token" | "no_active_hooks" => {
             "the webhook no longer exists; create a new one in Slack and set it as `url`"
         }
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn slack_errors_name_the_fix() {
-        assert!(error_hint("no_service").is_some_and(|words| words.contains("create a new one")));
+        assert!(error_hint("no_service").is_some_and(|hint| hint.contains("create a new one")));
         assert_eq!(error_hint("ok"), None);
     }
 

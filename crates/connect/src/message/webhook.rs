@@ -13,9 +13,9 @@ pub(super) async fn send(
     message: &AlertMessage,
 ) -> Result<(), Error> {
     let signer = Webhook::new(secret).map_err(|_| {
-        let words = "the channel's `secret` is not `whsec_` and a key in base64; create one with \
-                     `echo whsec_$(openssl rand -base64 32)`";
-        Error::Rejected(words.to_owned())
+        let reason = "the channel's `secret` is not `whsec_` followed by a base64 key; create one \
+                     with `echo whsec_$(openssl rand -base64 32)`";
+        Error::Rejected(reason.to_owned())
     })?;
     let body = json!({ "type": "tamma.alert", "timestamp": message.at, "data": message });
     let body = serde_json::to_vec(&body).map_err(|error| Error::Rejected(error.to_string()))?;

@@ -16,7 +16,7 @@ pub const MAX_BATCH: usize = 128;
 const MAX_TEXT_CHARS: usize = 6_000;
 
 static PURPOSE: ModelPurpose = ModelPurpose {
-    what: "embeddings",
+    name: "embeddings",
     group: "embeddings",
     key: Embedder::KEY_VARIABLE,
     limit: Embedder::TIMEOUT,
@@ -68,15 +68,15 @@ impl Embedder {
     /// Returns the embeddings of at most [`MAX_BATCH`] texts, in order.
     pub async fn embed(&self, texts: &[String]) -> Result<Vec<Vec<f32>>, Error> {
         let input: Vec<&str> = texts.iter().map(|text| truncate(text)).collect();
-        let asked = input.len();
-        let question = EmbeddingRequest { model: &self.model, input };
-        let mut answer: EmbeddingResponse = self.endpoint.post(&question).await?;
-        answer.data.sort_by_key(|vector| vector.index);
-        let given = answer.data.len();
-        if given != asked || answer.data.iter().enumerate().any(|(at, it)| at != it.index) {
-            return Err(Error::VectorCountMismatch { asked, given });
+        let expected = input.len();
+        let request = EmbeddingRequest { model: &self.model, input };
+        let mut response: EmbeddingResponse = self.endpoint.post(&request).await?;
+        response.data.sort_by_key(|vector| vector.index);
+        let received = response.data.len();
+        if received != expected || response.data.iter().enumerate().any(|(at, it)| at != it.index) {
+            return Err(Error::VectorCountMismatch { expected, received });
         }
-        Ok(answer.data.into_iter().map(|vector| vector.embedding).collect())
+        Ok(response.data.into_iter().map(|vector| vector.embedding).collect())
     }
 }
 

@@ -14,7 +14,7 @@ use super::{Error, ModelEndpoint, ModelPurpose};
 const MAX_TOKENS: u32 = 400;
 
 static PURPOSE: ModelPurpose = ModelPurpose {
-    what: "chat",
+    name: "chat",
     group: "chat",
     key: ChatReader::KEY_VARIABLE,
     limit: ChatReader::TIMEOUT,
@@ -78,7 +78,7 @@ impl ChatReader {
         message: &str,
         form: &Value,
     ) -> Result<String, Error> {
-        let question = ChatRequest {
+        let request = ChatRequest {
             model: &self.model,
             messages: [
                 ChatMessage { role: "system", content: instructions },
@@ -91,8 +91,8 @@ impl ChatReader {
                 "json_schema": { "name": "intent", "schema": form },
             }),
         };
-        let answer: ChatResponse = self.endpoint.post(&question).await?;
-        let first = answer.choices.into_iter().next();
+        let response: ChatResponse = self.endpoint.post(&request).await?;
+        let first = response.choices.into_iter().next();
         let first = first.ok_or(Error::Unreadable { purpose: &PURPOSE })?;
         Ok(first.message.content)
     }

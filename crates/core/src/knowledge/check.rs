@@ -21,7 +21,7 @@ use crate::task::Task;
 pub struct EntryMatch {
     /// ID of the entry.
     pub entry: KnowledgeId,
-    /// Reasons of the match.
+    /// Reasons for the match.
     pub reasons: Vec<MatchReason>,
     /// Relevance to the plan, 0 to 100. Always 100 for a matching prohibition.
     pub relevance: u8,
@@ -118,11 +118,11 @@ pub fn check_added_lines<'a>(
         let Some(pattern) = &entry.pattern else {
             continue;
         };
-        let concerns = !lines.is_empty()
+        let applies = !lines.is_empty()
             && entry.kind == EntryKind::Prohibition
             && entry.is_in_force(task.project, now)
             && (entry.task_types.is_empty() || entry.task_types.contains(&task.r#type));
-        if !concerns {
+        if !applies {
             continue;
         }
         let violation = |line, reason| ProhibitionViolation {
@@ -147,14 +147,13 @@ pub fn check_added_lines<'a>(
             violations.push(violation(None, reason));
         }
     }
-    violations.sort_by_key(|one| (one.line, one.entry));
+    violations.sort_by_key(|violation| (violation.line, violation.entry));
     violations
 }
 
 /// Returns true if a path may match one of the globs: also without any globs, or if one is invalid.
 fn matches_globs(globs: &[String], path: &str) -> bool {
-    let may_hold = |text: &String| {
-        parse_glob(text).is_none_or(|readable| readable.compile_matcher().is_match(path))
-    };
-    globs.is_empty() || globs.iter().any(may_hold)
+    let can_match =
+        |text: &String| parse_glob(text).is_none_or(|glob| glob.compile_matcher().is_match(path));
+    globs.is_empty() || globs.iter().any(can_match)
 }

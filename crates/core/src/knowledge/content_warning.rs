@@ -104,39 +104,41 @@ impl fmt::Display for ContentWarning {
 
 /// Returns the warnings about an entry. Without any, it can be approved as it is.
 pub fn content_warnings(entry: &KnowledgeEntry) -> Vec<ContentWarning> {
-    let mut all = Vec::new();
+    let mut warnings = Vec::new();
     let no_globs = entry.globs.iter().filter(|glob| compile_glob(glob).is_none());
     let no_patterns = entry.pattern.iter().filter(|pattern| Regex::new(pattern).is_err());
     let no_words = entry.keywords.iter().filter(|keyword| split_words(keyword).is_empty());
     let undecidable = no_globs.chain(no_patterns).chain(no_words);
-    all.extend(undecidable.map(|it| ContentWarning::Undecidable { condition: it.clone() }));
+    warnings.extend(
+        undecidable.map(|condition| ContentWarning::Undecidable { condition: condition.clone() }),
+    );
     if entry.kind == EntryKind::Prohibition && matches_everything(entry) {
-        all.push(ContentWarning::ForbidsEverything);
+        warnings.push(ContentWarning::ForbidsEverything);
     }
     // Check every field that agents or people see.
-    let said = || {
+    let texts = || {
         let evidence = entry.evidence.iter().map(Reference::as_str);
         let owner = entry.owner.iter().map(Name::as_str);
         let fields = entry.keywords.iter().chain(&entry.globs).chain(&entry.pattern);
         let fields = fields.map(String::as_str).chain(evidence).chain(owner);
         std::iter::once(entry.text.as_str()).chain(fields)
     };
-    all.extend(
-        said().find_map(find_instruction).map(|words| ContentWarning::Instruction { words }),
+    warnings.extend(
+        texts().find_map(find_instruction).map(|words| ContentWarning::Instruction { words }),
     );
-    if said().any(has_hidden_characters) {
-        all.push(ContentWarning::HiddenCharacters);
+    if texts().any(has_hidden_characters) {
+        warnings.push(ContentWarning::HiddenCharacters);
     }
-    let lines: Vec<(u32, &str)> = said().flat_map(str::lines).map(|line| (1, line)).collect();
+    let lines: Vec<(u32, &str)> = texts().flat_map(str::lines).map(|line| (1, line)).collect();
     if let Some(form) =
-        patterns::find_secrets("", &lines).first().and_then(|it| secret_kind(&it.message))
+        patterns::find_secrets("", &lines).first().and_then(|issue| secret_kind(&issue.message))
     {
-        all.push(ContentWarning::Secret { form });
+        warnings.push(ContentWarning::Secret { form });
     }
     if entry.text.chars().count() > MAX_TEXT_CHARS {
-        all.push(ContentWarning::TooLong);
+        warnings.push(ContentWarning::TooLong);
     }
-    all
+    warnings
 }
 
 /// Extracts the kind of secret from the message of an issue.
@@ -154,25 +156,27 @@ fn compile_glob(glob: &str) -> Option<GlobMatcher> {
 /// widest condition decides.
 fn matches_everything(entry: &KnowledgeEntry) -> bool {
     let globs: Vec<_> = entry.globs.iter().filter_map(|glob| compile_glob(glob)).collect();
-    let reached = |path: &&str| globs.iter().any(|glob| glob.is_match(path));
-    let narrow_paths = !entry.globs.is_empty() && !SAMPLE_PATHS.iter().all(reached);
+    let is_matched = |path: &&str| globs.iter().any(|glob| glob.is_match(path));
+    let narrow_paths = !entry.globs.is_empty() && !SAMPLE_PATHS.iter().all(is_matched);
     let pattern = entry.pattern.as_deref().and_then(|pattern| Regex::new(pattern).ok());
     let narrow_pattern =
         pattern.is_some_and(|pattern| !SAMPLE_LINES.iter().all(|line| pattern.is_match(line)));
     let narrow_words =
         !entry.keywords.is_empty() && !entry.keywords.iter().any(|word| is_common_keyword(word));
-    let narrow_types =
-        !entry.task_types.is_empty() && !TaskType::iter().all(|it| entry.task_types.contains(&it));
+    let narrow_types = !entry.task_types.is_empty()
+        && !TaskType::iter().all(|task_type| entry.task_types.contains(&task_type));
     !(narrow_paths || narrow_pattern || narrow_words || narrow_types)
 }
 
 /// Returns true if the words of a keyword occur in almost every plan.
 fn is_common_keyword(keyword: &str) -> bool {
-    let common = |word: &String| {
+    let is_common = |word: &String| {
         COMMON_PLAN_WORDS.contains(&word.as_str())
-            || include_str!("common-words.txt").split_whitespace().any(|it| it == word)
+            || include_str!("common-words.txt")
+                .split_whitespace()
+                .any(|common_word| common_word == word)
     };
-    split_words(keyword).iter().all(common)
+    split_words(keyword).iter().all(is_common)
 }
 
 /// Returns words that address the reader, if there are any.
@@ -180,7 +184,7 @@ fn is_common_keyword(keyword: &str) -> bool {
 /// This only alerts a person and is not a security boundary: permissions limit what an agent can
 /// do.
 fn find_instruction(text: &str) -> Option<String> {
-    static SAID: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    static INSTRUCTION: LazyLock<Option<Regex>> = LazyLock::new(|| {
         Regex::new(
             r"(?imx)
             \b(ignore|disregard|forget|override|bypass)\s+
@@ -209,9 +213,13 @@ fn find_instruction(text: &str) -> Option<String> {
         )
         .ok()
     });
-    let found = SAID.as_ref()?.find(text)?;
-    let words: String =
-        found.as_str().chars().filter(|it| !is_hidden_character(*it)).take(60).collect();
+    let instruction = INSTRUCTION.as_ref()?.find(text)?;
+    let words: String = instruction
+        .as_str()
+        .chars()
+        .filter(|letter| !is_hidden_character(*letter))
+        .take(60)
+        .collect();
     Some(words.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 

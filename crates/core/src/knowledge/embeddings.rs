@@ -38,39 +38,42 @@ pub fn plan_text(task: &Task, plan: &Plan) -> String {
 /// Returns entries by the similarity of their embeddings, nearest first. Vectors of another length
 /// are from another model and are skipped, as are zero vectors.
 pub fn nearest_entries<'a>(
-    to: &[f32],
+    query: &[f32],
     vectors: impl IntoIterator<Item = (KnowledgeId, &'a [f32])>,
 ) -> Vec<KnowledgeId> {
     let length = |vector: &[f32]| vector.iter().map(|it| it * it).sum::<f32>().sqrt();
-    let whole = length(to);
-    let likeness = |(id, vector): (KnowledgeId, &'a [f32])| {
-        let product: f32 = vector.iter().zip(to).map(|(a, b)| a * b).sum();
-        let likeness = product / (whole * length(vector));
-        (vector.len() == to.len() && likeness.is_finite()).then_some((likeness, id))
+    let query_length = length(query);
+    let similarity = |(id, vector): (KnowledgeId, &'a [f32])| {
+        let product: f32 = vector.iter().zip(query).map(|(a, b)| a * b).sum();
+        let similarity = product / (query_length * length(vector));
+        (vector.len() == query.len() && similarity.is_finite()).then_some((similarity, id))
     };
-    let mut near: Vec<(f32, KnowledgeId)> = vectors.into_iter().filter_map(likeness).collect();
-    near.sort_by(|(one, a), (other, b)| other.total_cmp(one).then_with(|| a.cmp(b)));
-    near.into_iter().map(|(_, id)| id).collect()
+    let mut ranked: Vec<(f32, KnowledgeId)> = vectors.into_iter().filter_map(similarity).collect();
+    ranked.sort_by(|(one, a), (other, b)| other.total_cmp(one).then_with(|| a.cmp(b)));
+    ranked.into_iter().map(|(_, id)| id).collect()
 }
 
 /// Fuses two rankings by rank; ties keep the order of the first one.
 ///
 /// Relevance stays with the position: the third entry gets the relevance of the third entry by
 /// words. The configured relevance threshold thus means the same with and without a model.
-pub(super) fn fuse_rankings<T: Copy + Ord>(by_words: &[(u8, T)], by_meaning: &[T]) -> Vec<(u8, T)> {
-    #[expect(clippy::cast_precision_loss, reason = "places in a list")]
-    let worth = |place: usize| 1.0 / (DAMPING + 1.0 + place as f32);
-    let mut worths: BTreeMap<T, (f32, usize)> = BTreeMap::new();
-    for (place, (_, it)) in by_words.iter().enumerate() {
-        worths.insert(*it, (worth(place), place));
+pub(super) fn fuse_rankings<T: Copy + Ord>(
+    by_words: &[(u8, T)],
+    by_embedding: &[T],
+) -> Vec<(u8, T)> {
+    #[expect(clippy::cast_precision_loss, reason = "ranks in a list")]
+    let rank_score = |rank: usize| 1.0 / (DAMPING + 1.0 + rank as f32);
+    let mut scores: BTreeMap<T, (f32, usize)> = BTreeMap::new();
+    for (rank, (_, item)) in by_words.iter().enumerate() {
+        scores.insert(*item, (rank_score(rank), rank));
     }
-    for (place, it) in by_meaning.iter().enumerate() {
-        let known = worths.entry(*it).or_insert((0.0, by_words.len() + place));
-        known.0 += EMBEDDING_WEIGHT * worth(place);
+    for (rank, item) in by_embedding.iter().enumerate() {
+        let score = scores.entry(*item).or_insert((0.0, by_words.len() + rank));
+        score.0 += EMBEDDING_WEIGHT * rank_score(rank);
     }
-    let mut order: Vec<(f32, usize, T)> =
-        worths.into_iter().map(|(it, (worth, place))| (worth, place, it)).collect();
-    order.sort_by(|(one, a, _), (other, b, _)| other.total_cmp(one).then(a.cmp(b)));
+    let mut fused: Vec<(f32, usize, T)> =
+        scores.into_iter().map(|(item, (rank_score, rank))| (rank_score, rank, item)).collect();
+    fused.sort_by(|(one, a, _), (other, b, _)| other.total_cmp(one).then(a.cmp(b)));
     let relevances = by_words.iter().map(|(relevance, _)| *relevance).chain(std::iter::repeat(0));
-    relevances.zip(order).map(|(relevance, (_, _, it))| (relevance, it)).collect()
+    relevances.zip(fused).map(|(relevance, (_, _, item))| (relevance, item)).collect()
 }

@@ -32,25 +32,26 @@ pub fn is_importable(path: &str) -> bool {
 
 /// Returns the advice in a file. A file in a folder applies to that folder.
 pub fn candidates(path: &str, text: &str) -> Vec<ImportCandidate> {
-    let mut found = parser_for(path).map(|read| read(text)).unwrap_or_default();
+    let mut candidates = parser_for(path).map(|parse| parse(text)).unwrap_or_default();
     let folder = scope_folder(path);
-    for proposal in found.iter_mut().filter(|_| !folder.is_empty()) {
-        for glob in &mut proposal.globs {
+    for candidate in candidates.iter_mut().filter(|_| !folder.is_empty()) {
+        for glob in &mut candidate.globs {
             *glob = format!("{folder}{glob}");
         }
-        if proposal.globs.is_empty() {
-            proposal.globs.push(format!("{folder}**"));
+        if candidate.globs.is_empty() {
+            candidate.globs.push(format!("{folder}**"));
         }
     }
-    found
+    candidates
 }
 
 /// Returns the folder that a file applies to, with a trailing slash; empty for the whole
 /// repository.
 fn scope_folder(path: &str) -> &str {
-    let name = path.rfind('/').map_or(0, |at| at + 1);
-    let hidden = [".cursor/", ".github/"].into_iter().filter_map(|it| path.find(it));
-    path.get(..hidden.min().unwrap_or(name).min(name)).unwrap_or_default()
+    let name_start = path.rfind('/').map_or(0, |at| at + 1);
+    let config_folders =
+        [".cursor/", ".github/"].into_iter().filter_map(|marker| path.find(marker));
+    path.get(..config_folders.min().unwrap_or(name_start).min(name_start)).unwrap_or_default()
 }
 
 type FileParser = fn(&str) -> Vec<ImportCandidate>;
@@ -78,19 +79,20 @@ fn parser_for(path: &str) -> Option<FileParser> {
 
 /// Returns list items, and sentences that require or forbid something.
 fn parse_advice(text: &str) -> Vec<ImportCandidate> {
-    let mut found: Vec<ImportCandidate> = Vec::new();
+    let mut candidates: Vec<ImportCandidate> = Vec::new();
     for MarkdownBlock { heading, text, line, is_item } in parse_blocks(&strip_comments(text)) {
         if is_item {
-            found.push(convention_candidate(&text, &heading, line));
+            candidates.push(convention_candidate(&text, &heading, line));
         } else {
             let sentences = text.split_inclusive(". ").map(str::trim);
             let commands = sentences.filter(|sentence| is_imperative(sentence));
-            found.extend(commands.map(|sentence| convention_candidate(sentence, &heading, line)));
+            candidates
+                .extend(commands.map(|sentence| convention_candidate(sentence, &heading, line)));
         }
     }
     // Shorter texts, such as a link or the name of a command, are meaningless on their own.
-    found.retain(|it| it.text.split_whitespace().count() >= 4);
-    found
+    candidates.retain(|candidate| candidate.text.split_whitespace().count() >= 4);
+    candidates
 }
 
 /// List item or paragraph.
@@ -103,44 +105,44 @@ struct MarkdownBlock {
 
 /// Splits a text into list items and paragraphs, without code blocks.
 fn parse_blocks(text: &str) -> Vec<MarkdownBlock> {
-    let mut all: Vec<MarkdownBlock> = Vec::new();
+    let mut blocks: Vec<MarkdownBlock> = Vec::new();
     let (mut heading, mut fence, mut open) = (String::new(), None, false);
     for (number, line) in text.lines().enumerate() {
-        let plain = line.trim();
-        let mark = ["```", "~~~"].into_iter().find(|mark| plain.starts_with(mark));
-        if fence.is_some() || mark.is_some() || plain.is_empty() {
+        let trimmed = line.trim();
+        let mark = ["```", "~~~"].into_iter().find(|mark| trimmed.starts_with(mark));
+        if fence.is_some() || mark.is_some() || trimmed.is_empty() {
             fence = if fence.is_none() { mark } else { fence.filter(|end| mark != Some(*end)) };
             open = false;
-        } else if let Some(title) = plain.strip_prefix('#') {
+        } else if let Some(title) = trimmed.strip_prefix('#') {
             title.trim_matches(['#', ' ']).clone_into(&mut heading);
             open = false;
-        } else if let Some(last) =
-            all.last_mut().filter(|_| open && strip_list_marker(plain).is_none())
+        } else if let Some(block) =
+            blocks.last_mut().filter(|_| open && strip_list_marker(trimmed).is_none())
         {
-            last.text.push(' ');
-            last.text.push_str(plain);
+            block.text.push(' ');
+            block.text.push_str(trimmed);
         } else {
             let (text, is_item) =
-                strip_list_marker(plain).map_or((plain, false), |item| (item, true));
+                strip_list_marker(trimmed).map_or((trimmed, false), |item| (item, true));
             let (heading, text) = (heading.clone(), text.to_owned());
-            all.push(MarkdownBlock { heading, text, line: number + 1, is_item });
+            blocks.push(MarkdownBlock { heading, text, line: number + 1, is_item });
             open = true;
         }
     }
-    all
+    blocks
 }
 
 /// Removes comments, which are invisible when the file is rendered, so they are not advice. Line
 /// numbers stay the same.
 fn strip_comments(text: &str) -> String {
-    let (mut seen, mut rest) = (String::new(), text);
+    let (mut visible, mut rest) = (String::new(), text);
     while let Some((before, hidden)) = rest.split_once("<!--") {
-        seen.push_str(before);
+        visible.push_str(before);
         let (comment, after) = hidden.split_once("-->").unwrap_or((hidden, ""));
-        seen.extend(comment.chars().filter(|letter| *letter == '\n'));
+        visible.extend(comment.chars().filter(|letter| *letter == '\n'));
         rest = after;
     }
-    seen + rest
+    visible + rest
 }
 
 fn strip_list_marker(line: &str) -> Option<&str> {
@@ -153,7 +155,7 @@ fn strip_list_marker(line: &str) -> Option<&str> {
 }
 
 fn is_imperative(sentence: &str) -> bool {
-    const FIRST: [&str; 12] = [
+    const OPENINGS: [&str; 12] = [
         "always",
         "never",
         "use",
@@ -167,10 +169,10 @@ fn is_imperative(sentence: &str) -> bool {
         "make sure",
         "ensure",
     ];
-    let small = sentence.to_lowercase();
-    FIRST.iter().any(|first| {
-        small
-            .strip_prefix(first)
+    let lowercase = sentence.to_lowercase();
+    OPENINGS.iter().any(|opening| {
+        lowercase
+            .strip_prefix(opening)
             .is_some_and(|rest| rest.starts_with(|c: char| !c.is_alphanumeric()))
     })
 }
@@ -178,8 +180,8 @@ fn is_imperative(sentence: &str) -> bool {
 fn convention_candidate(text: &str, heading: &str, line: usize) -> ImportCandidate {
     const FORBIDS: [&str; 5] = ["never ", "do not ", "don't ", "must not ", "mustn't "];
     let text = if heading.is_empty() { text.to_owned() } else { format!("{heading}: {text}") };
-    let small = text.to_lowercase();
-    let forbids = FORBIDS.iter().any(|word| small.contains(word));
+    let lowercase = text.to_lowercase();
+    let forbids = FORBIDS.iter().any(|word| lowercase.contains(word));
     let severity = if forbids { EntrySeverity::High } else { EntrySeverity::Medium };
     ImportCandidate {
         kind: EntryKind::Convention,
@@ -194,18 +196,19 @@ fn convention_candidate(text: &str, heading: &str, line: usize) -> ImportCandida
 /// Parses Cursor rules and Copilot instructions: advice with its globs in the front matter.
 fn parse_scoped_advice(text: &str) -> Vec<ImportCandidate> {
     let mut lines = text.lines().enumerate();
-    let headed = lines.next().is_some_and(|(_, line)| line.trim_end() == "---");
-    let Some((end, _)) = lines.find(|(_, line)| headed && line.trim_end() == "---") else {
+    let has_front_matter = lines.next().is_some_and(|(_, line)| line.trim_end() == "---");
+    let Some((end, _)) = lines.find(|(_, line)| has_front_matter && line.trim_end() == "---")
+    else {
         return parse_advice(text);
     };
     let globs = parse_globs(text.lines().take(end));
     let body: Vec<&str> = text.lines().skip(end + 1).collect();
-    let mut found = parse_advice(&body.join("\n"));
-    for proposal in &mut found {
-        proposal.globs.clone_from(&globs);
-        proposal.line += end + 1;
+    let mut candidates = parse_advice(&body.join("\n"));
+    for candidate in &mut candidates {
+        candidate.globs.clone_from(&globs);
+        candidate.line += end + 1;
     }
-    found
+    candidates
 }
 
 /// Parses the globs of a front matter. It is not valid YAML, because `*.ts` is not quoted.

@@ -158,23 +158,23 @@ impl KnowledgeIndex {
         let text: BTreeSet<u32> = self.stems.add_text(&entry.text).into_iter().collect();
         let in_globs = entry.globs.iter().flat_map(|glob| self.stems.add_text(glob));
         let in_globs: BTreeSet<u32> = in_globs.collect();
-        let mut having: BTreeSet<u32> = text.union(&in_globs).copied().collect();
+        let mut all_stems: BTreeSet<u32> = text.union(&in_globs).copied().collect();
         for (number, keyword) in entry.keywords.iter().enumerate() {
             let stems = self.stems.add_text(keyword);
-            having.extend(&stems);
+            all_stems.extend(&stems);
             if entry.kind == EntryKind::Prohibition {
                 self.keywords.add(keyword, at);
             } else if let Some(first) = stems.first() {
-                let same = self.ranked_keywords.entry(*first).or_default();
-                let holder = (at, u16::try_from(number).unwrap_or(u16::MAX));
-                match same.iter_mut().find(|it| it.stems == stems) {
-                    Some(it) => it.entries.push(holder),
-                    None => same.push(RankedKeyword { stems, entries: vec![holder] }),
+                let keywords = self.ranked_keywords.entry(*first).or_default();
+                let occurrence = (at, u16::try_from(number).unwrap_or(u16::MAX));
+                match keywords.iter_mut().find(|ranked| ranked.stems == stems) {
+                    Some(ranked) => ranked.entries.push(occurrence),
+                    None => keywords.push(RankedKeyword { stems, entries: vec![occurrence] }),
                 }
             }
         }
         self.postings.resize_with(self.stems.len(), Posting::default);
-        for stem in having {
+        for stem in all_stems {
             self.postings[stem as usize].entry_count += 1;
         }
         for stem in text {
@@ -192,33 +192,36 @@ impl KnowledgeIndex {
         let all = self.entries.len() as f32;
         for posting in &mut self.postings {
             #[expect(clippy::cast_precision_loss, reason = "a count of entries")]
-            let having = posting.entry_count as f32;
-            let rare = (1.0 + (all - having + 0.5) / (having + 0.5)).ln();
-            posting.rarity = (rare / (1.0 + all).ln()).min(1.0);
+            let count = posting.entry_count as f32;
+            let rarity = (1.0 + (all - count + 0.5) / (count + 0.5)).ln();
+            posting.rarity = (rarity / (1.0 + all).ln()).min(1.0);
         }
     }
 
     /// Returns the entry with this ID.
     pub fn entry(&self, id: KnowledgeId) -> Option<&KnowledgeEntry> {
-        self.by_id.get(&id).and_then(|at| self.entries.get(*at as usize)).map(|it| &it.entry)
+        self.by_id
+            .get(&id)
+            .and_then(|at| self.entries.get(*at as usize))
+            .map(|indexed| &indexed.entry)
     }
 
     /// Returns all entries.
     pub fn entries(&self) -> impl Iterator<Item = &KnowledgeEntry> {
-        self.entries.iter().map(|ready| &ready.entry)
+        self.entries.iter().map(|indexed| &indexed.entry)
     }
 
     /// Returns the entries of any status that share the most with a text, best first.
     pub fn search(&self, text: &str, limit: usize) -> Vec<KnowledgeId> {
         let words = self.stems.lookup(text).into_iter().map(|stem| (stem, 1.0)).collect();
-        let said = PlanTerms { words, only_in_paths: Vec::new() };
-        let mut found: Vec<_> = self.score_terms(&said).into_iter().enumerate().collect();
-        found.retain(|(_, tally)| tally.term_score() > 0.0);
-        found.sort_by(|(a, one), (b, other)| {
+        let terms = PlanTerms { words, only_in_paths: Vec::new() };
+        let mut ranked: Vec<_> = self.score_terms(&terms).into_iter().enumerate().collect();
+        ranked.retain(|(_, scores)| scores.term_score() > 0.0);
+        ranked.sort_by(|(a, one), (b, other)| {
             other.term_score().total_cmp(&one.term_score()).then(a.cmp(b))
         });
-        let found = found.into_iter().take(limit);
-        found.filter_map(|(at, _)| self.entries.get(at)).map(|ready| ready.entry.id).collect()
+        let ranked = ranked.into_iter().take(limit);
+        ranked.filter_map(|(at, _)| self.entries.get(at)).map(|indexed| indexed.entry.id).collect()
     }
 
     /// Checks a task and its plan against the entries in effect.
@@ -240,52 +243,53 @@ impl KnowledgeIndex {
         plan: &Plan,
         now: DateTime<Utc>,
         rules: &Rules,
-        near: &[KnowledgeId],
+        nearest: &[KnowledgeId],
     ) -> KnowledgeFindings {
         let check = PlanCheck::new(self, PlanText::new(task, plan), now);
         let mut findings = KnowledgeFindings::default();
         check.find_violations(&mut findings);
-        let enough = rules.scrum_master.learning_capture.min_relevance_score;
-        check.rank_entries(enough, near, &mut findings);
+        let min_relevance = rules.scrum_master.learning_capture.min_relevance_score;
+        check.rank_entries(min_relevance, nearest, &mut findings);
         findings
     }
 
     /// Scores all entries by the words they share with the plan.
-    fn score_terms(&self, said: &PlanTerms) -> Vec<MatchScores> {
-        let mut tallies = vec![MatchScores::default(); self.entries.len()];
-        for (stem, weight) in &said.words {
+    fn score_terms(&self, terms: &PlanTerms) -> Vec<MatchScores> {
+        let mut scores = vec![MatchScores::default(); self.entries.len()];
+        for (stem, weight) in &terms.words {
             let Some(posting) = self.postings.get(*stem as usize) else { continue };
             for at in &posting.texts {
-                tallies[*at as usize].text_words += posting.rarity * weight;
+                scores[*at as usize].text_words += posting.rarity * weight;
             }
             for at in &posting.globs {
-                tallies[*at as usize].glob_words += posting.rarity;
+                scores[*at as usize].glob_words += posting.rarity;
             }
         }
-        for stem in &said.only_in_paths {
+        for stem in &terms.only_in_paths {
             let Some(posting) = self.postings.get(*stem as usize) else { continue };
             for at in &posting.texts {
-                tallies[*at as usize].in_paths += posting.rarity;
+                scores[*at as usize].in_paths += posting.rarity;
             }
         }
-        let firsts = said.words.keys().chain(&said.only_in_paths);
+        let firsts = terms.words.keys().chain(&terms.only_in_paths);
         for keyword in firsts.filter_map(|stem| self.ranked_keywords.get(stem)).flatten() {
-            if said.has_all(&keyword.stems) {
-                let rare =
+            if terms.has_all(&keyword.stems) {
+                let rarity =
                     keyword.stems.iter().map(|stem| self.postings[*stem as usize].rarity).sum();
                 for (at, _) in &keyword.entries {
-                    let tally = &mut tallies[*at as usize];
-                    tally.keywords = tally.keywords.saturating_add(1).min(3);
-                    tally.best_keyword = tally.best_keyword.max(rare);
+                    let entry_scores = &mut scores[*at as usize];
+                    entry_scores.keywords = entry_scores.keywords.saturating_add(1).min(3);
+                    entry_scores.best_keyword = entry_scores.best_keyword.max(rarity);
                 }
-            } else if said.has_all_with_paths(&keyword.stems) {
+            } else if terms.has_all_with_paths(&keyword.stems) {
                 for (at, _) in &keyword.entries {
-                    let tally = &mut tallies[*at as usize];
-                    tally.keywords_in_paths = tally.keywords_in_paths.saturating_add(1).min(3);
+                    let entry_scores = &mut scores[*at as usize];
+                    entry_scores.keywords_in_paths =
+                        entry_scores.keywords_in_paths.saturating_add(1).min(3);
                 }
             }
         }
-        tallies
+        scores
     }
 }
 
@@ -307,22 +311,23 @@ impl<'a> PlanCheck<'a> {
         let mut paths: BTreeMap<u32, Vec<MatchReason>> = BTreeMap::new();
         for (glob, files) in index.globs.matching(subject.files) {
             for at in &glob.entries {
-                let Some(ready) = index.entries.get(*at as usize) else { continue };
-                let actions = &ready.entry.actions;
-                let concerned =
-                    |it: &&&FileChange| actions.is_empty() || actions.contains(&it.action);
-                let under: Vec<_> = files.iter().filter(concerned).collect();
-                if under.is_empty() && glob.is_valid() {
+                let Some(indexed) = index.entries.get(*at as usize) else { continue };
+                let actions = &indexed.entry.actions;
+                let is_concerned =
+                    |file: &&&FileChange| actions.is_empty() || actions.contains(&file.action);
+                let matching_files: Vec<_> = files.iter().filter(is_concerned).collect();
+                if matching_files.is_empty() && glob.is_valid() {
                     continue;
                 }
-                let tally = &mut scores[*at as usize];
-                tally.precision = tally.precision.max(glob.precision);
-                tally.files = tally.files.max(u8::try_from(under.len()).unwrap_or(u8::MAX));
+                let entry_scores = &mut scores[*at as usize];
+                entry_scores.precision = entry_scores.precision.max(glob.precision);
+                entry_scores.files =
+                    entry_scores.files.max(u8::try_from(matching_files.len()).unwrap_or(u8::MAX));
                 let reasons = paths.entry(*at).or_default();
                 if !glob.is_valid() {
                     reasons.push(MatchReason::Undecidable { condition: glob.text.clone() });
                 }
-                reasons.extend(under.into_iter().map(|file| MatchReason::Path {
+                reasons.extend(matching_files.into_iter().map(|file| MatchReason::Path {
                     glob: glob.text.clone(),
                     path: file.path.clone(),
                 }));
@@ -337,47 +342,50 @@ impl<'a> PlanCheck<'a> {
 
     /// Finds prohibitions that the plan violates.
     fn find_violations(&self, findings: &mut KnowledgeFindings) {
-        let mut named: BTreeMap<u32, Vec<MatchReason>> = BTreeMap::new();
+        let mut keyword_matches: BTreeMap<u32, Vec<MatchReason>> = BTreeMap::new();
         for keyword in self.index.keywords.mentioned_in(&self.subject) {
             for at in &keyword.entries {
                 let reason = MatchReason::Keyword(keyword.text.clone());
-                named.entry(*at).or_default().push(reason);
+                keyword_matches.entry(*at).or_default().push(reason);
             }
         }
         let candidates: BTreeSet<u32> = self
             .paths
             .keys()
-            .chain(named.keys())
+            .chain(keyword_matches.keys())
             .chain(&self.index.always_checked)
             .copied()
             .collect();
         for at in candidates {
-            let Some(ready) = self.index.entries.get(at as usize) else { continue };
-            let entry = &ready.entry;
+            let Some(indexed) = self.index.entries.get(at as usize) else { continue };
+            let entry = &indexed.entry;
             if entry.kind != EntryKind::Prohibition || !self.is_in_force(entry) {
                 continue;
             }
-            let Some(reasons) = self.violation_reasons(at, ready, named.get(&at)) else { continue };
-            let found = EntryMatch { entry: entry.id, reasons, relevance: 100 };
+            let Some(reasons) = self.violation_reasons(at, indexed, keyword_matches.get(&at))
+            else {
+                continue;
+            };
+            let entry_match = EntryMatch { entry: entry.id, reasons, relevance: 100 };
             match entry.severity {
-                EntrySeverity::Critical => findings.blockers.push(found),
+                EntrySeverity::Critical => findings.blockers.push(entry_match),
                 EntrySeverity::Low | EntrySeverity::Medium | EntrySeverity::High => {
-                    findings.warnings.push(found);
+                    findings.warnings.push(entry_match);
                 }
             }
         }
-        findings.blockers.sort_by_key(|found| found.entry);
-        findings.warnings.sort_by_key(|found| found.entry);
+        findings.blockers.sort_by_key(|entry_match| entry_match.entry);
+        findings.warnings.sort_by_key(|entry_match| entry_match.entry);
     }
 
     /// Returns the reasons if the plan violates a prohibition: every kind of condition must match.
     fn violation_reasons(
         &self,
         at: u32,
-        ready: &IndexedEntry,
-        named: Option<&Vec<MatchReason>>,
+        indexed: &IndexedEntry,
+        keyword_matches: Option<&Vec<MatchReason>>,
     ) -> Option<Vec<MatchReason>> {
-        let entry = &ready.entry;
+        let entry = &indexed.entry;
         let mut reasons = Vec::new();
         if !entry.globs.is_empty() {
             reasons.extend(self.paths.get(&at)?.iter().cloned());
@@ -388,38 +396,43 @@ impl<'a> PlanCheck<'a> {
                 .push(entry.task_types.contains(&r#type).then_some(MatchReason::TaskType(r#type))?);
         }
         if !entry.keywords.is_empty() {
-            reasons.extend(named?.iter().cloned());
+            reasons.extend(keyword_matches?.iter().cloned());
         }
-        if let Some(pattern) = ready.pattern {
-            let found = self.index.patterns.matches_in(pattern, &self.subject);
-            if found.is_empty() {
+        if let Some(pattern) = indexed.pattern {
+            let matches = self.index.patterns.matches_in(pattern, &self.subject);
+            if matches.is_empty() {
                 return None;
             }
-            reasons.extend(found);
+            reasons.extend(matches);
         }
         Some(reasons)
     }
 
     /// Ranks the other entries, most relevant first.
-    fn rank_entries(&self, enough: u8, near: &[KnowledgeId], findings: &mut KnowledgeFindings) {
+    fn rank_entries(
+        &self,
+        min_relevance: u8,
+        nearest: &[KnowledgeId],
+        findings: &mut KnowledgeFindings,
+    ) {
         // Embeddings can change the order, so keep entries that are not relevant by words.
-        let least = if near.is_empty() { enough.max(1) } else { 1 };
+        let threshold = if nearest.is_empty() { min_relevance.max(1) } else { 1 };
         let mut scored: Vec<(f32, u32)> = Vec::new();
         let mut best = 0.0;
-        for (at, ready) in (0..).zip(&self.index.entries) {
-            if !ready.is_ranked {
+        for (at, indexed) in (0..).zip(&self.index.entries) {
+            if !indexed.is_ranked {
                 continue;
             }
-            let found =
-                if ready.is_always_checked { self.pattern_matches(ready) } else { Vec::new() };
-            if self.has_invalid_glob(at) || found.iter().any(is_undecidable) {
-                self.add_warning(at, ready, findings);
+            let matches =
+                if indexed.is_always_checked { self.pattern_matches(indexed) } else { Vec::new() };
+            if self.has_invalid_glob(at) || matches.iter().any(is_undecidable) {
+                self.add_warning(at, indexed, findings);
                 continue;
             }
-            let score = self.score(at, ready, !found.is_empty());
+            let score = self.score(at, indexed, !matches.is_empty());
             // Checked last, because few entries get this far.
-            if to_percent(score - weight::BEST_SHARE * best) >= least
-                && self.is_in_force(&ready.entry)
+            if to_percent(score - weight::BEST_SHARE * best) >= threshold
+                && self.is_in_force(&indexed.entry)
             {
                 best = score.max(best);
                 scored.push((score, at));
@@ -428,9 +441,9 @@ impl<'a> PlanCheck<'a> {
         scored.sort_by(|(one, a), (other, b)| other.total_cmp(one).then_with(|| a.cmp(b)));
         let mut relevant: BTreeMap<EntryKind, Vec<(u8, u32)>> = BTreeMap::new();
         for (score, at) in scored {
-            let Some(ready) = self.index.entries.get(at as usize) else { continue };
+            let Some(indexed) = self.index.entries.get(at as usize) else { continue };
             let relevance = to_percent(score - weight::BEST_SHARE * best);
-            relevant.entry(ready.entry.kind).or_default().push((relevance, at));
+            relevant.entry(indexed.entry.kind).or_default().push((relevance, at));
         }
         for (kind, list) in [
             (EntryKind::Recommendation, &mut findings.recommendations),
@@ -438,32 +451,37 @@ impl<'a> PlanCheck<'a> {
             (EntryKind::Learning, &mut findings.learnings),
         ] {
             let mut ranked = relevant.remove(&kind).unwrap_or_default();
-            if !near.is_empty() {
-                ranked = embeddings::fuse_rankings(&ranked, &self.nearest_of_kind(kind, near));
+            if !nearest.is_empty() {
+                ranked = embeddings::fuse_rankings(&ranked, &self.nearest_of_kind(kind, nearest));
             }
-            let listed = ranked.into_iter().filter(|(it, _)| *it >= enough.max(1)).take(MAX_LISTED);
+            let listed = ranked
+                .into_iter()
+                .filter(|(relevance, _)| *relevance >= min_relevance.max(1))
+                .take(MAX_LISTED);
             list.extend(listed.filter_map(|(relevance, at)| {
-                let ready = self.index.entries.get(at as usize)?;
-                let reasons = self.match_reasons(at, ready);
-                Some(EntryMatch { entry: ready.entry.id, reasons, relevance })
+                let indexed = self.index.entries.get(at as usize)?;
+                let reasons = self.match_reasons(at, indexed);
+                Some(EntryMatch { entry: indexed.entry.id, reasons, relevance })
             }));
         }
     }
 
     /// Reports an undecidable entry as a warning, for any kind.
-    fn add_warning(&self, at: u32, ready: &IndexedEntry, findings: &mut KnowledgeFindings) {
-        if self.is_in_force(&ready.entry) {
-            let reasons = self.match_reasons(at, ready);
-            findings.warnings.push(EntryMatch { entry: ready.entry.id, reasons, relevance: 0 });
+    fn add_warning(&self, at: u32, indexed: &IndexedEntry, findings: &mut KnowledgeFindings) {
+        if self.is_in_force(&indexed.entry) {
+            let reasons = self.match_reasons(at, indexed);
+            findings.warnings.push(EntryMatch { entry: indexed.entry.id, reasons, relevance: 0 });
         }
     }
 
     /// Returns the entries of a kind that are in effect, among the nearest ones.
-    fn nearest_of_kind(&self, kind: EntryKind, near: &[KnowledgeId]) -> Vec<u32> {
-        let places = near.iter().filter_map(|id| self.index.by_id.get(id).copied());
-        let of_kind = places.filter(|at| {
-            let ready = self.index.entries.get(*at as usize);
-            ready.is_some_and(|it| it.entry.kind == kind && self.is_in_force(&it.entry))
+    fn nearest_of_kind(&self, kind: EntryKind, nearest: &[KnowledgeId]) -> Vec<u32> {
+        let positions = nearest.iter().filter_map(|id| self.index.by_id.get(id).copied());
+        let of_kind = positions.filter(|at| {
+            let indexed = self.index.entries.get(*at as usize);
+            indexed.is_some_and(|indexed| {
+                indexed.entry.kind == kind && self.is_in_force(&indexed.entry)
+            })
         });
         of_kind.take(MAX_LISTED).collect()
     }
@@ -473,24 +491,24 @@ impl<'a> PlanCheck<'a> {
         self.paths.get(&at).is_some_and(|reasons| reasons.iter().any(is_undecidable))
     }
 
-    fn pattern_matches(&self, ready: &IndexedEntry) -> Vec<MatchReason> {
-        let found = |pattern| self.index.patterns.matches_in(pattern, &self.subject);
-        ready.pattern.map(found).unwrap_or_default()
+    fn pattern_matches(&self, indexed: &IndexedEntry) -> Vec<MatchReason> {
+        let matches = |pattern| self.index.patterns.matches_in(pattern, &self.subject);
+        indexed.pattern.map(matches).unwrap_or_default()
     }
 
     /// Computes the score of an entry.
-    fn score(&self, at: u32, ready: &IndexedEntry, described: bool) -> f32 {
-        let entry = &ready.entry;
-        let tally = &self.scores[at as usize];
-        let mut score = tally.term_score();
+    fn score(&self, at: u32, indexed: &IndexedEntry, matches_pattern: bool) -> f32 {
+        let entry = &indexed.entry;
+        let scores = &self.scores[at as usize];
+        let mut score = scores.term_score();
         if !entry.globs.is_empty() {
-            score += if tally.files == 0 {
+            score += if scores.files == 0 {
                 weight::PATH_FAILS
             } else {
                 #[expect(clippy::cast_precision_loss, reason = "a count of files")]
-                let files = f32::from(tally.files) / self.subject.files.len().max(1) as f32;
+                let files = f32::from(scores.files) / self.subject.files.len().max(1) as f32;
                 weight::PATH_HOLDS
-                    + weight::PRECISION * tally.precision
+                    + weight::PRECISION * scores.precision
                     + weight::FILES * files.min(1.0)
             };
         }
@@ -498,20 +516,20 @@ impl<'a> PlanCheck<'a> {
             let holds = entry.task_types.contains(&self.subject.task.r#type);
             score += if holds { weight::TYPE_HOLDS } else { weight::TYPE_FAILS };
         }
-        if described { score + weight::PATH_HOLDS } else { score }
+        if matches_pattern { score + weight::PATH_HOLDS } else { score }
     }
 
-    fn match_reasons(&self, at: u32, ready: &IndexedEntry) -> Vec<MatchReason> {
-        let entry = &ready.entry;
+    fn match_reasons(&self, at: u32, indexed: &IndexedEntry) -> Vec<MatchReason> {
+        let entry = &indexed.entry;
         let mut reasons = self.paths.get(&at).cloned().unwrap_or_default();
         let r#type = self.subject.task.r#type;
         reasons.extend(entry.task_types.contains(&r#type).then_some(MatchReason::TaskType(r#type)));
-        let named = entry.keywords.iter().filter(|keyword| {
+        let keywords = entry.keywords.iter().filter(|keyword| {
             let stems = self.index.stems.lookup(keyword);
             !stems.is_empty() && self.terms.has_all_with_paths(&stems)
         });
-        reasons.extend(named.map(|keyword| MatchReason::Keyword(keyword.clone())));
-        reasons.extend(self.pattern_matches(ready));
+        reasons.extend(keywords.map(|keyword| MatchReason::Keyword(keyword.clone())));
+        reasons.extend(self.pattern_matches(indexed));
         if reasons.is_empty() {
             // Without a shared word, the embeddings made it match.
             reasons.push(self.shared_words(entry).unwrap_or(MatchReason::Embedding));
@@ -525,9 +543,10 @@ impl<'a> PlanCheck<'a> {
         for word in super::split_words(&entry.text) {
             let stems = self.index.stems.lookup(&word);
             if !stems.is_empty() && self.terms.has_all_with_paths(&stems) {
-                let rare = stems.iter().map(|it| self.index.postings[*it as usize].rarity).sum();
-                if !shared.iter().any(|(_, known)| *known == word) {
-                    shared.push((rare, word));
+                let rarity =
+                    stems.iter().map(|stem| self.index.postings[*stem as usize].rarity).sum();
+                if !shared.iter().any(|(_, other)| *other == word) {
+                    shared.push((rarity, word));
                 }
             }
         }

@@ -27,12 +27,12 @@ pub enum KnowledgeFileError {
         line: usize,
     },
     /// Block is not a valid entry.
-    #[error("line {line}: invalid entry: {why}")]
+    #[error("line {line}: invalid entry: {reason}")]
     InvalidEntry {
         /// Line of its heading.
         line: usize,
         /// Reason.
-        why: String,
+        reason: String,
     },
     /// Two sections have the same ID.
     #[error("line {line}: duplicate entry {id}; remove one of them")]
@@ -56,23 +56,23 @@ pub fn render<'a>(entries: impl IntoIterator<Item = &'a KnowledgeEntry>) -> Stri
                 if line.is_empty() { ">".to_owned() } else { format!("> {line}") }
             );
         }
-        let rest = match serde_json::to_value(entry) {
-            Ok(Value::Object(rest)) => rest,
+        let fields = match serde_json::to_value(entry) {
+            Ok(Value::Object(fields)) => fields,
             _ => Map::new(),
         };
         let quotable = is_quotable(&entry.text);
-        let rest: Map<_, _> =
-            rest.into_iter().filter(|(name, _)| name != "text" || !quotable).collect();
-        let rest = serde_json::to_string_pretty(&rest).unwrap_or_default();
-        let _ = write!(file, "\n```json\n{rest}\n```\n");
+        let fields: Map<_, _> =
+            fields.into_iter().filter(|(name, _)| name != "text" || !quotable).collect();
+        let fields = serde_json::to_string_pretty(&fields).unwrap_or_default();
+        let _ = write!(file, "\n```json\n{fields}\n```\n");
     }
     file
 }
 
 /// Returns true if a text survives quoting, and an editor that trims whitespace.
 fn is_quotable(text: &str) -> bool {
-    let tidy = |line: &str| line.trim_end() == line && !line.contains(char::is_control);
-    text.split('\n').all(tidy)
+    let is_exact = |line: &str| line.trim_end() == line && !line.contains(char::is_control);
+    text.split('\n').all(is_exact)
 }
 
 /// Parses a file written by [`render()`], including edits by people.
@@ -120,12 +120,12 @@ impl EntrySection {
     fn into_entry(self) -> Result<KnowledgeEntry, KnowledgeFileError> {
         let line = self.line;
         let block = self.block.ok_or(KnowledgeFileError::MissingBlock { line })?;
-        let flaw = |error: serde_json::Error| KnowledgeFileError::InvalidEntry {
+        let invalid = |error: serde_json::Error| KnowledgeFileError::InvalidEntry {
             line,
-            why: error.to_string(),
+            reason: error.to_string(),
         };
-        let mut rest: Map<String, Value> = serde_json::from_str(&block).map_err(flaw)?;
-        rest.entry("text").or_insert_with(|| Value::String(self.text.join("\n")));
-        serde_json::from_value(Value::Object(rest)).map_err(flaw)
+        let mut fields: Map<String, Value> = serde_json::from_str(&block).map_err(invalid)?;
+        fields.entry("text").or_insert_with(|| Value::String(self.text.join("\n")));
+        serde_json::from_value(Value::Object(fields)).map_err(invalid)
     }
 }

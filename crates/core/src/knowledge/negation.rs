@@ -84,14 +84,18 @@ impl Mentions {
     }
 
     /// Returns true if the text mentions a phrase without negating it.
-    pub(crate) fn contains_phrase(&self, wanted: &[String]) -> bool {
-        !wanted.is_empty()
-            && self.words.windows(wanted.len()).any(|run| {
-                let whole = run.first().map(|word| word.clause) == run.last().map(|it| it.clause);
+    pub(crate) fn contains_phrase(&self, phrase: &[String]) -> bool {
+        !phrase.is_empty()
+            && self.words.windows(phrase.len()).any(|run| {
+                let in_one_clause =
+                    run.first().map(|word| word.clause) == run.last().map(|word| word.clause);
                 // The first word decides: in "skip tests", "skip" does not negate itself.
-                whole
+                in_one_clause
                     && run.first().is_some_and(|word| !word.is_negated)
-                    && run.iter().zip(wanted).all(|(word, wanted)| is_same_word(&word.text, wanted))
+                    && run
+                        .iter()
+                        .zip(phrase)
+                        .all(|(word, expected)| is_same_word(&word.text, expected))
             })
     }
 
@@ -106,13 +110,13 @@ impl Mentions {
 /// Splits a text into words and clause boundaries, each with the index of the word after it.
 fn tokenize(text: &str) -> (Vec<MentionWord>, Vec<(usize, ClauseMark)>) {
     let (mut words, mut marks) = (Vec::<MentionWord>::new(), Vec::new());
-    let (mut open, mut in_code, mut clause) = (false, false, 0);
+    let (mut in_word, mut in_code, mut clause) = (false, false, 0);
     let (mut comma, mut joined) = (false, false);
     for (at, letter) in text.char_indices() {
         let letter = if letter == '\u{2019}' { '\'' } else { letter };
         let rest = &text[at + text[at..].chars().next().map_or(1, char::len_utf8)..];
-        if letter.is_alphanumeric() || letter == '_' || (letter == '\'' && open) {
-            if !open {
+        if letter.is_alphanumeric() || letter == '_' || (letter == '\'' && in_word) {
+            if !in_word {
                 let is_name = in_code || joined;
                 words.push(MentionWord {
                     text: String::new(),
@@ -122,18 +126,18 @@ fn tokenize(text: &str) -> (Vec<MentionWord>, Vec<(usize, ClauseMark)>) {
                     is_identifier: is_name,
                     is_negated: false,
                 });
-                (open, comma) = (true, false);
+                (in_word, comma) = (true, false);
             }
             if let Some(word) = words.last_mut() {
                 word.text.extend(letter.to_lowercase());
             }
             continue;
         }
-        let was_open = std::mem::take(&mut open);
+        let was_in_word = std::mem::take(&mut in_word);
         // "no-op" and `--without-table` are names.
         joined = letter == '-' && !rest.starts_with(char::is_whitespace);
         if joined
-            && was_open
+            && was_in_word
             && let Some(word) = words.last_mut()
         {
             word.is_identifier = true;
@@ -155,7 +159,7 @@ fn tokenize(text: &str) -> (Vec<MentionWord>, Vec<(usize, ClauseMark)>) {
             '.' if space_follows => Some(ClauseMark::FullStop),
             ':' if space_follows => Some(ClauseMark::Colon),
             ';' => Some(ClauseMark::Semicolon),
-            '-' if space_follows && !was_open => Some(ClauseMark::FullStop),
+            '-' if space_follows && !was_in_word => Some(ClauseMark::FullStop),
             ',' if space_follows => Some(ClauseMark::Comma),
             _ => None,
         };
@@ -181,30 +185,30 @@ fn mark_negations(clause: &mut [MentionWord]) {
         if ends_all_negations(clause, at) {
             scopes.clear();
         }
-        scopes.retain(|(reach, begun)| {
-            let is_over = match reach {
+        scopes.retain(|(scope, start)| {
+            let is_over = match scope {
                 NegationScope::Clause => false,
-                NegationScope::Object => ends_object(clause, *begun, at),
-                NegationScope::Front => clause[at].follows_comma || ends_object(clause, *begun, at),
+                NegationScope::Object => ends_object(clause, *start, at),
+                NegationScope::Front => clause[at].follows_comma || ends_object(clause, *start, at),
             };
-            at - begun <= MAX_SCOPE_WORDS && !is_over
+            at - start <= MAX_SCOPE_WORDS && !is_over
         });
-        let denied = scopes.len() % 2 == 1;
+        let is_negated = scopes.len() % 2 == 1;
         let cue = negation_at(clause, at);
         let length = cue.map_or(1, |cue| cue.word_count);
         for word in clause.iter_mut().skip(at).take(length) {
-            word.is_negated = denied;
+            word.is_negated = is_negated;
         }
         at += length;
-        if let Some(NegationCue { scope: Some(reach), .. }) = cue {
-            scopes.push((reach, at));
+        if let Some(NegationCue { scope: Some(scope), .. }) = cue {
+            scopes.push((scope, at));
         }
     }
     for at in 0..clause.len() {
         if backward_negation_at(clause, at) {
-            for place in subject_before(clause, at) {
+            for position in subject_before(clause, at) {
                 // Two negations cancel out here as well: "we do not leave the layout untouched".
-                clause[place].is_negated = !clause[place].is_negated;
+                clause[position].is_negated = !clause[position].is_negated;
             }
         }
     }
@@ -234,22 +238,22 @@ fn ends_all_negations(clause: &[MentionWord], at: usize) -> bool {
     if joins && word.text != "and" && !word.follows_comma {
         return false;
     }
-    let part = phrase_length(clause, next);
-    let has_verb = (next..next + part).any(|place| is_verb(clause, place));
-    has_verb || (!joins && part > MAX_LIST_ITEM_WORDS)
+    let length = phrase_length(clause, next);
+    let has_verb = (next..next + length).any(|position| is_verb(clause, position));
+    has_verb || (!joins && length > MAX_LIST_ITEM_WORDS)
 }
 
 /// Returns the number of words up to the next comma or conjunction.
 fn phrase_length(clause: &[MentionWord], from: usize) -> usize {
     let rest = clause.get(from..).unwrap_or_default();
-    let ends = |word: &MentionWord| !word.is_identifier && joins_phrases(&word.text);
-    1 + rest.iter().skip(1).take_while(|word| !word.follows_comma && !ends(word)).count()
+    let is_conjunction = |word: &MentionWord| !word.is_identifier && joins_phrases(&word.text);
+    1 + rest.iter().skip(1).take_while(|word| !word.follows_comma && !is_conjunction(word)).count()
 }
 
 /// Returns true if the object of a negation ends before a word.
-fn ends_object(clause: &[MentionWord], begun: usize, at: usize) -> bool {
+fn ends_object(clause: &[MentionWord], start: usize, at: usize) -> bool {
     let word = &clause[at];
-    if word.is_identifier || at <= begun {
+    if word.is_identifier || at <= start {
         return false;
     }
     let before = &clause[at - 1];
@@ -262,23 +266,28 @@ fn ends_object(clause: &[MentionWord], begun: usize, at: usize) -> bool {
 /// Returns the words of the subject before a position.
 fn subject_before(clause: &[MentionWord], at: usize) -> Vec<usize> {
     let (mut subject, mut listed) = (Vec::new(), false);
-    for place in (0..at).rev() {
-        let word = &clause[place];
-        if is_verb(clause, place) || (!word.is_identifier && starts_clause(&word.text)) {
+    for position in (0..at).rev() {
+        let word = &clause[position];
+        if is_verb(clause, position) || (!word.is_identifier && starts_clause(&word.text)) {
             break;
         }
         let joins = !word.is_identifier && joins_phrases(&word.text);
         // "We call it and the layout stays as it is": the first half is not about the layout.
-        if joins && (0..place).any(|earlier| is_verb(clause, earlier)) {
+        if joins && (0..position).any(|earlier| is_verb(clause, earlier)) {
             break;
         }
         listed |= joins;
-        subject.push(place);
-        let begins = place == 0;
-        let before = if begins { None } else { clause.get(place - 1) };
-        let apart = before.is_some_and(|it| it.is_identifier || !starts_phrase(&it.text));
-        let another = is_determiner(&word.text) && !word.is_identifier && apart && !joins;
-        if begins || (another && !word.follows_comma) || (word.follows_comma && !listed) {
+        subject.push(position);
+        let is_first = position == 0;
+        let before = if is_first { None } else { clause.get(position - 1) };
+        let follows_noun =
+            before.is_some_and(|word| word.is_identifier || !starts_phrase(&word.text));
+        let starts_phrase_here =
+            is_determiner(&word.text) && !word.is_identifier && follows_noun && !joins;
+        if is_first
+            || (starts_phrase_here && !word.follows_comma)
+            || (word.follows_comma && !listed)
+        {
             break;
         }
     }
@@ -300,9 +309,9 @@ fn is_list(clause: &[MentionWord]) -> bool {
 }
 
 /// Returns true if two words are equal, ignoring a plural ending.
-fn is_same_word(found: &str, wanted: &str) -> bool {
-    found == wanted || singulars(found).any(|one| one == wanted) || {
-        wanted.strip_suffix('s').is_some_and(|one| one == found)
+fn is_same_word(word: &str, expected: &str) -> bool {
+    word == expected || singulars(word).any(|singular| singular == expected) || {
+        expected.strip_suffix('s').is_some_and(|singular| singular == word)
     }
 }
 
@@ -310,6 +319,6 @@ fn is_same_word(found: &str, wanted: &str) -> bool {
 pub(crate) fn singulars(word: &str) -> impl Iterator<Item = String> {
     let of_s = word.strip_suffix('s').map(str::to_owned);
     let of_es = word.strip_suffix("es").map(str::to_owned);
-    let of_ies = word.strip_suffix("ies").map(|one| format!("{one}y"));
+    let of_ies = word.strip_suffix("ies").map(|stem| format!("{stem}y"));
     of_s.into_iter().chain(of_es).chain(of_ies)
 }

@@ -43,8 +43,8 @@ impl StemIndex {
     pub(super) fn add_text(&mut self, text: &str) -> Vec<u32> {
         let mut numbers = Vec::new();
         for_each_word(text, |word| {
-            let known = self.by_word.get(word).copied();
-            let number = known.unwrap_or_else(|| self.add_word(word));
+            let cached = self.by_word.get(word).copied();
+            let number = cached.unwrap_or_else(|| self.add_word(word));
             numbers.extend(number);
         });
         numbers
@@ -55,7 +55,7 @@ impl StemIndex {
         let mut numbers = Vec::new();
         for_each_word(text, |word| {
             let number = match self.by_word.get(word) {
-                Some(known) => *known,
+                Some(cached) => *cached,
                 None if is_stop_word(word) => None,
                 None => self.by_stem.get(self.stemmer.stem(word).as_ref()).copied(),
             };
@@ -82,18 +82,18 @@ impl StemIndex {
 
 /// Calls a function with each word of a text, in lower case. Parts of names such as `chargeTwice`
 /// and `charge_twice` are words.
-fn for_each_word(text: &str, mut does: impl FnMut(&str)) {
-    let mut apart = String::with_capacity(text.len() + 8);
-    let mut small = false;
+fn for_each_word(text: &str, mut visit: impl FnMut(&str)) {
+    let mut separated = String::with_capacity(text.len() + 8);
+    let mut was_lowercase = false;
     for letter in text.chars() {
-        if small && letter.is_uppercase() {
-            apart.push(' ');
+        if was_lowercase && letter.is_uppercase() {
+            separated.push(' ');
         }
-        small = letter.is_lowercase();
-        apart.push(if letter == '_' { ' ' } else { letter });
+        was_lowercase = letter.is_lowercase();
+        separated.push(if letter == '_' { ' ' } else { letter });
     }
-    for word in split_words(&apart) {
-        does(&word);
+    for word in split_words(&separated) {
+        visit(&word);
     }
 }
 

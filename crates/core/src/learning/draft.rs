@@ -55,21 +55,23 @@ pub struct LessonDraft {
 }
 
 impl LessonSubmission {
-    /// Returns the problems of the drafts, for their author. `known` says whether an evidence label
-    /// exists.
-    pub fn validation_errors(&self, known: impl Fn(&str) -> bool) -> Vec<String> {
-        let mut flaws = Vec::new();
+    /// Returns the problems of the drafts, for their author. `is_known` says whether an evidence
+    /// label exists.
+    pub fn validation_errors(&self, is_known: impl Fn(&str) -> bool) -> Vec<String> {
+        let mut errors = Vec::new();
         if self.lessons.len() > MAX_LESSONS {
-            flaws.push(format!(
+            errors.push(format!(
                 "too many lessons ({}): keep the {MAX_LESSONS} most useful",
                 self.lessons.len()
             ));
         }
         for (number, lesson) in self.lessons.iter().enumerate() {
-            let own = lesson.validation_errors(&known);
-            flaws.extend(own.into_iter().map(|flaw| format!("lesson {}: {flaw}", number + 1)));
+            let lesson_errors = lesson.validation_errors(&is_known);
+            errors.extend(
+                lesson_errors.into_iter().map(|error| format!("lesson {}: {error}", number + 1)),
+            );
         }
-        flaws
+        errors
     }
 
     /// Converts the drafts to lessons with resolved evidence.
@@ -79,14 +81,14 @@ impl LessonSubmission {
 }
 
 impl LessonDraft {
-    fn validation_errors(&self, known: impl Fn(&str) -> bool) -> Vec<String> {
-        let mut flaws = Vec::new();
+    fn validation_errors(&self, is_known: impl Fn(&str) -> bool) -> Vec<String> {
+        let mut errors = Vec::new();
         if self.text.trim().is_empty() {
-            flaws.push("`text` is empty".to_owned());
+            errors.push("`text` is empty".to_owned());
         }
         let length = self.text.chars().count();
         if length > MAX_TEXT_CHARS {
-            flaws.push(format!(
+            errors.push(format!(
                 "`text` has {length} characters: shorten it to at most {MAX_TEXT_CHARS}"
             ));
         }
@@ -94,45 +96,47 @@ impl LessonDraft {
             [("keywords", &self.keywords), ("globs", &self.globs), ("evidence", &self.evidence)]
         {
             if list.len() > MAX_LIST_ITEMS {
-                flaws.push(format!(
+                errors.push(format!(
                     "`{name}` has {} items: keep at most {MAX_LIST_ITEMS}",
                     list.len()
                 ));
             }
-            if list.iter().any(|it| it.trim().is_empty()) {
-                flaws.push(format!("`{name}` contains an empty string"));
+            if list.iter().any(|item| item.trim().is_empty()) {
+                errors.push(format!("`{name}` contains an empty string"));
             }
         }
-        let odd = self.globs.iter().filter(|glob| Glob::new(glob).is_err());
-        flaws.extend(odd.map(|glob| format!("`{glob}` is not a valid glob")));
+        let invalid = self.globs.iter().filter(|glob| Glob::new(glob).is_err());
+        errors.extend(invalid.map(|glob| format!("`{glob}` is not a valid glob")));
         if let Some(Err(error)) = self.pattern.as_deref().map(Regex::new) {
-            flaws.push(format!("`pattern` is not a valid regular expression: {error}"));
+            errors.push(format!("`pattern` is not a valid regular expression: {error}"));
         }
-        let narrow = !self.globs.is_empty() || !self.keywords.is_empty() || self.pattern.is_some();
-        if self.kind == EntryKind::Prohibition && !narrow {
-            flaws.push(
+        let has_condition =
+            !self.globs.is_empty() || !self.keywords.is_empty() || self.pattern.is_some();
+        if self.kind == EntryKind::Prohibition && !has_condition {
+            errors.push(
                 "a prohibition needs a condition: add `globs`, `keywords` or a `pattern`"
                     .to_owned(),
             );
         }
         if self.evidence.is_empty() {
-            flaws.push("`evidence` is empty: add labels from the record".to_owned());
+            errors.push("`evidence` is empty: add labels from the record".to_owned());
         }
-        let unknown = self.evidence.iter().filter(|label| !known(label));
-        flaws.extend(unknown.map(|label| format!("`{label}` is not in the record")));
-        flaws
+        let unknown = self.evidence.iter().filter(|label| !is_known(label));
+        errors.extend(unknown.map(|label| format!("`{label}` is not in the record")));
+        errors
     }
 
     fn into_lesson(self, record: &TaskRecord) -> Lesson {
         let mut evidence: Vec<Reference> = Vec::new();
-        let found =
+        let references =
             self.evidence.iter().filter_map(|label| record.find_evidence(label)?.reference());
-        for one in found {
-            if !evidence.contains(&one) {
-                evidence.push(one);
+        for reference in references {
+            if !evidence.contains(&reference) {
+                evidence.push(reference);
             }
         }
-        let trim = |list: Vec<String>| list.into_iter().map(|it| it.trim().to_owned()).collect();
+        let trim =
+            |list: Vec<String>| list.into_iter().map(|item| item.trim().to_owned()).collect();
         Lesson {
             project: record.project,
             trigger: record.lesson_trigger(),

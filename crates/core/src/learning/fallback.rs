@@ -15,13 +15,17 @@ const MAX_KEYWORDS: usize = 6;
 /// gives the same text.
 pub fn fallback_lesson(record: &TaskRecord) -> Option<Lesson> {
     let ended_badly = record.ending != State::Completed;
-    let (text, evidence, about) = match (record.faults.first(), &record.final_failure) {
-        (Some(trouble), _) => {
-            (fault_text(trouble), trouble.evidence.clone(), trouble.fault.as_str())
+    let (text, evidence, subject) = match (record.faults.first(), &record.final_failure) {
+        (Some(recorded), _) => {
+            (fault_text(recorded), recorded.evidence.clone(), recorded.fault.as_str())
         }
-        (None, Some((evidence, last))) if ended_badly => {
+        (None, Some((evidence, message))) if ended_badly => {
             let evidence = evidence.reference().into_iter().collect();
-            (format!("A task ended as {}: {last}.", record.ending), evidence, last.as_str())
+            (
+                format!("A task ended with status {}: {message}.", record.ending),
+                evidence,
+                message.as_str(),
+            )
         }
         _ => return None,
     };
@@ -30,7 +34,7 @@ pub fn fallback_lesson(record: &TaskRecord) -> Option<Lesson> {
         trigger: record.lesson_trigger(),
         kind: EntryKind::Learning,
         text,
-        keywords: extract_keywords(about),
+        keywords: extract_keywords(subject),
         globs: record.faults.first().map(file_globs).unwrap_or_default(),
         actions: Vec::new(),
         pattern: None,
@@ -40,18 +44,18 @@ pub fn fallback_lesson(record: &TaskRecord) -> Option<Lesson> {
     })
 }
 
-fn fault_text(trouble: &RecordedFault) -> String {
-    let fault = truncate(trouble.fault.trim(), 300);
-    let end = if trouble.fixed {
+fn fault_text(recorded: &RecordedFault) -> String {
+    let fault = truncate(recorded.fault.trim(), 300);
+    let result = if recorded.fixed {
         "was reported in review and fixed in a later attempt: check it before the first."
     } else {
         "was reported in review up to the last attempt, and was not fixed."
     };
-    format!("`{fault}` {end}")
+    format!("`{fault}` {result}")
 }
 
-fn file_globs(trouble: &RecordedFault) -> Vec<String> {
-    trouble.files.iter().take(5).map(|file| globset::escape(file)).collect()
+fn file_globs(recorded: &RecordedFault) -> Vec<String> {
+    recorded.files.iter().take(5).map(|file| globset::escape(file)).collect()
 }
 
 /// Extracts the words of a fault that later plans are matched by, identifiers first.
@@ -75,15 +79,15 @@ impl TaskRecord {
     /// Summarises the attempts and their cost on one line.
     pub fn summary(&self) -> String {
         let attempts = match self.attempts {
-            0 => "no attempt was reviewed".to_owned(),
-            1 => "1 attempt was reviewed".to_owned(),
-            many => format!("{many} attempts were reviewed"),
+            0 => "no attempts reviewed".to_owned(),
+            1 => "1 attempt reviewed".to_owned(),
+            count => format!("{count} attempts reviewed"),
         };
-        let stubborn = self.faults.first().filter(|it| it.attempts.len() > 1);
-        let again = stubborn.map_or_else(String::new, |it| {
-            format!(", {} of them with the same failure", it.attempts.len())
+        let repeated = self.faults.first().filter(|fault| fault.attempts.len() > 1);
+        let repetition = repeated.map_or_else(String::new, |fault| {
+            format!(", {} with the same failure", fault.attempts.len())
         });
         let about = if self.spend.estimated { "about " } else { "" };
-        format!("task ended as {}: {attempts}{again}; cost {about}{}", self.ending, self.spend.usd)
+        format!("task {}: {attempts}{repetition}; cost {about}{}", self.ending, self.spend.usd)
     }
 }

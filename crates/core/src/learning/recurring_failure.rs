@@ -27,9 +27,9 @@ pub fn recurring_failure_lesson(
     project: ProjectId,
     fault: &str,
     in_code: bool,
-    sightings: &[FailureOccurrence],
+    occurrences: &[FailureOccurrence],
 ) -> Option<(KnowledgeId, Lesson)> {
-    let tasks: BTreeSet<TaskId> = sightings.iter().map(|seen| seen.task).collect();
+    let tasks: BTreeSet<TaskId> = occurrences.iter().map(|occurrence| occurrence.task).collect();
     if tasks.len() < MIN_TASKS {
         return None;
     }
@@ -44,9 +44,9 @@ pub fn recurring_failure_lesson(
         (EntryKind::Recommendation, format!("Check `{fault}` first: it fails in many tasks."))
     };
     let mut evidence = Vec::new();
-    for one in sightings.iter().flat_map(|seen| seen.evidence.iter().take(2)) {
-        if !evidence.contains(one) {
-            evidence.push(one.clone());
+    for reference in occurrences.iter().flat_map(|occurrence| occurrence.evidence.iter().take(2)) {
+        if !evidence.contains(reference) {
+            evidence.push(reference.clone());
         }
     }
     let lesson = Lesson {

@@ -53,7 +53,7 @@ impl fmt::Display for RetirementSuggestion {
             }
             Self::DoesNotHelp(effect) => write!(f, "{effect}"),
             Self::PathsGone { globs } => {
-                write!(f, "no file matches {} any more", quote_list(globs.iter()))
+                write!(f, "no files match {} any more", quote_list(globs.iter()))
             }
             Self::EvidenceGone { evidence } => {
                 write!(f, "evidence no longer exists: {}", quote_list(evidence.iter()))
@@ -62,8 +62,8 @@ impl fmt::Display for RetirementSuggestion {
     }
 }
 
-fn quote_list(all: impl Iterator<Item = impl fmt::Display>) -> String {
-    all.map(|it| format!("`{it}`")).collect::<Vec<_>>().join(", ")
+fn quote_list(items: impl Iterator<Item = impl fmt::Display>) -> String {
+    items.map(|item| format!("`{item}`")).collect::<Vec<_>>().join(", ")
 }
 
 /// Usage and environment of an entry.
@@ -85,39 +85,40 @@ pub struct EntryUsage<'a> {
 /// Returns the reasons to reconsider an approved entry.
 pub fn retirement_suggestions(
     entry: &KnowledgeEntry,
-    facts: &EntryUsage<'_>,
+    usage: &EntryUsage<'_>,
     now: DateTime<Utc>,
 ) -> Vec<RetirementSuggestion> {
-    let mut all = Vec::new();
+    let mut suggestions = Vec::new();
     if entry.status != EntryStatus::Approved {
-        return all;
+        return suggestions;
     }
     if let Some(at) = entry.expires_at.filter(|at| *at <= now) {
-        all.push(RetirementSuggestion::Expired { at });
+        suggestions.push(RetirementSuggestion::Expired { at });
     }
-    if facts.matched == 0 && facts.tasks >= UNMATCHED_TASKS_LIMIT {
-        all.push(RetirementSuggestion::NeverMatched { tasks: facts.tasks });
+    if usage.matched == 0 && usage.tasks >= UNMATCHED_TASKS_LIMIT {
+        suggestions.push(RetirementSuggestion::NeverMatched { tasks: usage.tasks });
     }
-    if facts.effect.suggests_retirement() {
-        all.push(RetirementSuggestion::DoesNotHelp(facts.effect));
+    if usage.effect.suggests_retirement() {
+        suggestions.push(RetirementSuggestion::DoesNotHelp(usage.effect));
     }
-    let globs = facts.files.map(|files| unmatched_globs(&entry.globs, files)).unwrap_or_default();
+    let globs = usage.files.map(|files| unmatched_globs(&entry.globs, files)).unwrap_or_default();
     if !globs.is_empty() {
-        all.push(RetirementSuggestion::PathsGone { globs });
+        suggestions.push(RetirementSuggestion::PathsGone { globs });
     }
-    let gone = |evidence: &Reference| facts.missing_evidence.contains(evidence);
-    if !entry.evidence.is_empty() && entry.evidence.iter().all(gone) {
-        all.push(RetirementSuggestion::EvidenceGone { evidence: facts.missing_evidence.to_vec() });
+    let is_missing = |evidence: &Reference| usage.missing_evidence.contains(evidence);
+    if !entry.evidence.is_empty() && entry.evidence.iter().all(is_missing) {
+        suggestions
+            .push(RetirementSuggestion::EvidenceGone { evidence: usage.missing_evidence.to_vec() });
     }
-    all
+    suggestions
 }
 
 /// Returns the globs that match no file. Invalid globs are reported as a content warning instead.
 fn unmatched_globs(globs: &[String], files: &[String]) -> Vec<String> {
-    let reaches = |glob: &String| {
+    let matches_file = |glob: &String| {
         let Ok(glob) = GlobBuilder::new(glob).literal_separator(true).build() else { return true };
         let glob = glob.compile_matcher();
         files.iter().any(|file| glob.is_match(file))
     };
-    globs.iter().filter(|glob| !reaches(glob)).cloned().collect()
+    globs.iter().filter(|glob| !matches_file(glob)).cloned().collect()
 }

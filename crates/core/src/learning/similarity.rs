@@ -117,30 +117,31 @@ impl TextFeatures {
     /// Extracts the features of a text and its keywords.
     pub fn new<'a>(text: &str, keywords: impl IntoIterator<Item = &'a String>) -> Self {
         let stemmer = Stemmer::create(Algorithm::English);
-        let mut gist = Self::default();
+        let mut features = Self::default();
         // Text in backticks is an identifier.
-        let code = text.split('`').skip(1).step_by(2).map(str::trim).filter(|it| !it.is_empty());
-        gist.names.extend(code.map(str::to_owned));
+        let code =
+            text.split('`').skip(1).step_by(2).map(str::trim).filter(|code| !code.is_empty());
+        features.names.extend(code.map(str::to_owned));
         for clause in split_clauses(text) {
-            gist.add_clause(&clause, &stemmer);
+            features.add_clause(&clause, &stemmer);
         }
         let words = keywords.into_iter().flat_map(|keyword| split_identifier(keyword));
-        gist.keyword_stems =
-            words.filter(|word| is_content_word(word)).map(|it| stem(&stemmer, &it)).collect();
-        gist
+        features.keyword_stems =
+            words.filter(|word| is_content_word(word)).map(|word| stem(&stemmer, &word)).collect();
+        features
     }
 
     fn add_clause(&mut self, clause: &[String], stemmer: &Stemmer) {
         let sides = word_sides(clause);
-        let mut denied = clause.iter().enumerate().any(|(at, word)| {
-            let after = at.checked_sub(1).map(|before| clause[before].as_str());
+        let mut is_negated = clause.iter().enumerate().any(|(at, word)| {
+            let previous = at.checked_sub(1).map(|before| clause[before].as_str());
             CLAUSE_NEGATIONS.contains(&word.as_str())
-                || (word == "not" && after.is_some_and(|word| AUXILIARY_VERBS.contains(&word)))
+                || (word == "not" && previous.is_some_and(|word| AUXILIARY_VERBS.contains(&word)))
         });
         for (at, word) in clause.iter().enumerate() {
-            let rather = word == "than" && at > 0 && clause[at - 1] == "rather";
-            if FOLLOWING_NEGATIONS.contains(&word.as_str()) || rather {
-                denied = true;
+            let is_rather_than = word == "than" && at > 0 && clause[at - 1] == "rather";
+            if FOLLOWING_NEGATIONS.contains(&word.as_str()) || is_rather_than {
+                is_negated = true;
                 continue;
             }
             if is_identifier(word) {
@@ -152,15 +153,15 @@ impl TextFeatures {
                 self.numbers.insert(word.clone());
             }
             for part in split_identifier(word).into_iter().filter(|part| is_content_word(part)) {
-                let sense = self.stems.entry(stem(stemmer, &part)).or_default();
-                if denied {
-                    sense.negated = true;
+                let usage = self.stems.entry(stem(stemmer, &part)).or_default();
+                if is_negated {
+                    usage.negated = true;
                 } else {
-                    sense.affirmed = true;
+                    usage.affirmed = true;
                 }
                 match sides(at) {
-                    Some(OrderSide::First) => sense.first = true,
-                    Some(OrderSide::Second) => sense.second = true,
+                    Some(OrderSide::First) => usage.first = true,
+                    Some(OrderSide::Second) => usage.second = true,
                     None => {}
                 }
             }
@@ -169,9 +170,9 @@ impl TextFeatures {
 
     /// Returns the similarity of two texts, in percent. It is symmetric, and 100 for equal texts.
     pub fn similarity(&self, other: &Self) -> u8 {
-        let said = |gist: &Self| gist.stems.keys().cloned().collect::<BTreeSet<_>>();
-        let (mine, theirs) = (said(self), said(other));
-        let words = overlap_percent(&mine, &theirs);
+        let stems = |features: &Self| features.stems.keys().cloned().collect::<BTreeSet<_>>();
+        let (own_stems, other_stems) = (stems(self), stems(other));
+        let words = overlap_percent(&own_stems, &other_stems);
         if self.keyword_stems.is_empty() || other.keyword_stems.is_empty() {
             return words;
         }
@@ -179,19 +180,23 @@ impl TextFeatures {
         if words < RELATED_THRESHOLD {
             return words;
         }
-        let with = |words: BTreeSet<String>, gist: &Self| &words | &gist.keyword_stems;
-        words.max(overlap_percent(&with(mine, self), &with(theirs, other)))
+        let with_keywords =
+            |words: BTreeSet<String>, features: &Self| &words | &features.keyword_stems;
+        words.max(overlap_percent(
+            &with_keywords(own_stems, self),
+            &with_keywords(other_stems, other),
+        ))
     }
 
     /// Returns true if two texts contradict each other or are about different things.
     pub fn is_different(&self, other: &Self) -> bool {
-        let both =
+        let shared =
             || self.stems.iter().filter_map(|(stem, one)| Some((one, other.stems.get(stem)?)));
         let opposed = |one: &StemUsage, two: &StemUsage| {
             (one.affirmed && !one.negated && two.negated && !two.affirmed)
                 || (one.first && !one.second && two.second && !two.first)
         };
-        both().any(|(one, two)| opposed(one, two) || opposed(two, one))
+        shared().any(|(one, two)| opposed(one, two) || opposed(two, one))
             || self.has_opposite(other)
             || other.has_opposite(self)
             || !is_either_subset(&self.names, &other.names)
@@ -222,23 +227,23 @@ enum OrderSide {
 /// one, as in "After an import the cache is stale", has only the next word on a known side, unless
 /// a comma ends it. A clause without content words on one side has no sides.
 fn word_sides(clause: &[String]) -> impl Fn(usize) -> Option<OrderSide> {
-    let turn = clause.iter().position(|word| {
+    let pivot = clause.iter().position(|word| {
         let word = word.as_str();
         BEFORE_WORDS.contains(&word) || AFTER_WORDS.contains(&word)
     });
-    let says = |word: &String| {
+    let has_content = |word: &String| {
         word != COMMA && split_identifier(word).iter().any(|part| is_content_word(part))
     };
-    let range = turn.and_then(|turn| {
-        let next = turn + 1 + clause[turn + 1..].iter().position(says)?;
-        let leads = !clause[..turn].iter().any(says);
-        let ends = clause.last().is_some_and(|word| word == COMMA);
-        Some((turn, if leads && !ends { next + 1 } else { clause.len() }))
+    let range = pivot.and_then(|pivot| {
+        let next = pivot + 1 + clause[pivot + 1..].iter().position(has_content)?;
+        let is_leading = !clause[..pivot].iter().any(has_content);
+        let ends_with_comma = clause.last().is_some_and(|word| word == COMMA);
+        Some((pivot, if is_leading && !ends_with_comma { next + 1 } else { clause.len() }))
     });
-    let swapped = turn.is_some_and(|at| AFTER_WORDS.contains(&clause[at].as_str()));
+    let swapped = pivot.is_some_and(|at| AFTER_WORDS.contains(&clause[at].as_str()));
     move |at| {
-        let (turn, end) = range?;
-        let first = (at < turn) != swapped;
+        let (pivot, end) = range?;
+        let first = (at < pivot) != swapped;
         let side = if first { OrderSide::First } else { OrderSide::Second };
         (at < end).then_some(side)
     }
@@ -260,30 +265,30 @@ fn is_either_subset(one: &BTreeSet<String>, two: &BTreeSet<String>) -> bool {
 /// Splits a text into clauses of words. A negation does not extend to the next clause.
 fn split_clauses(text: &str) -> Vec<Vec<String>> {
     let mut clauses = vec![Vec::new()];
-    let end = |clauses: &mut Vec<Vec<String>>| clauses.push(Vec::new());
+    let start_clause = |clauses: &mut Vec<Vec<String>>| clauses.push(Vec::new());
     let tokens: Vec<(&str, String)> =
         text.split_whitespace().map(|token| (token, normalize_token(token))).collect();
     for (at, (token, word)) in tokens.iter().enumerate() {
-        let denial = tokens[at + 1..].iter().take(2).any(|(_, next)| is_negation(next));
-        let turns = match word.as_str() {
+        let negation_follows = tokens[at + 1..].iter().take(2).any(|(_, next)| is_negation(next));
+        let is_turn = match word.as_str() {
             "but" | "because" => true,
-            "and" | "or" => denial,
+            "and" | "or" => negation_follows,
             _ => false,
         };
-        if turns || token.starts_with(['(', '–', '—']) {
-            end(&mut clauses);
+        if is_turn || token.starts_with(['(', '–', '—']) {
+            start_clause(&mut clauses);
         }
-        let closed = token.trim_end_matches(['`', '"', '\'', '*', '”', '’']);
+        let unquoted = token.trim_end_matches(['`', '"', '\'', '*', '”', '’']);
         if let Some(clause) = clauses.last_mut() {
             if !word.is_empty() {
                 clause.push(word.clone());
             }
-            if closed.ends_with(',') {
+            if unquoted.ends_with(',') {
                 clause.push(COMMA.to_owned());
             }
         }
-        if closed.ends_with(['.', ',', ';', ':', '!', '?', ')', '–', '—']) || *token == "-" {
-            end(&mut clauses);
+        if unquoted.ends_with(['.', ',', ';', ':', '!', '?', ')', '–', '—']) || *token == "-" {
+            start_clause(&mut clauses);
         }
     }
     clauses
@@ -291,9 +296,9 @@ fn split_clauses(text: &str) -> Vec<Vec<String>> {
 
 /// Removes punctuation around a word.
 fn normalize_token(token: &str) -> String {
-    let bare = token.trim_matches(|letter: char| !letter.is_alphanumeric() && letter != '_');
-    let bare = if is_identifier(bare) { bare.to_owned() } else { bare.to_lowercase() };
-    bare.replace('’', "'")
+    let trimmed = token.trim_matches(|letter: char| !letter.is_alphanumeric() && letter != '_');
+    let trimmed = if is_identifier(trimmed) { trimmed.to_owned() } else { trimmed.to_lowercase() };
+    trimmed.replace('’', "'")
 }
 
 fn is_negation(word: &str) -> bool {
@@ -303,12 +308,12 @@ fn is_negation(word: &str) -> bool {
 /// Splits a name such as `chargeTwice` or `src/pay/charge.rs` into words, in lower case.
 fn split_identifier(word: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
-    let mut small = false;
+    let mut was_lowercase = false;
     for letter in word.chars() {
-        if !letter.is_alphanumeric() || (small && letter.is_uppercase()) {
+        if !letter.is_alphanumeric() || (was_lowercase && letter.is_uppercase()) {
             parts.push(String::new());
         }
-        small = letter.is_lowercase();
+        was_lowercase = letter.is_lowercase();
         if letter.is_alphanumeric()
             && let Some(part) = parts.last_mut()
         {
@@ -321,7 +326,7 @@ fn split_identifier(word: &str) -> Vec<String> {
 
 /// Returns true if a word is a file name or an identifier rather than a natural word.
 fn is_identifier(word: &str) -> bool {
-    let inner = |mark: &str| {
+    let is_infix = |mark: &str| {
         word.split_once(mark).is_some_and(|(before, after)| {
             before.ends_with(char::is_alphanumeric) && after.starts_with(char::is_alphanumeric)
         })
@@ -332,7 +337,7 @@ fn is_identifier(word: &str) -> bool {
         && (word.contains('/')
             || word.contains('_')
             || word.contains("::")
-            || inner(".")
+            || is_infix(".")
             || letters.any(|(one, two)| one.is_lowercase() && two.is_uppercase()))
 }
 

@@ -58,23 +58,28 @@ impl FromStr for LessonEvidence {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let odd = || {
+        let invalid = || {
             format!(
                 "`{text}` is not valid evidence: use `event:TASK/NUMBER`, \
                  `plan:TASK/VERSION`, `check:TASK/JOB` or `commit:TASK/COMMIT`"
             )
         };
-        let (kind, rest) = text.split_once(':').ok_or_else(odd)?;
-        let (task, number) = rest.split_once('/').ok_or_else(odd)?;
-        let task = TaskId(task.parse().map_err(|_| odd())?);
+        let (kind, rest) = text.split_once(':').ok_or_else(invalid)?;
+        let (task, number) = rest.split_once('/').ok_or_else(invalid)?;
+        let task = TaskId(task.parse().map_err(|_| invalid())?);
         match kind {
-            "commit" => return number.parse().map(|it| Self::Commit(task, it)).map_err(|_| odd()),
+            "commit" => {
+                return number
+                    .parse()
+                    .map(|commit| Self::Commit(task, commit))
+                    .map_err(|_| invalid());
+            }
             "event" => number.parse().map(|number| Self::Event(task, number)),
             "plan" => number.parse().map(|version| Self::Plan(task, version)),
             "check" => number.parse().map(|job| Self::Check(task, job)),
-            _ => return Err(odd()),
+            _ => return Err(invalid()),
         }
-        .map_err(|_| odd())
+        .map_err(|_| invalid())
     }
 }
 
@@ -221,13 +226,13 @@ impl TaskRecord {
     pub fn find_evidence(&self, label: &str) -> Option<LessonEvidence> {
         let label = label.trim().trim_matches(['[', ']', '`']).to_lowercase();
         let commit = label.strip_prefix("commit ").filter(|digits| digits.len() >= 7);
-        let fits = |item: &&RecordItem| match (item.evidence, commit) {
-            (LessonEvidence::Commit(_, known), Some(digits)) => {
-                known.to_string().starts_with(digits)
+        let is_match = |item: &&RecordItem| match (item.evidence, commit) {
+            (LessonEvidence::Commit(_, full_commit), Some(digits)) => {
+                full_commit.to_string().starts_with(digits)
             }
             _ => item.label == label,
         };
-        self.items.iter().find(fits).map(|item| item.evidence)
+        self.items.iter().find(is_match).map(|item| item.evidence)
     }
 
     /// Renders the record for a model, with a limited length.
@@ -273,21 +278,21 @@ fn plan_text(plan: &Plan) -> String {
 /// Describes the result of a check: its faults, and the end of the gates' output.
 fn check_text(record: &record::CheckRecord) -> String {
     let faults: Vec<String> = record.faults().into_iter().collect();
-    let what = match record {
+    let source = match record {
         record::CheckRecord::Gates(_) => "the gates",
         record::CheckRecord::Review(_) => "the review",
     };
     if faults.is_empty() {
-        return format!("{what} found no problems");
+        return format!("{source} found no problems");
     }
-    let mut text = format!("{what} found: {}", faults.join("; "));
+    let mut text = format!("{source} found: {}", faults.join("; "));
     if let record::CheckRecord::Gates(tested) = record {
-        for ran in tested.gates.iter().filter(|ran| ran.verdict.is_blocking()) {
+        for gate in tested.gates.iter().filter(|gate| gate.verdict.is_blocking()) {
             let _ = write!(
                 text,
                 "\nend of the output of `{}`: {}",
-                ran.command,
-                output_tail(&ran.output)
+                gate.command,
+                output_tail(&gate.output)
             );
         }
     }
@@ -313,9 +318,9 @@ fn entry_text(entry: &HistoryEntry, texts: &BTreeMap<Reference, String>) -> Stri
         let _ = write!(text, ": {reason}");
     }
     match &entry.data {
-        EntryData::Stored(kept) => {
-            if let Some(kept) = texts.get(kept) {
-                let _ = write!(text, ": {kept}");
+        EntryData::Stored(reference) => {
+            if let Some(stored) = texts.get(reference) {
+                let _ = write!(text, ": {stored}");
             }
         }
         EntryData::Decision(decision) => {
@@ -334,17 +339,17 @@ fn entry_text(entry: &HistoryEntry, texts: &BTreeMap<Reference, String>) -> Stri
 
 /// Collects the faults of a task's changes, the most frequent first.
 fn collect_faults(source: &RecordSource<'_>) -> Vec<RecordedFault> {
-    let mut all: BTreeMap<String, RecordedFault> = BTreeMap::new();
-    let mut last: BTreeMap<bool, u16> = BTreeMap::new();
+    let mut faults: BTreeMap<String, RecordedFault> = BTreeMap::new();
+    let mut last_attempts: BTreeMap<bool, u16> = BTreeMap::new();
     for (job, attempt, record) in source.checks {
         let in_code = matches!(record, record::CheckRecord::Review(_));
-        last.insert(in_code, *attempt);
+        last_attempts.insert(in_code, *attempt);
         let evidence = [
             LessonEvidence::Check(source.task, *job),
             LessonEvidence::Commit(source.task, record.commit()),
         ];
         for (fault, file) in check_faults(record) {
-            let trouble = all.entry(fault.clone()).or_insert_with(|| RecordedFault {
+            let recorded = faults.entry(fault.clone()).or_insert_with(|| RecordedFault {
                 fault,
                 files: BTreeSet::new(),
                 attempts: BTreeSet::new(),
@@ -352,39 +357,44 @@ fn collect_faults(source: &RecordSource<'_>) -> Vec<RecordedFault> {
                 in_code,
                 evidence: Vec::new(),
             });
-            trouble.files.extend(file);
-            trouble.attempts.insert(*attempt);
-            for one in evidence.iter().filter_map(|it| it.reference()) {
-                if !trouble.evidence.contains(&one) {
-                    trouble.evidence.push(one);
+            recorded.files.extend(file);
+            recorded.attempts.insert(*attempt);
+            for reference in evidence.iter().filter_map(|item| item.reference()) {
+                if !recorded.evidence.contains(&reference) {
+                    recorded.evidence.push(reference);
                 }
             }
         }
     }
-    let mut all: Vec<_> = all.into_values().collect();
-    for trouble in &mut all {
-        let seen = trouble.attempts.last().copied().unwrap_or_default();
-        let checked_again = last.get(&trouble.in_code).is_some_and(|last| *last > seen);
-        trouble.fixed = checked_again || source.ending == State::Completed;
+    let mut faults: Vec<_> = faults.into_values().collect();
+    for recorded in &mut faults {
+        let last_seen = recorded.attempts.last().copied().unwrap_or_default();
+        let checked_again = last_attempts
+            .get(&recorded.in_code)
+            .is_some_and(|last_attempts| *last_attempts > last_seen);
+        recorded.fixed = checked_again || source.ending == State::Completed;
     }
-    all.sort_by_key(|it| std::cmp::Reverse(it.attempts.len()));
-    all
+    faults.sort_by_key(|recorded| std::cmp::Reverse(recorded.attempts.len()));
+    faults
 }
 
 /// Returns the faults of a commit with their files. The same fault in another file counts as the
 /// same.
 fn check_faults(record: &record::CheckRecord) -> Vec<(String, Option<String>)> {
     match record {
-        record::CheckRecord::Gates(_) => record.faults().into_iter().map(|it| (it, None)).collect(),
+        record::CheckRecord::Gates(_) => {
+            record.faults().into_iter().map(|fault| (fault, None)).collect()
+        }
         record::CheckRecord::Review(reviewed) => {
             let inputs = &reviewed.verdict.inputs;
-            let issues = inputs.issues.iter().filter(|it| it.severity >= IssueSeverity::Error);
-            let issues = issues.map(|it| (it.message.clone(), it.file.clone()));
+            let issues =
+                inputs.issues.iter().filter(|issue| issue.severity >= IssueSeverity::Error);
+            let issues = issues.map(|issue| (issue.message.clone(), issue.file.clone()));
             let unplanned = inputs.conformance.unplanned_critical.iter();
             let unplanned =
                 unplanned.map(|path| (UNPLANNED_CRITICAL_FILE.to_owned(), Some(path.clone())));
             let unmet = inputs.criteria.iter().filter(|criterion| !criterion.is_met());
-            let unmet = unmet.map(|it| (format!("not met: {}", it.text), None));
+            let unmet = unmet.map(|criterion| (format!("not met: {}", criterion.text), None));
             issues.chain(unplanned).chain(unmet).collect()
         }
     }
@@ -392,7 +402,7 @@ fn check_faults(record: &record::CheckRecord) -> Vec<(String, Option<String>)> {
 
 /// Returns the cause of the task's end, or the last failure outside its changes.
 fn final_failure(source: &RecordSource<'_>) -> Option<(LessonEvidence, String)> {
-    let says = |entry: &HistoryEntry| {
+    let is_failure = |entry: &HistoryEntry| {
         let failed = matches!(
             entry.name,
             EntryName::SmImplementationFailed
@@ -410,19 +420,23 @@ fn final_failure(source: &RecordSource<'_>) -> Option<(LessonEvidence, String)> 
         failed || given_up || halted
     };
     // An earlier cause says more than the end itself.
-    let mut all: Vec<&HistoryEntry> = source.history.iter().filter(|entry| says(entry)).collect();
-    all.sort_by_key(|entry| (entry.to.is_terminal(), std::cmp::Reverse(entry.sequence)));
-    let entry = *all.first()?;
-    let why = match (&entry.reason, &entry.data) {
+    let mut entries: Vec<&HistoryEntry> =
+        source.history.iter().filter(|entry| is_failure(entry)).collect();
+    entries.sort_by_key(|entry| (entry.to.is_terminal(), std::cmp::Reverse(entry.sequence)));
+    let entry = *entries.first()?;
+    let reason = match (&entry.reason, &entry.data) {
         (Some(reason), _) => reason.to_string(),
         (None, EntryData::Failure(kind)) => kind.to_string(),
         (None, EntryData::Cause(cause)) => cause_text(*cause),
-        (None, EntryData::Stored(kept)) => source.texts.get(kept).cloned().unwrap_or_default(),
+        (None, EntryData::Stored(reference)) => {
+            source.texts.get(reference).cloned().unwrap_or_default()
+        }
         (None, _) => String::new(),
     };
-    let what = format!("{} while {}", entry.name.to_string().to_lowercase(), entry.from);
-    let what = humanize(what.trim_start_matches("sm_"));
-    let text = if why.is_empty() { what } else { format!("{what}: {}", truncate(&why, 300)) };
+    let event = format!("{} while {}", entry.name.to_string().to_lowercase(), entry.from);
+    let event = humanize(event.trim_start_matches("sm_"));
+    let text =
+        if reason.is_empty() { event } else { format!("{event}: {}", truncate(&reason, 300)) };
     Some((LessonEvidence::Event(source.task, entry.sequence), text))
 }
 
@@ -439,9 +453,9 @@ fn short_commit(commit: CommitId) -> String {
 }
 
 /// Truncates a text to a number of bytes.
-pub(super) fn truncate(text: &str, longest: usize) -> String {
-    if text.len() <= longest {
+pub(super) fn truncate(text: &str, max_bytes: usize) -> String {
+    if text.len() <= max_bytes {
         return text.to_owned();
     }
-    format!("{} …", &text[..text.floor_char_boundary(longest)])
+    format!("{} …", &text[..text.floor_char_boundary(max_bytes)])
 }

@@ -74,7 +74,8 @@ impl PipelineReport {
             }
             state => (PipelineVerdict::Blocked, Some(format!("the run is {state}")), None),
         };
-        let executed = || run.records.iter().filter(|(_, it)| it.status != PhaseStatus::Skipped);
+        let executed =
+            || run.records.iter().filter(|(_, record)| record.status != PhaseStatus::Skipped);
         let last = executed().next_back();
         Self {
             phase: "loop".to_owned(),

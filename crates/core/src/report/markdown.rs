@@ -29,24 +29,26 @@ pub fn render_markdown(report: &TaskReport) -> String {
     }
     for iteration in &report.iterations {
         let _ = write!(text, "\n{}", iteration_section(iteration));
-        for sitting in report.councils.iter().filter(|it| it.after_iteration == iteration.number) {
-            let _ = write!(text, "\n{}", council_section(sitting));
-        }
-        for asked in
-            report.decision_requests.iter().filter(|it| it.after_iteration == iteration.number)
+        for council in
+            report.councils.iter().filter(|item| item.after_iteration == iteration.number)
         {
-            let _ = writeln!(text, "\nDecision requested: {}", asked.description);
+            let _ = write!(text, "\n{}", council_section(council));
+        }
+        for request in
+            report.decision_requests.iter().filter(|item| item.after_iteration == iteration.number)
+        {
+            let _ = writeln!(text, "\nDecision requested: {}", request.description);
         }
     }
     if !report.costs.is_empty() {
         text.push_str("\n## Cost\n\n| Mode | Runs | Cost | Tokens |\n| --- | --: | --: | --: |\n");
-        for (mode, spent) in &report.costs {
+        for (mode, cost) in &report.costs {
             let _ = writeln!(
                 text,
                 "| {mode} | {} | {} | {} |",
-                spent.runs,
-                format_cost(spent),
-                spent.tokens
+                cost.runs,
+                format_cost(cost),
+                cost.tokens
             );
         }
     }
@@ -56,72 +58,77 @@ pub fn render_markdown(report: &TaskReport) -> String {
     text
 }
 
-fn iteration_section(it: &IterationReport) -> String {
-    let tier = it.tier.map(|tier| format!(" ({tier})")).unwrap_or_default();
-    let passed = match it.passed {
+fn iteration_section(iteration: &IterationReport) -> String {
+    let tier = iteration.tier.map(|tier| format!(" ({tier})")).unwrap_or_default();
+    let passed = match iteration.passed {
         Some(true) => "passed",
         Some(false) => "failed",
-        None => "not judged",
+        None => "not reviewed",
     };
-    let mut text = format!("## Iteration {}{tier}: {passed}\n\n", it.number);
+    let mut text = format!("## Iteration {}{tier}: {passed}\n\n", iteration.number);
     let mut facts = Vec::new();
-    if let Some(commit) = it.commit {
+    if let Some(commit) = iteration.commit {
         facts.push(format!("commit `{}`", commit.to_string().get(..12).unwrap_or_default()));
     }
-    if let Some(score) = it.score {
+    if let Some(score) = iteration.score {
         facts.push(format!("score {score}"));
     }
-    facts.push(format!("cost {}", format_cost(&it.cost)));
+    facts.push(format!("cost {}", format_cost(&iteration.cost)));
     let _ = writeln!(text, "{}.", capitalize(&facts.join(", ")));
-    if !it.gates.is_empty() {
+    if !iteration.gates.is_empty() {
         text.push_str("\n| Gate | Kind | Result | Details |\n| --- | --- | --- | --- |\n");
-        for gate in &it.gates {
-            let standing = humanize(&gate.status);
-            let standing = if is_failed(gate) { format!("**{standing}**") } else { standing };
+        for gate in &iteration.gates {
+            let status = humanize(&gate.status);
+            let status = if is_failed(gate) { format!("**{status}**") } else { status };
             let _ = writeln!(
                 text,
-                "| {} | {} | {standing} | {} |",
+                "| {} | {} | {status} | {} |",
                 gate.name,
                 gate.kind,
                 gate_details(gate)
             );
         }
-    } else if let Some(counts) = it.gate_counts {
+    } else if let Some(counts) = iteration.gate_counts {
         let _ = writeln!(text, "\nGates: {} passed, {} failed.", counts.passed, counts.failed);
     }
-    if !it.criteria.is_empty() {
+    if !iteration.criteria.is_empty() {
         text.push('\n');
     }
-    for criterion in &it.criteria {
-        let (sign, why) = match &criterion.judgement {
+    for criterion in &iteration.criteria {
+        let (sign, explanation) = match &criterion.judgement {
             CriterionJudgement::Met { evidence, .. } if criterion.is_met() => {
                 ("x", evidence.as_str())
             }
             CriterionJudgement::Met { .. } => (" ", "no evidence given"),
-            CriterionJudgement::Unmet { reason: why } => (" ", why.as_str()),
-            CriterionJudgement::Unjudged => (" ", "not judged"),
+            CriterionJudgement::Unmet { reason } => (" ", reason.as_str()),
+            CriterionJudgement::Unjudged => (" ", "not reviewed"),
         };
-        let _ = writeln!(text, "- [{sign}] {}: {}", single_line(&criterion.text), single_line(why));
+        let _ = writeln!(
+            text,
+            "- [{sign}] {}: {}",
+            single_line(&criterion.text),
+            single_line(explanation)
+        );
     }
-    if !it.issues.is_empty() {
+    if !iteration.issues.is_empty() {
         text.push('\n');
     }
-    for issue in &it.issues {
-        let place = match (&issue.file, issue.line) {
+    for issue in &iteration.issues {
+        let location = match (&issue.file, issue.line) {
             (Some(file), Some(at)) => format!("`{file}:{at}`: "),
             (Some(file), None) => format!("`{file}`: "),
             (None, _) => String::new(),
         };
         let _ = writeln!(
             text,
-            "- {} ({}): {place}{}",
+            "- {} ({}): {location}{}",
             issue.severity,
             issue.category,
             single_line(&issue.message)
         );
     }
-    if let Some(decided) = &it.decision_text {
-        let _ = writeln!(text, "\nDecision: {decided}");
+    if let Some(decision) = &iteration.decision_text {
+        let _ = writeln!(text, "\nDecision: {decision}");
     }
     text
 }
@@ -132,14 +139,14 @@ fn is_failed(gate: &GateReport) -> bool {
 
 /// Returns the table cell with the details of a gate.
 fn gate_details(gate: &GateReport) -> String {
-    let mut parts = Vec::new();
+    let mut details = Vec::new();
     if let Some(tests) = gate.tests {
-        parts.push(format!(
+        details.push(format!(
             "{} passed, {} failed, {} skipped",
             tests.passed, tests.failed, tests.skipped
         ));
     }
-    for (word, names) in [
+    for (label, names) in [
         ("new", &gate.new),
         ("missing", &gate.missing),
         ("pre-existing", &gate.pre_existing),
@@ -157,18 +164,18 @@ fn gate_details(gate: &GateReport) -> String {
         if more > 0 {
             listed.push(format!("and {more} more"));
         }
-        parts.push(format!("{word}: {}", listed.join(", ")));
+        details.push(format!("{label}: {}", listed.join(", ")));
     }
-    parts.join("; ")
+    details.join("; ")
 }
 
-fn council_section(sitting: &CouncilReport) -> String {
-    let mut text = format!("### Council {}\n\n", sitting.number);
-    for (seat, said) in &sitting.members {
-        let said = if said.is_some() { "gave an opinion" } else { "was absent" };
-        let _ = writeln!(text, "- {seat} {said}");
+fn council_section(council: &CouncilReport) -> String {
+    let mut text = format!("### Council {}\n\n", council.number);
+    for (member, opinion) in &council.members {
+        let result = if opinion.is_some() { "responded" } else { "did not respond" };
+        let _ = writeln!(text, "- {member} {result}");
     }
-    if let Some(conclusion) = &sitting.conclusion {
+    if let Some(conclusion) = &council.conclusion {
         // Nest the conclusion's headings below this one.
         let _ = writeln!(text, "\n<details><summary>Conclusion</summary>\n");
         for line in conclusion.trim().lines() {
@@ -180,10 +187,10 @@ fn council_section(sitting: &CouncilReport) -> String {
     text
 }
 
-fn format_cost(spent: &CostSummary) -> String {
-    match spent.unknown_runs {
-        0 => format_usd(spent.usd),
-        all if all == spent.runs => "unknown".to_owned(),
-        some => format!("{} and {some} unknown", format_usd(spent.usd)),
+fn format_cost(cost: &CostSummary) -> String {
+    match cost.unknown_runs {
+        0 => format_usd(cost.usd),
+        all if all == cost.runs => "unknown".to_owned(),
+        some => format!("{} and {some} unknown", format_usd(cost.usd)),
     }
 }

@@ -114,24 +114,24 @@ impl<'a> GuardedFiles<'a> {
     }
 
     fn contains(&self, path: &str) -> bool {
-        let named = |name: &str| self.command_words.contains(name);
+        let is_in_command = |name: &str| self.command_words.contains(name);
         // `python -m pytest` runs a `pytest.py` in the repository.
-        let shadow = match path.rsplit_once('/') {
+        let module = match path.rsplit_once('/') {
             None => path.split_once('.').map(|(stem, _)| stem),
             Some((folder, "__init__.py" | "__main__.py")) => Some(folder),
             Some(_) => None,
         };
-        let from_there = || {
+        let in_subdirectory = || {
             let mut at = path;
             std::iter::from_fn(|| {
                 at = at.split_once('/')?.1;
                 Some(at)
             })
-            .any(named)
+            .any(is_in_command)
         };
         self.globs.is_match(path)
-            || named(path)
-            || shadow.is_some_and(named)
-            || (self.changes_directory && from_there())
+            || is_in_command(path)
+            || module.is_some_and(is_in_command)
+            || (self.changes_directory && in_subdirectory())
     }
 }

@@ -89,12 +89,12 @@ impl EvidenceIndex {
             return Some(EvidenceError::Empty);
         }
         if let Some(file) = file {
-            let of = || file.to_owned();
+            let owned_file = || file.to_owned();
             let Some(&lines) = self.file_lines.get(file) else {
-                return Some(EvidenceError::FileNotFound { file: of() });
+                return Some(EvidenceError::FileNotFound { file: owned_file() });
             };
             if let Some(line) = line.filter(|line| !(1..=lines).contains(line)) {
-                return Some(EvidenceError::LineNotFound { file: of(), line, lines });
+                return Some(EvidenceError::LineNotFound { file: owned_file(), line, lines });
             }
         }
         match (file, test) {
@@ -135,8 +135,8 @@ fn normalize_path(file: &str) -> &str {
 
 /// Returns `true` if a name matches a test: the whole name, or its end from the start of a word.
 /// Tools put the file, class or module before it in different ways.
-fn matches_test_name(whole: &str, name: &str) -> bool {
-    whole.strip_suffix(name).is_some_and(|before| {
+fn matches_test_name(full_name: &str, name: &str) -> bool {
+    full_name.strip_suffix(name).is_some_and(|before| {
         before.chars().next_back().is_none_or(|last| !last.is_alphanumeric() && last != '_')
     })
 }

@@ -70,12 +70,12 @@ const VOLATILE_PATTERNS: [(&str, &str); 8] = [
 static PATTERNS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
     VOLATILE_PATTERNS
         .iter()
-        .filter_map(|(pattern, instead)| Some((Regex::new(pattern).ok()?, *instead)))
+        .filter_map(|(pattern, replacement)| Some((Regex::new(pattern).ok()?, *replacement)))
         .collect()
 });
 
 fn normalize_error(error: &str) -> String {
-    PATTERNS.iter().fold(error.trim().to_owned(), |text, (pattern, instead)| {
-        pattern.replace_all(&text, *instead).into_owned()
+    PATTERNS.iter().fold(error.trim().to_owned(), |text, (pattern, replacement)| {
+        pattern.replace_all(&text, *replacement).into_owned()
     })
 }

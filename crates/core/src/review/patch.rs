@@ -114,13 +114,13 @@ pub fn added_lines(patch: &str) -> AddedLines {
 
 /// Returns a line of the new file, if the patch contains it.
 pub fn find_line<'a>(patch: &'a str, file: &str, number: u32) -> Option<&'a str> {
-    let mut here = false;
+    let mut in_file = false;
     lines(patch).into_iter().find_map(|row| match row {
         PatchLine::File(name) => {
-            here = name == file;
+            in_file = name == file;
             None
         }
-        PatchLine::Added(at, text) | PatchLine::Context(at, text) if here && at == number => {
+        PatchLine::Added(at, text) | PatchLine::Context(at, text) if in_file && at == number => {
             Some(text)
         }
         _ => None,
@@ -224,12 +224,12 @@ mod tests {
 
     #[test]
     fn file_names_are_unquoted() {
-        for (told, expected) in [
+        for (text, expected) in [
             ("b/a b\t", Some("a b")),
             ("\"b/a\\tb\\\"\\303\\244\"", Some("a\tb\"ä")),
             ("/dev/null", None),
         ] {
-            assert_eq!(parse_path(told, "b/").as_deref(), expected, "{told}");
+            assert_eq!(parse_path(text, "b/").as_deref(), expected, "{text}");
         }
     }
 }

@@ -26,11 +26,11 @@ impl LineMatcher {
     /// Compiles a matcher. An invalid glob restricts nothing, so that an undecidable rule lets
     /// nothing pass.
     pub fn new(regex: &str, globs: &[String]) -> Result<Self, regex::Error> {
-        let read: Result<Vec<_>, _> = globs
+        let matchers: Result<Vec<_>, _> = globs
             .iter()
             .map(|glob| Ok::<_, globset::Error>(Glob::new(glob)?.compile_matcher()))
             .collect();
-        Ok(Self { regex: Regex::new(regex)?, paths: read.unwrap_or_default() })
+        Ok(Self { regex: Regex::new(regex)?, paths: matchers.unwrap_or_default() })
     }
 
     /// Returns `true` if the matcher applies to a file.
@@ -43,11 +43,11 @@ impl LineMatcher {
         if !self.applies_to(path) {
             return Vec::new();
         }
-        let hit = |(number, text): &(u32, &str)| {
-            let found = self.regex.find(text)?;
-            Some((*number, found.as_str().chars().take(MAX_MATCH_CHARS).collect()))
+        let first_match = |(number, text): &(u32, &str)| {
+            let matched = self.regex.find(text)?;
+            Some((*number, matched.as_str().chars().take(MAX_MATCH_CHARS).collect()))
         };
-        lines.iter().filter_map(hit).collect()
+        lines.iter().filter_map(first_match).collect()
     }
 }
 
@@ -85,11 +85,11 @@ impl<'a> ReviewPatterns<'a> {
     pub fn find_issues(&self, path: &str, lines: &[(u32, &str)]) -> Vec<Issue> {
         let mut issues = Vec::new();
         for (name, pattern, matcher) in &self.patterns {
-            let found = matcher.find_matches(path, lines);
+            let matches = matcher.find_matches(path, lines);
             issues.extend(
-                found
+                matches
                     .into_iter()
-                    .map(|(line, found)| pattern_issue(name, pattern, path, line, &found)),
+                    .map(|(line, matched)| pattern_issue(name, pattern, path, line, &matched)),
             );
         }
         if self.check_secrets {
@@ -106,24 +106,24 @@ pub fn pattern_issue(
     pattern: &PatternRule,
     path: &str,
     line: u32,
-    found: &str,
+    matched: &str,
 ) -> Issue {
     Issue {
         severity: pattern.severity,
         category: pattern.category,
-        message: format!("`{name}` is prohibited here: {} (found: `{found}`)", pattern.message),
+        message: format!("`{name}` is prohibited here: {} (found: `{matched}`)", pattern.message),
         file: Some(path.to_owned()),
         line: Some(line),
     }
 }
 
 /// Returns the issue for a pattern that cannot be evaluated, which fails the review.
-pub fn undecidable_issue(name: &str, why: &str) -> Issue {
+pub fn undecidable_issue(name: &str, reason: &str) -> Issue {
     Issue {
         severity: IssueSeverity::Error,
         category: IssueCategory::Code,
         message: format!(
-            "pattern `{name}` cannot be evaluated: {why}; fix `review.patterns.{name}`"
+            "pattern `{name}` cannot be evaluated: {reason}; fix `review.patterns.{name}`"
         ),
         file: None,
         line: None,
@@ -134,9 +134,9 @@ pub fn undecidable_issue(name: &str, why: &str) -> Issue {
 pub fn mask_secret_lines(text: &str) -> String {
     let line = |line: &str| match secret::detect_secret(line) {
         // The first character of a patch line shows whether it is new.
-        Some(form) => {
-            let first: String = line.chars().take(1).filter(|it| "+- ".contains(*it)).collect();
-            format!("{first}[hidden: this looks like {form}]")
+        Some(kind) => {
+            let mark: String = line.chars().take(1).filter(|mark| "+- ".contains(*mark)).collect();
+            format!("{mark}[hidden: this looks like {kind}]")
         }
         None => line.to_owned(),
     };
@@ -149,11 +149,11 @@ pub fn find_secrets(path: &str, lines: &[(u32, &str)]) -> Vec<Issue> {
     if secret::is_lock_file(path) {
         return Vec::new();
     }
-    let issue = |(line, form): (u32, &str)| Issue {
+    let issue = |(line, kind): (u32, &str)| Issue {
         severity: IssueSeverity::Critical,
         category: IssueCategory::Security,
         message: format!(
-            "this looks like {form}: remove it and rotate it, because it is already \
+            "this looks like {kind}: remove it and rotate it, because it is already \
              in a commit"
         ),
         file: Some(path.to_owned()),

@@ -29,8 +29,11 @@ impl CheckRecord {
     pub fn faults(&self) -> BTreeSet<String> {
         match self {
             Self::Gates(tested) => {
-                let failed =
-                    tested.gates.iter().map(|ran| &ran.verdict).filter(|it| it.is_blocking());
+                let failed = tested
+                    .gates
+                    .iter()
+                    .map(|record| &record.verdict)
+                    .filter(|gate| gate.is_blocking());
                 failed.flat_map(gate_faults).collect()
             }
             Self::Review(ReviewCheck { verdict, .. }) => {
@@ -38,10 +41,11 @@ impl CheckRecord {
                 let mut faults: BTreeSet<_> = inputs
                     .gates
                     .iter()
-                    .filter(|it| it.is_blocking())
+                    .filter(|gate| gate.is_blocking())
                     .flat_map(gate_faults)
                     .collect();
-                let issues = inputs.issues.iter().filter(|it| it.severity >= IssueSeverity::Error);
+                let issues =
+                    inputs.issues.iter().filter(|issue| issue.severity >= IssueSeverity::Error);
                 faults.extend(issues.map(|issue| match &issue.file {
                     Some(file) => format!("{file}: {}", issue.message),
                     None => issue.message.clone(),
@@ -76,11 +80,11 @@ fn gate_faults(gate: &GateVerdict) -> Vec<String> {
     if named.is_empty() {
         return vec![format!("{}: {}", gate.name, humanize(&gate.status))];
     }
-    let text = |(fault, what): (&String, &str)| {
+    let text = |(fault, suffix): (&String, &str)| {
         if *fault == gate.name {
             format!("{fault}: failed")
         } else {
-            format!("{}: {fault}{what}", gate.name)
+            format!("{}: {fault}{suffix}", gate.name)
         }
     };
     named.into_iter().map(text).collect()
@@ -109,8 +113,7 @@ pub struct GateRecord {
     /// Command line.
     pub command: String,
     /// Exit code; `None` if the command was stopped.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[serde(rename = "code")]
+    #[serde(rename = "code", default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
     /// Duration of the first execution in milliseconds.
     #[serde(rename = "millis")]
@@ -119,14 +122,12 @@ pub struct GateRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tests: Option<TestCounts>,
     /// Names of passed tests, if the tool reports them. Evidence is looked up here.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    #[serde(rename = "passed_names")]
+    #[serde(rename = "passed_names", default, skip_serializing_if = "BTreeSet::is_empty")]
     pub passed_tests: BTreeSet<String>,
     /// Source of the base commit's result.
     pub baseline: BaselineSource,
     /// The gate ran a second time.
-    #[serde(default)]
-    #[serde(rename = "again")]
+    #[serde(rename = "again", default)]
     pub was_rerun: bool,
     /// End of its output.
     pub output: String,

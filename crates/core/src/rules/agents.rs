@@ -60,7 +60,7 @@ pub struct AgentRules {
     /// runs with the worker's home directory and reports its own usage.
     #[garde(length(max = 100))]
     pub key: String,
-    /// Files to write below the home directory of a run through the gateway: path to content
+    /// Files to write to the home directory of a run through the gateway: content by path
     /// (template).
     #[garde(custom(are_home_files))]
     pub files: BTreeMap<String, String>,
@@ -73,7 +73,7 @@ pub struct AgentRules {
 }
 
 /// Session modes to request, in the agent's own names. The first one that the agent offers is used;
-/// if none matches, the agent keeps its default.
+/// if it offers none of them, the run does not start.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
 #[serde(default, deny_unknown_fields)]
 pub struct SessionModes {
@@ -114,8 +114,8 @@ fn are_variable_names(env: &BTreeMap<String, String>, (): &()) -> garde::Result 
 
 /// Returns true if `path` is relative and stays below its folder, judged by its text alone.
 fn is_relative_path(path: &str) -> bool {
-    let plain = |part: &str| !matches!(part, "" | "." | "..");
-    path.split('/').all(plain) && !path.contains('\0')
+    let is_name = |part: &str| !matches!(part, "" | "." | "..");
+    path.split('/').all(is_name) && !path.contains('\0')
 }
 
 fn path_error(path: &str) -> garde::Error {
@@ -197,8 +197,8 @@ pub struct AgentPoolRules {
     #[serde(skip_serializing_if = "is_default_checkpoint_interval")]
     #[garde(range(min = 1, max = 3_600))]
     pub salvage_seconds: u32,
-    /// Disk space for a worker's checkouts, in gigabytes. Above it, the worker removes checkouts of
-    /// closed tasks, and starts no run while that is not enough. Default: unlimited.
+    /// Disk space for a worker's checkouts, in GB. Above this, the worker removes checkouts of
+    /// closed tasks, and starts no run until enough is free. Default: unlimited.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[garde(range(min = 1, max = 1_000_000))]
     pub disk_gb: Option<u32>,
@@ -242,31 +242,31 @@ impl From<Tier> for CouncilMember {
 
 impl Rules {
     /// Returns the name and settings of a council member's agent: its own, or its tier's.
-    pub fn member_agent(&self, seat: &CouncilMember) -> Option<(&str, &AgentRules)> {
-        match &seat.agent {
+    pub fn member_agent(&self, member: &CouncilMember) -> Option<(&str, &AgentRules)> {
+        match &member.agent {
             Some(name) => {
                 self.agents.get_key_value(name).map(|(name, agent)| (name.as_str(), agent))
             }
-            None => self.agent(seat.tier),
+            None => self.agent(member.tier),
         }
     }
 
     /// Returns the model that a council member requests. `None` for a member with its own agent and
     /// no model: the agent chooses.
-    pub fn member_model<'a>(&'a self, seat: &'a CouncilMember) -> Option<&'a str> {
-        match (&seat.model, &seat.agent) {
+    pub fn member_model<'a>(&'a self, member: &'a CouncilMember) -> Option<&'a str> {
+        match (&member.model, &member.agent) {
             (Some(model), _) => Some(model.as_str()).filter(|model| *model != "default"),
-            (None, Some(agent)) if *agent != self.tiers.get(seat.tier).agent => None,
-            (None, _) => self.model(seat.tier),
+            (None, Some(agent)) if *agent != self.tiers.get(member.tier).agent => None,
+            (None, _) => self.model(member.tier),
         }
     }
 
     /// Returns the provider of a council member's models.
-    pub fn member_provider<'a>(&'a self, seat: &'a CouncilMember) -> &'a str {
-        match (self.member_agent(seat), &seat.agent) {
+    pub fn member_provider<'a>(&'a self, member: &'a CouncilMember) -> &'a str {
+        match (self.member_agent(member), &member.agent) {
             (Some((_, agent)), _) if !agent.provider.is_empty() => &agent.provider,
             (_, Some(agent)) => agent,
-            (_, None) => self.provider(seat.tier),
+            (_, None) => self.provider(member.tier),
         }
     }
 
@@ -279,21 +279,22 @@ impl Rules {
     /// Returns the model that a tier requests. `None` if the agent chooses: the file says
     /// `default`, or names another agent than the built-in one and no model for it.
     pub fn model(&self, tier: Tier) -> Option<&str> {
-        let (it, built_in) = (self.tiers.get(tier), Tiers::default());
-        let unsaid = built_in.get(tier).agent != it.agent && built_in.get(tier).model == it.model;
-        Some(it.model.as_str()).filter(|model| *model != "default" && !unsaid)
+        let (tier_rules, built_in) = (self.tiers.get(tier), Tiers::default());
+        let is_implicit = built_in.get(tier).agent != tier_rules.agent
+            && built_in.get(tier).model == tier_rules.model;
+        Some(tier_rules.model.as_str()).filter(|model| *model != "default" && !is_implicit)
     }
 
     /// Returns the tier that validates the work of `implementer`: `roles.validator`, or else the
     /// strongest tier that satisfies `roles.validator_apart`. If none does, `roles.validator` is
     /// used all the same; see [`Rules::has_independent_validator`].
     pub fn validator(&self, implementer: Tier) -> Tier {
-        let first = self.roles.validator;
-        let rest = Tier::iter().rev();
-        std::iter::once(first)
-            .chain(rest)
-            .find(|it| self.is_independent(*it, implementer))
-            .unwrap_or(first)
+        let preferred = self.roles.validator;
+        let others = Tier::iter().rev();
+        std::iter::once(preferred)
+            .chain(others)
+            .find(|tier| self.is_independent(*tier, implementer))
+            .unwrap_or(preferred)
     }
 
     /// Returns true if some tier satisfies `roles.validator_apart` for work of `implementer`.
@@ -301,16 +302,20 @@ impl Rules {
         self.is_independent(self.validator(implementer), implementer)
     }
 
-    fn is_independent(&self, one: Tier, other: Tier) -> bool {
+    fn is_independent(&self, validator: Tier, implementer: Tier) -> bool {
         let agent = |tier| &self.tiers.get(tier).agent;
         match self.roles.validator_apart {
             ValidatorIndependence::Never => true,
-            ValidatorIndependence::Provider => self.provider(one) != self.provider(other),
-            ValidatorIndependence::Model => match (self.model(one), self.model(other)) {
-                // Models chosen by agents are unknown, so a different agent has to do.
-                (None, None) => agent(one) != agent(other),
-                (one, other) => one != other,
-            },
+            ValidatorIndependence::Provider => {
+                self.provider(validator) != self.provider(implementer)
+            }
+            ValidatorIndependence::Model => {
+                match (self.model(validator), self.model(implementer)) {
+                    // Models chosen by agents are unknown, so a different agent has to do.
+                    (None, None) => agent(validator) != agent(implementer),
+                    (validator, implementer) => validator != implementer,
+                }
+            }
         }
     }
 

@@ -14,28 +14,30 @@ use super::value_check::truncate;
 const MAX_NAME_LEN: usize = 100;
 
 /// Reports undefined references and invalid names.
-pub(super) fn check_names(rules: &Rules, walk: &mut FileValidator<'_>) {
+pub(super) fn check_names(rules: &Rules, validator: &mut FileValidator<'_>) {
     for (name, agent) in &rules.agents {
-        check_name(walk, "agents", name);
+        check_name(validator, "agents", name);
         let path = join_path("agents", name);
         // An invalid `command` has been reported already.
-        if agent.command.is_empty() && !walk.origins.contains_key(&join_path(&path, "command")) {
-            let origin = nearest_origin(&walk.origins, &path);
+        if agent.command.is_empty() && !validator.origins.contains_key(&join_path(&path, "command"))
+        {
+            let origin = nearest_origin(&validator.origins, &path);
             let expected = "program to start, such as `goose`".to_owned();
             let fault = ConfigFault::MissingKey { path, key: "command".to_owned(), expected };
-            walk.problems.push(ConfigProblem { fault, origin });
+            validator.problems.push(ConfigProblem { fault, origin });
         }
     }
     for name in rules.gates.keys() {
-        check_name(walk, "gates", name);
+        check_name(validator, "gates", name);
     }
     for (name, pattern) in &rules.review.patterns {
-        check_name(walk, "review.patterns", name);
+        check_name(validator, "review.patterns", name);
         if let Some((key, reason)) = pattern.validation_error() {
             let path = join_path("review.patterns", name);
             let path = key.map_or(path.clone(), |key| join_path(&path, key));
-            let origin = nearest_origin(&walk.origins, &path);
-            walk.problems
+            let origin = nearest_origin(&validator.origins, &path);
+            validator
+                .problems
                 .push(ConfigProblem { fault: ConfigFault::Refused { path, reason }, origin });
         }
     }
@@ -44,68 +46,70 @@ pub(super) fn check_names(rules: &Rules, walk: &mut FileValidator<'_>) {
     for (key, tier) in
         [("simple", &tiers.simple), ("moderate", &tiers.moderate), ("complex", &tiers.complex)]
     {
-        check_reference(walk, "agents", &agents, format!("tiers.{key}.agent"), &tier.agent);
+        check_reference(validator, "agents", &agents, format!("tiers.{key}.agent"), &tier.agent);
     }
     let council = &rules.council;
     let members = council.members.iter().enumerate();
-    let members = members.map(|(index, seat)| (format!("council.members[{index}]"), seat));
-    for (path, seat) in members.chain([("council.chair".to_owned(), &council.chair)]) {
-        if let Some(agent) = &seat.agent {
-            check_reference(walk, "agents", &agents, join_path(&path, "agent"), agent);
+    let members = members.map(|(index, member)| (format!("council.members[{index}]"), member));
+    for (path, member) in members.chain([("council.chair".to_owned(), &council.chair)]) {
+        if let Some(agent) = &member.agent {
+            check_reference(validator, "agents", &agents, join_path(&path, "agent"), agent);
         }
     }
     let gates: Vec<String> = rules.gates.keys().cloned().collect();
     for (key, level) in [("low", &levels.low), ("medium", &levels.medium), ("high", &levels.high)] {
         for (index, name) in level.gates.iter().enumerate() {
             let path = format!("ceremony.{key}.gates[{index}]");
-            check_reference(walk, "gates", &gates, path, name);
+            check_reference(validator, "gates", &gates, path, name);
         }
     }
 }
 
 /// Reports a name that is not a plain word. Names become part of paths, files and messages.
-fn check_name(walk: &mut FileValidator<'_>, section: &str, name: &str) {
-    let plain = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_');
-    if !name.is_empty() && name.len() <= MAX_NAME_LEN && name.chars().all(plain) {
+fn check_name(validator: &mut FileValidator<'_>, section: &str, name: &str) {
+    let is_allowed = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_');
+    if !name.is_empty() && name.len() <= MAX_NAME_LEN && name.chars().all(is_allowed) {
         return;
     }
     let path = join_path(section, name);
-    let origin = nearest_origin(&walk.origins, &path);
+    let origin = nearest_origin(&validator.origins, &path);
     let reason = format!(
         "a name must have 1 to {MAX_NAME_LEN} characters: letters a to z, digits, `-` or `_`"
     );
     let fault = ConfigFault::Refused { path: join_path(section, &truncate(name)), reason };
-    walk.problems.push(ConfigProblem { fault, origin });
+    validator.problems.push(ConfigProblem { fault, origin });
 }
 
 /// Reports a reference to a name that `section` does not define.
 fn check_reference(
-    walk: &mut FileValidator<'_>,
+    validator: &mut FileValidator<'_>,
     section: &str,
     known: &[String],
     path: String,
     name: &str,
 ) {
     // A definition with errors is reported once, at the definition.
-    if known.iter().any(|one| one == name) || walk.origins.contains_key(&join_path(section, name)) {
+    if known.iter().any(|other| other == name)
+        || validator.origins.contains_key(&join_path(section, name))
+    {
         return;
     }
-    let origin = nearest_origin(&walk.origins, &path);
+    let origin = nearest_origin(&validator.origins, &path);
     // Neither the value of a variable nor a similar name is shown.
     let hidden = match &origin {
         ValueOrigin::Variable { name } => Some(format!("the value of `{name}`")),
-        ValueOrigin::File(_) | ValueOrigin::Default => walk
+        ValueOrigin::File(_) | ValueOrigin::Default => validator
             .secret_values
             .get(&path)
             .map(|hidden| format!("the value of `{}`", truncate(&hidden.placeholder))),
     };
-    let meant = if hidden.is_none() { closest_match(name, known).cloned() } else { None };
+    let suggestion = if hidden.is_none() { closest_match(name, known).cloned() } else { None };
     let fault = ConfigFault::UnknownName {
         path,
         section: section.to_owned(),
         found: hidden.unwrap_or_else(|| format!("`{}`", truncate(name))),
-        suggestion: meant,
+        suggestion,
         known: known.to_vec(),
     };
-    walk.problems.push(ConfigProblem { fault, origin });
+    validator.problems.push(ConfigProblem { fault, origin });
 }

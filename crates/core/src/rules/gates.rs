@@ -16,7 +16,7 @@ pub struct GateRules {
     /// Command line, run by `sh -c` in the worktree. Exit code 0 passes.
     #[garde(length(min = 1, max = 10_000))]
     pub command: String,
-    /// Subject of the check.
+    /// Type of check.
     #[serde(default = "default_gate_kind")]
     #[garde(skip)]
     pub kind: GateKind,
@@ -33,7 +33,7 @@ pub struct GateRules {
     #[serde(default, skip_serializing_if = "is_default")]
     #[garde(skip)]
     pub alone: bool,
-    /// Allow network access, such as for installing dependencies. Gates execute code of the change,
+    /// Allow network access, for example to install dependencies. Gates run code of the change,
     /// so the default is no network.
     #[serde(default, skip_serializing_if = "is_default")]
     #[garde(skip)]

@@ -54,68 +54,69 @@ pub fn load(
     variables: &BTreeMap<String, String>,
 ) -> Result<LoadedRules, ConfigProblems> {
     let schema = schema();
-    let mut walk =
+    let mut validator =
         FileValidator::new(&schema, variables, file.map_or("tamma.yaml", |file| file.name));
     let mut rules = serde_json::to_value(Rules::default()).unwrap_or_default();
     match file.map(|file| yaml::parse(file.text)) {
         Some(Ok(node)) => {
-            if let Some(over) = walk.check_file(&node) {
-                merge(&mut rules, over);
+            if let Some(overrides) = validator.check_file(&node) {
+                merge(&mut rules, overrides);
             }
         }
-        Some(Err(problem)) => walk.problems.push(*problem),
+        Some(Err(problem)) => validator.problems.push(*problem),
         None => {}
     }
-    variables::apply_variables(&mut rules, &mut walk);
-    let rules = validate_rules(rules, &mut walk);
-    walk.origins.remove("");
+    variables::apply_variables(&mut rules, &mut validator);
+    let rules = validate_rules(rules, &mut validator);
+    validator.origins.remove("");
     match rules {
-        Some(rules) if walk.problems.is_empty() => Ok(LoadedRules {
+        Some(rules) if validator.problems.is_empty() => Ok(LoadedRules {
             rules,
-            origins: walk.origins,
-            placeholders: walk
+            origins: validator.origins,
+            placeholders: validator
                 .secret_values
                 .into_iter()
-                .map(|(path, hidden)| (path, hidden.placeholder))
+                .map(|(path, secret)| (path, secret.placeholder))
                 .collect(),
         }),
         _ => {
             // Problems in the file come first, in file order; then the environment.
-            walk.problems.sort_by_key(|problem| {
+            validator.problems.sort_by_key(|problem| {
                 (
                     problem.variable().is_some(),
                     problem.location(),
                     problem.variable().map(str::to_owned),
                 )
             });
-            Err(ConfigProblems(walk.problems))
+            Err(ConfigProblems(validator.problems))
         }
     }
 }
 
 /// Deserialises the rules and runs the checks that only their types define.
-fn validate_rules(rules: Json, walk: &mut FileValidator<'_>) -> Option<Rules> {
+fn validate_rules(rules: Json, validator: &mut FileValidator<'_>) -> Option<Rules> {
     let rules: Rules = match serde_json::from_value(rules) {
         Ok(rules) => rules,
         Err(error) => {
             // Not expected, because the schema check is at least as strict as the types. If it
             // happens, serde's message is better than none.
-            let reason = walk.redact(&error.to_string());
-            let fault = ConfigFault::Refused { path: walk.file_name.to_owned(), reason };
-            walk.problems.push(ConfigProblem { fault, origin: ValueOrigin::Default });
+            let reason = validator.redact(&error.to_string());
+            let fault = ConfigFault::Refused { path: validator.file_name.to_owned(), reason };
+            validator.problems.push(ConfigProblem { fault, origin: ValueOrigin::Default });
             return None;
         }
     };
     if let Err(report) = rules.validate() {
         for (path, error) in report.iter() {
             let path = path.to_string();
-            let reason = walk.redact(error.message());
-            let origin = nearest_origin(&walk.origins, &path);
-            walk.problems
+            let reason = validator.redact(error.message());
+            let origin = nearest_origin(&validator.origins, &path);
+            validator
+                .problems
                 .push(ConfigProblem { fault: ConfigFault::Refused { path, reason }, origin });
         }
     }
-    cross_references::check_names(&rules, walk);
+    cross_references::check_names(&rules, validator);
     Some(rules)
 }
 
@@ -133,14 +134,14 @@ pub(super) fn nearest_origin(origins: &BTreeMap<String, ValueOrigin>, path: &str
     }
 }
 
-fn merge(under: &mut Json, over: Json) {
-    match (under, over) {
-        (Json::Object(under), Json::Object(over)) => {
-            for (key, over) in over {
-                merge(under.entry(key).or_insert(Json::Null), over);
+fn merge(base: &mut Json, overrides: Json) {
+    match (base, overrides) {
+        (Json::Object(base), Json::Object(overrides)) => {
+            for (key, overrides) in overrides {
+                merge(base.entry(key).or_insert(Json::Null), overrides);
             }
         }
-        (under, over) => *under = over,
+        (base, overrides) => *base = overrides,
     }
 }
 
@@ -183,7 +184,7 @@ impl LoadedRules {
 
     fn display_value(&self, path: &str, value: &Json) -> Json {
         match (self.placeholders.get(path), value) {
-            (Some(shown), _) => shown.as_str().into(),
+            (Some(placeholder), _) => placeholder.as_str().into(),
             (None, Json::Array(list)) => list
                 .iter()
                 .enumerate()

@@ -101,17 +101,17 @@ pub struct PermissionRule {
 impl PermissionRule {
     /// Parses a rule. The error says how to fix it.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let (deed, pattern) = text
+        let (access, pattern) = text
             .split_once(':')
-            .and_then(|(deed, pattern)| Some((deed.trim().parse().ok()?, pattern.trim())))
+            .and_then(|(access, pattern)| Some((access.trim().parse().ok()?, pattern.trim())))
             .ok_or_else(|| {
                 format!(
                     "`{text}` has no known access kind: write `read: path`, `write: path`, \
                      `command: line`, `tool: name` or `network: host`"
                 )
             })?;
-        let line = Self { access: deed, pattern: pattern.to_owned() };
-        line.validation_error().map_or(Ok(line), |flaw| Err(format!("`{text}` {flaw}")))
+        let rule = Self { access, pattern: pattern.to_owned() };
+        rule.validation_error().map_or(Ok(rule), |error| Err(format!("`{text}` {error}")))
     }
 
     fn validation_error(&self) -> Option<&'static str> {

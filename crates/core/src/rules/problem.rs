@@ -51,7 +51,7 @@ impl ConfigProblem {
     /// Returns the location in the file, or `None` if the problem is elsewhere.
     pub fn location(&self) -> Option<SourceLocation> {
         match &self.origin {
-            ValueOrigin::File(place) => Some(*place),
+            ValueOrigin::File(location) => Some(*location),
             ValueOrigin::Default | ValueOrigin::Variable { .. } => None,
         }
     }
@@ -195,12 +195,12 @@ impl ConfigFault {
             Self::MissingKey { key, expected, .. } => format!("add `{key}`: {expected}"),
             Self::Syntax { help, .. } | Self::WrongType { help, .. } => return help.clone(),
             Self::OutOfRange { expected, .. } => format!("use {expected}"),
-            Self::UnknownChoice { suggestion: Some(meant), choices, .. } => {
-                format!("did you mean `{meant}`? Use one of {}", quote_list(choices))
+            Self::UnknownChoice { suggestion: Some(suggestion), choices, .. } => {
+                format!("did you mean `{suggestion}`? Use one of {}", quote_list(choices))
             }
             Self::UnknownChoice { choices, .. } => format!("use one of {}", quote_list(choices)),
-            Self::UnknownName { suggestion: Some(meant), section, .. } => {
-                format!("did you mean `{meant}`? Otherwise, add it to `{section}`")
+            Self::UnknownName { suggestion: Some(suggestion), section, .. } => {
+                format!("did you mean `{suggestion}`? Otherwise, add it to `{section}`")
             }
             Self::UnknownName { section, known, .. } if known.is_empty() => {
                 format!("add it to `{section}`, which is empty")
@@ -270,7 +270,7 @@ pub(super) fn closest_match<'a>(word: &str, known: &'a [String]) -> Option<&'a S
 
 fn suggest(word: &str, known: &[String]) -> String {
     match closest_match(word, known) {
-        Some(meant) => format!("did you mean `{meant}`?"),
+        Some(candidate) => format!("did you mean `{candidate}`?"),
         None => format!("use one of {}", quote_list(known)),
     }
 }

@@ -63,10 +63,10 @@ fn write_section(
     let mut inner = Vec::new();
     let mut rows = String::new();
     for (key, schema) in keys {
-        let shape = ValueSchema::parse(root, schema);
+        let value_schema = ValueSchema::parse(root, schema);
         let path = join_path(path, key);
         let default_here = default.and_then(|default| default.get(key)).or(schema.get("default"));
-        match shape.kind {
+        match value_schema.kind {
             ValueKind::Section { .. } => {
                 inner.push((path, schema, default_here));
                 continue;
@@ -84,7 +84,12 @@ fn write_section(
         };
         write_row(
             &mut rows,
-            &[&format!("`{key}`"), &shape.describe_expected(), &default, &description(schema)],
+            &[
+                &format!("`{key}`"),
+                &value_schema.describe_expected(),
+                &default,
+                &description(schema),
+            ],
         );
     }
     if !path.is_empty() {
@@ -101,12 +106,16 @@ fn write_section(
 
 /// Returns the description of a section: the field's, or else the type's.
 fn section_description(root: &Value, schema: &Value) -> String {
-    let said = description(schema);
+    let field_description = description(schema);
     let definition = schema
         .get("$ref")
         .and_then(Value::as_str)
         .and_then(|name| root.pointer(name.strip_prefix('#')?));
-    if said.is_empty() { definition.map(description).unwrap_or_default() } else { said }
+    if field_description.is_empty() {
+        definition.map(description).unwrap_or_default()
+    } else {
+        field_description
+    }
 }
 
 fn description(schema: &Value) -> String {

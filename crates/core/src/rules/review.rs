@@ -125,7 +125,7 @@ const LANGUAGES: [&str; 7] = ["go", "java", "javascript", "python", "rust", "tsx
 impl PatternRule {
     /// Returns the key and reason if the keys of the pattern do not fit together.
     pub(super) fn validation_error(&self) -> Option<(Option<&'static str>, String)> {
-        let known = || LANGUAGES.join("`, `");
+        let languages = || LANGUAGES.join("`, `");
         match (&self.regex, &self.code, &self.language) {
             (Some(_), Some(_), _) => {
                 Some((None, "both `regex` and `code` are set: remove one of them".to_owned()))
@@ -134,10 +134,10 @@ impl PatternRule {
                 Some((None, "neither `regex` nor `code` is set: add one of them".to_owned()))
             }
             (None, Some(_), None) => {
-                Some((None, format!("`code` needs a `language`: one of `{}`", known())))
+                Some((None, format!("`code` needs a `language`: one of `{}`", languages())))
             }
             (_, _, Some(language)) if !LANGUAGES.contains(&language.as_str()) => {
-                Some((Some("language"), format!("must be one of `{}`", known())))
+                Some((Some("language"), format!("must be one of `{}`", languages())))
             }
             _ => None,
         }
@@ -195,7 +195,7 @@ pub enum ValidatorIndependence {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
 #[serde(default, deny_unknown_fields)]
 pub struct CouncilRules {
-    /// Members, each of whom analyses the task independently.
+    /// Members. Each analyses the task independently.
     #[garde(length(min = 1, max = 5), dive)]
     pub members: Vec<CouncilMember>,
     /// Member that reads all analyses and writes the root cause, the fix and the dissent.
@@ -205,12 +205,12 @@ pub struct CouncilRules {
 
 impl Default for CouncilRules {
     fn default() -> Self {
-        let seat = |tier| CouncilMember { tier, agent: None, model: None };
-        Self { members: vec![seat(Tier::Moderate), seat(Tier::TOP)], chair: seat(Tier::TOP) }
+        let member = |tier| CouncilMember { tier, agent: None, model: None };
+        Self { members: vec![member(Tier::Moderate), member(Tier::TOP)], chair: member(Tier::TOP) }
     }
 }
 
-/// Council member: agent and model of a tier, or others instead.
+/// Council member: a tier, optionally with a different agent or model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub struct CouncilMember {

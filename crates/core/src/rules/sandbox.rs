@@ -30,7 +30,7 @@ pub enum SandboxMode {
     Auto,
     /// Bubblewrap. If it is unavailable, agents do not start.
     Bubblewrap,
-    /// Landlock. Weaker than Bubblewrap: see docs/confinement.md.
+    /// Landlock. Weaker than Bubblewrap: see docs/sandbox.md.
     Landlock,
     /// No sandbox. An agent can do everything that the worker's user can.
     Off,

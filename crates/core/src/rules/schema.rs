@@ -14,12 +14,12 @@ pub fn schema() -> Value {
     schema["title"] = "tamma.yaml".into();
     // The file is merged over the defaults, so every key is optional, except in list items and
     // table entries: they have no default to merge with.
-    let mut whole = BTreeSet::new();
-    collect_item_definitions(&schema, &mut whole);
+    let mut item_definitions = BTreeSet::new();
+    collect_item_definitions(&schema, &mut item_definitions);
     if let Some(definitions) = schema["$defs"].as_object_mut() {
         for (name, definition) in definitions {
             if let Some(definition) = definition.as_object_mut()
-                && !whole.contains(name)
+                && !item_definitions.contains(name)
             {
                 definition.remove("required");
             }
@@ -66,8 +66,8 @@ fn convert_defaults(root: &Value, schema: &mut Value) {
 
 /// Converts strings to numbers where the schema requires numbers.
 pub(super) fn convert_numbers(root: &Value, schema: &Value, value: &mut Value) {
-    let shape = ValueSchema::parse(root, schema);
-    match (&shape.kind, value) {
+    let value_schema = ValueSchema::parse(root, schema);
+    match (&value_schema.kind, value) {
         (ValueKind::Number { .. }, value) => {
             let number =
                 value.as_str().and_then(|text| text.parse().ok()).and_then(Number::from_f64);

@@ -59,61 +59,69 @@ impl<'a> FileValidator<'a> {
     }
 
     /// Marks a value that must never be shown.
-    pub(super) fn hide_value(&mut self, path: String, shown: String, value: &str) {
-        self.secret_values
-            .insert(path, SecretValue { placeholder: shown, value: value.to_owned() });
+    pub(super) fn hide_value(&mut self, path: String, placeholder: String, value: &str) {
+        self.secret_values.insert(path, SecretValue { placeholder, value: value.to_owned() });
     }
 
     /// Replaces secret values in a message from another library.
     pub(super) fn redact(&self, message: &str) -> String {
-        let mut hidden: Vec<&SecretValue> = self.secret_values.values().collect();
+        let mut secrets: Vec<&SecretValue> = self.secret_values.values().collect();
         // Longest first: a value can be part of a longer one.
-        hidden.sort_by_key(|one| std::cmp::Reverse(one.value.len()));
-        hidden
+        secrets.sort_by_key(|secret| std::cmp::Reverse(secret.value.len()));
+        secrets
             .iter()
-            .filter(|one| !one.value.is_empty())
-            .fold(message.to_owned(), |text, one| text.replace(&one.value, &one.placeholder))
+            .filter(|secret| !secret.value.is_empty())
+            .fold(message.to_owned(), |text, secret| {
+                text.replace(&secret.value, &secret.placeholder)
+            })
     }
 
-    fn report(&mut self, place: SourceLocation, fault: ConfigFault) {
-        self.problems.push(ConfigProblem { fault, origin: ValueOrigin::File(place) });
+    fn report(&mut self, location: SourceLocation, fault: ConfigFault) {
+        self.problems.push(ConfigProblem { fault, origin: ValueOrigin::File(location) });
     }
 
-    fn check_node(&mut self, node: &YamlNode, shape: &ValueSchema<'a>, path: &str) -> Option<Json> {
+    fn check_node(
+        &mut self,
+        node: &YamlNode,
+        schema: &ValueSchema<'a>,
+        path: &str,
+    ) -> Option<Json> {
         self.origins.insert(path.to_owned(), ValueOrigin::File(node.location));
-        match (&shape.kind, &node.value) {
+        match (&schema.kind, &node.value) {
             // A section in which everything is commented out counts as empty.
             (ValueKind::Table { .. }, YamlValue::Null) => None,
             (ValueKind::Section { required, .. }, YamlValue::Null) => {
-                self.report_missing_keys(node.location, &[], required, shape, path);
+                self.report_missing_keys(node.location, &[], required, schema, path);
                 None
             }
             (ValueKind::Section { required, .. }, YamlValue::Map(pairs)) => {
-                let section = self.check_section(pairs, shape, path);
-                self.report_missing_keys(node.location, pairs, required, shape, path);
+                let section = self.check_section(pairs, schema, path);
+                self.report_missing_keys(node.location, pairs, required, schema, path);
                 // A section without a required key cannot be checked further.
                 let complete = required.iter().all(|key| section.contains_key(*key));
                 complete.then_some(Json::Object(section))
             }
             (ValueKind::Table { .. }, YamlValue::Map(pairs)) => {
-                Some(Json::Object(self.check_section(pairs, shape, path)))
+                Some(Json::Object(self.check_section(pairs, schema, path)))
             }
             (ValueKind::List { items }, YamlValue::List(list)) => {
-                let shape = ValueSchema::parse(self.schema, items);
+                let schema = ValueSchema::parse(self.schema, items);
                 let values: Vec<Option<Json>> = list
                     .iter()
                     .enumerate()
-                    .map(|(index, item)| self.check_node(item, &shape, &format!("{path}[{index}]")))
+                    .map(|(index, item)| {
+                        self.check_node(item, &schema, &format!("{path}[{index}]"))
+                    })
                     .collect();
                 // Without this item, the others would be reported under the wrong index.
                 values.into_iter().collect::<Option<Vec<Json>>>().map(Json::Array)
             }
             (_, YamlValue::Text(text)) if text.contains("${") => {
-                self.check_text(text, node, shape, path)
+                self.check_text(text, node, schema, path)
             }
             (_, value) => {
                 let name = if path.is_empty() { self.file_name } else { path };
-                match shape.check_value(value, name, &describe_value(value)) {
+                match schema.check_value(value, name, &describe_value(value)) {
                     Ok(value) => Some(value),
                     Err(fault) => {
                         self.report(node.location, fault);
@@ -127,21 +135,23 @@ impl<'a> FileValidator<'a> {
     /// Reports the required keys that a section does not have.
     fn report_missing_keys(
         &mut self,
-        place: SourceLocation,
+        location: SourceLocation,
         pairs: &[(YamlKey, YamlNode)],
         required: &[&str],
-        shape: &ValueSchema<'a>,
+        schema: &ValueSchema<'a>,
         path: &str,
     ) {
         for key in required {
-            if !pairs.iter().any(|(given, _)| given.name == *key) {
-                let expected = shape.key_schema(self.schema, key).map(|of| of.describe_expected());
+            if !pairs.iter().any(|(present, _)| present.name == *key) {
+                let expected = schema
+                    .key_schema(self.schema, key)
+                    .map(|key_schema| key_schema.describe_expected());
                 let fault = ConfigFault::MissingKey {
                     path: path.to_owned(),
                     key: (*key).to_owned(),
                     expected: expected.unwrap_or_default(),
                 };
-                self.report(place, fault);
+                self.report(location, fault);
             }
         }
     }
@@ -149,24 +159,25 @@ impl<'a> FileValidator<'a> {
     fn check_section(
         &mut self,
         pairs: &[(YamlKey, YamlNode)],
-        shape: &ValueSchema<'a>,
+        schema: &ValueSchema<'a>,
         path: &str,
     ) -> Map<String, Json> {
-        let mut first: BTreeMap<&str, SourceLocation> = BTreeMap::new();
+        let mut first_locations: BTreeMap<&str, SourceLocation> = BTreeMap::new();
         let mut section = Map::new();
         for (key, node) in pairs {
-            if let Some(place) = first.get(key.name.as_str()) {
+            if let Some(first) = first_locations.get(key.name.as_str()) {
                 let fault =
-                    ConfigFault::DuplicateKey { key: truncate(&key.name), first_line: place.line };
+                    ConfigFault::DuplicateKey { key: truncate(&key.name), first_line: first.line };
                 self.report(key.location, fault);
                 continue;
             }
-            first.insert(&key.name, key.location);
-            match shape.key_schema(self.schema, &key.name) {
-                Some(shape) => {
+            first_locations.insert(&key.name, key.location);
+            match schema.key_schema(self.schema, &key.name) {
+                Some(schema) => {
                     let path = join_path(path, &key.name);
                     section.extend(
-                        self.check_node(node, &shape, &path).map(|value| (key.name.clone(), value)),
+                        self.check_node(node, &schema, &path)
+                            .map(|value| (key.name.clone(), value)),
                     );
                 }
                 None => self.report(
@@ -177,7 +188,7 @@ impl<'a> FileValidator<'a> {
                             "`{}`",
                             if path.is_empty() { self.file_name } else { path }
                         ),
-                        known: match &shape.kind {
+                        known: match &schema.kind {
                             ValueKind::Section { keys, .. } => keys.keys().cloned().collect(),
                             _ => Vec::new(),
                         },
@@ -193,18 +204,18 @@ impl<'a> FileValidator<'a> {
         &mut self,
         text: &str,
         node: &YamlNode,
-        shape: &ValueSchema<'a>,
+        schema: &ValueSchema<'a>,
         path: &str,
     ) -> Option<Json> {
-        let named = &mut self.referenced_variables;
-        let filled = expand_variables(text, self.variables, |name| {
-            named.insert(name.to_owned());
+        let referenced = &mut self.referenced_variables;
+        let expanded = expand_variables(text, self.variables, |name| {
+            referenced.insert(name.to_owned());
         });
-        let faults = match filled {
-            Ok(filled) => {
-                self.hide_value(path.to_owned(), text.to_owned(), &filled);
-                match shape.check_text_value(
-                    &filled,
+        let faults = match expanded {
+            Ok(expanded) => {
+                self.hide_value(path.to_owned(), text.to_owned(), &expanded);
+                match schema.check_text_value(
+                    &expanded,
                     path,
                     &format!("the value of `{}`", truncate(text)),
                 ) {

@@ -66,7 +66,7 @@ impl ValueSchema<'_> {
             (ValueKind::Number { min, max }, YamlValue::Integer(_) | YamlValue::Float(_)) => {
                 let number = match value {
                     #[expect(clippy::cast_precision_loss, reason = "only the limits are compared")]
-                    YamlValue::Integer(whole) => *whole as f64,
+                    YamlValue::Integer(integer) => *integer as f64,
                     YamlValue::Float(number) => *number,
                     _ => f64::NAN,
                 };
@@ -118,8 +118,8 @@ impl ValueSchema<'_> {
                 _ => None,
             },
             (ValueKind::Integer { .. } | ValueKind::Number { .. }, YamlValue::Text(text)) => {
-                let bare = text.trim();
-                bare.parse::<f64>().ok().map(|_| format!("write it without quotes: `{bare}`"))
+                let number = text.trim();
+                number.parse::<f64>().ok().map(|_| format!("write it without quotes: `{number}`"))
             }
             (
                 ValueKind::Text { .. },

@@ -55,19 +55,22 @@ impl<'a> ValueSchema<'a> {
                 name.strip_prefix("#/$defs/").and_then(|name| root.get("$defs")?.get(name));
             // Terminates, because our types are not recursive.
             return definition
-                .map_or(Self { kind: ValueKind::Any, nullable: true }, |to| Self::parse(root, to));
+                .map_or(Self { kind: ValueKind::Any, nullable: true }, |definition| {
+                    Self::parse(root, definition)
+                });
         }
         if let Some(alternatives) = schema.get("anyOf").and_then(Value::as_array) {
-            let is_null = |one: &&Value| one.get("type").is_some_and(|kind| kind == "null");
-            let nullable = alternatives.iter().any(|one| is_null(&one));
-            return match alternatives.iter().find(|one| !is_null(one)) {
-                Some(inner) => Self { nullable, ..Self::parse(root, inner) },
+            let is_null =
+                |alternative: &&Value| alternative.get("type").is_some_and(|kind| kind == "null");
+            let nullable = alternatives.iter().any(|alternative| is_null(&alternative));
+            return match alternatives.iter().find(|alternative| !is_null(alternative)) {
+                Some(alternative) => Self { nullable, ..Self::parse(root, alternative) },
                 None => Self { kind: ValueKind::Any, nullable },
             };
         }
         let types: Vec<&str> = match schema.get("type") {
-            Some(Value::String(one)) => vec![one],
-            Some(Value::Array(many)) => many.iter().filter_map(Value::as_str).collect(),
+            Some(Value::String(name)) => vec![name],
+            Some(Value::Array(names)) => names.iter().filter_map(Value::as_str).collect(),
             _ => Vec::new(),
         };
         let nullable = types.contains(&"null");
@@ -107,7 +110,7 @@ impl<'a> ValueSchema<'a> {
 
     /// Describes a valid value, to follow "must be".
     pub(super) fn describe_expected(&self) -> String {
-        let what = match &self.kind {
+        let description = match &self.kind {
             ValueKind::Section { .. } | ValueKind::Table { .. } => "a section".to_owned(),
             ValueKind::List { .. } => "a list".to_owned(),
             ValueKind::Choice(choices) => format!("one of {}", quote_list(choices)),
@@ -134,20 +137,20 @@ impl<'a> ValueSchema<'a> {
             ValueKind::Text { min, max } => format!("a string of {min} to {max} characters"),
             ValueKind::Any => "a value".to_owned(),
         };
-        if self.nullable { format!("{what}, or `null`") } else { what }
+        if self.nullable { format!("{description}, or `null`") } else { description }
     }
 }
 
 fn choice_kind(schema: &Value) -> ValueKind<'_> {
     let text = |value: &Value| value.as_str().map(str::to_owned);
-    let listed =
+    let to_texts =
         |value: &Value| value.as_array().into_iter().flatten().filter_map(text).collect::<Vec<_>>();
     let mut choices = Vec::new();
-    for one in schema.get("oneOf").and_then(Value::as_array).into_iter().flatten() {
-        choices.extend(one.get("const").and_then(text));
-        choices.extend(one.get("enum").map(listed).unwrap_or_default());
+    for alternative in schema.get("oneOf").and_then(Value::as_array).into_iter().flatten() {
+        choices.extend(alternative.get("const").and_then(text));
+        choices.extend(alternative.get("enum").map(to_texts).unwrap_or_default());
     }
-    choices.extend(schema.get("enum").map(listed).unwrap_or_default());
+    choices.extend(schema.get("enum").map(to_texts).unwrap_or_default());
     ValueKind::Choice(choices)
 }
 
@@ -174,13 +177,13 @@ fn integer_kind(schema: &Value) -> ValueKind<'_> {
         Some("uint64" | "uint") => (0, i128::from(u64::MAX)),
         _ => (i128::from(i64::MIN), i128::from(i64::MAX)),
     };
-    let whole = |key| {
+    let explicit_limit = |key| {
         let limit = schema.get(key)?;
         limit.as_i64().map(i128::from).or_else(|| limit.as_u64().map(i128::from))
     };
     ValueKind::Integer {
-        min: whole("minimum").unwrap_or(low),
-        max: whole("maximum").unwrap_or(high),
+        min: explicit_limit("minimum").unwrap_or(low),
+        max: explicit_limit("maximum").unwrap_or(high),
     }
 }
 

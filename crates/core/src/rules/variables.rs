@@ -111,26 +111,27 @@ pub const VARIABLES: &[EnvVariable] = &[
 ];
 
 /// Overrides settings with the variables that are set.
-pub(super) fn apply_variables(rules: &mut Value, walk: &mut FileValidator<'_>) {
+pub(super) fn apply_variables(rules: &mut Value, validator: &mut FileValidator<'_>) {
     for variable in VARIABLES {
         // An empty variable counts as unset, as in a shell.
-        let Some(text) = walk.variables.get(variable.name).filter(|text| !text.is_empty()) else {
+        let Some(text) = validator.variables.get(variable.name).filter(|text| !text.is_empty())
+        else {
             continue;
         };
         match variable.target {
-            VariableTarget::Key(path) => set_key(rules, walk, variable.name, path, text),
+            VariableTarget::Key(path) => set_key(rules, validator, variable.name, path, text),
             VariableTarget::Channel(kind, key) => {
-                set_channel(rules, walk, variable.name, kind, key, text);
+                set_channel(rules, validator, variable.name, kind, key, text);
             }
         }
     }
     let known: Vec<String> = VARIABLES.iter().map(|variable| variable.name.to_owned()).collect();
-    for name in walk.variables.keys() {
+    for name in validator.variables.keys() {
         if name.starts_with(OWN_PREFIX)
             && !known.contains(name)
-            && !walk.referenced_variables.contains(name)
+            && !validator.referenced_variables.contains(name)
         {
-            walk.problems.push(ConfigProblem {
+            validator.problems.push(ConfigProblem {
                 fault: ConfigFault::UnknownVariable { name: name.clone(), known: known.clone() },
                 origin: ValueOrigin::Variable { name: name.clone() },
             });
@@ -138,31 +139,37 @@ pub(super) fn apply_variables(rules: &mut Value, walk: &mut FileValidator<'_>) {
     }
 }
 
-fn set_key(rules: &mut Value, walk: &mut FileValidator<'_>, name: &str, path: &str, text: &str) {
-    let root = walk.schema;
-    let mut shape = Some(ValueSchema::parse(root, root));
+fn set_key(
+    rules: &mut Value,
+    validator: &mut FileValidator<'_>,
+    name: &str,
+    path: &str,
+    text: &str,
+) {
+    let root = validator.schema;
+    let mut schema = Some(ValueSchema::parse(root, root));
     for key in path.split('.') {
-        shape = shape.and_then(|shape| shape.key_schema(root, key));
+        schema = schema.and_then(|schema| schema.key_schema(root, key));
     }
     let slot = rules.pointer_mut(&format!("/{}", path.replace('.', "/")));
     // A test checks that every path of the table is in the schema.
-    let (Some(shape), Some(slot)) = (shape, slot) else {
+    let (Some(schema), Some(slot)) = (schema, slot) else {
         return;
     };
     let origin = ValueOrigin::Variable { name: name.to_owned() };
-    match shape.check_text_value(text, path, &format!("the value of `{name}`")) {
+    match schema.check_text_value(text, path, &format!("the value of `{name}`")) {
         Ok(value) => {
             *slot = value;
-            walk.secret_values.remove(path);
-            walk.origins.insert(path.to_owned(), origin);
+            validator.secret_values.remove(path);
+            validator.origins.insert(path.to_owned(), origin);
         }
-        Err(fault) => walk.problems.push(ConfigProblem { fault, origin }),
+        Err(fault) => validator.problems.push(ConfigProblem { fault, origin }),
     }
 }
 
 fn set_channel(
     rules: &mut Value,
-    walk: &mut FileValidator<'_>,
+    validator: &mut FileValidator<'_>,
     name: &str,
     kind: ChannelType,
     key: &str,
@@ -173,11 +180,11 @@ fn set_channel(
         return;
     };
     let kind = kind.to_string();
-    let is_it = |channel: &Value| channel.get("type").is_some_and(|is| *is == kind);
-    let index = channels.iter().position(is_it).unwrap_or_else(|| {
+    let has_kind = |channel: &Value| channel.get("type").is_some_and(|value| *value == kind);
+    let index = channels.iter().position(has_kind).unwrap_or_else(|| {
         channels.push(json!({ "type": kind }));
         let path = format!("{CHANNELS_PATH}[{}].type", channels.len() - 1);
-        walk.origins.insert(path, ValueOrigin::Variable { name: name.to_owned() });
+        validator.origins.insert(path, ValueOrigin::Variable { name: name.to_owned() });
         channels.len() - 1
     });
     let channel = &mut channels[index];
@@ -185,25 +192,29 @@ fn set_channel(
     channel["config"][key] = text.into();
     for path in ["enabled".to_owned(), format!("config.{key}")] {
         let path = format!("{CHANNELS_PATH}[{index}].{path}");
-        walk.origins.insert(path, ValueOrigin::Variable { name: name.to_owned() });
+        validator.origins.insert(path, ValueOrigin::Variable { name: name.to_owned() });
     }
-    walk.hide_value(format!("{CHANNELS_PATH}[{index}].config.{key}"), format!("${{{name}}}"), text);
+    validator.hide_value(
+        format!("{CHANNELS_PATH}[{index}].config.{key}"),
+        format!("${{{name}}}"),
+        text,
+    );
 }
 
 /// Replaces variable references in a text with their values.
 ///
-/// Returns either the text or all faults. Every name found is passed to `named`.
+/// Returns either the text or all faults. Every name found is passed to `on_reference`.
 pub(super) fn expand_variables(
     text: &str,
     variables: &BTreeMap<String, String>,
-    mut named: impl FnMut(&str),
+    mut on_reference: impl FnMut(&str),
 ) -> Result<String, Vec<ConfigFault>> {
-    let (mut filled, mut faults, mut rest) = (String::new(), Vec::new(), text);
+    let (mut expanded, mut faults, mut rest) = (String::new(), Vec::new(), text);
     while let Some(start) = rest.find('$') {
-        filled.push_str(&rest[..start]);
+        expanded.push_str(&rest[..start]);
         rest = &rest[start..];
         if let Some(after) = rest.strip_prefix("$${") {
-            filled.push_str("${");
+            expanded.push_str("${");
             rest = after;
         } else if let Some(after) = rest.strip_prefix("${") {
             let Some((inside, after)) = after.split_once('}') else {
@@ -219,22 +230,22 @@ pub(super) fn expand_variables(
                 faults.push(ConfigFault::BrokenVariable);
                 continue;
             }
-            named(name);
+            on_reference(name);
             match (variables.get(name), fallback) {
-                (Some(value), None) => filled.push_str(value),
-                (Some(value), Some(_)) if !value.is_empty() => filled.push_str(value),
-                (_, Some(fallback)) => filled.push_str(fallback),
+                (Some(value), None) => expanded.push_str(value),
+                (Some(value), Some(_)) if !value.is_empty() => expanded.push_str(value),
+                (_, Some(fallback)) => expanded.push_str(fallback),
                 (None, None) => {
                     faults.push(ConfigFault::UndefinedVariable { name: name.to_owned() });
                 }
             }
         } else {
-            filled.push('$');
+            expanded.push('$');
             rest = &rest[1..];
         }
     }
-    filled.push_str(rest);
-    if faults.is_empty() { Ok(filled) } else { Err(faults) }
+    expanded.push_str(rest);
+    if faults.is_empty() { Ok(expanded) } else { Err(faults) }
 }
 
 fn is_variable_name(text: &str) -> bool {

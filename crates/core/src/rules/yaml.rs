@@ -49,14 +49,14 @@ pub(super) fn parse(text: &str) -> Result<YamlNode, Box<ConfigProblem>> {
         with_snippet: false,
     };
     serde_saphyr::from_str_with_options::<YamlNode>(text, options).map_err(|error| {
-        let place = error.location().map(source_location);
-        let line = place.and_then(|at| text.lines().nth(at.line - 1)).unwrap_or_default();
+        let location = error.location().map(source_location);
+        let line = location.and_then(|at| text.lines().nth(at.line - 1)).unwrap_or_default();
         // In flow style, braces have a meaning of their own.
         let help = (line.contains("${") && line.contains(['[', ','])).then(|| {
             "inside `[...]` or `{...}`, put a variable in quotes: `\"${NAME}\"`".to_owned()
         });
         Box::new(ConfigProblem {
-            origin: place.map_or(ValueOrigin::Default, ValueOrigin::File),
+            origin: location.map_or(ValueOrigin::Default, ValueOrigin::File),
             fault: ConfigFault::Syntax { reason: error_reason(&error), help },
         })
     })

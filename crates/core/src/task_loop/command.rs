@@ -144,8 +144,7 @@ pub enum Job {
         ending: State,
         /// Asks a model for lessons. Without it, only the failures are recorded, which needs no
         /// model.
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        #[serde(rename = "model")]
+        #[serde(rename = "model", default, skip_serializing_if = "std::ops::Not::not")]
         use_model: bool,
     },
     /// Commit, push and report the current work, so that nothing is lost while a person decides.

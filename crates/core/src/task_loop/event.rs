@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 use strum::Display;
 
-use super::{State, Timestamp};
+use super::{AnswerKind, State, Timestamp};
 use crate::actor::Actor;
 use crate::approval::{ApprovalScope, Pin};
 use crate::budget::Grant;
@@ -33,8 +33,7 @@ pub struct TaskReceived {
     /// Author of the task.
     pub by: Actor,
     /// Plan submitted with the task. It is reviewed like any other plan.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[serde(rename = "plan")]
+    #[serde(rename = "plan", default, skip_serializing_if = "Option::is_none")]
     pub submitted_plan: Option<Reference>,
     /// Edition that the task starts with. The caller supplies it, because a replayed history begins
     /// here.
@@ -156,8 +155,7 @@ pub enum Outcome {
         /// Stored text of the question.
         question: Reference,
         /// Answer to use if nobody answers in time.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        #[serde(rename = "default")]
+        #[serde(rename = "default", default, skip_serializing_if = "Option::is_none")]
         default_answer: Option<Reference>,
     },
     /// The job was stopped on request.
@@ -276,4 +274,19 @@ pub enum Action {
     },
     /// Stop the reminders without answering.
     Acknowledge,
+}
+
+impl Action {
+    /// Returns the name of the action for people. [`Display`](std::fmt::Display) gives the
+    /// serialised name.
+    pub fn label(&self) -> &'static str {
+        match AnswerKind::try_from(self) {
+            Ok(answer) => answer.label(),
+            Err(()) => match self {
+                Self::Pause => "pause",
+                Self::Resume => "resume",
+                _ => "acknowledge",
+            },
+        }
+    }
 }

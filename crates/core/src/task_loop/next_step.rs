@@ -7,7 +7,6 @@ use strum::{Display, EnumIter, EnumString};
 
 use super::{Action, JobKind, OpenQuestion, State, TaskLoop, Timestamp};
 use crate::cause::AlertCause;
-use crate::format::humanize;
 use crate::ids::Name;
 use crate::rules::Rules;
 
@@ -102,6 +101,29 @@ pub enum AnswerKind {
     Abandon,
 }
 
+impl AnswerKind {
+    /// Returns the name of the answer for people, as it follows "to". [`Display`](fmt::Display)
+    /// gives the serialised name.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Approve => "approve",
+            Self::Reject => "reject",
+            Self::RevisePlan => "revise the plan",
+            Self::Accept => "accept",
+            Self::RequestChanges => "request changes",
+            Self::Override => "override",
+            Self::Reply => "reply",
+            Self::Continue => "continue",
+            Self::ChangeTask => "change the task",
+            Self::Retry => "retry",
+            Self::RollBack => "roll back",
+            Self::Skip => "skip",
+            Self::Cancel => "cancel",
+            Self::Abandon => "abandon",
+        }
+    }
+}
+
 impl TryFrom<&Action> for AnswerKind {
     type Error = ();
     fn try_from(action: &Action) -> Result<Self, ()> {
@@ -171,17 +193,17 @@ impl TaskLoop {
                 reminder_at: self.next_reminder(rules),
             });
         }
-        if let Some(left) = self.stopping_job.or(self.active_job.filter(|work| work.stopping)) {
-            return Some(NextStep::JobStopping { job: left.kind });
+        if let Some(job) = self.stopping_job.or(self.active_job.filter(|job| job.stopping)) {
+            return Some(NextStep::JobStopping { job: job.kind });
         }
-        let work = self.active_job?;
-        Some(match (&self.quota, work.not_before) {
+        let job = self.active_job?;
+        Some(match (&self.quota, job.not_before) {
             (Some(quota), Some(_)) => {
                 NextStep::Quota { provider: quota.provider.clone(), until: quota.until }
             }
-            (None, Some(at)) => NextStep::RetryJob { job: work.kind, at },
+            (None, Some(at)) => NextStep::RetryJob { job: job.kind, at },
             (_, None) => NextStep::JobRunning {
-                job: work.kind,
+                job: job.kind,
                 expected_by: self.next_timeout_stage(rules).map(|(at, _)| at),
             },
         })
@@ -190,7 +212,7 @@ impl TaskLoop {
 
 impl fmt::Display for NextStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let at = |at: &Timestamp| at.format("%Y-%m-%d %H:%M UTC");
+        let time = |time: &Timestamp| time.format("%Y-%m-%d %H:%M UTC");
         match self {
             Self::Resume { paused_by } => {
                 write!(f, "paused by {paused_by}; waiting to be resumed")
@@ -198,25 +220,25 @@ impl fmt::Display for NextStep {
             Self::Answer { cause, answers, reminder_at } => {
                 write!(f, "{cause}: waiting for a person to ")?;
                 for (index, answer) in answers.iter().enumerate() {
-                    let between = match index {
+                    let separator = match index {
                         0 => "",
                         _ if index + 1 == answers.len() => " or ",
                         _ => ", ",
                     };
-                    write!(f, "{between}{}", humanize(answer))?;
+                    write!(f, "{separator}{}", answer.label())?;
                 }
                 match reminder_at {
-                    Some(moment) => write!(f, "; next reminder at {}", at(moment)),
+                    Some(at) => write!(f, "; next reminder at {}", time(at)),
                     None => f.write_str("; seen, no more reminders"),
                 }
             }
             Self::JobStopping { job } => write!(f, "waiting for `{job}` to stop"),
             Self::Quota { provider, until } => {
-                write!(f, "waiting for {provider}'s quota to reset at {}", at(until))
+                write!(f, "waiting for {provider}'s quota to reset at {}", time(until))
             }
-            Self::RetryJob { job, at: moment } => write!(f, "retrying `{job}` at {}", at(moment)),
-            Self::JobRunning { job, expected_by: Some(moment) } => {
-                write!(f, "`{job}` running, due by {}", at(moment))
+            Self::RetryJob { job, at } => write!(f, "retrying `{job}` at {}", time(at)),
+            Self::JobRunning { job, expected_by: Some(at) } => {
+                write!(f, "`{job}` running, due by {}", time(at))
             }
             Self::JobRunning { job, expected_by: None } => {
                 write!(f, "`{job}` running, overdue")

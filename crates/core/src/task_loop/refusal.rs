@@ -13,7 +13,7 @@ pub enum Refusal {
     #[error("the task is closed ({0})")]
     Ended(State),
     /// The action needs a person.
-    #[error("only a person can {0} a task")]
+    #[error("only a person can {0}")]
     PersonRequired(String),
     /// Result of a job that is not running.
     #[error("result refused: job {found} is not running{}", current(*.expected))]
@@ -36,7 +36,7 @@ pub enum Refusal {
     WrongState {
         /// Current state.
         state: State,
-        /// Name of the action.
+        /// Label of the action.
         action: String,
     },
     /// Decision about a scope that is no longer current.
@@ -82,16 +82,16 @@ pub enum Refusal {
     /// Answer that the question does not allow.
     #[error("`{action}` is not an answer to this question")]
     AnswerNotAllowed {
-        /// Name of the action.
+        /// Label of the action.
         action: String,
     },
     /// The task cannot be rolled back to this state.
-    #[error("cannot roll back to {to}: {why}")]
+    #[error("cannot roll back to {to}: {reason}")]
     CannotRollBack {
         /// Requested state.
         to: State,
         /// Reason.
-        why: &'static str,
+        reason: &'static str,
     },
     /// No timer is due yet.
     #[error("nothing is due before {}", .0.map_or_else(|| "the next event".to_owned(), |at| at.to_rfc3339()))]
@@ -120,6 +120,6 @@ fn current(expected: Option<u32>) -> String {
 
 impl Refusal {
     pub(super) fn wrong_state(state: State, action: &Action) -> Self {
-        Self::WrongState { state, action: action.to_string() }
+        Self::WrongState { state, action: action.label().to_owned() }
     }
 }

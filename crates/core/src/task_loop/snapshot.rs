@@ -202,12 +202,10 @@ pub struct OpenQuestion {
     #[serde(rename = "resume")]
     pub resume_state: State,
     /// Stored text of an agent's question.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[serde(rename = "about")]
+    #[serde(rename = "about", default, skip_serializing_if = "Option::is_none")]
     pub agent_question: Option<Reference>,
     /// Answer to use if nobody answers in time.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[serde(rename = "default")]
+    #[serde(rename = "default", default, skip_serializing_if = "Option::is_none")]
     pub default_answer: Option<Reference>,
 }
 
@@ -229,11 +227,13 @@ impl TaskLoop {
 
     /// Returns the council seat to ask next; `None` in editions with a single council model.
     pub fn current_seat(&self, rules: &Rules) -> Option<CouncilSeat> {
-        let said = self.opinions.len();
+        let opinion_count = self.opinions.len();
         match self.edition {
             Edition::November2026 => None,
             Edition::Review2026 | Edition::Knowledge2026 => {
-                let member = u8::try_from(said).ok().filter(|_| said < rules.council.members.len());
+                let member = u8::try_from(opinion_count)
+                    .ok()
+                    .filter(|_| opinion_count < rules.council.members.len());
                 Some(member.map_or(CouncilSeat::Chair, CouncilSeat::Member))
             }
         }

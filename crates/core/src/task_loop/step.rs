@@ -53,7 +53,7 @@ struct StepBuilder<'a> {
 
 /// Creates the state of a new task.
 pub fn begin(received: &TaskReceived, rules: &Rules) -> Step {
-    let mut turn = StepBuilder {
+    let mut builder = StepBuilder {
         task_loop: TaskLoop {
             format: FormatVersion,
             edition: received.edition,
@@ -105,14 +105,14 @@ pub fn begin(received: &TaskReceived, rules: &Rules) -> Step {
         commands: Vec::new(),
         entries: Vec::new(),
     };
-    turn.record_entry(EntryName::SmTaskReceived, None, EntryData::None);
-    turn.start_next_job();
-    turn.finish()
+    builder.record_entry(EntryName::SmTaskReceived, None, EntryData::None);
+    builder.start_next_job();
+    builder.finish()
 }
 
 /// Applies one event to a task. A refused event changes nothing.
 pub fn step(before: &TaskLoop, event: &TaskEvent, rules: &Rules) -> Result<Step, Refusal> {
-    let mut turn = StepBuilder {
+    let mut builder = StepBuilder {
         task_loop: before.clone(),
         now: event.at.max(before.since),
         actor: &event.by,
@@ -121,24 +121,24 @@ pub fn step(before: &TaskLoop, event: &TaskEvent, rules: &Rules) -> Result<Step,
         entries: Vec::new(),
     };
     match &event.kind {
-        EventKind::JobFinished { job_number: ticket, usage, outcome }
-            if turn.is_final_learning_job(*ticket) =>
+        EventKind::JobFinished { job_number, usage, outcome }
+            if builder.is_final_learning_job(*job_number) =>
         {
-            turn.record_final_lessons(usage.as_ref(), outcome);
+            builder.record_final_lessons(usage.as_ref(), outcome);
         }
         _ if before.state.is_terminal() => return Err(Refusal::Ended(before.state)),
-        EventKind::RunStarted { job_number: ticket, agent: engine } => {
-            turn.run_started(*ticket, engine)?;
+        EventKind::RunStarted { job_number, agent } => {
+            builder.run_started(*job_number, agent)?;
         }
-        EventKind::JobFinished { job_number: ticket, usage, outcome } => {
-            turn.job_finished(*ticket, usage.as_ref(), outcome)?;
+        EventKind::JobFinished { job_number, usage, outcome } => {
+            builder.job_finished(*job_number, usage.as_ref(), outcome)?;
         }
-        EventKind::Tick => turn.tick()?,
-        EventKind::PinChanged(pin) => turn.pin_changed(*pin)?,
-        EventKind::ActionRequested(action) => turn.handle_action(action)?,
+        EventKind::Tick => builder.tick()?,
+        EventKind::PinChanged(pin) => builder.pin_changed(*pin)?,
+        EventKind::ActionRequested(action) => builder.handle_action(action)?,
     }
-    turn.start_next_job();
-    Ok(turn.finish())
+    builder.start_next_job();
+    Ok(builder.finish())
 }
 
 impl StepBuilder<'_> {
@@ -147,16 +147,16 @@ impl StepBuilder<'_> {
     }
 
     /// Returns `true` for the learning job that still runs after the task was closed.
-    fn is_final_learning_job(&self, ticket: u32) -> bool {
+    fn is_final_learning_job(&self, job_number: u32) -> bool {
         self.task_loop.state.is_terminal()
-            && self.task_loop.active_job.is_some_and(|work| work.job_number == ticket)
+            && self.task_loop.active_job.is_some_and(|job| job.job_number == job_number)
     }
 
     /// Records the lessons of a closed task. The state no longer changes, and failing to learn does
     /// not fail the task.
     fn record_final_lessons(&mut self, usage: Option<&Usage>, outcome: &Outcome) {
-        if let Some(work) = self.task_loop.active_job.take() {
-            self.task_loop.spend.record(usage, work.reserved_cost);
+        if let Some(job) = self.task_loop.active_job.take() {
+            self.task_loop.spend.record(usage, job.reserved_cost);
         }
         match outcome {
             Outcome::Learned(lessons) => {
@@ -167,10 +167,10 @@ impl StepBuilder<'_> {
                 );
             }
             Outcome::Failed(failure) => {
-                let (why, kind) = (failure.reason.to_string(), failure.kind.clone());
+                let (reason, kind) = (failure.reason.to_string(), failure.kind.clone());
                 self.record_entry(
                     EntryName::SmErrorOccurred,
-                    Some(why.into()),
+                    Some(reason.into()),
                     EntryData::Failure(kind),
                 );
             }
@@ -179,15 +179,18 @@ impl StepBuilder<'_> {
     }
 
     /// Handles the start of a run by an agent.
-    fn run_started(&mut self, ticket: u32, engine: &Name) -> Result<(), Refusal> {
-        let waits = self.task_loop.state == State::Validated;
-        let expected = self.task_loop.active_job.map(|work| work.job_number);
-        let Some(work) =
-            self.task_loop.active_job.as_mut().filter(|work| waits && work.job_number == ticket)
+    fn run_started(&mut self, job_number: u32, agent: &Name) -> Result<(), Refusal> {
+        let is_waiting = self.task_loop.state == State::Validated;
+        let expected = self.task_loop.active_job.map(|job| job.job_number);
+        let Some(job) = self
+            .task_loop
+            .active_job
+            .as_mut()
+            .filter(|job| is_waiting && job.job_number == job_number)
         else {
-            return Err(Refusal::StaleResult { found: ticket, expected });
+            return Err(Refusal::StaleResult { found: job_number, expected });
         };
-        work.not_before = None;
+        job.not_before = None;
         // Voiding an approval also stops the run that it allowed. Check again here, because this is
         // the only way into `in_progress`.
         if !self.task_loop.is_approved() {
@@ -199,7 +202,7 @@ impl StepBuilder<'_> {
             Trigger::RunStarted,
             State::InProgress,
             None,
-            EntryData::Agent(engine.clone()),
+            EntryData::Agent(agent.clone()),
         )
     }
 

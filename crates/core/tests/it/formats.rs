@@ -89,8 +89,8 @@ fn troubled() -> World {
     world.done(failure(FailureKind::Quota { provider: text("acme"), until }));
     world.start().ask(Action::Pause).done(Outcome::Interrupted).ask(Action::Resume);
     world.start().done(failure(FailureKind::TimedOut)).start();
-    world.done_costing(Some(costing(75)), Outcome::RunFinished(commit(4)));
-    world.done(red(1)).fail_in(1).fail_in(1);
+    world.done_with_usage(Some(costing(75)), Outcome::RunFinished(commit(4)));
+    world.done(red(1)).fail_gates(1).fail_gates(1);
     assert_eq!(world.it.state, State::CtoIntervention);
     world.walk(State::QualityReview).done(passed());
     world.ask(Action::RequestChanges { commit: commit(9), comments: note() });
@@ -108,25 +108,22 @@ fn contested() -> World {
     });
     world.ask(Action::ChangeTask { request: note() }).walk(State::AwaitingApproval);
     world.done(Outcome::Checked { blockers: 1, warnings: 2 });
-    let binding = world.binding();
-    world.ask(Action::Override { scope: binding, reason: reason() });
+    let scope = world.binding();
+    world.ask(Action::Override { scope, reason: reason() });
     world.done(Outcome::Checked { blockers: 1, warnings: 2 });
-    world
-        .tick_at(60)
-        .ask(Action::Acknowledge)
-        .ask(Action::Approve { scope: binding, reason: None });
+    world.tick_at(60).ask(Action::Acknowledge).ask(Action::Approve { scope, reason: None });
     world.feed(Actor::Tamma, EventKind::PinChanged(pin(2))).unwrap();
     world.done(Outcome::Checked { blockers: 0, warnings: 0 });
-    let binding = world.binding();
-    world.ask(Action::RevisePlan { scope: binding, changes: note() });
+    let scope = world.binding();
+    world.ask(Action::RevisePlan { scope, changes: note() });
     world.done(Outcome::Planned(plan(2))).done(Outcome::Checked { blockers: 0, warnings: 0 });
-    let binding = world.binding();
-    world.ask(Action::Reject { scope: binding, reason: reason() });
+    let scope = world.binding();
+    world.ask(Action::Reject { scope, reason: reason() });
     world.ask(Action::Retry { grant: Grant::default() }).done(Outcome::Planned(plan(3)));
     world.done(Outcome::Checked { blockers: 0, warnings: 0 });
-    let binding = world.binding();
-    world.ask(Action::Approve { scope: binding, reason: None });
-    world.try_ask("bo", Action::Approve { scope: binding, reason: None }).unwrap();
+    let scope = world.binding();
+    world.ask(Action::Approve { scope, reason: None });
+    world.try_ask("bo", Action::Approve { scope, reason: None }).unwrap();
     world.start().done(Outcome::RunFinished(commit(4))).done(red(1)).done(Outcome::WorkSaved);
     world.ask(Action::Continue { grant: Grant { iterations: 1, ..Grant::default() } });
     world.start().done(Outcome::RunFinished(commit(5))).done(red(2)).done(Outcome::WorkSaved);
@@ -170,7 +167,7 @@ fn asked() -> World {
 /// Task with circular fixes and a council with an absent member.
 fn counselled() -> World {
     let mut world = World::new();
-    world.fail_in(1).fail_in(2).fail_in(1);
+    world.fail_gates(1).fail_gates(2).fail_gates(1);
     assert_eq!(world.it.state, State::CtoIntervention);
     world.done(Outcome::OpinionGiven(note())).done(failure(FailureKind::Crashed));
     world.done(failure(FailureKind::TimedOut)).done(Outcome::CouncilConcluded(note()));
@@ -233,13 +230,13 @@ fn histories_of_all_versions_replay_to_the_same_state() {
 }
 
 /// Collects the JSON names of the variants of events and commands.
-fn names(value: &serde_json::Value, under: &str, found: &mut BTreeSet<String>) {
+fn collect_names(value: &serde_json::Value, prefix: &str, names: &mut BTreeSet<String>) {
     match value {
         serde_json::Value::String(name) => {
-            found.insert(format!("{under}.{name}"));
+            names.insert(format!("{prefix}.{name}"));
         }
         serde_json::Value::Object(fields) => {
-            found.extend(fields.keys().map(|name| format!("{under}.{name}")));
+            names.extend(fields.keys().map(|name| format!("{prefix}.{name}")));
         }
         _ => {}
     }
@@ -247,32 +244,35 @@ fn names(value: &serde_json::Value, under: &str, found: &mut BTreeSet<String>) {
 
 #[test]
 fn the_histories_cover_every_event_outcome_action_and_job() {
-    let mut found = BTreeSet::new();
+    let mut names = BTreeSet::new();
     for path in fs::read_dir(folder(VERSIONS[VERSIONS.len() - 1])).unwrap() {
         let text = fs::read_to_string(path.unwrap().path()).unwrap();
         let history: serde_json::Value = serde_json::from_str(&text).unwrap();
         for event in history["events"].as_array().unwrap() {
-            let what = &event["what"];
-            names(what, "what", &mut found);
-            names(&what["done"]["outcome"], "outcome", &mut found);
-            names(&what["done"]["outcome"]["failed"]["kind"], "failure", &mut found);
-            names(&what["asked"], "action", &mut found);
+            let kind = &event["what"];
+            collect_names(kind, "what", &mut names);
+            collect_names(&kind["done"]["outcome"], "outcome", &mut names);
+            collect_names(&kind["done"]["outcome"]["failed"]["kind"], "failure", &mut names);
+            collect_names(&kind["asked"], "action", &mut names);
         }
-        for command in
-            history["commands"].as_array().unwrap().iter().flat_map(|one| one.as_array().unwrap())
+        for command in history["commands"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .flat_map(|commands| commands.as_array().unwrap())
         {
-            names(command, "command", &mut found);
-            names(&command["start"]["job"], "job", &mut found);
+            collect_names(command, "command", &mut names);
+            collect_names(&command["start"]["job"], "job", &mut names);
         }
     }
-    let count = |under: &str| found.iter().filter(|name| name.starts_with(under)).count();
+    let count = |prefix: &str| names.iter().filter(|name| name.starts_with(prefix)).count();
     // Add each new variant to one of the histories above, then raise these numbers.
-    assert_eq!(count("what."), 5, "{found:#?}");
-    assert_eq!(count("outcome."), 19, "{found:#?}");
-    assert_eq!(count("failure."), 5, "{found:#?}");
-    assert_eq!(count("action."), 17, "{found:#?}");
-    assert_eq!(count("command."), 5, "{found:#?}");
-    assert_eq!(count("job."), 13, "{found:#?}");
+    assert_eq!(count("what."), 5, "{names:#?}");
+    assert_eq!(count("outcome."), 19, "{names:#?}");
+    assert_eq!(count("failure."), 5, "{names:#?}");
+    assert_eq!(count("action."), 17, "{names:#?}");
+    assert_eq!(count("command."), 5, "{names:#?}");
+    assert_eq!(count("job."), 13, "{names:#?}");
 }
 
 #[test]

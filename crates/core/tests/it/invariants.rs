@@ -83,35 +83,35 @@ fn rules(choice: u16) -> Rules {
 struct Oracle {
     plan: Option<PlanHash>,
     pin: Option<Pin>,
-    yes: BTreeMap<Name, ApprovalScope>,
+    approvals: BTreeMap<Name, ApprovalScope>,
     automatic: Option<ApprovalScope>,
     running: BTreeSet<u32>,
-    last_ticket: u32,
-    arrows: BTreeSet<(State, Trigger, State)>,
+    last_job_number: u32,
+    transitions: BTreeSet<(State, Trigger, State)>,
     sequence: u64,
 }
 
 impl Oracle {
-    fn binding(&self) -> Option<ApprovalScope> {
+    fn scope(&self) -> Option<ApprovalScope> {
         Some(ApprovalScope { plan: self.plan?, pin: self.pin? })
     }
 
     /// Applies an accepted event.
-    fn hear(&mut self, event: &TaskEvent, before: &TaskLoop) {
+    fn apply(&mut self, event: &TaskEvent, before: &TaskLoop) {
         match &event.kind {
-            EventKind::JobFinished { job_number: ticket, outcome, .. } => {
-                let wanted = before.active_job.is_some_and(|work| work.job_number == *ticket);
-                self.running.remove(ticket);
+            EventKind::JobFinished { job_number, outcome, .. } => {
+                let is_active = before.active_job.is_some_and(|job| job.job_number == *job_number);
+                self.running.remove(job_number);
                 match outcome {
-                    Outcome::Planned(plan) if wanted => self.plan = Some(plan.hash),
-                    Outcome::Prepared(pin) if wanted => self.pin = Some(*pin),
+                    Outcome::Planned(plan) if is_active => self.plan = Some(plan.hash),
+                    Outcome::Prepared(pin) if is_active => self.pin = Some(*pin),
                     _ => {}
                 }
             }
             EventKind::PinChanged(pin) => self.pin = Some(*pin),
-            EventKind::ActionRequested(Action::Approve { scope: binding, .. }) => {
+            EventKind::ActionRequested(Action::Approve { scope, .. }) => {
                 if let Actor::Person(name) = &event.by {
-                    self.yes.insert(name.clone(), *binding);
+                    self.approvals.insert(name.clone(), *scope);
                 }
             }
             _ => {}
@@ -119,13 +119,14 @@ impl Oracle {
     }
 
     /// Returns `true` if the current scope was approved by people or by the low-risk rule.
-    fn is_approved(&self, it: &TaskLoop, rules: &Rules) -> bool {
-        let Some(now) = self.binding() else {
+    fn is_approved(&self, task_loop: &TaskLoop, rules: &Rules) -> bool {
+        let Some(now) = self.scope() else {
             return false;
         };
-        let level = it.risk_level().unwrap_or(RiskLevel::High);
-        let people = self.yes.values().filter(|binding| **binding == now).count();
-        self.automatic == Some(now) || people >= usize::from(rules.ceremony.get(level).approvers)
+        let level = task_loop.risk_level().unwrap_or(RiskLevel::High);
+        let approver_count = self.approvals.values().filter(|scope| **scope == now).count();
+        self.automatic == Some(now)
+            || approver_count >= usize::from(rules.ceremony.get(level).approvers)
     }
 }
 
@@ -133,23 +134,20 @@ impl Oracle {
 /// sequences, rarely reached states fail more often.
 fn event(world: &World, happening: Happening, stormy: bool) -> TaskEvent {
     let Happening { what, detail, .. } = happening;
-    let far = matches!(
+    let is_rare = matches!(
         world.it.state,
         State::CtoIntervention | State::Approved | State::Committing | State::Adjusting
     );
-    let what = if stormy && far && what < 128 { 160 } else { what };
-    let ticket = world.it.active_job.or(world.it.stopping_job).map_or(0, |work| work.job_number);
+    let what = if stormy && is_rare && what < 128 { 160 } else { what };
+    let job_number = world.it.active_job.or(world.it.stopping_job).map_or(0, |job| job.job_number);
     let names = ["ann", "bo", "cy"];
     let someone = person(names[usize::from(detail) % 3]);
     match what {
         0..=159 => {
             if world.it.state == State::Validated && world.it.stopping_job.is_none() && detail >= 40
             {
-                let engine = "engine".parse().expect("a name");
-                return world.event(
-                    Actor::Tamma,
-                    EventKind::RunStarted { job_number: ticket, agent: engine },
-                );
+                let agent = "engine".parse().expect("a name");
+                return world.event(Actor::Tamma, EventKind::RunStarted { job_number, agent });
             }
             if world.it.open_question.is_some() && (world.it.active_job.is_none() || detail < 128) {
                 return world.event(someone, EventKind::ActionRequested(answer(world, detail)));
@@ -157,7 +155,7 @@ fn event(world: &World, happening: Happening, stormy: bool) -> TaskEvent {
             let outcome = outcome(world, detail);
             world.event(
                 Actor::Tamma,
-                EventKind::JobFinished { job_number: ticket, usage: usage(detail), outcome },
+                EventKind::JobFinished { job_number, usage: usage(detail), outcome },
             )
         }
         160..=179 => {
@@ -173,7 +171,7 @@ fn event(world: &World, happening: Happening, stormy: bool) -> TaskEvent {
             });
             world.event(
                 Actor::Tamma,
-                EventKind::JobFinished { job_number: ticket, usage: usage(detail), outcome },
+                EventKind::JobFinished { job_number, usage: usage(detail), outcome },
             )
         }
         180..=185 => world.event(Actor::Tamma, EventKind::PinChanged(pin(detail % 4))),
@@ -181,17 +179,14 @@ fn event(world: &World, happening: Happening, stormy: bool) -> TaskEvent {
         200..=239 => world.event(someone, EventKind::ActionRequested(action(world, detail))),
         240..=247 => {
             // A result of a job that is not running, or that the job cannot have.
-            let ticket = ticket.wrapping_add(u32::from(detail % 3)).wrapping_sub(1);
+            let job_number = job_number.wrapping_add(u32::from(detail % 3)).wrapping_sub(1);
             let outcome = any_outcome(world, detail);
-            world.event(
-                Actor::Tamma,
-                EventKind::JobFinished { job_number: ticket, usage: None, outcome },
-            )
+            world.event(Actor::Tamma, EventKind::JobFinished { job_number, usage: None, outcome })
         }
         248..=251 => {
-            let engine = "engine".parse().expect("a name");
-            let ticket = ticket.wrapping_add(u32::from(detail % 2));
-            world.event(Actor::Tamma, EventKind::RunStarted { job_number: ticket, agent: engine })
+            let agent = "engine".parse().expect("a name");
+            let job_number = job_number.wrapping_add(u32::from(detail % 2));
+            world.event(Actor::Tamma, EventKind::RunStarted { job_number, agent })
         }
         // Only people can request actions.
         252..=255 => world.event(Actor::Council, EventKind::ActionRequested(action(world, detail))),
@@ -219,16 +214,12 @@ fn next_plan(world: &World, detail: u8) -> PlanSummary {
 
 /// Returns a possible outcome of the running job.
 fn outcome(world: &World, detail: u8) -> Outcome {
-    if let Some(left) = world.it.stopping_job {
-        return if detail < 200 {
-            Outcome::Interrupted
-        } else {
-            ended_as(world, left.kind, detail)
-        };
+    if let Some(job) = world.it.stopping_job {
+        return if detail < 200 { Outcome::Interrupted } else { ended_as(world, job.kind, detail) };
     }
     match world.it.active_job {
-        Some(work) if work.stopping && detail < 200 => Outcome::Interrupted,
-        Some(work) => ended_as(world, work.kind, detail),
+        Some(job) if job.stopping && detail < 200 => Outcome::Interrupted,
+        Some(job) => ended_as(world, job.kind, detail),
         None => Outcome::Admitted,
     }
 }
@@ -240,8 +231,8 @@ fn ended_as(world: &World, kind: JobKind, detail: u8) -> Outcome {
         JobKind::Plan | JobKind::Implement | JobKind::Review | JobKind::Convene
             if detail % 32 == 31 =>
         {
-            let default = (detail > 128).then(note);
-            Outcome::QuestionAsked { question: note(), default_answer: default }
+            let default_answer = (detail > 128).then(note);
+            Outcome::QuestionAsked { question: note(), default_answer }
         }
         JobKind::Plan if detail.is_multiple_of(4) => Outcome::PlanInvalid(note()),
         JobKind::Plan => Outcome::Planned(next_plan(world, detail)),
@@ -305,27 +296,31 @@ fn grant(detail: u8) -> Grant {
     }
 }
 
-fn binding(world: &World, detail: u8) -> ApprovalScope {
+fn scope(world: &World, detail: u8) -> ApprovalScope {
     let stale = ApprovalScope { plan: PlanHash::of(b"other"), pin: pin(3) };
-    let seen = if detail % 16 == 15 { None } else { world.it.current_scope() };
-    seen.unwrap_or(stale)
+    let current = if detail % 16 == 15 { None } else { world.it.current_scope() };
+    current.unwrap_or(stale)
 }
 
 /// Returns a possible answer to the open question.
 fn answer(world: &World, detail: u8) -> Action {
-    let binding = binding(world, detail);
+    let scope = scope(world, detail);
     let commit = world.it.commit.unwrap_or(commit(0));
     match world.it.state {
         State::AwaitingApproval => match detail % 8 {
-            0 => Action::Reject { scope: binding, reason: reason() },
-            1 => Action::RevisePlan { scope: binding, changes: note() },
-            _ => Action::Approve { scope: binding, reason: None },
+            0 => Action::Reject { scope, reason: reason() },
+            1 => Action::RevisePlan { scope, changes: note() },
+            _ => Action::Approve { scope, reason: None },
         },
         State::QualityReview if detail.is_multiple_of(3) => {
             Action::RequestChanges { commit, comments: note() }
         }
         State::QualityReview => Action::Accept { commit, reason: None },
-        _ if world.it.open_question.as_ref().is_some_and(|it| it.agent_question.is_some())
+        _ if world
+            .it
+            .open_question
+            .as_ref()
+            .is_some_and(|question| question.agent_question.is_some())
             && detail > 60 =>
         {
             Action::Reply { reply: note() }
@@ -336,7 +331,7 @@ fn answer(world: &World, detail: u8) -> Action {
             6 => Action::ChangeTask { request: note() },
             7 | 8 => roll_back(detail / 12),
             9 => Action::Skip { reason: reason() },
-            10 => Action::Override { scope: binding, reason: reason() },
+            10 => Action::Override { scope, reason: reason() },
             _ if detail > 200 => Action::Abandon { reason: reason() },
             _ => Action::Acknowledge,
         },
@@ -344,7 +339,7 @@ fn answer(world: &World, detail: u8) -> Action {
 }
 
 fn roll_back(detail: u8) -> Action {
-    let places = [
+    let states = [
         State::Planning,
         State::AwaitingApproval,
         State::Validated,
@@ -352,7 +347,7 @@ fn roll_back(detail: u8) -> Action {
         State::QualityReview,
         State::Completed,
     ];
-    Action::RollBack { to: places[usize::from(detail) % places.len()], reason: reason() }
+    Action::RollBack { to: states[usize::from(detail) % states.len()], reason: reason() }
 }
 
 /// Returns any action.
@@ -372,14 +367,15 @@ fn action(world: &World, detail: u8) -> Action {
 fn play(
     choice: u16,
     happenings: &[Happening],
-    seen: &mut BTreeSet<(State, Trigger, State)>,
+    taken: &mut BTreeSet<(State, Trigger, State)>,
 ) -> Result<(), TestCaseError> {
-    let mut world = World::under(rules(choice));
+    let mut world = World::with_rules(rules(choice));
     // Tasks of the first edition still exist.
     if choice >> 13 == 0 {
         world.it.edition = Edition::November2026;
     }
-    let mut oracle = Oracle { sequence: world.it.entry_count, last_ticket: 1, ..Oracle::default() };
+    let mut oracle =
+        Oracle { sequence: world.it.entry_count, last_job_number: 1, ..Oracle::default() };
     oracle.running.insert(1);
     for happening in happenings {
         if happening.what % 5 == 0 {
@@ -403,13 +399,13 @@ fn play(
                 prop_assert!(!refusal.to_string().is_empty());
             }
             Ok(step) => {
-                oracle.hear(&event, &before);
+                oracle.apply(&event, &before);
                 check(&before, &event, &step, &world.rules, &mut oracle)?;
                 world.it = step.next;
             }
         }
     }
-    seen.extend(oracle.arrows);
+    taken.extend(oracle.transitions);
     Ok(())
 }
 
@@ -420,39 +416,45 @@ fn check(
     rules: &Rules,
     oracle: &mut Oracle,
 ) -> Result<(), TestCaseError> {
-    let it = &step.next;
+    let task_loop = &step.next;
     if before.state.is_terminal() {
         // A closed task accepts only its lessons, and its state does not change.
-        prop_assert!(before.active_job.is_some_and(|work| work.kind == JobKind::Learn));
-        prop_assert!(it.active_job.is_none() && step.commands.is_empty());
-        prop_assert_eq!(it.state, before.state);
+        prop_assert!(before.active_job.is_some_and(|job| job.kind == JobKind::Learn));
+        prop_assert!(task_loop.active_job.is_none() && step.commands.is_empty());
+        prop_assert_eq!(task_loop.state, before.state);
         return Ok(());
     }
-    way_is_whole(before, event, step, oracle)?;
-    approval_holds(step, rules, oracle)?;
-    counters_hold(it, rules)?;
-    one_job_at_a_time(before, step, rules, oracle)?;
+    check_transitions(before, event, step, oracle)?;
+    check_approval(step, rules, oracle)?;
+    check_counters(task_loop, rules)?;
+    check_jobs(before, step, rules, oracle)?;
 
     // 5. Every open task has a next step.
-    prop_assert_eq!(it.next_step(rules).is_none(), it.state.is_terminal(), "{:?}", it);
-    if let Some(next) = it.next_step(rules) {
+    prop_assert_eq!(
+        task_loop.next_step(rules).is_none(),
+        task_loop.state.is_terminal(),
+        "{:?}",
+        task_loop
+    );
+    if let Some(next) = task_loop.next_step(rules) {
         prop_assert!(!next.to_string().is_empty());
     }
-    if let Some(at) = it.wake_at(rules) {
-        prop_assert!(it.paused.is_none());
-        prop_assert!(!it.state.is_terminal());
+    if let Some(at) = task_loop.wake_at(rules) {
+        prop_assert!(task_loop.paused.is_none());
+        prop_assert!(!task_loop.state.is_terminal());
         // After this time, a tick always has an effect.
         let mut later = event.clone();
         later.at = at;
         later.kind = EventKind::Tick;
-        prop_assert!(tamma_core::step(it, &later, rules).is_ok());
+        prop_assert!(tamma_core::step(task_loop, &later, rules).is_ok());
     }
 
     // The state is small and survives serialisation.
-    let text = serde_json::to_string(it).map_err(|error| TestCaseError::fail(error.to_string()))?;
+    let text =
+        serde_json::to_string(task_loop).map_err(|error| TestCaseError::fail(error.to_string()))?;
     prop_assert!(text.len() < 6_000, "{} bytes: {}", text.len(), text);
-    let read: TaskLoop = round_trip(it)?;
-    prop_assert_eq!(&read, it);
+    let read: TaskLoop = round_trip(task_loop)?;
+    prop_assert_eq!(&read, task_loop);
     Ok(())
 }
 
@@ -466,7 +468,7 @@ fn round_trip<T: serde::Serialize + serde::de::DeserializeOwned>(
 
 /// 1 and 2: one state at a time, connected by transitions of the table. Every detour has an author
 /// and a reason.
-fn way_is_whole(
+fn check_transitions(
     before: &TaskLoop,
     event: &TaskEvent,
     step: &Step,
@@ -482,13 +484,14 @@ fn way_is_whole(
             None => prop_assert_eq!(entry.to, entry.from),
             Some(on) => {
                 prop_assert!(table::allows(entry.from, on, entry.to));
-                oracle.arrows.insert((entry.from, on, entry.to));
+                oracle.transitions.insert((entry.from, on, entry.to));
                 let by_person = matches!(entry.actor, Actor::Person(_));
                 if matches!(on, Trigger::Skipped | Trigger::RolledBack | Trigger::Abandoned) {
                     prop_assert!(by_person && entry.reason.is_some());
                 }
-                let along = |state: State| State::MAIN_PATH.iter().position(|way| *way == state);
-                if let (Some(from), Some(to)) = (along(entry.from), along(entry.to)) {
+                let position =
+                    |state: State| State::MAIN_PATH.iter().position(|main| *main == state);
+                if let (Some(from), Some(to)) = (position(entry.from), position(entry.to)) {
                     prop_assert!(to <= from + 1, "{} was skipped to", entry.to);
                 }
                 if entry.from == State::HumanEscalation {
@@ -497,7 +500,7 @@ fn way_is_whole(
             }
         }
         if entry.name == EntryName::SmApprovalAuto {
-            oracle.automatic = oracle.binding();
+            oracle.automatic = oracle.scope();
         }
         state = entry.to;
     }
@@ -506,84 +509,92 @@ fn way_is_whole(
 }
 
 /// 3: nothing reaches `in_progress` without an approval of exactly what runs.
-fn approval_holds(step: &Step, rules: &Rules, oracle: &Oracle) -> Result<(), TestCaseError> {
-    let it = &step.next;
-    let ordered = step.commands.iter().find_map(|command| match command {
-        Command::StartJob { job: Job::Implement(order), .. } => Some(order),
+fn check_approval(step: &Step, rules: &Rules, oracle: &Oracle) -> Result<(), TestCaseError> {
+    let task_loop = &step.next;
+    let run_spec = step.commands.iter().find_map(|command| match command {
+        Command::StartJob { job: Job::Implement(run_spec), .. } => Some(run_spec),
         _ => None,
     });
-    if let Some(order) = ordered {
+    if let Some(run_spec) = run_spec {
         prop_assert_eq!(
-            Some(ApprovalScope { plan: order.plan.hash, pin: order.pin }),
-            oracle.binding()
+            Some(ApprovalScope { plan: run_spec.plan.hash, pin: run_spec.pin }),
+            oracle.scope()
         );
     }
-    if ordered.is_some() || it.state == State::InProgress {
-        prop_assert!(oracle.is_approved(it, rules), "{:?} runs unapproved", it);
+    if run_spec.is_some() || task_loop.state == State::InProgress {
+        prop_assert!(oracle.is_approved(task_loop, rules), "{:?} runs unapproved", task_loop);
     }
     Ok(())
 }
 
 /// 4: no counter exceeds its limit.
-fn counters_hold(it: &TaskLoop, rules: &Rules) -> Result<(), TestCaseError> {
+fn check_counters(task_loop: &TaskLoop, rules: &Rules) -> Result<(), TestCaseError> {
     let limits = &rules.scrum_master.task_loop;
-    prop_assert!(it.failures.values().all(|count| *count <= limits.max_failures_per_state));
-    let in_tier =
-        if it.tier == Tier::TOP { limits.top_tier_threshold } else { limits.escalation_threshold };
-    prop_assert!(it.tier_failures <= in_tier, "{} failures in {}", it.tier_failures, it.tier);
-    prop_assert!(it.retries <= limits.max_retries);
-    prop_assert!(it.councils <= limits.max_councils && it.councils <= 2);
-    prop_assert!(it.iterations <= it.max_iterations(rules));
-    prop_assert!(it.timeouts <= 2);
-    prop_assert!(it.attempts.len() <= ATTEMPT_HISTORY);
-    prop_assert!(it.opinions.len() <= rules.council.members.len());
+    prop_assert!(task_loop.failures.values().all(|count| *count <= limits.max_failures_per_state));
+    let in_tier = if task_loop.tier == Tier::TOP {
+        limits.top_tier_threshold
+    } else {
+        limits.escalation_threshold
+    };
+    prop_assert!(
+        task_loop.tier_failures <= in_tier,
+        "{} failures in {}",
+        task_loop.tier_failures,
+        task_loop.tier
+    );
+    prop_assert!(task_loop.retries <= limits.max_retries);
+    prop_assert!(task_loop.councils <= limits.max_councils && task_loop.councils <= 2);
+    prop_assert!(task_loop.iterations <= task_loop.max_iterations(rules));
+    prop_assert!(task_loop.timeouts <= 2);
+    prop_assert!(task_loop.attempts.len() <= ATTEMPT_HISTORY);
+    prop_assert!(task_loop.opinions.len() <= rules.council.members.len());
     Ok(())
 }
 
 /// At most one job at a time, none during a pause, and none over budget.
-fn one_job_at_a_time(
+fn check_jobs(
     before: &TaskLoop,
     step: &Step,
     rules: &Rules,
     oracle: &mut Oracle,
 ) -> Result<(), TestCaseError> {
-    let it = &step.next;
+    let task_loop = &step.next;
     for command in &step.commands {
         match command {
-            Command::StartJob { job_number: ticket, job, .. } => {
-                prop_assert!(*ticket > oracle.last_ticket);
-                oracle.last_ticket = *ticket;
-                if it.state.is_terminal() {
+            Command::StartJob { job_number, job, .. } => {
+                prop_assert!(*job_number > oracle.last_job_number);
+                oracle.last_job_number = *job_number;
+                if task_loop.state.is_terminal() {
                     prop_assert_eq!(job.kind(), JobKind::Learn);
                     continue;
                 }
                 prop_assert!(oracle.running.is_empty(), "{:?} beside {:?}", job, oracle.running);
-                prop_assert!(it.paused.is_none());
-                oracle.running.insert(*ticket);
-                let limit = budget::task_limit(it.risk_level(), &it.granted, rules);
-                let reserved = it.active_job.map_or(Usd::ZERO, |work| work.reserved_cost);
+                prop_assert!(task_loop.paused.is_none());
+                oracle.running.insert(*job_number);
+                let limit = budget::task_limit(task_loop.risk_level(), &task_loop.granted, rules);
+                let reserved = task_loop.active_job.map_or(Usd::ZERO, |job| job.reserved_cost);
                 if let (Some(usd), true) = (limit.usd, reserved > Usd::ZERO) {
-                    prop_assert!(it.spend.usd + reserved <= usd);
+                    prop_assert!(task_loop.spend.usd + reserved <= usd);
                 }
             }
-            Command::StopJob { job_number: ticket, .. } => {
-                prop_assert!(before.active_job.is_some_and(|work| work.job_number == *ticket));
+            Command::StopJob { job_number, .. } => {
+                prop_assert!(before.active_job.is_some_and(|job| job.job_number == *job_number));
             }
             Command::CloseQuestion { question_number: question } => {
-                let asked = before.open_question.as_ref().map(|question| question.number);
-                prop_assert_eq!(asked, Some(*question));
+                let open = before.open_question.as_ref().map(|question| question.number);
+                prop_assert_eq!(open, Some(*question));
             }
             Command::Alert(_) | Command::BlockProvider { .. } => {}
         }
     }
-    let known = it
+    let expected = task_loop
         .active_job
         .iter()
-        .chain(&it.stopping_job)
-        .map(|work| work.job_number)
+        .chain(&task_loop.stopping_job)
+        .map(|job| job.job_number)
         .collect::<BTreeSet<_>>();
-    if !it.state.is_terminal() {
-        prop_assert_eq!(&known, &oracle.running);
+    if !task_loop.state.is_terminal() {
+        prop_assert_eq!(&expected, &oracle.running);
     }
     Ok(())
 }
@@ -601,27 +612,27 @@ fn the_six_invariants_hold_and_every_transition_is_taken() {
         ..Config::default()
     };
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
-    let seen = std::cell::RefCell::new(BTreeSet::new());
+    let taken = std::cell::RefCell::new(BTreeSet::new());
     let lengths = std::cell::Cell::new(0_usize);
     let result = TestRunner::new_with_rng(config, rng).run(
         &(any::<u16>(), vec(happening(), 1..160)),
         |(choice, happenings)| {
             lengths.set(lengths.get() + happenings.len());
-            play(choice, &happenings, &mut seen.borrow_mut())
+            play(choice, &happenings, &mut taken.borrow_mut())
         },
     );
     if let Err(error) = result {
         panic!("{error}");
     }
-    let seen = seen.into_inner();
+    let taken = taken.into_inner();
     let missing: Vec<_> = table::transitions()
-        .filter(|arrow| !seen.contains(arrow))
+        .filter(|transition| !taken.contains(transition))
         .map(|(from, on, to)| format!("{from} --{on}--> {to}"))
         .collect();
     println!(
         "{sequences} sequences of {} events, seed {seed}: {} of {} transitions taken",
         lengths.get(),
-        seen.len(),
+        taken.len(),
         table::transitions().count()
     );
     // A short run, as in mutation testing, cannot reach every transition.

@@ -4,7 +4,7 @@
 
 mod formats;
 mod invariants;
-mod picture;
 mod purity;
 mod spec;
+mod state_diagram;
 mod world;

@@ -55,8 +55,8 @@ fn no_dependency_can_wait_or_do_io() {
         let tree = tree(package, &["--format", "{p}"]);
         let names: Vec<_> = tree.lines().filter_map(|line| line.split(' ').next()).collect();
         assert!(names.contains(&"serde"), "the tree was read");
-        let found: Vec<_> = names.iter().filter(|name| FORBIDDEN.contains(name)).collect();
-        assert!(found.is_empty(), "{package} must not depend on {found:?}");
+        let forbidden: Vec<_> = names.iter().filter(|name| FORBIDDEN.contains(name)).collect();
+        assert!(forbidden.is_empty(), "{package} must not depend on {forbidden:?}");
     }
 }
 
@@ -92,7 +92,7 @@ fn import_cycles_are_found_and_named() {
         imports::named(source).iter().map(String::as_str).collect::<Vec<_>>(),
         ["b", "d", "e", "h"]
     );
-    let of = |pairs: &[(&str, &str)]| {
+    let imports_of = |pairs: &[(&str, &str)]| {
         let mut imports = imports::Imports::new();
         for (from, to) in pairs {
             let used = imports.entry((*from).to_owned()).or_default();
@@ -100,7 +100,7 @@ fn import_cycles_are_found_and_named() {
         }
         imports
     };
-    assert_eq!(imports::cycle(&of(&[("a", "b"), ("a", "c"), ("b", "c")])), None);
-    let circle = of(&[("a", "b"), ("b", "c"), ("c", "b")]);
-    assert_eq!(imports::cycle(&circle), Some(vec!["b", "c", "b"]));
+    assert_eq!(imports::cycle(&imports_of(&[("a", "b"), ("a", "c"), ("b", "c")])), None);
+    let cyclic = imports_of(&[("a", "b"), ("b", "c"), ("c", "b")]);
+    assert_eq!(imports::cycle(&cyclic), Some(vec!["b", "c", "b"]));
 }

@@ -1,11 +1,11 @@
 //! One test per rule of the specification, by section. Each test is named after its rule.
 
-mod s10_hazards;
+mod s10_content_warnings;
+mod s10_import_export;
 mod s10_knowledge;
 mod s10_learning;
-mod s10_mention;
-mod s10_offers;
-mod s10_paper;
+mod s10_negation;
+mod s10_retirement;
 mod s11_pipeline;
 mod s11_signal;
 mod s12_events;

@@ -70,9 +70,9 @@ pub(crate) fn green() -> Outcome {
     Outcome::Tested(GateCounts { passed: 3, ..GateCounts::default() })
 }
 
-/// Failed gates; each `way` has its own fingerprint.
-pub(crate) fn red(way: u8) -> Outcome {
-    let digest = Some(Digest::of(&[way]));
+/// Failed gates; each `variant` has its own fingerprint.
+pub(crate) fn red(variant: u8) -> Outcome {
+    let digest = Some(Digest::of(&[variant]));
     let fingerprint = Fingerprint { files: digest, tests: digest, error: digest, diff: digest };
     Outcome::Tested(GateCounts { failed: 1, fingerprint, ..GateCounts::default() })
 }
@@ -100,10 +100,10 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new() -> Self {
-        Self::under(Rules::default())
+        Self::with_rules(Rules::default())
     }
 
-    pub(crate) fn under(rules: Rules) -> Self {
+    pub(crate) fn with_rules(rules: Rules) -> Self {
         let received = TaskReceived {
             task: TaskId(Uuid::from_u128(1)),
             project: ProjectId(Uuid::from_u128(2)),
@@ -129,15 +129,15 @@ impl World {
     pub(crate) fn with(change: impl FnOnce(&mut Rules)) -> Self {
         let mut rules = Rules::default();
         change(&mut rules);
-        Self::under(rules)
+        Self::with_rules(rules)
     }
 
-    pub(crate) fn event(&self, by: Actor, what: EventKind) -> TaskEvent {
-        TaskEvent { format: FormatVersion, at: self.now, by, kind: what }
+    pub(crate) fn event(&self, by: Actor, kind: EventKind) -> TaskEvent {
+        TaskEvent { format: FormatVersion, at: self.now, by, kind }
     }
 
-    pub(crate) fn feed(&mut self, by: Actor, what: EventKind) -> Result<(), Refusal> {
-        let event = self.event(by, what);
+    pub(crate) fn feed(&mut self, by: Actor, kind: EventKind) -> Result<(), Refusal> {
+        let event = self.event(by, kind);
         let step = step(&self.it, &event, &self.rules)?;
         self.it = step.next;
         self.commands = step.commands;
@@ -148,7 +148,7 @@ impl World {
 
     pub(crate) fn try_done(&mut self, outcome: Outcome) -> Result<(), Refusal> {
         let job_number =
-            self.it.active_job.or(self.it.stopping_job).map_or(0, |work| work.job_number);
+            self.it.active_job.or(self.it.stopping_job).map_or(0, |job| job.job_number);
         self.feed(
             Actor::Tamma,
             EventKind::JobFinished { job_number, usage: Some(costing(0)), outcome },
@@ -161,7 +161,7 @@ impl World {
         self
     }
 
-    pub(crate) fn done_costing(&mut self, usage: Option<Usage>, outcome: Outcome) -> &mut Self {
+    pub(crate) fn done_with_usage(&mut self, usage: Option<Usage>, outcome: Outcome) -> &mut Self {
         let job_number = self.it.active_job.expect("a job is running").job_number;
         self.feed(Actor::Tamma, EventKind::JobFinished { job_number, usage, outcome })
             .expect("the outcome fits");
@@ -214,8 +214,8 @@ impl World {
                 }
                 State::Adjusting => self.done(Outcome::Briefed(text("brief"))),
                 State::AwaitingApproval if self.it.open_question.is_some() => {
-                    let binding = self.binding();
-                    self.ask(Action::Approve { scope: binding, reason: None })
+                    let scope = self.binding();
+                    self.ask(Action::Approve { scope, reason: None })
                 }
                 State::AwaitingApproval => self.done(Outcome::Checked { blockers: 0, warnings: 0 }),
                 State::Validated => self.start(),
@@ -226,7 +226,7 @@ impl World {
                     self.ask(Action::Accept { commit, reason: None })
                 }
                 State::QualityReview => self.done(passed()),
-                State::CtoIntervention => self.counsel(),
+                State::CtoIntervention => self.finish_council_seat(),
                 State::Approved => self.done(Outcome::DeliveryReady),
                 State::Committing => self.done(Outcome::Delivered(commit(10))),
                 State::Learning => self.done(Outcome::Learned(1)),
@@ -237,7 +237,7 @@ impl World {
     }
 
     /// Gives the opinion or conclusion of the current council seat.
-    pub(crate) fn counsel(&mut self) -> &mut Self {
+    pub(crate) fn finish_council_seat(&mut self) -> &mut Self {
         let outcome = match self.it.current_seat(&self.rules) {
             Some(CouncilSeat::Member(_)) => Outcome::OpinionGiven(text("opinion")),
             Some(CouncilSeat::Chair) | None => Outcome::CouncilConcluded(text("guidance")),
@@ -246,15 +246,15 @@ impl World {
     }
 
     fn job_is_plan(&self) -> bool {
-        self.it.active_job.is_some_and(|work| work.kind == tamma_core::task_loop::JobKind::Plan)
+        self.it.active_job.is_some_and(|job| job.kind == tamma_core::task_loop::JobKind::Plan)
     }
 
-    /// Finishes one run whose gates fail in this way.
-    pub(crate) fn fail_in(&mut self, way: u8) -> &mut Self {
-        self.walk(State::Testing).done(red(way))
+    /// Finishes one run whose gates fail.
+    pub(crate) fn fail_gates(&mut self, variant: u8) -> &mut Self {
+        self.walk(State::Testing).done(red(variant))
     }
 
-    pub(crate) fn started(&self) -> Option<&Job> {
+    pub(crate) fn started_job(&self) -> Option<&Job> {
         self.commands.iter().find_map(|command| match command {
             Command::StartJob { job, .. } => Some(job),
             _ => None,
@@ -271,15 +271,16 @@ impl World {
         alerts
     }
 
-    pub(crate) fn has_logged(&self, name: EntryName) -> bool {
+    pub(crate) fn has_entry(&self, name: EntryName) -> bool {
         self.log.iter().any(|entry| entry.name == name)
     }
 
     /// Returns the states of the task, in order.
-    pub(crate) fn way(&self) -> Vec<State> {
-        let mut way = vec![State::Pending];
-        way.extend(self.log.iter().filter(|entry| entry.trigger.is_some()).map(|entry| entry.to));
-        way
+    pub(crate) fn states(&self) -> Vec<State> {
+        let mut states = vec![State::Pending];
+        states
+            .extend(self.log.iter().filter(|entry| entry.trigger.is_some()).map(|entry| entry.to));
+        states
     }
 }
 

@@ -86,25 +86,25 @@ pub(crate) fn cycle(imports: &Imports) -> Option<Vec<&str>> {
     fn visit<'a>(
         module: &'a str,
         imports: &'a Imports,
-        way: &mut Vec<&'a str>,
+        path: &mut Vec<&'a str>,
         done: &mut BTreeSet<&'a str>,
     ) -> Option<Vec<&'a str>> {
-        if let Some(at) = way.iter().position(|it| *it == module) {
-            let mut found = way[at..].to_vec();
-            found.push(module);
-            return Some(found);
+        if let Some(at) = path.iter().position(|visited| *visited == module) {
+            let mut cycle = path[at..].to_vec();
+            cycle.push(module);
+            return Some(cycle);
         }
         if done.contains(module) {
             return None;
         }
-        way.push(module);
+        path.push(module);
         for next in imports.get(module).into_iter().flat_map(BTreeMap::keys) {
-            let found = visit(next, imports, way, done);
-            if found.is_some() {
-                return found;
+            let cycle = visit(next, imports, path, done);
+            if cycle.is_some() {
+                return cycle;
             }
         }
-        way.pop();
+        path.pop();
         done.insert(module);
         None
     }

@@ -71,9 +71,9 @@ pub(super) struct SessionContext {
 /// Runs one session to its end.
 pub(super) async fn run_session(
     (stdin, stdout): (ChildStdin, ChildStdout),
-    talk: SessionContext,
+    context: SessionContext,
 ) -> RunEnd {
-    let (updates, asks, after) = (talk.clone(), talk.clone(), talk.clone());
+    let (updates, permissions, after) = (context.clone(), context.clone(), context.clone());
     let ended = Client
         .v1()
         .name("tamma")
@@ -90,13 +90,15 @@ pub(super) async fn run_session(
         )
         .on_receive_request(
             async move |request: RequestPermissionRequest, responder, _cx| {
-                responder.respond(RequestPermissionResponse::new(asks.decide_permission(&request)))
+                responder.respond(RequestPermissionResponse::new(
+                    permissions.decide_permission(&request),
+                ))
             },
             agent_client_protocol::on_receive_request!(),
         )
         .connect_with(
             ByteStreams::new(stdin.compat_write(), stdout.compat()),
-            async move |agent: ConnectionTo<Agent>| AcpSession { agent, ctx: talk }.run().await,
+            async move |agent: ConnectionTo<Agent>| AcpSession { agent, ctx: context }.run().await,
         )
         .await;
     after.resolve_end(&ended)
@@ -104,26 +106,29 @@ pub(super) async fn run_session(
 
 impl SessionContext {
     fn decide_permission(&self, request: &RequestPermissionRequest) -> RequestPermissionOutcome {
-        let (cancelled, known) = {
+        let (cancelled, tool_call) = {
             let state = self.tracker.lock();
-            let known = state.tools.get(&*request.tool_call.tool_call_id.0).cloned();
-            (state.cancelled, known.unwrap_or_default())
+            let tool_call = state.tools.get(&*request.tool_call.tool_call_id.0).cloned();
+            (state.cancelled, tool_call.unwrap_or_default())
         };
         if cancelled {
             return RequestPermissionOutcome::Cancelled;
         }
-        let ours = self.endpoint.is_some() && permission_request::is_own_tool(request, &known);
-        let ask = permission_request::parse_request(request, known);
-        let ruling =
-            if ours { permission_request::allow_own_tool() } else { (self.request.policy)(&ask) };
-        let outcome = permission_request::response_for(request, ruling.effect);
-        if ruling.effect == PermissionEffect::Ask {
+        let ours = self.endpoint.is_some() && permission_request::is_own_tool(request, &tool_call);
+        let parsed = permission_request::parse_request(request, tool_call);
+        let decision = if ours {
+            permission_request::allow_own_tool()
+        } else {
+            (self.request.policy)(&parsed)
+        };
+        let outcome = permission_request::response_for(request, decision.effect);
+        if decision.effect == PermissionEffect::Ask {
             self.tracker.lock().cancelled = true;
             self.tracker
                 .question
-                .send_replace(Some(permission_request::approval_question(&ask, &ruling)));
+                .send_replace(Some(permission_request::approval_question(&parsed, &decision)));
         }
-        (self.observer)(AgentUpdate::PermissionDecided(ask, ruling));
+        (self.observer)(AgentUpdate::PermissionDecided(parsed, decision));
         outcome
     }
 
@@ -134,7 +139,7 @@ impl SessionContext {
             Err(error) => end_for_error(&self.tracker, error),
         };
         // Our own decisions are final. Only claims of the agent are compared with the gateway.
-        let said = match &end {
+        let is_agent_claim = match &end {
             RunEnd::Finished { submission, .. } => {
                 *submission == Submission::NotRequired
                     || matches!(submission, Submission::Invalid { .. })
@@ -142,15 +147,16 @@ impl SessionContext {
             RunEnd::Crashed { .. } | RunEnd::Unavailable { .. } | RunEnd::Quota { .. } => true,
             _ => false,
         };
-        let Some(door) = self.endpoint.as_ref().filter(|_| said) else {
+        let Some(endpoint) = self.endpoint.as_ref().filter(|_| is_agent_claim) else {
             return end;
         };
-        if let Some(stop) = door.stopped().now_or_never() {
+        if let Some(stop) = endpoint.stopped().now_or_never() {
             return end_for_stop(stop);
         }
-        let gone = ended.as_ref().is_err_and(agent_client_protocol::is_incoming_transport_closed);
-        match door.ledger().last_failure {
-            Some(CallFailure { status, message: text }) if !gone => {
+        let disconnected =
+            ended.as_ref().is_err_and(agent_client_protocol::is_incoming_transport_closed);
+        match endpoint.ledger().last_failure {
+            Some(CallFailure { status, message: text }) if !disconnected => {
                 let text = text.trim();
                 let reason = format!("the model provider returned {status}: {text}");
                 if status >= 500 {
@@ -179,7 +185,7 @@ struct AcpSession {
 
 impl AcpSession {
     async fn run(self) -> Result<RunEnd, Error> {
-        let patience = self.ctx.request.timeouts;
+        let timeouts = self.ctx.request.timeouts;
         // A run that is cancelled during start-up needs no session.
         let started = tokio::select! {
             started = self.start() => started?,
@@ -203,7 +209,7 @@ impl AcpSession {
                 let ended = self.ctx.tracker.tool_ended.notified();
                 tokio::select! {
                     _ = &mut turns => return Ok(RunEnd::QuestionAsked { question }),
-                    _ = timeout(patience.cancel, ended) => RunEnd::QuestionAsked { question },
+                    _ = timeout(timeouts.cancel, ended) => RunEnd::QuestionAsked { question },
                 }
             }
             end = &mut turns => return end,
@@ -215,14 +221,14 @@ impl AcpSession {
         self.ctx.tracker.lock().cancelled = true;
         self.agent.send_notification(CancelNotification::new(session.clone()))?;
         // Wait for a final usage report. The outcome is already decided.
-        drop(timeout(patience.cancel, &mut turns).await);
+        drop(timeout(timeouts.cancel, &mut turns).await);
         Ok(end)
     }
 
     /// Waits until the gateway refuses further calls.
     async fn wait_for_stop(&self) -> GatewayStop {
         match &self.ctx.endpoint {
-            Some(door) => door.stopped().await,
+            Some(endpoint) => endpoint.stopped().await,
             None => std::future::pending().await,
         }
     }
@@ -231,8 +237,8 @@ impl AcpSession {
     async fn wait_for_question(&self) -> AgentQuestion {
         let mut permission = self.ctx.tracker.question.subscribe();
         let permission = async {
-            let found = permission.wait_for(Option::is_some).await;
-            match found.ok().and_then(|found| found.clone()) {
+            let question = permission.wait_for(Option::is_some).await;
+            match question.ok().and_then(|question| question.clone()) {
                 Some(question) => question,
                 None => std::future::pending().await,
             }
@@ -245,34 +251,34 @@ impl AcpSession {
 
     /// Creates the session. The inner error is the reason why there is none.
     async fn start(&self) -> Result<Result<SessionId, String>, Error> {
-        let patience = self.ctx.request.timeouts;
-        let silent = |what: &str, limit: Duration| {
-            Ok(Err(format!("no response to {what} from the agent within {} s", limit.as_secs())))
+        let timeouts = self.ctx.request.timeouts;
+        let silent = |step: &str, limit: Duration| {
+            Ok(Err(format!("no response to {step} from the agent within {} s", limit.as_secs())))
         };
-        let Ok(hello) = timeout(patience.start, self.initialize()).await else {
-            return silent("the `initialize` request", patience.start);
+        let Ok(initialized) = timeout(timeouts.start, self.initialize()).await else {
+            return silent("the `initialize` request", timeouts.start);
         };
-        match timeout(patience.session, self.open(&hello?)).await {
+        match timeout(timeouts.session, self.open(&initialized?)).await {
             Ok(opened) => opened,
-            Err(_) => silent("the session request", patience.session),
+            Err(_) => silent("the session request", timeouts.session),
         }
     }
 
     async fn initialize(&self) -> Result<Value, Error> {
-        let hello = InitializeRequest::new(ProtocolVersion::V1)
+        let initialized = InitializeRequest::new(ProtocolVersion::V1)
             .client_capabilities(ClientCapabilities::new())
             .client_info(Implementation::new("tamma", env!("CARGO_PKG_VERSION")));
-        let hello = self.request("initialize", &hello).await?;
-        let text = |name: &str| hello["agentInfo"][name].as_str().unwrap_or_default();
+        let initialized = self.request("initialize", &initialized).await?;
+        let text = |name: &str| initialized["agentInfo"][name].as_str().unwrap_or_default();
         let agent = format!("{} {}", text("name"), text("version")).trim().to_owned();
         self.ctx.tracker.lock().agent = (!agent.is_empty()).then_some(agent);
-        Ok(hello)
+        Ok(initialized)
     }
 
     /// Creates or resumes the session, and selects its mode and model.
-    async fn open(&self, hello: &Value) -> Result<Result<SessionId, String>, Error> {
-        let able = &hello["agentCapabilities"];
-        let (name, session, resumed) = self.create_or_resume(able).await?;
+    async fn open(&self, initialized: &Value) -> Result<Result<SessionId, String>, Error> {
+        let capabilities = &initialized["agentCapabilities"];
+        let (name, session, resumed) = self.create_or_resume(capabilities).await?;
         {
             let mut state = self.ctx.tracker.lock();
             state.session = Some(name.clone());
@@ -285,16 +291,16 @@ impl AcpSession {
         Ok(Ok(SessionId::new(name)))
     }
 
-    async fn create_or_resume(&self, able: &Value) -> Result<(String, Value, bool), Error> {
-        let order = &self.ctx.request;
-        let folder = order.worktree.clone();
-        let servers = self.mcp_servers(able);
-        if let Some(name) = &order.resume {
+    async fn create_or_resume(&self, capabilities: &Value) -> Result<(String, Value, bool), Error> {
+        let request = &self.ctx.request;
+        let folder = request.worktree.clone();
+        let servers = self.mcp_servers(capabilities);
+        if let Some(name) = &request.resume {
             let id = SessionId::new(name.clone());
-            let gone_on = if able["sessionCapabilities"]["resume"].is_object() {
+            let resumed = if capabilities["sessionCapabilities"]["resume"].is_object() {
                 let resume = ResumeSessionRequest::new(id, folder.clone());
                 self.request("session/resume", &resume.mcp_servers(servers.clone())).await
-            } else if able["loadSession"] == true {
+            } else if capabilities["loadSession"] == true {
                 self.ctx.tracker.lock().replaying = true;
                 let load = LoadSessionRequest::new(id, folder.clone());
                 let loaded = self.request("session/load", &load.mcp_servers(servers.clone())).await;
@@ -303,7 +309,7 @@ impl AcpSession {
             } else {
                 Err(Error::method_not_found())
             };
-            match gone_on {
+            match resumed {
                 Ok(session) => return Ok((name.clone(), session, true)),
                 Err(error) if agent_client_protocol::is_incoming_transport_closed(&error) => {
                     return Err(error);
@@ -319,12 +325,13 @@ impl AcpSession {
 
     /// Returns our tools, if the agent supports HTTP servers. Other agents submit in their last
     /// message.
-    fn mcp_servers(&self, able: &Value) -> Vec<McpServer> {
-        let door = self.ctx.endpoint.as_ref().filter(|_| able["mcpCapabilities"]["http"] == true);
-        let server = door.map(|door| {
-            let bearer = format!("Bearer {}", door.token().expose());
+    fn mcp_servers(&self, capabilities: &Value) -> Vec<McpServer> {
+        let endpoint =
+            self.ctx.endpoint.as_ref().filter(|_| capabilities["mcpCapabilities"]["http"] == true);
+        let server = endpoint.map(|endpoint| {
+            let bearer = format!("Bearer {}", endpoint.token().expose());
             let server =
-                McpServerHttp::new(agent_tools::SERVER_NAME, format!("{}/mcp", door.url()));
+                McpServerHttp::new(agent_tools::SERVER_NAME, format!("{}/mcp", endpoint.url()));
             McpServer::Http(server.headers(vec![HttpHeader::new("Authorization", bearer)]))
         });
         server.into_iter().collect()
@@ -336,23 +343,23 @@ impl AcpSession {
         name: &str,
         session: &Value,
     ) -> Result<Result<(), String>, Error> {
-        let order = &self.ctx.request;
+        let request = &self.ctx.request;
         let modes = &self.ctx.modes;
-        let modes = if order.mode.is_read_only() { &modes.look } else { &modes.work };
+        let modes = if request.mode.is_read_only() { &modes.look } else { &modes.work };
         if !modes.is_empty() {
             let offer = SessionOption::modes(session);
-            let found = offer
+            let choice = offer
                 .as_ref()
                 .and_then(|offer| modes.iter().find_map(|mode| Some((offer, offer.find(mode)?))));
-            let Some((offer, mode)) = found else {
+            let Some((offer, mode)) = choice else {
                 return Ok(Err(not_offered("mode", &modes.join("` or `"), offer.as_ref())));
             };
             self.set_option(name, offer, mode).await?;
         }
-        if let Some(model) = order.model.as_deref().filter(|model| *model != DEFAULT_MODEL) {
+        if let Some(model) = request.model.as_deref().filter(|model| *model != DEFAULT_MODEL) {
             let offer = SessionOption::models(session);
-            let found = offer.as_ref().and_then(|offer| Some((offer, offer.find(model)?)));
-            let Some((offer, model)) = found else {
+            let choice = offer.as_ref().and_then(|offer| Some((offer, offer.find(model)?)));
+            let Some((offer, model)) = choice else {
                 return Ok(Err(not_offered("model", model, offer.as_ref())));
             };
             self.set_option(name, offer, model).await?;
@@ -375,30 +382,34 @@ impl AcpSession {
 
     /// Prompts the agent, and prompts again while its submission is invalid.
     async fn run_turns(&self, session: &SessionId) -> Result<RunEnd, Error> {
-        let SessionContext { request: order, tracker: heard, tools: desk, observer: see, .. } =
-            &self.ctx;
-        let mode = order.mode;
+        let SessionContext { request, tracker, tools, observer, .. } = &self.ctx;
+        let mode = request.mode;
         let mut prompt = match submission::instructions(mode) {
-            Some(how) => format!("{}\n\n{how}", order.prompt),
-            None => order.prompt.clone(),
+            Some(instructions) => format!("{}\n\n{instructions}", request.prompt),
+            None => request.prompt.clone(),
         };
-        let mut again = order.timeouts.submission_retries;
+        let mut retries_left = request.timeouts.submission_retries;
         loop {
             let stop = self.run_turn(session, prompt).await?;
-            let text = std::mem::take(&mut heard.lock().text);
-            let handed_in = desk
-                .submission()
-                .map_or_else(|| submission::parse_message(mode, &text, &order.evidence_exists), Ok);
-            let submission = match handed_in {
+            let text = std::mem::take(&mut tracker.lock().text);
+            let submitted = tools.submission().map_or_else(
+                || submission::parse_message(mode, &text, &request.evidence_exists),
+                Ok,
+            );
+            let submission = match submitted {
                 Ok(submission) => submission,
                 // Asking again is useless if the model cannot respond.
-                Err(flaws) if again == 0 || heard.lock().cancelled || self.has_model_failure() => {
-                    Submission::Invalid { errors: flaws, message: text }
+                Err(errors)
+                    if retries_left == 0
+                        || tracker.lock().cancelled
+                        || self.has_model_failure() =>
+                {
+                    Submission::Invalid { errors, message: text }
                 }
-                Err(flaws) => {
-                    again -= 1;
-                    prompt = submission::retry_prompt(mode, &flaws);
-                    see(AgentUpdate::SubmissionRejected(flaws));
+                Err(errors) => {
+                    retries_left -= 1;
+                    prompt = submission::retry_prompt(mode, &errors);
+                    observer(AgentUpdate::SubmissionRejected(errors));
                     continue;
                 }
             };
@@ -407,24 +418,22 @@ impl AcpSession {
     }
 
     fn has_model_failure(&self) -> bool {
-        self.ctx.endpoint.as_ref().is_some_and(|door| door.ledger().last_failure.is_some())
+        self.ctx.endpoint.as_ref().is_some_and(|endpoint| endpoint.ledger().last_failure.is_some())
     }
 
     async fn run_turn(&self, session: &SessionId, prompt: String) -> Result<String, Error> {
-        let SessionContext {
-            request: order, tracker: heard, endpoint: door, observer: see, ..
-        } = &self.ctx;
-        let request = PromptRequest::new(session.clone(), vec![ContentBlock::from(prompt)]);
-        let answer = self.request("session/prompt", &request).await?;
-        heard.add_usage(&answer);
-        if door.is_none() && heard.lock().cost.is_none() {
+        let SessionContext { request, tracker, endpoint, observer, .. } = &self.ctx;
+        let prompt_request = PromptRequest::new(session.clone(), vec![ContentBlock::from(prompt)]);
+        let response = self.request("session/prompt", &prompt_request).await?;
+        tracker.add_usage(&response);
+        if endpoint.is_none() && tracker.lock().cost.is_none() {
             // Some agents report the cost of a turn after its end.
-            tokio::time::sleep(order.timeouts.late_usage).await;
+            tokio::time::sleep(request.timeouts.late_usage).await;
         }
-        if let Some(usage) = heard.usage() {
-            see(AgentUpdate::UsageReported(usage));
+        if let Some(usage) = tracker.usage() {
+            observer(AgentUpdate::UsageReported(usage));
         }
-        Ok(answer["stopReason"].as_str().unwrap_or("unknown").to_owned())
+        Ok(response["stopReason"].as_str().unwrap_or("unknown").to_owned())
     }
 
     async fn request(&self, method: &str, params: &impl Serialize) -> Result<Value, Error> {
@@ -433,20 +442,20 @@ impl AcpSession {
     }
 }
 
-fn not_offered(what: &str, wanted: &str, offer: Option<&SessionOption>) -> String {
+fn not_offered(kind: &str, value: &str, offer: Option<&SessionOption>) -> String {
     match offer {
         Some(offer) => {
             let all = offer.values.join("`, `");
-            format!("unknown {what} `{wanted}`; the agent offers `{all}`")
+            format!("unknown {kind} `{value}`; the agent offers `{all}`")
         }
-        None => format!("unknown {what} `{wanted}`; the agent offers none"),
+        None => format!("unknown {kind} `{value}`; the agent offers none"),
     }
 }
 
 /// Returns the outcome of a run whose agent returned an error or disconnected.
-fn end_for_error(heard: &SessionTracker, error: &Error) -> RunEnd {
+fn end_for_error(tracker: &SessionTracker, error: &Error) -> RunEnd {
     if agent_client_protocol::is_incoming_transport_closed(error) {
-        return heard.end_for_exit("the agent's process exited");
+        return tracker.end_for_exit("the agent's process exited");
     }
     let reason = match &error.data {
         Some(data) => format!("{} ({data})", error.message),
@@ -458,7 +467,7 @@ fn end_for_error(heard: &SessionTracker, error: &Error) -> RunEnd {
         Some(until) => RunEnd::Quota { until },
         // A quota without a reset time is treated as an outage.
         None if code == AUTH_REQUIRED || code == 429 => RunEnd::Unavailable { reason },
-        None => heard.end_for_exit(&reason),
+        None => tracker.end_for_exit(&reason),
     }
 }
 

@@ -57,72 +57,77 @@ struct TemplateVars<'a> {
     sandboxed: bool,
     protected: &'a [String],
     forbidden: &'a [String],
-    asked: &'a [String],
+    #[serde(rename = "asked")]
+    ask_commands: &'a [String],
 }
 
 /// Renders the agent's templates and writes its files.
 pub(super) async fn prepare(
     agent: &CodingAgent,
-    order: &RunRequest,
-    door: Option<&RunEndpoint>,
+    request: &RunRequest,
+    endpoint: Option<&RunEndpoint>,
 ) -> Result<PreparedLaunch, Error> {
-    let keyed = order.access.as_ref().is_some_and(|access| access.upstream.is_some());
-    let door = door.filter(|_| keyed);
+    let keyed = request.access.as_ref().is_some_and(|access| access.upstream.is_some());
+    let endpoint = endpoint.filter(|_| keyed);
     // Agents match commands by prefix, so trailing stars are removed.
-    let beginning = |command: &String| command.trim_end_matches([' ', '*']).to_owned();
-    let forbidden: Vec<_> = order.denied_commands.iter().map(beginning).collect();
-    let asked: Vec<_> = order.ask_commands.iter().map(beginning).collect();
-    let words = TemplateVars {
-        url: door.map(RunEndpoint::url),
-        token: door.map(|door| door.token().expose()),
-        home: door.map(|_| order.home.as_path()),
-        worktree: &order.worktree,
-        model: order.model.as_deref().filter(|model| *model != super::acp::DEFAULT_MODEL),
-        read_only: order.mode.is_read_only(),
-        sandboxed: order.sandbox.as_ref().is_some_and(|cage| cage.kind != SandboxKind::Off),
-        protected: &order.protected_paths,
+    let prefix = |command: &String| command.trim_end_matches([' ', '*']).to_owned();
+    let forbidden: Vec<_> = request.denied_commands.iter().map(prefix).collect();
+    let ask_commands: Vec<_> = request.ask_commands.iter().map(prefix).collect();
+    let variables = TemplateVars {
+        url: endpoint.map(RunEndpoint::url),
+        token: endpoint.map(|endpoint| endpoint.token().expose()),
+        home: endpoint.map(|_| request.home.as_path()),
+        worktree: &request.worktree,
+        model: request.model.as_deref().filter(|model| *model != super::acp::DEFAULT_MODEL),
+        read_only: request.mode.is_read_only(),
+        sandboxed: request.sandbox.as_ref().is_some_and(|sandbox| sandbox.kind != SandboxKind::Off),
+        protected: &request.protected_paths,
         forbidden: &forbidden,
-        asked: &asked,
+        ask_commands: &ask_commands,
     };
-    let (given, files) = render(agent, &words)?;
-    if door.is_none() {
-        return Ok(given);
+    let (launch, files) = render(agent, &variables)?;
+    if endpoint.is_none() {
+        return Ok(launch);
     }
-    let home = order.home.clone();
+    let home = request.home.clone();
     let write = move || {
         create_private_dir(&home).map_err(|source| Error::Write { path: home.clone(), source })?;
         files.iter().try_for_each(|(path, text)| write_file(&home, path, text))
     };
     // Fails only while the runtime shuts down, and then nothing runs.
     tokio::task::spawn_blocking(write).await.unwrap_or(Ok(()))?;
-    Ok(given)
+    Ok(launch)
 }
 
 fn render(
     agent: &CodingAgent,
-    words: &TemplateVars<'_>,
+    variables: &TemplateVars<'_>,
 ) -> Result<(PreparedLaunch, BTreeMap<String, String>), Error> {
     let templates = template_environment();
-    let fill = |what: &str, text: &str| {
+    let fill = |name: &str, text: &str| {
         templates
-            .render_str(text, Value::from(Serde(words)))
-            .map_err(|source| Error::Template { what: what.to_owned(), source })
+            .render_str(text, Value::from(Serde(variables)))
+            .map_err(|source| Error::Template { what: name.to_owned(), source })
     };
-    let args = agent.args.iter().map(|one| fill("an argument", one)).collect::<Result<_, _>>()?;
+    let args = agent
+        .args
+        .iter()
+        .map(|argument| fill("an argument", argument))
+        .collect::<Result<_, _>>()?;
     let mut env = agent.inherited.clone();
     for (name, text) in &agent.env {
         match fill(&format!("the variable `{name}`"), text) {
             Ok(value) => drop(env.insert(name.clone(), value)),
             // Variable is only meant for runs through the gateway.
             Err(Error::Template { source, .. })
-                if words.url.is_none()
+                if variables.url.is_none()
                     && source.kind() == ErrorKind::UndefinedError
-                    && needs_gateway(&templates, text, words) => {}
+                    && needs_gateway(&templates, text, variables) => {}
             Err(error) => return Err(error),
         }
     }
     let mut files = BTreeMap::new();
-    if let Some(home) = words.home {
+    if let Some(home) = variables.home {
         env.insert("HOME".to_owned(), home.display().to_string());
         for (path, text) in &agent.files {
             files.insert(path.clone(), fill(&format!("the file `{path}`"), text)?);
@@ -132,10 +137,10 @@ fn render(
 }
 
 /// Returns `true` if a template only lacks the variables of runs through the gateway.
-fn needs_gateway(templates: &Environment<'_>, text: &str, words: &TemplateVars<'_>) -> bool {
+fn needs_gateway(templates: &Environment<'_>, text: &str, variables: &TemplateVars<'_>) -> bool {
     let (url, token, home) = (Some(""), Some(""), Some(Path::new("")));
-    let words = Value::from(Serde(TemplateVars { url, token, home, ..*words }));
-    templates.render_str(text, words).is_ok()
+    let variables = Value::from(Serde(TemplateVars { url, token, home, ..*variables }));
+    templates.render_str(text, variables).is_ok()
 }
 
 fn template_environment() -> Environment<'static> {
@@ -182,7 +187,7 @@ fn write_file(home: &Path, path: &str, text: &str) -> Result<(), Error> {
 /// Creates a directory with mode 0700. A file or link at this path is removed.
 fn create_private_dir(path: &Path) -> io::Result<()> {
     match std::fs::symlink_metadata(path) {
-        Ok(found) if found.is_dir() => return Ok(()),
+        Ok(metadata) if metadata.is_dir() => return Ok(()),
         Ok(_) => std::fs::remove_file(path)?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
@@ -198,7 +203,7 @@ mod tests {
 
     use super::*;
 
-    fn words(through: bool, lists: &[String]) -> TemplateVars<'_> {
+    fn variables(through: bool, lists: &[String]) -> TemplateVars<'_> {
         TemplateVars {
             url: through.then_some("http://127.0.0.1:1/run"),
             token: through.then_some("a-token"),
@@ -209,7 +214,7 @@ mod tests {
             sandboxed: false,
             protected: lists,
             forbidden: lists,
-            asked: lists,
+            ask_commands: lists,
         }
     }
 
@@ -223,7 +228,7 @@ mod tests {
     fn unknown_template_variable_is_an_error() {
         let agent = agent(&[("A", "{{ brand }}")]);
         for through in [true, false] {
-            let error = render(&agent, &words(through, &[])).expect_err("unknown").to_string();
+            let error = render(&agent, &variables(through, &[])).expect_err("unknown").to_string();
             assert!(error.contains("the variable `A`"), "{error}");
         }
     }
@@ -231,11 +236,11 @@ mod tests {
     #[test]
     fn signed_in_agent_keeps_its_home_and_has_no_gateway_variables() {
         let agent = agent(&[("URL", "{{ url }}/v1"), ("HERE", "{{ home }}"), ("PLAIN", "1")]);
-        let (signed_in, files) = render(&agent, &words(false, &[])).expect("rendered");
+        let (signed_in, files) = render(&agent, &variables(false, &[])).expect("rendered");
         let names: Vec<_> = signed_in.env.keys().map(String::as_str).collect();
         assert_eq!(names, ["HOME", "PLAIN"]);
         assert_eq!((signed_in.env["HOME"].as_str(), files.len()), ("/home/ann", 0));
-        let (through, _) = render(&agent, &words(true, &[])).expect("rendered");
+        let (through, _) = render(&agent, &variables(true, &[])).expect("rendered");
         assert_eq!(through.env["URL"], "http://127.0.0.1:1/run/v1");
         assert_eq!(through.env["HOME"], "/home/of/run");
     }
@@ -245,10 +250,12 @@ mod tests {
         let lists = ["secrets/**".to_owned(), "git push".to_owned()];
         for (name, rules) in Rules::default().agents {
             let agent = CodingAgent::from_rules(&rules, &BTreeMap::new());
-            for (look, caged) in [(true, true), (true, false), (false, true), (false, false)] {
-                let words =
-                    TemplateVars { read_only: look, sandboxed: caged, ..words(true, &lists) };
-                let (_, files) = render(&agent, &words).unwrap_or_else(|e| panic!("{name}: {e}"));
+            for (read_only, sandboxed) in
+                [(true, true), (true, false), (false, true), (false, false)]
+            {
+                let variables = TemplateVars { read_only, sandboxed, ..variables(true, &lists) };
+                let (_, files) =
+                    render(&agent, &variables).unwrap_or_else(|e| panic!("{name}: {e}"));
                 for (path, text) in files.iter().filter(|(path, _)| path.contains(".json")) {
                     let parsed = serde_json::from_str::<serde_json::Value>(text);
                     assert!(parsed.is_ok(), "{name} {path}: {parsed:?}\n{text}");
@@ -260,17 +267,17 @@ mod tests {
     #[test]
     fn files_are_never_written_outside_the_home_or_through_links() {
         let folder = tempfile::tempdir().expect("folder");
-        let (home, aside) = (folder.path().join("home"), folder.path().join("aside"));
+        let (home, outside) = (folder.path().join("home"), folder.path().join("aside"));
         std::fs::create_dir_all(&home).expect("made");
-        std::fs::create_dir_all(&aside).expect("made");
+        std::fs::create_dir_all(&outside).expect("made");
         for path in ["../aside/x", "/etc/x", "a/../../aside/x"] {
             assert!(matches!(write_file(&home, path, "x"), Err(Error::Outside(_))), "{path}");
         }
-        std::os::unix::fs::symlink(aside.join("file"), home.join("file")).expect("linked");
-        std::os::unix::fs::symlink(&aside, home.join("folder")).expect("linked");
+        std::os::unix::fs::symlink(outside.join("file"), home.join("file")).expect("linked");
+        std::os::unix::fs::symlink(&outside, home.join("folder")).expect("linked");
         write_file(&home, "file", "text").expect("written");
         write_file(&home, "folder/file", "text").expect("written");
-        assert_eq!(std::fs::read_dir(&aside).expect("read").count(), 0);
+        assert_eq!(std::fs::read_dir(&outside).expect("read").count(), 0);
         let mode = std::fs::metadata(home.join("folder/file")).expect("there").permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
     }

@@ -62,13 +62,13 @@ impl GateCheckout {
     }
 
     async fn open(mirror: &Mirror, id: Uuid) -> Result<Self, Error> {
-        let place = CheckoutLocation::new(&mirror.data, id);
+        let location = CheckoutLocation::new(&mirror.data, id);
         let all = mirror.data.join("gates");
         fs::create_dir_all(&all).await.map_err(disk_error("create", &all))?;
-        let lock = FileLock::acquire(place.lock()).await?;
-        let home = place.home();
+        let lock = FileLock::acquire(location.lock()).await?;
+        let home = location.home();
         fs::create_dir_all(&home).await.map_err(disk_error("create", &home))?;
-        Ok(Self { mirror: mirror.clone(), location: place, _lock: lock })
+        Ok(Self { mirror: mirror.clone(), location, _lock: lock })
     }
 
     /// Returns the path of the files.
@@ -117,15 +117,15 @@ impl GateCheckout {
 
     /// Returns `true` if the links between the checkout and the mirror are as we created them.
     async fn is_intact(&self) -> bool {
-        let kept = self.git_dir();
+        let git_dir = self.git_dir();
         let link = fs::read_to_string(self.path().join(".git")).await;
-        let is_linked = link.is_ok_and(|link| link == format!("gitdir: {}\n", kept.display()));
+        let is_linked = link.is_ok_and(|link| link == format!("gitdir: {}\n", git_dir.display()));
         for lock in ["index.lock", "HEAD.lock"] {
-            if remove_path(&kept.join(lock)).await.is_err() {
+            if remove_path(&git_dir.join(lock)).await.is_err() {
                 return false;
             }
         }
-        is_linked && fs::try_exists(kept.join("HEAD")).await.is_ok_and(|there| there)
+        is_linked && fs::try_exists(git_dir.join("HEAD")).await.is_ok_and(|exists| exists)
     }
 
     async fn create(&self, commit: CommitId) -> Result<(), Error> {
@@ -135,9 +135,9 @@ impl GateCheckout {
         remove_path(&self.git_dir()).await?;
         let add = ["worktree", "add", "--quiet", "--force", "--force", "--detach", "--no-checkout"];
         let commit = commit.to_string();
-        let place = [path.as_os_str(), commit.as_ref()];
+        let target = [path.as_os_str(), commit.as_ref()];
         let git = self.mirror.git.in_dir(&self.mirror.path);
-        git.run(add.into_iter().map(AsRef::as_ref).chain(place)).await?;
+        git.run(add.into_iter().map(AsRef::as_ref).chain(target)).await?;
         Ok(())
     }
 
@@ -150,16 +150,16 @@ impl GateCheckout {
 /// Removes the checkout of a task or project with everything in it. Returns `false` if it is in
 /// use.
 pub async fn remove_checkout(data: &Path, id: Uuid) -> Result<bool, Error> {
-    let place = CheckoutLocation::new(data, id);
-    if fs::symlink_metadata(&place.folder).await.is_err() {
+    let location = CheckoutLocation::new(data, id);
+    if fs::symlink_metadata(&location.folder).await.is_err() {
         return Ok(true);
     }
-    let Some(_lock) = FileLock::try_acquire(&place.lock())? else { return Ok(false) };
+    let Some(_lock) = FileLock::try_acquire(&location.lock())? else { return Ok(false) };
     for mirror in crate::workspaces::list_dirs(&data.join("mirrors")).await? {
-        remove_path(&mirror.0.join("worktrees").join(place.name())).await?;
+        remove_path(&mirror.0.join("worktrees").join(location.name())).await?;
     }
-    remove_path(&place.folder).await?;
-    remove_path(&place.lock()).await?;
+    remove_path(&location.folder).await?;
+    remove_path(&location.lock()).await?;
     Ok(true)
 }
 

@@ -46,12 +46,12 @@ pub(super) fn junit(text: &str, checkout: &Path) -> (ReportResults, Option<Strin
             Err(error) => return (cases.into_results(), Some(error.to_string())),
         }
     }
-    let why = match (cases.is_junit, cases.depth) {
+    let reason = match (cases.is_junit, cases.depth) {
         (false, _) => Some("it contains no test suite".to_owned()),
         (true, 0) => None,
         (true, _) => Some("it is truncated".to_owned()),
     };
-    (cases.into_results(), why)
+    (cases.into_results(), reason)
 }
 
 /// Status of a test.
@@ -140,10 +140,10 @@ impl<'a> JunitParser<'a> {
 }
 
 fn attribute(tag: &BytesStart<'_>, name: &str) -> Option<String> {
-    let found = tag.try_get_attribute(name).ok()??;
-    match found.normalized_value(XmlVersion::Implicit1_0) {
+    let attribute = tag.try_get_attribute(name).ok()??;
+    match attribute.normalized_value(XmlVersion::Implicit1_0) {
         Ok(value) => Some(value.into_owned()),
-        Err(_) => Some(String::from_utf8_lossy(&found.value).into_owned()),
+        Err(_) => Some(String::from_utf8_lossy(&attribute.value).into_owned()),
     }
 }
 
@@ -151,17 +151,17 @@ fn attribute(tag: &BytesStart<'_>, name: &str) -> Option<String> {
 pub(super) fn sarif(text: &str, checkout: &Path) -> Result<ReportResults, String> {
     let log: SarifLog = serde_json::from_str(text).map_err(|error| error.to_string())?;
     let mut named = ReportResults::default();
-    let mut seen = BTreeMap::<String, usize>::new();
+    let mut counts = BTreeMap::<String, usize>::new();
     for run in &log.runs {
-        for found in run.results.iter().filter(|found| found.is_failure()) {
-            let times = seen.entry(found.name(checkout)).or_default();
+        for finding in run.results.iter().filter(|finding| finding.is_failure()) {
+            let times = counts.entry(finding.name(checkout)).or_default();
             *times += 1;
-            let mut name = found.name(checkout);
+            let mut name = finding.name(checkout);
             if *times > 1 {
                 // Further findings with the same name are numbered.
                 name = format!("{name} ({times})");
             }
-            match found.level(run) {
+            match finding.level(run) {
                 "error" => drop(named.failures.insert(name)),
                 "warning" => drop(named.warnings.insert(name)),
                 _ => {}

@@ -58,7 +58,7 @@ pub(super) fn classify_request(get: bool, path: &str) -> Option<RequestKind> {
         (":countTokens", RequestKind::Free(Dialect::Gemini)),
     ]
     .into_iter()
-    .find_map(|(end, errand)| path.ends_with(end).then_some(errand))
+    .find_map(|(end, kind)| path.ends_with(end).then_some(kind))
 }
 
 impl Dialect {
@@ -88,11 +88,11 @@ impl Dialect {
             Self::Responses => &["/max_output_tokens"],
             Self::Gemini => &["/generationConfig/maxOutputTokens"],
         };
-        let said = paths.iter().find_map(|path| body.pointer(path)?.as_u64());
-        let each = said.unwrap_or(DEFAULT_MAX_OUTPUT_TOKENS);
-        let answers = ["/n", "/generationConfig/candidateCount"];
-        let answers = answers.iter().find_map(|path| body.pointer(path)?.as_u64());
-        each.saturating_mul(answers.unwrap_or(1).max(1))
+        let limit = paths.iter().find_map(|path| body.pointer(path)?.as_u64());
+        let each = limit.unwrap_or(DEFAULT_MAX_OUTPUT_TOKENS);
+        let candidates = ["/n", "/generationConfig/candidateCount"];
+        let candidates = candidates.iter().find_map(|path| body.pointer(path)?.as_u64());
+        each.saturating_mul(candidates.unwrap_or(1).max(1))
     }
 
     /// Requests usage in streams that report it only on request. Returns `true` if the body
@@ -179,14 +179,16 @@ mod tests {
 
     #[test]
     fn usage_is_requested_in_streams() {
-        let asked = |mut body: Value| (Dialect::Chat.request_usage(&mut body), body);
-        assert!(!asked(json!({ "model": "m" })).0);
-        let told = json!({ "stream": true, "stream_options": { "include_usage": true } });
-        assert!(!asked(told).0);
-        let (changed, body) = asked(json!({ "stream": true, "stream_options": { "a": 1 } }));
+        let request_usage = |mut body: Value| (Dialect::Chat.request_usage(&mut body), body);
+        assert!(!request_usage(json!({ "model": "m" })).0);
+        let already_requested =
+            json!({ "stream": true, "stream_options": { "include_usage": true } });
+        assert!(!request_usage(already_requested).0);
+        let (changed, body) =
+            request_usage(json!({ "stream": true, "stream_options": { "a": 1 } }));
         let options = json!({ "a": 1, "include_usage": true });
         assert_eq!((changed, &body["stream_options"]), (true, &options));
-        let (changed, body) = asked(json!({ "stream": true, "stream_options": null }));
+        let (changed, body) = request_usage(json!({ "stream": true, "stream_options": null }));
         assert_eq!((changed, &body["stream_options"]), (true, &json!({ "include_usage": true })));
     }
 }

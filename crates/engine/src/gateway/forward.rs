@@ -74,7 +74,7 @@ impl Forwarder {
     pub(super) async fn forward(self, path: &str, request: Request) -> Response {
         let dialect = Dialect::guess(path);
         let get = request.method() == Method::GET;
-        let Some(errand) =
+        let Some(kind) =
             classify_request(get, path).filter(|_| get || request.method() == Method::POST)
         else {
             return dialect
@@ -84,8 +84,8 @@ impl Forwarder {
             let message = "model calls through the gateway are not allowed in this run";
             return dialect.error_response(StatusCode::FORBIDDEN, message);
         };
-        let packed = request.headers().get(header::CONTENT_ENCODING).is_some();
-        if packed {
+        let is_compressed = request.headers().get(header::CONTENT_ENCODING).is_some();
+        if is_compressed {
             let message = "compressed requests are not supported";
             return dialect.error_response(StatusCode::UNSUPPORTED_MEDIA_TYPE, message);
         }
@@ -97,7 +97,7 @@ impl Forwarder {
         };
         let headers = request_headers(&parts.headers);
         let outgoing = UpstreamRequest { method: parts.method, url, headers, body };
-        match errand {
+        match kind {
             RequestKind::Free(dialect) => {
                 self.forward_free(&upstream, dialect, outgoing, &parts.headers).await
             }
@@ -113,12 +113,12 @@ impl Forwarder {
         upstream: &Upstream,
         dialect: Dialect,
         outgoing: UpstreamRequest,
-        shown: &HeaderMap,
+        agent_headers: &HeaderMap,
     ) -> Response {
         // Lists of models have the same path everywhere; the token's header identifies the dialect.
         let dialect = match dialect {
-            Dialect::Chat if shown.contains_key("x-api-key") => Dialect::Anthropic,
-            Dialect::Chat if shown.contains_key("x-goog-api-key") => Dialect::Gemini,
+            Dialect::Chat if agent_headers.contains_key("x-api-key") => Dialect::Anthropic,
+            Dialect::Chat if agent_headers.contains_key("x-goog-api-key") => Dialect::Gemini,
             dialect => dialect,
         };
         match self.send(upstream, dialect, outgoing).await {
@@ -154,7 +154,7 @@ impl Forwarder {
             return dialect
                 .error_response(StatusCode::BAD_REQUEST, "the request does not name a model");
         };
-        let most_output = dialect.max_output_tokens(&body);
+        let max_output = dialect.max_output_tokens(&body);
         if dialect.request_usage(&mut body)
             && let Ok(changed) = serde_json::to_vec(&body)
         {
@@ -175,13 +175,13 @@ impl Forwarder {
             note: None,
         };
         let (meter, closed) = (self.endpoint.meter.clone(), self.endpoint.closed.clone());
-        let hold = tokio::select! {
+        let reservation = tokio::select! {
             biased;
             () = closed.cancelled() => return run_over_response(dialect),
-            hold = meter.reserve(&call.model, outgoing.body.len(), most_output) => hold,
+            reservation = meter.reserve(&call.model, outgoing.body.len(), max_output) => reservation,
         };
-        let hold = match hold {
-            Ok(hold) => hold,
+        let reservation = match reservation {
+            Ok(reservation) => reservation,
             Err(stop) => {
                 let message = stop_message(stop);
                 call.status = StatusCode::FORBIDDEN.as_u16();
@@ -192,10 +192,10 @@ impl Forwarder {
                 return dialect.error_response(StatusCode::FORBIDDEN, &message);
             }
         };
-        let mut flight = InFlightCall {
+        let mut in_flight = InFlightCall {
             reader: ResponseReader::new(dialect, ""),
             endpoint: self.endpoint.clone(),
-            hold: Some(hold),
+            reservation: Some(reservation),
             call,
             started,
             failure: None,
@@ -210,13 +210,13 @@ impl Forwarder {
             None => run_over_response(dialect),
             Some(Err(error)) => {
                 let text = unreachable_message(&error);
-                flight.fail(StatusCode::BAD_GATEWAY, text.clone());
+                in_flight.fail(StatusCode::BAD_GATEWAY, text.clone());
                 dialect.error_response(StatusCode::BAD_GATEWAY, &text)
             }
             Some(Ok(response)) if response.status().is_success() => {
-                stream_response(flight, response)
+                stream_response(in_flight, response)
             }
-            Some(Ok(response)) => self.handle_error_response(&upstream, flight, response).await,
+            Some(Ok(response)) => self.handle_error_response(&upstream, in_flight, response).await,
         }
     }
 
@@ -244,7 +244,7 @@ impl Forwarder {
     async fn handle_error_response(
         &self,
         upstream: &Upstream,
-        mut flight: InFlightCall,
+        mut in_flight: InFlightCall,
         response: reqwest::Response,
     ) -> Response {
         let status = response.status();
@@ -254,12 +254,12 @@ impl Forwarder {
         if status == StatusCode::TOO_MANY_REQUESTS {
             let now = self.endpoint.clock.now();
             let until = quota::reset_time(&headers, &text, now);
-            let patience = saturating_add(now, upstream.max_quota_wait);
-            if let Some(until) = until.filter(|until| *until > patience) {
+            let latest_wait = saturating_add(now, upstream.max_quota_wait);
+            if let Some(until) = until.filter(|until| *until > latest_wait) {
                 self.endpoint.meter.stop(GatewayStop::Quota { until });
             }
         }
-        flight.fail(status, error_message(&text));
+        in_flight.fail(status, error_message(&text));
         headers.remove(header::CONTENT_LENGTH);
         (status, headers, text).into_response()
     }
@@ -268,7 +268,7 @@ impl Forwarder {
 /// Model call in flight. Dropping it records its outcome, if that has not happened yet.
 struct InFlightCall {
     endpoint: Arc<EndpointState>,
-    hold: Option<CallReservation>,
+    reservation: Option<CallReservation>,
     call: ModelCall,
     started: Instant,
     reader: ResponseReader,
@@ -286,12 +286,12 @@ impl InFlightCall {
     }
 
     /// Reads a chunk of the response. Usage is recorded before the agent receives the chunk.
-    fn observe_chunk(&mut self, piece: &Bytes) {
+    fn observe_chunk(&mut self, chunk: &Bytes) {
         if self.call.time_to_first_byte.is_none() {
             self.call.time_to_first_byte = Some(self.started.elapsed());
         }
-        self.reader.read_chunk(piece);
-        let length = u64::try_from(piece.len()).unwrap_or(u64::MAX);
+        self.reader.read_chunk(chunk);
+        let length = u64::try_from(chunk.len()).unwrap_or(u64::MAX);
         self.remaining_bytes = self.remaining_bytes.map(|left| left.saturating_sub(length));
         if self.reader.usage.is_finished() || self.remaining_bytes == Some(0) {
             self.record();
@@ -299,21 +299,21 @@ impl InFlightCall {
     }
 
     fn record(&mut self) {
-        let Some(hold) = self.hold.take() else { return };
+        let Some(reservation) = self.reservation.take() else { return };
         self.reader.finish();
         let mut call = self.call.clone();
         call.duration = self.started.elapsed();
-        let reading = &self.reader.usage;
+        let usage = &self.reader.usage;
         let answered = (200..300).contains(&call.status) || call.status == CLIENT_CLOSED_REQUEST;
         let outcome = match self.failure.take() {
-            Some(failed) if !answered => CallOutcome::Failed(failed),
-            failed => CallOutcome::Answered {
-                tokens: reading.tokens(),
-                model: reading.model.clone(),
-                failure: failed.or_else(|| reading.failure.clone()),
+            Some(failure) if !answered => CallOutcome::Failed(failure),
+            failure => CallOutcome::Answered {
+                tokens: usage.tokens(),
+                model: usage.model.clone(),
+                failure: failure.or_else(|| usage.failure.clone()),
             },
         };
-        hold.settle(outcome, call);
+        reservation.settle(outcome, call);
     }
 }
 
@@ -324,37 +324,38 @@ impl Drop for InFlightCall {
 }
 
 /// Streams a response to the agent while reading its usage.
-fn stream_response(mut flight: InFlightCall, response: reqwest::Response) -> Response {
+fn stream_response(mut in_flight: InFlightCall, response: reqwest::Response) -> Response {
     let (status, headers) = (response.status(), response_headers(response.headers()));
     let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    flight.call.status = status.as_u16();
-    flight.reader = ResponseReader::new(flight.call.dialect, content_type.unwrap_or_default());
-    flight.remaining_bytes = response.content_length();
-    let body = Body::from_stream(metered_chunks(flight, response.bytes_stream()));
+    in_flight.call.status = status.as_u16();
+    in_flight.reader =
+        ResponseReader::new(in_flight.call.dialect, content_type.unwrap_or_default());
+    in_flight.remaining_bytes = response.content_length();
+    let body = Body::from_stream(metered_chunks(in_flight, response.bytes_stream()));
     (status, headers, body).into_response()
 }
 
 fn metered_chunks(
-    flight: InFlightCall,
+    in_flight: InFlightCall,
     response: impl Stream<Item = reqwest::Result<Bytes>> + Send + 'static,
 ) -> impl Stream<Item = reqwest::Result<Bytes>> + Send + 'static {
-    let start = (flight, Box::pin(response));
-    stream::unfold(start, async |(mut flight, mut response)| {
-        let closed = flight.endpoint.closed.clone();
-        let piece = tokio::select! {
+    let start = (in_flight, Box::pin(response));
+    stream::unfold(start, async |(mut in_flight, mut response)| {
+        let closed = in_flight.endpoint.closed.clone();
+        let chunk = tokio::select! {
             biased;
-            piece = response.next() => piece?,
+            chunk = response.next() => chunk?,
             () = closed.cancelled() => return None,
         };
-        match &piece {
-            Ok(piece) => flight.observe_chunk(piece),
+        match &chunk {
+            Ok(chunk) => in_flight.observe_chunk(chunk),
             Err(error) => {
                 let text = format!("the response was interrupted: {}", describe_error(error));
-                flight.failure =
+                in_flight.failure =
                     Some(CallFailure { status: StatusCode::BAD_GATEWAY.as_u16(), message: text });
             }
         }
-        Some((piece, (flight, response)))
+        Some((chunk, (in_flight, response)))
     })
 }
 
@@ -406,8 +407,8 @@ fn without_connection_headers(headers: &HeaderMap) -> HeaderMap {
 async fn read_error(response: reqwest::Response) -> String {
     let mut text = Vec::new();
     let mut pieces = response.bytes_stream();
-    while let Some(Ok(piece)) = pieces.next().await {
-        text.extend_from_slice(&piece);
+    while let Some(Ok(chunk)) = pieces.next().await {
+        text.extend_from_slice(&chunk);
         if text.len() > MAX_ERROR_BYTES {
             break;
         }
@@ -420,9 +421,9 @@ fn error_message(body: &str) -> String {
     let value = serde_json::from_str::<Value>(body).unwrap_or_default();
     // Gemini wraps errors in a list if streaming was requested.
     let value = value.get(0).unwrap_or(&value);
-    let said = [&value["error"]["message"], &value["message"], &value["error"]];
-    let said = said.into_iter().find_map(Value::as_str).unwrap_or(body);
-    said.chars().take(MAX_MESSAGE_CHARS).collect()
+    let message = [&value["error"]["message"], &value["message"], &value["error"]];
+    let message = message.into_iter().find_map(Value::as_str).unwrap_or(body);
+    message.chars().take(MAX_MESSAGE_CHARS).collect()
 }
 
 fn unreachable_message(error: &reqwest::Error) -> String {
@@ -447,8 +448,8 @@ fn run_over_response(dialect: Dialect) -> Response {
 
 fn stop_message(stop: GatewayStop) -> String {
     match stop {
-        GatewayStop::OverBudget { scope: whose } => {
-            format!("the budget of this {whose} is spent; do not retry, further calls are refused")
+        GatewayStop::OverBudget { scope } => {
+            format!("the budget of this {scope} is spent; do not retry, further calls are refused")
         }
         GatewayStop::Quota { until } => format!(
             "provider quota exhausted until {}; do not retry, further calls are refused",

@@ -20,11 +20,12 @@ pub(super) fn reset_time(headers: &HeaderMap, body: &str, now: Timestamp) -> Opt
         .and_then(|ms| ms.parse().ok())
         .map(|ms| saturating_add(now, Duration::from_millis(ms)))
         .or_else(|| header("retry-after").and_then(|text| parse_time(text, now)));
-    let said = serde_json::from_str(body).ok().and_then(|body: Value| reset_from_body(&body, now));
-    let in_words = || reset_from_text(body, now);
+    let from_body =
+        serde_json::from_str(body).ok().and_then(|body: Value| reset_from_body(&body, now));
+    let from_text = || reset_from_text(body, now);
     // Data about this call takes precedence over headers with all limits, most of which are not
     // reached.
-    after.max(said).or_else(in_words).or_else(|| reset_from_headers(headers, now))
+    after.max(from_body).or_else(from_text).or_else(|| reset_from_headers(headers, now))
 }
 
 /// Returns the latest reset of the exhausted limits in the headers.
@@ -34,8 +35,8 @@ fn reset_from_headers(headers: &HeaderMap, now: Timestamp) -> Option<Timestamp> 
         let name = name.as_str();
         let remaining = if name.starts_with("anthropic-ratelimit-") {
             format!("{}-remaining", name.strip_suffix("-reset")?)
-        } else if let Some(what) = name.strip_prefix("x-ratelimit-reset") {
-            format!("x-ratelimit-remaining{what}")
+        } else if let Some(limit) = name.strip_prefix("x-ratelimit-reset") {
+            format!("x-ratelimit-remaining{limit}")
         } else {
             return None;
         };
@@ -50,7 +51,7 @@ fn reset_from_body(body: &Value, now: Timestamp) -> Option<Timestamp> {
     match body {
         Value::Array(all) => all.iter().filter_map(|value| reset_from_body(value, now)).max(),
         Value::Object(all) => {
-            let found = all.iter().filter_map(|(key, value)| match key.as_str() {
+            let times = all.iter().filter_map(|(key, value)| match key.as_str() {
                 "resets_at" | "resetsAt" | "reset_at" | "resetAt" | "retryDelay"
                 | "retry_after" | "resets_in_seconds" => match value {
                     Value::String(text) => parse_time(text, now),
@@ -59,7 +60,7 @@ fn reset_from_body(body: &Value, now: Timestamp) -> Option<Timestamp> {
                 },
                 _ => reset_from_body(value, now),
             });
-            found.max()
+            times.max()
         }
         _ => None,
     }
@@ -68,8 +69,8 @@ fn reset_from_body(body: &Value, now: Timestamp) -> Option<Timestamp> {
 /// Parses texts such as "Please try again in 6m0s."
 fn reset_from_text(body: &str, now: Timestamp) -> Option<Timestamp> {
     let (_, rest) = body.split_once("try again in ")?;
-    let word = rest.split(|c: char| c.is_whitespace() || c == '"').next()?;
-    parse_duration(word.trim_end_matches(['.', ','])).map(|span| saturating_add(now, span))
+    let span_text = rest.split(|c: char| c.is_whitespace() || c == '"').next()?;
+    parse_duration(span_text.trim_end_matches(['.', ','])).map(|span| saturating_add(now, span))
 }
 
 /// Parses a time: a date, a Unix timestamp, or a delay from now.
@@ -90,7 +91,7 @@ fn parse_duration(text: &str) -> Option<Duration> {
     if let Ok(seconds) = text.parse::<f64>() {
         return Duration::try_from_secs_f64(seconds).ok();
     }
-    let mut whole = Duration::ZERO;
+    let mut total = Duration::ZERO;
     let mut rest = text;
     while !rest.is_empty() {
         let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
@@ -106,10 +107,10 @@ fn parse_duration(text: &str) -> Option<Duration> {
             _ => return None,
         };
         let part = Duration::try_from_secs_f64(number.parse::<f64>().ok()? * seconds).ok()?;
-        whole = whole.checked_add(part)?;
+        total = total.checked_add(part)?;
         rest = next;
     }
-    (!text.is_empty()).then_some(whole)
+    (!text.is_empty()).then_some(total)
 }
 
 #[cfg(test)]
@@ -160,8 +161,8 @@ mod tests {
         let gemini = r#"{"error":{"code":429,"details":[{"@type":"x/google.rpc.RetryInfo",
             "retryDelay":"34.5s"}]}}"#;
         assert_eq!(wait(&[], gemini), Some(34.5));
-        let words = r#"{"error":{"message":"Rate limit. Please try again in 1m2s. Thanks."}}"#;
-        assert_eq!(wait(&[], words), Some(62.0));
+        let message = r#"{"error":{"message":"Rate limit. Please try again in 1m2s. Thanks."}}"#;
+        assert_eq!(wait(&[], message), Some(62.0));
         assert_eq!(wait(&[], r#"{"error":{"message":"Please try again in 20ms"}}"#), Some(0.02));
     }
 }

@@ -155,8 +155,8 @@ impl ResponseUsage {
             self.counts.cached = count("cachedContentTokenCount").unwrap_or_default();
             // Reasoning counts as output.
             let thoughts = count("thoughtsTokenCount").unwrap_or_default();
-            let said = count("candidatesTokenCount").unwrap_or_default();
-            self.counts.output = said.saturating_add(thoughts);
+            let candidates = count("candidatesTokenCount").unwrap_or_default();
+            self.counts.output = candidates.saturating_add(thoughts);
             self.is_final = true;
         }
         let blocked = value["promptFeedback"]["blockReason"].is_string();

@@ -82,27 +82,27 @@ impl RunEndpoint {
     #[expect(clippy::disallowed_methods, reason = "a token must be unpredictable")]
     pub(super) fn open(
         base: &str,
-        visitor: RunEndpointConfig,
+        config: RunEndpointConfig,
         endpoints: Arc<RunEndpoints>,
     ) -> Self {
         let random = || Uuid::new_v4().simple().to_string();
         let token = Secret::new(random() + &random());
-        let RunId { task, job_number: ticket, generation } = visitor.run;
+        let RunId { task, job_number, generation } = config.run;
         // The same run may open several endpoints.
-        let path = format!("{task}-{ticket}-{generation}-{}", &random()[..8]);
-        let key = visitor.upstream.as_ref().map(|upstream| upstream.key.clone());
+        let path = format!("{task}-{job_number}-{generation}-{}", &random()[..8]);
+        let key = config.upstream.as_ref().map(|upstream| upstream.key.clone());
         let meter = UsageMeter::new(
-            visitor.prices,
-            visitor.budget_limits,
-            visitor.warn_percent,
-            visitor.observer,
+            config.prices,
+            config.budget_limits,
+            config.warn_percent,
+            config.observer,
         );
         let state = Arc::new(EndpointState {
-            run: visitor.run,
-            clock: Clock::starting_at(visitor.now),
-            upstream: visitor.upstream,
+            run: config.run,
+            clock: Clock::starting_at(config.now),
+            upstream: config.upstream,
             meter: Arc::new(meter),
-            tools: visitor.tools,
+            tools: config.tools,
             redactor: Redactor::new(key),
             closed: CancellationToken::new(),
             token: token.clone(),

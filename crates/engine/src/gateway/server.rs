@@ -46,10 +46,10 @@ impl GatewayServer {
             .connect_timeout(CONNECT_TIMEOUT)
             .build()
             .map_err(Error::Client)?;
-        let doors = Arc::<RunEndpoints>::default();
+        let endpoints = Arc::<RunEndpoints>::default();
         let app = Router::new()
             .fallback(handle_request)
-            .with_state(ServerState { endpoints: doors.clone(), client });
+            .with_state(ServerState { endpoints: endpoints.clone(), client });
 
         let port = TcpListener::bind(("127.0.0.1", 0)).await.map_err(Error::Port)?;
         let address = port.local_addr().map_err(Error::Port)?;
@@ -63,18 +63,12 @@ impl GatewayServer {
                 listen(path).map_err(|source| Error::Socket { path: path.to_owned(), source })?;
             listeners.push(tokio::spawn(serve(axum::serve(listener, app))));
         }
-        let base = format!("http://{address}");
-        Ok(Self {
-            address,
-            socket: socket.map(Path::to_owned),
-            base_url: base,
-            endpoints: doors,
-            listeners,
-        })
+        let base_url = format!("http://{address}");
+        Ok(Self { address, socket: socket.map(Path::to_owned), base_url, endpoints, listeners })
     }
 
-    pub(super) fn open_endpoint(&self, visitor: RunEndpointConfig) -> RunEndpoint {
-        RunEndpoint::open(&self.base_url, visitor, self.endpoints.clone())
+    pub(super) fn open_endpoint(&self, config: RunEndpointConfig) -> RunEndpoint {
+        RunEndpoint::open(&self.base_url, config, self.endpoints.clone())
     }
 }
 
@@ -116,17 +110,17 @@ fn listen(path: &Path) -> std::io::Result<UnixListener> {
 /// Routes a request to the endpoint of its run, if the token is valid.
 async fn handle_request(State(shared): State<ServerState>, request: Request) -> Response {
     let path = request.uri().path().to_owned();
-    let (door, rest) = split_endpoint(&path);
-    let visit = shared.endpoints.get(door);
-    let Some(visit) =
-        visit.filter(|visit| visit.is_authorized(request.headers(), request.uri().query()))
+    let (id, rest) = split_endpoint(&path);
+    let endpoint = shared.endpoints.get(id);
+    let Some(endpoint) = endpoint
+        .filter(|endpoint| endpoint.is_authorized(request.headers(), request.uri().query()))
     else {
         let message = "invalid token, or the run has ended";
         return Dialect::guess(rest).error_response(StatusCode::UNAUTHORIZED, message);
     };
     match rest.strip_prefix("/mcp").filter(|tail| tail.is_empty() || tail.starts_with('/')) {
-        Some(tail) => call_tools(&visit, tail, request).await,
-        None => Forwarder { endpoint: visit, client: shared.client }.forward(rest, request).await,
+        Some(tail) => call_tools(&endpoint, tail, request).await,
+        None => Forwarder { endpoint, client: shared.client }.forward(rest, request).await,
     }
 }
 
@@ -137,8 +131,8 @@ fn split_endpoint(path: &str) -> (&str, &str) {
 }
 
 /// Forwards a request to our own tools.
-async fn call_tools(visit: &EndpointState, tail: &str, mut request: Request<Body>) -> Response {
-    let Some(tools) = visit.tools.clone() else {
+async fn call_tools(endpoint: &EndpointState, tail: &str, mut request: Request<Body>) -> Response {
+    let Some(tools) = endpoint.tools.clone() else {
         return (StatusCode::NOT_FOUND, "no tools are available in this run").into_response();
     };
     let query = request.uri().query().map(|query| format!("?{query}")).unwrap_or_default();

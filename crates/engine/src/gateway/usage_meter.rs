@@ -70,7 +70,7 @@ pub(super) enum CallOutcome {
 impl UsageMeter {
     pub(super) fn new(
         prices: BTreeMap<String, Price>,
-        bounds: Vec<BudgetLimit>,
+        limits: Vec<BudgetLimit>,
         warn_percent: u8,
         observer: GatewayObserver,
     ) -> Self {
@@ -81,14 +81,14 @@ impl UsageMeter {
             unmetered: 0,
             last_failure: None,
         };
-        let bounds =
-            bounds.into_iter().map(|bound| TrackedLimit { budget: bound, warned: false }).collect();
-        let held = Amount::default();
+        let limits =
+            limits.into_iter().map(|budget| TrackedLimit { budget, warned: false }).collect();
+        let reserved = Amount::default();
         Self {
             prices,
             warn_percent,
             observer,
-            state: Mutex::new(MeterState { limits: bounds, reserved: held, in_flight: 0, ledger }),
+            state: Mutex::new(MeterState { limits, reserved, in_flight: 0, ledger }),
             call_ended: Notify::new(),
             stop: watch::channel(None).0,
         }
@@ -130,16 +130,16 @@ impl UsageMeter {
     }
 
     /// Refuses further calls of the run. Only the first reason is reported.
-    pub(super) fn stop(&self, why: GatewayStop) {
+    pub(super) fn stop(&self, reason: GatewayStop) {
         let first = self.stop.send_if_modified(|stop| {
             let first = stop.is_none();
-            stop.get_or_insert(why);
+            stop.get_or_insert(reason);
             first
         });
         if first {
             // Wake calls that wait for budget.
             self.call_ended.notify_waiters();
-            (self.observer)(GatewayEvent::Stopped(why));
+            (self.observer)(GatewayEvent::Stopped(reason));
         }
     }
 
@@ -156,12 +156,12 @@ impl UsageMeter {
         self: &Arc<Self>,
         model: &str,
         bytes: usize,
-        most_output: u64,
+        max_output: u64,
     ) -> Result<CallReservation, GatewayStop> {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
-        let most = self.amount(model, Tokens { input: bytes, cached: 0, output: most_output });
-        let likely = Tokens { input: bytes / 4, cached: 0, output: most_output };
-        let likely = self.amount(model, likely);
+        let maximum = self.amount(model, Tokens { input: bytes, cached: 0, output: max_output });
+        let estimate = Tokens { input: bytes / 4, cached: 0, output: max_output };
+        let estimate = self.amount(model, estimate);
         loop {
             let mut ended = std::pin::pin!(self.call_ended.notified());
             // From here on, no signal is missed.
@@ -170,21 +170,17 @@ impl UsageMeter {
                 return Err(stop);
             }
             let reached = {
-                let mut books = self.state();
-                let reached = books.exhausted_scope();
-                if reached.is_none() && (books.in_flight == 0 || books.fits(most)) {
-                    books.reserved = books.reserved.plus(most);
-                    books.in_flight += 1;
-                    return Ok(CallReservation {
-                        meter: self.clone(),
-                        maximum: most,
-                        estimate: likely,
-                    });
+                let mut state = self.state();
+                let reached = state.exhausted_scope();
+                if reached.is_none() && (state.in_flight == 0 || state.fits(maximum)) {
+                    state.reserved = state.reserved.plus(maximum);
+                    state.in_flight += 1;
+                    return Ok(CallReservation { meter: self.clone(), maximum, estimate });
                 }
                 reached
             };
-            if let Some(whose) = reached {
-                let stop = GatewayStop::OverBudget { scope: whose };
+            if let Some(scope) = reached {
+                let stop = GatewayStop::OverBudget { scope };
                 self.stop(stop);
                 return Err((*self.stop.borrow()).unwrap_or(stop));
             }
@@ -202,41 +198,46 @@ impl UsageMeter {
     }
 
     /// Records the outcome of a call.
-    fn record_outcome(&self, hold: &CallReservation, outcome: CallOutcome, mut call: ModelCall) {
+    fn record_outcome(
+        &self,
+        reservation: &CallReservation,
+        outcome: CallOutcome,
+        mut call: ModelCall,
+    ) {
         let mut warned = Vec::new();
         let reached = {
-            let mut books = self.state();
+            let mut state = self.state();
             // Release and charge under one lock, so that no other call takes the budget in between.
-            books.release(hold.maximum);
+            state.release(reservation.maximum);
             let charge = match outcome {
-                CallOutcome::Failed(failed) => {
+                CallOutcome::Failed(failure) => {
                     call.cost = Cost::Known(Usd::ZERO);
-                    call.note.get_or_insert_with(|| failed.message.clone());
-                    books.ledger.last_failure = Some(failed);
+                    call.note.get_or_insert_with(|| failure.message.clone());
+                    state.ledger.last_failure = Some(failure);
                     None
                 }
-                CallOutcome::Answered { tokens, model, failure: failed } => {
-                    books.ledger.calls += 1;
-                    if let Some(failed) = &failed {
-                        call.note.get_or_insert_with(|| failed.message.clone());
+                CallOutcome::Answered { tokens, model, failure } => {
+                    state.ledger.calls += 1;
+                    if let Some(failure) = &failure {
+                        call.note.get_or_insert_with(|| failure.message.clone());
                     }
-                    books.ledger.last_failure = failed;
-                    Some(self.charge(&mut books.ledger, hold, tokens, model, &mut call))
+                    state.ledger.last_failure = failure;
+                    Some(self.charge(&mut state.ledger, reservation, tokens, model, &mut call))
                 }
             };
             if let Some((amount, estimated)) = charge {
-                books.charge(amount, estimated);
-                warned = books.take_new_warnings(self.warn_percent);
+                state.charge(amount, estimated);
+                warned = state.take_new_warnings(self.warn_percent);
             }
-            books.exhausted_scope()
+            state.exhausted_scope()
         };
         self.report_call(call);
         for bound in warned {
-            let BudgetLimit { scope: whose, limit, spent } = bound;
-            (self.observer)(GatewayEvent::BudgetWarning { scope: whose, spent, limit });
+            let BudgetLimit { scope, limit, spent } = bound;
+            (self.observer)(GatewayEvent::BudgetWarning { scope, spent, limit });
         }
-        if let Some(whose) = reached {
-            self.stop(GatewayStop::OverBudget { scope: whose });
+        if let Some(scope) = reached {
+            self.stop(GatewayStop::OverBudget { scope });
         }
     }
 
@@ -244,7 +245,7 @@ impl UsageMeter {
     fn charge(
         &self,
         ledger: &mut Ledger,
-        hold: &CallReservation,
+        reservation: &CallReservation,
         tokens: Option<Tokens>,
         model: Option<String>,
         call: &mut ModelCall,
@@ -255,7 +256,7 @@ impl UsageMeter {
             });
             ledger.unmetered += 1;
             ledger.usage.cost = Cost::Unknown;
-            return (hold.estimate, true);
+            return (reservation.estimate, true);
         };
         call.tokens = Some(tokens);
         call.cost = match cost::price(&tokens, &call.model, &self.prices) {
@@ -278,7 +279,7 @@ impl UsageMeter {
             let model = &call.model;
             call.note.get_or_insert_with(|| format!("unknown price for model `{model}`"));
             ledger.usage.cost = Cost::Unknown;
-            (Amount { usd: hold.estimate.usd, tokens: tokens.total() }, true)
+            (Amount { usd: reservation.estimate.usd, tokens: tokens.total() }, true)
         }
     }
 }
@@ -294,8 +295,8 @@ impl CallReservation {
 }
 
 impl MeterState {
-    fn release(&mut self, most: Amount) {
-        self.reserved = self.reserved.minus(most);
+    fn release(&mut self, amount: Amount) {
+        self.reserved = self.reserved.minus(amount);
         self.in_flight = self.in_flight.saturating_sub(1);
     }
 
@@ -311,14 +312,14 @@ impl MeterState {
     }
 
     /// Returns `true` if an amount fits into all budgets, beside calls in flight.
-    fn fits(&self, most: Amount) -> bool {
-        let all = self.reserved.plus(most);
+    fn fits(&self, amount: Amount) -> bool {
+        let all = self.reserved.plus(amount);
         self.limits.iter().all(
             |TrackedLimit { budget: BudgetLimit { limit, spent, .. }, .. }| {
                 limit.usd.is_none_or(|usd| spent.usd + all.usd <= usd)
                     && limit
                         .tokens
-                        .is_none_or(|most| spent.tokens.saturating_add(all.tokens) <= most)
+                        .is_none_or(|limit| spent.tokens.saturating_add(all.tokens) <= limit)
             },
         )
     }

@@ -17,44 +17,44 @@ pub(super) struct ResolvedPath {
 impl ResolvedPath {
     /// Resolves a path. The error is a reason to deny the request.
     pub(super) fn resolve(worktree: &Path, path: &Path) -> Result<Self, String> {
-        let lost = |path: &Path| format!("cannot resolve the path `{}`", path.display());
-        let root = worktree.canonicalize().map_err(|_| lost(worktree))?;
-        let wanted = root.join(path);
+        let unresolved = |path: &Path| format!("cannot resolve the path `{}`", path.display());
+        let root = worktree.canonicalize().map_err(|_| unresolved(worktree))?;
+        let joined = root.join(path);
         // Resolve links in the existing part of the path; the rest has none.
-        let found =
-            wanted.ancestors().find_map(|ancestor| Some((ancestor, ancestor.canonicalize().ok()?)));
-        let Some((ancestor, real)) = found else {
-            return Err(lost(path));
+        let existing =
+            joined.ancestors().find_map(|ancestor| Some((ancestor, ancestor.canonicalize().ok()?)));
+        let Some((ancestor, real)) = existing else {
+            return Err(unresolved(path));
         };
-        let rest = wanted.strip_prefix(ancestor).map_err(|_| lost(path))?;
+        let rest = joined.strip_prefix(ancestor).map_err(|_| unresolved(path))?;
         if rest.components().any(|part| !matches!(part, Component::Normal(_)))
-            || wanted.ancestors().take_while(|part| *part != ancestor).any(Path::is_symlink)
+            || joined.ancestors().take_while(|part| *part != ancestor).any(Path::is_symlink)
         {
-            return Err(lost(path));
+            return Err(unresolved(path));
         }
         let real: PathBuf = real.components().chain(rest.components()).collect();
-        let (name, inside) =
+        let (name, in_worktree) =
             real.strip_prefix(&root).map_or((real.as_path(), false), |name| (name, true));
-        Ok(Self { name: name.to_string_lossy().into_owned(), in_worktree: inside })
+        Ok(Self { name: name.to_string_lossy().into_owned(), in_worktree })
     }
 }
 
-/// Visits all files and directories of a worktree, except in `.git` and behind links. If `show`
+/// Visits all files and directories of a worktree, except in `.git` and behind links. If `visit`
 /// returns `false`, the contents of that directory are skipped.
-pub(super) fn walk(worktree: &Path, show: &mut impl FnMut(&str, &Path) -> bool) {
-    let mut open = vec![worktree.to_owned()];
-    let mut left = MAX_ENTRIES;
-    while let Some(folder) = open.pop() {
+pub(super) fn walk(worktree: &Path, visit: &mut impl FnMut(&str, &Path) -> bool) {
+    let mut pending = vec![worktree.to_owned()];
+    let mut remaining = MAX_ENTRIES;
+    while let Some(folder) = pending.pop() {
         for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
             let (path, Ok(kind)) = (entry.path(), entry.file_type()) else { continue };
-            left = left.saturating_sub(1);
-            if left == 0 {
+            remaining = remaining.saturating_sub(1);
+            if remaining == 0 {
                 return;
             }
             let Ok(name) = path.strip_prefix(worktree) else { continue };
             let git = name.components().next_back() == Some(Component::Normal(".git".as_ref()));
-            if !git && show(&name.to_string_lossy(), &path) && kind.is_dir() {
-                open.push(path);
+            if !git && visit(&name.to_string_lossy(), &path) && kind.is_dir() {
+                pending.push(path);
             }
         }
     }
@@ -75,13 +75,13 @@ mod tests {
         let name = |path: &str| {
             ResolvedPath::resolve(&root, Path::new(path))
                 .ok()
-                .filter(|place| place.in_worktree)
+                .filter(|resolved| resolved.in_worktree)
                 .map(|it| it.name)
         };
         assert_eq!(name("src/new/file.rs").as_deref(), Some("src/new/file.rs"));
         assert_eq!(name("in/file.rs").as_deref(), Some("src/file.rs"));
-        let whole = root.join("src/a.rs").display().to_string();
-        assert_eq!(name(&whole).as_deref(), Some("src/a.rs"));
+        let absolute = root.join("src/a.rs").display().to_string();
+        assert_eq!(name(&absolute).as_deref(), Some("src/a.rs"));
         assert_eq!(name(".git/hooks/x").as_deref(), Some(".git/hooks/x"));
         for path in [
             "/etc/passwd",

@@ -66,8 +66,8 @@ impl Bubblewrap {
         if output.status.success() {
             return Ok(());
         }
-        let said = String::from_utf8_lossy(&output.stderr);
-        Err(format!("`{}` failed: {}", self.program.display(), said.trim()))
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        Err(format!("`{}` failed: {}", self.program.display(), stderr.trim()))
     }
 
     fn isolation_args(&self) -> impl Iterator<Item = &'static str> {
@@ -77,55 +77,57 @@ impl Bubblewrap {
     /// Returns program and arguments that start a launch in a sandbox.
     pub(super) fn wrap_command(
         &self,
-        cage: &Sandbox,
+        sandbox: &Sandbox,
         view: &SandboxView,
         launch: &Launch,
-        found: &Path,
+        program: &Path,
     ) -> (PathBuf, Vec<String>) {
-        let mut line: Vec<String> = self.isolation_args().map(str::to_owned).collect();
-        let mut say = |words: &[&str]| line.extend(words.iter().map(|word| (*word).to_owned()));
+        let mut args: Vec<String> = self.isolation_args().map(str::to_owned).collect();
+        let mut append = |arguments: &[&str]| {
+            args.extend(arguments.iter().map(|argument| (*argument).to_owned()));
+        };
         let size = SCRATCH_SIZE.to_string();
-        for (path, sight) in view.entries() {
+        for (path, access) in view.entries() {
             let path = path_text(path);
-            match sight {
-                FileAccess::Link(to) => say(&["--symlink", &path_text(to), &path]),
-                FileAccess::Readable => say(&["--ro-bind", &path, &path]),
-                FileAccess::Writable => say(&["--bind", &path, &path]),
-                FileAccess::HiddenFile => say(&["--ro-bind", "/dev/null", &path]),
-                FileAccess::HiddenDir => say(&["--size", "65536", "--tmpfs", &path]),
-                FileAccess::Scratch => say(&["--size", &size, "--tmpfs", &path]),
+            match access {
+                FileAccess::Link(to) => append(&["--symlink", &path_text(to), &path]),
+                FileAccess::Readable => append(&["--ro-bind", &path, &path]),
+                FileAccess::Writable => append(&["--bind", &path, &path]),
+                FileAccess::HiddenFile => append(&["--ro-bind", "/dev/null", &path]),
+                FileAccess::HiddenDir => append(&["--size", "65536", "--tmpfs", &path]),
+                FileAccess::Scratch => append(&["--size", &size, "--tmpfs", &path]),
                 FileAccess::Devices => {
-                    say(&["--dev", &path, "--size", &size, "--tmpfs", "/dev/shm"]);
+                    append(&["--dev", &path, "--size", &size, "--tmpfs", "/dev/shm"]);
                 }
                 // Root could change kernel settings through a writable `/proc`.
-                FileAccess::Processes => say(&["--proc", &path, "--remount-ro", &path]),
+                FileAccess::Processes => append(&["--proc", &path, "--remount-ro", &path]),
             }
         }
         // Root directory of the new file system, which is otherwise empty.
-        say(&["--remount-ro", "/"]);
-        if !matches!(cage.network, Network::Open { .. }) {
-            say(&["--unshare-net"]);
+        append(&["--remount-ro", "/"]);
+        if !matches!(sandbox.network, Network::Open { .. }) {
+            append(&["--unshare-net"]);
         }
-        say(&[
+        append(&[
             "--chdir",
             &path_text(&launch.working_dir),
             "--",
-            &path_text(&cage.launcher.program),
+            &path_text(&sandbox.launcher.program),
         ]);
-        line.extend(cage.launcher.args.iter().cloned());
-        match &cage.network {
+        args.extend(sandbox.launcher.args.iter().cloned());
+        match &sandbox.network {
             Network::Gateway { port, socket } => {
-                line.extend(["--forward".to_owned(), port.to_string(), path_text(socket)]);
+                args.extend(["--forward".to_owned(), port.to_string(), path_text(socket)]);
             }
             Network::Disabled => {}
             Network::Open { ports } => {
                 // The machine's network includes its abstract sockets; scope them.
-                line.push("--scope".to_owned());
-                line.extend(ports.iter().flat_map(|port| ["--port".to_owned(), port.to_string()]));
+                args.push("--scope".to_owned());
+                args.extend(ports.iter().flat_map(|port| ["--port".to_owned(), port.to_string()]));
             }
         }
-        line.extend(["--".to_owned(), path_text(found)]);
-        line.extend(launch.args.iter().cloned());
-        (self.program.clone(), line)
+        args.extend(["--".to_owned(), path_text(program)]);
+        args.extend(launch.args.iter().cloned());
+        (self.program.clone(), args)
     }
 }

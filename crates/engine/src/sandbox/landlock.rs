@@ -58,51 +58,51 @@ pub(super) struct LandlockSandbox {
 
 /// Checks that the kernel supports the required version.
 pub(super) fn probe() -> Result<(), String> {
-    let made = Ruleset::default()
+    let ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
         .handle_access(AccessFs::from_all(REQUIRED_ABI))
         .and_then(|rules| rules.handle_access(AccessNet::ConnectTcp))
         .and_then(Ruleset::create);
-    made.map(drop).map_err(|error| error.to_string())
+    ruleset.map(drop).map_err(|error| error.to_string())
 }
 
 /// Returns program and arguments that start a launch in a Landlock sandbox.
 pub(super) fn wrap_command(
-    cage: &Sandbox,
+    sandbox: &Sandbox,
     view: &SandboxView,
     launch: &Launch,
-    found: &Path,
+    program: &Path,
 ) -> (PathBuf, Vec<String>) {
-    let mut line = cage.launcher.args.clone();
-    line.extend(["--make".to_owned(), path_text(&cage.scratch())]);
+    let mut args = sandbox.launcher.args.clone();
+    args.extend(["--make".to_owned(), path_text(&sandbox.scratch())]);
     let hidden: Vec<&Path> = view
         .entries()
-        .filter(|(_, sight)| matches!(sight, FileAccess::HiddenFile | FileAccess::HiddenDir))
+        .filter(|(_, access)| matches!(access, FileAccess::HiddenFile | FileAccess::HiddenDir))
         .map(|(path, _)| path)
         .collect();
-    for (path, sight) in view.entries() {
-        match sight {
+    for (path, access) in view.entries() {
+        match access {
             FileAccess::Readable => {
                 let mut parts = Vec::new();
                 collect_visible(path, &hidden, &mut parts);
-                line.extend(parts.iter().filter_map(|part| sight.launcher_args(part)).flatten());
+                args.extend(parts.iter().filter_map(|part| access.launcher_args(part)).flatten());
             }
-            _ => line.extend(sight.launcher_args(path).into_iter().flatten()),
+            _ => args.extend(access.launcher_args(path).into_iter().flatten()),
         }
     }
     // Excludes other processes: as root, Landlock alone does not protect their environment.
-    line.extend(PROC_PATHS.iter().flat_map(|path| ["--read".to_owned(), (*path).to_owned()]));
-    line.push("--scope".to_owned());
-    match &cage.network {
-        Network::Gateway { port, .. } => line.extend(["--port".to_owned(), port.to_string()]),
-        Network::Disabled => line.push("--no-port".to_owned()),
+    args.extend(PROC_PATHS.iter().flat_map(|path| ["--read".to_owned(), (*path).to_owned()]));
+    args.push("--scope".to_owned());
+    match &sandbox.network {
+        Network::Gateway { port, .. } => args.extend(["--port".to_owned(), port.to_string()]),
+        Network::Disabled => args.push("--no-port".to_owned()),
         Network::Open { ports } => {
-            line.extend(ports.iter().flat_map(|port| ["--port".to_owned(), port.to_string()]));
+            args.extend(ports.iter().flat_map(|port| ["--port".to_owned(), port.to_string()]));
         }
     }
-    line.extend(["--".to_owned(), path_text(found)]);
-    line.extend(launch.args.iter().cloned());
-    (cage.launcher.program.clone(), line)
+    args.extend(["--".to_owned(), path_text(program)]);
+    args.extend(launch.args.iter().cloned());
+    (sandbox.launcher.program.clone(), args)
 }
 
 /// Collects the contents of a directory except for hidden paths, because Landlock rules cannot
@@ -111,7 +111,7 @@ fn collect_visible(path: &Path, hidden: &[&Path], parts: &mut Vec<PathBuf>) {
     if hidden.contains(&path) {
         return;
     }
-    if !hidden.iter().any(|one| one.starts_with(path)) {
+    if !hidden.iter().any(|hidden_path| hidden_path.starts_with(path)) {
         parts.push(path.to_owned());
         return;
     }
@@ -176,10 +176,10 @@ impl LandlockSandbox {
             .chain(self.writable.iter().chain(&devices).map(|path| (path, all)));
         for (path, access) in allowed {
             // Paths that no longer exist need no rule.
-            let Ok(place) = PathFd::new(path) else { continue };
+            let Ok(path_fd) = PathFd::new(path) else { continue };
             let access =
                 if path.is_dir() { access } else { access & AccessFs::from_file(REQUIRED_ABI) };
-            rules = rules.add_rule(PathBeneath::new(place, access))?;
+            rules = rules.add_rule(PathBeneath::new(path_fd, access))?;
         }
         Ok(rules)
     }

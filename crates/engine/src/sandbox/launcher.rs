@@ -39,27 +39,27 @@ pub fn run_launcher(args: impl IntoIterator<Item = OsString>) -> Result<(), Erro
     let args: Vec<OsString> = args.into_iter().collect();
     let own = std::env::args_os().count().saturating_sub(args.len()).max(1);
     let before: Vec<OsString> = std::env::args_os().take(own).skip(1).collect();
-    let told = parse_args(args)?;
-    if let Some(socket) = &told.serve {
+    let parsed = parse_args(args)?;
+    if let Some(socket) = &parsed.serve {
         return forward_connections(socket);
     }
-    if let Some(socket) = &told.detach {
+    if let Some(socket) = &parsed.detach {
         return spawn_self(&before, "--serve", socket, Stdio::inherit()).map(drop);
     }
-    if let Some((port, socket)) = &told.forward {
+    if let Some((port, socket)) = &parsed.forward {
         // Listen before the agent starts, and pass the listener on.
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, *port))
             .map_err(launch_error("listen on the gateway's port"))?;
         let mut child = spawn_self(&before, "--detach", socket, OwnedFd::from(listener).into())?;
         child.wait().map_err(launch_error("start the forwarder"))?;
     }
-    for folder in &told.create_dirs {
+    for folder in &parsed.create_dirs {
         std::fs::create_dir_all(folder).map_err(launch_error("create a temporary directory"))?;
     }
     set_limit(Resource::Core, 0)?;
     set_limit(Resource::Fsize, MAX_FILE_SIZE)?;
-    told.landlock.enforce()?;
-    let Some((program, args)) = told.command.split_first() else {
+    parsed.landlock.enforce()?;
+    let Some((program, args)) = parsed.command.split_first() else {
         return Err(Error::InvalidArgument("no program".to_owned()));
     };
     #[expect(clippy::disallowed_methods, reason = "replaces the recorded child process")]
@@ -71,8 +71,8 @@ fn launch_error(what: &'static str) -> impl FnOnce(io::Error) -> Error {
     move |source| Error::Launch { what, source }
 }
 
-fn set_limit(resource: Resource, most: u64) -> Result<(), Error> {
-    let limit = Rlimit { current: Some(most), maximum: Some(most) };
+fn set_limit(resource: Resource, maximum: u64) -> Result<(), Error> {
+    let limit = Rlimit { current: Some(maximum), maximum: Some(maximum) };
     match setrlimit(resource, limit) {
         // The limit is already lower and must not be raised.
         Err(rustix::io::Errno::PERM) | Ok(()) => Ok(()),
@@ -83,7 +83,7 @@ fn set_limit(resource: Resource, most: u64) -> Result<(), Error> {
 /// Starts this program again, as a forwarder.
 fn spawn_self(
     before: &[OsString],
-    what: &str,
+    option: &str,
     socket: &Path,
     stdin: Stdio,
 ) -> Result<std::process::Child, Error> {
@@ -91,7 +91,7 @@ fn spawn_self(
     #[expect(clippy::disallowed_methods, reason = "inherits the marker and ends with the sandbox")]
     Command::new(program)
         .args(before)
-        .arg(what)
+        .arg(option)
         .arg(socket)
         .stdin(stdin)
         .stdout(Stdio::null())
@@ -102,9 +102,8 @@ fn spawn_self(
 
 /// Forwards every connection to the gateway's socket until the sandbox ends.
 fn forward_connections(socket: &Path) -> Result<(), Error> {
-    let taken =
-        io::stdin().as_fd().try_clone_to_owned().map_err(launch_error("take the listener"))?;
-    let listener = TcpListener::from(taken);
+    let fd = io::stdin().as_fd().try_clone_to_owned().map_err(launch_error("take the listener"))?;
+    let listener = TcpListener::from(fd);
     for inward in listener.incoming().flatten() {
         let Ok(outward) = UnixStream::connect(socket) else { continue };
         // Without a thread the connection is closed, and the agent retries.
@@ -126,59 +125,60 @@ fn copy_both_ways(inward: &TcpStream, outward: &UnixStream) {
 }
 
 fn parse_args(args: Vec<OsString>) -> Result<LauncherArgs, Error> {
-    let mut told = LauncherArgs::default();
+    let mut parsed = LauncherArgs::default();
     let mut args = args.into_iter();
-    while let Some(word) = args.next() {
-        let word = word.to_string_lossy().into_owned();
-        let mut next = || args.next().ok_or_else(|| Error::InvalidArgument(word.clone()));
+    while let Some(name) = args.next() {
+        let name = name.to_string_lossy().into_owned();
+        let mut next = || args.next().ok_or_else(|| Error::InvalidArgument(name.clone()));
         let port = |text: OsString| {
             text.to_str()
                 .and_then(|text| text.parse().ok())
                 .ok_or_else(|| Error::InvalidArgument(text.to_string_lossy().into_owned()))
         };
-        match word.as_str() {
-            "--forward" => told.forward = Some((port(next()?)?, next()?.into())),
-            "--detach" => told.detach = Some(next()?.into()),
-            "--serve" => told.serve = Some(next()?.into()),
-            "--make" => told.create_dirs.push(next()?.into()),
-            "--read" => told.landlock.readable.push(next()?.into()),
-            "--write" => told.landlock.writable.push(next()?.into()),
-            "--port" => told.landlock.ports.get_or_insert_default().push(port(next()?)?),
-            "--no-port" => told.landlock.ports = Some(Vec::new()),
-            "--scope" => told.landlock.scope = true,
+        match name.as_str() {
+            "--forward" => parsed.forward = Some((port(next()?)?, next()?.into())),
+            "--detach" => parsed.detach = Some(next()?.into()),
+            "--serve" => parsed.serve = Some(next()?.into()),
+            "--make" => parsed.create_dirs.push(next()?.into()),
+            "--read" => parsed.landlock.readable.push(next()?.into()),
+            "--write" => parsed.landlock.writable.push(next()?.into()),
+            "--port" => parsed.landlock.ports.get_or_insert_default().push(port(next()?)?),
+            "--no-port" => parsed.landlock.ports = Some(Vec::new()),
+            "--scope" => parsed.landlock.scope = true,
             "--" => {
-                told.command = args.collect();
-                return Ok(told);
+                parsed.command = args.collect();
+                return Ok(parsed);
             }
-            _ => return Err(Error::InvalidArgument(word)),
+            _ => return Err(Error::InvalidArgument(name)),
         }
     }
-    Ok(told)
+    Ok(parsed)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn words(line: &str) -> Vec<OsString> {
+    fn arguments(line: &str) -> Vec<OsString> {
         line.split(' ').map(OsString::from).collect()
     }
 
     #[test]
     fn launcher_parses_its_arguments_and_rejects_others() {
-        let told =
-            parse_args(words("--forward 80 /s --read /a --write /b --port 1 --scope -- x --read"))
-                .expect("parses");
-        assert_eq!(told.forward, Some((80, PathBuf::from("/s"))));
-        let fence = LandlockSandbox {
+        let parsed = parse_args(arguments(
+            "--forward 80 /s --read /a --write /b --port 1 --scope -- x --read",
+        ))
+        .expect("parses");
+        assert_eq!(parsed.forward, Some((80, PathBuf::from("/s"))));
+        let expected = LandlockSandbox {
             readable: vec![PathBuf::from("/a")],
             writable: vec![PathBuf::from("/b")],
             ports: Some(vec![1]),
             scope: true,
         };
-        assert_eq!((told.landlock, told.command), (fence, words("x --read")));
+        assert_eq!((parsed.landlock, parsed.command), (expected, arguments("x --read")));
         for line in ["--forward x /s", "--forward 80", "--port 99999", "--help", "x"] {
-            assert!(parse_args(words(line)).is_err(), "{line}");
+            assert!(parse_args(arguments(line)).is_err(), "{line}");
         }
     }
 }

@@ -32,26 +32,26 @@ const MAX_DEPTH: usize = 6;
 pub(super) fn restricted_paths() -> &'static [PathBuf] {
     static SECRETS: OnceLock<Vec<PathBuf>> = OnceLock::new();
     SECRETS.get_or_init(|| {
-        let mut found = Vec::new();
-        collect_restricted(Path::new("/etc"), MAX_DEPTH, &mut found);
-        collect_restricted(Path::new("/opt"), 1, &mut found);
-        found
+        let mut restricted = Vec::new();
+        collect_restricted(Path::new("/etc"), MAX_DEPTH, &mut restricted);
+        collect_restricted(Path::new("/opt"), 1, &mut restricted);
+        restricted
     })
 }
 
-fn collect_restricted(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) {
+fn collect_restricted(folder: &Path, depth: usize, restricted: &mut Vec<PathBuf>) {
     let Some(depth) = depth.checked_sub(1) else { return };
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        let (path, Ok(about)) = (entry.path(), entry.metadata()) else { continue };
-        let open_to_all = |bits: u32| about.permissions().mode() & bits == bits;
-        if about.is_dir() {
+        let (path, Ok(metadata)) = (entry.path(), entry.metadata()) else { continue };
+        let open_to_all = |bits: u32| metadata.permissions().mode() & bits == bits;
+        if metadata.is_dir() {
             if open_to_all(0o005) {
-                collect_restricted(&path, depth, found);
+                collect_restricted(&path, depth, restricted);
             } else if fs::read_dir(&path).is_ok() {
-                found.push(path);
+                restricted.push(path);
             }
-        } else if about.is_file() && !open_to_all(0o004) && fs::File::open(&path).is_ok() {
-            found.push(path);
+        } else if metadata.is_file() && !open_to_all(0o004) && fs::File::open(&path).is_ok() {
+            restricted.push(path);
         }
     }
 }
@@ -74,9 +74,9 @@ mod tests {
         let key = make("private/key", 0o644);
         let private = key.parent().expect("a parent").to_owned();
         fs::set_permissions(&private, fs::Permissions::from_mode(0o700)).expect("set");
-        let mut found = Vec::new();
-        collect_restricted(folder.path(), MAX_DEPTH, &mut found);
-        found.sort();
-        assert_eq!(found, [private, shut]);
+        let mut restricted = Vec::new();
+        collect_restricted(folder.path(), MAX_DEPTH, &mut restricted);
+        restricted.sort();
+        assert_eq!(restricted, [private, shut]);
     }
 }

@@ -33,43 +33,43 @@ pub(super) struct SandboxView {
 }
 
 impl SandboxView {
-    /// Builds the view for a launch. `found` is the path of its program.
-    pub(super) fn new(cage: &Sandbox, launch: &Launch, found: &Path) -> Self {
+    /// Builds the view for a launch. `program` is its resolved program.
+    pub(super) fn new(sandbox: &Sandbox, launch: &Launch, program: &Path) -> Self {
         let mut view = Self { entries: Vec::new() };
-        view.add_system(&cage.network);
-        view.add_installations(cage, launch, found);
-        for path in cage.readable.iter().chain(&cage.repository) {
+        view.add_system(&sandbox.network);
+        view.add_installations(sandbox, launch, program);
+        for path in sandbox.readable.iter().chain(&sandbox.repository) {
             view.add_resolved(path, &FileAccess::Readable);
         }
-        for path in cage.writable.iter().chain([&cage.home]) {
+        for path in sandbox.writable.iter().chain([&sandbox.home]) {
             view.add_resolved(path, &FileAccess::Writable);
         }
-        view.add_worktree(cage);
-        if let Network::Gateway { socket, .. } = &cage.network {
+        view.add_worktree(sandbox);
+        if let Network::Gateway { socket, .. } = &sandbox.network {
             view.add(socket, FileAccess::Readable);
         }
-        view.add(&cage.launcher.program, FileAccess::Readable);
+        view.add(&sandbox.launcher.program, FileAccess::Readable);
         // Parents come first, so that children can override them. For equal paths, the last entry
         // counts.
         view.entries.sort_by_key(|(path, _)| path.components().count());
-        view.hide(&cage.hidden);
+        view.hide(&sandbox.hidden);
         view
     }
 
     /// Returns all paths with their access, in mount order.
     pub(super) fn entries(&self) -> impl Iterator<Item = (&Path, &FileAccess)> {
-        self.entries.iter().map(|(path, sight)| (path.as_path(), sight))
+        self.entries.iter().map(|(path, access)| (path.as_path(), access))
     }
 
-    fn add(&mut self, path: &Path, sight: FileAccess) {
+    fn add(&mut self, path: &Path, access: FileAccess) {
         // Paths that do not exist cannot be mounted.
         if path.is_absolute() && path.symlink_metadata().is_ok() {
-            self.entries.push((path.to_owned(), sight));
+            self.entries.push((path.to_owned(), access));
         }
     }
 
     /// Adds a path. If it is a link, adds the chain of links and the target.
-    fn add_resolved(&mut self, path: &Path, sight: &FileAccess) {
+    fn add_resolved(&mut self, path: &Path, access: &FileAccess) {
         let mut path = self.resolve_parent(path);
         // The kernel follows at most 40 links.
         for _ in 0..40 {
@@ -82,16 +82,16 @@ impl SandboxView {
         if path.components().any(|part| part == Component::ParentDir) {
             path = path.canonicalize().unwrap_or(path);
         }
-        if *sight != FileAccess::Readable || !self.covers(&path) {
-            self.add(&path, sight.clone());
+        if *access != FileAccess::Readable || !self.covers(&path) {
+            self.add(&path, access.clone());
         }
     }
 
     /// Resolves the parent of a path if it is below a link, because nothing can be mounted below a
     /// link.
     fn resolve_parent(&self, path: &Path) -> PathBuf {
-        let is_linked = self.entries.iter().any(|(above, sight)| {
-            matches!(sight, FileAccess::Link(_)) && path.starts_with(above) && path != above
+        let is_linked = self.entries.iter().any(|(above, access)| {
+            matches!(access, FileAccess::Link(_)) && path.starts_with(above) && path != above
         });
         let folder = path.parent().filter(|_| is_linked).and_then(|it| it.canonicalize().ok());
         match (folder, path.file_name()) {
@@ -102,8 +102,8 @@ impl SandboxView {
 
     /// Returns `true` if a parent is already visible.
     fn covers(&self, path: &Path) -> bool {
-        self.entries.iter().any(|(above, sight)| {
-            path.starts_with(above) && matches!(sight, FileAccess::Readable | FileAccess::Writable)
+        self.entries.iter().any(|(above, access)| {
+            path.starts_with(above) && matches!(access, FileAccess::Readable | FileAccess::Writable)
         })
     }
 
@@ -117,12 +117,12 @@ impl SandboxView {
         for path in system::restricted_paths() {
             self.add(path, hidden_access(path));
         }
-        for (path, sight) in [
+        for (path, access) in [
             ("/dev", FileAccess::Devices),
             ("/proc", FileAccess::Processes),
             ("/tmp", FileAccess::Scratch),
         ] {
-            self.add(Path::new(path), sight);
+            self.add(Path::new(path), access);
         }
         // Often a link to a file that a system service writes.
         if let (Network::Open { .. }, Ok(names)) =
@@ -134,38 +134,38 @@ impl SandboxView {
     }
 
     /// Adds the directories of `PATH`, and the installation of the agent's program.
-    fn add_installations(&mut self, cage: &Sandbox, launch: &Launch, found: &Path) {
+    fn add_installations(&mut self, sandbox: &Sandbox, launch: &Launch, program: &Path) {
         let home = launch.env.get("HOME").map(PathBuf::from);
         let search = launch.env.get("PATH").map(String::as_str).unwrap_or_default();
         for folder in search.split(':').map(Path::new) {
             let covered = system::SYSTEM_DIRS.iter().any(|system| folder.starts_with(system));
             // A search path entry must not reveal a whole home or worktree.
-            let too_much = [Some(&cage.worktree), Some(&cage.home), home.as_ref()]
+            let too_much = [Some(&sandbox.worktree), Some(&sandbox.home), home.as_ref()]
                 .into_iter()
                 .flatten()
-                .any(|own| own.starts_with(folder) || folder.starts_with(&cage.worktree));
+                .any(|own| own.starts_with(folder) || folder.starts_with(&sandbox.worktree));
             if folder.is_absolute() && folder.is_dir() && !covered && !too_much {
                 self.add(folder, FileAccess::Readable);
             }
         }
         // Programs installed by npm need their sibling packages.
-        let real = found.canonicalize().unwrap_or_else(|_| found.to_owned());
+        let real = program.canonicalize().unwrap_or_else(|_| program.to_owned());
         let modules = real.ancestors().filter(|above| above.ends_with("node_modules")).last();
-        if let Some(modules) = modules.filter(|modules| !modules.starts_with(&cage.worktree)) {
+        if let Some(modules) = modules.filter(|modules| !modules.starts_with(&sandbox.worktree)) {
             self.add(modules, FileAccess::Readable);
         }
-        self.add_resolved(found, &FileAccess::Readable);
+        self.add_resolved(program, &FileAccess::Readable);
     }
 
-    fn add_worktree(&mut self, cage: &Sandbox) {
-        let sight = if cage.read_only { FileAccess::Readable } else { FileAccess::Writable };
-        self.add(&cage.worktree, sight);
-        let link = cage.worktree.join(".git");
-        for path in cage.protected.iter().chain([&link]) {
+    fn add_worktree(&mut self, sandbox: &Sandbox) {
+        let access = if sandbox.read_only { FileAccess::Readable } else { FileAccess::Writable };
+        self.add(&sandbox.worktree, access);
+        let link = sandbox.worktree.join(".git");
+        for path in sandbox.protected.iter().chain([&link]) {
             // Protecting a link would protect its target instead. The check of the diff covers
             // links.
             let straight = path.canonicalize().is_ok_and(|real| real == *path);
-            if straight && path.starts_with(&cage.worktree) && !cage.read_only {
+            if straight && path.starts_with(&sandbox.worktree) && !sandbox.read_only {
                 self.add(path, FileAccess::Readable);
             }
         }
@@ -190,11 +190,11 @@ fn hidden_access(path: &Path) -> FileAccess {
 impl FileAccess {
     /// Returns the launcher arguments for this access.
     pub(super) fn launcher_args(&self, path: &Path) -> Option<[String; 2]> {
-        let how = match self {
+        let option = match self {
             Self::Readable => "--read",
             Self::Writable => "--write",
             _ => return None,
         };
-        Some([how.to_owned(), path_text(path)])
+        Some([option.to_owned(), path_text(path)])
     }
 }

@@ -73,15 +73,15 @@ impl Worktree {
         })
     }
 
-    /// Saves uncommitted work under `refs/tamma/salvage/<task>`, and pushes it with the branch.
+    /// Saves uncommitted work under `refs/tamma/checkpoints/<task>`, and pushes it with the branch.
     ///
     /// Earlier checkpoints stay reachable from the new one. A failed push is reported, but not an
     /// error; the next checkpoint retries it.
     pub async fn checkpoint(&self) -> Result<Checkpoint, Error> {
         let _lock = self.lock().await?;
         let (commit, mut refs) = self.save_uncommitted().await?;
-        let why = push_refs(&self.mirror, self.task, &mut refs).await?;
-        Ok(Checkpoint { commit, pushed: why.is_none(), push_error: why })
+        let push_error = push_refs(&self.mirror, self.task, &mut refs).await?;
+        Ok(Checkpoint { commit, pushed: push_error.is_none(), push_error })
     }
 
     /// Saves uncommitted work locally. Returns its commit and the updated refs.
@@ -122,77 +122,79 @@ impl Worktree {
     /// Updates the local refs from the project's repository, and sets aside local work that newer
     /// work replaced.
     pub(super) async fn catch_up(&self, refs: TaskRefs, base: CommitId) -> Result<TaskRefs, Error> {
-        let there = RemoteWork::query(&self.mirror, self.task).await?;
-        if there == refs.remote {
+        let remote = RemoteWork::query(&self.mirror, self.task).await?;
+        if remote == refs.remote {
             return Ok(refs);
         }
-        let bring: Vec<_> = [
-            (refs::work_ref(self.task), there.work),
-            (refs::checkpoint_ref(self.task), there.checkpoint),
+        let fetched: Vec<_> = [
+            (refs::work_ref(self.task), remote.work),
+            (refs::checkpoint_ref(self.task), remote.checkpoint),
         ]
         .into_iter()
         .filter(|(_, commit)| commit.is_some())
         .map(|(name, _)| name)
         .collect();
-        if !bring.is_empty() {
+        if !fetched.is_empty() {
             // Fetch the objects only. Refs move after local work is safe.
             let call = ["fetch", "--quiet", "--no-write-fetch-head", "--no-tags"];
             let call = call.into_iter().chain([self.mirror.source.as_str()]);
-            let call = call.chain(bring.iter().map(String::as_str));
+            let call = call.chain(fetched.iter().map(String::as_str));
             self.mirror.git.in_dir(&self.mirror.path).run(call).await?;
         }
-        let salvaged = refs.checkpoint.as_ref().map(|tip| tip.commit);
-        let is_ours = self.is_ancestor(there.work, refs.head()).await?
-            && self.is_ancestor(there.checkpoint, salvaged).await?;
+        let checkpoint = refs.checkpoint.as_ref().map(|tip| tip.commit);
+        let is_ours = self.is_ancestor(remote.work, refs.head()).await?
+            && self.is_ancestor(remote.checkpoint, checkpoint).await?;
         if is_ours {
             // We pushed this ourselves, but died before recording it.
-            there.save(&self.mirror, self.task).await?;
-            return Ok(TaskRefs { remote: there, ..refs });
+            remote.save(&self.mirror, self.task).await?;
+            return Ok(TaskRefs { remote, ..refs });
         }
         let _lock = self.lock().await?;
-        self.set_aside(&there).await?;
-        let (branch, saved) = (refs::branch_ref(self.task), refs::checkpoint_ref(self.task));
-        let to = there.work.unwrap_or(base);
+        self.set_aside(&remote).await?;
+        let (branch, checkpoint_ref) =
+            (refs::branch_ref(self.task), refs::checkpoint_ref(self.task));
+        let to = remote.work.unwrap_or(base);
         let mut moves = format!("update {branch} {to}\n");
-        if let Some(salvage) = there.checkpoint {
-            moves = format!("{moves}update {saved} {salvage}\n");
+        if let Some(checkpoint) = remote.checkpoint {
+            moves = format!("{moves}update {checkpoint_ref} {checkpoint}\n");
         } else if refs.checkpoint.is_some() {
-            moves = format!("{moves}delete {saved}\n");
+            moves = format!("{moves}delete {checkpoint_ref}\n");
         }
         let call = ["update-ref", "--stdin"];
         self.mirror.git.in_dir(&self.mirror.path).input(moves).run(call).await?;
-        there.save(&self.mirror, self.task).await?;
+        remote.save(&self.mirror, self.task).await?;
         self.refs().await
     }
 
     /// Saves local work under separate refs, pushes them, and removes the directory.
-    async fn set_aside(&self, there: &RemoteWork) -> Result<(), Error> {
+    async fn set_aside(&self, remote: &RemoteWork) -> Result<(), Error> {
         let mut refs = self.refs().await?;
         if exists(&self.path).await? {
             self.relink().await?;
             refs = self.save_uncommitted().await?.1;
         }
-        let salvaged = refs.checkpoint.as_ref().map(|tip| tip.commit);
-        let mut aside = Vec::new();
-        for (mine, theirs) in [(refs.head(), there.work), (salvaged, there.checkpoint)] {
-            let Some(mine) = mine else { continue };
+        let checkpoint = refs.checkpoint.as_ref().map(|tip| tip.commit);
+        let mut set_aside = Vec::new();
+        for (local, remote_commit) in [(refs.head(), remote.work), (checkpoint, remote.checkpoint)]
+        {
+            let Some(local) = local else { continue };
             let is_base =
-                Some(mine) == refs.head() && refs.expected_remote(self.task).work.is_none();
-            if !is_base && !self.is_ancestor(Some(mine), theirs).await? {
-                let name = refs::aside_ref(self.task, mine);
+                Some(local) == refs.head() && refs.expected_remote(self.task).work.is_none();
+            if !is_base && !self.is_ancestor(Some(local), remote_commit).await? {
+                let name = refs::aside_ref(self.task, local);
                 self.mirror
                     .git
                     .in_dir(&self.mirror.path)
-                    .run(["update-ref", &name, &mine.to_string()])
+                    .run(["update-ref", &name, &local.to_string()])
                     .await?;
-                aside.push((name, None, Some(mine)));
+                set_aside.push((name, None, Some(local)));
             }
         }
-        if !aside.is_empty() {
-            let names: Vec<_> = aside.iter().map(|(name, ..)| name.as_str()).collect();
-            tracing::warn!(task = %self.task, aside = names.join(" "), "local work set aside; another host has newer work");
-            if let Some(why) = try_push(&self.mirror, &aside).await? {
-                tracing::warn!(task = %self.task, why, "failed to push set-aside work; it is on this worker only");
+        if !set_aside.is_empty() {
+            let names: Vec<_> = set_aside.iter().map(|(name, ..)| name.as_str()).collect();
+            tracing::warn!(task = %self.task, set_aside = names.join(" "), "local work set aside; another host has newer work");
+            if let Some(reason) = try_push(&self.mirror, &set_aside).await? {
+                tracing::warn!(task = %self.task, reason, "failed to push set-aside work; it is on this worker only");
             }
         }
         self.remove_folder().await
@@ -233,23 +235,23 @@ pub(super) async fn push_refs(
     task: TaskId,
     refs: &mut TaskRefs,
 ) -> Result<Option<String>, Error> {
-    let wanted = refs.expected_remote(task);
-    if wanted == refs.remote {
+    let expected = refs.expected_remote(task);
+    if expected == refs.remote {
         return Ok(None);
     }
     let changes: Vec<_> = [
-        (refs::work_ref(task), refs.remote.work, wanted.work),
-        (refs::checkpoint_ref(task), refs.remote.checkpoint, wanted.checkpoint),
+        (refs::work_ref(task), refs.remote.work, expected.work),
+        (refs::checkpoint_ref(task), refs.remote.checkpoint, expected.checkpoint),
     ]
     .into_iter()
     .filter(|(_, from, to)| from != to)
     .collect();
-    let why = try_push(mirror, &changes).await?;
-    if why.is_none() {
-        wanted.save(mirror, task).await?;
-        refs.remote = wanted;
+    let push_error = try_push(mirror, &changes).await?;
+    if push_error.is_none() {
+        expected.save(mirror, task).await?;
+        refs.remote = expected;
     }
-    Ok(why)
+    Ok(push_error)
 }
 
 /// Pushes changes with a time limit. Returns the error if it failed.
@@ -258,8 +260,8 @@ async fn try_push(
     changes: &[(String, Option<CommitId>, Option<CommitId>)],
 ) -> Result<Option<String>, Error> {
     match tokio::time::timeout(PUSH_TIMEOUT, refs::push(mirror, changes)).await {
-        Ok(Ok(answer)) if answer.code == Some(0) => Ok(None),
-        Ok(Ok(answer)) => Ok(Some(answer.stderr)),
+        Ok(Ok(output)) if output.code == Some(0) => Ok(None),
+        Ok(Ok(output)) => Ok(Some(output.stderr)),
         Ok(Err(Error::Git(error @ git::Error::Start { .. }))) => Err(error.into()),
         Ok(Err(error)) => Ok(Some(error.to_string())),
         Err(_) => Ok(Some(format!("no response within {} s", PUSH_TIMEOUT.as_secs()))),
@@ -273,16 +275,16 @@ pub async fn remove_remote_refs(
     task: TaskId,
     delivered: CommitId,
 ) -> Result<Option<String>, Error> {
-    let mut there = RemoteWork::load(mirror, task).await?;
-    if there.work != Some(delivered) {
-        there = RemoteWork::query(mirror, task).await?;
+    let mut remote = RemoteWork::load(mirror, task).await?;
+    if remote.work != Some(delivered) {
+        remote = RemoteWork::query(mirror, task).await?;
     }
-    if there.work.is_some_and(|work| work != delivered) {
+    if remote.work.is_some_and(|work| work != delivered) {
         return Ok(Some(format!("the task's work is not at the delivered commit {delivered}")));
     }
     let changes: Vec<_> = [
-        (refs::work_ref(task), there.work, None),
-        (refs::checkpoint_ref(task), there.checkpoint, None),
+        (refs::work_ref(task), remote.work, None),
+        (refs::checkpoint_ref(task), remote.checkpoint, None),
     ]
     .into_iter()
     .filter(|(_, from, _)| from.is_some())
@@ -290,9 +292,9 @@ pub async fn remove_remote_refs(
     if changes.is_empty() {
         return Ok(None);
     }
-    let why = try_push(mirror, &changes).await?;
-    if why.is_none() {
+    let push_error = try_push(mirror, &changes).await?;
+    if push_error.is_none() {
         RemoteWork::default().save(mirror, task).await?;
     }
-    Ok(why)
+    Ok(push_error)
 }

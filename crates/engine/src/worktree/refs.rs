@@ -3,7 +3,7 @@
 //! | mirror | project's repository | content |
 //! | --- | --- | --- |
 //! | `refs/heads/tamma/<task>` | `refs/tamma/work/<task>` | commits of runs |
-//! | `refs/tamma/salvage/<task>` | the same | checkpoint, with earlier ones as ancestors |
+//! | `refs/tamma/checkpoints/<task>` | the same | checkpoint, with earlier ones as ancestors |
 //! | `refs/tamma/aside/<task>/<commit>` | the same | work of a host that newer work replaced |
 //!
 //! None of the remote refs is a branch, so they are hidden by default. The last known remote values
@@ -64,7 +64,7 @@ pub(crate) fn work_ref(task: TaskId) -> String {
 
 /// Returns the ref of a task's checkpoint, local and remote.
 pub(crate) fn checkpoint_ref(task: TaskId) -> String {
-    format!("refs/tamma/salvage/{task}")
+    format!("refs/tamma/checkpoints/{task}")
 }
 
 /// Returns the ref for work that newer work replaced.
@@ -81,14 +81,14 @@ impl TaskRefs {
              %(trailers:key={RUN_TRAILER},valueonly,separator=%2C)%00\
              %(trailers:key={BRANCH_TRAILER},valueonly,separator=%2C)"
         );
-        let (ours, saved) = (branch_ref(task), checkpoint_ref(task));
-        let call = ["for-each-ref", &format, &ours, &saved];
+        let (branch, checkpoint) = (branch_ref(task), checkpoint_ref(task));
+        let call = ["for-each-ref", &format, &branch, &checkpoint];
         let listed = mirror.git.in_dir(&mirror.path).run(call).await?;
         let mut refs = Self { remote: RemoteWork::load(mirror, task).await?, ..Self::default() };
         for line in listed.lines() {
             let mut parts = line.split('\0');
             let mut next = || parts.next().unwrap_or_default();
-            let (name, commit, tree, parents, run, at) =
+            let (name, commit, tree, parents, run, branch_commit) =
                 (next(), next(), next(), next(), next(), next());
             let parents = parents.split(' ').filter(|parent| !parent.is_empty());
             let tip = RefTip {
@@ -96,11 +96,11 @@ impl TaskRefs {
                 tree: tree.to_owned(),
                 parents: parents.map(str::parse).collect::<Result<_, _>>()?,
                 run: run.trim().to_owned(),
-                branch: at.trim().parse().ok(),
+                branch: branch_commit.trim().parse().ok(),
             };
-            if name == ours {
+            if name == branch {
                 refs.branch = Some(tip);
-            } else if name == saved {
+            } else if name == checkpoint {
                 refs.checkpoint = Some(tip);
             }
         }
@@ -133,18 +133,20 @@ impl TaskRefs {
 impl RemoteWork {
     /// Queries the project's repository with one command.
     pub(crate) async fn query(mirror: &Mirror, task: TaskId) -> Result<Self, Error> {
-        let (work, salvage) = (work_ref(task), checkpoint_ref(task));
-        let call = ["ls-remote", "--quiet", &mirror.source, &work, &salvage];
+        let (work, checkpoint) = (work_ref(task), checkpoint_ref(task));
+        let call = ["ls-remote", "--quiet", &mirror.source, &work, &checkpoint];
         let listed = mirror.git.in_dir(&mirror.path).run(call).await?;
-        let mut there = Self::default();
+        let mut remote = Self::default();
         for line in listed.lines() {
             match line.split_once('\t') {
-                Some((commit, name)) if name == work => there.work = Some(commit.parse()?),
-                Some((commit, name)) if name == salvage => there.checkpoint = Some(commit.parse()?),
+                Some((commit, name)) if name == work => remote.work = Some(commit.parse()?),
+                Some((commit, name)) if name == checkpoint => {
+                    remote.checkpoint = Some(commit.parse()?);
+                }
                 _ => {}
             }
         }
-        Ok(there)
+        Ok(remote)
     }
 
     /// Loads the last known values.
@@ -156,8 +158,9 @@ impl RemoteWork {
             }
             read => read.map_err(disk_error("read", &path))?,
         };
-        let of = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.parse().ok());
-        Ok(Self { work: of("work "), checkpoint: of("salvage ") })
+        let commit =
+            |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.parse().ok());
+        Ok(Self { work: commit("work "), checkpoint: commit("checkpoint ") })
     }
 
     /// Saves the values as the last known ones.
@@ -168,7 +171,7 @@ impl RemoteWork {
         let line = |name: &str, commit: Option<CommitId>| {
             commit.map(|commit| format!("{name} {commit}\n")).unwrap_or_default()
         };
-        let text = line("work", self.work) + &line("salvage", self.checkpoint);
+        let text = line("work", self.work) + &line("checkpoint", self.checkpoint);
         let unfinished = path.with_extension("new");
         fs::write(&unfinished, text).await.map_err(disk_error("write", &unfinished))?;
         fs::rename(&unfinished, &path).await.map_err(disk_error("rename", &path))

@@ -16,23 +16,23 @@ use tamma_testkit::agent::{AgentStep, PromptCase, Script};
 use tamma_testkit::sample_plan;
 use tokio_util::sync::CancellationToken;
 
-use crate::fixture::{Fixture, SeenUpdates, environment, group, lives, noon, pid};
+use crate::fixture::{Fixture, RecordedUpdates, environment, group, is_alive, noon, pid};
 
 pub(crate) fn finished(submission: Submission) -> RunEnd {
     RunEnd::Finished { stop_reason: "end_turn".to_owned(), submission }
 }
 
 /// Process group of the agent, from the observed updates.
-pub(crate) fn pgid(seen: &[AgentUpdate]) -> u32 {
+pub(crate) fn pgid(updates: &[AgentUpdate]) -> u32 {
     let recorded = |update: &AgentUpdate| match update {
         AgentUpdate::ProcessRecorded(record) => Some(record.pgid),
         _ => None,
     };
-    seen.iter().find_map(recorded).expect("recorded")
+    updates.iter().find_map(recorded).expect("recorded")
 }
 
-pub(crate) async fn nothing_is_left(fixture: &Fixture, seen: &[AgentUpdate]) {
-    assert_eq!(group(pgid(seen)), [0; 0], "no process of the group is alive");
+pub(crate) async fn nothing_is_left(fixture: &Fixture, updates: &[AgentUpdate]) {
+    assert_eq!(group(pgid(updates)), [0; 0], "no process of the group is alive");
     assert_eq!(fixture.records().await.all().await.unwrap(), [], "no record is left");
 }
 
@@ -51,8 +51,8 @@ async fn agent_writes_files_reports_and_finishes() {
         AgentStep::WriteStderr("a complaint".to_owned()),
         AgentStep::End { tokens: Some(Tokens { input: 1_200, cached: 300, output: 80 }) },
     ]);
-    let order = fixture.order(tree.path(), RunMode::Implement);
-    let (report, seen) = fixture.play(&script, &order).await;
+    let request = fixture.run_request(tree.path(), RunMode::Implement);
+    let (report, updates) = fixture.run_agent(&script, &request).await;
 
     let usage = Usage {
         tokens: Tokens { input: 1_200, cached: 300, output: 80 },
@@ -71,21 +71,26 @@ async fn agent_writes_files_reports_and_finishes() {
     assert_eq!(fs::read_to_string(tree.path().join("greeting.txt")).unwrap(), "hello\n");
     assert_eq!(fs::read_to_string(tree.path().join("run.txt")).unwrap(), "run\n");
     assert!(!tree.path().join("src/old.txt").exists());
-    assert!(matches!(seen[0], AgentUpdate::ProcessRecorded(_)), "on record before anything else");
-    assert!(seen.contains(&AgentUpdate::Message("I will greet.".to_owned())));
-    assert!(seen.contains(&AgentUpdate::Thought("How?".to_owned())));
-    assert!(seen.contains(&AgentUpdate::Other(json!({ "sessionUpdate": "of_tomorrow", "x": 1 }))));
-    assert!(seen.contains(&AgentUpdate::UsageReported(usage)));
+    assert!(
+        matches!(updates[0], AgentUpdate::ProcessRecorded(_)),
+        "on record before anything else"
+    );
+    assert!(updates.contains(&AgentUpdate::Message("I will greet.".to_owned())));
+    assert!(updates.contains(&AgentUpdate::Thought("How?".to_owned())));
+    assert!(
+        updates.contains(&AgentUpdate::Other(json!({ "sessionUpdate": "of_tomorrow", "x": 1 })))
+    );
+    assert!(updates.contains(&AgentUpdate::UsageReported(usage)));
     let completed = |update: &&AgentUpdate| matches!(update, AgentUpdate::ToolCall { status: Some(status), .. } if status == "completed");
-    assert_eq!(seen.iter().filter(completed).count(), 3);
-    nothing_is_left(&fixture, &seen).await;
+    assert_eq!(updates.iter().filter(completed).count(), 3);
+    nothing_is_left(&fixture, &updates).await;
 }
 
 #[tokio::test]
 async fn unreported_usage_is_unknown() {
     let fixture = Fixture::create().await;
-    let order = fixture.order(&fixture.project(), RunMode::Implement);
-    let (report, _) = fixture.play(&Script::default(), &order).await;
+    let request = fixture.run_request(&fixture.project(), RunMode::Implement);
+    let (report, _) = fixture.run_agent(&Script::default(), &request).await;
     assert_eq!((report.end, report.usage), (finished(Submission::NotRequired), None));
 }
 
@@ -97,7 +102,7 @@ async fn valid_plan_is_returned() {
         AgentStep::Plan(Box::new(sample_plan(1))),
     ]);
     let (report, _) =
-        fixture.play(&script, &fixture.order(&fixture.project(), RunMode::Plan)).await;
+        fixture.run_agent(&script, &fixture.run_request(&fixture.project(), RunMode::Plan)).await;
     assert_eq!(report.end, finished(Submission::Plan(Box::new(sample_plan(1)))));
 }
 
@@ -112,13 +117,13 @@ async fn invalid_plan_is_returned_to_the_agent_with_its_errors() {
         AgentStep::End { tokens: Some(Tokens { input: 20, cached: 0, output: 2 }) },
         AgentStep::Plan(Box::new(sample_plan(1))),
     ]);
-    let (report, seen) =
-        fixture.play(&script, &fixture.order(&fixture.project(), RunMode::Plan)).await;
+    let (report, updates) =
+        fixture.run_agent(&script, &fixture.run_request(&fixture.project(), RunMode::Plan)).await;
     assert_eq!(report.end, finished(Submission::Plan(Box::new(sample_plan(1)))));
-    let refused: Vec<_> = seen
+    let refused: Vec<_> = updates
         .iter()
         .filter_map(|update| match update {
-            AgentUpdate::SubmissionRejected(flaws) => Some(flaws.join("; ")),
+            AgentUpdate::SubmissionRejected(errors) => Some(errors.join("; ")),
             _ => None,
         })
         .collect();
@@ -131,14 +136,17 @@ async fn invalid_plan_is_returned_to_the_agent_with_its_errors() {
 #[tokio::test]
 async fn submission_is_retried_twice() {
     let fixture = Fixture::create().await;
-    let (report, seen) =
-        fixture.play(&Script::default(), &fixture.order(&fixture.project(), RunMode::Plan)).await;
+    let (report, updates) = fixture
+        .run_agent(&Script::default(), &fixture.run_request(&fixture.project(), RunMode::Plan))
+        .await;
     let RunEnd::Finished { submission: Submission::Invalid { errors, .. }, .. } = report.end else {
         panic!("{:?}", report.end)
     };
     assert_eq!(errors.len(), 1);
-    let refusals =
-        seen.iter().filter(|update| matches!(update, AgentUpdate::SubmissionRejected(_))).count();
+    let refusals = updates
+        .iter()
+        .filter(|update| matches!(update, AgentUpdate::SubmissionRejected(_)))
+        .count();
     assert_eq!(refusals, 2);
 }
 
@@ -147,8 +155,9 @@ async fn valid_verdict_is_returned() {
     let fixture = Fixture::create().await;
     let verdict = json!({ "criteria": { "it greets": { "unmet": { "why": "it is silent" } } } });
     let script = Script::new([AgentStep::Submit(verdict)]);
-    let (report, _) =
-        fixture.play(&script, &fixture.order(&fixture.project(), RunMode::Validate)).await;
+    let (report, _) = fixture
+        .run_agent(&script, &fixture.run_request(&fixture.project(), RunMode::Validate))
+        .await;
     let RunEnd::Finished { submission: Submission::Verdict(verdict), .. } = report.end else {
         panic!("{:?}", report.end)
     };
@@ -160,30 +169,30 @@ async fn valid_verdict_is_returned() {
 async fn requests_outside_the_worktree_are_denied() {
     let fixture = Fixture::create().await;
     let tree = fixture.worktree().await;
-    let outside = fixture.aside("outside.txt");
+    let outside = fixture.scratch_path("outside.txt");
     let script = Script::new([
         AgentStep::Write { path: outside.clone(), content: "out\n".to_owned() },
         AgentStep::Write { path: ".git".into(), content: "gitdir: elsewhere\n".to_owned() },
         AgentStep::Ask { title: "Something odd".to_owned() },
         AgentStep::Write { path: "inside.txt".into(), content: "in\n".to_owned() },
     ]);
-    let order = fixture.order(tree.path(), RunMode::Implement);
-    let (report, seen) = fixture.play(&script, &order).await;
+    let request = fixture.run_request(tree.path(), RunMode::Implement);
+    let (report, updates) = fixture.run_agent(&script, &request).await;
     assert_eq!(report.end, finished(Submission::NotRequired));
     assert!(!outside.exists());
     assert!(tree.path().join("inside.txt").exists());
-    let rulings: Vec<_> = seen
+    let decisions: Vec<_> = updates
         .iter()
         .filter_map(|update| match update {
-            AgentUpdate::PermissionDecided(_, ruling) => {
-                Some((ruling.effect, ruling.reason.clone()))
+            AgentUpdate::PermissionDecided(_, decision) => {
+                Some((decision.effect, decision.reason.clone()))
             }
             _ => None,
         })
         .collect();
     let denied = |reason: &str| (PermissionEffect::Deny, reason.to_owned());
     assert_eq!(
-        rulings,
+        decisions,
         [
             denied(&format!("`{}` is outside the worktree", outside.display())),
             denied("agents cannot change .git"),
@@ -202,7 +211,7 @@ async fn planner_cannot_write() {
         AgentStep::Plan(Box::new(sample_plan(1))),
     ]);
     let (report, _) =
-        fixture.play(&script, &fixture.order(&fixture.project(), RunMode::Plan)).await;
+        fixture.run_agent(&script, &fixture.run_request(&fixture.project(), RunMode::Plan)).await;
     assert_eq!(report.end, finished(Submission::Plan(Box::new(sample_plan(1)))));
     assert!(!fixture.project().join("early.txt").exists());
 }
@@ -211,7 +220,8 @@ async fn planner_cannot_write() {
 async fn hanging_agent_times_out_and_all_its_processes_are_killed() {
     let fixture = Fixture::create().await;
     let tree = fixture.worktree().await;
-    let (inside, outside) = (fixture.aside("inside.pid"), fixture.aside("outside.pid"));
+    let (inside, outside) =
+        (fixture.scratch_path("inside.pid"), fixture.scratch_path("outside.pid"));
     // Ignores cancellation, and has a child that ignores TERM and one that left the group.
     let script = Script {
         ignores_cancel: true,
@@ -231,17 +241,17 @@ async fn hanging_agent_times_out_and_all_its_processes_are_killed() {
             AgentStep::Hang,
         ])
     };
-    let mut order = fixture.order(tree.path(), RunMode::Implement);
-    order.time_limit = Duration::from_secs(3);
-    order.timeouts.cancel = Duration::from_millis(50);
-    order.timeouts.stop = Duration::from_millis(50);
-    let (report, seen) = fixture.play(&script, &order).await;
+    let mut request = fixture.run_request(tree.path(), RunMode::Implement);
+    request.time_limit = Duration::from_secs(3);
+    request.timeouts.cancel = Duration::from_millis(50);
+    request.timeouts.stop = Duration::from_millis(50);
+    let (report, updates) = fixture.run_agent(&script, &request).await;
     assert_eq!(report.end, RunEnd::TimedOut);
     for file in [inside, outside] {
         let pid = pid(&file).await;
-        assert!(!lives(pid), "{pid} of {} lives", file.display());
+        assert!(!is_alive(pid), "{pid} of {} lives", file.display());
     }
-    nothing_is_left(&fixture, &seen).await;
+    nothing_is_left(&fixture, &updates).await;
 }
 
 #[tokio::test]
@@ -249,28 +259,29 @@ async fn cancelled_agent_has_exited_when_the_run_returns() {
     let fixture = Fixture::create().await;
     let tree = fixture.worktree().await;
     let script = Script::new([AgentStep::Say("working".to_owned()), AgentStep::Hang]);
-    let (seen, cancel) = (SeenUpdates::default(), CancellationToken::new());
+    let (updates, cancel) = (RecordedUpdates::default(), CancellationToken::new());
     let (agent, records) = (fixture.agent(&script), fixture.records().await);
-    let order = fixture.order(tree.path(), RunMode::Implement);
-    let observer = seen.observer();
-    let run = agent.run(&order, &records, &observer, &cancel);
+    let request = fixture.run_request(tree.path(), RunMode::Implement);
+    let observer = updates.observer();
+    let run = agent.run(&request, &records, &observer, &cancel);
     let stop = async {
-        seen.until(|update| (*update == AgentUpdate::Message("working".to_owned())).then_some(()))
+        updates
+            .until(|update| (*update == AgentUpdate::Message("working".to_owned())).then_some(()))
             .await;
-        assert_ne!(group(pgid(&seen.all())), [0; 0]);
+        assert_ne!(group(pgid(&updates.all())), [0; 0]);
         assert_eq!(records.all().await.unwrap().len(), 1);
         cancel.cancel();
     };
     let (report, ()) = tokio::join!(run, stop);
     assert_eq!(report.unwrap().end, RunEnd::Cancelled);
-    nothing_is_left(&fixture, &seen.all()).await;
+    nothing_is_left(&fixture, &updates.all()).await;
 }
 
 #[tokio::test]
 async fn agent_that_dies_has_crashed() {
     let fixture = Fixture::create().await;
     let tree = fixture.worktree().await;
-    let child = fixture.aside("child.pid");
+    let child = fixture.scratch_path("child.pid");
     for last in [AgentStep::Exit(3), AgentStep::Die] {
         let script = Script::new([
             AgentStep::Spawn {
@@ -281,10 +292,10 @@ async fn agent_that_dies_has_crashed() {
             AgentStep::AwaitFile(child.clone()),
             last,
         ]);
-        let (report, seen) =
-            fixture.play(&script, &fixture.order(tree.path(), RunMode::Implement)).await;
+        let (report, updates) =
+            fixture.run_agent(&script, &fixture.run_request(tree.path(), RunMode::Implement)).await;
         assert!(matches!(report.end, RunEnd::Crashed { .. }), "{:?}", report.end);
-        nothing_is_left(&fixture, &seen).await;
+        nothing_is_left(&fixture, &updates).await;
         fs::remove_file(&child).unwrap();
     }
 }
@@ -292,8 +303,8 @@ async fn agent_that_dies_has_crashed() {
 #[tokio::test]
 async fn agent_that_cannot_start_is_unavailable() {
     let fixture = Fixture::create().await;
-    let order = fixture.order(&fixture.project(), RunMode::Implement);
-    let (records, seen) = (fixture.records().await, SeenUpdates::default());
+    let request = fixture.run_request(&fixture.project(), RunMode::Implement);
+    let (records, updates) = (fixture.records().await, RecordedUpdates::default());
     for (command, args) in [("no-such-agent", vec![]), ("sh", vec!["-c", "echo no >&2; exit 9"])] {
         let args = args.into_iter().map(str::to_owned).collect();
         let agent = CodingAgent {
@@ -303,15 +314,15 @@ async fn agent_that_cannot_start_is_unavailable() {
             ..CodingAgent::default()
         };
         let cancel = CancellationToken::new();
-        let report = agent.run(&order, &records, &seen.observer(), &cancel).await.unwrap();
+        let report = agent.run(&request, &records, &updates.observer(), &cancel).await.unwrap();
         assert!(matches!(report.end, RunEnd::Unavailable { .. }), "{report:?}");
     }
-    let mut order = order;
-    order.timeouts.start = Duration::from_millis(200);
+    let mut request = request;
+    request.timeouts.start = Duration::from_millis(200);
     let script = Script { ignores_initialize: true, ..Script::default() };
-    let (report, seen) = fixture.play(&script, &order).await;
+    let (report, updates) = fixture.run_agent(&script, &request).await;
     assert!(matches!(report.end, RunEnd::Unavailable { .. }), "{report:?}");
-    nothing_is_left(&fixture, &seen).await;
+    nothing_is_left(&fixture, &updates).await;
 }
 
 #[tokio::test]
@@ -322,8 +333,9 @@ async fn exhausted_quota_has_a_reset_time() {
         message: "too many requests".to_owned(),
         data: Some(json!({ "resetAt": noon() })),
     }]);
-    let (report, _) =
-        fixture.play(&script, &fixture.order(&fixture.project(), RunMode::Implement)).await;
+    let (report, _) = fixture
+        .run_agent(&script, &fixture.run_request(&fixture.project(), RunMode::Implement))
+        .await;
     assert_eq!(report.end, RunEnd::Quota { until: noon() });
     let failure = report.end.failure(&"a-provider".parse().unwrap()).expect("a failure");
     let provider = "a-provider".parse().unwrap();
@@ -338,12 +350,12 @@ async fn agent_that_reaches_its_spending_limit_is_stopped() {
         AgentStep::Usage { cost: "1.5".to_owned() },
         AgentStep::Hang,
     ]);
-    let mut order = fixture.order(&fixture.project(), RunMode::Implement);
-    order.spend_limit.usd = Some("1".parse().unwrap());
-    let (report, seen) = fixture.play(&script, &order).await;
+    let mut request = fixture.run_request(&fixture.project(), RunMode::Implement);
+    request.spend_limit.usd = Some("1".parse().unwrap());
+    let (report, updates) = fixture.run_agent(&script, &request).await;
     assert_eq!(report.end, RunEnd::OverBudget);
     assert_eq!(report.usage.expect("reported").cost, Cost::Known("1.5".parse().unwrap()));
-    nothing_is_left(&fixture, &seen).await;
+    nothing_is_left(&fixture, &updates).await;
 }
 
 #[tokio::test]
@@ -352,7 +364,7 @@ async fn later_run_of_a_task_supersedes_an_earlier_one() {
     let tree = fixture.worktree().await;
     let records = fixture.records().await;
     let never = CancellationToken::new();
-    let earlier = fixture.order(tree.path(), RunMode::Implement);
+    let earlier = fixture.run_request(tree.path(), RunMode::Implement);
     let mut later = earlier.clone();
     later.run.generation += 1;
     let script = Script {
@@ -365,20 +377,20 @@ async fn later_run_of_a_task_supersedes_an_earlier_one() {
     };
     later.prompt = "Do it later.".to_owned();
     let agent = fixture.agent(&script);
-    let (first, second) = (SeenUpdates::default(), SeenUpdates::default());
+    let (first, second) = (RecordedUpdates::default(), RecordedUpdates::default());
     let (see_first, see_second) = (first.observer(), second.observer());
     let stop = CancellationToken::new();
-    let said = |seen: &SeenUpdates, text: &str| {
-        let (seen, text) = (seen.clone(), AgentUpdate::Message(text.to_owned()));
-        async move { seen.until(|update| (*update == text).then_some(())).await }
+    let wait_for_message = |updates: &RecordedUpdates, text: &str| {
+        let (updates, text) = (updates.clone(), AgentUpdate::Message(text.to_owned()));
+        async move { updates.until(|update| (*update == text).then_some(())).await }
     };
     let run_first = agent.run(&earlier, &records, &see_first, &never);
     let run_second = async {
-        said(&first, "earlier").await;
+        wait_for_message(&first, "earlier").await;
         agent.run(&later, &records, &see_second, &stop).await.unwrap()
     };
     let check = async {
-        said(&second, "later").await;
+        wait_for_message(&second, "later").await;
         assert_eq!(group(pgid(&first.all())), [0; 0], "one at a time");
         let refused = agent.run(&earlier, &records, &see_first, &never).await;
         let Err(process::Error::Superseded { by, .. }) = refused else { panic!("{refused:?}") };

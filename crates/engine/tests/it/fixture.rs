@@ -61,7 +61,7 @@ impl Fixture {
     }
 
     /// Returns a path outside every checkout.
-    pub(crate) fn aside(&self, name: &str) -> PathBuf {
+    pub(crate) fn scratch_path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
@@ -83,7 +83,8 @@ impl Fixture {
 
     /// Opens the worktree on a host. Each host has its own data directory.
     pub(crate) async fn host(&self, name: &str) -> Worktree {
-        let mirror = self.mirror_on(&self.aside(name), Git::find("git").await.unwrap()).await;
+        let mirror =
+            self.mirror_on(&self.scratch_path(name), Git::find("git").await.unwrap()).await;
         Worktree::open(&mirror, self.task, self.base().await).await.unwrap()
     }
 
@@ -105,7 +106,7 @@ impl Fixture {
 
     /// Creates an agent that follows a script.
     pub(crate) fn agent(&self, script: &Script) -> CodingAgent {
-        let path = self.aside("script.json");
+        let path = self.scratch_path("script.json");
         script.write(&path).unwrap();
         let mut env = environment();
         env.insert(SCRIPT_VARIABLE.to_owned(), path.display().to_string());
@@ -126,7 +127,7 @@ impl Fixture {
         ModelAccess { gateway, upstream, prices, budget_limits: Vec::new(), warn_percent: 80 }
     }
 
-    pub(crate) fn order(&self, workspace: &Path, mode: RunMode) -> RunRequest {
+    pub(crate) fn run_request(&self, workspace: &Path, mode: RunMode) -> RunRequest {
         RunRequest {
             run: self.run(),
             now: noon(),
@@ -151,35 +152,35 @@ impl Fixture {
     }
 
     /// Runs an agent to its end, and returns the observed updates.
-    pub(crate) async fn play(
+    pub(crate) async fn run_agent(
         &self,
         script: &Script,
-        order: &RunRequest,
+        request: &RunRequest,
     ) -> (RunReport, Vec<AgentUpdate>) {
-        let seen = SeenUpdates::default();
+        let updates = RecordedUpdates::default();
         let cancel = CancellationToken::new();
         let report = self
             .agent(script)
-            .run(order, &self.records().await, &seen.observer(), &cancel)
+            .run(request, &self.records().await, &updates.observer(), &cancel)
             .await
             .unwrap();
-        (report, seen.all())
+        (report, updates.all())
     }
 }
 
 /// Updates that an observer received.
 #[derive(Clone, Default)]
-pub(crate) struct SeenUpdates {
+pub(crate) struct RecordedUpdates {
     updates: Arc<Mutex<Vec<AgentUpdate>>>,
     changed: Arc<Notify>,
 }
 
-impl SeenUpdates {
+impl RecordedUpdates {
     pub(crate) fn observer(&self) -> AgentObserver {
-        let seen = self.clone();
+        let updates = self.clone();
         Arc::new(move |update| {
-            seen.updates.lock().unwrap().push(update);
-            seen.changed.notify_one();
+            updates.updates.lock().unwrap().push(update);
+            updates.changed.notify_one();
         })
     }
 
@@ -189,15 +190,15 @@ impl SeenUpdates {
 
     /// Waits for an update.
     pub(crate) async fn until<T>(&self, find: impl Fn(&AgentUpdate) -> Option<T>) -> T {
-        let look = async {
+        let polling = async {
             loop {
-                if let Some(found) = self.all().iter().find_map(&find) {
-                    return found;
+                if let Some(value) = self.all().iter().find_map(&find) {
+                    return value;
                 }
                 self.changed.notified().await;
             }
         };
-        tokio::time::timeout(WAIT_LIMIT, look).await.expect("update within the time limit")
+        tokio::time::timeout(WAIT_LIMIT, polling).await.expect("update within the time limit")
     }
 }
 
@@ -229,8 +230,8 @@ pub(crate) async fn git_in(folder: &Path, arguments: &[&str]) -> String {
 
 /// Polls until a condition holds.
 pub(crate) async fn until(holds: impl AsyncFn() -> bool) {
-    let probe = async || Ok(holds().await.then_some(()));
-    wait_until("a condition", WAIT_LIMIT, probe).await.unwrap();
+    let poll = async || Ok(holds().await.then_some(()));
+    wait_until("a condition", WAIT_LIMIT, poll).await.unwrap();
 }
 
 /// Waits for a process ID in a file.
@@ -241,7 +242,7 @@ pub(crate) async fn pid(file: &Path) -> u32 {
 }
 
 /// Returns `true` if a process is alive, according to `/proc`.
-pub(crate) fn lives(pid: u32) -> bool {
+pub(crate) fn is_alive(pid: u32) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| {
         let state = stat.rsplit_once(')').unwrap().1.trim_start().chars().next();
         !matches!(state, Some('Z' | 'X'))
@@ -258,6 +259,6 @@ pub(crate) fn group(pgid: u32) -> Vec<u32> {
             let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
             fields.split_whitespace().nth(2) == Some(&pgid.to_string())
         })
-        .filter(|pid| lives(*pid))
+        .filter(|pid| is_alive(*pid))
         .collect()
 }

@@ -83,13 +83,13 @@ async fn checkout_is_an_exact_commit_and_keeps_only_ignored_files() {
     let work = "test ! -e built && mkdir built && echo 1 > built/one && echo 2 > README.md && echo 3 > new";
     assert_eq!(run(&fixture, &checkout, gate(work, 60)).await.result.outcome, GateOutcome::Passed);
     checkout.check_out(commit).await.unwrap();
-    let look =
+    let check_script =
         "test -e built/one && test ! -e new && grep -q changed README.md && git status --short";
-    let seen = run(&fixture, &checkout, gate(look, 60)).await;
-    assert_eq!((seen.code, seen.output.as_str()), (Some(0), ""));
+    let gate_run = run(&fixture, &checkout, gate(check_script, 60)).await;
+    assert_eq!((gate_run.code, gate_run.output.as_str()), (Some(0), ""));
     // A changed link and the lock of a killed git are repaired.
-    let kept = checkout.repository().join(format!("worktrees/gates-{}", fixture.task));
-    fs::write(kept.join("index.lock"), "").unwrap();
+    let git_dir = checkout.repository().join(format!("worktrees/gates-{}", fixture.task));
+    fs::write(git_dir.join("index.lock"), "").unwrap();
     checkout.check_out(base).await.unwrap();
     assert_eq!(fs::read_to_string(checkout.path().join("README.md")).unwrap(), "a project\n");
     fs::write(checkout.path().join(".git"), "gitdir: /nowhere\n").unwrap();
@@ -117,12 +117,12 @@ async fn files_of_another_commit_replace_those_of_a_change() {
 async fn checkout_is_removed_once_it_is_unused() {
     let fixture = Fixture::create().await;
     let checkout = at_base(&fixture).await;
-    let (path, kept) = (checkout.path(), checkout.repository().join("worktrees"));
+    let (path, git_dirs) = (checkout.path(), checkout.repository().join("worktrees"));
     let data = fixture.data().canonicalize().unwrap();
     assert!(!remove_checkout(&data, fixture.task.0).await.unwrap());
     drop(checkout);
     assert!(remove_checkout(&data, fixture.task.0).await.unwrap());
-    assert!(!path.exists() && fs::read_dir(kept).unwrap().next().is_none());
+    assert!(!path.exists() && fs::read_dir(git_dirs).unwrap().next().is_none());
     assert!(remove_checkout(&data, fixture.task.0).await.unwrap(), "already removed");
 }
 
@@ -204,7 +204,7 @@ async fn sandboxed_gate_writes_only_its_checkout_and_home_and_has_no_network() {
     let other = fixture.data().join("secret");
     fs::write(&other, "secret").unwrap();
     let launcher =
-        Launcher { program: env!("CARGO_BIN_EXE_tamma-inside").into(), args: Vec::new() };
+        Launcher { program: env!("CARGO_BIN_EXE_sandbox-launcher").into(), args: Vec::new() };
     let sandbox = Sandbox {
         kind,
         launcher,

@@ -43,7 +43,7 @@ impl GatewayFixture {
         }
     }
 
-    fn visitor(&self) -> RunEndpointConfig {
+    fn endpoint_config(&self) -> RunEndpointConfig {
         let task = TaskId("0192a000-0000-7000-8000-000000000001".parse().unwrap());
         let events = self.events.clone();
         let price = Price { input: usd("3"), cached: usd("0.3"), output: usd("15") };
@@ -63,12 +63,13 @@ impl GatewayFixture {
         }
     }
 
-    fn door(&self) -> RunEndpoint {
-        self.gateway.open_endpoint(self.visitor())
+    fn endpoint(&self) -> RunEndpoint {
+        self.gateway.open_endpoint(self.endpoint_config())
     }
 
-    fn door_with(&self, bounds: Vec<BudgetLimit>) -> RunEndpoint {
-        self.gateway.open_endpoint(RunEndpointConfig { budget_limits: bounds, ..self.visitor() })
+    fn endpoint_with_limits(&self, limits: Vec<BudgetLimit>) -> RunEndpoint {
+        self.gateway
+            .open_endpoint(RunEndpointConfig { budget_limits: limits, ..self.endpoint_config() })
     }
 
     fn calls(&self) -> Vec<ModelCall> {
@@ -83,7 +84,7 @@ impl GatewayFixture {
     fn warned(&self) -> Vec<BudgetScope> {
         let events = self.events.lock().unwrap();
         let warned = events.iter().filter_map(|event| match event {
-            GatewayEvent::BudgetWarning { scope: whose, .. } => Some(*whose),
+            GatewayEvent::BudgetWarning { scope, .. } => Some(*scope),
             _ => None,
         });
         warned.collect()
@@ -98,21 +99,21 @@ fn usd(amount: &str) -> Usd {
     amount.parse().unwrap()
 }
 
-fn bound(whose: BudgetScope, tokens: u64, spent: u64) -> BudgetLimit {
+fn budget_limit(scope: BudgetScope, tokens: u64, spent: u64) -> BudgetLimit {
     BudgetLimit {
-        scope: whose,
+        scope,
         limit: SpendLimit { usd: None, tokens: Some(tokens) },
         spent: Spend { tokens: spent, ..Spend::default() },
     }
 }
 
 /// Builds a request in an API dialect.
-fn request(door: &RunEndpoint, dialect: Dialect, stream: bool) -> RequestBuilder {
+fn request(endpoint: &RunEndpoint, dialect: Dialect, stream: bool) -> RequestBuilder {
     let client = reqwest::Client::new();
-    let token = door.token().expose();
+    let token = endpoint.token().expose();
     let messages = json!([{ "role": "user", "content": "Do it." }]);
     let tools = json!([{ "name": "bash" }]);
-    let (url, token) = (door.url(), token);
+    let (url, token) = (endpoint.url(), token);
     match dialect {
         Dialect::Anthropic => client.post(format!("{url}/v1/messages?beta=true")).header("x-api-key", token).json(
             &json!({ "model": "large", "max_tokens": 100, "stream": stream, "messages": messages,
@@ -138,8 +139,12 @@ fn request(door: &RunEndpoint, dialect: Dialect, stream: bool) -> RequestBuilder
     }
 }
 
-async fn ask(door: &RunEndpoint, dialect: Dialect, stream: bool) -> (StatusCode, String) {
-    let response = request(door, dialect, stream).send().await.unwrap();
+async fn call_model(
+    endpoint: &RunEndpoint,
+    dialect: Dialect,
+    stream: bool,
+) -> (StatusCode, String) {
+    let response = request(endpoint, dialect, stream).send().await.unwrap();
     (response.status(), response.text().await.unwrap())
 }
 
@@ -154,8 +159,8 @@ async fn every_dialect_is_metered_exactly() {
     for dialect in DIALECTS {
         for stream in [false, true] {
             let fixture = GatewayFixture::create(script()).await;
-            let door = fixture.door();
-            let (status, body) = ask(&door, dialect, stream).await;
+            let endpoint = fixture.endpoint();
+            let (status, body) = call_model(&endpoint, dialect, stream).await;
             assert_eq!(status, StatusCode::OK, "{dialect}: {body}");
             assert!(body.contains("Here."), "{dialect}: {body}");
             let sent = fixture.model.sent();
@@ -164,7 +169,7 @@ async fn every_dialect_is_metered_exactly() {
                 (1, tokens, true),
                 "{dialect}"
             );
-            let ledger = door.ledger();
+            let ledger = endpoint.ledger();
             // 1234 at $3, 567 at $0.30 and 89 at $15 per million.
             let cost = Cost::Known(usd("0.0052071"));
             assert_eq!((ledger.usage.tokens, ledger.usage.cost), (tokens, cost), "{dialect}");
@@ -184,20 +189,20 @@ async fn agent_and_provider_do_not_see_each_others_keys() {
         let mut step = ModelStep::fail(1, 401);
         step.body = Some(json!({ "error": { "message": format!("wrong key {KEY}") } }));
         let fixture = GatewayFixture::create(Script::new([step])).await;
-        let door = fixture.door();
-        let (status, text) = ask(&door, dialect, true).await;
+        let endpoint = fixture.endpoint();
+        let (status, text) = call_model(&endpoint, dialect, true).await;
         assert_eq!(status, StatusCode::UNAUTHORIZED);
         assert!(!text.contains(KEY) && text.contains("wrong key [secret]"), "{dialect}: {text}");
-        let failed = door.ledger().last_failure.unwrap();
+        let failed = endpoint.ledger().last_failure.unwrap();
         assert_eq!((failed.status, failed.message.as_str()), (401, "wrong key [secret]"));
-        let response = request(&door, dialect, true).send().await.unwrap();
+        let response = request(&endpoint, dialect, true).send().await.unwrap();
         assert!(!format!("{:?}", response.headers()).contains(KEY));
         assert!(!response.text().await.unwrap().contains(KEY));
-        assert_eq!(door.ledger().last_failure, None, "a successful call clears it");
+        assert_eq!(endpoint.ledger().last_failure, None, "a successful call clears it");
         for request in fixture.model.requests() {
             let all = serde_json::to_string(&request).unwrap();
             assert!(all.contains(KEY), "{dialect}: the provider gets its key");
-            assert!(!all.contains(door.token().expose()), "{dialect}: {all}");
+            assert!(!all.contains(endpoint.token().expose()), "{dialect}: {all}");
             assert_eq!(request.headers["accept-encoding"], "identity");
         }
     }
@@ -209,9 +214,9 @@ async fn unreported_usage_is_unknown() {
         for stream in [false, true] {
             let step = ModelStep { hide_usage: true, ..ModelStep::say("Here.") };
             let fixture = GatewayFixture::create(Script::new([step])).await;
-            let door = fixture.door();
-            assert_eq!(ask(&door, dialect, stream).await.0, StatusCode::OK);
-            let ledger = door.close().await;
+            let endpoint = fixture.endpoint();
+            assert_eq!(call_model(&endpoint, dialect, stream).await.0, StatusCode::OK);
+            let ledger = endpoint.close().await;
             assert_eq!((ledger.calls, ledger.unmetered), (1, 1), "{dialect} {stream}");
             assert_eq!(ledger.usage.cost, Cost::Unknown, "{dialect} {stream}");
             assert!(ledger.charged.estimated && ledger.charged.tokens >= 100, "{ledger:?}");
@@ -224,11 +229,11 @@ async fn unreported_usage_is_unknown() {
 #[tokio::test]
 async fn unknown_price_makes_the_total_unknown() {
     let fixture = GatewayFixture::create(Script::new([ModelStep::say("Here.")])).await;
-    let door = fixture
+    let endpoint = fixture
         .gateway
-        .open_endpoint(RunEndpointConfig { prices: BTreeMap::new(), ..fixture.visitor() });
-    ask(&door, Dialect::Anthropic, true).await;
-    let ledger = door.ledger();
+        .open_endpoint(RunEndpointConfig { prices: BTreeMap::new(), ..fixture.endpoint_config() });
+    call_model(&endpoint, Dialect::Anthropic, true).await;
+    let ledger = endpoint.ledger();
     assert_eq!(ledger.usage.cost, Cost::Unknown);
     assert_eq!(ledger.usage.tokens, fixture.model.sent()[0].tokens);
     let [call] = fixture.calls().try_into().unwrap();
@@ -241,14 +246,15 @@ async fn spent_budget_stops_the_run_with_an_error_in_each_dialect() {
         let tokens = Tokens { input: 60, cached: 0, output: 40 };
         let fixture =
             GatewayFixture::create(Script::new([ModelStep::say("Here.").tokens(tokens)])).await;
-        let task = bound(BudgetScope::Task, 1_000, 850);
-        let door = fixture.door_with(vec![bound(BudgetScope::Run, 1_000, 0), task]);
-        assert_eq!(ask(&door, dialect, true).await.0, StatusCode::OK);
+        let task = budget_limit(BudgetScope::Task, 1_000, 850);
+        let endpoint =
+            fixture.endpoint_with_limits(vec![budget_limit(BudgetScope::Run, 1_000, 0), task]);
+        assert_eq!(call_model(&endpoint, dialect, true).await.0, StatusCode::OK);
         assert_eq!(fixture.warned(), [BudgetScope::Task], "950 of 1000, and 100 of 1000");
-        assert_eq!(ask(&door, dialect, true).await.0, StatusCode::OK, "950 is not 1000");
+        assert_eq!(call_model(&endpoint, dialect, true).await.0, StatusCode::OK, "950 is not 1000");
         let stop = GatewayStop::OverBudget { scope: BudgetScope::Task };
-        assert_eq!(door.stopped().await, stop);
-        let (status, body) = ask(&door, dialect, true).await;
+        assert_eq!(endpoint.stopped().await, stop);
+        let (status, body) = call_model(&endpoint, dialect, true).await;
         assert_eq!(status, StatusCode::FORBIDDEN);
         let body: Value = serde_json::from_str(&body).unwrap();
         let kind = match dialect {
@@ -263,7 +269,7 @@ async fn spent_budget_stops_the_run_with_an_error_in_each_dialect() {
         assert_eq!(fixture.warned(), [BudgetScope::Task], "once");
         let events = fixture.events.lock().unwrap();
         assert_eq!(events.iter().filter(|event| **event == GatewayEvent::Stopped(stop)).count(), 1);
-        assert_eq!(door.ledger().usage.tokens.total(), 200);
+        assert_eq!(endpoint.ledger().usage.tokens.total(), 200);
     }
 }
 
@@ -274,14 +280,14 @@ async fn concurrent_calls_exceed_a_budget_by_at_most_one_response() {
     let step = ModelStep { delay_ms: 30, ..ModelStep::say("Here.").tokens(tokens) };
     for limit in [1, 160, 161, 500, 900] {
         let fixture = GatewayFixture::create(Script::new([step.clone()])).await;
-        let door = fixture.door_with(vec![bound(BudgetScope::Run, limit, 0)]);
-        let calls = (0..8).map(|_| ask(&door, Dialect::Chat, true));
+        let endpoint = fixture.endpoint_with_limits(vec![budget_limit(BudgetScope::Run, limit, 0)]);
+        let calls = (0..8).map(|_| call_model(&endpoint, Dialect::Chat, true));
         let done = join_all(calls).await.into_iter().filter(|(status, _)| status.is_success());
-        let used = door.ledger().usage.tokens.total();
+        let used = endpoint.ledger().usage.tokens.total();
         assert_eq!(used, done.count() as u64 * 160, "{limit}");
         assert!(used >= limit.min(8 * 160), "{limit} were allowed, {used} used");
         assert!(used < limit + 160, "{limit} were allowed, {used} used");
-        assert_eq!(door.stopped().await, GatewayStop::OverBudget { scope: BudgetScope::Run });
+        assert_eq!(endpoint.stopped().await, GatewayStop::OverBudget { scope: BudgetScope::Run });
     }
 }
 
@@ -292,12 +298,12 @@ async fn budget_limits_dollars_like_tokens() {
         GatewayFixture::create(Script::new([ModelStep::say("Here.").tokens(tokens)])).await;
     // One call costs $0.0045.
     let limit = SpendLimit { usd: Some(usd("0.01")), tokens: None };
-    let bound = BudgetLimit { scope: BudgetScope::Day, limit, spent: Spend::default() };
-    let door = fixture.door_with(vec![bound]);
+    let budget_limit = BudgetLimit { scope: BudgetScope::Day, limit, spent: Spend::default() };
+    let endpoint = fixture.endpoint_with_limits(vec![budget_limit]);
     for expected in [200, 200, 200, 403] {
-        assert_eq!(ask(&door, Dialect::Responses, true).await.0.as_u16(), expected);
+        assert_eq!(call_model(&endpoint, Dialect::Responses, true).await.0.as_u16(), expected);
     }
-    assert_eq!(door.ledger().usage.cost, Cost::Known(usd("0.0135")));
+    assert_eq!(endpoint.ledger().usage.cost, Cost::Known(usd("0.0135")));
     assert_eq!(fixture.warned(), [BudgetScope::Day]);
 }
 
@@ -305,8 +311,8 @@ async fn budget_limits_dollars_like_tokens() {
 async fn calls_that_fit_the_budget_run_concurrently() {
     let step = ModelStep { delay_ms: 300, ..ModelStep::say("Here.") };
     let fixture = GatewayFixture::create(Script::new([step])).await;
-    let door = fixture.door_with(vec![bound(BudgetScope::Run, 1_000_000, 0)]);
-    join_all((0..4).map(|_| ask(&door, Dialect::Anthropic, true))).await;
+    let endpoint = fixture.endpoint_with_limits(vec![budget_limit(BudgetScope::Run, 1_000_000, 0)]);
+    join_all((0..4).map(|_| call_model(&endpoint, Dialect::Anthropic, true))).await;
     let took: Duration = fixture.calls().iter().map(|call| call.duration).sum();
     let longest = fixture.calls().iter().map(|call| call.duration).max().unwrap();
     assert!(longest * 2 < took, "all of them took {took:?}, the longest {longest:?}");
@@ -318,24 +324,32 @@ async fn long_rate_limit_stops_the_run_and_a_short_one_does_not() {
         let mut short = ModelStep::fail(1, 429);
         short.headers.insert("retry-after".to_owned(), "7".to_owned());
         let fixture = GatewayFixture::create(Script::new([short])).await;
-        let door = fixture.door();
-        let response = request(&door, dialect, true).send().await.unwrap();
+        let endpoint = fixture.endpoint();
+        let response = request(&endpoint, dialect, true).send().await.unwrap();
         assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
         assert_eq!(header(&response, "retry-after").as_deref(), Some("7"));
-        assert_eq!(ask(&door, dialect, true).await.0, StatusCode::OK, "the agent retries");
+        assert_eq!(
+            call_model(&endpoint, dialect, true).await.0,
+            StatusCode::OK,
+            "the agent retries"
+        );
 
         let mut long = ModelStep::fail(9, 429);
         long.headers.insert("retry-after".to_owned(), "7200".to_owned());
         let fixture = GatewayFixture::create(Script::new([long])).await;
-        let door = fixture.door();
-        assert_eq!(ask(&door, dialect, true).await.0, StatusCode::TOO_MANY_REQUESTS);
-        let GatewayStop::Quota { until } = door.stopped().await else { panic!("not a quota") };
+        let endpoint = fixture.endpoint();
+        assert_eq!(call_model(&endpoint, dialect, true).await.0, StatusCode::TOO_MANY_REQUESTS);
+        let GatewayStop::Quota { until } = endpoint.stopped().await else { panic!("not a quota") };
         let wait = (until - now()).as_seconds_f64();
         assert!((7200.0..7260.0).contains(&wait), "{wait} s");
-        assert_eq!(ask(&door, dialect, true).await.0, StatusCode::FORBIDDEN, "retrying is useless");
+        assert_eq!(
+            call_model(&endpoint, dialect, true).await.0,
+            StatusCode::FORBIDDEN,
+            "retrying is useless"
+        );
         assert_eq!(fixture.model.requests().len(), 1);
-        assert_eq!(door.ledger().last_failure.unwrap().status, 429);
-        assert_eq!(door.ledger().usage.cost, Cost::Known(Usd::ZERO), "a refusal costs nothing");
+        assert_eq!(endpoint.ledger().last_failure.unwrap().status, 429);
+        assert_eq!(endpoint.ledger().usage.cost, Cost::Known(Usd::ZERO), "a refusal costs nothing");
     }
 }
 
@@ -345,23 +359,23 @@ async fn rate_limit_in_the_body_stops_the_run() {
     let reset = now().timestamp() + 3600;
     step.body = Some(json!({ "error": { "type": "usage_limit_reached", "resets_at": reset } }));
     let fixture = GatewayFixture::create(Script::new([step])).await;
-    let door = fixture.door();
-    ask(&door, Dialect::Responses, true).await;
+    let endpoint = fixture.endpoint();
+    call_model(&endpoint, Dialect::Responses, true).await;
     let until = "2027-01-15T09:00:00Z".parse().unwrap();
-    assert_eq!(door.stopped().await, GatewayStop::Quota { until });
+    assert_eq!(endpoint.stopped().await, GatewayStop::Quota { until });
 }
 
 #[tokio::test]
 async fn failure_is_forwarded_and_kept_until_a_call_succeeds() {
     for status in [400, 500, 529] {
         let fixture = GatewayFixture::create(Script::new([ModelStep::fail(1, status)])).await;
-        let door = fixture.door();
-        assert_eq!(ask(&door, Dialect::Anthropic, true).await.0.as_u16(), status);
-        let failed = door.ledger().last_failure.unwrap();
+        let endpoint = fixture.endpoint();
+        assert_eq!(call_model(&endpoint, Dialect::Anthropic, true).await.0.as_u16(), status);
+        let failed = endpoint.ledger().last_failure.unwrap();
         assert_eq!((failed.status, failed.message.as_str()), (status, "a scripted failure"));
-        assert_eq!(door.ledger().usage.cost, Cost::Known(Usd::ZERO));
-        assert_eq!(ask(&door, Dialect::Anthropic, true).await.0, StatusCode::OK);
-        assert_eq!(door.ledger().last_failure, None);
+        assert_eq!(endpoint.ledger().usage.cost, Cost::Known(Usd::ZERO));
+        assert_eq!(call_model(&endpoint, Dialect::Anthropic, true).await.0, StatusCode::OK);
+        assert_eq!(endpoint.ledger().last_failure, None);
     }
 }
 
@@ -369,85 +383,87 @@ async fn failure_is_forwarded_and_kept_until_a_call_succeeds() {
 async fn unreachable_provider_is_an_error_in_the_dialect() {
     let fixture = GatewayFixture::create(Script::default()).await;
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let mut visitor = fixture.visitor();
-    visitor.upstream.as_mut().unwrap().base_url = format!("http://{free}");
-    let door = fixture.gateway.open_endpoint(visitor);
+    let mut endpoint_config = fixture.endpoint_config();
+    endpoint_config.upstream.as_mut().unwrap().base_url = format!("http://{free}");
+    let endpoint = fixture.gateway.open_endpoint(endpoint_config);
     for dialect in DIALECTS {
-        let (status, body) = ask(&door, dialect, true).await;
+        let (status, body) = call_model(&endpoint, dialect, true).await;
         assert_eq!(status, StatusCode::BAD_GATEWAY);
         let body: Value = serde_json::from_str(&body).unwrap();
         let message = body["error"]["message"].as_str().unwrap();
         assert!(message.starts_with("cannot reach the provider"), "{message}");
-        assert_eq!(door.ledger().last_failure.unwrap().status, 502);
+        assert_eq!(endpoint.ledger().last_failure.unwrap().status, 502);
     }
-    assert_eq!(door.ledger().usage.cost, Cost::Known(Usd::ZERO));
+    assert_eq!(endpoint.ledger().usage.cost, Cost::Known(Usd::ZERO));
 }
 
 #[tokio::test]
 async fn endpoint_accepts_only_its_own_token() {
     let fixture = GatewayFixture::create(Script::new([ModelStep::say("Here.")])).await;
-    let (door, other) = (fixture.door(), fixture.door());
+    let (endpoint, other) = (fixture.endpoint(), fixture.endpoint());
     let client = reqwest::Client::new();
     let asked = async |url: &str, token: &str| {
         let body = json!({ "model": "large", "messages": [] });
         let sent = client.post(format!("{url}/v1/messages")).header("x-api-key", token).json(&body);
         sent.send().await.unwrap().status().as_u16()
     };
-    let token = door.token().expose();
-    assert_eq!(asked(door.url(), token).await, 200);
-    assert_eq!(asked(door.url(), "").await, 401);
-    assert_eq!(asked(door.url(), &token[1..]).await, 401);
-    assert_eq!(asked(door.url(), other.token().expose()).await, 401, "another run's token");
+    let token = endpoint.token().expose();
+    assert_eq!(asked(endpoint.url(), token).await, 200);
+    assert_eq!(asked(endpoint.url(), "").await, 401);
+    assert_eq!(asked(endpoint.url(), &token[1..]).await, 401);
+    assert_eq!(asked(endpoint.url(), other.token().expose()).await, 401, "another run's token");
     assert_eq!(asked(other.url(), token).await, 401, "another run's endpoint");
     assert_eq!(asked(&format!("http://{}", fixture.gateway.address()), token).await, 401);
     let in_query = format!("{}/v1/models?key={token}", other.url());
     assert_eq!(client.get(&in_query).send().await.unwrap().status().as_u16(), 401);
-    let in_query = format!("{}/v1/models?key={token}", door.url());
+    let in_query = format!("{}/v1/models?key={token}", endpoint.url());
     assert_eq!(client.get(&in_query).send().await.unwrap().status().as_u16(), 200);
-    let (url, token) = (door.url().to_owned(), token.to_owned());
-    drop(door);
+    let (url, token) = (endpoint.url().to_owned(), token.to_owned());
+    drop(endpoint);
     assert_eq!(asked(&url, &token).await, 401, "the run has ended");
 }
 
 #[tokio::test]
 async fn only_allowed_requests_are_forwarded() {
     let fixture = GatewayFixture::create(Script::default()).await;
-    let door = fixture.door();
+    let endpoint = fixture.endpoint();
     let client = reqwest::Client::new();
-    let token = door.token().expose();
+    let token = endpoint.token().expose();
     let get = async |path: &str| {
-        let sent = client.get(format!("{}{path}", door.url())).bearer_auth(token);
+        let sent = client.get(format!("{}{path}", endpoint.url())).bearer_auth(token);
         sent.send().await.unwrap().status().as_u16()
     };
     assert_eq!(get("/v1/models").await, 200);
     assert_eq!(get("/v1/files").await, 404);
-    let count = client.post(format!("{}/v1/messages/count_tokens", door.url())).bearer_auth(token);
+    let count =
+        client.post(format!("{}/v1/messages/count_tokens", endpoint.url())).bearer_auth(token);
     assert_eq!(count.json(&json!({})).send().await.unwrap().status().as_u16(), 200);
-    let batch = client.post(format!("{}/v1/messages/batches", door.url())).bearer_auth(token);
+    let batch = client.post(format!("{}/v1/messages/batches", endpoint.url())).bearer_auth(token);
     assert_eq!(batch.json(&json!({})).send().await.unwrap().status().as_u16(), 404);
-    assert_eq!(door.ledger().calls, 0, "free requests are not counted");
+    assert_eq!(endpoint.ledger().calls, 0, "free requests are not counted");
     assert_eq!(fixture.model.requests().len(), 2);
-    let none =
-        fixture.gateway.open_endpoint(RunEndpointConfig { upstream: None, ..fixture.visitor() });
-    assert_eq!(ask(&none, Dialect::Chat, false).await.0, StatusCode::FORBIDDEN);
+    let none = fixture
+        .gateway
+        .open_endpoint(RunEndpointConfig { upstream: None, ..fixture.endpoint_config() });
+    assert_eq!(call_model(&none, Dialect::Chat, false).await.0, StatusCode::FORBIDDEN);
 }
 
 #[tokio::test]
 async fn tools_need_the_same_token() {
     let fixture = GatewayFixture::create(Script::default()).await;
     let tools = Router::new().route("/", post(async |body: String| format!("heard {body}")));
-    let door = fixture
+    let endpoint = fixture
         .gateway
-        .open_endpoint(RunEndpointConfig { tools: Some(tools), ..fixture.visitor() });
+        .open_endpoint(RunEndpointConfig { tools: Some(tools), ..fixture.endpoint_config() });
     let client = reqwest::Client::new();
     let asked = async |token: &str| {
-        let sent = client.post(format!("{}/mcp", door.url())).bearer_auth(token).body("hello");
+        let sent = client.post(format!("{}/mcp", endpoint.url())).bearer_auth(token).body("hello");
         let response = sent.send().await.unwrap();
         (response.status().as_u16(), response.text().await.unwrap())
     };
-    assert_eq!(asked(door.token().expose()).await, (200, "heard hello".to_owned()));
+    assert_eq!(asked(endpoint.token().expose()).await, (200, "heard hello".to_owned()));
     assert_eq!(asked("another").await.0, 401);
-    let bare = fixture.door();
+    let bare = fixture.endpoint();
     let sent = client.post(format!("{}/mcp", bare.url())).bearer_auth(bare.token().expose());
     assert_eq!(sent.send().await.unwrap().status().as_u16(), 404);
 }
@@ -462,14 +478,14 @@ async fn socket_serves_the_same_endpoints() {
         ..GatewayFixture::create(Script::new([ModelStep::say("Here.")])).await
     };
     assert_eq!(fixture.gateway.socket(), Some(path.as_path()));
-    let door = fixture.door();
-    let (_, target) = door.url().split_at(door.url().rfind('/').unwrap());
+    let endpoint = fixture.endpoint();
+    let (_, target) = endpoint.url().split_at(endpoint.url().rfind('/').unwrap());
     let body = json!({ "model": "large", "messages": [], "tools": [{ "name": "bash" }] });
     let body = body.to_string();
     let request = format!(
         "POST {target}/v1/messages HTTP/1.1\r\nhost: gateway\r\nx-api-key: {}\r\n\
          content-length: {}\r\nconnection: close\r\n\r\n{body}",
-        door.token().expose(),
+        endpoint.token().expose(),
         body.len()
     );
     let mut socket = tokio::net::UnixStream::connect(&path).await.unwrap();
@@ -477,8 +493,8 @@ async fn socket_serves_the_same_endpoints() {
     let mut answer = String::new();
     socket.read_to_string(&mut answer).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("Here."), "{answer}");
-    assert_eq!(door.ledger().usage.tokens, fixture.model.sent()[0].tokens);
-    drop((door, fixture));
+    assert_eq!(endpoint.ledger().usage.tokens, fixture.model.sent()[0].tokens);
+    drop((endpoint, fixture));
     assert!(!path.exists(), "removed with the gateway");
 }
 
@@ -487,12 +503,12 @@ async fn interrupted_call_is_charged_as_an_estimate() {
     for dialect in [Dialect::Anthropic, Dialect::Chat, Dialect::Responses] {
         let step = ModelStep { stall: true, ..ModelStep::say("Here.") };
         let fixture = GatewayFixture::create(Script::new([step])).await;
-        let door = fixture.door();
-        let mut response = request(&door, dialect, true).send().await.unwrap();
+        let endpoint = fixture.endpoint();
+        let mut response = request(&endpoint, dialect, true).send().await.unwrap();
         let first = response.chunk().await.unwrap();
         assert!(first.is_some(), "received chunks are forwarded immediately");
-        assert_eq!(door.ledger().calls, 0);
-        let ledger = door.close().await;
+        assert_eq!(endpoint.ledger().calls, 0);
+        let ledger = endpoint.close().await;
         assert_eq!((ledger.calls, ledger.unmetered), (1, 1), "{dialect}");
         assert_eq!(ledger.usage.cost, Cost::Unknown);
         assert!(ledger.charged.tokens >= 100);
@@ -507,12 +523,13 @@ async fn disconnected_agent_is_noticed_and_charged() {
     let fixture = GatewayFixture::create(Script::new([step])).await;
     let (tell, mut events) = tokio::sync::mpsc::unbounded_channel();
     let observer = Arc::new(move |event| tell.send(event).unwrap());
-    let door = fixture.gateway.open_endpoint(RunEndpointConfig { observer, ..fixture.visitor() });
-    let mut response = request(&door, Dialect::Anthropic, true).send().await.unwrap();
+    let endpoint =
+        fixture.gateway.open_endpoint(RunEndpointConfig { observer, ..fixture.endpoint_config() });
+    let mut response = request(&endpoint, Dialect::Anthropic, true).send().await.unwrap();
     assert!(response.chunk().await.unwrap().is_some());
     drop(response);
     let event = tokio::time::timeout(Duration::from_secs(30), events.recv()).await.unwrap();
     let Some(GatewayEvent::ModelCalled(call)) = event else { panic!("not a call: {event:?}") };
     assert_eq!((call.status, call.tokens, call.cost), (200, None, Cost::Unknown));
-    assert_eq!((door.ledger().calls, door.ledger().unmetered), (1, 1));
+    assert_eq!((endpoint.ledger().calls, endpoint.ledger().unmetered), (1, 1));
 }

@@ -31,7 +31,7 @@ async fn new_host_continues_with_committed_and_uncommitted_work() {
     fs::remove_file(tree.path().join("src/old.txt")).unwrap();
     assert!(tree.checkpoint().await.unwrap().pushed);
     // The data of the first host is gone.
-    fs::remove_dir_all(fixture.aside("one")).unwrap();
+    fs::remove_dir_all(fixture.scratch_path("one")).unwrap();
 
     let tree = fixture.host("two").await;
     assert_eq!(tree.head().await.unwrap(), commit);
@@ -74,7 +74,7 @@ async fn files_that_an_agent_deleted_do_not_reappear() {
 
     let tree = fixture.host("two").await;
     assert_eq!(read(&tree, "draft.txt"), None);
-    let saved = format!("refs/tamma/salvage/{}", fixture.task);
+    let saved = format!("refs/tamma/checkpoints/{}", fixture.task);
     git_in(tree.path(), &["merge-base", "--is-ancestor", &draft.to_string(), &saved]).await;
 }
 
@@ -82,7 +82,7 @@ async fn files_that_an_agent_deleted_do_not_reappear() {
 async fn failed_push_is_retried_with_the_next_checkpoint() {
     let fixture = Fixture::create().await;
     let tree = fixture.host("one").await;
-    let away = fixture.aside("away");
+    let away = fixture.scratch_path("away");
     fs::rename(fixture.project(), &away).unwrap();
     fs::write(tree.path().join("new.txt"), "one\n").unwrap();
     let commit = tree.commit_all(1, "Done", &author()).await.unwrap();
@@ -134,7 +134,7 @@ async fn outdated_host_overwrites_nothing_and_loses_nothing() {
 async fn host_that_died_after_a_push_recognises_its_work() {
     let fixture = Fixture::create().await;
     let tree = fixture.host("one").await;
-    let mirror = fixture.aside("one/mirrors/0192a000-0000-7000-8000-000000000002.git");
+    let mirror = fixture.scratch_path("one/mirrors/0192a000-0000-7000-8000-000000000002.git");
     fs::write(tree.path().join("draft.txt"), "one\n").unwrap();
     tree.checkpoint().await.unwrap();
     fs::remove_dir_all(mirror.join("tamma-seen")).unwrap();
@@ -153,12 +153,12 @@ async fn commit_is_reviewed_and_delivered_on_any_host() {
     fs::write(tree.path().join("new.txt"), "one\n").unwrap();
     let commit = tree.commit_all(1, "Done", &author()).await.unwrap();
     let git = Git::find("git").await.unwrap();
-    let mirror = fixture.mirror_on(&fixture.aside("two"), git.clone()).await;
+    let mirror = fixture.mirror_on(&fixture.scratch_path("two"), git.clone()).await;
     let base = fixture.base().await;
     let tree =
         Worktree::open_at(&mirror, fixture.task, base, LatestWork::Commit(commit)).await.unwrap();
     assert_eq!(read(&tree, "new.txt").as_deref(), Some("one\n"));
-    let third = fixture.mirror_on(&fixture.aside("three"), git).await;
+    let third = fixture.mirror_on(&fixture.scratch_path("three"), git).await;
     push_task_branch(&third, fixture.task, commit).await.unwrap();
     assert_eq!(fixture.git(&["rev-parse", &task_branch(fixture.task)]).await, commit.to_string());
 
@@ -181,10 +181,10 @@ async fn refs_of_undelivered_work_are_kept() {
     let tree = fixture.worktree().await;
     fs::write(tree.path().join("new.txt"), "one\n").unwrap();
     tree.commit_all(1, "Done", &author()).await.unwrap();
-    let why = remove_remote_refs(&fixture.mirror().await, fixture.task, fixture.base().await)
+    let reason = remove_remote_refs(&fixture.mirror().await, fixture.task, fixture.base().await)
         .await
         .unwrap();
-    assert!(why.is_some());
+    assert!(reason.is_some());
     assert_eq!(hidden(&fixture).await.len(), 1);
 }
 

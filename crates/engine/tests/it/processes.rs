@@ -9,7 +9,7 @@ use tamma_testkit::agent::{AgentStep, Script};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio_util::sync::CancellationToken;
 
-use crate::fixture::{Fixture, SeenUpdates, environment, group, lives, noon, pid, until};
+use crate::fixture::{Fixture, RecordedUpdates, environment, group, is_alive, noon, pid, until};
 
 /// Variable that makes the test program act as an owner that will be killed.
 const OWNER: &str = "TAMMA_TEST_OWNER";
@@ -51,9 +51,9 @@ async fn arguments_are_not_parsed_by_a_shell() {
     let launch = launch(&fixture, "printf", &["%s", odd]);
     let (mut group, mut pipes) =
         SupervisedProcess::start(&launch, &fixture.records().await, |_| {}).await.unwrap();
-    let mut said = String::new();
-    pipes.stdout.read_to_string(&mut said).await.unwrap();
-    assert_eq!(said, odd);
+    let mut messages = String::new();
+    pipes.stdout.read_to_string(&mut messages).await.unwrap();
+    assert_eq!(messages, odd);
     assert!(!fixture.project().join("oops").exists());
     group.stop(Duration::from_secs(5)).await.unwrap();
 }
@@ -62,18 +62,18 @@ async fn arguments_are_not_parsed_by_a_shell() {
 async fn dropped_group_is_killed() {
     let fixture = Fixture::create().await;
     let records = fixture.records().await;
-    let left = fixture.aside("left.pid");
+    let left = fixture.scratch_path("left.pid");
     let leave = format!("setsid sh -c 'echo $$ > {}; exec sleep 600' & wait", left.display());
     let launch = launch(&fixture, "sh", &["-c", &leave]);
     let (running, pipes) = SupervisedProcess::start(&launch, &records, |_| {}).await.unwrap();
     let (pgid, left) = (running.record().pgid, pid(&left).await);
-    assert!(lives(left));
+    assert!(is_alive(left));
     drop(running);
     // The pipe closes when its last holder has exited.
     let mut lines = BufReader::new(pipes.stdout).lines();
     assert_eq!(lines.next_line().await.unwrap(), None);
     assert_eq!(group(pgid), [0; 0]);
-    assert!(!lives(left), "the process that left the group is dead too");
+    assert!(!is_alive(left), "the process that left the group is dead too");
     until(async || records.all().await.unwrap().is_empty()).await;
 }
 
@@ -92,11 +92,11 @@ async fn owner() {
     };
     let script =
         Script::new([sleeper(false, "inside.pid"), sleeper(true, "outside.pid"), AgentStep::Hang]);
-    let order = fixture.order(&fixture.project(), RunMode::Implement);
+    let request = fixture.run_request(&fixture.project(), RunMode::Implement);
     let cancel = CancellationToken::new();
     fixture
         .agent(&script)
-        .run(&order, &records, &SeenUpdates::default().observer(), &cancel)
+        .run(&request, &records, &RecordedUpdates::default().observer(), &cancel)
         .await
         .unwrap();
 }
@@ -119,12 +119,12 @@ async fn processes_of_a_killed_owner_are_stopped_by_the_next_one() {
     let recorded = records.all().await.unwrap();
     assert_eq!(recorded.len(), 1);
     assert_eq!(records.stop_orphans(Duration::ZERO).await.unwrap(), [], "its owner is alive");
-    assert!(left.iter().all(|pid| lives(*pid)));
+    assert!(left.iter().all(|pid| is_alive(*pid)));
 
     owner.kill().await.unwrap();
-    assert!(left.iter().any(|pid| lives(*pid)), "killing the owner is not enough");
+    assert!(left.iter().any(|pid| is_alive(*pid)), "killing the owner is not enough");
     assert_eq!(records.stop_orphans(Duration::from_millis(50)).await.unwrap(), recorded);
-    assert!(!left.iter().any(|pid| lives(*pid)));
+    assert!(!left.iter().any(|pid| is_alive(*pid)));
     assert_eq!(group(recorded[0].pgid), [0; 0]);
     assert_eq!(records.all().await.unwrap(), []);
 }
@@ -149,6 +149,6 @@ async fn unrelated_process_with_a_reused_id_is_not_stopped() {
     let path = fixture.data().join("runs/an-old-one.json");
     std::fs::write(&path, serde_json::to_vec(&record).unwrap()).unwrap();
     assert_eq!(records.stop_orphans(Duration::ZERO).await.unwrap(), [record]);
-    assert!(lives(pgid));
+    assert!(is_alive(pgid));
     stranger.kill().await.unwrap();
 }

@@ -14,10 +14,10 @@ use tamma_engine::worktree::Worktree;
 use tamma_testkit::agent::{AgentStep, SCRIPT_VARIABLE, Script};
 use tokio::io::AsyncReadExt as _;
 
-use crate::fixture::{Fixture, environment, lives, noon};
+use crate::fixture::{Fixture, environment, is_alive, noon};
 
 fn launcher() -> Launcher {
-    Launcher { program: PathBuf::from(env!("CARGO_BIN_EXE_tamma-inside")), args: Vec::new() }
+    Launcher { program: PathBuf::from(env!("CARGO_BIN_EXE_sandbox-launcher")), args: Vec::new() }
 }
 
 fn new_sandbox(fixture: &Fixture, tree: &Worktree, kind: SandboxKind) -> Sandbox {
@@ -66,9 +66,9 @@ async fn run(
         SupervisedProcess::start(&launch, &fixture.records().await, |_| {}).await.unwrap();
     drop(pipes.stdin);
     let (mut out, mut err) = (String::new(), String::new());
-    let (read, complained) =
+    let (read, read_stderr) =
         tokio::join!(pipes.stdout.read_to_string(&mut out), pipes.stderr.read_to_string(&mut err));
-    read.and(complained).unwrap();
+    read.and(read_stderr).unwrap();
     let status = group.wait().await.unwrap();
     group.stop(Duration::from_secs(1)).await.unwrap();
     (status.code(), format!("{out}{err}"))
@@ -84,7 +84,7 @@ fn kinds() -> [SandboxKind; 2] {
 async fn only_the_worktree_and_the_home_are_writable() {
     let fixture = Fixture::create().await;
     let tree = fixture.worktree().await;
-    let secret = fixture.aside("secret.txt");
+    let secret = fixture.scratch_path("secret.txt");
     std::fs::write(&secret, "hush").unwrap();
     let other = fixture.data().join("homes/other");
     std::fs::create_dir_all(&other).unwrap();
@@ -98,15 +98,15 @@ async fn only_the_worktree_and_the_home_are_writable() {
                echo out > $f && echo WROTE $f; done 2>/dev/null
              cat {secret} /etc/shadow 2>/dev/null | head -c 300; 
              git status --short; git log --oneline | wc -l; exit 7",
-            aside = fixture.aside("out.txt").display(),
+            aside = fixture.scratch_path("out.txt").display(),
             mirror = mirror.display(),
             other = other.display(),
             secret = secret.display(),
         );
-        let (code, said) = run(&fixture, &tree, &sandbox, &script).await;
-        assert_eq!((code, said.as_str()), (Some(7), "tmp\n?? here.txt\n1\n"), "{kind}");
+        let (code, output) = run(&fixture, &tree, &sandbox, &script).await;
+        assert_eq!((code, output.as_str()), (Some(7), "tmp\n?? here.txt\n1\n"), "{kind}");
         assert_eq!(std::fs::read_to_string(sandbox.home.join("x")).unwrap(), "in\n");
-        assert!(!fixture.aside("out.txt").exists());
+        assert!(!fixture.scratch_path("out.txt").exists());
         std::fs::remove_file(tree.path().join("here.txt")).unwrap();
     }
 }
@@ -116,19 +116,19 @@ async fn read_only_runs_cannot_write_and_protected_files_stay() {
     let fixture = Fixture::create().await;
     let tree = fixture.worktree().await;
     for kind in kinds() {
-        let looking = Sandbox { read_only: true, ..new_sandbox(&fixture, &tree, kind) };
+        let read_only_sandbox = Sandbox { read_only: true, ..new_sandbox(&fixture, &tree, kind) };
         let script = "echo x > README.md; echo x > new; rm -f src/old.txt; cat README.md";
-        let (_, said) = run(&fixture, &tree, &looking, script).await;
-        assert!(said.starts_with("a project\n"), "{kind}: {said}");
+        let (_, output) = run(&fixture, &tree, &read_only_sandbox, script).await;
+        assert!(output.starts_with("a project\n"), "{kind}: {output}");
         assert!(tree.path().join("src/old.txt").exists() && !tree.path().join("new").exists());
     }
     let protected = vec![tree.path().join("src"), tree.path().join("not/there")];
     let sandbox = Sandbox { protected, ..new_sandbox(&fixture, &tree, SandboxKind::Bubblewrap) };
     let script = "echo x > src/old.txt; echo x > src/new; mv src gone; rm -rf .git; mv .git x
                   echo gitdir: /x > .git; echo ok > README.md";
-    let (_, said) = run(&fixture, &tree, &sandbox, script).await;
+    let (_, output) = run(&fixture, &tree, &sandbox, script).await;
     assert_eq!(std::fs::read_to_string(tree.path().join("src/old.txt")).unwrap(), "old\n");
-    assert!(!tree.path().join("src/new").exists(), "{said}");
+    assert!(!tree.path().join("src/new").exists(), "{output}");
     assert_eq!(std::fs::read_to_string(tree.path().join("README.md")).unwrap(), "ok\n");
     assert_eq!(tree.head().await.unwrap(), fixture.base().await, "git finds its repository");
 }
@@ -137,14 +137,14 @@ async fn read_only_runs_cannot_write_and_protected_files_stay() {
 async fn only_the_gateway_is_reachable_at_its_port() {
     let fixture = Fixture::create().await;
     let tree = fixture.worktree().await;
-    let socket = fixture.aside("gateway.sock");
+    let socket = fixture.scratch_path("gateway.sock");
     let listener = UnixListener::bind(&socket).unwrap();
-    let answers = std::thread::spawn(move || {
+    let gateway = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
-        let mut asked = [0; 5];
-        stream.read_exact(&mut asked).unwrap();
+        let mut request_bytes = [0; 5];
+        stream.read_exact(&mut request_bytes).unwrap();
         stream.write_all(b"world").unwrap();
-        asked
+        request_bytes
     });
     // Another listener on loopback, which must not be reachable.
     let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -159,17 +159,17 @@ async fn only_the_gateway_is_reachable_at_its_port() {
         other.local_addr().unwrap().port()
     );
     let script = format!("exec bash -c '{script}' 2>/dev/null");
-    let (_, said) = run(&fixture, &tree, &sandbox, &script).await;
-    assert_eq!(said, "world\n");
-    assert_eq!(&answers.join().unwrap(), b"hello");
+    let (_, output) = run(&fixture, &tree, &sandbox, &script).await;
+    assert_eq!(output, "world\n");
+    assert_eq!(&gateway.join().unwrap(), b"hello");
     let sandbox = Sandbox {
         kind: SandboxKind::Landlock,
-        network: Network::Gateway { port, socket: fixture.aside("none") },
+        network: Network::Gateway { port, socket: fixture.scratch_path("none") },
         ..sandbox
     };
-    let (_, said) =
+    let (_, output) =
         run(&fixture, &tree, &sandbox, &script.replace("head -c 5 <&3", "echo in")).await;
-    assert_eq!(said, "in\n\n");
+    assert_eq!(output, "in\n\n");
     assert!(other.accept().is_err(), "nobody came");
     drop(spare);
 }
@@ -178,7 +178,7 @@ async fn only_the_gateway_is_reachable_at_its_port() {
 async fn other_processes_are_hidden_and_none_is_left() {
     let fixture = Fixture::create().await;
     let tree = fixture.worktree().await;
-    let mut order = fixture.order(tree.path(), RunMode::Implement);
+    let mut request = fixture.run_request(tree.path(), RunMode::Implement);
     let sandbox = new_sandbox(&fixture, &tree, SandboxKind::Bubblewrap);
     let file = sandbox.home.join("pid");
     // Without an environment the process has no marker, but its command line has the directory.
@@ -199,29 +199,29 @@ async fn other_processes_are_hidden_and_none_is_left() {
     script.write(&path).unwrap();
     let mut agent = fixture.agent(&script);
     agent.env.insert(SCRIPT_VARIABLE.to_owned(), path.display().to_string());
-    order.sandbox = Some(sandbox.clone());
-    let (seen, cancel) =
-        (crate::fixture::SeenUpdates::default(), tokio_util::sync::CancellationToken::new());
+    request.sandbox = Some(sandbox.clone());
+    let (updates, cancel) =
+        (crate::fixture::RecordedUpdates::default(), tokio_util::sync::CancellationToken::new());
     let report =
-        agent.run(&order, &fixture.records().await, &seen.observer(), &cancel).await.unwrap();
+        agent.run(&request, &fixture.records().await, &updates.observer(), &cancel).await.unwrap();
     let (stop_reason, submission) = ("end_turn".to_owned(), Submission::NotRequired);
     assert_eq!(report.end, RunEnd::Finished { stop_reason, submission }, "{}", report.stderr);
     let inside: u32 =
         std::fs::read_to_string(sandbox.home.join("count")).unwrap().trim().parse().unwrap();
     assert!(inside < 12, "{inside} processes are in sight");
-    assert_eq!(called(&home), Vec::<u32>::new());
+    assert_eq!(processes_with(&home), Vec::<u32>::new());
 }
 
 /// Returns processes that have this text in their command line.
-fn called(words: &str) -> Vec<u32> {
+fn processes_with(text: &str) -> Vec<u32> {
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     processes
         .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
         .filter(|pid| {
             let call = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            String::from_utf8_lossy(&call).contains(words)
+            String::from_utf8_lossy(&call).contains(text)
         })
-        .filter(|pid| lives(*pid))
+        .filter(|pid| is_alive(*pid))
         .collect()
 }
 
@@ -244,16 +244,16 @@ async fn missing_program_is_reported_instead_of_the_sandbox() {
 async fn hidden_path_is_invisible_below_a_readable_one() {
     let fixture = Fixture::create().await;
     let tree = fixture.worktree().await;
-    std::fs::create_dir_all(fixture.aside("shop/back")).unwrap();
-    std::fs::write(fixture.aside("shop/front.txt"), "front\n").unwrap();
-    std::fs::write(fixture.aside("shop/back/key.txt"), "key\n").unwrap();
+    std::fs::create_dir_all(fixture.scratch_path("shop/back")).unwrap();
+    std::fs::write(fixture.scratch_path("shop/front.txt"), "front\n").unwrap();
+    std::fs::write(fixture.scratch_path("shop/back/key.txt"), "key\n").unwrap();
     for kind in kinds() {
         let sandbox = Sandbox {
-            readable: vec![fixture.aside("shop")],
-            hidden: vec![fixture.aside("shop/back"), fixture.aside("elsewhere")],
+            readable: vec![fixture.scratch_path("shop")],
+            hidden: vec![fixture.scratch_path("shop/back"), fixture.scratch_path("elsewhere")],
             ..new_sandbox(&fixture, &tree, kind)
         };
-        let shop = fixture.aside("shop");
+        let shop = fixture.scratch_path("shop");
         let script = format!("cat {0}/front.txt {0}/back/key.txt 2>/dev/null", shop.display());
         assert_eq!(run(&fixture, &tree, &sandbox, &script).await.1, "front\n", "{kind}");
     }

@@ -21,30 +21,30 @@ use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
 use crate::agents::{finished, nothing_is_left};
-use crate::fixture::{Fixture, SeenUpdates, noon};
+use crate::fixture::{Fixture, RecordedUpdates, noon};
 
 async fn run(
     fixture: &Fixture,
     agent: &CodingAgent,
-    order: &RunRequest,
+    request: &RunRequest,
 ) -> (RunReport, Vec<AgentUpdate>) {
-    let (seen, cancel) = (SeenUpdates::default(), CancellationToken::new());
+    let (updates, cancel) = (RecordedUpdates::default(), CancellationToken::new());
     let records = fixture.records().await;
-    let report = agent.run(order, &records, &seen.observer(), &cancel).await.unwrap();
-    (report, seen.all())
+    let report = agent.run(request, &records, &updates.observer(), &cancel).await.unwrap();
+    (report, updates.all())
 }
 
-fn said(seen: &[AgentUpdate]) -> String {
-    let said = |update: &AgentUpdate| match update {
+fn messages(updates: &[AgentUpdate]) -> String {
+    let message_text = |update: &AgentUpdate| match update {
         AgentUpdate::Message(text) => Some(text.clone()),
         _ => None,
     };
-    seen.iter().filter_map(said).collect()
+    updates.iter().filter_map(message_text).collect()
 }
 
-/// Description written by the step `tell`.
-fn told(seen: &[AgentUpdate]) -> Value {
-    serde_json::from_str(&said(seen)).unwrap()
+/// Returns the output of [`AgentStep::Describe`].
+fn description(updates: &[AgentUpdate]) -> Value {
+    serde_json::from_str(&messages(updates)).unwrap()
 }
 
 /// Agent whose templates point it to the gateway.
@@ -64,19 +64,19 @@ async fn run_through_the_gateway_has_its_own_home_and_no_key() {
     let mut agent = through(&fixture, &script);
     let text = "at {{ url }} with {{ model or 'any' }}, not {{ protected | json }}";
     agent.files.insert(".agent/config".to_owned(), text.to_owned());
-    let mut order = fixture.order(&fixture.project(), RunMode::Implement);
-    order.access = Some(fixture.access(Some(&model)).await);
-    order.protected_paths = vec!["secrets/**".to_owned()];
-    let (report, seen) = run(&fixture, &agent, &order).await;
+    let mut request = fixture.run_request(&fixture.project(), RunMode::Implement);
+    request.access = Some(fixture.access(Some(&model)).await);
+    request.protected_paths = vec!["secrets/**".to_owned()];
+    let (report, updates) = run(&fixture, &agent, &request).await;
     assert_eq!(report.end, finished(Submission::NotRequired));
-    let told = told(&seen);
-    assert_eq!(told["env"][0], order.home.display().to_string());
-    let url = told["env"][1].as_str().unwrap();
+    let description = description(&updates);
+    assert_eq!(description["env"][0], request.home.display().to_string());
+    let url = description["env"][1].as_str().unwrap();
     assert!(url.starts_with("http://127.0.0.1:"), "{url}");
-    assert_eq!(told["files"][0], format!("at {url} with any, not [\"secrets/**\"]"));
-    assert!(!told.to_string().contains("the-key-of-the-provider"));
+    assert_eq!(description["files"][0], format!("at {url} with any, not [\"secrets/**\"]"));
+    assert!(!description.to_string().contains("the-key-of-the-provider"));
     // The agent has the token and prints it; our updates do not contain it.
-    assert_eq!(told["env"][2], "[secret]", "{told}");
+    assert_eq!(description["env"][2], "[secret]", "{description}");
 }
 
 #[tokio::test]
@@ -87,12 +87,12 @@ async fn signed_in_agent_keeps_its_home_and_gets_no_files() {
         through(&fixture, &Script::new([AgentStep::Describe { env, files: Vec::new() }]));
     agent.inherited.insert("HOME".to_owned(), "/home/ann".to_owned());
     agent.files.insert(".agent/config".to_owned(), "ours".to_owned());
-    let mut order = fixture.order(&fixture.project(), RunMode::Implement);
-    order.access = Some(fixture.access(None).await);
-    let (report, seen) = run(&fixture, &agent, &order).await;
+    let mut request = fixture.run_request(&fixture.project(), RunMode::Implement);
+    request.access = Some(fixture.access(None).await);
+    let (report, updates) = run(&fixture, &agent, &request).await;
     assert_eq!((report.end, report.metered), (finished(Submission::NotRequired), false));
-    assert_eq!(told(&seen)["env"], json!(["/home/ann", null]));
-    assert!(!order.home.join(".agent").exists());
+    assert_eq!(description(&updates)["env"], json!(["/home/ann", null]));
+    assert!(!request.home.join(".agent").exists());
 }
 
 #[tokio::test]
@@ -100,11 +100,11 @@ async fn invalid_template_is_reported_before_anything_starts() {
     let fixture = Fixture::create().await;
     let mut agent = fixture.agent(&Script::default());
     agent.args.push("{{ weather }}".to_owned());
-    let (report, seen) =
-        run(&fixture, &agent, &fixture.order(&fixture.project(), RunMode::Plan)).await;
+    let (report, updates) =
+        run(&fixture, &agent, &fixture.run_request(&fixture.project(), RunMode::Plan)).await;
     let RunEnd::Unavailable { reason } = report.end else { panic!("{:?}", report.end) };
     assert!(reason.contains("cannot render an argument of the agent"), "{reason}");
-    assert_eq!(seen, []);
+    assert_eq!(updates, []);
 }
 
 #[tokio::test]
@@ -121,19 +121,22 @@ async fn model_and_mode_are_selected_in_every_supported_way() {
         let list = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         agent.modes = SessionModes { look: list(&["look"]), work: list(&["none", "careful"]) };
         for (mode, expected) in [(RunMode::Advise, "look"), (RunMode::Implement, "careful")] {
-            let mut order = fixture.order(&fixture.project(), mode);
-            for (wanted, got) in
+            let mut request = fixture.run_request(&fixture.project(), mode);
+            for (model, expected_model) in
                 [(None, "small"), (Some("default"), "small"), (Some("large"), "maker/large")]
             {
-                order.model = wanted.map(str::to_owned);
-                let (_, seen) = run(&fixture, &agent, &order).await;
-                let told = told(&seen);
-                assert_eq!((&told["model"], &told["mode"]), (&json!(got), &json!(expected)));
+                request.model = model.map(str::to_owned);
+                let (_, updates) = run(&fixture, &agent, &request).await;
+                let description = description(&updates);
+                assert_eq!(
+                    (&description["model"], &description["mode"]),
+                    (&json!(expected_model), &json!(expected))
+                );
             }
         }
-        let mut order = fixture.order(&fixture.project(), RunMode::Implement);
-        order.model = Some("huge".to_owned());
-        let (report, _) = run(&fixture, &agent, &order).await;
+        let mut request = fixture.run_request(&fixture.project(), RunMode::Implement);
+        request.model = Some("huge".to_owned());
+        let (report, _) = run(&fixture, &agent, &request).await;
         let reason = "unknown model `huge`; the agent offers `small`, `maker/large`".to_owned();
         assert_eq!(report.end, RunEnd::Unavailable { reason });
     }
@@ -145,7 +148,7 @@ async fn missing_mode_is_an_error() {
     let mut agent = fixture.agent(&Script::default());
     agent.modes.look = vec!["look".to_owned()];
     let (report, _) =
-        run(&fixture, &agent, &fixture.order(&fixture.project(), RunMode::Plan)).await;
+        run(&fixture, &agent, &fixture.run_request(&fixture.project(), RunMode::Plan)).await;
     let reason = "unknown mode `look`; the agent offers none".to_owned();
     assert_eq!(report.end, RunEnd::Unavailable { reason });
 }
@@ -156,15 +159,15 @@ async fn session_is_resumed_if_possible_and_created_otherwise() {
     for resume in [ResumeSupport::Never, ResumeSupport::Resume, ResumeSupport::Load] {
         let tell = AgentStep::Describe { env: Vec::new(), files: Vec::new() };
         let script = Script { resume, ..Script::new([tell]) };
-        let mut order = fixture.order(&fixture.project(), RunMode::Implement);
-        order.resume = Some("of-yesterday".to_owned());
-        let (report, seen) = run(&fixture, &fixture.agent(&script), &order).await;
+        let mut request = fixture.run_request(&fixture.project(), RunMode::Implement);
+        request.resume = Some("of-yesterday".to_owned());
+        let (report, updates) = run(&fixture, &fixture.agent(&script), &request).await;
         let resumed = resume != ResumeSupport::Never;
         let name = if resumed { "of-yesterday" } else { "scripted-0" };
         assert_eq!((report.session.as_deref(), report.resumed), (Some(name), resumed));
-        assert!(seen.contains(&AgentUpdate::Session { name: name.to_owned(), resumed }));
+        assert!(updates.contains(&AgentUpdate::Session { name: name.to_owned(), resumed }));
         // Replayed messages are not new ones.
-        assert_eq!(told(&seen)["session"], name);
+        assert_eq!(description(&updates)["session"], name);
     }
 }
 
@@ -186,26 +189,26 @@ async fn plan_is_submitted_by_a_tool_and_corrected_in_the_same_turn() {
         hand_in(&flawed),
         hand_in(&sample_plan(1)),
     ]);
-    let mut order = fixture.order(&fixture.project(), RunMode::Plan);
-    order.access = Some(fixture.access(None).await);
-    order.search =
+    let mut request = fixture.run_request(&fixture.project(), RunMode::Plan);
+    request.access = Some(fixture.access(None).await);
+    request.search =
         std::sync::Arc::new(|query| Box::pin(async move { vec![format!("known of {query}")] }));
-    let (report, seen) = run(&fixture, &fixture.agent(&script), &order).await;
+    let (report, updates) = run(&fixture, &fixture.agent(&script), &request).await;
     assert_eq!(report.end, finished(Submission::Plan(Box::new(sample_plan(1)))));
-    assert!(seen.contains(&AgentUpdate::Progress("half of it".to_owned())));
-    let said = said(&seen);
+    assert!(updates.contains(&AgentUpdate::Progress("half of it".to_owned())));
+    let messages = messages(&updates);
     for text in ["known of greetings", "`summary` is empty", "Accepted."] {
-        assert!(said.contains(text), "{said}");
+        assert!(messages.contains(text), "{messages}");
     }
     assert!(
-        !seen.iter().any(|update| matches!(update, AgentUpdate::SubmissionRejected(_))),
+        !updates.iter().any(|update| matches!(update, AgentUpdate::SubmissionRejected(_))),
         "in the same turn"
     );
     let allowed = |update: &AgentUpdate| match update {
-        AgentUpdate::PermissionDecided(_, ruling) => Some(ruling.effect),
+        AgentUpdate::PermissionDecided(_, decision) => Some(decision.effect),
         _ => None,
     };
-    assert!(seen.iter().filter_map(allowed).all(|verdict| verdict == PermissionEffect::Allow));
+    assert!(updates.iter().filter_map(allowed).all(|verdict| verdict == PermissionEffect::Allow));
 }
 
 #[tokio::test]
@@ -219,14 +222,17 @@ async fn agent_without_a_submission_is_asked_again() {
             args: json!({ "criteria": { "a": { "met": { "evidence": "b", "file": "c" } } } }),
         },
     ]);
-    let mut order = fixture.order(&fixture.project(), RunMode::Validate);
-    order.access = Some(fixture.access(None).await);
-    let (report, seen) = run(&fixture, &fixture.agent(&script), &order).await;
+    let mut request = fixture.run_request(&fixture.project(), RunMode::Validate);
+    request.access = Some(fixture.access(None).await);
+    let (report, updates) = run(&fixture, &fixture.agent(&script), &request).await;
     let RunEnd::Finished { submission: Submission::Verdict(_), .. } = report.end else {
         panic!("{:?}", report.end)
     };
     assert_eq!(
-        seen.iter().filter(|update| matches!(update, AgentUpdate::SubmissionRejected(_))).count(),
+        updates
+            .iter()
+            .filter(|update| matches!(update, AgentUpdate::SubmissionRejected(_)))
+            .count(),
         1
     );
 }
@@ -237,9 +243,9 @@ async fn question_to_a_person_ends_the_run() {
     let args = json!({ "question": "Which colour?", "choices": ["red", "blue"], "default": "red" });
     let script =
         Script::new([AgentStep::Tool { name: "ask_human".to_owned(), args }, AgentStep::Hang]);
-    let mut order = fixture.order(&fixture.project(), RunMode::Implement);
-    order.access = Some(fixture.access(None).await);
-    let (report, seen) = run(&fixture, &fixture.agent(&script), &order).await;
+    let mut request = fixture.run_request(&fixture.project(), RunMode::Implement);
+    request.access = Some(fixture.access(None).await);
+    let (report, updates) = run(&fixture, &fixture.agent(&script), &request).await;
     let question = AgentQuestion {
         question: "Which colour?".to_owned(),
         choices: vec!["red".to_owned(), "blue".to_owned()],
@@ -248,8 +254,8 @@ async fn question_to_a_person_ends_the_run() {
     assert_eq!(report.end, RunEnd::QuestionAsked { question });
     assert_eq!(report.end.failure(&"a-provider".parse().unwrap()), None);
     assert!(report.session.is_some(), "it can be resumed");
-    assert!(said(&seen).contains("forwarded"), "it received the response");
-    nothing_is_left(&fixture, &seen).await;
+    assert!(messages(&updates).contains("forwarded"), "it received the response");
+    nothing_is_left(&fixture, &updates).await;
 }
 
 #[tokio::test]
@@ -257,13 +263,13 @@ async fn permission_that_needs_a_person_ends_the_run_with_a_question() {
     let fixture = Fixture::create().await;
     let tree = fixture.worktree().await;
     let script = Script::new([AgentStep::Run("touch pushed".to_owned()), AgentStep::Hang]);
-    let mut order = fixture.order(tree.path(), RunMode::Implement);
-    order.policy = std::sync::Arc::new(|_| PermissionDecision {
+    let mut request = fixture.run_request(tree.path(), RunMode::Implement);
+    request.policy = std::sync::Arc::new(|_| PermissionDecision {
         effect: PermissionEffect::Ask,
         reason: "it leaves the machine".to_owned(),
     });
-    order.timeouts.cancel = Duration::from_millis(100);
-    let (report, seen) = run(&fixture, &fixture.agent(&script), &order).await;
+    request.timeouts.cancel = Duration::from_millis(100);
+    let (report, updates) = run(&fixture, &fixture.agent(&script), &request).await;
     let RunEnd::QuestionAsked { question } = report.end else { panic!("{:?}", report.end) };
     assert_eq!(
         question.question,
@@ -271,7 +277,7 @@ async fn permission_that_needs_a_person_ends_the_run_with_a_question() {
     );
     assert_eq!(question.default.as_deref(), Some("no"));
     assert!(!tree.path().join("pushed").exists());
-    nothing_is_left(&fixture, &seen).await;
+    nothing_is_left(&fixture, &updates).await;
 }
 
 #[tokio::test]
@@ -283,10 +289,10 @@ async fn plans_and_tool_calls_are_observed() {
         AgentStep::Write { path: "a.txt".into(), content: "a".to_owned() },
     ]);
     let tree = fixture.worktree().await;
-    let order = fixture.order(tree.path(), RunMode::Implement);
-    let (_, seen) = run(&fixture, &fixture.agent(&script), &order).await;
+    let request = fixture.run_request(tree.path(), RunMode::Implement);
+    let (_, updates) = run(&fixture, &fixture.agent(&script), &request).await;
     let entry = PlanEntry { content: "look".to_owned(), status: "completed".to_owned() };
-    assert!(seen.contains(&AgentUpdate::Plan(vec![entry])));
+    assert!(updates.contains(&AgentUpdate::Plan(vec![entry])));
     let kind = |update: &AgentUpdate| match update {
         AgentUpdate::ToolCall { kind: Some(kind), locations, .. } => {
             Some((kind.clone(), locations.clone()))
@@ -294,7 +300,7 @@ async fn plans_and_tool_calls_are_observed() {
         _ => None,
     };
     let path = tree.path().join("a.txt").display().to_string();
-    assert_eq!(seen.iter().find_map(kind), Some(("edit".to_owned(), vec![path])));
+    assert_eq!(updates.iter().find_map(kind), Some(("edit".to_owned(), vec![path])));
 }
 
 #[tokio::test]
@@ -307,10 +313,10 @@ async fn metered_usage_overrides_the_agents_report() {
         AgentStep::Usage { cost: "40".to_owned() },
         AgentStep::End { tokens: Some(Tokens { input: 1, cached: 1, output: 1 }) },
     ]);
-    let mut order = fixture.order(&fixture.project(), RunMode::Implement);
-    order.spend_limit.usd = Some("1".parse().unwrap());
-    order.access = Some(fixture.access(Some(&model)).await);
-    let (report, seen) = run(&fixture, &through(&fixture, &script), &order).await;
+    let mut request = fixture.run_request(&fixture.project(), RunMode::Implement);
+    request.spend_limit.usd = Some("1".parse().unwrap());
+    request.access = Some(fixture.access(Some(&model)).await);
+    let (report, updates) = run(&fixture, &through(&fixture, &script), &request).await;
     assert_eq!(report.end, finished(Submission::NotRequired));
     let sent = model.sent();
     assert_eq!(sent.len(), 1);
@@ -318,7 +324,8 @@ async fn metered_usage_overrides_the_agents_report() {
     assert_eq!((report.metered, usage.tokens), (true, sent[0].tokens));
     assert!(matches!(usage.cost, Cost::Known(_)));
     assert!(
-        seen.iter()
+        updates
+            .iter()
             .any(|update| matches!(update, AgentUpdate::ModelCalled(call) if call.status == 200))
     );
 }
@@ -330,16 +337,16 @@ async fn failed_model_call_overrides_a_normal_end() {
         let model = ScriptedModel::start(model::Script::new([model::ModelStep::fail(9, status)]))
             .await
             .unwrap();
-        let mut order = fixture.order(&fixture.project(), RunMode::Implement);
-        order.access = Some(fixture.access(Some(&model)).await);
+        let mut request = fixture.run_request(&fixture.project(), RunMode::Implement);
+        request.access = Some(fixture.access(Some(&model)).await);
         let (report, _) =
-            run(&fixture, &through(&fixture, &Script::new([AgentStep::Model])), &order).await;
-        let (found, reason) = match report.end {
+            run(&fixture, &through(&fixture, &Script::new([AgentStep::Model])), &request).await;
+        let (actual, reason) = match report.end {
             RunEnd::Crashed { reason } => ("crashed", reason),
             RunEnd::Unavailable { reason } => ("unavailable", reason),
             end => panic!("{end:?}"),
         };
-        assert_eq!(found, kind);
+        assert_eq!(actual, kind);
         assert!(reason.contains(&status.to_string()), "{reason}");
     }
 }
@@ -350,14 +357,14 @@ async fn quota_ends_the_run_with_the_providers_reset_time() {
     let mut step = model::ModelStep::fail(9, 429);
     step.headers.insert("retry-after".to_owned(), "3600".to_owned());
     let model = ScriptedModel::start(model::Script::new([step])).await.unwrap();
-    let mut order = fixture.order(&fixture.project(), RunMode::Implement);
-    order.access = Some(fixture.access(Some(&model)).await);
+    let mut request = fixture.run_request(&fixture.project(), RunMode::Implement);
+    request.access = Some(fixture.access(Some(&model)).await);
     let script = Script::new([AgentStep::Model, AgentStep::Hang]);
-    let (report, seen) = run(&fixture, &through(&fixture, &script), &order).await;
+    let (report, updates) = run(&fixture, &through(&fixture, &script), &request).await;
     let RunEnd::Quota { until } = report.end else { panic!("{:?}", report.end) };
     let after = (until - noon()).num_seconds();
     assert!((3_599..3_620).contains(&after), "{until}");
-    nothing_is_left(&fixture, &seen).await;
+    nothing_is_left(&fixture, &updates).await;
 }
 
 #[tokio::test]
@@ -369,19 +376,19 @@ async fn run_is_stopped_when_its_budget_is_spent() {
     let limit = SpendLimit { tokens: Some(2_000), ..SpendLimit::default() };
     access.budget_limits =
         vec![BudgetLimit { scope: BudgetScope::Run, limit, spent: Spend::default() }];
-    let mut order = fixture.order(&fixture.project(), RunMode::Implement);
-    order.access = Some(access);
+    let mut request = fixture.run_request(&fixture.project(), RunMode::Implement);
+    request.access = Some(access);
     let script = Script::new((0..20).map(|_| AgentStep::Model).chain([AgentStep::Hang]));
-    let (report, seen) = run(&fixture, &through(&fixture, &script), &order).await;
+    let (report, updates) = run(&fixture, &through(&fixture, &script), &request).await;
     assert_eq!(report.end, RunEnd::OverBudget);
     let tokens = report.usage.unwrap().tokens.total();
     let largest = model.sent().iter().map(|sent| sent.tokens.total()).max().unwrap();
     assert!(tokens <= 2_000 + largest, "{tokens} of 2000, with answers of {largest}");
-    nothing_is_left(&fixture, &seen).await;
+    nothing_is_left(&fixture, &updates).await;
 }
 
 /// Returns the status line of the gateway's response to a call of our tools.
-async fn knock(url: &str, token: &str) -> String {
+async fn ping_tools(url: &str, token: &str) -> String {
     let (address, path) = url.strip_prefix("http://").unwrap().split_once('/').unwrap();
     let mut stream = TcpStream::connect(address).await.unwrap();
     let body = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
@@ -392,9 +399,9 @@ async fn knock(url: &str, token: &str) -> String {
         body.len()
     );
     stream.write_all(request.as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    answer.lines().next().unwrap_or_default().to_owned()
+    let mut response = String::new();
+    stream.read_to_string(&mut response).await.unwrap();
+    response.lines().next().unwrap_or_default().to_owned()
 }
 
 #[tokio::test]
@@ -403,26 +410,26 @@ async fn ended_runs_and_foreign_tokens_are_refused() {
     let env = vec![URL_VARIABLE.to_owned()];
     let script = Script::new([AgentStep::Describe { env, files: Vec::new() }, AgentStep::Hang]);
     let model = ScriptedModel::start(model::Script::default()).await.unwrap();
-    let mut order = fixture.order(&fixture.project(), RunMode::Implement);
-    order.access = Some(fixture.access(Some(&model)).await);
-    let (seen, cancel) = (SeenUpdates::default(), CancellationToken::new());
+    let mut request = fixture.run_request(&fixture.project(), RunMode::Implement);
+    request.access = Some(fixture.access(Some(&model)).await);
+    let (updates, cancel) = (RecordedUpdates::default(), CancellationToken::new());
     let (mut agent, records) = (through(&fixture, &script), fixture.records().await);
     agent.files.insert("token".to_owned(), "{{ token }}".to_owned());
-    let observer = seen.observer();
-    let run = agent.run(&order, &records, &observer, &cancel);
-    let knocks = async {
-        seen.until(|update| matches!(update, AgentUpdate::Message(_)).then_some(())).await;
-        let given = told(&seen.all())["env"].clone();
-        let url = given[0].as_str().unwrap();
-        let token = std::fs::read_to_string(order.home.join("token")).unwrap();
-        assert_eq!(knock(url, &token).await, "HTTP/1.1 200 OK");
-        let refused = knock(url, "the-token-of-another").await;
+    let observer = updates.observer();
+    let run = agent.run(&request, &records, &observer, &cancel);
+    let pings = async {
+        updates.until(|update| matches!(update, AgentUpdate::Message(_)).then_some(())).await;
+        let env = description(&updates.all())["env"].clone();
+        let url = env[0].as_str().unwrap();
+        let token = std::fs::read_to_string(request.home.join("token")).unwrap();
+        assert_eq!(ping_tools(url, &token).await, "HTTP/1.1 200 OK");
+        let refused = ping_tools(url, "the-token-of-another").await;
         assert!(refused.starts_with("HTTP/1.1 401"), "{refused}");
         cancel.cancel();
         (url.to_owned(), token)
     };
-    let (report, (url, token)) = tokio::join!(run, knocks);
+    let (report, (url, token)) = tokio::join!(run, pings);
     assert_eq!(report.unwrap().end, RunEnd::Cancelled);
-    let refused = knock(&url, &token).await;
+    let refused = ping_tools(&url, &token).await;
     assert!(refused.starts_with("HTTP/1.1 4"), "{refused}");
 }

@@ -23,22 +23,22 @@ async fn only_saved_workspaces_are_removed() {
     assert_eq!(workspaces(&fixture).await.list().await.unwrap(), Vec::new());
     let tree = fixture.worktree().await;
     fs::write(tree.path().join("draft.txt"), "one\n").unwrap();
-    let found = listed(&fixture, WorkspaceKind::Worktree).await;
-    assert_eq!(found.task, Some(fixture.task));
-    assert_eq!(found.unsaved.as_deref(), Some("it has unsaved work"));
-    assert!(found.bytes > 0);
+    let workspace = listed(&fixture, WorkspaceKind::Worktree).await;
+    assert_eq!(workspace.task, Some(fixture.task));
+    assert_eq!(workspace.unsaved.as_deref(), Some("it has unsaved work"));
+    assert!(workspace.bytes > 0);
 
     // Without a successful push it stays.
-    let away = fixture.aside("away");
-    fs::rename(fixture.project(), &away).unwrap();
-    assert!(workspaces(&fixture).await.remove(&found, false).await.unwrap().is_some());
+    let hidden_source = fixture.scratch_path("away");
+    fs::rename(fixture.project(), &hidden_source).unwrap();
+    assert!(workspaces(&fixture).await.remove(&workspace, false).await.unwrap().is_some());
     assert!(tree.path().exists());
-    fs::rename(&away, fixture.project()).unwrap();
+    fs::rename(&hidden_source, fixture.project()).unwrap();
     let saved = "its uncommitted work is saved on this machine only";
     assert_eq!(listed(&fixture, WorkspaceKind::Worktree).await.unsaved.as_deref(), Some(saved));
     assert!(listed(&fixture, WorkspaceKind::Mirror).await.unsaved.is_some(), "it has a worktree");
 
-    assert_eq!(workspaces(&fixture).await.remove(&found, false).await.unwrap(), None);
+    assert_eq!(workspaces(&fixture).await.remove(&workspace, false).await.unwrap(), None);
     assert!(!tree.path().exists());
     let mirror = listed(&fixture, WorkspaceKind::Mirror).await;
     assert_eq!(mirror.unsaved, None);
@@ -54,18 +54,18 @@ async fn only_saved_workspaces_are_removed() {
 async fn leftovers_of_delivered_tasks_are_removed_and_unpushed_commits_are_kept() {
     let fixture = Fixture::create().await;
     let tree = fixture.worktree().await;
-    let away = fixture.aside("away");
-    fs::rename(fixture.project(), &away).unwrap();
+    let hidden_source = fixture.scratch_path("away");
+    fs::rename(fixture.project(), &hidden_source).unwrap();
     fs::write(tree.path().join("new.txt"), "one\n").unwrap();
     let commit = tree.commit_all(1, "Done", &author()).await.unwrap();
-    fs::rename(&away, fixture.project()).unwrap();
-    let why = format!("{commit} is not pushed");
-    assert_eq!(listed(&fixture, WorkspaceKind::Worktree).await.unsaved, Some(why));
+    fs::rename(&hidden_source, fixture.project()).unwrap();
+    let reason = format!("{commit} is not pushed");
+    assert_eq!(listed(&fixture, WorkspaceKind::Worktree).await.unsaved, Some(reason));
     push_task_branch(&fixture.mirror().await, fixture.task, commit).await.unwrap();
     assert_eq!(listed(&fixture, WorkspaceKind::Worktree).await.unsaved, None);
     fs::write(tree.path().join("built.o"), "rubbish\n").unwrap();
-    let found = listed(&fixture, WorkspaceKind::Worktree).await;
-    assert_eq!(workspaces(&fixture).await.remove(&found, true).await.unwrap(), None);
+    let workspace = listed(&fixture, WorkspaceKind::Worktree).await;
+    assert_eq!(workspaces(&fixture).await.remove(&workspace, true).await.unwrap(), None);
     let hidden = fixture.git(&["for-each-ref", "refs/tamma"]).await;
     assert_eq!(hidden, "", "it is not pushed either");
     assert_eq!(listed(&fixture, WorkspaceKind::Mirror).await.unsaved, None);

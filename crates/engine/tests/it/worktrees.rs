@@ -229,7 +229,7 @@ async fn work_is_saved_before_removal() {
 
     // Saved work is restored, the earlier checkpoint is reachable, and the task can continue.
     let tree = fixture.worktree().await;
-    let saved = format!("refs/tamma/salvage/{}", fixture.task);
+    let saved = format!("refs/tamma/checkpoints/{}", fixture.task);
     assert_eq!(git_in(tree.path(), &["rev-parse", &saved]).await, second.to_string());
     let show = |commit| format!("{commit}:draft.txt");
     assert_eq!(git_in(tree.path(), &["show", &show(second)]).await, "two");
@@ -271,8 +271,8 @@ async fn branch_is_delivered_once() {
     let deliver = || push_task_branch(&mirror, fixture.task, commit);
     assert_eq!(deliver().await.unwrap(), PushOutcome::Pushed);
     assert_eq!(deliver().await.unwrap(), PushOutcome::UpToDate);
-    let there = fixture.git(&["rev-parse", &task_branch(fixture.task)]).await;
-    assert_eq!(there, commit.to_string());
+    let remote_commit = fixture.git(&["rev-parse", &task_branch(fixture.task)]).await;
+    assert_eq!(remote_commit, commit.to_string());
     assert_eq!(
         fixture.git(&["status", "--porcelain"]).await,
         "",

@@ -25,7 +25,7 @@ pub(super) enum LineSegment {
 
 /// Splits a line into segments. The second value is `false` if part of it was not understood.
 pub(super) fn split_line(text: &str) -> (Vec<LineSegment>, bool) {
-    let mut cutter = Lexer {
+    let mut lexer = Lexer {
         chars: text.chars().peekable(),
         segments: Vec::new(),
         words: Vec::new(),
@@ -33,8 +33,8 @@ pub(super) fn split_line(text: &str) -> (Vec<LineSegment>, bool) {
         next_is_output: false,
         is_complete: true,
     };
-    cutter.run();
-    (cutter.segments, cutter.is_complete)
+    lexer.run();
+    (lexer.segments, lexer.is_complete)
 }
 
 struct Lexer<'a> {
@@ -49,10 +49,10 @@ struct Lexer<'a> {
 
 impl Lexer<'_> {
     fn run(&mut self) {
-        while let Some(sign) = self.chars.next() {
-            match sign {
-                '\'' => self.single(),
-                '"' => self.double(),
+        while let Some(character) = self.chars.next() {
+            match character {
+                '\'' => self.single_quoted(),
+                '"' => self.double_quoted(),
                 '\\' => match self.chars.next() {
                     Some('\n') => {}
                     Some(next) => self.push(next),
@@ -63,15 +63,15 @@ impl Lexer<'_> {
                 '#' if self.word.is_none() => {
                     while self.chars.next_if(|next| *next != '\n').is_some() {}
                 }
-                '<' | '>' => self.redirect(sign),
+                '<' | '>' => self.redirect(character),
                 '&' if self.chars.peek() == Some(&'>') => {
                     self.end_word();
                     self.chars.next();
                     self.redirect('>');
                 }
                 ';' | '&' | '|' | '\n' | '(' | ')' => self.end_command(),
-                sign if sign.is_whitespace() => self.end_word(),
-                sign => self.push(sign),
+                character if character.is_whitespace() => self.end_word(),
+                character => self.push(character),
             }
         }
         self.end_command();
@@ -81,8 +81,8 @@ impl Lexer<'_> {
         self.word.get_or_insert_default()
     }
 
-    fn push(&mut self, sign: char) {
-        self.word().text.push(sign);
+    fn push(&mut self, character: char) {
+        self.word().text.push(character);
     }
 
     fn end_word(&mut self) {
@@ -101,18 +101,18 @@ impl Lexer<'_> {
         }
     }
 
-    fn single(&mut self) {
+    fn single_quoted(&mut self) {
         self.word();
         loop {
             match self.chars.next() {
                 Some('\'') => return,
-                Some(sign) => self.push(sign),
+                Some(character) => self.push(character),
                 None => return self.is_complete = false,
             }
         }
     }
 
-    fn double(&mut self) {
+    fn double_quoted(&mut self) {
         self.word();
         loop {
             match self.chars.next() {
@@ -128,7 +128,7 @@ impl Lexer<'_> {
                 },
                 Some('$') => self.dollar(),
                 Some('`') => self.backtick(),
-                Some(sign) => self.push(sign),
+                Some(character) => self.push(character),
                 None => return self.is_complete = false,
             }
         }
@@ -143,8 +143,8 @@ impl Lexer<'_> {
             }
             Some('{') => {
                 self.word().is_dynamic = true;
-                for sign in self.chars.by_ref() {
-                    match sign {
+                for character in self.chars.by_ref() {
+                    match character {
                         '}' => return,
                         // The default value of a variable may run a command.
                         '$' | '`' => self.is_complete = false,
@@ -165,8 +165,8 @@ impl Lexer<'_> {
     /// Text in brackets is a nested line.
     fn nested(&mut self) {
         let (mut depth, mut text) = (1, String::new());
-        for sign in self.chars.by_ref() {
-            match sign {
+        for character in self.chars.by_ref() {
+            match character {
                 '(' => depth += 1,
                 ')' => depth -= 1,
                 _ => {}
@@ -174,7 +174,7 @@ impl Lexer<'_> {
             if depth == 0 {
                 return self.segments.push(LineSegment::Nested(text));
             }
-            text.push(sign);
+            text.push(character);
         }
         self.is_complete = false;
         self.segments.push(LineSegment::Nested(text));
@@ -183,24 +183,27 @@ impl Lexer<'_> {
     fn backtick(&mut self) {
         self.word().is_dynamic = true;
         let mut text = String::new();
-        for sign in self.chars.by_ref() {
-            if sign == '`' {
+        for character in self.chars.by_ref() {
+            if character == '`' {
                 return self.segments.push(LineSegment::Nested(text));
             }
-            text.push(sign);
+            text.push(character);
         }
         self.is_complete = false;
         self.segments.push(LineSegment::Nested(text));
     }
 
-    fn redirect(&mut self, sign: char) {
+    fn redirect(&mut self, character: char) {
         // A number before the operator is a file descriptor.
-        if self.word.as_ref().is_some_and(|word| word.text.chars().all(|one| one.is_ascii_digit()))
+        if self
+            .word
+            .as_ref()
+            .is_some_and(|word| word.text.chars().all(|digit| digit.is_ascii_digit()))
         {
             self.word = None;
         }
         self.end_word();
-        match (sign, self.chars.peek()) {
+        match (character, self.chars.peek()) {
             (_, Some('(')) => {
                 self.chars.next();
                 self.word().is_dynamic = true;
@@ -226,8 +229,8 @@ impl Lexer<'_> {
     }
 
     fn skip_word(&mut self) {
-        while self.chars.next_if(|sign| *sign == ' ' || *sign == '\t').is_some() {}
-        let plain = |sign: &char| sign.is_alphanumeric() || "_-./~".contains(*sign);
+        while self.chars.next_if(|character| *character == ' ' || *character == '\t').is_some() {}
+        let plain = |character: &char| character.is_alphanumeric() || "_-./~".contains(*character);
         while self.chars.next_if(plain).is_some() {}
     }
 }

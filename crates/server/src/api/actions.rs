@@ -40,7 +40,7 @@ const MAX_KEY_LENGTH: usize = 200;
     )
 )]
 pub(super) async fn perform(
-    State(desk): State<ApiState>,
+    State(state): State<ApiState>,
     TaskPath(task): TaskPath,
     CurrentPerson(by): CurrentPerson,
     headers: HeaderMap,
@@ -56,7 +56,7 @@ pub(super) async fn perform(
         ),
         None => None,
     };
-    Ok(Json(desk.app.perform_action(task, by, action, key).await?))
+    Ok(Json(state.app.perform_action(task, by, action, key).await?))
 }
 
 fn invalid_key() -> Error {

@@ -30,12 +30,13 @@ pub(super) struct AlertQuery {
     responses((status = OK, body = AlertDeliveries))
 )]
 pub(super) async fn list(
-    State(desk): State<ApiState>,
-    QueryParams(wanted): QueryParams<AlertQuery>,
+    State(state): State<ApiState>,
+    QueryParams(query): QueryParams<AlertQuery>,
 ) -> Result<Json<AlertDeliveries>, Problem> {
-    let limit = page_request(None, wanted.limit)?.limit;
-    let found = desk.app.store.deliveries(wanted.task.map(TaskId), limit).await;
-    let deliveries = found.map_err(Error::from)?.into_iter().map(AlertDelivery::from).collect();
+    let limit = page_request(None, query.limit)?.limit;
+    let deliveries = state.app.store.deliveries(query.task.map(TaskId), limit).await;
+    let deliveries =
+        deliveries.map_err(Error::from)?.into_iter().map(AlertDelivery::from).collect();
     Ok(Json(AlertDeliveries { deliveries }))
 }
 
@@ -47,12 +48,12 @@ pub(super) async fn list(
     responses((status = OK, body = AlertTestResults))
 )]
 pub(super) async fn test(
-    State(desk): State<ApiState>,
+    State(state): State<ApiState>,
     CurrentPerson(by): CurrentPerson,
-    JsonBody(whose): JsonBody<AlertTestRequest>,
+    JsonBody(request): JsonBody<AlertTestRequest>,
 ) -> Result<Json<AlertTestResults>, Problem> {
     tracing::info!(%by, "alert test requested");
     Ok(Json(AlertTestResults {
-        results: desk.alert_dispatcher.send_test_alerts(whose.project.as_deref(), &by).await?,
+        results: state.alert_dispatcher.send_test_alerts(request.project.as_deref(), &by).await?,
     }))
 }

@@ -20,9 +20,9 @@ use crate::problem::Problem;
     )
 )]
 pub(super) async fn send_message(
-    State(desk): State<ApiState>,
+    State(state): State<ApiState>,
     CurrentPerson(by): CurrentPerson,
-    JsonBody(said): JsonBody<NewChatMessage>,
+    JsonBody(message): JsonBody<NewChatMessage>,
 ) -> Result<Json<ChatReply>, Problem> {
-    Ok(Json(desk.app.chat(&by, said).await?))
+    Ok(Json(state.app.chat(&by, message).await?))
 }

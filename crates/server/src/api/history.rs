@@ -52,11 +52,11 @@ pub(super) struct HistoryQuery {
     )
 )]
 pub(super) async fn list(
-    State(desk): State<ApiState>,
+    State(state): State<ApiState>,
     TaskPath(task): TaskPath,
-    QueryParams(part): QueryParams<HistoryQuery>,
+    QueryParams(query): QueryParams<HistoryQuery>,
 ) -> Result<Json<HistoryPage>, Problem> {
-    Ok(Json(desk.app.history_page(task, &page_request(part.after, part.limit)?).await?))
+    Ok(Json(state.app.history_page(task, &page_request(query.after, query.limit)?).await?))
 }
 
 /// Streams the history of a task as server-sent events: entries after `Last-Event-ID`, then new
@@ -78,7 +78,7 @@ pub(super) async fn list(
     )
 )]
 pub(super) async fn events(
-    State(desk): State<ApiState>,
+    State(state): State<ApiState>,
     TaskPath(task): TaskPath,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
@@ -89,13 +89,13 @@ pub(super) async fn events(
         None => 0,
     };
     // Subscribe before reading, so that no entry is missed.
-    let watcher = desk.app.live.subscribe(task);
-    let card = desk.app.task_card(task).await?;
+    let watcher = state.app.live.subscribe(task);
+    let card = state.app.task_card(task).await?;
     if card.state.is_terminal() && card.entries <= after {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
     let entries =
-        stream_entries(desk.app, task, after, watcher).take_until(desk.stop.cancelled_owned());
+        stream_entries(state.app, task, after, watcher).take_until(state.stop.cancelled_owned());
     Ok(Sse::new(entries).keep_alive(KeepAlive::new().interval(KEEP_ALIVE_INTERVAL)).into_response())
 }
 
@@ -161,17 +161,17 @@ pub(super) struct ExportQuery {
     )
 )]
 pub(super) async fn export(
-    State(desk): State<ApiState>,
-    QueryParams(whose): QueryParams<ExportQuery>,
+    State(state): State<ApiState>,
+    QueryParams(query): QueryParams<ExportQuery>,
 ) -> Result<Response, Problem> {
-    let store = desk.app.store.clone();
-    let scope = match (whose.task, whose.project) {
+    let store = state.app.store.clone();
+    let scope = match (query.task, query.project) {
         (Some(task), _) => {
             store.task_position(TaskId(task)).await.map_err(Error::from)?;
             ExportScope::Task(TaskId(task))
         }
         (None, Some(project)) => {
-            ExportScope::Project(desk.app.resolve_project(Some(&project)).await?.id)
+            ExportScope::Project(state.app.resolve_project(Some(&project)).await?.id)
         }
         (None, None) => {
             store.ping().await.map_err(Error::from)?;

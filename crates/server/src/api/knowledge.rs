@@ -48,30 +48,30 @@ pub(super) struct KnowledgeQuery {
     )
 )]
 pub(super) async fn list(
-    State(desk): State<ApiState>,
-    QueryParams(wanted): QueryParams<KnowledgeQuery>,
+    State(state): State<ApiState>,
+    QueryParams(query): QueryParams<KnowledgeQuery>,
 ) -> Result<Json<KnowledgeList>, Problem> {
-    let project = match &wanted.project {
-        Some(project) => Some(desk.app.resolve_project(Some(project)).await?.id),
+    let project = match &query.project {
+        Some(project) => Some(state.app.resolve_project(Some(project)).await?.id),
         None => None,
     };
     let filter = KnowledgeFilter {
         project,
-        kind: wanted
+        kind: query
             .kind
             .as_deref()
             .map(|word| parse_filter_value::<EntryKind>("kind", word))
             .transpose()?,
-        status: wanted
+        status: query
             .status
             .as_deref()
             .map(|word| parse_filter_value::<EntryStatus>("status", word))
             .transpose()?,
     };
-    if wanted.retirement_suggestions {
-        return Ok(Json(desk.app.retirement_suggestions(&filter).await?));
+    if query.retirement_suggestions {
+        return Ok(Json(state.app.retirement_suggestions(&filter).await?));
     }
-    Ok(Json(desk.app.list_knowledge(&filter, wanted.search.as_deref()).await?))
+    Ok(Json(state.app.list_knowledge(&filter, query.search.as_deref()).await?))
 }
 
 fn parse_filter_value<T: FromStr + IntoEnumIterator + ToString>(
@@ -93,17 +93,17 @@ fn parse_filter_value<T: FromStr + IntoEnumIterator + ToString>(
     )
 )]
 pub(super) async fn add(
-    State(desk): State<ApiState>,
+    State(state): State<ApiState>,
     CurrentPerson(by): CurrentPerson,
     JsonBody(new): JsonBody<NewKnowledgeEntry>,
 ) -> Result<Json<KnowledgeEntryDetail>, Problem> {
-    Ok(Json(desk.app.add_knowledge(new, &by).await?))
+    Ok(Json(state.app.add_knowledge(new, &by).await?))
 }
 
 /// Returns an entry with its changes and effects.
 #[utoipa::path(
     get, path = "/knowledge/{id}", tag = "knowledge", operation_id = "show_knowledge",
-    params(("id" = String, Path, description = "Entry ID, or its first or last digits.")),
+    params(("id" = String, Path, description = "Entry ID, or characters from its start or end.")),
     responses(
         (status = OK, body = KnowledgeEntryDetail),
         (status = NOT_FOUND, body = Problem, content_type = "application/problem+json",
@@ -111,17 +111,17 @@ pub(super) async fn add(
     )
 )]
 pub(super) async fn show(
-    State(desk): State<ApiState>,
+    State(state): State<ApiState>,
     Path(id): Path<String>,
 ) -> Result<Json<KnowledgeEntryDetail>, Problem> {
-    Ok(Json(desk.app.knowledge_entry(&id).await?))
+    Ok(Json(state.app.knowledge_entry(&id).await?))
 }
 
 /// Edits an entry. It becomes pending again.
 #[utoipa::path(
     put, path = "/knowledge/{id}", tag = "knowledge", operation_id = "edit_knowledge",
     params(
-        ("id" = String, Path, description = "Entry ID, or its first or last digits."),
+        ("id" = String, Path, description = "Entry ID, or characters from its start or end."),
         ("Tamma-Person" = String, Header, description = "Name of the person."),
     ),
     request_body = KnowledgeEdit,
@@ -132,19 +132,19 @@ pub(super) async fn show(
     )
 )]
 pub(super) async fn edit(
-    State(desk): State<ApiState>,
+    State(state): State<ApiState>,
     Path(id): Path<String>,
     CurrentPerson(by): CurrentPerson,
     JsonBody(edit): JsonBody<KnowledgeEdit>,
 ) -> Result<Json<KnowledgeEntryDetail>, Problem> {
-    Ok(Json(desk.app.edit_knowledge(&id, edit, &by).await?))
+    Ok(Json(state.app.edit_knowledge(&id, edit, &by).await?))
 }
 
 /// Approves, rejects, retires or reopens an entry.
 #[utoipa::path(
     post, path = "/knowledge/{id}/decision", tag = "knowledge", operation_id = "decide_knowledge",
     params(
-        ("id" = String, Path, description = "Entry ID, or its first or last digits."),
+        ("id" = String, Path, description = "Entry ID, or characters from its start or end."),
         ("Tamma-Person" = String, Header, description = "Name of the person."),
     ),
     request_body = KnowledgeDecision,
@@ -156,12 +156,12 @@ pub(super) async fn edit(
     )
 )]
 pub(super) async fn decide(
-    State(desk): State<ApiState>,
+    State(state): State<ApiState>,
     Path(id): Path<String>,
     CurrentPerson(by): CurrentPerson,
     JsonBody(decision): JsonBody<KnowledgeDecision>,
 ) -> Result<Json<KnowledgeEntryDetail>, Problem> {
-    Ok(Json(desk.app.decide_knowledge(&id, decision, &by).await?))
+    Ok(Json(state.app.decide_knowledge(&id, decision, &by).await?))
 }
 
 /// Imports exported entries.
@@ -176,11 +176,11 @@ pub(super) async fn decide(
     )
 )]
 pub(super) async fn import(
-    State(desk): State<ApiState>,
+    State(state): State<ApiState>,
     CurrentPerson(by): CurrentPerson,
     JsonBody(import): JsonBody<KnowledgeImportRequest>,
 ) -> Result<Json<KnowledgeImportResult>, Problem> {
-    Ok(Json(desk.app.import_knowledge(import, &by).await?))
+    Ok(Json(state.app.import_knowledge(import, &by).await?))
 }
 
 /// Checks a plan against the knowledge base, without changing anything.
@@ -190,8 +190,8 @@ pub(super) async fn import(
     responses((status = OK, body = KnowledgeCheckResult))
 )]
 pub(super) async fn check(
-    State(desk): State<ApiState>,
-    JsonBody(question): JsonBody<KnowledgeCheckRequest>,
+    State(state): State<ApiState>,
+    JsonBody(request): JsonBody<KnowledgeCheckRequest>,
 ) -> Result<Json<KnowledgeCheckResult>, Problem> {
-    Ok(Json(desk.app.check_knowledge(question).await?))
+    Ok(Json(state.app.check_knowledge(request).await?))
 }

@@ -20,8 +20,8 @@ use crate::problem::Problem;
         (status = SERVICE_UNAVAILABLE, body = Health, description = "A service is unreachable."),
     )
 )]
-pub(super) async fn health(State(desk): State<ApiState>) -> (StatusCode, Json<Health>) {
-    let health = desk.app.health().await;
+pub(super) async fn health(State(state): State<ApiState>) -> (StatusCode, Json<Health>) {
+    let health = state.app.health().await;
     let status = if health.healthy { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, Json(health))
 }
@@ -43,17 +43,17 @@ pub(super) struct MetricsQuery {
     responses((status = OK, body = MetricsReport))
 )]
 pub(super) async fn metrics(
-    State(desk): State<ApiState>,
-    QueryParams(wanted): QueryParams<MetricsQuery>,
+    State(state): State<ApiState>,
+    QueryParams(query): QueryParams<MetricsQuery>,
 ) -> Result<Json<MetricsReport>, Problem> {
-    let days = wanted.days.unwrap_or(30);
+    let days = query.days.unwrap_or(30);
     if !(1..=366).contains(&days) {
         let detail = format!("The period of {days} days is out of range.");
         return Err(Error::invalid(detail, "Use 1 to 366 days.").into());
     }
-    let project = match &wanted.project {
-        Some(project) => Some(desk.app.resolve_project(Some(project)).await?.id),
+    let project = match &query.project {
+        Some(project) => Some(state.app.resolve_project(Some(project)).await?.id),
         None => None,
     };
-    Ok(Json(desk.app.metrics(project, days).await?))
+    Ok(Json(state.app.metrics(project, days).await?))
 }

@@ -18,10 +18,10 @@ use crate::problem::Problem;
     )
 )]
 pub(super) async fn list(
-    State(desk): State<ApiState>,
+    State(state): State<ApiState>,
     _: RequireOperator,
 ) -> Result<Json<PersonList>, Problem> {
-    Ok(Json(PersonList { people: desk.app.list_people().await? }))
+    Ok(Json(PersonList { people: state.app.list_people().await? }))
 }
 
 /// Issues a personal access token. Requests with it always act for that person.
@@ -38,11 +38,11 @@ pub(super) async fn list(
     )
 )]
 pub(super) async fn add(
-    State(desk): State<ApiState>,
+    State(state): State<ApiState>,
     CurrentPerson(by): CurrentPerson,
     JsonBody(new): JsonBody<NewPerson>,
 ) -> Result<Json<IssuedToken>, Problem> {
-    Ok(Json(desk.app.add_person(&by, new).await?))
+    Ok(Json(state.app.add_person(&by, new).await?))
 }
 
 /// Revokes a person's token, effective immediately.
@@ -59,10 +59,10 @@ pub(super) async fn add(
     )
 )]
 pub(super) async fn revoke(
-    State(desk): State<ApiState>,
+    State(state): State<ApiState>,
     CurrentPerson(by): CurrentPerson,
-    JsonBody(whose): JsonBody<TokenRevocation>,
+    JsonBody(revocation): JsonBody<TokenRevocation>,
 ) -> Result<Json<PersonList>, Problem> {
-    desk.app.revoke_person(&by, &whose.name).await?;
-    Ok(Json(PersonList { people: desk.app.list_people().await? }))
+    state.app.revoke_person(&by, &revocation.name).await?;
+    Ok(Json(PersonList { people: state.app.list_people().await? }))
 }

@@ -13,8 +13,8 @@ use crate::problem::Problem;
     get, path = "/projects", tag = "projects", operation_id = "list_projects",
     responses((status = OK, body = ProjectList))
 )]
-pub(super) async fn list(State(desk): State<ApiState>) -> Result<Json<ProjectList>, Problem> {
-    let projects = desk.app.store.projects().await.map_err(crate::app::Error::from)?;
+pub(super) async fn list(State(state): State<ApiState>) -> Result<Json<ProjectList>, Problem> {
+    let projects = state.app.store.projects().await.map_err(crate::app::Error::from)?;
     Ok(Json(ProjectList { projects: projects.into_iter().map(RegisteredProject::from).collect() }))
 }
 
@@ -30,11 +30,11 @@ pub(super) async fn list(State(desk): State<ApiState>) -> Result<Json<ProjectLis
     )
 )]
 pub(super) async fn register(
-    State(desk): State<ApiState>,
+    State(state): State<ApiState>,
     CurrentPerson(by): CurrentPerson,
     JsonBody(new): JsonBody<NewProject>,
 ) -> Result<Json<RegisteredProject>, Problem> {
-    let project = desk.app.register_project(&by, new).await?;
+    let project = state.app.register_project(&by, new).await?;
     Ok(Json(project.into()))
 }
 

@@ -39,10 +39,10 @@ const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
     )
 )]
 pub(super) async fn list(
-    State(desk): State<ApiState>,
+    State(state): State<ApiState>,
     TaskPath(task): TaskPath,
 ) -> Result<Json<RunList>, Problem> {
-    Ok(Json(desk.app.runs(task).await?))
+    Ok(Json(state.app.runs(task).await?))
 }
 
 /// Filter for log lines.
@@ -62,10 +62,10 @@ pub(super) struct LineQuery {
 
 impl LineQuery {
     fn to_filter(&self) -> Result<LineFilter, Error> {
-        let (ticket, attempt) = match &self.run {
-            Some(said) => {
-                let (ticket, attempt) = parse_run_number(said)?;
-                (Some(ticket), attempt)
+        let (job_number, attempt) = match &self.run {
+            Some(run) => {
+                let (job_number, attempt) = parse_run_number(run)?;
+                (Some(job_number), attempt)
             }
             None => (None, None),
         };
@@ -74,13 +74,13 @@ impl LineQuery {
             name.trim().parse::<LineKind>().map_err(|_| {
                 let name: String = name.chars().take(40).collect();
                 Error::invalid(
-                    format!("Unknown kind of line `{name}`."),
+                    format!("Unknown line kind `{name}`."),
                     "Use one of: said, thought, tool, plan, progress, asked, refused, model_call, \
                      note.",
                 )
             })
         });
-        Ok(LineFilter { job_number: ticket, attempt, kinds: kinds.collect::<Result<_, _>>()? })
+        Ok(LineFilter { job_number, attempt, kinds: kinds.collect::<Result<_, _>>()? })
     }
 }
 
@@ -99,13 +99,13 @@ impl LineQuery {
     )
 )]
 pub(super) async fn lines(
-    State(desk): State<ApiState>,
+    State(state): State<ApiState>,
     TaskPath(task): TaskPath,
-    QueryParams(part): QueryParams<LineQuery>,
+    QueryParams(query): QueryParams<LineQuery>,
 ) -> Result<Json<RunLines>, Problem> {
-    let limit = page_request(None, part.limit)?.limit;
-    let after = desk.app.resolve_line_position(task, part.after.as_deref()).await?;
-    Ok(Json(desk.app.run_lines(task, &part.to_filter()?, after, limit).await?))
+    let limit = page_request(None, query.limit)?.limit;
+    let after = state.app.resolve_line_position(task, query.after.as_deref()).await?;
+    Ok(Json(state.app.run_lines(task, &query.to_filter()?, after, limit).await?))
 }
 
 /// Streams the log of a task as server-sent events: lines after `Last-Event-ID` or `after`, then
@@ -131,25 +131,33 @@ pub(super) async fn lines(
     )
 )]
 pub(super) async fn follow(
-    State(desk): State<ApiState>,
+    State(state): State<ApiState>,
     TaskPath(task): TaskPath,
     headers: HeaderMap,
-    QueryParams(part): QueryParams<LineQuery>,
+    QueryParams(query): QueryParams<LineQuery>,
 ) -> Result<Response, Problem> {
     // Subscribe before reading, so that no line is missed.
-    let subscribers = (desk.app.live.subscribe(task), desk.app.live.subscribe_lines(task));
-    let known = headers.get("last-event-id").and_then(|id| id.to_str().ok()).map(str::trim);
-    let after = desk.app.resolve_line_position(task, known.or(part.after.as_deref())).await?;
-    let filter = part.to_filter()?;
-    let card = desk.app.task_card(task).await?;
+    let subscribers = (state.app.live.subscribe(task), state.app.live.subscribe_lines(task));
+    let last_event_id = headers.get("last-event-id").and_then(|id| id.to_str().ok()).map(str::trim);
+    let after =
+        state.app.resolve_line_position(task, last_event_id.or(query.after.as_deref())).await?;
+    let filter = query.to_filter()?;
+    let card = state.app.task_card(task).await?;
     if card.state.is_terminal()
-        && desk.app.run_lines(task, &filter, after, 1).await?.lines.is_empty()
+        && state.app.run_lines(task, &filter, after, 1).await?.lines.is_empty()
     {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
-    let follower =
-        RunSubscriber { app: desk.app, task, filter, after, subscribers, entries: None, run: None };
-    let events = follower.events().take_until(desk.stop.cancelled_owned());
+    let subscriber = RunSubscriber {
+        app: state.app,
+        task,
+        filter,
+        after,
+        subscribers,
+        entries: None,
+        run: None,
+    };
+    let events = subscriber.events().take_until(state.stop.cancelled_owned());
     Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE_INTERVAL)).into_response())
 }
 
@@ -169,9 +177,9 @@ struct RunSubscriber {
 
 impl RunSubscriber {
     fn events(self) -> impl Stream<Item = Result<Event, Infallible>> {
-        let batches = stream::unfold(Some(self), |follower| async {
+        let batches = stream::unfold(Some(self), |subscriber| async {
             // On errors the stream ends; the client reconnects with its last position.
-            let (events, more) = follower?.next_batch().await?;
+            let (events, more) = subscriber?.next_batch().await?;
             Some((stream::iter(events.into_iter().map(Ok)), more))
         });
         batches.flatten()
@@ -188,8 +196,8 @@ impl RunSubscriber {
             .iter()
             .map(|line| sse_event("line", line).id(line.position.clone()))
             .collect();
-        if let Some(place) = page.lines.last().and_then(|line| line.position.parse().ok()) {
-            self.after = place;
+        if let Some(position) = page.lines.last().and_then(|line| line.position.parse().ok()) {
+            self.after = position;
         }
         if page.next.is_some() {
             return Some((events, Some(self)));
@@ -241,13 +249,13 @@ fn sse_event(name: &str, data: &impl Serialize) -> Event {
     )
 )]
 pub(super) async fn transcript(
-    State(desk): State<ApiState>,
+    State(state): State<ApiState>,
     Path((id, run)): Path<(String, String)>,
 ) -> Result<Response, Problem> {
     let Ok(task) = id.parse().map(TaskId) else {
         return Err(Error::NotFound { what: "task", key: id }.into());
     };
-    let (size, pieces) = desk.app.transcript(task, &run).await?;
+    let (size, pieces) = state.app.transcript(task, &run).await?;
     let headers = [
         (header::CONTENT_TYPE, "application/jsonl".to_owned()),
         (header::CONTENT_LENGTH, size.to_string()),

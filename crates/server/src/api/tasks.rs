@@ -35,8 +35,8 @@ pub(super) struct TaskQuery {
     label: Option<String>,
     /// Text in title or description.
     text: Option<String>,
-    /// First or last digits of the ID, at least four. Other filters are ignored, and only the newest
-    /// 10,000 tasks are searched.
+    /// At least four characters from the start or end of the ID. Other filters are ignored,
+    /// and only the newest 10,000 tasks are searched.
     short: Option<String>,
     /// `next` value of the previous page.
     after: Option<String>,
@@ -54,26 +54,26 @@ pub(super) struct TaskQuery {
     )
 )]
 pub(super) async fn list(
-    State(desk): State<ApiState>,
-    QueryParams(wanted): QueryParams<TaskQuery>,
+    State(state): State<ApiState>,
+    QueryParams(query): QueryParams<TaskQuery>,
 ) -> Result<Json<TaskPage>, Problem> {
-    if let Some(digits) = &wanted.short {
-        return Ok(Json(desk.app.find_tasks_by_digits(digits).await?));
+    if let Some(digits) = &query.short {
+        return Ok(Json(state.app.find_tasks_by_digits(digits).await?));
     }
-    let project = match &wanted.project {
-        Some(project) => Some(desk.app.resolve_project(Some(project)).await?.id),
+    let project = match &query.project {
+        Some(project) => Some(state.app.resolve_project(Some(project)).await?.id),
         None => None,
     };
     let filter = TaskFilter {
         project,
-        states: wanted.state.as_deref().map(parse_states).transpose()?.unwrap_or_default(),
-        phase: wanted.phase.as_deref().map(parse_phase).transpose()?,
-        paused: wanted.paused,
-        label: wanted.label,
-        text: wanted.text,
+        states: query.state.as_deref().map(parse_states).transpose()?.unwrap_or_default(),
+        phase: query.phase.as_deref().map(parse_phase).transpose()?,
+        paused: query.paused,
+        label: query.label,
+        text: query.text,
         ..TaskFilter::default()
     };
-    Ok(Json(desk.app.list_tasks(&filter, &page_request(wanted.after, wanted.limit)?).await?))
+    Ok(Json(state.app.list_tasks(&filter, &page_request(query.after, query.limit)?).await?))
 }
 
 fn parse_states(text: &str) -> Result<Vec<task_loop::State>, Error> {
@@ -121,11 +121,11 @@ pub(super) fn unknown_filter_value<T: ToString>(
     )
 )]
 pub(super) async fn add(
-    State(desk): State<ApiState>,
+    State(state): State<ApiState>,
     CurrentPerson(by): CurrentPerson,
     JsonBody(new): JsonBody<NewTask>,
 ) -> Result<(StatusCode, Json<AddedTask>), Problem> {
-    let added = desk.app.add_task(by, new).await?;
+    let added = state.app.add_task(by, new).await?;
     let status = if added.created { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(added)))
 }
@@ -141,10 +141,10 @@ pub(super) async fn add(
     )
 )]
 pub(super) async fn show(
-    State(desk): State<ApiState>,
+    State(state): State<ApiState>,
     TaskPath(task): TaskPath,
 ) -> Result<Json<TaskDetail>, Problem> {
-    Ok(Json(desk.app.task_detail(task).await?))
+    Ok(Json(state.app.task_detail(task).await?))
 }
 
 /// Returns the current plan of a task, with its content.
@@ -158,10 +158,10 @@ pub(super) async fn show(
     )
 )]
 pub(super) async fn plan(
-    State(desk): State<ApiState>,
+    State(state): State<ApiState>,
     TaskPath(task): TaskPath,
 ) -> Result<Json<PlanVersion>, Problem> {
-    Ok(Json(desk.app.current_plan(task).await?))
+    Ok(Json(state.app.current_plan(task).await?))
 }
 
 /// Returns the newest change of a task that has a review.
@@ -175,10 +175,10 @@ pub(super) async fn plan(
     )
 )]
 pub(super) async fn diff(
-    State(desk): State<ApiState>,
+    State(state): State<ApiState>,
     TaskPath(task): TaskPath,
 ) -> Result<Json<ReviewedChange>, Problem> {
-    Ok(Json(desk.app.latest_change(task).await?))
+    Ok(Json(state.app.latest_change(task).await?))
 }
 
 /// Part of a report.
@@ -201,11 +201,11 @@ pub(super) struct ReportQuery {
     )
 )]
 pub(super) async fn report(
-    State(desk): State<ApiState>,
+    State(state): State<ApiState>,
     TaskPath(task): TaskPath,
-    QueryParams(part): QueryParams<ReportQuery>,
+    QueryParams(query): QueryParams<ReportQuery>,
 ) -> Result<Json<TaskReportResponse>, Problem> {
-    Ok(Json(desk.app.report(task, part.iteration).await?))
+    Ok(Json(state.app.report(task, query.iteration).await?))
 }
 
 /// Page of the inbox.
@@ -227,12 +227,12 @@ pub(super) struct InboxQuery {
     responses((status = OK, body = TaskPage))
 )]
 pub(super) async fn inbox(
-    State(desk): State<ApiState>,
-    QueryParams(mine): QueryParams<InboxQuery>,
+    State(state): State<ApiState>,
+    QueryParams(query): QueryParams<InboxQuery>,
 ) -> Result<Json<TaskPage>, Problem> {
-    let project = match &mine.project {
-        Some(project) => Some(desk.app.resolve_project(Some(project)).await?.id),
+    let project = match &query.project {
+        Some(project) => Some(state.app.resolve_project(Some(project)).await?.id),
         None => None,
     };
-    Ok(Json(desk.app.inbox(project, &page_request(mine.after, mine.limit)?).await?))
+    Ok(Json(state.app.inbox(project, &page_request(query.after, query.limit)?).await?))
 }

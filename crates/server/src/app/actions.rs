@@ -28,36 +28,38 @@ impl App {
         action: TaskAction,
         key: Option<String>,
     ) -> Result<TaskStatus, Error> {
-        let machine = self.task_loop(task).await?;
-        if machine.state.is_terminal() {
-            return Err(Error::Refused(Refusal::Ended(machine.state).to_string()));
+        let task_loop = self.task_loop(task).await?;
+        if task_loop.state.is_terminal() {
+            return Err(Error::Refused(Refusal::Ended(task_loop.state).to_string()));
         }
-        let action = self.to_machine_action(&machine, action).await?;
-        match self.authorize(&by, Permission::from(&action), machine.project).await {
+        let action = self.to_machine_action(&task_loop, action).await?;
+        match self.authorize(&by, Permission::from(&action), task_loop.project).await {
             // Operators can stop tasks even while the configuration has errors.
-            Err(Error::PermissionsUnknown { why, .. })
+            Err(Error::PermissionsUnknown { reason, .. })
                 if is_stop_action(&action) && by.auth_method.is_operator() =>
             {
-                tracing::warn!(%by, known = %by.auth_method, why, "stop allowed for operator");
+                tracing::warn!(
+                    %by, auth_method = %by.auth_method, reason, "stop allowed for operator"
+                );
             }
             permitted => permitted?,
         }
-        let ask = ActionRequest { at: clock::now(), by: by.name.clone(), action };
+        let request = ActionRequest { at: clock::now(), by: by.name.clone(), action };
         let key = key.unwrap_or_else(|| clock::new_id().to_string());
         let options = WorkflowExecuteUpdateOptions::builder().update_id(key).build();
         let handle = self.temporal.get_workflow_handle::<TaskWorkflow>(workflow_id(task));
-        let asked = handle.execute_update(TaskWorkflow::ask, ask, options);
-        let standing = match tokio::time::timeout(TEMPORAL_TIMEOUT, asked).await {
-            Ok(Ok(Ok(standing))) => standing,
+        let update = handle.execute_update(TaskWorkflow::ask, request, options);
+        let status = match tokio::time::timeout(TEMPORAL_TIMEOUT, update).await {
+            Ok(Ok(Ok(status))) => status,
             Ok(Ok(Err(refusal))) => return Err(Error::Refused(refusal)),
             Ok(Err(error)) => return Err(self.update_error(task, error).await),
             Err(_) => return Err(Error::WorkflowTimeout),
         };
         Ok(TaskStatus {
-            state: standing.state,
-            paused: standing.paused,
-            step: standing.step,
-            plan: standing.plan.map(|plan| plan.to_string()),
+            state: status.state,
+            paused: status.paused,
+            step: status.step,
+            plan: status.plan.map(|plan| plan.to_string()),
             by: by.to_string(),
         })
     }
@@ -68,8 +70,8 @@ impl App {
             WorkflowUpdateError::Failed(failure) => Error::Refused(failure.message.clone()),
             // The workflow is closed, or its history has passed the retention period.
             WorkflowUpdateError::NotFound(status) => match self.task_loop(task).await {
-                Ok(machine) if machine.state.is_terminal() => {
-                    Error::Refused(Refusal::Ended(machine.state).to_string())
+                Ok(task_loop) if task_loop.state.is_terminal() => {
+                    Error::Refused(Refusal::Ended(task_loop.state).to_string())
                 }
                 Ok(_) => Error::Internal(status.into()),
                 Err(error) => error,
@@ -82,39 +84,40 @@ impl App {
     /// Converts a request to an action of the state machine. Long texts are stored and referenced.
     async fn to_machine_action(
         &self,
-        machine: &TaskLoop,
+        task_loop: &TaskLoop,
         action: TaskAction,
     ) -> Result<task_loop::Action, Error> {
         use task_loop::Action as A;
         Ok(match action {
-            TaskAction::Approve { plan, reason: why } => A::Approve {
-                scope: approval_scope(machine, &plan, "approve")?,
-                reason: why.map(parse_reason).transpose()?,
+            TaskAction::Approve { plan, reason } => A::Approve {
+                scope: approval_scope(task_loop, &plan, "approve")?,
+                reason: reason.map(parse_reason).transpose()?,
             },
-            TaskAction::Reject { plan, reason: why } => A::Reject {
-                scope: approval_scope(machine, &plan, "reject")?,
-                reason: parse_reason(why)?,
+            TaskAction::Reject { plan, reason } => A::Reject {
+                scope: approval_scope(task_loop, &plan, "reject")?,
+                reason: parse_reason(reason)?,
             },
             TaskAction::AskChanges { plan, changes } => A::RevisePlan {
-                scope: approval_scope(machine, &plan, "ask_changes")?,
+                scope: approval_scope(task_loop, &plan, "revise the plan")?,
                 changes: self.store.save_text(&non_empty_text(&changes)?).await?,
             },
-            TaskAction::Override { plan, reason: why } => A::Override {
-                scope: approval_scope(machine, &plan, "override")?,
-                reason: parse_reason(why)?,
+            TaskAction::Override { plan, reason } => A::Override {
+                scope: approval_scope(task_loop, &plan, "override")?,
+                reason: parse_reason(reason)?,
             },
-            TaskAction::Accept { commit, reason: why } => A::Accept {
-                commit: commit_under_review(machine, &commit, "accept")?,
-                reason: why.map(parse_reason).transpose()?,
+            TaskAction::Accept { commit, reason } => A::Accept {
+                commit: commit_under_review(task_loop, &commit, "accept")?,
+                reason: reason.map(parse_reason).transpose()?,
             },
             TaskAction::Rework { commit, comments, lines } => {
-                let commit = commit_under_review(machine, &commit, "rework")?;
-                let text = self.comments_with_code(machine.task, commit, &comments, &lines).await?;
+                let commit = commit_under_review(task_loop, &commit, "request changes")?;
+                let text =
+                    self.comments_with_code(task_loop.task, commit, &comments, &lines).await?;
                 A::RequestChanges { commit, comments: self.store.save_text(&text).await? }
             }
             TaskAction::Pause {} => A::Pause,
             TaskAction::Resume {} => A::Resume,
-            TaskAction::Cancel { reason: why } => A::Cancel { reason: parse_reason(why)? },
+            TaskAction::Cancel { reason } => A::Cancel { reason: parse_reason(reason)? },
             TaskAction::Modify { note } => {
                 A::ChangeTask { request: self.store.save_text(&non_empty_text(&note)?).await? }
             }
@@ -123,11 +126,11 @@ impl App {
             TaskAction::Reply { text } => {
                 A::Reply { reply: self.store.save_text(&non_empty_text(&text)?).await? }
             }
-            TaskAction::RollBack { to, reason: why } => {
-                A::RollBack { to, reason: parse_reason(why)? }
+            TaskAction::RollBack { to, reason } => {
+                A::RollBack { to, reason: parse_reason(reason)? }
             }
-            TaskAction::Skip { reason: why } => A::Skip { reason: parse_reason(why)? },
-            TaskAction::Abandon { reason: why } => A::Abandon { reason: parse_reason(why)? },
+            TaskAction::Skip { reason } => A::Skip { reason: parse_reason(reason)? },
+            TaskAction::Abandon { reason } => A::Abandon { reason: parse_reason(reason)? },
             TaskAction::Acknowledge {} => A::Acknowledge,
         })
     }
@@ -139,38 +142,44 @@ fn is_stop_action(action: &task_loop::Action) -> bool {
 }
 
 /// Returns the scope of an approval if the request names the current plan.
-fn approval_scope(machine: &TaskLoop, plan: &str, action: &str) -> Result<ApprovalScope, Error> {
-    let binding = machine.current_scope().ok_or_else(|| not_allowed_now(machine, action))?;
-    check_hash_prefix("plan", plan, &binding.plan.to_string())?;
-    Ok(binding)
+fn approval_scope(task_loop: &TaskLoop, plan: &str, action: &str) -> Result<ApprovalScope, Error> {
+    let scope = task_loop.current_scope().ok_or_else(|| not_allowed_now(task_loop, action))?;
+    check_hash_prefix("plan", plan, &scope.plan.to_string())?;
+    Ok(scope)
 }
 
 /// Returns the commit under review if the request names it.
-fn commit_under_review(machine: &TaskLoop, commit: &str, action: &str) -> Result<CommitId, Error> {
-    let now = machine.commit.ok_or_else(|| not_allowed_now(machine, action))?;
+fn commit_under_review(
+    task_loop: &TaskLoop,
+    commit: &str,
+    action: &str,
+) -> Result<CommitId, Error> {
+    let now = task_loop.commit.ok_or_else(|| not_allowed_now(task_loop, action))?;
     check_hash_prefix("commit", commit, &now.to_string())?;
     Ok(now)
 }
 
-fn not_allowed_now(machine: &TaskLoop, action: &str) -> Error {
-    let (state, action) = (machine.state, action.to_owned());
+fn not_allowed_now(task_loop: &TaskLoop, action: &str) -> Error {
+    let (state, action) = (task_loop.state, action.to_owned());
     Error::Refused(Refusal::WrongState { state, action }.to_string())
 }
 
-/// Checks that `seen` is a prefix of the current hash.
-fn check_hash_prefix(what: &'static str, seen: &str, now: &str) -> Result<(), Error> {
-    let seen = seen.trim().to_ascii_lowercase();
-    if seen.len() < MIN_HASH_DIGITS || !seen.chars().all(|digit| digit.is_ascii_hexdigit()) {
+/// Checks that `requested` is a prefix of the current hash.
+fn check_hash_prefix(what: &'static str, requested: &str, now: &str) -> Result<(), Error> {
+    let requested = requested.trim().to_ascii_lowercase();
+    if requested.len() < MIN_HASH_DIGITS
+        || !requested.chars().all(|digit| digit.is_ascii_hexdigit())
+    {
         return Err(Error::invalid(
-            format!("`{seen}` does not identify a {what}."),
+            format!("`{requested}` does not identify a {what}."),
             format!("Give at least the first {MIN_HASH_DIGITS} digits of the {what} hash."),
         ));
     }
-    if now.starts_with(&seen) {
+    if now.starts_with(&requested) {
         return Ok(());
     }
     let first = |hash: &str| hash.chars().take(12).collect();
-    Err(Error::Changed { what, seen: first(&seen), now: first(now) })
+    Err(Error::Changed { what, requested: first(&requested), now: first(now) })
 }
 
 fn parse_reason(text: impl AsRef<str>) -> Result<Reason, Error> {

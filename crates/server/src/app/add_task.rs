@@ -48,7 +48,7 @@ impl App {
         // Before the permission check, so that configuration errors keep their positions.
         let rules = self.project_rules(&project.repository).await?;
         self.authorize(&by, Permission::Work, project.id).await?;
-        let brought = new.plan.take();
+        let submitted_plan = new.plan.take();
         let task = Task {
             id,
             project: project.id,
@@ -67,7 +67,7 @@ impl App {
             return Ok(AddedTask { created: false, task: self.task_card(id).await? });
         }
         self.check_dependencies(&task).await?;
-        let plan = match brought {
+        let submitted_plan = match submitted_plan {
             Some(plan) => Some(self.store.save_text(&validate_plan(plan)?).await?),
             None => None,
         };
@@ -77,24 +77,24 @@ impl App {
             priority: task.priority,
             at: clock::now(),
             by: Actor::Person(by.name),
-            submitted_plan: plan,
+            submitted_plan,
             edition: Edition::NEWEST,
         };
         let first = begin(&received, &rules);
-        let new = self.start_workflow(&task, received, &rules, &first.next).await?;
-        if new {
+        let created = self.start_workflow(&task, received, &rules, &first.next).await?;
+        if created {
             self.store.insert_task(&task, &first, &rules).await?;
         } else {
             self.save_started_task(&task).await?;
         }
-        Ok(AddedTask { created: new, task: self.task_card(id).await? })
+        Ok(AddedTask { created, task: self.task_card(id).await? })
     }
 
     /// Returns whether the task exists. A different task with the same ID is an error.
     async fn task_exists(&self, task: &Task) -> Result<bool, Error> {
         match self.store.task(task.id).await {
-            Ok(there) if there.task == *task => Ok(true),
-            Ok(there) => Err(id_taken(task, &there.task)),
+            Ok(existing) if existing.task == *task => Ok(true),
+            Ok(existing) => Err(id_taken(task, &existing.task)),
             Err(tamma_store::Error::NotFound { .. }) => Ok(false),
             Err(error) => Err(error.into()),
         }
@@ -145,7 +145,7 @@ impl App {
         task: &Task,
         received: TaskReceived,
         rules: &Rules,
-        memory: &tamma_core::task_loop::TaskLoop,
+        task_loop: &tamma_core::task_loop::TaskLoop,
     ) -> Result<bool, Error> {
         let origin = WorkflowOrigin::New { received, task: Box::new(task.clone()) };
         let input = WorkflowInput { rules: rules.clone(), tuning: self.workflow_tuning, origin };
@@ -153,7 +153,7 @@ impl App {
             .id_conflict_policy(WorkflowIdConflictPolicy::Fail)
             .id_reuse_policy(WorkflowIdReusePolicy::RejectDuplicate)
             .task_timeout(TASK_TIMEOUT)
-            .search_attributes(SearchAttributes::new(search_attributes::initial_values(memory)))
+            .search_attributes(SearchAttributes::new(search_attributes::initial_values(task_loop)))
             .static_summary(task.title.clone())
             .build();
         let started = self.temporal.start_workflow(TaskWorkflow::run, input, options);
@@ -170,8 +170,8 @@ impl App {
     }
 }
 
-fn id_taken(task: &Task, there: &Task) -> Error {
-    Error::Refused(format!("task ID {} is already used by `{}`", task.id, there.title))
+fn id_taken(task: &Task, existing: &Task) -> Error {
+    Error::Refused(format!("task ID {} is already used by `{}`", task.id, existing.title))
 }
 
 /// Parses the workflow's input from the first event of its history.
@@ -186,11 +186,11 @@ fn workflow_input(event: HistoryEvent) -> Result<WorkflowInput, Error> {
 }
 
 fn validate_new_task(new: &NewTask) -> Result<(), Error> {
-    let letters = new.title.trim().chars().count();
-    if letters == 0 || letters > MAX_TITLE_CHARS || new.title.contains(char::is_control) {
+    let length = new.title.trim().chars().count();
+    if length == 0 || length > MAX_TITLE_CHARS || new.title.contains(char::is_control) {
         return Err(Error::invalid(
             format!(
-                "The title must be one line of 1 to {MAX_TITLE_CHARS} characters; this one has {letters}."
+                "The title must be one line of 1 to {MAX_TITLE_CHARS} characters; this one has {length}."
             ),
             "Shorten the title and put the details into the description.",
         ));
@@ -212,10 +212,10 @@ fn validate_plan(plan: serde_json::Value) -> Result<String, Error> {
             "Fix the plan according to its schema, then try again.",
         )
     })?;
-    let flaws: Vec<_> = plan.validate().iter().map(ToString::to_string).collect();
-    if !flaws.is_empty() {
+    let problems: Vec<_> = plan.validate().iter().map(ToString::to_string).collect();
+    if !problems.is_empty() {
         return Err(Error::invalid(
-            format!("The plan is not valid: {}.", flaws.join("; ")),
+            format!("The plan is not valid: {}.", problems.join("; ")),
             "Fix the plan, then try again.",
         ));
     }

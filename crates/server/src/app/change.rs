@@ -40,7 +40,7 @@ impl App {
 
     /// Returns all line comments that people sent with change requests, oldest first.
     pub(crate) async fn line_comments(&self, id: TaskId) -> Result<Vec<PostedComment>, Error> {
-        let mut said = Vec::new();
+        let mut posted = Vec::new();
         let mut after = None;
         loop {
             let part = self.history_page(id, &PageRequest { after, limit: 500 }).await?;
@@ -55,15 +55,15 @@ impl App {
                 }
                 let (by, at) = (by.to_string(), line.entry.at);
                 let comments = parse_comments(&self.store.text(text).await?);
-                said.extend(comments.into_iter().map(|on| PostedComment {
-                    comment: on,
+                posted.extend(comments.into_iter().map(|comment| PostedComment {
+                    comment,
                     by: by.clone(),
                     at,
                 }));
             }
             after = part.next;
             if after.is_none() {
-                return Ok(said);
+                return Ok(posted);
             }
         }
     }
@@ -115,8 +115,8 @@ fn format_comments(comments: &str, lines: &[LineComment], patch: &str) -> Result
     if text.is_empty() && lines.is_empty() {
         return Err(Error::invalid("The comment is empty.", "Describe the change you want."));
     }
-    for LineComment { file, line, text: said } in lines {
-        if file.trim().is_empty() || *line == 0 || said.trim().is_empty() {
+    for LineComment { file, line, text: comment } in lines {
+        if file.trim().is_empty() || *line == 0 || comment.trim().is_empty() {
             return Err(Error::invalid(
                 format!("The comment on `{file}`, line {line}, is incomplete."),
                 "Give a file, a line number from 1, and the change you want.",
@@ -125,7 +125,7 @@ fn format_comments(comments: &str, lines: &[LineComment], patch: &str) -> Result
         if !text.is_empty() {
             text.push_str("\n\n");
         }
-        let _ = write!(text, "`{file}`, line {line}: {}", said.trim());
+        let _ = write!(text, "`{file}`, line {line}: {}", comment.trim());
         if let Some(code) = patch::find_line(patch, file, *line) {
             let _ = write!(text, "\n\n    {line} | {code}");
         }
@@ -168,12 +168,12 @@ mod tests {
 
     #[test]
     fn a_comment_is_followed_by_its_code_line_and_can_be_parsed_back() {
-        let on = |file: &str, line, text: &str| {
+        let comment = |file: &str, line, text: &str| {
             let (file, text) = (file.to_owned(), text.to_owned());
             LineComment { file, line, text }
         };
         let patch = "--- a/a.rs\n+++ b/a.rs\n@@ -1 +1,2 @@\n one\n+    let x = 1;\n";
-        let lines = [on("a.rs", 2, " name it "), on("b.rs", 7, "and this")];
+        let lines = [comment("a.rs", 2, " name it "), comment("b.rs", 7, "and this")];
         assert_eq!(
             format_comments("Nearly.", &lines, patch).expect("formatted"),
             "Nearly.\n\n`a.rs`, line 2: name it\n\n    2 |     let x = 1;\n\n\
@@ -184,7 +184,7 @@ mod tests {
             "`b.rs`, line 7: and this"
         );
         // The parser reverses the format.
-        let more = [on("a.rs", 2, "name it\n\nand say why"), on("b.rs", 7, "and this")];
+        let more = [comment("a.rs", 2, "name it\n\nand say why"), comment("b.rs", 7, "and this")];
         let text = format_comments("Nearly.", &more, patch).expect("formatted");
         let read: Vec<_> =
             parse_comments(&text).into_iter().map(|it| (it.file, it.line, it.text)).collect();
@@ -192,6 +192,6 @@ mod tests {
         assert_eq!(read, written);
         assert!(parse_comments("Nearly.").is_empty());
         assert!(format_comments(" ", &[], patch).is_err());
-        assert!(format_comments("x", &[on("a.rs", 0, "no line")], patch).is_err());
+        assert!(format_comments("x", &[comment("a.rs", 0, "no line")], patch).is_err());
     }
 }

@@ -58,14 +58,14 @@ struct ChatSession {
 
 impl Conversations {
     async fn session(&self, id: Uuid) -> Arc<Mutex<ChatSession>> {
-        let mut talks = self.0.lock().await;
-        if talks.len() >= MAX_CONVERSATIONS
-            && !talks.contains_key(&id)
-            && let Some(oldest) = talks.keys().next().copied()
+        let mut sessions = self.0.lock().await;
+        if sessions.len() >= MAX_CONVERSATIONS
+            && !sessions.contains_key(&id)
+            && let Some(oldest) = sessions.keys().next().copied()
         {
-            talks.remove(&oldest);
+            sessions.remove(&oldest);
         }
-        talks.entry(id).or_default().clone()
+        sessions.entry(id).or_default().clone()
     }
 }
 
@@ -81,56 +81,57 @@ impl App {
     pub(crate) async fn chat(
         &self,
         by: &Principal,
-        said: NewChatMessage,
+        new_message: NewChatMessage,
     ) -> Result<ChatReply, Error> {
-        if said.message.chars().count() > MAX_MESSAGE_CHARS {
+        if new_message.message.chars().count() > MAX_MESSAGE_CHARS {
             return Err(Error::invalid(
                 format!("The message is longer than {MAX_MESSAGE_CHARS} characters."),
                 "Shorten it, or put the details into a task's description.",
             ));
         }
-        let talk = self.conversations.session(said.conversation).await;
-        let mut talk = talk.lock().await;
-        if talk.person.get_or_insert_with(|| by.name.clone()) != &by.name {
+        let session = self.conversations.session(new_message.conversation).await;
+        let mut session = session.lock().await;
+        if session.person.get_or_insert_with(|| by.name.clone()) != &by.name {
             return Err(Error::Refused("This conversation belongs to someone else.".to_owned()));
         }
-        if let Some(task) = said.task {
-            talk.last_task = Some(TaskId(task));
+        if let Some(task) = new_message.task {
+            session.last_task = Some(TaskId(task));
         }
-        let known = self.load_subjects(talk.last_task).await?;
-        let context = &known.context;
-        let read = if talk.conversation.is_answer(&said.message, context) {
+        let subjects = self.load_subjects(session.last_task).await?;
+        let context = &subjects.context;
+        let parsed = if session.conversation.is_answer(&new_message.message, context) {
             ParsedMessage::default()
         } else {
-            self.parse_with_model(&said.message, &known).await?
+            self.parse_with_model(&new_message.message, &subjects).await?
         };
-        let reply =
-            match talk.conversation.handle_interpreted(&said.message, context, read.understood) {
-                MessageOutcome::Confirmed(confirmed) => {
-                    self.execute(by, confirmed, context).await?
+        let reply = match session.conversation.handle_interpreted(
+            &new_message.message,
+            context,
+            parsed.understood,
+        ) {
+            MessageOutcome::Confirmed(confirmed) => self.execute(by, confirmed, context).await?,
+            MessageOutcome::Declined => {
+                single_line_reply("decline", "Dismissed. Nothing was changed.")
+            }
+            MessageOutcome::Refused(reason) => {
+                single_line_reply("refused", &capitalize(&format!("{reason}.")))
+            }
+            MessageOutcome::Interpreted(understood) => {
+                session.last_task = task_of_intent(&understood.intent).or(session.last_task);
+                let proposal = session.conversation.pending().map(|proposal| ProposedCommand {
+                    command: proposal.command().to_string(),
+                    digest: proposal.digest().to_string(),
+                });
+                let change = matches!(understood.intent, Intent::Change(_));
+                let mut reply = self.answer_intent(&understood.intent, context).await?;
+                if let [only] = reply.tasks.as_slice() {
+                    session.last_task = Some(TaskId(only.task));
                 }
-                MessageOutcome::Declined => {
-                    single_line_reply("decline", "Dismissed. Nothing was changed.")
-                }
-                MessageOutcome::Refused(why) => {
-                    single_line_reply("refused", &capitalize(&format!("{why}.")))
-                }
-                MessageOutcome::Interpreted(understood) => {
-                    talk.last_task = task_of_intent(&understood.intent).or(talk.last_task);
-                    let proposal = talk.conversation.pending().map(|proposal| ProposedCommand {
-                        command: proposal.command().to_string(),
-                        digest: proposal.digest().to_string(),
-                    });
-                    let change = matches!(understood.intent, Intent::Change(_));
-                    let mut reply = self.answer_intent(&understood.intent, context).await?;
-                    if let [only] = reply.tasks.as_slice() {
-                        talk.last_task = Some(TaskId(only.task));
-                    }
-                    reply.proposal = proposal.filter(|_| change);
-                    reply
-                }
-            };
-        Ok(ChatReply { parsed_by: read.parser, note: read.note, ..reply })
+                reply.proposal = proposal.filter(|_| change);
+                reply
+            }
+        };
+        Ok(ChatReply { parsed_by: parsed.parser, note: parsed.note, ..reply })
     }
 
     /// Loads the tasks and lessons that a message can refer to.
@@ -143,12 +144,12 @@ impl App {
         for (number, card) in (1..).zip(page.tasks) {
             projects.insert(TaskId(card.id), ProjectId(card.project));
             // Commands name the exact plan, commit and question.
-            let machine = if card.waits_for_person {
+            let task_loop = if card.waits_for_person {
                 Some(self.task_loop(TaskId(card.id)).await?)
             } else {
                 None
             };
-            let machine = machine.as_ref();
+            let task_loop = task_loop.as_ref();
             tasks.push(ChatTask {
                 id: TaskId(card.id),
                 number: Some(number),
@@ -156,34 +157,38 @@ impl App {
                 state: card.state,
                 paused: card.paused,
                 answers: card.answers,
-                plan: machine.and_then(|it| it.plan.as_ref()).map(|plan| plan.hash),
-                commit: machine.and_then(|it| it.commit),
-                question: machine.and_then(|it| it.open_question.as_ref()).map(|it| it.number),
+                plan: task_loop.and_then(|it| it.plan.as_ref()).map(|plan| plan.hash),
+                commit: task_loop.and_then(|it| it.commit),
+                question: task_loop.and_then(|it| it.open_question.as_ref()).map(|it| it.number),
             });
         }
-        let known = self.store.list_knowledge(&KnowledgeFilter::default()).await?;
-        let spoken_of = |it: &tamma_store::StoredEntry| {
+        let entries = self.store.list_knowledge(&KnowledgeFilter::default()).await?;
+        let is_relevant = |it: &tamma_store::StoredEntry| {
             matches!(it.entry.status, EntryStatus::Pending | EntryStatus::Approved)
         };
-        let mut known: Vec<_> = known.into_iter().filter(spoken_of).collect();
+        let mut entries: Vec<_> = entries.into_iter().filter(is_relevant).collect();
         // Pending entries first: most messages refer to them.
-        known.sort_by_key(|it| it.entry.status != EntryStatus::Pending);
-        known.truncate(MAX_SUBJECTS as usize);
-        let scopes = known.iter().map(|it| (it.entry.id, it.entry.scope)).collect();
-        let lessons = known.into_iter().map(|known| ChatLesson {
-            id: known.entry.id,
-            text: known.entry.text,
-            status: known.entry.status,
+        entries.sort_by_key(|it| it.entry.status != EntryStatus::Pending);
+        entries.truncate(MAX_SUBJECTS as usize);
+        let scopes = entries.iter().map(|it| (it.entry.id, it.entry.scope)).collect();
+        let lessons = entries.into_iter().map(|it| ChatLesson {
+            id: it.entry.id,
+            text: it.entry.text,
+            status: it.entry.status,
         });
         let context = ChatContext { tasks, lessons: lessons.collect(), last, proposed: false };
         Ok(ChatSubjects { context, projects, scopes })
     }
 
-    async fn answer_intent(&self, intent: &Intent, now: &ChatContext) -> Result<ChatReply, Error> {
+    async fn answer_intent(
+        &self,
+        intent: &Intent,
+        context: &ChatContext,
+    ) -> Result<ChatReply, Error> {
         let reply = match intent {
             Intent::Status { task } => self.status_reply(*task).await?,
-            Intent::List { selection: which, period, search } => {
-                self.task_list_reply(*which, *period, search.clone()).await?
+            Intent::List { selection, period, search } => {
+                self.task_list_reply(*selection, *period, search.clone()).await?
             }
             Intent::Inbox => {
                 let page = self.inbox(None, &PageRequest { after: None, limit: 50 }).await?;
@@ -195,39 +200,39 @@ impl App {
             }
             Intent::Cost { task, period } => self.cost_reply(*task, *period).await?,
             Intent::Show { task, aspect } => self.show_reply(*task, *aspect).await?,
-            Intent::Ask { task, topic: about } => self.topic_reply(*task, *about).await?,
+            Intent::Ask { task, topic } => self.topic_reply(*task, *topic).await?,
             Intent::Lessons { search, .. } => self.lessons_reply(search.as_deref()).await?,
             Intent::Help => replies::help_reply(),
             Intent::Talk => single_line_reply("", "Ask about a task, or request an action."),
             Intent::Confirm | Intent::Decline => {
                 single_line_reply("", "There is nothing to confirm.")
             }
-            Intent::Change(change) => replies::proposal_reply(change, now),
-            Intent::Unclear(unclear) => single_line_reply("", &unclear.question(now)),
+            Intent::Change(change) => replies::proposal_reply(change, context),
+            Intent::Unclear(unclear) => single_line_reply("", &unclear.question(context)),
         };
         Ok(ChatReply { intent: intent.name().to_owned(), ..reply })
     }
 
     /// Runs a confirmed command through the use cases.
     ///
-    /// Plan and commit are taken from `now`, the context of the confirmation. If either changes
+    /// Plan and commit are taken from `context`, as of the confirmation. If either changes
     /// before the command runs, the command is refused.
     async fn execute(
         &self,
         by: &Principal,
         confirmed: Confirmed,
-        now: &ChatContext,
+        context: &ChatContext,
     ) -> Result<ChatReply, Error> {
         let (change, command) = confirmed.into_parts();
         let line = match change {
-            RequestedChange::Task { task, action: act } => {
-                let seen = now.task(task);
-                let plan = seen.and_then(|it| it.plan).map(|plan| plan.to_string());
-                let commit = seen.and_then(|it| it.commit).map(|commit| commit.to_string());
+            RequestedChange::Task { task, action } => {
+                let listed = context.task(task);
+                let plan = listed.and_then(|it| it.plan).map(|plan| plan.to_string());
+                let commit = listed.and_then(|it| it.commit).map(|commit| commit.to_string());
                 let action =
-                    to_task_action(act, plan.unwrap_or_default(), commit.unwrap_or_default());
-                let standing = self.perform_action(task, by.clone(), action, None).await?;
-                format!("Done. Task state: {}.", humanize(&standing.state))
+                    to_task_action(action, plan.unwrap_or_default(), commit.unwrap_or_default());
+                let status = self.perform_action(task, by.clone(), action, None).await?;
+                format!("Done. Task state: {}.", humanize(&status.state))
             }
             RequestedChange::Add(new) => {
                 let added = self.add_task(by.clone(), new_task(new)).await?;
@@ -239,45 +244,47 @@ impl App {
                     LessonDecision::Reject => EntryStatus::Rejected,
                     LessonDecision::Retire => EntryStatus::Retired,
                 };
-                let known = self.store.knowledge_entry(lesson).await?;
-                if now.lesson(lesson).is_none_or(|seen| seen.text != known.entry.text) {
+                let stored = self.store.knowledge_entry(lesson).await?;
+                if context.lesson(lesson).is_none_or(|listed| listed.text != stored.entry.text) {
                     return Ok(single_line_reply(
                         "refused",
                         &capitalize(&format!("{}.", ConfirmError::Changed)),
                     ));
                 }
-                let revision = known.revision;
+                let revision = stored.revision;
                 let decision =
                     KnowledgeDecision { status, revision, reason, ignore_warnings: false };
                 self.decide_knowledge(&lesson.to_string(), decision, by).await?;
                 format!("Done. The entry is now {status}.")
             }
         };
-        let done = Some(command.to_string());
-        Ok(ChatReply { executed_command: done, ..single_line_reply("done", &line) })
+        let executed_command = Some(command.to_string());
+        Ok(ChatReply { executed_command, ..single_line_reply("done", &line) })
     }
 }
 
-fn to_task_action(act: ChatAction, plan: String, commit: String) -> TaskAction {
-    let why = |reason: Option<String>| reason.unwrap_or_else(|| DEFAULT_REASON.to_owned());
-    match act {
+fn to_task_action(action: ChatAction, plan: String, commit: String) -> TaskAction {
+    let or_default = |reason: Option<String>| reason.unwrap_or_else(|| DEFAULT_REASON.to_owned());
+    match action {
         ChatAction::Approve { reason } => TaskAction::Approve { plan, reason },
-        ChatAction::Reject { reason } => TaskAction::Reject { plan, reason: why(reason) },
+        ChatAction::Reject { reason } => TaskAction::Reject { plan, reason: or_default(reason) },
         ChatAction::Accept { reason } => TaskAction::Accept { commit, reason },
         ChatAction::Rework { reason } => {
-            TaskAction::Rework { commit, comments: why(reason), lines: Vec::new() }
+            TaskAction::Rework { commit, comments: or_default(reason), lines: Vec::new() }
         }
         ChatAction::Override { reason } => TaskAction::Override { plan, reason },
         ChatAction::Modify { words } => TaskAction::Modify { note: words },
         ChatAction::Reply { words } => TaskAction::Reply { text: words },
         ChatAction::Pause => TaskAction::Pause {},
         ChatAction::Resume => TaskAction::Resume {},
-        ChatAction::Cancel { reason } => TaskAction::Cancel { reason: why(reason) },
+        ChatAction::Cancel { reason } => TaskAction::Cancel { reason: or_default(reason) },
         ChatAction::Retry { grant } => TaskAction::Retry { grant: to_budget_grant(grant) },
         ChatAction::Continue { grant } => TaskAction::Continue { grant: to_budget_grant(grant) },
-        ChatAction::RollBack { to, reason } => TaskAction::RollBack { to, reason: why(reason) },
-        ChatAction::Skip { reason } => TaskAction::Skip { reason: why(reason) },
-        ChatAction::Abandon { reason } => TaskAction::Abandon { reason: why(reason) },
+        ChatAction::RollBack { to, reason } => {
+            TaskAction::RollBack { to, reason: or_default(reason) }
+        }
+        ChatAction::Skip { reason } => TaskAction::Skip { reason: or_default(reason) },
+        ChatAction::Abandon { reason } => TaskAction::Abandon { reason: or_default(reason) },
         ChatAction::Acknowledge => TaskAction::Acknowledge {},
     }
 }

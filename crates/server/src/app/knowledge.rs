@@ -76,7 +76,7 @@ impl App {
         };
         validate_entry(&entry)?;
         match self.store.knowledge_entry(entry.id).await {
-            Ok(there) => return Ok(entry_detail(there)),
+            Ok(existing) => return Ok(entry_detail(existing)),
             Err(tamma_store::Error::NotFound { .. }) => {}
             Err(error) => return Err(error.into()),
         }
@@ -90,23 +90,26 @@ impl App {
         filter: &KnowledgeFilter,
         search: Option<&str>,
     ) -> Result<KnowledgeList, Error> {
-        let mut known = self.store.list_knowledge(filter).await?;
+        let mut stored = self.store.list_knowledge(filter).await?;
         if let Some(search) = search {
             let entries: Vec<KnowledgeEntry> =
-                known.iter().map(|known| known.entry.clone()).collect();
-            let found = KnowledgeIndex::new(entries).search(search, MAX_SEARCH_RESULTS);
-            known.retain(|known| found.contains(&known.entry.id));
-            known.sort_by_key(|known| found.iter().position(|id| *id == known.entry.id));
+                stored.iter().map(|stored| stored.entry.clone()).collect();
+            let matches = KnowledgeIndex::new(entries).search(search, MAX_SEARCH_RESULTS);
+            stored.retain(|stored| matches.contains(&stored.entry.id));
+            stored.sort_by_key(|stored| matches.iter().position(|id| *id == stored.entry.id));
         }
-        Ok(KnowledgeList { entries: known.into_iter().map(entry_detail).collect() })
+        Ok(KnowledgeList { entries: stored.into_iter().map(entry_detail).collect() })
     }
 
-    /// Returns an entry with its changes and effects. `said` is an ID, or its first or last digits.
-    pub(crate) async fn knowledge_entry(&self, said: &str) -> Result<KnowledgeEntryDetail, Error> {
-        let known = self.store.knowledge_entry(self.resolve_entry_id(said).await?).await?;
-        let changes = self.store.knowledge_changes(known.entry.id).await?;
-        let [mut knowledge] = <[_; 1]>::try_from(self.with_effects(vec![known]).await?)
-            .map_err(|_| Error::NotFound { what: "entry", key: said.to_owned() })?;
+    /// Returns an entry with its changes and effects, by its ID or the first or last digits of it.
+    pub(crate) async fn knowledge_entry(
+        &self,
+        id_or_digits: &str,
+    ) -> Result<KnowledgeEntryDetail, Error> {
+        let stored = self.store.knowledge_entry(self.resolve_entry_id(id_or_digits).await?).await?;
+        let changes = self.store.knowledge_changes(stored.entry.id).await?;
+        let [mut knowledge] = <[_; 1]>::try_from(self.with_effects(vec![stored]).await?)
+            .map_err(|_| Error::NotFound { what: "entry", key: id_or_digits.to_owned() })?;
         knowledge.changes = changes
             .into_iter()
             .map(|change| KnowledgeChange {
@@ -119,12 +122,12 @@ impl App {
         Ok(knowledge)
     }
 
-    async fn resolve_entry_id(&self, said: &str) -> Result<KnowledgeId, Error> {
-        if let Ok(id) = said.parse::<Uuid>() {
+    async fn resolve_entry_id(&self, id_or_digits: &str) -> Result<KnowledgeId, Error> {
+        if let Ok(id) = id_or_digits.parse::<Uuid>() {
             return Ok(KnowledgeId(id));
         }
-        let digits = said.replace('-', "").to_lowercase();
-        let not_found = || Error::NotFound { what: "entry", key: said.to_owned() };
+        let digits = id_or_digits.replace('-', "").to_lowercase();
+        let not_found = || Error::NotFound { what: "entry", key: id_or_digits.to_owned() };
         if digits.len() < 4 || !digits.chars().all(|digit| digit.is_ascii_hexdigit()) {
             return Err(not_found());
         }
@@ -133,8 +136,8 @@ impl App {
             [] => Err(not_found()),
             [id] => Ok(*id),
             several => Err(Error::invalid(
-                format!("`{said}` matches {} entries.", several.len()),
-                "Give more digits.",
+                format!("`{id_or_digits}` matches {} entries.", several.len()),
+                "Give more characters of the ID.",
             )),
         }
     }
@@ -142,12 +145,12 @@ impl App {
     /// Approves, rejects, retires or reopens an entry.
     pub(crate) async fn decide_knowledge(
         &self,
-        said: &str,
+        id_or_digits: &str,
         decision: KnowledgeDecision,
         by: &Principal,
     ) -> Result<KnowledgeEntryDetail, Error> {
-        let known = self.store.knowledge_entry(self.resolve_entry_id(said).await?).await?;
-        let mut entry = known.entry;
+        let stored = self.store.knowledge_entry(self.resolve_entry_id(id_or_digits).await?).await?;
+        let mut entry = stored.entry;
         self.authorize_scope(by, Permission::Decide, entry.scope).await?;
         if !entry.status.can_become(decision.status) {
             return Err(Error::Refused(format!(
@@ -155,12 +158,12 @@ impl App {
                 entry.status, decision.status
             )));
         }
-        let doubts: Vec<_> = content_warnings(&entry).iter().map(ToString::to_string).collect();
+        let warnings: Vec<_> = content_warnings(&entry).iter().map(ToString::to_string).collect();
         if decision.status == EntryStatus::Approved
             && !decision.ignore_warnings
-            && !doubts.is_empty()
+            && !warnings.is_empty()
         {
-            return Err(Error::ContentWarnings(doubts));
+            return Err(Error::ContentWarnings(warnings));
         }
         let action = match decision.status {
             EntryStatus::Approved => KnowledgeAction::Approved,
@@ -178,11 +181,11 @@ impl App {
     /// Edits an entry. It becomes pending again, because the approval covered the old content.
     pub(crate) async fn edit_knowledge(
         &self,
-        said: &str,
+        id_or_digits: &str,
         edit: KnowledgeEdit,
         by: &Principal,
     ) -> Result<KnowledgeEntryDetail, Error> {
-        let id = self.resolve_entry_id(said).await?;
+        let id = self.resolve_entry_id(id_or_digits).await?;
         let mut entry = edit.entry;
         if entry.id != id {
             return Err(Error::invalid(
@@ -192,13 +195,13 @@ impl App {
         }
         // Editing a decided entry undoes the decision, so it needs the permission to decide.
         let before = self.store.knowledge_entry(id).await?.entry;
-        let right = if before.status == EntryStatus::Pending {
+        let permission = if before.status == EntryStatus::Pending {
             Permission::Work
         } else {
             Permission::Decide
         };
-        self.authorize_scope(by, right, before.scope).await?;
-        self.authorize_scope(by, right, entry.scope).await?;
+        self.authorize_scope(by, permission, before.scope).await?;
+        self.authorize_scope(by, permission, entry.scope).await?;
         entry.status = EntryStatus::Pending;
         validate_entry(&entry)?;
         if let EntryScope::Project(id) = entry.scope {
@@ -212,29 +215,29 @@ impl App {
     async fn authorize_scope(
         &self,
         by: &Principal,
-        right: Permission,
+        permission: Permission,
         scope: EntryScope,
     ) -> Result<(), Error> {
         match scope {
-            EntryScope::Project(project) => self.authorize(by, right, project).await,
-            EntryScope::Organisation => self.authorize_in_any_project(by, right).await,
+            EntryScope::Project(project) => self.authorize(by, permission, project).await,
+            EntryScope::Organisation => self.authorize_in_any_project(by, permission).await,
         }
     }
 
     async fn save_entry(
         &self,
         entry: &KnowledgeEntry,
-        seen: u64,
+        revision: u64,
         action: KnowledgeAction,
         by: &Principal,
         reason: Option<&str>,
     ) -> Result<KnowledgeEntryDetail, Error> {
         let by = Some(by.as_str());
-        match self.store.change_knowledge(entry, seen, action, by, reason).await {
-            Ok(known) => Ok(entry_detail(known)),
+        match self.store.change_knowledge(entry, revision, action, by, reason).await {
+            Ok(stored) => Ok(entry_detail(stored)),
             Err(tamma_store::Error::Conflict(Conflict::KnowledgeChanged { .. })) => {
                 let now = self.store.knowledge_entry(entry.id).await?.revision.to_string();
-                Err(Error::Changed { what: "entry revision", seen: seen.to_string(), now })
+                Err(Error::Changed { what: "entry revision", requested: revision.to_string(), now })
             }
             Err(error) => Err(error.into()),
         }
@@ -243,11 +246,11 @@ impl App {
     /// Checks a plan against the knowledge base, as the task loop does before approval.
     pub(crate) async fn check_knowledge(
         &self,
-        question: KnowledgeCheckRequest,
+        request: KnowledgeCheckRequest,
     ) -> Result<KnowledgeCheckResult, Error> {
-        let project = self.resolve_project(question.project.as_deref()).await?;
+        let project = self.resolve_project(request.project.as_deref()).await?;
         let rules = self.project_rules(&project.repository).await?;
-        let index = match question.assume_approved {
+        let index = match request.assume_approved {
             Some(id) => {
                 Arc::new(self.index_with_entry_approved(project.id, KnowledgeId(id)).await?)
             }
@@ -256,9 +259,9 @@ impl App {
         let task = Task {
             id: tamma_core::ids::TaskId(clock::new_id()),
             project: project.id,
-            title: question.title,
-            description: question.description,
-            r#type: question.r#type,
+            title: request.title,
+            description: request.description,
+            r#type: request.r#type,
             priority: Priority::default(),
             acceptance_criteria: Vec::new(),
             labels: Vec::new(),
@@ -267,19 +270,19 @@ impl App {
             issue_url: None,
             metadata: std::collections::BTreeMap::new(),
         };
-        let found = index.check(&task, &question.plan, clock::now(), &rules);
+        let result = index.check(&task, &request.plan, clock::now(), &rules);
         let lists = [
-            (MatchRole::Blocker, &found.blockers),
-            (MatchRole::Warning, &found.warnings),
-            (MatchRole::Recommendation, &found.recommendations),
-            (MatchRole::Convention, &found.conventions),
-            (MatchRole::Learning, &found.learnings),
+            (MatchRole::Blocker, &result.blockers),
+            (MatchRole::Warning, &result.warnings),
+            (MatchRole::Recommendation, &result.recommendations),
+            (MatchRole::Convention, &result.conventions),
+            (MatchRole::Learning, &result.learnings),
         ];
         let all = lists.into_iter().flat_map(|(role, list)| list.iter().map(move |it| (role, it)));
         let matches = all.filter_map(|(role, matched)| {
             Some(knowledge_match(role, matched, index.entry(matched.entry)?, false))
         });
-        Ok(KnowledgeCheckResult { can_proceed: found.can_proceed(), matches: matches.collect() })
+        Ok(KnowledgeCheckResult { can_proceed: result.can_proceed(), matches: matches.collect() })
     }
 
     /// Builds the index of a project with one more entry treated as approved.
@@ -289,11 +292,13 @@ impl App {
         id: KnowledgeId,
     ) -> Result<KnowledgeIndex, Error> {
         let filter = KnowledgeFilter { project: Some(project), ..KnowledgeFilter::default() };
-        let known = self.store.list_knowledge(&filter).await?;
-        let mut entries: Vec<KnowledgeEntry> = known.into_iter().map(|known| known.entry).collect();
-        let tried = entries.iter_mut().find(|entry| entry.id == id);
-        let tried = tried.ok_or_else(|| Error::NotFound { what: "entry", key: short_id(id.0) })?;
-        tried.status = EntryStatus::Approved;
+        let stored = self.store.list_knowledge(&filter).await?;
+        let mut entries: Vec<KnowledgeEntry> =
+            stored.into_iter().map(|stored| stored.entry).collect();
+        let assumed = entries.iter_mut().find(|entry| entry.id == id);
+        let assumed =
+            assumed.ok_or_else(|| Error::NotFound { what: "entry", key: short_id(id.0) })?;
+        assumed.status = EntryStatus::Approved;
         Ok(KnowledgeIndex::new(entries))
     }
 
@@ -305,10 +310,10 @@ impl App {
     ) -> Result<Vec<KnowledgeMatch>, Error> {
         let matches = self.store.plan_matches(task, plan).await?;
         let ids: Vec<_> = matches.iter().map(|it| it.matched.entry).collect();
-        let known = self.store.knowledge_by_ids(&ids).await?;
+        let stored = self.store.knowledge_by_ids(&ids).await?;
         let matches = matches.iter().filter_map(|it| {
-            let known = known.iter().find(|known| known.entry.id == it.matched.entry)?;
-            Some(knowledge_match(it.role, &it.matched, &known.entry, it.shown))
+            let stored = stored.iter().find(|stored| stored.entry.id == it.matched.entry)?;
+            Some(knowledge_match(it.role, &it.matched, &stored.entry, it.shown))
         });
         Ok(matches.collect())
     }
@@ -335,18 +340,18 @@ fn knowledge_match(
     }
 }
 
-fn entry_detail(known: StoredEntry) -> KnowledgeEntryDetail {
-    let hazards = content_warnings(&known.entry).iter().map(ToString::to_string).collect();
+fn entry_detail(stored: StoredEntry) -> KnowledgeEntryDetail {
+    let warnings = content_warnings(&stored.entry).iter().map(ToString::to_string).collect();
     KnowledgeEntryDetail {
-        short: short_id(known.entry.id.0),
-        revision: known.revision,
-        warnings: hazards,
-        created_at: known.created_at,
-        updated_at: known.updated_at,
+        short: short_id(stored.entry.id.0),
+        revision: stored.revision,
+        warnings,
+        created_at: stored.created_at,
+        updated_at: stored.updated_at,
         changes: Vec::new(),
         effect: None,
         retirement_suggestions: Vec::new(),
-        entry: known.entry,
+        entry: stored.entry,
     }
 }
 
@@ -373,8 +378,8 @@ fn validate_entry(entry: &KnowledgeEntry) -> Result<(), Error> {
     if entry.text.contains('\0') || parts().any(|part| part.contains('\0')) {
         return Err(Error::invalid("The entry contains a NUL character.", "Remove it."));
     }
-    for hazard in content_warnings(entry) {
-        match hazard {
+    for warning in content_warnings(entry) {
+        match warning {
             ContentWarning::Undecidable { condition } => {
                 return Err(Error::invalid(
                     format!("`{condition}` is not a valid glob, pattern or keyword."),

@@ -29,7 +29,7 @@ impl App {
             }
             Err(error) => return Err(error.into()),
         }
-        tracing::info!(%by, known = %by.auth_method, person = %name, "token issued");
+        tracing::info!(%by, auth_method = %by.auth_method, person = %name, "token issued");
         Ok(IssuedToken { name: name.to_string(), token })
     }
 
@@ -40,20 +40,20 @@ impl App {
     }
 
     /// Revokes a person's token. Open browser sessions end too.
-    pub(crate) async fn revoke_person(&self, by: &Principal, said: &str) -> Result<(), Error> {
+    pub(crate) async fn revoke_person(&self, by: &Principal, name: &str) -> Result<(), Error> {
         Self::require_operator(by)?;
-        let name = parse_name(said)?;
+        let name = parse_name(name)?;
         if !self.store.revoke_person(&name, by).await? {
             return Err(Error::NotFound { what: "a token of", key: name.to_string() });
         }
-        tracing::info!(%by, known = %by.auth_method, person = %name, "token revoked");
+        tracing::info!(%by, auth_method = %by.auth_method, person = %name, "token revoked");
         Ok(())
     }
 }
 
-fn parse_name(said: &str) -> Result<Name, Error> {
-    let said = said.trim();
-    let name = Some(said).filter(|said| !said.contains(char::is_control));
+fn parse_name(text: &str) -> Result<Name, Error> {
+    let text = text.trim();
+    let name = Some(text).filter(|text| !text.contains(char::is_control));
     name.and_then(|name| name.parse().ok()).ok_or_else(|| {
         Error::invalid(
             "The name must be one line of 1 to 100 characters.",

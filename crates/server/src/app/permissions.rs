@@ -55,15 +55,17 @@ impl App {
     pub(crate) async fn authorize(
         &self,
         by: &Principal,
-        right: Permission,
+        permission: Permission,
         project: ProjectId,
     ) -> Result<(), Error> {
         let people = self.project_people(project).await?;
-        if people.has_permission(by, right) {
-            tracing::info!(%by, known = %by.auth_method, %right, %project, "permission granted");
+        if people.has_permission(by, permission) {
+            tracing::info!(
+                %by, auth_method = %by.auth_method, %permission, %project, "permission granted"
+            );
             Ok(())
         } else {
-            Err(forbidden(by, right, people.role(by)))
+            Err(forbidden(by, permission, people.role(by)))
         }
     }
 
@@ -71,23 +73,25 @@ impl App {
     pub(crate) async fn authorize_in_any_project(
         &self,
         by: &Principal,
-        right: Permission,
+        permission: Permission,
     ) -> Result<(), Error> {
-        let (mut refused, mut broken) = (None, None);
+        let (mut refused, mut config_error) = (None, None);
         for project in self.store.projects().await? {
             match self.project_people(project.id).await {
-                Ok(people) if people.has_permission(by, right) => {
-                    tracing::info!(%by, known = %by.auth_method, %right, "permission granted");
+                Ok(people) if people.has_permission(by, permission) => {
+                    tracing::info!(
+                        %by, auth_method = %by.auth_method, %permission, "permission granted"
+                    );
                     return Ok(());
                 }
                 Ok(people) => refused = Some(people.role(by)),
                 // Another project can still grant the permission.
-                Err(error @ Error::PermissionsUnknown { .. }) => broken = Some(error),
+                Err(error @ Error::PermissionsUnknown { .. }) => config_error = Some(error),
                 Err(error) => return Err(error),
             }
         }
-        match (refused, broken) {
-            (Some(standing), _) => Err(forbidden(by, right, standing)),
+        match (refused, config_error) {
+            (Some(role), _) => Err(forbidden(by, permission, role)),
             (None, Some(error)) => Err(error),
             // Without projects there is nothing to protect.
             (None, None) => Ok(()),
@@ -99,7 +103,7 @@ impl App {
         if by.auth_method.is_operator() {
             return Ok(());
         }
-        tracing::warn!(%by, known = %by.auth_method, "operator permission denied");
+        tracing::warn!(%by, auth_method = %by.auth_method, "operator permission denied");
         Err(Error::NotOperator)
     }
 
@@ -109,18 +113,18 @@ impl App {
         let project = self.store.project(project).await?;
         match self.project_rules(&project.repository).await {
             Ok(rules) => Ok(rules.people),
-            Err(Error::InvalidConfig { file, faults }) => {
-                Err(Error::PermissionsUnknown { why: format!("{file} has errors."), faults })
+            Err(Error::InvalidConfig { file, problems }) => {
+                Err(Error::PermissionsUnknown { reason: format!("{file} has errors."), problems })
             }
-            Err(Error::Invalid { detail: why, .. }) => {
-                Err(Error::PermissionsUnknown { why, faults: Vec::new() })
+            Err(Error::Invalid { detail: reason, .. }) => {
+                Err(Error::PermissionsUnknown { reason, problems: Vec::new() })
             }
             Err(error) => Err(error),
         }
     }
 }
 
-fn forbidden(by: &Principal, right: Permission, standing: PersonRole) -> Error {
-    tracing::warn!(%by, known = %by.auth_method, %right, %standing, "permission denied");
-    Error::Forbidden { by: by.to_string(), permission: right, role: standing }
+fn forbidden(by: &Principal, permission: Permission, role: PersonRole) -> Error {
+    tracing::warn!(%by, auth_method = %by.auth_method, %permission, %role, "permission denied");
+    Error::Forbidden { by: by.to_string(), permission, role }
 }

@@ -41,7 +41,9 @@ impl App {
         let project = RegisteredProject { id, name, repository };
         match self.store.register_project(&project).await {
             Ok(()) => {
-                tracing::info!(%by, known = %by.auth_method, project = project.name, "project registered");
+                tracing::info!(
+                    %by, auth_method = %by.auth_method, project = project.name, "project registered"
+                );
                 Ok(project)
             }
             Err(tamma_store::Error::Conflict(Conflict::Constraint(_))) => Err(Error::invalid(
@@ -60,20 +62,20 @@ impl App {
     /// Resolves a project by ID or name. `None` selects the only registered project.
     pub(crate) async fn resolve_project(
         &self,
-        said: Option<&str>,
+        id_or_name: Option<&str>,
     ) -> Result<RegisteredProject, Error> {
         let mut all = self.store.projects().await?;
         let names = || {
             let names: Vec<_> = all.iter().map(|project| format!("`{}`", project.name)).collect();
             names.join(", ")
         };
-        match said {
-            Some(said) => {
-                let id: Option<Uuid> = said.parse().ok();
-                let found = all.iter().position(|it| it.name == said || Some(it.id.0) == id);
-                found
+        match id_or_name {
+            Some(id_or_name) => {
+                let id: Option<Uuid> = id_or_name.parse().ok();
+                let index = all.iter().position(|it| it.name == id_or_name || Some(it.id.0) == id);
+                index
                     .map(|at| all.swap_remove(at))
-                    .ok_or_else(|| Error::NotFound { what: "project", key: said.to_owned() })
+                    .ok_or_else(|| Error::NotFound { what: "project", key: id_or_name.to_owned() })
             }
             None if all.len() == 1 => Ok(all.swap_remove(0)),
             None if all.is_empty() => Err(Error::invalid(

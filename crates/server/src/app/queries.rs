@@ -49,40 +49,40 @@ impl App {
         if digits.len() < 4 || !digits.chars().all(|digit| digit.is_ascii_hexdigit()) {
             return Err(Error::invalid(
                 format!("`{digits}` does not identify a task."),
-                "Give at least four digits from the start or end of the ID.",
+                "Give at least four characters from the start or end of the ID.",
             ));
         }
         let is_like = |id: Uuid| {
             let id = id.simple().to_string();
             id.starts_with(&digits) || id.ends_with(&digits)
         };
-        let mut found = Vec::new();
+        let mut matches = Vec::new();
         let (mut after, mut searched) = (None, 0);
         while searched < MAX_TASKS_SEARCHED {
             let page = self.store.tasks(&TaskFilter::default(), after, 500).await?;
             searched += page.tasks.len();
-            found.extend(page.tasks.into_iter().filter(|listed| is_like(listed_id(listed))));
+            matches.extend(page.tasks.into_iter().filter(|listed| is_like(listed_id(listed))));
             after = page.next;
             if after.is_none() {
                 break;
             }
         }
-        Ok(task_page(found, None))
+        Ok(task_page(matches, None))
     }
 
     /// Resolves a full ID, or the first or last digits of one.
-    pub(crate) async fn resolve_task_id(&self, said: &str) -> Result<TaskId, Error> {
-        if let Ok(id) = said.parse::<Uuid>() {
+    pub(crate) async fn resolve_task_id(&self, id_or_digits: &str) -> Result<TaskId, Error> {
+        if let Ok(id) = id_or_digits.parse::<Uuid>() {
             return Ok(TaskId(id));
         }
-        match self.find_tasks_by_digits(said).await?.tasks.as_slice() {
+        match self.find_tasks_by_digits(id_or_digits).await?.tasks.as_slice() {
             [one] => Ok(TaskId(one.id)),
-            [] => Err(Error::NotFound { what: "task", key: said.to_owned() }),
+            [] => Err(Error::NotFound { what: "task", key: id_or_digits.to_owned() }),
             several => {
                 let ids: Vec<_> = several.iter().map(|card| card.short.clone()).collect();
                 Err(Error::invalid(
-                    format!("`{said}` matches several tasks: {}.", ids.join(", ")),
-                    "Give more digits.",
+                    format!("`{id_or_digits}` matches several tasks: {}.", ids.join(", ")),
+                    "Give more characters of the ID.",
                 ))
             }
         }
@@ -106,23 +106,23 @@ impl App {
 
     /// Returns the state machine of a task.
     pub(crate) async fn task_loop(&self, id: TaskId) -> Result<TaskLoop, Error> {
-        let whole = self.store.task(id).await?;
-        Ok(whole.task_loop.map_err(tamma_store::Error::from)?)
+        let stored = self.store.task(id).await?;
+        Ok(stored.task_loop.map_err(tamma_store::Error::from)?)
     }
 
     /// Returns all details of a task.
     pub(crate) async fn task_detail(&self, id: TaskId) -> Result<TaskDetail, Error> {
-        let whole = self.store.task(id).await?;
+        let stored = self.store.task(id).await?;
         let decisions = self.store.decisions(id).await?;
         let runs = self.store.iterations(id).await?;
         let alerts = self.store.alerts(id).await?;
-        let (machine, damage) = match whole.task_loop {
-            Ok(machine) => (Some(machine), None),
-            Err(damage) => (None, Some(damage.why)),
+        let (task_loop, damage) = match stored.task_loop {
+            Ok(task_loop) => (Some(task_loop), None),
+            Err(damage) => (None, Some(damage.reason)),
         };
-        let machine = machine.as_ref();
-        let task = whole.task;
-        let card = readable_card(whole.card)?;
+        let task_loop = task_loop.as_ref();
+        let task = stored.task;
+        let card = readable_card(stored.card)?;
         // An open run of a closed task belongs to a lost worker.
         let run = if card.state.is_terminal() { None } else { self.current_run(id).await? };
         Ok(TaskDetail {
@@ -134,25 +134,27 @@ impl App {
             suggested_agent: task.suggested_agent,
             issue_url: task.issue_url,
             metadata: task.metadata,
-            question: match machine.and_then(|it| it.open_question.as_ref()) {
+            question: match task_loop.and_then(|it| it.open_question.as_ref()) {
                 Some(question) => Some(self.open_question(question).await?),
                 None => None,
             },
-            risk_report: machine
+            risk_report: task_loop
                 .and_then(|it| it.plan_assessment.as_ref())
                 .map(|check| RiskReport::new(&check.risk, check.blockers, check.warnings)),
-            plan: machine.and_then(|it| it.plan.as_ref()).map(|plan| PlanVersion::new(plan, None)),
-            knowledge: match machine.and_then(|it| it.plan.as_ref()) {
+            plan: task_loop
+                .and_then(|it| it.plan.as_ref())
+                .map(|plan| PlanVersion::new(plan, None)),
+            knowledge: match task_loop.and_then(|it| it.plan.as_ref()) {
                 Some(plan) => self.knowledge_matches(id, plan.hash).await?,
                 None => Vec::new(),
             },
-            approvals: machine.map(approvals).unwrap_or_default(),
+            approvals: task_loop.map(approvals).unwrap_or_default(),
             decisions: decisions.into_iter().map(PlanDecision::from).collect(),
             iterations: runs.into_iter().map(IterationSummary::from).collect(),
             current_run: run,
             alerts: alerts.into_iter().map(SentAlert::from).collect(),
-            base: machine.and_then(|it| it.pin).map(|pin| pin.base.to_string()),
-            commit: machine.and_then(|it| it.commit).map(|commit| commit.to_string()),
+            base: task_loop.and_then(|it| it.pin).map(|pin| pin.base.to_string()),
+            commit: task_loop.and_then(|it| it.commit).map(|commit| commit.to_string()),
             read_error: damage,
         })
     }
@@ -162,20 +164,20 @@ impl App {
         &self,
         question: &task_loop::OpenQuestion,
     ) -> Result<OpenQuestion, Error> {
-        let mut words = [None, None];
-        for (place, kept) in
-            words.iter_mut().zip([&question.agent_question, &question.default_answer])
+        let mut texts = [None, None];
+        for (text, reference) in
+            texts.iter_mut().zip([&question.agent_question, &question.default_answer])
         {
-            if let Some(kept) = kept {
-                *place = Some(self.store.text(kept).await?);
+            if let Some(reference) = reference {
+                *text = Some(self.store.text(reference).await?);
             }
         }
-        let [asks, default] = words;
+        let [agent_question, default] = texts;
         Ok(OpenQuestion {
             number: question.number,
             cause: question.cause,
             cause_text: question.cause.to_string(),
-            agent_question: asks,
+            agent_question,
             default,
             asked_at: question.asked_at,
             answers: allowed_answers(question),
@@ -185,8 +187,8 @@ impl App {
 
     /// Returns the current plan of a task, with its content.
     pub(crate) async fn current_plan(&self, id: TaskId) -> Result<PlanVersion, Error> {
-        let machine = self.task_loop(id).await?;
-        let outline = machine
+        let task_loop = self.task_loop(id).await?;
+        let outline = task_loop
             .plan
             .ok_or_else(|| Error::NotFound { what: "plan for task", key: id.to_string() })?;
         let (_, plan) = self.store.plan_by_hash(id, outline.hash).await?;
@@ -220,11 +222,11 @@ impl App {
         days: u32,
     ) -> Result<MetricsReport, Error> {
         let since = clock::now() - TimeDelta::days(days.into());
-        let figures = self.store.metrics(project, since, None).await?;
+        let values = self.store.metrics(project, since, None).await?;
         let by_state = self.store.count_by_state(project).await?;
         Ok(MetricsReport {
             since,
-            values: figures,
+            values,
             targets: MetricTargets::default(),
             by_state: by_state.into_iter().map(|(state, n)| (state.to_string(), n)).collect(),
             waiting: self.store.count_waiting(project).await?,
@@ -235,8 +237,8 @@ impl App {
     pub(crate) async fn health(&self) -> Health {
         let store = async { self.store.ping().await.is_ok() };
         let temporal = async {
-            let mut engine = self.temporal.connection().workflow_service();
-            engine.get_system_info(Request::new(GetSystemInfoRequest::default())).await.is_ok()
+            let mut service = self.temporal.connection().workflow_service();
+            service.get_system_info(Request::new(GetSystemInfoRequest::default())).await.is_ok()
         };
         let (store, temporal) = tokio::join!(
             async { tokio::time::timeout(HEALTH_TIMEOUT, store).await.unwrap_or(false) },
@@ -246,13 +248,13 @@ impl App {
     }
 }
 
-fn approvals(machine: &TaskLoop) -> Vec<PlanApproval> {
+fn approvals(task_loop: &TaskLoop) -> Vec<PlanApproval> {
     let approval = |it: &tamma_core::approval::Approval| PlanApproval {
         by: it.by.to_string(),
         at: it.at,
         plan: it.scope.plan.to_string(),
     };
-    machine.approvals.iter().map(approval).collect()
+    task_loop.approvals.iter().map(approval).collect()
 }
 
 fn listed_id(listed: &ListedTask) -> Uuid {
@@ -310,12 +312,12 @@ impl Cursor for ListPosition {
     }
 
     fn decode(text: &str) -> Result<Self, Error> {
-        let place = || {
+        let position = || {
             let (at, task) = text.rsplit_once('-')?;
             let at = chrono::DateTime::from_timestamp_micros(at.parse().ok()?)?;
             Some(Self { at, task: TaskId::decode(task).ok()? })
         };
-        place().ok_or_else(|| invalid_cursor(text))
+        position().ok_or_else(|| invalid_cursor(text))
     }
 }
 
@@ -335,8 +337,8 @@ mod tests {
     fn cursors_round_trip() {
         let task = TaskId(Uuid::from_u128(0x0192_a000_0000_7000_8000_0000_0000_0001));
         let at = chrono::DateTime::from_timestamp_micros(1_700_000_000_123_456).expect("timestamp");
-        let place = ListPosition { at, task };
-        assert_eq!(ListPosition::decode(&place.encode()).expect("read"), place);
+        let position = ListPosition { at, task };
+        assert_eq!(ListPosition::decode(&position.encode()).expect("read"), position);
         assert_eq!(TaskId::decode(&task.encode()).expect("read"), task);
     }
 

@@ -21,24 +21,24 @@ impl App {
         id: TaskId,
         iteration: Option<u16>,
     ) -> Result<TaskReportResponse, Error> {
-        let whole = self.store.task(id).await?;
-        let title = whole.task.title.clone();
-        let machine = whole.task_loop.map_err(tamma_store::Error::from)?;
+        let stored = self.store.task(id).await?;
+        let title = stored.task.title.clone();
+        let task_loop = stored.task_loop.map_err(tamma_store::Error::from)?;
         let log = self.full_history(id).await?;
         let mut texts = BTreeMap::new();
-        for kept in report::referenced_texts(&log) {
-            let text = self.store.text(&kept).await?;
-            texts.insert(kept, text);
+        for reference in report::referenced_texts(&log) {
+            let text = self.store.text(&reference).await?;
+            texts.insert(reference, text);
         }
         let checks = self.store.checks(id).await?;
         let checks: Vec<_> =
             checks.into_iter().map(|check| (check.iteration, check.record)).collect();
         let runs: Vec<_> = self.store.runs(id).await?.into_iter().map(report_run).collect();
-        let spend: Spend = machine.spend;
+        let spend: Spend = task_loop.spend;
         let sources = ReportSources {
             task: id,
             title: &title,
-            state: machine.state,
+            state: task_loop.state,
             spend,
             history: &log,
             checks: &checks,

@@ -47,12 +47,12 @@ impl App {
 }
 
 fn config_error(path: &Path, problems: &ConfigProblems) -> Error {
-    let faults = problems.iter().map(file_problem).collect();
-    Error::InvalidConfig { file: path.display().to_string(), faults }
+    let problems = problems.iter().map(file_problem).collect();
+    Error::InvalidConfig { file: path.display().to_string(), problems }
 }
 
 fn file_problem(problem: &ConfigProblem) -> FileProblem {
-    let place = problem.location();
+    let location = problem.location();
     let message = match problem.variable() {
         Some(variable) => format!("environment variable {variable}: {problem}"),
         None => problem.to_string(),
@@ -60,8 +60,8 @@ fn file_problem(problem: &ConfigProblem) -> FileProblem {
     FileProblem {
         message,
         help: problem.fault.help(),
-        line: place.map(|at| at.line),
-        column: place.map(|at| at.column),
+        line: location.map(|at| at.line),
+        column: location.map(|at| at.column),
     }
 }
 

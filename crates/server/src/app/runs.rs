@@ -37,8 +37,9 @@ impl App {
     pub(crate) async fn current_run(&self, id: TaskId) -> Result<Option<CurrentRun>, Error> {
         let latest = self.store.latest_run(id).await?;
         let Some(run) = latest.filter(|run| run.ended_at.is_none()) else { return Ok(None) };
-        let doing = self.store.last_line(id, run.number, &ACTIVITY_KINDS).await?.map(RunLine::from);
-        Ok(Some(CurrentRun { run: run.into(), current_line: doing }))
+        let current_line =
+            self.store.last_line(id, run.number, &ACTIVITY_KINDS).await?.map(RunLine::from);
+        Ok(Some(CurrentRun { run: run.into(), current_line }))
     }
 
     /// Resolves a client's position in the log of a task.
@@ -51,11 +52,11 @@ impl App {
             None => Ok(LinePosition::START),
             Some(LATEST) => {
                 let run = self.store.latest_run(id).await?;
-                let place = |run: tamma_store::RunRecord| LinePosition {
+                let position = |run: tamma_store::RunRecord| LinePosition {
                     run: run.number,
                     sequence: run.lines,
                 };
-                Ok(run.map_or(LinePosition::START, place))
+                Ok(run.map_or(LinePosition::START, position))
             }
             Some(text) => text.parse().map_err(|_| {
                 let text: String = text.chars().take(40).collect();
@@ -72,11 +73,11 @@ impl App {
     pub(crate) async fn run_lines(
         &self,
         id: TaskId,
-        wanted: &LineFilter,
+        filter: &LineFilter,
         after: LinePosition,
         limit: u32,
     ) -> Result<RunLines, Error> {
-        let lines = self.store.lines(id, wanted, after, limit).await?;
+        let lines = self.store.lines(id, filter, after, limit).await?;
         if lines.is_empty() {
             self.store.task_position(id).await?;
         }
@@ -89,17 +90,18 @@ impl App {
     pub(crate) async fn transcript(
         &self,
         id: TaskId,
-        said: &str,
+        text: &str,
     ) -> Result<(u64, impl Stream<Item = io::Result<Vec<u8>>> + Send + use<>), Error> {
-        let (ticket, attempt) = parse_run_number(said)?;
+        let (job_number, attempt) = parse_run_number(text)?;
         let runs = self.store.runs(id).await?;
-        let meant = |number: RunNumber| {
-            number.job_number == ticket && attempt.is_none_or(|attempt| attempt == number.attempt)
+        let is_match = |number: RunNumber| {
+            number.job_number == job_number
+                && attempt.is_none_or(|attempt| attempt == number.attempt)
         };
-        let run = runs.into_iter().rfind(|run| meant(run.number));
+        let run = runs.into_iter().rfind(|run| is_match(run.number));
         let Some(run) = run else {
             self.store.task_position(id).await?;
-            return Err(Error::NotFound { what: "run", key: said.to_owned() });
+            return Err(Error::NotFound { what: "run", key: text.to_owned() });
         };
         let Some(key) = run.transcript else {
             let key = run.number.to_string();
@@ -110,9 +112,9 @@ impl App {
 }
 
 /// Parses a run number: a job number, and optionally an attempt.
-pub(crate) fn parse_run_number(said: &str) -> Result<(u32, Option<u32>), Error> {
-    let number: RunNumber = said.parse().map_err(|error: tamma_store::InvalidRunNumber| {
+pub(crate) fn parse_run_number(text: &str) -> Result<(u32, Option<u32>), Error> {
+    let number: RunNumber = text.parse().map_err(|error: tamma_store::InvalidRunNumber| {
         Error::invalid(format!("{error}."), "`GET /tasks/{id}/runs` lists the run numbers.")
     })?;
-    Ok((number.job_number, said.contains('.').then_some(number.attempt)))
+    Ok((number.job_number, text.contains('.').then_some(number.attempt)))
 }

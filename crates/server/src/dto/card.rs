@@ -24,7 +24,7 @@ pub fn short_id(id: Uuid) -> String {
 pub struct TaskCard {
     /// Task ID.
     pub id: Uuid,
-    /// Last eight digits of the ID.
+    /// Last eight characters of the ID.
     pub short: String,
     /// Project ID.
     pub project: Uuid,
@@ -168,7 +168,7 @@ pub(crate) fn card_or_unreadable(
         tamma_store::ListedTask::Damaged { task, title, damage, .. } => Err(UnreadableTask {
             id: task.0,
             title,
-            error: format!("cannot read the stored {}: {}", damage.what, damage.why),
+            error: format!("cannot read the stored {}: {}", damage.what, damage.reason),
         }),
     }
 }

@@ -34,12 +34,10 @@ pub struct ChatReply {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proposal: Option<ProposedCommand>,
     /// Command that was run.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[serde(rename = "done")]
+    #[serde(rename = "done", default, skip_serializing_if = "Option::is_none")]
     pub executed_command: Option<String>,
     /// Parser of the message.
-    #[serde(default)]
-    #[serde(rename = "read_by")]
+    #[serde(rename = "read_by", default)]
     pub parsed_by: MessageParser,
     /// Reason for using the grammar although a model is configured.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -19,13 +19,12 @@ pub struct KnowledgeEntryDetail {
     #[serde(flatten)]
     #[schema(value_type = Object)]
     pub entry: KnowledgeEntry,
-    /// Last eight digits of the ID.
+    /// Last eight characters of the ID.
     pub short: String,
     /// Current revision. Changes must name it.
     pub revision: u64,
     /// Content warnings to check before approval.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[serde(rename = "hazards")]
+    #[serde(rename = "hazards", default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
     /// Time of creation.
     pub created_at: DateTime<Utc>,
@@ -38,8 +37,7 @@ pub struct KnowledgeEntryDetail {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effect: Option<KnowledgeEffect>,
     /// Reasons to retire it; only for a single entry or with `offers`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[serde(rename = "offers")]
+    #[serde(rename = "offers", default, skip_serializing_if = "Vec::is_empty")]
     pub retirement_suggestions: Vec<String>,
 }
 
@@ -197,8 +195,7 @@ pub struct KnowledgeDecision {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Approve the entry despite its warnings.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    #[serde(rename = "despite")]
+    #[serde(rename = "despite", default, skip_serializing_if = "std::ops::Not::not")]
     pub ignore_warnings: bool,
 }
 
@@ -228,8 +225,7 @@ pub struct KnowledgeImportRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project: Option<String>,
     /// Keep entries approved despite their warnings.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    #[serde(rename = "despite")]
+    #[serde(rename = "despite", default, skip_serializing_if = "std::ops::Not::not")]
     pub ignore_warnings: bool,
     /// Report the result without changing anything.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -272,8 +268,7 @@ pub struct KnowledgeCheckRequest {
     #[schema(value_type = Object)]
     pub plan: Plan,
     /// ID of an entry to treat as approved.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[serde(rename = "with")]
+    #[serde(rename = "with", default, skip_serializing_if = "Option::is_none")]
     pub assume_approved: Option<Uuid>,
 }
 
@@ -294,16 +289,16 @@ pub struct KnowledgeMatch {
     pub role: MatchRole,
     /// Entry ID.
     pub id: Uuid,
-    /// Last eight digits of the ID.
+    /// Last eight characters of the ID.
     pub short: String,
     /// Text of the entry.
     pub text: String,
     /// Relevance, 0 to 100.
     pub relevance: u8,
-    /// Reasons of the match, as text.
+    /// Reasons for the match, as text.
     #[serde(rename = "because")]
     pub reason_texts: Vec<String>,
-    /// Reasons of the match, as data.
+    /// Reasons for the match, as data.
     #[schema(value_type = Vec<Object>)]
     pub reasons: Vec<MatchReason>,
     /// Evidence of the entry.
@@ -315,7 +310,6 @@ pub struct KnowledgeMatch {
     #[schema(value_type = String)]
     pub severity: EntrySeverity,
     /// `true` if the agents that implement the plan see the entry.
-    #[serde(default)]
-    #[serde(rename = "shown")]
+    #[serde(rename = "shown", default)]
     pub shown_to_agents: bool,
 }

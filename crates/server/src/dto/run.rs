@@ -45,7 +45,7 @@ pub struct RunDetail {
     /// asked; `null` while it runs.
     #[schema(value_type = Option<String>)]
     pub end: Option<RunEnd>,
-    /// Reason of the result.
+    /// Reason for the result.
     pub reason: Option<String>,
     /// Usage; `null` if unknown, which is not zero.
     pub usage: Option<RunUsage>,

@@ -56,8 +56,7 @@ pub struct TaskDetail {
     #[serde(rename = "runs")]
     pub iterations: Vec<IterationSummary>,
     /// Current run.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[serde(rename = "run")]
+    #[serde(rename = "run", default, skip_serializing_if = "Option::is_none")]
     pub current_run: Option<CurrentRun>,
     /// Alerts about the task.
     pub alerts: Vec<SentAlert>,
@@ -66,8 +65,7 @@ pub struct TaskDetail {
     /// Commit that is under review or was delivered.
     pub commit: Option<String>,
     /// Error of the stored state; omitted if it can be read.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[serde(rename = "damage")]
+    #[serde(rename = "damage", default, skip_serializing_if = "Option::is_none")]
     pub read_error: Option<String>,
 }
 
@@ -93,8 +91,7 @@ pub struct OpenQuestion {
     #[serde(rename = "in_words")]
     pub cause_text: String,
     /// Question of the agent, in its own words.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[serde(rename = "asks")]
+    #[serde(rename = "asks", default, skip_serializing_if = "Option::is_none")]
     pub agent_question: Option<String>,
     /// Default if nobody answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -15,23 +15,23 @@ use crate::problem::Problem;
 
 /// Submits an action, then shows the result on the page it came from.
 pub(super) async fn submit_action(
-    State(hall): State<WebState>,
-    visitor: Session,
+    State(state): State<WebState>,
+    session: Session,
     Path(id): Path<Uuid>,
     fields: FormFields,
 ) -> PageResult {
     // Read before the action, which may replace the plan. Without it, the notice has no plan number.
-    let before = hall.app.task_detail(TaskId(id)).await.ok();
+    let before = state.app.task_detail(TaskId(id)).await.ok();
     let submitted = async {
         let action = parse_action(&fields)?;
-        let by = visitor.acting_person()?;
+        let by = session.acting_person()?;
         let key = fields.non_empty("key");
-        let status = hall.app.perform_action(TaskId(id), by, action.clone(), key).await?;
+        let status = state.app.perform_action(TaskId(id), by, action.clone(), key).await?;
         Ok(confirmation(&action, status.state, before.as_ref()))
     };
     let text = submitted.await.map_err(|error: Error| {
         let problem = describe_error(error, before.as_ref());
-        PageError::new(Layout::for_session(&visitor), problem).with_unsent_text(fields.user_text())
+        PageError::new(Layout::for_session(&session), problem).with_unsent_text(fields.user_text())
     })?;
     let back = match fields.text("back").as_str() {
         "/inbox" => "/inbox".to_owned(),
@@ -80,7 +80,7 @@ fn confirmation(action: &TaskAction, state: TaskState, before: Option<&TaskDetai
         TaskAction::Rework { .. } => "Changes requested.",
         TaskAction::Pause {} => "Task paused.",
         TaskAction::Resume {} => "Task resumed.",
-        TaskAction::Modify { .. } => "Task changed. Planning starts again.",
+        TaskAction::Modify { .. } => "Task updated. Planning starts again.",
         TaskAction::Retry { .. } => "Retrying.",
         TaskAction::Continue { .. } => "Task continued.",
         TaskAction::Reply { .. } => "Reply sent.",
@@ -114,8 +114,8 @@ fn parse_action(fields: &FormFields) -> Result<TaskAction, Error> {
         "reply" => TaskAction::Reply { text: fields.text("text") },
         "roll_back" => {
             let to = serde_json::from_value(serde_json::Value::String(fields.text("to")));
-            let odd = |_| Error::invalid("Unknown state.", "Choose one from the list.");
-            TaskAction::RollBack { to: to.map_err(odd)?, reason: reason() }
+            let unknown = |_| Error::invalid("Unknown state.", "Choose one from the list.");
+            TaskAction::RollBack { to: to.map_err(unknown)?, reason: reason() }
         }
         "skip" => TaskAction::Skip { reason: reason() },
         "abandon" => TaskAction::Abandon { reason: reason() },
@@ -129,37 +129,37 @@ fn parse_action(fields: &FormFields) -> Result<TaskAction, Error> {
 
 fn parse_grant(fields: &FormFields) -> Result<BudgetGrant, Error> {
     let number = |name: &str| fields.non_empty(name).unwrap_or_else(|| "0".to_owned());
-    let odd = |what: &str| {
+    let not_a_number = |what: &str| {
         Error::invalid(format!("`{what}` is not a number."), "Enter a number, such as 2 or 1.50.")
     };
     Ok(BudgetGrant {
-        iterations: number("iterations").parse().map_err(|_| odd("Additional runs"))?,
+        iterations: number("iterations").parse().map_err(|_| not_a_number("Additional runs"))?,
         usd: number("usd")
             .trim_start_matches('$')
             .parse()
-            .map_err(|_| odd("Additional budget (USD)"))?,
-        tokens: number("tokens").parse().map_err(|_| odd("Additional tokens"))?,
+            .map_err(|_| not_a_number("Additional budget (USD)"))?,
+        tokens: number("tokens").parse().map_err(|_| not_a_number("Additional tokens"))?,
     })
 }
 
 /// Parses line comments made in the diff and those written as `file:line: text`.
 fn parse_line_comments(fields: &FormFields) -> Result<Vec<LineComment>, Error> {
     let mut lines = Vec::new();
-    for (place, text) in fields.all("comment_at").iter().zip(fields.all("comment")) {
+    for (location, text) in fields.all("comment_at").iter().zip(fields.all("comment")) {
         if !text.is_empty() {
-            lines.push(parse_line_comment(place, &text)?);
+            lines.push(parse_line_comment(location, &text)?);
         }
     }
     for line in fields.lines("lines") {
-        let (place, text) = line.split_once(": ").ok_or_else(|| invalid_line_comment(&line))?;
-        lines.push(parse_line_comment(place, text)?);
+        let (location, text) = line.split_once(": ").ok_or_else(|| invalid_line_comment(&line))?;
+        lines.push(parse_line_comment(location, text)?);
     }
     Ok(lines)
 }
 
-fn parse_line_comment(place: &str, text: &str) -> Result<LineComment, Error> {
-    let (file, line) = place.rsplit_once(':').ok_or_else(|| invalid_line_comment(place))?;
-    let line = line.trim().parse().map_err(|_| invalid_line_comment(place))?;
+fn parse_line_comment(location: &str, text: &str) -> Result<LineComment, Error> {
+    let (file, line) = location.rsplit_once(':').ok_or_else(|| invalid_line_comment(location))?;
+    let line = line.trim().parse().map_err(|_| invalid_line_comment(location))?;
     Ok(LineComment { file: file.trim().to_owned(), line, text: text.trim().to_owned() })
 }
 

@@ -70,26 +70,26 @@ struct AgentStats {
     roles: String,
 }
 
-pub(super) async fn page(State(hall): State<WebState>, visitor: Session) -> PageResult {
-    let shell = Layout::for_page(&hall, &visitor, "engines").await?;
-    let pool = AgentPoolView::load(&hall.app, &shell).await;
-    let pool = pool.map_err(|error| PageError::new(Layout::for_session(&visitor), error))?;
-    render(&AgentsPage { layout: shell, live_href: "/live/engines", pool })
+pub(super) async fn page(State(state): State<WebState>, session: Session) -> PageResult {
+    let layout = Layout::for_page(&state, &session, "engines").await?;
+    let pool = AgentPoolView::load(&state.app, &layout).await;
+    let pool = pool.map_err(|error| PageError::new(Layout::for_session(&session), error))?;
+    render(&AgentsPage { layout, live_href: "/live/engines", pool })
 }
 
 impl AgentPoolView {
-    pub(super) async fn load(app: &App, shell: &Layout) -> Result<Self, Error> {
+    pub(super) async fn load(app: &App, layout: &Layout) -> Result<Self, Error> {
         let (store, now) = (&app.store, clock::now());
         let mut running = store.active_runs().await?;
-        let used = store.agent_usage(now - STATS_PERIOD).await?;
-        let (holds, places) =
+        let usage = store.agent_usage(now - STATS_PERIOD).await?;
+        let (blocks, leases) =
             (store.provider_blocks(now).await?, store.provider_leases(now).await?);
-        let under_way = pluralize(running.len(), "run");
+        let active = pluralize(running.len(), "run");
         let mut workers: Vec<WorkerView> = Vec::new();
-        for (it, is_there) in store.workers().await? {
-            let is_its = |run: &mut ActiveRun| run.worker.as_ref() == Some(&it.name);
-            let its: Vec<ActiveRun> = running.extract_if(.., is_its).collect();
-            workers.push(worker_view(workers.len(), &it, is_there, &its));
+        for (it, is_online) in store.workers().await? {
+            let is_own = |run: &mut ActiveRun| run.worker.as_ref() == Some(&it.name);
+            let own_runs: Vec<ActiveRun> = running.extract_if(.., is_own).collect();
+            workers.push(worker_view(workers.len(), &it, is_online, &own_runs));
         }
         if !running.is_empty() {
             // Their worker is gone, and no other worker has resumed them yet.
@@ -107,30 +107,30 @@ impl AgentPoolView {
         let free: usize =
             workers.iter().map(|it| it.slot_count.saturating_sub(it.busy_slots)).sum();
         Ok(Self {
-            layout: shell.clone(),
-            summary: format!("{under_way} active, {} free", pluralize(free, "slot")),
+            layout: layout.clone(),
+            summary: format!("{active} active, {} free", pluralize(free, "slot")),
             workers,
-            providers: provider_views(&places, &holds),
-            agents: used.into_iter().map(agent_stats).collect(),
+            providers: provider_views(&leases, &blocks),
+            agents: usage.into_iter().map(agent_stats).collect(),
         })
     }
 }
 
-fn provider_views(places: &[(String, u64)], holds: &[(String, Timestamp)]) -> Vec<ProviderView> {
+fn provider_views(leases: &[(String, u64)], blocks: &[(String, Timestamp)]) -> Vec<ProviderView> {
     let mut providers: Vec<ProviderView> = Vec::new();
-    let names = places.iter().map(|(name, _)| name).chain(holds.iter().map(|(name, _)| name));
+    let names = leases.iter().map(|(name, _)| name).chain(blocks.iter().map(|(name, _)| name));
     for name in names {
         if providers.iter().any(|provider| provider.name == *name) {
             continue;
         }
-        let at_once = places.iter().find(|(key, _)| key == name).map_or(0, |(_, count)| *count);
-        let hold = holds.iter().find(|(key, _)| key == name).map(|(_, until)| *until);
+        let run_count = leases.iter().find(|(key, _)| key == name).map_or(0, |(_, count)| *count);
+        let blocked_until = blocks.iter().find(|(key, _)| key == name).map(|(_, until)| *until);
         providers.push(ProviderView {
             id: providers.len(),
             name: name.clone(),
-            tone: if hold.is_some() { "hold" } else { "work" },
-            run_count: pluralize(at_once, "run"),
-            status: match hold {
+            tone: if blocked_until.is_some() { "hold" } else { "work" },
+            run_count: pluralize(run_count, "run"),
+            status: match blocked_until {
                 Some(until) => {
                     let until = labels::format_time(until, clock::now());
                     format!("Quota exhausted until {until}; no new runs start")
@@ -142,19 +142,19 @@ fn provider_views(places: &[(String, u64)], holds: &[(String, Timestamp)]) -> Ve
     providers
 }
 
-fn worker_view(id: usize, it: &Worker, is_there: bool, running: &[ActiveRun]) -> WorkerView {
+fn worker_view(id: usize, it: &Worker, is_online: bool, running: &[ActiveRun]) -> WorkerView {
     let slots = usize::try_from(it.slots).unwrap_or(usize::MAX);
     let ago = |at| format_duration(clock::now() - at);
     let free = (running.len()..slots).map(|_| SlotView::Free);
     WorkerView {
         id,
         name: it.name.clone(),
-        tone: match (is_there, running.len() >= slots) {
+        tone: match (is_online, running.len() >= slots) {
             (false, _) => "bad",
             (true, true) => "work",
             (true, false) => "idle",
         },
-        status: if is_there {
+        status: if is_online {
             format!("Online for {}", ago(it.started_at))
         } else {
             format!("Offline for {}", ago(it.seen_at))

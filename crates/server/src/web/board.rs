@@ -9,7 +9,7 @@ use strum::IntoEnumIterator as _;
 use tamma_core::format::{format_usd, humanize};
 use tamma_core::level::RiskLevel;
 use tamma_core::task::{Priority, TaskType};
-use tamma_core::task_loop::{Phase, State as Where};
+use tamma_core::task_loop::{Phase, State as TaskState};
 use tamma_store::{ListedTask, TaskFilter};
 use uuid::Uuid;
 
@@ -182,7 +182,7 @@ impl BoardCard {
 /// Numbers of tasks by state, and the agent limit.
 #[derive(Debug, Clone, Default)]
 pub(super) struct BoardCounts {
-    pub(super) by_state: BTreeMap<Where, u64>,
+    pub(super) by_state: BTreeMap<TaskState, u64>,
     pub(super) waiting: u64,
     /// Maximum number of agents on the project; `None` for several projects, or if the rules set no
     /// limit.
@@ -202,16 +202,16 @@ impl BoardCounts {
     }
 
     /// Builds the column of a phase, without cards.
-    pub(super) fn column(&self, phase: Phase, wanted: &BoardQuery) -> Column {
+    pub(super) fn column(&self, phase: Phase, query: &BoardQuery) -> Column {
         let (word, count) = (serialized_name(&phase), self.of_phase(phase));
-        let running = self.by_state.get(&Where::InProgress).copied().unwrap_or_default();
+        let running = self.by_state.get(&TaskState::InProgress).copied().unwrap_or_default();
         let limit = self.agent_limit.filter(|_| phase == Phase::Implement);
-        let more = count > u64::from(CARDS_PER_STATE) && wanted.phase.is_empty();
+        let more = count > u64::from(CARDS_PER_STATE) && query.phase.is_empty();
         Column {
-            name: labels::phase_label(phase),
+            name: phase.label(),
             count,
             agents: limit.map(|limit| AgentCapacity { running, limit }),
-            more_href: more.then(|| wanted.phase_href(&word)),
+            more_href: more.then(|| query.phase_href(&word)),
             cards: Vec::new(),
             phase: word,
         }
@@ -219,11 +219,11 @@ impl BoardCounts {
 }
 
 /// Returns the maximum number of agents, by the rules of the selected project or of the only one.
-pub(super) async fn agent_limit(app: &App, wanted: &BoardQuery) -> Result<Option<u16>, Error> {
+pub(super) async fn agent_limit(app: &App, query: &BoardQuery) -> Result<Option<u16>, Error> {
     let projects = app.store.projects().await?;
     let one = match projects.as_slice() {
         [only] => Some(only),
-        several => several.iter().find(|it| it.name == wanted.project),
+        several => several.iter().find(|it| it.name == query.project),
     };
     let Some(project) = one else { return Ok(None) };
     // Invalid rules set no limit here; the projects page shows their errors.
@@ -233,25 +233,26 @@ pub(super) async fn agent_limit(app: &App, wanted: &BoardQuery) -> Result<Option
 
 /// Renders the board.
 pub(super) async fn page(
-    State(hall): State<WebState>,
-    visitor: Session,
-    Query(wanted): Query<BoardQuery>,
+    State(state): State<WebState>,
+    session: Session,
+    Query(query): Query<BoardQuery>,
 ) -> PageResult {
-    let oops = |error: Error| PageError::new(Layout::for_session(&visitor), error);
-    if let Some(task) = find_task_by_id_text(&hall.app, &wanted.text).await.map_err(oops)? {
+    let page_error = |error: Error| PageError::new(Layout::for_session(&session), error);
+    if let Some(task) = find_task_by_id_text(&state.app, &query.text).await.map_err(page_error)? {
         return redirect(&format!("/tasks/{task}"));
     }
-    let shell = Layout::for_page(&hall, &visitor, "board").await?;
+    let layout = Layout::for_page(&state, &session, "board").await?;
     // Taken before the first read, so that live updates miss nothing.
-    let since = hall.app.store.now().await.map_err(|error| oops(error.into()))?;
-    let mut rights = PagePermissions::for_session(&hall.app, &visitor);
-    let lanes = Lanes::load(&hall.app, &shell, &wanted, &mut rights).await.map_err(oops)?;
-    let projects = hall.app.store.projects().await.map_err(|error| oops(error.into()))?;
-    let query = wanted.filter_form(projects.into_iter().map(|project| project.name));
+    let since = state.app.store.now().await.map_err(|error| page_error(error.into()))?;
+    let mut permissions = PagePermissions::for_session(&state.app, &session);
+    let lanes =
+        Lanes::load(&state.app, &layout, &query, &mut permissions).await.map_err(page_error)?;
+    let projects = state.app.store.projects().await.map_err(|error| page_error(error.into()))?;
+    let filters = query.filter_form(projects.into_iter().map(|project| project.name));
     let since = since.timestamp_micros();
-    let live =
-        format!("/live/board{}since={since}&empty={}", wanted.query_string(), lanes.is_empty);
-    render(&BoardPage { layout: shell, filters: query, live_href: live, lanes })
+    let live_href =
+        format!("/live/board{}since={since}&empty={}", query.query_string(), lanes.is_empty);
+    render(&BoardPage { layout, filters, live_href, lanes })
 }
 
 /// Finds the task whose ID, or short ID, was searched for.
@@ -276,35 +277,34 @@ impl Lanes {
 
     pub(super) async fn load(
         app: &App,
-        shell: &Layout,
-        wanted: &BoardQuery,
-        rights: &mut PagePermissions,
+        layout: &Layout,
+        query: &BoardQuery,
+        permissions: &mut PagePermissions,
     ) -> Result<Self, Error> {
-        let filter = wanted.store_filter(app).await?;
-        let places = agent_limit(app, wanted).await?;
-        let each = if filter.phase.is_some() { 0 } else { CARDS_PER_STATE };
-        let board = app.store.board(&filter, each).await?;
+        let filter = query.store_filter(app).await?;
+        let agent_limit = agent_limit(app, query).await?;
+        let per_state = if filter.phase.is_some() { 0 } else { CARDS_PER_STATE };
+        let board = app.store.board(&filter, per_state).await?;
         let mut older_href = None;
         let tasks = if filter.phase.is_some() {
-            let after = Some(wanted.after.as_str()).filter(|after| !after.is_empty());
+            let after = Some(query.after.as_str()).filter(|after| !after.is_empty());
             let after = after.map(tamma_core::ids::TaskId::decode).transpose()?;
             let page = app.store.tasks(&filter, after, COLUMN_PAGE_SIZE).await?;
             if let Some(next) = page.next {
-                let next = BoardQuery { after: next.encode(), ..wanted.clone() };
+                let next = BoardQuery { after: next.encode(), ..query.clone() };
                 older_href = Some(next.href());
             }
             page.tasks
         } else {
             board.tasks
         };
-        let counts =
-            BoardCounts { by_state: board.counts, waiting: shell.waiting, agent_limit: places };
+        let counts = BoardCounts { by_state: board.counts, waiting: layout.waiting, agent_limit };
         let mut by_phase: BTreeMap<Phase, Vec<BoardCard>> = BTreeMap::new();
         let mut damaged = Vec::new();
         for listed in tasks {
             match dto::card_or_unreadable(listed) {
                 Ok(card) => {
-                    let waiting_on = rights.waiting_on(&card).await;
+                    let waiting_on = permissions.waiting_on(&card).await;
                     by_phase.entry(card.phase).or_default().push(BoardCard::new(&card, waiting_on));
                 }
                 Err(it) => damaged.push(DamagedCard { title: it.title, reason: it.error }),
@@ -315,17 +315,17 @@ impl Lanes {
                 phases.iter().filter(|phase| filter.phase.is_none_or(|only| only == **phase));
             here.map(|phase| {
                 let cards = by_phase.remove(phase).unwrap_or_default();
-                Column { cards, ..counts.column(*phase, wanted) }
+                Column { cards, ..counts.column(*phase, query) }
             })
             .collect()
         };
         let lanes = LANES.iter().map(|phases| Lane { columns: lane(phases) });
         Ok(Self {
-            layout: shell.clone(),
+            layout: layout.clone(),
             summary: counts.summary(),
             damaged,
             is_empty: counts.by_state.is_empty(),
-            is_filtered: !wanted.is_unfiltered(),
+            is_filtered: !query.is_unfiltered(),
             lanes: lanes.filter(|lane| !lane.columns.is_empty()).collect(),
             older_href,
         })
@@ -361,7 +361,7 @@ impl BoardQuery {
             "" => None,
             name => Some(app.resolve_project(Some(name)).await?.id),
         };
-        let (labels, words): (Vec<&str>, Vec<&str>) =
+        let (labels, terms): (Vec<&str>, Vec<&str>) =
             self.text.split_whitespace().partition(|word| word.starts_with("label:"));
         Ok(TaskFilter {
             project,
@@ -371,7 +371,7 @@ impl BoardQuery {
             phase: parse_name(&self.phase),
             waits: (self.waits == "person").then_some(true),
             label: labels.first().map(|label| label["label:".len()..].to_owned()),
-            text: Some(words.join(" ")).filter(|text| !text.is_empty()),
+            text: Some(terms.join(" ")).filter(|text| !text.is_empty()),
             ..TaskFilter::default()
         })
     }

@@ -99,38 +99,41 @@ pub(super) struct ChatQuery {
 }
 
 pub(super) async fn page(
-    State(hall): State<WebState>,
-    visitor: Session,
-    Query(wanted): Query<ChatQuery>,
+    State(state): State<WebState>,
+    session: Session,
+    Query(query): Query<ChatQuery>,
 ) -> PageResult {
-    let shell = Layout::for_page(&hall, &visitor, "chat").await?;
-    let about = match wanted.task {
+    let layout = Layout::for_page(&state, &session, "chat").await?;
+    let topic = match query.task {
         Some(id) => {
-            let card = hall.app.task_card(TaskId(id)).await;
+            let card = state.app.task_card(TaskId(id)).await;
             let card =
-                card.map_err(|error| PageError::new(Layout::for_session(&visitor), error))?;
+                card.map_err(|error| PageError::new(Layout::for_session(&session), error))?;
             ChatTopic { id: id.to_string(), title: card.title }
         }
         None => ChatTopic { id: String::new(), title: String::new() },
     };
-    let spoken = {
-        let rooms = hall.conversations.0.lock().unwrap_or_else(PoisonError::into_inner);
-        rooms.get(&visitor.csrf_token()).map(|room| room.messages.clone()).unwrap_or_default()
+    let stored = {
+        let conversations = state.conversations.0.lock().unwrap_or_else(PoisonError::into_inner);
+        conversations
+            .get(&session.csrf_token())
+            .map(|conversation| conversation.messages.clone())
+            .unwrap_or_default()
     };
-    let model = hall.app.chat_model().await;
-    let model = model.map_err(|error| PageError::new(Layout::for_session(&visitor), error))?;
-    let last = spoken.len();
-    let messages = spoken.iter().enumerate().map(|(at, it)| message_view(at, it, at + 1 == last));
+    let model = state.app.chat_model().await;
+    let model = model.map_err(|error| PageError::new(Layout::for_session(&session), error))?;
+    let last = stored.len();
+    let messages = stored.iter().enumerate().map(|(at, it)| message_view(at, it, at + 1 == last));
     render(&ChatPage {
-        layout: shell,
+        layout,
         live_href: "/live/board".to_owned(),
         reader_description: match model {
             Some(model) => {
-                format!("interpreted by {model}; if it is unavailable, by a built-in grammar")
+                format!(
+                    "Messages are read by {model}, or by a built-in grammar if it is unavailable"
+                )
             }
-            None => {
-                "interpreted by a built-in grammar; short, plain sentences work best".to_owned()
-            }
+            None => "Short, plain sentences work best".to_owned(),
         },
         messages: messages.collect(),
         examples: vec![
@@ -139,7 +142,7 @@ pub(super) async fn page(
             "How much did we spend today?",
             "What did we learn this week?",
         ],
-        topic: about,
+        topic,
     })
 }
 
@@ -171,7 +174,7 @@ fn message_view(number: usize, it: &StoredMessage, is_last: bool) -> MessageView
             command: proposed.command.clone(),
             digest: proposed.digest.clone(),
             consequence: "Runs with your permissions and is recorded in the task history.",
-            outcome: "No longer pending.",
+            outcome: "Expired.",
         },
         (None, Some(command)) => ProposalView {
             any: true,
@@ -196,18 +199,18 @@ fn message_view(number: usize, it: &StoredMessage, is_last: bool) -> MessageView
 
 /// Handles a chat message.
 pub(super) async fn send_message(
-    State(hall): State<WebState>,
-    visitor: Session,
+    State(state): State<WebState>,
+    session: Session,
     fields: FormFields,
 ) -> PageResult {
     let task = fields.non_empty("task").and_then(|task| task.parse().ok());
-    post_message(&hall, &visitor, fields.text("message"), task).await
+    post_message(&state, &session, fields.text("message"), task).await
 }
 
 /// Handles the answer to a proposed action.
 pub(super) async fn answer_proposal(
-    State(hall): State<WebState>,
-    visitor: Session,
+    State(state): State<WebState>,
+    session: Session,
     fields: FormFields,
 ) -> PageResult {
     // The confirmation carries the proposal's digest, so that it cannot confirm another one.
@@ -215,30 +218,31 @@ pub(super) async fn answer_proposal(
         "yes" => fields.text("proposal"),
         _ => "no".to_owned(),
     };
-    post_message(&hall, &visitor, message, None).await
+    post_message(&state, &session, message, None).await
 }
 
 async fn post_message(
-    hall: &WebState,
-    visitor: &Session,
+    state: &WebState,
+    session: &Session,
     message: String,
     task: Option<Uuid>,
 ) -> PageResult {
-    let oops = |error: Error| {
-        PageError::new(Layout::for_session(visitor), error).with_unsent_text(message.clone())
+    let page_error = |error: Error| {
+        PageError::new(Layout::for_session(session), error).with_unsent_text(message.clone())
     };
     if message.is_empty() {
         return redirect("/chat");
     }
-    let by = visitor.acting_person().map_err(oops)?;
-    let key = visitor.csrf_token();
+    let by = session.acting_person().map_err(page_error)?;
+    let key = session.csrf_token();
     let conversation = {
-        let mut rooms = hall.conversations.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let room = rooms.entry(key.clone()).or_default();
-        *room.id.get_or_insert_with(clock::new_id)
+        let mut conversations =
+            state.conversations.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let stored = conversations.entry(key.clone()).or_default();
+        *stored.id.get_or_insert_with(clock::new_id)
     };
-    let said = NewChatMessage { conversation, message: message.clone(), task };
-    let reply = match hall.app.chat(&by, said).await {
+    let new_message = NewChatMessage { conversation, message: message.clone(), task };
+    let reply = match state.app.chat(&by, new_message).await {
         Ok(reply) => reply,
         // Errors are shown as replies.
         Err(error) => {
@@ -248,14 +252,14 @@ async fn post_message(
         }
     };
     let now = clock::now();
-    let mine = ChatReply { lines: labels::paragraphs(&message), ..ChatReply::default() };
-    let mut rooms = hall.conversations.0.lock().unwrap_or_else(PoisonError::into_inner);
-    let room = rooms.entry(key).or_default();
-    room.messages.push(StoredMessage { by: Some(by.to_string()), at: now, reply: mine });
-    room.messages.push(StoredMessage { by: None, at: now, reply });
-    let from = room.messages.len().saturating_sub(MAX_MESSAGES);
-    room.messages.drain(..from);
-    drop(rooms);
+    let own = ChatReply { lines: labels::paragraphs(&message), ..ChatReply::default() };
+    let mut conversations = state.conversations.0.lock().unwrap_or_else(PoisonError::into_inner);
+    let stored = conversations.entry(key).or_default();
+    stored.messages.push(StoredMessage { by: Some(by.to_string()), at: now, reply: own });
+    stored.messages.push(StoredMessage { by: None, at: now, reply });
+    let from = stored.messages.len().saturating_sub(MAX_MESSAGES);
+    stored.messages.drain(..from);
+    drop(conversations);
     match task {
         Some(task) => redirect(&format!("/chat?task={task}#say")),
         None => redirect("/chat#say"),

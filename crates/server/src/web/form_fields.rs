@@ -56,8 +56,8 @@ impl FromRequest<WebState> for FormFields {
     type Rejection = PageError;
 
     async fn from_request(request: Request, state: &WebState) -> Result<Self, PageError> {
-        let visitor = request.extensions().get::<Session>().cloned();
-        let Some(visitor) = visitor else {
+        let session = request.extensions().get::<Session>().cloned();
+        let Some(session) = session else {
             return Err(PageError::new(Layout::anonymous(), csrf_problem()));
         };
         let body = Bytes::from_request(request, state).await.map_err(|rejection| {
@@ -66,9 +66,9 @@ impl FromRequest<WebState> for FormFields {
         })?;
         let fields: Vec<(String, String)> = form_urlencoded::parse(&body).into_owned().collect();
         let fields = Self(fields);
-        if fields.text("csrf") != visitor.csrf_token() {
-            let shell = Layout::for_session(&visitor);
-            return Err(PageError::new(shell, csrf_problem()).with_unsent_text(fields.user_text()));
+        if fields.text("csrf") != session.csrf_token() {
+            let layout = Layout::for_session(&session);
+            return Err(PageError::new(layout, csrf_problem()).with_unsent_text(fields.user_text()));
         }
         Ok(fields)
     }
@@ -76,7 +76,7 @@ impl FromRequest<WebState> for FormFields {
 
 fn csrf_problem() -> Problem {
     let title = "Form refused";
-    let detail = "The form comes from another site, or from a page that was open for too long.";
+    let detail = "The form was submitted from another site, or the page was open for too long.";
     Problem::new(StatusCode::FORBIDDEN, "form", title, detail)
         .hint("Go back, reload the page and submit the form again.")
 }

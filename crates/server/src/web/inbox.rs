@@ -79,33 +79,33 @@ struct QuickApproval {
     idempotency_key: String,
 }
 
-pub(super) async fn page(State(hall): State<WebState>, visitor: Session) -> PageResult {
-    let shell = Layout::for_page(&hall, &visitor, "inbox").await?;
-    let mut rights = PagePermissions::for_session(&hall.app, &visitor);
+pub(super) async fn page(State(state): State<WebState>, session: Session) -> PageResult {
+    let layout = Layout::for_page(&state, &session, "inbox").await?;
+    let mut permissions = PagePermissions::for_session(&state.app, &session);
     let read = async {
         // Taken before the first read, so that live updates miss nothing.
-        let since = hall.app.store.now().await?.timestamp_micros();
-        Ok((since, InboxList::load(&hall.app, &shell, &mut rights).await?))
+        let since = state.app.store.now().await?.timestamp_micros();
+        Ok((since, InboxList::load(&state.app, &layout, &mut permissions).await?))
     };
     let (since, list) =
-        read.await.map_err(|error: Error| PageError::new(Layout::for_session(&visitor), error))?;
-    render(&InboxPage { layout: shell, live_href: format!("/live/inbox?since={since}"), list })
+        read.await.map_err(|error: Error| PageError::new(Layout::for_session(&session), error))?;
+    render(&InboxPage { layout, live_href: format!("/live/inbox?since={since}"), list })
 }
 
 impl InboxList {
     pub(super) async fn load(
         app: &App,
-        shell: &Layout,
-        rights: &mut PagePermissions,
+        layout: &Layout,
+        permissions: &mut PagePermissions,
     ) -> Result<Self, Error> {
         let page = app.inbox(None, &PageRequest { after: None, limit: MAX_ITEMS }).await?;
         let (mut items, mut others) = (Vec::new(), Vec::new());
         for card in page.tasks.iter().filter(|card| card.waits_for_person) {
-            match rights.waiting_on(card).await {
+            match permissions.waiting_on(card).await {
                 Some(WaitingOn::Viewer) => {
                     // The agent's question is shown here; other details are on the task page.
-                    let whole = app.task_detail(TaskId(card.id)).await?;
-                    items.push(inbox_item(&whole, project_name(app, card.project).await?));
+                    let detail = app.task_detail(TaskId(card.id)).await?;
+                    items.push(inbox_item(&detail, project_name(app, card.project).await?));
                 }
                 Some(WaitingOn::Others(people)) => others.push(OtherItem {
                     id: card.id,
@@ -117,7 +117,7 @@ impl InboxList {
             }
         }
         let lesson_count = app.count_pending_knowledge().await?;
-        Ok(Self { layout: shell.clone(), items, lesson_count, others })
+        Ok(Self { layout: layout.clone(), items, lesson_count, others })
     }
 }
 
@@ -125,15 +125,15 @@ impl InboxItemFragment {
     /// Loads the item of a task; `None` if it does not wait on the viewer.
     pub(super) async fn load(
         app: &App,
-        shell: &Layout,
-        rights: &mut PagePermissions,
-        whole: &dto::TaskDetail,
+        layout: &Layout,
+        permissions: &mut PagePermissions,
+        detail: &dto::TaskDetail,
     ) -> Result<Option<Self>, Error> {
-        if rights.waiting_on(&whole.card).await != Some(WaitingOn::Viewer) {
+        if permissions.waiting_on(&detail.card).await != Some(WaitingOn::Viewer) {
             return Ok(None);
         }
-        let item = inbox_item(whole, project_name(app, whole.card.project).await?);
-        Ok(Some(Self { layout: shell.clone(), item }))
+        let item = inbox_item(detail, project_name(app, detail.card.project).await?);
+        Ok(Some(Self { layout: layout.clone(), item }))
     }
 }
 
@@ -141,10 +141,10 @@ async fn project_name(app: &App, id: Uuid) -> Result<String, Error> {
     Ok(app.project_by_id(ProjectId(id)).await?.name)
 }
 
-fn inbox_item(whole: &dto::TaskDetail, project: String) -> InboxItem {
-    let card = &whole.card;
-    let question = whole.question.as_ref();
-    let severity = whole.alerts.last().map_or(AlertSeverity::Warning, |alert| alert.severity);
+fn inbox_item(detail: &dto::TaskDetail, project: String) -> InboxItem {
+    let card = &detail.card;
+    let question = detail.question.as_ref();
+    let severity = detail.alerts.last().map_or(AlertSeverity::Warning, |alert| alert.severity);
     let tone = if severity == AlertSeverity::Critical { "bad" } else { "wait" };
     InboxItem {
         id: card.id,
@@ -158,9 +158,9 @@ fn inbox_item(whole: &dto::TaskDetail, project: String) -> InboxItem {
         project,
         risk: card.risk,
         cost: labels::format_spend(&card.spend),
-        plan: whole.plan.as_ref().map(plan_summary),
+        plan: detail.plan.as_ref().map(plan_summary),
         agent_question: question.and_then(|question| question.agent_question.clone()),
-        quick_approval: quick_approval(whole),
+        quick_approval: quick_approval(detail),
     }
 }
 
@@ -181,10 +181,10 @@ fn plan_summary(plan: &dto::PlanVersion) -> String {
     )
 }
 
-fn quick_approval(whole: &dto::TaskDetail) -> Option<QuickApproval> {
-    let is_low = whole.card.risk == Some(RiskLevel::Low);
-    let can_approve = whole.card.answers.contains(&AnswerKind::Approve);
-    let plan = whole.plan.as_ref().filter(|_| is_low && can_approve)?;
+fn quick_approval(detail: &dto::TaskDetail) -> Option<QuickApproval> {
+    let is_low = detail.card.risk == Some(RiskLevel::Low);
+    let can_approve = detail.card.answers.contains(&AnswerKind::Approve);
+    let plan = detail.plan.as_ref().filter(|_| is_low && can_approve)?;
     Some(QuickApproval {
         version: plan.version,
         plan_hash: plan.hash.clone(),

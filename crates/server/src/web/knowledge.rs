@@ -78,18 +78,22 @@ struct EntryView {
 }
 
 impl EntryView {
-    fn new(known: &KnowledgeEntryDetail, projects: &[RegisteredProject], may: bool) -> Self {
-        let entry = &known.entry;
+    fn new(
+        detail: &KnowledgeEntryDetail,
+        projects: &[RegisteredProject],
+        can_decide: bool,
+    ) -> Self {
+        let entry = &detail.entry;
         let name = |id| projects.iter().find(|it| it.id == id).map(|it| it.name.as_str());
         let scope = match entry.scope {
             EntryScope::Organisation => "Applies to every project".to_owned(),
             EntryScope::Project(id) => format!("Applies to {}", name(id).unwrap_or("a project")),
         };
         let is_pending = entry.status == EntryStatus::Pending;
-        let matched = known.effect.as_ref().map_or(0, |effect| effect.matched);
+        let matched = detail.effect.as_ref().map_or(0, |effect| effect.matched);
         Self {
             id: entry.id.0,
-            short_id: known.short.clone(),
+            short_id: detail.short.clone(),
             text: entry.text.clone(),
             kind: entry.kind.to_string(),
             icon: match entry.kind {
@@ -101,7 +105,7 @@ impl EntryView {
             severity: entry.severity.to_string(),
             tone: if entry.severity >= EntrySeverity::High { "bad" } else { "none" },
             status: entry.status.to_string(),
-            scope: if entry.globs.is_empty() { scope } else { format!("{scope}, under") },
+            scope: if entry.globs.is_empty() { scope } else { format!("{scope}, in") },
             globs: entry.globs.clone(),
             keywords: entry.keywords.clone(),
             match_summary: if is_pending {
@@ -112,25 +116,25 @@ impl EntryView {
             } else {
                 format!("Matched {}.", pluralize(matched, "task"))
             },
-            effect: match &known.effect {
+            effect: match &detail.effect {
                 Some(effect) => effect.verdict_text.clone(),
                 None if is_pending => "No effect until approved.".to_owned(),
                 None => String::new(),
             },
-            content_warnings: known.warnings.clone(),
-            retirement_suggestion: known.retirement_suggestions.join(" "),
+            content_warnings: detail.warnings.clone(),
+            retirement_suggestion: detail.retirement_suggestions.join("; "),
             is_pending,
-            can_approve: may && known.warnings.is_empty(),
+            can_approve: can_decide && detail.warnings.is_empty(),
             consequence: match (entry.kind, entry.severity) {
-                _ if !may => "Needs an approver's decision.",
-                _ if !known.warnings.is_empty() => "Open the entry to approve it.",
+                _ if !can_decide => "Needs an approver's decision.",
+                _ if !detail.warnings.is_empty() => "Open the entry to approve it.",
                 (EntryKind::Prohibition, EntrySeverity::Critical) => {
                     "Plans that violate it will need a person's decision."
                 }
                 (EntryKind::Prohibition, _) => "Plans that violate it will get a warning.",
                 _ => "It will be included in the prompts of matching tasks.",
             },
-            revision: known.revision,
+            revision: detail.revision,
         }
     }
 }
@@ -146,38 +150,39 @@ pub(super) struct KnowledgePageQuery {
 }
 
 pub(super) async fn list(
-    State(hall): State<WebState>,
-    visitor: Session,
-    Query(wanted): Query<KnowledgePageQuery>,
+    State(state): State<WebState>,
+    session: Session,
+    Query(query): Query<KnowledgePageQuery>,
 ) -> PageResult {
-    let shell = Layout::for_page(&hall, &visitor, "knowledge").await?;
-    let mut rights = PagePermissions::for_session(&hall.app, &visitor);
-    let made = load_page(&hall, shell, wanted, &mut rights).await;
-    render(&made.map_err(|error| PageError::new(Layout::for_session(&visitor), error))?)
+    let layout = Layout::for_page(&state, &session, "knowledge").await?;
+    let mut permissions = PagePermissions::for_session(&state.app, &session);
+    let page = load_page(&state, layout, query, &mut permissions).await;
+    render(&page.map_err(|error| PageError::new(Layout::for_session(&session), error))?)
 }
 
 async fn load_page(
-    hall: &WebState,
-    shell: Layout,
-    wanted: KnowledgePageQuery,
-    rights: &mut PagePermissions,
+    state: &WebState,
+    layout: Layout,
+    query: KnowledgePageQuery,
+    permissions: &mut PagePermissions,
 ) -> Result<KnowledgePage, Error> {
-    let app = &hall.app;
+    let app = &state.app;
     let projects = app.store.projects().await?;
-    let project = match wanted.project.as_str() {
+    let project = match query.project.as_str() {
         "" => None,
         name => Some(app.resolve_project(Some(name)).await?.id),
     };
-    let kind = serde_json::from_value(serde_json::Value::String(wanted.kind.clone())).ok();
+    let kind = serde_json::from_value(serde_json::Value::String(query.kind.clone())).ok();
     let filter = KnowledgeFilter { project, kind, status: None };
-    let search = Some(wanted.text.trim()).filter(|text| !text.is_empty());
+    let search = Some(query.text.trim()).filter(|text| !text.is_empty());
     let all = app.list_knowledge(&filter, search).await?.entries;
     let of = |status: EntryStatus| all.iter().filter(|it| it.entry.status == status).count() as u64;
     let (pending, approved) = (of(EntryStatus::Pending), of(EntryStatus::Approved));
-    let offers = all.iter().filter(|it| !it.retirement_suggestions.is_empty()).count() as u64;
-    let usual = if pending > 0 { "pending" } else { "approved" };
-    let status = if wanted.status.is_empty() { usual.to_owned() } else { wanted.status.clone() };
-    let wanted_here = |it: &&KnowledgeEntryDetail| match status.as_str() {
+    let suggested = all.iter().filter(|it| !it.retirement_suggestions.is_empty()).count() as u64;
+    let default_status = if pending > 0 { "pending" } else { "approved" };
+    let status =
+        if query.status.is_empty() { default_status.to_owned() } else { query.status.clone() };
+    let in_tab = |it: &&KnowledgeEntryDetail| match status.as_str() {
         "all" => true,
         "offers" => !it.retirement_suggestions.is_empty(),
         status => serialized_name(&it.entry.status) == status,
@@ -192,24 +197,24 @@ async fn load_page(
     let tabs = vec![
         tab("Pending", "pending", pending),
         tab("Approved", "approved", approved),
-        tab("Suggested for retirement", "offers", offers),
+        tab("Suggested for retirement", "offers", suggested),
         tab("Rejected", "rejected", of(EntryStatus::Rejected)),
         tab("Retired", "retired", of(EntryStatus::Retired)),
         tab("All", "all", all.len() as u64),
     ];
-    let any = |text: &str, chosen: &str| SelectOption::new("", text, chosen);
+    let any_option = |text: &str, chosen: &str| SelectOption::new("", text, chosen);
     let kinds = EntryKind::iter()
-        .map(|kind| SelectOption::new(serialized_name(&kind), kind.to_string(), &wanted.kind));
-    let names = projects.iter().map(|it| SelectOption::new(&it.name, &it.name, &wanted.project));
-    let active = !(wanted.text.is_empty() && wanted.kind.is_empty() && wanted.project.is_empty());
+        .map(|kind| SelectOption::new(serialized_name(&kind), kind.to_string(), &query.kind));
+    let names = projects.iter().map(|it| SelectOption::new(&it.name, &it.name, &query.project));
+    let active = !(query.text.is_empty() && query.kind.is_empty() && query.project.is_empty());
     let ids: Vec<_> = projects.iter().map(|project| project.id.0).collect();
-    let may = rights.allows_in_any(&ids, Permission::Decide).await;
-    let entries = all.iter().filter(wanted_here).take(MAX_ENTRIES);
+    let can_decide = permissions.allows_in_any(&ids, Permission::Decide).await;
+    let entries = all.iter().filter(in_tab).take(MAX_ENTRIES);
     Ok(KnowledgePage {
-        layout: shell,
+        layout,
         summary: format!("{} approved, {pending} to review", pluralize(approved, "entry")),
         tabs,
-        entries: entries.map(|it| EntryView::new(it, &projects, may)).collect(),
+        entries: entries.map(|it| EntryView::new(it, &projects, can_decide)).collect(),
         empty_state: if active {
             EmptyState {
                 title: "No matching entries",
@@ -223,19 +228,21 @@ async fn load_page(
             }
         },
         filters: KnowledgeFilters {
-            text: wanted.text.clone(),
+            text: query.text.clone(),
             status,
             is_active: active,
             selects: vec![
                 SelectField {
                     name: "kind",
                     label: "Type",
-                    options: std::iter::once(any("any", &wanted.kind)).chain(kinds).collect(),
+                    options: std::iter::once(any_option("any", &query.kind)).chain(kinds).collect(),
                 },
                 SelectField {
                     name: "project",
                     label: "Project",
-                    options: std::iter::once(any("all", &wanted.project)).chain(names).collect(),
+                    options: std::iter::once(any_option("all", &query.project))
+                        .chain(names)
+                        .collect(),
                 },
             ],
         },
@@ -323,50 +330,50 @@ struct EntryChangeRow {
 }
 
 pub(super) async fn entry_page(
-    State(hall): State<WebState>,
-    visitor: Session,
+    State(state): State<WebState>,
+    session: Session,
     Path(id): Path<String>,
 ) -> PageResult {
-    let shell = Layout::for_page(&hall, &visitor, "knowledge").await?;
+    let layout = Layout::for_page(&state, &session, "knowledge").await?;
     let read = async {
-        let projects = hall.app.store.projects().await?;
-        let known = hall.app.knowledge_entry(&id).await?;
-        let met = hall.app.store.recently_matched_tasks(known.entry.id, RECENT_TASKS).await?;
-        Ok::<_, Error>((known, projects, met))
+        let projects = state.app.store.projects().await?;
+        let detail = state.app.knowledge_entry(&id).await?;
+        let matches = state.app.store.recently_matched_tasks(detail.entry.id, RECENT_TASKS).await?;
+        Ok::<_, Error>((detail, projects, matches))
     };
-    let (known, projects, met) =
-        read.await.map_err(|error| PageError::new(Layout::for_session(&visitor), error))?;
-    let mut rights = PagePermissions::for_session(&hall.app, &visitor);
-    let ids: Vec<_> = match known.entry.scope {
+    let (detail, projects, matches) =
+        read.await.map_err(|error| PageError::new(Layout::for_session(&session), error))?;
+    let mut permissions = PagePermissions::for_session(&state.app, &session);
+    let ids: Vec<_> = match detail.entry.scope {
         EntryScope::Organisation => projects.iter().map(|project| project.id.0).collect(),
         EntryScope::Project(project) => vec![project.0],
     };
-    let may = rights.allows_in_any(&ids, Permission::Decide).await;
-    let entry = EntryView::new(&known, &projects, may);
+    let can_decide = permissions.allows_in_any(&ids, Permission::Decide).await;
+    let entry = EntryView::new(&detail, &projects, can_decide);
     render(&EntryPage {
-        layout: shell,
-        decisions: if may { decision_forms(&known) } else { DecisionForms::none() },
-        evidence: known.entry.evidence.iter().map(evidence_link).collect(),
-        effect: effect_view(&known),
-        matched_tasks: met.into_iter().map(matched_task).collect(),
-        facts: entry_facts(&known, &entry.scope),
-        changes: known.changes.iter().map(entry_change_row).collect(),
+        layout,
+        decisions: if can_decide { decision_forms(&detail) } else { DecisionForms::none() },
+        evidence: detail.entry.evidence.iter().map(evidence_link).collect(),
+        effect: effect_view(&detail),
+        matched_tasks: matches.into_iter().map(matched_task).collect(),
+        facts: entry_facts(&detail, &entry.scope),
+        changes: detail.changes.iter().map(entry_change_row).collect(),
         entry,
     })
 }
 
-fn matched_task(met: tamma_store::MatchedTask) -> MatchedTaskView {
-    let (role, state) = (met.role, labels::state_label(met.state));
-    let at = labels::format_time(met.at, clock::now());
+fn matched_task(matched: tamma_store::MatchedTask) -> MatchedTaskView {
+    let (role, state) = (matched.role, labels::state_label(matched.state));
+    let at = labels::format_time(matched.at, clock::now());
     MatchedTaskView {
-        id: met.task.0,
-        title: met.title,
-        status: format!("{role} at {at}; now {state}"),
+        id: matched.task.0,
+        title: matched.title,
+        status: format!("matched as {role} at {at}; now {state}"),
     }
 }
 
-fn decision_forms(known: &KnowledgeEntryDetail) -> DecisionForms {
-    let doubtful = !known.warnings.is_empty();
+fn decision_forms(detail: &KnowledgeEntryDetail) -> DecisionForms {
+    let doubtful = !detail.warnings.is_empty();
     let reject = DecisionForm {
         name: "Reject",
         status: "rejected",
@@ -411,7 +418,7 @@ fn decision_forms(known: &KnowledgeEntryDetail) -> DecisionForms {
         confirms_warnings: false,
         scope_note: "",
     };
-    let (title, list) = match known.entry.status {
+    let (title, list) = match detail.entry.status {
         EntryStatus::Pending if doubtful => ("Review this entry", vec![reject, approve]),
         EntryStatus::Pending => ("Review this entry", vec![approve, reject]),
         EntryStatus::Approved => ("In effect", vec![retire]),
@@ -438,41 +445,41 @@ fn evidence_link(reference: &Reference) -> EvidenceLink {
     EvidenceLink { href, text, note: String::new() }
 }
 
-fn effect_view(known: &KnowledgeEntryDetail) -> EffectView {
-    let Some(effect) = &known.effect else {
-        let words = "Measured once the entry is approved.".to_owned();
-        return EffectView { summary: words, any: false, rows: Vec::new() };
+fn effect_view(detail: &KnowledgeEntryDetail) -> EffectView {
+    let Some(effect) = &detail.effect else {
+        let summary = "Measured once the entry is approved.".to_owned();
+        return EffectView { summary, any: false, rows: Vec::new() };
     };
-    let row = |name, tally: &KnowledgeTaskStats| {
-        let tasks = tally.tasks.max(1);
+    let row = |name, stats: &KnowledgeTaskStats| {
+        let tasks = stats.tasks.max(1);
         EffectRow {
             name,
-            tasks: tally.tasks,
-            first_pass: format!("{} of {}", tally.first_pass, tally.tasks),
-            percent: tally.first_pass * 100 / tasks,
-            iterations: format!("{:.1} per task", mean_iterations(tally)),
-            cost: tally.cost_usd.checked_div(tasks.into()).map(format_usd).unwrap_or_default(),
+            tasks: stats.tasks,
+            first_pass: format!("{} of {}", stats.first_pass, stats.tasks),
+            percent: stats.first_pass * 100 / tasks,
+            iterations: format!("{:.1} per task", mean_iterations(stats)),
+            cost: stats.cost_usd.checked_div(tasks.into()).map(format_usd).unwrap_or_default(),
         }
     };
     EffectView {
         summary: capitalize(&effect.verdict_text),
         any: effect.with.tasks + effect.without.tasks > 0,
-        rows: vec![row("With it", &effect.with), row("Without it", &effect.without)],
+        rows: vec![row("With this entry", &effect.with), row("Without it", &effect.without)],
     }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a mean for people")]
-fn mean_iterations(tally: &KnowledgeTaskStats) -> f64 {
-    tally.iterations as f64 / f64::from(tally.tasks.max(1))
+fn mean_iterations(stats: &KnowledgeTaskStats) -> f64 {
+    stats.iterations as f64 / f64::from(stats.tasks.max(1))
 }
 
-fn entry_facts(known: &KnowledgeEntryDetail, scope: &str) -> Vec<EntryFact> {
-    let entry = &known.entry;
+fn entry_facts(detail: &KnowledgeEntryDetail, scope: &str) -> Vec<EntryFact> {
+    let entry = &detail.entry;
     let any = |text: String| if text.is_empty() { "any".to_owned() } else { text };
     let list = |texts: Vec<String>| any(texts.join(", "));
     let fact = |name, value: String| EntryFact { name, value, is_code: false };
     let mut facts = vec![
-        fact("Scope", scope.trim_end_matches(", under").to_owned()),
+        fact("Scope", scope.trim_end_matches(", in").to_owned()),
         EntryFact {
             name: "Paths",
             value: any(entry.globs.join(" ")),
@@ -490,7 +497,7 @@ fn entry_facts(known: &KnowledgeEntryDetail, scope: &str) -> Vec<EntryFact> {
     let now = clock::now();
     let expires = entry.expires_at.map(|at| labels::format_time(at, now));
     facts.push(fact("Expires", expires.unwrap_or_else(|| "never".to_owned())));
-    facts.push(fact("Added", labels::format_time(known.created_at, now)));
+    facts.push(fact("Added", labels::format_time(detail.created_at, now)));
     facts
 }
 
@@ -500,7 +507,7 @@ fn entry_change_row(change: &crate::dto::KnowledgeChange) -> EntryChangeRow {
         by: change.by.clone().unwrap_or_else(|| "a task".to_owned()),
         action: match change.action {
             KnowledgeAction::Merged => "added evidence".to_owned(),
-            deed => format!("{} it", humanize(&deed)),
+            action => format!("{} it", humanize(&action)),
         },
         reason: change.reason.clone().unwrap_or_default(),
     }
@@ -508,27 +515,27 @@ fn entry_change_row(change: &crate::dto::KnowledgeChange) -> EntryChangeRow {
 
 /// Decides about an entry.
 pub(super) async fn decide(
-    State(hall): State<WebState>,
-    visitor: Session,
+    State(state): State<WebState>,
+    session: Session,
     Path(id): Path<String>,
     fields: FormFields,
 ) -> PageResult {
     let decided = async {
-        let odd = |what: &str| {
+        let invalid_field = |what: &str| {
             Error::invalid(format!("The field `{what}` is not valid."), "Reload the page.")
         };
         let status = serde_json::Value::String(fields.text("status"));
         let decision = KnowledgeDecision {
-            status: serde_json::from_value(status).map_err(|_| odd("status"))?,
-            revision: fields.text("revision").parse().map_err(|_| odd("revision"))?,
+            status: serde_json::from_value(status).map_err(|_| invalid_field("status"))?,
+            revision: fields.text("revision").parse().map_err(|_| invalid_field("revision"))?,
             reason: fields.non_empty("reason"),
             ignore_warnings: fields.text("despite") == "yes",
         };
-        hall.app.decide_knowledge(&id, decision, &visitor.acting_person()?).await
+        state.app.decide_knowledge(&id, decision, &session.acting_person()?).await
     };
-    let known = decided.await.map_err(|error: Error| {
-        PageError::new(Layout::for_session(&visitor), error).with_unsent_text(fields.user_text())
+    let detail = decided.await.map_err(|error: Error| {
+        PageError::new(Layout::for_session(&session), error).with_unsent_text(fields.user_text())
     })?;
-    let notice = Notice::success(format!("Entry {} is now {}.", known.short, known.entry.status));
+    let notice = Notice::success(format!("Entry {} is now {}.", detail.short, detail.entry.status));
     redirect_with_notice("/knowledge", &notice)
 }

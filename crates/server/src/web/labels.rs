@@ -62,12 +62,10 @@ impl NextStepView {
             |text: String, at: &DateTime<Utc>| Self::Timed(text, DisplayTime::absolute(*at));
         match &card.next {
             None => Self::None,
-            Some(NextStep::Resume { paused_by }) => {
-                Self::Text(format!("Paused by {paused_by} until resumed"))
-            }
+            Some(NextStep::Resume { paused_by }) => Self::Text(format!("Paused by {paused_by}")),
             Some(NextStep::Answer { cause, .. }) => Self::Decision(capitalize(&cause.to_string())),
             Some(NextStep::JobStopping { job }) => {
-                Self::Text(format!("{}: stopping", job_label(*job)))
+                Self::Text(format!("{} (stopping)", job_label(*job)))
             }
             Some(NextStep::Quota { provider, until }) => {
                 timed(format!("Waiting for {provider}'s quota to reset at"), until)
@@ -94,7 +92,7 @@ pub(super) fn decision_title(card: &TaskCard) -> String {
 /// Returns the label of a job.
 fn job_label(job: JobKind) -> &'static str {
     match job {
-        JobKind::Admit => "Waiting for admission",
+        JobKind::Admit => "Waiting to start",
         JobKind::Prepare => "Preparing the worktree",
         JobKind::Plan => "Planning",
         JobKind::Check => "Checking the plan",
@@ -149,23 +147,6 @@ pub(super) fn progress_step(state: State) -> usize {
         (_, Phase::Deliver) => 6,
         (_, Phase::Learn) => 7,
         (_, Phase::Done) => 8,
-    }
-}
-
-/// Returns the heading of a board column.
-pub(super) fn phase_label(phase: Phase) -> &'static str {
-    match phase {
-        Phase::Alert => "Needs attention",
-        Phase::Receive => "Queued",
-        Phase::Plan => "Planning",
-        Phase::Approve => "Approval",
-        Phase::Implement => "In progress",
-        Phase::Review => "Review",
-        Phase::Adjust => "Rework",
-        Phase::Council => "Council",
-        Phase::Deliver => "Delivery",
-        Phase::Learn => "Learning",
-        Phase::Done => "Done",
     }
 }
 

@@ -49,7 +49,7 @@ impl Notice {
         let pairs = format!("n={cookie}");
         let (_, text) = form_urlencoded::parse(pairs.as_bytes()).next()?;
         let (tone, text) = text.split_once(' ')?;
-        let tone = ["good", "info", "bad"].into_iter().find(|known| *known == tone)?;
+        let tone = ["good", "info", "bad"].into_iter().find(|allowed| *allowed == tone)?;
         Some(Self { tone, text: text.to_owned() })
     }
 }
@@ -137,13 +137,13 @@ pub(super) struct SelectField {
 
 impl Layout {
     /// Builds the layout without reading the store.
-    pub(super) fn for_session(visitor: &Session) -> Self {
+    pub(super) fn for_session(session: &Session) -> Self {
         Self {
-            csrf: visitor.csrf_token(),
-            shortcuts: visitor.shortcuts,
-            notice: visitor.notice.clone(),
-            person: visitor.person.as_ref().map(ToString::to_string).unwrap_or_default(),
-            theme: visitor.theme,
+            csrf: session.csrf_token(),
+            shortcuts: session.shortcuts,
+            notice: session.notice.clone(),
+            person: session.person.as_ref().map(ToString::to_string).unwrap_or_default(),
+            theme: session.theme,
             ..Self::anonymous()
         }
     }
@@ -167,15 +167,15 @@ impl Layout {
 
     /// Builds the layout of a section of the site, with the number of open decisions.
     pub(super) async fn for_page(
-        hall: &WebState,
-        visitor: &Session,
+        state: &WebState,
+        session: &Session,
         nav: &'static str,
     ) -> Result<Self, PageError> {
-        let shell = Self { nav, ..Self::for_session(visitor) };
-        let waiting = count_waiting(&hall.app).await;
+        let layout = Self { nav, ..Self::for_session(session) };
+        let waiting = count_waiting(&state.app).await;
         waiting
-            .map(|waiting| Self { waiting, ..shell.clone() })
-            .map_err(|error| PageError::new(shell, error))
+            .map(|waiting| Self { waiting, ..layout.clone() })
+            .map_err(|error| PageError::new(layout, error))
     }
 }
 

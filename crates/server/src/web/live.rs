@@ -44,10 +44,10 @@ fn partial(target: &str, swap: &str, html: &str) -> String {
 }
 
 fn sse_response(
-    hall: WebState,
+    state: WebState,
     events: impl Stream<Item = Result<Event, Infallible>> + Send + 'static,
 ) -> Response {
-    let events = events.take_until(hall.stop.cancelled_owned());
+    let events = events.take_until(state.stop.cancelled_owned());
     Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE_INTERVAL)).into_response()
 }
 
@@ -57,7 +57,8 @@ fn sse_response(
 pub(super) struct TaskLiveQuery {
     part: String,
     /// Position that the page was rendered at, used until the first event.
-    seen: String,
+    #[serde(rename = "seen")]
+    position: String,
 }
 
 #[derive(Template)]
@@ -155,48 +156,44 @@ pub(super) fn encode_position(entries: u64, lines: LinePosition) -> String {
 }
 
 /// Returns the number of the open question and its plan; empty without a question.
-fn question_key(known: &TaskData) -> String {
-    let plan = known.detail.plan.as_ref().map(|plan| plan.hash.clone()).unwrap_or_default();
-    let question = known.detail.question.as_ref();
+fn question_key(data: &TaskData) -> String {
+    let plan = data.detail.plan.as_ref().map(|plan| plan.hash.clone()).unwrap_or_default();
+    let question = data.detail.question.as_ref();
     question.map(|question| format!("{} {plan}", question.number)).unwrap_or_default()
 }
 
 /// Streams changes of a task page.
 pub(super) async fn task_stream(
-    State(hall): State<WebState>,
-    visitor: Session,
+    State(state): State<WebState>,
+    session: Session,
     Path(id): Path<Uuid>,
-    Query(open): Query<TaskLiveQuery>,
-    Query(lines_wanted): Query<log::LogQuery>,
+    Query(query): Query<TaskLiveQuery>,
+    Query(log_query): Query<log::LogQuery>,
     headers: HeaderMap,
 ) -> Result<Response, PageError> {
     let id = TaskId(id);
     // Subscribe before the first read, so that nothing is missed.
-    let (watcher, lines) = (hall.app.live.subscribe(id), hall.app.live.subscribe_lines(id));
-    let seen = initial_position(&hall.app, id, &headers, &open.seen).await;
-    let seen = seen.map_err(|error| PageError::new(Layout::for_session(&visitor), error))?;
-    let wanted = lines_wanted.line_filter();
-    let wanted = wanted.map_err(|error| PageError::new(Layout::for_session(&visitor), error))?;
-    let viewer = TaskViewer {
-        app: hall.app.clone(),
-        session: visitor,
-        id,
-        part: open.part,
-        line_filter: wanted,
-    };
-    let first = (seen, watcher, lines, true);
-    let parts = stream::unfold(first, move |(mut seen, mut watcher, mut lines, mut more)| {
+    let (watcher, lines) = (state.app.live.subscribe(id), state.app.live.subscribe_lines(id));
+    let position = initial_position(&state.app, id, &headers, &query.position).await;
+    let position =
+        position.map_err(|error| PageError::new(Layout::for_session(&session), error))?;
+    let line_filter = log_query.line_filter();
+    let line_filter =
+        line_filter.map_err(|error| PageError::new(Layout::for_session(&session), error))?;
+    let viewer = TaskViewer { app: state.app.clone(), session, id, part: query.part, line_filter };
+    let first = (position, watcher, lines, true);
+    let parts = stream::unfold(first, move |(mut position, mut watcher, mut lines, mut more)| {
         let viewer = viewer.clone();
         async move {
             loop {
                 if !std::mem::take(&mut more)
-                    && !wait_for_change(&mut watcher, &mut lines, seen.entries).await
+                    && !wait_for_change(&mut watcher, &mut lines, position.entries).await
                 {
                     return None;
                 }
-                match viewer.render_changes(&mut seen).await {
+                match viewer.render_changes(&mut position).await {
                     // More changes may remain than fit in one event.
-                    Ok(Some(event)) => return Some((Ok(event), (seen, watcher, lines, true))),
+                    Ok(Some(event)) => return Some((Ok(event), (position, watcher, lines, true))),
                     Ok(None) => {}
                     // The browser reconnects with its last event ID.
                     Err(_) => return None,
@@ -204,7 +201,7 @@ pub(super) async fn task_stream(
             }
         }
     });
-    Ok(sse_response(hall, parts))
+    Ok(sse_response(state, parts))
 }
 
 async fn wait_for_change(
@@ -225,15 +222,17 @@ async fn initial_position(
     headers: &HeaderMap,
     page: &str,
 ) -> Result<ViewPosition, Error> {
-    let said = headers.get("last-event-id").and_then(|value| value.to_str().ok());
-    if let Some(seen) = said.and_then(ViewPosition::parse).or_else(|| ViewPosition::parse(page)) {
+    let last_event_id = headers.get("last-event-id").and_then(|value| value.to_str().ok());
+    if let Some(position) =
+        last_event_id.and_then(ViewPosition::parse).or_else(|| ViewPosition::parse(page))
+    {
         app.task_loop(id).await?;
-        return Ok(seen);
+        return Ok(position);
     }
-    let known = TaskData::load(app, id).await?;
+    let data = TaskData::load(app, id).await?;
     let lines = app.resolve_line_position(id, Some("end")).await?;
-    let question = Some(question_key(&known));
-    Ok(ViewPosition { entries: known.detail.card.entries, lines, question, part: None })
+    let question = Some(question_key(&data));
+    Ok(ViewPosition { entries: data.detail.card.entries, lines, question, part: None })
 }
 
 /// Returns whether this entry means that a new change exists.
@@ -253,12 +252,13 @@ struct TaskViewer {
 }
 
 impl TaskViewer {
-    /// Renders everything new since `seen` as one event; `None` if nothing changed.
-    async fn render_changes(&self, seen: &mut ViewPosition) -> Result<Option<Event>, Error> {
+    /// Renders everything new since `position` as one event; `None` if nothing changed.
+    async fn render_changes(&self, position: &mut ViewPosition) -> Result<Option<Event>, Error> {
         let app = &self.app;
-        let window = PageRequest { after: Some(seen.entries.to_string()), limit: BATCH_SIZE };
+        let window = PageRequest { after: Some(position.entries.to_string()), limit: BATCH_SIZE };
         let entries = app.history_page(self.id, &window).await?.entries;
-        let lines = app.run_lines(self.id, &self.line_filter, seen.lines, BATCH_SIZE).await?.lines;
+        let lines =
+            app.run_lines(self.id, &self.line_filter, position.lines, BATCH_SIZE).await?.lines;
         if entries.is_empty() && lines.is_empty() {
             return Ok(None);
         }
@@ -266,44 +266,45 @@ impl TaskViewer {
         let mut add = |target: &str, swap: &str, html: askama::Result<String>| {
             parts.extend(html.ok().map(|html| partial(target, swap, &html)));
         };
-        let known = TaskData::load(app, self.id).await?;
-        let mut shell = Layout::for_session(&self.session);
-        shell.waiting = app.store.count_waiting(None).await?;
-        let mut rights = PagePermissions::for_session(app, &self.session);
-        let around = TaskPageContext::new(shell.clone(), &known, &self.part, &mut rights).await;
-        let doing = CurrentRunFragment {
-            layout: shell.clone(),
-            task: around.task.clone(),
-            current_run: around.current_run,
+        let data = TaskData::load(app, self.id).await?;
+        let mut layout = Layout::for_session(&self.session);
+        layout.waiting = app.store.count_waiting(None).await?;
+        let mut permissions = PagePermissions::for_session(app, &self.session);
+        let context =
+            TaskPageContext::new(layout.clone(), &data, &self.part, &mut permissions).await;
+        let current_run = CurrentRunFragment {
+            layout: layout.clone(),
+            task: context.task.clone(),
+            current_run: context.current_run,
         };
-        add("#doing", "outerMorph", doing.render());
+        add("#doing", "outerMorph", current_run.render());
         if !entries.is_empty() {
-            let status = StatusFragment { layout: shell.clone(), task: around.task.clone() };
+            let status = StatusFragment { layout: layout.clone(), task: context.task.clone() };
             add("#status", "outerMorph", status.render());
-            add("#cost", "outerMorph", CostFragment { cost: around.cost }.render());
-            add("#tabs", "innerMorph", TabsFragment { tabs: around.tabs }.render());
-            add("#waiting", "outerMorph", WaitingBadge { layout: shell.clone() }.render());
-            if around.task.is_closed {
+            add("#cost", "outerMorph", CostFragment { cost: context.cost }.render());
+            add("#tabs", "innerMorph", TabsFragment { tabs: context.tabs }.render());
+            add("#waiting", "outerMorph", WaitingBadge { layout: layout.clone() }.render());
+            if context.task.is_closed {
                 // Forms of a closed task can no longer be submitted.
-                let (shell, task) = (shell.clone(), around.task.clone());
+                let (layout, task) = (layout.clone(), context.task.clone());
                 add(
                     "#actions",
                     "outerMorph",
-                    ActionsFragment { layout: shell, task, actions: around.actions }.render(),
+                    ActionsFragment { layout, task, actions: context.actions }.render(),
                 );
             }
             // Replace it only if the question is another one: the viewer may be typing an answer.
-            let asks = question_key(&known);
-            if seen.question.as_ref() != Some(&asks) {
-                let (shell, task) = (shell.clone(), around.task);
-                let asked = QuestionFragment { layout: shell, task, question: around.question };
-                add("#question", "outerMorph", asked.render());
-                seen.question = Some(asks);
+            let key = question_key(&data);
+            if position.question.as_ref() != Some(&key) {
+                let (layout, task) = (layout.clone(), context.task);
+                let fragment = QuestionFragment { layout, task, question: context.question };
+                add("#question", "outerMorph", fragment.render());
+                position.question = Some(key);
             }
             // Replace it only if it differs, because the viewer may have expanded a section.
-            if let Some(html) = task::render_part(app, &shell, &known, &self.part).await? {
+            if let Some(html) = task::render_part(app, &layout, &data, &self.part).await? {
                 let digest = Digest::of(html.as_bytes());
-                if seen.part.replace(digest) != Some(digest) {
+                if position.part.replace(digest) != Some(digest) {
                     add("#part", "innerMorph", Ok(html));
                 }
             }
@@ -313,11 +314,11 @@ impl TaskViewer {
                 let event = EventFragment { event: events::EventView::new(&line.entry) };
                 add("#events", "beforeend", event.render());
             }
-            seen.entries = line.entry.sequence;
+            position.entries = line.entry.sequence;
         }
         if self.part == "change" && entries.iter().any(|line| is_new_change(&line.entry)) {
             // The viewer may be commenting on the displayed lines.
-            add("#fresh", "innerHTML", NewChangeFragment { layout: shell }.render());
+            add("#fresh", "innerHTML", NewChangeFragment { layout }.render());
         }
         if self.part == "log" && !lines.is_empty() {
             add("#log-none", "delete", Ok(String::new()));
@@ -327,11 +328,11 @@ impl TaskViewer {
                 let shown = LogLineFragment { line: log::LogLineView::new(line) };
                 add("#log", "beforeend", shown.render());
             }
-            if let Ok(place) = line.position.parse() {
-                seen.lines = place;
+            if let Ok(lines) = line.position.parse() {
+                position.lines = lines;
             }
         }
-        let id = format!("{} {}", seen.entries, seen.lines);
+        let id = format!("{} {}", position.entries, position.lines);
         Ok(Some(Event::default().id(id).data(parts.concat())))
     }
 }

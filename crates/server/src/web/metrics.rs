@@ -67,41 +67,41 @@ pub(super) struct MetricsPageQuery {
 }
 
 pub(super) async fn page(
-    State(hall): State<WebState>,
-    visitor: Session,
-    Query(wanted): Query<MetricsPageQuery>,
+    State(state): State<WebState>,
+    session: Session,
+    Query(query): Query<MetricsPageQuery>,
 ) -> PageResult {
-    let shell = Layout::for_page(&hall, &visitor, "figures").await?;
-    let days: u32 = wanted.days.parse().ok().filter(|days| (1..=366).contains(days)).unwrap_or(30);
-    let made = load_metrics(&hall, &wanted.project, days, shell);
-    render(&made.await.map_err(|error| PageError::new(Layout::for_session(&visitor), error))?)
+    let layout = Layout::for_page(&state, &session, "figures").await?;
+    let days: u32 = query.days.parse().ok().filter(|days| (1..=366).contains(days)).unwrap_or(30);
+    let page = load_metrics(&state, &query.project, days, layout);
+    render(&page.await.map_err(|error| PageError::new(Layout::for_session(&session), error))?)
 }
 
 async fn load_metrics(
-    hall: &WebState,
+    state: &WebState,
     project: &str,
     days: u32,
-    shell: Layout,
+    layout: Layout,
 ) -> Result<MetricsPage, Error> {
-    let store = &hall.app.store;
+    let store = &state.app.store;
     let projects = store.projects().await?;
-    let of = match project {
+    let project_id = match project {
         "" => None,
-        name => Some(hall.app.resolve_project(Some(name)).await?.id),
+        name => Some(state.app.resolve_project(Some(name)).await?.id),
     };
     let now = clock::now();
     let since = now - TimeDelta::days(days.into());
-    let spent = store.spend_by_day(of, since).await?;
-    let by_job = store.spend_by_job(of, since).await?;
-    let dearest = store.costliest_tasks(of, since, TOP_TASKS).await?;
-    let by_state = store.count_by_state(of).await?;
-    let whole = store.metrics(of, since, None).await?;
+    let spent = store.spend_by_day(project_id, since).await?;
+    let by_job = store.spend_by_job(project_id, since).await?;
+    let costliest = store.costliest_tasks(project_id, since, TOP_TASKS).await?;
+    let by_state = store.count_by_state(project_id).await?;
+    let overall = store.metrics(project_id, since, None).await?;
     let step = TimeDelta::minutes(i64::from(days) * 24 * 60 / i64::from(TREND_POINTS));
     let mut parts = Vec::new();
     for part in 0..TREND_POINTS {
         let from = since + step * i32::try_from(part).unwrap_or_default();
         let until = if part + 1 == TREND_POINTS { None } else { Some(from + step) };
-        parts.push((from, store.metrics(of, from, until).await?));
+        parts.push((from, store.metrics(project_id, from, until).await?));
     }
     let unknown: u64 = spent.iter().map(|day| day.unpriced_jobs).sum();
     let total = spent.iter().fold(Usd::ZERO, |sum, day| sum + day.usd);
@@ -129,18 +129,18 @@ async fn load_metrics(
         value: count.to_string(),
     });
     let choices = projects.iter().map(|it| SelectOption::new(&it.name, &it.name, project));
-    let days_said = days.to_string();
+    let selected_days = days.to_string();
     Ok(MetricsPage {
-        layout: shell,
-        summary: format!("last {days} days, from task history"),
-        is_empty: whole.ended == 0 && spent.is_empty(),
+        layout,
+        summary: format!("Last {days} days, from task history"),
+        is_empty: overall.ended == 0 && spent.is_empty(),
         projects: std::iter::once(SelectOption::new("", "all", project)).chain(choices).collect(),
         periods: ["7", "30", "90", "365"]
             .into_iter()
-            .map(|days| SelectOption::new(days, days, &days_said))
+            .map(|days| SelectOption::new(days, days, &selected_days))
             .collect(),
         spend_charts: vec![spending],
-        target_charts: target_charts(&whole, &parts),
+        target_charts: target_charts(&overall, &parts),
         groups: vec![
             TableGroup {
                 name: "Cost breakdown",
@@ -153,7 +153,7 @@ async fn load_metrics(
                     BarTable {
                         name: "Most expensive tasks",
                         unit: "Cost",
-                        rows: spend_rows(&dearest, total),
+                        rows: spend_rows(&costliest, total),
                     },
                 ],
             },
@@ -200,56 +200,56 @@ fn to_f64(number: u64) -> f64 {
     number as f64
 }
 
-fn target_charts(whole: &Metrics, parts: &[(Timestamp, Metrics)]) -> Vec<Chart> {
-    let goal = MetricTargets::default();
+fn target_charts(overall: &Metrics, parts: &[(Timestamp, Metrics)]) -> Vec<Chart> {
+    let targets = MetricTargets::default();
     let percent = |value: f64| format!("{value:.0}%");
     let time = |value: f64| match value {
         ms if ms < 1_000.0 => format!("{ms:.0} ms"),
         ms if ms < 120_000.0 => format!("{:.1} s", ms / 1_000.0),
         ms => format!("{:.0} min", ms / 60_000.0),
     };
-    let figures = [
+    let definitions = [
         MetricDefinition {
             id: "completion",
             name: "Completion rate",
             value: |it| it.completion_rate.map(to_f64),
             format: percent,
-            target: Some((true, to_f64(goal.completion_rate_over))),
+            target: Some((true, to_f64(targets.completion_rate_over))),
         },
         MetricDefinition {
             id: "retries",
             name: "Plan revisions per task",
             value: |it| it.retries_per_100_tasks.map(|it| to_f64(it) / 100.0),
             format: |value| format!("{value:.2}"),
-            target: Some((false, to_f64(goal.retries_per_100_tasks_under) / 100.0)),
+            target: Some((false, to_f64(targets.retries_per_100_tasks_under) / 100.0)),
         },
         MetricDefinition {
             id: "lessons",
             name: "Tasks with lessons",
             value: |it| it.lesson_rate.map(to_f64),
             format: percent,
-            target: Some((true, to_f64(goal.lesson_rate_over))),
+            target: Some((true, to_f64(targets.lesson_rate_over))),
         },
         MetricDefinition {
             id: "turnaround",
             name: "Approval time (median)",
             value: |it| it.approval_turnaround_ms.map(to_f64),
             format: time,
-            target: Some((false, to_f64(goal.approval_turnaround_ms_under))),
+            target: Some((false, to_f64(targets.approval_turnaround_ms_under))),
         },
         MetricDefinition {
             id: "latency",
             name: "Transition latency (p99)",
             value: |it| it.transition_latency_ms.map(to_f64),
             format: time,
-            target: Some((false, to_f64(goal.transition_latency_ms_under))),
+            target: Some((false, to_f64(targets.transition_latency_ms_under))),
         },
         MetricDefinition {
             id: "rating",
             name: "Rating",
             value: |it| it.rating_hundredths.map(|it| to_f64(it) / 100.0),
             format: |value| format!("{value:.1} of 5"),
-            target: Some((true, to_f64(goal.rating_hundredths_over) / 100.0)),
+            target: Some((true, to_f64(targets.rating_hundredths_over) / 100.0)),
         },
         MetricDefinition {
             id: "cost",
@@ -259,28 +259,32 @@ fn target_charts(whole: &Metrics, parts: &[(Timestamp, Metrics)]) -> Vec<Chart> 
             target: None,
         },
     ];
-    figures
+    definitions
         .into_iter()
-        .map(|figure| {
-            let marks = parts
+        .map(|definition| {
+            let points = parts
                 .iter()
                 .map(|(from, metrics)| {
-                    let value = (figure.value)(metrics);
+                    let value = (definition.value)(metrics);
                     ChartPoint {
                         name: from.format("%-d %b").to_string(),
                         value,
-                        label: value.map_or_else(|| "none".to_owned(), figure.format),
+                        label: value.map_or_else(|| "none".to_owned(), definition.format),
                     }
                 })
                 .collect();
-            let now = (figure.value)(whole);
-            let chart = Chart::bars(ChartSize::Small, figure.id, figure.name, marks)
-                .with_value(now.map_or_else(|| "no data".to_owned(), figure.format));
-            match figure.target {
-                Some((over, goal)) => {
+            let now = (definition.value)(overall);
+            let chart = Chart::bars(ChartSize::Small, definition.id, definition.name, points)
+                .with_value(now.map_or_else(|| "no data".to_owned(), definition.format));
+            match definition.target {
+                Some((over, target)) => {
                     let word = if over { "over" } else { "under" };
-                    let met = now.map(|now| if over { now > goal } else { now < goal });
-                    chart.with_target(goal, format!("{word} {}", (figure.format)(goal)), met)
+                    let met = now.map(|now| if over { now > target } else { now < target });
+                    chart.with_target(
+                        target,
+                        format!("{word} {}", (definition.format)(target)),
+                        met,
+                    )
                 }
                 None => chart,
             }

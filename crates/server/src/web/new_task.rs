@@ -44,34 +44,34 @@ struct NewTaskForm {
     plan: String,
 }
 
-pub(super) async fn page(State(hall): State<WebState>, visitor: Session) -> PageResult {
-    render_form(&hall, &visitor, None, Vec::new()).await
+pub(super) async fn page(State(state): State<WebState>, session: Session) -> PageResult {
+    render_form(&state, &session, None, Vec::new()).await
 }
 
 async fn render_form(
-    hall: &WebState,
-    visitor: &Session,
-    said: Option<&FormFields>,
-    faults: Vec<String>,
+    state: &WebState,
+    session: &Session,
+    fields: Option<&FormFields>,
+    errors: Vec<String>,
 ) -> PageResult {
-    let shell = Layout::for_page(hall, visitor, "board").await?;
-    let oops = |error: Error| PageError::new(Layout::for_session(visitor), error);
-    let text = |name: &str| said.map(|fields| fields.text(name)).unwrap_or_default();
-    let projects = hall.app.store.projects().await.map_err(|error| oops(error.into()))?;
-    let chosen = |name: &str, usual: &str| match text(name) {
-        given if given.is_empty() => usual.to_owned(),
-        given => given,
+    let layout = Layout::for_page(state, session, "board").await?;
+    let page_error = |error: Error| PageError::new(Layout::for_session(session), error);
+    let text = |name: &str| fields.map(|fields| fields.text(name)).unwrap_or_default();
+    let projects = state.app.store.projects().await.map_err(|error| page_error(error.into()))?;
+    let chosen = |name: &str, default: &str| match text(name) {
+        value if value.is_empty() => default.to_owned(),
+        value => value,
     };
-    let mut rights = PagePermissions::for_session(&hall.app, visitor);
+    let mut permissions = PagePermissions::for_session(&state.app, session);
     let ids: Vec<_> = projects.iter().map(|project| project.id.0).collect();
-    let may = rights.allows_in_any(&ids, Permission::Work).await;
+    let can_add = permissions.allows_in_any(&ids, Permission::Work).await;
     let agents = match projects.first() {
         Some(project) => {
-            agent_options(&hall.app, &project.repository, &text("suggested_agent")).await
+            agent_options(&state.app, &project.repository, &text("suggested_agent")).await
         }
         None => Vec::new(),
     };
-    let id = said.and_then(|fields| fields.non_empty("id"));
+    let id = fields.and_then(|fields| fields.non_empty("id"));
     let project = text("project");
     let kind = chosen("type", "feature");
     let priority = chosen("priority", "medium");
@@ -97,14 +97,14 @@ async fn render_form(
         plan: text("plan"),
     };
     let page = NewTaskPage {
-        layout: shell,
+        layout,
         no_project: projects.is_empty(),
-        can_add: may,
+        can_add,
         consequence: "An agent reads the repository and writes a plan. Nothing changes before \
                       the plan is checked and, if its risk requires it, approved."
             .to_owned(),
         form,
-        errors: faults,
+        errors,
     };
     render(&page)
 }
@@ -119,25 +119,25 @@ async fn agent_options(app: &App, repository: &str, chosen: &str) -> Vec<SelectO
 
 /// Adds a task.
 pub(super) async fn add(
-    State(hall): State<WebState>,
-    visitor: Session,
+    State(state): State<WebState>,
+    session: Session,
     fields: FormFields,
 ) -> PageResult {
     let added = async {
-        let new = parse_task(&hall.app, &fields).await?;
-        hall.app.add_task(visitor.acting_person()?, new).await
+        let new = parse_task(&state.app, &fields).await?;
+        state.app.add_task(session.acting_person()?, new).await
     };
     match added.await {
         Ok(added) => {
-            let place = format!("/tasks/{}", added.task.id);
-            redirect_with_notice(&place, &Notice::success("Task added. Every step appears here."))
+            let path = format!("/tasks/{}", added.task.id);
+            redirect_with_notice(&path, &Notice::success("Task added. Every step appears here."))
         }
         Err(error) => {
             let problem = Problem::from(error);
-            let mut faults = vec![problem.detail];
-            faults.extend(problem.problems.into_iter().map(|fault| fault.message));
-            faults.extend(problem.hint);
-            let mut page = render_form(&hall, &visitor, Some(&fields), faults).await?;
+            let mut errors = vec![problem.detail];
+            errors.extend(problem.problems.into_iter().map(|it| it.message));
+            errors.extend(problem.hint);
+            let mut page = render_form(&state, &session, Some(&fields), errors).await?;
             *page.status_mut() = axum::http::StatusCode::UNPROCESSABLE_ENTITY;
             Ok(page)
         }
@@ -149,22 +149,23 @@ async fn parse_task(app: &App, fields: &FormFields) -> Result<NewTask, Error> {
         fields.text(name).split_whitespace().map(str::to_owned).collect()
     };
     let mut depends_on = Vec::new();
-    for said in split("depends_on") {
-        depends_on.push(app.resolve_task_id(&said).await?.0);
+    for id_text in split("depends_on") {
+        depends_on.push(app.resolve_task_id(&id_text).await?.0);
     }
     let plan = fields.non_empty("plan").map(|text| serde_json::from_str(&text)).transpose();
     let plan = plan.map_err(|error| {
         Error::invalid(format!("The plan is not valid JSON: {error}."), "Fix it, or leave it out.")
     })?;
     let word = |name: &str| serde_json::Value::String(fields.text(name));
-    let odd = |what: &str| Error::invalid(format!("Unknown {what}."), "Choose one from the list.");
+    let unknown =
+        |what: &str| Error::invalid(format!("Unknown {what}."), "Choose one from the list.");
     Ok(NewTask {
         id: fields.non_empty("id").and_then(|id| id.parse().ok()),
         project: fields.non_empty("project"),
         title: fields.text("title"),
         description: fields.text("description"),
-        r#type: serde_json::from_value(word("type")).map_err(|_| odd("type"))?,
-        priority: serde_json::from_value(word("priority")).map_err(|_| odd("priority"))?,
+        r#type: serde_json::from_value(word("type")).map_err(|_| unknown("type"))?,
+        priority: serde_json::from_value(word("priority")).map_err(|_| unknown("priority"))?,
         acceptance_criteria: fields.lines("acceptance_criteria"),
         labels: split("labels"),
         depends_on,

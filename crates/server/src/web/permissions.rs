@@ -39,10 +39,10 @@ pub(super) struct PagePermissions {
 }
 
 impl PagePermissions {
-    pub(super) fn for_session(app: &App, visitor: &Session) -> Self {
+    pub(super) fn for_session(app: &App, session: &Session) -> Self {
         Self {
             app: app.clone(),
-            person: visitor.person.clone(),
+            person: session.person.clone(),
             people_by_project: BTreeMap::new(),
         }
     }
@@ -57,10 +57,10 @@ impl PagePermissions {
 
     /// Returns whether the person has a permission in a project. If the roles cannot be read, the
     /// action is offered, and its error explains the problem.
-    pub(super) async fn allows(&mut self, project: Uuid, right: Permission) -> bool {
+    pub(super) async fn allows(&mut self, project: Uuid, permission: Permission) -> bool {
         let person = self.person.clone();
         match (self.load_people(project).await, person) {
-            (Some(people), Some(person)) => people.has_permission(&person, right),
+            (Some(people), Some(person)) => people.has_permission(&person, permission),
             (None, _) => true,
             (_, None) => false,
         }
@@ -68,9 +68,13 @@ impl PagePermissions {
 
     /// Returns whether the person has a permission in at least one project. Without projects, every
     /// action is allowed.
-    pub(super) async fn allows_in_any(&mut self, projects: &[Uuid], right: Permission) -> bool {
+    pub(super) async fn allows_in_any(
+        &mut self,
+        projects: &[Uuid],
+        permission: Permission,
+    ) -> bool {
         for project in projects {
-            if self.allows(*project, right).await {
+            if self.allows(*project, permission).await {
                 return true;
             }
         }
@@ -91,18 +95,18 @@ impl PagePermissions {
 fn responsible_people(
     people: Option<&PeopleRules>,
     person: Option<&Name>,
-    right: Permission,
+    permission: Permission,
 ) -> WaitingOn {
     let Some(people) = people else { return WaitingOn::Others("a person".to_owned()) };
-    if person.is_some_and(|person| people.has_permission(person, right)) {
+    if person.is_some_and(|person| people.has_permission(person, permission)) {
         return WaitingOn::Viewer;
     }
-    let takes = right.required_role();
-    let named = people.named.iter().filter(|(_, standing)| **standing >= takes);
+    let required = permission.required_role();
+    let named = people.named.iter().filter(|(_, role)| **role >= required);
     let names: Vec<&str> = named.map(|(name, _)| name.as_str()).collect();
     WaitingOn::Others(match names.as_slice() {
-        [] if takes == PersonRole::Approver => "an approver".to_owned(),
-        [] => format!("a {takes}"),
+        [] if required == PersonRole::Approver => "an approver".to_owned(),
+        [] => format!("a {required}"),
         names @ ([_] | [_, _] | [_, _, _]) => names.join(" or "),
         [one, two, rest @ ..] => format!("{one}, {two} or {} others", rest.len()),
     })
@@ -120,7 +124,7 @@ mod tests {
             named: names.iter().map(|name| ((*name).to_owned(), PersonRole::Approver)).collect(),
         };
         let (ada, bob) = (name("Ada"), name("Bob"));
-        for (people, person, right, expected) in [
+        for (people, person, permission, expected) in [
             (approvers(&["Ada"]), &ada, Permission::Decide, "Needs you"),
             (approvers(&["Ada"]), &bob, Permission::Decide, "Waiting on Ada"),
             (approvers(&["Ada", "Grace"]), &bob, Permission::Decide, "Waiting on Ada or Grace"),
@@ -133,7 +137,7 @@ mod tests {
             (approvers(&[]), &bob, Permission::Decide, "Waiting on an approver"),
             (approvers(&[]), &bob, Permission::Work, "Needs you"),
         ] {
-            let waiting_on = responsible_people(Some(&people), Some(person), right);
+            let waiting_on = responsible_people(Some(&people), Some(person), permission);
             assert_eq!(waiting_on.to_string(), expected);
         }
         let waiting_on = responsible_people(None, Some(&ada), Permission::Decide);

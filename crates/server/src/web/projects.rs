@@ -3,7 +3,7 @@
 use askama::Template;
 use axum::extract::State;
 use tamma_core::format::{format_usd, pluralize};
-use tamma_core::task_loop::State as Where;
+use tamma_core::task_loop::State as TaskState;
 
 use super::form_fields::FormFields;
 use super::layout::{Layout, Notice};
@@ -34,13 +34,13 @@ struct ProjectRow {
     rules: Result<String, String>,
 }
 
-pub(super) async fn page(State(hall): State<WebState>, visitor: Session) -> PageResult {
-    let shell = Layout::for_page(&hall, &visitor, "projects").await?;
-    let oops = |error: Error| PageError::new(Layout::for_session(&visitor), error);
-    let app = &hall.app;
-    let known = app.store.projects().await.map_err(|error| oops(error.into()))?;
+pub(super) async fn page(State(state): State<WebState>, session: Session) -> PageResult {
+    let layout = Layout::for_page(&state, &session, "projects").await?;
+    let page_error = |error: Error| PageError::new(Layout::for_session(&session), error);
+    let app = &state.app;
+    let registered = app.store.projects().await.map_err(|error| page_error(error.into()))?;
     let mut projects = Vec::new();
-    for project in known {
+    for project in registered {
         let one = async {
             let states = app.store.count_by_state(Some(project.id)).await?;
             let waiting = app.store.count_waiting(Some(project.id)).await?;
@@ -48,18 +48,18 @@ pub(super) async fn page(State(hall): State<WebState>, visitor: Session) -> Page
             let spent = app.store.usage_since(project.id, today).await?.usd;
             Ok::<_, Error>((states, waiting, spent))
         };
-        let (states, waiting, spent) = one.await.map_err(oops)?;
+        let (states, waiting, spent) = one.await.map_err(page_error)?;
         let rules = app.project_rules(&project.repository).await;
-        let live = states.iter().filter(|(state, _)| !state.is_terminal()).map(|(_, n)| n).sum();
+        let open = states.iter().filter(|(state, _)| !state.is_terminal()).map(|(_, n)| n).sum();
         let limit = rules.as_ref().ok().and_then(|rules| rules.budget.day_usd);
         let percent = limit.map(|limit| spent.percent_of(limit)).unwrap_or_default();
         projects.push(ProjectRow {
             href: super::board::BoardQuery::project_href(&project.name),
             name: project.name,
             repository: project.repository,
-            open: live,
+            open,
             waiting,
-            done: states.get(&Where::Completed).copied().unwrap_or_default(),
+            done: states.get(&TaskState::Completed).copied().unwrap_or_default(),
             budget: super::board::BudgetView {
                 spent: format_usd(spent),
                 limit: limit.map(format_usd),
@@ -77,21 +77,21 @@ pub(super) async fn page(State(hall): State<WebState>, visitor: Session) -> Page
         summary: pluralize(projects.len(), "repository"),
         is_empty: projects.is_empty(),
         projects,
-        layout: shell,
+        layout,
     })
 }
 
 /// Registers a project.
 pub(super) async fn register(
-    State(hall): State<WebState>,
-    visitor: Session,
+    State(state): State<WebState>,
+    session: Session,
     fields: FormFields,
 ) -> PageResult {
     let (name, repository) = (fields.text("name"), fields.text("repository"));
     let new = NewProject { id: None, name, repository };
-    let registered = async { hall.app.register_project(&visitor.acting_person()?, new).await };
+    let registered = async { state.app.register_project(&session.acting_person()?, new).await };
     let project = registered.await.map_err(|error| {
-        PageError::new(Layout::for_session(&visitor), error).with_unsent_text(fields.user_text())
+        PageError::new(Layout::for_session(&session), error).with_unsent_text(fields.user_text())
     })?;
     redirect_with_notice(
         "/projects",

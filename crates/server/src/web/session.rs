@@ -74,37 +74,37 @@ impl Session {
 
 /// Authenticates the request, or redirects to the sign-in page.
 pub(super) async fn require_session(
-    State(door): State<SessionLayer>,
+    State(layer): State<SessionLayer>,
     mut request: Request,
     next: Next,
 ) -> Response {
     let headers = request.headers();
-    if let Some(problem) = door.authenticator.mode().page_refusal(headers) {
+    if let Some(problem) = layer.authenticator.mode().page_refusal(headers) {
         return PageError::new(Layout::anonymous(), problem).into_response();
     }
-    let known = read_cookie(headers, SESSION_COOKIE).filter(|secret| secret.len() == 64);
-    let is_new = known.is_none();
-    let secret = known.map_or_else(clock::new_secret, str::to_owned);
+    let cookie = read_cookie(headers, SESSION_COOKIE).filter(|secret| secret.len() == 64);
+    let is_new = cookie.is_none();
+    let secret = cookie.map_or_else(clock::new_secret, str::to_owned);
     let hash = Digest::of(secret.as_bytes());
-    let guard = door.authenticator.mode();
-    let wants_token = guard.requires_token();
-    let session = if is_new {
+    let mode = layer.authenticator.mode();
+    let requires_token = mode.requires_token();
+    let stored = if is_new {
         Ok(None)
     } else {
-        door.app.store.session(hash, guard.token_hash(), clock::now()).await
+        layer.app.store.session(hash, mode.token_hash(), clock::now()).await
     };
-    let session = match session {
-        Ok(session) => session,
+    let stored = match stored {
+        Ok(stored) => stored,
         Err(error) => {
             return PageError::new(Layout::anonymous(), Error::from(error)).into_response();
         }
     };
-    let own_token = session.as_ref().and_then(|session| session.own_token);
-    let person = session.map(|session| session.person);
-    let person = person.or_else(|| door.default_person.clone().filter(|_| !wants_token));
-    let visitor = Session {
+    let own_token = stored.as_ref().and_then(|stored| stored.own_token);
+    let person = stored.map(|stored| stored.person);
+    let person = person.or_else(|| layer.default_person.clone().filter(|_| !requires_token));
+    let session = Session {
         person,
-        auth_method: match (own_token, wants_token) {
+        auth_method: match (own_token, requires_token) {
             (Some(_), _) => AuthMethod::OwnToken,
             (None, true) => AuthMethod::ServerToken,
             (None, false) => AuthMethod::Machine,
@@ -113,40 +113,43 @@ pub(super) async fn require_session(
         theme: known_or_default(read_cookie(headers, THEME_COOKIE), ["auto", "light", "dark"]),
         shortcuts: known_or_default(read_cookie(headers, SHORTCUTS_COOKIE), ["on", "off"]),
         notice: read_cookie(headers, NOTICE_COOKIE).and_then(Notice::from_cookie),
-        requires_token: wants_token,
+        requires_token,
     };
-    let told = visitor.notice.is_some();
+    let had_notice = session.notice.is_some();
     // Other sites cannot send our cookie, but pages on another port of this machine can.
     if request.method() != Method::GET
         && let Some(problem) = crate::auth::foreign_origin_problem(headers)
     {
-        return PageError::new(Layout::for_session(&visitor), problem).into_response();
+        return PageError::new(Layout::for_session(&session), problem).into_response();
     }
-    let is_hello = request.uri().path() == "/hello";
-    let mut response = if visitor.person.is_none() && !is_hello {
-        let place = request.uri().path_and_query().map_or("/", |it| it.as_str());
-        let place: String = form_urlencoded::byte_serialize(place.as_bytes()).collect();
-        Redirect::to(&format!("/hello?to={place}")).into_response()
+    let is_sign_in = request.uri().path() == "/hello";
+    let mut response = if session.person.is_none() && !is_sign_in {
+        let path = request.uri().path_and_query().map_or("/", |it| it.as_str());
+        let path: String = form_urlencoded::byte_serialize(path.as_bytes()).collect();
+        Redirect::to(&format!("/hello?to={path}")).into_response()
     } else {
-        request.extensions_mut().insert(visitor);
-        request.extensions_mut().insert(door.authenticator.clone());
+        request.extensions_mut().insert(session);
+        request.extensions_mut().insert(layer.authenticator.clone());
         let response = next.run(request).await;
         match own_token {
-            Some(token) => door.authenticator.end_stream_on_revocation(token, response),
+            Some(token) => layer.authenticator.end_stream_on_revocation(token, response),
             None => response,
         }
     };
     if is_new {
         set_cookie(&mut response, SESSION_COOKIE, &secret, COOKIE_MAX_AGE);
     }
-    if told {
+    if had_notice {
         set_cookie(&mut response, NOTICE_COOKIE, "", 0);
     }
     response
 }
 
-fn known_or_default<const N: usize>(said: Option<&str>, known: [&'static str; N]) -> &'static str {
-    known.into_iter().find(|one| Some(*one) == said).unwrap_or(known[0])
+fn known_or_default<const N: usize>(
+    value: Option<&str>,
+    allowed: [&'static str; N],
+) -> &'static str {
+    allowed.into_iter().find(|one| Some(*one) == value).unwrap_or(allowed[0])
 }
 
 /// Returns the value of a cookie.
@@ -167,8 +170,8 @@ fn set_cookie(response: &mut Response, name: &str, value: &str, seconds: u32) {
 
 /// Redirects to a page that shows a notice.
 #[expect(clippy::unnecessary_wraps, reason = "same return type as other pages")]
-pub(super) fn redirect_with_notice(place: &str, notice: &Notice) -> PageResult {
-    let mut response = Redirect::to(place).into_response();
+pub(super) fn redirect_with_notice(path: &str, notice: &Notice) -> PageResult {
+    let mut response = Redirect::to(path).into_response();
     set_cookie(&mut response, NOTICE_COOKIE, &notice.to_cookie(), 60);
     Ok(response)
 }
@@ -185,13 +188,13 @@ struct SignInPage {
 
 /// Renders the sign-in page.
 pub(super) async fn sign_in_page(request: Request) -> PageResult {
-    let Some(visitor) = request.extensions().get::<Session>() else { return redirect("/") };
+    let Some(session) = request.extensions().get::<Session>() else { return redirect("/") };
     let query = request.uri().query().unwrap_or_default();
     let to = form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "to");
-    let to = to.map_or_else(|| "/".to_owned(), |(_, place)| local_path(&place));
+    let to = to.map_or_else(|| "/".to_owned(), |(_, path)| local_path(&path));
     render(&SignInPage {
-        layout: Layout::for_session(visitor),
-        requires_token: visitor.requires_token,
+        layout: Layout::for_session(session),
+        requires_token: session.requires_token,
         name: String::new(),
         return_to: to,
         error: String::new(),
@@ -199,29 +202,29 @@ pub(super) async fn sign_in_page(request: Request) -> PageResult {
 }
 
 /// Returns the path if it is local, else `/`. This prevents redirects to other sites.
-fn local_path(place: &str) -> String {
-    let is_ours = place.starts_with('/') && !place.starts_with("//") && !place.contains('\\');
-    if is_ours { place.to_owned() } else { "/".to_owned() }
+fn local_path(path: &str) -> String {
+    let is_local = path.starts_with('/') && !path.starts_with("//") && !path.contains('\\');
+    if is_local { path.to_owned() } else { "/".to_owned() }
 }
 
 /// Signs a person in.
 pub(super) async fn sign_in(
-    State(hall): State<WebState>,
-    axum::Extension(visitor): axum::Extension<Session>,
-    axum::Extension(gate): axum::Extension<Authenticator>,
+    State(state): State<WebState>,
+    axum::Extension(session): axum::Extension<Session>,
+    axum::Extension(authenticator): axum::Extension<Authenticator>,
     fields: FormFields,
 ) -> PageResult {
-    let oops = |error: Error| PageError::new(Layout::for_session(&visitor), error);
+    let page_error = |error: Error| PageError::new(Layout::for_session(&session), error);
     let to = local_path(&fields.text("to"));
-    let (name, token) = match authenticate(&gate, &fields).await.map_err(oops)? {
-        Ok(known) => known,
-        Err(fault) => {
+    let (name, token) = match authenticate(&authenticator, &fields).await.map_err(page_error)? {
+        Ok(credentials) => credentials,
+        Err(message) => {
             let page = SignInPage {
-                layout: Layout::for_session(&visitor),
-                requires_token: visitor.requires_token,
+                layout: Layout::for_session(&session),
+                requires_token: session.requires_token,
                 name: fields.text("name"),
                 return_to: to,
-                error: fault.to_owned(),
+                error: message.to_owned(),
             };
             let mut response = render(&page)?;
             *response.status_mut() = StatusCode::FORBIDDEN;
@@ -229,14 +232,14 @@ pub(super) async fn sign_in(
         }
     };
     // A new secret, so that a cookie planted before sign-in is worthless.
-    let store = &hall.app.store;
-    let old = Digest::of(visitor.cookie_secret.as_bytes());
-    store.close_session(old).await.map_err(|error| oops(error.into()))?;
+    let store = &state.app.store;
+    let old = Digest::of(session.cookie_secret.as_bytes());
+    store.close_session(old).await.map_err(|error| page_error(error.into()))?;
     let secret = clock::new_secret();
     let (hash, until) = (Digest::of(secret.as_bytes()), clock::now() + SESSION_DURATION);
     let opened = store.open_session(hash, &name, token, until).await;
-    opened.map_err(|error| oops(error.into()))?;
-    let own = token.is_some() && token != gate.mode().token_hash();
+    opened.map_err(|error| page_error(error.into()))?;
+    let own = token.is_some() && token != authenticator.mode().token_hash();
     tracing::info!(person = %name, own_token = own, interface = "web", "signed in");
     let mut response = Redirect::to(&to).into_response();
     set_cookie(&mut response, SESSION_COOKIE, &secret, COOKIE_MAX_AGE);
@@ -245,20 +248,20 @@ pub(super) async fn sign_in(
 
 /// Authenticates the submitted name and token; the inner error is shown on the page.
 async fn authenticate(
-    gate: &Authenticator,
+    authenticator: &Authenticator,
     fields: &FormFields,
 ) -> Result<Result<(Name, Option<Digest>), &'static str>, Error> {
     let token = fields.non_empty("token");
     let caller = match &token {
-        Some(token) => gate.caller_for_token(token.as_bytes()).await?,
-        None if gate.mode().requires_token() => None,
+        Some(token) => authenticator.caller_for_token(token.as_bytes()).await?,
+        None if authenticator.mode().requires_token() => None,
         None => Some(Caller::Operator(AuthMethod::Machine)),
     };
     Ok(match caller {
         None => Err("Invalid or revoked token."),
         Some(Caller::Person(name, hash)) => Ok((name, Some(hash))),
         Some(Caller::Operator(_)) => match fields.text("name").parse() {
-            Ok(name) => Ok((name, gate.mode().token_hash())),
+            Ok(name) => Ok((name, authenticator.mode().token_hash())),
             Err(_) => Err("A name must have 1 to 100 characters."),
         },
     })
@@ -266,12 +269,12 @@ async fn authenticate(
 
 /// Signs the person out.
 pub(super) async fn sign_out(
-    State(hall): State<WebState>,
-    axum::Extension(visitor): axum::Extension<Session>,
+    State(state): State<WebState>,
+    axum::Extension(session): axum::Extension<Session>,
     _fields: FormFields,
 ) -> PageResult {
-    let closed = hall.app.store.close_session(Digest::of(visitor.cookie_secret.as_bytes())).await;
-    closed.map_err(|error| PageError::new(Layout::for_session(&visitor), Error::from(error)))?;
+    let closed = state.app.store.close_session(Digest::of(session.cookie_secret.as_bytes())).await;
+    closed.map_err(|error| PageError::new(Layout::for_session(&session), Error::from(error)))?;
     let mut response = Redirect::to("/hello").into_response();
     set_cookie(&mut response, SESSION_COOKIE, "", 0);
     Ok(response)
@@ -282,8 +285,8 @@ pub(super) async fn save_preferences(headers: HeaderMap, fields: FormFields) -> 
     let back = headers
         .get(header::REFERER)
         .and_then(|value| value.to_str().ok())
-        .and_then(|place| place.parse::<axum::http::Uri>().ok())
-        .and_then(|place| place.path_and_query().map(ToString::to_string));
+        .and_then(|uri| uri.parse::<axum::http::Uri>().ok())
+        .and_then(|uri| uri.path_and_query().map(ToString::to_string));
     let mut response = Redirect::to(&local_path(back.as_deref().unwrap_or("/"))).into_response();
     let theme = fields.text("theme");
     let keys = fields.text("keys");

@@ -158,14 +158,14 @@ impl TaskData {
     pub(super) async fn load(app: &App, id: TaskId) -> Result<Self, Error> {
         // Read first, so that live updates miss nothing.
         let lines = app.resolve_line_position(id, Some("end")).await?;
-        let (whole, machine) = (app.task_detail(id).await?, app.task_loop(id).await?);
-        let project = app.project_by_id(machine.project).await?;
-        let rules = match machine.pin {
+        let (detail, task_loop) = (app.task_detail(id).await?, app.task_loop(id).await?);
+        let project = app.project_by_id(task_loop.project).await?;
+        let rules = match task_loop.pin {
             Some(pin) => app.store.rules(pin.policy).await?,
             None => app.project_rules(&project.repository).await.unwrap_or_default(),
         };
         let runs = app.runs(id).await?.runs;
-        Ok(Self { detail: whole, task_loop: machine, rules, project: project.name, runs, lines })
+        Ok(Self { detail, task_loop, rules, project: project.name, runs, lines })
     }
 
     /// Returns the spending limit of the task.
@@ -177,36 +177,36 @@ impl TaskData {
 impl TaskPageContext {
     /// Loads a task for one of its pages.
     pub(super) async fn load(
-        hall: &WebState,
-        visitor: &Session,
+        state: &WebState,
+        session: &Session,
         id: Uuid,
         here: &str,
     ) -> Result<(Self, TaskData), PageError> {
-        let shell = Layout::for_page(hall, visitor, "board").await?;
-        let known = TaskData::load(&hall.app, TaskId(id)).await;
-        let known = known.map_err(|error| PageError::new(Layout::for_session(visitor), error))?;
-        let mut rights = PagePermissions::for_session(&hall.app, visitor);
-        Ok((Self::new(shell, &known, here, &mut rights).await, known))
+        let layout = Layout::for_page(state, session, "board").await?;
+        let data = TaskData::load(&state.app, TaskId(id)).await;
+        let data = data.map_err(|error| PageError::new(Layout::for_session(session), error))?;
+        let mut permissions = PagePermissions::for_session(&state.app, session);
+        Ok((Self::new(layout, &data, here, &mut permissions).await, data))
     }
 
     pub(super) async fn new(
-        shell: Layout,
-        known: &TaskData,
+        layout: Layout,
+        data: &TaskData,
         here: &str,
-        rights: &mut PagePermissions,
+        permissions: &mut PagePermissions,
     ) -> Self {
-        let card = &known.detail.card;
-        let steers = rights.allows(card.project, Permission::Work).await;
+        let card = &data.detail.card;
+        let can_work = permissions.allows(card.project, Permission::Work).await;
         Self {
-            layout: shell,
-            task: task_header(known),
-            live_href: live_href(card.id, here, card.entries, known.lines),
-            tabs: task_tabs(known, here),
-            question: QuestionView::load(known, here, rights).await,
-            cost: cost_view(known),
-            current_run: current_run(known),
-            details: detail_rows(known),
-            actions: if steers { actions::control_forms(known) } else { Vec::new() },
+            layout,
+            task: task_header(data),
+            live_href: live_href(card.id, here, card.entries, data.lines),
+            tabs: task_tabs(data, here),
+            question: QuestionView::load(data, here, permissions).await,
+            cost: cost_view(data),
+            current_run: current_run(data),
+            details: detail_rows(data),
+            actions: if can_work { actions::control_forms(data) } else { Vec::new() },
         }
     }
 }
@@ -219,15 +219,15 @@ pub(super) fn live_href(id: Uuid, part: &str, entries: u64, lines: LinePosition)
     format!("/live/tasks/{id}?part={part}&seen={}", encode_position(entries, lines))
 }
 
-fn task_header(known: &TaskData) -> TaskHeader {
-    let whole = &known.detail;
-    let card = &whole.card;
+fn task_header(data: &TaskData) -> TaskHeader {
+    let detail = &data.detail;
+    let card = &detail.card;
     TaskHeader {
         id: card.id,
         short_id: card.short.clone(),
         title: card.title.clone(),
-        project: known.project.clone(),
-        project_href: super::board::BoardQuery::project_href(&known.project),
+        project: data.project.clone(),
+        project_href: super::board::BoardQuery::project_href(&data.project),
         kind: card.r#type.to_string(),
         priority: card.priority.to_string(),
         state: capitalize(labels::state_label(card.state)),
@@ -236,22 +236,22 @@ fn task_header(known: &TaskData) -> TaskHeader {
         since: DisplayTime::elapsed(card.since),
         is_overdue: card.due_at.is_some_and(|due| due < clock::now()),
         is_paused: card.paused,
-        read_error: whole.read_error.clone(),
+        read_error: detail.read_error.clone(),
         is_closed: card.state.is_terminal(),
-        description: labels::paragraphs(&whole.description),
+        description: labels::paragraphs(&detail.description),
     }
 }
 
-fn task_tabs(known: &TaskData, here: &str) -> Vec<Tab> {
-    let card = &known.detail.card;
+fn task_tabs(data: &TaskData, here: &str) -> Vec<Tab> {
+    let card = &data.detail.card;
     let count = |number: u64| if number == 0 { String::new() } else { number.to_string() };
-    let versions = known.detail.plan.as_ref().map_or(0, |plan| plan.version.into());
-    let lines = known.runs.iter().map(|run| run.lines).sum();
+    let versions = data.detail.plan.as_ref().map_or(0, |plan| plan.version.into());
+    let lines = data.runs.iter().map(|run| run.lines).sum();
     let parts: [(&str, &'static str, String); 6] = [
         ("", "Overview", String::new()),
         ("plan", "Plans", count(versions)),
         ("change", "Change", String::new()),
-        ("review", "Review", count(known.detail.iterations.len() as u64)),
+        ("review", "Review", count(data.detail.iterations.len() as u64)),
         ("log", "Log", count(lines)),
         ("events", "History", count(card.entries)),
     ];
@@ -265,19 +265,19 @@ fn task_tabs(known: &TaskData, here: &str) -> Vec<Tab> {
     parts.into_iter().map(tab).collect()
 }
 
-fn cost_view(known: &TaskData) -> CostView {
-    let spend = &known.detail.card.spend;
-    let limit = known.budget_limit().usd;
+fn cost_view(data: &TaskData) -> CostView {
+    let spend = &data.detail.card.spend;
+    let limit = data.budget_limit().usd;
     let percent = limit.map(|limit| spend.usd.percent_of(limit)).unwrap_or_default();
     let price = budget::estimate_run_cost(
-        known.task_loop.tier,
-        known.task_loop.plan.as_ref(),
-        known.task_loop.max_run_cost,
-        &known.rules,
+        data.task_loop.tier,
+        data.task_loop.plan.as_ref(),
+        data.task_loop.max_run_cost,
+        &data.rules,
     );
     let mut rows: Vec<CostRow> = Vec::new();
     for mode in ["plan", "implement", "validate", "advise", "conclude", "learn"] {
-        let of: Vec<_> = known.runs.iter().filter(|run| run.mode == mode).collect();
+        let of: Vec<_> = data.runs.iter().filter(|run| run.mode == mode).collect();
         if of.is_empty() {
             continue;
         }
@@ -291,7 +291,7 @@ fn cost_view(known: &TaskData) -> CostView {
             usd: format_usd(usd),
         });
     }
-    let ended = known.detail.card.state.is_terminal();
+    let ended = data.detail.card.state.is_terminal();
     let used = limit.map(|_| format!("{percent}% used."));
     let next = (!ended).then(|| format!("The next run is estimated at {}.", format_usd(price)));
     let with_next = limit.map(|limit| (spend.usd + price).percent_of(limit).min(100));
@@ -308,8 +308,8 @@ fn cost_view(known: &TaskData) -> CostView {
     }
 }
 
-fn current_run(known: &TaskData) -> Option<CurrentRunView> {
-    let current = known.detail.current_run.as_ref()?;
+fn current_run(data: &TaskData) -> Option<CurrentRunView> {
+    let current = data.detail.current_run.as_ref()?;
     let run = &current.run;
     let tier = run.tier.map(|tier| format!("{tier} tier"));
     let parts = run.model.clone().into_iter().chain(tier).chain([format!("run {}", run.run)]);
@@ -321,17 +321,17 @@ fn current_run(known: &TaskData) -> Option<CurrentRunView> {
     })
 }
 
-fn detail_rows(known: &TaskData) -> Vec<DetailRow> {
-    let whole = &known.detail;
+fn detail_rows(data: &TaskData) -> Vec<DetailRow> {
+    let detail = &data.detail;
     let fact = |name, value: String| DetailRow { name, value, href: None };
-    let mut facts = vec![fact("Added", labels::format_time(whole.card.created_at, clock::now()))];
-    facts.extend(whole.base.as_ref().map(|base| fact("Base", labels::short_hash(base))));
-    facts.extend(whole.commit.as_ref().map(|commit| fact("Commit", labels::short_hash(commit))));
-    facts.extend(known.task_loop.pin.map(|pin| fact("Rules", labels::short_hash(&pin.policy))));
-    if !whole.labels.is_empty() {
-        facts.push(fact("Labels", whole.labels.join(", ")));
+    let mut facts = vec![fact("Added", labels::format_time(detail.card.created_at, clock::now()))];
+    facts.extend(detail.base.as_ref().map(|base| fact("Base", labels::short_hash(base))));
+    facts.extend(detail.commit.as_ref().map(|commit| fact("Commit", labels::short_hash(commit))));
+    facts.extend(data.task_loop.pin.map(|pin| fact("Rules", labels::short_hash(&pin.policy))));
+    if !detail.labels.is_empty() {
+        facts.push(fact("Labels", detail.labels.join(", ")));
     }
-    for id in &whole.depends_on {
+    for id in &detail.depends_on {
         facts.push(DetailRow {
             name: "Depends on",
             value: short_id(*id),
@@ -339,7 +339,7 @@ fn detail_rows(known: &TaskData) -> Vec<DetailRow> {
         });
     }
     // Link only web addresses, because the URL comes from outside.
-    if let Some(url) = &whole.issue_url {
+    if let Some(url) = &detail.issue_url {
         let is_web = url.starts_with("https://") || url.starts_with("http://");
         let href = is_web.then(|| url.clone());
         facts.push(DetailRow { name: "Issue", value: url.clone(), href });
@@ -362,31 +362,31 @@ pub(super) struct CriterionView {
 }
 
 pub(super) async fn overview(
-    State(hall): State<WebState>,
-    visitor: Session,
+    State(state): State<WebState>,
+    session: Session,
     Path(id): Path<Uuid>,
 ) -> PageResult {
-    render_part_page(&hall, &visitor, id, "").await
+    render_part_page(&state, &session, id, "").await
 }
 
 /// Renders a page whose tab content live updates replace as a whole.
-async fn render_part_page(hall: &WebState, visitor: &Session, id: Uuid, here: &str) -> PageResult {
-    let (around, known) = TaskPageContext::load(hall, visitor, id, here).await?;
-    let part = render_part(&hall.app, &around.layout, &known, here).await;
-    let part = part.map_err(|error| PageError::new(Layout::for_session(visitor), error))?;
-    render(&PartPage::new(around, part.unwrap_or_default()))
+async fn render_part_page(state: &WebState, session: &Session, id: Uuid, here: &str) -> PageResult {
+    let (context, data) = TaskPageContext::load(state, session, id, here).await?;
+    let part = render_part(&state.app, &context.layout, &data, here).await;
+    let part = part.map_err(|error| PageError::new(Layout::for_session(session), error))?;
+    render(&PartPage::new(context, part.unwrap_or_default()))
 }
 
 /// Renders the tab content that live updates replace; `None` if the tab has none.
 pub(super) async fn render_part(
     app: &App,
-    shell: &Layout,
-    known: &TaskData,
+    layout: &Layout,
+    data: &TaskData,
     here: &str,
 ) -> Result<Option<String>, Error> {
     let html = match here {
-        "" => OverviewFragment::load(app, shell, known).await?.render(),
-        "review" => review::load_iterations(app, shell, known).await?.render(),
+        "" => OverviewFragment::load(app, layout, data).await?.render(),
+        "review" => review::load_iterations(app, layout, data).await?.render(),
         _ => return Ok(None),
     };
     html.map(Some).map_err(|error| Error::Internal(error.into()))

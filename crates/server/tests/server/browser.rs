@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use reqwest::{Method, Response, StatusCode};
 use serde_json::json;
 use tamma_core::actor::Actor;
-use tamma_core::complexity::Signals;
 use tamma_core::ids::{ProjectId, TaskId};
 use tamma_core::plan::{FileChange, Plan};
 use tamma_core::rules::Rules;
@@ -15,9 +14,10 @@ use tamma_core::task_loop::{
 use tamma_core::version::Edition;
 use tamma_server::ServerConfig;
 use tamma_store::Store;
+use tamma_testkit::sample_plan;
 use uuid::Uuid;
 
-use crate::stage::{Stage, config, new_id};
+use crate::test_server::{TestServer, config, new_id};
 use crate::world::{self, World};
 
 /// Browser that keeps cookies and does not follow redirects.
@@ -28,13 +28,13 @@ pub(crate) struct Browser {
 }
 
 impl Browser {
-    pub(crate) fn new(stage: &Stage) -> Self {
+    pub(crate) fn new(server: &TestServer) -> Self {
         let http = reqwest::Client::builder()
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
             .build()
             .expect("client");
-        Self { http, url: stage.url.clone(), cookies: BTreeMap::new() }
+        Self { http, url: server.url.clone(), cookies: BTreeMap::new() }
     }
 
     pub(crate) async fn send(
@@ -100,22 +100,22 @@ pub(crate) fn between<'a>(text: &'a str, start: &str, end: &str) -> &'a str {
 }
 
 /// Configuration of a local server whose user is Ada.
-pub(crate) fn mine() -> ServerConfig {
+pub(crate) fn local_config() -> ServerConfig {
     ServerConfig { local_person: Some("Ada".parse().expect("name")), ..config("127.0.0.1:0", None) }
 }
 
 /// Task that is stored as its workflow would store it, without a workflow.
-pub(crate) struct Told {
+pub(crate) struct StoredTask {
     pub(crate) id: Uuid,
     store: Store,
     world: World,
     steps: u64,
 }
 
-impl Told {
-    pub(crate) async fn new(stage: &Stage, project: Uuid, task: serde_json::Value) -> Self {
+impl StoredTask {
+    pub(crate) async fn new(server: &TestServer, project: Uuid, task: serde_json::Value) -> Self {
         let (id, rules) = (new_id(), Rules::default().without_secrets());
-        stage.store.save_rules(&rules).await.expect("stored");
+        server.store.save_rules(&rules).await.expect("stored");
         let received = TaskReceived {
             task: TaskId(id),
             project: ProjectId(project),
@@ -126,11 +126,11 @@ impl Told {
             edition: Edition::NEWEST,
         };
         let first = begin(&received, &rules);
-        let mut whole = json!({ "id": id, "project": project, "type": "feature" });
-        let fields = whole.as_object_mut().expect("fields");
+        let mut value = json!({ "id": id, "project": project, "type": "feature" });
+        let fields = value.as_object_mut().expect("fields");
         fields.extend(task.as_object().expect("fields").clone());
-        let task = serde_json::from_value(whole).expect("task");
-        stage.store.insert_task(&task, &first, &rules).await.expect("written");
+        let task = serde_json::from_value(value).expect("task");
+        server.store.insert_task(&task, &first, &rules).await.expect("written");
         let world = World {
             received,
             it: first.next,
@@ -140,14 +140,14 @@ impl Told {
             taken: Vec::new(),
             log: first.entries,
         };
-        Self { id, store: stage.store.clone(), world, steps: 0 }
+        Self { id, store: server.store.clone(), world, steps: 0 }
     }
 
     /// Applies events to the task and stores the step.
-    pub(crate) async fn happens(&mut self, what: impl FnOnce(&mut World)) -> &TaskLoop {
+    pub(crate) async fn apply(&mut self, change: impl FnOnce(&mut World)) -> &TaskLoop {
         let before = self.world.log.len();
         self.world.now += chrono::TimeDelta::seconds(1);
-        what(&mut self.world);
+        change(&mut self.world);
         self.steps += 1;
         let step = Step {
             next: self.world.it.clone(),
@@ -160,7 +160,7 @@ impl Told {
     }
 
     /// Stores a plan that changes `files` files and awaits approval.
-    pub(crate) async fn plan_waits(&mut self, summary: &str, files: usize) -> &TaskLoop {
+    pub(crate) async fn add_plan(&mut self, summary: &str, files: usize) -> &TaskLoop {
         let change = |number| FileChange {
             path: format!("src/{number}.rs"),
             action: tamma_core::plan::FileAction::Modify,
@@ -172,19 +172,14 @@ impl Told {
             approach: "Carefully.".to_owned(),
             file_changes: (0..files).map(change).collect(),
             testing_strategy: "As always.".to_owned(),
-            signals: Signals::default(),
-            estimated_tokens: None,
-            estimated_cost_usd: None,
-            risks: Vec::new(),
-            dependencies: Vec::new(),
-            test_changes: Vec::new(),
+            ..sample_plan(0)
         };
         let version = self.world.it.plan.as_ref().map_or(1, |plan| plan.version + 1);
         self.store.save_plan(TaskId(self.id), version, &plan).await.expect("stored");
-        let kept_at = self.store.save_text("a plan").await.expect("stored");
+        let plan_text = self.store.save_text("a plan").await.expect("stored");
         let policy = self.store.save_rules(&self.world.rules).await.expect("stored");
-        self.happens(|world| {
-            let outline = plan.summarize(version, kept_at, &world.rules);
+        self.apply(|world| {
+            let outline = plan.summarize(version, plan_text, &world.rules);
             if world.it.state == State::Pending {
                 world.walk(State::Assigned);
                 let pin = tamma_core::approval::Pin { policy, ..world::pin(1) };
@@ -196,7 +191,7 @@ impl Told {
         .await
     }
 
-    pub(crate) fn machine(&self) -> &TaskLoop {
+    pub(crate) fn task_loop(&self) -> &TaskLoop {
         &self.world.it
     }
 

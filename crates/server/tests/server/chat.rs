@@ -14,7 +14,7 @@ use tamma_server::ServerConfig;
 use tokio::net::TcpListener;
 use uuid::Uuid;
 
-use crate::stage::{Stage, config, new_id, read};
+use crate::test_server::{TestServer, config, new_id, read};
 use crate::world::{World, plan};
 
 const HOSTILE: &str = include_str!("../../../../lab/inputs/chat/hostile.txt");
@@ -25,7 +25,7 @@ fn hostile() -> Vec<String> {
 }
 
 /// Stores a task whose plan awaits approval, as its workflow would.
-async fn waits(stage: &Stage, project: Uuid, title: &str) -> (TaskId, World) {
+async fn store_waiting_task(server: &TestServer, project: Uuid, title: &str) -> (TaskId, World) {
     let id = TaskId(new_id());
     let mut world = World::with(|rules| rules.scrum_master.task_loop.auto_approve_low_risk = false)
         .to(State::AwaitingApproval);
@@ -36,81 +36,86 @@ async fn waits(stage: &Stage, project: Uuid, title: &str) -> (TaskId, World) {
     let task = json!({ "id": id, "project": project, "title": title, "type": "feature" });
     let task = serde_json::from_value(task).expect("task");
     let first = Step { next: world.it.clone(), commands: Vec::new(), entries: world.log.clone() };
-    stage.store.insert_task(&task, &first, &world.rules).await.expect("written");
+    server.store.insert_task(&task, &first, &world.rules).await.expect("written");
     (id, world)
 }
 
-async fn say_as(stage: &Stage, person: &str, conversation: Uuid, message: &str) -> (u16, Value) {
-    let said = json!({ "conversation": conversation, "message": message });
-    let request = stage.request(Method::POST, "/chat").header("Tamma-Person", person).json(&said);
+async fn say_as(
+    server: &TestServer,
+    person: &str,
+    conversation: Uuid,
+    message: &str,
+) -> (u16, Value) {
+    let body = json!({ "conversation": conversation, "message": message });
+    let request = server.request(Method::POST, "/chat").header("Tamma-Person", person).json(&body);
     read(request.send().await.expect("response")).await
 }
 
-async fn say(stage: &Stage, conversation: Uuid, message: &str) -> Value {
-    let (status, reply) = say_as(stage, "Ada", conversation, message).await;
+async fn say(server: &TestServer, conversation: Uuid, message: &str) -> Value {
+    let (status, reply) = say_as(server, "Ada", conversation, message).await;
     assert_eq!(status, 200, "{message}: {reply}");
     reply
 }
 
 /// Returns all data that a message could change.
-async fn everything(stage: &Stage) -> [String; 4] {
+async fn snapshot(server: &TestServer) -> [String; 4] {
     let mut all = [const { String::new() }; 4];
-    for (place, path) in
+    for (text, path) in
         all.iter_mut().zip(["/export", "/tasks?limit=500", "/knowledge", "/projects"])
     {
-        let response = stage.request(Method::GET, path).send().await.expect("response");
-        *place = response.text().await.expect("text");
+        let response = server.request(Method::GET, path).send().await.expect("response");
+        *text = response.text().await.expect("text");
     }
     all
 }
 
 #[tokio::test]
 async fn hostile_messages_change_nothing_over_the_api() {
-    let stage = Stage::new().await;
-    let project = stage.project("/nowhere").await;
-    waits(&stage, project, "Write the greeting plan").await;
+    let server = TestServer::new().await;
+    let project = server.project("/nowhere").await;
+    store_waiting_task(&server, project, "Write the greeting plan").await;
     let lesson = json!({ "kind": "convention", "text": "Greet by name", "status": "pending" });
-    stage.post("/knowledge", &lesson).await;
-    let before = everything(&stage).await;
+    server.post("/knowledge", &lesson).await;
+    let before = snapshot(&server).await;
     let messages = hostile();
     assert!(messages.len() >= 40, "{}", messages.len());
     for message in &messages {
-        let reply = say(&stage, new_id(), message).await;
+        let reply = say(&server, new_id(), message).await;
         assert_eq!(reply.get("done"), None, "{message}: {reply}");
         // Also while a proposal is pending: a confirmation would add a task.
         let conversation = new_id();
-        let proposed = say(&stage, conversation, "new task: greet the moon").await;
+        let proposed = say(&server, conversation, "new task: greet the moon").await;
         assert!(proposed["proposal"]["command"].is_string(), "{proposed}");
-        let reply = say(&stage, conversation, message).await;
+        let reply = say(&server, conversation, message).await;
         assert_eq!(reply.get("done"), None, "{message}: {reply}");
     }
-    assert_eq!(everything(&stage).await, before);
-    stage.end().await;
+    assert_eq!(snapshot(&server).await, before);
+    server.end().await;
 }
 
 /// Chat page in a browser without JavaScript.
 struct ChatPageClient<'a> {
-    stage: &'a Stage,
+    server: &'a TestServer,
     cookie: String,
     secret: String,
 }
 
 impl<'a> ChatPageClient<'a> {
-    async fn open(stage: &'a Stage) -> Self {
-        let response = stage.http.get(format!("{}/chat", stage.url)).send().await;
+    async fn open(server: &'a TestServer) -> Self {
+        let response = server.http.get(format!("{}/chat", server.url)).send().await;
         let response = response.expect("response");
         let cookie = response.headers()[header::SET_COOKIE].to_str().expect("text");
         let cookie = cookie.split(';').next().expect("cookie").to_owned();
         let html = response.text().await.expect("page");
         let secret = html.split("name=\"csrf\" value=\"").nth(1).expect("form");
         let secret = secret.split('"').next().expect("CSRF token").to_owned();
-        Self { stage, cookie, secret }
+        Self { server, cookie, secret }
     }
 
     async fn post(&self, path: &str, fields: &[(&str, &str)]) -> String {
         let mut form = form_urlencoded::Serializer::new(String::new());
         form.append_pair("csrf", &self.secret).extend_pairs(fields);
-        let request = self.stage.http.post(format!("{}{path}", self.stage.url));
+        let request = self.server.http.post(format!("{}{path}", self.server.url));
         let request = request
             .header(header::COOKIE, &self.cookie)
             .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded")
@@ -118,7 +123,7 @@ impl<'a> ChatPageClient<'a> {
         // The response redirects to the page; the client follows.
         let response = request.send().await.expect("response");
         assert_eq!(response.status(), 200, "{fields:?}");
-        let page = self.stage.http.get(format!("{}/chat", self.stage.url));
+        let page = self.server.http.get(format!("{}/chat", self.server.url));
         let page = page.header(header::COOKIE, &self.cookie).send().await.expect("page");
         page.text().await.expect("page")
     }
@@ -127,12 +132,12 @@ impl<'a> ChatPageClient<'a> {
 #[tokio::test]
 async fn hostile_messages_change_nothing_on_the_page_and_a_button_confirms_one_command() {
     let ada = Some("Ada".parse().expect("name"));
-    let stage =
-        Stage::with(ServerConfig { local_person: ada, ..config("127.0.0.1:0", None) }).await;
-    let project = stage.project("/nowhere").await;
-    waits(&stage, project, "Write the greeting plan").await;
-    let before = everything(&stage).await;
-    let browser = ChatPageClient::open(&stage).await;
+    let server =
+        TestServer::with(ServerConfig { local_person: ada, ..config("127.0.0.1:0", None) }).await;
+    let project = server.project("/nowhere").await;
+    store_waiting_task(&server, project, "Write the greeting plan").await;
+    let before = snapshot(&server).await;
+    let browser = ChatPageClient::open(&server).await;
     for message in hostile() {
         let html = browser.post("/chat", &[("message", &message)]).await;
         assert!(!html.contains("Executed:"), "{message}");
@@ -142,7 +147,7 @@ async fn hostile_messages_change_nothing_on_the_page_and_a_button_confirms_one_c
     assert!(html.contains("tamma task add"), "{html}");
     let other = "0".repeat(64);
     browser.post("/chat/confirm", &[("answer", "yes"), ("proposal", &other)]).await;
-    assert_eq!(everything(&stage).await, before);
+    assert_eq!(snapshot(&server).await, before);
     // The shown command runs once.
     let html = browser.post("/chat", &[("message", "new task: greet the moon")]).await;
     let digest = html.split("name=\"proposal\" value=\"").last().expect("button");
@@ -150,69 +155,69 @@ async fn hostile_messages_change_nothing_on_the_page_and_a_button_confirms_one_c
     for _ in 0..2 {
         browser.post("/chat/confirm", &[("answer", "yes"), ("proposal", &digest)]).await;
     }
-    let (_, found) = stage.get("/tasks?text=moon").await;
-    assert_eq!(found["tasks"].as_array().expect("tasks").len(), 1, "{found}");
-    stage.end().await;
+    let (_, page) = server.get("/tasks?text=moon").await;
+    assert_eq!(page["tasks"].as_array().expect("tasks").len(), 1, "{page}");
+    server.end().await;
 }
 
 #[tokio::test]
 async fn a_confirmation_is_valid_for_one_person_once_and_for_the_shown_command() {
-    let stage = Stage::new().await;
-    let project = stage.project("/nowhere").await;
-    let (task, mut world) = waits(&stage, project, "Write the greeting plan").await;
+    let server = TestServer::new().await;
+    let project = server.project("/nowhere").await;
+    let (task, mut world) = store_waiting_task(&server, project, "Write the greeting plan").await;
     // Confirmation by another person.
     let conversation = new_id();
-    say(&stage, conversation, "new task: greet the moon").await;
-    let (status, refused) = say_as(&stage, "Bob", conversation, "yes").await;
+    say(&server, conversation, "new task: greet the moon").await;
+    let (status, refused) = say_as(&server, "Bob", conversation, "yes").await;
     assert_eq!(
         (status, &refused["detail"]),
         (409, &json!("This conversation belongs to someone else."))
     );
     // A late confirmation, and one without a proposal.
-    say(&stage, conversation, "what waits for me?").await;
-    let late = say(&stage, conversation, "yes").await;
+    say(&server, conversation, "what waits for me?").await;
+    let late = say(&server, conversation, "yes").await;
     assert_eq!(late["intent"], "unclear", "{late}");
-    assert_eq!(say(&stage, new_id(), "yes").await["intent"], "unclear");
-    assert_eq!(stage.get("/tasks?text=moon").await.1["tasks"], json!([]));
+    assert_eq!(say(&server, new_id(), "yes").await["intent"], "unclear");
+    assert_eq!(server.get("/tasks?text=moon").await.1["tasks"], json!([]));
     // Her confirmation works once.
-    say(&stage, conversation, "new task: greet the moon").await;
-    let done = say(&stage, conversation, "yes").await;
+    say(&server, conversation, "new task: greet the moon").await;
+    let done = say(&server, conversation, "yes").await;
     assert!(done["done"].as_str().is_some_and(|it| it.starts_with("tamma task add")), "{done}");
-    assert_eq!(say(&stage, conversation, "yes").await["intent"], "unclear");
-    let (_, found) = stage.get("/tasks?text=moon").await;
-    assert_eq!(found["tasks"].as_array().expect("tasks").len(), 1);
+    assert_eq!(say(&server, conversation, "yes").await["intent"], "unclear");
+    let (_, page) = server.get("/tasks?text=moon").await;
+    assert_eq!(page["tasks"].as_array().expect("tasks").len(), 1);
     // The plan is replaced before the confirmation.
-    let shown = say(&stage, conversation, "approve the greeting plan").await;
+    let shown = say(&server, conversation, "approve the greeting plan").await;
     let command = shown["proposal"]["command"].as_str().expect("command");
     assert!(command.contains(&format!("--plan={}", plan(1).hash.short())), "{command}");
     let before = world.it.clone();
     world.it.plan = Some(plan(2));
     let next = Step { next: world.it.clone(), commands: Vec::new(), entries: Vec::new() };
     assert_ne!(before.plan, next.next.plan);
-    let (step, _) = stage.store.task_position(task).await.expect("position");
+    let (step, _) = server.store.task_position(task).await.expect("position");
     let record = tamma_core::task_loop::StepRecord::new(step + 1, world.now, next);
-    stage.store.save_steps(&[record], &world.rules).await.expect("written");
-    let late = say(&stage, conversation, "yes").await;
+    server.store.save_steps(&[record], &world.rules).await.expect("written");
+    let late = say(&server, conversation, "yes").await;
     assert_eq!(late["intent"], "refused", "{late}");
     assert!(late["lines"][0].as_str().is_some_and(|it| it.contains("has changed")), "{late}");
-    stage.end().await;
+    server.end().await;
 }
 
 /// Model server with a fixed response that records its requests.
 struct Model {
     url: String,
-    asked: Arc<Mutex<Vec<Value>>>,
-    says: Arc<Mutex<String>>,
+    requests: Arc<Mutex<Vec<Value>>>,
+    response: Arc<Mutex<String>>,
 }
 
 impl Model {
     async fn new() -> Self {
-        let asked: Arc<Mutex<Vec<Value>>> = Arc::default();
-        let says: Arc<Mutex<String>> = Arc::default();
-        let (heard, answer) = (asked.clone(), says.clone());
-        let handler = move |Json(question): Json<Value>| async move {
-            heard.lock().expect("lock").push(question);
-            let content = answer.lock().expect("lock").clone();
+        let requests: Arc<Mutex<Vec<Value>>> = Arc::default();
+        let response: Arc<Mutex<String>> = Arc::default();
+        let (recorded, fixed) = (requests.clone(), response.clone());
+        let handler = move |Json(request): Json<Value>| async move {
+            recorded.lock().expect("lock").push(request);
+            let content = fixed.lock().expect("lock").clone();
             if content == "never" {
                 pending::<()>().await;
             }
@@ -222,15 +227,15 @@ impl Model {
         let url = format!("http://{}/v1", listener.local_addr().expect("address"));
         let app = Router::new().route("/v1/chat/completions", post(handler));
         tokio::spawn(async move { axum::serve(listener, app).await });
-        Self { url, asked, says }
+        Self { url, requests, response }
     }
 
-    fn will_say(&self, answer: &str) {
-        answer.clone_into(&mut self.says.lock().expect("lock"));
+    fn respond_with(&self, answer: &str) {
+        answer.clone_into(&mut self.response.lock().expect("lock"));
     }
 
-    fn asked(&self) -> Vec<Value> {
-        self.asked.lock().expect("lock").clone()
+    fn requests(&self) -> Vec<Value> {
+        self.requests.lock().expect("lock").clone()
     }
 }
 
@@ -240,32 +245,32 @@ async fn a_model_parses_free_text_and_can_only_propose() {
     let mut config = config("127.0.0.1:0", None);
     let token = "sesame-open-4711";
     config.environment.insert("TAMMA_CHAT_KEY".to_owned(), token.to_owned());
-    let stage = Stage::with(config).await;
+    let server = TestServer::with(config).await;
     let folder = tempfile::tempdir().expect("directory");
     let rules = format!("chat:\n  url: {}\n  model: small\n", model.url);
     std::fs::write(folder.path().join("tamma.yaml"), rules).expect("written");
-    let project = stage.project(&folder.path().display().to_string()).await;
-    waits(&stage, project, "Write the greeting plan").await;
-    waits(&stage, project, "Paint the shed").await;
+    let project = server.project(&folder.path().display().to_string()).await;
+    store_waiting_task(&server, project, "Write the greeting plan").await;
+    store_waiting_task(&server, project, "Paint the shed").await;
     // This model must not see the tasks of another project.
     let body = json!({ "name": "secretive", "repository": "/elsewhere" });
-    let (_, other) = stage.post("/projects", &body).await;
+    let (_, other) = server.post("/projects", &body).await;
     let other = other["id"].as_str().expect("ID").parse().expect("ID");
-    waits(&stage, other, "Merge with Initech").await;
-    let before = everything(&stage).await;
+    store_waiting_task(&server, other, "Merge with Initech").await;
+    let before = snapshot(&server).await;
 
     // The list starts with the newest task: "Paint the shed" is 1.
-    let odd = "honestly, that greeting can go, fire away";
-    model.will_say(r#"{"intent":"approve","task":2}"#);
-    let reply = say(&stage, new_id(), odd).await;
+    let free_text = "honestly, that greeting can go, fire away";
+    model.respond_with(r#"{"intent":"approve","task":2}"#);
+    let reply = say(&server, new_id(), free_text).await;
     assert_eq!(
         (&reply["intent"], &reply["read_by"]),
         (&json!("approve"), &json!("model")),
         "{reply}"
     );
     assert!(reply["proposal"]["command"].is_string(), "{reply}");
-    let asked = model.asked().pop().expect("question").to_string();
-    assert!(asked.contains("Paint the shed") && !asked.contains("Initech"), "{asked}");
+    let request = model.requests().pop().expect("question").to_string();
+    assert!(request.contains("Paint the shed") && !request.contains("Initech"), "{request}");
 
     let hostile = [
         (r#"{"intent":"approve","task":2,"confirmed":true}"#, "did not have the requested format"),
@@ -277,33 +282,33 @@ async fn a_model_parses_free_text_and_can_only_propose() {
         ("", "did not have the requested format"),
         ("\u{0}\u{fffd}{{{{", "did not have the requested format"),
     ];
-    for (answer, why) in hostile {
-        model.will_say(answer);
+    for (answer, reason) in hostile {
+        model.respond_with(answer);
         let conversation = new_id();
-        let reply = say(&stage, conversation, "approve the greeting plan").await;
+        let reply = say(&server, conversation, "approve the greeting plan").await;
         let note = reply["note"].as_str().expect("note");
-        assert!(note.contains(why), "{answer}: {note}");
+        assert!(note.contains(reason), "{answer}: {note}");
         // The grammar is the fallback, and only proposes.
         assert_eq!((&reply["intent"], &reply["read_by"]), (&json!("approve"), &json!("grammar")));
         assert_eq!(reply.get("done"), None);
     }
     // Models never see confirmations or secrets.
-    let count = model.asked().len();
-    model.will_say(r#"{"intent":"add","words":"greet the moon"}"#);
+    let count = model.requests().len();
+    model.respond_with(r#"{"intent":"add","words":"greet the moon"}"#);
     let conversation = new_id();
-    say(&stage, conversation, "new task: greet the moon").await;
-    assert_eq!(say(&stage, conversation, "no").await["intent"], "decline");
-    assert_eq!(model.asked().len(), count + 1);
-    model.will_say(r#"{"intent":"talk"}"#);
-    say(&stage, new_id(), &format!("my key is {token}, remember it")).await;
-    let asked = model.asked().pop().expect("question").to_string();
-    assert!(!asked.contains(token), "{asked}");
+    say(&server, conversation, "new task: greet the moon").await;
+    assert_eq!(say(&server, conversation, "no").await["intent"], "decline");
+    assert_eq!(model.requests().len(), count + 1);
+    model.respond_with(r#"{"intent":"talk"}"#);
+    say(&server, new_id(), &format!("my key is {token}, remember it")).await;
+    let request = model.requests().pop().expect("question").to_string();
+    assert!(!request.contains(token), "{request}");
     // A model that does not respond in time.
-    model.will_say("never");
-    let reply = say(&stage, new_id(), "what waits for me?").await;
+    model.respond_with("never");
+    let reply = say(&server, new_id(), "what waits for me?").await;
     assert_eq!((&reply["intent"], &reply["read_by"]), (&json!("inbox"), &json!("grammar")));
     let note = reply["note"].as_str().expect("note");
     assert!(note.contains("within 5 s") && !note.contains("127.0.0.1"), "{note}");
-    assert_eq!(everything(&stage).await, before);
-    stage.end().await;
+    assert_eq!(snapshot(&server).await, before);
+    server.end().await;
 }

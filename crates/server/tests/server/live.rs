@@ -6,8 +6,8 @@ use reqwest::Response;
 use serde_json::json;
 use tamma_core::task_loop::Action;
 
-use crate::browser::{Browser, Told, between, mine};
-use crate::stage::Stage;
+use crate::browser::{Browser, StoredTask, between, local_config};
+use crate::test_server::TestServer;
 
 /// Time limit for an expected update.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -35,8 +35,9 @@ impl Follower {
     /// Reads until a text and the rest of its message have been received.
     async fn until(&mut self, text: &str) -> &str {
         let read = async {
-            let is_whole = |all: &str| all.find(text).is_some_and(|at| all[at..].contains("\n\n"));
-            while !is_whole(&self.all) {
+            let is_complete =
+                |all: &str| all.find(text).is_some_and(|at| all[at..].contains("\n\n"));
+            while !is_complete(&self.all) {
                 let chunk = self.stream.chunk().await.expect("chunk").expect("more data");
                 self.all.push_str(&String::from_utf8_lossy(&chunk));
             }
@@ -56,82 +57,84 @@ impl Follower {
 
     /// Returns the ID of the last complete message.
     fn last_id(&self) -> String {
-        let whole = self.all.rfind("\n\n").map_or("", |end| &self.all[..end]);
-        let mut ids = whole.lines().filter_map(|line| line.strip_prefix("id: "));
+        let complete = self.all.rfind("\n\n").map_or("", |end| &self.all[..end]);
+        let mut ids = complete.lines().filter_map(|line| line.strip_prefix("id: "));
         ids.next_back().expect("message").to_owned()
     }
 }
 
-/// Returns the stream URL of a page.
-fn followed(html: &str) -> String {
+/// Returns the path of a page's event stream.
+fn stream_path(html: &str) -> String {
     between(html, "hx-sse:connect=\"", "\"").replace("&#38;", "&")
 }
 
 /// Pauses and resumes the task `times` times: two entries each, in one step.
-async fn to_and_fro(told: &mut Told, times: usize) {
-    told.happens(|world| {
-        for _ in 0..times {
-            world.ask(Action::Pause).ask(Action::Resume);
-        }
-    })
-    .await;
+async fn pause_and_resume(stored: &mut StoredTask, times: usize) {
+    stored
+        .apply(|world| {
+            for _ in 0..times {
+                world.ask(Action::Pause).ask(Action::Resume);
+            }
+        })
+        .await;
 }
 
 #[tokio::test]
 async fn every_entry_arrives_once_in_order_across_server_restarts() {
-    let mut stage = Stage::with(mine()).await;
-    let project = stage.project("/nowhere").await;
-    let mut told = Told::new(&stage, project, json!({ "title": "Greet" })).await;
-    let page = format!("/tasks/{}/events", told.id);
-    let html = Browser::new(&stage).page(&page).await;
-    let path = followed(&html);
+    let mut server = TestServer::with(local_config()).await;
+    let project = server.project("/nowhere").await;
+    let mut stored = StoredTask::new(&server, project, json!({ "title": "Greet" })).await;
+    let page = format!("/tasks/{}/events", stored.id);
+    let html = Browser::new(&server).page(&page).await;
+    let path = stream_path(&html);
     assert!(html.contains("id=\"e1\""), "{html}");
     // Entries between the page load and the connection are not missed.
-    to_and_fro(&mut told, 1).await;
-    let mut first = Follower::new(&stage.url, &path, None).await;
+    pause_and_resume(&mut stored, 1).await;
+    let mut first = Follower::new(&server.url, &path, None).await;
     first.until("id=\"e3\"").await;
     // Two servers on the same database both send it.
-    let second = stage.beside(mine()).await;
+    let second = server.start_another(local_config()).await;
     let mut other = Follower::new(&second.url, &path, Some(&first.last_id())).await;
-    to_and_fro(&mut told, 2).await;
+    pause_and_resume(&mut stored, 2).await;
     first.until("id=\"e7\"").await;
     other.until("id=\"e7\"").await;
     assert_eq!(first.entries(), (2..=7).collect::<Vec<_>>());
     assert_eq!(other.entries(), (4..=7).collect::<Vec<_>>());
     let last = first.last_id();
     second.end().await;
-    stage.stop().await;
+    server.stop().await;
     // While no server runs, more entries are stored than fit into one message.
-    to_and_fro(&mut told, 250).await;
-    told.plan_waits("Kindly", 7).await;
-    let newest = told.machine().entry_count;
-    let again = stage.beside(mine()).await;
+    pause_and_resume(&mut stored, 250).await;
+    stored.add_plan("Kindly", 7).await;
+    let newest = stored.task_loop().entry_count;
+    let again = server.start_another(local_config()).await;
     let mut after = Follower::new(&again.url, &path, Some(&last)).await;
     after.until(&format!("id=\"e{newest}\"")).await;
     // New entries follow.
-    to_and_fro(&mut told, 1).await;
+    pause_and_resume(&mut stored, 1).await;
     after.until(&format!("id=\"e{}\"", newest + 2)).await;
     assert_eq!(after.entries(), (8..=newest + 2).collect::<Vec<_>>());
     again.end().await;
-    stage.end().await;
+    server.end().await;
 }
 
 #[tokio::test]
 async fn the_board_moves_cards_counts_them_and_catches_up() {
-    let mut stage = Stage::with(mine()).await;
-    let project = stage.project("/nowhere").await;
-    let mut browser = Browser::new(&stage);
+    let mut server = TestServer::with(local_config()).await;
+    let project = server.project("/nowhere").await;
+    let mut browser = Browser::new(&server);
     // An empty board is updated too.
-    let path = followed(&browser.page("/").await);
-    let mut empty = Follower::new(&stage.url, &path, None).await;
-    let mut told = Told::new(&stage, project, json!({ "title": "Greet <b>all</b>" })).await;
-    let id = told.id;
+    let path = stream_path(&browser.page("/").await);
+    let mut empty = Follower::new(&server.url, &path, None).await;
+    let mut stored =
+        StoredTask::new(&server, project, json!({ "title": "Greet <b>all</b>" })).await;
+    let id = stored.id;
     let all = empty.until("Greet").await;
     assert!(all.contains("hx-target=\"#board\"") && all.contains("&#60;b&#62;all"), "{all}");
     // A card moves into its column and out of the others.
-    let path = followed(&browser.page("/").await);
-    told.plan_waits("Kindly", 7).await;
-    let mut board = Follower::new(&stage.url, &path, None).await;
+    let path = stream_path(&browser.page("/").await);
+    stored.add_plan("Kindly", 7).await;
+    let mut board = Follower::new(&server.url, &path, None).await;
     let all = board.until("Needs you").await.to_owned();
     let target =
         format!("hx-target=\".cards:not(#cards-approve) > #card-{id}\" hx-swap=\"delete\"");
@@ -141,60 +144,62 @@ async fn the_board_moves_cards_counts_them_and_catches_up() {
     assert!(all.contains("1 open · 1 needs a decision"), "{all}");
     assert!(all.contains("class=\"badge\">1<"), "{all}");
     // A filtered board shows matching tasks only.
-    let narrow = followed(&browser.page("/?text=nothing").await);
-    let mut narrow = Follower::new(&stage.url, &narrow, None).await;
+    let narrow = stream_path(&browser.page("/?text=nothing").await);
+    let mut narrow = Follower::new(&server.url, &narrow, None).await;
     let last = board.last_id();
-    to_and_fro(&mut told, 1).await;
+    pause_and_resume(&mut stored, 1).await;
     let all = narrow.until("hx-target=\"#board\"").await;
     assert!(!all.contains("Greet"), "{all}");
     // After a restart, the missed changes are sent.
-    stage.stop().await;
-    let mut later = Told::new(&stage, project, json!({ "title": "Thank" })).await;
+    server.stop().await;
+    let mut later = StoredTask::new(&server, project, json!({ "title": "Thank" })).await;
     later
-        .happens(|world| {
+        .apply(|world| {
             world.ask(Action::Pause);
         })
         .await;
-    let again = stage.beside(mine()).await;
+    let again = server.start_another(local_config()).await;
     let mut after = Follower::new(&again.url, &path, Some(&last)).await;
     let all = after.until("Thank").await;
     assert!(all.contains("id=\"count-receive\" class=\"count\">1<"), "{all}");
     again.end().await;
-    stage.end().await;
+    server.end().await;
 }
 
 #[tokio::test]
 async fn the_inbox_adds_and_removes_items() {
-    let stage = Stage::with(mine()).await;
-    let project = stage.project("/nowhere").await;
-    let mut told = Told::new(&stage, project, json!({ "title": "Greet <i>all</i>" })).await;
-    let id = told.id;
-    let path = followed(&Browser::new(&stage).page("/inbox").await);
-    let mut inbox = Follower::new(&stage.url, &path, None).await;
-    told.plan_waits("Kindly", 7).await;
+    let server = TestServer::with(local_config()).await;
+    let project = server.project("/nowhere").await;
+    let mut stored =
+        StoredTask::new(&server, project, json!({ "title": "Greet <i>all</i>" })).await;
+    let id = stored.id;
+    let path = stream_path(&Browser::new(&server).page("/inbox").await);
+    let mut inbox = Follower::new(&server.url, &path, None).await;
+    stored.add_plan("Kindly", 7).await;
     // Each step causes an update; the last one is complete.
     let all = inbox.until("Plan 1: 7 files").await;
     let item = format!("id=\"ask-{id}\"");
     assert!(all.contains("Greet &#60;i&#62;all") && all.contains(&item), "{all}");
-    told.happens(|world| {
-        let scope = world.binding();
-        world.ask(Action::Approve { scope, reason: None });
-    })
-    .await;
+    stored
+        .apply(|world| {
+            let scope = world.binding();
+            world.ask(Action::Approve { scope, reason: None });
+        })
+        .await;
     let gone = format!("hx-target=\"#inbox > #ask-{id}\" hx-swap=\"delete\"");
     inbox.all.clear();
     inbox.until(&gone).await;
     assert!(inbox.all.contains("badge none"), "{}", inbox.all);
-    stage.end().await;
+    server.end().await;
 }
 
 #[tokio::test]
 async fn the_stream_of_a_missing_task_is_not_found() {
-    let stage = Stage::with(mine()).await;
-    let (status, html) = Browser::new(&stage)
-        .get(&format!("/live/tasks/{}?seen=1+1.1.1", crate::stage::new_id()))
+    let server = TestServer::with(local_config()).await;
+    let (status, html) = Browser::new(&server)
+        .get(&format!("/live/tasks/{}?seen=1+1.1.1", crate::test_server::new_id()))
         .await;
     assert_eq!(status, 404);
     assert!(html.contains("Cannot find task"), "{html}");
-    stage.end().await;
+    server.end().await;
 }

@@ -2,19 +2,19 @@
 #![expect(clippy::expect_used, reason = "a failed expectation fails the test")]
 #![expect(dead_code, reason = "test support is shared with other crates")]
 
+mod alerts;
+mod authentication;
 mod browser;
 mod chat;
-mod door;
 mod knowledge;
 mod lists;
 mod live;
 mod pages;
 mod people;
-mod post;
 #[path = "../../../store/tests/store/recorded_task.rs"]
 mod recorded_task;
 mod runs;
-mod stage;
 mod tasks;
+mod test_server;
 #[path = "../../../core/tests/it/world.rs"]
 mod world;

@@ -5,41 +5,42 @@ use serde_json::json;
 use tamma_core::ids::TaskId;
 use tamma_store::{LineKind, NewLine, NewRun, RunNumber, RunUpdate};
 
-use crate::browser::{Browser, Told, between, mine};
-use crate::stage::{Stage, config, new_id};
+use crate::browser::{Browser, StoredTask, between, local_config};
+use crate::test_server::{TestServer, config, new_id};
 
 const HOSTILE: &str = "Greet <script>alert(1)</script> & \"friends\"";
 
 #[tokio::test]
 async fn every_page_has_security_headers_and_escapes_hostile_text() {
-    let stage = Stage::with(mine()).await;
-    let project = stage.project("/nowhere").await;
-    let what = "**bold** [x](javascript:alert(1)) <img src=x onerror=alert(1)>";
-    let task = json!({ "title": HOSTILE, "description": what, "acceptance_criteria": [HOSTILE] });
-    let mut told = Told::new(&stage, project, task).await;
-    told.plan_waits(HOSTILE, 7).await;
-    let id = told.id;
+    let server = TestServer::with(local_config()).await;
+    let project = server.project("/nowhere").await;
+    let description = "**bold** [x](javascript:alert(1)) <img src=x onerror=alert(1)>";
+    let task =
+        json!({ "title": HOSTILE, "description": description, "acceptance_criteria": [HOSTILE] });
+    let mut stored = StoredTask::new(&server, project, task).await;
+    stored.add_plan(HOSTILE, 7).await;
+    let id = stored.id;
     // A run with a hostile log line, and a change with hostile content.
     let number = RunNumber { job_number: 4, attempt: 1 };
     let (agent, mode) = ("claude-code".to_owned(), "implement".to_owned());
-    let (task, at) = (TaskId(id), told.now());
+    let (task, at) = (TaskId(id), stored.now());
     let run = NewRun { task, number, at, agent, model: None, tier: None, mode, worker: None };
-    stage.store.begin_run(&run).await.expect("started");
+    server.store.begin_run(&run).await.expect("started");
     let text = format!("{HOSTILE}\u{1b}[31m</hx-partial>");
     let line = NewLine { sequence: 1, at, kind: LineKind::Said, text, data: None };
-    let news = RunUpdate { lines: vec![line], ..RunUpdate::default() };
-    stage.store.append_run_update(task, number, &news).await.expect("stored");
+    let update = RunUpdate { lines: vec![line], ..RunUpdate::default() };
+    server.store.append_run_update(task, number, &update).await.expect("stored");
     let patch = format!("--- a/a\n+++ b/a\n@@ -1 +1 @@\n-x\n+{HOSTILE}\n");
     let record =
         tamma_core::review::record::CheckRecord::Review(tamma_core::review::record::ReviewCheck {
             commit: "a".repeat(40).parse().expect("commit"),
             verdict: tamma_core::review::evaluate(tamma_core::review::ReviewInputs::default()),
-            diff: Some(stage.store.save_text(&patch).await.expect("stored")),
+            diff: Some(server.store.save_text(&patch).await.expect("stored")),
             validator: None,
         });
-    stage.store.save_check(task, 7, 1, &record).await.expect("stored");
+    server.store.save_check(task, 7, 1, &record).await.expect("stored");
 
-    let mut browser = Browser::new(&stage);
+    let mut browser = Browser::new(&server);
     let parts = ["", "/plan", "/plan/edit", "/change", "/review", "/log", "/events"];
     let pages =
         ["/", "/inbox", "/projects", "/engines", "/knowledge", "/knowledge/new", "/figures"];
@@ -81,22 +82,22 @@ async fn every_page_has_security_headers_and_escapes_hostile_text() {
         assert_eq!(status, 404, "{part}");
         assert!(html.contains("Cannot find") && html.contains("Go to board"), "{html}");
     }
-    stage.end().await;
+    server.end().await;
 }
 
 #[tokio::test]
 async fn a_task_is_added_with_a_form_and_forged_forms_are_refused() {
-    let stage = Stage::with(mine()).await;
-    stage.project("/nowhere").await;
-    let mut browser = Browser::new(&stage);
+    let server = TestServer::with(local_config()).await;
+    server.project("/nowhere").await;
+    let mut browser = Browser::new(&server);
     let fields = "title=Greet+the+world&project=greeter&type=feature&priority=medium";
     let added = browser.post("/tasks/new", "/tasks", fields).await;
     assert_eq!(added.status(), 303);
-    let place = added.headers()["location"].to_str().expect("location").to_owned();
-    let html = browser.page(&place).await;
+    let path = added.headers()["location"].to_str().expect("location").to_owned();
+    let html = browser.page(&path).await;
     assert!(html.contains("Greet the world") && html.contains("Task added."), "{html}");
     // The notice is shown once.
-    let html = browser.page(&place).await;
+    let html = browser.page(&path).await;
     assert!(!html.contains("Task added."), "{html}");
     // The error is shown, and the input is kept.
     let wrong = "title=&project=greeter&type=feature&priority=medium&description=Kindly";
@@ -106,88 +107,90 @@ async fn a_task_is_added_with_a_form_and_forged_forms_are_refused() {
     assert!(html.contains("The title must be one line") && html.contains("Kindly"), "{html}");
     // A form without the CSRF token, one with the token of another browser, and one from another site.
     let form = "action=cancel&reason=no";
-    let actions = format!("{place}/actions");
+    let actions = format!("{path}/actions");
     let forged = browser.send(Method::POST, &actions, &[], Some(form)).await;
     assert_eq!(forged.status(), 403);
-    let other = Browser::new(&stage).page("/").await;
+    let other = Browser::new(&server).page("/").await;
     let secret = between(&other, "name=\"csrf\" value=\"", "\"");
     let stolen = format!("csrf={secret}&{form}");
     let stolen = browser.send(Method::POST, &actions, &[], Some(&stolen)).await;
     assert_eq!(stolen.status(), 403);
-    let html = browser.page(&place).await;
+    let html = browser.page(&path).await;
     let secret = between(&html, "name=\"csrf\" value=\"", "\"").to_owned();
     let right = format!("csrf={secret}&{form}");
     for (name, value) in [("origin", "http://evil.example"), ("host", "evil.example")] {
         let far = browser.send(Method::POST, &actions, &[(name, value)], Some(&right)).await;
         assert_eq!(far.status(), 403, "{name}: {value}");
     }
-    let (_, whole) = stage.get(&place).await;
-    assert_eq!(whole["state"], "pending", "the task is not cancelled");
-    stage.end().await;
+    let (_, detail) = server.get(&path).await;
+    assert_eq!(detail["state"], "pending", "the task is not cancelled");
+    server.end().await;
 }
 
 #[tokio::test]
 async fn an_approval_names_the_plan_hash_and_a_stale_one_is_refused() {
-    let stage = Stage::with(mine()).await;
-    let project = stage.project("/nowhere").await;
-    let mut told = Told::new(&stage, project, json!({ "title": "Greet" })).await;
-    told.plan_waits("First thoughts", 7).await;
-    let place = format!("/tasks/{}", told.id);
-    let mut browser = Browser::new(&stage);
-    let html = browser.page(&place).await;
-    let hash = told.machine().plan.as_ref().expect("plan").hash.to_string();
+    let server = TestServer::with(local_config()).await;
+    let project = server.project("/nowhere").await;
+    let mut stored = StoredTask::new(&server, project, json!({ "title": "Greet" })).await;
+    stored.add_plan("First thoughts", 7).await;
+    let path = format!("/tasks/{}", stored.id);
+    let mut browser = Browser::new(&server);
+    let html = browser.page(&path).await;
+    let hash = stored.task_loop().plan.as_ref().expect("plan").hash.to_string();
     assert!(html.contains("Approve plan 1") && html.contains("First thoughts"), "{html}");
     assert!(html.contains(&format!("name=\"plan\" value=\"{hash}\"")), "{html}");
     // The page shows the consequence of each answer and every risk factor.
     assert!(html.contains("starts when a slot is free"), "{html}");
-    for factor in ["Files changed", "7 files; 1 point from 6", "File limit", "Critical files"] {
+    for factor in ["Files changed", "7 files; 6 or more: 1 point", "File limit", "Critical files"] {
         assert!(html.contains(factor), "{factor}");
     }
     assert!(!html.contains("threshold"), "internal names are not shown");
     // The plan is revised in the meantime.
-    told.happens(|world| {
-        let scope = world.binding();
-        let changes = crate::world::note();
-        world.ask(tamma_core::task_loop::Action::RevisePlan { scope, changes });
-    })
-    .await;
-    told.plan_waits("Second thoughts", 8).await;
-    let now = told.machine().plan.as_ref().expect("plan").version;
+    stored
+        .apply(|world| {
+            let scope = world.binding();
+            let changes = crate::world::note();
+            world.ask(tamma_core::task_loop::Action::RevisePlan { scope, changes });
+        })
+        .await;
+    stored.add_plan("Second thoughts", 8).await;
+    let now = stored.task_loop().plan.as_ref().expect("plan").version;
     let fields = format!("action=approve&plan={hash}&reason=It+looks+good+to+me");
-    let stale = browser.post(&place, &format!("{place}/actions"), &fields).await;
+    let stale = browser.post(&path, &format!("{path}/actions"), &fields).await;
     assert_eq!(stale.status(), 409);
     let html = stale.text().await.expect("page");
-    let said = format!("Plan {now} has replaced the plan you were reading. Nothing was changed.");
-    assert!(html.contains(&said) && html.contains("Read the new plan"), "{html}");
+    let message =
+        format!("Plan {now} has replaced the plan you were reading. Nothing was changed.");
+    assert!(html.contains(&message) && html.contains("Read the new plan"), "{html}");
     assert!(html.contains("It looks good to me"), "the text is kept: {html}");
     // Both plans can be compared.
-    let html = browser.page(&format!("{place}/plan")).await;
+    let html = browser.page(&format!("{path}/plan")).await;
     assert!(html.contains("First thoughts") && html.contains("Second thoughts"), "{html}");
-    stage.end().await;
+    server.end().await;
 }
 
 #[tokio::test]
 async fn a_viewer_sees_no_buttons_and_is_refused() {
-    let stage = Stage::with(mine()).await;
+    let server = TestServer::with(local_config()).await;
     let folder = tempfile::tempdir().expect("directory");
     let rules = "people:\n  everybody: viewer\n  named: { Grace: approver }\n";
     std::fs::write(folder.path().join("tamma.yaml"), rules).expect("written");
-    let project = stage.project(&folder.path().display().to_string()).await;
-    let mut told = Told::new(&stage, project, json!({ "title": "Greet" })).await;
-    told.plan_waits("Kindly", 7).await;
-    let place = format!("/tasks/{}", told.id);
-    let mut browser = Browser::new(&stage);
-    let html = browser.page(&place).await;
+    let project = server.project(&folder.path().display().to_string()).await;
+    let mut stored = StoredTask::new(&server, project, json!({ "title": "Greet" })).await;
+    stored.add_plan("Kindly", 7).await;
+    let path = format!("/tasks/{}", stored.id);
+    let mut browser = Browser::new(&server);
+    let html = browser.page(&path).await;
     assert!(html.contains("Waiting on Grace."), "{html}");
-    assert!(!html.contains(&format!("action=\"{place}/actions\"")), "{html}");
+    assert!(!html.contains(&format!("action=\"{path}/actions\"")), "{html}");
     let html = browser.page("/").await;
     assert!(html.contains("Waiting on Grace"), "{html}");
     let html = browser.page("/inbox").await;
     assert!(!html.contains("id=\"ask-") && html.contains("Waiting on others"), "{html}");
     assert!(!browser.page("/tasks/new").await.contains("Add task"));
-    let hash = told.machine().plan.as_ref().expect("plan").hash.to_string();
+    let hash = stored.task_loop().plan.as_ref().expect("plan").hash.to_string();
     for form in [format!("action=approve&plan={hash}"), "action=cancel&reason=no".to_owned()] {
-        let response = browser.post(&place, &format!("{place}/actions"), &form).await;
+        let response = browser.post(&path, &format!("{path}/actions"), &form).await;
         assert_eq!(response.status(), 403, "{form}");
         let html = response.text().await.expect("page");
         assert!(html.contains("Ada is a viewer"), "{html}");
@@ -199,17 +202,17 @@ async fn a_viewer_sees_no_buttons_and_is_refused() {
     // A new role applies immediately.
     let rules = rules.replace("Grace", "Ada");
     std::fs::write(folder.path().join("tamma.yaml"), rules).expect("written");
-    let html = browser.page(&place).await;
+    let html = browser.page(&path).await;
     assert!(html.contains("Approve plan 1") && !html.contains("Waiting on Grace"), "{html}");
     let html = browser.page("/inbox").await;
     assert!(html.contains("id=\"ask-") && !html.contains("Waiting on others"), "{html}");
-    stage.end().await;
+    server.end().await;
 }
 
 #[tokio::test]
 async fn the_board_is_filtered_and_searched() {
-    let stage = Stage::with(mine()).await;
-    let project = stage.project("/nowhere").await;
+    let server = TestServer::with(local_config()).await;
+    let project = server.project("/nowhere").await;
     let mut ids = Vec::new();
     for (title, kind, label) in [
         ("Round totals", "bugfix", "money"),
@@ -217,10 +220,10 @@ async fn the_board_is_filtered_and_searched() {
         ("Greet guests", "docs", "kind"),
     ] {
         let task = json!({ "title": title, "type": kind, "labels": [label] });
-        ids.push(Told::new(&stage, project, task).await);
+        ids.push(StoredTask::new(&server, project, task).await);
     }
-    ids[1].plan_waits("Kindly", 7).await;
-    let mut browser = Browser::new(&stage);
+    ids[1].add_plan("Kindly", 7).await;
+    let mut browser = Browser::new(&server);
     for (query, expected) in [
         ("", vec!["Round totals", "Greet customers", "Greet guests"]),
         ("?text=greet", vec!["Greet customers", "Greet guests"]),
@@ -251,19 +254,19 @@ async fn the_board_is_filtered_and_searched() {
     let (status, html) = browser.get("/?project=nobody").await;
     assert_eq!(status, 404);
     assert!(html.contains("Cannot find project"), "{html}");
-    stage.end().await;
+    server.end().await;
 }
 
 #[tokio::test]
 async fn cards_show_spend_and_budget_and_the_agents_page_shows_workers() {
-    let stage = Stage::with(mine()).await;
-    let project = stage.project("/nowhere").await;
-    let mut told = Told::new(&stage, project, json!({ "title": "Greet" })).await;
-    told.plan_waits("Kindly", 7).await;
-    let mut browser = Browser::new(&stage);
+    let server = TestServer::with(local_config()).await;
+    let project = server.project("/nowhere").await;
+    let mut stored = StoredTask::new(&server, project, json!({ "title": "Greet" })).await;
+    stored.add_plan("Kindly", 7).await;
+    let mut browser = Browser::new(&server);
     let limit = tamma_core::budget::task_limit(
-        told.machine().risk_level(),
-        &told.machine().granted,
+        stored.task_loop().risk_level(),
+        &stored.task_loop().granted,
         &tamma_core::rules::Rules::default(),
     );
     let limit = tamma_core::format::format_usd(limit.usd.expect("limit"));
@@ -271,33 +274,33 @@ async fn cards_show_spend_and_budget_and_the_agents_page_shows_workers() {
     assert!(html.contains(&format!(" of {limit}</span>")), "{html}");
     // No workers first, then one.
     assert!(browser.page("/engines").await.contains("No workers online"));
-    stage.store.record_heartbeat("lovelace-7", 3).await.expect("stored");
+    server.store.record_heartbeat("lovelace-7", 3).await.expect("stored");
     let number = RunNumber { job_number: 4, attempt: 1 };
     let run = NewRun {
-        task: TaskId(told.id),
+        task: TaskId(stored.id),
         number,
-        at: told.now(),
+        at: stored.now(),
         agent: "claude-code".to_owned(),
         model: Some("opus".to_owned()),
         tier: None,
         mode: "plan".to_owned(),
         worker: Some("lovelace-7".to_owned()),
     };
-    stage.store.begin_run(&run).await.expect("started");
+    server.store.begin_run(&run).await.expect("started");
     let html = browser.page("/engines").await;
     assert!(html.contains("lovelace-7") && html.contains("1 of 3 slots"), "{html}");
     assert!(html.contains("plan with claude-code, opus"), "{html}");
-    stage.store.remove_worker("lovelace-7").await.expect("stored");
+    server.store.remove_worker("lovelace-7").await.expect("stored");
     let html = browser.page("/engines").await;
     assert!(html.contains("The worker of these runs is offline"), "{html}");
-    stage.end().await;
+    server.end().await;
 }
 
 #[tokio::test]
 async fn sign_in_needs_the_token_once_per_session() {
     let token = "a-token-that-is-long-enough";
-    let stage = Stage::with(config("127.0.0.1:0", Some(token))).await;
-    let mut browser = Browser::new(&stage);
+    let server = TestServer::with(config("127.0.0.1:0", Some(token))).await;
+    let mut browser = Browser::new(&server);
     let response = browser.send(Method::GET, "/inbox", &[], None).await;
     assert_eq!(response.status(), 303);
     assert_eq!(response.headers()["location"], "/hello?to=%2Finbox");
@@ -312,12 +315,12 @@ async fn sign_in_needs_the_token_once_per_session() {
     let html = browser.page("/inbox").await;
     assert!(html.contains("Ada"), "{html}");
     // Live updates need a session too.
-    let mut stranger = Browser::new(&stage);
+    let mut stranger = Browser::new(&server);
     for path in ["/live/board", "/live/inbox", "/live/engines"] {
         assert_eq!(stranger.get(path).await.0, 303, "{path}");
     }
     let left = browser.post("/inbox", "/goodbye", "").await;
     assert_eq!(left.status(), 303);
     assert_eq!(browser.get("/inbox").await.0, 303);
-    stage.end().await;
+    server.end().await;
 }

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use uuid::Uuid;
 
 use crate::browser::Browser;
-use crate::stage::{Stage, config, new_id, read};
+use crate::test_server::{TestServer, config, new_id, read};
 use crate::world;
 
 const SERVER: &str = "the-own-token-of-the-server";
@@ -24,36 +24,36 @@ const PEOPLE: &str = "people:\n  everybody: viewer\n  named:\n    Ada: approver\
 
 /// Server with a token, and a project with different roles.
 struct Team {
-    stage: Stage,
+    server: TestServer,
     folder: TempDir,
     project: Uuid,
 }
 
 impl Team {
     async fn new() -> Self {
-        let stage = Stage::with(config("127.0.0.1:0", Some(SERVER))).await;
+        let server = TestServer::with(config("127.0.0.1:0", Some(SERVER))).await;
         let folder = tempfile::tempdir().expect("directory");
         std::fs::write(folder.path().join("tamma.yaml"), PEOPLE).expect("written");
         let body = json!({ "name": "greeter", "repository": folder.path() });
-        let team = Self { stage, folder, project: Uuid::nil() };
+        let team = Self { server, folder, project: Uuid::nil() };
         let (status, project) = team.post("/projects", SERVER, "Grace", &body).await;
         assert_eq!(status, 200, "{project}");
         let project = project["id"].as_str().expect("ID").parse().expect("ID");
         Self { project, ..team }
     }
 
-    async fn post(&self, path: &str, token: &str, says: &str, body: &Value) -> (u16, Value) {
-        let request = self.stage.request(Method::POST, path).bearer_auth(token);
-        let request = request.header("Tamma-Person", says).json(body);
+    async fn post(&self, path: &str, token: &str, person: &str, body: &Value) -> (u16, Value) {
+        let request = self.server.request(Method::POST, path).bearer_auth(token);
+        let request = request.header("Tamma-Person", person).json(body);
         read(request.send().await.expect("response")).await
     }
 
     /// Issues a token.
     async fn add(&self, name: &str) -> String {
-        let (status, welcome) =
+        let (status, issued) =
             self.post("/people", SERVER, "Grace", &json!({ "name": name })).await;
-        assert_eq!((status, &welcome["name"]), (200, &json!(name)), "{welcome}");
-        welcome["token"].as_str().expect("token").to_owned()
+        assert_eq!((status, &issued["name"]), (200, &json!(name)), "{issued}");
+        issued["token"].as_str().expect("token").to_owned()
     }
 
     /// Stores a task whose plan awaits approval. It has no workflow.
@@ -74,7 +74,7 @@ impl Team {
         first.next.plan = Some(world::plan(1));
         first.next.pin = Some(world::pin(1));
         let task = serde_json::from_value(task).expect("task");
-        self.stage.store.insert_task(&task, &first, &rules).await.expect("written");
+        self.server.store.insert_task(&task, &first, &rules).await.expect("written");
         id
     }
 
@@ -84,8 +84,8 @@ impl Team {
             "jsonrpc": "2.0", "id": 1, "method": "tools/call",
             "params": { "name": tool, "arguments": arguments },
         });
-        let url = format!("{}/mcp", self.stage.url);
-        let request = self.stage.http.post(url).bearer_auth(token).header("Tamma-Person", "Ada");
+        let url = format!("{}/mcp", self.server.url);
+        let request = self.server.http.post(url).bearer_auth(token).header("Tamma-Person", "Ada");
         let request = request.header("accept", "application/json, text/event-stream");
         request.json(&message).send().await.expect("response")
     }
@@ -99,10 +99,10 @@ impl Team {
 
     /// Signs in with a token, under the name of another person.
     async fn browser(&self, token: &str) -> Browser {
-        let mut browser = Browser::new(&self.stage);
+        let mut browser = Browser::new(&self.server);
         let fields = format!("name=Ada&token={token}&to=%2F");
-        let came = browser.post("/hello", "/hello", &fields).await;
-        assert_eq!(came.status(), 303);
+        let response = browser.post("/hello", "/hello", &fields).await;
+        assert_eq!(response.status(), 303);
         browser
     }
 }
@@ -118,14 +118,14 @@ async fn a_personal_token_overrides_the_name_in_the_request() {
     assert_eq!(problem["detail"], "Vera is a viewer and does not have the work permission.");
     let (status, added) = team.post("/tasks", &ada, "Grace", &task).await;
     assert_eq!(status, 201, "{added}");
-    let history = team.stage.request(Method::GET, &format!("/tasks/{id}/history"));
+    let history = team.server.request(Method::GET, &format!("/tasks/{id}/history"));
     let (_, history) = read(history.bearer_auth(&vera).send().await.expect("response")).await;
     assert_eq!(history["entries"][0]["actor"], json!({ "person": "Ada" }));
     // The server's token can act for others, with their permissions.
     let other = json!({ "id": new_id(), "title": "Greet the world" });
     assert_eq!(team.post("/tasks", SERVER, "Ada", &other).await.0, 201);
     assert_eq!(team.post("/tasks", SERVER, "Vera", &other).await.0, 403);
-    team.stage.end().await;
+    team.server.end().await;
 }
 
 #[tokio::test]
@@ -138,7 +138,7 @@ async fn only_operators_issue_and_revoke_tokens() {
         assert_eq!((status, &problem["type"]), (403, &json!("tamma:operator")), "{path}");
     }
     let list = async |token: &str| {
-        let request = team.stage.request(Method::GET, "/people").bearer_auth(token);
+        let request = team.server.request(Method::GET, "/people").bearer_auth(token);
         read(request.send().await.expect("response")).await
     };
     assert_eq!(list(&ada).await.0, 403);
@@ -153,7 +153,7 @@ async fn only_operators_issue_and_revoke_tokens() {
     // A lost token is replaced.
     assert_eq!(team.post("/people/revocations", SERVER, "Grace", &of("Ada")).await.0, 200);
     assert_ne!(team.add("Ada").await, ada);
-    team.stage.end().await;
+    team.server.end().await;
 }
 
 #[tokio::test]
@@ -163,30 +163,30 @@ async fn every_interface_refuses_the_same_action_to_the_same_person() {
     let plan = world::plan(1).hash.to_string();
     let path = format!("/tasks/{task}/actions");
 
-    let why = "Max is a member and does not have the decide permission.";
+    let detail = "Max is a member and does not have the decide permission.";
     let approve = json!({ "approve": { "plan": plan } });
     let (status, problem) = team.post(&path, &max, "Ada", &approve).await;
-    assert_eq!((status, &problem["detail"]), (403, &json!(why)));
+    assert_eq!((status, &problem["detail"]), (403, &json!(detail)));
     let arguments = json!({ "task": task, "plan": plan });
-    let said = team.refused(&max, "approve_plan", &arguments).await;
-    assert!(said.starts_with(why), "{said}");
+    let error = team.refused(&max, "approve_plan", &arguments).await;
+    assert!(error.starts_with(detail), "{error}");
     let mut browser = team.browser(&max).await;
     let form = format!("action=approve&plan={plan}");
     let page = browser.post("/", &path, &form).await;
     assert_eq!(page.status(), 403);
-    assert!(page.text().await.expect("page").contains(why));
+    assert!(page.text().await.expect("page").contains(detail));
 
-    let why = "Vera is a viewer and does not have the work permission.";
+    let detail = "Vera is a viewer and does not have the work permission.";
     let cancel = json!({ "cancel": { "reason": "no" } });
     let (status, problem) = team.post(&path, &vera, "Ada", &cancel).await;
-    assert_eq!((status, &problem["detail"]), (403, &json!(why)));
+    assert_eq!((status, &problem["detail"]), (403, &json!(detail)));
     let arguments = json!({ "task": task, "action": cancel });
-    let said = team.refused(&vera, "answer_task", &arguments).await;
-    assert!(said.starts_with(why), "{said}");
+    let error = team.refused(&vera, "answer_task", &arguments).await;
+    assert!(error.starts_with(detail), "{error}");
     let mut browser = team.browser(&vera).await;
     let page = browser.post("/", &path, "action=cancel&reason=no").await;
     assert_eq!(page.status(), 403);
-    assert!(page.text().await.expect("page").contains(why));
+    assert!(page.text().await.expect("page").contains(detail));
     let conversation = new_id();
     let say = |message: String| json!({ "conversation": conversation, "message": message });
     let ask = say(format!("cancel task {task}"));
@@ -194,13 +194,13 @@ async fn every_interface_refuses_the_same_action_to_the_same_person() {
     assert_eq!(status, 200, "{reply}");
     assert!(reply["proposal"]["command"].is_string(), "{reply}");
     let (status, problem) = team.post("/chat", &vera, "Ada", &say("yes".to_owned())).await;
-    assert_eq!((status, &problem["detail"]), (403, &json!(why)));
+    assert_eq!((status, &problem["detail"]), (403, &json!(detail)));
     // Refused actions leave no history. A permitted action reaches the workflow.
-    let history = team.stage.store.history(TaskId(task), 0, 100).await.expect("history");
+    let history = team.server.store.history(TaskId(task), 0, 100).await.expect("history");
     assert_eq!(history.len(), 1, "{history:?}");
     let ada = team.add("Ada").await;
     assert_eq!(team.post(&path, &ada, "Vera", &approve).await.0, 500);
-    team.stage.end().await;
+    team.server.end().await;
 }
 
 #[tokio::test]
@@ -225,7 +225,7 @@ async fn viewers_and_members_cannot_change_protected_data() {
     let project = json!({ "name": "mine", "repository": "/mine" });
     assert_eq!(team.post("/projects", &max, "Ada", &project).await.0, 403);
     assert_eq!(team.post("/alerts/test", &vera, "Ada", &json!({})).await.0, 403);
-    team.stage.end().await;
+    team.server.end().await;
 }
 
 #[tokio::test]
@@ -237,14 +237,14 @@ async fn revocation_ends_requests_sessions_and_streams_immediately() {
     assert_eq!(browser.get("/inbox").await.0, 200);
     let board = browser.send(Method::GET, "/live/board", &[], None).await;
     assert_eq!(board.status(), 200);
-    let events = team.stage.request(Method::GET, &format!("/tasks/{task}/events"));
+    let events = team.server.request(Method::GET, &format!("/tasks/{task}/events"));
     let events = events.bearer_auth(&ada).send().await.expect("response");
     let theirs = other.send(Method::GET, "/live/board", &[], None).await;
     let revoke = json!({ "name": "Ada" });
     assert_eq!(team.post("/people/revocations", SERVER, "Grace", &revoke).await.0, 200);
 
-    let asked = team.stage.request(Method::GET, "/tasks").bearer_auth(&ada);
-    let (status, problem) = read(asked.send().await.expect("response")).await;
+    let request = team.server.request(Method::GET, "/tasks").bearer_auth(&ada);
+    let (status, problem) = read(request.send().await.expect("response")).await;
     assert_eq!((status, &problem["type"]), (401, &json!("tamma:token")));
     assert_eq!(team.call(&ada, "list_tasks", &json!({})).await.status(), 401);
     let page = browser.send(Method::GET, "/inbox", &[], None).await;
@@ -262,17 +262,17 @@ async fn revocation_ends_requests_sessions_and_streams_immediately() {
     let quiet = tokio::time::timeout(Duration::from_millis(300), theirs.next()).await;
     assert!(quiet.is_err(), "the other stream ended or sent data");
     drop(theirs);
-    team.stage.end().await;
+    team.server.end().await;
 }
 
 #[tokio::test]
 async fn a_session_ends_with_the_servers_token() {
-    let stage = Stage::new().await;
+    let server = TestServer::new().await;
     let (browser, name) = (Digest::of(b"browser"), "Ada".parse::<Name>().expect("name"));
     let (old, new) = (Digest::of(b"old"), Digest::of(b"new"));
     let soon = chrono::DateTime::UNIX_EPOCH + chrono::TimeDelta::days(40_000);
     let now = soon - chrono::TimeDelta::days(1);
-    let store = &stage.store;
+    let store = &server.store;
     store.open_session(browser, &name, Some(old), soon).await.expect("opened");
     let person = async |token| {
         let session = store.session(browser, token, now).await.expect("response");
@@ -282,20 +282,20 @@ async fn a_session_ends_with_the_servers_token() {
     assert_eq!(person(Some(new)).await, None);
     assert_eq!(person(None).await, None);
     assert!(store.session(browser, Some(old), soon).await.expect("response").is_none());
-    stage.end().await;
+    server.end().await;
 }
 
 #[tokio::test]
 async fn a_server_without_a_token_refuses_unknown_tokens() {
-    let stage = Stage::new().await;
-    let request = stage.request(Method::GET, "/tasks").bearer_auth("tamma_guessed");
+    let server = TestServer::new().await;
+    let request = server.request(Method::GET, "/tasks").bearer_auth("tamma_guessed");
     assert_eq!(read(request.send().await.expect("response")).await.0, 401);
-    let (status, welcome) = stage.post("/people", &json!({ "name": "Ada" })).await;
-    assert_eq!(status, 200, "{welcome}");
-    let token = welcome["token"].as_str().expect("token");
-    let request = stage.request(Method::GET, "/people").bearer_auth(token);
+    let (status, issued) = server.post("/people", &json!({ "name": "Ada" })).await;
+    assert_eq!(status, 200, "{issued}");
+    let token = issued["token"].as_str().expect("token");
+    let request = server.request(Method::GET, "/people").bearer_auth(token);
     assert_eq!(read(request.send().await.expect("response")).await.0, 403);
-    stage.end().await;
+    server.end().await;
 }
 
 #[tokio::test]
@@ -311,13 +311,13 @@ async fn with_configuration_errors_only_operators_can_act_and_only_to_stop_tasks
     for (token, action) in [(&ada[..], &approve), (&ada, &cancel), (SERVER, &approve)] {
         let (status, problem) = team.post(&path, token, "Ada", action).await;
         assert_eq!((status, &problem["type"]), (409, &json!("tamma:unruled")), "{problem}");
-        let what = problem["what_to_do"].as_str().expect("hint");
-        assert!(what.starts_with("Run `tamma config check`"), "{what}");
+        let hint = problem["what_to_do"].as_str().expect("hint");
+        assert!(hint.starts_with("Run `tamma config check`"), "{hint}");
         assert_eq!(problem["problems"][0]["line"], 7, "{problem}");
     }
     // The request reaches the workflow, which does not exist.
     for action in [cancel, json!({ "pause": {} })] {
         assert_eq!(team.post(&path, SERVER, "Grace", &action).await.0, 500);
     }
-    team.stage.end().await;
+    team.server.end().await;
 }

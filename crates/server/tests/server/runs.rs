@@ -11,15 +11,15 @@ use tamma_store::{
     transcript_key,
 };
 
-use crate::stage::{Stage, config, new_id};
+use crate::test_server::{TestServer, config, new_id};
 
 const RUN: RunNumber = RunNumber { job_number: 4, attempt: 2 };
 const LIMIT: Duration = Duration::from_secs(20);
 
-async fn task(stage: &Stage) -> TaskId {
-    stage.project("/nowhere").await;
+async fn add_task(server: &TestServer) -> TaskId {
+    server.project("/nowhere").await;
     let id = new_id();
-    let (status, added) = stage.post("/tasks", &json!({ "id": id, "title": "one" })).await;
+    let (status, added) = server.post("/tasks", &json!({ "id": id, "title": "one" })).await;
     assert_eq!(status, 201, "{added}");
     TaskId(id)
 }
@@ -32,7 +32,7 @@ async fn begin(store: &Store, task: TaskId) -> chrono::DateTime<chrono::Utc> {
     at
 }
 
-async fn say(store: &Store, task: TaskId, lines: &[(u64, LineKind, &str)]) {
+async fn append_lines(store: &Store, task: TaskId, lines: &[(u64, LineKind, &str)]) {
     let at = store.latest_run(task).await.expect("read").expect("run").started_at;
     let line = |(sequence, kind, text): &(u64, LineKind, &str)| NewLine {
         sequence: *sequence,
@@ -42,12 +42,12 @@ async fn say(store: &Store, task: TaskId, lines: &[(u64, LineKind, &str)]) {
         data: None,
     };
     let tokens = Tokens { input: 100, cached: 0, output: 5 };
-    let news = RunUpdate {
+    let update = RunUpdate {
         lines: lines.iter().map(line).collect(),
         usage: Some((Usage { tokens, cost: Cost::Unknown }, false)),
         ..RunUpdate::default()
     };
-    store.append_run_update(task, RUN, &news).await.expect("stored");
+    store.append_run_update(task, RUN, &update).await.expect("stored");
 }
 
 fn texts(page: &Value) -> Vec<&str> {
@@ -57,36 +57,36 @@ fn texts(page: &Value) -> Vec<&str> {
 
 #[tokio::test]
 async fn runs_and_log_lines_are_paged_and_filtered() {
-    let stage = Stage::new().await;
-    let task = task(&stage).await;
+    let server = TestServer::new().await;
+    let task = add_task(&server).await;
     let id = task.0;
-    assert_eq!(stage.get(&format!("/tasks/{id}/runs")).await.1, json!({ "runs": [] }));
-    assert_eq!(stage.get(&format!("/tasks/{id}/lines")).await.1, json!({ "lines": [] }));
+    assert_eq!(server.get(&format!("/tasks/{id}/runs")).await.1, json!({ "runs": [] }));
+    assert_eq!(server.get(&format!("/tasks/{id}/lines")).await.1, json!({ "lines": [] }));
     for path in ["runs", "lines", "lines/stream", "runs/4/transcript"] {
-        assert_eq!(stage.get(&format!("/tasks/{}/{path}", new_id())).await.0, 404, "{path}");
+        assert_eq!(server.get(&format!("/tasks/{}/{path}", new_id())).await.0, 404, "{path}");
     }
-    begin(&stage.store, task).await;
+    begin(&server.store, task).await;
     let lines = [
         (1, LineKind::Said, "hello"),
         (2, LineKind::Tool, "Edit a.rs: completed"),
         (3, LineKind::Thought, "hm"),
     ];
-    say(&stage.store, task, &lines).await;
-    let (_, runs) = stage.get(&format!("/tasks/{id}/runs")).await;
+    append_lines(&server.store, task, &lines).await;
+    let (_, runs) = server.get(&format!("/tasks/{id}/runs")).await;
     assert_eq!(runs["runs"][0]["run"], "4.2");
     assert_eq!(runs["runs"][0]["end"], Value::Null);
     let usage = json!({ "input": 100, "cached": 0, "output": 5, "usd": null, "metered": false });
     assert_eq!(runs["runs"][0]["usage"], usage, "an unknown cost is not zero");
     // The task shows the current activity.
-    let (_, whole) = stage.get(&format!("/tasks/{id}")).await;
-    assert_eq!(whole["run"]["agent"], "claude-code");
-    assert_eq!(whole["run"]["doing"]["text"], "Edit a.rs: completed");
+    let (_, detail) = server.get(&format!("/tasks/{id}")).await;
+    assert_eq!(detail["run"]["agent"], "claude-code");
+    assert_eq!(detail["run"]["doing"]["text"], "Edit a.rs: completed");
 
-    let (_, first) = stage.get(&format!("/tasks/{id}/lines?limit=2")).await;
+    let (_, first) = server.get(&format!("/tasks/{id}/lines?limit=2")).await;
     assert_eq!(texts(&first), ["hello", "Edit a.rs: completed"]);
     let next = first["next"].as_str().expect("more data");
     assert_eq!(next, "4.2.2");
-    let (_, second) = stage.get(&format!("/tasks/{id}/lines?limit=2&after={next}")).await;
+    let (_, second) = server.get(&format!("/tasks/{id}/lines?limit=2&after={next}")).await;
     assert_eq!(texts(&second), ["hm"]);
     for (query, expected) in [
         ("kinds=said,thought", vec!["hello", "hm"]),
@@ -94,13 +94,13 @@ async fn runs_and_log_lines_are_paged_and_filtered() {
         ("run=4.1", vec![]),
         ("after=end", vec![]),
     ] {
-        let (_, page) = stage.get(&format!("/tasks/{id}/lines?{query}")).await;
+        let (_, page) = server.get(&format!("/tasks/{id}/lines?{query}")).await;
         assert_eq!(texts(&page), expected, "{query}");
     }
     for bad in ["kinds=sung", "run=four", "after=yesterday", "limit=0"] {
-        assert_eq!(stage.get(&format!("/tasks/{id}/lines?{bad}")).await.0, 422, "{bad}");
+        assert_eq!(server.get(&format!("/tasks/{id}/lines?{bad}")).await.0, 422, "{bad}");
     }
-    stage.end().await;
+    server.end().await;
 }
 
 /// Reads a stream until it contains a text.
@@ -119,27 +119,27 @@ async fn until(stream: &mut reqwest::Response, text: &str) -> String {
 
 #[tokio::test]
 async fn the_log_stream_sends_new_lines_and_the_state_of_run_and_task() {
-    let stage = Stage::new().await;
-    let task = task(&stage).await;
-    begin(&stage.store, task).await;
-    say(&stage.store, task, &[(1, LineKind::Said, "hello")]).await;
+    let server = TestServer::new().await;
+    let task = add_task(&server).await;
+    begin(&server.store, task).await;
+    append_lines(&server.store, task, &[(1, LineKind::Said, "hello")]).await;
     let path = format!("/tasks/{}/lines/stream", task.0);
-    let mut all = stage.request(Method::GET, &path).send().await.expect("response");
-    let told = until(&mut all, "event: task").await;
-    assert!(told.contains("id: 4.2.1") && told.contains("hello"), "{told}");
-    assert!(told.contains("event: run"), "{told}");
+    let mut all = server.request(Method::GET, &path).send().await.expect("response");
+    let received = until(&mut all, "event: task").await;
+    assert!(received.contains("id: 4.2.1") && received.contains("hello"), "{received}");
+    assert!(received.contains("event: run"), "{received}");
     // With `after=end`, only new lines are sent.
-    let request = stage.request(Method::GET, &path).query(&[("after", "end")]);
+    let request = server.request(Method::GET, &path).query(&[("after", "end")]);
     let mut live = request.send().await.expect("response");
     until(&mut live, "event: task").await;
-    say(&stage.store, task, &[(2, LineKind::Tool, "Run the tests")]).await;
+    append_lines(&server.store, task, &[(2, LineKind::Tool, "Run the tests")]).await;
     for stream in [&mut all, &mut live] {
         // A late notification can cause one more `run` event first.
-        let told = until(stream, "id: 4.2.2").await;
-        assert!(!told.contains("hello\""), "{told}");
+        let received = until(stream, "id: 4.2.2").await;
+        assert!(!received.contains("hello\""), "{received}");
     }
     // An open stream ends when the server stops.
-    stage.end().await;
+    server.end().await;
     while let Ok(Some(_)) = live.chunk().await {}
 }
 
@@ -149,11 +149,11 @@ async fn a_transcript_is_served_and_an_unreachable_one_is_reported() {
     let objects = ObjectStorage::new(folder.path().join("objects").display().to_string());
     let config =
         tamma_server::ServerConfig { objects: objects.clone(), ..config("127.0.0.1:0", None) };
-    let stage = Stage::with(config).await;
-    let task = task(&stage).await;
-    let at = begin(&stage.store, task).await;
+    let server = TestServer::with(config).await;
+    let task = add_task(&server).await;
+    let at = begin(&server.store, task).await;
     let path = format!("/tasks/{}/runs/4/transcript", task.0);
-    let (status, problem) = stage.get(&path).await;
+    let (status, problem) = server.get(&path).await;
     assert_eq!(
         (status, &problem["detail"]),
         (404, &json!("Cannot find transcript for run `4.2`."))
@@ -161,23 +161,23 @@ async fn a_transcript_is_served_and_an_unreachable_one_is_reported() {
     let key = transcript_key(task, RUN);
     let end = RunEnd::Finished;
     let ended = EndedRun { at, end, reason: None, usage: None, transcript: Some(key.clone()) };
-    stage.store.end_run(task, RUN, &ended).await.expect("ended");
-    let (status, problem) = stage.get(&path).await;
+    server.store.end_run(task, RUN, &ended).await.expect("ended");
+    let (status, problem) = server.get(&path).await;
     assert_eq!((status, &problem["type"]), (404, &json!("tamma:elsewhere")), "{problem}");
     assert!(problem["what_to_do"].as_str().expect("text").contains("TAMMA_OBJECTS"));
     std::fs::write(folder.path().join("spool"), "{\"said\":\"hello\"}\n").expect("written");
     objects.put_file(&key, &folder.path().join("spool")).await.expect("put");
     for run in ["4", "4.2"] {
         let path = format!("/tasks/{}/runs/{run}/transcript", task.0);
-        let response = stage.request(Method::GET, &path).send().await.expect("response");
+        let response = server.request(Method::GET, &path).send().await.expect("response");
         assert_eq!(response.headers()["content-type"], "application/jsonl");
         assert_eq!(response.text().await.expect("text"), "{\"said\":\"hello\"}\n");
     }
     for (run, status) in [("4.1", 404), ("5", 404), ("four", 422)] {
         let path = format!("/tasks/{}/runs/{run}/transcript", task.0);
-        assert_eq!(stage.get(&path).await.0, status, "{run}");
+        assert_eq!(server.get(&path).await.0, status, "{run}");
     }
     // A finished run is not the current run.
-    assert_eq!(stage.get(&format!("/tasks/{}", task.0)).await.1.get("run"), None);
-    stage.end().await;
+    assert_eq!(server.get(&format!("/tasks/{}", task.0)).await.1.get("run"), None);
+    server.end().await;
 }

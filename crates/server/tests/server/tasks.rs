@@ -9,60 +9,61 @@ use tamma_core::{ids::TaskId, rules::Rules};
 use tamma_flow::{TaskWorkflow, workflow_id};
 use temporalio_client::WorkflowDescribeOptions;
 
-use crate::stage::{Stage, engine, new_id, read};
+use crate::test_server::{TestServer, new_id, read, temporal_client};
 use crate::world;
 
 #[tokio::test]
 async fn adding_the_same_task_twice_adds_it_once() {
-    let stage = Stage::new().await;
-    stage.project("/nowhere").await;
+    let server = TestServer::new().await;
+    server.project("/nowhere").await;
     let id = new_id();
     let task = json!({ "id": id, "title": "Greet the world", "labels": ["nice"] });
-    let (status, added) = stage.post("/tasks", &task).await;
+    let (status, added) = server.post("/tasks", &task).await;
     assert_eq!((status, &added["new"]), (201, &json!(true)), "{added}");
     assert_eq!(added["task"]["state"], "pending");
-    let (status, again) = stage.post("/tasks", &task).await;
+    let (status, again) = server.post("/tasks", &task).await;
     assert_eq!((status, &again["new"]), (200, &json!(false)));
     assert_eq!(again["task"]["created_at"], added["task"]["created_at"]);
     // Its workflow is started and waits for a worker.
-    let handle = engine().await.get_workflow_handle::<TaskWorkflow>(workflow_id(TaskId(id)));
+    let handle =
+        temporal_client().await.get_workflow_handle::<TaskWorkflow>(workflow_id(TaskId(id)));
     let described = handle.describe(WorkflowDescribeOptions::default()).await.expect("workflow");
     assert_eq!(described.raw().pending_activities.len(), 0);
     // The history names the person who added it.
-    let (_, history) = stage.get(&format!("/tasks/{id}/history")).await;
+    let (_, history) = server.get(&format!("/tasks/{id}/history")).await;
     assert_eq!(history["entries"][0]["actor"], json!({ "person": "Ada" }));
     assert_eq!(history["entries"][0]["name"], "SM_TASK_RECEIVED");
     // A different task with the same ID is refused.
     let other = json!({ "id": id, "title": "Something else" });
-    let (status, problem) = stage.post("/tasks", &other).await;
+    let (status, problem) = server.post("/tasks", &other).await;
     assert_eq!(status, 409);
     let detail = format!("task ID {id} is already used by `Greet the world`");
     assert_eq!(problem["detail"], json!(detail));
-    stage.end().await;
+    server.end().await;
 }
 
 #[tokio::test]
 async fn concurrent_requests_for_one_task_start_one_workflow() {
-    let stage = Stage::new().await;
-    stage.project("/nowhere").await;
+    let server = TestServer::new().await;
+    server.project("/nowhere").await;
     let task = json!({ "id": new_id(), "title": "Greet the world" });
     // The same request twice at the same time.
-    let (one, two) = tokio::join!(stage.post("/tasks", &task), stage.post("/tasks", &task));
+    let (one, two) = tokio::join!(server.post("/tasks", &task), server.post("/tasks", &task));
     assert!(one.0 <= 201 && two.0 <= 201, "{one:?} {two:?}");
     assert_eq!(one.1["task"]["id"], two.1["task"]["id"]);
-    let (_, list) = stage.get("/tasks").await;
+    let (_, list) = server.get("/tasks").await;
     assert_eq!(list["tasks"].as_array().map(Vec::len), Some(1));
-    stage.end().await;
+    server.end().await;
 }
 
 #[tokio::test]
 async fn a_started_task_without_a_row_is_saved_from_its_workflow_input() {
     // Two databases and one Temporal server: the second database lacks the row.
-    let (first, second) = (Stage::new().await, Stage::new().await);
+    let (first, second) = (TestServer::new().await, TestServer::new().await);
     let (project, id) = (new_id(), new_id());
-    for stage in [&first, &second] {
+    for server in [&first, &second] {
         let project = json!({ "id": project, "name": "greeter", "repository": "/nowhere" });
-        assert_eq!(stage.post("/projects", &project).await.0, 200);
+        assert_eq!(server.post("/projects", &project).await.0, 200);
     }
     let task = json!({ "id": id, "title": "Greet the world" });
     let (status, added) = first.post("/tasks", &task).await;
@@ -73,7 +74,8 @@ async fn a_started_task_without_a_row_is_saved_from_its_workflow_input() {
     assert_eq!((status, &again["new"]), (200, &json!(false)), "{again}");
     assert_eq!(again["task"]["created_at"], added["task"]["created_at"]);
     let history = format!("/tasks/{id}/history");
-    let entry = async |stage: &Stage| stage.get(&history).await.1["entries"][0]["at"].clone();
+    let entry =
+        async |server: &TestServer| server.get(&history).await.1["entries"][0]["at"].clone();
     assert_eq!(entry(&second).await, entry(&first).await);
     first.end().await;
     second.end().await;
@@ -81,16 +83,16 @@ async fn a_started_task_without_a_row_is_saved_from_its_workflow_input() {
 
 #[tokio::test]
 async fn an_invalid_task_is_refused_with_the_reason() {
-    let stage = Stage::new().await;
+    let server = TestServer::new().await;
     let refused = async |body: serde_json::Value| {
-        let (status, problem) = stage.post("/tasks", &body).await;
+        let (status, problem) = server.post("/tasks", &body).await;
         assert_eq!(status, 422, "{problem}");
         problem["detail"].as_str().expect("text").to_owned()
     };
     assert_eq!(refused(json!({ "title": "x" })).await, "No projects are registered.");
-    stage.project("/nowhere").await;
+    server.project("/nowhere").await;
     let two = json!({ "name": "other", "repository": "/elsewhere" });
-    stage.post("/projects", &two).await;
+    server.post("/projects", &two).await;
     let several = "Several projects are registered: `greeter`, `other`.";
     assert_eq!(refused(json!({ "title": "x" })).await, several);
     let title = "The title must be one line of 1 to 200 characters; this one has 0.";
@@ -102,42 +104,43 @@ async fn an_invalid_task_is_refused_with_the_reason() {
     let plan = json!({ "project": "other", "title": "x", "plan": { "summary": "half" } });
     assert!(refused(plan).await.starts_with("Cannot read the plan: "));
     let (status, problem) =
-        stage.post("/projects", &json!({ "name": "other", "repository": "/x" })).await;
+        server.post("/projects", &json!({ "name": "other", "repository": "/x" })).await;
     assert_eq!(
         (status, &problem["detail"]),
         (422, &json!("The project name `other` is already used."))
     );
-    stage.end().await;
+    server.end().await;
 }
 
 #[tokio::test]
 async fn configuration_errors_are_reported_with_lines_and_nothing_starts() {
-    let stage = Stage::new().await;
+    let server = TestServer::new().await;
     let folder = tempfile::tempdir().expect("directory");
     let file = folder.path().join("tamma.yaml");
     let text = "scrum_master:\n  task_loop:\n    max_retrys: 5\n    timeout_ms: 12\n";
     std::fs::write(&file, text).expect("written");
-    stage.project(&folder.path().display().to_string()).await;
+    server.project(&folder.path().display().to_string()).await;
     let id = new_id();
-    let (status, problem) = stage.post("/tasks", &json!({ "id": id, "title": "x" })).await;
+    let (status, problem) = server.post("/tasks", &json!({ "id": id, "title": "x" })).await;
     assert_eq!((status, &problem["type"]), (422, &json!("tamma:configuration")));
-    let faults = problem["problems"].as_array().expect("errors");
-    assert_eq!(faults.len(), 2);
-    assert_eq!(faults[0]["line"], 3);
-    assert_eq!(faults[0]["help"], "did you mean `max_retries`?");
-    assert_eq!(stage.get(&format!("/tasks/{id}")).await.0, 404);
-    let handle = engine().await.get_workflow_handle::<TaskWorkflow>(workflow_id(TaskId(id)));
+    let problems = problem["problems"].as_array().expect("errors");
+    assert_eq!(problems.len(), 2);
+    assert_eq!(problems[0]["line"], 3);
+    assert_eq!(problems[0]["help"], "did you mean `max_retries`?");
+    assert_eq!(server.get(&format!("/tasks/{id}")).await.0, 404);
+    let handle =
+        temporal_client().await.get_workflow_handle::<TaskWorkflow>(workflow_id(TaskId(id)));
     assert!(handle.describe(WorkflowDescribeOptions::default()).await.is_err());
     // After the fix, the task is added.
     std::fs::write(&file, "scrum_master:\n  task_loop:\n    max_retries: 2\n").expect("written");
-    assert_eq!(stage.post("/tasks", &json!({ "id": id, "title": "x" })).await.0, 201);
-    stage.end().await;
+    assert_eq!(server.post("/tasks", &json!({ "id": id, "title": "x" })).await.0, 201);
+    server.end().await;
 }
 
 #[tokio::test]
 async fn a_stale_approval_is_refused_with_both_hashes() {
-    let stage = Stage::new().await;
-    let project = stage.project("/nowhere").await;
+    let server = TestServer::new().await;
+    let project = server.project("/nowhere").await;
     let id = new_id();
     // A task whose plan awaits approval, stored as its workflow would store it.
     let rules = Rules::default();
@@ -157,9 +160,9 @@ async fn a_stale_approval_is_refused_with_both_hashes() {
     let mut first = begin(&received, &rules);
     let path = format!("/tasks/{id}/actions");
     // Without a plan there is nothing to approve.
-    stage.store.insert_task(&task, &first, &rules).await.expect("written");
+    server.store.insert_task(&task, &first, &rules).await.expect("written");
     let approve = json!({ "approve": { "plan": "0123456789abcdef" } });
-    let (status, problem) = stage.post(&path, &approve).await;
+    let (status, problem) = server.post(&path, &approve).await;
     assert_eq!(status, 409);
     assert_eq!(problem["detail"], "`approve` is not possible while the task is pending");
 
@@ -171,30 +174,30 @@ async fn a_stale_approval_is_refused_with_both_hashes() {
     first.next.plan = Some(world::plan(1));
     first.next.pin = Some(world::pin(1));
     first.entries.iter_mut().for_each(|entry| entry.task = TaskId(id));
-    stage.store.insert_task(&task, &first, &rules).await.expect("written");
-    let (status, problem) = stage.post(&path, &approve).await;
+    server.store.insert_task(&task, &first, &rules).await.expect("written");
+    let (status, problem) = server.post(&path, &approve).await;
     assert_eq!((status, &problem["type"]), (409, &json!("tamma:changed")));
     let now = world::plan(1).hash.short();
     let detail = format!("Request refused: plan {now} has replaced plan 0123456789ab.");
     assert_eq!(problem["detail"], json!(detail));
     // Too few digits do not identify a plan.
     let few = json!({ "approve": { "plan": &now[..7] } });
-    assert_eq!(stage.post(&path, &few).await.0, 422);
+    assert_eq!(server.post(&path, &few).await.0, 422);
     // The current hash reaches the workflow, which does not exist.
     let right = json!({ "approve": { "plan": &now[..8] } });
-    assert_eq!(stage.post(&path, &right).await.0, 500);
-    stage.end().await;
+    assert_eq!(server.post(&path, &right).await.0, 500);
+    server.end().await;
 }
 
 #[tokio::test]
 async fn without_a_worker_an_action_times_out_with_a_hint() {
-    let stage = Stage::new().await;
-    stage.project("/nowhere").await;
+    let server = TestServer::new().await;
+    server.project("/nowhere").await;
     let id = new_id();
-    let (status, _) = stage.post("/tasks", &json!({ "id": id, "title": "x" })).await;
+    let (status, _) = server.post("/tasks", &json!({ "id": id, "title": "x" })).await;
     assert_eq!(status, 201);
     let path = format!("/tasks/{id}/actions");
-    let request = stage
+    let request = server
         .request(Method::POST, &path)
         .header("Tamma-Person", "Ada")
         .json(&json!({ "pause": {} }));
@@ -205,30 +208,30 @@ async fn without_a_worker_an_action_times_out_with_a_hint() {
     assert!(
         problem["what_to_do"].as_str().expect("text").starts_with("Check that a worker is running")
     );
-    stage.end().await;
+    server.end().await;
 }
 
 #[tokio::test]
 async fn a_change_is_returned_once_it_has_a_review() {
-    let stage = Stage::new().await;
-    stage.project("/nowhere").await;
+    let server = TestServer::new().await;
+    server.project("/nowhere").await;
     let id = new_id();
-    stage.post("/tasks", &json!({ "id": id, "title": "Greet the world" })).await;
+    server.post("/tasks", &json!({ "id": id, "title": "Greet the world" })).await;
     let path = format!("/tasks/{id}/diff");
-    assert_eq!(stage.get(&path).await.0, 404);
+    assert_eq!(server.get(&path).await.0, 404);
     let patch = "--- a/a\n+++ b/a\n@@ -1 +1 @@\n-x\n+y\n";
     let commit: tamma_core::ids::CommitId = "a".repeat(40).parse().expect("commit");
     let record =
         tamma_core::review::record::CheckRecord::Review(tamma_core::review::record::ReviewCheck {
             commit,
             verdict: tamma_core::review::evaluate(tamma_core::review::ReviewInputs::default()),
-            diff: Some(stage.store.save_text(patch).await.expect("stored")),
+            diff: Some(server.store.save_text(patch).await.expect("stored")),
             validator: None,
         });
-    stage.store.save_check(TaskId(id), 7, 1, &record).await.expect("stored");
-    let (status, change) = stage.get(&path).await;
+    server.store.save_check(TaskId(id), 7, 1, &record).await.expect("stored");
+    let (status, change) = server.get(&path).await;
     assert_eq!(status, 200, "{change}");
     assert_eq!(change, json!({ "commit": commit.to_string(), "passed": true, "patch": patch }));
-    assert_eq!(stage.get(&format!("/tasks/{}/diff", new_id())).await.0, 404);
-    stage.end().await;
+    assert_eq!(server.get(&format!("/tasks/{}/diff", new_id())).await.0, 404);
+    server.end().await;
 }

@@ -191,7 +191,7 @@ pub(super) struct HoldRow<'a> {
 impl<'a> StepRows<'a> {
     pub(super) fn from_steps(steps: &'a [StepRecord]) -> Self {
         let mut rows = Self::default();
-        let mut asked: BTreeMap<u32, AlertRow<'a>> = BTreeMap::new();
+        let mut question_alerts: BTreeMap<u32, AlertRow<'a>> = BTreeMap::new();
         let mut endings: BTreeMap<u32, AlertEnding<'a>> = BTreeMap::new();
         let mut iterations: BTreeMap<u16, IterationRow<'a>> = BTreeMap::new();
         for step in steps {
@@ -205,7 +205,7 @@ impl<'a> StepRows<'a> {
                 match command {
                     Command::Alert(alert) => match alert.question {
                         Some(question) => {
-                            asked
+                            question_alerts
                                 .entry(question)
                                 .and_modify(|row| {
                                     row.alert = alert;
@@ -228,9 +228,9 @@ impl<'a> StepRows<'a> {
                     Command::StartJob { .. } | Command::StopJob { .. } => {}
                 }
             }
-            let seen =
+            let is_acknowledged =
                 step.entries.iter().any(|entry| entry.name == EntryName::SmAlertAcknowledged);
-            if let Some(question) = step.next.open_question.as_ref().filter(|_| seen) {
+            if let Some(question) = step.next.open_question.as_ref().filter(|_| is_acknowledged) {
                 let ending = endings.entry(question.number).or_default();
                 ending.acknowledged_by = question.seen_by.as_ref();
                 ending.acknowledged_at = Some(step.at);
@@ -238,12 +238,12 @@ impl<'a> StepRows<'a> {
             rows.usage.extend(step.job_usage.map(|used| usage_row(&used, step.at)));
         }
         for (question, ending) in endings {
-            match asked.get_mut(&question) {
+            match question_alerts.get_mut(&question) {
                 Some(row) => row.ending = ending,
                 None => rows.alert_follow_ups.push(AlertFollowUp { question, ending }),
             }
         }
-        rows.alerts.extend(asked.into_values());
+        rows.alerts.extend(question_alerts.into_values());
         rows.iterations = iterations.into_values().collect();
         rows
     }
@@ -285,12 +285,12 @@ fn approval_row<'a>(entry: &'a HistoryEntry, it: &TaskLoop) -> Option<ApprovalRo
         EntryName::SmOverridden => "override",
         _ => return None,
     };
-    let binding = match &entry.data {
-        EntryData::Approval { scope: binding, .. } => Some(*binding),
+    let scope = match &entry.data {
+        EntryData::Approval { scope, .. } => Some(*scope),
         // An action with an outdated scope would have been refused.
         _ => it.current_scope(),
     };
-    let (plan, pin) = binding.map(|ApprovalScope { plan, pin }| (plan, pin)).unzip();
+    let (plan, pin) = scope.map(|ApprovalScope { plan, pin }| (plan, pin)).unzip();
     let (base, policy) = pin.map(|Pin { base, policy }| (base, policy)).unzip();
     Some(ApprovalRow {
         sequence: entry.sequence,
@@ -323,8 +323,8 @@ fn update_iteration<'a>(
             row.tier = Some(it.tier);
             row.plan = it.plan.as_ref().map(|plan| plan.hash);
             row.started_at = at;
-            if let EntryData::Agent(engine) = data {
-                row.engine = Some(engine);
+            if let EntryData::Agent(agent) = data {
+                row.engine = Some(agent);
             }
         }
         (Some(Trigger::AgentFailed), _) if entry.from == State::InProgress => {

@@ -47,7 +47,7 @@ fn to(receiver: &str, digest: bool, due_at: DateTime<Utc>) -> NewDelivery {
 }
 
 /// Dispatches all new messages and returns their number.
-async fn hand_over(store: &Store, receivers: &[&str], digest: bool, due: TimeDelta) -> usize {
+async fn dispatch_all(store: &Store, receivers: &[&str], digest: bool, due: TimeDelta) -> usize {
     let new = store.outbox(1_000).await.expect("read");
     for message in &new {
         let all: Vec<_> = receivers.iter().map(|one| to(one, digest, now() + due)).collect();
@@ -56,7 +56,7 @@ async fn hand_over(store: &Store, receivers: &[&str], digest: bool, due: TimeDel
     new.len()
 }
 
-async fn take(store: &Store) -> Vec<ClaimedDelivery> {
+async fn claim(store: &Store) -> Vec<ClaimedDelivery> {
     store.claim_deliveries(60, 100, true).await.expect("claimed")
 }
 
@@ -74,7 +74,7 @@ async fn each_receiver_gets_one_message_per_question() {
         let all = [to("a", false, now()), to("b", false, now())];
         assert_eq!(server.dispatch(&message, &all).await.expect("dispatched"), first);
     }
-    let receivers: Vec<_> = take(&store).await.into_iter().map(|one| one.receiver).collect();
+    let receivers: Vec<_> = claim(&store).await.into_iter().map(|one| one.receiver).collect();
     assert_eq!(receivers, ["a", "b"]);
     assert!(store.outbox(10).await.expect("read").is_empty());
     other.close().await;
@@ -86,20 +86,20 @@ async fn each_delivery_is_claimed_by_one_of_many_servers() {
     for number in 1..=40 {
         write(&store, &asking(number)).await;
     }
-    assert_eq!(hand_over(&store, &["a"], false, AT_ONCE).await, 40);
+    assert_eq!(dispatch_all(&store, &["a"], false, AT_ONCE).await, 40);
     let mut servers = Vec::new();
     for _ in 0..4 {
         let store = database.store().await.expect("server task");
         servers.push(tokio::spawn(async move {
-            let mut taken = Vec::new();
+            let mut claimed = Vec::new();
             loop {
                 let some = store.claim_deliveries(60, 3, true).await.expect("claimed");
                 if some.is_empty() {
-                    return taken;
+                    return claimed;
                 }
                 let ids: Vec<_> = some.iter().map(|one| one.id).collect();
                 store.end_deliveries(&ids, DeliveryEnd::Delivered).await.expect("ended");
-                taken.extend(ids);
+                claimed.extend(ids);
             }
         }));
     }
@@ -115,11 +115,11 @@ async fn each_delivery_is_claimed_by_one_of_many_servers() {
 async fn claim_of_a_dead_server_expires_and_keeps_the_delivery_id() {
     let (_database, store) = fresh().await;
     write(&store, &asking(1)).await;
-    hand_over(&store, &["a"], false, AT_ONCE).await;
+    dispatch_all(&store, &["a"], false, AT_ONCE).await;
     let first = store.claim_deliveries(0, 10, true).await.expect("claimed");
-    let again = take(&store).await;
-    assert_eq!((again[0].id, again[0].attempt), (first[0].id, 2));
-    assert!(take(&store).await.is_empty(), "another server has claimed it");
+    let second = claim(&store).await;
+    assert_eq!((second[0].id, second[0].attempt), (first[0].id, 2));
+    assert!(claim(&store).await.is_empty(), "another server has claimed it");
     let next = store.next_delivery_at(true).await.expect("read").expect("next delivery");
     assert!(
         next > now() + TimeDelta::seconds(30),
@@ -131,13 +131,13 @@ async fn claim_of_a_dead_server_expires_and_keeps_the_delivery_id() {
 async fn attempts_are_recorded_and_released_claims_are_not() {
     let (_database, store) = fresh().await;
     write(&store, &asking(1)).await;
-    hand_over(&store, &["a"], false, AT_ONCE).await;
-    let id = take(&store).await[0].id;
+    dispatch_all(&store, &["a"], false, AT_ONCE).await;
+    let id = claim(&store).await[0].id;
     store.reschedule_deliveries(&[id], "busy \0", now()).await.expect("rescheduled");
-    assert_eq!(take(&store).await[0].attempt, 2);
+    assert_eq!(claim(&store).await[0].attempt, 2);
     // Claimed and returned, because its receiver was found to be unreachable.
     store.release_deliveries(&[id], None).await.expect("released");
-    assert_eq!(take(&store).await[0].attempt, 2);
+    assert_eq!(claim(&store).await[0].attempt, 2);
     store.end_deliveries(&[id], DeliveryEnd::Delivered).await.expect("ended");
     // An ended delivery does not change any more.
     store.reschedule_deliveries(&[id], "late", now()).await.expect("no effect");
@@ -157,7 +157,7 @@ fn reminded(recorded: &mut RecordedTask) {
         || recorded.steps.last().is_some_and(|(_, it, _)| it.commands.is_empty())
     {
         recorded.now += TimeDelta::hours(6);
-        assert!(recorded.feed(Actor::Tamma, EventKind::Tick), "{:?}", recorded.it());
+        assert!(recorded.apply(Actor::Tamma, EventKind::Tick), "{:?}", recorded.it());
     }
 }
 
@@ -166,20 +166,20 @@ async fn reminders_are_sent_until_the_question_is_acknowledged() {
     let (_database, store) = fresh().await;
     let mut recorded = asking(1);
     write(&store, &recorded).await;
-    hand_over(&store, &["a"], false, AT_ONCE).await;
-    let first = take(&store).await.remove(0);
+    dispatch_all(&store, &["a"], false, AT_ONCE).await;
+    let first = claim(&store).await.remove(0);
     // A receiver that has not got the first message yet needs no reminder.
     let steps = recorded.steps.len();
     reminded(&mut recorded);
     write_more(&store, &recorded, steps).await;
-    assert_eq!(hand_over(&store, &["a"], false, AT_ONCE).await, 1);
+    assert_eq!(dispatch_all(&store, &["a"], false, AT_ONCE).await, 1);
     store.end_deliveries(&[first.id], DeliveryEnd::Delivered).await.expect("ended");
-    assert!(take(&store).await.is_empty());
+    assert!(claim(&store).await.is_empty());
     // A receiver that got the first message is reminded.
     let steps = recorded.steps.len();
     reminded(&mut recorded);
     write_more(&store, &recorded, steps).await;
-    hand_over(&store, &["a"], false, AT_ONCE).await;
+    dispatch_all(&store, &["a"], false, AT_ONCE).await;
     let second = store.claim_deliveries(0, 10, true).await.expect("claimed").remove(0);
     assert_eq!((second.reminder, second.is_settled), (2, false));
     assert_ne!(second.id, first.id);
@@ -187,7 +187,7 @@ async fn reminders_are_sent_until_the_question_is_acknowledged() {
     let steps = recorded.steps.len();
     assert!(recorded.ask(Action::Acknowledge));
     write_more(&store, &recorded, steps).await;
-    let third = take(&store).await.remove(0);
+    let third = claim(&store).await.remove(0);
     assert_eq!((third.id, third.is_settled), (second.id, true));
 }
 
@@ -196,15 +196,15 @@ async fn critical_reminder_does_not_wait_for_quiet_hours_to_end() {
     let (_database, store) = fresh().await;
     let mut recorded = asking(1);
     write(&store, &recorded).await;
-    hand_over(&store, &["a"], false, TimeDelta::hours(8)).await;
-    assert!(take(&store).await.is_empty(), "delivery is not due yet");
+    dispatch_all(&store, &["a"], false, TimeDelta::hours(8)).await;
+    assert!(claim(&store).await.is_empty(), "delivery is not due yet");
     let steps = recorded.steps.len();
     reminded(&mut recorded);
     write_more(&store, &recorded, steps).await;
-    hand_over(&store, &["a"], false, AT_ONCE).await;
-    let taken = take(&store).await;
-    assert_eq!(taken.len(), 1, "the first message is sent now, without a second one");
-    assert_eq!(taken[0].reminder, 0);
+    dispatch_all(&store, &["a"], false, AT_ONCE).await;
+    let claimed = claim(&store).await;
+    assert_eq!(claimed.len(), 1, "the first message is sent now, without a second one");
+    assert_eq!(claimed[0].reminder, 0);
     assert_eq!(store.deliveries(None, 10).await.expect("read").len(), 1);
 }
 
@@ -214,17 +214,17 @@ async fn deliveries_of_a_batch_are_claimed_together() {
     for number in 1..=5 {
         write(&store, &asking(number)).await;
     }
-    hand_over(&store, &["a"], true, AT_ONCE).await;
-    let ids: Vec<_> = take(&store).await.into_iter().map(|one| one.id).collect();
+    dispatch_all(&store, &["a"], true, AT_ONCE).await;
+    let ids: Vec<_> = claim(&store).await.into_iter().map(|one| one.id).collect();
     store.batch_deliveries(ids[1], &ids[1..4]).await.expect("tied");
     store.release_deliveries(&ids, None).await.expect("released");
     // A batch stays complete for small limits and for every caller.
     let mut sizes = Vec::new();
     for _ in 0..4 {
-        let taken = store.claim_deliveries(60, 1, true).await.expect("claimed");
-        let parcels: BTreeSet<_> = taken.iter().map(|one| one.batch).collect();
-        assert!(parcels.len() <= 1);
-        sizes.push(taken.len());
+        let claimed = store.claim_deliveries(60, 1, true).await.expect("claimed");
+        let batches: BTreeSet<_> = claimed.iter().map(|one| one.batch).collect();
+        assert!(batches.len() <= 1);
+        sizes.push(claimed.len());
     }
     assert_eq!(sizes, [1, 3, 1, 0]);
 }
@@ -233,8 +233,8 @@ async fn deliveries_of_a_batch_are_claimed_together() {
 async fn terminal_deliveries_are_left_to_servers_with_a_terminal() {
     let (_database, store) = fresh().await;
     write(&store, &asking(1)).await;
-    hand_over(&store, &["terminal"], false, AT_ONCE).await;
+    dispatch_all(&store, &["terminal"], false, AT_ONCE).await;
     assert!(store.claim_deliveries(60, 10, false).await.expect("claimed").is_empty());
     assert_eq!(store.next_delivery_at(false).await.expect("read"), None);
-    assert_eq!(take(&store).await.len(), 1);
+    assert_eq!(claim(&store).await.len(), 1);
 }

@@ -112,8 +112,8 @@ async fn lists_use_indexes_with_many_tasks() {
     store.close().await;
     let read = tokio::time::timeout(Duration::from_secs(20), async {
         loop {
-            let (read, found) = scans().await;
-            if found - found_before >= 72 || read > read_before {
+            let (read, index_scans) = scans().await;
+            if index_scans - found_before >= 72 || read > read_before {
                 return read;
             }
             tokio::task::yield_now().await;
@@ -128,12 +128,12 @@ async fn counting(server: &str) -> (String, Arc<AtomicU64>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("port");
     let address = listener.local_addr().expect("address");
     let (from, to) = (server.find('@').map_or(0, |at| at + 1), server.rfind('/').expect("a URL"));
-    let behind = server[from..to].to_owned();
+    let upstream = server[from..to].to_owned();
     let url = format!("{}{address}{}", &server[..from], &server[to..]);
     let count = statements.clone();
     tokio::spawn(async move {
         while let Ok((client, _)) = listener.accept().await {
-            let server = TcpStream::connect(&behind).await.expect("server connection");
+            let server = TcpStream::connect(&upstream).await.expect("server connection");
             let (mut from_client, mut to_client) = client.into_split();
             let (mut from_server, mut to_server) = server.into_split();
             tokio::spawn(async move { tokio::io::copy(&mut from_server, &mut to_client).await });

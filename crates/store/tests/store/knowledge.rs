@@ -56,17 +56,17 @@ async fn add(store: &Store, entry: &KnowledgeEntry) -> StoredEntry {
     store.add_knowledge(entry, KnowledgeAction::Added, Some("ann"), None).await.expect("added")
 }
 
-async fn approve(store: &Store, known: &StoredEntry) -> StoredEntry {
-    let entry = KnowledgeEntry { status: EntryStatus::Approved, ..known.entry.clone() };
+async fn approve(store: &Store, stored: &StoredEntry) -> StoredEntry {
+    let entry = KnowledgeEntry { status: EntryStatus::Approved, ..stored.entry.clone() };
     let by = Some("bob");
     let changed =
-        store.change_knowledge(&entry, known.revision, KnowledgeAction::Approved, by, None).await;
+        store.change_knowledge(&entry, stored.revision, KnowledgeAction::Approved, by, None).await;
     changed.expect("approved")
 }
 
 async fn ids(store: &Store, filter: KnowledgeFilter) -> Vec<KnowledgeId> {
     let all = store.list_knowledge(&filter).await.expect("entries");
-    all.into_iter().map(|known| known.entry.id).collect()
+    all.into_iter().map(|stored| stored.entry.id).collect()
 }
 
 #[tokio::test]
@@ -78,22 +78,22 @@ async fn entry_is_stored_exactly_with_all_its_changes() {
     assert!(approved.revision > added.revision && approved.updated_at >= added.updated_at);
     assert_eq!(approved.created_at, added.created_at);
     let merged = KnowledgeEntry { evidence: vec![text("commit:def")], ..approved.entry.clone() };
-    let why = Some("repeated in another task");
+    let reason = Some("repeated in another task");
     store
-        .change_knowledge(&merged, approved.revision, KnowledgeAction::Merged, None, why)
+        .change_knowledge(&merged, approved.revision, KnowledgeAction::Merged, None, reason)
         .await
         .expect("merged");
     assert_eq!(store.knowledge_entry(id(1)).await.expect("there").entry, merged);
 
     let changes = store.knowledge_changes(id(1)).await.expect("changes");
-    let told: Vec<_> =
+    let summary: Vec<_> =
         changes.iter().map(|it| (it.action, it.by.as_deref(), it.reason.as_deref())).collect();
     let expected = [
         (KnowledgeAction::Added, Some("ann"), None),
         (KnowledgeAction::Approved, Some("bob"), None),
-        (KnowledgeAction::Merged, None, why),
+        (KnowledgeAction::Merged, None, reason),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(summary, expected);
     let then: Vec<_> = changes.into_iter().map(|it| it.entry_after).collect();
     assert_eq!(then, [added.entry, approved.entry, merged]);
 }
@@ -147,8 +147,8 @@ async fn unknown_entry_is_not_found_and_cannot_be_changed() {
 async fn entry_is_added_once() {
     let (_database, store) = fresh().await;
     add(&store, &entry(1)).await;
-    let again = store.add_knowledge(&entry(1), KnowledgeAction::Added, Some("ann"), None).await;
-    assert!(again.is_err());
+    let second = store.add_knowledge(&entry(1), KnowledgeAction::Added, Some("ann"), None).await;
+    assert!(second.is_err());
     assert_eq!(store.knowledge_changes(id(1)).await.expect("changes").len(), 1);
 }
 
@@ -181,25 +181,25 @@ async fn filter_selects_entries_that_apply_to_a_project() {
 #[tokio::test]
 async fn cache_is_refreshed_when_an_entry_of_its_project_changes() {
     let (_database, store) = fresh().await;
-    let library = KnowledgeCache::new(&store);
-    let none = library.index(PROJECT).await.expect("index");
-    let known = add(&store, &entry(1)).await;
-    let one = library.index(PROJECT).await.expect("index");
+    let cache = KnowledgeCache::new(&store);
+    let none = cache.index(PROJECT).await.expect("index");
+    let stored = add(&store, &entry(1)).await;
+    let one = cache.index(PROJECT).await.expect("index");
     assert!(!std::sync::Arc::ptr_eq(&none, &one));
     assert_eq!(one.entry(id(1)), Some(&entry(1)));
 
     add(&store, &KnowledgeEntry { scope: EntryScope::Project(ELSEWHERE), ..entry(2) }).await;
-    let same = library.clone().index(PROJECT).await.expect("index");
+    let same = cache.clone().index(PROJECT).await.expect("index");
     assert!(
         std::sync::Arc::ptr_eq(&one, &same),
         "changes in other projects do not invalidate the cache"
     );
 
-    approve(&store, &known).await;
-    let approved = library.index(PROJECT).await.expect("index");
+    approve(&store, &stored).await;
+    let approved = cache.index(PROJECT).await.expect("index");
     assert_eq!(approved.entry(id(1)).map(|it| it.status), Some(EntryStatus::Approved));
     add(&store, &KnowledgeEntry { scope: EntryScope::Organisation, ..entry(3) }).await;
-    let everywhere = library.index(PROJECT).await.expect("index");
+    let everywhere = cache.index(PROJECT).await.expect("index");
     assert!(everywhere.entry(id(3)).is_some() && everywhere.entry(id(2)).is_none());
 }
 
@@ -216,17 +216,17 @@ fn hash(number: u8) -> PlanHash {
 async fn plan_matches_are_stored_with_reasons_and_visibility() {
     let (_database, store) = fresh().await;
     let task = TaskId(Uuid::from_u128(5));
-    let found = KnowledgeFindings {
+    let findings = KnowledgeFindings {
         blockers: vec![matched(1, 100)],
         warnings: vec![matched(2, 100)],
         recommendations: vec![matched(3, 80), matched(4, 90)],
         conventions: Vec::new(),
         learnings: vec![matched(5, 70)],
     };
-    let of = (task, PROJECT);
-    store.save_matches(of, hash(1), &found, &[id(1), id(4)]).await.expect("saved");
-    let kept = store.plan_matches(task, hash(1)).await.expect("matches");
-    let told: Vec<_> = kept.iter().map(|it| (it.role, it.matched.entry, it.shown)).collect();
+    let key = (task, PROJECT);
+    store.save_matches(key, hash(1), &findings, &[id(1), id(4)]).await.expect("saved");
+    let stored = store.plan_matches(task, hash(1)).await.expect("matches");
+    let summary: Vec<_> = stored.iter().map(|it| (it.role, it.matched.entry, it.shown)).collect();
     let expected = [
         (MatchRole::Blocker, id(1), true),
         (MatchRole::Warning, id(2), false),
@@ -234,16 +234,16 @@ async fn plan_matches_are_stored_with_reasons_and_visibility() {
         (MatchRole::Recommendation, id(3), false),
         (MatchRole::Learning, id(5), false),
     ];
-    assert_eq!(told, expected);
-    assert_eq!(kept[2].matched, matched(4, 90));
+    assert_eq!(summary, expected);
+    assert_eq!(stored[2].matched, matched(4, 90));
 
     // A repeated check replaces the matches of its plan; other plans keep theirs.
     let fewer =
         KnowledgeFindings { learnings: vec![matched(5, 75)], ..KnowledgeFindings::default() };
-    store.save_matches(of, hash(1), &fewer, &[]).await.expect("saved");
-    store.save_matches(of, hash(2), &KnowledgeFindings::default(), &[]).await.expect("saved");
-    let kept = store.plan_matches(task, hash(1)).await.expect("matches");
-    assert_eq!(kept.iter().map(|it| it.matched.clone()).collect::<Vec<_>>(), [matched(5, 75)]);
+    store.save_matches(key, hash(1), &fewer, &[]).await.expect("saved");
+    store.save_matches(key, hash(2), &KnowledgeFindings::default(), &[]).await.expect("saved");
+    let stored = store.plan_matches(task, hash(1)).await.expect("matches");
+    assert_eq!(stored.iter().map(|it| it.matched.clone()).collect::<Vec<_>>(), [matched(5, 75)]);
     assert_eq!(store.plan_matches(task, hash(2)).await.expect("matches"), []);
 }
 
@@ -261,8 +261,8 @@ async fn entry_is_found_by_digits_of_its_id() {
     assert_eq!(like("3c4d").await, ids);
     assert_eq!(like("1a2b").await, [ids[0]]);
     assert_eq!(like("3c4").await, []);
-    let known = store.knowledge_by_ids(&[ids[1], id(404)]).await.expect("entries");
-    assert_eq!(known.iter().map(|it| it.entry.id).collect::<Vec<_>>(), [ids[1]]);
+    let entries = store.knowledge_by_ids(&[ids[1], id(404)]).await.expect("entries");
+    assert_eq!(entries.iter().map(|it| it.entry.id).collect::<Vec<_>>(), [ids[1]]);
 }
 
 /// Writes a task that ends in the given way: passed at once, after one failure, or given up.
@@ -272,7 +272,7 @@ async fn ended(store: &Store, number: u128, how: &str) -> TaskId {
         assert!(recorded.ask(Asked::Cancel { reason: reason() }));
         while recorded.it().state != State::Cancelled {
             assert!(
-                recorded.well() || recorded.done(Outcome::Interrupted),
+                recorded.advance() || recorded.done(Outcome::Interrupted),
                 "{:?}",
                 recorded.it().state
             );
@@ -293,21 +293,21 @@ async fn ended(store: &Store, number: u128, how: &str) -> TaskId {
 }
 
 /// Records a match of an entry with a task, shown to its agents or not.
-async fn tell(store: &Store, task: TaskId, number: u128, told: bool) {
-    let found = KnowledgeFindings {
+async fn record_match(store: &Store, task: TaskId, number: u128, shown: bool) {
+    let findings = KnowledgeFindings {
         recommendations: vec![matched(number, 80)],
         ..KnowledgeFindings::default()
     };
-    let told: &[KnowledgeId] = if told { &[id(number)] } else { &[] };
-    store.save_matches((task, PROJECT), hash(1), &found, told).await.expect("saved");
+    let shown: &[KnowledgeId] = if shown { &[id(number)] } else { &[] };
+    store.save_matches((task, PROJECT), hash(1), &findings, shown).await.expect("saved");
 }
 
 /// Adds an entry that was approved before every task of these tests, which use a clock of their
 /// own.
 async fn in_force(store: &Store, database: &TestDatabase, number: u128) -> StoredEntry {
-    let known = approve(store, &add(store, &entry(number)).await).await;
+    let stored = approve(store, &add(store, &entry(number)).await).await;
     long_ago(database).await;
-    known
+    stored
 }
 
 /// Moves all changes of entries to a time before the tasks.
@@ -318,40 +318,40 @@ async fn long_ago(database: &TestDatabase) {
     pool.close().await;
 }
 
-async fn followed(store: &Store, known: &StoredEntry) -> EntryEffect {
-    let all = store.entry_effects(std::slice::from_ref(known)).await.expect("followed");
-    let [followed] = all[..] else { panic!("one effect per entry: {all:?}") };
-    followed
+async fn effect_of(store: &Store, stored: &StoredEntry) -> EntryEffect {
+    let all = store.entry_effects(std::slice::from_ref(stored)).await.expect("effects");
+    let [effect] = all[..] else { panic!("one effect per entry: {all:?}") };
+    effect
 }
 
 #[tokio::test]
 async fn effect_compares_tasks_with_and_without_the_entry() {
     let (database, store) = fresh().await;
-    let known = in_force(&store, &database, 1).await;
+    let stored = in_force(&store, &database, 1).await;
     for number in 1..=3 {
         let task = ended(&store, number, "at once").await;
-        tell(&store, task, 1, true).await;
+        record_match(&store, task, 1, true).await;
     }
     let late = ended(&store, 4, "late").await;
-    tell(&store, late, 1, false).await;
+    record_match(&store, late, 1, false).await;
     ended(&store, 5, "at once").await;
     ended(&store, 6, "cancelled").await;
 
-    let followed = followed(&store, &known).await;
-    assert_eq!((followed.tasks, followed.matched, followed.stopped), (6, 4, 0));
-    assert!(followed.last_matched.is_some());
-    assert_eq!(followed.with_entry.outcomes, ReviewOutcomes { tasks: 3, first_pass: 3 });
-    assert_eq!(followed.with_entry.iterations, 3);
+    let effect = effect_of(&store, &stored).await;
+    assert_eq!((effect.tasks, effect.matched, effect.stopped), (6, 4, 0));
+    assert!(effect.last_matched.is_some());
+    assert_eq!(effect.with_entry.outcomes, ReviewOutcomes { tasks: 3, first_pass: 3 });
+    assert_eq!(effect.with_entry.iterations, 3);
     // One task needed rework. Another was never reviewed, so it does not count.
-    assert_eq!(followed.without_entry.outcomes, ReviewOutcomes { tasks: 2, first_pass: 1 });
-    assert_eq!(followed.without_entry.iterations, 3);
+    assert_eq!(effect.without_entry.outcomes, ReviewOutcomes { tasks: 2, first_pass: 1 });
+    assert_eq!(effect.without_entry.iterations, 3);
     let spent = async |task: u128| {
         let id = RecordedTask::new(task, quick()).task.id;
         store.task(id).await.expect("task").task_loop.expect("state machine").spend.usd
     };
-    assert_eq!(followed.with_entry.cost, spent(1).await + spent(2).await + spent(3).await);
-    assert!(followed.with_entry.cost > Usd::ZERO);
-    assert_eq!(followed.effect(), LessonEffect::TooFew);
+    assert_eq!(effect.with_entry.cost, spent(1).await + spent(2).await + spent(3).await);
+    assert!(effect.with_entry.cost > Usd::ZERO);
+    assert_eq!(effect.effect(), LessonEffect::TooFew);
 }
 
 #[tokio::test]
@@ -360,18 +360,18 @@ async fn effect_needs_enough_tasks() {
     let (helps, idle) =
         (in_force(&store, &database, 1).await, in_force(&store, &database, 2).await);
     for number in 1..=20_u128 {
-        let told = number <= 10;
-        let how = if told || number.is_multiple_of(2) { "at once" } else { "late" };
+        let shown = number <= 10;
+        let how = if shown || number.is_multiple_of(2) { "at once" } else { "late" };
         let task = ended(&store, number, how).await;
-        if told {
-            tell(&store, task, 1, true).await;
+        if shown {
+            record_match(&store, task, 1, true).await;
         }
     }
     assert_eq!(
-        followed(&store, &helps).await.effect(),
+        effect_of(&store, &helps).await.effect(),
         LessonEffect::Helps { with: 100, without: 50 }
     );
-    let idle = followed(&store, &idle).await;
+    let idle = effect_of(&store, &idle).await;
     assert_eq!((idle.effect(), idle.tasks, idle.matched), (LessonEffect::TooFew, 20, 0));
 }
 
@@ -380,14 +380,14 @@ async fn effect_counts_only_tasks_in_scope_since_the_approval() {
     let (_database, store) = fresh().await;
     // The tasks of these tests ended long before any approval.
     let task = ended(&store, 1, "at once").await;
-    let known = approve(&store, &add(&store, &entry(1)).await).await;
-    tell(&store, task, 1, true).await;
-    let late = followed(&store, &known).await;
+    let stored = approve(&store, &add(&store, &entry(1)).await).await;
+    record_match(&store, task, 1, true).await;
+    let late = effect_of(&store, &stored).await;
     assert!(late.since.is_some());
     assert_eq!((late.tasks, late.matched, late.with_entry), (0, 1, TaskTally::default()));
 
     let pending = add(&store, &entry(2)).await;
-    assert_eq!(followed(&store, &pending).await, EntryEffect::default());
+    assert_eq!(effect_of(&store, &pending).await, EntryEffect::default());
     let (database, store) = fresh().await;
     ended(&store, 1, "at once").await;
     let elsewhere = KnowledgeEntry { scope: EntryScope::Project(ELSEWHERE), ..entry(3) };
@@ -395,22 +395,22 @@ async fn effect_counts_only_tasks_in_scope_since_the_approval() {
     let everywhere = KnowledgeEntry { scope: EntryScope::Organisation, ..entry(4) };
     let everywhere = approve(&store, &add(&store, &everywhere).await).await;
     long_ago(&database).await;
-    let all = store.entry_effects(&[elsewhere, everywhere]).await.expect("followed");
+    let all = store.entry_effects(&[elsewhere, everywhere]).await.expect("effects");
     assert_eq!(all.iter().map(|it| it.tasks).collect::<Vec<_>>(), [0, 1]);
 }
 
 #[tokio::test]
 async fn blocked_plans_are_counted() {
     let (_database, store) = fresh().await;
-    let known = approve(&store, &add(&store, &entry(1)).await).await;
+    let stored = approve(&store, &add(&store, &entry(1)).await).await;
     let task = ended(&store, 1, "cancelled").await;
-    let found =
+    let findings =
         KnowledgeFindings { blockers: vec![matched(1, 100)], ..KnowledgeFindings::default() };
     for version in 1..=2 {
-        store.save_matches((task, PROJECT), hash(version), &found, &[]).await.expect("saved");
+        store.save_matches((task, PROJECT), hash(version), &findings, &[]).await.expect("saved");
     }
-    let followed = followed(&store, &known).await;
-    assert_eq!((followed.matched, followed.stopped), (1, 1), "two plans of one task count once");
+    let effect = effect_of(&store, &stored).await;
+    assert_eq!((effect.matched, effect.stopped), (1, 1), "two plans of one task count once");
 }
 
 #[tokio::test]
@@ -418,6 +418,6 @@ async fn existing_tasks_are_reported() {
     let (_database, store) = fresh().await;
     let task = ended(&store, 1, "at once").await;
     let absent = TaskId(Uuid::from_u128(404));
-    let found = store.existing_tasks(&[task, absent].into()).await.expect("existing tasks");
-    assert_eq!(found, [task].into());
+    let existing = store.existing_tasks(&[task, absent].into()).await.expect("existing tasks");
+    assert_eq!(existing, [task].into());
 }

@@ -100,10 +100,13 @@ async fn step_blocks_a_provider_in_the_same_write() {
     store.save_steps(before, &recorded.rules).await.expect("recorded");
     assert_eq!(store.blocked_until("acme", recorded.now).await.expect("query result"), None);
     store.save_steps(std::slice::from_ref(last), &recorded.rules).await.expect("recorded");
-    let held = store
+    let blocked_until = store
         .blocked_until("acme", recorded.now)
         .await
         .expect("query result")
         .expect("provider is blocked");
-    assert!((until - held).abs() < TimeDelta::milliseconds(1), "{held} is not {until}");
+    assert!(
+        (until - blocked_until).abs() < TimeDelta::milliseconds(1),
+        "{blocked_until} is not {until}"
+    );
 }

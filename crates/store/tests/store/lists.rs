@@ -8,7 +8,7 @@ use tamma_core::task_loop::{Action, AnswerKind, Outcome, Phase, State};
 use tamma_store::{IterationOutcome, ListedTask, PlanVerdict, Store, TaskFilter};
 use tamma_testkit::postgres::TestDatabase;
 
-use crate::recorded_task::{PROJECT, RecordedTask, careful, quick, register, whole};
+use crate::recorded_task::{PROJECT, RecordedTask, careful, quick, register, to_micros};
 use crate::world::{reason, red};
 
 async fn fresh() -> (TestDatabase, Store) {
@@ -45,16 +45,16 @@ async fn pages_have_no_gaps_or_repetitions() {
         write(&store, &recorded).await;
         expected.insert(0, recorded.task.id);
     }
-    let (mut found, mut after) = (Vec::new(), None);
+    let (mut listed, mut after) = (Vec::new(), None);
     loop {
         let page = store.tasks(&TaskFilter::default(), after, 5).await.expect("page");
-        found.extend(ids(&page.tasks));
+        listed.extend(ids(&page.tasks));
         after = page.next;
         if after.is_none() {
             break;
         }
     }
-    assert_eq!(found, expected);
+    assert_eq!(listed, expected);
 }
 
 #[tokio::test]
@@ -66,15 +66,15 @@ async fn filters_narrow_the_list() {
         write(&store, recorded).await;
     }
     let one = vec![waiting.task.id];
-    let found =
+    let matching =
         async |filter: TaskFilter| ids(&store.tasks(&filter, None, 9).await.expect("page").tasks);
     let none = TaskFilter::default;
     let states = vec![State::AwaitingApproval, State::Failed];
-    assert_eq!(found(TaskFilter { states, project: Some(PROJECT), ..none() }).await, one);
-    assert_eq!(found(TaskFilter { phase: Some(Phase::Approve), ..none() }).await, one);
-    assert_eq!(found(TaskFilter { text: Some("\"task 1\"".to_owned()), ..none() }).await, one);
-    assert_eq!(found(TaskFilter { label: Some("nice".to_owned()), ..none() }).await.len(), 2);
-    assert_eq!(found(TaskFilter { paused: Some(true), ..none() }).await, []);
+    assert_eq!(matching(TaskFilter { states, project: Some(PROJECT), ..none() }).await, one);
+    assert_eq!(matching(TaskFilter { phase: Some(Phase::Approve), ..none() }).await, one);
+    assert_eq!(matching(TaskFilter { text: Some("\"task 1\"".to_owned()), ..none() }).await, one);
+    assert_eq!(matching(TaskFilter { label: Some("nice".to_owned()), ..none() }).await.len(), 2);
+    assert_eq!(matching(TaskFilter { paused: Some(true), ..none() }).await, []);
     let counts = store.count_by_state(Some(PROJECT)).await.expect("counts");
     assert_eq!(counts, [(State::AwaitingApproval, 1), (State::Completed, 1)].into());
 }
@@ -141,7 +141,7 @@ async fn iterations_and_usage_are_stored_one_by_one() {
     assert!(recorded.done(red(1)));
     let mut recorded = recorded.until(State::Testing);
     assert!(recorded.done(red(2)));
-    assert!(recorded.done(Outcome::Interrupted) || recorded.well());
+    assert!(recorded.done(Outcome::Interrupted) || recorded.advance());
     let recorded = recorded.until(State::Completed);
     write(&store, &recorded).await;
     let runs = store.iterations(recorded.task.id).await.expect("iterations");
@@ -154,8 +154,11 @@ async fn iterations_and_usage_are_stored_one_by_one() {
     assert_eq!(endings.last(), Some(&Some(IterationOutcome::Passed)));
     assert!(runs[0].fingerprint.is_some() && runs[0].commit.is_some() && runs[0].tier.is_some());
     let used = store.usage(recorded.task.id).await.expect("usage");
-    let expected: Vec<_> =
-        recorded.steps.iter().filter_map(|(at, _, used)| Some((whole(*at), (*used)?))).collect();
+    let expected: Vec<_> = recorded
+        .steps
+        .iter()
+        .filter_map(|(at, _, used)| Some((to_micros(*at), (*used)?)))
+        .collect();
     assert_eq!(used, expected);
     let total = store.usage_since(PROJECT, recorded.steps[0].0).await.expect("sum");
     assert_eq!(total.usd, used.iter().fold(Usd::ZERO, |sum, _| sum + Usd::from_cents(5)));
@@ -165,25 +168,25 @@ async fn iterations_and_usage_are_stored_one_by_one() {
 #[tokio::test]
 async fn damaged_task_does_not_hide_others() {
     let (database, store) = fresh().await;
-    let tapes: Vec<_> = (1..=3)
+    let recorded_tasks: Vec<_> = (1..=3)
         .map(|number| RecordedTask::new(number, careful()).until(State::Validated))
         .collect();
-    for recorded in &tapes {
+    for recorded in &recorded_tasks {
         write(&store, recorded).await;
     }
-    let damaged = tapes[1].task.id;
+    let damaged = recorded_tasks[1].task.id;
     let pool = sqlx::PgPool::connect(&database.url()).await.expect("connected");
     let sql =
         format!(r#"UPDATE tasks SET memory = '{{}}', question = '"?"' WHERE id = '{damaged}'"#);
     sqlx::raw_sql(AssertSqlSafe(sql)).execute(&pool).await.expect("damaged");
     let inbox = store.inbox(None, None, 10).await.expect("inbox");
     assert_eq!(inbox.tasks.len(), 3);
-    let found = inbox.tasks.iter().filter_map(|listed| match listed {
+    let damaged_tasks = inbox.tasks.iter().filter_map(|listed| match listed {
         ListedTask::Damaged { task, damage, .. } => Some((*task, damage.what)),
         ListedTask::Card(_) => None,
     });
-    assert_eq!(found.collect::<Vec<_>>(), [(damaged, "question")]);
-    let whole = store.task(damaged).await.expect("submitted task");
-    assert_eq!(whole.task, tapes[1].task);
-    assert!(whole.task_loop.is_err());
+    assert_eq!(damaged_tasks.collect::<Vec<_>>(), [(damaged, "question")]);
+    let detail = store.task(damaged).await.expect("submitted task");
+    assert_eq!(detail.task, recorded_tasks[1].task);
+    assert!(detail.task_loop.is_err());
 }

@@ -3,16 +3,16 @@
 #![expect(dead_code, reason = "helpers are shared with other tests")]
 
 mod deliveries;
+mod embeddings;
 mod growth;
+mod idempotency;
 mod knowledge;
 mod leases;
 mod lessons;
 mod lists;
-mod once;
 mod query_plans;
 mod recorded_task;
 mod restart;
 mod runs;
-mod vectors;
 #[path = "../../../core/tests/it/world.rs"]
 mod world;

@@ -41,27 +41,28 @@ const MANY: &str = "
         SELECT gen_random_uuid(), alerts.id, n, 'b', false, now() FROM alerts, generate_series(1, 20) n;
 ";
 
-/// Returns the only query that contains all `words`.
-fn query(words: &[&str]) -> String {
+/// Returns the only query that contains all `parts`.
+fn query(parts: &[&str]) -> String {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(".sqlx");
-    let mut found = Vec::new();
+    let mut matches = Vec::new();
     for file in std::fs::read_dir(folder).expect("queries") {
         let text = std::fs::read_to_string(file.expect("file").path()).expect("query");
         let query: Value = serde_json::from_str(&text).expect("JSON");
         let query = query["query"].as_str().expect("SQL").to_owned();
-        if words.iter().all(|word| query.contains(word)) {
-            found.push(query);
+        if parts.iter().all(|part| query.contains(part)) {
+            matches.push(query);
         }
     }
-    assert_eq!(found.len(), 1, "expected one query with {words:?}: {found:#?}");
-    found.remove(0)
+    assert_eq!(matches.len(), 1, "expected one query with {parts:?}: {matches:#?}");
+    matches.remove(0)
 }
 
 /// Returns the query plan of a query with some arguments.
-async fn explained(pool: &PgPool, query: &str, arguments: &str) -> String {
+async fn query_plan(pool: &PgPool, query: &str, arguments: &str) -> String {
     let mut one = pool.begin().await.expect("transaction");
-    let asked = format!("SET LOCAL plan_cache_mode = force_custom_plan; PREPARE wanted AS {query}");
-    sqlx::raw_sql(AssertSqlSafe(asked)).execute(&mut *one).await.expect("prepared");
+    let prepare =
+        format!("SET LOCAL plan_cache_mode = force_custom_plan; PREPARE wanted AS {query}");
+    sqlx::raw_sql(AssertSqlSafe(prepare)).execute(&mut *one).await.expect("prepared");
     let explain = format!("EXPLAIN EXECUTE wanted ({arguments})");
     let lines =
         sqlx::raw_sql(AssertSqlSafe(explain)).fetch_all(&mut *one).await.expect("query plan");
@@ -104,9 +105,9 @@ async fn board_and_related_queries_use_their_indexes() {
     let next = query(&["min(greatest(due_at"]);
     let sent = query(&["ORDER BY deliveries.created_at DESC"]);
     let task = recorded.task.id.0;
-    let mut faults = Vec::new();
+    let mut failures = Vec::new();
     // Total counts read the whole table, so they are not listed; `just lab bench-board` measures them.
-    for (what, query, arguments, index) in [
+    for (name, query, arguments, index) in [
         ("board", &newest, format!("{nothing}, {states}, 40"), "tasks_by_state"),
         ("board of a project", &newest, format!("{of_project}, {states}, 40"), "tasks_by_project"),
         ("board with words", &newest, format!("{with_words}, {states}, 40"), "tasks_by_word"),
@@ -123,11 +124,11 @@ async fn board_and_related_queries_use_their_indexes() {
         ("next delivery", &next, "true".to_owned(), "deliveries_"),
         ("messages", &sent, "NULL, 50".to_owned(), "deliveries_by_time"),
     ] {
-        let plan = explained(&pool, query, &arguments).await;
+        let plan = query_plan(&pool, query, &arguments).await;
         let scans = ["tasks", "deliveries", "entries"].map(|table| format!("Seq Scan on {table}"));
         if scans.iter().any(|scan| plan.contains(scan)) || !plan.contains(index) {
-            faults.push(format!("{what} does not use {index}:\n{plan}"));
+            failures.push(format!("{name} does not use {index}:\n{plan}"));
         }
     }
-    assert!(faults.is_empty(), "{}", faults.join("\n"));
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
 }

@@ -104,15 +104,15 @@ impl RecordedTask {
             .collect()
     }
 
-    pub(crate) fn feed(&mut self, by: Actor, what: EventKind) -> bool {
+    pub(crate) fn apply(&mut self, by: Actor, kind: EventKind) -> bool {
         self.now += TimeDelta::nanoseconds(61_000_000_777);
-        let used = match (&what, self.it().active_job.or(self.it().stopping_job)) {
-            (EventKind::JobFinished { job_number: ticket, usage: Some(usage), .. }, Some(work)) => {
-                Some(JobUsage { job_number: *ticket, job: work.kind, usage: *usage })
+        let used = match (&kind, self.it().active_job.or(self.it().stopping_job)) {
+            (EventKind::JobFinished { job_number, usage: Some(usage), .. }, Some(work)) => {
+                Some(JobUsage { job_number: *job_number, job: work.kind, usage: *usage })
             }
             _ => None,
         };
-        let event = TaskEvent { format: FormatVersion, at: self.now, by, kind: what };
+        let event = TaskEvent { format: FormatVersion, at: self.now, by, kind };
         match step(self.it(), &event, &self.rules) {
             Ok(step) => {
                 self.steps.push((self.now, step, used));
@@ -123,35 +123,35 @@ impl RecordedTask {
     }
 
     pub(crate) fn done(&mut self, outcome: Outcome) -> bool {
-        let ticket =
+        let job_number =
             self.it().active_job.or(self.it().stopping_job).map_or(0, |work| work.job_number);
-        self.feed(
+        self.apply(
             Actor::Tamma,
-            EventKind::JobFinished { job_number: ticket, usage: Some(costing(5)), outcome },
+            EventKind::JobFinished { job_number, usage: Some(costing(5)), outcome },
         )
     }
 
     pub(crate) fn ask(&mut self, action: Action) -> bool {
-        self.feed(person("ann"), EventKind::ActionRequested(action))
+        self.apply(person("ann"), EventKind::ActionRequested(action))
     }
 
     /// Follows the main path until a question is asked or the state is reached.
     pub(crate) fn until(mut self, state: State) -> Self {
         while self.it().state != state && self.it().open_question.is_none() {
-            assert!(self.well(), "{:?} has a next step", self.it().state);
+            assert!(self.advance(), "{:?} has a next step", self.it().state);
         }
         self
     }
 
     /// Applies the successful event that the state waits for.
-    pub(crate) fn well(&mut self) -> bool {
+    pub(crate) fn advance(&mut self) -> bool {
         let it = self.it();
         let plans = it.active_job.is_some_and(|work| work.kind == JobKind::Plan);
         let version = it.plan.as_ref().map_or(1, |plan| plan.version + 1);
         if it.open_question.is_some() {
             return match (it.state, it.current_scope(), it.commit) {
-                (State::AwaitingApproval, Some(binding), _) => {
-                    self.ask(Action::Approve { scope: binding, reason: None })
+                (State::AwaitingApproval, Some(scope), _) => {
+                    self.ask(Action::Approve { scope, reason: None })
                 }
                 (State::QualityReview, _, Some(commit)) => {
                     self.ask(Action::Accept { commit, reason: None })
@@ -171,9 +171,9 @@ impl RecordedTask {
             State::Planning | State::Adjusting => self.done(Outcome::Briefed(note())),
             State::AwaitingApproval => self.done(Outcome::Checked { blockers: 0, warnings: 0 }),
             State::Validated => {
-                let ticket = it.active_job.map_or(0, |work| work.job_number);
-                let engine = "engine-1".parse().expect("name");
-                self.feed(Actor::Tamma, EventKind::RunStarted { job_number: ticket, agent: engine })
+                let job_number = it.active_job.map_or(0, |work| work.job_number);
+                let agent = "engine-1".parse().expect("name");
+                self.apply(Actor::Tamma, EventKind::RunStarted { job_number, agent })
             }
             State::InProgress => self.done(Outcome::RunFinished(commit(9))),
             State::Testing => self.done(green()),
@@ -192,33 +192,33 @@ impl RecordedTask {
 
     /// Applies an event that the dice select, good or bad.
     pub(crate) fn chance(&mut self, dice: u8) -> bool {
-        let binding = self.it().current_scope();
+        let scope = self.it().current_scope();
         match dice % 16 {
             0 => self.ask(Action::Pause),
             1 | 2 => self.ask(Action::Resume),
             3 => {
                 self.now += TimeDelta::hours(2);
-                self.feed(Actor::Tamma, EventKind::Tick)
+                self.apply(Actor::Tamma, EventKind::Tick)
             }
             4 => self.done(failure(FailureKind::Crashed)),
             5 => self.done(red(dice)),
-            6 => self.feed(Actor::Tamma, EventKind::PinChanged(pin(dice % 3))),
-            7 => match binding {
-                Some(binding) if dice > 100 => {
-                    self.ask(Action::RevisePlan { scope: binding, changes: note() })
+            6 => self.apply(Actor::Tamma, EventKind::PinChanged(pin(dice % 3))),
+            7 => match scope {
+                Some(scope) if dice > 100 => {
+                    self.ask(Action::RevisePlan { scope, changes: note() })
                 }
-                Some(binding) => self.ask(Action::Reject { scope: binding, reason: reason() }),
+                Some(scope) => self.ask(Action::Reject { scope, reason: reason() }),
                 None => false,
             },
             8 => self.ask(Action::Acknowledge),
             9 if dice > 240 => self.ask(Action::Cancel { reason: reason() }),
-            _ => self.well(),
+            _ => self.advance(),
         }
     }
 }
 
 /// Truncates a time to microseconds, as the column stores it.
-pub(crate) fn whole(at: Timestamp) -> Timestamp {
+pub(crate) fn to_micros(at: Timestamp) -> Timestamp {
     DateTime::from_timestamp_micros(at.timestamp_micros()).expect("timestamp")
 }
 

@@ -59,10 +59,10 @@ fn dollars(text: &str) -> Cost {
 async fn texts(
     store: &Store,
     task: TaskId,
-    wanted: &LineFilter,
+    filter: &LineFilter,
     after: LinePosition,
 ) -> Vec<String> {
-    let lines = store.lines(task, wanted, after, 100).await.expect("lines");
+    let lines = store.lines(task, filter, after, 100).await.expect("lines");
     lines.into_iter().map(|line| line.text).collect()
 }
 
@@ -86,7 +86,7 @@ async fn run_is_recorded_and_repeated_updates_are_stored_once() {
         note: None,
     };
     let unpriced = ModelCall { sequence: 2, cost: Cost::Unknown, tokens: None, ..call.clone() };
-    let news = RunUpdate {
+    let update = RunUpdate {
         lines: vec![
             line(&recorded, 1, LineKind::Said, "hello\0world"),
             line(&recorded, 2, LineKind::Tool, "Edit src/lib.rs"),
@@ -97,7 +97,7 @@ async fn run_is_recorded_and_repeated_updates_are_stored_once() {
         usage: Some((usage(100, dollars("0.25")), true)),
     };
     for _ in 0..2 {
-        store.append_run_update(task, FIRST, &news).await.expect("updated");
+        store.append_run_update(task, FIRST, &update).await.expect("updated");
     }
     let all =
         store.lines(task, &LineFilter::default(), LinePosition::START, 100).await.expect("lines");

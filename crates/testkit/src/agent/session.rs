@@ -51,10 +51,10 @@ impl AgentState {
     fn with_session<T>(
         &self,
         id: &SessionId,
-        look: impl FnOnce(&mut ScriptedSession) -> Result<T, Error>,
+        update: impl FnOnce(&mut ScriptedSession) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-        look(sessions.get_mut(&*id.0).ok_or_else(Error::invalid_params)?)
+        update(sessions.get_mut(&*id.0).ok_or_else(Error::invalid_params)?)
     }
 
     /// Starts a session and returns its options.
@@ -75,8 +75,8 @@ impl AgentState {
     }
 
     /// Returns `true` if it supports this way of continuing a session.
-    fn supports(&self, way: ResumeSupport) -> bool {
-        self.script.as_ref().is_some_and(|script| script.resume == way)
+    fn supports(&self, support: ResumeSupport) -> bool {
+        self.script.as_ref().is_some_and(|script| script.resume == support)
     }
 }
 
@@ -88,10 +88,10 @@ pub async fn serve(
     script: Option<Script>,
     transport: impl ConnectTo<Agent> + 'static,
 ) -> Result<(), Error> {
-    let mute = script.as_ref().is_some_and(|script| script.ignores_initialize);
+    let is_silent = script.as_ref().is_some_and(|script| script.ignores_initialize);
     let shared =
         Arc::new(AgentState { script, sessions: Mutex::default(), cancelled: watch::channel(0).0 });
-    let [greets, news, resumes, loads] = [(); 4].map(|()| shared.clone());
+    let [initializes, creates, resumes, loads] = [(); 4].map(|()| shared.clone());
     let [options, modes, models] = [(); 3].map(|()| shared.clone());
     let (cancels, prompts) = (shared.clone(), shared);
     Agent
@@ -99,16 +99,16 @@ pub async fn serve(
         .name("scripted-agent")
         .on_receive_request(
             async move |request: InitializeRequest, responder, _cx| {
-                if mute {
+                if is_silent {
                     std::future::pending::<()>().await;
                 }
-                responder.respond(initialize_response(&request, greets.script.as_ref()))
+                responder.respond(initialize_response(&request, initializes.script.as_ref()))
             },
             agent_client_protocol::on_receive_request!(),
         )
         .on_receive_request(
             async move |request: NewSession, responder, _cx| {
-                responder.respond(news.begin_session(None, request))
+                responder.respond(creates.begin_session(None, request))
             },
             agent_client_protocol::on_receive_request!(),
         )
@@ -122,14 +122,14 @@ pub async fn serve(
             agent_client_protocol::on_receive_request!(),
         )
         .on_receive_request(
-            async move |LoadSession { resume: again }: LoadSession,
+            async move |LoadSession { resume }: LoadSession,
                         responder,
                         cx: ConnectionTo<Client>| {
                 if !loads.supports(ResumeSupport::Load) {
                     return responder.respond_with_error(Error::method_not_found());
                 }
-                replay(&cx, &again.session_id)?;
-                responder.respond(loads.begin_session(Some(again.session_id), again.new))
+                replay(&cx, &resume.session_id)?;
+                responder.respond(loads.begin_session(Some(resume.session_id), resume.new))
             },
             agent_client_protocol::on_receive_request!(),
         )
@@ -224,10 +224,10 @@ async fn run_turn(
         }
         Ok(session.folder.clone())
     })?;
-    let (servers, now) = shared.with_session(&id, |session| {
+    let (servers, current) = shared.with_session(&id, |session| {
         Ok((session.servers.clone(), (session.model.clone(), session.mode.clone())))
     })?;
-    let mut turn = AgentTurn { client, id, folder, servers, current: now, calls: 0 };
+    let mut turn = AgentTurn { client, id, folder, servers, current, calls: 0 };
     loop {
         let next = shared.with_session(&turn.id, |session| {
             Ok(session.steps.as_mut().and_then(Iterator::next))
@@ -241,12 +241,12 @@ async fn run_turn(
 }
 
 /// Returns the script of the prompt, the environment or the folder, in this order.
-fn load_script(given: Option<&Script>, prompt: &str, folder: &Path) -> Result<Script, Error> {
+fn load_script(default: Option<&Script>, prompt: &str, folder: &Path) -> Result<Script, Error> {
     let in_prompt = prompt
         .split_once("```script\n")
         .and_then(|(_, rest)| rest.split_once("\n```"))
         .map(|(script, _)| script.as_bytes().to_vec());
-    match (in_prompt, given, std::fs::read(folder.join(SCRIPT_FILE))) {
+    match (in_prompt, default, std::fs::read(folder.join(SCRIPT_FILE))) {
         (Some(bytes), _, _) => serde_json::from_slice(&bytes).map_err(Error::into_internal_error),
         (None, Some(script), _) => Ok(script.clone()),
         (None, None, Ok(bytes)) => {
@@ -296,9 +296,9 @@ impl AgentTurn<'_> {
             }
             AgentStep::WriteUnasked { path, content } => write(&self.folder.join(path), &content)?,
             AgentStep::Append { path, line } => append(&self.folder.join(path), &line)?,
-            AgentStep::Journal { path, lines, pause, found } => {
-                let (path, found) = (self.folder.join(path), self.folder.join(found));
-                journal(&path, lines, Duration::from_millis(pause.into()), &found).await?;
+            AgentStep::Journal { path, lines, pause, found: count_file } => {
+                let (path, count_file) = (self.folder.join(path), self.folder.join(count_file));
+                journal(&path, lines, Duration::from_millis(pause.into()), &count_file).await?;
             }
             AgentStep::Delete { path } => {
                 let path = self.folder.join(path);
@@ -351,8 +351,8 @@ impl AgentTurn<'_> {
             #[expect(clippy::print_stderr, reason = "the step needs it")]
             AgentStep::WriteStderr(text) => eprintln!("{text}"),
             AgentStep::AwaitFile(path) => await_file(&self.folder.join(path)).await,
-            AgentStep::Spawn { command, new_session: leave, pid_file } => {
-                self.spawn(&command, leave, &self.folder.join(pid_file))?;
+            AgentStep::Spawn { command, new_session, pid_file } => {
+                self.spawn(&command, new_session, &self.folder.join(pid_file))?;
             }
             AgentStep::Hang => std::future::pending().await,
             AgentStep::Exit(code) => std::process::exit(code),
@@ -379,14 +379,14 @@ impl AgentTurn<'_> {
         let value = |name: &String| std::env::var(name).ok();
         let home = PathBuf::from(std::env::var_os("HOME").unwrap_or_default());
         let text = |path: &PathBuf| std::fs::read_to_string(home.join(path)).ok();
-        let told = json!({
+        let description = json!({
             "model": self.current.0,
             "mode": self.current.1,
             "session": self.id,
             "env": env.iter().map(value).collect::<Vec<_>>(),
             "files": files.iter().map(text).collect::<Vec<_>>(),
         });
-        self.say(told.to_string())
+        self.say(description.to_string())
     }
 
     /// Calls a tool of the session's MCP server.
@@ -437,9 +437,9 @@ impl AgentTurn<'_> {
             PermissionOption::new("reject", "Reject", PermissionOptionKind::RejectOnce),
         ];
         let request = RequestPermissionRequest::new(self.id.clone(), call.into(), options);
-        let answer = self.client.send_request(request).block_task().await?;
+        let response = self.client.send_request(request).block_task().await?;
         let allowed = matches!(
-            answer.outcome,
+            response.outcome,
             RequestPermissionOutcome::Selected(option) if &*option.option_id.0 != "reject"
         );
         if !allowed {
@@ -457,12 +457,12 @@ impl AgentTurn<'_> {
         self.update(SessionUpdate::ToolCallUpdate(ToolCallUpdate::new(self.call_id(), fields)))
     }
 
-    fn spawn(&self, command: &str, leave: bool, pid_file: &Path) -> Result<(), Error> {
+    fn spawn(&self, command: &str, new_session: bool, pid_file: &Path) -> Result<(), Error> {
         // The child writes its own ID after leaving the group, and renames the file so that it
         // appears complete.
         let script =
             format!("echo $$ > '{0}.new' && mv '{0}.new' '{0}' && {command}", pid_file.display());
-        let mut child = if leave {
+        let mut child = if new_session {
             let mut child = Command::new("setsid");
             child.args(["sh", "-c", &script]);
             child
@@ -502,12 +502,12 @@ fn append(path: &Path, line: &str) -> Result<(), Error> {
 }
 
 /// Appends lines to a file up to a total.
-async fn journal(path: &Path, lines: u32, pause: Duration, found: &Path) -> Result<(), Error> {
+async fn journal(path: &Path, lines: u32, pause: Duration, count_file: &Path) -> Result<(), Error> {
     let before = std::fs::read_to_string(path).unwrap_or_default().lines().count();
-    append(found, &before.to_string())?;
-    let mut pace = tokio::time::interval(pause);
+    append(count_file, &before.to_string())?;
+    let mut interval = tokio::time::interval(pause);
     for number in before + 1..=lines as usize {
-        pace.tick().await;
+        interval.tick().await;
         append(path, &format!("{number} {}", milliseconds()))?;
     }
     Ok(())
@@ -528,14 +528,14 @@ mod tests {
     fn script_comes_from_prompt_then_environment_then_folder() {
         let folder = tempfile::tempdir().expect("folder");
         let script = |text: &str| Script::new([AgentStep::Say(text.to_owned())]);
-        let chosen =
-            |given: Option<&Script>, prompt: &str| load_script(given, prompt, folder.path());
-        assert!(chosen(None, "Do it.").is_err());
+        let load =
+            |default: Option<&Script>, prompt: &str| load_script(default, prompt, folder.path());
+        assert!(load(None, "Do it.").is_err());
         script("folder").write(&folder.path().join(SCRIPT_FILE)).expect("written");
-        assert_eq!(chosen(None, "Do it.").expect("script"), script("folder"));
-        let given = script("environment");
-        assert_eq!(chosen(Some(&given), "Do it.").expect("script"), given);
+        assert_eq!(load(None, "Do it.").expect("script"), script("folder"));
+        let default = script("environment");
+        assert_eq!(load(Some(&default), "Do it.").expect("script"), default);
         let prompt = "Do it.\n```script\n{\"steps\": [{\"say\": \"prompt\"}]}\n```\n";
-        assert_eq!(chosen(Some(&given), prompt).expect("script"), script("prompt"));
+        assert_eq!(load(Some(&default), prompt).expect("script"), script("prompt"));
     }
 }

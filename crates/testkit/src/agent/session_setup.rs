@@ -91,14 +91,14 @@ pub(super) fn initialize_response(hello: &InitializeRequest, script: Option<&Scr
 
 /// Returns a session with its options.
 pub(super) fn session_response(id: &str, script: Option<&Script>) -> Value {
-    let mut answer = json!({ "sessionId": id });
+    let mut response = json!({ "sessionId": id });
     let Some(script) = script else {
-        return answer;
+        return response;
     };
     if let Some(first) = script.modes.first() {
         let all: Vec<_> =
             script.modes.iter().map(|mode| json!({ "id": mode, "name": mode })).collect();
-        answer["modes"] = json!({ "currentModeId": first, "availableModes": all });
+        response["modes"] = json!({ "currentModeId": first, "availableModes": all });
     }
     if let Some(first) = script.models.first() {
         if script.legacy_models {
@@ -107,18 +107,18 @@ pub(super) fn session_response(id: &str, script: Option<&Script>) -> Value {
                 .iter()
                 .map(|model| json!({ "modelId": model, "name": model }))
                 .collect();
-            answer["models"] = json!({ "currentModelId": first, "availableModels": all });
+            response["models"] = json!({ "currentModelId": first, "availableModels": all });
         } else {
             let all: Vec<_> = script
                 .models
                 .iter()
                 .map(|model| json!({ "value": model, "name": model }))
                 .collect();
-            answer["configOptions"] = json!([{
+            response["configOptions"] = json!([{
                 "id": "model", "name": "Model", "category": "model", "type": "select",
                 "currentValue": first, "options": all,
             }]);
         }
     }
-    answer
+    response
 }

@@ -32,16 +32,16 @@ pub(super) async fn call_tool(
         Ok(serde_json::from_str(&text).unwrap_or_default())
     };
     let info = json!({ "name": "scripted-agent", "version": env!("CARGO_PKG_VERSION") });
-    let hello = json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": info });
-    send(json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello })).await?;
+    let params = json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": info });
+    send(json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params })).await?;
     send(json!({ "jsonrpc": "2.0", "method": "notifications/initialized" })).await?;
     let call = json!({ "name": name, "arguments": args });
-    let answer =
+    let response =
         send(json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call })).await?;
-    if let Some(error) = answer.get("error") {
+    if let Some(error) = response.get("error") {
         anyhow::bail!("{error}");
     }
-    let parts = answer["result"]["content"].as_array().cloned().unwrap_or_default();
+    let parts = response["result"]["content"].as_array().cloned().unwrap_or_default();
     Ok(parts.iter().filter_map(|part| part["text"].as_str()).collect())
 }
 

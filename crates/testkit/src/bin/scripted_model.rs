@@ -30,13 +30,13 @@ async fn main() -> anyhow::Result<()> {
         }
     }
     let script = script.context("usage: scripted-model SCRIPT.json [--port N] [--log FILE]")?;
-    let heard = move |request: &RecordedRequest| {
+    let observer = move |request: &RecordedRequest| {
         if let (Some(mut log), Ok(line)) = (log.as_ref(), serde_json::to_string(request)) {
             // Keep serving if the log cannot be written.
             let _ = writeln!(log, "{line}");
         }
     };
-    let model = ScriptedModel::start_at(port, script, heard).await?;
+    let model = ScriptedModel::start_at(port, script, observer).await?;
     println!("{}", model.address());
     std::future::pending().await
 }

@@ -4,41 +4,41 @@ use serde_json::{Value, json};
 
 use super::model_response::{EncodedResponse, ModelResponse, event};
 
-pub(super) fn encode(answer: &ModelResponse) -> EncodedResponse {
-    let id = format!("chatcmpl-{}", answer.step_marker);
-    let calls = answer.calls.iter().enumerate().map(|(number, call)| {
+pub(super) fn encode(model_response: &ModelResponse) -> EncodedResponse {
+    let id = format!("chatcmpl-{}", model_response.step_marker);
+    let calls = model_response.calls.iter().enumerate().map(|(number, call)| {
         json!({
-            "index": number, "id": answer.call_id("call", number), "type": "function",
+            "index": number, "id": model_response.call_id("call", number), "type": "function",
             "function": { "name": call.name, "arguments": call.input.object().to_string() },
         })
     });
     let calls: Vec<_> = calls.collect();
-    let reason = match answer.stop.as_deref() {
+    let reason = match model_response.stop.as_deref() {
         Some("max_tokens") => "length",
         Some("refusal") => "content_filter",
         _ if !calls.is_empty() => "tool_calls",
         _ => "stop",
     };
-    let tokens = answer.tokens;
-    let usage = answer.usage(json!({
+    let tokens = model_response.tokens;
+    let usage = model_response.usage(json!({
         "prompt_tokens": tokens.input + tokens.cached,
         "completion_tokens": tokens.output,
         "total_tokens": tokens.total(),
         "prompt_tokens_details": { "cached_tokens": tokens.cached },
         "completion_tokens_details": { "reasoning_tokens": tokens.output / 4 },
     }));
-    let mut message = json!({ "role": "assistant", "content": answer.text });
+    let mut message = json!({ "role": "assistant", "content": model_response.text });
     if !calls.is_empty() {
         message["tool_calls"] = json!(calls);
     }
-    let whole = json!({
-        "id": id, "object": "chat.completion", "created": 1, "model": answer.model,
+    let body = json!({
+        "id": id, "object": "chat.completion", "created": 1, "model": model_response.model,
         "choices": [{ "index": 0, "message": message, "finish_reason": reason }], "usage": usage,
     });
 
     let chunk = |choices: Value, usage: &Value| {
         event(&json!({
-            "id": id, "object": "chat.completion.chunk", "created": 1, "model": answer.model,
+            "id": id, "object": "chat.completion.chunk", "created": 1, "model": model_response.model,
             "choices": choices, "usage": usage,
         }))
     };
@@ -47,12 +47,12 @@ pub(super) fn encode(answer: &ModelResponse) -> EncodedResponse {
         chunk(json!([choice]), &Value::Null)
     };
     let mut events = vec![part(json!({ "role": "assistant", "content": "" }), None)];
-    events.extend(answer.text.as_ref().map(|text| part(json!({ "content": text }), None)));
+    events.extend(model_response.text.as_ref().map(|text| part(json!({ "content": text }), None)));
     events.extend(calls.iter().map(|call| part(json!({ "tool_calls": [call] }), None)));
     events.push(part(json!({}), Some(reason)));
-    if answer.reports_usage {
+    if model_response.reports_usage {
         events.push(chunk(json!([]), &usage));
     }
     events.push("data: [DONE]\n\n".to_owned());
-    EncodedResponse { body: whole, events }
+    EncodedResponse { body, events }
 }

@@ -45,7 +45,7 @@ impl ToolInput {
 
 impl OfferedTools {
     /// Reads the offered tools of a request in any of the protocols.
-    pub(super) fn from_request(request: &Value, words: &str) -> Self {
+    pub(super) fn from_request(request: &Value, conversation: &str) -> Self {
         let mut offer = Self::default();
         offer.add_all("", request.get("tools"));
         // Codex sends the tools of its newer models, and those found by a search, as part of the
@@ -53,7 +53,8 @@ impl OfferedTools {
         for item in request.get("input").and_then(Value::as_array).into_iter().flatten() {
             offer.add_all("", item.get("tools"));
         }
-        let names = words.split(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '-');
+        let names =
+            conversation.split(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '-');
         offer.deferred =
             names.filter(|name| name.starts_with("mcp__")).map(str::to_owned).collect();
         offer

@@ -5,10 +5,10 @@ use serde_json::{Value, json};
 use super::model_response::{EncodedResponse, ModelResponse, named_event};
 use super::offered_tools::ToolInput;
 
-pub(super) fn encode(answer: &ModelResponse) -> EncodedResponse {
-    let items = items(answer);
-    let tokens = answer.tokens;
-    let usage = answer.usage(json!({
+pub(super) fn encode(model_response: &ModelResponse) -> EncodedResponse {
+    let items = items(model_response);
+    let tokens = model_response.tokens;
+    let usage = model_response.usage(json!({
         "input_tokens": tokens.input + tokens.cached,
         "input_tokens_details": { "cached_tokens": tokens.cached },
         "output_tokens": tokens.output,
@@ -18,14 +18,14 @@ pub(super) fn encode(answer: &ModelResponse) -> EncodedResponse {
     let response = |status: &str, output: &[Value], usage: &Value| {
         let reason = (status == "incomplete").then(|| json!({ "reason": "max_output_tokens" }));
         json!({
-            "id": format!("resp_{}", answer.step_marker), "object": "response", "created_at": 1,
-            "status": status, "model": answer.model, "output": output, "usage": usage,
+            "id": format!("resp_{}", model_response.step_marker), "object": "response", "created_at": 1,
+            "status": status, "model": model_response.model, "output": output, "usage": usage,
             "incomplete_details": reason,
         })
     };
-    let cut = answer.stop.as_deref() == Some("max_tokens");
+    let cut = model_response.stop.as_deref() == Some("max_tokens");
     let status = if cut { "incomplete" } else { "completed" };
-    let whole = response(status, &items, &usage);
+    let body = response(status, &items, &usage);
 
     let mut events = Vec::new();
     let mut push = |name: &str, mut data: Value| {
@@ -34,14 +34,14 @@ pub(super) fn encode(answer: &ModelResponse) -> EncodedResponse {
     };
     push("response.created", json!({ "response": response("in_progress", &[], &Value::Null) }));
     for (index, item) in items.iter().enumerate() {
-        let mut begun = item.clone();
-        begun["status"] = json!("in_progress");
+        let mut started = item.clone();
+        started["status"] = json!("in_progress");
         match item["type"].as_str() {
-            Some("message") => begun["content"] = json!([]),
-            Some("function_call") => begun["arguments"] = json!(""),
+            Some("message") => started["content"] = json!([]),
+            Some("function_call") => started["arguments"] = json!(""),
             _ => {}
         }
-        push("response.output_item.added", json!({ "output_index": index, "item": begun }));
+        push("response.output_item.added", json!({ "output_index": index, "item": started }));
         if item["type"] == "message" {
             let delta = json!({
                 "output_index": index, "item_id": item["id"], "content_index": 0,
@@ -51,33 +51,33 @@ pub(super) fn encode(answer: &ModelResponse) -> EncodedResponse {
         }
         push("response.output_item.done", json!({ "output_index": index, "item": item }));
     }
-    push(&format!("response.{status}"), json!({ "response": whole }));
-    EncodedResponse { body: whole, events }
+    push(&format!("response.{status}"), json!({ "response": body }));
+    EncodedResponse { body, events }
 }
 
-fn items(answer: &ModelResponse) -> Vec<Value> {
-    let mark = &answer.step_marker;
+fn items(model_response: &ModelResponse) -> Vec<Value> {
+    let marker = &model_response.step_marker;
     let mut items = Vec::new();
-    items.extend(answer.text.as_ref().map(|text| {
+    items.extend(model_response.text.as_ref().map(|text| {
         json!({
-            "type": "message", "id": format!("msg_{mark}"), "role": "assistant",
+            "type": "message", "id": format!("msg_{marker}"), "role": "assistant",
             "status": "completed",
             "content": [{ "type": "output_text", "text": text, "annotations": [] }],
         })
     }));
-    for (number, call) in answer.calls.iter().enumerate() {
+    for (number, call) in model_response.calls.iter().enumerate() {
         let (space, name) = match call.name.split_once('.') {
             Some((space, name)) => (Some(space), name),
             None => (None, call.name.as_str()),
         };
-        let id = answer.call_id("call", number);
+        let id = model_response.call_id("call", number);
         let mut item = match &call.input {
             ToolInput::Args(args) => json!({
-                "type": "function_call", "id": format!("fc_{mark}_{number}"), "call_id": id,
+                "type": "function_call", "id": format!("fc_{marker}_{number}"), "call_id": id,
                 "name": name, "arguments": args.to_string(), "status": "completed",
             }),
             ToolInput::Text(text) => json!({
-                "type": "custom_tool_call", "id": format!("ctc_{mark}_{number}"), "call_id": id,
+                "type": "custom_tool_call", "id": format!("ctc_{marker}_{number}"), "call_id": id,
                 "name": name, "input": text, "status": "completed",
             }),
         };

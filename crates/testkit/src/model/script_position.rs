@@ -49,9 +49,9 @@ fn find_last_step(value: &Value, own: bool, prefix: &str, last: &mut Option<usiz
         Value::String(text) => {
             let id = ["call_", "toolu_"].iter().find_map(|kind| text.strip_prefix(kind));
             let marks = text.split('[').skip(1).filter(|_| own);
-            let found =
+            let newest =
                 id.into_iter().chain(marks).filter_map(|rest| parse_step(rest, prefix)).max();
-            *last = (*last).max(found);
+            *last = (*last).max(newest);
         }
         Value::Array(all) => all.iter().for_each(|value| find_last_step(value, own, prefix, last)),
         Value::Object(all) => {

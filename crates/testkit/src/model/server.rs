@@ -41,13 +41,13 @@ impl ModelState {
 pub(super) async fn start(
     port: u16,
     script: Script,
-    books: Arc<Mutex<RequestLog>>,
-    heard: RequestObserver,
+    log: Arc<Mutex<RequestLog>>,
+    observer: RequestObserver,
 ) -> anyhow::Result<(SocketAddr, JoinHandle<()>)> {
     let app = Router::new()
         .fallback(handle_request)
         .layer(DefaultBodyLimit::disable())
-        .with_state(Arc::new(ModelState { script, log: books, observer: heard }));
+        .with_state(Arc::new(ModelState { script, log, observer }));
     let listener = TcpListener::bind(("127.0.0.1", port)).await?;
     let address = listener.local_addr()?;
     let listener = listener.tap_io(|connection| {
@@ -82,48 +82,50 @@ async fn handle_request(
 ) -> Response {
     let path = uri.path();
     let request: Value = serde_json::from_slice(&body).unwrap_or_default();
-    let words = script_position::conversation_text(&request);
-    let offer = OfferedTools::from_request(&request, &words);
+    let conversation = script_position::conversation_text(&request);
+    let offer = OfferedTools::from_request(&request, &conversation);
     let dialect = dialect_of(path);
-    let formed = wants_structured_output(&request);
-    let side = offer.is_empty() || formed;
-    let (case, steps) = shared.script.select_case(&words);
-    let played = (dialect.is_some() && !side).then(|| script_position::next_step(&request, case));
+    let is_structured = wants_structured_output(&request);
+    let is_side_request = offer.is_empty() || is_structured;
+    let (case, steps) = shared.script.select_case(&conversation);
+    let step_number =
+        (dialect.is_some() && !is_side_request).then(|| script_position::next_step(&request, case));
     let model = request.get("model").and_then(Value::as_str).or_else(|| model_in_path(path));
     let text =
         |value: &axum::http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
-    let heard = RecordedRequest {
+    let recorded = RecordedRequest {
         method: method.to_string(),
         path: uri.to_string(),
         headers: headers.iter().map(|(name, value)| (name.to_string(), text(value))).collect(),
         model: model.map(str::to_owned),
         tools: offer.names(),
         case,
-        step: played,
+        step: step_number,
         body: request.clone(),
     };
-    (shared.observer)(&heard);
-    shared.log().requests.push(heard);
+    (shared.observer)(&recorded);
+    shared.log().requests.push(recorded);
     let Some(dialect) = dialect else { return handle_other(&method, path) };
 
-    let step = match played {
+    let step = match step_number {
         Some(number) => {
             steps.get(number).cloned().unwrap_or_else(|| ModelStep::say("That is all."))
         }
         None => ModelStep::say(shared.script.side_answer.clone().unwrap_or_else(|| {
             let title = "A scripted title";
             // Codex asks a model to approve tool calls.
-            let formed = formed.then(|| json!({ "title": title, "outcome": "allow" }).to_string());
-            formed.unwrap_or_else(|| title.to_owned())
+            let structured =
+                is_structured.then(|| json!({ "title": title, "outcome": "allow" }).to_string());
+            structured.unwrap_or_else(|| title.to_owned())
         })),
     };
-    if let Some(number) = played
+    if let Some(number) = step_number
         && step.fail_first > 0
     {
-        let mut books = shared.log();
-        let asked = books.attempts.entry((case, number)).or_default();
-        *asked += 1;
-        if *asked <= step.fail_first {
+        let mut log = shared.log();
+        let attempts = log.attempts.entry((case, number)).or_default();
+        *attempts += 1;
+        if *attempts <= step.fail_first {
             return failure_response(dialect, &step);
         }
     }
@@ -133,46 +135,46 @@ async fn handle_request(
     let asked_for_usage = dialect != Dialect::Chat
         || !streamed
         || request.pointer("/stream_options/include_usage") == Some(&Value::Bool(true));
-    let number = played.unwrap_or_default();
-    let mark = script_position::step_marker(case, number);
-    let extra = u64::try_from(number).unwrap_or(u64::MAX);
+    let number = step_number.unwrap_or_default();
+    let step_marker = script_position::step_marker(case, number);
+    let step_index = u64::try_from(number).unwrap_or(u64::MAX);
     let text = match &step.say {
         // Only calls have an ID that comes back, so a text contains its marker.
-        _ if played.is_some() && step.calls.is_empty() => {
-            Some(format!("{} [{mark}]", step.say.as_deref().unwrap_or_default()))
+        _ if step_number.is_some() && step.calls.is_empty() => {
+            Some(format!("{} [{step_marker}]", step.say.as_deref().unwrap_or_default()))
         }
-        said => said.clone(),
+        text => text.clone(),
     };
-    let answer = ModelResponse {
+    let response = ModelResponse {
         model: model.unwrap_or("unnamed").to_owned(),
         text,
         calls: step.calls.iter().map(|call| offer.resolve(call)).collect(),
         stop: step.stop.clone(),
         tokens: Tokens {
-            input: step.input_tokens.unwrap_or(1000 + 100 * extra),
+            input: step.input_tokens.unwrap_or(1000 + 100 * step_index),
             cached: step.cached_tokens.unwrap_or(200),
-            output: step.output_tokens.unwrap_or(10 + extra),
+            output: step.output_tokens.unwrap_or(10 + step_index),
         },
         reports_usage: asked_for_usage && !step.hide_usage,
-        step_marker: mark,
+        step_marker,
     };
     let sent = SentResponse {
-        model: answer.model.clone(),
+        model: response.model.clone(),
         dialect,
-        tokens: answer.tokens,
-        reported_usage: answer.reports_usage,
-        is_side_request: side,
+        tokens: response.tokens,
+        reported_usage: response.reports_usage,
+        is_side_request,
     };
-    let worded = answer.encode(dialect);
+    let encoded = response.encode(dialect);
     if streamed {
-        return stream_response(worded.events, step, sent, shared);
+        return stream_response(encoded.events, step, sent, shared);
     }
     tokio::time::sleep(Duration::from_millis(step.delay_ms)).await;
     if step.stall {
         std::future::pending::<()>().await;
     }
     shared.log().sent.push(sent);
-    Json(worded.body).into_response()
+    Json(encoded.body).into_response()
 }
 
 /// Streams events. The response is logged when its last event is sent.

@@ -3,13 +3,13 @@ use serde_json::json;
 use super::*;
 
 async fn post(model: &ScriptedModel, path: &str, body: &Value) -> Value {
-    let answer = reqwest::Client::new()
+    let response = reqwest::Client::new()
         .post(format!("{}{path}", model.url()))
         .json(body)
         .send()
         .await
         .expect("answered");
-    answer.json().await.expect("JSON")
+    response.json().await.expect("JSON")
 }
 
 fn chat(messages: &Value) -> Value {
@@ -29,8 +29,8 @@ async fn conversation_determines_the_next_step() {
     let message = first["choices"][0]["message"].clone();
     assert_eq!(message["tool_calls"][0]["id"], "call_c0s0_0");
     assert_eq!(message["tool_calls"][0]["function"]["name"], "bash");
-    let again = post(&model, "/v1/chat/completions", &chat(&json!([user]))).await;
-    assert_eq!(again, first, "a retry gets the same response");
+    let retry = post(&model, "/v1/chat/completions", &chat(&json!([user]))).await;
+    assert_eq!(retry, first, "a retry gets the same response");
     let result = json!({ "role": "tool", "tool_call_id": "call_c0s0_0", "content": "" });
     let second = post(&model, "/v1/chat/completions", &chat(&json!([user, message, result]))).await;
     let message = second["choices"][0]["message"].clone();
@@ -50,9 +50,9 @@ async fn side_request_plays_no_step_but_is_logged() {
     let sent = model.sent();
     assert_eq!((sent.len(), sent[0].is_side_request, sent[0].model.as_str()), (1, true, "small"));
     assert_eq!(model.requests()[0].step, None);
-    let mut formed = chat(&messages);
-    formed["response_format"] = json!({ "type": "json_schema" });
-    let title = post(&model, "/v1/chat/completions", &formed).await;
+    let mut structured = chat(&messages);
+    structured["response_format"] = json!({ "type": "json_schema" });
+    let title = post(&model, "/v1/chat/completions", &structured).await;
     assert_eq!(
         title["choices"][0]["message"]["content"],
         r#"{"title":"A scripted title","outcome":"allow"}"#
@@ -69,14 +69,14 @@ async fn first_matching_case_is_played() {
     let cases = vec![case("You plan", None), case("You \"build\"", Some("again"))];
     let script = Script { cases, ..Script::new([ModelStep::say("otherwise")]) };
     let model = ScriptedModel::start(script).await.expect("model");
-    let said = async |prompt: &str| {
+    let reply = async |prompt: &str| {
         let request = chat(&json!([{ "role": "user", "content": prompt }]));
-        let answer = post(&model, "/v1/chat/completions", &request).await;
-        answer["choices"][0]["message"]["content"].as_str().expect("text").to_owned()
+        let response = post(&model, "/v1/chat/completions", &request).await;
+        response["choices"][0]["message"]["content"].as_str().expect("text").to_owned()
     };
-    assert_eq!(said("You plan. You \"build\".").await, "You plan [c1s0]");
-    assert_eq!(said("You \"build\".").await, "You \"build\" [c2s0]");
-    assert_eq!(said("You \"build\" again.").await, "otherwise [c0s0]");
+    assert_eq!(reply("You plan. You \"build\".").await, "You plan [c1s0]");
+    assert_eq!(reply("You \"build\".").await, "You \"build\" [c2s0]");
+    assert_eq!(reply("You \"build\" again.").await, "otherwise [c0s0]");
 }
 
 #[tokio::test]
@@ -88,9 +88,10 @@ async fn step_fails_the_scripted_number_of_times() {
     let mut statuses = Vec::new();
     for _ in 0..3 {
         let url = format!("{}/v1/responses", model.url());
-        let answer = reqwest::Client::new().post(url).json(&request).send().await.expect("answer");
-        let after = answer.headers().get("retry-after").map(|value| value.as_bytes().to_vec());
-        statuses.push((answer.status().as_u16(), after.is_some()));
+        let response =
+            reqwest::Client::new().post(url).json(&request).send().await.expect("answer");
+        let after = response.headers().get("retry-after").map(|value| value.as_bytes().to_vec());
+        statuses.push((response.status().as_u16(), after.is_some()));
     }
     assert_eq!(statuses, [(429, true), (429, true), (200, false)]);
     assert_eq!(model.sent().len(), 1);
@@ -116,9 +117,9 @@ fn tool_is_found_by_the_end_of_its_name() {
     let spaces = json!({ "tools": [{ "type": "namespace", "name": "mcp__tamma__",
         "tools": [{ "type": "function", "name": "submit_plan" }] }] });
     assert_eq!(name(&spaces), "mcp__tamma__.submit_plan");
-    let told = json!({ "tools": [{ "name": "ToolSearch" }],
+    let deferred = json!({ "tools": [{ "name": "ToolSearch" }],
         "messages": [{ "role": "user", "content": "Deferred:\nmcp__tamma__submit_plan\n" }] });
-    assert_eq!(name(&told), "mcp__tamma__submit_plan");
+    assert_eq!(name(&deferred), "mcp__tamma__submit_plan");
     let searched = json!({ "tools": [{ "type": "tool_search" }] });
     assert_eq!(name(&searched), "mcp__tamma.submit_plan");
 }

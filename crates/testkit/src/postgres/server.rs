@@ -104,8 +104,8 @@ impl PostgresServer {
     /// Runs SQL in one of its databases. Returns one line per row, with columns separated by `|`.
     pub async fn query(&self, database: &str, sql: &str) -> Result<String> {
         let output = self.psql(database).args(["--command", sql]).output().await?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "`psql` failed: {}", said.trim());
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "`psql` failed: {}", stderr.trim());
         Ok(String::from_utf8(output.stdout)?.trim_end().to_owned())
     }
 

@@ -33,29 +33,30 @@ async fn concurrent_migrations_succeed() {
 #[tokio::test]
 async fn temporal_can_be_killed_and_restarted() {
     let mut server = TemporalServer::start().await.expect("server started");
-    let answers = async |address: String| tokio::net::TcpStream::connect(address).await.is_ok();
-    assert!(answers(server.address()).await);
+    let accepts_connections =
+        async |address: String| tokio::net::TcpStream::connect(address).await.is_ok();
+    assert!(accepts_connections(server.address()).await);
     server.kill();
-    assert!(!answers(server.address()).await);
+    assert!(!accepts_connections(server.address()).await);
     server.restart().await.expect("server restarted");
-    assert!(answers(server.address()).await);
+    assert!(accepts_connections(server.address()).await);
 }
 
 #[tokio::test]
 async fn killed_postgres_loses_only_uncommitted_data() {
     let mut server = postgres::PostgresServer::start().await.expect("server started");
-    let ask =
+    let query =
         async |server: &postgres::PostgresServer, sql: &str| server.query("postgres", sql).await;
-    ask(&server, "CREATE TABLE lines (number int)").await.expect("created");
-    ask(&server, "INSERT INTO lines VALUES (1)").await.expect("written");
-    let mut open = server.session("postgres").expect("session");
-    open.run("BEGIN").await.expect("started");
-    open.run("INSERT INTO lines VALUES (2)").await.expect("uncommitted");
+    query(&server, "CREATE TABLE lines (number int)").await.expect("created");
+    query(&server, "INSERT INTO lines VALUES (1)").await.expect("written");
+    let mut session = server.session("postgres").expect("session");
+    session.run("BEGIN").await.expect("started");
+    session.run("INSERT INTO lines VALUES (2)").await.expect("uncommitted");
     server.kill().await.expect("killed");
-    assert!(ask(&server, "SELECT 1").await.is_err());
-    assert!(open.run("COMMIT").await.is_err(), "the session ends with the server");
+    assert!(query(&server, "SELECT 1").await.is_err());
+    assert!(session.run("COMMIT").await.is_err(), "the session ends with the server");
     server.restart().await.expect("server restarted");
-    assert_eq!(ask(&server, "SELECT number FROM lines").await.expect("read"), "1");
+    assert_eq!(query(&server, "SELECT number FROM lines").await.expect("read"), "1");
 }
 
 #[test]

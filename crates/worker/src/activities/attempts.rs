@@ -76,12 +76,12 @@ pub(super) async fn load_attempts(
         .map(|run| run.number.job_number)
         .collect();
     let results: Vec<(u32, JobResult)> = services.store.job_results(task).await?;
-    for (ticket, result) in results.into_iter().rev() {
+    for (job_number, result) in results.into_iter().rev() {
         let Some(report) = result.report() else { continue };
-        let checked = checks.iter().find(|check| check.job_number == ticket);
+        let checked = checks.iter().find(|check| check.job_number == job_number);
         // Without a stored check, the report belongs to the run before it.
         let number = checked.map_or_else(
-            || u16::try_from(finished.range(..ticket).count()).unwrap_or(u16::MAX),
+            || u16::try_from(finished.range(..job_number).count()).unwrap_or(u16::MAX),
             |check| check.iteration,
         );
         if let Some(attempt) = attempts.get_mut(&number) {
@@ -107,34 +107,34 @@ pub(super) async fn load_attempts(
 pub(super) fn compare_failures(attempts: &[JudgedAttempt]) -> Option<String> {
     let (last, earlier) = attempts.split_last()?;
     let mut text = String::new();
-    let mut list = |title: &str, faults: Vec<String>| {
-        if faults.is_empty() {
+    let mut list = |title: &str, failures: Vec<String>| {
+        if failures.is_empty() {
             return;
         }
         let _ = writeln!(text, "{title}:\n");
-        let more = faults.len().saturating_sub(MAX_LISTED);
-        for fault in faults.into_iter().take(MAX_LISTED) {
-            let _ = writeln!(text, "- {fault}");
+        let more = failures.len().saturating_sub(MAX_LISTED);
+        for failure in failures.into_iter().take(MAX_LISTED) {
+            let _ = writeln!(text, "- {failure}");
         }
         if more > 0 {
             let _ = writeln!(text, "- and {more} more");
         }
         text.push('\n');
     };
-    let before = |fault: &String| -> Vec<String> {
-        let had = earlier.iter().filter(|attempt| attempt.failures.contains(fault));
-        had.map(|attempt| attempt.number.to_string()).collect()
+    let before = |failure: &String| -> Vec<String> {
+        let matching = earlier.iter().filter(|attempt| attempt.failures.contains(failure));
+        matching.map(|attempt| attempt.number.to_string()).collect()
     };
-    let (again, new): (Vec<_>, Vec<_>) =
-        last.failures.iter().partition(|fault| !before(fault).is_empty());
+    let (repeated, new): (Vec<_>, Vec<_>) =
+        last.failures.iter().partition(|failure| !before(failure).is_empty());
     if earlier.is_empty() {
         list("Failures", last.failures.iter().cloned().collect());
     } else {
         list("New in this attempt", new.into_iter().cloned().collect());
-        let again = again
+        let repeated = repeated
             .into_iter()
-            .map(|fault| format!("{fault} (also in attempts {})", before(fault).join(", ")));
-        list("Failed before, and still fails", again.collect());
+            .map(|failure| format!("{failure} (also in attempts {})", before(failure).join(", ")));
+        list("Failed before, and still fails", repeated.collect());
         let gone = earlier.last().into_iter().flat_map(|it| it.failures.difference(&last.failures));
         list("Failed in the previous attempt, and no longer fails", gone.cloned().collect());
     }
@@ -178,13 +178,13 @@ pub(super) fn truncate_middle(text: &str, longest: usize) -> String {
 mod tests {
     use super::*;
 
-    fn attempt(number: u16, faults: &[&str]) -> JudgedAttempt {
+    fn attempt(number: u16, failures: &[&str]) -> JudgedAttempt {
         JudgedAttempt {
             number,
             tier: Some(Tier::Simple),
             commit: None,
             outcome: "gates failed".to_owned(),
-            failures: faults.iter().map(|fault| (*fault).to_owned()).collect(),
+            failures: failures.iter().map(|failure| (*failure).to_owned()).collect(),
             report: None,
             decision: None,
         }

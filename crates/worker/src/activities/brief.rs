@@ -92,13 +92,13 @@ mod tests {
     use tamma_core::escalation::{EscalationAction, EscalationReason};
     use tamma_core::tier::Tier;
 
-    fn attempt(number: u16, fault: &str, report: &str) -> JudgedAttempt {
+    fn attempt(number: u16, failure: &str, report: &str) -> JudgedAttempt {
         JudgedAttempt {
             number,
             tier: Some(Tier::Simple),
             commit: None,
             outcome: "gates failed".to_owned(),
-            failures: [fault.to_owned()].into(),
+            failures: [failure.to_owned()].into(),
             report: Some(report.to_owned()),
             decision: None,
         }
@@ -106,9 +106,8 @@ mod tests {
 
     #[test]
     fn a_brief_lists_failures_news_and_the_decision() {
-        let verdict = EscalationAction::Iterate(Tier::Moderate);
-        let decision =
-            EscalationDecision { action: verdict, reason: EscalationReason::AttemptsLeft };
+        let action = EscalationAction::Iterate(Tier::Moderate);
+        let decision = EscalationDecision { action, reason: EscalationReason::AttemptsLeft };
         let mut attempts = vec![
             attempt(1, "tests: a", "## `tests` failed"),
             attempt(2, "tests: b", "## `tests` failed"),

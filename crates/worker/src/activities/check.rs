@@ -20,17 +20,17 @@ pub(super) async fn check(
 ) -> Result<JobResult, Error> {
     let (_, plan) = services.store.plan_by_hash(ctx.task.id, plan.hash).await?;
     let project = ctx.project();
-    let known = services.knowledge.index(project).await?;
-    let near = services.knowledge.nearest_entries(ctx, &known, &plan).await;
-    let found = known.check_with_nearest(&ctx.task, &plan, now(), &ctx.rules, &near);
+    let index = services.knowledge.index(project).await?;
+    let nearest = services.knowledge.nearest_entries(ctx, &index, &plan).await;
+    let result = index.check_with_nearest(&ctx.task, &plan, now(), &ctx.rules, &nearest);
     let count = |matches: &[EntryMatch]| u16::try_from(matches.len()).unwrap_or(u16::MAX);
-    let (blockers, warnings) = (count(&found.blockers), count(&found.warnings));
-    let ranked = [&found.recommendations, &found.conventions, &found.learnings];
+    let (blockers, warnings) = (count(&result.blockers), count(&result.warnings));
+    let ranked = [&result.recommendations, &result.conventions, &result.learnings];
     let shown = ranked.into_iter().flat_map(|list| list.iter().take(MAX_SHOWN));
     // Warnings and overridden prohibitions are shown too.
-    let shown = shown.chain(&found.warnings).chain(&found.blockers);
-    let shown: Vec<_> = shown.map(|found| found.entry).collect();
-    let of = (ctx.task.id, project);
-    services.store.save_matches(of, plan.hash(), &found, &shown).await?;
+    let shown = shown.chain(&result.warnings).chain(&result.blockers);
+    let shown: Vec<_> = shown.map(|entry_match| entry_match.entry).collect();
+    let key = (ctx.task.id, project);
+    services.store.save_matches(key, plan.hash(), &result, &shown).await?;
     Ok(JobResult::finished(Outcome::Checked { blockers, warnings }))
 }

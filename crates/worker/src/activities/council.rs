@@ -48,38 +48,38 @@ pub(super) async fn convene(
         None => "There is no plan yet.".to_owned(),
     };
     let attempts = load_attempts(services, ctx).await?;
-    let why = ctx.task_loop.decision.map(|decision| decision.to_string());
+    let reason = ctx.task_loop.decision.map(|decision| decision.to_string());
     // Plan errors or output of a hook: failures outside of attempts.
     let note = match &ctx.task_loop.note {
         Some(note) => Some(truncate_middle(&services.store.text(note).await?, MAX_ATTEMPT_BYTES)),
         None => None,
     };
     let tried = describe_attempts(ctx, &worktree, &attempts).await?;
-    let about = |opinions: &str| {
+    let prompt_data = |opinions: &str| {
         json!({
-            "task": ctx.task, "plan": plan, "why": why, "attempts": tried,
+            "task": ctx.task, "plan": plan, "why": reason, "attempts": tried,
             "note": note, "opinions": opinions,
         })
     };
     let rules = &ctx.rules.council;
     match seat {
-        Some(place @ CouncilSeat::Member(number)) => {
+        Some(seat @ CouncilSeat::Member(number)) => {
             let slot = AgentSlot {
-                member: place.member(rules).clone(),
+                member: seat.member(rules).clone(),
                 home: Some(member_home(council, number)),
             };
-            let prompt = render(Prompt::Advise, about(""))?;
+            let prompt = render(Prompt::Advise, prompt_data(""))?;
             let run = services
                 .agents
                 .run_read_only(ctx, &project, &worktree, slot, RunMode::Advise, prompt)
                 .await?;
             ctx.fault_point("agent ended")?;
             match &run.report.end {
-                RunEnd::Finished { submission: Submission::Opinion(view), .. } => {
-                    let kept = serde_json::to_string_pretty(view).unwrap_or_default();
-                    let kept =
-                        retry_until_stopped(&ctx.stop, || services.store.save_text(&kept)).await?;
-                    Ok(finished_result(&run, Outcome::OpinionGiven(kept)))
+                RunEnd::Finished { submission: Submission::Opinion(opinion), .. } => {
+                    let text = serde_json::to_string_pretty(opinion).unwrap_or_default();
+                    let reference =
+                        retry_until_stopped(&ctx.stop, || services.store.save_text(&text)).await?;
+                    Ok(finished_result(&run, Outcome::OpinionGiven(reference)))
                 }
                 _ => unusable_submission(services, ctx, run).await,
             }
@@ -88,7 +88,7 @@ pub(super) async fn convene(
             let members = member_opinions(services, ctx, opinions).await?;
             let home = Some(format!("council-{council}-chair"));
             let slot = AgentSlot { member: rules.chair.clone(), home };
-            let prompt = render(Prompt::Conclude, about(&render_opinions(&members)))?;
+            let prompt = render(Prompt::Conclude, prompt_data(&render_opinions(&members)))?;
             let run = services
                 .agents
                 .run_read_only(ctx, &project, &worktree, slot, RunMode::Conclude, prompt)
@@ -97,9 +97,9 @@ pub(super) async fn convene(
             match &run.report.end {
                 RunEnd::Finished { submission: Submission::Conclusion(conclusion), .. } => {
                     let text = render_minutes(conclusion, &rules.chair, &members);
-                    let kept =
+                    let reference =
                         retry_until_stopped(&ctx.stop, || services.store.save_text(&text)).await?;
-                    Ok(finished_result(&run, Outcome::CouncilConcluded(kept)))
+                    Ok(finished_result(&run, Outcome::CouncilConcluded(reference)))
                 }
                 _ => unusable_submission(services, ctx, run).await,
             }
@@ -107,20 +107,20 @@ pub(super) async fn convene(
         // Older editions have no seats: one model gives the conclusion.
         None => {
             let seat = CouncilMember::from(Tier::TOP);
-            let prompt = render(Prompt::Advise, about(""))?;
+            let prompt = render(Prompt::Advise, prompt_data(""))?;
             let run = services
                 .agents
                 .run_read_only(ctx, &project, &worktree, seat.clone(), RunMode::Advise, prompt)
                 .await?;
             ctx.fault_point("agent ended")?;
             match &run.report.end {
-                RunEnd::Finished { submission: Submission::Opinion(view), .. } => {
-                    let CouncilOpinion { root_cause, fix, against, .. } = view.clone();
+                RunEnd::Finished { submission: Submission::Opinion(opinion), .. } => {
+                    let CouncilOpinion { root_cause, fix, against, .. } = opinion.clone();
                     let conclusion = CouncilConclusion { root_cause, fix, dissent: vec![against] };
                     let text = render_minutes(&conclusion, &seat, &[]);
-                    let kept =
+                    let reference =
                         retry_until_stopped(&ctx.stop, || services.store.save_text(&text)).await?;
-                    Ok(finished_result(&run, Outcome::CouncilConcluded(kept)))
+                    Ok(finished_result(&run, Outcome::CouncilConcluded(reference)))
                 }
                 _ => unusable_submission(services, ctx, run).await,
             }

@@ -20,9 +20,9 @@ pub(super) async fn deliver(
     ctx.fault_point("handed over")?;
     match delivered {
         Ok(_) => Ok(JobResult::finished(Outcome::Delivered(commit))),
-        Err(why @ (delivery::Error::Conflict { .. } | delivery::Error::Rejected { .. })) => {
+        Err(error @ (delivery::Error::Conflict { .. } | delivery::Error::Rejected { .. })) => {
             Ok(JobResult::finished(Outcome::DeliveryRejected(
-                services.store.save_text(&why.to_string()).await?,
+                services.store.save_text(&error.to_string()).await?,
             )))
         }
         Err(error) => Err(error.into()),

@@ -58,15 +58,15 @@ pub(super) async fn implement(
         None => None,
     };
     let (_, plan) = services.store.plan_by_hash(ctx.task.id, spec.plan.hash).await?;
-    let known = services.knowledge.for_plan(ctx, &plan).await?;
-    let about = json!({
+    let knowledge = services.knowledge.for_plan(ctx, &plan).await?;
+    let prompt_data = json!({
         "task": ctx.task,
         "plan": plan,
-        "known": known,
+        "known": knowledge,
         "brief": brief,
         "iteration": spec.iteration,
     });
-    let prompt = render(Prompt::Implement, about)?;
+    let prompt = render(Prompt::Implement, prompt_data)?;
     let run = match run_with_checkpoints(services, ctx, spec, &project, &worktree, prompt).await {
         Err(error) => {
             save_checkpoint(&worktree).await?;
@@ -118,12 +118,12 @@ async fn run_with_checkpoints(
 
 /// Saves a checkpoint at regular intervals, so that another worker can continue the run.
 async fn checkpoint_periodically(worktree: &Worktree, pause: Duration, over: &CancellationToken) {
-    let mut due = tokio::time::interval(pause);
-    due.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    due.tick().await;
+    let mut interval = tokio::time::interval(pause);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    interval.tick().await;
     loop {
         tokio::select! {
-            _ = due.tick() => {}
+            _ = interval.tick() => {}
             () = over.cancelled() => return,
         }
         if let Err(error) = save_checkpoint(worktree).await {
@@ -136,8 +136,8 @@ async fn checkpoint_periodically(worktree: &Worktree, pause: Duration, over: &Ca
 /// Saves a checkpoint. A failed push is logged and retried with the next checkpoint.
 async fn save_checkpoint(worktree: &Worktree) -> Result<(), Error> {
     let saved = worktree.checkpoint().await?;
-    if let Some(why) = saved.push_error {
-        tracing::warn!(task = %worktree.task(), why, "failed to push checkpoint; work is on this worker only");
+    if let Some(reason) = saved.push_error {
+        tracing::warn!(task = %worktree.task(), reason, "failed to push checkpoint; work is on this worker only");
     }
     Ok(())
 }

@@ -81,16 +81,16 @@ pub(super) async fn learn(
     if lessons.is_empty() {
         lessons.extend(fallback_lesson(&record));
     }
-    let of = (record.project, record.task);
+    let key = (record.project, record.task);
     let mut proposals: Vec<(KnowledgeId, Lesson)> =
         lessons.into_iter().map(|lesson| (lesson.id(record.task), lesson)).collect();
-    let seen = || services.store.record_faults(of, &record.faults, MIN_TASKS);
-    for one in retry_until_stopped(&ctx.stop, seen).await? {
+    let record_failures = || services.store.record_faults(key, &record.faults, MIN_TASKS);
+    for recurring in retry_until_stopped(&ctx.stop, record_failures).await? {
         proposals.extend(recurring_failure_lesson(
             record.project,
-            &one.fault,
-            one.in_code,
-            &one.sightings,
+            &recurring.fault,
+            recurring.in_code,
+            &recurring.sightings,
         ));
     }
     let propose = || services.store.propose_lessons(record.project, proposals.clone());
@@ -112,11 +112,11 @@ async fn learning_record(
     let log: Vec<HistoryEntry> = lines.into_iter().map(|line| line.entry).collect();
     let mut texts: BTreeMap<Reference, String> = BTreeMap::new();
     for entry in &log {
-        if let EntryData::Stored(kept) = &entry.data
-            && !texts.contains_key(kept)
-            && let Ok(text) = services.store.text(kept).await
+        if let EntryData::Stored(reference) = &entry.data
+            && !texts.contains_key(reference)
+            && let Ok(text) = services.store.text(reference).await
         {
-            texts.insert(kept.clone(), truncate_middle(&text, MAX_TEXT_BYTES));
+            texts.insert(reference.clone(), truncate_middle(&text, MAX_TEXT_BYTES));
         }
     }
     let newest = ctx.task_loop.plan.as_ref().map_or(0, |plan| plan.version);

@@ -45,11 +45,11 @@ pub(super) async fn plan(
         State::Adjusting => failure_brief(services, ctx).await?,
         _ => None,
     };
-    let known = services.knowledge.for_task(ctx).await?;
-    let about = json!({
-        "task": ctx.task, "before": before, "note": note, "failed": failed, "known": known,
+    let knowledge = services.knowledge.for_task(ctx).await?;
+    let prompt_data = json!({
+        "task": ctx.task, "before": before, "note": note, "failed": failed, "known": knowledge,
     });
-    let prompt = render(Prompt::Plan, about)?;
+    let prompt = render(Prompt::Plan, prompt_data)?;
     let tier = ctx.rules.roles.planner;
     let run = services
         .agents
@@ -61,13 +61,13 @@ pub(super) async fn plan(
             let save = || services.store.save_plan(ctx.task.id, version, &plan);
             retry_until_stopped(&ctx.stop, save).await?;
             ctx.fault_point("plan saved")?;
-            let told = planned_result(ctx, &plan, version)?;
-            Ok(told.with_usage(run.report.usage))
+            let result = planned_result(ctx, &plan, version)?;
+            Ok(result.with_usage(run.report.usage))
         }
-        RunEnd::Finished { submission: Submission::Invalid { errors: flaws, .. }, .. } => {
-            let text = format!("The plan is invalid:\n\n- {}\n", flaws.join("\n- "));
-            let flaws = retry_until_stopped(&ctx.stop, || services.store.save_text(&text)).await?;
-            let outcome = Outcome::PlanInvalid(flaws);
+        RunEnd::Finished { submission: Submission::Invalid { errors, .. }, .. } => {
+            let text = format!("The plan is invalid:\n\n- {}\n", errors.join("\n- "));
+            let errors = retry_until_stopped(&ctx.stop, || services.store.save_text(&text)).await?;
+            let outcome = Outcome::PlanInvalid(errors);
             Ok(JobResult::finished(outcome).with_usage(run.report.usage))
         }
         _ => services.agents.handle_unfinished(ctx, run).await,
@@ -89,10 +89,10 @@ pub(super) async fn plan_text(
 
 /// Builds the result for a saved plan.
 fn planned_result(ctx: &JobContext, plan: &Plan, version: u32) -> Result<JobResult, Error> {
-    let kept_at = format!("plan:{version}");
-    let kept_at =
-        kept_at.parse().map_err(|_| Error::Internal("invalid plan reference".to_owned()))?;
-    Ok(JobResult::finished(Outcome::Planned(plan.summarize(version, kept_at, &ctx.rules))))
+    let stored_at = format!("plan:{version}");
+    let stored_at =
+        stored_at.parse().map_err(|_| Error::Internal("invalid plan reference".to_owned()))?;
+    Ok(JobResult::finished(Outcome::Planned(plan.summarize(version, stored_at, &ctx.rules))))
 }
 
 /// Returns the current plan of the task.

@@ -47,14 +47,14 @@ async fn run_with_heartbeats(
     ctx: ActivityContext,
     request: JobRequest,
 ) -> Result<JobResult, ActivityError> {
-    let here = ctx.clone();
-    let announce: AnnounceStart = Arc::new(move |begun| {
-        let handle = here.workflow_handle::<TaskWorkflow>();
+    let activity = ctx.clone();
+    let announce: AnnounceStart = Arc::new(move |run_started| {
+        let handle = activity.workflow_handle::<TaskWorkflow>();
         Box::pin(async move {
             let Some(handle) = handle else { return Ok(()) };
-            let id = format!("begun-{}", begun.job_number);
+            let id = format!("begun-{}", run_started.job_number);
             let options = WorkflowExecuteUpdateOptions::builder().update_id(id).build();
-            match handle.execute_update(TaskWorkflow::begun, begun, options).await {
+            match handle.execute_update(TaskWorkflow::announce_run, run_started, options).await {
                 Ok(_) => Ok(()),
                 // The state machine already knows about the run, or no longer wants it.
                 Err(error) if is_refusal(&error) => Ok(()),
@@ -69,7 +69,7 @@ async fn run_with_heartbeats(
     let mut is_stopping = false;
     loop {
         tokio::select! {
-            answer = &mut work => return answer.map_err(Error::into_activity_error),
+            result = &mut work => return result.map_err(Error::into_activity_error),
             _ = heartbeat.tick() => ctx.record_heartbeat(attempt).await?,
             () = ctx.cancelled(), if !is_stopping => {
                 is_stopping = true;

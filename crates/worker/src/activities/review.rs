@@ -84,24 +84,26 @@ pub(super) async fn review(
     };
     // Without a validator the cost is known to be zero.
     let mut usage = Some(Usage { tokens: Tokens::default(), cost: Cost::Known(Usd::ZERO) });
-    let mut said = ValidatorVerdict::default();
+    let mut validator_verdict = ValidatorVerdict::default();
     let mut validator = None;
     // A change that cannot pass needs no validator.
     if !ctx.task.acceptance_criteria.is_empty() && evaluate(inputs.clone()).passed {
-        let (who, run) = validate(services, &change, &project).await?;
+        let (identity, run) = validate(services, &change, &project).await?;
         ctx.fault_point("agent ended")?;
-        (usage, validator) = (run.report.usage, Some(who));
+        (usage, validator) = (run.report.usage, Some(identity));
         match run.report.end {
-            RunEnd::Finished { submission: Submission::Verdict(verdict), .. } => said = verdict,
+            RunEnd::Finished { submission: Submission::Verdict(verdict), .. } => {
+                validator_verdict = verdict;
+            }
             // Without a valid verdict, no criterion is met.
             RunEnd::Finished { .. } => {}
             _ => return services.agents.handle_unfinished(ctx, run).await,
         }
     }
     inputs.criteria = change
-        .verify_evidence(judge_criteria(&ctx.task.acceptance_criteria, &said.criteria))
+        .verify_evidence(judge_criteria(&ctx.task.acceptance_criteria, &validator_verdict.criteria))
         .await?;
-    inputs.issues.extend(said.issues);
+    inputs.issues.extend(validator_verdict.issues);
     let verdict = evaluate(inputs);
     let summary = verdict.summarize();
     let (mut fingerprint, mut report) = (Fingerprint::default(), None);
@@ -124,7 +126,7 @@ async fn gate_results(
 ) -> Result<Option<GatesCheck>, Error> {
     let checks = services.store.checks(ctx.task.id).await?;
     let of = |record| match record {
-        CheckRecord::Gates(tested) if tested.commit == commit => Some(tested),
+        CheckRecord::Gates(gates_check) if gates_check.commit == commit => Some(gates_check),
         CheckRecord::Gates(_) | CheckRecord::Review(_) => None,
     };
     Ok(checks.into_iter().rev().find_map(|check| of(check.record)))
@@ -138,7 +140,7 @@ async fn find_issues(
     let mut issues = permission_issues(services, change).await?;
     issues.extend(change.pattern_issues().await?);
     issues.extend(knowledge_issues(services, change).await?);
-    let wrong = |message: &str| Issue {
+    let error_issue = |message: &str| Issue {
         severity: IssueSeverity::Error,
         category: IssueCategory::Code,
         message: message.to_owned(),
@@ -146,10 +148,10 @@ async fn find_issues(
         line: None,
     };
     if change.touched.is_empty() {
-        issues.push(wrong("the run changed nothing"));
+        issues.push(error_issue("the run changed nothing"));
     }
     if !change.worktree.is_descendant(change.ctx.base()?, change.commit).await? {
-        issues.push(wrong(
+        issues.push(error_issue(
             "the branch no longer starts from the task's base commit: its history was \
              rewritten",
         ));
@@ -185,16 +187,16 @@ async fn knowledge_issues(
     services: &Services,
     change: &ChangeUnderReview<'_>,
 ) -> Result<Vec<Issue>, Error> {
-    let known = services.knowledge.index(change.ctx.project()).await?;
-    if known.entries().all(|entry| entry.pattern.is_none()) {
+    let index = services.knowledge.index(change.ctx.project()).await?;
+    if index.entries().all(|entry| entry.pattern.is_none()) {
         return Ok(Vec::new());
     }
     let mut issues = Vec::new();
     for (path, added) in &change.worktree.added_lines(change.ctx.base()?, change.commit).await? {
         let lines: Vec<_> = added.iter().map(|(line, text)| (*line, text.as_str())).collect();
         let task = &change.ctx.task;
-        let found = knowledge::check_added_lines(task, known.entries(), now(), path, &lines);
-        issues.extend(found.iter().map(knowledge::ProhibitionViolation::to_issue));
+        let violations = knowledge::check_added_lines(task, index.entries(), now(), path, &lines);
+        issues.extend(violations.iter().map(knowledge::ProhibitionViolation::to_issue));
     }
     Ok(issues)
 }
@@ -235,8 +237,8 @@ async fn save_review(
     });
     let (task, job_number) = (ctx.task.id, ctx.request.job_number);
     let iteration = ctx.task_loop.iterations;
-    let keep = || services.store.save_check(task, job_number, iteration, &record);
-    retry_until_stopped(&ctx.stop, keep).await
+    let save = || services.store.save_check(task, job_number, iteration, &record);
+    retry_until_stopped(&ctx.stop, save).await
 }
 
 impl ChangeUnderReview<'_> {
@@ -263,7 +265,7 @@ impl ChangeUnderReview<'_> {
 
     /// Returns the names of tests that passed in the gates.
     fn passed_tests(&self) -> BTreeSet<String> {
-        let gates = self.gate_results.iter().flat_map(|tested| &tested.gates);
+        let gates = self.gate_results.iter().flat_map(|gates_check| &gates_check.gates);
         gates.flat_map(|gate| &gate.passed_tests).cloned().collect()
     }
 
@@ -287,7 +289,7 @@ impl ChangeUnderReview<'_> {
         let gates: Vec<_> = self
             .gate_results
             .iter()
-            .flat_map(|tested| &tested.gates)
+            .flat_map(|gates_check| &gates_check.gates)
             .map(report::gate_data)
             .collect();
         let passed = self.passed_tests();

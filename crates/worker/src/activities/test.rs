@@ -27,7 +27,7 @@ pub(super) async fn test(
     commit: CommitId,
     risk: RiskLevel,
 ) -> Result<JobResult, Error> {
-    let begun = Instant::now();
+    let started = Instant::now();
     let project = services.repositories.project(ctx).await?;
     services.stop_earlier_attempts(ctx).await?;
     let worktree = services.repositories.worktree(ctx, &project).await?;
@@ -54,7 +54,7 @@ pub(super) async fn test(
         gates.fingerprint = Fingerprint::from_attempt(files, names, &error, &diff);
         report = Some(ran.iter().map(describe_gate).collect());
     }
-    let millis = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+    let millis = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
     let record = CheckRecord::Gates(GatesCheck { commit, base, gates: ran, duration_ms: millis });
     let (task, job_number) = (ctx.task.id, ctx.request.job_number);
     let keep = || services.store.save_check(task, job_number, ctx.task_loop.iterations, &record);
@@ -93,7 +93,7 @@ fn failure_names(ran: &GateRecord) -> Vec<&str> {
 fn describe_gate(ran: &GateRecord) -> String {
     let judged = &ran.verdict;
     let mut text = String::new();
-    let how = match (judged.status, ran.exit_code) {
+    let description = match (judged.status, ran.exit_code) {
         (GateStatus::Passed, _) => return text,
         (GateStatus::PreExisting, _) => "also fails on the base commit; does not count".to_owned(),
         (GateStatus::Flaky, _) => "is flaky: it failed, then passed; does not count".to_owned(),
@@ -102,7 +102,7 @@ fn describe_gate(ran: &GateRecord) -> String {
         (GateStatus::Failed, Some(code)) => format!("failed (exit {code})"),
         (GateStatus::Failed, None) => "failed (no exit code)".to_owned(),
     };
-    let _ = writeln!(text, "## Gate `{}` {how}\n\n    $ {}\n", judged.name, ran.command);
+    let _ = writeln!(text, "## Gate `{}` {description}\n\n    $ {}\n", judged.name, ran.command);
     let lists = [
         (&judged.new, "fails"),
         (
@@ -112,10 +112,10 @@ fn describe_gate(ran: &GateRecord) -> String {
         (&judged.pre_existing, "also fails on the base commit; does not count"),
         (&judged.flaky, "is flaky; does not count"),
     ];
-    for (names, what) in lists {
+    for (names, explanation) in lists {
         // A gate without names has itself as its only name, which is shown above.
         for name in names.iter().take(MAX_NAMES).filter(|name| **name != judged.name) {
-            let _ = writeln!(text, "- `{name}` {what}");
+            let _ = writeln!(text, "- `{name}` {explanation}");
         }
         if names.len() > MAX_NAMES {
             let _ = writeln!(text, "- and {} more like these", names.len() - MAX_NAMES);

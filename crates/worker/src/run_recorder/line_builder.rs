@@ -100,12 +100,15 @@ impl LineBuilder {
     }
 
     /// Processes an update.
-    pub(super) fn observe(&mut self, at: Timestamp, seen: Observation) {
-        if !matches!(seen, Observation::Update(AgentUpdate::Message(_) | AgentUpdate::Thought(_))) {
+    pub(super) fn observe(&mut self, at: Timestamp, observation: Observation) {
+        if !matches!(
+            observation,
+            Observation::Update(AgentUpdate::Message(_) | AgentUpdate::Thought(_))
+        ) {
             // Earlier text precedes this update.
             self.end_speech();
         }
-        match seen {
+        match observation {
             Observation::Update(update) => self.update(at, update),
             Observation::Note(text) => {
                 self.record(at, "note", json!(text));
@@ -161,13 +164,13 @@ impl LineBuilder {
                     "reason": ruling.reason,
                 });
                 self.record(at, "asked", data.clone());
-                let ruled = match ruling.effect {
+                let effect = match ruling.effect {
                     PermissionEffect::Allow => "allowed",
                     PermissionEffect::Ask => "needs a person's decision",
                     PermissionEffect::Deny => "refused",
                 };
-                let what = ask.command.as_deref().unwrap_or(&ask.title);
-                let text = format!("{what}: {ruled} ({})", ruling.reason);
+                let subject = ask.command.as_deref().unwrap_or(&ask.title);
+                let text = format!("{subject}: {effect} ({})", ruling.reason);
                 self.line(at, LineKind::Asked, &text, Some(data));
             }
             AgentUpdate::UsageReported(usage) => {
@@ -178,9 +181,9 @@ impl LineBuilder {
                     self.has_changes = true;
                 }
             }
-            AgentUpdate::SubmissionRejected(flaws) => {
-                self.record(at, "refused", json!(flaws));
-                self.line(at, LineKind::Refused, &flaws.join("\n"), Some(json!(flaws)));
+            AgentUpdate::SubmissionRejected(errors) => {
+                self.record(at, "refused", json!(errors));
+                self.line(at, LineKind::Refused, &errors.join("\n"), Some(json!(errors)));
             }
             AgentUpdate::ProcessRecorded(process) => self.record(at, "process", json!(process)),
             AgentUpdate::Other(raw) => self.record(at, "other", raw),
@@ -224,15 +227,15 @@ impl LineBuilder {
     }
 
     fn tool(&mut self, at: Timestamp, id: &str, title: Option<String>, status: Option<String>) {
-        let known = self.tools.entry(id.to_owned()).or_default();
-        let before = known.clone();
-        known.title = title.or(known.title.take());
-        known.status = status.or(known.status.take());
+        let tool_call = self.tools.entry(id.to_owned()).or_default();
+        let before = tool_call.clone();
+        tool_call.title = title.or(tool_call.title.take());
+        tool_call.status = status.or(tool_call.status.take());
         // Agents repeat the same state with every chunk of output.
-        if *known == before && before != ToolCallState::default() {
+        if *tool_call == before && before != ToolCallState::default() {
             return;
         }
-        let tool = known.clone();
+        let tool = tool_call.clone();
         let name = tool.title.clone().unwrap_or_else(|| id.to_owned());
         let text = match &tool.status {
             Some(status) => format!("{name}: {}", status.replace('_', " ")),
@@ -355,9 +358,9 @@ impl LineBuilder {
         (self.redact)(&sanitize::text(text))
     }
 
-    fn record(&mut self, at: Timestamp, what: &str, value: Value) {
+    fn record(&mut self, at: Timestamp, name: &str, value: Value) {
         let value = self.clean_value(value);
-        self.records.push(json!({ "at": at, what: value }));
+        self.records.push(json!({ "at": at, name: value }));
     }
 
     fn line(&mut self, at: Timestamp, kind: LineKind, text: &str, data: Option<Value>) {
@@ -456,5 +459,5 @@ fn describe_call(call: &ModelCall) -> String {
 }
 
 #[cfg(test)]
-#[path = "fold_tests.rs"]
+#[path = "line_builder_tests.rs"]
 mod tests;

@@ -108,8 +108,8 @@ fn folder(data: &Path) -> PathBuf {
 fn parse_file_name(path: &Path) -> Option<(TaskId, RunNumber)> {
     let name = path.file_name()?.to_str()?.strip_suffix(".jsonl")?;
     let mut parts = name.rsplitn(3, '-');
-    let (attempt, ticket, task) = (parts.next()?, parts.next()?, parts.next()?);
-    let run = RunNumber { job_number: ticket.parse().ok()?, attempt: attempt.parse().ok()? };
+    let (attempt, job_number, task) = (parts.next()?, parts.next()?, parts.next()?);
+    let run = RunNumber { job_number: job_number.parse().ok()?, attempt: attempt.parse().ok()? };
     Some((TaskId(task.parse().ok()?), run))
 }
 
@@ -155,10 +155,10 @@ mod tests {
         drop(dead.file.into_inner().into_std().await);
         assert_eq!(upload_leftovers(folder.path(), &objects, &store).await.unwrap(), 1);
         assert_eq!(upload_leftovers(folder.path(), &objects, &store).await.unwrap(), 0);
-        let kept = folder.path().join("objects").join(transcript_key(task, number(1)));
-        assert_eq!(std::fs::read_to_string(kept).unwrap(), "\"last words\"\n");
+        let uploaded = folder.path().join("objects").join(transcript_key(task, number(1)));
+        assert_eq!(std::fs::read_to_string(uploaded).unwrap(), "\"last words\"\n");
         living.upload(&objects).await.unwrap();
-        let kept = folder.path().join("objects").join(transcript_key(task, number(2)));
-        assert_eq!(std::fs::read_to_string(kept).unwrap(), "\"still here\"\n");
+        let uploaded = folder.path().join("objects").join(transcript_key(task, number(2)));
+        assert_eq!(std::fs::read_to_string(uploaded).unwrap(), "\"still here\"\n");
     }
 }

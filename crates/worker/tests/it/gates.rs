@@ -8,7 +8,7 @@ use tamma_core::task_loop::State;
 use tamma_testkit::agent::{AgentStep, Script};
 use tamma_testkit::sample::{sample_plan, sample_script};
 
-use crate::stage::{Stage, until};
+use crate::cluster::{Cluster, until};
 
 /// Gate that runs every file in `tests` as a test. A test passes if it equals `value.txt`.
 const SUITE: &str = r#"value="$(cat value.txt)"
@@ -31,11 +31,15 @@ if grep -q failure "$REPORT"; then exit 1; fi
 const GATE: &str = "  suite: { command: sh suite.sh, kind: tests, report: junit }\n";
 
 /// Project whose value is 1, with tests, and an agent that makes a change. `None` deletes a file.
-async fn stage(tests: &[(&str, &str)], change: &[(&str, Option<&str>)], planned: &[&str]) -> Stage {
+async fn cluster_with_suite(
+    tests: &[(&str, &str)],
+    change: &[(&str, Option<&str>)],
+    planned: &[&str],
+) -> Cluster {
     let file = |(path, content): &(&str, Option<&str>)| FileChange {
         path: (*path).to_owned(),
         action: if content.is_some() { FileAction::Modify } else { FileAction::Delete },
-        description: "as it is wanted".to_owned(),
+        description: "as requested".to_owned(),
         estimated_lines: 1,
     };
     let plan = Plan {
@@ -48,103 +52,106 @@ async fn stage(tests: &[(&str, &str)], change: &[(&str, Option<&str>)], planned:
         None => AgentStep::Delete { path: path.into() },
     };
     let script = Script::planned(plan, change.iter().map(step));
-    let stage = Stage::set_with(&script, GATE).await;
-    stage.project.repository.write("suite.sh", SUITE).unwrap();
-    stage.project.repository.write("value.txt", "1\n").unwrap();
+    let cluster = Cluster::start_with(&script, GATE).await;
+    cluster.project.repository.write("suite.sh", SUITE).unwrap();
+    cluster.project.repository.write("value.txt", "1\n").unwrap();
     for (name, content) in tests {
-        stage
+        cluster
             .project
             .repository
             .write(&format!("tests/{name}.txt"), &format!("{content}\n"))
             .unwrap();
     }
-    stage.project.repository.commit("a suite").unwrap();
-    stage
+    cluster.project.repository.commit("a suite").unwrap();
+    cluster
 }
 
 /// Returns the stored gate results of a task's first commit.
-async fn tested(stage: &Stage, number: u32) -> GatesCheck {
-    let client = stage.client().await;
-    let task = stage.task(number);
+async fn run_gates(cluster: &Cluster, number: u32) -> GatesCheck {
+    let client = cluster.client().await;
+    let task = cluster.task(number);
     let id: TaskId = task.id;
-    stage.begin(&client, task).await;
-    let kept = until(async || {
-        let checks = stage.cluster.store.checks(id).await.unwrap();
+    cluster.start_task(&client, task).await;
+    let stored = until(async || {
+        let checks = cluster.store.checks(id).await.unwrap();
         checks.into_iter().find_map(|check| match check.record {
-            CheckRecord::Gates(tested) => Some(tested),
+            CheckRecord::Gates(check) => Some(check),
             CheckRecord::Review(_) => None,
         })
     });
-    stage.play(kept).await
+    cluster.with_worker(stored).await
 }
 
 /// Returns the gates by name, with their result and the names that count.
-fn seen(tested: &GatesCheck) -> Vec<(&str, GateStatus, String)> {
+fn summary(check: &GatesCheck) -> Vec<(&str, GateStatus, String)> {
     let names = |ran: &tamma_core::review::record::GateRecord| {
         let names = ran.verdict.new.iter().chain(&ran.verdict.missing).cloned();
         names.collect::<Vec<_>>().join(" ")
     };
-    tested.gates.iter().map(|ran| (&*ran.verdict.name, ran.verdict.status, names(ran))).collect()
+    check.gates.iter().map(|ran| (&*ran.verdict.name, ran.verdict.status, names(ran))).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_test_removed_or_skipped_without_a_plan_is_missing() {
     let change = [("tests/b.txt", None), ("tests/c.txt", Some("skip"))];
-    let stage = stage(&[("a", "1"), ("b", "1"), ("c", "1")], &change, &[]).await;
-    let tested = tested(&stage, 1).await;
+    let cluster = cluster_with_suite(&[("a", "1"), ("b", "1"), ("c", "1")], &change, &[]).await;
+    let check = run_gates(&cluster, 1).await;
     let missing = "suite::b suite::c".to_owned();
-    let (check, passed) = ("check", GateStatus::Passed);
+    let passed = GateStatus::Passed;
     let old = ("check (original tests)", passed, String::new());
-    let expected = [(check, passed, String::new()), ("suite", GateStatus::Failed, missing), old];
-    assert_eq!(seen(&tested), expected);
-    assert_eq!(tested.gates[1].exit_code, Some(0), "its exit code is still 0");
-    assert_eq!(tested.gates[1].tests.unwrap().passed, 1);
+    let expected = [("check", passed, String::new()), ("suite", GateStatus::Failed, missing), old];
+    assert_eq!(summary(&check), expected);
+    assert_eq!(check.gates[1].exit_code, Some(0), "its exit code is still 0");
+    assert_eq!(check.gates[1].tests.unwrap().passed, 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn existing_tests_must_pass_unchanged() {
     let change = [("value.txt", Some("2")), ("tests/a.txt", Some("2"))];
-    let stage = stage(&[("a", "1"), ("b", "any")], &change, &[]).await;
-    let tested = tested(&stage, 1).await;
-    let seen = seen(&tested);
-    assert_eq!(seen[1], ("suite", GateStatus::Passed, String::new()));
+    let cluster = cluster_with_suite(&[("a", "1"), ("b", "any")], &change, &[]).await;
+    let check = run_gates(&cluster, 1).await;
+    let summary = summary(&check);
+    assert_eq!(summary[1], ("suite", GateStatus::Passed, String::new()));
     let failed = ("suite (original tests)", GateStatus::Failed, "suite::a".to_owned());
-    assert!(seen.contains(&failed), "{seen:?}");
+    assert!(summary.contains(&failed), "{summary:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tests_named_in_the_plan_can_change() {
     let change = [("value.txt", Some("2")), ("tests/a.txt", Some("2")), ("tests/b.txt", None)];
     let tests = [("a", "1"), ("b", "1")];
-    let stage = stage(&tests, &change, &["tests/a.txt", "suite::b"]).await;
-    let tested = tested(&stage, 1).await;
-    assert!(tested.gates.iter().all(|ran| !ran.verdict.is_blocking()), "{:?}", seen(&tested));
+    let cluster = cluster_with_suite(&tests, &change, &["tests/a.txt", "suite::b"]).await;
+    let check = run_gates(&cluster, 1).await;
+    assert!(check.gates.iter().all(|ran| !ran.verdict.is_blocking()), "{:?}", summary(&check));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_baseline_is_taken_once_and_its_failures_do_not_count() {
-    let stage = stage(&[("a", "1"), ("z", "9")], &[("names.txt", Some("ann\nbo\ncy"))], &[]).await;
-    let first = tested(&stage, 1).await;
+    let cluster =
+        cluster_with_suite(&[("a", "1"), ("z", "9")], &[("names.txt", Some("ann\nbo\ncy"))], &[])
+            .await;
+    let first = run_gates(&cluster, 1).await;
     assert_eq!(first.gates[1].verdict.status, GateStatus::PreExisting);
     assert_eq!(first.gates[1].verdict.pre_existing.len(), 1);
     assert_eq!(first.gates[1].baseline, BaselineSource::Measured);
-    let second = tested(&stage, 2).await;
+    let second = run_gates(&cluster, 2).await;
     assert_eq!(second.gates[1].verdict, first.gates[1].verdict);
     assert_eq!(second.gates[1].baseline, BaselineSource::Cached);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_gate_that_cannot_run_on_any_commit_is_reported_to_a_person() {
-    let more = "  broken: { command: no-such-tool --all, kind: lint }\n\
+    let extra_config = "  broken: { command: no-such-tool --all, kind: lint }\n\
                 scrum_master: { task_loop: { max_failures_per_state: 1 } }\n";
-    let stage = Stage::set_with(&sample_script(1), more).await;
-    let client = stage.client().await;
-    let task = stage.task(1);
+    let cluster = Cluster::start_with(&sample_script(1), extra_config).await;
+    let client = cluster.client().await;
+    let task = cluster.task(1);
     let id = task.id;
-    stage.begin(&client, task).await;
-    stage.play(stage.until(id, State::HumanEscalation)).await;
-    let log = stage.log(id).await;
-    let told = log.iter().filter_map(|entry| entry.reason.as_deref());
-    let told = told.filter(|reason| reason.contains("the gate `broken` cannot be run")).count();
-    assert!(told > 0, "{:#?}", log.iter().map(|it| (it.name, &it.reason)).collect::<Vec<_>>());
+    cluster.start_task(&client, task).await;
+    cluster.with_worker(cluster.until_state(id, State::HumanEscalation)).await;
+    let log = cluster.history(id).await;
+    let matches = log.iter().filter_map(|entry| entry.reason.as_deref());
+    let matches =
+        matches.filter(|reason| reason.contains("the gate `broken` cannot be run")).count();
+    assert!(matches > 0, "{:#?}", log.iter().map(|it| (it.name, &it.reason)).collect::<Vec<_>>());
 }

@@ -8,33 +8,33 @@ use tamma_testkit::agent::{AgentStep, PromptCase};
 use tamma_testkit::sample::sample_script;
 use temporalio_client::WorkflowGetResultOptions;
 
-use crate::stage::{Stage, agents, until};
+use crate::cluster::{Cluster, agents, until};
 
-fn approve(binding: ApprovalScope) -> Action {
-    Action::Approve { scope: binding, reason: None }
+fn approve(scope: ApprovalScope) -> Action {
+    Action::Approve { scope, reason: None }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_medium_risk_plan_waits_for_approval_of_its_hash() {
-    let stage = Stage::set(&sample_script(7)).await;
-    let client = stage.client().await;
-    let task = stage.task(1);
+    let cluster = Cluster::start(&sample_script(7)).await;
+    let client = cluster.client().await;
+    let task = cluster.task(1);
     let id = task.id;
-    let handle = stage.begin(&client, task).await;
-    let ended = stage
-        .play(async {
-            let binding = stage.until(id, State::AwaitingApproval).await.current_scope();
-            let binding = until(async || stage.machine(id).await.open_question.and(binding)).await;
-            let other = ApprovalScope { plan: PlanHash::of(b"another plan"), ..binding };
-            let refused = stage.ask(&handle, "Ann", approve(other)).await.unwrap_err();
+    let handle = cluster.start_task(&client, task).await;
+    let ended = cluster
+        .with_worker(async {
+            let scope = cluster.until_state(id, State::AwaitingApproval).await.current_scope();
+            let scope = until(async || cluster.task_loop(id).await.open_question.and(scope)).await;
+            let other = ApprovalScope { plan: PlanHash::of(b"another plan"), ..scope };
+            let refused = cluster.request_action(&handle, "Ann", approve(other)).await.unwrap_err();
             assert!(refused.contains("the plan has changed since you saw it"), "{refused}");
-            let standing = stage.ask(&handle, "Ann", approve(binding)).await.unwrap();
-            assert_eq!(standing.plan, Some(binding.plan));
+            let status = cluster.request_action(&handle, "Ann", approve(scope)).await.unwrap();
+            assert_eq!(status.plan, Some(scope.plan));
             handle.get_result(WorkflowGetResultOptions::default()).await.unwrap()
         })
         .await;
     assert_eq!(ended.state, State::Completed);
-    let decisions = stage.cluster.store.decisions(id).await.unwrap();
+    let decisions = cluster.store.decisions(id).await.unwrap();
     assert_eq!(decisions.len(), 1);
     assert_eq!(decisions[0].by.as_deref(), Some("Ann"));
 }
@@ -42,100 +42,102 @@ async fn a_medium_risk_plan_waits_for_approval_of_its_hash() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pause_stops_the_agent_and_a_resumed_task_continues() {
     let mut script = sample_script(1);
-    let stage_file = |stage: &Stage, name: &str| stage.aside(name);
-    let stage = Stage::set(&script).await;
-    let (begun, go) = (stage_file(&stage, "begun"), stage_file(&stage, "go"));
-    let held = vec![
-        AgentStep::WriteUnasked { path: begun.clone(), content: String::new() },
-        AgentStep::AwaitFile(go.clone()),
+    let cluster = Cluster::start(&script).await;
+    let (started, proceed) = (cluster.scratch_file("begun"), cluster.scratch_file("go"));
+    let waiting_steps = vec![
+        AgentStep::WriteUnasked { path: started.clone(), content: String::new() },
+        AgentStep::AwaitFile(proceed.clone()),
     ];
     let when = "You are implementing".to_owned();
-    script.cases.insert(0, PromptCase { when, unless: Some(go.clone()), steps: held });
-    stage.rewrite(&script);
-    let client = stage.client().await;
-    let task = stage.task(1);
+    script
+        .cases
+        .insert(0, PromptCase { when, unless: Some(proceed.clone()), steps: waiting_steps });
+    cluster.replace_script(&script);
+    let client = cluster.client().await;
+    let task = cluster.task(1);
     let id = task.id;
-    let handle = stage.begin(&client, task).await;
-    let ended = stage
-        .play(async {
-            until(async || begun.exists().then_some(())).await;
-            stage.until(id, State::InProgress).await;
-            stage.ask(&handle, "Ann", Action::Pause).await.unwrap();
-            until(async || agents(&stage).is_empty().then_some(())).await;
-            let machine = stage.machine(id).await;
-            assert!(machine.paused.is_some() && !machine.state.is_terminal());
-            let again = stage.ask(&handle, "Ann", Action::Pause).await.unwrap_err();
-            assert!(again.contains("the task is already paused"), "{again}");
-            std::fs::write(&go, "").unwrap();
-            stage.ask(&handle, "Ann", Action::Resume).await.unwrap();
+    let handle = cluster.start_task(&client, task).await;
+    let ended = cluster
+        .with_worker(async {
+            until(async || started.exists().then_some(())).await;
+            cluster.until_state(id, State::InProgress).await;
+            cluster.request_action(&handle, "Ann", Action::Pause).await.unwrap();
+            until(async || agents(&cluster).is_empty().then_some(())).await;
+            let task_loop = cluster.task_loop(id).await;
+            assert!(task_loop.paused.is_some() && !task_loop.state.is_terminal());
+            let second = cluster.request_action(&handle, "Ann", Action::Pause).await.unwrap_err();
+            assert!(second.contains("the task is already paused"), "{second}");
+            std::fs::write(&proceed, "").unwrap();
+            cluster.request_action(&handle, "Ann", Action::Resume).await.unwrap();
             handle.get_result(WorkflowGetResultOptions::default()).await.unwrap()
         })
         .await;
     assert_eq!(ended.state, State::Completed);
-    let names = stage.names(id).await;
+    let names = cluster.entry_names(id).await;
     assert_eq!(names.iter().filter(|name| **name == N::SmTaskPaused).count(), 1);
     assert_eq!(names.iter().filter(|name| **name == N::SmTaskCompleted).count(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cancelled_task_ends_after_its_agent_and_saves_its_work() {
-    let stage = Stage::set(&sample_script(1)).await;
-    let begun = stage.aside("begun");
-    let held = vec![
+    let cluster = Cluster::start(&sample_script(1)).await;
+    let started = cluster.scratch_file("begun");
+    let waiting_steps = vec![
         AgentStep::Write { path: "unfinished.txt".into(), content: "half\n".to_owned() },
-        AgentStep::WriteUnasked { path: begun.clone(), content: String::new() },
+        AgentStep::WriteUnasked { path: started.clone(), content: String::new() },
         AgentStep::Hang,
     ];
     let mut script = sample_script(1);
     let when = "You are implementing".to_owned();
-    script.cases.insert(0, PromptCase { when, unless: None, steps: held });
-    stage.rewrite(&script);
-    let client = stage.client().await;
-    let task = stage.task(1);
+    script.cases.insert(0, PromptCase { when, unless: None, steps: waiting_steps });
+    cluster.replace_script(&script);
+    let client = cluster.client().await;
+    let task = cluster.task(1);
     let id = task.id;
-    let handle = stage.begin(&client, task).await;
-    let ended = stage
-        .play(async {
-            until(async || begun.exists().then_some(())).await;
-            stage.until(id, State::InProgress).await;
+    let handle = cluster.start_task(&client, task).await;
+    let ended = cluster
+        .with_worker(async {
+            until(async || started.exists().then_some(())).await;
+            cluster.until_state(id, State::InProgress).await;
             let cancel = Action::Cancel { reason: "not wanted any more".parse().unwrap() };
-            stage.ask(&handle, "Ann", cancel).await.unwrap();
+            cluster.request_action(&handle, "Ann", cancel).await.unwrap();
             handle.get_result(WorkflowGetResultOptions::default()).await.unwrap()
         })
         .await;
     assert_eq!(ended.state, State::Cancelled);
-    assert_eq!(stage.machine(id).await.state, State::Cancelled);
-    let names = stage.names(id).await;
+    assert_eq!(cluster.task_loop(id).await.state, State::Cancelled);
+    let names = cluster.entry_names(id).await;
     assert!(names.ends_with(&[N::SmTaskCancelled, N::SmLearningCaptured]), "{names:?}");
-    assert!(agents(&stage).is_empty());
-    let saved = stage.salvaged(id, "unfinished.txt");
+    assert!(agents(&cluster).is_empty());
+    let saved = cluster.checkpoint_file(id, "unfinished.txt");
     assert_eq!(saved, "half");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_next_run_gets_the_gate_failure_and_fixes_it() {
-    let stage = Stage::set(&sample_script(1)).await;
-    let tried = stage.aside("tried");
-    let wrong = vec![
+    let cluster = Cluster::start(&sample_script(1)).await;
+    let tried = cluster.scratch_file("tried");
+    let failing_steps = vec![
         AgentStep::Write { path: "names.txt".into(), content: String::new() },
         AgentStep::WriteUnasked { path: tried.clone(), content: String::new() },
     ];
     let mut script = sample_script(1);
     let when = "You are implementing".to_owned();
-    script.cases.insert(0, PromptCase { when, unless: Some(tried), steps: wrong });
+    script.cases.insert(0, PromptCase { when, unless: Some(tried), steps: failing_steps });
     // The second run fixes it only if its prompt contains the failure.
     script.cases[2].when = "Gate `check` failed".to_owned();
-    stage.rewrite(&script);
-    let client = stage.client().await;
-    let task = stage.task(1);
+    cluster.replace_script(&script);
+    let client = cluster.client().await;
+    let task = cluster.task(1);
     let id = task.id;
-    let handle = stage.begin(&client, task).await;
-    let ended = stage.play(handle.get_result(WorkflowGetResultOptions::default())).await.unwrap();
+    let handle = cluster.start_task(&client, task).await;
+    let ended =
+        cluster.with_worker(handle.get_result(WorkflowGetResultOptions::default())).await.unwrap();
     assert_eq!(ended.state, State::Completed);
-    let machine = stage.machine(id).await;
-    assert_eq!(machine.iterations, 2);
-    let names = stage.names(id).await;
+    let task_loop = cluster.task_loop(id).await;
+    assert_eq!(task_loop.iterations, 2);
+    let names = cluster.entry_names(id).await;
     assert!(names.contains(&N::SmGatesFailed));
     let range = format!("main..tamma/{id}");
-    assert_eq!(stage.project.repository.git(&["rev-list", "--count", &range]).unwrap(), "2");
+    assert_eq!(cluster.project.repository.git(&["rev-list", "--count", &range]).unwrap(), "2");
 }

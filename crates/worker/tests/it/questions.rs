@@ -8,12 +8,12 @@ use tamma_testkit::agent::{AgentStep, PromptCase};
 use tamma_testkit::sample::sample_script;
 use temporalio_client::WorkflowGetResultOptions;
 
-use crate::stage::{Stage, agents, until};
+use crate::cluster::{Cluster, agents, until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_question_is_answered_after_a_worker_restart() {
-    let stage = Stage::set(&sample_script(1)).await;
-    let asked = stage.aside("asked");
+    let cluster = Cluster::start(&sample_script(1)).await;
+    let asked = cluster.scratch_file("asked");
     let args = json!({ "question": "Tabs or spaces?", "choices": ["tabs", "spaces"] });
     let steps = vec![
         AgentStep::WriteUnasked { path: "half.txt".into(), content: "half".to_owned() },
@@ -28,61 +28,66 @@ async fn a_question_is_answered_after_a_worker_restart() {
     script.cases[2].when = "Answered by Bo: tabs".to_owned();
     script.cases[2].steps.insert(0, AgentStep::AwaitFile("half.txt".into()));
     script.cases[2].steps.insert(1, AgentStep::Delete { path: "half.txt".into() });
-    stage.rewrite(&script);
-    let client = stage.client().await;
-    let task = stage.task(1);
+    cluster.replace_script(&script);
+    let client = cluster.client().await;
+    let task = cluster.task(1);
     let id = task.id;
-    let handle = stage.begin(&client, task).await;
-    stage.play(stage.until(id, State::HumanEscalation)).await;
+    let handle = cluster.start_task(&client, task).await;
+    cluster.with_worker(cluster.until_state(id, State::HumanEscalation)).await;
     // The worker has stopped, and its agent with it.
-    assert!(agents(&stage).is_empty());
-    let question = stage.machine(id).await.open_question.unwrap();
+    assert!(agents(&cluster).is_empty());
+    let question = cluster.task_loop(id).await.open_question.unwrap();
     assert_eq!((question.cause, question.default_answer), (AlertCause::AgentQuestion, None));
-    let text = stage.cluster.store.text(&question.agent_question.unwrap()).await.unwrap();
+    let text = cluster.store.text(&question.agent_question.unwrap()).await.unwrap();
     assert_eq!(text, "Tabs or spaces?\n\nChoose one: tabs · spaces");
-    let reply = stage.cluster.store.save_text("tabs").await.unwrap();
-    let ended = stage
-        .play(async {
-            stage.ask(&handle, "Bo", Action::Reply { reply }).await.unwrap();
+    let reply = cluster.store.save_text("tabs").await.unwrap();
+    let result = cluster
+        .with_worker(async {
+            cluster.request_action(&handle, "Bo", Action::Reply { reply }).await.unwrap();
             handle.get_result(WorkflowGetResultOptions::default()).await.unwrap()
         })
         .await;
-    assert_eq!(ended.state, State::Completed);
-    let names = stage.names(id).await;
+    assert_eq!(result.state, State::Completed);
+    let names = cluster.entry_names(id).await;
     assert!(names.contains(&N::SmQuestionAsked) && names.contains(&N::SmQuestionAnswered));
-    assert_eq!(stage.machine(id).await.iterations, 1, "a question does not count as an iteration");
-    let runs = stage.cluster.store.runs(id).await.unwrap();
+    assert_eq!(
+        cluster.task_loop(id).await.iterations,
+        1,
+        "a question does not count as an iteration"
+    );
+    let runs = cluster.store.runs(id).await.unwrap();
     let ends: Vec<_> = runs.iter().map(|run| run.end.map(|end| end.to_string())).collect();
-    let told: Vec<_> = ends.iter().map(|end| end.as_deref().unwrap_or("none")).collect();
+    let ends: Vec<_> = ends.iter().map(|end| end.as_deref().unwrap_or("none")).collect();
     // The last run is the learning run.
-    assert_eq!(told, ["finished", "asked", "finished", "finished"]);
+    assert_eq!(ends, ["finished", "asked", "finished", "finished"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_permission_is_asked_for_once_and_then_granted_for_the_task() {
-    let stage = Stage::set_with(
+    let cluster = Cluster::start_with(
         &sample_script(1),
         "permissions: { implementer: { ask: [\"write: names.txt\"] } }\n",
     )
     .await;
-    let client = stage.client().await;
-    let task = stage.task(1);
+    let client = cluster.client().await;
+    let task = cluster.task(1);
     let id = task.id;
-    let handle = stage.begin(&client, task).await;
-    let ended = stage
-        .play(async {
-            let asked = stage.until(id, State::HumanEscalation).await.open_question.unwrap();
-            let text = stage.cluster.store.text(&asked.agent_question.unwrap()).await.unwrap();
+    let handle = cluster.start_task(&client, task).await;
+    let result = cluster
+        .with_worker(async {
+            let asked =
+                cluster.until_state(id, State::HumanEscalation).await.open_question.unwrap();
+            let text = cluster.store.text(&asked.agent_question.unwrap()).await.unwrap();
             assert!(text.ends_with("\n- write: names.txt"), "{text}");
             assert!(asked.default_answer.is_some(), "the default without an answer is no");
-            let reply = stage.cluster.store.save_text("allow").await.unwrap();
-            until(async || stage.machine(id).await.open_question).await;
-            stage.ask(&handle, "Bo", Action::Reply { reply }).await.unwrap();
+            let reply = cluster.store.save_text("allow").await.unwrap();
+            until(async || cluster.task_loop(id).await.open_question).await;
+            cluster.request_action(&handle, "Bo", Action::Reply { reply }).await.unwrap();
             handle.get_result(WorkflowGetResultOptions::default()).await.unwrap()
         })
         .await;
     // The diff is checked with the same permission rules and grants.
-    assert_eq!(ended.state, State::Completed);
-    let names = stage.names(id).await;
+    assert_eq!(result.state, State::Completed);
+    let names = cluster.entry_names(id).await;
     assert_eq!(names.iter().filter(|name| **name == N::SmQuestionAsked).count(), 1);
 }

@@ -1,4 +1,4 @@
-"""Runs the tests, and writes what came of each to the file that REPORT names, as JUnit."""
+"""Runs the tests and writes a JUnit report to the file that REPORT names."""
 
 import os
 import sys

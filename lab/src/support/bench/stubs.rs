@@ -125,7 +125,7 @@ async fn announce(ctx: &ActivityContext, job_number: u32) -> anyhow::Result<()> 
     let options = WorkflowExecuteUpdateOptions::builder().update_id(id).build();
     let started = RunStarted { at: chrono::Utc::now(), job_number, agent: "scripted".parse()? };
     handle
-        .execute_update(TaskWorkflow::begun, started, options)
+        .execute_update(TaskWorkflow::announce_run, started, options)
         .await?
         .map_err(anyhow::Error::msg)?;
     Ok(())

@@ -73,13 +73,13 @@ impl World {
     }
 
     pub(crate) fn task_key(&self, id: TaskId) -> String {
-        let found = self.tasks.iter().find(|task| task.it.id == id);
-        found.map(|task| task.key.clone()).expect("known task")
+        let entry = self.tasks.iter().find(|task| task.it.id == id);
+        entry.map(|task| task.key.clone()).expect("known task")
     }
 
     fn lesson_key(&self, id: KnowledgeId) -> String {
-        let found = self.lessons.iter().find(|lesson| lesson.it.id == id);
-        found.map(|lesson| lesson.key.clone()).expect("known lesson")
+        let entry = self.lessons.iter().find(|lesson| lesson.it.id == id);
+        entry.map(|lesson| lesson.key.clone()).expect("known lesson")
     }
 
     pub(crate) fn context(&self, last: Option<&str>, proposed: bool) -> ChatContext {
@@ -97,17 +97,17 @@ impl World {
         let mut put = |name: &str, value: Option<String>| {
             slots.extend(value.map(|value| (name.to_owned(), Slot::Text(value))));
         };
-        let text = |it: &dyn ToString| Some(it.to_string());
+        let text = |value: &dyn ToString| Some(value.to_string());
         match intent {
             Intent::Status { task } => put("task", Some(self.task_key(*task))),
-            Intent::List { selection: which, period, search } => {
-                put("filter", text(which));
-                put("period", period.map(|it| it.to_string()));
+            Intent::List { selection, period, search } => {
+                put("filter", text(selection));
+                put("period", period.map(|period| period.to_string()));
                 put("search", search.clone());
             }
             Intent::Cost { task, period } => {
                 put("task", task.map(|task| self.task_key(task)));
-                put("period", period.map(|it| it.to_string()));
+                put("period", period.map(|period| period.to_string()));
             }
             Intent::Show { task, aspect } => {
                 put("task", Some(self.task_key(*task)));
@@ -115,22 +115,22 @@ impl World {
             }
             Intent::Ask { task, .. } => put("task", task.map(|task| self.task_key(task))),
             Intent::Lessons { period, search } => {
-                put("period", period.map(|it| it.to_string()));
+                put("period", period.map(|period| period.to_string()));
                 put("search", search.clone());
             }
             Intent::Unclear(unclear) => put("asks", Some(<&str>::from(unclear).to_owned())),
-            Intent::Change(RequestedChange::Add(new)) => {
-                put("title", Some(new.title.clone()));
-                put("type", text(&new.r#type));
-                put("priority", new.priority.map(|it| it.to_string()));
+            Intent::Change(RequestedChange::Add(draft)) => {
+                put("title", Some(draft.title.clone()));
+                put("type", text(&draft.r#type));
+                put("priority", draft.priority.map(|priority| priority.to_string()));
             }
             Intent::Change(RequestedChange::Lesson { lesson, reason, .. }) => {
                 put("lesson", Some(self.lesson_key(*lesson)));
                 put("reason", reason.clone());
             }
-            Intent::Change(RequestedChange::Task { task, action: act }) => {
+            Intent::Change(RequestedChange::Task { task, action }) => {
                 put("task", Some(self.task_key(*task)));
-                match act {
+                match action {
                     ChatAction::Approve { reason }
                     | ChatAction::Reject { reason }
                     | ChatAction::Accept { reason }

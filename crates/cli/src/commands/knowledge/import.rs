@@ -157,12 +157,12 @@ impl Importer<'_> {
                     dry_run: *dry_run,
                 };
                 let (path, key) = ("/knowledge/import", client::new_id());
-                let some: KnowledgeImportResult =
+                let batch: KnowledgeImportResult =
                     self.client.post(path, &self.person, key, &body).await?;
-                done.added += some.added;
-                done.changed += some.changed;
-                done.unchanged += some.unchanged;
-                done.notes.extend(some.notes);
+                done.added += batch.added;
+                done.changed += batch.changed;
+                done.unchanged += batch.unchanged;
+                done.notes.extend(batch.notes);
             }
         }
         let entries = match entries.len() {
@@ -177,24 +177,24 @@ impl Importer<'_> {
     async fn propose_from_file(&self, name: &str, text: &str) -> Result<KnowledgeImportResult> {
         let query: Vec<_> =
             self.project.iter().map(|project| ("project", project.as_str())).collect();
-        let known: KnowledgeList = self.client.get("/knowledge", &query).await?;
+        let existing: KnowledgeList = self.client.get("/knowledge", &query).await?;
         let mut done = KnowledgeImportResult::default();
         for proposal in import::candidates(name, text) {
             let id = self.proposal_id(name, &proposal);
-            let is_there =
+            let is_same =
                 |it: &KnowledgeEntryDetail| it.entry.id.0 == id || it.entry.text == proposal.text;
-            if known.entries.iter().any(is_there) {
+            if existing.entries.iter().any(is_same) {
                 done.unchanged += 1;
                 continue;
             }
-            let place = format!("{name}:{}", proposal.line);
-            done.notes.push(format!("{place}: {}", proposal.text));
+            let location = format!("{name}:{}", proposal.line);
+            done.notes.push(format!("{location}: {}", proposal.text));
             done.added += 1;
             if !self.arguments.dry_run {
-                let new = self.new_entry(id, &place, proposal);
+                let new = self.new_entry(id, &location, proposal);
                 let sent = self.client.post("/knowledge", &self.person, id, &new).await;
                 let _: KnowledgeEntryDetail =
-                    sent.with_context(|| format!("cannot propose {place}"))?;
+                    sent.with_context(|| format!("cannot propose {location}"))?;
             }
         }
         Ok(done)
@@ -204,13 +204,13 @@ impl Importer<'_> {
     /// again.
     fn proposal_id(&self, name: &str, proposal: &ImportCandidate) -> Uuid {
         let project = self.project.as_deref().unwrap_or_default();
-        let words = format!("{project}\n{name}\n{}", proposal.text);
-        let digest = Digest::of(words.as_bytes()).to_string();
+        let content = format!("{project}\n{name}\n{}", proposal.text);
+        let digest = Digest::of(content.as_bytes()).to_string();
         let digits = u128::from_str_radix(&digest[..32], 16).unwrap_or_default();
         uuid::Builder::from_custom_bytes(digits.to_be_bytes()).into_uuid()
     }
 
-    fn new_entry(&self, id: Uuid, place: &str, proposal: ImportCandidate) -> NewKnowledgeEntry {
+    fn new_entry(&self, id: Uuid, location: &str, proposal: ImportCandidate) -> NewKnowledgeEntry {
         NewKnowledgeEntry {
             id: Some(id),
             kind: proposal.kind,
@@ -224,7 +224,7 @@ impl Importer<'_> {
             pattern: proposal.pattern,
             severity: proposal.severity,
             owner: None,
-            evidence: vec![format!("file:{place}")],
+            evidence: vec![format!("file:{location}")],
             expires_at: None,
             imported: true,
         }

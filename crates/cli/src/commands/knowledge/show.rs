@@ -36,124 +36,125 @@ pub(super) fn print_list(list: &KnowledgeList, nothing: &str, json: bool) -> Res
         return Ok(ExitCode::SUCCESS);
     }
     let mut table = new_table(&["ID", "KIND", "SEVERITY", "STATUS", "TEXT"]);
-    for known in &list.entries {
-        let entry = &known.entry;
+    for detail in &list.entries {
+        let entry = &detail.entry;
         let mut text: String = sanitize(entry.text.lines().next().unwrap_or_default());
         if text.chars().count() > MAX_TEXT_CHARS || entry.text.lines().count() > 1 {
             text =
                 text.chars().take(MAX_TEXT_CHARS).collect::<String>().trim_end().to_owned() + " …";
         }
-        let doubt = if known.warnings.is_empty() { "" } else { " !" };
+        let mark = if detail.warnings.is_empty() { "" } else { " !" };
         table.add_row([
-            Cell::new(&known.short),
+            Cell::new(&detail.short),
             Cell::new(entry.kind),
             Cell::new(entry.severity).fg(table_colour(severity_colour(entry.severity))),
-            Cell::new(format!("{}{doubt}", entry.status))
+            Cell::new(format!("{}{mark}", entry.status))
                 .fg(table_colour(status_colour(entry.status))),
             Cell::new(text),
         ]);
     }
     writeln!(out, "{}", render_table(&table))?;
-    for known in list.entries.iter().filter(|known| !known.retirement_suggestions.is_empty()) {
-        writeln!(out, "\n{}", styled(&known.short, STRONG))?;
-        for offer in &known.retirement_suggestions {
-            writeln!(out, "  {} {}", paint("!", AnsiColor::Yellow), sanitize(offer))?;
+    for detail in list.entries.iter().filter(|detail| !detail.retirement_suggestions.is_empty()) {
+        writeln!(out, "\n{}", styled(&detail.short, STRONG))?;
+        for suggestion in &detail.retirement_suggestions {
+            writeln!(out, "  {} {}", paint("!", AnsiColor::Yellow), sanitize(suggestion))?;
         }
-        writeln!(out, "  Retire it with `tamma knowledge retire {}`", known.short)?;
+        writeln!(out, "  Retire it with `tamma knowledge retire {}`", detail.short)?;
     }
-    if list.entries.iter().any(|known| !known.warnings.is_empty()) {
+    if list.entries.iter().any(|detail| !detail.warnings.is_empty()) {
         writeln!(out, "\n! Content warnings: see `tamma knowledge show ENTRY`")?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
 pub(super) fn print_entry(
-    known: &KnowledgeEntryDetail,
+    detail: &KnowledgeEntryDetail,
     projects: &ProjectList,
     json: bool,
 ) -> Result<ExitCode> {
     if json {
-        output::print_json(known)?;
+        output::print_json(detail)?;
     } else {
-        writeln!(anstream::stdout().lock(), "{}", format_entry(known, Some(projects)))?;
+        writeln!(anstream::stdout().lock(), "{}", format_entry(detail, Some(projects)))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
 pub(super) fn print_change(
-    known: &KnowledgeEntryDetail,
+    detail: &KnowledgeEntryDetail,
     what: &str,
     json: bool,
 ) -> Result<ExitCode> {
     if json {
-        output::print_json(known)?;
+        output::print_json(detail)?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut out = anstream::stdout().lock();
-    writeln!(out, "{} {what}.", styled(&known.short, STRONG))?;
-    for hazard in &known.warnings {
-        writeln!(out, "  {} {}", paint("!", AnsiColor::Yellow), sanitize(hazard))?;
+    writeln!(out, "{} {what}.", styled(&detail.short, STRONG))?;
+    for warning in &detail.warnings {
+        writeln!(out, "  {} {}", paint("!", AnsiColor::Yellow), sanitize(warning))?;
     }
-    if known.entry.status == EntryStatus::Pending {
-        writeln!(out, "Approve it with `tamma knowledge approve {}`", known.short)?;
+    if detail.entry.status == EntryStatus::Pending {
+        writeln!(out, "Approve it with `tamma knowledge approve {}`", detail.short)?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Prints the content warnings that prevent an approval without `--despite`.
-pub(super) fn print_content_warnings(known: &KnowledgeEntryDetail, json: bool) -> Result<()> {
+pub(super) fn print_content_warnings(detail: &KnowledgeEntryDetail, json: bool) -> Result<()> {
     if json {
-        output::print_json(known)?;
+        output::print_json(detail)?;
     }
     let mut out = anstream::stderr().lock();
-    writeln!(out, "{}", format_entry(known, None))?;
+    writeln!(out, "{}", format_entry(detail, None))?;
     writeln!(out, "\nNot approved: the entry has content warnings (see above).")?;
-    writeln!(out, "To approve it anyway: tamma knowledge approve {} --despite", known.short)?;
-    writeln!(out, "To edit it:           tamma knowledge edit {} --help", known.short)?;
+    writeln!(out, "To approve it anyway: tamma knowledge approve {} --despite", detail.short)?;
+    writeln!(out, "To edit it:           tamma knowledge edit {} --help", detail.short)?;
     Ok(())
 }
 
-pub(super) fn print_check_result(answer: &KnowledgeCheckResult, json: bool) -> Result<()> {
+pub(super) fn print_check_result(result: &KnowledgeCheckResult, json: bool) -> Result<()> {
     if json {
-        return output::print_json(answer);
+        return output::print_json(result);
     }
     let mut out = anstream::stdout().lock();
-    if !answer.matches.is_empty() {
-        writeln!(out, "{}\n", format_matches(&answer.matches))?;
+    if !result.matches.is_empty() {
+        writeln!(out, "{}\n", format_matches(&result.matches))?;
     }
-    let said = match (answer.can_proceed, answer.matches.is_empty()) {
+    let message = match (result.can_proceed, result.matches.is_empty()) {
         (true, true) => "No matching entries. The plan can proceed.",
         (true, false) => "No critical prohibition applies. The plan can proceed.",
         (false, _) => "A critical prohibition blocks this plan. A person would have to decide.",
     };
-    writeln!(out, "{said}")?;
+    writeln!(out, "{message}")?;
     Ok(())
 }
 
 /// Formats the entries that match a plan: text, reasons and evidence.
-pub(in crate::commands) fn format_matches(all: &[KnowledgeMatch]) -> String {
+pub(in crate::commands) fn format_matches(matches: &[KnowledgeMatch]) -> String {
     let mut text = String::new();
-    for found in all {
-        let shade = match found.role {
+    for entry in matches {
+        let colour = match entry.role {
             MatchRole::Blocker => AnsiColor::Red,
             MatchRole::Warning => AnsiColor::Yellow,
             _ => AnsiColor::Green,
         };
-        let role = paint(&format!("{:<14}", found.role.to_string()), shade);
-        let said = sanitize(&single_line(&found.text));
+        let role = paint(&format!("{:<14}", entry.role.to_string()), colour);
+        let entry_text = sanitize(&single_line(&entry.text));
         style::push_fmt(
             &mut text,
-            format_args!("\n  {role} {}  {said}", styled(&found.short, STRONG)),
+            format_args!("\n  {role} {}  {entry_text}", styled(&entry.short, STRONG)),
         );
-        let mut because = found.reason_texts.clone();
-        if because.is_empty() {
-            because.push("its content is similar".to_owned());
+        let mut reasons = entry.reason_texts.clone();
+        if reasons.is_empty() {
+            reasons.push("its content is similar".to_owned());
         }
-        let mut from = found.evidence.clone();
-        from.extend(found.owner.iter().map(|owner| format!("ask {owner}")));
-        let from = if from.is_empty() { String::new() } else { format!(" ({})", from.join(", ")) };
-        let why = sanitize(&format!("because {}{from}", because.join(", and ")));
-        style::push_fmt(&mut text, format_args!("\n  {:14} {}", "", styled(&why, FAINT)));
+        let mut sources = entry.evidence.clone();
+        sources.extend(entry.owner.iter().map(|owner| format!("ask {owner}")));
+        let sources =
+            if sources.is_empty() { String::new() } else { format!(" ({})", sources.join(", ")) };
+        let explanation = sanitize(&format!("because {}{sources}", reasons.join(", and ")));
+        style::push_fmt(&mut text, format_args!("\n  {:14} {}", "", styled(&explanation, FAINT)));
     }
     text.trim_start_matches('\n').to_owned()
 }
@@ -175,10 +176,10 @@ fn format_tally(tally: &KnowledgeTaskStats) -> String {
     )
 }
 
-fn format_entry(known: &KnowledgeEntryDetail, projects: Option<&ProjectList>) -> String {
-    let entry = &known.entry;
+fn format_entry(detail: &KnowledgeEntryDetail, projects: Option<&ProjectList>) -> String {
+    let entry = &detail.entry;
     let mut text =
-        format!("{}  {}", styled(&known.short, STRONG), styled(&entry.kind.to_string(), STRONG));
+        format!("{}  {}", styled(&detail.short, STRONG), styled(&entry.kind.to_string(), STRONG));
     let mut row = |name: &str, value: String| {
         if !value.is_empty() {
             style::push_fmt(
@@ -210,11 +211,11 @@ fn format_entry(known: &KnowledgeEntryDetail, projects: Option<&ProjectList>) ->
     for evidence in &entry.evidence {
         row("evidence", sanitize(evidence.as_str()));
     }
-    for hazard in &known.warnings {
-        row("warning", paint(&sanitize(hazard), AnsiColor::Yellow));
+    for warning in &detail.warnings {
+        row("warning", paint(&sanitize(warning), AnsiColor::Yellow));
     }
     let now = style::now();
-    if let Some(effect) = &known.effect {
+    if let Some(effect) = &detail.effect {
         let since = effect.last_matched_at.map(|at| format!(", last {}", format_ago(at, now)));
         let stopped = match effect.stopped {
             0 => String::new(),
@@ -228,18 +229,21 @@ fn format_entry(known: &KnowledgeEntryDetail, projects: Option<&ProjectList>) ->
             row("effect", effect.verdict_text.clone());
         }
     }
-    for offer in &known.retirement_suggestions {
-        row("retire?", paint(&sanitize(offer), AnsiColor::Yellow));
+    for suggestion in &detail.retirement_suggestions {
+        row("retire?", paint(&sanitize(suggestion), AnsiColor::Yellow));
     }
-    for change in &known.changes {
+    for change in &detail.changes {
         let by = change.by.as_deref().map(|by| format!(" by {}", sanitize(by))).unwrap_or_default();
-        let why =
-            change.reason.as_deref().map(|why| format!(": {}", sanitize(why))).unwrap_or_default();
-        row("change", format!("{}{by} {}{why}", change.action, format_ago(change.at, now)));
+        let reason = change
+            .reason
+            .as_deref()
+            .map(|reason| format!(": {}", sanitize(reason)))
+            .unwrap_or_default();
+        row("change", format!("{}{by} {}{reason}", change.action, format_ago(change.at, now)));
     }
     row("id", entry.id.to_string());
-    let said: Vec<_> = entry.text.lines().map(|line| format!("  {}", sanitize(line))).collect();
-    style::push_fmt(&mut text, format_args!("\n\n{}", said.join("\n")));
+    let lines: Vec<_> = entry.text.lines().map(|line| format!("  {}", sanitize(line))).collect();
+    style::push_fmt(&mut text, format_args!("\n\n{}", lines.join("\n")));
     text
 }
 

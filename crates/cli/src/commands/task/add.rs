@@ -83,8 +83,8 @@ pub(super) fn run(arguments: &Args) -> Result<ExitCode> {
         let client = Client::new(&arguments.target)?;
         let by = arguments.identity.resolve_name()?;
         let mut depends_on = Vec::new();
-        for said in &arguments.depends_on {
-            depends_on.push(client.resolve_task(said).await?);
+        for id in &arguments.depends_on {
+            depends_on.push(client.resolve_task(id).await?);
         }
         let project = match &arguments.project {
             Some(project) => Some(project.clone()),
@@ -111,8 +111,8 @@ pub(super) fn run(arguments: &Args) -> Result<ExitCode> {
             (true, true) => {}
             (true, false) => output::print_json(&added)?,
             (false, _) => {
-                let said = added_message(&added, arguments.watch);
-                writeln!(anstream::stdout().lock(), "{said}")?;
+                let message = added_message(&added, arguments.watch);
+                writeln!(anstream::stdout().lock(), "{message}")?;
             }
         }
         if !arguments.watch {

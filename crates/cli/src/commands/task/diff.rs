@@ -104,18 +104,18 @@ mod tests {
     const PATCH: &str = "diff --git a/a.rs b/a.rs\n--- a/a.rs\n+++ b/a.rs\n@@ -1,2 +1,3 @@\n one\n-two\n\
                          +2\n+3\n@@ -9 +10 @@\n-nine\n+ten\n";
 
-    fn shown(tell: impl Fn(&mut Vec<u8>) -> Result<()>) -> String {
+    fn render(write: impl Fn(&mut Vec<u8>) -> Result<()>) -> String {
         let mut out = Vec::new();
-        tell(&mut out).expect("written");
+        write(&mut out).expect("written");
         anstream::adapter::strip_str(&String::from_utf8(out).expect("text")).to_string()
     }
 
     #[test]
     fn lines_are_numbered_as_comments_refer_to_them() {
         assert_eq!(
-            shown(|out| write_numbered_diff(out, PATCH)),
+            render(|out| write_numbered_diff(out, PATCH)),
             "\na.rs\n    1   one\n      - two\n    2 + 2\n    3 + 3\n      ...\n      - nine\n   10 + ten\n"
         );
-        assert_eq!(shown(|out| write_stat(out, PATCH)), "    +3     -2  a.rs\n");
+        assert_eq!(render(|out| write_stat(out, PATCH)), "    +3     -2  a.rs\n");
     }
 }

@@ -72,8 +72,8 @@ pub(super) fn export(arguments: &ExportArgs) -> Result<ExitCode> {
     client::block_on(&arguments.target, async {
         let client = Client::new(&arguments.target)?;
         let mut query = Vec::new();
-        if let Some(said) = &arguments.id {
-            query.push(("task", client.resolve_task(said).await?.to_string()));
+        if let Some(id) = &arguments.id {
+            query.push(("task", client.resolve_task(id).await?.to_string()));
         }
         if let Some(project) = &arguments.project {
             query.push(("project", project.clone()));

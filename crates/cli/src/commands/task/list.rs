@@ -44,16 +44,16 @@ pub(super) fn run(arguments: &Args) -> Result<ExitCode> {
         let client = Client::new(&arguments.target)?;
         let live = (!arguments.all && arguments.state.is_none() && arguments.phase.is_none())
             .then_some("live");
-        let given = [
+        let filters = [
             ("state", arguments.state.as_deref().or(live)),
             ("phase", arguments.phase.as_deref()),
             ("label", arguments.label.as_deref()),
             ("text", arguments.search.as_deref()),
             ("project", arguments.project.as_deref()),
         ];
-        let query = given.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
-        let most = if arguments.all { MAX_LIMIT } else { DEFAULT_LIMIT };
-        let page = Pager { client: &client, path: "/tasks", query }.fetch_up_to(most).await?;
+        let query = filters.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
+        let max = if arguments.all { MAX_LIMIT } else { DEFAULT_LIMIT };
+        let page = Pager { client: &client, path: "/tasks", query }.fetch_up_to(max).await?;
         if arguments.target.json {
             output::print_json(&page)?;
         } else {
@@ -72,23 +72,23 @@ pub(crate) struct Pager<'a> {
 }
 
 impl Pager<'_> {
-    /// Fetches pages until at least `most` tasks are read or the list ends.
-    pub(crate) async fn fetch_up_to(&self, most: usize) -> Result<TaskPage, Error> {
-        let limit = most.clamp(1, 500).to_string();
-        let mut whole = TaskPage { tasks: Vec::new(), damaged: Vec::new(), next: None };
+    /// Fetches pages until at least `max` tasks are read or the list ends.
+    pub(crate) async fn fetch_up_to(&self, max: usize) -> Result<TaskPage, Error> {
+        let limit = max.clamp(1, 500).to_string();
+        let mut all = TaskPage { tasks: Vec::new(), damaged: Vec::new(), next: None };
         loop {
-            let after = whole.next.take();
+            let after = all.next.take();
             let mut query = self.query.clone();
             query.push(("limit", &limit));
             if let Some(after) = &after {
                 query.push(("after", after));
             }
             let page: TaskPage = self.client.get(self.path, &query).await?;
-            whole.tasks.extend(page.tasks);
-            whole.damaged.extend(page.damaged);
-            whole.next = page.next;
-            if whole.next.is_none() || whole.tasks.len() >= most {
-                return Ok(whole);
+            all.tasks.extend(page.tasks);
+            all.damaged.extend(page.damaged);
+            all.next = page.next;
+            if all.next.is_none() || all.tasks.len() >= max {
+                return Ok(all);
             }
         }
     }
@@ -193,20 +193,21 @@ fn task_row(card: &TaskCard, now: chrono::DateTime<chrono::Utc>) -> Vec<Cell> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::task::show::tests::whole;
+    use crate::commands::task::show::tests::awaiting_approval;
 
-    fn shown(page: &TaskPage, all: bool) -> String {
-        let now = "2026-11-15T10:23:30Z".parse().expect("a moment");
+    fn render(page: &TaskPage, all: bool) -> String {
+        let now = "2026-11-15T10:23:30Z".parse().expect("a timestamp");
         let text = format_tasks(page, all, now);
         anstream::adapter::strip_str(&text).to_string()
     }
 
     #[test]
     fn tasks_are_listed_with_their_short_ids() {
-        let page = TaskPage { tasks: vec![whole().card], damaged: Vec::new(), next: None };
+        let page =
+            TaskPage { tasks: vec![awaiting_approval().card], damaged: Vec::new(), next: None };
         // An inline snapshot would not see the first column move.
-        assert!(shown(&page, false).starts_with("ID  "));
-        insta::assert_snapshot!(shown(&page, false), @r"
+        assert!(render(&page, false).starts_with("ID  "));
+        insta::assert_snapshot!(render(&page, false), @r"
         ID        STATE              TITLE                  RISK    RUNS  COST    SINCE
         1a2b3c4d  awaiting approval  Greet the whole world  medium  1     ~$0.42  3 min ago
         ");
@@ -215,7 +216,7 @@ mod tests {
     #[test]
     fn an_empty_list_says_how_to_see_other_tasks() {
         let page = TaskPage { tasks: Vec::new(), damaged: Vec::new(), next: None };
-        assert_eq!(shown(&page, false), "No tasks. Use `--all` to include closed ones.");
-        assert_eq!(shown(&page, true), "No tasks. Add one with `tamma task add`.");
+        assert_eq!(render(&page, false), "No tasks. Use `--all` to include closed ones.");
+        assert_eq!(render(&page, true), "No tasks. Add one with `tamma task add`.");
     }
 }

@@ -47,7 +47,7 @@ pub(crate) struct Args {
     /// Task ID, or at least four characters from its start or end
     #[arg(value_name = "TASK")]
     id: String,
-    /// Keep reading until the task is closed or needs a person
+    /// Follow the log until the task is closed or needs a person
     #[arg(long, short)]
     follow: bool,
     /// Show only this run, such as 4, or 4.2 for its second attempt; `tamma task show` lists the
@@ -198,22 +198,22 @@ impl LogReader<'_> {
 
     /// Prints stored and new lines, and resumes a broken stream after the last line.
     async fn follow(&mut self) -> Result<ExitCode> {
-        let (mut away, mut wait) = (Duration::ZERO, MIN_BACKOFF);
+        let (mut outage, mut wait) = (Duration::ZERO, MIN_BACKOFF);
         loop {
-            let known = self.last_position.clone();
+            let last_position = self.last_position.clone();
             match self.follow_stream().await {
                 Ok(true) => return Ok(ExitCode::SUCCESS),
-                Err(error) if !watch::is_transient(&error) || away >= MAX_OUTAGE => {
+                Err(error) if !watch::is_transient(&error) || outage >= MAX_OUTAGE => {
                     return Err(error);
                 }
                 // The server ended the stream or is unreachable; it may be restarting.
                 Ok(false) | Err(_) => {}
             }
-            if self.last_position != known {
-                (away, wait) = (Duration::ZERO, MIN_BACKOFF);
+            if self.last_position != last_position {
+                (outage, wait) = (Duration::ZERO, MIN_BACKOFF);
             }
             tokio::time::sleep(wait).await;
-            away += wait;
+            outage += wait;
             wait = (wait * 2).min(MAX_BACKOFF);
         }
     }
@@ -233,19 +233,20 @@ impl LogReader<'_> {
         while let Some(event) = events.next().await {
             // The caller resumes a broken stream.
             let Ok(event) = event else { return Ok(false) };
-            let half = "cannot parse an event from the server";
+            let parse_error = "cannot parse an event from the server";
             match event.event.as_str() {
                 "line" => {
-                    let line: RunLine = serde_json::from_str(&event.data).context(half)?;
+                    let line: RunLine = serde_json::from_str(&event.data).context(parse_error)?;
                     self.print_line(&line)?;
                     self.last_position = Some(line.position);
                 }
                 "run" => {
-                    let present: CurrentRun = serde_json::from_str(&event.data).context(half)?;
-                    self.runs.insert(present.run.run.clone(), present.run);
+                    let current: CurrentRun =
+                        serde_json::from_str(&event.data).context(parse_error)?;
+                    self.runs.insert(current.run.run.clone(), current.run);
                 }
                 "task" => {
-                    let card: TaskCard = serde_json::from_str(&event.data).context(half)?;
+                    let card: TaskCard = serde_json::from_str(&event.data).context(parse_error)?;
                     if card.state.is_terminal() || card.waits_for_person {
                         return self.print_final_state(&card).map(|()| true);
                     }
@@ -369,7 +370,7 @@ mod tests {
         RunLine {
             position: "4.1.7".to_owned(),
             run: "4".to_owned(),
-            at: "2026-11-15T10:20:30Z".parse().expect("a moment"),
+            at: "2026-11-15T10:20:30Z".parse().expect("a timestamp"),
             kind,
             text: text.to_owned(),
             data: None,

@@ -88,16 +88,16 @@ fn format_report(report: &TaskReport) -> String {
     }
     for iteration in &report.iterations {
         text += &format_iteration(iteration);
-        for sitting in report.councils.iter().filter(|it| it.after_iteration == iteration.number) {
-            text += &format_council(sitting);
+        for council in report.councils.iter().filter(|it| it.after_iteration == iteration.number) {
+            text += &format_council(council);
         }
-        for asked in
+        for request in
             report.decision_requests.iter().filter(|it| it.after_iteration == iteration.number)
         {
             let line = format!(
                 "\n  {} decision requested: {}",
                 colour_sign('?', AnsiColor::Yellow),
-                sanitize(&asked.description)
+                sanitize(&request.description)
             );
             text += &line;
         }
@@ -125,7 +125,7 @@ fn format_iteration(it: &IterationReport) -> String {
     let (mark, colour, word) = match it.passed {
         Some(true) => ('✔', AnsiColor::Green, "passed"),
         Some(false) => ('✖', AnsiColor::Red, "failed"),
-        None => ('●', AnsiColor::Blue, "not judged"),
+        None => ('●', AnsiColor::Blue, "not reviewed"),
     };
     let tier = it.tier.map(|tier| format!(" {tier}")).unwrap_or_default();
     let mut text = format!(
@@ -155,7 +155,7 @@ fn format_iteration(it: &IterationReport) -> String {
         text += &format_criterion(criterion);
     }
     for issue in it.issues.iter().filter(|issue| issue.severity > IssueSeverity::Info) {
-        let place = match (&issue.file, issue.line) {
+        let location = match (&issue.file, issue.line) {
             (Some(file), Some(line)) => format!("{}:{line}: ", sanitize(file)),
             (Some(file), None) => format!("{}: ", sanitize(file)),
             (None, _) => String::new(),
@@ -163,12 +163,15 @@ fn format_iteration(it: &IterationReport) -> String {
         let colour =
             if issue.severity >= IssueSeverity::Error { AnsiColor::Red } else { AnsiColor::Yellow };
         let word = paint(&issue.severity.to_string(), colour);
-        style::push_fmt(&mut text, format_args!("\n  {word} {place}{}", sanitize(&issue.message)));
-    }
-    if let Some(decided) = &it.decision_text {
         style::push_fmt(
             &mut text,
-            format_args!("\n  {} {}", colour_sign('→', AnsiColor::Cyan), sanitize(decided)),
+            format_args!("\n  {word} {location}{}", sanitize(&issue.message)),
+        );
+    }
+    if let Some(decision) = &it.decision_text {
+        style::push_fmt(
+            &mut text,
+            format_args!("\n  {} {}", colour_sign('→', AnsiColor::Cyan), sanitize(decision)),
         );
     }
     text
@@ -218,33 +221,33 @@ fn format_gate(gate: &GateReport) -> String {
 }
 
 fn format_criterion(criterion: &Criterion) -> String {
-    let (mark, colour, why) = match &criterion.judgement {
+    let (mark, colour, detail) = match &criterion.judgement {
         CriterionJudgement::Met { evidence, .. } if criterion.is_met() => {
             ('✔', AnsiColor::Green, evidence.as_str())
         }
         CriterionJudgement::Met { .. } => ('✖', AnsiColor::Red, "no evidence given"),
-        CriterionJudgement::Unmet { reason: why } => ('✖', AnsiColor::Red, why.as_str()),
-        CriterionJudgement::Unjudged => ('✖', AnsiColor::Red, "not judged"),
+        CriterionJudgement::Unmet { reason } => ('✖', AnsiColor::Red, reason.as_str()),
+        CriterionJudgement::Unjudged => ('✖', AnsiColor::Red, "not reviewed"),
     };
     format!(
         "\n  {} {} {}",
         colour_sign(mark, colour),
         sanitize(&criterion.text),
-        styled(&sanitize(why), FAINT)
+        styled(&sanitize(detail), FAINT)
     )
 }
 
-fn format_council(sitting: &CouncilReport) -> String {
+fn format_council(council: &CouncilReport) -> String {
     let mut text = format!(
         "\n\n{} {}",
         colour_sign('◆', AnsiColor::BrightRed),
-        styled(&format!("council {}", sitting.number), STRONG)
+        styled(&format!("council {}", council.number), STRONG)
     );
-    for (seat, said) in &sitting.members {
-        let said = if said.is_some() { "gave an opinion" } else { "was absent" };
-        style::push_fmt(&mut text, format_args!("\n  {} {said}", sanitize(seat)));
+    for (member, opinion) in &council.members {
+        let opinion = if opinion.is_some() { "responded" } else { "did not respond" };
+        style::push_fmt(&mut text, format_args!("\n  {} {opinion}", sanitize(member)));
     }
-    for line in sitting.conclusion.iter().flat_map(|text| text.trim().lines()) {
+    for line in council.conclusion.iter().flat_map(|text| text.trim().lines()) {
         style::push_fmt(
             &mut text,
             format_args!("\n{}", format!("  │ {}", sanitize(line)).trim_end()),

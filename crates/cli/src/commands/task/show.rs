@@ -34,27 +34,27 @@ pub(super) fn run(arguments: &Args) -> Result<ExitCode> {
     client::block_on(&arguments.target, async {
         let client = Client::new(&arguments.target)?;
         let id = client.resolve_task(&arguments.id).await?;
-        let mut whole: TaskDetail = client.get(&format!("/tasks/{id}"), &[]).await?;
-        let waits = whole.card.answers.contains(&AnswerKind::Approve);
-        if (arguments.plan || waits) && whole.plan.is_some() {
-            whole.plan = Some(client.get(&format!("/tasks/{id}/plan"), &[]).await?);
+        let mut detail: TaskDetail = client.get(&format!("/tasks/{id}"), &[]).await?;
+        let waits = detail.card.answers.contains(&AnswerKind::Approve);
+        if (arguments.plan || waits) && detail.plan.is_some() {
+            detail.plan = Some(client.get(&format!("/tasks/{id}/plan"), &[]).await?);
         }
         if arguments.target.json {
-            output::print_json(&whole)?;
+            output::print_json(&detail)?;
         } else {
             let RunList { runs } = client.get(&format!("/tasks/{id}/runs"), &[]).await?;
-            writeln!(anstream::stdout().lock(), "{}", format_task(&whole, &runs, style::now()))?;
+            writeln!(anstream::stdout().lock(), "{}", format_task(&detail, &runs, style::now()))?;
         }
         Ok(ExitCode::SUCCESS)
     })
 }
 
 /// Commands that answer the open question of a task, in the order of its answers.
-pub(crate) fn suggested_commands(whole: &TaskDetail) -> Vec<String> {
-    let id = &whole.card.short;
+pub(crate) fn suggested_commands(detail: &TaskDetail) -> Vec<String> {
+    let id = &detail.card.short;
     let first = |hash: &str| hash.get(..12).unwrap_or(hash).to_owned();
-    let plan = whole.plan.as_ref().map(|plan| first(&plan.hash)).unwrap_or_default();
-    let commit = whole.commit.as_deref().map(first).unwrap_or_default();
+    let plan = detail.plan.as_ref().map(|plan| first(&plan.hash)).unwrap_or_default();
+    let commit = detail.commit.as_deref().map(first).unwrap_or_default();
     let command = |answer: &AnswerKind| match answer {
         AnswerKind::Approve => format!("tamma approve {id} --plan {plan}"),
         AnswerKind::Reject => format!("tamma reject {id} --reason TEXT"),
@@ -73,7 +73,7 @@ pub(crate) fn suggested_commands(whole: &TaskDetail) -> Vec<String> {
         AnswerKind::Cancel => format!("tamma cancel {id} --reason TEXT"),
         AnswerKind::Abandon => format!("tamma answer {id} abandon --reason TEXT"),
     };
-    whole.card.answers.iter().map(command).collect()
+    detail.card.answers.iter().map(command).collect()
 }
 
 /// Rows of an aligned name and a value.
@@ -96,8 +96,8 @@ impl KeyValueRows {
 }
 
 /// Formats a task in full.
-fn format_task(whole: &TaskDetail, runs: &[RunDetail], now: DateTime<Utc>) -> String {
-    let card = &whole.card;
+fn format_task(detail: &TaskDetail, runs: &[RunDetail], now: DateTime<Utc>) -> String {
+    let card = &detail.card;
     let head =
         format!("{}  {}", styled(&card.short, STRONG), styled(&sanitize(&card.title), STRONG));
     let mut rows = KeyValueRows(head);
@@ -111,7 +111,7 @@ fn format_task(whole: &TaskDetail, runs: &[RunDetail], now: DateTime<Utc>) -> St
             format_ago(card.since, now)
         ),
     );
-    rows.add("phase", paint(style::phase_label(card.phase), style::phase_colour(card.phase)));
+    rows.add("phase", paint(card.phase.label(), style::phase_colour(card.phase)));
     if let Some(next) = &card.next_text {
         rows.add("next", sanitize(next));
     }
@@ -119,51 +119,51 @@ fn format_task(whole: &TaskDetail, runs: &[RunDetail], now: DateTime<Utc>) -> St
     rows.add("added", format_ago(card.created_at, now));
     let tokens = style::format_number(card.spend.tokens);
     rows.add("cost", format!("{}, {tokens} tokens", format_spend(&card.spend)));
-    if let Some(plan) = &whole.plan {
+    if let Some(plan) = &detail.plan {
         rows.add("plan", plan_summary(plan));
     }
-    if let Some(risk) = &whole.risk_report {
+    if let Some(risk) = &detail.risk_report {
         rows.add("risk", risk_summary(risk));
     }
     rows.add_all(
         "approved",
-        whole
+        detail
             .approvals
             .iter()
             .map(|it| format!("by {} {}", sanitize(&it.by), format_ago(it.at, now))),
     );
-    rows.add_all("run", whole.iterations.iter().map(iteration_summary));
-    rows.add_all("criterion", whole.acceptance_criteria.iter().map(|text| sanitize(text)));
-    if !whole.labels.is_empty() {
-        rows.add("labels", sanitize(&whole.labels.join(", ")));
+    rows.add_all("run", detail.iterations.iter().map(iteration_summary));
+    rows.add_all("criterion", detail.acceptance_criteria.iter().map(|text| sanitize(text)));
+    if !detail.labels.is_empty() {
+        rows.add("labels", sanitize(&detail.labels.join(", ")));
     }
-    if let Some(issue) = &whole.issue_url {
+    if let Some(issue) = &detail.issue_url {
         rows.add("issue", sanitize(issue));
     }
-    if let Some(question) = whole.question.as_ref() {
+    if let Some(question) = detail.question.as_ref() {
         rows.add_all("asks", question.agent_question.iter().map(|asks| sanitize(asks)));
         rows.add_all("default", question.default.iter().map(|default| sanitize(default)));
     }
-    let open = whole.alerts.iter().filter(|alert| alert.settled_at.is_none());
+    let open = detail.alerts.iter().filter(|alert| alert.settled_at.is_none());
     rows.add_all(
         "alert",
         open.map(|it| format!("{}, {}", sanitize(&it.cause_text), format_ago(it.at, now))),
     );
-    if let Some(damage) = &whole.read_error {
+    if let Some(damage) = &detail.read_error {
         rows.add("damage", sanitize(damage));
     }
-    if let Some(branch) = style::delivered_branch(whole) {
+    if let Some(branch) = style::delivered_branch(detail) {
         rows.add("branch", branch);
     }
     rows.add("id", card.id.to_string());
     let mut text = rows.0;
-    if !whole.description.trim().is_empty() {
-        style::push_fmt(&mut text, format_args!("\n\n{}", indent(&whole.description)));
+    if !detail.description.trim().is_empty() {
+        style::push_fmt(&mut text, format_args!("\n\n{}", indent(&detail.description)));
     }
-    if !whole.knowledge.is_empty() {
-        style::push_fmt(&mut text, format_args!("\n\n{}", format_knowledge(whole)));
+    if !detail.knowledge.is_empty() {
+        style::push_fmt(&mut text, format_args!("\n\n{}", format_knowledge(detail)));
     }
-    if let Some(content) = whole.plan.as_ref().and_then(|plan| plan.content.as_ref()) {
+    if let Some(content) = detail.plan.as_ref().and_then(|plan| plan.content.as_ref()) {
         style::push_fmt(&mut text, format_args!("\n\n{}", format_plan(content)));
     }
     if !runs.is_empty() {
@@ -172,7 +172,7 @@ fn format_task(whole: &TaskDetail, runs: &[RunDetail], now: DateTime<Utc>) -> St
     let failed = |run: &IterationSummary| {
         matches!(run.ending, Some(IterationOutcome::GatesFailed | IterationOutcome::ReviewFailed))
     };
-    if whole.iterations.iter().any(failed) {
+    if detail.iterations.iter().any(failed) {
         style::push_fmt(
             &mut text,
             format_args!("\n\nFailures and decisions: tamma task report {}", card.short),
@@ -180,7 +180,7 @@ fn format_task(whole: &TaskDetail, runs: &[RunDetail], now: DateTime<Utc>) -> St
     }
     if card.waits_for_person {
         text += "\n\nAnswer with:";
-        for command in suggested_commands(whole) {
+        for command in suggested_commands(detail) {
             style::push_fmt(&mut text, format_args!("\n    {command}"));
         }
     }
@@ -209,21 +209,21 @@ fn format_runs(runs: &[RunDetail], now: DateTime<Utc>) -> String {
 }
 
 /// Formats a plan with its risk, cost and knowledge matches, for approval.
-pub(crate) fn format_plan_for_approval(whole: &TaskDetail, plan: &PlanVersion) -> String {
-    let mut rows = KeyValueRows(styled(&sanitize(&whole.card.title), STRONG));
+pub(crate) fn format_plan_for_approval(detail: &TaskDetail, plan: &PlanVersion) -> String {
+    let mut rows = KeyValueRows(styled(&sanitize(&detail.card.title), STRONG));
     rows.add("plan", plan_summary(plan));
-    if let Some(risk) = &whole.risk_report {
+    if let Some(risk) = &detail.risk_report {
         rows.add("risk", risk_summary(risk));
     }
-    let spent = format_spend(&whole.card.spend);
+    let spent = format_spend(&detail.card.spend);
     let cost = match plan.estimated_cost {
         Some(cost) => format!("about {}, {spent} spent so far", style::format_usd(cost)),
         None => format!("not estimated, {spent} spent so far"),
     };
     rows.add("cost", cost);
     let mut text = rows.0;
-    if !whole.knowledge.is_empty() {
-        style::push_fmt(&mut text, format_args!("\n\n{}", format_knowledge(whole)));
+    if !detail.knowledge.is_empty() {
+        style::push_fmt(&mut text, format_args!("\n\n{}", format_knowledge(detail)));
     }
     match &plan.content {
         Some(content) => format!("{text}\n\n{}\n", format_plan(content)),
@@ -232,8 +232,8 @@ pub(crate) fn format_plan_for_approval(whole: &TaskDetail, plan: &PlanVersion) -
 }
 
 /// Formats the knowledge entries that match the plan.
-fn format_knowledge(whole: &TaskDetail) -> String {
-    format!("Matching knowledge:\n{}", format_matches(&whole.knowledge))
+fn format_knowledge(detail: &TaskDetail) -> String {
+    format!("Matching knowledge:\n{}", format_matches(&detail.knowledge))
 }
 
 fn plan_summary(plan: &PlanVersion) -> String {
@@ -273,8 +273,8 @@ fn iteration_summary(run: &IterationSummary) -> String {
     if let Some(tier) = run.tier {
         style::push_fmt(&mut text, format_args!(" {tier}"));
     }
-    if let Some(engine) = &run.agent {
-        style::push_fmt(&mut text, format_args!(" with {}", sanitize(engine)));
+    if let Some(agent) = &run.agent {
+        style::push_fmt(&mut text, format_args!(" with {}", sanitize(agent)));
     }
     match run.ending {
         Some(ending) => style::push_fmt(&mut text, format_args!(": {}", humanize(&ending))),
@@ -328,15 +328,16 @@ pub(crate) mod tests {
     use super::*;
 
     /// Task that awaits approval.
-    pub(crate) fn whole() -> TaskDetail {
+    pub(crate) fn awaiting_approval() -> TaskDetail {
         let text = include_str!("../../../tests/fixtures/waits.json");
         serde_json::from_str(text).expect("a task")
     }
 
     #[test]
     fn a_task_awaiting_approval_shows_its_plan_and_answer_commands() {
-        let now = "2026-11-15T10:23:30Z".parse().expect("a moment");
-        let text = anstream::adapter::strip_str(&format_task(&whole(), &[], now)).to_string();
+        let now = "2026-11-15T10:23:30Z".parse().expect("a timestamp");
+        let text =
+            anstream::adapter::strip_str(&format_task(&awaiting_approval(), &[], now)).to_string();
         insta::assert_snapshot!(text, @r"
         1a2b3c4d  Greet the whole world
           state      awaiting approval, 3 min ago
@@ -392,7 +393,7 @@ pub(crate) mod tests {
             run.as_object_mut().expect("an object").extend(fields);
             serde_json::from_value(run).expect("a run")
         };
-        let now = "2026-11-15T10:23:30Z".parse().expect("a moment");
+        let now = "2026-11-15T10:23:30Z".parse().expect("a timestamp");
         let runs = [
             run(serde_json::json!({})),
             run(serde_json::json!({
@@ -409,8 +410,8 @@ pub(crate) mod tests {
 
     #[test]
     fn a_plan_for_approval_shows_risk_factors_and_cost() {
-        let whole = whole();
-        let plan = format_plan_for_approval(&whole, whole.plan.as_ref().expect("a plan"));
+        let detail = awaiting_approval();
+        let plan = format_plan_for_approval(&detail, detail.plan.as_ref().expect("a plan"));
         insta::assert_snapshot!(anstream::adapter::strip_str(&plan), @r"
         Greet the whole world
           plan       2 (0123456789ab), 2 files (1 critical), complexity 5 of 14
@@ -447,19 +448,19 @@ pub(crate) mod tests {
             },
         ]);
         let knowledge = serde_json::from_value(knowledge).expect("matches");
-        let whole = TaskDetail { knowledge, ..whole() };
-        let plan = format_plan_for_approval(&whole, whole.plan.as_ref().expect("a plan"));
-        let told = anstream::adapter::strip_str(&plan).to_string();
-        let (_, told) = told.split_once("so far\n\n").expect("the head");
-        let (told, _) = told.split_once("\n\n").expect("the plan");
-        insta::assert_snapshot!(told, @r"
+        let detail = TaskDetail { knowledge, ..awaiting_approval() };
+        let plan = format_plan_for_approval(&detail, detail.plan.as_ref().expect("a plan"));
+        let text = anstream::adapter::strip_str(&plan).to_string();
+        let (_, text) = text.split_once("so far\n\n").expect("the head");
+        let (text, _) = text.split_once("\n\n").expect("the plan");
+        insta::assert_snapshot!(text, @r"
         Matching knowledge:
           blocker        aaaa0001  No tables: use \u{1b}[31mgettext.
                          because `src/greet.rs` matches `src/**`, and mentions `table` (commit:4be01d9, ask maya)
           learning       aaaa0002  Welsh needs a plural of its own.
                          because its content is similar
         ");
-        let shown = format_task(&whole, &[], "2026-11-15T10:23:30Z".parse().expect("a moment"));
-        assert!(anstream::adapter::strip_str(&shown).to_string().contains(told));
+        let shown = format_task(&detail, &[], "2026-11-15T10:23:30Z".parse().expect("a timestamp"));
+        assert!(anstream::adapter::strip_str(&shown).to_string().contains(text));
     }
 }

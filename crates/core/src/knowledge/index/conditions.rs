@@ -46,10 +46,10 @@ impl GlobIndex {
             Some(number) => *number,
             None => self.insert(text),
         };
-        if let Some(it) = self.all.get_mut(number as usize)
-            && it.entries.last() != Some(&entry)
+        if let Some(glob) = self.all.get_mut(number as usize)
+            && glob.entries.last() != Some(&entry)
         {
-            it.entries.push(entry);
+            glob.entries.push(entry);
         }
     }
 
@@ -59,8 +59,8 @@ impl GlobIndex {
         if glob.is_none() {
             self.invalid.push(number);
         } else {
-            let beginning = text.split(['*', '?', '[', '{', '\\']).next().unwrap_or_default();
-            self.by_prefix.entry(beginning.to_owned()).or_default().push(number);
+            let prefix = text.split(['*', '?', '[', '{', '\\']).next().unwrap_or_default();
+            self.by_prefix.entry(prefix.to_owned()).or_default().push(number);
         }
         self.all.push(IndexedGlob {
             text: text.to_owned(),
@@ -79,20 +79,22 @@ impl GlobIndex {
         &'a self,
         files: &'a [FileChange],
     ) -> Vec<(&'a IndexedGlob, Vec<&'a FileChange>)> {
-        let mut under: BTreeMap<u32, Vec<&FileChange>> = BTreeMap::new();
+        let mut files_by_glob: BTreeMap<u32, Vec<&FileChange>> = BTreeMap::new();
         for file in files {
-            let ends = file.path.char_indices().map(|(at, _)| at).chain([file.path.len()]);
-            let beginnings = ends.filter_map(|end| file.path.get(..end));
-            let candidates = beginnings.filter_map(|it| self.by_prefix.get(it)).flatten();
+            let boundaries = file.path.char_indices().map(|(at, _)| at).chain([file.path.len()]);
+            let prefixes = boundaries.filter_map(|end| file.path.get(..end));
+            let candidates = prefixes.filter_map(|prefix| self.by_prefix.get(prefix)).flatten();
             for number in candidates {
                 if self.all.get(*number as usize).is_some_and(|glob| glob.is_match(&file.path)) {
-                    under.entry(*number).or_default().push(file);
+                    files_by_glob.entry(*number).or_default().push(file);
                 }
             }
         }
-        under.extend(self.invalid.iter().map(|number| (*number, Vec::new())));
-        let found = under.into_iter();
-        found.filter_map(|(number, files)| Some((self.all.get(number as usize)?, files))).collect()
+        files_by_glob.extend(self.invalid.iter().map(|number| (*number, Vec::new())));
+        files_by_glob
+            .into_iter()
+            .filter_map(|(number, files)| Some((self.all.get(number as usize)?, files)))
+            .collect()
     }
 }
 
@@ -113,12 +115,13 @@ impl IndexedGlob {
 /// Returns the precision of a glob: `src/auth/*.rs` is more precise than `src/**`. Four literal
 /// parts are the maximum.
 fn precision(text: &str) -> f32 {
-    let spelled = text.split('/').filter(|part| !part.is_empty() && !part.contains('*')).count();
+    let literal_parts =
+        text.split('/').filter(|part| !part.is_empty() && !part.contains('*')).count();
     let ending = text
         .rsplit_once("*.")
         .is_some_and(|(_, ending)| !ending.is_empty() && ending.chars().all(char::is_alphanumeric));
     let ending = if ending { 0.5 } else { 0.0 };
-    f32::from(u8::try_from(spelled.min(4)).unwrap_or(4)) + ending
+    f32::from(u8::try_from(literal_parts.min(4)).unwrap_or(4)) + ending
 }
 
 /// Keywords of prohibitions, by their first word.
@@ -142,10 +145,10 @@ impl KeywordIndex {
             Some(number) => *number,
             None => self.insert(text),
         };
-        if let Some(it) = self.all.get_mut(number as usize)
-            && it.entries.last() != Some(&entry)
+        if let Some(keyword) = self.all.get_mut(number as usize)
+            && keyword.entries.last() != Some(&entry)
         {
-            it.entries.push(entry);
+            keyword.entries.push(entry);
         }
     }
 
@@ -164,16 +167,16 @@ impl KeywordIndex {
     pub(super) fn mentioned_in(&self, subject: &PlanText<'_>) -> Vec<&IndexedKeyword> {
         let mut candidates = std::collections::BTreeSet::new();
         for word in subject.mentions.iter().flat_map(Mentions::words) {
-            let more = [word.text.clone(), format!("{}s", word.text)];
-            for form in more.into_iter().chain(singulars(&word.text)) {
+            let forms = [word.text.clone(), format!("{}s", word.text)];
+            for form in forms.into_iter().chain(singulars(&word.text)) {
                 candidates.extend(self.by_first.get(&form).into_iter().flatten().copied());
             }
         }
-        let candidates = candidates.into_iter().filter_map(|it| self.all.get(it as usize));
-        let named = |it: &&IndexedKeyword| {
-            subject.mentions.iter().any(|text| text.contains_phrase(&it.words))
+        let candidates = candidates.into_iter().filter_map(|number| self.all.get(number as usize));
+        let is_mentioned = |keyword: &&IndexedKeyword| {
+            subject.mentions.iter().any(|text| text.contains_phrase(&keyword.words))
         };
-        candidates.filter(named).collect()
+        candidates.filter(is_mentioned).collect()
     }
 }
 
@@ -216,16 +219,17 @@ impl PatternIndex {
         let Some(regex) = pattern.regex() else {
             return vec![MatchReason::Undecidable { condition: pattern.text.clone() }];
         };
-        let found = subject.code_texts().filter_map(|(text, mentions, is_code)| {
-            let mut all = regex.find_iter(text);
-            let found =
-                all.find(|it| is_code(it.start()) && !mentions.is_negated_at(it.start()))?;
+        let reasons = subject.code_texts().filter_map(|(text, mentions, is_code)| {
+            let mut matches = regex.find_iter(text);
+            let matched = matches.find(|candidate| {
+                is_code(candidate.start()) && !mentions.is_negated_at(candidate.start())
+            })?;
             Some(MatchReason::Pattern {
                 pattern: pattern.text.clone(),
-                found: found.as_str().chars().take(MAX_FOUND_CHARS).collect(),
+                found: matched.as_str().chars().take(MAX_FOUND_CHARS).collect(),
             })
         });
-        found.collect()
+        reasons.collect()
     }
 }
 

@@ -45,9 +45,9 @@ impl PlanTerms {
 
     /// Returns true if the texts and paths together contain all stems.
     pub(super) fn has_all_with_paths(&self, stems: &[u32]) -> bool {
-        stems
-            .iter()
-            .all(|it| self.words.contains_key(it) || self.only_in_paths.binary_search(it).is_ok())
+        stems.iter().all(|stem| {
+            self.words.contains_key(stem) || self.only_in_paths.binary_search(stem).is_ok()
+        })
     }
 }
 
@@ -79,7 +79,7 @@ impl<'a> PlanText<'a> {
             *count = (1.0 + count.max(1.0).ln()).min(weight::MAX);
         }
         let paths = self.files.iter().flat_map(|file| stems.lookup(&file.path));
-        let mut only_in_paths: Vec<u32> = paths.filter(|it| !words.contains_key(it)).collect();
+        let mut only_in_paths: Vec<u32> = paths.filter(|stem| !words.contains_key(stem)).collect();
         only_in_paths.sort_unstable();
         only_in_paths.dedup();
         PlanTerms { words, only_in_paths }
@@ -90,12 +90,12 @@ impl<'a> PlanText<'a> {
     pub(super) fn code_texts(
         &self,
     ) -> impl Iterator<Item = (&'a str, &Mentions, impl Fn(usize) -> bool + 'a)> {
-        let about_files = TEXTS_BEFORE_FILES..self.texts.len() - 1;
+        let file_texts = TEXTS_BEFORE_FILES..self.texts.len() - 1;
         self.texts.iter().zip(&self.mentions).enumerate().map(move |(at, (text, mentions))| {
             let text: &'a str = text;
-            let about_a_file = about_files.contains(&at);
+            let is_file_text = file_texts.contains(&at);
             let is_code =
-                move |place: usize| about_a_file || text[..place].matches('`').count() % 2 == 1;
+                move |offset: usize| is_file_text || text[..offset].matches('`').count() % 2 == 1;
             (text, mentions, is_code)
         })
     }

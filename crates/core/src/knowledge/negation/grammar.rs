@@ -443,33 +443,35 @@ pub(super) const OBJECT_TERMINATORS: &[&str] =
 /// Returns the negation that starts at a position of a clause.
 pub(super) fn negation_at(clause: &[MentionWord], at: usize) -> Option<NegationCue> {
     let word = clause.get(at).filter(|word| !word.is_identifier)?;
-    if let Some(words) = longest_match(FALSE_NEGATIONS, clause, at) {
-        return Some(NegationCue { word_count: words, scope: None });
+    if let Some(word_count) = longest_match(FALSE_NEGATIONS, clause, at) {
+        return Some(NegationCue { word_count, scope: None });
     }
-    if let Some(words) = longest_match(OBJECT_NEGATIONS, clause, at) {
+    if let Some(word_count) = longest_match(OBJECT_NEGATIONS, clause, at) {
         let fronts = at == 0 && matches!(word.text.as_str(), "instead" | "rather" | "in");
-        let reach = if fronts { NegationScope::Front } else { NegationScope::Object };
-        return Some(NegationCue { word_count: words, scope: Some(reach) });
+        let scope = if fronts { NegationScope::Front } else { NegationScope::Object };
+        return Some(NegationCue { word_count, scope: Some(scope) });
     }
-    if let Some(words) = longest_match(CLAUSE_NEGATIONS, clause, at) {
-        return Some(NegationCue { word_count: words, scope: Some(NegationScope::Clause) });
+    if let Some(word_count) = longest_match(CLAUSE_NEGATIONS, clause, at) {
+        return Some(NegationCue { word_count, scope: Some(NegationScope::Clause) });
     }
     if word.text.ends_with("n't") {
         return Some(NegationCue { word_count: 1, scope: Some(NegationScope::Clause) });
     }
     // A participle ("is removed", "the removed table") has no object.
     let before = at.checked_sub(1).and_then(|before| clause.get(before));
-    let passive = word.text.ends_with("ed") || word.text == "forbidden";
-    let of_a_thing = before.is_some_and(|it| LINKING_VERBS.contains(&it.text.as_str()));
+    let is_participle = word.text.ends_with("ed") || word.text == "forbidden";
+    let follows_linking_verb =
+        before.is_some_and(|word| LINKING_VERBS.contains(&word.text.as_str()));
     let is_verb = NEGATING_VERBS.iter().any(|verb| is_verb_form(&word.text, verb));
-    (is_verb && !(passive && of_a_thing))
+    (is_verb && !(is_participle && follows_linking_verb))
         .then_some(NegationCue { word_count: 1, scope: Some(NegationScope::Object) })
 }
 
 /// Returns the phrase at a position that negates the words before it.
 pub(super) fn backward_negation_at(clause: &[MentionWord], at: usize) -> bool {
-    let word_at =
-        |place: usize| clause.get(place).filter(|it| !it.is_identifier).map(|it| &*it.text);
+    let word_at = |position: usize| {
+        clause.get(position).filter(|word| !word.is_identifier).map(|word| &*word.text)
+    };
     let Some(word) = word_at(at) else { return false };
     // A repeated statement starts at its verb, so that it counts once.
     if LINKING_VERBS.contains(&word) {
@@ -477,39 +479,46 @@ pub(super) fn backward_negation_at(clause: &[MentionWord], at: usize) -> bool {
         if NEGATING_STATES.contains(&next) {
             return true;
         }
-        let then = if next == "not" {
+        let state = if next == "not" {
             word_at(at + 2)
         } else if next == "no" && word_at(at + 2) == Some("longer") {
             word_at(at + 3)
         } else {
             None
         };
-        return then.is_some_and(|then| NEGATABLE_STATES.contains(&then))
+        return state.is_some_and(|state| NEGATABLE_STATES.contains(&state))
             || longest_match(BACKWARD_NEGATIONS, clause, at).is_some()
             || longest_match(BACKWARD_NEGATIONS, clause, at + 1).is_some()
             || (next == "the" && word_at(at + 2) == Some("same"));
     }
     if matches!(word, "isn't" | "aren't" | "wasn't" | "weren't") {
-        return word_at(at + 1).is_some_and(|then| NEGATABLE_STATES.contains(&then));
+        return word_at(at + 1).is_some_and(|state| NEGATABLE_STATES.contains(&state));
     }
     let before = at.checked_sub(1).and_then(word_at).unwrap_or_default();
     // "Left untouched" and "stays unchanged" were counted at their verb.
-    let seen = LINKING_VERBS.contains(&before) || before == "left";
-    let verb_seen = word == "left" && LINKING_VERBS.contains(&before);
+    let follows_verb = LINKING_VERBS.contains(&before) || before == "left";
+    let verb_counted = word == "left" && LINKING_VERBS.contains(&before);
     if longest_match(BACKWARD_NEGATIONS, clause, at).is_some() {
         let by_itself = matches!(word, "untouched" | "unchanged" | "unaffected" | "as" | "out");
-        return !(verb_seen || seen && by_itself && is_negated_by_earlier_verb(clause, at));
+        return !(verb_counted
+            || follows_verb && by_itself && is_negated_by_earlier_verb(clause, at));
     }
     // "Leaves the amounts alone", "keeps dynamic code out".
-    let left = |verbs: &[&str]| {
-        clause[..at].iter().rev().take(6).any(|it| !it.is_identifier && verbs.contains(&&*it.text))
+    let has_earlier_verb = |verbs: &[&str]| {
+        clause[..at]
+            .iter()
+            .rev()
+            .take(6)
+            .any(|word| !word.is_identifier && verbs.contains(&&*word.text))
     };
-    let ends =
+    let ends_phrase =
         clause.get(at + 1).is_none_or(|next| next.follows_comma || !is_determiner(&next.text));
-    (word == "alone" && left(&["leave", "leaves", "leaving"]))
+    (word == "alone" && has_earlier_verb(&["leave", "leaves", "leaving"]))
         || (word == "out"
-            && ends
-            && left(&["keep", "keeps", "keeping", "leave", "leaves", "leaving", "take", "takes"]))
+            && ends_phrase
+            && has_earlier_verb(&[
+                "keep", "keeps", "keeping", "leave", "leaves", "leaving", "take", "takes",
+            ]))
 }
 
 /// Returns true if the verb before a position has already been counted as a negation.
@@ -520,7 +529,7 @@ fn is_negated_by_earlier_verb(clause: &[MentionWord], at: usize) -> bool {
 
 /// Returns true if a clause is a heading for excluded work.
 pub(super) fn is_exclusion_heading(clause: &[MentionWord]) -> bool {
-    const HEADS: &[&[&str]] = &[
+    const HEADINGS: &[&[&str]] = &[
         &["out", "of", "scope"],
         &["outside", "the", "scope"],
         &["not", "part", "of"],
@@ -536,11 +545,12 @@ pub(super) fn is_exclusion_heading(clause: &[MentionWord]) -> bool {
         &["unchanged"],
         &["untouched"],
     ];
-    let begins = |at: usize, head: &[&str]| {
-        head.len() <= clause.len() - at
-            && clause[at..].iter().zip(head).all(|(word, head)| word.text == *head)
+    let starts_at = |at: usize, heading: &[&str]| {
+        heading.len() <= clause.len() - at
+            && clause[at..].iter().zip(heading).all(|(word, heading)| word.text == *heading)
     };
-    clause.len() <= 6 && (0..clause.len()).any(|at| HEADS.iter().any(|head| begins(at, head)))
+    clause.len() <= 6
+        && (0..clause.len()).any(|at| HEADINGS.iter().any(|heading| starts_at(at, heading)))
 }
 
 /// Returns true if a word is the verb of a subject.
@@ -549,9 +559,9 @@ pub(super) fn is_verb(clause: &[MentionWord], at: usize) -> bool {
     if AUXILIARIES.contains(&word.text.as_str()) || word.text.ends_with("n't") {
         return true;
     }
-    let before = at.checked_sub(1).and_then(|before| clause.get(before)).map(|it| &*it.text);
+    let before = at.checked_sub(1).and_then(|before| clause.get(before)).map(|word| &*word.text);
     // After these words it is a noun: "the change", "no use of", "by default".
-    let is_thing = before.is_some_and(|before| {
+    let is_noun = before.is_some_and(|before| {
         let joins = matches!(
             before,
             "and"
@@ -573,7 +583,7 @@ pub(super) fn is_verb(clause: &[MentionWord], at: usize) -> bool {
                 || matches!(before, "no" | "any" | "without" | "new" | "same" | "other"))
     });
     let follows_of = clause.get(at + 1).is_some_and(|next| next.text == "of");
-    !is_thing && !follows_of && VERBS.iter().any(|verb| is_present_form(&word.text, verb))
+    !is_noun && !follows_of && VERBS.iter().any(|verb| is_present_form(&word.text, verb))
 }
 
 pub(super) fn is_determiner(word: &str) -> bool {
@@ -595,17 +605,17 @@ pub(super) fn joins_phrases(word: &str) -> bool {
 /// Returns the length of the longest phrase that starts at a position.
 fn longest_match(cues: &[&[&str]], clause: &[MentionWord], at: usize) -> Option<usize> {
     let rest = clause.get(at..)?;
-    let begins = |cue: &&&[&str]| {
+    let is_prefix = |cue: &&&[&str]| {
         rest.len() >= cue.len()
             && rest.iter().zip(**cue).all(|(word, cue)| !word.is_identifier && word.text == *cue)
     };
-    cues.iter().filter(begins).map(|cue| cue.len()).max()
+    cues.iter().filter(is_prefix).map(|cue| cue.len()).max()
 }
 
 /// Returns true if a word is a present-tense form of a verb: "use", "uses", "passes", "tries".
 fn is_present_form(word: &str, verb: &str) -> bool {
     let Some(ending) = word.strip_prefix(verb) else {
-        return word.strip_suffix("ies").is_some_and(|one| verb.strip_suffix('y') == Some(one));
+        return word.strip_suffix("ies").is_some_and(|stem| verb.strip_suffix('y') == Some(stem));
     };
     matches!(ending, "" | "s" | "es")
 }

@@ -81,7 +81,10 @@ const LOCK_FILES: [&str; 8] = [
 const MIN_ENTROPY_BITS: f64 = 3.0;
 
 static SECRET_PATTERNS: LazyLock<Vec<(&str, Regex)>> = LazyLock::new(|| {
-    SECRET_FORMS.iter().filter_map(|(name, form)| Some((*name, Regex::new(form).ok()?))).collect()
+    SECRET_FORMS
+        .iter()
+        .filter_map(|(name, pattern)| Some((*name, Regex::new(pattern).ok()?)))
+        .collect()
 });
 
 static PRIVATE_KEY_PATTERN: LazyLock<Option<Regex>> = LazyLock::new(|| {
@@ -104,60 +107,63 @@ pub(super) fn is_lock_file(path: &str) -> bool {
 
 /// Returns the kind of secret in a line.
 pub(super) fn detect_secret(line: &str) -> Option<&'static str> {
-    SECRET_PATTERNS.iter().find(|(_, form)| contains_secret(form, line)).map(|(name, _)| *name)
+    SECRET_PATTERNS
+        .iter()
+        .find(|(_, pattern)| contains_secret(pattern, line))
+        .map(|(name, _)| *name)
 }
 
 /// Redacts the secrets in a text and returns the kind of each.
 pub(super) fn redact(text: &str) -> (String, Vec<&'static str>) {
-    let (mut clean, mut forms) = (text.to_owned(), Vec::new());
+    let (mut redacted, mut kinds) = (text.to_owned(), Vec::new());
     // The pattern matches only the first line of a private key; the secret is in the lines below
     // it.
     if let Some(key) = PRIVATE_KEY_PATTERN.as_ref()
-        && key.is_match(&clean)
+        && key.is_match(&redacted)
     {
-        clean = key.replace_all(&clean, "[redacted]").into_owned();
-        forms.push(SECRET_FORMS[0].0);
+        redacted = key.replace_all(&redacted, "[redacted]").into_owned();
+        kinds.push(SECRET_FORMS[0].0);
     }
-    for (name, form) in SECRET_PATTERNS.iter() {
+    for (name, pattern) in SECRET_PATTERNS.iter() {
         // Replace from last to first, so that earlier positions stay valid.
-        let places: Vec<_> = secrets_in(form, &clean).map(|found| found.range()).collect();
-        for place in places.into_iter().rev() {
-            clean.replace_range(place, "[redacted]");
-            forms.push(*name);
+        let ranges: Vec<_> = secrets_in(pattern, &redacted).map(|secret| secret.range()).collect();
+        for range in ranges.into_iter().rev() {
+            redacted.replace_range(range, "[redacted]");
+            kinds.push(*name);
         }
     }
-    (clean, forms)
+    (redacted, kinds)
 }
 
-fn contains_secret(form: &Regex, line: &str) -> bool {
-    secrets_in(form, line).next().is_some()
+fn contains_secret(pattern: &Regex, line: &str) -> bool {
+    secrets_in(pattern, line).next().is_some()
 }
 
 /// Returns the matches of a pattern that are secrets.
-fn secrets_in<'a>(form: &'a Regex, text: &'a str) -> impl Iterator<Item = Match<'a>> {
-    form.captures_iter(text).filter_map(|found| match (found.get(1), found.get(0)) {
-        (Some(chosen), _) => {
-            Some(chosen).filter(|it| !is_placeholder(it.as_str()) && looks_random(it.as_str()))
-        }
-        (None, whole) => whole.filter(|it| !is_placeholder(it.as_str())),
+fn secrets_in<'a>(pattern: &'a Regex, text: &'a str) -> impl Iterator<Item = Match<'a>> {
+    pattern.captures_iter(text).filter_map(|captures| match (captures.get(1), captures.get(0)) {
+        (Some(chosen), _) => Some(chosen)
+            .filter(|secret| !is_placeholder(secret.as_str()) && looks_random(secret.as_str())),
+        (None, full_match) => full_match.filter(|secret| !is_placeholder(secret.as_str())),
     })
 }
 
 fn is_placeholder(text: &str) -> bool {
-    let small = text.to_lowercase();
-    PLACEHOLDERS.iter().any(|word| small.contains(word)) || text.starts_with(['<', '%', '$'])
+    let lowercase = text.to_lowercase();
+    PLACEHOLDERS.iter().any(|word| lowercase.contains(word)) || text.starts_with(['<', '%', '$'])
 }
 
 /// Returns `true` for text that mixes letters and digits and is not a path, URL or variable name.
 fn looks_random(text: &str) -> bool {
     let has = |kind: fn(&char) -> bool| text.chars().any(|letter| kind(&letter));
-    let is_name =
-        text.chars().all(|it| it.is_ascii_uppercase() || it.is_ascii_digit() || it == '_');
-    let is_place = text.starts_with(['/', '.']) || text.contains("://");
+    let is_name = text
+        .chars()
+        .all(|letter| letter.is_ascii_uppercase() || letter.is_ascii_digit() || letter == '_');
+    let is_path = text.starts_with(['/', '.']) || text.contains("://");
     has(char::is_ascii_digit)
         && has(char::is_ascii_alphabetic)
         && !is_name
-        && !is_place
+        && !is_path
         && entropy_bits(text) >= MIN_ENTROPY_BITS
 }
 

@@ -18,14 +18,14 @@ use crate::rules::HaltCondition;
 use crate::task_loop::next_step::{allowed_answers, skip_target};
 use crate::task_loop::{
     Action, AnswerKind, Command, OpenQuestion, Pause, Refusal, State, StopReason, Timestamp,
-    Trigger as On, table,
+    Trigger, table,
 };
 
 impl StepBuilder<'_> {
     /// Handles an action that a person requested.
     pub(super) fn handle_action(&mut self, action: &Action) -> Result<(), Refusal> {
         let Actor::Person(person) = self.actor else {
-            return Err(Refusal::PersonRequired(action.to_string()));
+            return Err(Refusal::PersonRequired(action.label().to_owned()));
         };
         let state = self.task_loop.state;
         match (action, state) {
@@ -33,30 +33,35 @@ impl StepBuilder<'_> {
             (Action::Pause, _) => self.pause(person),
             (Action::Resume, _) => self.resume(),
             (Action::Cancel { reason }, _) => self.transition(
-                On::Cancelled,
+                Trigger::Cancelled,
                 State::Cancelled,
                 reason_text(Some(reason)),
                 EntryData::None,
             ),
             (Action::Acknowledge, _) => self.acknowledge(person),
-            (Action::ChangeTask { request: note }, _) => self.change_task(action, note),
+            (Action::ChangeTask { request }, _) => self.change_task(action, request),
 
             // Plan awaiting approval.
-            (Action::Approve { scope: binding, reason }, State::AwaitingApproval) => {
-                self.check_scope(action, binding)?;
-                self.add_approval(person, *binding, reason_text(reason.as_ref()))
+            (Action::Approve { scope, reason }, State::AwaitingApproval) => {
+                self.check_scope(action, scope)?;
+                self.add_approval(person, *scope, reason_text(reason.as_ref()))
             }
-            (Action::Reject { scope: binding, reason }, State::AwaitingApproval) => {
-                self.check_scope(action, binding)?;
-                let why = reason_text(Some(reason));
-                self.escalate_to_person(On::Rejected, AlertCause::Rejected, State::Planning, why)
+            (Action::Reject { scope, reason }, State::AwaitingApproval) => {
+                self.check_scope(action, scope)?;
+                let reason = reason_text(Some(reason));
+                self.escalate_to_person(
+                    Trigger::Rejected,
+                    AlertCause::Rejected,
+                    State::Planning,
+                    reason,
+                )
             }
-            (Action::RevisePlan { scope: binding, changes }, State::AwaitingApproval) => {
-                self.check_scope(action, binding)?;
+            (Action::RevisePlan { scope, changes }, State::AwaitingApproval) => {
+                self.check_scope(action, scope)?;
                 self.void_approval();
                 self.task_loop.note = Some(changes.clone());
-                let kept = EntryData::Stored(changes.clone());
-                self.transition(On::RevisionRequested, State::Planning, None, kept)
+                let data = EntryData::Stored(changes.clone());
+                self.transition(Trigger::RevisionRequested, State::Planning, None, data)
             }
 
             // Change awaiting review.
@@ -67,8 +72,8 @@ impl StepBuilder<'_> {
             (Action::RequestChanges { commit, comments }, State::QualityReview) => {
                 self.check_reviewed_commit(action, *commit)?;
                 self.task_loop.note = Some(comments.clone());
-                let kept = EntryData::Stored(comments.clone());
-                self.transition(On::ReviewFailed, State::Adjusting, None, kept)?;
+                let data = EntryData::Stored(comments.clone());
+                self.transition(Trigger::ReviewFailed, State::Adjusting, None, data)?;
                 self.handle_failed_change(Fingerprint::default(), false)
             }
 
@@ -84,12 +89,12 @@ impl StepBuilder<'_> {
             return Err(Refusal::AlreadyPaused);
         }
         self.task_loop.paused = Some(Pause { by: person.clone(), at: self.now });
-        if let Some(work) = &mut self.task_loop.active_job
-            && work.kind.is_interruptible()
+        if let Some(job) = &mut self.task_loop.active_job
+            && job.kind.is_interruptible()
         {
-            work.stopping = true;
-            let (ticket, why) = (work.job_number, StopReason::Paused);
-            self.commands.push(Command::StopJob { job_number: ticket, reason: why });
+            job.stopping = true;
+            let (job_number, reason) = (job.job_number, StopReason::Paused);
+            self.commands.push(Command::StopJob { job_number, reason });
         }
         self.record_entry(EntryName::SmTaskPaused, None, EntryData::None);
         Ok(())
@@ -101,7 +106,7 @@ impl StepBuilder<'_> {
         };
         // A pause counts neither towards the soft timeout nor towards reminders.
         let paused = (self.now - pause.at).max(TimeDelta::zero());
-        let later = |moment: Timestamp| moment.checked_add_signed(paused).unwrap_or(moment);
+        let later = |time: Timestamp| time.checked_add_signed(paused).unwrap_or(time);
         self.task_loop.clock.started_at = later(self.task_loop.clock.started_at);
         if let Some(question) = &mut self.task_loop.open_question {
             question.asked_at = later(question.asked_at);
@@ -120,19 +125,19 @@ impl StepBuilder<'_> {
     }
 
     /// Changes the request and replans.
-    fn change_task(&mut self, action: &Action, note: &Reference) -> Result<(), Refusal> {
-        let kept = EntryData::Stored(note.clone());
+    fn change_task(&mut self, action: &Action, request: &Reference) -> Result<(), Refusal> {
+        let data = EntryData::Stored(request.clone());
         match self.task_loop.state {
             State::Pending | State::Assigned => {
-                self.task_loop.note = Some(note.clone());
-                self.record_entry(EntryName::SmTaskModified, None, kept);
+                self.task_loop.note = Some(request.clone());
+                self.record_entry(EntryName::SmTaskModified, None, data);
                 Ok(())
             }
-            state if table::allows(state, On::TaskChanged, State::Planning) => {
+            state if table::allows(state, Trigger::TaskChanged, State::Planning) => {
                 self.void_approval();
                 self.reset_failures();
-                self.task_loop.note = Some(note.clone());
-                self.transition(On::TaskChanged, State::Planning, None, kept)
+                self.task_loop.note = Some(request.clone());
+                self.transition(Trigger::TaskChanged, State::Planning, None, data)
             }
             state => Err(Refusal::wrong_state(state, action)),
         }
@@ -140,36 +145,32 @@ impl StepBuilder<'_> {
 
     /// Checks that a decision is about the current scope.
     fn check_scope(&self, action: &Action, seen: &ApprovalScope) -> Result<(), Refusal> {
-        let not_now = || Refusal::wrong_state(self.task_loop.state, action);
-        let now = self.task_loop.current_scope().ok_or_else(not_now)?;
-        if let Some(drift) = seen.first_change(&now) {
-            return Err(Refusal::ScopeChanged(drift));
+        let wrong_state = || Refusal::wrong_state(self.task_loop.state, action);
+        let current = self.task_loop.current_scope().ok_or_else(wrong_state)?;
+        if let Some(change) = seen.first_change(&current) {
+            return Err(Refusal::ScopeChanged(change));
         }
         // Nothing can be decided before the check has finished.
-        self.task_loop.open_question.as_ref().map(drop).ok_or_else(not_now)
+        self.task_loop.open_question.as_ref().map(drop).ok_or_else(wrong_state)
     }
 
     fn add_approval(
         &mut self,
         person: &Name,
-        binding: ApprovalScope,
-        why: EntryReason,
+        scope: ApprovalScope,
+        reason: EntryReason,
     ) -> Result<(), Refusal> {
         if self.task_loop.approvals.iter().any(|approval| approval.by == *person) {
             return Err(Refusal::AlreadyApproved);
         }
-        self.task_loop.approvals.push(Approval {
-            by: person.clone(),
-            at: self.now,
-            scope: binding,
-        });
-        let given = self.task_loop.approvals.len();
+        self.task_loop.approvals.push(Approval { by: person.clone(), at: self.now, scope });
+        let approval_count = self.task_loop.approvals.len();
         let level = self.task_loop.risk_level().unwrap_or_default();
-        if given >= usize::from(self.rules.ceremony.get(level).approvers) {
-            self.approve(why)
+        if approval_count >= usize::from(self.rules.ceremony.get(level).approvers) {
+            self.approve(reason)
         } else {
             let data = self.approval_data();
-            self.record_entry(EntryName::SmApprovalGranted, why, data);
+            self.record_entry(EntryName::SmApprovalGranted, reason, data);
             Ok(())
         }
     }
@@ -184,7 +185,7 @@ impl StepBuilder<'_> {
 
     /// Skips the wait for a quota or after a failure.
     fn retry_now(&mut self) -> Result<(), Refusal> {
-        let waits_until = self.task_loop.active_job.and_then(|work| work.not_before);
+        let waits_until = self.task_loop.active_job.and_then(|job| job.not_before);
         if waits_until.is_none_or(|until| until <= self.now) {
             return Err(Refusal::NothingToRetry);
         }
@@ -197,26 +198,31 @@ impl StepBuilder<'_> {
 
     /// Handles the answer to the question of an escalated task.
     fn handle_answer(&mut self, action: &Action) -> Result<(), Refusal> {
-        let not_an_answer = || Refusal::AnswerNotAllowed { action: action.to_string() };
+        let not_an_answer = || Refusal::AnswerNotAllowed { action: action.label().to_owned() };
         let question = self.task_loop.open_question.clone().ok_or_else(not_an_answer)?;
-        let given = AnswerKind::try_from(action).map_err(|()| not_an_answer())?;
-        if !allowed_answers(&question).contains(&given) {
+        let answer = AnswerKind::try_from(action).map_err(|()| not_an_answer())?;
+        if !allowed_answers(&question).contains(&answer) {
             return Err(not_an_answer());
         }
         match action {
             Action::Continue { grant } => {
                 self.apply_grant(&question, *grant)?;
-                self.resume_from_question(On::Continued, &question, EntryData::Grant(*grant))
+                self.resume_from_question(Trigger::Continued, &question, EntryData::Grant(*grant))
             }
             Action::Reply { reply } => self.resume_with_reply(&question, reply, None),
             Action::Retry { grant } => {
                 self.apply_grant(&question, *grant)?;
                 self.task_loop.retries = 0;
-                self.resume_from_question(On::Retried, &question, EntryData::Grant(*grant))
+                self.resume_from_question(Trigger::Retried, &question, EntryData::Grant(*grant))
             }
             Action::RollBack { to, reason } => {
                 self.prepare_roll_back(*to, &question)?;
-                self.transition(On::RolledBack, *to, reason_text(Some(reason)), EntryData::None)
+                self.transition(
+                    Trigger::RolledBack,
+                    *to,
+                    reason_text(Some(reason)),
+                    EntryData::None,
+                )
             }
             Action::Skip { reason } => {
                 let to = skip_target(&question).ok_or_else(not_an_answer)?;
@@ -224,18 +230,18 @@ impl StepBuilder<'_> {
                     return Err(not_an_answer());
                 }
                 self.reset_failures();
-                self.transition(On::Skipped, to, reason_text(Some(reason)), EntryData::None)
+                self.transition(Trigger::Skipped, to, reason_text(Some(reason)), EntryData::None)
             }
-            Action::Override { scope: binding, reason } => {
-                self.check_scope(action, binding)?;
+            Action::Override { scope, reason } => {
+                self.check_scope(action, scope)?;
                 let data = self.approval_data();
-                self.task_loop.overridden_plan = Some(binding.plan);
+                self.task_loop.overridden_plan = Some(scope.plan);
                 self.task_loop.plan_assessment = None;
-                let why = reason_text(Some(reason));
-                self.transition(On::Overridden, State::AwaitingApproval, why, data)
+                let reason = reason_text(Some(reason));
+                self.transition(Trigger::Overridden, State::AwaitingApproval, reason, data)
             }
             Action::Abandon { reason } => self.transition(
-                On::Abandoned,
+                Trigger::Abandoned,
                 State::Failed,
                 reason_text(Some(reason)),
                 EntryData::None,
@@ -250,12 +256,12 @@ impl StepBuilder<'_> {
         &mut self,
         question: &OpenQuestion,
         reply: &Reference,
-        why: EntryReason,
+        reason: EntryReason,
     ) -> Result<(), Refusal> {
-        let kept = EntryData::Stored(reply.clone());
-        self.record_entry(EntryName::SmQuestionAnswered, why, kept.clone());
+        let data = EntryData::Stored(reply.clone());
+        self.record_entry(EntryName::SmQuestionAnswered, reason, data.clone());
         let to = self.prepare_resume_state(question);
-        self.transition(On::Continued, to, None, kept)
+        self.transition(Trigger::Continued, to, None, data)
     }
 
     /// Returns the state in which work continues. A run needs a valid approval.
@@ -290,7 +296,7 @@ impl StepBuilder<'_> {
     /// Continues in the state that the question names.
     fn resume_from_question(
         &mut self,
-        on: On,
+        on: Trigger,
         question: &OpenQuestion,
         data: EntryData,
     ) -> Result<(), Refusal> {
@@ -300,8 +306,8 @@ impl StepBuilder<'_> {
     }
 
     fn prepare_roll_back(&mut self, to: State, question: &OpenQuestion) -> Result<(), Refusal> {
-        let why = match to {
-            _ if !table::allows(State::HumanEscalation, On::RolledBack, to) => {
+        let reason = match to {
+            _ if !table::allows(State::HumanEscalation, Trigger::RolledBack, to) => {
                 "tasks cannot be rolled back to this state"
             }
             _ if !to.is_before(question.from_state) => "the task has not passed this state",
@@ -318,7 +324,7 @@ impl StepBuilder<'_> {
                 return Ok(());
             }
         };
-        Err(Refusal::CannotRollBack { to, why })
+        Err(Refusal::CannotRollBack { to, reason })
     }
 
     /// Resets the failure counters after a person's decision.

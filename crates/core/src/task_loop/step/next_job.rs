@@ -22,8 +22,8 @@ impl StepBuilder<'_> {
             return;
         }
         let Some(job) = self.next_job() else { return };
-        let price = self.estimate_cost(&job);
-        if let Some(halt) = self.exceeded_hard_limit(&job, price) {
+        let cost = self.estimate_cost(&job);
+        if let Some(halt) = self.exceeded_hard_limit(&job, cost) {
             // Every state with a job that costs money has this transition, so it always succeeds.
             // Then start the job that saves the work.
             let resume = self.task_loop.state;
@@ -36,12 +36,12 @@ impl StepBuilder<'_> {
             return;
         }
         self.task_loop.last_job_number += 1;
-        let not_before = self.task_loop.not_before.filter(|moment| *moment > self.now);
+        let not_before = self.task_loop.not_before.filter(|time| *time > self.now);
         self.task_loop.active_job = Some(ActiveJob {
             job_number: self.task_loop.last_job_number,
             kind: job.kind(),
             not_before,
-            reserved_cost: price.unwrap_or_default(),
+            reserved_cost: cost.unwrap_or_default(),
             stopping: false,
         });
         self.commands.push(Command::StartJob {
@@ -53,32 +53,33 @@ impl StepBuilder<'_> {
 
     /// Returns the job of the current state, or `None` while a person decides.
     fn next_job(&self) -> Option<Job> {
-        let it = &self.task_loop;
-        Some(match it.state {
+        let task_loop = &self.task_loop;
+        Some(match task_loop.state {
             State::Pending => Job::Admit,
             State::Assigned => Job::Prepare,
             State::Planning => self.plan_job(),
-            State::AwaitingApproval if it.plan_assessment.is_some() => return None,
-            State::AwaitingApproval => Job::Check { plan: it.plan.clone()? },
+            State::AwaitingApproval if task_loop.plan_assessment.is_some() => return None,
+            State::AwaitingApproval => Job::Check { plan: task_loop.plan.clone()? },
             State::Validated => Job::Implement(self.run_spec()?),
             // The active run is the job; it was started in `validated`.
             State::InProgress => return None,
-            State::Testing => {
-                Job::Test { commit: it.commit?, risk: it.risk_level().unwrap_or_default() }
-            }
-            State::QualityReview if it.open_question.is_some() => return None,
-            State::QualityReview => Job::Review { commit: it.commit? },
-            State::Adjusting => match it.decision? {
+            State::Testing => Job::Test {
+                commit: task_loop.commit?,
+                risk: task_loop.risk_level().unwrap_or_default(),
+            },
+            State::QualityReview if task_loop.open_question.is_some() => return None,
+            State::QualityReview => Job::Review { commit: task_loop.commit? },
+            State::Adjusting => match task_loop.decision? {
                 decision if matches!(decision.action, EscalationAction::Iterate(_)) => {
-                    Job::Brief { decision, note: it.note.clone() }
+                    Job::Brief { decision, note: task_loop.note.clone() }
                 }
                 _ => self.plan_job(),
             },
             State::CtoIntervention => self.council_job(),
             State::Approved => Job::AwaitDelivery,
-            State::Committing => Job::Deliver { commit: it.commit? },
+            State::Committing => Job::Deliver { commit: task_loop.commit? },
             State::Learning => self.learn_job(State::Completed),
-            State::HumanEscalation if it.must_save_work => Job::SaveWork,
+            State::HumanEscalation if task_loop.must_save_work => Job::SaveWork,
             State::HumanEscalation | State::Completed | State::Cancelled | State::Failed => {
                 return None;
             }
@@ -100,23 +101,24 @@ impl StepBuilder<'_> {
     /// and recording failures costs nothing.
     pub(super) fn learn_job(&self, ending: State) -> Job {
         let succeeded = ending == State::Completed;
-        let mended = self.task_loop.retries.max(u8::from(self.task_loop.iterations > 1));
-        let occasion = !lesson_triggers(succeeded, mended.into(), self.rules).is_empty();
-        let price = self.rules.tiers.get(Tier::Simple).typical_run_usd;
-        let model = self.task_loop.edition.uses_model_for_learning()
-            && occasion
-            && self.reserve(price) != Reservation::Refused;
-        Job::Learn { ending, use_model: model }
+        let retries = self.task_loop.retries.max(u8::from(self.task_loop.iterations > 1));
+        let has_trigger = !lesson_triggers(succeeded, retries.into(), self.rules).is_empty();
+        let cost = self.rules.tiers.get(Tier::Simple).typical_run_usd;
+        let use_model = self.task_loop.edition.uses_model_for_learning()
+            && has_trigger
+            && self.reserve(cost) != Reservation::Refused;
+        Job::Learn { ending, use_model }
     }
 
     /// Returns the job of the next council seat. Only the chair sees the members' opinions.
     fn council_job(&self) -> Job {
-        let (council, seat) = (self.task_loop.councils, self.task_loop.current_seat(self.rules));
+        let (council_number, seat) =
+            (self.task_loop.councils, self.task_loop.current_seat(self.rules));
         let opinions = match seat {
             Some(CouncilSeat::Chair) => self.task_loop.opinions.clone(),
             Some(CouncilSeat::Member(_)) | None => Vec::new(),
         };
-        Job::Convene { council_number: council, seat, opinions }
+        Job::Convene { council_number, seat, opinions }
     }
 
     fn run_spec(&self) -> Option<RunSpec> {
@@ -147,7 +149,7 @@ impl StepBuilder<'_> {
             Job::Implement(_) => Some(self.estimate_run_cost()),
             Job::Review { .. } | Job::Learn { use_model: true, .. } => typical(Tier::Simple),
             Job::Convene { seat, .. } => {
-                typical(seat.map_or(Tier::TOP, |place| place.member(&self.rules.council).tier))
+                typical(seat.map_or(Tier::TOP, |seat| seat.member(&self.rules.council).tier))
             }
             _ => None,
         }
@@ -167,22 +169,22 @@ impl StepBuilder<'_> {
         self.reserve(self.estimate_run_cost()) == Reservation::Refused
     }
 
-    fn reserve(&self, price: Usd) -> Reservation {
+    fn reserve(&self, cost: Usd) -> Reservation {
         budget::reserve(
             &self.task_loop.spend,
-            price,
+            cost,
             &self.spend_limit(),
             self.rules.budget.warn_percent,
         )
     }
 
     /// Returns the hard limit that a job would exceed. Sends the budget warning once.
-    fn exceeded_hard_limit(&mut self, job: &Job, price: Option<Usd>) -> Option<HaltCondition> {
+    fn exceeded_hard_limit(&mut self, job: &Job, cost: Option<Usd>) -> Option<HaltCondition> {
         let is_run = matches!(job, Job::Implement(_));
         if is_run && self.task_loop.iterations >= self.task_loop.max_iterations(self.rules) {
             return Some(HaltCondition::MaxIterationsReached);
         }
-        match self.reserve(price?) {
+        match self.reserve(cost?) {
             Reservation::Refused => return Some(HaltCondition::BudgetExceeded),
             Reservation::Warned if !self.task_loop.cost_warned => {
                 self.task_loop.cost_warned = true;

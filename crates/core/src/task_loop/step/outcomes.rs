@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use chrono::TimeDelta;
 
 use super::StepBuilder;
-use super::transitions::EntryReason as Reason;
+use super::transitions::EntryReason;
 use crate::approval::{ApprovalRequirement, approval_requirement};
 use crate::cause::AlertCause;
 use crate::complexity;
@@ -23,7 +23,7 @@ use crate::rules::{CouncilMember, HaltCondition};
 use crate::stuck::AttemptRecord;
 use crate::task_loop::{
     ActiveJob, AlertSeverity, Command, JobKind, Outcome, ProviderQuota, Refusal, State, Timestamp,
-    Trigger as On,
+    Trigger,
 };
 use crate::tier::Tier;
 use crate::{approval, risk};
@@ -32,54 +32,54 @@ impl StepBuilder<'_> {
     /// Handles the result of a job.
     pub(super) fn job_finished(
         &mut self,
-        ticket: u32,
+        job_number: u32,
         usage: Option<&Usage>,
         outcome: &Outcome,
     ) -> Result<(), Refusal> {
-        if let Some(left) = self.task_loop.stopping_job.take_if(|left| left.job_number == ticket) {
+        if let Some(job) = self.task_loop.stopping_job.take_if(|job| job.job_number == job_number) {
             // The task has moved on. The result is discarded, and its cost is recorded.
-            self.record_cost(left, usage);
+            self.record_cost(job, usage);
             return Ok(());
         }
-        let expected = self.task_loop.active_job.map(|work| work.job_number);
-        let Some(work) = self.task_loop.active_job.take_if(|work| work.job_number == ticket) else {
-            return Err(Refusal::StaleResult { found: ticket, expected });
+        let expected = self.task_loop.active_job.map(|job| job.job_number);
+        let Some(job) = self.task_loop.active_job.take_if(|job| job.job_number == job_number)
+        else {
+            return Err(Refusal::StaleResult { found: job_number, expected });
         };
-        self.record_cost(work, usage);
-        self.apply_outcome(work, outcome)
+        self.record_cost(job, usage);
+        self.apply_outcome(job, outcome)
     }
 
-    fn record_cost(&mut self, work: ActiveJob, usage: Option<&Usage>) {
-        self.task_loop.spend.record(usage, work.reserved_cost);
-        if let (JobKind::Implement, Some(Usage { cost: Cost::Known(cost), .. })) =
-            (work.kind, usage)
+    fn record_cost(&mut self, job: ActiveJob, usage: Option<&Usage>) {
+        self.task_loop.spend.record(usage, job.reserved_cost);
+        if let (JobKind::Implement, Some(Usage { cost: Cost::Known(cost), .. })) = (job.kind, usage)
         {
             self.task_loop.max_run_cost = self.task_loop.max_run_cost.max(Some(*cost));
         }
     }
 
     /// Applies an outcome to the current state. This is the core of the state machine.
-    fn apply_outcome(&mut self, work: ActiveJob, outcome: &Outcome) -> Result<(), Refusal> {
+    fn apply_outcome(&mut self, job: ActiveJob, outcome: &Outcome) -> Result<(), Refusal> {
         use State as S;
         if outcome.is_success() {
             self.task_loop.failures.remove(&self.task_loop.state);
         }
-        match (self.task_loop.state, work.kind, outcome) {
+        match (self.task_loop.state, job.kind, outcome) {
             // Receive
             (S::Pending, _, Outcome::Admitted) => {
-                self.transition(On::Admitted, S::Assigned, None, EntryData::None)
+                self.transition(Trigger::Admitted, S::Assigned, None, EntryData::None)
             }
             (S::Assigned, _, Outcome::Prepared(pin)) => {
                 self.task_loop.pin = Some(*pin);
-                self.transition(On::Prepared, S::Planning, None, EntryData::Pin(*pin))
+                self.transition(Trigger::Prepared, S::Planning, None, EntryData::Pin(*pin))
             }
 
             // Plan
             (S::Planning | S::Adjusting, JobKind::Plan, Outcome::Planned(plan)) => {
                 self.plan_ready(plan)
             }
-            (S::Planning | S::Adjusting, JobKind::Plan, Outcome::PlanInvalid(flaws)) => {
-                self.plan_invalid(flaws)
+            (S::Planning | S::Adjusting, JobKind::Plan, Outcome::PlanInvalid(errors)) => {
+                self.plan_invalid(errors)
             }
 
             // Approve
@@ -92,7 +92,7 @@ impl StepBuilder<'_> {
                 self.task_loop.commit = Some(*commit);
                 self.task_loop.iterations += 1;
                 self.task_loop.timeouts = 0;
-                self.transition(On::RunFinished, S::Testing, None, EntryData::Commit(*commit))
+                self.transition(Trigger::RunFinished, S::Testing, None, EntryData::Commit(*commit))
             }
 
             // Review
@@ -116,19 +116,19 @@ impl StepBuilder<'_> {
                 self.task_loop.opinions.clear();
                 // A new approach starts here, so it is not compared with the earlier attempts.
                 self.task_loop.attempts.clear();
-                let kept = EntryData::Stored(guidance.clone());
-                self.transition(On::CouncilConcluded, S::Adjusting, None, kept)
+                let data = EntryData::Stored(guidance.clone());
+                self.transition(Trigger::CouncilConcluded, S::Adjusting, None, data)
             }
 
             // Deliver
             (S::Approved, _, Outcome::DeliveryReady) => {
-                self.transition(On::DeliveryReady, S::Committing, None, EntryData::None)
+                self.transition(Trigger::DeliveryReady, S::Committing, None, EntryData::None)
             }
             (S::Committing, _, Outcome::Delivered(commit)) => {
                 self.task_loop.commit = Some(*commit);
-                self.transition(On::Delivered, S::Learning, None, EntryData::Commit(*commit))
+                self.transition(Trigger::Delivered, S::Learning, None, EntryData::Commit(*commit))
             }
-            (S::Committing, _, Outcome::DeliveryRejected(text)) => self.delivery_rejected(text),
+            (S::Committing, _, Outcome::DeliveryRejected(output)) => self.delivery_rejected(output),
 
             // Learn
             (S::Learning, _, Outcome::Learned(lessons)) => {
@@ -137,15 +137,15 @@ impl StepBuilder<'_> {
                     None,
                     EntryData::Lessons(*lessons),
                 );
-                self.transition(On::Learned, S::Completed, None, EntryData::None)
+                self.transition(Trigger::Learned, S::Completed, None, EntryData::None)
             }
 
             // Escalation
             (
                 S::Planning | S::InProgress | S::QualityReview | S::Adjusting | S::CtoIntervention,
                 JobKind::Plan | JobKind::Implement | JobKind::Review | JobKind::Convene,
-                Outcome::QuestionAsked { question, default_answer: default },
-            ) => self.agent_question(question, default.as_ref()),
+                Outcome::QuestionAsked { question, default_answer },
+            ) => self.agent_question(question, default_answer.as_ref()),
             (S::HumanEscalation, _, Outcome::WorkSaved) => {
                 self.task_loop.must_save_work = false;
                 self.record_entry(EntryName::SmWorkLanded, None, EntryData::None);
@@ -153,10 +153,10 @@ impl StepBuilder<'_> {
             }
 
             // Stopped on request: the pause holds, or the work starts again.
-            (S::InProgress, _, Outcome::Interrupted) if work.stopping => {
-                self.transition(On::RunInterrupted, S::Validated, None, EntryData::None)
+            (S::InProgress, _, Outcome::Interrupted) if job.stopping => {
+                self.transition(Trigger::RunInterrupted, S::Validated, None, EntryData::None)
             }
-            (_, _, Outcome::Interrupted) if work.stopping => Ok(()),
+            (_, _, Outcome::Interrupted) if job.stopping => Ok(()),
             (_, _, Outcome::Interrupted) => {
                 self.job_failed(&FailureKind::Crashed, "stopped unexpectedly".into())
             }
@@ -180,12 +180,17 @@ impl StepBuilder<'_> {
         if expected > 1 {
             self.record_entry(EntryName::SmPlanAdjusted, None, EntryData::Plan(plan.clone()));
         }
-        self.transition(On::PlanMade, State::AwaitingApproval, None, EntryData::Plan(plan.clone()))
+        self.transition(
+            Trigger::PlanMade,
+            State::AwaitingApproval,
+            None,
+            EntryData::Plan(plan.clone()),
+        )
     }
 
-    fn plan_invalid(&mut self, flaws: &Reference) -> Result<(), Refusal> {
-        self.task_loop.note = Some(flaws.clone());
-        let here = self.task_loop.state;
+    fn plan_invalid(&mut self, errors: &Reference) -> Result<(), Refusal> {
+        self.task_loop.note = Some(errors.clone());
+        let state = self.task_loop.state;
         let failures = self.count_failure();
         let decision = escalation::decide_after_failed_job(
             failures,
@@ -193,16 +198,19 @@ impl StepBuilder<'_> {
             self.task_loop.tier,
             self.rules,
         );
-        let kept = EntryData::Stored(flaws.clone());
+        let data = EntryData::Stored(errors.clone());
         match decision.action {
             EscalationAction::Council => {
                 self.task_loop.decision = Some(decision);
                 self.call_council()
             }
-            EscalationAction::AskPerson(limit) => {
-                self.escalate_to_person(On::Alerted, AlertCause::LimitReached(limit), here, None)
-            }
-            _ => self.transition(On::PlanInvalid, here, None, kept),
+            EscalationAction::AskPerson(limit) => self.escalate_to_person(
+                Trigger::Alerted,
+                AlertCause::LimitReached(limit),
+                state,
+                None,
+            ),
+            _ => self.transition(Trigger::PlanInvalid, state, None, data),
         }
     }
 
@@ -214,13 +222,13 @@ impl StepBuilder<'_> {
         let level = risk.level;
         let overridden = self.task_loop.overridden_plan == Some(plan.hash);
         let check = approval::PlanAssessment { risk, blockers, warnings };
-        let ruling = approval_requirement(&check, overridden, self.rules);
+        let requirement = approval_requirement(&check, overridden, self.rules);
         self.task_loop.plan_assessment = Some(check.clone());
         self.record_entry(EntryName::SmKnowledgeChecked, None, EntryData::Check(check));
-        match ruling {
+        match requirement {
             ApprovalRequirement::Blocked => {
                 let cause = AlertCause::Blocked(blockers);
-                self.escalate_to_person(On::Blocked, cause, State::AwaitingApproval, None)
+                self.escalate_to_person(Trigger::Blocked, cause, State::AwaitingApproval, None)
             }
             ApprovalRequirement::Automatic => {
                 self.record_entry(EntryName::SmApprovalAuto, None, EntryData::None);
@@ -228,22 +236,22 @@ impl StepBuilder<'_> {
             }
             ApprovalRequirement::Approvers(approvers) => {
                 let cause = AlertCause::ApprovalNeeded { risk: level, approvers };
-                let here = State::AwaitingApproval;
-                self.ask_question(cause, here, here);
+                let state = State::AwaitingApproval;
+                self.ask_question(cause, state, state);
                 Ok(())
             }
         }
     }
 
     /// Approves the current scope and starts implementation.
-    pub(super) fn approve(&mut self, why: Reason) -> Result<(), Refusal> {
-        let Some(binding) = self.task_loop.current_scope() else {
+    pub(super) fn approve(&mut self, reason: EntryReason) -> Result<(), Refusal> {
+        let Some(scope) = self.task_loop.current_scope() else {
             return Err(Refusal::NotApproved);
         };
-        self.task_loop.approved_scope = Some(binding);
+        self.task_loop.approved_scope = Some(scope);
         self.task_loop.tier = self.choose_tier();
         let data = self.approval_data();
-        self.transition(On::Approved, State::Validated, why, data)
+        self.transition(Trigger::Approved, State::Validated, reason, data)
     }
 
     /// Selects the tier. The first run gets the tier of the plan's complexity or of its risk; later
@@ -260,13 +268,13 @@ impl StepBuilder<'_> {
     fn gates_finished(&mut self, gates: &GateCounts) -> Result<(), Refusal> {
         if gates.failed == 0 {
             return self.transition(
-                On::GatesPassed,
+                Trigger::GatesPassed,
                 State::QualityReview,
                 None,
                 EntryData::Gates(*gates),
             );
         }
-        self.transition(On::GatesFailed, State::Adjusting, None, EntryData::Gates(*gates))?;
+        self.transition(Trigger::GatesFailed, State::Adjusting, None, EntryData::Gates(*gates))?;
         self.handle_failed_change(gates.fingerprint, gates.security_critical)
     }
 
@@ -277,11 +285,16 @@ impl StepBuilder<'_> {
     ) -> Result<(), Refusal> {
         let level = self.task_loop.risk_level().unwrap_or_default();
         if !summary.passed {
-            self.transition(On::ReviewFailed, State::Adjusting, None, EntryData::Review(summary))?;
+            self.transition(
+                Trigger::ReviewFailed,
+                State::Adjusting,
+                None,
+                EntryData::Review(summary),
+            )?;
             self.handle_failed_change(fingerprint, summary.security_critical)
         } else if self.rules.ceremony.get(level).human_review {
-            let here = State::QualityReview;
-            self.ask_question(AlertCause::ReviewNeeded, here, here);
+            let state = State::QualityReview;
+            self.ask_question(AlertCause::ReviewNeeded, state, state);
             Ok(())
         } else {
             self.pass_review(None, EntryData::Review(summary))
@@ -289,10 +302,14 @@ impl StepBuilder<'_> {
     }
 
     /// Records a passed review.
-    pub(super) fn pass_review(&mut self, why: Reason, data: EntryData) -> Result<(), Refusal> {
+    pub(super) fn pass_review(
+        &mut self,
+        reason: EntryReason,
+        data: EntryData,
+    ) -> Result<(), Refusal> {
         self.record_attempt(true, Fingerprint::default());
         self.task_loop.tier_failures = 0;
-        self.transition(On::ReviewPassed, State::Approved, why, data)
+        self.transition(Trigger::ReviewPassed, State::Approved, reason, data)
     }
 
     fn record_attempt(&mut self, passed: bool, fingerprint: Fingerprint) {
@@ -317,7 +334,7 @@ impl StepBuilder<'_> {
     ) -> Result<(), Refusal> {
         self.record_attempt(false, fingerprint);
         self.task_loop.tier_failures = self.task_loop.tier_failures.saturating_add(1);
-        let situation = EscalationContext {
+        let context = EscalationContext {
             attempts: &self.task_loop.attempts,
             tier: self.task_loop.tier,
             tier_failures: self.task_loop.tier_failures,
@@ -329,7 +346,7 @@ impl StepBuilder<'_> {
             over_budget: self.is_over_budget(),
             edition: self.task_loop.edition,
         };
-        let decision = escalation::decide_after_failed_review(&situation, self.rules);
+        let decision = escalation::decide_after_failed_review(&context, self.rules);
         self.apply_decision(decision)
     }
 
@@ -338,12 +355,18 @@ impl StepBuilder<'_> {
         self.record_entry(EntryName::SmDecisionMade, None, EntryData::Decision(decision));
         let resume = State::Validated;
         match decision.action {
-            EscalationAction::Halt(condition) => {
-                self.escalate_to_person(On::Alerted, AlertCause::Halted(condition), resume, None)
-            }
-            EscalationAction::AskPerson(limit) => {
-                self.escalate_to_person(On::Alerted, AlertCause::LimitReached(limit), resume, None)
-            }
+            EscalationAction::Halt(condition) => self.escalate_to_person(
+                Trigger::Alerted,
+                AlertCause::Halted(condition),
+                resume,
+                None,
+            ),
+            EscalationAction::AskPerson(limit) => self.escalate_to_person(
+                Trigger::Alerted,
+                AlertCause::LimitReached(limit),
+                resume,
+                None,
+            ),
             EscalationAction::Iterate(tier) => {
                 self.switch_tier(tier);
                 self.send_alert(AlertCause::ReviewFailed, AlertSeverity::Info);
@@ -378,28 +401,28 @@ impl StepBuilder<'_> {
         self.task_loop.tier_failures = 0;
         self.task_loop.failures.clear();
         self.task_loop.opinions.clear();
-        self.transition(On::CouncilCalled, State::CtoIntervention, None, EntryData::None)
+        self.transition(Trigger::CouncilCalled, State::CtoIntervention, None, EntryData::None)
     }
 
     /// Returns the council member to ask next, or `None` if it is the chair.
     fn current_member(&self) -> Option<CouncilMember> {
         match self.task_loop.current_seat(self.rules)? {
-            place @ CouncilSeat::Member(_) => Some(place.member(&self.rules.council).clone()),
+            seat @ CouncilSeat::Member(_) => Some(seat.member(&self.rules.council).clone()),
             CouncilSeat::Chair => None,
         }
     }
 
     /// Records an opinion, or the absence of a member.
-    fn record_opinion(&mut self, opinion: OpinionRecord, why: Reason) {
+    fn record_opinion(&mut self, opinion: OpinionRecord, reason: EntryReason) {
         let name = match opinion {
             OpinionRecord::Stored(_) => EntryName::SmCouncilOpinion,
             OpinionRecord::Absent => EntryName::SmCouncilMemberAbsent,
         };
-        if let Some(seat) = self.current_member() {
+        if let Some(member) = self.current_member() {
             self.record_entry(
                 name,
-                why,
-                EntryData::Opinion { member: seat, opinion: opinion.clone() },
+                reason,
+                EntryData::Opinion { member, opinion: opinion.clone() },
             );
         }
         self.task_loop.opinions.push(opinion);
@@ -407,15 +430,15 @@ impl StepBuilder<'_> {
 
     /// Continues the council without a member whose run failed. Returns `false` if no member is
     /// left to give an opinion.
-    fn continue_without_member(&mut self, why: &Reason) -> bool {
+    fn continue_without_member(&mut self, reason: &EntryReason) -> bool {
         let in_council = self.task_loop.state == State::CtoIntervention;
         if !in_council || self.current_member().is_none() {
             return false;
         }
-        self.record_opinion(OpinionRecord::Absent, why.clone());
-        let nobody =
+        self.record_opinion(OpinionRecord::Absent, reason.clone());
+        let all_absent =
             self.task_loop.opinions.iter().all(|opinion| *opinion == OpinionRecord::Absent);
-        if nobody && self.current_member().is_none() {
+        if all_absent && self.current_member().is_none() {
             // Ask all members again.
             self.task_loop.opinions.clear();
             return false;
@@ -426,23 +449,23 @@ impl StepBuilder<'_> {
     fn brief_ready(&mut self, brief: &Reference) -> Result<(), Refusal> {
         self.task_loop.brief = Some(brief.clone());
         self.task_loop.note = None;
-        let kept = EntryData::Stored(brief.clone());
+        let data = EntryData::Stored(brief.clone());
         if self.task_loop.is_approved() {
-            self.transition(On::Briefed, State::Validated, None, kept)
+            self.transition(Trigger::Briefed, State::Validated, None, data)
         } else {
             self.void_approval();
-            self.transition(On::ApprovalVoided, State::AwaitingApproval, None, kept)
+            self.transition(Trigger::ApprovalVoided, State::AwaitingApproval, None, data)
         }
     }
 
-    fn delivery_rejected(&mut self, text: &Reference) -> Result<(), Refusal> {
+    fn delivery_rejected(&mut self, output: &Reference) -> Result<(), Refusal> {
         let failures = self.count_failure();
-        self.task_loop.note = Some(text.clone());
+        self.task_loop.note = Some(output.clone());
         self.transition(
-            On::DeliveryFailed,
+            Trigger::DeliveryFailed,
             State::Adjusting,
             None,
-            EntryData::Stored(text.clone()),
+            EntryData::Stored(output.clone()),
         )?;
         let decision = escalation::decide_after_failed_job(
             failures,
@@ -458,13 +481,13 @@ impl StepBuilder<'_> {
     fn agent_question(
         &mut self,
         question: &Reference,
-        default: Option<&Reference>,
+        default_answer: Option<&Reference>,
     ) -> Result<(), Refusal> {
         let from = self.task_loop.state;
         let resume = if from == State::InProgress { State::Validated } else { from };
         let cause = AlertCause::AgentQuestion;
-        self.transition(On::Alerted, State::HumanEscalation, None, EntryData::Cause(cause))?;
-        self.ask_stored_question(cause, from, resume, Some(question), default);
+        self.transition(Trigger::Alerted, State::HumanEscalation, None, EntryData::Cause(cause))?;
+        self.ask_stored_question(cause, from, resume, Some(question), default_answer);
         Ok(())
     }
 
@@ -476,19 +499,24 @@ impl StepBuilder<'_> {
     }
 
     /// Handles a failed job, which says nothing about the change.
-    fn job_failed(&mut self, kind: &FailureKind, why: Cow<'static, str>) -> Result<(), Refusal> {
+    fn job_failed(&mut self, kind: &FailureKind, reason: Cow<'static, str>) -> Result<(), Refusal> {
         let state = self.task_loop.state;
-        let why = Some(why);
+        let reason = Some(reason);
         let data = EntryData::Failure(kind.clone());
         let resume = if state == State::InProgress { State::Validated } else { state };
         match (kind, state) {
             // Failing to learn never fails a task.
             (_, State::Learning) => {
-                self.record_entry(EntryName::SmErrorOccurred, why, data);
-                self.transition(On::Learned, State::Completed, None, EntryData::None)
+                self.record_entry(EntryName::SmErrorOccurred, reason, data);
+                self.transition(Trigger::Learned, State::Completed, None, EntryData::None)
             }
             (FailureKind::Quota { provider, until }, _) => {
-                self.wait_for_retry(On::QuotaReached, EntryName::SmQuotaReached, why, data)?;
+                self.wait_for_retry(
+                    Trigger::QuotaReached,
+                    EntryName::SmQuotaReached,
+                    reason,
+                    data,
+                )?;
                 self.task_loop.quota =
                     Some(ProviderQuota { provider: provider.clone(), until: *until });
                 self.task_loop.not_before = Some((*until).max(self.retry_time(1)));
@@ -498,29 +526,34 @@ impl StepBuilder<'_> {
             }
             (FailureKind::OverBudget, _) if state != State::HumanEscalation => {
                 let cause = AlertCause::Halted(HaltCondition::BudgetExceeded);
-                self.escalate_to_person(On::Alerted, cause, resume, why)
+                self.escalate_to_person(Trigger::Alerted, cause, resume, reason)
             }
             (FailureKind::TimedOut, State::InProgress) => {
                 self.task_loop.timeouts += 1;
                 if self.task_loop.timeouts > 1 {
                     return self.escalate_to_person(
-                        On::Alerted,
+                        Trigger::Alerted,
                         AlertCause::AgentTimedOut,
                         resume,
-                        why,
+                        reason,
                     );
                 }
-                self.transition(On::AgentFailed, State::Validated, why, data)
+                self.transition(Trigger::AgentFailed, State::Validated, reason, data)
             }
-            _ if self.continue_without_member(&why) => Ok(()),
+            _ if self.continue_without_member(&reason) => Ok(()),
             _ => {
                 let failures = self.count_failure();
                 if failures < self.rules.scrum_master.task_loop.max_failures_per_state {
-                    self.wait_for_retry(On::AgentFailed, EntryName::SmErrorOccurred, why, data)?;
+                    self.wait_for_retry(
+                        Trigger::AgentFailed,
+                        EntryName::SmErrorOccurred,
+                        reason,
+                        data,
+                    )?;
                     self.task_loop.not_before = Some(self.retry_time(failures));
                     return Ok(());
                 }
-                self.escalate_failures(why, data, resume)
+                self.escalate_failures(reason, data, resume)
             }
         }
     }
@@ -528,15 +561,15 @@ impl StepBuilder<'_> {
     /// Returns a run to `validated`. Other jobs wait in their state.
     fn wait_for_retry(
         &mut self,
-        on: On,
+        on: Trigger,
         name: EntryName,
-        why: Reason,
+        reason: EntryReason,
         data: EntryData,
     ) -> Result<(), Refusal> {
         if self.task_loop.state == State::InProgress {
-            self.transition(on, State::Validated, why, data)
+            self.transition(on, State::Validated, reason, data)
         } else {
-            self.record_entry(name, why, data);
+            self.record_entry(name, reason, data);
             Ok(())
         }
     }
@@ -544,7 +577,7 @@ impl StepBuilder<'_> {
     /// Asks a person once a state has reached its failure limit.
     fn escalate_failures(
         &mut self,
-        why: Reason,
+        reason: EntryReason,
         data: EntryData,
         resume: State,
     ) -> Result<(), Refusal> {
@@ -553,7 +586,7 @@ impl StepBuilder<'_> {
             State::HumanEscalation => {
                 self.task_loop.must_save_work = false;
                 self.task_loop.failures.remove(&State::HumanEscalation);
-                self.record_entry(EntryName::SmErrorOccurred, why, data);
+                self.record_entry(EntryName::SmErrorOccurred, reason, data);
                 self.send_alert(
                     AlertCause::JobFailed(State::HumanEscalation),
                     AlertSeverity::Critical,
@@ -561,11 +594,14 @@ impl StepBuilder<'_> {
                 Ok(())
             }
             State::Validated | State::InProgress => {
-                self.escalate_to_person(On::Alerted, AlertCause::AgentFailed, resume, why)
+                self.escalate_to_person(Trigger::Alerted, AlertCause::AgentFailed, resume, reason)
             }
-            state => {
-                self.escalate_to_person(On::Alerted, AlertCause::JobFailed(state), resume, why)
-            }
+            state => self.escalate_to_person(
+                Trigger::Alerted,
+                AlertCause::JobFailed(state),
+                resume,
+                reason,
+            ),
         }
     }
 

@@ -9,9 +9,9 @@ use crate::task_loop::{AlertSeverity, Refusal};
 impl StepBuilder<'_> {
     /// Handles the passing of time.
     pub(super) fn tick(&mut self) -> Result<(), Refusal> {
-        let wake = self.task_loop.wake_at(self.rules);
-        if wake.is_none_or(|wake| wake > self.now) {
-            return Err(Refusal::NothingDue(wake));
+        let wake_at = self.task_loop.wake_at(self.rules);
+        if wake_at.is_none_or(|wake_at| wake_at > self.now) {
+            return Err(Refusal::NothingDue(wake_at));
         }
         self.advance_soft_timeout();
         if self.task_loop.default_answer_at(self.rules).is_some_and(|due| due <= self.now) {
@@ -48,8 +48,8 @@ impl StepBuilder<'_> {
         let Some(question) = self.task_loop.open_question.clone() else { return Ok(()) };
         let Some(default) = question.default_answer.clone() else { return Ok(()) };
         let minutes = self.rules.scrum_master.user_interaction.default_after_minutes;
-        let why = format!("nobody answered within {minutes} minutes");
-        self.resume_with_reply(&question, &default, Some(why.into()))
+        let reason = format!("nobody answered within {minutes} minutes");
+        self.resume_with_reply(&question, &default, Some(reason.into()))
     }
 
     fn send_reminder(&mut self) {

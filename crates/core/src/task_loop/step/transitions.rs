@@ -20,7 +20,7 @@ impl StepBuilder<'_> {
         &mut self,
         on: Trigger,
         to: State,
-        why: EntryReason,
+        reason: EntryReason,
         data: EntryData,
     ) -> Result<(), Refusal> {
         let from = self.task_loop.state;
@@ -44,7 +44,7 @@ impl StepBuilder<'_> {
             self.task_loop.quota = None;
         }
         let data = if to.is_terminal() { EntryData::Spend(self.task_loop.spend) } else { data };
-        self.push_entry(from, Some(on), on.into(), why, data);
+        self.push_entry(from, Some(on), on.into(), reason, data);
         if matches!(to, State::Cancelled | State::Failed) {
             self.start_final_learning();
         }
@@ -57,31 +57,32 @@ impl StepBuilder<'_> {
             return;
         }
         self.task_loop.last_job_number += 1;
-        let (ticket, job) = (self.task_loop.last_job_number, self.learn_job(self.task_loop.state));
+        let (job_number, job) =
+            (self.task_loop.last_job_number, self.learn_job(self.task_loop.state));
         if self.task_loop.edition.uses_model_for_learning() {
             // The result of this job is the last event that a closed task accepts.
             self.task_loop.active_job = Some(ActiveJob {
-                job_number: ticket,
+                job_number,
                 kind: job.kind(),
                 not_before: None,
                 reserved_cost: self.estimate_cost(&job).unwrap_or_default(),
                 stopping: false,
             });
         }
-        self.commands.push(Command::StartJob { job_number: ticket, not_before: None, job });
+        self.commands.push(Command::StartJob { job_number, not_before: None, job });
     }
 
     /// Stops the active job. The next one starts after it has ended.
-    pub(super) fn stop_active_job(&mut self, why: StopReason) {
-        let Some(mut work) = self.task_loop.active_job.take() else {
+    pub(super) fn stop_active_job(&mut self, reason: StopReason) {
+        let Some(mut job) = self.task_loop.active_job.take() else {
             return;
         };
         // Saving work is never interrupted.
-        if !work.stopping && work.kind != JobKind::SaveWork {
-            work.stopping = true;
-            self.commands.push(Command::StopJob { job_number: work.job_number, reason: why });
+        if !job.stopping && job.kind != JobKind::SaveWork {
+            job.stopping = true;
+            self.commands.push(Command::StopJob { job_number: job.job_number, reason });
         }
-        self.task_loop.stopping_job = Some(work);
+        self.task_loop.stopping_job = Some(job);
     }
 
     /// Closes the open question.
@@ -103,7 +104,7 @@ impl StepBuilder<'_> {
         let risk = self.task_loop.risk_level().unwrap_or_default();
         self.task_loop
             .current_scope()
-            .map_or(EntryData::None, |binding| EntryData::Approval { scope: binding, risk })
+            .map_or(EntryData::None, |scope| EntryData::Approval { scope, risk })
     }
 
     /// Moves the task to `human_escalation` and asks a person.
@@ -112,7 +113,7 @@ impl StepBuilder<'_> {
         on: Trigger,
         cause: AlertCause,
         resume: State,
-        why: EntryReason,
+        reason: EntryReason,
     ) -> Result<(), Refusal> {
         let from = self.task_loop.state;
         self.task_loop.must_save_work = self.task_loop.has_work;
@@ -121,7 +122,7 @@ impl StepBuilder<'_> {
         } else {
             EntryData::Cause(cause)
         };
-        self.transition(on, State::HumanEscalation, why, data)?;
+        self.transition(on, State::HumanEscalation, reason, data)?;
         self.ask_question(cause, from, resume);
         Ok(())
     }
@@ -137,8 +138,8 @@ impl StepBuilder<'_> {
         cause: AlertCause,
         from: State,
         resume: State,
-        about: Option<&Reference>,
-        default: Option<&Reference>,
+        agent_question: Option<&Reference>,
+        default_answer: Option<&Reference>,
     ) {
         self.task_loop.question_count += 1;
         self.task_loop.open_question = Some(OpenQuestion {
@@ -149,18 +150,18 @@ impl StepBuilder<'_> {
             seen_by: None,
             from_state: from,
             resume_state: resume,
-            agent_question: about.cloned(),
-            default_answer: default.cloned(),
+            agent_question: agent_question.cloned(),
+            default_answer: default_answer.cloned(),
         });
-        match (cause, about) {
+        match (cause, agent_question) {
             (AlertCause::ApprovalNeeded { .. }, _) => {
                 self.record_entry(EntryName::SmApprovalRequested, None, EntryData::Cause(cause));
             }
-            (_, Some(about)) => {
+            (_, Some(agent_question)) => {
                 self.record_entry(
                     EntryName::SmQuestionAsked,
                     None,
-                    EntryData::Stored(about.clone()),
+                    EntryData::Stored(agent_question.clone()),
                 );
             }
             (_, None) => self.record_entry(EntryName::SmAlertSent, None, EntryData::Cause(cause)),
@@ -171,25 +172,25 @@ impl StepBuilder<'_> {
     /// Sends an alert, unless the rules turn its kind off.
     pub(super) fn send_alert(&mut self, cause: AlertCause, severity: AlertSeverity) {
         let kind = alert_kind(cause);
-        let wanted = &self.rules.scrum_master.alerts;
-        let is_wanted = match kind {
-            AlertKind::ApprovalNeeded => wanted.on_approval_needed,
-            AlertKind::TaskBlocked => wanted.on_block,
-            AlertKind::MaxRetriesExceeded => wanted.on_max_retries,
-            AlertKind::ReviewFailed => wanted.on_review_failed,
+        let rules = &self.rules.scrum_master.alerts;
+        let is_enabled = match kind {
+            AlertKind::ApprovalNeeded => rules.on_approval_needed,
+            AlertKind::TaskBlocked => rules.on_block,
+            AlertKind::MaxRetriesExceeded => rules.on_max_retries,
+            AlertKind::ReviewFailed => rules.on_review_failed,
             AlertKind::CostLimitWarning | AlertKind::Timeout | AlertKind::Error => true,
         };
-        if !is_wanted {
+        if !is_enabled {
             return;
         }
-        let asked =
+        let question =
             self.task_loop.open_question.as_ref().filter(|question| question.cause == cause);
         self.commands.push(Command::Alert(Alert {
             kind,
             severity,
             cause,
-            question: asked.map(|question| question.number),
-            answers: asked.map(allowed_answers).unwrap_or_default(),
+            question: question.map(|question| question.number),
+            answers: question.map(allowed_answers).unwrap_or_default(),
         }));
     }
 

@@ -1,6 +1,6 @@
 //! Sections 5 and 10: the knowledge check, prohibited code, lessons and their effect.
 
-mod meaning;
+mod embeddings;
 
 use chrono::{DateTime, Duration, Utc};
 use proptest::prelude::*;
@@ -304,7 +304,7 @@ fn half_relevant(kind: EntryKind) -> KnowledgeEntry {
 }
 
 /// Returns all findings, however low their relevance.
-fn all_found(entries: &[KnowledgeEntry]) -> KnowledgeFindings {
+fn check_all(entries: &[KnowledgeEntry]) -> KnowledgeFindings {
     let mut rules = Rules::default();
     rules.scrum_master.learning_capture.min_relevance_score = 0;
     check(&task(), &plan(), entries, now(), &rules)
@@ -312,8 +312,8 @@ fn all_found(entries: &[KnowledgeEntry]) -> KnowledgeFindings {
 
 /// Returns the relevance of one entry among others.
 fn relevance(entries: &[KnowledgeEntry], of: KnowledgeId) -> u8 {
-    let found = all_found(entries).learnings;
-    found.iter().find(|found| found.entry == of).map_or(0, |found| found.relevance)
+    let matches = check_all(entries).learnings;
+    matches.iter().find(|item| item.entry == of).map_or(0, |item| item.relevance)
 }
 
 #[test]
@@ -398,8 +398,8 @@ fn a_rare_word_counts_more() {
 fn an_entry_without_conditions_reports_the_shared_words() {
     let entry =
         KnowledgeEntry { text: "A cookie is opaque".to_owned(), ..entry(EntryKind::Learning) };
-    let found = all_found(&[entry]).learnings;
-    assert_eq!(found[0].reasons, [MatchReason::Words(texts(&["cookie"]))]);
+    let matches = check_all(&[entry]).learnings;
+    assert_eq!(matches[0].reasons, [MatchReason::Words(texts(&["cookie"]))]);
 }
 
 #[test]
@@ -407,7 +407,7 @@ fn the_number_of_listed_entries_per_kind_is_limited() {
     let entries: Vec<_> = (1..60)
         .map(|number| KnowledgeEntry { id: id(number), ..half_relevant(EntryKind::Learning) })
         .collect();
-    assert_eq!(all_found(&entries).learnings.len(), 20);
+    assert_eq!(check_all(&entries).learnings.len(), 20);
 }
 
 #[rstest]
@@ -464,7 +464,7 @@ fn an_entry_unrelated_to_a_plan_is_never_shown() {
     let silent = KnowledgeEntry { text: "Beware".to_owned(), ..entry(EntryKind::Convention) };
     let unrelated = KnowledgeEntry { keywords: texts(&["password"]), ..silent.clone() };
     for entry in [unrelated, silent] {
-        assert_eq!(all_found(&[entry]), KnowledgeFindings::default());
+        assert_eq!(check_all(&[entry]), KnowledgeFindings::default());
     }
 }
 
@@ -525,7 +525,7 @@ proptest! {
 
 #[test]
 fn every_reason_has_a_text() {
-    let told: Vec<_> = [
+    let messages: Vec<_> = [
         path("src/**", "src/a.rs"),
         MatchReason::TaskType(TaskType::Bugfix),
         keyword("sql"),
@@ -538,7 +538,7 @@ fn every_reason_has_a_text() {
     .map(ToString::to_string)
     .collect();
     assert_eq!(
-        told,
+        messages,
         [
             "`src/a.rs` matches `src/**`",
             "task type is bugfix",
@@ -546,7 +546,7 @@ fn every_reason_has_a_text() {
             "`aa` matches `a+`",
             "shares the words `a`, `b`",
             "similar meaning",
-            "cannot be decided: `(` is not a valid glob or pattern; fix the entry",
+            "cannot evaluate `(`: not a valid glob or pattern; fix the entry",
         ]
     );
 }
@@ -574,8 +574,8 @@ fn violations(entries: &[KnowledgeEntry]) -> Vec<ProhibitionViolation> {
 
 #[test]
 fn prohibited_code_is_found_on_the_added_lines() {
-    let found = || pattern(r"\.unwrap\(\)", ".unwrap()");
-    let expected = [violation(Some(3), found()), violation(Some(9), found())];
+    let matched = || pattern(r"\.unwrap\(\)", ".unwrap()");
+    let expected = [violation(Some(3), matched()), violation(Some(9), matched())];
     assert_eq!(violations(&[no_panics()]), expected);
 }
 
@@ -589,9 +589,9 @@ fn prohibited_code_is_found_on_the_added_lines() {
 #[case::no_pattern(KnowledgeEntry { pattern: None, globs: texts(&["**"]), ..no_panics() }, false)]
 fn prohibited_code_is_restricted_by_paths_and_task_types(
     #[case] entry: KnowledgeEntry,
-    #[case] found: bool,
+    #[case] expected: bool,
 ) {
-    assert_eq!(!violations(&[entry]).is_empty(), found);
+    assert_eq!(!violations(&[entry]).is_empty(), expected);
 }
 
 #[test]
@@ -698,8 +698,8 @@ fn too_few_tasks_on_either_side_give_no_effect() {
 fn a_lesson_that_does_not_help_is_suggested_for_retirement(
     #[case] effect: LessonEffect,
     #[case] offered: bool,
-    #[case] told: &str,
+    #[case] text: &str,
 ) {
     assert_eq!(effect.suggests_retirement(), offered);
-    assert_eq!(effect.to_string(), told);
+    assert_eq!(effect.to_string(), text);
 }

@@ -12,7 +12,7 @@ use tamma_core::pipeline::{
     step,
 };
 
-fn order(from: PipelinePhase, to: PipelinePhase, approve: &[PipelinePhase]) -> PipelineRequest {
+fn request(from: PipelinePhase, to: PipelinePhase, approve: &[PipelinePhase]) -> PipelineRequest {
     PipelineRequest {
         feature_dir: "plans/wishlist".to_owned(),
         story_id: "WISH-001".to_owned(),
@@ -23,10 +23,10 @@ fn order(from: PipelinePhase, to: PipelinePhase, approve: &[PipelinePhase]) -> P
 }
 
 fn run(from: PipelinePhase, to: PipelinePhase, approve: &[PipelinePhase]) -> PipelineRun {
-    PipelineRun::new(order(from, to, approve)).unwrap()
+    PipelineRun::new(request(from, to, approve)).unwrap()
 }
 
-fn whole() -> PipelineRun {
+fn full_run() -> PipelineRun {
     run(PipelinePhase::Generate, PipelinePhase::Done, &[])
 }
 
@@ -107,7 +107,7 @@ fn the_built_in_pipeline_has_six_phases() {
 #[test]
 fn a_range_that_ends_before_it_starts_is_refused() {
     let refusal =
-        PipelineRun::new(order(PipelinePhase::Qa, PipelinePhase::Implement, &[])).unwrap_err();
+        PipelineRun::new(request(PipelinePhase::Qa, PipelinePhase::Implement, &[])).unwrap_err();
     assert_eq!(
         refusal,
         PipelineRefusal::InvalidRange { from: PipelinePhase::Qa, to: PipelinePhase::Implement }
@@ -117,7 +117,8 @@ fn a_range_that_ends_before_it_starts_is_refused() {
         "invalid range: phase 3 comes before phase 5; swap --from and --to"
     );
     assert!(
-        PipelineRun::new(order(PipelinePhase::Qa, PipelinePhase::Qa, &[PipelinePhase::Qa])).is_ok()
+        PipelineRun::new(request(PipelinePhase::Qa, PipelinePhase::Qa, &[PipelinePhase::Qa]))
+            .is_ok()
     );
 }
 
@@ -126,7 +127,7 @@ fn a_range_that_ends_before_it_starts_is_refused() {
 #[case(PipelinePhase::Qa)]
 fn a_gate_outside_the_range_is_refused(#[case] gate: PipelinePhase) {
     let refusal =
-        PipelineRun::new(order(PipelinePhase::Elaborate, PipelinePhase::CodeReview, &[gate]))
+        PipelineRun::new(request(PipelinePhase::Elaborate, PipelinePhase::CodeReview, &[gate]))
             .unwrap_err();
     assert_eq!(refusal, PipelineRefusal::GateOutsideRange(gate));
     let number = gate.number();
@@ -143,7 +144,7 @@ fn a_gate_outside_the_range_is_refused(#[case] gate: PipelinePhase) {
 #[test]
 fn a_story_runs_through_all_phases_in_order() {
     let mut commands = Vec::new();
-    let (mut run, mut command) = after(whole(), [PipelineEvent::Start]);
+    let (mut run, mut command) = after(full_run(), [PipelineEvent::Start]);
     for phase in PipelinePhase::iter() {
         assert_eq!(run.state, PipelineState::Running(phase));
         commands.push(command);
@@ -193,7 +194,7 @@ fn phases_before_the_range_are_recorded_as_skipped_and_later_ones_do_not_run() {
 
 #[test]
 fn output_and_resource_use_of_a_phase_are_recorded() {
-    let (run, _) = after(whole(), [PipelineEvent::Start, success(PipelinePhase::Generate)]);
+    let (run, _) = after(full_run(), [PipelineEvent::Start, success(PipelinePhase::Generate)]);
     assert_eq!(
         run.records[&PipelinePhase::Generate],
         PhaseRecord {
@@ -253,7 +254,7 @@ fn a_phase_that_does_not_complete_stops_the_run_without_a_retry(
     #[case] reason: &str,
     #[case] signal: Option<&str>,
 ) {
-    let (run, command) = after(whole(), [PipelineEvent::Start, event]);
+    let (run, command) = after(full_run(), [PipelineEvent::Start, event]);
     let verdict = if status == PhaseStatus::Blocked {
         PipelineVerdict::Blocked
     } else {
@@ -273,17 +274,17 @@ fn a_gate_asks_before_its_phase_and_only_there() {
     let run = run(PipelinePhase::Elaborate, PipelinePhase::CodeReview, &[PipelinePhase::Implement]);
     let (run, command) = after(run, [PipelineEvent::Start, success(PipelinePhase::Elaborate)]);
     assert_eq!(run.state, PipelineState::AtGate(PipelinePhase::Implement));
-    let what = "/dev-implement-story plans/wishlist WISH-001";
+    let command_line = "/dev-implement-story plans/wishlist WISH-001";
     assert_eq!(
         command,
         PipelineCommand::AskGate {
             phase: PipelinePhase::Implement,
-            command: Some(what.to_owned())
+            command: Some(command_line.to_owned())
         }
     );
     let (run, command) = after(run, [answered(GateAnswer::Continue)]);
     assert_eq!(run.state, PipelineState::Running(PipelinePhase::Implement));
-    assert_eq!(command, running(PipelinePhase::Implement, what));
+    assert_eq!(command, running(PipelinePhase::Implement, command_line));
 }
 
 #[test]
@@ -328,7 +329,7 @@ fn at_gate() -> PipelineRun {
 }
 
 fn started() -> PipelineRun {
-    after(whole(), [PipelineEvent::Start]).0
+    after(full_run(), [PipelineEvent::Start]).0
 }
 
 fn crashed(phase: PipelinePhase) -> PipelineEvent {
@@ -341,12 +342,12 @@ fn out_of_time(phase: PipelinePhase) -> PipelineEvent {
 
 #[rstest]
 #[case(
-    whole(),
+    full_run(),
     answered(GateAnswer::Continue),
     "event `gate_answered` is not possible: the run is ready"
 )]
 #[case(
-    whole(),
+    full_run(),
     success(PipelinePhase::Generate),
     "event `phase_ended` is not possible: the run is ready"
 )]
@@ -388,10 +389,10 @@ fn out_of_time(phase: PipelinePhase) -> PipelineEvent {
 fn events_that_do_not_fit_the_state_are_refused(
     #[case] run: PipelineRun,
     #[case] event: PipelineEvent,
-    #[case] told: &str,
+    #[case] message: &str,
 ) {
     let refusal = step(&run, event).unwrap_err();
-    assert_eq!(refusal.to_string(), told);
+    assert_eq!(refusal.to_string(), message);
 }
 
 // Continuing.
@@ -403,14 +404,14 @@ fn stopped_at_implement() -> PipelineRun {
         success(PipelinePhase::Elaborate),
         ended(PipelinePhase::Implement, PhaseSignal::Failed("red".to_owned())),
     ];
-    after(whole(), events).0
+    after(full_run(), events).0
 }
 
 #[test]
 fn a_stopped_run_continues_from_its_phase_and_keeps_its_records() {
     let before = stopped_at_implement();
     let again = before
-        .continue_with(order(PipelinePhase::Implement, PipelinePhase::Implement, &[]))
+        .continue_with(request(PipelinePhase::Implement, PipelinePhase::Implement, &[]))
         .unwrap();
     assert_eq!(statuses(&again), [(1, PhaseStatus::Complete), (2, PhaseStatus::Complete)]);
     let (again, command) = after(again, [PipelineEvent::Start, success(PipelinePhase::Implement)]);
@@ -424,14 +425,14 @@ fn a_stopped_run_continues_from_its_phase_and_keeps_its_records() {
 #[test]
 fn a_run_that_has_not_stopped_cannot_be_continued() {
     let refusal = started()
-        .continue_with(order(PipelinePhase::Generate, PipelinePhase::Done, &[]))
+        .continue_with(request(PipelinePhase::Generate, PipelinePhase::Done, &[]))
         .unwrap_err();
     assert_eq!(
         refusal,
         PipelineRefusal::NothingToContinue(PipelineState::Running(PipelinePhase::Generate))
     );
     assert_eq!(refusal.to_string(), "cannot continue: the run is running generate");
-    let range = stopped_at_implement().continue_with(order(
+    let range = stopped_at_implement().continue_with(request(
         PipelinePhase::Qa,
         PipelinePhase::Implement,
         &[],
@@ -449,8 +450,11 @@ fn a_run_that_has_not_stopped_cannot_be_continued() {
 
 fn rebuilt(to: PipelinePhase, outputs: &[(u8, &str)]) -> PipelineRun {
     let outputs = outputs.iter().map(|(number, text)| (*number, (*text).to_owned())).collect();
-    PipelineRun::rebuild(order(PipelinePhase::Generate, to, &[PipelinePhase::Elaborate]), &outputs)
-        .unwrap()
+    PipelineRun::rebuild(
+        request(PipelinePhase::Generate, to, &[PipelinePhase::Elaborate]),
+        &outputs,
+    )
+    .unwrap()
 }
 
 #[test]
@@ -464,7 +468,7 @@ fn a_damaged_run_is_rebuilt_from_the_outputs() {
     assert_eq!(run.records[&PipelinePhase::Generate].source, Some(SignalSource::LastLine));
     assert_eq!(run.records[&PipelinePhase::Generate].signal.as_deref(), Some("PM COMPLETE"));
     assert_eq!(run.request.approve, BTreeSet::from([PipelinePhase::Elaborate]));
-    assert!(run.continue_with(order(PipelinePhase::Implement, PipelinePhase::Done, &[])).is_ok());
+    assert!(run.continue_with(request(PipelinePhase::Implement, PipelinePhase::Done, &[])).is_ok());
 }
 
 #[rstest]
@@ -518,8 +522,10 @@ fn a_gap_in_the_outputs_is_recorded() {
 
 #[test]
 fn a_rebuilt_run_needs_a_valid_request() {
-    let refusal =
-        PipelineRun::rebuild(order(PipelinePhase::Done, PipelinePhase::Qa, &[]), &BTreeMap::new());
+    let refusal = PipelineRun::rebuild(
+        request(PipelinePhase::Done, PipelinePhase::Qa, &[]),
+        &BTreeMap::new(),
+    );
     assert_eq!(
         refusal,
         Err(PipelineRefusal::InvalidRange { from: PipelinePhase::Done, to: PipelinePhase::Qa })
@@ -636,8 +642,8 @@ proptest! {
                 prop_assert!(!over);
                 run = next;
             }
-            let known: Vec<_> = run.records.keys().map(|phase| usize::from(phase.number())).collect();
-            prop_assert_eq!(&known, &(1..=known.len()).collect::<Vec<_>>());
+            let numbers: Vec<_> = run.records.keys().map(|phase| usize::from(phase.number())).collect();
+            prop_assert_eq!(&numbers, &(1..=numbers.len()).collect::<Vec<_>>());
         }
     }
 }

@@ -38,9 +38,9 @@ use crate::world::{World, costing, minute, reason};
 #[case("SM_STATE_TRANSITION")]
 #[case("SM_ERROR_OCCURRED")]
 fn specified_entry_names_are_kept(#[case] name: &str) {
-    let known: EntryName = name.parse().unwrap();
-    assert_eq!(known.to_string(), name);
-    assert_eq!(serde_json::to_string(&known).unwrap(), format!("\"{name}\""));
+    let parsed: EntryName = name.parse().unwrap();
+    assert_eq!(parsed.to_string(), name);
+    assert_eq!(serde_json::to_string(&parsed).unwrap(), format!("\"{name}\""));
 }
 
 #[test]
@@ -71,8 +71,8 @@ fn a_task_without_failures_records_these_entries() {
 
 #[test]
 fn every_transition_has_an_entry_name() {
-    let plain = |on: &Trigger| EntryName::from(*on) == EntryName::SmStateTransition;
-    let unnamed: Vec<_> = Trigger::iter().filter(plain).collect();
+    let is_generic = |on: &Trigger| EntryName::from(*on) == EntryName::SmStateTransition;
+    let unnamed: Vec<_> = Trigger::iter().filter(is_generic).collect();
     assert_eq!(
         unnamed,
         [
@@ -100,7 +100,7 @@ fn empty_fields_of_an_entry_are_omitted() {
 // Metrics
 
 /// Computes metrics of tasks with distinct IDs, saved `late` milliseconds after each event.
-fn figures(worlds: Vec<World>, late: i64) -> Metrics {
+fn metrics_of(worlds: Vec<World>, late: i64) -> Metrics {
     let mut log = Vec::new();
     for (number, world) in worlds.into_iter().enumerate() {
         let task = TaskId(Uuid::from_u128(number as u128));
@@ -130,8 +130,8 @@ fn approved_after(minutes: i64) -> World {
 
 #[test]
 fn metrics_without_data_are_none() {
-    assert_eq!(figures(Vec::new(), 0), Metrics::default());
-    let running = figures(vec![World::new()], 0);
+    assert_eq!(metrics_of(Vec::new(), 0), Metrics::default());
+    let running = metrics_of(vec![World::new()], 0);
     assert_eq!((running.ended, running.completion_rate), (0, None));
     assert_eq!((running.cost_per_completed, running.lesson_rate), (None, None));
 }
@@ -139,15 +139,15 @@ fn metrics_without_data_are_none() {
 #[test]
 fn the_completion_rate_counts_closed_tasks() {
     let metrics =
-        figures(vec![completed(), completed(), completed(), cancelled(), World::new()], 0);
+        metrics_of(vec![completed(), completed(), completed(), cancelled(), World::new()], 0);
     assert_eq!((metrics.ended, metrics.completion_rate), (4, Some(75)));
 }
 
 #[test]
 fn retries_are_plan_revisions_per_task() {
     let mut retried = World::new();
-    retried.fail_in(1).fail_in(2).walk(State::Completed);
-    let metrics = figures(vec![completed(), retried], 0);
+    retried.fail_gates(1).fail_gates(2).walk(State::Completed);
+    let metrics = metrics_of(vec![completed(), retried], 0);
     assert_eq!(metrics.retries_per_100_tasks, Some(50));
 }
 
@@ -155,27 +155,27 @@ fn retries_are_plan_revisions_per_task() {
 fn the_lesson_rate_counts_tasks_with_lessons() {
     let mut silent = World::new().to(State::Learning);
     silent.done(Outcome::Learned(0));
-    let metrics = figures(vec![completed(), silent], 0);
+    let metrics = metrics_of(vec![completed(), silent], 0);
     assert_eq!(metrics.lesson_rate, Some(50));
     // Failed tasks have lessons too.
-    let mut taught = cancelled();
-    taught.done(Outcome::Learned(3));
-    assert_eq!(figures(vec![taught, cancelled()], 0).lesson_rate, Some(50));
+    let mut with_lessons = cancelled();
+    with_lessons.done(Outcome::Learned(3));
+    assert_eq!(metrics_of(vec![with_lessons, cancelled()], 0).lesson_rate, Some(50));
 }
 
 #[test]
 fn the_approval_time_is_the_median_from_request_to_answer() {
     let worlds = vec![approved_after(1), approved_after(3), approved_after(100)];
-    assert_eq!(figures(worlds, 0).approval_turnaround_ms, Some(3 * 60_000));
-    assert_eq!(figures(vec![completed()], 0).approval_turnaround_ms, None);
+    assert_eq!(metrics_of(worlds, 0).approval_turnaround_ms, Some(3 * 60_000));
+    assert_eq!(metrics_of(vec![completed()], 0).approval_turnaround_ms, None);
 }
 
 #[test]
 fn the_transition_latency_is_from_event_to_saving() {
-    assert_eq!(figures(vec![completed()], 12).transition_latency_ms, Some(12));
-    assert_eq!(figures(vec![World::new()], 12).transition_latency_ms, None);
+    assert_eq!(metrics_of(vec![completed()], 12).transition_latency_ms, Some(12));
+    assert_eq!(metrics_of(vec![World::new()], 12).transition_latency_ms, None);
     // A slow clock does not make it negative.
-    assert_eq!(figures(vec![completed()], -5).transition_latency_ms, Some(0));
+    assert_eq!(metrics_of(vec![completed()], -5).transition_latency_ms, Some(0));
 }
 
 #[test]
@@ -207,11 +207,11 @@ fn the_rating_is_the_mean_of_all_ratings() {
 
 #[test]
 fn the_cost_per_completed_task_includes_all_tasks() {
-    let mut dear = World::new().to(State::Planning);
+    let mut expensive = World::new().to(State::Planning);
     let plan = crate::world::plan(1);
-    dear.done_costing(Some(costing(300)), Outcome::Planned(plan));
-    dear.ask(Action::Cancel { reason: reason() });
-    let metrics = figures(vec![completed(), completed(), dear], 0);
+    expensive.done_with_usage(Some(costing(300)), Outcome::Planned(plan));
+    expensive.ask(Action::Cancel { reason: reason() });
+    let metrics = metrics_of(vec![completed(), completed(), expensive], 0);
     assert_eq!(metrics.cost_per_completed, Some(Usd::from_cents(150)));
 }
 

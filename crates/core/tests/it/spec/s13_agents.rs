@@ -38,8 +38,8 @@ fn the_well_known_agents_are_built_in(
     let agents = Rules::default().agents;
     assert_eq!(agents.len(), 4);
     let agent = &agents[name];
-    let told = (agent.command.as_str(), agent.provider.as_str(), agent.key.as_str());
-    assert_eq!(told, (command, provider, key));
+    let settings = (agent.command.as_str(), agent.provider.as_str(), agent.key.as_str());
+    assert_eq!(settings, (command, provider, key));
     assert_eq!(agent.inherit, ["PATH", "HOME", "LANG", "TERM"]);
     assert!(agent.upstream.starts_with("https://"), "{}", agent.upstream);
     assert!(!agent.modes.look.is_empty() && !agent.modes.work.is_empty());
@@ -68,9 +68,9 @@ fn built_in_agents_are_valid_user_configuration() {
 #[case("home: [..]")]
 #[case("home: [/home/ann/.ssh]")]
 fn files_of_an_agent_must_be_below_its_home(#[case] key: &str) {
-    let told = problems(&format!("agents: {{codex: {{{key}}}}}"), &[]);
-    assert_eq!(told.len(), 1, "{told:#?}");
-    assert!(told[0].to_string().contains("below the home"), "{}", told[0]);
+    let problems = problems(&format!("agents: {{codex: {{{key}}}}}"), &[]);
+    assert_eq!(problems.len(), 1, "{problems:#?}");
+    assert!(problems[0].to_string().contains("below the home"), "{}", problems[0]);
 }
 
 #[test]
@@ -98,9 +98,9 @@ agents:
 #[test]
 fn the_version_covers_files_of_an_agent_but_not_its_variables() {
     let version = |text: &str| load(text, &[]).unwrap().rules.version();
-    let plain = version("");
-    assert_ne!(version("agents: {codex: {files: {.codex/config.toml: x}}}"), plain);
-    assert_ne!(version("agents: {codex: {upstream: 'https://example.org'}}"), plain);
+    let default_version = version("");
+    assert_ne!(version("agents: {codex: {files: {.codex/config.toml: x}}}"), default_version);
+    assert_ne!(version("agents: {codex: {upstream: 'https://example.org'}}"), default_version);
     let with = |value: &str| version(&format!("agents: {{codex: {{env: {{A: {value}}}}}}}"));
     assert_eq!(with("one"), with("two"));
 }
@@ -139,12 +139,13 @@ agents: {goose: {command: goose}}
 
 #[test]
 fn an_agent_named_by_a_variable_must_exist_and_its_value_is_not_shown() {
-    let told = problems("", &[("TAMMA_TIER_SIMPLE_AGENT", "codeks")]);
-    assert_eq!(told.len(), 1, "{told:#?}");
-    assert_eq!(told[0].variable(), Some("TAMMA_TIER_SIMPLE_AGENT"));
-    let told = [told, problems("tiers: {simple: {agent: '${IT}'}}", &[("IT", "codeks")])].concat();
-    assert_eq!(told.len(), 2, "{told:#?}");
-    for problem in told {
+    let reported = problems("", &[("TAMMA_TIER_SIMPLE_AGENT", "codeks")]);
+    assert_eq!(reported.len(), 1, "{reported:#?}");
+    assert_eq!(reported[0].variable(), Some("TAMMA_TIER_SIMPLE_AGENT"));
+    let reported =
+        [reported, problems("tiers: {simple: {agent: '${IT}'}}", &[("IT", "codeks")])].concat();
+    assert_eq!(reported.len(), 2, "{reported:#?}");
+    for problem in reported {
         assert_eq!(problem.fault.code(), "unknown_name");
         let all = format!("{problem} {problem:?} {:?}", problem.fault.help());
         assert!(!all.contains("codeks") && !all.contains("did you mean"), "{all}");
@@ -161,11 +162,11 @@ agents: {goose: {command: 3}}
 ceremony: {low: {gates: [test]}}
 gates: {test: {command: ''}}
 ";
-    let told: Vec<_> = problems(text, &[])
+    let codes: Vec<_> = problems(text, &[])
         .iter()
         .map(|problem| (problem.fault.code(), problem.location().unwrap().line))
         .collect();
-    assert_eq!(told, [("wrong_type", 2), ("out_of_range", 4)]);
+    assert_eq!(codes, [("wrong_type", 2), ("out_of_range", 4)]);
 }
 
 #[test]
@@ -189,9 +190,9 @@ engines: {slots: 4}
 
 #[test]
 fn a_planned_delivery_mode_is_refused_with_an_explanation() {
-    let told = problems("delivery: {mode: pull_request}", &[]);
+    let reported = problems("delivery: {mode: pull_request}", &[]);
     assert_eq!(
-        told[0].to_string(),
+        reported[0].to_string(),
         "`delivery.mode` is invalid: `pull_request` is not supported yet: use `branch`, \
          then merge the branch yourself"
     );
@@ -269,10 +270,10 @@ proptest! {
         config in prop::collection::btree_map("[a-z]{1,8}", any::<String>(), 0..4),
     ) {
         let rules = with_secrets(&env, &config);
-        let bare = rules.without_secrets();
-        prop_assert_eq!(&bare, &with_secrets(&emptied(&env), &emptied(&config)));
-        prop_assert_eq!(bare.version(), rules.version());
-        prop_assert_eq!(bare.without_secrets(), bare);
+        let redacted = rules.without_secrets();
+        prop_assert_eq!(&redacted, &with_secrets(&emptied(&env), &emptied(&config)));
+        prop_assert_eq!(redacted.version(), rules.version());
+        prop_assert_eq!(redacted.without_secrets(), redacted);
     }
 }
 

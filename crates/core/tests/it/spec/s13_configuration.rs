@@ -79,9 +79,9 @@ fn problems(text: &str, pairs: &[(&str, &str)]) -> Vec<ConfigProblem> {
 fn only_problem(text: &str) -> (&'static str, usize, usize, String, String) {
     let problems = problems(text, &[]);
     assert_eq!(problems.len(), 1, "{problems:#?}");
-    let (problem, place) = (&problems[0], problems[0].location().unwrap());
+    let (problem, location) = (&problems[0], problems[0].location().unwrap());
     let help = problem.fault.help().unwrap_or_default();
-    (problem.fault.code(), place.line, place.column, problem.to_string(), help)
+    (problem.fault.code(), location.line, location.column, problem.to_string(), help)
 }
 
 fn at(loaded: &LoadedRules, path: &str) -> Value {
@@ -194,15 +194,15 @@ scrum_master:
         config:
           url: ${HOOK_URL}
 ";
-    let told: Vec<_> = problems(text, &[])
+    let codes: Vec<_> = problems(text, &[])
         .iter()
         .map(|problem| {
-            let place = problem.location().unwrap();
-            (problem.fault.code(), place.line, place.column)
+            let location = problem.location().unwrap();
+            (problem.fault.code(), location.line, location.column)
         })
         .collect();
     assert_eq!(
-        told,
+        codes,
         [("unknown_key", 3, 5), ("out_of_range", 4, 17), ("undefined_variable", 9, 16),]
     );
 }
@@ -329,8 +329,8 @@ fn each_mistake_is_told_with_its_place_and_what_would_be_right(
     #[case] column: usize,
     #[case] help: &str,
 ) {
-    let told = only_problem(text);
-    assert_eq!((told.0, told.1, told.2, told.4.as_str()), (code, 1, column, help));
+    let problem = only_problem(text);
+    assert_eq!((problem.0, problem.1, problem.2, problem.4.as_str()), (code, 1, column, help));
 }
 
 #[test]
@@ -384,9 +384,9 @@ ceremony:
     let long = "[hush".repeat(30);
     let pairs = [("SECRET", "[hush"), ("TWO", "a/[hush-2"), ("LONG", long.as_str())];
     let refused = load(text, &pairs).unwrap_err();
-    let told: Vec<_> = refused.iter().map(|problem| problem.fault.code()).collect();
+    let codes: Vec<_> = refused.iter().map(|problem| problem.fault.code()).collect();
     assert_eq!(
-        told,
+        codes,
         ["refused", "refused", "unknown_choice", "wrong_type", "wrong_type", "out_of_range",]
     );
     for problem in refused.iter() {
@@ -463,10 +463,10 @@ scrum_master:
 fn an_invalid_variable_is_reported_with_its_name_and_the_expected_value() {
     let pairs = [("TAMMA_SCRUM_MASTER_MAX_RETRIES", "many"), ("TAMMA_BUDGET_TASK_USD", "-2")];
     let problems = problems("weather: 1", &pairs);
-    let told: Vec<_> =
+    let codes: Vec<_> =
         problems.iter().map(|problem| (problem.fault.code(), problem.variable())).collect();
     assert_eq!(
-        told,
+        codes,
         [
             ("unknown_key", None),
             ("out_of_range", Some("TAMMA_BUDGET_TASK_USD")),
@@ -547,14 +547,16 @@ fn the_reference_in_the_repository_is_current() {
 fn the_schema_and_the_loader_agree() {
     let schema = rules::schema();
     let validator = jsonschema::validator_for(&schema).unwrap();
-    let fits = |value: Value| validator.is_valid(&value);
-    assert!(fits(json!({})));
-    assert!(fits(json!({ "scrum_master": { "risk_thresholds": { "low": { "max_files": 3 } } } })));
-    assert!(fits(json!({ "budget": { "task_usd": null } })));
-    assert!(!fits(json!({ "budget": { "task_usd": -1 } })));
-    assert!(!fits(json!({ "weather": 1 })));
-    assert!(!fits(json!({ "scrum_master": { "alerts": { "channels": [{}] } } })));
-    assert!(!fits(json!({ "prices": { "opus": { "input": 1 } } })));
+    let is_valid = |value: Value| validator.is_valid(&value);
+    assert!(is_valid(json!({})));
+    assert!(is_valid(
+        json!({ "scrum_master": { "risk_thresholds": { "low": { "max_files": 3 } } } })
+    ));
+    assert!(is_valid(json!({ "budget": { "task_usd": null } })));
+    assert!(!is_valid(json!({ "budget": { "task_usd": -1 } })));
+    assert!(!is_valid(json!({ "weather": 1 })));
+    assert!(!is_valid(json!({ "scrum_master": { "alerts": { "channels": [{}] } } })));
+    assert!(!is_valid(json!({ "prices": { "opus": { "input": 1 } } })));
 }
 
 #[test]
@@ -652,8 +654,8 @@ proptest! {
             Err(problems) => {
                 prop_assert!(problems.len() > 0);
                 for problem in problems.iter() {
-                    let place = problem.location();
-                    prop_assert!(place.is_none_or(|at| at.line > 0 && at.column > 0));
+                    let location = problem.location();
+                    prop_assert!(location.is_none_or(|at| at.line > 0 && at.column > 0));
                     let _ = (problem.to_string(), problem.fault.help());
                 }
             }

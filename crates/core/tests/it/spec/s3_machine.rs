@@ -23,7 +23,7 @@ use crate::world::{
 #[test]
 fn a_task_without_failures_takes_the_main_path() {
     let world = World::new().to(State::Completed);
-    assert_eq!(world.way(), State::MAIN_PATH);
+    assert_eq!(world.states(), State::MAIN_PATH);
 }
 
 #[rstest]
@@ -38,7 +38,7 @@ fn a_task_without_failures_takes_the_main_path() {
 #[case(State::Learning, Job::Learn { ending: State::Completed, use_model: true })]
 fn every_state_of_the_main_path_starts_its_own_job(#[case] state: State, #[case] job: Job) {
     let world = World::new().to(state);
-    assert_eq!(world.started(), Some(&job));
+    assert_eq!(world.started_job(), Some(&job));
     assert_eq!(world.it.active_job.expect("a job").kind, job.kind());
 }
 
@@ -130,9 +130,9 @@ pub(crate) fn alerted() -> World {
 
 #[test]
 fn no_transition_skips_a_state_of_the_main_path() {
-    let along = |state| State::MAIN_PATH.iter().position(|way| *way == state);
+    let position = |state| State::MAIN_PATH.iter().position(|main| *main == state);
     for (from, on, to) in table::transitions() {
-        if let (Some(from), Some(to)) = (along(from), along(to)) {
+        if let (Some(from), Some(to)) = (position(from), position(to)) {
             assert!(to <= from + 1, "{on} skips");
         }
     }
@@ -170,7 +170,7 @@ fn lessons_of_a_closed_task_are_recorded_and_paid_without_a_transition() {
     let mut world = World::new().to(State::InProgress);
     world.ask(Action::Cancel { reason: reason() });
     let before = world.it.clone();
-    world.done_costing(Some(costing(5)), Outcome::Learned(2));
+    world.done_with_usage(Some(costing(5)), Outcome::Learned(2));
     let last = world.log.last().expect("an entry");
     assert_eq!((last.name, &last.data), (EntryName::SmLearningCaptured, &EntryData::Lessons(2)));
     assert_eq!((world.it.state, world.it.since), (before.state, before.since));
@@ -184,7 +184,7 @@ fn a_learning_failure_after_the_end_is_recorded_and_does_not_fail_the_task() {
     let mut world = World::new();
     world.ask(Action::Cancel { reason: reason() }).done(failure(FailureKind::Crashed));
     assert_eq!(world.it.state, State::Cancelled);
-    assert!(world.has_logged(EntryName::SmErrorOccurred));
+    assert!(world.has_entry(EntryName::SmErrorOccurred));
     assert!(world.it.active_job.is_none());
 }
 
@@ -192,9 +192,12 @@ fn a_learning_failure_after_the_end_is_recorded_and_does_not_fail_the_task() {
 fn a_task_without_budget_for_a_model_still_records_its_failures() {
     let mut world = World::with(|rules| rules.budget.task_usd = Some(Usd::from_cents(100)));
     world.walk(State::Planning);
-    world.done_costing(Some(costing(99)), Outcome::Planned(plan(1)));
+    world.done_with_usage(Some(costing(99)), Outcome::Planned(plan(1)));
     world.ask(Action::Cancel { reason: reason() });
-    assert_eq!(world.started(), Some(&Job::Learn { ending: State::Cancelled, use_model: false }));
+    assert_eq!(
+        world.started_job(),
+        Some(&Job::Learn { ending: State::Cancelled, use_model: false })
+    );
 }
 
 #[test]
@@ -203,10 +206,13 @@ fn a_task_of_an_older_edition_uses_no_model_for_lessons_and_accepts_nothing_afte
     world.it.edition = Edition::Review2026;
     world.ask(Action::Cancel { reason: reason() });
     let job_number = world.it.last_job_number;
-    assert_eq!(world.started(), Some(&Job::Learn { ending: State::Cancelled, use_model: false }));
+    assert_eq!(
+        world.started_job(),
+        Some(&Job::Learn { ending: State::Cancelled, use_model: false })
+    );
     assert_eq!(world.it.active_job, None);
-    let what = EventKind::JobFinished { job_number, usage: None, outcome: Outcome::Learned(1) };
-    assert_eq!(world.feed(Actor::Tamma, what), Err(Refusal::Ended(State::Cancelled)));
+    let kind = EventKind::JobFinished { job_number, usage: None, outcome: Outcome::Learned(1) };
+    assert_eq!(world.feed(Actor::Tamma, kind), Err(Refusal::Ended(State::Cancelled)));
 }
 
 #[test]
@@ -214,7 +220,7 @@ fn a_cancelled_task_does_not_learn_if_failures_are_not_captured() {
     let mut world =
         World::with(|rules| rules.scrum_master.learning_capture.capture_failure = false);
     world.done(Outcome::Admitted).ask(Action::Cancel { reason: reason() });
-    assert_eq!(world.started(), None);
+    assert_eq!(world.started_job(), None);
 }
 
 #[test]
@@ -288,9 +294,9 @@ fn a_soft_timeout_warns_at_80_alerts_at_100_and_escalates_at_150_percent() {
 #[test]
 fn a_soft_timeout_never_stops_work() {
     let mut world = World::new().to(State::Testing);
-    let work = world.it.active_job;
+    let job = world.it.active_job;
     world.tick_at(500);
-    assert_eq!((world.it.state, world.it.active_job), (State::Testing, work));
+    assert_eq!((world.it.state, world.it.active_job), (State::Testing, job));
 }
 
 #[test]
@@ -341,7 +347,7 @@ fn an_open_question_is_the_only_message_about_a_slow_state() {
     let mut world = asking();
     world.tick_at(48);
     assert_eq!(world.alerts(), Vec::<&tamma_core::task_loop::Alert>::new());
-    assert!(world.has_logged(EntryName::SmTimeoutWarning));
+    assert!(world.has_entry(EntryName::SmTimeoutWarning));
     world.tick_at(60);
     assert_eq!(world.alerts().len(), 1);
     assert_eq!(world.alerts()[0].kind, AlertKind::ApprovalNeeded);
@@ -362,7 +368,7 @@ fn acknowledging_stops_the_reminders() {
     let mut world = alerted();
     world.ask(Action::Acknowledge);
     assert_eq!(world.it.wake_at(&world.rules), None);
-    assert!(world.has_logged(EntryName::SmAlertAcknowledged));
+    assert!(world.has_entry(EntryName::SmAlertAcknowledged));
     assert_eq!(World::new().try_ask("ann", Action::Acknowledge), Err(Refusal::NoOpenQuestion));
 }
 
@@ -386,20 +392,20 @@ fn every_open_state_of_the_main_path_has_a_next_step() {
 #[case::paused(paused(), "paused by ann; waiting to be resumed")]
 #[case::approval(
     asking(),
-    "low-risk plan needs approval: waiting for a person to approve, reject, ask changes, \
-     modify or cancel; next reminder at 2024-10-04 01:00 UTC"
+    "low-risk plan needs approval: waiting for a person to approve, reject, revise the \
+     plan, change the task or cancel; next reminder at 2024-10-04 01:00 UTC"
 )]
-#[case::seen(
-    seen(),
-    "`assigned` keeps failing: waiting for a person to continue, modify, retry, roll \
-     back, cancel or abandon; seen, no more reminders"
+#[case::acknowledged(
+    acknowledged(),
+    "`assigned` keeps failing: waiting for a person to continue, change the task, \
+     retry, roll back, cancel or abandon; seen, no more reminders"
 )]
 #[case::again(backed_off(), "retrying `admit` at 2024-10-04 00:00 UTC")]
 #[case::quota(without_quota(), "waiting for acme's quota to reset at 2024-10-04 03:20 UTC")]
 #[case::stopping(stopping(), "waiting for `plan` to stop")]
-fn the_next_step_is_described(#[case] world: World, #[case] words: &str) {
+fn the_next_step_is_described(#[case] world: World, #[case] expected: &str) {
     let next = world.it.next_step(&world.rules).expect("something moves it");
-    assert_eq!(next.to_string(), words);
+    assert_eq!(next.to_string(), expected);
 }
 
 fn late() -> World {
@@ -414,7 +420,7 @@ fn paused() -> World {
     world
 }
 
-fn seen() -> World {
+fn acknowledged() -> World {
     let mut world = alerted();
     world.ask(Action::Acknowledge);
     world
@@ -492,7 +498,7 @@ fn a_person_can_skip_the_wait() {
     assert_eq!(world.commands, [Command::StopJob { job_number, reason: StopReason::Superseded }]);
     world.done(Outcome::Interrupted);
     assert_eq!(world.it.active_job.expect("a job").not_before, None);
-    assert_eq!(world.started(), Some(&Job::Admit));
+    assert_eq!(world.started_job(), Some(&Job::Admit));
     let refused = world.try_ask("ann", Action::Retry { grant: Grant::default() });
     assert_eq!(refused, Err(Refusal::NothingToRetry));
 }

@@ -38,7 +38,7 @@ fn a_resumed_task_continues_in_its_state() {
     world.ask(Action::Resume);
     assert_eq!(world.it.state, State::Testing);
     let again = Job::Test { commit: commit(9), risk: tamma_core::level::RiskLevel::Low };
-    assert_eq!(world.started(), Some(&again));
+    assert_eq!(world.started_job(), Some(&again));
 }
 
 #[test]
@@ -46,9 +46,9 @@ fn a_job_that_ends_during_a_pause_counts_and_the_next_waits() {
     let mut world = World::new().to(State::Testing);
     world.ask(Action::Pause).done(green());
     assert_eq!(world.it.state, State::QualityReview);
-    assert_eq!(world.started(), None);
+    assert_eq!(world.started_job(), None);
     world.ask(Action::Resume);
-    assert_eq!(world.started(), Some(&Job::Review { commit: commit(9) }));
+    assert_eq!(world.started_job(), Some(&Job::Review { commit: commit(9) }));
 }
 
 #[test]
@@ -57,20 +57,22 @@ fn a_run_that_a_pause_interrupted_waits_for_an_agent_again() {
     world.ask(Action::Pause).done(Outcome::Interrupted);
     assert_eq!(world.it.state, State::Validated);
     world.ask(Action::Resume);
-    assert!(matches!(world.started(), Some(Job::Implement(order)) if order.iteration == 1));
+    assert!(
+        matches!(world.started_job(), Some(Job::Implement(run_spec)) if run_spec.iteration == 1)
+    );
 }
 
 #[test]
 fn resuming_waits_until_the_job_has_stopped() {
     let mut world = World::new().to(State::Testing);
     world.ask(Action::Pause).ask(Action::Resume);
-    assert_eq!(world.started(), None);
+    assert_eq!(world.started_job(), None);
     assert_eq!(
         world.it.next_step(&world.rules),
         Some(NextStep::JobStopping { job: JobKind::Test })
     );
     world.done(Outcome::Interrupted);
-    assert!(world.started().is_some());
+    assert!(world.started_job().is_some());
 }
 
 #[rstest]
@@ -112,11 +114,11 @@ fn only_running_tasks_can_be_paused_and_only_paused_ones_resumed() {
 #[test]
 fn people_can_decide_while_a_task_is_paused() {
     let mut world = asking();
-    let binding = world.binding();
-    world.ask(Action::Pause).ask(Action::Approve { scope: binding, reason: None });
+    let scope = world.binding();
+    world.ask(Action::Pause).ask(Action::Approve { scope, reason: None });
     assert_eq!(world.it.state, State::Validated);
-    assert_eq!(world.started(), None);
-    assert!(world.ask(Action::Resume).started().is_some());
+    assert_eq!(world.started_job(), None);
+    assert!(world.ask(Action::Resume).started_job().is_some());
 }
 
 // Changing the request
@@ -128,10 +130,10 @@ fn before_planning_a_changed_request_is_only_recorded(#[case] state: State) {
     let mut world = World::new().to(state);
     world.ask(Action::ChangeTask { request: note() });
     assert_eq!(world.it.state, state);
-    assert!(world.has_logged(EntryName::SmTaskModified));
+    assert!(world.has_entry(EntryName::SmTaskModified));
     world.walk(State::Planning);
     let planned = Job::Plan { version: 1, from: None, note: Some(note()) };
-    assert_eq!(world.started(), Some(&planned));
+    assert_eq!(world.started_job(), Some(&planned));
 }
 
 #[rstest]
@@ -150,7 +152,7 @@ fn a_changed_request_replans_once_the_old_job_has_stopped(#[case] state: State) 
     assert_eq!(world.commands, [Command::StopJob { job_number, reason: StopReason::Superseded }]);
     assert_eq!((world.it.approved_scope, world.it.plan_assessment.as_ref()), (None, None));
     world.done(Outcome::Interrupted);
-    assert!(matches!(world.started(), Some(Job::Plan { note: Some(_), .. })));
+    assert!(matches!(world.started_job(), Some(Job::Plan { note: Some(_), .. })));
 }
 
 #[rstest]
@@ -159,7 +161,7 @@ fn a_changed_request_replans_once_the_old_job_has_stopped(#[case] state: State) 
 fn a_task_in_delivery_cannot_be_changed(#[case] state: State) {
     let mut world = World::new().to(state);
     let refused = world.try_ask("ann", Action::ChangeTask { request: note() });
-    assert_eq!(refused, Err(Refusal::WrongState { state, action: "modify".to_owned() }));
+    assert_eq!(refused, Err(Refusal::WrongState { state, action: "change the task".to_owned() }));
 }
 
 #[test]
@@ -183,7 +185,7 @@ fn continue_resumes_the_state_with_its_failures_reset() {
     world.ask(Action::Continue { grant: Grant::default() });
     assert_eq!(world.it.state, State::Assigned);
     assert!(world.it.failures.is_empty());
-    assert_eq!(world.started(), Some(&Job::Prepare));
+    assert_eq!(world.started_job(), Some(&Job::Prepare));
 }
 
 #[test]
@@ -191,7 +193,7 @@ fn retry_repeats_the_failed_work() {
     let mut world = alerted();
     world.ask(Action::Retry { grant: Grant::default() });
     assert_eq!(world.it.state, State::Assigned);
-    assert!(world.has_logged(EntryName::SmTaskRetried));
+    assert!(world.has_entry(EntryName::SmTaskRetried));
 }
 
 #[test]
@@ -208,7 +210,7 @@ fn abandon_fails_the_task_if_it_needs_a_decision() {
     let mut world = alerted();
     world.ask(Action::Abandon { reason: reason() });
     assert_eq!(world.it.state, State::Failed);
-    assert_eq!(world.started(), Some(&Job::Learn { ending: State::Failed, use_model: true }));
+    assert_eq!(world.started_job(), Some(&Job::Learn { ending: State::Failed, use_model: true }));
     let refused = World::new().try_ask("ann", Action::Abandon { reason: reason() });
     let state = State::Pending;
     assert_eq!(refused, Err(Refusal::WrongState { state, action: "abandon".to_owned() }));
@@ -234,7 +236,7 @@ fn a_person_can_roll_back_to_an_earlier_state(#[case] to: State) {
     let mut world = undeliverable();
     world.ask(Action::RollBack { to, reason: reason() });
     assert_eq!(world.it.state, to);
-    assert!(world.started().is_some());
+    assert!(world.started_job().is_some());
     let keeps_approval = !matches!(to, State::Planning | State::AwaitingApproval);
     assert_eq!(world.it.is_approved(), keeps_approval);
     let last = world.log.last().expect("an entry");
@@ -248,10 +250,10 @@ fn a_person_can_roll_back_to_an_earlier_state(#[case] to: State) {
 #[case(State::Planning, "the task has not passed this state")]
 fn a_task_cannot_be_rolled_back_to_a_state_it_has_not_passed(
     #[case] to: State,
-    #[case] why: &'static str,
+    #[case] reason_text: &'static str,
 ) {
     let refused = alerted().try_ask("ann", Action::RollBack { to, reason: reason() });
-    assert_eq!(refused, Err(Refusal::CannotRollBack { to, why }));
+    assert_eq!(refused, Err(Refusal::CannotRollBack { to, reason: reason_text }));
 }
 
 #[test]
@@ -261,7 +263,7 @@ fn rolling_back_needs_the_inputs_of_the_state() {
     world.feed(Actor::Tamma, EventKind::PinChanged(pin(2))).expect("the pin changes");
     let to = State::Validated;
     let refused = world.try_ask("ann", Action::RollBack { to, reason: reason() });
-    assert_eq!(refused, Err(Refusal::CannotRollBack { to, why: "the plan is not approved" }));
+    assert_eq!(refused, Err(Refusal::CannotRollBack { to, reason: "the plan is not approved" }));
 
     let mut world = World::new().to(State::Approved);
     world.it.commit = None;
@@ -272,13 +274,13 @@ fn rolling_back_needs_the_inputs_of_the_state() {
         let refused = world.try_ask("ann", Action::RollBack { to, reason: reason() });
         assert_eq!(
             refused,
-            Err(Refusal::CannotRollBack { to, why: "the task has no change to review" })
+            Err(Refusal::CannotRollBack { to, reason: "the task has no change to review" })
         );
     }
     world.it.plan = None;
     let to = State::AwaitingApproval;
     let refused = world.try_ask("ann", Action::RollBack { to, reason: reason() });
-    assert_eq!(refused, Err(Refusal::CannotRollBack { to, why: "the task has no plan" }));
+    assert_eq!(refused, Err(Refusal::CannotRollBack { to, reason: "the task has no plan" }));
 }
 
 #[rstest]
@@ -315,7 +317,7 @@ fn approval_and_earlier_states_cannot_be_skipped(#[case] failed: State) {
 #[test]
 fn a_change_that_failed_its_review_can_be_accepted_as_it_is() {
     let mut world = World::with(|rules| rules.scrum_master.task_loop.max_iterations = 1);
-    world.fail_in(1).done(Outcome::WorkSaved).ask(Action::Skip { reason: reason() });
+    world.fail_gates(1).done(Outcome::WorkSaved).ask(Action::Skip { reason: reason() });
     assert_eq!(world.it.state, State::Approved);
     assert_eq!(world.walk(State::Completed).it.commit, Some(commit(10)));
 }
@@ -356,15 +358,15 @@ fn every_alert_lists_its_answers(#[case] cause: AlertCause, #[case] expected: &[
 
 #[test]
 fn work_is_saved_before_a_person_decides_if_there_is_any() {
-    assert_eq!(alerted().started(), None);
+    assert_eq!(alerted().started_job(), None);
     let mut world = World::new().to(State::Testing);
     for _ in 0..3 {
         world.done(failure(FailureKind::Crashed));
     }
-    assert_eq!(world.started(), Some(&Job::SaveWork));
+    assert_eq!(world.started_job(), Some(&Job::SaveWork));
     world.done(Outcome::WorkSaved);
-    assert!(world.has_logged(EntryName::SmWorkLanded));
-    assert_eq!((world.started(), world.it.must_save_work), (None, false));
+    assert!(world.has_entry(EntryName::SmWorkLanded));
+    assert_eq!((world.started_job(), world.it.must_save_work), (None, false));
 }
 
 #[test]
@@ -375,9 +377,9 @@ fn an_answer_waits_until_the_work_is_saved() {
     }
     world.ask(Action::Continue { grant: Grant::default() });
     assert!(!world.commands.iter().any(|command| matches!(command, Command::StopJob { .. })));
-    assert_eq!(world.started(), None);
+    assert_eq!(world.started_job(), None);
     world.done(Outcome::WorkSaved);
-    assert!(matches!(world.started(), Some(Job::Test { .. })));
+    assert!(matches!(world.started_job(), Some(Job::Test { .. })));
 }
 
 #[test]
@@ -386,9 +388,9 @@ fn saving_that_keeps_failing_is_given_up_with_an_alert() {
     for _ in 0..5 {
         world.done(failure(FailureKind::Crashed));
     }
-    assert_eq!(world.started(), Some(&Job::SaveWork));
+    assert_eq!(world.started_job(), Some(&Job::SaveWork));
     world.done(failure(FailureKind::OverBudget));
-    assert_eq!((world.started(), world.it.must_save_work), (None, false));
+    assert_eq!((world.started_job(), world.it.must_save_work), (None, false));
     let cause = AlertCause::JobFailed(State::HumanEscalation);
     assert_eq!(world.alerts()[0].cause, cause);
     assert_eq!(world.alerts()[0].severity, AlertSeverity::Critical);

@@ -178,9 +178,9 @@ fn a_plan_is_identified_by_the_hash_of_its_content() {
 fn the_summary_has_the_facts_that_the_state_machine_needs() {
     let mut plan = written();
     plan.file_changes.push(change("db/migrations/1.sql"));
-    let outline = plan.summarize(3, text("plans/3"), &Rules::default());
+    let summary = plan.summarize(3, text("plans/3"), &Rules::default());
     assert_eq!(
-        outline,
+        summary,
         PlanSummary {
             hash: plan.hash(),
             version: 3,
@@ -201,9 +201,9 @@ fn an_invalid_plan_returns_to_the_planner_with_its_errors() {
     world.done(Outcome::PlanInvalid(text("flaws")));
     assert_eq!(world.it.state, State::Planning);
     let again = Job::Plan { version: 1, from: None, note: Some(text("flaws")) };
-    assert_eq!(world.started(), Some(&again));
+    assert_eq!(world.started_job(), Some(&again));
     assert_eq!(world.it.state_failures(), 1);
-    assert!(world.has_logged(EntryName::SmPlanInvalid));
+    assert!(world.has_entry(EntryName::SmPlanInvalid));
 }
 
 #[test]
@@ -216,13 +216,13 @@ fn three_invalid_plans_go_to_the_council() {
     world.done(Outcome::PlanInvalid(note()));
     assert_eq!(world.it.state, State::CtoIntervention);
     let (seat, opinions) = (Some(CouncilSeat::Member(0)), Vec::new());
-    assert_eq!(world.started(), Some(&Job::Convene { council_number: 1, seat, opinions }));
+    assert_eq!(world.started_job(), Some(&Job::Convene { council_number: 1, seat, opinions }));
     // A planning failure is not a failed change, so it is not a retry.
     assert_eq!((world.it.councils, world.it.retries), (1, 0));
     assert!(world.it.failures.is_empty());
     world.walk(State::Adjusting);
     let guided = Job::Plan { version: 1, from: None, note: Some(text("guidance")) };
-    assert_eq!(world.started(), Some(&guided));
+    assert_eq!(world.started_job(), Some(&guided));
 }
 
 #[test]
@@ -262,7 +262,7 @@ fn a_submitted_plan_is_reviewed_first() {
     world.it = begin(&received, &rules).next;
     world.walk(State::Planning);
     let review = Job::Plan { version: 1, from: Some(text("brought")), note: None };
-    assert_eq!(world.started(), Some(&review));
+    assert_eq!(world.started_job(), Some(&review));
 }
 
 #[test]
@@ -277,14 +277,14 @@ fn a_new_plan_has_the_next_version() {
     let refused = world.try_done(Outcome::Planned(plan(1)));
     assert_eq!(refused, Err(Refusal::PlanVersion { found: 1, expected: 2 }));
     world.done(Outcome::Planned(plan(2)));
-    assert!(world.has_logged(EntryName::SmPlanAdjusted));
+    assert!(world.has_entry(EntryName::SmPlanAdjusted));
 }
 
 #[test]
 fn the_first_plan_is_not_a_revision() {
     let world = World::new().to(State::AwaitingApproval);
-    assert!(world.has_logged(EntryName::SmPlanGenerated));
-    assert!(!world.has_logged(EntryName::SmPlanAdjusted));
+    assert!(world.has_entry(EntryName::SmPlanGenerated));
+    assert!(!world.has_entry(EntryName::SmPlanAdjusted));
     assert_eq!(world.log.last().unwrap().trigger, Some(Trigger::PlanMade));
 }
 

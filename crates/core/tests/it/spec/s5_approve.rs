@@ -31,7 +31,7 @@ fn asking() -> World {
 }
 
 fn asking_under(rules: Rules) -> World {
-    let mut world = World::under(rules).to(State::Planning);
+    let mut world = World::with_rules(rules).to(State::Planning);
     world
         .done(Outcome::Planned(PlanSummary { critical_file_count: 1, ..plan(1) }))
         .done(Outcome::Checked { blockers: 0, warnings: 1 });
@@ -194,21 +194,21 @@ fn low_risk_is_approved_automatically_and_that_is_recorded() {
     let mut world = World::new().to(State::AwaitingApproval);
     world.done(QUIET);
     assert_eq!(world.it.state, State::Validated);
-    assert!(world.has_logged(EntryName::SmApprovalAuto));
+    assert!(world.has_entry(EntryName::SmApprovalAuto));
     assert_eq!(world.it.approved_scope, world.it.current_scope());
-    assert!(matches!(world.started(), Some(Job::Implement(_))));
+    assert!(matches!(world.started_job(), Some(Job::Implement(_))));
 }
 
 #[test]
 fn medium_risk_asks_a_person_and_waits() {
     let mut world = asking();
     assert_eq!(world.it.state, State::AwaitingApproval);
-    assert_eq!(world.started(), None);
+    assert_eq!(world.started_job(), None);
     let [alert] = world.alerts()[..] else { panic!("one alert") };
     assert_eq!(alert.kind, AlertKind::ApprovalNeeded);
     assert_eq!(alert.cause, AlertCause::ApprovalNeeded { risk: RiskLevel::Medium, approvers: 1 });
     assert_eq!(alert.question, Some(1));
-    assert!(world.has_logged(EntryName::SmApprovalRequested));
+    assert!(world.has_entry(EntryName::SmApprovalRequested));
     // Without an answer it waits and reminds, without a time limit.
     world.tick_at(60 * 24 * 30);
     assert_eq!(world.it.state, State::AwaitingApproval);
@@ -225,8 +225,8 @@ fn a_named_person_approves_exactly_what_they_saw() {
     let [approval] = &world.it.approvals[..] else { panic!("one approval") };
     assert_eq!((approval.by.as_str(), approval.at, approval.scope), ("ann", minute(7), scope));
     let last = world.log.last().unwrap();
-    let kept = EntryData::Approval { scope, risk: RiskLevel::Medium };
-    assert_eq!((last.name, &last.data), (EntryName::SmApprovalGranted, &kept));
+    let data = EntryData::Approval { scope, risk: RiskLevel::Medium };
+    assert_eq!((last.name, &last.data), (EntryName::SmApprovalGranted, &data));
     assert_eq!(last.reason.as_deref(), Some("looks right"));
 }
 
@@ -237,12 +237,12 @@ fn a_named_person_approves_exactly_what_they_saw() {
 fn approving_an_outdated_scope_is_refused_with_the_reason(
     #[case] seen: ApprovalScope,
     #[case] drift: ScopeChange,
-    #[case] words: &str,
+    #[case] message: &str,
 ) {
     let mut world = asking();
     let refused = world.try_ask("ann", Action::Approve { scope: seen, reason: None }).unwrap_err();
     assert_eq!(refused, Refusal::ScopeChanged(drift));
-    assert_eq!(refused.to_string(), words);
+    assert_eq!(refused.to_string(), message);
 }
 
 #[test]
@@ -253,7 +253,7 @@ fn nothing_can_be_decided_before_the_check_has_ended() {
     for (action, name) in [
         (Action::Approve { scope, reason: None }, "approve"),
         (Action::Reject { scope, reason: reason() }, "reject"),
-        (Action::RevisePlan { scope, changes: note() }, "ask_changes"),
+        (Action::RevisePlan { scope, changes: note() }, "revise the plan"),
     ] {
         let refused = world.try_ask("ann", action);
         assert_eq!(refused, Err(Refusal::WrongState { state, action: name.to_owned() }));
@@ -277,7 +277,7 @@ fn two_approvers_are_two_people() {
     let scope = world.binding();
     world.ask(Action::Approve { scope, reason: None });
     assert_eq!(world.it.state, State::AwaitingApproval);
-    assert!(world.has_logged(EntryName::SmApprovalGranted));
+    assert!(world.has_entry(EntryName::SmApprovalGranted));
     let twice = world.try_ask("ann", Action::Approve { scope, reason: None });
     assert_eq!(twice, Err(Refusal::AlreadyApproved));
     world.try_ask("bo", Action::Approve { scope, reason: None }).unwrap();
@@ -306,8 +306,8 @@ fn a_person_can_revise_the_plan() {
     assert_eq!(world.it.state, State::Planning);
     assert_eq!((world.it.approved_scope, world.it.plan_assessment.clone()), (None, None));
     let revised = Job::Plan { version: 2, from: Some(text("plan")), note: Some(text("changes")) };
-    assert_eq!(world.started(), Some(&revised));
-    assert!(world.has_logged(EntryName::SmChangesRequested));
+    assert_eq!(world.started_job(), Some(&revised));
+    assert!(world.has_entry(EntryName::SmChangesRequested));
 }
 
 #[test]
@@ -386,9 +386,9 @@ fn a_change_of_base_or_rules_voids_the_approval_and_stops_the_run(#[case] state:
     assert_eq!(world.it.state, State::AwaitingApproval);
     assert_eq!(world.commands, [Command::StopJob { job_number, reason: StopReason::Superseded }]);
     assert!(!world.it.is_approved());
-    assert!(world.has_logged(EntryName::SmApprovalVoided));
+    assert!(world.has_entry(EntryName::SmApprovalVoided));
     world.done(Outcome::Interrupted);
-    assert!(matches!(world.started(), Some(Job::Check { .. })));
+    assert!(matches!(world.started_job(), Some(Job::Check { .. })));
 }
 
 #[test]
@@ -401,7 +401,7 @@ fn a_change_while_people_decide_asks_them_again() {
     world.feed(Actor::Tamma, EventKind::PinChanged(pin(2))).unwrap();
     assert_eq!((world.it.state, world.it.open_question.as_ref()), (State::AwaitingApproval, None));
     assert_eq!(world.commands[0], Command::CloseQuestion { question_number: 1 });
-    assert!(matches!(world.started(), Some(Job::Check { .. })));
+    assert!(matches!(world.started_job(), Some(Job::Check { .. })));
     assert!(world.it.approvals.is_empty());
     let refused = world.try_ask("bo", Action::Approve { scope: old, reason: None });
     assert_eq!(refused, Err(Refusal::ScopeChanged(ScopeChange::Base)));
@@ -420,7 +420,7 @@ fn a_change_under_review_lets_the_review_finish_and_the_next_run_needs_a_new_app
     let mut world = World::new().to(State::Testing);
     world.feed(Actor::Tamma, EventKind::PinChanged(pin(2))).unwrap();
     assert_eq!((world.it.state, world.commands.len()), (State::Testing, 0));
-    assert!(world.has_logged(EntryName::SmApprovalVoided));
+    assert!(world.has_entry(EntryName::SmApprovalVoided));
     world.done(crate::world::red(1)).done(Outcome::Briefed(note()));
     assert_eq!(world.it.state, State::AwaitingApproval);
     assert_eq!(world.log.last().unwrap().trigger, Some(Trigger::ApprovalVoided));
@@ -439,7 +439,7 @@ fn continuing_after_an_alert_needs_a_valid_approval() {
     world.feed(Actor::Tamma, EventKind::PinChanged(pin(2))).unwrap();
     world.ask(Action::Continue { grant: Grant::default() });
     assert_eq!(world.it.state, State::AwaitingApproval);
-    assert!(matches!(world.started(), Some(Job::Check { .. })));
+    assert!(matches!(world.started_job(), Some(Job::Check { .. })));
 }
 
 #[test]
@@ -473,12 +473,12 @@ fn the_level_sets_reviewers_gates_tier_and_budget() {
     let mut world = asking_under(rules);
     let scope = world.binding();
     world.ask(Action::Approve { scope, reason: None });
-    let Some(Job::Implement(order)) = world.started() else { panic!("a run") };
-    assert_eq!(order.tier, Tier::Complex);
-    assert_eq!(order.allowance.usd, Some(Usd::from_cents(1_234)));
+    let Some(Job::Implement(run_spec)) = world.started_job() else { panic!("a run") };
+    assert_eq!(run_spec.tier, Tier::Complex);
+    assert_eq!(run_spec.allowance.usd, Some(Usd::from_cents(1_234)));
     world.walk(State::Testing);
     let test = Job::Test { commit: commit(9), risk: RiskLevel::Medium };
-    assert_eq!(world.started(), Some(&test));
+    assert_eq!(world.started_job(), Some(&test));
     world.done(crate::world::green()).done(crate::world::passed());
     assert_eq!(world.it.open_question.as_ref().unwrap().cause, AlertCause::ReviewNeeded);
 }
@@ -491,7 +491,7 @@ fn disabled_alerts_are_not_sent_but_the_question_stays_open() {
     let world = asking_under(rules.clone());
     assert!(world.alerts().is_empty());
     assert!(world.it.open_question.is_some());
-    let mut world = World::under(rules).to(State::AwaitingApproval);
+    let mut world = World::with_rules(rules).to(State::AwaitingApproval);
     world.done(BLOCKED);
     assert!(world.alerts().is_empty());
 }

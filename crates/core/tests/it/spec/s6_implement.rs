@@ -20,9 +20,9 @@ use tamma_core::tier::Tier;
 
 use crate::world::{World, commit, costing, failure, minute, note, pin, plan, text};
 
-fn order(world: &World) -> &RunSpec {
-    match world.started() {
-        Some(Job::Implement(order)) => order,
+fn run_spec(world: &World) -> &RunSpec {
+    match world.started_job() {
+        Some(Job::Implement(run_spec)) => run_spec,
         other => panic!("expected a run, got {other:?}"),
     }
 }
@@ -33,7 +33,7 @@ fn order(world: &World) -> &RunSpec {
 fn a_run_gets_the_approved_plan_its_base_and_its_limits() {
     let world = World::new().to(State::Validated);
     assert_eq!(
-        order(&world),
+        run_spec(&world),
         &RunSpec {
             tier: Tier::Simple,
             iteration: 1,
@@ -79,16 +79,16 @@ fn a_finished_run_is_verified_by_the_gates() {
     assert_eq!(world.it.state, State::Testing);
     assert_eq!((world.it.commit, world.it.iterations), (Some(commit(4)), 1));
     assert!(
-        matches!(world.started(), Some(Job::Test { commit: exact, .. }) if *exact == commit(4))
+        matches!(world.started_job(), Some(Job::Test { commit: exact, .. }) if *exact == commit(4))
     );
 }
 
 #[test]
 fn the_limit_of_a_run_is_the_smaller_of_the_two_configured() {
     let world = World::with(|rules| rules.scrum_master.task_loop.timeout_ms = 60_000);
-    assert_eq!(order(&world.to(State::Validated)).timeout_seconds, 60);
+    assert_eq!(run_spec(&world.to(State::Validated)).timeout_seconds, 60);
     let world = World::with(|rules| rules.scrum_master.task_loop.timeouts.implementation = 300);
-    assert_eq!(order(&world.to(State::Validated)).timeout_seconds, 300);
+    assert_eq!(run_spec(&world.to(State::Validated)).timeout_seconds, 300);
 }
 
 // Agent failures are not quality failures.
@@ -124,7 +124,7 @@ fn three_agent_failures_save_the_work_and_ask_a_person() {
         (question.cause, question.resume_state),
         (AlertCause::AgentFailed, State::Validated)
     );
-    assert_eq!(world.started(), Some(&Job::SaveWork));
+    assert_eq!(world.started_job(), Some(&Job::SaveWork));
     assert_eq!(world.alerts()[0].kind, AlertKind::Error);
 }
 
@@ -152,14 +152,14 @@ fn a_timeout_is_retried_once_with_a_longer_limit() {
     let mut world = World::new().to(State::InProgress);
     world.done(failure(FailureKind::TimedOut));
     assert_eq!(world.it.state, State::Validated);
-    assert_eq!(order(&world).timeout_seconds, 7_200);
+    assert_eq!(run_spec(&world).timeout_seconds, 7_200);
     assert_eq!(world.it.active_job.unwrap().not_before, None);
     world.start().done(failure(FailureKind::TimedOut));
     assert_eq!(world.it.state, State::HumanEscalation);
     assert_eq!(world.it.open_question.as_ref().unwrap().cause, AlertCause::AgentTimedOut);
     assert_eq!(world.alerts()[0].kind, AlertKind::Timeout);
     world.done(Outcome::WorkSaved).ask(Action::Continue { grant: Grant::default() });
-    assert_eq!(order(&world).timeout_seconds, 3_600);
+    assert_eq!(run_spec(&world).timeout_seconds, 3_600);
 }
 
 #[test]
@@ -269,8 +269,8 @@ fn tokens_are_priced_from_the_table_with_cached_ones_apart() {
 #[case("-0", Some("$0"))]
 #[case("-1", None)]
 #[case("much", None)]
-fn money_is_decimal_and_never_negative(#[case] words: &str, #[case] expected: Option<&str>) {
-    let amount = words.parse::<Usd>();
+fn money_is_decimal_and_never_negative(#[case] text: &str, #[case] expected: Option<&str>) {
+    let amount = text.parse::<Usd>();
     assert_eq!(amount.as_ref().ok().map(ToString::to_string).as_deref(), expected);
     if let Err(error) = amount {
         assert!(error.to_string().contains("use a non-negative number such as 2.50"));
@@ -321,7 +321,7 @@ fn unknown_cost_is_never_zero() {
 fn a_run_of_unknown_cost_is_charged_its_reservation() {
     let mut world = World::new().to(State::InProgress);
     assert_eq!(world.it.active_job.unwrap().reserved_cost, Usd::from_cents(25));
-    world.done_costing(None, Outcome::RunFinished(commit(4)));
+    world.done_with_usage(None, Outcome::RunFinished(commit(4)));
     assert_eq!(world.it.spend.usd, Usd::from_cents(25));
     assert!(world.it.spend.estimated);
     assert_eq!(world.it.max_run_cost, None);
@@ -397,8 +397,8 @@ fn the_limit_is_the_risk_levels_or_the_general_one_plus_grants() {
 fn the_remaining_budget_is_never_negative() {
     let spend = Spend { usd: Usd::from_cents(70), tokens: 7, estimated: false };
     let limit = SpendLimit { usd: Some(Usd::from_cents(100)), tokens: Some(10) };
-    let left = SpendLimit { usd: Some(Usd::from_cents(30)), tokens: Some(3) };
-    assert_eq!(budget::remaining(&spend, &limit), left);
+    let remaining = SpendLimit { usd: Some(Usd::from_cents(30)), tokens: Some(3) };
+    assert_eq!(budget::remaining(&spend, &limit), remaining);
     let limit = SpendLimit { usd: Some(Usd::from_cents(10)), tokens: Some(1) };
     let nothing = SpendLimit { usd: Some(Usd::ZERO), tokens: Some(0) };
     assert_eq!(budget::remaining(&spend, &limit), nothing);
@@ -431,18 +431,20 @@ fn a_run_that_does_not_fit_in_the_budget_is_not_started() {
         (AlertKind::CostLimitWarning, AlertSeverity::Critical)
     );
     // Nothing has run, so there is nothing to save.
-    assert_eq!(world.started(), None);
+    assert_eq!(world.started_job(), None);
 }
 
 #[test]
 fn the_budget_is_warned_at_80_percent_once() {
     let mut world = poor(125);
-    world.walk(State::InProgress).done_costing(Some(costing(80)), Outcome::RunFinished(commit(4)));
+    world
+        .walk(State::InProgress)
+        .done_with_usage(Some(costing(80)), Outcome::RunFinished(commit(4)));
     world.done(crate::world::green());
     // A review is estimated at 25 cents: 105 of 125 is over 80%.
     let warnings: Vec<_> = world.alerts().iter().map(|alert| alert.cause).collect();
     assert_eq!(warnings, [AlertCause::CostWarning]);
-    assert!(matches!(world.started(), Some(Job::Review { .. })));
+    assert!(matches!(world.started_job(), Some(Job::Review { .. })));
     world.ask(Action::Pause).done(Outcome::Interrupted).ask(Action::Resume);
     assert!(world.alerts().is_empty());
 }
@@ -457,7 +459,7 @@ fn work_that_reaches_a_limit_is_saved(#[case] state: State, #[case] resume: Stat
     let question = world.it.open_question.as_ref().unwrap();
     assert_eq!(question.cause, AlertCause::Halted(HaltCondition::BudgetExceeded));
     assert_eq!(question.resume_state, resume);
-    let landing = world.started() == Some(&Job::SaveWork);
+    let landing = world.started_job() == Some(&Job::SaveWork);
     assert_eq!(landing, state == State::InProgress);
 }
 
@@ -465,7 +467,7 @@ fn work_that_reaches_a_limit_is_saved(#[case] state: State, #[case] resume: Stat
 fn continuing_over_budget_needs_a_grant() {
     let mut world = poor(26).to(State::Planning);
     assert_eq!(world.it.state, State::Planning);
-    world.done_costing(Some(costing(2)), Outcome::Planned(plan(1)));
+    world.done_with_usage(Some(costing(2)), Outcome::Planned(plan(1)));
     world.done(Outcome::Checked { blockers: 0, warnings: 0 });
     assert_eq!(world.it.state, State::HumanEscalation);
     for action in [
@@ -477,7 +479,7 @@ fn continuing_over_budget_needs_a_grant() {
     let grant = Grant { usd: Usd::from_cents(100), ..Grant::default() };
     world.ask(Action::Continue { grant });
     assert_eq!(world.it.state, State::Validated);
-    assert_eq!(order(&world).allowance.usd, Some(Usd::from_cents(124)));
+    assert_eq!(run_spec(&world).allowance.usd, Some(Usd::from_cents(124)));
     assert!(!world.it.cost_warned);
 }
 
@@ -487,7 +489,7 @@ fn tokens_can_be_granted_instead_of_dollars() {
     world.start();
     let tokens = Tokens { input: 10, ..Tokens::default() };
     let used = Usage { tokens, cost: Cost::Known(Usd::ZERO) };
-    world.done_costing(Some(used), Outcome::RunFinished(commit(4))).done(crate::world::green());
+    world.done_with_usage(Some(used), Outcome::RunFinished(commit(4))).done(crate::world::green());
     assert_eq!(world.it.state, State::HumanEscalation);
     world.done(Outcome::WorkSaved);
     world.ask(Action::Continue { grant: Grant { tokens: 100, ..Grant::default() } });
@@ -497,8 +499,8 @@ fn tokens_can_be_granted_instead_of_dollars() {
 #[test]
 fn jobs_without_a_model_need_no_budget() {
     let mut world = poor(25).to(State::Planning);
-    world.done_costing(Some(costing(25)), Outcome::Planned(plan(1)));
-    assert!(matches!(world.started(), Some(Job::Check { .. })));
+    world.done_with_usage(Some(costing(25)), Outcome::Planned(plan(1)));
+    assert!(matches!(world.started_job(), Some(Job::Check { .. })));
     assert_eq!(world.it.active_job.unwrap().reserved_cost, Usd::ZERO);
 }
 
@@ -527,17 +529,17 @@ fn each_council_seat_is_estimated_at_its_tier() {
 #[test]
 fn an_expensive_run_raises_the_next_estimate() {
     let mut world = World::new().to(State::InProgress);
-    world.done_costing(Some(costing(90)), Outcome::RunFinished(commit(4)));
+    world.done_with_usage(Some(costing(90)), Outcome::RunFinished(commit(4)));
     world.done(crate::world::red(1)).done(Outcome::Briefed(note()));
     assert_eq!(world.it.active_job.unwrap().reserved_cost, Usd::from_cents(90));
-    world.start().done_costing(Some(costing(60)), Outcome::RunFinished(commit(4)));
+    world.start().done_with_usage(Some(costing(60)), Outcome::RunFinished(commit(4)));
     assert_eq!(world.it.max_run_cost, Some(Usd::from_cents(90)));
 }
 
 #[test]
 fn the_cost_of_planning_does_not_raise_the_estimate_of_a_run() {
     let mut world = World::new().to(State::Planning);
-    world.done_costing(Some(costing(300)), Outcome::Planned(plan(1)));
+    world.done_with_usage(Some(costing(300)), Outcome::Planned(plan(1)));
     assert_eq!(world.it.max_run_cost, None);
 }
 
@@ -555,5 +557,5 @@ fn after_the_last_iteration_no_run_starts() {
     let none = Action::Continue { grant: Grant { usd: Usd::from_cents(9), ..Grant::default() } };
     assert_eq!(world.try_ask("ann", none), Err(Refusal::NeedsGrant));
     world.ask(Action::Continue { grant: Grant { iterations: 1, ..Grant::default() } });
-    assert_eq!(order(&world).iteration, 2);
+    assert_eq!(run_spec(&world).iteration, 2);
 }

@@ -62,9 +62,9 @@ fn a_permission_rule_is_a_kind_and_a_pattern(
 #[case("write: a?", "only `*` and `**`")]
 #[case("read: {a,b}", "only `*` and `**`")]
 #[case("command: a\u{7}", "control character")]
-fn an_invalid_permission_rule_is_refused_with_a_hint(#[case] text: &str, #[case] told: &str) {
+fn an_invalid_permission_rule_is_refused_with_a_hint(#[case] text: &str, #[case] hint: &str) {
     let error = PermissionRule::parse(text).unwrap_err();
-    assert!(error.contains(told) && error.contains(text), "{error}");
+    assert!(error.contains(hint) && error.contains(text), "{error}");
 }
 
 #[test]
@@ -75,10 +75,10 @@ fn a_permission_rule_has_a_maximum_length() {
 
 #[test]
 fn agents_are_sandboxed_unless_configured_otherwise() {
-    let engines = Rules::default().engines;
-    assert_eq!((engines.sandbox, engines.readable.len()), (SandboxMode::Auto, 0));
-    let engines = load("engines: {sandbox: off, readable: [/srv/cache]}").engines;
-    assert_eq!(engines.sandbox, SandboxMode::Off);
-    assert_eq!(engines.readable, ["/srv/cache"]);
+    let pool = Rules::default().engines;
+    assert_eq!((pool.sandbox, pool.readable.len()), (SandboxMode::Auto, 0));
+    let pool = load("engines: {sandbox: off, readable: [/srv/cache]}").engines;
+    assert_eq!(pool.sandbox, SandboxMode::Off);
+    assert_eq!(pool.readable, ["/srv/cache"]);
     assert_eq!(load("engines: {sandbox: landlock}").engines.sandbox, SandboxMode::Landlock);
 }

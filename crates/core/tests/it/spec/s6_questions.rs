@@ -11,7 +11,7 @@ use tamma_core::task_loop::{
 
 use crate::world::{World, note, reason, text};
 
-fn asked(default: Option<&str>) -> Outcome {
+fn question_asked(default: Option<&str>) -> Outcome {
     Outcome::QuestionAsked { question: text("q"), default_answer: default.map(text) }
 }
 
@@ -24,9 +24,9 @@ fn a_question_waits_for_a_person_and_the_same_work_continues(
     #[case] resume: State,
 ) {
     let mut world = World::new().to(from);
-    world.done(asked(None));
+    world.done(question_asked(None));
     assert_eq!(world.it.state, State::HumanEscalation);
-    assert_eq!(world.started(), None, "no work is saved: the same work continues");
+    assert_eq!(world.started_job(), None, "no work is saved: the same work continues");
     let question = world.it.open_question.clone().unwrap();
     assert_eq!(
         (question.cause, question.agent_question),
@@ -35,7 +35,7 @@ fn a_question_waits_for_a_person_and_the_same_work_continues(
     assert!(matches!(world.it.next_step(&world.rules), Some(NextStep::Answer { .. })));
     world.ask(Action::Reply { reply: text("r") });
     assert_eq!(world.it.state, resume);
-    assert!(world.started().is_some());
+    assert!(world.started_job().is_some());
     let answer = world.log.iter().find(|entry| entry.name == EntryName::SmQuestionAnswered);
     let answer = answer.unwrap();
     assert_eq!(answer.data, EntryData::Stored(text("r")));
@@ -46,16 +46,18 @@ fn a_question_waits_for_a_person_and_the_same_work_continues(
 #[test]
 fn a_question_is_neither_an_iteration_nor_a_failure() {
     let mut world = World::new().to(State::InProgress);
-    world.done(asked(None)).ask(Action::Reply { reply: note() });
+    world.done(question_asked(None)).ask(Action::Reply { reply: note() });
     assert_eq!(world.it.iterations, 0);
     assert!(world.it.failures.is_empty());
-    assert!(matches!(world.started(), Some(Job::Implement(order)) if order.iteration == 1));
+    assert!(
+        matches!(world.started_job(), Some(Job::Implement(run_spec)) if run_spec.iteration == 1)
+    );
 }
 
 #[test]
 fn an_agents_question_needs_a_reply() {
     let mut world = World::new().to(State::InProgress);
-    world.done(asked(None));
+    world.done(question_asked(None));
     let question = world.it.open_question.clone().unwrap();
     let may = [AnswerKind::Reply, AnswerKind::ChangeTask, AnswerKind::Cancel, AnswerKind::Abandon];
     assert_eq!(allowed_answers(&question), may);
@@ -77,7 +79,7 @@ fn the_agents_default_answer_applies_if_nobody_answers_in_time() {
     let mut world = World::with(|rules| {
         rules.scrum_master.user_interaction.default_after_minutes = 30;
     });
-    world.walk(State::InProgress).done(asked(Some("d")));
+    world.walk(State::InProgress).done(question_asked(Some("d")));
     world.tick_at(30);
     assert_eq!(world.it.state, State::Validated);
     let answer = world.log.iter().find(|entry| entry.name == EntryName::SmQuestionAnswered);
@@ -89,7 +91,7 @@ fn the_agents_default_answer_applies_if_nobody_answers_in_time() {
 #[test]
 fn without_a_default_it_waits_and_reminds() {
     let mut world = World::new().to(State::InProgress);
-    world.done(asked(None)).tick_at(60);
+    world.done(question_asked(None)).tick_at(60);
     assert_eq!(world.it.state, State::HumanEscalation);
     assert_eq!(world.it.open_question.clone().unwrap().reminders, 1);
 }
@@ -97,6 +99,6 @@ fn without_a_default_it_waits_and_reminds() {
 #[test]
 fn a_seen_question_has_no_default_answer() {
     let mut world = World::new().to(State::InProgress);
-    world.done(asked(Some("d"))).ask(Action::Acknowledge);
+    world.done(question_asked(Some("d"))).ask(Action::Acknowledge);
     assert_eq!(world.it.default_answer_at(&world.rules), None);
 }

@@ -16,7 +16,7 @@ use tamma_core::version::Edition;
 
 use crate::world::{World, costing, failure, minute, note, text};
 
-fn seat(tier: Tier, model: &str) -> CouncilMember {
+fn member(tier: Tier, model: &str) -> CouncilMember {
     CouncilMember { tier, agent: None, model: Some(model.to_owned()) }
 }
 
@@ -24,22 +24,22 @@ fn seat(tier: Tier, model: &str) -> CouncilMember {
 fn stuck() -> World {
     let mut world = World::with(|rules| {
         rules.council.members = vec![
-            seat(Tier::Simple, "one"),
-            seat(Tier::Moderate, "two"),
-            seat(Tier::Complex, "three"),
+            member(Tier::Simple, "one"),
+            member(Tier::Moderate, "two"),
+            member(Tier::Complex, "three"),
         ];
-        rules.council.chair = seat(Tier::Complex, "chair");
+        rules.council.chair = member(Tier::Complex, "chair");
         rules.tiers.simple.typical_run_usd = Usd::from_cents(1);
         rules.tiers.moderate.typical_run_usd = Usd::from_cents(2);
         rules.tiers.complex.typical_run_usd = Usd::from_cents(3);
     });
-    world.fail_in(1).fail_in(1).fail_in(1);
+    world.fail_gates(1).fail_gates(1).fail_gates(1);
     assert_eq!(world.it.state, State::CtoIntervention);
     world
 }
 
-fn said(what: &str) -> OpinionRecord {
-    OpinionRecord::Stored(text(what))
+fn stored(name: &str) -> OpinionRecord {
+    OpinionRecord::Stored(text(name))
 }
 
 #[test]
@@ -48,17 +48,17 @@ fn members_are_asked_separately_and_the_chair_gets_all_opinions() {
     for (number, cents) in [(0, 1), (1, 2), (2, 3)] {
         let seat = Some(CouncilSeat::Member(number));
         let job = Job::Convene { council_number: 1, seat, opinions: Vec::new() };
-        assert_eq!(world.started(), Some(&job));
+        assert_eq!(world.started_job(), Some(&job));
         assert_eq!(world.it.active_job.unwrap().reserved_cost, Usd::from_cents(cents));
-        world.done_costing(
+        world.done_with_usage(
             Some(costing(5)),
             Outcome::OpinionGiven(text(&format!("opinion {number}"))),
         );
         assert_eq!(world.it.state, State::CtoIntervention);
     }
-    let opinions = vec![said("opinion 0"), said("opinion 1"), said("opinion 2")];
+    let opinions = vec![stored("opinion 0"), stored("opinion 1"), stored("opinion 2")];
     let job = Job::Convene { council_number: 1, seat: Some(CouncilSeat::Chair), opinions };
-    assert_eq!(world.started(), Some(&job));
+    assert_eq!(world.started_job(), Some(&job));
     world.done(Outcome::CouncilConcluded(text("guidance")));
     assert_eq!((world.it.state, world.it.opinions.len()), (State::Adjusting, 0));
     assert_eq!(world.it.note, Some(text("guidance")));
@@ -70,13 +70,13 @@ fn the_history_records_opinions_and_absent_members() {
     let mut world = stuck();
     world.done(Outcome::OpinionGiven(text("a cause"))).done(failure(FailureKind::Crashed));
     let opinions = world.log.iter().filter_map(|entry| match &entry.data {
-        EntryData::Opinion { member: seat, opinion } => {
-            Some((entry.name, seat.model.clone().unwrap_or_default(), opinion.clone()))
+        EntryData::Opinion { member, opinion } => {
+            Some((entry.name, member.model.clone().unwrap_or_default(), opinion.clone()))
         }
         _ => None,
     });
     let expected = [
-        (EntryName::SmCouncilOpinion, "one".to_owned(), said("a cause")),
+        (EntryName::SmCouncilOpinion, "one".to_owned(), stored("a cause")),
         (EntryName::SmCouncilMemberAbsent, "two".to_owned(), OpinionRecord::Absent),
     ];
     assert_eq!(opinions.collect::<Vec<_>>(), expected);
@@ -91,9 +91,9 @@ fn a_failed_member_is_absent_and_the_council_continues(#[case] kind: FailureKind
     let mut world = stuck();
     world.done(failure(kind.clone())).done(Outcome::OpinionGiven(note())).done(failure(kind));
     assert_eq!(world.it.not_before, None);
-    let opinions = vec![OpinionRecord::Absent, said("note"), OpinionRecord::Absent];
+    let opinions = vec![OpinionRecord::Absent, stored("note"), OpinionRecord::Absent];
     let job = Job::Convene { council_number: 1, seat: Some(CouncilSeat::Chair), opinions };
-    assert_eq!(world.started(), Some(&job));
+    assert_eq!(world.started_job(), Some(&job));
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn if_all_members_are_absent_the_council_is_retried() {
     assert!(world.it.active_job.unwrap().not_before.is_some());
     let seat = Some(CouncilSeat::Member(0));
     let job = Job::Convene { council_number: 1, seat, opinions: Vec::new() };
-    assert_eq!(world.started(), Some(&job));
+    assert_eq!(world.started_job(), Some(&job));
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn a_member_without_quota_waits_like_any_run() {
         seat: Some(CouncilSeat::Member(0)),
         opinions: Vec::new(),
     };
-    assert_eq!(world.started(), Some(&job));
+    assert_eq!(world.started_job(), Some(&job));
     assert_eq!(world.it.active_job.unwrap().not_before, Some(until));
 }
 
@@ -141,7 +141,7 @@ fn a_council_over_budget_asks_a_person() {
         seat: Some(CouncilSeat::Member(1)),
         opinions: Vec::new(),
     };
-    assert_eq!(world.started(), Some(&job));
+    assert_eq!(world.started_job(), Some(&job));
 }
 
 #[test]
@@ -151,9 +151,9 @@ fn a_failed_chair_is_asked_again_with_the_same_opinions() {
         world.done(Outcome::OpinionGiven(note()));
     }
     world.done(failure(FailureKind::Crashed));
-    let opinions = vec![said("note"); 3];
+    let opinions = vec![stored("note"); 3];
     let job = Job::Convene { council_number: 1, seat: Some(CouncilSeat::Chair), opinions };
-    assert_eq!(world.started(), Some(&job));
+    assert_eq!(world.started_job(), Some(&job));
     assert_eq!(world.it.state_failures(), 1);
 }
 
@@ -173,15 +173,15 @@ fn outcomes_out_of_turn_are_refused() {
 fn a_task_of_the_first_edition_keeps_its_single_council_model() {
     let mut world = World::new();
     world.it.edition = Edition::November2026;
-    for way in [1, 2, 1, 2, 1] {
-        world.fail_in(way);
+    for variant in [1, 2, 1, 2, 1] {
+        world.fail_gates(variant);
         assert_ne!(world.it.state, State::CtoIntervention, "only three similar attempts count");
     }
     let mut world = World::new();
     world.it.edition = Edition::November2026;
-    world.fail_in(1).fail_in(1).fail_in(1);
+    world.fail_gates(1).fail_gates(1).fail_gates(1);
     let job = Job::Convene { council_number: 1, seat: None, opinions: Vec::new() };
-    assert_eq!(world.started(), Some(&job));
+    assert_eq!(world.started_job(), Some(&job));
     assert_eq!(
         world.it.active_job.unwrap().reserved_cost,
         world.rules.tiers.complex.typical_run_usd
@@ -190,7 +190,7 @@ fn a_task_of_the_first_edition_keeps_its_single_council_model() {
     assert_eq!(world.it.state, State::Adjusting);
 }
 
-fn view() -> CouncilOpinion {
+fn opinion() -> CouncilOpinion {
     CouncilOpinion {
         root_cause: "The list is never sorted.".to_owned(),
         fix: "Sort it in `src/list.rs`.".to_owned(),
@@ -207,10 +207,10 @@ fn the_minutes_have_root_cause_fix_dissent_and_opinions() {
         dissent: vec!["Member 2 was not there.".to_owned()],
     };
     let members = [
-        MemberOpinion { member: seat(Tier::Moderate, "one"), opinion: Some(view()) },
-        MemberOpinion { member: seat(Tier::Complex, "two"), opinion: None },
+        MemberOpinion { member: member(Tier::Moderate, "one"), opinion: Some(opinion()) },
+        MemberOpinion { member: member(Tier::Complex, "two"), opinion: None },
     ];
-    let text = render_minutes(&conclusion, &seat(Tier::Complex, "three"), &members);
+    let text = render_minutes(&conclusion, &member(Tier::Complex, "three"), &members);
     let expected = "\
 # Council conclusion
 
@@ -243,17 +243,17 @@ Absent: the run failed.
 ";
     assert_eq!(text, expected);
     let unanimous = CouncilConclusion { dissent: Vec::new(), ..conclusion };
-    let text = render_minutes(&unanimous, &seat(Tier::Complex, "three"), &members);
+    let text = render_minutes(&unanimous, &member(Tier::Complex, "three"), &members);
     assert!(text.contains("## Dissent\n\nNo dissent.\n"), "{text}");
 }
 
 #[test]
 fn empty_and_too_long_texts_are_refused() {
-    let empty = CouncilOpinion { root_cause: " ".to_owned(), fix: "a".repeat(9_000), ..view() };
-    let flaws = ["`root_cause` is empty", "`fix` is longer than 8000 bytes; shorten it"];
-    assert_eq!(empty.validate(), flaws);
+    let empty = CouncilOpinion { root_cause: " ".to_owned(), fix: "a".repeat(9_000), ..opinion() };
+    let errors = ["`root_cause` is empty", "`fix` is longer than 8000 bytes; shorten it"];
+    assert_eq!(empty.validate(), errors);
     let dissent = vec![String::new()];
     let nothing = CouncilConclusion { root_cause: "a".to_owned(), fix: String::new(), dissent };
     assert_eq!(nothing.validate(), ["`fix` is empty", "`dissent` is empty"]);
-    assert_eq!(view().validate(), Vec::<String>::new());
+    assert_eq!(opinion().validate(), Vec::<String>::new());
 }

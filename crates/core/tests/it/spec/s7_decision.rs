@@ -74,11 +74,11 @@ fn only_the_last_three_attempts_count() {
 
 // Rules, in order
 
-fn alike() -> [AttemptRecord; 3] {
+fn repeated_attempts() -> [AttemptRecord; 3] {
     [attempt(1, 1, 1, 1); 3]
 }
 
-fn situation(tier: Tier, tier_failures: u8) -> EscalationContext<'static> {
+fn context(tier: Tier, tier_failures: u8) -> EscalationContext<'static> {
     EscalationContext {
         attempts: &[],
         tier,
@@ -93,30 +93,30 @@ fn situation(tier: Tier, tier_failures: u8) -> EscalationContext<'static> {
     }
 }
 
-fn decide(situation: &EscalationContext<'_>) -> (EscalationAction, EscalationReason) {
+fn decide(context: &EscalationContext<'_>) -> (EscalationAction, EscalationReason) {
     let EscalationDecision { action, reason } =
-        decide_after_failed_review(situation, &Rules::default());
+        decide_after_failed_review(context, &Rules::default());
     (action, reason)
 }
 
 #[rstest]
-#[case::security(EscalationContext { security_critical: true, ..situation(Tier::Simple, 1) }, HaltCondition::SecurityCritical)]
-#[case::budget(EscalationContext { over_budget: true, ..situation(Tier::Simple, 1) }, HaltCondition::BudgetExceeded)]
-#[case::iterations(EscalationContext { iterations: 10, ..situation(Tier::Simple, 1) }, HaltCondition::MaxIterationsReached)]
-#[case::beyond(EscalationContext { iterations: 11, ..situation(Tier::Simple, 1) }, HaltCondition::MaxIterationsReached)]
+#[case::security(EscalationContext { security_critical: true, ..context(Tier::Simple, 1) }, HaltCondition::SecurityCritical)]
+#[case::budget(EscalationContext { over_budget: true, ..context(Tier::Simple, 1) }, HaltCondition::BudgetExceeded)]
+#[case::iterations(EscalationContext { iterations: 10, ..context(Tier::Simple, 1) }, HaltCondition::MaxIterationsReached)]
+#[case::beyond(EscalationContext { iterations: 11, ..context(Tier::Simple, 1) }, HaltCondition::MaxIterationsReached)]
 fn rule_1_a_halt_condition_halts(
-    #[case] situation: EscalationContext<'static>,
+    #[case] context: EscalationContext<'static>,
     #[case] condition: HaltCondition,
 ) {
     assert_eq!(
-        decide(&situation),
+        decide(&context),
         (EscalationAction::Halt(condition), EscalationReason::HaltCondition)
     );
 }
 
 #[test]
 fn rule_1_comes_before_all_others() {
-    let attempts = alike();
+    let attempts = repeated_attempts();
     let all = EscalationContext {
         attempts: &attempts,
         iterations: 10,
@@ -124,7 +124,7 @@ fn rule_1_comes_before_all_others() {
         councils: 2,
         over_budget: true,
         security_critical: true,
-        ..situation(Tier::Complex, 3)
+        ..context(Tier::Complex, 3)
     };
     assert_eq!(decide(&all).0, EscalationAction::Halt(HaltCondition::SecurityCritical));
     let without = EscalationContext { security_critical: false, ..all };
@@ -135,13 +135,13 @@ fn rule_1_comes_before_all_others() {
 fn rule_1_a_security_finding_that_does_not_halt_uses_the_top_tier() {
     let mut rules = Rules::default();
     rules.scrum_master.task_loop.halt_conditions.clear();
-    let found = EscalationContext { security_critical: true, ..situation(Tier::Simple, 1) };
-    let decision = decide_after_failed_review(&found, &rules);
+    let critical = EscalationContext { security_critical: true, ..context(Tier::Simple, 1) };
+    let decision = decide_after_failed_review(&critical, &rules);
     assert_eq!(decision.action, EscalationAction::Iterate(Tier::Complex));
     assert_eq!(decision.reason, EscalationReason::SecurityCritical);
     // In the top tier, the other rules apply.
-    let found = EscalationContext { security_critical: true, ..situation(Tier::Complex, 3) };
-    assert_eq!(decide_after_failed_review(&found, &rules).action, EscalationAction::Council);
+    let critical = EscalationContext { security_critical: true, ..context(Tier::Complex, 3) };
+    assert_eq!(decide_after_failed_review(&critical, &rules).action, EscalationAction::Council);
 }
 
 #[test]
@@ -149,8 +149,8 @@ fn rule_1_hard_limits_always_halt() {
     let mut rules = Rules::default();
     rules.scrum_master.task_loop.halt_conditions.clear();
     for spent in [
-        EscalationContext { iterations: 10, ..situation(Tier::Simple, 1) },
-        EscalationContext { over_budget: true, ..situation(Tier::Simple, 1) },
+        EscalationContext { iterations: 10, ..context(Tier::Simple, 1) },
+        EscalationContext { over_budget: true, ..context(Tier::Simple, 1) },
     ] {
         let decision = decide_after_failed_review(&spent, &rules);
         assert!(matches!(decision.action, EscalationAction::Halt(_)));
@@ -159,8 +159,8 @@ fn rule_1_hard_limits_always_halt() {
 
 #[test]
 fn rule_2_a_stuck_task_goes_to_the_council_at_once() {
-    let attempts = alike();
-    let stuck = EscalationContext { attempts: &attempts, ..situation(Tier::Simple, 1) };
+    let attempts = repeated_attempts();
+    let stuck = EscalationContext { attempts: &attempts, ..context(Tier::Simple, 1) };
     assert_eq!(
         decide(&stuck),
         (EscalationAction::Council, EscalationReason::Stuck(AttemptSimilarity::SameFiles))
@@ -197,37 +197,36 @@ fn rule_3_two_failures_in_a_tier_or_three_in_the_top_one_escalate(
     #[case] tier: Tier,
     #[case] failures: u8,
     #[case] action: EscalationAction,
-    #[case] why: EscalationReason,
+    #[case] reason: EscalationReason,
 ) {
-    assert_eq!(decide(&situation(tier, failures)), (action, why));
+    assert_eq!(decide(&context(tier, failures)), (action, reason));
 }
 
 #[rstest]
-#[case::retry(EscalationContext { retries: 3, ..situation(Tier::Simple, 2) }, LoopLimit::Retries)]
-#[case::council(EscalationContext { councils: 2, ..situation(Tier::Complex, 3) }, LoopLimit::Councils)]
-#[case::retry_of_a_council(EscalationContext { retries: 3, ..situation(Tier::Complex, 3) }, LoopLimit::Retries)]
+#[case::retry(EscalationContext { retries: 3, ..context(Tier::Simple, 2) }, LoopLimit::Retries)]
+#[case::council(EscalationContext { councils: 2, ..context(Tier::Complex, 3) }, LoopLimit::Councils)]
+#[case::retry_of_a_council(EscalationContext { retries: 3, ..context(Tier::Complex, 3) }, LoopLimit::Retries)]
 fn rule_4_a_fourth_retry_or_a_third_council_asks_a_person_instead(
-    #[case] situation: EscalationContext<'static>,
+    #[case] context: EscalationContext<'static>,
     #[case] limit: LoopLimit,
 ) {
-    assert_eq!(decide(&situation).0, EscalationAction::AskPerson(limit));
+    assert_eq!(decide(&context).0, EscalationAction::AskPerson(limit));
 }
 
 #[test]
 fn rule_4_applies_to_a_stuck_task_too() {
-    let attempts = alike();
-    let stuck =
-        EscalationContext { attempts: &attempts, councils: 2, ..situation(Tier::Simple, 1) };
+    let attempts = repeated_attempts();
+    let stuck = EscalationContext { attempts: &attempts, councils: 2, ..context(Tier::Simple, 1) };
     assert_eq!(decide(&stuck).0, EscalationAction::AskPerson(LoopLimit::Councils));
-    let stuck = EscalationContext { attempts: &attempts, retries: 3, ..situation(Tier::Simple, 1) };
+    let stuck = EscalationContext { attempts: &attempts, retries: 3, ..context(Tier::Simple, 1) };
     assert_eq!(decide(&stuck).0, EscalationAction::AskPerson(LoopLimit::Retries));
 }
 
 #[test]
 fn rule_5_otherwise_the_same_plan_runs_again_in_the_same_tier() {
-    let room = situation(Tier::Moderate, 1);
+    let early = context(Tier::Moderate, 1);
     assert_eq!(
-        decide(&room),
+        decide(&early),
         (EscalationAction::Iterate(Tier::Moderate), EscalationReason::AttemptsLeft)
     );
 }
@@ -255,13 +254,13 @@ fn three_planning_or_delivery_failures_call_the_council_and_then_a_person(
 /// Runs until a person is asked, with a new failure each time. Returns the tiers.
 fn tiers_until_asked(
     mut world: World,
-    mut way: impl FnMut(u8) -> u8,
+    mut variant: impl FnMut(u8) -> u8,
 ) -> (World, Vec<Tier>, Vec<u16>) {
     let (mut tiers, mut councils) = (Vec::new(), Vec::new());
     for number in 0..50 {
         world.walk(State::InProgress);
         tiers.push(world.it.tier);
-        world.walk(State::Testing).done(red(way(number)));
+        world.walk(State::Testing).done(red(variant(number)));
         match world.it.state {
             State::CtoIntervention => councils.push(world.it.iterations),
             State::HumanEscalation => break,
@@ -299,13 +298,13 @@ fn failing_the_same_way_three_times_goes_to_the_council_at_once() {
 #[test]
 fn a_failed_gate_retries_with_a_brief() {
     let mut world = World::new();
-    world.fail_in(1);
+    world.fail_gates(1);
     assert_eq!(world.it.state, State::Adjusting);
     let decision = EscalationDecision {
         action: EscalationAction::Iterate(Tier::Simple),
         reason: EscalationReason::AttemptsLeft,
     };
-    assert_eq!(world.started(), Some(&Job::Brief { decision, note: None }));
+    assert_eq!(world.started_job(), Some(&Job::Brief { decision, note: None }));
     let entry = world.log.last().unwrap();
     assert_eq!(
         (entry.name, &entry.data),
@@ -315,35 +314,35 @@ fn a_failed_gate_retries_with_a_brief() {
     assert_eq!((alert.kind, alert.severity), (AlertKind::ReviewFailed, AlertSeverity::Info));
     assert_eq!((alert.question, alert.answers.len()), (None, 0));
     world.done(Outcome::Briefed(text("brief")));
-    let Some(Job::Implement(order)) = world.started() else { panic!("a run") };
-    assert_eq!((order.brief.as_ref(), order.iteration), (Some(&text("brief")), 2));
-    assert_eq!((order.plan.version, order.tier), (1, Tier::Simple));
+    let Some(Job::Implement(run_spec)) = world.started_job() else { panic!("a run") };
+    assert_eq!((run_spec.brief.as_ref(), run_spec.iteration), (Some(&text("brief")), 2));
+    assert_eq!((run_spec.plan.version, run_spec.tier), (1, Tier::Simple));
 }
 
 #[test]
 fn alerts_of_failed_reviews_can_be_disabled() {
     let mut world = World::with(|rules| rules.scrum_master.alerts.on_review_failed = false);
-    assert!(world.fail_in(1).alerts().is_empty());
+    assert!(world.fail_gates(1).alerts().is_empty());
     let mut world = World::with(|rules| {
         rules.scrum_master.alerts.on_max_retries = false;
         rules.scrum_master.task_loop.max_iterations = 1;
     });
-    assert!(world.fail_in(1).alerts().is_empty());
+    assert!(world.fail_gates(1).alerts().is_empty());
 }
 
 #[test]
 fn the_next_tier_revises_the_plan_which_is_approved_again() {
     let mut world = World::new();
-    world.fail_in(1).fail_in(2);
+    world.fail_gates(1).fail_gates(2);
     assert_eq!((world.it.state, world.it.retries), (State::Adjusting, 1));
     assert_eq!((world.it.tier, world.it.tier_failures), (Tier::Moderate, 0));
     let adjust = Job::Plan { version: 2, from: Some(text("plan")), note: None };
-    assert_eq!(world.started(), Some(&adjust));
+    assert_eq!(world.started_job(), Some(&adjust));
     assert_eq!(world.it.active_job.unwrap().reserved_cost, Usd::from_cents(100));
     assert_eq!(world.alerts()[0].kind, AlertKind::ReviewFailed);
     world.walk(State::AwaitingApproval);
     assert_eq!(world.it.approved_scope, None);
-    assert!(matches!(world.started(), Some(Job::Check { plan }) if plan.version == 2));
+    assert!(matches!(world.started_job(), Some(Job::Check { plan }) if plan.version == 2));
     // The new plan is simple, but the tier stays.
     world.walk(State::Validated);
     assert_eq!(world.it.tier, Tier::Moderate);
@@ -352,15 +351,15 @@ fn the_next_tier_revises_the_plan_which_is_approved_again() {
 #[test]
 fn the_councils_guidance_becomes_the_next_plan() {
     let mut world = World::new();
-    world.fail_in(1).fail_in(1).fail_in(1);
+    world.fail_gates(1).fail_gates(1).fail_gates(1);
     assert_eq!(world.it.state, State::CtoIntervention);
     assert_eq!((world.it.tier, world.it.tier_failures), (Tier::Complex, 0));
     assert_eq!((world.it.councils, world.it.retries), (1, 2));
-    assert!(world.has_logged(EntryName::SmCouncilConvened));
+    assert!(world.has_entry(EntryName::SmCouncilConvened));
     world.walk(State::Adjusting);
     assert_eq!(world.it.state, State::Adjusting);
     let guided = Job::Plan { version: 3, from: Some(text("plan")), note: Some(text("guidance")) };
-    assert_eq!(world.started(), Some(&guided));
+    assert_eq!(world.started_job(), Some(&guided));
     let entry = world.log.last().unwrap();
     assert_eq!(
         (entry.name, &entry.data),
@@ -389,7 +388,7 @@ fn a_critical_security_finding_halts_and_saves_the_work() {
             (question.from_state, question.resume_state),
             (State::Adjusting, State::Validated)
         );
-        assert_eq!(world.started(), Some(&Job::SaveWork));
+        assert_eq!(world.started_job(), Some(&Job::SaveWork));
         let [alert] = world.alerts()[..] else { panic!("one alert") };
         assert_eq!((alert.kind, alert.severity), (AlertKind::Error, AlertSeverity::Critical));
     }
@@ -408,7 +407,9 @@ fn after_a_security_finding_that_does_not_halt_the_next_run_uses_the_top_tier() 
 #[test]
 fn a_failed_change_halts_if_the_next_run_is_over_budget() {
     let mut world = World::with(|rules| rules.budget.task_usd = Some(Usd::from_cents(100)));
-    world.walk(State::InProgress).done_costing(Some(costing(76)), Outcome::RunFinished(commit(4)));
+    world
+        .walk(State::InProgress)
+        .done_with_usage(Some(costing(76)), Outcome::RunFinished(commit(4)));
     world.done(red(1));
     assert_eq!(world.it.state, State::HumanEscalation);
     let cause = AlertCause::Halted(HaltCondition::BudgetExceeded);
@@ -427,7 +428,7 @@ fn pre_existing_and_flaky_failures_do_not_count() {
 #[test]
 fn success_resets_the_count_of_failures_in_the_tier() {
     let mut world = World::new();
-    world.fail_in(1).walk(State::QualityReview).done(passed());
+    world.fail_gates(1).walk(State::QualityReview).done(passed());
     assert_eq!((world.it.state, world.it.tier_failures), (State::Approved, 0));
     assert_eq!(world.it.attempts.len(), 2);
     assert!(world.it.attempts[1].passed);
@@ -438,8 +439,8 @@ fn only_attempts_that_are_compared_are_kept() {
     let mut world = World::new();
     world.rules.scrum_master.task_loop.max_iterations = 50;
     world.rules.scrum_master.task_loop.top_tier_threshold = 50;
-    for way in 0..15 {
-        world.fail_in(way);
+    for variant in 0..15 {
+        world.fail_gates(variant);
     }
     assert_eq!(world.it.attempts.len(), ATTEMPT_HISTORY);
     let last = world.it.attempts[ATTEMPT_HISTORY - 1].fingerprint.diff;
@@ -459,7 +460,7 @@ fn in_human_review() -> World {
 fn a_required_human_review_covers_one_commit() {
     let mut world = in_human_review();
     assert_eq!(world.it.open_question.as_ref().unwrap().cause, AlertCause::ReviewNeeded);
-    assert_eq!(world.started(), None);
+    assert_eq!(world.started_job(), None);
     assert_eq!(world.alerts()[0].kind, AlertKind::ApprovalNeeded);
     let (seen, now) = (commit(1), commit(9));
     let refused = world.try_ask("ann", Action::Accept { commit: seen, reason: None });
@@ -476,7 +477,7 @@ fn a_persons_comments_go_to_the_agent() {
     assert_eq!(world.it.state, State::Adjusting);
     assert_eq!((world.it.tier_failures, world.it.iterations), (1, 1));
     assert!(matches!(
-        world.started(),
+        world.started_job(),
         Some(Job::Brief { note: Some(comments), .. }) if *comments == text("comments")
     ));
     world.done(Outcome::Briefed(note()));
@@ -511,7 +512,7 @@ fn a_failed_hook_or_a_conflict_returns_with_its_output() {
     assert_eq!(world.it.state, State::Adjusting);
     assert_eq!(world.it.failures.get(&State::Committing), Some(&1));
     assert!(matches!(
-        world.started(),
+        world.started_job(),
         Some(Job::Brief { note: Some(text), .. }) if text.as_str() == "hook said no"
     ));
 }
@@ -543,14 +544,14 @@ fn a_successful_delivery_resets_the_count() {
 #[test]
 fn continuing_after_the_last_run_needs_a_grant_and_resets_the_count() {
     let mut world = World::with(|rules| rules.scrum_master.task_loop.max_iterations = 2);
-    world.fail_in(1).fail_in(1).done(Outcome::WorkSaved);
+    world.fail_gates(1).fail_gates(1).done(Outcome::WorkSaved);
     let refused = world.try_ask("ann", Action::Continue { grant: Grant::default() });
     assert_eq!(refused, Err(Refusal::NeedsGrant));
     world.ask(Action::Continue { grant: Grant { iterations: 1, ..Grant::default() } });
     assert_eq!(world.it.state, State::Validated);
     assert_eq!((world.it.tier_failures, world.it.attempts.len()), (0, 0));
     assert_eq!(world.it.max_iterations(&world.rules), 3);
-    world.fail_in(1);
+    world.fail_gates(1);
     assert_eq!(world.it.state, State::HumanEscalation);
 }
 
@@ -560,8 +561,8 @@ fn out_of_retries() -> World {
         rules.scrum_master.task_loop.max_retries = 1;
         rules.scrum_master.task_loop.max_iterations = 50;
     });
-    for way in 0..4 {
-        world.fail_in(way);
+    for variant in 0..4 {
+        world.fail_gates(variant);
     }
     assert_eq!(world.it.state, State::HumanEscalation);
     let cause = AlertCause::LimitReached(LoopLimit::Retries);
@@ -588,7 +589,7 @@ fn the_council_is_never_asked_a_third_time() {
         rules.scrum_master.task_loop.max_iterations = 100;
     });
     for _ in 0..30 {
-        world.fail_in(1);
+        world.fail_gates(1);
         if world.it.state == State::HumanEscalation {
             world.done(Outcome::WorkSaved).ask(Action::Retry { grant: Grant::default() });
         }
@@ -606,7 +607,7 @@ fn nobody_comes(world: &mut World, kind: &FailureKind) {
 #[test]
 fn a_council_that_cannot_be_held_asks_a_person() {
     let mut world = World::new();
-    world.fail_in(1).fail_in(1).fail_in(1);
+    world.fail_gates(1).fail_gates(1).fail_gates(1);
     for _ in 0..3 {
         nobody_comes(&mut world, &FailureKind::Unavailable);
     }
@@ -619,7 +620,7 @@ fn a_council_that_cannot_be_held_asks_a_person() {
 #[test]
 fn a_stuck_task_that_a_person_skips_is_accepted_as_it_is() {
     let mut world = World::new();
-    world.fail_in(1).fail_in(1).fail_in(1);
+    world.fail_gates(1).fail_gates(1).fail_gates(1);
     for _ in 0..3 {
         nobody_comes(&mut world, &FailureKind::Crashed);
     }

@@ -31,17 +31,18 @@ fn a_prohibited_pattern_is_found_in_added_lines_of_its_files() {
     let rules = load(PATTERNS).unwrap();
     let patterns = ReviewPatterns::from_rules(&rules.review);
     let lines = [(3, "x = 1"), (7, "  print(x)  # TODO"), (8, "fingerprint(x)")];
-    let found = patterns.find_issues("src/a.py", &lines);
-    let told: Vec<_> = found.iter().map(|it| (it.severity, it.category, it.line)).collect();
+    let issues = patterns.find_issues("src/a.py", &lines);
+    let summary: Vec<_> =
+        issues.iter().map(|issue| (issue.severity, issue.category, issue.line)).collect();
     assert_eq!(
-        told,
+        summary,
         [
             (IssueSeverity::Error, IssueCategory::Code, Some(7)),
             (IssueSeverity::Warning, IssueCategory::Style, Some(7))
         ]
     );
-    assert_eq!(found[0].message, "`no-print` is prohibited here: use the log (found: `print(`)");
-    assert_eq!(found[0].file.as_deref(), Some("src/a.py"));
+    assert_eq!(issues[0].message, "`no-print` is prohibited here: use the log (found: `print(`)");
+    assert_eq!(issues[0].file.as_deref(), Some("src/a.py"));
     // In other files, only the other pattern applies.
     assert_eq!(patterns.find_issues("docs/a.py", &lines).len(), 1);
     assert!(patterns.find_issues("src/a.py", &[]).is_empty() && patterns.undecidable().is_empty());
@@ -76,9 +77,9 @@ fn an_invalid_pattern_is_a_configuration_error(
     #[case] reason: &str,
 ) {
     let problems = load(&format!("review: {{ patterns: {{ p: {pattern} }} }}")).unwrap_err();
-    let told: Vec<_> = problems.iter().map(ToString::to_string).collect();
-    assert_eq!(told.len(), 1, "{told:?}");
-    assert!(told[0].contains(path) && told[0].contains(reason), "{told:?}");
+    let messages: Vec<_> = problems.iter().map(ToString::to_string).collect();
+    assert_eq!(messages.len(), 1, "{messages:?}");
+    assert!(messages[0].contains(path) && messages[0].contains(reason), "{messages:?}");
 }
 
 #[test]
@@ -123,8 +124,8 @@ fn a_secret_in_an_added_line_is_critical_and_stays_hidden(
     #[case] line: String,
     #[case] form: &str,
 ) {
-    let found = find_secrets("src/config.py", &[(1, "import os"), (2, &line)]);
-    let [issue] = &found[..] else { panic!("`{line}`: {found:?}") };
+    let issues = find_secrets("src/config.py", &[(1, "import os"), (2, &line)]);
+    let [issue] = &issues[..] else { panic!("`{line}`: {issues:?}") };
     assert_eq!(
         (issue.severity, issue.category),
         (IssueSeverity::Critical, IssueCategory::Security)
@@ -165,8 +166,8 @@ fn a_secret_in_an_added_line_is_critical_and_stays_hidden(
 #[case::tokens("tokens: 'input 1200 output'")]
 #[case::max_tokens("max_tokens = 4096")]
 fn similar_text_is_not_a_secret(#[case] line: &str) {
-    let found = find_secrets("src/config.py", &[(1, line)]);
-    assert!(found.is_empty(), "{found:?}");
+    let issues = find_secrets("src/config.py", &[(1, line)]);
+    assert!(issues.is_empty(), "{issues:?}");
 }
 
 proptest! {
@@ -177,11 +178,11 @@ proptest! {
         let numbered: Vec<(u32, &str)> =
             (1..).zip(&lines).map(|(number, line)| (number, line.as_str())).collect();
         let matcher = LineMatcher::new("ab", &["src/**".to_owned()]).unwrap();
-        let found: Vec<u32> =
+        let matching: Vec<u32> =
             matcher.find_matches("src/a", &numbered).into_iter().map(|(line, _)| line).collect();
         let expected: Vec<u32> =
             numbered.iter().filter(|(_, line)| line.contains("ab")).map(|(at, _)| *at).collect();
-        prop_assert_eq!(found, expected);
+        prop_assert_eq!(matching, expected);
         prop_assert!(matcher.find_matches("docs/a", &numbered).is_empty());
     }
 }
@@ -202,18 +203,18 @@ fn claim(
     }
 }
 
-fn ground(passed: &[&str]) -> EvidenceIndex {
+fn index(passed: &[&str]) -> EvidenceIndex {
     EvidenceIndex {
         passed_tests: passed.iter().map(|name| (*name).to_owned()).collect(),
         file_lines: BTreeMap::from([("src/a.rs".to_owned(), 20), ("empty".to_owned(), 0)]),
     }
 }
 
-fn doubt(judgement: CriterionJudgement, ground: &EvidenceIndex) -> Option<EvidenceError> {
-    let said = BTreeMap::from([("it works".to_owned(), judgement)]);
-    let judged = ground.check_criteria(judge_criteria(&["it works".to_owned()], &said));
-    assert_eq!(judged[0].is_met(), judged[0].evidence_error.is_none());
-    judged[0].evidence_error.clone()
+fn evidence_error(judgement: CriterionJudgement, index: &EvidenceIndex) -> Option<EvidenceError> {
+    let judgements = BTreeMap::from([("it works".to_owned(), judgement)]);
+    let criteria = index.check_criteria(judge_criteria(&["it works".to_owned()], &judgements));
+    assert_eq!(criteria[0].is_met(), criteria[0].evidence_error.is_none());
+    criteria[0].evidence_error.clone()
 }
 
 #[rstest]
@@ -235,33 +236,40 @@ fn doubt(judgement: CriterionJudgement, ground: &EvidenceIndex) -> Option<Eviden
 #[case::test_and_no_file(claim("see", Some("src/b.rs"), None, Some("test_x")), Some("no file"))]
 fn a_claim_counts_only_if_its_evidence_exists(
     #[case] judgement: CriterionJudgement,
-    #[case] why: Option<&str>,
+    #[case] expected: Option<&str>,
 ) {
-    let found = doubt(judgement, &ground(&["tests/test_a.py::test_x"])).map(|it| it.to_string());
-    match (found, why) {
+    let error =
+        evidence_error(judgement, &index(&["tests/test_a.py::test_x"])).map(|it| it.to_string());
+    match (error, expected) {
         (None, None) => {}
-        (Some(found), Some(why)) => assert!(found.contains(why), "{found}"),
-        (found, why) => panic!("expected {why:?}, got {found:?}"),
+        (Some(error), Some(expected)) => assert!(error.contains(expected), "{error}"),
+        (error, expected) => panic!("expected {expected:?}, got {error:?}"),
     }
 }
 
 #[test]
 fn a_test_that_cannot_be_verified_needs_a_file() {
-    let nothing = ground(&[]);
-    assert_eq!(doubt(claim("see", Some("src/a.rs"), None, Some("test_x")), &nothing), None);
-    let found = doubt(claim("see", None, None, Some("test_x")), &nothing);
-    assert_eq!(found, Some(EvidenceError::TestUnverifiable { test: "test_x".to_owned() }));
+    let nothing = index(&[]);
+    assert_eq!(
+        evidence_error(claim("see", Some("src/a.rs"), None, Some("test_x")), &nothing),
+        None
+    );
+    let error = evidence_error(claim("see", None, None, Some("test_x")), &nothing);
+    assert_eq!(error, Some(EvidenceError::TestUnverifiable { test: "test_x".to_owned() }));
 }
 
 #[test]
 fn the_referenced_files_are_those_that_claims_name() {
-    let said = BTreeMap::from([
+    let judgements = BTreeMap::from([
         ("a".to_owned(), claim("see", Some("./src/a.rs"), None, None)),
         ("b".to_owned(), claim("see", None, None, Some("test"))),
         ("c".to_owned(), CriterionJudgement::Unmet { reason: "no".to_owned() }),
     ]);
-    let wanted = ["a", "b", "c"].map(str::to_owned);
-    assert_eq!(referenced_files(&judge_criteria(&wanted, &said)), BTreeSet::from(["src/a.rs"]));
+    let texts = ["a", "b", "c"].map(str::to_owned);
+    assert_eq!(
+        referenced_files(&judge_criteria(&texts, &judgements)),
+        BTreeSet::from(["src/a.rs"])
+    );
 }
 
 proptest! {
@@ -274,11 +282,11 @@ proptest! {
         passed in prop::collection::btree_set("[xy]{1,2}", 0..4),
     ) {
         let judgement = claim("see", file.as_deref(), line, test.as_deref());
-        let said = BTreeMap::from([("it works".to_owned(), judgement)]);
-        let judged = judge_criteria(&["it works".to_owned()], &said);
-        prop_assert!(!judged[0].is_met());
-        let ground = EvidenceIndex { passed_tests: passed.clone(), file_lines: files.clone() };
-        if ground.check_criteria(judged)[0].is_met() {
+        let judgements = BTreeMap::from([("it works".to_owned(), judgement)]);
+        let criteria = judge_criteria(&["it works".to_owned()], &judgements);
+        prop_assert!(!criteria[0].is_met());
+        let index = EvidenceIndex { passed_tests: passed.clone(), file_lines: files.clone() };
+        if index.check_criteria(criteria)[0].is_met() {
             prop_assert!(file.is_some() || test.is_some());
             if let Some(file) = &file {
                 prop_assert!(files.contains_key(file));

@@ -60,7 +60,7 @@ fn failures_before_a_pass_do_not_count() {
 #[test]
 fn a_circular_fix_calls_the_council_with_its_reason() {
     let mut world = World::new();
-    world.fail_in(1).fail_in(2).fail_in(1);
+    world.fail_gates(1).fail_gates(2).fail_gates(1);
     assert_eq!(world.it.state, State::CtoIntervention);
     let reason = EscalationReason::Stuck(AttemptSimilarity::CircularDiff);
     assert_eq!(

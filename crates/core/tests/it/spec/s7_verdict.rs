@@ -44,11 +44,11 @@ fn timed_out(failures: &[&str]) -> GateResult {
     gate(GateOutcome::TimedOut, failures)
 }
 
-fn judged(standing: GateStatus) -> GateVerdict {
+fn verdict(status: GateStatus) -> GateVerdict {
     GateVerdict {
         name: "unit".to_owned(),
         kind: GateKind::Tests,
-        status: standing,
+        status,
         new: BTreeSet::new(),
         pre_existing: BTreeSet::new(),
         flaky: BTreeSet::new(),
@@ -61,14 +61,14 @@ fn judged(standing: GateStatus) -> GateVerdict {
 #[test]
 fn a_passed_gate_passes_regardless_of_the_base_commit() {
     let hints = gate(GateOutcome::Passed, &["hint"]);
-    assert_eq!(classify(&hints, Some(&failed(&["a"])), None), judged(GateStatus::Passed));
-    assert_eq!(classify(&passed(), None, Some(&failed(&["a"]))), judged(GateStatus::Passed));
+    assert_eq!(classify(&hints, Some(&failed(&["a"])), None), verdict(GateStatus::Passed));
+    assert_eq!(classify(&passed(), None, Some(&failed(&["a"]))), verdict(GateStatus::Passed));
 }
 
 #[test]
 fn a_failure_the_base_commit_has_too_is_pre_existing_and_does_not_count() {
     let it = classify(&failed(&["a"]), Some(&failed(&["a", "b"])), None);
-    assert_eq!(it, GateVerdict { pre_existing: set(&["a"]), ..judged(GateStatus::PreExisting) });
+    assert_eq!(it, GateVerdict { pre_existing: set(&["a"]), ..verdict(GateStatus::PreExisting) });
     assert!(!it.is_blocking());
 }
 
@@ -76,7 +76,7 @@ fn a_failure_the_base_commit_has_too_is_pre_existing_and_does_not_count() {
 fn a_failure_that_passes_when_run_again_is_flaky_and_does_not_count() {
     for rerun in [passed(), failed(&["b"])] {
         let it = classify(&failed(&["a"]), Some(&passed()), Some(&rerun));
-        assert_eq!(it, GateVerdict { flaky: set(&["a"]), ..judged(GateStatus::Flaky) });
+        assert_eq!(it, GateVerdict { flaky: set(&["a"]), ..verdict(GateStatus::Flaky) });
         assert!(!it.is_blocking());
     }
 }
@@ -84,14 +84,14 @@ fn a_failure_that_passes_when_run_again_is_flaky_and_does_not_count() {
 #[test]
 fn a_failure_that_repeats_counts() {
     let it = classify(&failed(&["a"]), Some(&passed()), Some(&failed(&["a"])));
-    assert_eq!(it, GateVerdict { new: set(&["a"]), ..judged(GateStatus::Failed) });
+    assert_eq!(it, GateVerdict { new: set(&["a"]), ..verdict(GateStatus::Failed) });
     assert!(it.is_blocking());
 }
 
 #[test]
 fn a_failure_counts_when_there_is_nothing_to_compare_it_with() {
     let it = classify(&failed(&["a"]), None, None);
-    assert_eq!(it, GateVerdict { new: set(&["a"]), ..judged(GateStatus::Failed) });
+    assert_eq!(it, GateVerdict { new: set(&["a"]), ..verdict(GateStatus::Failed) });
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn each_failure_is_judged_by_its_name_and_only_the_new_ones_are_new() {
         new: set(&["new"]),
         pre_existing: set(&["old"]),
         flaky: set(&["sometimes"]),
-        ..judged(GateStatus::Failed)
+        ..verdict(GateStatus::Failed)
     };
     assert_eq!(it, sets);
 }
@@ -127,10 +127,10 @@ fn partly_pre_existing_and_partly_flaky_is_flaky() {
 fn a_failure_without_names_is_judged_by_the_whole_gate(
     #[case] baseline: Option<GateResult>,
     #[case] rerun: Option<GateResult>,
-    #[case] standing: GateStatus,
+    #[case] status: GateStatus,
 ) {
     let it = classify(&failed(&[]), baseline.as_ref(), rerun.as_ref());
-    assert_eq!(it.status, standing);
+    assert_eq!(it.status, status);
     let all = [it.new, it.pre_existing, it.flaky].concat_sets();
     assert_eq!(all, set(&["unit"]), "the gate's own name replaces missing names");
 }
@@ -154,7 +154,7 @@ fn a_named_failure_without_comparison_counts(
     #[case] rerun: Option<GateResult>,
 ) {
     let it = classify(&failed(&["a"]), baseline.as_ref(), rerun.as_ref());
-    assert_eq!(it, GateVerdict { new: set(&["a"]), ..judged(GateStatus::Failed) });
+    assert_eq!(it, GateVerdict { new: set(&["a"]), ..verdict(GateStatus::Failed) });
 }
 
 #[rstest]
@@ -168,25 +168,28 @@ fn a_named_failure_without_comparison_counts(
 fn a_gate_that_timed_out_counts_unless_the_base_commit_did_too_or_it_passes_again(
     #[case] baseline: Option<GateResult>,
     #[case] rerun: Option<GateResult>,
-    #[case] standing: GateStatus,
+    #[case] status: GateStatus,
 ) {
     let it = classify(&timed_out(&[]), baseline.as_ref(), rerun.as_ref());
-    assert_eq!(it, judged(standing));
-    assert_eq!(it.is_blocking(), standing == GateStatus::TimedOut);
+    assert_eq!(it, verdict(status));
+    assert_eq!(it.is_blocking(), status == GateStatus::TimedOut);
 }
 
 #[test]
 fn a_gate_that_timed_out_keeps_its_failures() {
     let it = classify(&timed_out(&["a", "b"]), Some(&failed(&["b"])), None);
-    let kept =
-        GateVerdict { new: set(&["a"]), pre_existing: set(&["b"]), ..judged(GateStatus::TimedOut) };
-    assert_eq!(it, kept);
+    let expected = GateVerdict {
+        new: set(&["a"]),
+        pre_existing: set(&["b"]),
+        ..verdict(GateStatus::TimedOut)
+    };
+    assert_eq!(it, expected);
 }
 
 #[test]
 fn if_both_commits_time_out_failures_still_count_by_name() {
     let it = classify(&timed_out(&["a"]), Some(&timed_out(&[])), None);
-    assert_eq!(it, GateVerdict { new: set(&["a"]), ..judged(GateStatus::Failed) });
+    assert_eq!(it, GateVerdict { new: set(&["a"]), ..verdict(GateStatus::Failed) });
     let it = classify(&timed_out(&["a"]), Some(&timed_out(&["a"])), None);
     assert_eq!(it.status, GateStatus::PreExisting);
 }
@@ -211,7 +214,12 @@ fn any_tests() -> impl Strategy<Value = GateResult> {
     })
 }
 
-fn ran(outcome: GateOutcome, failures: &[&str], passed: &[&str], skipped: &[&str]) -> GateResult {
+fn test_gate(
+    outcome: GateOutcome,
+    failures: &[&str],
+    passed: &[&str],
+    skipped: &[&str],
+) -> GateResult {
     GateResult { passed: set(passed), skipped: set(skipped), ..gate(outcome, failures) }
 }
 
@@ -219,26 +227,26 @@ fn ran(outcome: GateOutcome, failures: &[&str], passed: &[&str], skipped: &[&str
 
 #[test]
 fn a_test_that_no_longer_runs_counts_even_if_the_gate_passes() {
-    let base = ran(GateOutcome::Failed, &["b"], &["a", "c"], &["d"]);
-    let now = ran(GateOutcome::Passed, &[], &["a"], &["c", "d"]);
+    let base = test_gate(GateOutcome::Failed, &["b"], &["a", "c"], &["d"]);
+    let now = test_gate(GateOutcome::Passed, &[], &["a"], &["c", "d"]);
     let it = judge(&now, Some(&base), None, &[]);
-    assert_eq!(it, GateVerdict { missing: set(&["b", "c"]), ..judged(GateStatus::Failed) });
+    assert_eq!(it, GateVerdict { missing: set(&["b", "c"]), ..verdict(GateStatus::Failed) });
     assert!(it.is_blocking());
     let planned = ["b".to_owned(), "c".to_owned()];
-    assert_eq!(judge(&now, Some(&base), None, &planned), judged(GateStatus::Passed));
-    assert_eq!(judge(&now, None, None, &[]), judged(GateStatus::Passed));
+    assert_eq!(judge(&now, Some(&base), None, &planned), verdict(GateStatus::Passed));
+    assert_eq!(judge(&now, None, None, &[]), verdict(GateStatus::Passed));
 }
 
 #[test]
 fn a_fixed_finding_is_not_missing() {
     let lint = |run: GateResult| GateResult { kind: GateKind::Lint, ..run };
     let it = judge(&lint(passed()), Some(&lint(failed(&["a"]))), None, &[]);
-    assert_eq!(it, GateVerdict { kind: GateKind::Lint, ..judged(GateStatus::Passed) });
+    assert_eq!(it, GateVerdict { kind: GateKind::Lint, ..verdict(GateStatus::Passed) });
 }
 
 #[test]
 fn an_aborted_gate_has_no_missing_tests() {
-    let base = ran(GateOutcome::Passed, &[], &["a", "b"], &[]);
+    let base = test_gate(GateOutcome::Passed, &[], &["a", "b"], &[]);
     for now in [timed_out(&[]), failed(&[])] {
         let it = judge(&now, Some(&base), None, &[]);
         assert!(it.missing.is_empty() && it.is_blocking(), "{it:?}");
@@ -249,11 +257,11 @@ fn an_aborted_gate_has_no_missing_tests() {
 
 #[test]
 fn a_test_that_the_second_run_executes_is_not_missing() {
-    let base = ran(GateOutcome::Passed, &[], &["a", "b"], &[]);
-    let stopped_early = ran(GateOutcome::Failed, &["x"], &["a"], &[]);
-    let again = ran(GateOutcome::Passed, &[], &["a", "b", "x"], &[]);
+    let base = test_gate(GateOutcome::Passed, &[], &["a", "b"], &[]);
+    let stopped_early = test_gate(GateOutcome::Failed, &["x"], &["a"], &[]);
+    let again = test_gate(GateOutcome::Passed, &[], &["a", "b", "x"], &[]);
     let it = judge(&stopped_early, Some(&base), Some(&again), &[]);
-    assert_eq!(it, GateVerdict { flaky: set(&["b", "x"]), ..judged(GateStatus::Flaky) });
+    assert_eq!(it, GateVerdict { flaky: set(&["b", "x"]), ..verdict(GateStatus::Flaky) });
 }
 
 #[rstest]
@@ -278,10 +286,10 @@ fn a_plan_names_a_test_by_its_name_or_its_file(
 #[test]
 fn base_versions_of_tests_must_pass_unless_planned() {
     let it = judge_with_base_tests(&failed(&["a", "b"]), Some(&passed()), None, &["a".to_owned()]);
-    assert_eq!(it, GateVerdict { new: set(&["b"]), ..judged(GateStatus::Failed) });
+    assert_eq!(it, GateVerdict { new: set(&["b"]), ..verdict(GateStatus::Failed) });
     let both = ["a".to_owned(), "b".to_owned()];
     let it = judge_with_base_tests(&failed(&["a", "b"]), Some(&passed()), None, &both);
-    assert_eq!(it, judged(GateStatus::Passed));
+    assert_eq!(it, verdict(GateStatus::Passed));
     let it = judge_with_base_tests(&failed(&["a", "b"]), Some(&failed(&["b"])), None, &both);
     assert_eq!(it.status, GateStatus::PreExisting);
     // A gate that names nothing cannot be excused by name.
@@ -321,10 +329,10 @@ proptest! {
         rerun in prop::option::of(any_gate()),
     ) {
         let it = classify(&result, baseline.as_ref(), rerun.as_ref());
-        let judged = it.new.len() + it.pre_existing.len() + it.flaky.len();
+        let classified = it.new.len() + it.pre_existing.len() + it.flaky.len();
         prop_assert!(it.new.is_empty() || it.is_blocking());
         let all = [it.new, it.pre_existing, it.flaky].concat_sets();
-        prop_assert_eq!(all.len(), judged);
+        prop_assert_eq!(all.len(), classified);
         if result.outcome != GateOutcome::Passed {
             prop_assert!(result.failures.is_subset(&all));
         }
@@ -365,14 +373,14 @@ proptest! {
         rerun in prop::option::of(any_tests()),
         planned in prop::collection::vec("[a-d]", 0..4),
     ) {
-        let plain = classify(&result, Some(&base), rerun.as_ref());
+        let without_missing = classify(&result, Some(&base), rerun.as_ref());
         let strict = judge(&result, Some(&base), rerun.as_ref(), &[]);
         let it = judge(&result, Some(&base), rerun.as_ref(), &planned);
         prop_assert!(it.missing.is_empty() || it.is_blocking());
         prop_assert!(it.missing.is_subset(&strict.missing));
         prop_assert!(it.missing.iter().all(|test| !is_planned_test(&planned, test)));
         prop_assert!(strict.missing.iter().all(|test| !result.passed.contains(test)));
-        prop_assert!(!plain.is_blocking() || it.is_blocking(), "missing tests excuse nothing");
+        prop_assert!(!without_missing.is_blocking() || it.is_blocking(), "missing tests excuse nothing");
         prop_assert!(!it.is_blocking() || strict.is_blocking());
         let same = judge(&result, Some(&result), rerun.as_ref(), &[]);
         prop_assert!(!same.is_blocking());
@@ -455,12 +463,12 @@ fn a_file_that_affects_gates_needs_a_plan(
 ) {
     let rules = with_gates(&["true", command]);
     let done = touched(&[(path, FileAction::Modify)]);
-    let found = compare(&[], &done, &rules);
-    assert_eq!(!found.unplanned_guarded.is_empty(), guarded, "{found:?}");
-    assert_eq!(evaluate(with_conformance(found)).passed, !guarded);
+    let conformance = compare(&[], &done, &rules);
+    assert_eq!(!conformance.unplanned_guarded.is_empty(), guarded, "{conformance:?}");
+    assert_eq!(evaluate(with_conformance(conformance)).passed, !guarded);
     // A plan that names the file was approved.
-    let found = compare(&[planned(path, FileAction::Modify)], &done, &rules);
-    assert_eq!(found, Conformance::default());
+    let conformance = compare(&[planned(path, FileAction::Modify)], &done, &rules);
+    assert_eq!(conformance, Conformance::default());
 }
 
 proptest! {
@@ -472,9 +480,9 @@ proptest! {
         let rules = with_gates(&["sh a.sh"]);
         let plan: Vec<_> = plan.iter().map(|path| planned(path, FileAction::Modify)).collect();
         let done: BTreeMap<_, _> = done.into_iter().map(|path| (path, FileAction::Modify)).collect();
-        let found = compare(&plan, &done, &rules);
+        let conformance = compare(&plan, &done, &rules);
         let mut named: Vec<_> =
-            [&found.unplanned_critical, &found.unplanned_guarded, &found.unplanned]
+            [&conformance.unplanned_critical, &conformance.unplanned_guarded, &conformance.unplanned]
                 .into_iter().flatten().cloned().collect();
         named.sort();
         let unplanned: Vec<_> =
@@ -483,7 +491,7 @@ proptest! {
         let blocks = unplanned.iter().any(|path| {
             path.contains("auth/") || path.ends_with("conftest.py") || path == "a.sh"
         });
-        prop_assert_eq!(evaluate(with_conformance(found)).passed, !blocks);
+        prop_assert_eq!(evaluate(with_conformance(conformance)).passed, !blocks);
     }
 }
 
@@ -500,10 +508,10 @@ fn the_configuration_says_which_files_are_critical() {
 // Criteria
 
 fn criterion(judgement: CriterionJudgement) -> Criterion {
-    let said = BTreeMap::from([("it works".to_owned(), judgement)]);
-    let ground =
+    let judgements = BTreeMap::from([("it works".to_owned(), judgement)]);
+    let index =
         EvidenceIndex { passed_tests: set(&["tests::it_works"]), ..EvidenceIndex::default() };
-    ground.check_criteria(judge_criteria(&["it works".to_owned()], &said)).remove(0)
+    index.check_criteria(judge_criteria(&["it works".to_owned()], &judgements)).remove(0)
 }
 
 fn met(evidence: &str) -> CriterionJudgement {
@@ -528,10 +536,10 @@ fn a_criterion_is_met_only_with_evidence(
 
 #[test]
 fn the_task_determines_the_criteria() {
-    let said =
+    let judgements =
         BTreeMap::from([("b".to_owned(), met("here")), ("made up".to_owned(), met("there"))]);
     assert_eq!(
-        judge_criteria(&["a".to_owned(), "b".to_owned()], &said),
+        judge_criteria(&["a".to_owned(), "b".to_owned()], &judgements),
         [
             Criterion {
                 text: "a".to_owned(),
@@ -558,8 +566,8 @@ fn with_issue(severity: IssueSeverity) -> ReviewInputs {
     ReviewInputs { issues: vec![issue(severity, IssueCategory::Code)], ..ReviewInputs::default() }
 }
 
-fn with_gate(standing: GateStatus) -> ReviewInputs {
-    ReviewInputs { gates: vec![judged(standing)], ..ReviewInputs::default() }
+fn with_gate(status: GateStatus) -> ReviewInputs {
+    ReviewInputs { gates: vec![verdict(status)], ..ReviewInputs::default() }
 }
 
 fn with_conformance(conformance: Conformance) -> ReviewInputs {
@@ -648,7 +656,7 @@ fn minor_findings_do_not_fail_the_review(
 fn the_score_never_goes_below_zero() {
     let many = ReviewInputs {
         issues: vec![issue(IssueSeverity::Critical, IssueCategory::Code); 1_000],
-        gates: vec![judged(GateStatus::Failed); 3],
+        gates: vec![verdict(GateStatus::Failed); 3],
         ..ReviewInputs::default()
     };
     let verdict = evaluate(many);
@@ -662,7 +670,7 @@ fn the_score_never_goes_below_zero() {
 #[test]
 fn no_deduction_exceeds_100_points() {
     let five =
-        ReviewInputs { gates: vec![judged(GateStatus::Failed); 5], ..ReviewInputs::default() };
+        ReviewInputs { gates: vec![verdict(GateStatus::Failed); 5], ..ReviewInputs::default() };
     assert_eq!(evaluate(five).deductions, [(Deduction::FailedGates, 100)]);
 }
 
@@ -670,9 +678,9 @@ fn no_deduction_exceeds_100_points() {
 fn the_summary_counts_blocking_findings_and_unmet_criteria() {
     let inputs = ReviewInputs {
         gates: vec![
-            judged(GateStatus::Failed),
-            judged(GateStatus::TimedOut),
-            judged(GateStatus::Flaky),
+            verdict(GateStatus::Failed),
+            verdict(GateStatus::TimedOut),
+            verdict(GateStatus::Flaky),
         ],
         issues: vec![
             issue(IssueSeverity::Error, IssueCategory::Security),

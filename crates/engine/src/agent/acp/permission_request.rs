@@ -14,8 +14,11 @@ use crate::permission::{PermissionDecision, PermissionEffect, PermissionKind, Pe
 
 /// Parses a request. Agents use different fields, and may have sent some of them in earlier
 /// updates.
-pub(super) fn parse_request(request: &RequestPermissionRequest, known: Value) -> PermissionRequest {
-    let mut call = known;
+pub(super) fn parse_request(
+    request: &RequestPermissionRequest,
+    earlier: Value,
+) -> PermissionRequest {
+    let mut call = earlier;
     merge_tool_call(&mut call, &serde_json::to_value(&request.tool_call).unwrap_or_default());
     let input = &call["rawInput"];
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
@@ -33,8 +36,8 @@ pub(super) fn parse_request(request: &RequestPermissionRequest, known: Value) ->
     let title = call["title"].as_str().unwrap_or_default().to_owned();
     let command = ["command", "cmd"].iter().find_map(|name| match &input[*name] {
         Value::String(command) => Some(command.clone()),
-        Value::Array(words) => {
-            Some(words.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" "))
+        Value::Array(parts) => {
+            Some(parts.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" "))
         }
         _ => None,
     });
@@ -61,18 +64,18 @@ fn path(value: &Value) -> Option<PathBuf> {
 ///
 /// Some agents ask about every MCP tool. The request must contain no command and no file, so that
 /// nothing else is allowed under a tool's name.
-pub(super) fn is_own_tool(request: &RequestPermissionRequest, known: &Value) -> bool {
-    let mut call = known.clone();
+pub(super) fn is_own_tool(request: &RequestPermissionRequest, earlier: &Value) -> bool {
+    let mut call = earlier.clone();
     merge_tool_call(&mut call, &serde_json::to_value(&request.tool_call).unwrap_or_default());
     let input = &call["rawInput"];
     let about_mcp = call["_meta"]["is_mcp_tool_approval"] == true
         || request.meta.as_ref().is_some_and(|meta| meta.contains_key("is_mcp_tool_approval"));
     let harmless = matches!(call["kind"].as_str(), None | Some("other")) || about_mcp;
-    let words = ["title", "name"].map(|name| call[name].as_str().unwrap_or_default());
+    let names = ["title", "name"].map(|name| call[name].as_str().unwrap_or_default());
     let server = input["server"].as_str().or_else(|| input["server_name"].as_str());
-    let ours = |word: &str| {
-        let tool = agent_tools::TOOL_NAMES.iter().any(|tool| word.contains(tool));
-        tool && (word.contains(agent_tools::SERVER_NAME)
+    let ours = |name: &str| {
+        let tool = agent_tools::TOOL_NAMES.iter().any(|tool| name.contains(tool));
+        tool && (name.contains(agent_tools::SERVER_NAME)
             || server == Some(agent_tools::SERVER_NAME))
     };
     let files = ["locations", "content"].iter().any(|name| {
@@ -83,7 +86,7 @@ pub(super) fn is_own_tool(request: &RequestPermissionRequest, known: &Value) -> 
     harmless
         && !files
         && commands.iter().all(|name| input[*name].is_null())
-        && words.iter().any(|word| ours(word))
+        && names.iter().any(|name| ours(name))
 }
 
 /// Decision for our own tools, which are always allowed.
@@ -96,19 +99,19 @@ pub(super) fn allow_own_tool() -> PermissionDecision {
 
 /// Builds the question to a person who decides the request.
 pub(super) fn approval_question(
-    ask: &PermissionRequest,
-    ruling: &PermissionDecision,
+    request: &PermissionRequest,
+    decision: &PermissionDecision,
 ) -> AgentQuestion {
-    let what = match (&ask.command, ask.paths.as_slice()) {
+    let action = match (&request.command, request.paths.as_slice()) {
         (Some(command), _) => format!("run `{command}`"),
-        (None, []) => format!("do \"{}\"", ask.title),
+        (None, []) => format!("do \"{}\"", request.title),
         (None, paths) => {
             let paths: Vec<_> = paths.iter().map(|path| format!("`{}`", path.display())).collect();
-            format!("{} {}", ask.kind, paths.join(", "))
+            format!("{} {}", request.kind, paths.join(", "))
         }
     };
     AgentQuestion {
-        question: format!("Allow the agent to {what}? Reason: {}.", ruling.reason),
+        question: format!("Allow the agent to {action}? Reason: {}.", decision.reason),
         choices: vec!["yes".to_owned(), "no".to_owned()],
         default: Some("no".to_owned()),
     }
@@ -119,14 +122,14 @@ pub(super) fn approval_question(
 /// "Always" is never selected, because its scope differs between agents.
 pub(super) fn response_for(
     request: &RequestPermissionRequest,
-    verdict: PermissionEffect,
+    effect: PermissionEffect,
 ) -> RequestPermissionOutcome {
-    let wanted = match verdict {
+    let kind = match effect {
         PermissionEffect::Allow => PermissionOptionKind::AllowOnce,
         PermissionEffect::Deny => PermissionOptionKind::RejectOnce,
         PermissionEffect::Ask => return RequestPermissionOutcome::Cancelled,
     };
-    match request.options.iter().find(|option| option.kind == wanted) {
+    match request.options.iter().find(|option| option.kind == kind) {
         Some(option) => RequestPermissionOutcome::Selected(SelectedPermissionOutcome::new(
             option.option_id.clone(),
         )),
@@ -147,13 +150,17 @@ mod tests {
 
     #[test]
     fn request_is_parsed_from_any_known_field() {
-        let known = json!({ "kind": "edit", "locations": [{ "path": "/w/a" }] });
-        let asked = parse_request(&request(&json!({ "toolCallId": "1", "title": "Edit" })), known);
-        assert_eq!((asked.kind, asked.paths), (PermissionKind::Write, vec![PathBuf::from("/w/a")]));
-        let call = json!({ "toolCallId": "1", "rawInput": { "command": ["git", "push"] } });
-        let asked = parse_request(&request(&call), Value::Null);
+        let earlier = json!({ "kind": "edit", "locations": [{ "path": "/w/a" }] });
+        let parsed =
+            parse_request(&request(&json!({ "toolCallId": "1", "title": "Edit" })), earlier);
         assert_eq!(
-            (asked.kind, asked.command.as_deref()),
+            (parsed.kind, parsed.paths),
+            (PermissionKind::Write, vec![PathBuf::from("/w/a")])
+        );
+        let call = json!({ "toolCallId": "1", "rawInput": { "command": ["git", "push"] } });
+        let parsed = parse_request(&request(&call), Value::Null);
+        assert_eq!(
+            (parsed.kind, parsed.command.as_deref()),
             (PermissionKind::Command, Some("git push"))
         );
         let call =
@@ -176,7 +183,7 @@ mod tests {
         assert!(!ours(json!({ "toolCallId": "1", "kind": "execute", "title": title })));
         let input = json!({ "command": "rm -rf /" });
         assert!(!ours(json!({ "toolCallId": "1", "title": title, "rawInput": input })));
-        let places = json!([{ "path": "/w/a" }]);
-        assert!(!ours(json!({ "toolCallId": "1", "title": title, "locations": places })));
+        let locations = json!([{ "path": "/w/a" }]);
+        assert!(!ours(json!({ "toolCallId": "1", "title": title, "locations": locations })));
     }
 }

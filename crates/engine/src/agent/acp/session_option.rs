@@ -61,23 +61,28 @@ impl SessionOption {
             let group = one["options"].as_array().into_iter().flatten();
             all.extend(group.chain([one]).filter_map(|one| text(&one["value"])));
         }
-        let way = SetMethod::Option(text(&option["id"])?);
-        Some(Self { current: text(&option["currentValue"]), values: all, set_method: way })
+        let set_method = SetMethod::Option(text(&option["id"])?);
+        Some(Self { current: text(&option["currentValue"]), values: all, set_method })
     }
 
-    fn from_list(section: &Value, list: &str, id: &str, now: &str, way: SetMethod) -> Option<Self> {
+    fn from_list(
+        section: &Value,
+        list: &str,
+        id: &str,
+        now: &str,
+        set_method: SetMethod,
+    ) -> Option<Self> {
         let list = section[list].as_array()?;
         let all = list.iter().filter_map(|one| text(&one[id])).collect();
-        Some(Self { current: text(&section[now]), values: all, set_method: way })
+        Some(Self { current: text(&section[now]), values: all, set_method })
     }
 
     /// Finds a value by its exact name, or by a unique suffix after a `/`.
-    pub(super) fn find(&self, wanted: &str) -> Option<&str> {
+    pub(super) fn find(&self, name: &str) -> Option<&str> {
         let mut ends = self.values.iter().filter(|one| {
-            one.strip_suffix(wanted)
-                .is_some_and(|before| before.is_empty() || before.ends_with('/'))
+            one.strip_suffix(name).is_some_and(|before| before.is_empty() || before.ends_with('/'))
         });
-        let exact = self.values.iter().chain(&self.current).find(|one| *one == wanted);
+        let exact = self.values.iter().chain(&self.current).find(|one| *one == name);
         exact.or_else(|| ends.next().filter(|_| ends.next().is_none())).map(String::as_str)
     }
 

@@ -58,8 +58,8 @@ impl SessionTracker {
 
     pub(super) fn usage(&self) -> Option<Usage> {
         let state = self.lock();
-        let said = !self.metered && (state.tokens.is_some() || state.cost.is_some());
-        said.then(|| Usage {
+        let has_usage = !self.metered && (state.tokens.is_some() || state.cost.is_some());
+        has_usage.then(|| Usage {
             tokens: state.tokens.unwrap_or_default(),
             cost: state.cost.unwrap_or_default(),
         })
@@ -100,11 +100,11 @@ impl SessionTracker {
             return None;
         }
         let text = |value: &Value| value.as_str().map(str::to_owned);
-        let said = || text(&update["content"]["text"]);
-        Some(match (update["sessionUpdate"].as_str().unwrap_or_default(), said()) {
-            ("agent_message_chunk", Some(said)) => {
-                self.lock().text.push_str(&said);
-                AgentUpdate::Message(said)
+        let content = || text(&update["content"]["text"]);
+        Some(match (update["sessionUpdate"].as_str().unwrap_or_default(), content()) {
+            ("agent_message_chunk", Some(content)) => {
+                self.lock().text.push_str(&content);
+                AgentUpdate::Message(content)
             }
             ("agent_thought_chunk", Some(thought)) => AgentUpdate::Thought(thought),
             ("tool_call" | "tool_call_update", _) => self.apply_tool_update(&update),
@@ -132,19 +132,19 @@ impl SessionTracker {
         if matches!(status.as_deref(), Some("completed" | "failed")) {
             self.tool_ended.notify_waiters();
         }
-        let places = update["locations"].as_array().into_iter().flatten();
+        let locations = update["locations"].as_array().into_iter().flatten();
         AgentUpdate::ToolCall {
             id,
             title: text(&update["title"]),
             status,
             kind: text(&update["kind"]),
-            locations: places.filter_map(|place| text(&place["path"])).collect(),
+            locations: locations.filter_map(|location| text(&location["path"])).collect(),
         }
     }
 
     /// Adds the reported tokens of one turn.
-    pub(super) fn add_usage(&self, answer: &Value) {
-        let Some(tokens) = turn_tokens(answer) else {
+    pub(super) fn add_usage(&self, response: &Value) {
+        let Some(tokens) = turn_tokens(response) else {
             return;
         };
         let mut state = self.lock();
@@ -158,8 +158,8 @@ impl SessionTracker {
 }
 
 /// Returns the reported tokens of one turn, from the protocol's field or from Gemini's.
-fn turn_tokens(answer: &Value) -> Option<Tokens> {
-    let (usage, quota) = (&answer["usage"], &answer["_meta"]["quota"]["token_count"]);
+fn turn_tokens(response: &Value) -> Option<Tokens> {
+    let (usage, quota) = (&response["usage"], &response["_meta"]["quota"]["token_count"]);
     let count = |name: &str, other: &str| usage[name].as_u64().or_else(|| quota[other].as_u64());
     let input = count("inputTokens", "input_tokens")?;
     let output = count("outputTokens", "output_tokens")?;
@@ -179,14 +179,14 @@ fn plan_entries(list: &Value) -> Vec<PlanEntry> {
 }
 
 /// Merges new fields of a tool call into the known ones.
-pub(super) fn merge_tool_call(known: &mut Value, new: &Value) {
-    match (known, new) {
-        (Value::Object(known), Value::Object(new)) => {
+pub(super) fn merge_tool_call(target: &mut Value, new: &Value) {
+    match (target, new) {
+        (Value::Object(target), Value::Object(new)) => {
             for (name, value) in new.iter().filter(|(_, value)| !value.is_null()) {
-                known.insert(name.clone(), value.clone());
+                target.insert(name.clone(), value.clone());
             }
         }
-        (known, new) => *known = new.clone(),
+        (target, new) => *target = new.clone(),
     }
 }
 
@@ -198,8 +198,8 @@ mod tests {
 
     #[test]
     fn cost_in_another_currency_is_unknown() {
-        let known = parse_cost(&json!({ "amount": 0.25, "currency": "USD" }));
-        assert_eq!(known, Cost::Known("0.25".parse().expect("money")));
+        let cost = parse_cost(&json!({ "amount": 0.25, "currency": "USD" }));
+        assert_eq!(cost, Cost::Known("0.25".parse().expect("money")));
         assert_eq!(parse_cost(&json!({ "amount": 0.25, "currency": "EUR" })), Cost::Unknown);
     }
 
@@ -217,14 +217,14 @@ mod tests {
 
     #[test]
     fn replayed_updates_are_ignored() {
-        let heard = SessionTracker::new(false);
+        let tracker = SessionTracker::new(false);
         let chunk =
             json!({ "sessionUpdate": "agent_message_chunk", "content": { "text": "before" } });
-        heard.lock().replaying = true;
-        assert_eq!(heard.apply_update(chunk.clone(), &SpendLimit::default()), None);
-        heard.lock().replaying = false;
-        let said = heard.apply_update(chunk, &SpendLimit::default());
-        assert_eq!(said, Some(AgentUpdate::Message("before".to_owned())));
-        assert_eq!(heard.lock().text, "before");
+        tracker.lock().replaying = true;
+        assert_eq!(tracker.apply_update(chunk.clone(), &SpendLimit::default()), None);
+        tracker.lock().replaying = false;
+        let update = tracker.apply_update(chunk, &SpendLimit::default());
+        assert_eq!(update, Some(AgentUpdate::Message("before".to_owned())));
+        assert_eq!(tracker.lock().text, "before");
     }
 }

@@ -7,8 +7,8 @@ fn set(names: &[&str]) -> BTreeSet<String> {
 }
 
 fn tests(text: &str) -> ReportResults {
-    let (named, why) = junit(text, Path::new("/checkout"));
-    assert_eq!(why, None);
+    let (named, reason) = junit(text, Path::new("/checkout"));
+    assert_eq!(reason, None);
     named
 }
 
@@ -62,15 +62,15 @@ fn nextest_names_tests_by_program_and_path() {
 
 #[test]
 fn truncated_report_yields_everything_before_the_end() {
-    let whole = include_str!("samples/pytest.xml");
-    let half = &whole[..whole.find("test_p[1]").expect("found")];
-    let (named, why) = junit(half, Path::new("/checkout"));
+    let report = include_str!("samples/pytest.xml");
+    let half = &report[..report.find("test_p[1]").expect("found")];
+    let (named, reason) = junit(half, Path::new("/checkout"));
     assert_eq!(named.passed, set(&["tests.test_calc::test_adds"]));
     assert_eq!(named.failures, set(&["tests.test_calc::test_bad"]));
-    assert!(why.is_some());
+    assert!(reason.is_some());
     for other in ["", "no tests ran", "<html></html>", "{}"] {
-        let (named, why) = junit(other, Path::new("/checkout"));
-        assert_eq!((named, why.is_some()), (ReportResults::default(), true), "{other}");
+        let (named, reason) = junit(other, Path::new("/checkout"));
+        assert_eq!((named, reason.is_some()), (ReportResults::default(), true), "{other}");
     }
 }
 

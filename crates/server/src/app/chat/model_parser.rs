@@ -34,28 +34,31 @@ impl App {
     pub(super) async fn parse_with_model(
         &self,
         message: &str,
-        known: &ChatSubjects,
+        subjects: &ChatSubjects,
     ) -> Result<ParsedMessage, Error> {
         let endpoints = self.chat_endpoints().await?;
-        let spoken_of = known.context.last.and_then(|task| known.projects.get(&task));
-        let of_task = endpoints.iter().find(|(project, _)| Some(project) == spoken_of);
+        let current_project = subjects.context.last.and_then(|task| subjects.projects.get(&task));
+        let of_task = endpoints.iter().find(|(project, _)| Some(project) == current_project);
         let Some((_, endpoint)) = of_task.or(endpoints.first()) else {
             return Ok(ParsedMessage::default());
         };
         // Only the model that a project has configured may see its tasks.
-        let mine = endpoints.iter().filter(|(_, it)| it == endpoint).map(|(project, _)| *project);
-        let context = context_for_projects(known, &mine.collect());
+        let projects =
+            endpoints.iter().filter(|(_, it)| it == endpoint).map(|(project, _)| *project);
+        let context = context_for_projects(subjects, &projects.collect());
         let question = tamma_chat::model_prompt(message, &context);
-        let asked = self.redact_secrets(&question.message);
+        let message_without_secrets = self.redact_secrets(&question.message);
         let key = self.environment.get(ChatReader::KEY_VARIABLE).cloned();
         let (url, model) = endpoint;
         let answer = match ChatReader::new(url, model, key) {
             Ok(reader) => {
-                reader.read(&question.instructions, &asked, &question.answer_schema).await
+                reader
+                    .read(&question.instructions, &message_without_secrets, &question.answer_schema)
+                    .await
             }
             Err(error) => Err(error),
         };
-        let why = match answer {
+        let reason = match answer {
             Ok(answer) => match tamma_chat::interpret_model_answer(&answer, message, &context) {
                 Ok(understood) => {
                     let understood = Some(understood);
@@ -65,29 +68,29 @@ impl App {
                         note: None,
                     });
                 }
-                Err(nonsense) => {
-                    format!("the response of model `{model}` was rejected: {nonsense}")
+                Err(error) => {
+                    format!("the response of model `{model}` was rejected: {error}")
                 }
             },
             Err(error) => error.to_string(),
         };
-        tracing::warn!(%why, "chat model failed; used the built-in grammar");
+        tracing::warn!(%reason, "chat model failed; used the built-in grammar");
         Ok(ParsedMessage {
-            note: Some(format!("Parsed by the built-in grammar: {why}.")),
+            note: Some(format!("Parsed by the built-in grammar: {reason}.")),
             ..ParsedMessage::default()
         })
     }
 
     /// Returns the chat model of each project. Projects with configuration errors are left out.
     async fn chat_endpoints(&self) -> Result<Vec<(ProjectId, (String, String))>, Error> {
-        let mut found = Vec::new();
+        let mut endpoints = Vec::new();
         for project in self.store.projects().await? {
             let Ok(rules) = self.project_rules(&project.repository).await else { continue };
             let endpoint = rules.chat.endpoint();
             let endpoint = endpoint.map(|(url, model)| (url.to_owned(), model.to_owned()));
-            found.extend(endpoint.map(|endpoint| (project.id, endpoint)));
+            endpoints.extend(endpoint.map(|endpoint| (project.id, endpoint)));
         }
-        Ok(found)
+        Ok(endpoints)
     }
 
     /// Redacts the values of environment variables whose names mark them as secrets.
@@ -103,9 +106,9 @@ impl App {
 }
 
 /// Restricts a context to some projects.
-fn context_for_projects(known: &ChatSubjects, projects: &BTreeSet<ProjectId>) -> ChatContext {
-    let ChatContext { tasks, lessons, last, proposed } = known.context.clone();
-    let of = |task| known.projects.get(&task).is_some_and(|it| projects.contains(it));
+fn context_for_projects(subjects: &ChatSubjects, projects: &BTreeSet<ProjectId>) -> ChatContext {
+    let ChatContext { tasks, lessons, last, proposed } = subjects.context.clone();
+    let of = |task| subjects.projects.get(&task).is_some_and(|it| projects.contains(it));
     let covers = |scope: &EntryScope| match scope {
         EntryScope::Project(project) => projects.contains(project),
         EntryScope::Organisation => true,
@@ -114,7 +117,7 @@ fn context_for_projects(known: &ChatSubjects, projects: &BTreeSet<ProjectId>) ->
         tasks: tasks.into_iter().filter(|task| of(task.id)).collect(),
         lessons: lessons
             .into_iter()
-            .filter(|lesson| known.scopes.get(&lesson.id).is_some_and(covers))
+            .filter(|lesson| subjects.scopes.get(&lesson.id).is_some_and(covers))
             .collect(),
         last: last.filter(|task| of(*task)),
         proposed,

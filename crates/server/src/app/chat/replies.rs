@@ -11,6 +11,7 @@ use tamma_core::cost::Usd;
 use tamma_core::format::{capitalize, format_duration, format_usd, humanize, pluralize};
 use tamma_core::history::{EntryData, EntryName as N, HistoryEntry};
 use tamma_core::ids::TaskId;
+use tamma_core::plan::FileChange;
 use tamma_core::report::IterationReport;
 use tamma_core::review::patch::{self, PatchLine};
 use tamma_core::task_loop::{AnswerKind, State, Timestamp};
@@ -22,13 +23,12 @@ use crate::clock;
 use crate::dto::{ChatReference, ChatReply, TaskCard, TaskMention};
 
 /// Maximum number of failures listed per iteration.
-const MAX_FAULTS: usize = 3;
+const MAX_FAILURES: usize = 3;
 
 impl App {
     pub(super) async fn status_reply(&self, task: TaskId) -> Result<ChatReply, Error> {
         let card = self.task_card(task).await?;
-        let next =
-            card.next_text.clone().unwrap_or_else(|| "nothing, the task is closed".to_owned());
+        let next = next_step_text(&card);
         let state = humanize(&card.state);
         let paused = if card.paused { ", paused" } else { "" };
         let attempts = pluralize(card.iterations, "iteration");
@@ -45,13 +45,13 @@ impl App {
 
     pub(super) async fn task_list_reply(
         &self,
-        which: TaskSelection,
+        selection: TaskSelection,
         period: Option<Period>,
         search: Option<String>,
     ) -> Result<ChatReply, Error> {
         let filter = TaskFilter {
-            states: states_of(which),
-            paused: (which == TaskSelection::Paused).then_some(true),
+            states: states_of(selection),
+            paused: (selection == TaskSelection::Paused).then_some(true),
             text: search,
             ..TaskFilter::default()
         };
@@ -61,9 +61,9 @@ impl App {
         let inside = |card: &&TaskCard| {
             span.is_none_or(|(from, until)| card.since >= from && card.since < until)
         };
-        let stuck = |card: &&TaskCard| which != TaskSelection::Stuck || card.failures >= 3;
+        let stuck = |card: &&TaskCard| selection != TaskSelection::Stuck || card.failures >= 3;
         let cards: Vec<_> = page.tasks.iter().filter(inside).filter(stuck).cloned().collect();
-        Ok(task_mentions_reply("No matching tasks.", &humanize(&which), &cards))
+        Ok(task_mentions_reply("No matching tasks.", &humanize(&selection), &cards))
     }
 
     pub(super) async fn cost_reply(
@@ -73,12 +73,12 @@ impl App {
     ) -> Result<ChatReply, Error> {
         if let Some(task) = task {
             let card = self.task_card(task).await?;
-            let about = if card.spend.estimated { "≈ " } else { "" };
+            let prefix = if card.spend.estimated { "≈ " } else { "" };
             let usd = format_usd(card.spend.usd);
             let attempts = pluralize(card.iterations, "iteration");
             let tokens = card.spend.tokens;
             let mut lines = vec![format!(
-                "“{}” has cost {about}{usd}: {attempts}, {tokens} tokens.",
+                "“{}” has cost {prefix}{usd}: {attempts}, {tokens} tokens.",
                 card.title
             )];
             let report = self.report(task, None).await?.report;
@@ -134,10 +134,7 @@ impl App {
                 Some(plan) => {
                     reply.lines.push(plan.summary);
                     let files = plan.file_changes.iter().take(MAX_LISTED);
-                    let file = |it: &tamma_core::plan::FileChange| {
-                        format!("{} {}: {}", it.action, it.path, it.description)
-                    };
-                    reply.lines.extend(files.map(file));
+                    reply.lines.extend(files.map(describe_file_change));
                 }
                 None => reply.lines.push("No plan yet.".to_owned()),
             },
@@ -158,17 +155,17 @@ impl App {
     pub(super) async fn topic_reply(
         &self,
         task: Option<TaskId>,
-        about: Topic,
+        topic: Topic,
     ) -> Result<ChatReply, Error> {
         let Some(task) = task else {
-            return match about {
+            return match topic {
                 Topic::Knowledge => self.lessons_reply(None).await,
                 _ => Ok(single_line_reply("", "Which task do you mean? Answers cover one task.")),
             };
         };
         let card = self.task_card(task).await?;
         let log = self.full_history(task).await?;
-        let reply = match about {
+        let reply = match topic {
             Topic::Failure => self.failure_reply(&card, &log).await?,
             Topic::People => decisions_reply(&card, &log),
             Topic::Waiting => self.waiting_reply(&card, &log).await?,
@@ -191,7 +188,7 @@ impl App {
         let report = self.report(TaskId(card.id), None).await?.report;
         let failed = report.iterations.iter().filter(|it| it.passed == Some(false));
         let mut lines: Vec<_> = failed.map(describe_iteration).collect();
-        let telling = newest_matching(log, |it| {
+        let relevant = newest_matching(log, |it| {
             matches!(
                 it.name,
                 N::SmGatesFailed
@@ -206,7 +203,7 @@ impl App {
             )
         });
         // Failures outside reviews, such as invalid plans and unavailable agents.
-        let other = telling.iter().filter(|it| {
+        let other = relevant.iter().filter(|it| {
             matches!(
                 it.name,
                 N::SmImplementationFailed
@@ -217,16 +214,15 @@ impl App {
             )
         });
         lines.extend(
-            other.take(MAX_FAULTS).map(|it| capitalize(&format!("{}.", describe_entry(it)))),
+            other.take(MAX_FAILURES).map(|it| capitalize(&format!("{}.", describe_entry(it)))),
         );
         if lines.is_empty() {
-            let next =
-                card.next_text.clone().unwrap_or_else(|| "nothing, the task is closed".to_owned());
+            let next = next_step_text(card);
             lines.push(format!("Nothing has failed in “{}”. Next: {next}.", card.title));
-        } else if let Some(asked) = report.decision_requests.last() {
-            lines.push(format!("Then Tamma asked a person: {}.", asked.description));
+        } else if let Some(request) = report.decision_requests.last() {
+            lines.push(format!("Then Tamma asked a person: {}.", request.description));
         }
-        Ok(ChatReply { lines, references: to_references(telling), ..ChatReply::default() })
+        Ok(ChatReply { lines, references: to_references(relevant), ..ChatReply::default() })
     }
 
     async fn waiting_reply(
@@ -234,14 +230,14 @@ impl App {
         card: &TaskCard,
         log: &[HistoryEntry],
     ) -> Result<ChatReply, Error> {
-        let whole = self.task_detail(TaskId(card.id)).await?;
+        let detail = self.task_detail(TaskId(card.id)).await?;
         let mut lines = Vec::new();
         if card.paused {
             lines.push("The task is paused until someone resumes it.".to_owned());
         }
-        if let Some(question) = &whole.question {
+        if let Some(question) = &detail.question {
             lines.push(format!("Waiting on a person: {}.", question.cause_text));
-            lines.extend(question.agent_question.as_ref().map(|asks| format!("Question: {asks}")));
+            lines.extend(question.agent_question.as_ref().map(|text| format!("Question: {text}")));
             lines.push(format!("Possible answers: {}.", join_answers(&question.answers)));
             lines.extend(question.seen_by.as_ref().map(|by| format!("Seen by {by}.")));
         } else {
@@ -250,7 +246,7 @@ impl App {
                 None => format!("Not waiting: the task is {}.", humanize(&card.state)),
             });
         }
-        let asked = newest_matching(log, |it| {
+        let relevant = newest_matching(log, |it| {
             matches!(
                 it.name,
                 N::SmApprovalRequested
@@ -262,7 +258,7 @@ impl App {
         });
         Ok(ChatReply {
             lines,
-            references: to_references(asked.into_iter().take(2)),
+            references: to_references(relevant.into_iter().take(2)),
             ..ChatReply::default()
         })
     }
@@ -273,7 +269,7 @@ impl App {
         log: &[HistoryEntry],
     ) -> Result<ChatReply, Error> {
         let id = TaskId(card.id);
-        let made = newest_matching(log, |it| {
+        let relevant = newest_matching(log, |it| {
             matches!(
                 it.name,
                 N::SmImplementationCompleted | N::SmWorkLanded | N::SmDelivered | N::SmPlanAdjusted
@@ -282,19 +278,19 @@ impl App {
         let lines = match self.latest_change(id).await {
             Ok(change) => {
                 let commit: String = change.commit.chars().take(8).collect();
-                let (mut files, mut more, mut less) = (Vec::new(), 0_u32, 0_u32);
+                let (mut files, mut added, mut removed) = (Vec::new(), 0_u32, 0_u32);
                 for row in patch::lines(&change.patch) {
                     match row {
                         PatchLine::File(path) => files.push(path),
-                        PatchLine::Added(..) => more += 1,
-                        PatchLine::Removed(_) => less += 1,
+                        PatchLine::Added(..) => added += 1,
+                        PatchLine::Removed(_) => removed += 1,
                         PatchLine::Hunk(..) | PatchLine::Context(..) | PatchLine::Header(_) => {}
                     }
                 }
                 let count = pluralize(files.len(), "file");
                 let passed = if change.passed { "passed" } else { "did not pass" };
                 let first = format!(
-                    "Commit {commit} changes {count} ({more} lines added, {less} removed) and \
+                    "Commit {commit} changes {count} ({added} lines added, {removed} removed) and \
                      {passed} review."
                 );
                 let rest = files.len().saturating_sub(MAX_LISTED);
@@ -306,10 +302,7 @@ impl App {
                 Ok(plan) => {
                     let mut lines = vec!["No reviewed change yet. The plan:".to_owned()];
                     let files = plan.content.map(|plan| plan.file_changes).unwrap_or_default();
-                    let file = |it: &tamma_core::plan::FileChange| {
-                        format!("{} {}: {}", it.action, it.path, it.description)
-                    };
-                    lines.extend(files.iter().take(MAX_LISTED).map(file));
+                    lines.extend(files.iter().take(MAX_LISTED).map(describe_file_change));
                     lines
                 }
                 Err(Error::NotFound { .. }) => {
@@ -319,13 +312,13 @@ impl App {
             },
             Err(error) => return Err(error),
         };
-        let references = to_references(made.into_iter().take(3));
+        let references = to_references(relevant.into_iter().take(3));
         Ok(ChatReply { lines, tasks: vec![task_mention(card)], references, ..ChatReply::default() })
     }
 
     async fn risk_reply(&self, card: &TaskCard, log: &[HistoryEntry]) -> Result<ChatReply, Error> {
-        let whole = self.task_detail(TaskId(card.id)).await?;
-        let Some(risk) = whole.risk_report else {
+        let detail = self.task_detail(TaskId(card.id)).await?;
+        let Some(risk) = detail.risk_report else {
             return Ok(single_line_reply("", "Not known yet: no plan has been checked."));
         };
         let mut lines = vec![format!("Risk: {} (score {}).", risk.level, risk.score)];
@@ -333,16 +326,16 @@ impl App {
             capitalize(&format!("{}: {}.", humanize(&it.factor), it.effect))
         };
         lines.extend(risk.factors.iter().map(factor));
-        let met = |count: u16, what: &str| (count > 0).then(|| pluralize(count, what));
-        for met in [met(risk.blockers, "prohibition"), met(risk.warnings, "warning")] {
-            lines.extend(met.map(|it| format!("Knowledge check: {it}.")));
+        let matches = |count: u16, what: &str| (count > 0).then(|| pluralize(count, what));
+        for matches in [matches(risk.blockers, "prohibition"), matches(risk.warnings, "warning")] {
+            lines.extend(matches.map(|it| format!("Knowledge check: {it}.")));
         }
-        let checked = newest_matching(log, |it| {
+        let relevant = newest_matching(log, |it| {
             matches!(it.name, N::SmKnowledgeChecked | N::SmApprovalRequested | N::SmApprovalAuto)
         });
         Ok(ChatReply {
             lines,
-            references: to_references(checked.into_iter().take(2)),
+            references: to_references(relevant.into_iter().take(2)),
             ..ChatReply::default()
         })
     }
@@ -354,20 +347,20 @@ impl App {
     ) -> Result<ChatReply, Error> {
         let report = self.report(TaskId(card.id), None).await?.report;
         let mut lines = Vec::new();
-        for sitting in &report.councils {
-            for (seat, said) in &sitting.members {
-                let said = said.clone().unwrap_or_else(|| "absent".to_owned());
-                lines.push(format!("{seat}: {said}"));
+        for council in &report.councils {
+            for (member, opinion) in &council.members {
+                let opinion = opinion.clone().unwrap_or_else(|| "absent".to_owned());
+                lines.push(format!("{member}: {opinion}"));
             }
-            lines.extend(sitting.conclusion.as_ref().map(|it| format!("Conclusion: {it}")));
+            lines.extend(council.conclusion.as_ref().map(|it| format!("Conclusion: {it}")));
         }
         if lines.is_empty() {
             lines.push("No council was convened for this task.".to_owned());
         }
-        let sat = newest_matching(log, |it| {
+        let relevant = newest_matching(log, |it| {
             matches!(it.name, N::SmCouncilConvened | N::SmCouncilOpinion | N::SmCouncilConcluded)
         });
-        Ok(ChatReply { lines, references: to_references(sat), ..ChatReply::default() })
+        Ok(ChatReply { lines, references: to_references(relevant), ..ChatReply::default() })
     }
 
     async fn knowledge_reply(
@@ -375,7 +368,7 @@ impl App {
         card: &TaskCard,
         log: &[HistoryEntry],
     ) -> Result<ChatReply, Error> {
-        let whole = self.task_detail(TaskId(card.id)).await?;
+        let detail = self.task_detail(TaskId(card.id)).await?;
         let line = |it: &crate::dto::KnowledgeMatch| {
             format!(
                 "{} ({}): {} Reason: {}.",
@@ -385,16 +378,16 @@ impl App {
                 it.reason_texts.join(", ")
             )
         };
-        let mut lines: Vec<_> = whole.knowledge.iter().take(MAX_LISTED).map(line).collect();
+        let mut lines: Vec<_> = detail.knowledge.iter().take(MAX_LISTED).map(line).collect();
         if lines.is_empty() {
             lines.push("No knowledge entries match the plan.".to_owned());
         }
-        let checked = newest_matching(log, |it| {
+        let relevant = newest_matching(log, |it| {
             matches!(it.name, N::SmKnowledgeChecked | N::SmLearningCaptured | N::SmOverridden)
         });
         Ok(ChatReply {
             lines,
-            references: to_references(checked.into_iter().take(3)),
+            references: to_references(relevant.into_iter().take(3)),
             ..ChatReply::default()
         })
     }
@@ -406,17 +399,16 @@ impl App {
     ) -> Result<ChatReply, Error> {
         let report = self.report(TaskId(card.id), None).await?.report;
         let mut lines: Vec<_> = report.iterations.iter().map(describe_iteration).collect();
-        if let Some(asked) = report.decision_requests.last() {
-            lines.push(format!("Tamma asked a person: {}.", asked.description));
+        if let Some(request) = report.decision_requests.last() {
+            lines.push(format!("Tamma asked a person: {}.", request.description));
         }
-        let next =
-            card.next_text.clone().unwrap_or_else(|| "nothing, the task is closed".to_owned());
+        let next = next_step_text(card);
         if lines.is_empty() {
             lines.push(format!("No reviews yet. Next: {next}."));
         } else {
             lines.push(format!("Current state: {}. Next: {next}.", humanize(&card.state)));
         }
-        let telling = newest_matching(log, |it| {
+        let relevant = newest_matching(log, |it| {
             matches!(
                 it.name,
                 N::SmApprovalGranted
@@ -432,7 +424,7 @@ impl App {
                     | N::SmTaskCancelled
             )
         });
-        Ok(ChatReply { lines, references: to_references(telling), ..ChatReply::default() })
+        Ok(ChatReply { lines, references: to_references(relevant), ..ChatReply::default() })
     }
 
     /// Returns references to the newest history entries, newest first.
@@ -448,15 +440,15 @@ impl App {
     }
 
     pub(super) async fn lessons_reply(&self, search: Option<&str>) -> Result<ChatReply, Error> {
-        let found = self.list_knowledge(&KnowledgeFilter::default(), search).await?.entries;
-        if found.is_empty() {
+        let entries = self.list_knowledge(&KnowledgeFilter::default(), search).await?.entries;
+        if entries.is_empty() {
             return Ok(single_line_reply("", "No matching knowledge entries."));
         }
         let line = |it: &crate::dto::KnowledgeEntryDetail| {
             format!("{} ({}, {}): {}", it.short, it.entry.kind, it.entry.status, it.entry.text)
         };
         Ok(ChatReply {
-            lines: found.iter().take(MAX_LISTED).map(line).collect(),
+            lines: entries.iter().take(MAX_LISTED).map(line).collect(),
             ..ChatReply::default()
         })
     }
@@ -507,20 +499,20 @@ fn describe_iteration(run: &IterationReport) -> String {
         (Some(file), None) => format!("{file}: {}", issue.message),
         _ => issue.message.clone(),
     });
-    let mut faults: Vec<_> = gates.chain(issues).collect();
-    faults.dedup();
-    let more = faults.len().saturating_sub(MAX_FAULTS);
-    faults.truncate(MAX_FAULTS);
+    let mut failures: Vec<_> = gates.chain(issues).collect();
+    failures.dedup();
+    let more = failures.len().saturating_sub(MAX_FAILURES);
+    failures.truncate(MAX_FAILURES);
     if more > 0 {
-        faults.push(format!("{more} more"));
+        failures.push(format!("{more} more"));
     }
-    let because = match &*faults {
+    let reasons = match &*failures {
         [] => String::new(),
-        faults => format!(" ({})", faults.join("; ")),
+        failures => format!(" ({})", failures.join("; ")),
     };
     let decided =
         run.decision_text.as_ref().map(|it| format!(" Decision: {it}.")).unwrap_or_default();
-    format!("Iteration {} {verdict}{because}.{decided}", run.number)
+    format!("Iteration {} {verdict}{reasons}.{decided}", run.number)
 }
 
 /// Lists decisions of people and automatic approvals, newest first.
@@ -546,18 +538,19 @@ fn decisions_reply(card: &TaskCard, log: &[HistoryEntry]) -> ChatReply {
 fn duration_reply(card: &TaskCard, log: &[HistoryEntry]) -> ChatReply {
     let ended = card.state.is_terminal();
     let until = if ended { log.last().map_or(card.updated_at, |it| it.at) } else { clock::now() };
-    let took = format_duration(until - card.created_at);
-    let first = if ended { format!("Total time: {took}.") } else { format!("Open for {took}.") };
-    let moves = newest_matching(log, |it| it.from != it.to);
+    let duration = format_duration(until - card.created_at);
+    let first =
+        if ended { format!("Total time: {duration}.") } else { format!("Open for {duration}.") };
+    let transitions = newest_matching(log, |it| it.from != it.to);
     let mut spent: Vec<(State, TimeDelta)> = Vec::new();
-    let mut left = until;
-    for entry in &moves {
-        let time = left - entry.at;
+    let mut end = until;
+    for entry in &transitions {
+        let time = end - entry.at;
         match spent.iter_mut().find(|(state, _)| *state == entry.to) {
             Some((_, sum)) => *sum += time,
             None => spent.push((entry.to, time)),
         }
-        left = entry.at;
+        end = entry.at;
     }
     spent.retain(|(state, _)| !state.is_terminal());
     spent.sort_by_key(|(_, time)| std::cmp::Reverse(*time));
@@ -565,7 +558,7 @@ fn duration_reply(card: &TaskCard, log: &[HistoryEntry]) -> ChatReply {
         capitalize(&format!("{}: {}.", humanize(state), format_duration(*time)))
     };
     let lines = std::iter::once(first).chain(spent.iter().take(5).map(line)).collect();
-    let ends = moves.first().into_iter().chain(moves.last()).copied();
+    let ends = transitions.first().into_iter().chain(transitions.last()).copied();
     ChatReply { lines, references: to_references(ends), ..ChatReply::default() }
 }
 
@@ -574,7 +567,7 @@ fn options_reply(card: &TaskCard, log: &[HistoryEntry]) -> ChatReply {
     let mut lines: Vec<_> = card
         .answers
         .iter()
-        .map(|it| capitalize(&format!("{}: {}.", humanize(it), consequence(*it))))
+        .map(|it| capitalize(&format!("{}: {}.", it.label(), consequence(*it))))
         .collect();
     if lines.is_empty() {
         lines.push("The task does not need a decision now.".to_owned());
@@ -583,12 +576,12 @@ fn options_reply(card: &TaskCard, log: &[HistoryEntry]) -> ChatReply {
         }
     }
     lines.push("Tamma shows the exact command before it changes anything.".to_owned());
-    let asked = newest_matching(log, |it| {
+    let relevant = newest_matching(log, |it| {
         matches!(it.name, N::SmApprovalRequested | N::SmQuestionAsked | N::SmAlertSent)
     });
     ChatReply {
         lines,
-        references: to_references(asked.into_iter().take(1)),
+        references: to_references(relevant.into_iter().take(1)),
         ..ChatReply::default()
     }
 }
@@ -614,15 +607,15 @@ fn consequence(answer: AnswerKind) -> &'static str {
 }
 
 /// Describes a command and its consequence before confirmation.
-pub(super) fn proposal_reply(change: &RequestedChange, now: &ChatContext) -> ChatReply {
-    let follows = match change {
+pub(super) fn proposal_reply(change: &RequestedChange, context: &ChatContext) -> ChatReply {
+    let consequence_text = match change {
         RequestedChange::Add(_) => "a planner reads the repository and writes a plan".to_owned(),
         RequestedChange::Lesson { decision, .. } => match decision {
             LessonDecision::Approve => "plans are checked against it from now on".to_owned(),
-            LessonDecision::Reject => "the entry is never used".to_owned(),
+            LessonDecision::Reject => "the entry will not be used".to_owned(),
             LessonDecision::Retire => "the entry is no longer used".to_owned(),
         },
-        RequestedChange::Task { action: act, .. } => match act {
+        RequestedChange::Task { action, .. } => match action {
             ChatAction::Approve { .. } => consequence(AnswerKind::Approve).to_owned(),
             ChatAction::Reject { .. } => consequence(AnswerKind::Reject).to_owned(),
             ChatAction::Accept { .. } => consequence(AnswerKind::Accept).to_owned(),
@@ -641,20 +634,30 @@ pub(super) fn proposal_reply(change: &RequestedChange, now: &ChatContext) -> Cha
             ChatAction::Acknowledge => "reminders stop; the decision stays open".to_owned(),
         },
     };
-    let of = match change {
-        RequestedChange::Task { task, .. } => now.task(*task).map(|it| format!("“{}”: ", it.title)),
+    let subject = match change {
+        RequestedChange::Task { task, .. } => {
+            context.task(*task).map(|it| format!("“{}”: ", it.title))
+        }
         RequestedChange::Lesson { lesson, .. } => {
-            now.lesson(*lesson).map(|it| format!("“{}”: ", it.text))
+            context.lesson(*lesson).map(|it| format!("“{}”: ", it.text))
         }
         RequestedChange::Add(_) => None,
     };
-    let first = capitalize(&format!("{}{follows}.", of.unwrap_or_default()));
+    let first = capitalize(&format!("{}{consequence_text}.", subject.unwrap_or_default()));
     let lines = vec![first, "Nothing changes until you say yes.".to_owned()];
     ChatReply { lines, ..ChatReply::default() }
 }
 
+fn next_step_text(card: &TaskCard) -> String {
+    card.next_text.clone().unwrap_or_else(|| "nothing, the task is closed".to_owned())
+}
+
+fn describe_file_change(change: &FileChange) -> String {
+    format!("{} {}: {}", change.action, change.path, change.description)
+}
+
 fn join_answers(answers: &[AnswerKind]) -> String {
-    answers.iter().map(humanize).collect::<Vec<_>>().join(", ")
+    answers.iter().map(|answer| answer.label()).collect::<Vec<_>>().join(", ")
 }
 
 pub(super) fn help_reply() -> ChatReply {
@@ -667,9 +670,9 @@ pub(super) fn help_reply() -> ChatReply {
 }
 
 fn task_mention(card: &TaskCard) -> TaskMention {
-    let words = card.next_text.clone();
-    let words = words.unwrap_or_else(|| humanize(&card.state));
-    TaskMention { task: card.id, title: card.title.clone(), status_text: words }
+    let status_text = card.next_text.clone();
+    let status_text = status_text.unwrap_or_else(|| humanize(&card.state));
+    TaskMention { task: card.id, title: card.title.clone(), status_text }
 }
 
 pub(super) fn task_mentions_reply(none: &str, what: &str, cards: &[TaskCard]) -> ChatReply {
@@ -678,7 +681,7 @@ pub(super) fn task_mentions_reply(none: &str, what: &str, cards: &[TaskCard]) ->
     }
     let more = match cards.len().saturating_sub(MAX_LISTED) {
         0 => String::new(),
-        more => format!("; showing {MAX_LISTED}, the board has {more} more"),
+        more => format!("; showing {MAX_LISTED}, {more} more on the board"),
     };
     let line = format!("{} ({what}){more}.", pluralize(cards.len(), "task"));
     ChatReply {
@@ -687,10 +690,10 @@ pub(super) fn task_mentions_reply(none: &str, what: &str, cards: &[TaskCard]) ->
     }
 }
 
-fn states_of(which: TaskSelection) -> Vec<State> {
+fn states_of(selection: TaskSelection) -> Vec<State> {
     use strum::IntoEnumIterator as _;
     let live = || State::iter().filter(|state| !state.is_terminal());
-    match which {
+    match selection {
         TaskSelection::All | TaskSelection::Paused => Vec::new(),
         TaskSelection::Open | TaskSelection::Stuck => live().collect(),
         TaskSelection::Running => vec![State::InProgress, State::Testing, State::QualityReview],

@@ -20,22 +20,22 @@ impl App {
         import: KnowledgeImportRequest,
         by: &Principal,
     ) -> Result<KnowledgeImportResult, Error> {
-        let into = match &import.project {
+        let target = match &import.project {
             Some(project) => Some(self.resolve_project(Some(project)).await?.id),
             None => None,
         };
         let projects: BTreeSet<ProjectId> =
             self.store.projects().await?.into_iter().map(|project| project.id).collect();
         let ids: Vec<_> = import.entries.iter().map(|entry| entry.id).collect();
-        let there = self.store.knowledge_by_ids(&ids).await?;
-        let mut done = KnowledgeImportResult::default();
+        let existing = self.store.knowledge_by_ids(&ids).await?;
+        let mut result = KnowledgeImportResult::default();
         let mut permitted = HashSet::new();
         let mut changes: Vec<(KnowledgeEntry, Option<&StoredEntry>)> = Vec::new();
         for mut entry in import.entries {
             let name = short_id(entry.id.0);
             validate_entry(&entry).map_err(|error| with_entry_name(&name, error))?;
             if let EntryScope::Project(id) = &mut entry.scope {
-                *id = into.unwrap_or(*id);
+                *id = target.unwrap_or(*id);
                 if !projects.contains(id) {
                     return Err(Error::invalid(
                         format!("Entry {name} belongs to project {id}, which is not registered."),
@@ -43,55 +43,56 @@ impl App {
                     ));
                 }
             }
-            let before = there.iter().find(|known| known.entry.id == entry.id);
+            let before = existing.iter().find(|stored| stored.entry.id == entry.id);
             // Imported entries can already be approved, so both scopes need the permission to decide.
-            for scope in before.map(|known| known.entry.scope).into_iter().chain([entry.scope]) {
+            for scope in before.map(|stored| stored.entry.scope).into_iter().chain([entry.scope]) {
                 if permitted.insert(scope) {
                     self.authorize_scope(by, Permission::Decide, scope).await?;
                 }
             }
-            if before.is_some_and(|known| known.entry == entry) {
-                done.unchanged += 1;
+            if before.is_some_and(|stored| stored.entry == entry) {
+                result.unchanged += 1;
                 continue;
             }
-            let doubts = content_warnings(&entry);
-            let waits = entry.status == EntryStatus::Approved
+            let warnings = content_warnings(&entry);
+            let needs_approval = entry.status == EntryStatus::Approved
                 && !import.ignore_warnings
-                && !doubts.is_empty();
-            if waits {
+                && !warnings.is_empty();
+            if needs_approval {
                 entry.status = EntryStatus::Pending;
             }
             match before {
-                Some(known) if known.entry == entry => {
-                    done.unchanged += 1;
+                Some(stored) if stored.entry == entry => {
+                    result.unchanged += 1;
                     continue;
                 }
-                Some(known) => {
-                    done.changed += 1;
-                    done.notes
-                        .push(format!("{name}: {}", describe_difference(&known.entry, &entry)));
+                Some(stored) => {
+                    result.changed += 1;
+                    result
+                        .notes
+                        .push(format!("{name}: {}", describe_difference(&stored.entry, &entry)));
                 }
-                None => done.added += 1,
+                None => result.added += 1,
             }
-            if waits {
-                let doubts: Vec<_> = doubts.iter().map(ToString::to_string).collect();
-                done.notes.push(format!("{name}: needs approval: {}", doubts.join("; ")));
+            if needs_approval {
+                let warnings: Vec<_> = warnings.iter().map(ToString::to_string).collect();
+                result.notes.push(format!("{name}: needs approval: {}", warnings.join("; ")));
             }
             changes.push((entry, before));
         }
         if import.dry_run {
-            return Ok(done);
+            return Ok(result);
         }
         for (entry, before) in changes {
-            if let Some(known) = before {
-                self.save_entry(&entry, known.revision, KnowledgeAction::Imported, by, None)
+            if let Some(stored) = before {
+                self.save_entry(&entry, stored.revision, KnowledgeAction::Imported, by, None)
                     .await?;
             } else {
                 let by = Some(by.as_str());
                 self.store.add_knowledge(&entry, KnowledgeAction::Imported, by, None).await?;
             }
         }
-        Ok(done)
+        Ok(result)
     }
 }
 
@@ -103,8 +104,8 @@ fn describe_difference(before: &KnowledgeEntry, after: &KnowledgeEntry) -> Strin
     }
     let rest = KnowledgeEntry { status: after.status, ..before.clone() };
     if rest != *after {
-        let says = if before.text == after.text { "details" } else { "text" };
-        all.push(format!("{says} changed"));
+        let part = if before.text == after.text { "details" } else { "text" };
+        all.push(format!("{part} changed"));
     }
     all.join(", ")
 }
@@ -112,8 +113,8 @@ fn describe_difference(before: &KnowledgeEntry, after: &KnowledgeEntry) -> Strin
 /// Adds the entry's name to an error.
 fn with_entry_name(name: &str, error: Error) -> Error {
     match error {
-        Error::Invalid { detail, hint: what_to_do } => {
-            Error::Invalid { detail: format!("Entry {name}: {detail}"), hint: what_to_do }
+        Error::Invalid { detail, hint } => {
+            Error::Invalid { detail: format!("Entry {name}: {detail}"), hint }
         }
         error => error,
     }

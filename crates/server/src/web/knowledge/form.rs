@@ -135,18 +135,18 @@ impl EntryInput {
 }
 
 async fn render_form(
-    hall: &WebState,
-    visitor: &Session,
-    said: EntryInput,
-    edit: bool,
-    faults: Vec<String>,
+    state: &WebState,
+    session: &Session,
+    input: EntryInput,
+    is_edit: bool,
+    errors: Vec<String>,
 ) -> PageResult {
-    let shell = Layout::for_page(hall, visitor, "knowledge").await?;
-    let projects = hall.app.store.projects().await;
+    let layout = Layout::for_page(state, session, "knowledge").await?;
+    let projects = state.app.store.projects().await;
     let projects = projects
-        .map_err(|error| PageError::new(Layout::for_session(visitor), Error::from(error)))?;
+        .map_err(|error| PageError::new(Layout::for_session(session), Error::from(error)))?;
     let first = projects.first().map(|project| project.name.clone()).unwrap_or_default();
-    let scope = if said.scope.is_empty() { first } else { said.scope.clone() };
+    let scope = if input.scope.is_empty() { first } else { input.scope.clone() };
     let scopes = projects
         .iter()
         .map(|it| SelectOption::new(&it.name, format!("{} only", it.name), &scope))
@@ -160,7 +160,7 @@ async fn render_form(
             EntryKind::Convention => "practice of this project",
             EntryKind::Learning => "lesson from earlier work",
         },
-        selected: serialized_name(&kind) == said.kind,
+        selected: serialized_name(&kind) == input.kind,
     });
     let severities = EntrySeverity::iter().map(|severity| ExplainedOption {
         value: serialized_name(&severity),
@@ -171,10 +171,10 @@ async fn render_form(
             EntrySeverity::High => "breaks something",
             EntrySeverity::Critical => "plans that violate it need a person's decision",
         },
-        selected: serialized_name(&severity) == said.severity,
+        selected: serialized_name(&severity) == input.severity,
     });
     let types = TaskType::iter().map(|it| SelectOption {
-        selected: said.task_types.contains(&serialized_name(&it)),
+        selected: input.task_types.contains(&serialized_name(&it)),
         value: serialized_name(&it),
         text: it.to_string(),
     });
@@ -184,16 +184,20 @@ async fn render_form(
         (FileAction::Delete, "deleted"),
     ];
     let actions = actions.into_iter().map(|(action, text)| SelectOption {
-        selected: said.actions.contains(&serialized_name(&action)),
+        selected: input.actions.contains(&serialized_name(&action)),
         value: serialized_name(&action),
         text: text.to_owned(),
     });
     let form = EntryForm {
-        title: if edit { "Edit entry" } else { "Add entry" },
-        action: if edit { format!("/knowledge/{}/edit", said.id) } else { "/knowledge".to_owned() },
-        is_edit: edit,
-        button: if edit { "Save" } else { "Add entry" },
-        consequence: if edit {
+        title: if is_edit { "Edit entry" } else { "Add entry" },
+        action: if is_edit {
+            format!("/knowledge/{}/edit", input.id)
+        } else {
+            "/knowledge".to_owned()
+        },
+        is_edit,
+        button: if is_edit { "Save" } else { "Add entry" },
+        consequence: if is_edit {
             "The edited entry needs approval again. Until then, it has no effect."
         } else {
             "The entry takes effect after approval."
@@ -203,53 +207,56 @@ async fn render_form(
         task_types: types.collect(),
         actions: actions.collect(),
         severities: severities.collect(),
-        revision: said.revision,
-        id: said.id,
-        text: said.text,
-        globs: said.globs,
-        keywords: said.keywords,
-        pattern: said.pattern,
-        owner: said.owner,
-        expires_at: said.expires_at,
-        evidence: said.evidence,
+        revision: input.revision,
+        id: input.id,
+        text: input.text,
+        globs: input.globs,
+        keywords: input.keywords,
+        pattern: input.pattern,
+        owner: input.owner,
+        expires_at: input.expires_at,
+        evidence: input.evidence,
     };
-    let bad = !faults.is_empty();
-    let mut page = render(&EntryFormPage { layout: shell, errors: faults, form })?;
-    if bad {
+    let has_errors = !errors.is_empty();
+    let mut page = render(&EntryFormPage { layout, errors, form })?;
+    if has_errors {
         *page.status_mut() = axum::http::StatusCode::UNPROCESSABLE_ENTITY;
     }
     Ok(page)
 }
 
-pub(in crate::web) async fn new_form(State(hall): State<WebState>, visitor: Session) -> PageResult {
-    render_form(&hall, &visitor, EntryInput::empty(), false, Vec::new()).await
+pub(in crate::web) async fn new_form(
+    State(state): State<WebState>,
+    session: Session,
+) -> PageResult {
+    render_form(&state, &session, EntryInput::empty(), false, Vec::new()).await
 }
 
 pub(in crate::web) async fn edit_form(
-    State(hall): State<WebState>,
-    visitor: Session,
+    State(state): State<WebState>,
+    session: Session,
     Path(id): Path<String>,
 ) -> PageResult {
     let read = async {
-        let known = hall.app.knowledge_entry(&id).await?;
-        let scope = match known.entry.scope {
+        let detail = state.app.knowledge_entry(&id).await?;
+        let scope = match detail.entry.scope {
             EntryScope::Organisation => "organisation".to_owned(),
-            EntryScope::Project(id) => hall.app.project_by_id(id).await?.name,
+            EntryScope::Project(id) => state.app.project_by_id(id).await?.name,
         };
-        Ok::<_, Error>(EntryInput::from_entry(&known.entry, known.revision, scope))
+        Ok::<_, Error>(EntryInput::from_entry(&detail.entry, detail.revision, scope))
     };
-    let said = read.await.map_err(|error| PageError::new(Layout::for_session(&visitor), error))?;
-    render_form(&hall, &visitor, said, true, Vec::new()).await
+    let input = read.await.map_err(|error| PageError::new(Layout::for_session(&session), error))?;
+    render_form(&state, &session, input, true, Vec::new()).await
 }
 
 /// Adds an entry.
 pub(in crate::web) async fn add(
-    State(hall): State<WebState>,
-    visitor: Session,
+    State(state): State<WebState>,
+    session: Session,
     fields: FormFields,
 ) -> PageResult {
     let added = async {
-        let entry = parse_entry(&hall, &fields).await?;
+        let entry = parse_entry(&state, &fields).await?;
         let (organisation, project) = match entry.scope {
             EntryScope::Organisation => (true, None),
             EntryScope::Project(id) => (false, Some(id.to_string())),
@@ -271,17 +278,17 @@ pub(in crate::web) async fn add(
             expires_at: entry.expires_at,
             imported: false,
         };
-        hall.app.add_knowledge(new, &visitor.acting_person()?).await
+        state.app.add_knowledge(new, &session.acting_person()?).await
     };
     match added.await {
-        Ok(known) => redirect_with_notice(
-            &format!("/knowledge/{}", known.entry.id),
+        Ok(detail) => redirect_with_notice(
+            &format!("/knowledge/{}", detail.entry.id),
             &Notice::success("Entry added. It needs approval."),
         ),
         Err(error) => {
             render_form(
-                &hall,
-                &visitor,
+                &state,
+                &session,
                 EntryInput::from_fields(&fields),
                 false,
                 error_lines(error),
@@ -293,29 +300,35 @@ pub(in crate::web) async fn add(
 
 /// Edits an entry.
 pub(in crate::web) async fn update(
-    State(hall): State<WebState>,
-    visitor: Session,
+    State(state): State<WebState>,
+    session: Session,
     Path(id): Path<String>,
     fields: FormFields,
 ) -> PageResult {
     let changed = async {
-        let odd = |_| Error::invalid("The revision is missing.", "Reload the page.");
-        let revision = fields.text("revision").parse().map_err(odd)?;
+        let missing = |_| Error::invalid("The revision is missing.", "Reload the page.");
+        let revision = fields.text("revision").parse().map_err(missing)?;
         let edit = KnowledgeEdit {
             revision,
-            entry: parse_entry(&hall, &fields).await?,
+            entry: parse_entry(&state, &fields).await?,
             reason: fields.non_empty("reason"),
         };
-        hall.app.edit_knowledge(&id, edit, &visitor.acting_person()?).await
+        state.app.edit_knowledge(&id, edit, &session.acting_person()?).await
     };
     match changed.await {
-        Ok(known) => {
+        Ok(detail) => {
             let notice = Notice::success("Entry saved. It needs approval again.");
-            redirect_with_notice(&format!("/knowledge/{}", known.entry.id), &notice)
+            redirect_with_notice(&format!("/knowledge/{}", detail.entry.id), &notice)
         }
         Err(error) => {
-            render_form(&hall, &visitor, EntryInput::from_fields(&fields), true, error_lines(error))
-                .await
+            render_form(
+                &state,
+                &session,
+                EntryInput::from_fields(&fields),
+                true,
+                error_lines(error),
+            )
+            .await
         }
     }
 }
@@ -326,14 +339,14 @@ fn error_lines(error: Error) -> Vec<String> {
 }
 
 /// Parses the entry from a form.
-async fn parse_entry(hall: &WebState, fields: &FormFields) -> Result<KnowledgeEntry, Error> {
+async fn parse_entry(state: &WebState, fields: &FormFields) -> Result<KnowledgeEntry, Error> {
     fn named<T: serde::de::DeserializeOwned>(what: &str, text: String) -> Result<T, Error> {
         serde_json::from_value(serde_json::Value::String(text))
             .map_err(|_| Error::invalid(format!("Unknown {what}."), "Choose one from the list."))
     }
     let scope = match fields.text("scope").as_str() {
         "organisation" => EntryScope::Organisation,
-        name => EntryScope::Project(hall.app.resolve_project(Some(name)).await?.id),
+        name => EntryScope::Project(state.app.resolve_project(Some(name)).await?.id),
     };
     let expires_at = fields.non_empty("expires_at").map(|day| {
         let day = day.parse::<NaiveDate>().ok();

@@ -67,14 +67,14 @@ impl BoardFeed {
         change: TaskChange,
     ) -> Result<Option<Arc<BoardUpdate>>, Error> {
         let cell = {
-            let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some((_, cell)) = known.iter().find(|(it, _)| *it == change) {
+            let mut cached = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some((_, cell)) = cached.iter().find(|(it, _)| *it == change) {
                 Arc::clone(cell)
             } else {
                 let cell = UpdateCell::default();
-                known.push_back((change, Arc::clone(&cell)));
-                if known.len() > MAX_CACHED_UPDATES {
-                    known.pop_front();
+                cached.push_back((change, Arc::clone(&cell)));
+                if cached.len() > MAX_CACHED_UPDATES {
+                    cached.pop_front();
                 }
                 cell
             }
@@ -91,11 +91,8 @@ impl BoardUpdate {
         };
         let by_state = app.store.count_by_state(None).await?;
         let waiting = app.store.count_waiting(None).await?;
-        let places = agent_limit(app, &BoardQuery::default()).await?;
-        Ok(Some(Arc::new(Self {
-            card,
-            counts: BoardCounts { by_state, waiting, agent_limit: places },
-        })))
+        let agent_limit = agent_limit(app, &BoardQuery::default()).await?;
+        Ok(Some(Arc::new(Self { card, counts: BoardCounts { by_state, waiting, agent_limit } })))
     }
 }
 
@@ -116,8 +113,8 @@ async fn missed_changes(
 ) -> Result<(i64, Vec<TaskChange>), Error> {
     let last = headers.get("last-event-id").and_then(|value| value.to_str().ok());
     let since = last.and_then(|text| text.trim().parse().ok()).or(since);
-    let moment = since.and_then(|since| Some((since, DateTime::from_timestamp_micros(since)?)));
-    let Some((since, at)) = moment else { return Ok((0, Vec::new())) };
+    let start = since.and_then(|since| Some((since, DateTime::from_timestamp_micros(since)?)));
+    let Some((since, at)) = start else { return Ok((0, Vec::new())) };
     Ok((since, app.store.changed_since(at).await?))
 }
 
@@ -137,24 +134,24 @@ struct ListSubscriber {
 
 impl ListSubscriber {
     async fn new(
-        hall: &WebState,
-        visitor: &Session,
+        state: &WebState,
+        session: &Session,
         headers: &HeaderMap,
         since: Option<i64>,
     ) -> Result<Self, PageError> {
         // Subscribe before the first read, so that nothing is missed.
-        let watcher = hall.app.live.subscribe_all();
-        let missed = missed_changes(&hall.app, headers, since).await;
-        let (known, behind) =
-            missed.map_err(|error| PageError::new(Layout::for_session(visitor), error))?;
+        let changes = state.app.live.subscribe_all();
+        let missed = missed_changes(&state.app, headers, since).await;
+        let (known_until, backlog) =
+            missed.map_err(|error| PageError::new(Layout::for_session(session), error))?;
         Ok(Self {
-            app: hall.app.clone(),
-            layout: Layout::for_session(visitor),
-            permissions: PagePermissions::for_session(&hall.app, visitor),
-            changes: watcher,
-            needs_reload: behind.len() > MAX_SINGLE_UPDATES,
-            backlog: behind.into(),
-            known_until: known,
+            app: state.app.clone(),
+            layout: Layout::for_session(session),
+            permissions: PagePermissions::for_session(&state.app, session),
+            changes,
+            needs_reload: backlog.len() > MAX_SINGLE_UPDATES,
+            backlog: backlog.into(),
+            known_until,
         })
     }
 
@@ -190,61 +187,63 @@ fn render_html(template: &impl Template) -> Result<String, Error> {
 }
 
 /// Renders the number of open decisions in the navigation.
-fn waiting_badge(shell: &Layout, waiting: u64) -> Result<String, Error> {
-    let badge = WaitingBadge { layout: Layout { waiting, ..shell.clone() } };
+fn waiting_badge(layout: &Layout, waiting: u64) -> Result<String, Error> {
+    let badge = WaitingBadge { layout: Layout { waiting, ..layout.clone() } };
     Ok(partial("#waiting", "outerMorph", &render_html(&badge)?))
 }
 
 /// Streams changes of the board.
 pub(in crate::web) async fn board_stream(
-    State(hall): State<WebState>,
-    visitor: Session,
-    Query(wanted): Query<BoardQuery>,
+    State(state): State<WebState>,
+    session: Session,
+    Query(query): Query<BoardQuery>,
     Query(since): Query<LiveQuery>,
     headers: HeaderMap,
 ) -> Result<Response, PageError> {
-    let looker = ListSubscriber::new(&hall, &visitor, &headers, since.since).await?;
-    let feed = hall.board_feed.clone();
-    let one_by_one = wanted.is_unfiltered() && !since.empty;
-    let first = (looker, BTreeMap::new());
-    let parts = stream::unfold(first, move |(mut looker, mut counted)| {
-        let (feed, wanted) = (feed.clone(), wanted.clone());
+    let subscriber = ListSubscriber::new(&state, &session, &headers, since.since).await?;
+    let feed = state.board_feed.clone();
+    let one_by_one = query.is_unfiltered() && !since.empty;
+    let first = (subscriber, BTreeMap::new());
+    let parts = stream::unfold(first, move |(mut subscriber, mut sent_counts)| {
+        let (feed, query) = (feed.clone(), query.clone());
         async move {
             loop {
-                let told = match looker.next_change().await? {
+                let update = match subscriber.next_change().await? {
                     // A filtered board is reloaded: only the database knows which
                     // tasks match.
                     LiveEvent::Change(change) if one_by_one => {
-                        match feed.update_for(&looker.app, change).await {
-                            Ok(Some(news)) => card_update(&mut looker, &news, &mut counted).await,
+                        match feed.update_for(&subscriber.app, change).await {
+                            Ok(Some(update)) => {
+                                card_update(&mut subscriber, &update, &mut sent_counts).await
+                            }
                             Ok(None) => Ok(None),
                             Err(error) => Err(error),
                         }
                     }
                     LiveEvent::Change(_) | LiveEvent::Missed => {
-                        board_update(&mut looker, &wanted).await
+                        board_update(&mut subscriber, &query).await
                     }
                 };
-                if let Some(event) = told.ok()? {
-                    return Some((Ok(event), (looker, counted)));
+                if let Some(event) = update.ok()? {
+                    return Some((Ok(event), (subscriber, sent_counts)));
                 }
             }
         }
     });
-    Ok(sse_response(hall, parts))
+    Ok(sse_response(state, parts))
 }
 
 /// Renders a card in its column, and the counts that changed.
 async fn card_update(
-    looker: &mut ListSubscriber,
-    news: &BoardUpdate,
-    counted: &mut BTreeMap<Phase, u64>,
+    subscriber: &mut ListSubscriber,
+    update: &BoardUpdate,
+    sent_counts: &mut BTreeMap<Phase, u64>,
 ) -> StreamUpdate {
-    let card = &news.card;
+    let card = &update.card;
     let (id, phase) = (card.id, crate::web::board::serialized_name(&card.phase));
-    let waiting_on = looker.permissions.waiting_on(card).await;
+    let waiting_on = subscriber.permissions.waiting_on(card).await;
     let html = render_html(&CardFragment {
-        layout: looker.layout.clone(),
+        layout: subscriber.layout.clone(),
         card: BoardCard::new(card, waiting_on),
     })?;
     let item = format!("<li id=\"card-{id}\">{html}</li>");
@@ -252,77 +251,87 @@ async fn card_update(
         partial(&format!(".cards:not(#cards-{phase}) > #card-{id}"), "delete", ""),
         partial(&format!("#cards-{phase}:not(:has(> #card-{id}))"), "afterbegin", &item),
         partial(&format!("#cards-{phase} > #card-{id}"), "innerMorph", &html),
-        partial("#summary", "innerHTML", &news.counts.summary()),
+        partial("#summary", "innerHTML", &update.counts.summary()),
     ];
     for phase in Phase::iter() {
-        let count = news.counts.of_phase(phase);
+        let count = update.counts.of_phase(phase);
         // The agent limit of this phase can change without its count.
-        if counted.insert(phase, count) == Some(count) && phase != Phase::Implement {
+        if sent_counts.insert(phase, count) == Some(count) && phase != Phase::Implement {
             continue;
         }
-        let column = news.counts.column(phase, &BoardQuery::default());
+        let column = update.counts.column(phase, &BoardQuery::default());
         let count = render_html(&ColumnCountFragment { column: &column })?;
         let more = render_html(&ColumnMoreFragment { column: &column })?;
         let word = &column.phase;
         parts.push(partial(&format!("#count-{word}"), "outerMorph", &count));
         parts.push(partial(&format!("#more-{word}"), "outerMorph", &more));
     }
-    parts.push(waiting_badge(&looker.layout, news.counts.waiting)?);
-    Ok(Some(looker.event(card.updated_at.timestamp_micros(), &parts)))
+    parts.push(waiting_badge(&subscriber.layout, update.counts.waiting)?);
+    Ok(Some(subscriber.event(card.updated_at.timestamp_micros(), &parts)))
 }
 
 /// Renders the whole board.
-async fn board_update(looker: &mut ListSubscriber, wanted: &BoardQuery) -> StreamUpdate {
-    looker.begin_reload().await?;
-    let lanes = Lanes::load(&looker.app, &looker.layout, wanted, &mut looker.permissions).await?;
+async fn board_update(subscriber: &mut ListSubscriber, query: &BoardQuery) -> StreamUpdate {
+    subscriber.begin_reload().await?;
+    let lanes =
+        Lanes::load(&subscriber.app, &subscriber.layout, query, &mut subscriber.permissions)
+            .await?;
     let parts = [
         partial("#summary", "innerHTML", lanes.summary()),
         partial("#board", "innerMorph", &render_html(&lanes)?),
-        waiting_badge(&looker.layout, looker.layout.waiting)?,
+        waiting_badge(&subscriber.layout, subscriber.layout.waiting)?,
     ];
-    Ok(Some(looker.event(looker.known_until, &parts)))
+    Ok(Some(subscriber.event(subscriber.known_until, &parts)))
 }
 
 /// Streams changes of the inbox.
 pub(in crate::web) async fn inbox_stream(
-    State(hall): State<WebState>,
-    visitor: Session,
+    State(state): State<WebState>,
+    session: Session,
     Query(since): Query<LiveQuery>,
     headers: HeaderMap,
 ) -> Result<Response, PageError> {
-    let looker = ListSubscriber::new(&hall, &visitor, &headers, since.since).await?;
-    let parts = stream::unfold(looker, |mut looker| async move {
+    let subscriber = ListSubscriber::new(&state, &session, &headers, since.since).await?;
+    let parts = stream::unfold(subscriber, |mut subscriber| async move {
         loop {
-            let heard = looker.next_change().await?;
-            if let Some(event) = inbox_update(&mut looker, heard).await.ok()? {
-                return Some((Ok(event), looker));
+            let change = subscriber.next_change().await?;
+            if let Some(event) = inbox_update(&mut subscriber, change).await.ok()? {
+                return Some((Ok(event), subscriber));
             }
         }
     });
-    Ok(sse_response(hall, parts))
+    Ok(sse_response(state, parts))
 }
 
 /// Renders the inbox item of one task, or the whole inbox.
-async fn inbox_update(looker: &mut ListSubscriber, heard: LiveEvent) -> StreamUpdate {
-    let LiveEvent::Change(change) = heard else {
-        looker.begin_reload().await?;
-        let list =
-            inbox::InboxList::load(&looker.app, &looker.layout, &mut looker.permissions).await?;
+async fn inbox_update(subscriber: &mut ListSubscriber, event: LiveEvent) -> StreamUpdate {
+    let LiveEvent::Change(change) = event else {
+        subscriber.begin_reload().await?;
+        let list = inbox::InboxList::load(
+            &subscriber.app,
+            &subscriber.layout,
+            &mut subscriber.permissions,
+        )
+        .await?;
         let parts = [
             partial("#asked", "innerMorph", &render_html(&list)?),
-            waiting_badge(&looker.layout, looker.layout.waiting)?,
+            waiting_badge(&subscriber.layout, subscriber.layout.waiting)?,
         ];
-        return Ok(Some(looker.event(looker.known_until, &parts)));
+        return Ok(Some(subscriber.event(subscriber.known_until, &parts)));
     };
-    let task = match looker.app.task_detail(change.task).await {
+    let task = match subscriber.app.task_detail(change.task).await {
         Err(Error::Corrupt { .. }) => return Ok(None),
         task => task?,
     };
-    let waiting = looker.app.store.count_waiting(None).await?;
+    let waiting = subscriber.app.store.count_waiting(None).await?;
     let (id, at) = (task.card.id, task.card.updated_at.timestamp_micros());
-    let item =
-        inbox::InboxItemFragment::load(&looker.app, &looker.layout, &mut looker.permissions, &task)
-            .await?;
+    let item = inbox::InboxItemFragment::load(
+        &subscriber.app,
+        &subscriber.layout,
+        &mut subscriber.permissions,
+        &task,
+    )
+    .await?;
     let mut parts = match item {
         Some(item) => {
             let html = render_html(&item)?;
@@ -333,39 +342,39 @@ async fn inbox_update(looker: &mut ListSubscriber, heard: LiveEvent) -> StreamUp
         }
         None => vec![partial(&format!("#inbox > #ask-{id}"), "delete", "")],
     };
-    parts.push(waiting_badge(&looker.layout, waiting)?);
-    Ok(Some(looker.event(at, &parts)))
+    parts.push(waiting_badge(&subscriber.layout, waiting)?);
+    Ok(Some(subscriber.event(at, &parts)))
 }
 
 /// Streams changes of the agents page.
 pub(in crate::web) async fn agents_stream(
-    State(hall): State<WebState>,
-    visitor: Session,
+    State(state): State<WebState>,
+    session: Session,
     headers: HeaderMap,
 ) -> Result<Response, PageError> {
-    let looker = ListSubscriber::new(&hall, &visitor, &headers, None).await?;
-    let parts = stream::unfold(looker, |mut looker| async move {
+    let subscriber = ListSubscriber::new(&state, &session, &headers, None).await?;
+    let parts = stream::unfold(subscriber, |mut subscriber| async move {
         loop {
             // Workers come and go without a history entry.
-            if let Ok(heard) =
-                tokio::time::timeout(WORKER_POLL_INTERVAL, looker.next_change()).await
+            if let Ok(change) =
+                tokio::time::timeout(WORKER_POLL_INTERVAL, subscriber.next_change()).await
             {
-                heard?;
+                change?;
             }
-            if let Some(event) = agents_update(&mut looker).await.ok()? {
-                return Some((Ok(event), looker));
+            if let Some(event) = agents_update(&mut subscriber).await.ok()? {
+                return Some((Ok(event), subscriber));
             }
         }
     });
-    Ok(sse_response(hall, parts))
+    Ok(sse_response(state, parts))
 }
 
-async fn agents_update(looker: &mut ListSubscriber) -> StreamUpdate {
-    looker.begin_reload().await?;
-    let pool = agents::AgentPoolView::load(&looker.app, &looker.layout).await?;
+async fn agents_update(subscriber: &mut ListSubscriber) -> StreamUpdate {
+    subscriber.begin_reload().await?;
+    let pool = agents::AgentPoolView::load(&subscriber.app, &subscriber.layout).await?;
     let parts = [
         partial("#pool", "innerMorph", &render_html(&pool)?),
-        waiting_badge(&looker.layout, looker.layout.waiting)?,
+        waiting_badge(&subscriber.layout, subscriber.layout.waiting)?,
     ];
-    Ok(Some(looker.event(looker.known_until, &parts)))
+    Ok(Some(subscriber.event(subscriber.known_until, &parts)))
 }

@@ -76,7 +76,7 @@ impl Chart {
         size: ChartSize,
         id: &'static str,
         name: &'static str,
-        marks: Vec<ChartPoint>,
+        points: Vec<ChartPoint>,
     ) -> Self {
         let (size, width, height, left) = match size {
             ChartSize::Large => ("large", 1080, 240, 66),
@@ -91,7 +91,7 @@ impl Chart {
             tone: "good",
             size,
             note: String::new(),
-            has_data: marks.iter().any(|mark| mark.value.is_some()),
+            has_data: points.iter().any(|point| point.value.is_some()),
             width,
             height,
             plot_left: left,
@@ -107,38 +107,38 @@ impl Chart {
             aria_label: String::new(),
             max_value: 0.0,
         };
-        chart.draw(marks);
+        chart.draw(points);
         chart
     }
 
-    fn draw(&mut self, marks: Vec<ChartPoint>) {
-        let highest = marks.iter().filter_map(|mark| mark.value).fold(0.0, f64::max);
+    fn draw(&mut self, points: Vec<ChartPoint>) {
+        let highest = points.iter().filter_map(|point| point.value).fold(0.0, f64::max);
         self.max_value = if highest > 0.0 { highest * 1.1 } else { 1.0 };
         #[expect(clippy::cast_precision_loss, reason = "a few bars")]
-        let slot = f64::from(self.width - self.plot_left) / marks.len().max(1) as f64;
-        let every = marks.len().div_ceil(MAX_LABELS).max(1);
-        let first = marks.first().map(|mark| mark.name.clone()).unwrap_or_default();
-        let last = marks.last().map(|mark| mark.name.clone()).unwrap_or_default();
+        let slot = f64::from(self.width - self.plot_left) / points.len().max(1) as f64;
+        let every = points.len().div_ceil(MAX_LABELS).max(1);
+        let first = points.first().map(|point| point.name.clone()).unwrap_or_default();
+        let last = points.last().map(|point| point.name.clone()).unwrap_or_default();
         self.aria_label = format!("{}, {first} to {last}", self.name);
         // The highest value keeps its formatted text, with its unit.
-        let mut told =
-            marks.iter().filter(|mark| mark.value == Some(highest)).map(|mark| &mark.label);
-        let told = told.next_back().filter(|_| highest > 0.0).cloned();
-        self.ticks = [(0.0, Some("0".to_owned())), (highest, told)]
+        let mut max_label =
+            points.iter().filter(|point| point.value == Some(highest)).map(|point| &point.label);
+        let max_label = max_label.next_back().filter(|_| highest > 0.0).cloned();
+        self.ticks = [(0.0, Some("0".to_owned())), (highest, max_label)]
             .into_iter()
             .filter_map(|(value, text)| {
                 let y = self.y(value);
                 Some(AxisTick { y: svg_number(y), text_y: svg_number(y + 4.0), text: text? })
             })
             .collect();
-        for (at, mark) in marks.into_iter().enumerate() {
+        for (at, point) in points.into_iter().enumerate() {
             #[expect(clippy::cast_precision_loss, reason = "a few bars")]
             let x = f64::from(self.plot_left) + slot * at as f64;
             if at % every == 0 {
                 self.labels
-                    .push(AxisLabel { x: svg_number(x + slot / 2.0), text: mark.name.clone() });
+                    .push(AxisLabel { x: svg_number(x + slot / 2.0), text: point.name.clone() });
             }
-            let value = mark.value.unwrap_or_default();
+            let value = point.value.unwrap_or_default();
             let y = self.y(value);
             self.bars.push(ChartBar {
                 x: svg_number(x + slot * 0.14),
@@ -146,17 +146,17 @@ impl Chart {
                 width: svg_number(slot * 0.72),
                 height: svg_number(self.y(0.0) - y),
                 tone: "acc",
-                title: format!("{}: {}", mark.name, mark.label),
-                name: mark.name,
-                value: mark.label,
+                title: format!("{}: {}", point.name, point.label),
+                name: point.name,
+                value: point.label,
             });
         }
     }
 
     /// Returns the vertical position of a value.
     fn y(&self, value: f64) -> f64 {
-        let room = f64::from(self.height) - TOP_MARGIN - BOTTOM_MARGIN;
-        TOP_MARGIN + room * (1.0 - (value / self.max_value).clamp(0.0, 1.0))
+        let plot_height = f64::from(self.height) - TOP_MARGIN - BOTTOM_MARGIN;
+        TOP_MARGIN + plot_height * (1.0 - (value / self.max_value).clamp(0.0, 1.0))
     }
 
     pub(super) fn with_value(mut self, value: String) -> Self {
@@ -171,16 +171,16 @@ impl Chart {
     }
 
     /// Adds a target; `met` is `None` without data.
-    pub(super) fn with_target(mut self, goal: f64, words: String, met: Option<bool>) -> Self {
-        if goal <= self.max_value {
-            self.target_y = svg_number(self.y(goal));
+    pub(super) fn with_target(mut self, value: f64, label: String, met: Option<bool>) -> Self {
+        if value <= self.max_value {
+            self.target_y = svg_number(self.y(value));
         }
         (self.verdict, self.tone) = match met {
             Some(true) => ("met", "good"),
             Some(false) => ("missed", "bad"),
             None => ("no data", "wait"),
         };
-        self.target = words;
+        self.target = label;
         self
     }
 }
@@ -196,10 +196,10 @@ mod tests {
 
     #[test]
     fn bars_stay_inside_the_chart_and_keep_their_order() {
-        let words = |value: Option<f64>| value.map(|it| format!("${it:.2}")).unwrap_or_default();
-        let mark = |value| ChartPoint { name: "x".to_owned(), value, label: words(value) };
-        let marks = vec![mark(Some(1.0)), mark(None), mark(Some(4.0))];
-        let chart = Chart::bars(ChartSize::Small, "a", "A", marks);
+        let label = |value: Option<f64>| value.map(|it| format!("${it:.2}")).unwrap_or_default();
+        let point = |value| ChartPoint { name: "x".to_owned(), value, label: label(value) };
+        let points = vec![point(Some(1.0)), point(None), point(Some(4.0))];
+        let chart = Chart::bars(ChartSize::Small, "a", "A", points);
         let number = |text: &str| text.parse::<f64>().expect("a number");
         for bar in &chart.bars {
             assert!(number(&bar.y) >= 0.0);

@@ -132,8 +132,8 @@ impl ActionForm {
 }
 
 /// Builds the forms that answer the open question. The first one is expanded.
-pub(super) fn answer_forms(known: &TaskData, answers: &[AnswerKind]) -> Vec<ActionForm> {
-    let mut forms: Vec<_> = answers.iter().map(|answer| answer_form(known, *answer)).collect();
+pub(super) fn answer_forms(data: &TaskData, answers: &[AnswerKind]) -> Vec<ActionForm> {
+    let mut forms: Vec<_> = answers.iter().map(|answer| answer_form(data, *answer)).collect();
     if let Some(first) = forms.first_mut() {
         first.is_open = true;
         if first.style == ButtonStyle::Normal {
@@ -144,22 +144,22 @@ pub(super) fn answer_forms(known: &TaskData, answers: &[AnswerKind]) -> Vec<Acti
 }
 
 #[expect(clippy::too_many_lines, reason = "one form per answer")]
-fn answer_form(known: &TaskData, answer: AnswerKind) -> ActionForm {
-    let plan = known.detail.plan.as_ref();
+fn answer_form(data: &TaskData, answer: AnswerKind) -> ActionForm {
+    let plan = data.detail.plan.as_ref();
     let hash = plan.map(|plan| plan.hash.clone()).unwrap_or_default();
     let version = plan.map_or(0, |plan| plan.version);
-    let commit = known.detail.commit.clone().unwrap_or_default();
+    let commit = data.detail.commit.clone().unwrap_or_default();
     let (short_plan, short_commit) = (short_hash(&hash), short_hash(&commit));
     let about_plan = format!("Covers plan {version} ({short_plan}) only.");
     match answer {
         AnswerKind::Approve => {
-            let limit = known.budget_limit().usd.map(|limit| {
-                let left = format_usd(limit.saturating_sub(known.detail.card.spend.usd));
+            let limit = data.budget_limit().usd.map(|limit| {
+                let left = format_usd(limit.saturating_sub(data.detail.card.spend.usd));
                 format!(" It can spend up to {left} more.")
             });
             let consequence = format!(
                 "A {}-tier agent starts when a slot is free.{}",
-                known.task_loop.tier,
+                data.task_loop.tier,
                 limit.unwrap_or_default()
             );
             let button = format!("Approve plan {version}");
@@ -186,7 +186,7 @@ fn answer_form(known: &TaskData, answer: AnswerKind) -> ActionForm {
                 version + 1
             );
             let link =
-                Link::new(format!("/tasks/{}/plan/edit", known.detail.card.id), "Edit the plan");
+                Link::new(format!("/tasks/{}/plan/edit", data.detail.card.id), "Edit the plan");
             let form = ActionForm::new("Revise plan", "ask_changes", "Revise plan", consequence)
                 .scope(ActionScope::Plan(hash))
                 .scope_note(about_plan)
@@ -238,7 +238,7 @@ fn answer_form(known: &TaskData, answer: AnswerKind) -> ActionForm {
         .input(ActionInput::BudgetGrant),
         AnswerKind::Retry => {
             let form = ActionForm::new("Retry", "retry", "Retry", "The failed step runs again.");
-            match known.detail.question.as_ref().map(|question| question.cause) {
+            match data.detail.question.as_ref().map(|question| question.cause) {
                 Some(AlertCause::Blocked(_) | AlertCause::Rejected) => form,
                 _ => form.input(ActionInput::BudgetGrant),
             }
@@ -252,7 +252,7 @@ fn answer_form(known: &TaskData, answer: AnswerKind) -> ActionForm {
                 "The task returns to an earlier state and continues from there.",
             )
             .required_reason();
-            form.input(ActionInput::TargetState(rollback_states(known)))
+            form.input(ActionInput::TargetState(rollback_states(data)))
         }
         AnswerKind::Skip => ActionForm::new(
             "Skip",
@@ -275,9 +275,9 @@ fn answer_form(known: &TaskData, answer: AnswerKind) -> ActionForm {
 }
 
 /// Returns the states that a task can be rolled back to: those before the one it came from.
-fn rollback_states(known: &TaskData) -> Vec<StateOption> {
+fn rollback_states(data: &TaskData) -> Vec<StateOption> {
     let position = |state: State| State::MAIN_PATH.iter().position(|it| *it == state);
-    let from = known.task_loop.open_question.as_ref().map(|question| question.from_state);
+    let from = data.task_loop.open_question.as_ref().map(|question| question.from_state);
     let from = from.and_then(position);
     [State::Planning, State::Validated]
         .into_iter()
@@ -300,8 +300,8 @@ fn cancel_form() -> ActionForm {
 }
 
 /// Builds the forms that are always available.
-pub(super) fn control_forms(known: &TaskData) -> Vec<ActionForm> {
-    let card = &known.detail.card;
+pub(super) fn control_forms(data: &TaskData) -> Vec<ActionForm> {
+    let card = &data.detail.card;
     if card.state.is_terminal() {
         return Vec::new();
     }
@@ -309,17 +309,17 @@ pub(super) fn control_forms(known: &TaskData) -> Vec<ActionForm> {
         ActionForm::new("Resume", "resume", "Resume", "Continues where it stopped.")
             .style(ButtonStyle::Primary)
     } else {
-        ActionForm::new("Pause", "pause", "Pause", "Keeps state and work until resumed.")
+        ActionForm::new("Pause", "pause", "Pause", "No new work starts until the task is resumed.")
     };
     vec![first, change_task_form(), cancel_form()]
 }
 
 /// Returns the facts that a person needs to answer the question.
-pub(super) fn decision_context(known: &TaskData) -> Vec<String> {
-    let Some(question) = &known.detail.question else { return Vec::new() };
+pub(super) fn decision_context(data: &TaskData) -> Vec<String> {
+    let Some(question) = &data.detail.question else { return Vec::new() };
     let mut lines = Vec::new();
-    if let (AlertCause::ApprovalNeeded { .. }, Some(plan)) = (question.cause, &known.detail.plan) {
-        let warnings = known.detail.risk_report.as_ref().map_or(0, |report| report.warnings);
+    if let (AlertCause::ApprovalNeeded { .. }, Some(plan)) = (question.cause, &data.detail.plan) {
+        let warnings = data.detail.risk_report.as_ref().map_or(0, |report| report.warnings);
         lines.push(format!(
             "Plan {} changes {}. The knowledge check raised {}.",
             plan.version,
@@ -330,7 +330,7 @@ pub(super) fn decision_context(known: &TaskData) -> Vec<String> {
             }
         ));
     }
-    if let Some(commit) = &known.detail.commit {
+    if let Some(commit) = &data.detail.commit {
         lines.push(format!("Latest commit: {}", short_hash(commit)));
     }
     lines

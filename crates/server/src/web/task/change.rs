@@ -70,55 +70,55 @@ pub(in crate::web) struct ChangeQuery {
 }
 
 pub(in crate::web) async fn page(
-    State(hall): State<WebState>,
-    visitor: Session,
+    State(state): State<WebState>,
+    session: Session,
     Path(id): Path<Uuid>,
-    Query(wanted): Query<ChangeQuery>,
+    Query(query): Query<ChangeQuery>,
 ) -> PageResult {
-    let (around, known) = TaskPageContext::load(&hall, &visitor, id, "change").await?;
-    let found = async {
-        let planned: Vec<String> = match &known.detail.plan {
+    let (context, data) = TaskPageContext::load(&state, &session, id, "change").await?;
+    let loaded = async {
+        let planned: Vec<String> = match &data.detail.plan {
             Some(_) => {
-                let plan = hall.app.current_plan(TaskId(id)).await?.content;
+                let plan = state.app.current_plan(TaskId(id)).await?.content;
                 plan.map(|plan| plan.file_changes.into_iter().map(|it| it.path).collect())
                     .unwrap_or_default()
             }
             None => Vec::new(),
         };
-        let said = hall.app.line_comments(TaskId(id)).await?;
-        match hall.app.latest_change(TaskId(id)).await {
-            Ok(change) => Ok(Some((change, planned, said))),
+        let comments = state.app.line_comments(TaskId(id)).await?;
+        match state.app.latest_change(TaskId(id)).await {
+            Ok(change) => Ok(Some((change, planned, comments))),
             Err(Error::NotFound { .. }) => Ok(None),
             Err(error) => Err(error),
         }
     };
-    let found =
-        found.await.map_err(|error| PageError::new(Layout::for_session(&visitor), error))?;
-    let commentable = known.detail.card.answers.contains(&AnswerKind::RequestChanges);
-    let change = found.map(|(change, planned, comments)| {
-        let limit = if wanted.all { usize::MAX } else { MAX_LINES };
+    let loaded =
+        loaded.await.map_err(|error| PageError::new(Layout::for_session(&session), error))?;
+    let accepts_comments = data.detail.card.answers.contains(&AnswerKind::RequestChanges);
+    let change = loaded.map(|(change, planned, comments)| {
+        let limit = if query.all { usize::MAX } else { MAX_LINES };
         let (files, remaining) = diff_files(&change.patch, &planned, &comments, limit);
         let passed = if change.passed { "Passed review" } else { "Did not pass review" };
         ChangeView {
             short_commit: short_hash(&change.commit),
             summary: format!("{passed}. Lines that look like secrets are hidden."),
-            accepts_comments: commentable,
+            accepts_comments,
             files,
             remaining,
         }
     });
-    render(&ChangePage::new(around, change))
+    render(&ChangePage::new(context, change))
 }
 
 /// Parses a patch into files with their comments, and counts the lines beyond `limit`.
 fn diff_files(
     patch: &str,
     planned: &[String],
-    said: &[PostedComment],
+    comments: &[PostedComment],
     limit: usize,
 ) -> (Vec<DiffFile>, usize) {
     let mut files: Vec<DiffFile> = Vec::new();
-    let (mut shown, mut left, mut old) = (0, 0, 0_u32);
+    let (mut shown, mut remaining, mut old) = (0, 0, 0_u32);
     for row in patch::lines(patch) {
         if let PatchLine::File(path) = row {
             let is_planned = planned.is_empty() || planned.contains(&path);
@@ -162,16 +162,16 @@ fn diff_files(
             PatchLine::File(_) => continue,
         };
         if shown >= limit {
-            left += 1;
+            remaining += 1;
             continue;
         }
         shown += 1;
         file.rows.push(match row {
-            DiffRow::Line(line) => DiffRow::Line(line.with_comments(&file.path, said)),
+            DiffRow::Line(line) => DiffRow::Line(line.with_comments(&file.path, comments)),
             header @ DiffRow::Header(_) => header,
         });
     }
-    (files, left)
+    (files, remaining)
 }
 
 /// Returns the label of a header line that git writes for a file. It is empty for a header without
@@ -213,11 +213,11 @@ impl DiffLine {
 }
 
 impl LineCommentView {
-    fn new(said: &PostedComment) -> Self {
+    fn new(posted: &PostedComment) -> Self {
         Self {
-            by: said.by.clone(),
-            at: DisplayTime::absolute(said.at),
-            text: said.comment.text.clone(),
+            by: posted.by.clone(),
+            at: DisplayTime::absolute(posted.at),
+            text: posted.comment.text.clone(),
         }
     }
 }
@@ -234,22 +234,22 @@ mod tests {
 
     #[test]
     fn git_header_lines_label_their_file() {
-        let (files, left) = diff_files(PATCH, &["a.txt".to_owned()], &[], usize::MAX);
+        let (files, remaining) = diff_files(PATCH, &["a.txt".to_owned()], &[], usize::MAX);
         let shown: Vec<_> = files
             .iter()
             .map(|it| (it.path.as_str(), it.action, it.is_planned, it.rows.len()))
             .collect();
         assert_eq!(shown, [("a.txt", "new", true, 3), ("b.txt", "deleted", false, 2)]);
-        assert_eq!(left, 0);
+        assert_eq!(remaining, 0);
         assert_eq!(self::diff_files(PATCH, &[], &[], 2).1, 3);
     }
 
     #[test]
     fn comments_appear_under_their_line() {
-        let on = LineComment { file: "a.txt".to_owned(), line: 2, text: "why?".to_owned() };
-        let at = chrono::DateTime::from_timestamp(0, 0).expect("a moment");
-        let said = [PostedComment { comment: on, by: "Ada".to_owned(), at }];
-        let (files, _) = diff_files(PATCH, &[], &said, usize::MAX);
+        let comment = LineComment { file: "a.txt".to_owned(), line: 2, text: "why?".to_owned() };
+        let at = chrono::DateTime::from_timestamp(0, 0).expect("a valid time");
+        let posted = [PostedComment { comment, by: "Ada".to_owned(), at }];
+        let (files, _) = diff_files(PATCH, &[], &posted, usize::MAX);
         let comments = |row: &DiffRow| match row {
             DiffRow::Line(line) => line.comments.iter().map(|it| it.text.clone()).collect(),
             DiffRow::Header(_) => Vec::new(),

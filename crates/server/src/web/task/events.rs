@@ -41,10 +41,10 @@ pub(in crate::web) struct EventView {
 impl EventView {
     pub(in crate::web) fn new(entry: &HistoryEntry) -> Self {
         let name = entry.name.to_string();
-        let words = humanize(&name.trim_start_matches("SM_").to_ascii_lowercase());
+        let label = humanize(&name.trim_start_matches("SM_").to_ascii_lowercase());
         Self {
             sequence: entry.sequence,
-            title: capitalize(&words),
+            title: capitalize(&label),
             name,
             transition: (entry.from != entry.to)
                 .then(|| (state_label(entry.from), state_label(entry.to))),
@@ -87,21 +87,21 @@ pub(in crate::web) struct EventsQuery {
 }
 
 pub(in crate::web) async fn page(
-    State(hall): State<WebState>,
-    visitor: Session,
+    State(state): State<WebState>,
+    session: Session,
     Path(id): Path<Uuid>,
     Query(from): Query<EventsQuery>,
 ) -> PageResult {
-    let (mut around, known) = TaskPageContext::load(&hall, &visitor, id, "events").await?;
+    let (mut context, data) = TaskPageContext::load(&state, &session, id, "events").await?;
     let window = PageRequest { after: from.after, limit: PAGE_SIZE };
-    let part = hall.app.history_page(TaskId(id), &window).await;
-    let part = part.map_err(|error| PageError::new(Layout::for_session(&visitor), error))?;
-    let count = pluralize(known.detail.card.entries, "entry");
+    let part = state.app.history_page(TaskId(id), &window).await;
+    let part = part.map_err(|error| PageError::new(Layout::for_session(&session), error))?;
+    let count = pluralize(data.detail.card.entries, "entry");
     // Live updates append entries only if the last page is shown.
     let here = if part.next.is_none() { "events" } else { NO_LIVE_PART };
-    let last = part.entries.last().map_or(known.detail.card.entries, |line| line.entry.sequence);
-    around.live_href = live_href(id, here, last, known.lines);
+    let last = part.entries.last().map_or(data.detail.card.entries, |line| line.entry.sequence);
+    context.live_href = live_href(id, here, last, data.lines);
     let events = part.entries.iter().map(|line| EventView::new(&line.entry)).collect();
     let more = part.next.map(|next| format!("?after={next}"));
-    render(&EventsPage::new(around, format!("{count}, oldest first"), events, more))
+    render(&EventsPage::new(context, format!("{count}, oldest first"), events, more))
 }

@@ -66,7 +66,7 @@ impl LogLineView {
                 LineKind::Tool => "tool",
                 LineKind::Plan => "plan",
                 LineKind::Progress => "progress",
-                LineKind::Asked => "question",
+                LineKind::Asked => "permission",
                 LineKind::Refused => "refused",
                 LineKind::ModelCall => "model",
                 LineKind::Note => "note",
@@ -87,71 +87,71 @@ pub(in crate::web) struct LogQuery {
 
 impl LogQuery {
     pub(in crate::web) fn line_filter(&self) -> Result<LineFilter, Error> {
-        let (ticket, attempt) = match self.run.as_str() {
+        let (job_number, attempt) = match self.run.as_str() {
             "" => (None, None),
             run => {
-                let (ticket, attempt) = parse_run_number(run)?;
-                (Some(ticket), attempt)
+                let (job_number, attempt) = parse_run_number(run)?;
+                (Some(job_number), attempt)
             }
         };
         let kinds = if self.kinds == "all" { Vec::new() } else { DEFAULT_KINDS.to_vec() };
-        Ok(LineFilter { job_number: ticket, attempt, kinds })
+        Ok(LineFilter { job_number, attempt, kinds })
     }
 }
 
 pub(in crate::web) async fn page(
-    State(hall): State<WebState>,
-    visitor: Session,
+    State(state): State<WebState>,
+    session: Session,
     Path(id): Path<Uuid>,
-    Query(asked): Query<LogQuery>,
+    Query(query): Query<LogQuery>,
 ) -> PageResult {
-    let (mut around, known) = TaskPageContext::load(&hall, &visitor, id, "log").await?;
+    let (mut context, data) = TaskPageContext::load(&state, &session, id, "log").await?;
     let lines = async {
-        let wanted = asked.line_filter()?;
+        let filter = query.line_filter()?;
         // Reads to the end and shows the newest lines.
         let mut lines = Vec::new();
         let mut after = LinePosition::START;
         loop {
-            let part = hall.app.run_lines(TaskId(id), &wanted, after, MAX_LINES).await?;
+            let part = state.app.run_lines(TaskId(id), &filter, after, MAX_LINES).await?;
             lines.extend(part.lines);
             match part.next {
                 Some(next) => {
-                    after = hall.app.resolve_line_position(TaskId(id), Some(&next)).await?;
+                    after = state.app.resolve_line_position(TaskId(id), Some(&next)).await?;
                 }
                 None => return Ok::<_, Error>(lines),
             }
         }
     };
     let lines =
-        lines.await.map_err(|error| PageError::new(Layout::for_session(&visitor), error))?;
+        lines.await.map_err(|error| PageError::new(Layout::for_session(&session), error))?;
     let last =
         lines.last().and_then(|line| line.position.parse().ok()).unwrap_or(LinePosition::START);
-    let query = form_urlencoded::Serializer::new(String::new())
-        .append_pair("run", &asked.run)
-        .append_pair("kinds", &asked.kinds)
+    let query_string = form_urlencoded::Serializer::new(String::new())
+        .append_pair("run", &query.run)
+        .append_pair("kinds", &query.kinds)
         .finish();
-    around.live_href = format!("{}&{query}", live_href(id, "log", known.detail.card.entries, last));
+    context.live_href =
+        format!("{}&{query_string}", live_href(id, "log", data.detail.card.entries, last));
     let skip = lines.len().saturating_sub(MAX_LINES as usize);
-    let end = match (known.detail.current_run.is_some(), skip) {
+    let end_text = match (data.detail.current_run.is_some(), skip) {
         (true, _) => "A run is in progress.".to_owned(),
         (false, 0) => "No run in progress.".to_owned(),
         (false, skip) => {
-            format!("No run in progress. {} before these not shown.", pluralize(skip, "line"))
+            format!("No run in progress. {} not shown.", pluralize(skip, "earlier line"))
         }
     };
-    let runs = std::iter::once(SelectOption::new("", "all", &asked.run))
-        .chain(known.runs.iter().rev().map(|run| {
-            SelectOption::new(&run.run, format!("{}, {}", run.run, run.mode), &asked.run)
+    let runs = std::iter::once(SelectOption::new("", "all", &query.run))
+        .chain(data.runs.iter().rev().map(|run| {
+            SelectOption::new(&run.run, format!("{}, {}", run.run, run.mode), &query.run)
         }))
         .collect();
     let kinds = vec![
-        SelectOption::new("", "messages and actions", &asked.kinds),
-        SelectOption::new("all", "all, including thoughts and model calls", &asked.kinds),
+        SelectOption::new("", "messages and actions", &query.kinds),
+        SelectOption::new("all", "all, including thoughts and model calls", &query.kinds),
     ];
-    let log =
-        LogView { lines: lines.iter().skip(skip).map(LogLineView::new).collect(), end_text: end };
-    let run_list = known.runs.iter().rev().map(|run| run_view(id, run)).collect();
-    render(&LogPage::new(around, runs, kinds, run_list, log))
+    let log = LogView { lines: lines.iter().skip(skip).map(LogLineView::new).collect(), end_text };
+    let run_list = data.runs.iter().rev().map(|run| run_view(id, run)).collect();
+    render(&LogPage::new(context, runs, kinds, run_list, log))
 }
 
 fn run_view(task: Uuid, run: &dto::RunDetail) -> RunView {

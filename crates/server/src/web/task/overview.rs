@@ -104,9 +104,9 @@ struct DecisionRow {
 }
 
 impl OverviewFragment {
-    pub(super) async fn load(app: &App, layout: &Layout, known: &TaskData) -> Result<Self, Error> {
-        let id = TaskId(known.detail.card.id);
-        let content = match &known.detail.plan {
+    pub(super) async fn load(app: &App, layout: &Layout, data: &TaskData) -> Result<Self, Error> {
+        let id = TaskId(data.detail.card.id);
+        let content = match &data.detail.plan {
             Some(_) => app.current_plan(id).await?.content,
             None => None,
         };
@@ -115,18 +115,18 @@ impl OverviewFragment {
         let criteria = if let Some(iteration) = judged {
             iteration.criteria.iter().map(review::criterion_view).collect()
         } else {
-            let criteria = known.detail.acceptance_criteria.iter();
+            let criteria = data.detail.acceptance_criteria.iter();
             criteria.map(|text| unjudged_criterion(text)).collect()
         };
         Ok(Self {
             layout: layout.clone(),
-            task: task_header(known),
-            timeline: Timeline::load(app, known).await?,
-            plan: known.detail.plan.as_ref().map(|plan| plan_view(known, plan, content)),
-            risk: known.detail.risk_report.as_ref().map(|report| risk_view(known, report)),
-            matches: known.detail.knowledge.iter().map(matched_entry).collect(),
+            task: task_header(data),
+            timeline: Timeline::load(app, data).await?,
+            plan: data.detail.plan.as_ref().map(|plan| plan_view(data, plan, content)),
+            risk: data.detail.risk_report.as_ref().map(|report| risk_view(data, report)),
+            matches: data.detail.knowledge.iter().map(matched_entry).collect(),
             criteria,
-            decisions: known.detail.decisions.iter().map(decision_row).collect(),
+            decisions: data.detail.decisions.iter().map(decision_row).collect(),
         })
     }
 }
@@ -140,9 +140,9 @@ fn unjudged_criterion(text: &str) -> CriterionView {
     }
 }
 
-fn plan_view(known: &TaskData, plan: &dto::PlanVersion, content: Option<Plan>) -> PlanView {
-    let approval = match known.detail.approvals.as_slice() {
-        [] if known.task_loop.approved_scope.is_some() => {
+fn plan_view(data: &TaskData, plan: &dto::PlanVersion, content: Option<Plan>) -> PlanView {
+    let approval = match data.detail.approvals.as_slice() {
+        [] if data.task_loop.approved_scope.is_some() => {
             "approved automatically: low risk".to_owned()
         }
         [] => "not approved yet".to_owned(),
@@ -156,21 +156,21 @@ fn plan_view(known: &TaskData, plan: &dto::PlanVersion, content: Option<Plan>) -
         hash: plan.hash.clone(),
         short_hash: labels::short_hash(&plan.hash),
         approval,
-        is_editable: known.detail.card.answers.contains(&AnswerKind::RevisePlan),
+        is_editable: data.detail.card.answers.contains(&AnswerKind::RevisePlan),
         files: plan.files,
         critical: plan.critical_files,
         complexity: plan.complexity,
         level: ComplexityLevel::from_score(plan.complexity),
         estimate: plan.estimated_cost.map(format_usd),
-        tier: known.task_loop.tier.to_string(),
-        content: content.map(|content| plan_content(known, content)),
+        tier: data.task_loop.tier.to_string(),
+        content: content.map(|content| plan_content(data, content)),
     }
 }
 
-fn plan_content(known: &TaskData, plan: Plan) -> PlanContent {
+fn plan_content(data: &TaskData, plan: Plan) -> PlanContent {
     let file_changes = plan.file_changes.into_iter().map(|change| PlanFileView {
         action: change.action,
-        is_critical: tamma_core::rules::is_critical(&change.path, &known.rules),
+        is_critical: tamma_core::rules::is_critical(&change.path, &data.rules),
         path: change.path,
         description: change.description,
         lines: change.estimated_lines,
@@ -185,22 +185,22 @@ fn plan_content(known: &TaskData, plan: Plan) -> PlanContent {
     }
 }
 
-fn risk_view(known: &TaskData, report: &dto::RiskReport) -> RiskView {
-    let approvers = pluralize(known.rules.ceremony.get(report.level).approvers, "approver");
-    let budget = known.budget_limit().usd;
-    let budget = budget.map(|usd| format!(", with a budget of {}", format_usd(usd)));
-    let assessment = known.task_loop.plan_assessment.as_ref();
+fn risk_view(data: &TaskData, report: &dto::RiskReport) -> RiskView {
+    let approvers = pluralize(data.rules.ceremony.get(report.level).approvers, "approval");
+    let budget = data.budget_limit().usd;
+    let budget = budget.map(|usd| format!(" Budget: {}.", format_usd(usd)));
+    let assessment = data.task_loop.plan_assessment.as_ref();
     let effects = assessment.map(|check| check.risk.factors.as_slice()).unwrap_or_default();
     RiskView {
         level: report.level,
         score: report.score,
-        requirement: format!("Requires {approvers}{}.", budget.unwrap_or_default()),
+        requirement: format!("Needs {approvers}.{}", budget.unwrap_or_default()),
         knowledge_summary: format!(
             "The knowledge check raised {} and {}.",
             pluralize(report.blockers, "blocker"),
             pluralize(report.warnings, "warning")
         ),
-        factors: RiskFactor::iter().map(|it| risk_factor_view(it, effects, known)).collect(),
+        factors: RiskFactor::iter().map(|it| risk_factor_view(it, effects, data)).collect(),
     }
 }
 
@@ -208,25 +208,25 @@ fn risk_view(known: &TaskData, report: &dto::RiskReport) -> RiskView {
 fn risk_factor_view(
     factor: RiskFactor,
     counted: &[(RiskFactor, FactorEffect)],
-    known: &TaskData,
+    data: &TaskData,
 ) -> RiskFactorView {
     let weight = counted.iter().find(|(it, _)| *it == factor).map(|(_, weight)| *weight);
-    let plan = known.task_loop.plan.as_ref();
+    let plan = data.task_loop.plan.as_ref();
     let files = plan.map_or(0, |plan| plan.file_count);
     let critical = plan.map_or(0, |plan| plan.critical_file_count);
     let score = plan.map_or(0, |plan| plan.complexity_score);
     let level = ComplexityLevel::from_score(score);
     let cost = plan.and_then(|plan| plan.estimated_cost);
-    let thresholds = &known.rules.scrum_master.risk_thresholds;
+    let thresholds = &data.rules.scrum_master.risk_thresholds;
     let (low, medium) = (&thresholds.low, &thresholds.medium);
-    let seen = match factor {
+    let observation = match factor {
         RiskFactor::Files => {
-            format!("{}; 1 point from 6, 2 points from 11", pluralize(files, "file"))
+            format!("{}; 6 or more: 1 point, 11 or more: 2 points", pluralize(files, "file"))
         }
         RiskFactor::Complexity => format!("{level}: {score} of 14"),
         RiskFactor::Warnings => {
             let warnings =
-                known.task_loop.plan_assessment.as_ref().map_or(0, |check| check.warnings);
+                data.task_loop.plan_assessment.as_ref().map_or(0, |check| check.warnings);
             pluralize(warnings, "warning")
         }
         RiskFactor::CriticalFiles => match critical {
@@ -253,13 +253,7 @@ fn risk_factor_view(
         Some(FactorEffect::AtLeast(level)) => (0, format!("at least {level} risk")),
     };
     let counts = weight.is_some();
-    RiskFactorView {
-        name: labels::risk_factor_label(factor),
-        observation: seen,
-        effect,
-        points,
-        counts,
-    }
+    RiskFactorView { name: labels::risk_factor_label(factor), observation, effect, points, counts }
 }
 
 fn matched_entry(it: &dto::KnowledgeMatch) -> MatchedEntry {

@@ -18,7 +18,9 @@ use crate::app::Error;
 use crate::clock;
 use crate::dto::TaskAction;
 
-task_page!(Compared, "task_plan.html", { versions: Vec<PlanVersionRow>, compared: Vec<ComparedField> });
+task_page!(PlanComparisonPage, "task_plan.html", {
+    versions: Vec<PlanVersionRow>, compared: Vec<ComparedField>,
+});
 
 struct PlanVersionRow {
     version: u32,
@@ -53,19 +55,19 @@ pub(in crate::web) struct ComparisonQuery {
 }
 
 pub(in crate::web) async fn compare(
-    State(hall): State<WebState>,
-    visitor: Session,
+    State(state): State<WebState>,
+    session: Session,
     Path(id): Path<Uuid>,
     Query(pair): Query<ComparisonQuery>,
 ) -> PageResult {
-    let (around, _) = TaskPageContext::load(&hall, &visitor, id, "plan").await?;
-    let plans = hall.app.store.plan_versions(TaskId(id)).await;
+    let (context, _) = TaskPageContext::load(&state, &session, id, "plan").await?;
+    let plans = state.app.store.plan_versions(TaskId(id)).await;
     let plans =
-        plans.map_err(|error| PageError::new(Layout::for_session(&visitor), Error::from(error)))?;
+        plans.map_err(|error| PageError::new(Layout::for_session(&session), Error::from(error)))?;
     let newest = plans.last().map_or(0, |(version, _, _)| *version);
     let to = pair.to.unwrap_or(newest);
     let from = pair.from.unwrap_or_else(|| to.saturating_sub(1).max(1));
-    let plan = |wanted| plans.iter().find(|(version, _, _)| *version == wanted);
+    let plan = |number| plans.iter().find(|(version, _, _)| *version == number);
     let compared = match (plan(from), plan(to)) {
         (Some((_, _, old)), Some((_, _, new))) => compare_fields(old, new),
         _ => Vec::new(),
@@ -82,7 +84,7 @@ pub(in crate::web) async fn compare(
             is_to: *version == to,
         })
         .collect();
-    render(&Compared::new(around, versions, compared))
+    render(&PlanComparisonPage::new(context, versions, compared))
 }
 
 fn plan_facts(plan: &Plan) -> String {
@@ -162,13 +164,13 @@ struct PlanFileRow {
 
 /// Renders the form to edit the current plan.
 pub(in crate::web) async fn edit_form(
-    State(hall): State<WebState>,
-    visitor: Session,
+    State(state): State<WebState>,
+    session: Session,
     Path(id): Path<Uuid>,
 ) -> PageResult {
-    let (around, _) = TaskPageContext::load(&hall, &visitor, id, "plan").await?;
-    let version = hall.app.current_plan(TaskId(id)).await;
-    let version = version.map_err(|error| PageError::new(Layout::for_session(&visitor), error))?;
+    let (context, _) = TaskPageContext::load(&state, &session, id, "plan").await?;
+    let version = state.app.current_plan(TaskId(id)).await;
+    let version = version.map_err(|error| PageError::new(Layout::for_session(&session), error))?;
     let Some(plan) = version.content else {
         return super::super::redirect(&format!("/tasks/{id}"));
     };
@@ -195,8 +197,8 @@ pub(in crate::web) async fn edit_form(
         dependencies_text: plan.dependencies.join("\n"),
     };
     render(&EditPlanPage {
-        layout: around.layout,
-        task: around.task,
+        layout: context.layout,
+        task: context.task,
         consequence: format!(
             "The planner gets your edits and writes plan {}, which needs approval again. Nothing \
              runs until then.",
@@ -210,16 +212,16 @@ pub(in crate::web) async fn edit_form(
 
 /// Sends the edited fields to the planner.
 pub(in crate::web) async fn submit_changes(
-    State(hall): State<WebState>,
-    visitor: Session,
+    State(state): State<WebState>,
+    session: Session,
     Path(id): Path<Uuid>,
     fields: FormFields,
 ) -> PageResult {
-    let oops = |error: Error| {
-        PageError::new(Layout::for_session(&visitor), error).with_unsent_text(fields.user_text())
+    let page_error = |error: Error| {
+        PageError::new(Layout::for_session(&session), error).with_unsent_text(fields.user_text())
     };
-    let asked = async {
-        let version = hall.app.current_plan(TaskId(id)).await?;
+    let submitted = async {
+        let version = state.app.current_plan(TaskId(id)).await?;
         let old = version
             .content
             .ok_or_else(|| Error::NotFound { what: "plan of task", key: id.to_string() })?;
@@ -230,11 +232,12 @@ pub(in crate::web) async fn submit_changes(
         let reason = fields.text("reason");
         let changes = format!("{}\n\nReason: {reason}", changes.join("\n\n"));
         let action = TaskAction::AskChanges { plan: fields.text("plan"), changes };
-        hall.app
-            .perform_action(TaskId(id), visitor.acting_person()?, action, fields.non_empty("key"))
+        state
+            .app
+            .perform_action(TaskId(id), session.acting_person()?, action, fields.non_empty("key"))
             .await
     };
-    asked.await.map_err(oops)?;
+    submitted.await.map_err(page_error)?;
     let notice = Notice::success("Plan revision requested. The next plan needs approval.");
     redirect_with_notice(&format!("/tasks/{id}"), &notice)
 }

@@ -49,8 +49,12 @@ pub(in crate::web) enum AnswerSection {
 
 impl QuestionView {
     /// Builds the question for a tab. The overview and the change show it in full.
-    pub(super) async fn load(known: &TaskData, tab: &str, rights: &mut PagePermissions) -> Self {
-        let detail = &known.detail;
+    pub(super) async fn load(
+        data: &TaskData,
+        tab: &str,
+        permissions: &mut PagePermissions,
+    ) -> Self {
+        let detail = &data.detail;
         let Some(question) = detail.question.as_ref().filter(|_| !detail.card.paused) else {
             return Self::None;
         };
@@ -60,15 +64,15 @@ impl QuestionView {
         }
         let mut answers = Vec::new();
         for answer in &question.answers {
-            if rights.allows(detail.card.project, Permission::from(*answer)).await {
+            if permissions.allows(detail.card.project, Permission::from(*answer)).await {
                 answers.push(*answer);
             }
         }
         let answers = if answers.is_empty() {
-            let waiting_on = rights.waiting_on(&detail.card).await;
+            let waiting_on = permissions.waiting_on(&detail.card).await;
             AnswerSection::ReadOnly(waiting_on.map(|it| it.to_string()).unwrap_or_default())
         } else {
-            AnswerSection::Forms(actions::answer_forms(known, &answers))
+            AnswerSection::Forms(actions::answer_forms(data, &answers))
         };
         let is_seen = question.seen_by.is_some();
         Self::Full(Box::new(FullQuestion {
@@ -85,9 +89,10 @@ impl QuestionView {
                 .agent_question
                 .clone()
                 .map(|text| AgentQuestion { text, default_answer: question.default.clone() }),
-            context: actions::decision_context(known),
+            context: actions::decision_context(data),
             answers,
-            can_acknowledge: !is_seen && rights.allows(detail.card.project, Permission::Work).await,
+            can_acknowledge: !is_seen
+                && permissions.allows(detail.card.project, Permission::Work).await,
         }))
     }
 }

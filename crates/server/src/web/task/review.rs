@@ -88,19 +88,19 @@ struct CouncilMemberView {
 }
 
 pub(in crate::web) async fn page(
-    State(hall): State<WebState>,
-    visitor: Session,
+    State(state): State<WebState>,
+    session: Session,
     Path(id): Path<Uuid>,
 ) -> PageResult {
-    super::render_part_page(&hall, &visitor, id, "review").await
+    super::render_part_page(&state, &session, id, "review").await
 }
 
 pub(super) async fn load_iterations(
     app: &App,
-    shell: &Layout,
-    known: &TaskData,
+    layout: &Layout,
+    data: &TaskData,
 ) -> Result<IterationsFragment, Error> {
-    let id = TaskId(known.detail.card.id);
+    let id = TaskId(data.detail.card.id);
     let report = app.report(id, None).await?.report;
     let checks = app.store.checks(id).await?;
     let iterations = report
@@ -121,7 +121,7 @@ pub(super) async fn load_iterations(
                     .map(|ran| ran.output.clone())
                     .unwrap_or_default()
             };
-            let run = known.detail.iterations.iter().find(|run| run.number == u32::from(it.number));
+            let run = data.detail.iterations.iter().find(|run| run.number == u32::from(it.number));
             let councils =
                 report.councils.iter().filter(|council| council.after_iteration == it.number);
             IterationView {
@@ -147,7 +147,7 @@ pub(super) async fn load_iterations(
                     .chain(run.and_then(|run| run.agent.clone()))
                     .collect(),
                 commit: it.commit.map(|commit| labels::short_hash(&commit)),
-                at: DisplayTime::absolute(it.finished_at.unwrap_or(known.detail.card.since)),
+                at: DisplayTime::absolute(it.finished_at.unwrap_or(data.detail.card.since)),
                 cost: format_usd(it.cost.usd),
                 score: it.score,
                 gates: it.gates.iter().map(|gate| gate_view(gate, &output(&gate.name))).collect(),
@@ -163,7 +163,7 @@ pub(super) async fn load_iterations(
             }
         })
         .collect();
-    Ok(IterationsFragment { layout: shell.clone(), iterations })
+    Ok(IterationsFragment { layout: layout.clone(), iterations })
 }
 
 fn counts_against_change(gate: &report::GateReport) -> bool {
@@ -172,10 +172,10 @@ fn counts_against_change(gate: &report::GateReport) -> bool {
 
 fn gates_summary(gates: &[report::GateReport]) -> String {
     match (gates.iter().filter(|gate| counts_against_change(gate)).count(), gates.len()) {
-        (0, _) => "No gate counts against the change.".to_owned(),
-        (1, 1) => "The gate counts against the change.".to_owned(),
-        (1, all) => format!("1 of {all} gates counts against the change."),
-        (against, all) => format!("{against} of {all} gates count against the change."),
+        (0, _) => "No gate failed because of this change.".to_owned(),
+        (1, 1) => "The gate failed because of this change.".to_owned(),
+        (1, all) => format!("1 of {all} gates failed because of this change."),
+        (against, all) => format!("{against} of {all} gates failed because of this change."),
     }
 }
 
@@ -183,9 +183,9 @@ fn gate_view(gate: &report::GateReport, output: &str) -> GateView {
     let names = |set: &std::collections::BTreeSet<String>| set.iter().cloned().collect();
     let groups = [
         ("New", "caused by the change", names(&gate.new)),
-        ("Missing", "removed or skipped; count against the change", names(&gate.missing)),
-        ("Pre-existing", "also fail on the base commit; do not count", names(&gate.pre_existing)),
-        ("Flaky", "passed when run again; do not count", names(&gate.flaky)),
+        ("Missing", "removed or skipped by the change", names(&gate.missing)),
+        ("Pre-existing", "also fail on the base commit; ignored", names(&gate.pre_existing)),
+        ("Flaky", "passed when run again; ignored", names(&gate.flaky)),
     ];
     let skip = output.chars().count().saturating_sub(MAX_OUTPUT_CHARS);
     GateView {
@@ -209,8 +209,8 @@ fn gate_view(gate: &report::GateReport, output: &str) -> GateView {
     }
 }
 
-fn gate_status_label(standing: GateStatus) -> &'static str {
-    match standing {
+fn gate_status_label(status: GateStatus) -> &'static str {
+    match status {
         GateStatus::Passed => "passed",
         GateStatus::PreExisting => "failed, pre-existing",
         GateStatus::Flaky => "flaky",
@@ -229,24 +229,24 @@ fn format_millis(millis: u64) -> String {
 
 /// Builds the view of an acceptance criterion and its judgement.
 pub(super) fn criterion_view(criterion: &Criterion) -> CriterionView {
-    let (words, place) = match &criterion.judgement {
+    let (remark, location) = match &criterion.judgement {
         CriterionJudgement::Met { evidence, file, line, test } => {
-            let place = match (file, line) {
+            let location = match (file, line) {
                 (Some(file), Some(line)) => Some(format!("{file}:{line}")),
                 (Some(file), None) => Some(file.clone()),
                 (None, _) => test.clone(),
             };
-            (evidence.clone(), place)
+            (evidence.clone(), location)
         }
-        CriterionJudgement::Unmet { reason: why } => (why.clone(), None),
+        CriterionJudgement::Unmet { reason } => (reason.clone(), None),
         CriterionJudgement::Unjudged => ("not reviewed".to_owned(), None),
     };
-    let words = match &criterion.evidence_error {
-        Some(doubt) => format!("{words} (does not count: {doubt})"),
-        None => words,
+    let remark = match &criterion.evidence_error {
+        Some(doubt) => format!("{remark} (evidence rejected: {doubt})"),
+        None => remark,
     };
     let tone = if criterion.is_met() { "good" } else { "bad" };
-    CriterionView { text: criterion.text.clone(), tone, remark: words, location: place }
+    CriterionView { text: criterion.text.clone(), tone, remark, location }
 }
 
 fn issue_view(issue: &Issue, it: &report::IterationReport) -> IssueView {
@@ -260,18 +260,18 @@ fn issue_view(issue: &Issue, it: &report::IterationReport) -> IssueView {
         location,
         message: issue.message.clone(),
         category: issue.category.to_string(),
-        is_recurring: it.repeated_faults.iter().any(|fault| fault.contains(&issue.message)),
+        is_recurring: it.repeated_faults.iter().any(|failure| failure.contains(&issue.message)),
     }
 }
 
 fn council_view(council: &report::CouncilReport) -> CouncilView {
-    let seat = |(seat, said): &(String, Option<String>)| CouncilMemberView {
-        name: seat.clone(),
-        opinion: said.as_deref().map(labels::paragraphs),
+    let member = |(name, opinion): &(String, Option<String>)| CouncilMemberView {
+        name: name.clone(),
+        opinion: opinion.as_deref().map(labels::paragraphs),
     };
     CouncilView {
         number: council.number,
-        members: council.members.iter().map(seat).collect(),
+        members: council.members.iter().map(member).collect(),
         conclusion: council.conclusion.as_deref().map(labels::paragraphs),
     }
 }

@@ -35,34 +35,35 @@ pub(in crate::web) struct TimelineStop {
 }
 
 impl Timeline {
-    pub(in crate::web) async fn load(app: &App, known: &TaskData) -> Result<Self, Error> {
-        let mut moves: Vec<HistoryEntry> = Vec::new();
+    pub(in crate::web) async fn load(app: &App, data: &TaskData) -> Result<Self, Error> {
+        let mut transitions: Vec<HistoryEntry> = Vec::new();
         let mut after = None;
         loop {
             let window = PageRequest { after, limit: 500 };
-            let part = app.history_page(known.task_loop.task, &window).await?;
+            let part = app.history_page(data.task_loop.task, &window).await?;
             let entries = part.entries.into_iter().map(|line| line.entry);
-            moves.extend(entries.filter(|entry| entry.sequence == 1 || entry.from != entry.to));
+            transitions
+                .extend(entries.filter(|entry| entry.sequence == 1 || entry.from != entry.to));
             after = part.next;
             if after.is_none() {
-                return Ok(Self::from_transitions(&moves));
+                return Ok(Self::from_transitions(&transitions));
             }
         }
     }
 
-    fn from_transitions(moves: &[HistoryEntry]) -> Self {
+    fn from_transitions(transitions: &[HistoryEntry]) -> Self {
         let now = clock::now();
         let mut waited = chrono::TimeDelta::zero();
         let mut stops = Vec::new();
-        for (at, entry) in moves.iter().enumerate() {
-            let next = moves.get(at + 1);
+        for (at, entry) in transitions.iter().enumerate() {
+            let next = transitions.get(at + 1);
             let state = entry.to;
             let until = next.map_or(now, |next| next.at);
             if matches!(state, State::AwaitingApproval | State::HumanEscalation) {
                 waited += until - entry.at;
             }
             let last = next.is_none();
-            let took = match (last, state.is_terminal()) {
+            let duration = match (last, state.is_terminal()) {
                 (true, true) => String::new(),
                 (true, false) => format!("{} so far", format_duration(until - entry.at)),
                 (false, _) => format_duration(until - entry.at),
@@ -72,20 +73,20 @@ impl Timeline {
                 state: capitalize(state_label(state)),
                 lane,
                 tone: tone(state),
-                duration: took,
+                duration,
                 exit_reason: next.map(exit_reason).unwrap_or_default(),
                 at: DisplayTime::absolute(entry.at),
                 is_current: last,
                 line: next.map(|next| (LANE_HEIGHTS[lane], LANE_HEIGHTS[self::lane(next.to)])),
             });
         }
-        let whole = moves.first().map_or_else(chrono::TimeDelta::zero, |first| {
-            let ended = moves.last().filter(|last| last.to.is_terminal());
+        let total = transitions.first().map_or_else(chrono::TimeDelta::zero, |first| {
+            let ended = transitions.last().filter(|last| last.to.is_terminal());
             ended.map_or(now, |last| last.at) - first.at
         });
         let summary = format!(
             "{}, of which {} waiting on a person.",
-            format_duration(whole),
+            format_duration(total),
             format_duration(waited)
         );
         let from = stops.len().saturating_sub(MAX_STOPS);
@@ -98,7 +99,7 @@ fn exit_reason(entry: &HistoryEntry) -> String {
     let name = entry.name.to_string();
     let what = humanize(&name.trim_start_matches("SM_").to_ascii_lowercase());
     match &entry.actor {
-        Actor::Person(name) => format!("{what}, by {name}"),
+        Actor::Person(name) => format!("{what} by {name}"),
         _ => what,
     }
 }

@@ -8,7 +8,7 @@ use tamma_core::review::record::GateRecord;
 use tamma_core::review::{CriterionJudgement, ReviewInputs};
 
 /// Describes why a review failed, for the failure brief. Blocking issues come first.
-pub(super) fn failure_report(inputs: &ReviewInputs, asked: bool) -> String {
+pub(super) fn failure_report(inputs: &ReviewInputs, validated: bool) -> String {
     let mut text = String::from("## The review failed\n\n");
     let blocks = |issue: &&Issue| issue.severity >= IssueSeverity::Error;
     for issue in inputs.issues.iter().filter(blocks) {
@@ -25,16 +25,16 @@ pub(super) fn failure_report(inputs: &ReviewInputs, asked: bool) -> String {
         );
     }
     let unmet = inputs.criteria.iter().filter(|criterion| !criterion.is_met());
-    for criterion in unmet.filter(|_| asked) {
-        let why = match (&criterion.judgement, &criterion.evidence_error) {
-            (CriterionJudgement::Unmet { reason: why }, _) => why.clone(),
+    for criterion in unmet.filter(|_| validated) {
+        let reason = match (&criterion.judgement, &criterion.evidence_error) {
+            (CriterionJudgement::Unmet { reason }, _) => reason.clone(),
             (CriterionJudgement::Met { .. }, Some(doubt)) => format!("not shown: {doubt}"),
             (CriterionJudgement::Met { .. }, None) => "not shown".to_owned(),
             (CriterionJudgement::Unjudged, _) => "not judged by the validator".to_owned(),
         };
-        let _ = writeln!(text, "- not met: {}: {why}", criterion.text);
+        let _ = writeln!(text, "- not met: {}: {reason}", criterion.text);
     }
-    if !asked && !inputs.criteria.is_empty() {
+    if !validated && !inputs.criteria.is_empty() {
         text.push_str("\nThe criteria were not judged: fix the issues above first.\n");
     }
     let rest: Vec<_> = inputs.issues.iter().filter(|issue| !blocks(issue)).collect();
@@ -51,26 +51,26 @@ pub(super) fn failure_report(inputs: &ReviewInputs, asked: bool) -> String {
 }
 
 fn describe_issue(issue: &Issue) -> String {
-    let place = match (&issue.file, issue.line) {
+    let location = match (&issue.file, issue.line) {
         (Some(file), Some(line)) => format!("`{file}`, line {line}: "),
         (Some(file), None) => format!("`{file}`: "),
         (None, _) => String::new(),
     };
-    format!("{} ({}): {place}{}", issue.severity, issue.category, issue.message)
+    format!("{} ({}): {location}{}", issue.severity, issue.category, issue.message)
 }
 
 /// Describes a gate result for a prompt.
 pub(super) fn gate_data(ran: &GateRecord) -> Value {
     let tests = ran.tests.map(|tests| {
         let mut text = format!("{} tests passed", tests.passed);
-        for (count, what) in [(tests.failed, "failed"), (tests.skipped, "were skipped")] {
+        for (count, outcome) in [(tests.failed, "failed"), (tests.skipped, "were skipped")] {
             if count > 0 {
-                let _ = write!(text, ", {count} {what}");
+                let _ = write!(text, ", {count} {outcome}");
             }
         }
         text
     });
     let judged = &ran.verdict;
-    let standing = judged.status.to_string().replace('_', " ");
-    json!({ "name": judged.name, "kind": judged.kind, "standing": standing, "tests": tests })
+    let status = judged.status.to_string().replace('_', " ");
+    json!({ "name": judged.name, "kind": judged.kind, "standing": status, "tests": tests })
 }

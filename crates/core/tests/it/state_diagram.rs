@@ -14,24 +14,24 @@ fn the_documented_state_diagram_is_up_to_date() {
 #[test]
 fn the_state_diagram_draws_or_lists_every_transition() {
     use tamma_core::task_loop::table;
-    let picture = tamma_core::state_diagram::render();
+    let diagram = tamma_core::state_diagram::render();
     for (from, on, to) in table::transitions() {
-        let drawn = picture.lines().any(|line| {
+        let drawn = diagram.lines().any(|line| {
             line.starts_with(&format!("    {from} --> {to}:")) && line.contains(&on.to_string())
         });
-        let named = picture.lines().any(|line| {
+        let named = diagram.lines().any(|line| {
             line.starts_with(&format!("- **{on}** → `{to}`")) && line.contains(&format!("`{from}`"))
         });
         assert!(drawn != named, "{from} --{on}--> {to}");
     }
     for end in ["completed", "cancelled", "failed"] {
-        assert!(picture.contains(&format!("    {end} --> [*]\n")));
+        assert!(diagram.contains(&format!("    {end} --> [*]\n")));
     }
     for row in [
         "| Implement | `in_progress` | 4 h |",
         "| Plan | `planning` | 30 min |",
         "| Alert | `human_escalation` | none |",
     ] {
-        assert!(picture.contains(row), "{row}");
+        assert!(diagram.contains(row), "{row}");
     }
 }

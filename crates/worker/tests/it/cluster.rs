@@ -1,4 +1,5 @@
-//! Test cluster with all components of the task loop, private to one test.
+//! Test cluster with all components of the task loop, private to one test. The worker runs in the
+//! test process.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -17,11 +18,12 @@ use tamma_flow::{
     ActionRequest, ActionResponse, TASK_QUEUE, TaskWorkflow, WorkflowInput, WorkflowOrigin,
     WorkflowTuning, search_attributes, workflow_id,
 };
+use tamma_store::Store;
 use tamma_testkit::agent::{Script, program};
 use tamma_testkit::project::{ProjectConfig, ScriptedProject};
 use tamma_testkit::repository::Repository;
 use tamma_testkit::sample::{sample_task, task_id};
-use tamma_testkit::{Cluster, wait_until};
+use tamma_testkit::wait_until;
 use tamma_worker::WorkerConfig;
 use temporalio_client::{
     Client, ClientOptions, Connection, ConnectionOptions, Url, WorkflowExecuteUpdateOptions,
@@ -31,50 +33,52 @@ use temporalio_common::search_attributes::SearchAttributes;
 use tokio_util::sync::CancellationToken;
 
 /// Timeout of every wait in a test.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
+pub(crate) const TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Cluster with a project and an in-process worker.
-pub(crate) struct Stage {
-    pub(crate) cluster: Cluster,
+pub(crate) struct Cluster {
+    /// Connection to the database.
+    pub(crate) store: Store,
+    /// Database, Temporal and the folder.
+    services: tamma_testkit::Cluster,
     pub(crate) project: ScriptedProject,
-    pub(crate) pace: WorkflowTuning,
+    pub(crate) tuning: WorkflowTuning,
 }
 
-impl Stage {
+impl Cluster {
     /// Starts all components with a scripted agent.
-    pub(crate) async fn set(script: &Script) -> Self {
-        Self::set_with(script, "").await
+    pub(crate) async fn start(script: &Script) -> Self {
+        Self::start_with(script, "").await
     }
 
     /// Starts all components with additional configuration.
-    pub(crate) async fn set_with(script: &Script, more: &str) -> Self {
-        let cluster = Cluster::builder().private_temporal().start().await.unwrap();
+    pub(crate) async fn start_with(script: &Script, extra_config: &str) -> Self {
+        let services = tamma_testkit::Cluster::builder().private_temporal().start().await.unwrap();
         // By name, because stored histories contain the rules and must not contain local paths.
         let configure =
-            |config: ProjectConfig| config.command("scripted-agent").engines([]).more(more);
+            |config: ProjectConfig| config.command("scripted-agent").engines([]).more(extra_config);
         let repository = Repository::new().unwrap();
         let project =
-            cluster.add_project(1, "greeter", repository, script, configure).await.unwrap();
-        let pace = WorkflowTuning { heartbeat_seconds: 5, ..WorkflowTuning::default() };
-        Self { cluster, project, pace }
+            services.add_project(1, "greeter", repository, script, configure).await.unwrap();
+        let tuning = WorkflowTuning { heartbeat_seconds: 5, ..WorkflowTuning::default() };
+        Self { store: services.store.clone(), services, project, tuning }
     }
 
     /// Replaces the agent's script.
-    pub(crate) fn rewrite(&self, script: &Script) {
+    pub(crate) fn replace_script(&self, script: &Script) {
         self.project.write_script(script).unwrap();
     }
 
     /// Reads a file from a task's checkpoint in the mirror.
-    pub(crate) fn salvaged(&self, task: TaskId, file: &str) -> String {
+    pub(crate) fn checkpoint_file(&self, task: TaskId, file: &str) -> String {
         let mirror = format!("data/mirrors/{}.git", self.project.id);
-        let mirror = self.cluster.folder().join(mirror).display().to_string();
-        let what = format!("refs/tamma/salvage/{task}:{file}");
-        self.project.repository.git(&["--git-dir", &mirror, "show", &what]).unwrap()
+        let mirror = self.services.folder().join(mirror).display().to_string();
+        let object = format!("refs/tamma/checkpoints/{task}:{file}");
+        self.project.repository.git(&["--git-dir", &mirror, "show", &object]).unwrap()
     }
 
     /// Returns the path of a file outside every checkout.
-    pub(crate) fn aside(&self, name: &str) -> PathBuf {
-        self.cluster.folder().join(name)
+    pub(crate) fn scratch_file(&self, name: &str) -> PathBuf {
+        self.services.folder().join(name)
     }
 
     pub(crate) fn rules(&self) -> Rules {
@@ -95,35 +99,35 @@ impl Stage {
         WorkerConfig {
             environment: Self::environment(),
             timeouts: AgentTimeouts { late_usage: Duration::ZERO, ..AgentTimeouts::default() },
-            ..WorkerConfig::new(self.cluster.folder().join("data"))
+            ..WorkerConfig::new(self.services.folder().join("data"))
         }
     }
 
     pub(crate) async fn client(&self) -> Client {
-        let url: Url =
-            format!("http://{}", self.cluster.temporal_address().unwrap()).parse().unwrap();
+        let address = self.services.temporal_address().unwrap();
+        let url: Url = format!("http://{address}").parse().unwrap();
         let options = ConnectionOptions::new(url).identity("test").build();
         let connection = Connection::connect(options).await.unwrap();
         Client::new(connection, ClientOptions::new("default").build()).unwrap()
     }
 
     /// Runs `body` beside a worker, then stops the worker.
-    pub(crate) async fn play<T>(&self, body: impl Future<Output = T>) -> T {
+    pub(crate) async fn with_worker<T>(&self, body: impl Future<Output = T>) -> T {
         let stop = CancellationToken::new();
         let client = self.client().await;
         let work =
-            tamma_worker::run(self.config(), self.cluster.store.clone(), client, stop.clone());
+            Box::pin(tamma_worker::run(self.config(), self.store.clone(), client, stop.clone()));
         let body = async {
-            let result = tokio::time::timeout(PATIENCE, body).await;
+            let result = tokio::time::timeout(TIMEOUT, body).await;
             stop.cancel();
             result
         };
         let (worked, result) = tokio::join!(work, body);
         worked.unwrap();
         let Ok(result) = result else {
-            let lines = self.cluster.store.history(self.task(1).id, 0, 1000).await.unwrap();
-            let told = lines.iter().map(|line| (line.entry.name, &line.entry.reason));
-            panic!("it did not end in time: {:#?}", told.collect::<Vec<_>>());
+            let lines = self.store.history(self.task(1).id, 0, 1000).await.unwrap();
+            let entries = lines.iter().map(|line| (line.entry.name, &line.entry.reason));
+            panic!("did not end in time: {:#?}", entries.collect::<Vec<_>>());
         };
         result
     }
@@ -133,7 +137,7 @@ impl Stage {
     }
 
     /// Starts the workflow of a task. The handle follows continue-as-new.
-    pub(crate) async fn begin(&self, client: &Client, task: Task) -> Handle {
+    pub(crate) async fn start_task(&self, client: &Client, task: Task) -> Handle {
         let id = task.id;
         let received = TaskReceived {
             task: id,
@@ -152,42 +156,42 @@ impl Stage {
             .search_attributes(attributes)
             .task_timeout(Duration::from_secs(5))
             .build();
-        let input = WorkflowInput { rules, tuning: self.pace, origin };
+        let input = WorkflowInput { rules, tuning: self.tuning, origin };
         client.start_workflow(TaskWorkflow::run, input, options).await.unwrap();
         client.get_workflow_handle::<TaskWorkflow>(workflow_id(id))
     }
 
-    /// Returns the stored state machine of a task.
-    pub(crate) async fn machine(&self, task: TaskId) -> TaskLoop {
-        self.cluster.store.task(task).await.unwrap().task_loop.unwrap()
+    /// Returns the stored task loop of a task.
+    pub(crate) async fn task_loop(&self, task: TaskId) -> TaskLoop {
+        self.store.task(task).await.unwrap().task_loop.unwrap()
     }
 
-    pub(crate) async fn log(&self, task: TaskId) -> Vec<HistoryEntry> {
-        self.cluster.history(task).await.unwrap()
+    pub(crate) async fn history(&self, task: TaskId) -> Vec<HistoryEntry> {
+        self.services.history(task).await.unwrap()
     }
 
-    pub(crate) async fn names(&self, task: TaskId) -> Vec<EntryName> {
-        self.log(task).await.into_iter().map(|entry| entry.name).collect()
+    pub(crate) async fn entry_names(&self, task: TaskId) -> Vec<EntryName> {
+        self.history(task).await.into_iter().map(|entry| entry.name).collect()
     }
 
     /// Waits until the stored task is in a state.
-    pub(crate) async fn until(&self, task: TaskId, state: State) -> TaskLoop {
-        let is_there = |task_loop: &TaskLoop| Ok(task_loop.state == state);
-        self.cluster.wait_for_task(task, PATIENCE, is_there).await.unwrap()
+    pub(crate) async fn until_state(&self, task: TaskId, state: State) -> TaskLoop {
+        let is_reached = |task_loop: &TaskLoop| Ok(task_loop.state == state);
+        self.services.wait_for_task(task, TIMEOUT, is_reached).await.unwrap()
     }
 
     /// Requests an action in a person's name.
-    pub(crate) async fn ask(
+    pub(crate) async fn request_action(
         &self,
         handle: &Handle,
         by: &str,
         action: task_loop::Action,
     ) -> Result<tamma_flow::TaskStatus, String> {
-        let ask = ActionRequest { at: chrono::Utc::now(), by: by.parse().unwrap(), action };
+        let request = ActionRequest { at: chrono::Utc::now(), by: by.parse().unwrap(), action };
         let options = WorkflowExecuteUpdateOptions::builder().build();
-        let answered: Result<ActionResponse, _> =
-            handle.execute_update(TaskWorkflow::ask, ask, options).await;
-        answered.map_err(|error| format!("{error:?}"))?
+        let response: Result<ActionResponse, _> =
+            handle.execute_update(TaskWorkflow::ask, request, options).await;
+        response.map_err(|error| format!("{error:?}"))?
     }
 }
 
@@ -197,14 +201,14 @@ pub(crate) fn person(name: &str) -> Actor {
     Actor::Person(name.parse().unwrap())
 }
 
-/// Polls until available.
-pub(crate) async fn until<T>(probe: impl AsyncFn() -> Option<T>) -> T {
-    wait_until("a condition", PATIENCE, async || Ok(probe().await)).await.unwrap()
+/// Polls until `poll` returns a value.
+pub(crate) async fn until<T>(poll: impl AsyncFn() -> Option<T>) -> T {
+    wait_until("a condition", TIMEOUT, async || Ok(poll().await)).await.unwrap()
 }
 
 /// Returns the agent processes of this cluster, from the process table.
-pub(crate) fn agents(stage: &Stage) -> Vec<String> {
-    let script = stage.project.script_path().display().to_string();
+pub(crate) fn agents(cluster: &Cluster) -> Vec<String> {
+    let script = cluster.project.script_path().display().to_string();
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     processes
         .filter(|entry| {

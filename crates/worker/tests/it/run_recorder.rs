@@ -24,9 +24,9 @@ use tamma_worker::{Redact, RunEnding, RunFacts, RunRecorder};
 use tempfile::TempDir;
 use uuid::Uuid;
 
-use crate::stage::PATIENCE;
+use crate::cluster::TIMEOUT;
 
-struct Scene {
+struct RecorderFixture {
     _database: TestDatabase,
     store: Store,
     objects: ObjectStorage,
@@ -34,14 +34,14 @@ struct Scene {
     task: TaskId,
 }
 
-impl Scene {
-    async fn set() -> Self {
+impl RecorderFixture {
+    async fn new() -> Self {
         let database = TestDatabase::fresh().await.unwrap();
         let store = database.store().await.unwrap();
         let (project, task) = (ProjectId(Uuid::from_u128(1)), TaskId(Uuid::now_v7()));
         let (name, repository) = ("greeter".to_owned(), "/greeter".to_owned());
         store.register_project(&RegisteredProject { id: project, name, repository }).await.unwrap();
-        let wanted: Task = serde_json::from_value(serde_json::json!({
+        let task_record: Task = serde_json::from_value(serde_json::json!({
             "id": task, "project": project, "title": "Greet", "type": "feature",
         }))
         .unwrap();
@@ -55,13 +55,13 @@ impl Scene {
             edition: Edition::NEWEST,
         };
         let rules = Rules::default();
-        store.insert_task(&wanted, &begin(&received, &rules), &rules).await.unwrap();
+        store.insert_task(&task_record, &begin(&received, &rules), &rules).await.unwrap();
         let folder = tempfile::tempdir().unwrap();
         let objects = ObjectStorage::new(folder.path().join("objects").display().to_string());
         Self { _database: database, store, objects, folder, task }
     }
 
-    async fn witness(&self, attempt: u32) -> RunRecorder {
+    async fn start_recorder(&self, attempt: u32) -> RunRecorder {
         let run = RunId { task: self.task, job_number: 4, generation: attempt };
         let facts = RunFacts {
             run,
@@ -83,33 +83,33 @@ impl Scene {
         lines.unwrap().into_iter().map(|line| (line.kind, line.text)).collect()
     }
 
-    fn spooled(&self) -> usize {
+    fn spooled_files(&self) -> usize {
         std::fs::read_dir(self.folder.path().join("transcripts")).unwrap().count()
     }
 }
 
 #[tokio::test]
 async fn a_run_is_recorded_live_and_stored_at_its_end() {
-    let scene = Scene::set().await;
-    let mut changes = scene.store.line_changes().await.unwrap();
-    let witness = scene.witness(1).await;
-    let see = witness.observer();
-    see(AgentUpdate::Session { name: "s-1".to_owned(), resumed: false });
-    see(AgentUpdate::Message("The key is sk-".to_owned()));
-    see(AgentUpdate::Message("secret.\n\nNow I ".to_owned()));
-    let told = tokio::time::timeout(PATIENCE, changes.next()).await.unwrap().unwrap();
-    assert_eq!(told, LineChange::Appended(scene.task));
-    assert_eq!(scene.lines().await, [(LineKind::Said, "The key is ….".to_owned())]);
-    see(AgentUpdate::Message("edit.".to_owned()));
-    see(AgentUpdate::ToolCall {
+    let fixture = RecorderFixture::new().await;
+    let mut changes = fixture.store.line_changes().await.unwrap();
+    let recorder = fixture.start_recorder(1).await;
+    let observe = recorder.observer();
+    observe(AgentUpdate::Session { name: "s-1".to_owned(), resumed: false });
+    observe(AgentUpdate::Message("The key is sk-".to_owned()));
+    observe(AgentUpdate::Message("secret.\n\nNow I ".to_owned()));
+    let change = tokio::time::timeout(TIMEOUT, changes.next()).await.unwrap().unwrap();
+    assert_eq!(change, LineChange::Appended(fixture.task));
+    assert_eq!(fixture.lines().await, [(LineKind::Said, "The key is ….".to_owned())]);
+    observe(AgentUpdate::Message("edit.".to_owned()));
+    observe(AgentUpdate::ToolCall {
         id: "1".to_owned(),
         title: Some("Edit \u{1b}[31ma.rs".to_owned()),
         status: Some("completed".to_owned()),
         kind: Some("edit".to_owned()),
         locations: vec!["a.rs".to_owned()],
     });
-    see(AgentUpdate::ModelCalled(ModelCall {
-        run: RunId { task: scene.task, job_number: 4, generation: 1 },
+    observe(AgentUpdate::ModelCalled(ModelCall {
+        run: RunId { task: fixture.task, job_number: 4, generation: 1 },
         started_at: Utc::now(),
         model: "large".to_owned(),
         dialect: Dialect::Anthropic,
@@ -121,8 +121,8 @@ async fn a_run_is_recorded_live_and_stored_at_its_end() {
         note: None,
     }));
     let ending = RunEnding { end: RunEnd::Finished, reason: Some("with sk-secret".to_owned()) };
-    witness.finish(ending, None, false).await.unwrap();
-    let lines = scene.lines().await;
+    recorder.finish(ending, None, false).await.unwrap();
+    let lines = fixture.lines().await;
     let texts: Vec<_> = lines.iter().map(|(_, text)| text.as_str()).collect();
     let expected = [
         "The key is ….",
@@ -131,7 +131,7 @@ async fn a_run_is_recorded_live_and_stored_at_its_end() {
         "large · 100 in, 0 cached, 5 out · cost unknown · 1.2 s",
     ];
     assert_eq!(texts, expected);
-    let run = scene.store.latest_run(scene.task).await.unwrap().unwrap();
+    let run = fixture.store.latest_run(fixture.task).await.unwrap().unwrap();
     assert_eq!((run.end, run.reason.as_deref()), (Some(RunEnd::Finished), Some("with …")));
     assert_eq!((run.session.as_deref(), run.model.as_deref()), (Some("s-1"), Some("large")));
     let tokens = Tokens { input: 100, cached: 0, output: 5 };
@@ -139,44 +139,44 @@ async fn a_run_is_recorded_live_and_stored_at_its_end() {
     assert!(run.metered && run.ended_at.is_some());
     // The transcript is complete and has no secrets, and the local file is gone.
     let key = run.transcript.unwrap();
-    let file = scene.folder.path().join("objects").join(&key);
+    let file = fixture.folder.path().join("objects").join(&key);
     let text = std::fs::read_to_string(file).unwrap();
     assert!(!text.contains("sk-secret") && !text.contains('\u{1b}'), "{text}");
     let records: Vec<Value> =
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(records.len(), 5, "{text}");
     assert_eq!(records[0]["session"]["name"], "s-1");
-    assert_eq!(scene.spooled(), 0);
+    assert_eq!(fixture.spooled_files(), 0);
 }
 
 #[tokio::test]
 async fn a_verbose_agent_is_not_blocked_and_loses_nothing() {
-    let scene = Scene::set().await;
-    let witness = scene.witness(1).await;
-    let see = witness.observer();
+    let fixture = RecorderFixture::new().await;
+    let recorder = fixture.start_recorder(1).await;
+    let observe = recorder.observer();
     for number in 0..3000 {
-        see(AgentUpdate::Message(format!("line {number}\n\n")));
+        observe(AgentUpdate::Message(format!("line {number}\n\n")));
     }
     let ending = RunEnding { end: RunEnd::Finished, reason: None };
-    witness.finish(ending, Some(Usage::default()), false).await.unwrap();
-    let run = scene.store.latest_run(scene.task).await.unwrap().unwrap();
+    recorder.finish(ending, Some(Usage::default()), false).await.unwrap();
+    let run = fixture.store.latest_run(fixture.task).await.unwrap().unwrap();
     assert_eq!(run.lines, 3000);
     let after = LinePosition { run: RunNumber { job_number: 4, attempt: 1 }, sequence: 2999 };
-    let last = scene.store.lines(scene.task, &LineFilter::default(), after, 10).await.unwrap();
+    let last = fixture.store.lines(fixture.task, &LineFilter::default(), after, 10).await.unwrap();
     assert_eq!(last.iter().map(|line| line.text.as_str()).collect::<Vec<_>>(), ["line 2999"]);
 }
 
 #[tokio::test]
 async fn a_dropped_recorder_records_a_cancelled_run() {
-    let scene = Scene::set().await;
-    let mut changes = scene.store.line_changes().await.unwrap();
-    let witness = scene.witness(1).await;
-    witness.observer()(AgentUpdate::Message("half a sen".to_owned()));
-    drop(witness);
+    let fixture = RecorderFixture::new().await;
+    let mut changes = fixture.store.line_changes().await.unwrap();
+    let recorder = fixture.start_recorder(1).await;
+    recorder.observer()(AgentUpdate::Message("half a sen".to_owned()));
+    drop(recorder);
     let ended = async {
         loop {
             changes.next().await.unwrap();
-            let run = scene.store.latest_run(scene.task).await.unwrap().unwrap();
+            let run = fixture.store.latest_run(fixture.task).await.unwrap().unwrap();
             if run.ended_at.is_some() {
                 return run;
             }
@@ -184,6 +184,6 @@ async fn a_dropped_recorder_records_a_cancelled_run() {
     };
     let run = tokio::time::timeout(Duration::from_secs(30), ended).await.unwrap();
     assert_eq!(run.end, Some(RunEnd::Cancelled));
-    assert_eq!(scene.lines().await, [(LineKind::Said, "half a sen".to_owned())]);
+    assert_eq!(fixture.lines().await, [(LineKind::Said, "half a sen".to_owned())]);
     assert!(run.transcript.is_some());
 }

@@ -5,19 +5,20 @@ use tamma_core::task_loop::State;
 use tamma_testkit::sample::sample_script;
 use temporalio_client::{WorkflowFetchHistoryOptions, WorkflowGetResultOptions};
 
-use crate::stage::Stage;
+use crate::cluster::Cluster;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_low_risk_task_completes_by_itself() {
-    let stage = Stage::set(&sample_script(1)).await;
-    let client = stage.client().await;
-    let task = stage.task(1);
+    let cluster = Cluster::start(&sample_script(1)).await;
+    let client = cluster.client().await;
+    let task = cluster.task(1);
     let id = task.id;
-    let handle = stage.begin(&client, task).await;
-    let ended = stage.play(handle.get_result(WorkflowGetResultOptions::default())).await.unwrap();
-    assert_eq!(ended.state, State::Completed);
+    let handle = cluster.start_task(&client, task).await;
+    let result =
+        cluster.with_worker(handle.get_result(WorkflowGetResultOptions::default())).await.unwrap();
+    assert_eq!(result.state, State::Completed);
     assert_eq!(
-        stage.names(id).await,
+        cluster.entry_names(id).await,
         [
             N::SmTaskReceived,
             N::SmTaskAssigned,
@@ -38,10 +39,13 @@ async fn a_low_risk_task_completes_by_itself() {
     );
     // The branch in the user's repository has exactly one commit.
     let branch = format!("tamma/{id}");
-    let list =
-        stage.project.repository.git(&["log", "--format=%s", &format!("main..{branch}")]).unwrap();
+    let list = cluster
+        .project
+        .repository
+        .git(&["log", "--format=%s", &format!("main..{branch}")])
+        .unwrap();
     assert_eq!(list, "Greet Cy");
-    let names = stage.project.repository.git(&["show", &format!("{branch}:names.txt")]).unwrap();
+    let names = cluster.project.repository.git(&["show", &format!("{branch}:names.txt")]).unwrap();
     assert_eq!(names, "ann\nbo\ncy");
     // Number of history events in Temporal.
     let history = handle.fetch_history(WorkflowFetchHistoryOptions::default());

@@ -158,7 +158,7 @@ fn one_of<T: Clone + std::fmt::Debug + 'static>(
 fn any_entry() -> impl Strategy<Value = KnowledgeEntry> {
     let texts = || prop::collection::vec(any_text(), 0..3);
     let short = || any_text().prop_filter_map("a short text", |text| text.parse().ok());
-    let what =
+    let identity =
         (any::<u128>(), one_of(EntryKind::iter()), any_text(), prop::option::of(any::<u128>()));
     let about = (
         texts(),
@@ -177,11 +177,11 @@ fn any_entry() -> impl Strategy<Value = KnowledgeEntry> {
         one_of(EntryStatus::iter()),
         prop::option::of((0..4_000_000_000_i64, 0..1_000_000_000_u32)),
     );
-    (what, about, rest).prop_map(|(what, about, rest)| KnowledgeEntry {
-        id: KnowledgeId(Uuid::from_u128(what.0)),
-        kind: what.1,
-        text: what.2,
-        scope: what.3.map_or(EntryScope::Organisation, |id| {
+    (identity, about, rest).prop_map(|(identity, about, rest)| KnowledgeEntry {
+        id: KnowledgeId(Uuid::from_u128(identity.0)),
+        kind: identity.1,
+        text: identity.2,
+        scope: identity.3.map_or(EntryScope::Organisation, |id| {
             EntryScope::Project(ProjectId(Uuid::from_u128(id)))
         }),
         globs: about.0,
@@ -254,8 +254,8 @@ fn an_invalid_file_is_refused_with_line_and_reason() {
         Err(KnowledgeFileError::MissingBlock { line }),
         "an unclosed block does not count"
     );
-    let flaw = parse(&file.replace("\"prohibition\"", "\"ban\"")).unwrap_err();
-    assert!(flaw.to_string().starts_with(&format!("line {line}: invalid entry: unknown")));
+    let error = parse(&file.replace("\"prohibition\"", "\"ban\"")).unwrap_err();
+    assert!(error.to_string().starts_with(&format!("line {line}: invalid entry: unknown")));
     let twice = format!("{file}{}", file.split_once("\n## ").unwrap().1.replacen("", "\n## ", 1));
     assert!(
         matches!(parse(&twice), Err(KnowledgeFileError::DuplicateEntry { line: second, id }) if second > line && id == entry.id)
@@ -270,7 +270,7 @@ fn a_file_without_a_section_has_no_entries() {
 
 // Import from repositories.
 
-fn said(path: &str, text: &str) -> Vec<(usize, String)> {
+fn imported(path: &str, text: &str) -> Vec<(usize, String)> {
     candidates(path, text).into_iter().map(|it| (it.line, it.text)).collect()
 }
 
@@ -290,9 +290,9 @@ fn said(path: &str, text: &str) -> Vec<(usize, String)> {
 #[case("knowledge.md", false)]
 #[case("agents.md.bak", false)]
 #[case("", false)]
-fn importable_files_are_recognised_by_name(#[case] path: &str, #[case] known: bool) {
-    assert_eq!(is_importable(path), known);
-    assert!(known || candidates(path, "- Always run the tests first.").is_empty());
+fn importable_files_are_recognised_by_name(#[case] path: &str, #[case] expected: bool) {
+    assert_eq!(is_importable(path), expected);
+    assert!(expected || candidates(path, "- Always run the tests first.").is_empty());
 }
 
 const AGENTS: &str = "\
@@ -328,7 +328,7 @@ The rest is up to you. Don't add dependencies lightly.
 #[test]
 fn lists_and_commands_in_files_for_agents_are_proposed() {
     assert_eq!(
-        said("AGENTS.md", AGENTS),
+        imported("AGENTS.md", AGENTS),
         [
             (3, "Working here: Always run `just test` before you commit.".to_owned()),
             (9, "Style: Use `anyhow` in binaries, and `thiserror` in libraries.".to_owned()),
@@ -352,7 +352,7 @@ fn imported_advice_is_a_convention_and_bans_are_more_severe() {
 #[test]
 fn an_unclosed_comment_hides_the_rest() {
     assert_eq!(
-        said("AGENTS.md", "- Use the cache for lists.\n<!--\n- Push to main at once."),
+        imported("AGENTS.md", "- Use the cache for lists.\n<!--\n- Push to main at once."),
         [(1, "Use the cache for lists.".to_owned())]
     );
 }

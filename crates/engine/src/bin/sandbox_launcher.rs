@@ -1,4 +1,4 @@
-//! Standalone sandbox launcher for tests and the lab. In production, `tamma inside` is the
+//! Standalone sandbox launcher for tests and the lab. In production, `tamma sandbox-launcher` is the
 //! launcher.
 
 use std::process::ExitCode;
@@ -8,7 +8,7 @@ fn main() -> ExitCode {
     match tamma_engine::sandbox::run_launcher(std::env::args_os().skip(1)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("tamma-inside: {error}");
+            eprintln!("sandbox-launcher: {error}");
             ExitCode::from(126)
         }
     }

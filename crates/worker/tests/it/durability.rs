@@ -11,7 +11,7 @@ use temporalio_client::{
 };
 use temporalio_sdk::workflow_replayer::{WorkflowReplayer, WorkflowReplayerOptions};
 
-use crate::stage::{Handle, Stage, agents, until};
+use crate::cluster::{Cluster, Handle, agents, until};
 
 /// Returns the directory of stored histories.
 fn histories() -> PathBuf {
@@ -19,7 +19,7 @@ fn histories() -> PathBuf {
 }
 
 /// Stores the history of a run, if enabled by `just gen-histories`.
-async fn keep(handle: &Handle, name: &str) {
+async fn store_history(handle: &Handle, name: &str) {
     if std::env::var_os("TAMMA_KEEP_HISTORIES").is_none() {
         return;
     }
@@ -31,28 +31,31 @@ async fn keep(handle: &Handle, name: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_worker_continues_after_a_stop() {
-    let stage = Stage::set(&sample_script(1)).await;
-    let (begun, go) = (stage.aside("begun"), stage.aside("go"));
-    let held = vec![
-        AgentStep::WriteUnasked { path: begun.clone(), content: String::new() },
-        AgentStep::AwaitFile(go.clone()),
+    let cluster = Cluster::start(&sample_script(1)).await;
+    let (started, proceed) = (cluster.scratch_file("begun"), cluster.scratch_file("go"));
+    let waiting_steps = vec![
+        AgentStep::WriteUnasked { path: started.clone(), content: String::new() },
+        AgentStep::AwaitFile(proceed.clone()),
     ];
     let mut script = sample_script(1);
     let when = "You are implementing".to_owned();
-    script.cases.insert(0, PromptCase { when, unless: Some(go.clone()), steps: held });
-    stage.rewrite(&script);
-    let client = stage.client().await;
-    let task = stage.task(1);
+    script
+        .cases
+        .insert(0, PromptCase { when, unless: Some(proceed.clone()), steps: waiting_steps });
+    cluster.replace_script(&script);
+    let client = cluster.client().await;
+    let task = cluster.task(1);
     let id = task.id;
-    let handle = stage.begin(&client, task).await;
-    stage.play(until(async || begun.exists().then_some(()))).await;
-    assert!(agents(&stage).is_empty(), "the worker left its agent behind");
-    std::fs::write(&go, "").unwrap();
-    let ended = stage.play(handle.get_result(WorkflowGetResultOptions::default())).await.unwrap();
-    assert_eq!(ended.state, State::Completed);
+    let handle = cluster.start_task(&client, task).await;
+    cluster.with_worker(until(async || started.exists().then_some(()))).await;
+    assert!(agents(&cluster).is_empty(), "the worker left its agent behind");
+    std::fs::write(&proceed, "").unwrap();
+    let result =
+        cluster.with_worker(handle.get_result(WorkflowGetResultOptions::default())).await.unwrap();
+    assert_eq!(result.state, State::Completed);
     let range = format!("main..tamma/{id}");
-    assert_eq!(stage.project.repository.git(&["rev-list", "--count", &range]).unwrap(), "1");
-    keep(&handle, "second-worker.json").await;
+    assert_eq!(cluster.project.repository.git(&["rev-list", "--count", &range]).unwrap(), "1");
+    store_history(&handle, "second-worker.json").await;
 }
 
 /// Returns the current run ID of the workflow.
@@ -64,61 +67,61 @@ async fn run_of(handle: &Handle) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_long_history_continues_as_new_without_loss() {
-    let mut stage = Stage::set(&sample_script(7)).await;
-    stage.pace = WorkflowTuning { history_events: 8, ..stage.pace };
-    let client = stage.client().await;
-    let task = stage.task(1);
+    let mut cluster = Cluster::start(&sample_script(7)).await;
+    cluster.tuning = WorkflowTuning { history_events: 8, ..cluster.tuning };
+    let client = cluster.client().await;
+    let task = cluster.task(1);
     let id = task.id;
-    let handle = stage.begin(&client, task).await;
+    let handle = cluster.start_task(&client, task).await;
     let first = run_of(&handle).await;
-    let ended = stage
-        .play(async {
-            let scope = stage.until(id, State::AwaitingApproval).await.current_scope();
-            let scope = until(async || stage.machine(id).await.open_question.and(scope)).await;
+    let result = cluster
+        .with_worker(async {
+            let scope = cluster.until_state(id, State::AwaitingApproval).await.current_scope();
+            let scope = until(async || cluster.task_loop(id).await.open_question.and(scope)).await;
             for _ in 0..3 {
-                stage.ask(&handle, "Ann", Action::Pause).await.unwrap();
-                stage.ask(&handle, "Ann", Action::Resume).await.unwrap();
+                cluster.request_action(&handle, "Ann", Action::Pause).await.unwrap();
+                cluster.request_action(&handle, "Ann", Action::Resume).await.unwrap();
             }
             let approve = Action::Approve { scope, reason: None };
-            stage.ask(&handle, "Ann", approve).await.unwrap();
+            cluster.request_action(&handle, "Ann", approve).await.unwrap();
             handle.get_result(WorkflowGetResultOptions::default()).await.unwrap()
         })
         .await;
-    assert_eq!(ended.state, State::Completed);
+    assert_eq!(result.state, State::Completed);
     let last = run_of(&handle).await;
     assert_ne!(first, last, "it never continued as new");
-    let log = stage.log(id).await;
+    let log = cluster.history(id).await;
     let sequences: Vec<_> = log.iter().map(|entry| entry.sequence).collect();
-    assert_eq!(sequences, (1..=stage.machine(id).await.entry_count).collect::<Vec<_>>());
+    assert_eq!(sequences, (1..=cluster.task_loop(id).await.entry_count).collect::<Vec<_>>());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn histories_to_keep() {
     // One history of each kind, stored by `just gen-histories`.
-    let stage = Stage::set(&sample_script(1)).await;
-    let client = stage.client().await;
-    let handle = stage.begin(&client, stage.task(1)).await;
-    stage.play(handle.get_result(WorkflowGetResultOptions::default())).await.unwrap();
-    keep(&handle, "low-risk.json").await;
+    let cluster = Cluster::start(&sample_script(1)).await;
+    let client = cluster.client().await;
+    let handle = cluster.start_task(&client, cluster.task(1)).await;
+    cluster.with_worker(handle.get_result(WorkflowGetResultOptions::default())).await.unwrap();
+    store_history(&handle, "low-risk.json").await;
 
-    let stage = Stage::set(&sample_script(7)).await;
-    let client = stage.client().await;
-    let task = stage.task(2);
+    let cluster = Cluster::start(&sample_script(7)).await;
+    let client = cluster.client().await;
+    let task = cluster.task(2);
     let id = task.id;
-    let handle = stage.begin(&client, task).await;
-    stage
-        .play(async {
-            let scope = stage.until(id, State::AwaitingApproval).await.current_scope();
-            let scope = until(async || stage.machine(id).await.open_question.and(scope)).await;
-            stage.ask(&handle, "Ann", Action::Pause).await.unwrap();
-            stage.ask(&handle, "Bo", Action::Resume).await.unwrap();
-            keep(&handle, "waits-for-approval.json").await;
+    let handle = cluster.start_task(&client, task).await;
+    cluster
+        .with_worker(async {
+            let scope = cluster.until_state(id, State::AwaitingApproval).await.current_scope();
+            let scope = until(async || cluster.task_loop(id).await.open_question.and(scope)).await;
+            cluster.request_action(&handle, "Ann", Action::Pause).await.unwrap();
+            cluster.request_action(&handle, "Bo", Action::Resume).await.unwrap();
+            store_history(&handle, "waits-for-approval.json").await;
             let approve = Action::Approve { scope, reason: None };
-            stage.ask(&handle, "Ann", approve).await.unwrap();
+            cluster.request_action(&handle, "Ann", approve).await.unwrap();
             handle.get_result(WorkflowGetResultOptions::default()).await.unwrap()
         })
         .await;
-    keep(&handle, "approved-by-a-person.json").await;
+    store_history(&handle, "approved-by-a-person.json").await;
 }
 
 /// Fails if the workflow, or the commands of the state machine, no longer fit an old history. Such

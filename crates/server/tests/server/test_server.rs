@@ -14,7 +14,8 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-pub(crate) struct Stage {
+/// Running server with its own database, and an HTTP client.
+pub(crate) struct TestServer {
     pub(crate) url: String,
     pub(crate) store: Store,
     pub(crate) http: reqwest::Client,
@@ -38,7 +39,8 @@ pub(crate) fn config(address: &str, token: Option<&str>) -> ServerConfig {
     }
 }
 
-pub(crate) async fn engine() -> Client {
+/// Connects to the shared Temporal server.
+pub(crate) async fn temporal_client() -> Client {
     let address = temporal::server_address().expect("Temporal server");
     let url: Url = format!("http://{address}").parse().expect("address");
     let options = ConnectionOptions::new(url).identity("test").build();
@@ -53,25 +55,30 @@ pub(crate) fn new_id() -> Uuid {
 }
 
 /// Creates a database without a server.
-pub(crate) async fn ground() -> (TestDatabase, Store) {
+pub(crate) async fn fresh_database() -> (TestDatabase, Store) {
     let database = TestDatabase::fresh().await.expect("database");
     let store = database.store().await.expect("store");
     (database, store)
 }
 
-impl Stage {
+impl TestServer {
     pub(crate) async fn new() -> Self {
         Self::with(config("127.0.0.1:0", None)).await
     }
 
     pub(crate) async fn with(config: ServerConfig) -> Self {
-        let (database, store) = ground().await;
-        Self::on(config, database, store).await
+        let (database, store) = fresh_database().await;
+        Self::on_database(config, database, store).await
     }
 
     /// Starts a server on an existing database.
-    pub(crate) async fn on(config: ServerConfig, database: TestDatabase, store: Store) -> Self {
-        let server = ApiServer::bind(config, store.clone(), engine().await).await.expect("bound");
+    pub(crate) async fn on_database(
+        config: ServerConfig,
+        database: TestDatabase,
+        store: Store,
+    ) -> Self {
+        let server =
+            ApiServer::bind(config, store.clone(), temporal_client().await).await.expect("bound");
         let address: SocketAddr = server.address();
         let stop = CancellationToken::new();
         let served = tokio::spawn(server.run(stop.clone()));
@@ -80,12 +87,13 @@ impl Stage {
     }
 
     /// Starts another server on the same database.
-    pub(crate) async fn beside(&self, config: ServerConfig) -> Beside {
-        let server =
-            ApiServer::bind(config, self.store.clone(), engine().await).await.expect("bound");
+    pub(crate) async fn start_another(&self, config: ServerConfig) -> ExtraServer {
+        let server = ApiServer::bind(config, self.store.clone(), temporal_client().await)
+            .await
+            .expect("bound");
         let (url, stop) = (format!("http://{}", server.address()), CancellationToken::new());
         let served = tokio::spawn(server.run(stop.clone()));
-        Beside { url, stop, served }
+        ExtraServer { url, stop, served }
     }
 
     /// Stops the server and keeps the database for the next one.
@@ -125,13 +133,13 @@ impl Stage {
 }
 
 /// Additional server on the same database.
-pub(crate) struct Beside {
+pub(crate) struct ExtraServer {
     pub(crate) url: String,
     stop: CancellationToken,
     served: JoinHandle<Result<(), Error>>,
 }
 
-impl Beside {
+impl ExtraServer {
     pub(crate) async fn end(self) {
         self.stop.cancel();
         self.served.await.expect("no panic").expect("clean exit");

@@ -17,7 +17,7 @@ async fn fresh() -> (TestDatabase, Store) {
     (database, store)
 }
 
-async fn logged(store: &Store, recorded: &RecordedTask) -> Vec<HistoryEntry> {
+async fn stored_history(store: &Store, recorded: &RecordedTask) -> Vec<HistoryEntry> {
     let lines = store.history(recorded.task.id, 0, 10_000).await.expect("history");
     lines.into_iter().map(|line| line.entry).collect()
 }
@@ -28,8 +28,8 @@ async fn write_all(store: &Store, recorded: &RecordedTask) {
         .await
         .expect("received");
     for record in recorded.records() {
-        let written = store.save_steps(&[record], &recorded.rules).await.expect("recorded");
-        assert_eq!(written, WriteOutcome::Inserted);
+        let outcome = store.save_steps(&[record], &recorded.rules).await.expect("recorded");
+        assert_eq!(outcome, WriteOutcome::Inserted);
     }
 }
 
@@ -39,25 +39,25 @@ async fn repeated_step_changes_nothing() {
     let recorded = RecordedTask::new(1, careful()).until(State::Completed);
     let first = &recorded.steps[0].1;
     for expected in [WriteOutcome::Inserted, WriteOutcome::AlreadyPresent] {
-        let written =
+        let outcome =
             store.insert_task(&recorded.task, first, &recorded.rules).await.expect("received");
-        assert_eq!(written, expected);
+        assert_eq!(outcome, expected);
     }
     for record in recorded.records() {
         for expected in
             [WriteOutcome::Inserted, WriteOutcome::AlreadyPresent, WriteOutcome::AlreadyPresent]
         {
-            let written = store
+            let outcome = store
                 .save_steps(std::slice::from_ref(&record), &recorded.rules)
                 .await
                 .expect("recorded");
-            assert_eq!(written, expected);
+            assert_eq!(outcome, expected);
         }
     }
-    assert_eq!(logged(&store, &recorded).await, recorded.log());
-    let whole = store.task(recorded.task.id).await.expect("task");
-    assert_eq!(whole.task, recorded.task);
-    assert_eq!(whole.task_loop.as_ref(), Ok(recorded.it()));
+    assert_eq!(stored_history(&store, &recorded).await, recorded.log());
+    let detail = store.task(recorded.task.id).await.expect("task");
+    assert_eq!(detail.task, recorded.task);
+    assert_eq!(detail.task_loop.as_ref(), Ok(recorded.it()));
     assert_eq!(store.alerts(recorded.task.id).await.expect("alerts").len(), 1);
 }
 
@@ -91,7 +91,7 @@ async fn concurrent_writers_store_each_step_once() {
         written += writer.await.expect("task ended");
     }
     assert_eq!(written, recorded.steps.len() - 1);
-    assert_eq!(logged(&store, &recorded).await, recorded.log());
+    assert_eq!(stored_history(&store, &recorded).await, recorded.log());
 }
 
 #[tokio::test]
@@ -135,7 +135,7 @@ async fn step_of_a_different_history_is_refused() {
     store.insert_task(&one.task, &one.steps[0].1, &one.rules).await.expect("received");
     store.save_steps(&one.records(), &one.rules).await.expect("recorded");
     while other.steps.len() <= one.steps.len() {
-        other.well();
+        other.advance();
     }
     let next = other.records().pop().expect("step");
     let refused = store.save_steps(&[next], &other.rules).await;
@@ -145,10 +145,10 @@ async fn step_of_a_different_history_is_refused() {
 #[tokio::test]
 async fn export_matches_the_entries_of_the_core() {
     let (_database, store) = fresh().await;
-    let tapes: Vec<_> =
+    let recorded_tasks: Vec<_> =
         (1..=12u32).map(|number| random(number.into(), u64::from(number) * 977)).collect();
     let mut expected = Vec::new();
-    for recorded in &tapes {
+    for recorded in &recorded_tasks {
         store
             .insert_task(&recorded.task, &recorded.steps[0].1, &recorded.rules)
             .await
@@ -161,14 +161,14 @@ async fn export_matches_the_entries_of_the_core() {
         let of_one: Vec<String> =
             store.export(Some(recorded.task.id)).try_collect().await.expect("exported");
         assert_eq!(read(&of_one), log);
-        let whole = store.task(recorded.task.id).await.expect("task");
-        assert_eq!(whole.task_loop.as_ref(), Ok(recorded.it()));
+        let detail = store.task(recorded.task.id).await.expect("task");
+        assert_eq!(detail.task_loop.as_ref(), Ok(recorded.it()));
         expected.extend(log);
     }
     let all: Vec<String> = store.export(None).try_collect().await.expect("exported");
     assert_eq!(read(&all), expected);
-    let metrics = store.metrics(None, tapes[0].steps[0].0, None).await.expect("figures");
-    let ended = tapes.iter().filter(|recorded| recorded.it().state.is_terminal()).count();
+    let metrics = store.metrics(None, recorded_tasks[0].steps[0].0, None).await.expect("figures");
+    let ended = recorded_tasks.iter().filter(|recorded| recorded.it().state.is_terminal()).count();
     assert_eq!(metrics.ended, ended as u64);
 }
 
@@ -182,7 +182,7 @@ async fn nul_character_does_not_block_a_write() {
     let mut recorded = RecordedTask::new(1, careful());
     assert!(recorded.ask(Action::Cancel { reason: "a\0b \u{1F600}".parse().expect("reason") }));
     write_all(&store, &recorded).await;
-    let reason = logged(&store, &recorded).await.into_iter().find_map(|entry| entry.reason);
+    let reason = stored_history(&store, &recorded).await.into_iter().find_map(|entry| entry.reason);
     assert_eq!(reason.as_deref(), Some("a\u{fffd}b \u{1F600}"));
 }
 

@@ -52,9 +52,9 @@ async fn embedding_belongs_to_one_model_and_the_newest_text() {
     let newer = vector(1, "new", &[2.0, 3.0]);
     store.save_embeddings("one", std::slice::from_ref(&newer)).await.expect("saved");
 
-    let mut found = store.embeddings("one", &[id(1), id(2), id(3)]).await.expect("found");
-    found.sort_by_key(|it| it.entry);
-    assert_eq!(found, [newer.clone(), vector(2, "b", &[0.0])]);
+    let mut embeddings = store.embeddings("one", &[id(1), id(2), id(3)]).await.expect("found");
+    embeddings.sort_by_key(|it| it.entry);
+    assert_eq!(embeddings, [newer.clone(), vector(2, "b", &[0.0])]);
     assert_eq!(store.embeddings("one", &[id(1)]).await.expect("found"), [newer]);
     assert!(store.embeddings("two", &[id(1)]).await.expect("found").is_empty());
 }

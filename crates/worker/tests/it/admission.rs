@@ -1,0 +1,64 @@
+//! Admission of runs, in a pool that shares projects and providers.
+
+use std::time::Duration;
+
+use chrono::TimeDelta;
+use tamma_core::history::EntryName;
+use tamma_core::task_loop::State;
+use tamma_testkit::agent::AgentStep;
+use tamma_testkit::sample::sample_script;
+
+use crate::cluster::{Cluster, until};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_project_with_one_lease_has_one_run_at_a_time() {
+    let cluster = Cluster::start_with(&sample_script(1), "engines: { per_project: 1 }\n").await;
+    let log_file = cluster.scratch_file("passages");
+    let mut slow_script = sample_script(1);
+    let append = |line: &str| AgentStep::Append { path: log_file.clone(), line: line.to_owned() };
+    for case in &mut slow_script.cases {
+        case.steps.insert(0, append("begins"));
+        case.steps.insert(1, AgentStep::AwaitFile(cluster.scratch_file("go")));
+        case.steps.push(append("ends"));
+    }
+    cluster.replace_script(&slow_script);
+    let scenario = cluster.with_worker(async {
+        let client = cluster.client().await;
+        for number in [1, 2] {
+            cluster.start_task(&client, cluster.task(number)).await;
+        }
+        for number in [1, 2] {
+            cluster.until_state(cluster.task(number).id, State::Planning).await;
+        }
+        until(async || log_file.exists().then_some(())).await;
+        // Gives the other run time to start, if it could.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        std::fs::write(cluster.scratch_file("go"), "").unwrap();
+        for number in [1, 2] {
+            cluster.until_state(cluster.task(number).id, State::Completed).await;
+        }
+    });
+    Box::pin(scenario).await;
+    let lines = std::fs::read_to_string(&log_file).unwrap();
+    let lines: Vec<_> = lines.lines().collect();
+    assert_eq!(lines.len(), 8, "two tasks, two runs each: {lines:?}");
+    assert!(lines.chunks(2).all(|pair| pair == ["begins", "ends"]), "{lines:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_run_starts_on_a_blocked_provider() {
+    let cluster = Cluster::start(&sample_script(1)).await;
+    let blocked_until = chrono::Utc::now() + TimeDelta::hours(1);
+    cluster.store.block_provider("scripted", blocked_until).await.unwrap();
+    let scenario = cluster.with_worker(async {
+        let client = cluster.client().await;
+        cluster.start_task(&client, cluster.task(1)).await;
+        until(async || {
+            let names = cluster.entry_names(cluster.task(1).id).await;
+            names.contains(&EntryName::SmQuotaReached).then_some(())
+        })
+        .await;
+    });
+    Box::pin(scenario).await;
+    assert_eq!(cluster.task_loop(cluster.task(1).id).await.state, State::Planning);
+}

@@ -1,0 +1,203 @@
+//! Every activity fails at every step, then runs twice more. The task must end like one without
+//! failures.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use tamma_core::actor::Actor;
+use tamma_core::history::EntryName;
+use tamma_core::ids::TaskId;
+use tamma_core::task_loop::{
+    Command, EventKind, JobKind, JobUsage, State, StepRecord, TaskEvent, TaskReceived, begin, step,
+};
+use tamma_core::version::{Edition, FormatVersion};
+use tamma_engine::process::ProcessRecords;
+use tamma_flow::RunStarted;
+use tamma_flow::activities::{JobRequest, JobResult, PendingSteps, TaskSubmission};
+use tamma_testkit::sample::sample_script;
+use tamma_worker::{Activities, AnnounceStart, Error, FaultInjection};
+use tokio_util::sync::CancellationToken;
+
+use crate::cluster::{Cluster, person};
+
+/// Number of steps before the worker fails; negative for never.
+type FaultCountdown = Arc<AtomicI64>;
+
+/// Task loop without Temporal, so that a test can fail a job at any step.
+struct TaskDriver<'a> {
+    cluster: &'a Cluster,
+    activities: Activities,
+    fault_countdown: FaultCountdown,
+}
+
+/// Result of a task.
+#[derive(Debug, PartialEq, Eq)]
+struct TaskOutcome {
+    state: State,
+    names: Vec<EntryName>,
+    commits: usize,
+    plans: bool,
+}
+
+impl TaskDriver<'_> {
+    /// Runs a task to its end, and returns whether the worker failed. It fails in a job of this
+    /// kind after a number of steps; the job then runs twice more.
+    async fn run(&self, number: u32, fail: Option<(JobKind, i64)>) -> (TaskOutcome, bool) {
+        let (task, rules) = (self.cluster.task(number), self.cluster.rules());
+        let (id, project) = (task.id, task.project);
+        let received = TaskReceived {
+            task: id,
+            project,
+            priority: task.priority,
+            at: chrono::Utc::now(),
+            by: person("Ann"),
+            submitted_plan: None,
+            edition: Edition::NEWEST,
+        };
+        let mut failed = false;
+        let first = StepRecord::new(0, received.at, begin(&received, &rules));
+        let mut commands = first.commands.clone();
+        let mut task_loop = first.next.clone();
+        let mut pending = PendingSteps {
+            task: id,
+            project,
+            policy: rules.version(),
+            submission: Some(Box::new(TaskSubmission { task, rules: rules.clone() })),
+            steps: vec![first],
+        };
+        let start = |commands: &mut Vec<Command>| {
+            commands.drain(..).find_map(|command| match command {
+                Command::StartJob { job_number, job, .. } => Some((job_number, job)),
+                _ => None,
+            })
+        };
+        while let Some((job_number, job)) = start(&mut commands) {
+            let kind = job.kind();
+            let started = Arc::new(Mutex::new(None));
+            let announced = started.clone();
+            let announce: AnnounceStart = Arc::new(move |run_started: RunStarted| {
+                *announced.lock().unwrap() = Some(run_started);
+                Box::pin(async { Ok(()) })
+            });
+            let request = JobRequest { job_number, job, pending: pending.clone() };
+            let run = async |attempt| {
+                let stop = CancellationToken::new();
+                self.activities.run_job(request.clone(), attempt, stop, announce.clone()).await
+            };
+            let after = fail.filter(|(failing, _)| *failing == kind).map_or(-1, |(_, after)| after);
+            self.fault_countdown.store(after, Ordering::SeqCst);
+            let mut result = run(1).await;
+            self.fault_countdown.store(-1, Ordering::SeqCst);
+            if let Err(Error::InjectedFault(_)) = result {
+                failed = true;
+                result = run(2).await;
+            }
+            let result = result.unwrap();
+            // Another attempt returns the same result and does nothing.
+            assert_eq!(without_usage(&run(3).await.unwrap()), without_usage(&result));
+            pending.submission = None;
+            pending.steps.clear();
+            let JobResult::Finished { outcome, usage, report: None } = result else {
+                panic!("{kind} has to wait, or has a report for the history")
+            };
+            let mut events = Vec::new();
+            if let Some(RunStarted { at, job_number, agent }) = started.lock().unwrap().take() {
+                events.push((at, EventKind::RunStarted { job_number, agent }));
+            }
+            events
+                .push((chrono::Utc::now(), EventKind::JobFinished { job_number, usage, outcome }));
+            for (at, event_kind) in events {
+                let event =
+                    TaskEvent { format: FormatVersion, at, by: Actor::Tamma, kind: event_kind };
+                let step_result = step(&task_loop, &event, &rules).unwrap();
+                task_loop = step_result.next.clone();
+                commands.extend(step_result.commands.iter().cloned());
+                let done = matches!(event.kind, EventKind::JobFinished { .. });
+                pending.steps.push(StepRecord {
+                    step: pending.steps.last().map_or(self.written(id).await, |last| last.step) + 1,
+                    at,
+                    next: step_result.next,
+                    entries: step_result.entries,
+                    commands: step_result.commands,
+                    job_usage: usage.filter(|_| done).map(|usage| JobUsage {
+                        job_number,
+                        job: kind,
+                        usage,
+                    }),
+                });
+            }
+        }
+        self.activities.save_steps(&pending).await.unwrap();
+        self.activities.save_steps(&pending).await.unwrap();
+        let range = format!("main..tamma/{id}");
+        let commits = self.cluster.project.repository.git(&["rev-list", &range]).unwrap();
+        let outcome = TaskOutcome {
+            state: task_loop.state,
+            names: self.cluster.entry_names(id).await,
+            commits: commits.lines().count(),
+            plans: self.cluster.store.plan(id, 2).await.is_err(),
+        };
+        assert_eq!(self.cluster.task_loop(id).await, task_loop);
+        let sequences: Vec<_> =
+            self.cluster.history(id).await.into_iter().map(|entry| entry.sequence).collect();
+        assert_eq!(sequences, (1..=task_loop.entry_count).collect::<Vec<_>>());
+        (outcome, failed)
+    }
+
+    /// Returns the last saved step.
+    async fn written(&self, task: TaskId) -> u64 {
+        self.cluster.store.task_position(task).await.unwrap().0
+    }
+}
+
+/// Removes the usage from a result, because it is unknown after a crash.
+fn without_usage(result: &JobResult) -> JobResult {
+    match result {
+        JobResult::Finished { outcome, .. } => JobResult::finished(outcome.clone()),
+        later @ JobResult::RetryAfter { .. } => later.clone(),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_activity_can_fail_at_every_step_and_run_again() {
+    let cluster = Cluster::start(&sample_script(1)).await;
+    let fault_countdown: FaultCountdown = Arc::new(AtomicI64::new(-1));
+    let countdown = fault_countdown.clone();
+    let mut config = cluster.config();
+    config.fault_injection =
+        FaultInjection::when(move |_| countdown.fetch_sub(1, Ordering::SeqCst) == 0);
+    let records = ProcessRecords::open(&config.data_dir).await.unwrap();
+    let activities = Activities::new(config, cluster.store.clone(), records).await.unwrap();
+    let driver = TaskDriver { cluster: &cluster, activities, fault_countdown };
+
+    let (undisturbed, _) = Box::pin(driver.run(1, None)).await;
+    assert_eq!(undisturbed.state, State::Completed);
+    assert_eq!((undisturbed.commits, undisturbed.plans), (1, true));
+    let mut number = 2;
+    let mut fault_points = BTreeSet::new();
+    for kind in [
+        JobKind::Admit,
+        JobKind::Prepare,
+        JobKind::Plan,
+        JobKind::Check,
+        JobKind::Implement,
+        JobKind::Test,
+        JobKind::Review,
+        JobKind::AwaitDelivery,
+        JobKind::Deliver,
+        JobKind::Learn,
+    ] {
+        for after in 0.. {
+            let (outcome, failed) = Box::pin(driver.run(number, Some((kind, after)))).await;
+            number += 1;
+            assert_eq!(outcome, undisturbed, "{kind} failed after {after} steps");
+            if !failed {
+                break;
+            }
+            fault_points.insert((kind, after));
+        }
+        assert!(fault_points.iter().any(|(failed, _)| *failed == kind), "{kind} never failed");
+    }
+    println!("{} points of failure", fault_points.len());
+}
