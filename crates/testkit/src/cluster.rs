@@ -82,7 +82,7 @@ enum TemporalBackend {
 #[derive(Debug)]
 enum DatabaseBackend {
     Shared(TestDatabase),
-    Private { server: PostgresServer, user_per_role: bool },
+    Private { server: Box<PostgresServer>, user_per_role: bool },
 }
 
 #[derive(Debug)]
@@ -222,7 +222,7 @@ impl ClusterBuilder {
                 server.query("postgres", &sql).await?;
             }
         }
-        Ok(DatabaseBackend::Private { server, user_per_role: self.user_per_role })
+        Ok(DatabaseBackend::Private { server: Box::new(server), user_per_role: self.user_per_role })
     }
 }
 
