@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
+use tamma_testkit::wait::{wait_until, wait_until_true};
 
-use crate::support::bench::cluster::{BenchCluster, Durability};
+use crate::support::bench::cluster::{self, BenchCluster, Durability};
 use crate::support::bench::history::HistoryTimes;
 use crate::support::bench::load::{Subject, TaskCounter, drive, events, start_task};
 use crate::support::bench::meter;
@@ -25,6 +26,9 @@ const TASKS: usize = 30;
 /// First number of the tasks whose agents keep running.
 const FIRST: u64 = 100_000;
 
+/// Time limit of each wait.
+const TIMEOUT: Duration = Duration::from_mins(5);
+
 /// Target ratio of transition times with and without the agents.
 const MAX_RATIO: f64 = 2.0;
 
@@ -38,14 +42,15 @@ pub(crate) async fn run() -> Result<Verdict> {
         meter::sql(&cluster.database, "SHOW server_version").await?,
         meter::sql(&cluster.database, "SHOW fsync").await?,
     );
-    let worker = cluster.start_worker_with_slots(slots)?;
+    let worker = cluster.start_worker_with_slots(slots).await?;
+    let pid = cluster::pid(&worker)?;
     let counter = TaskCounter::default();
     // Warm up.
     drive(&cluster, &Subject::Loop, &counter, 10, 4).await?;
 
     let idle = transitions(&cluster, &counter).await?;
-    let before = meter::resident_alone(worker.id());
-    let go = cluster.folder.path().join("go");
+    let before = meter::resident_alone(pid);
+    let go = cluster.folder().join("go");
     cluster.hold(Some(&go))?;
     let started: Vec<String> = stream::iter(FIRST..FIRST + AGENTS)
         .map(|number| start_task(&cluster, number))
@@ -56,15 +61,14 @@ pub(crate) async fn run() -> Result<Verdict> {
     until(&cluster, running, AGENTS).await.context("not all agents are running")?;
     // A task is in progress shortly before its agent reads the script.
     let held = || std::fs::read_to_string(go.with_file_name("held")).unwrap_or_default();
-    while (held().lines().count() as u64) < AGENTS {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    let all_held = || held().lines().count() as u64 >= AGENTS;
+    wait_until_true("the agents", TIMEOUT, all_held).await?;
     cluster.hold(None)?;
-    let after = meter::resident_alone(worker.id());
-    let agents = meter::resident(worker.id()).saturating_sub(after);
-    let spent = meter::cpu_time(worker.id());
+    let after = meter::resident_alone(pid);
+    let agents = meter::resident(pid).saturating_sub(after);
+    let spent = meter::cpu_time(pid);
     tokio::time::sleep(Duration::from_secs(10)).await;
-    let spent = meter::cpu_time(worker.id()).since(spent);
+    let spent = meter::cpu_time(pid).since(spent);
 
     let busy = transitions(&cluster, &counter).await?;
     let still = meter::sql(&cluster.database, running).await?;
@@ -132,13 +136,11 @@ fn judge(idle: &[Duration], busy: &[Duration]) -> Verdict {
 
 /// Waits until a count in the database reaches a number.
 async fn until(cluster: &BenchCluster, sql: &str, expected: u64) -> Result<()> {
-    let polling = async {
-        while meter::sql(&cluster.database, sql).await?.parse::<u64>()? < expected {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-        Ok(())
-    };
-    tokio::time::timeout(Duration::from_mins(5), polling).await.context("timed out")?
+    wait_until("the tasks", TIMEOUT, async || {
+        let count: u64 = meter::sql(&cluster.database, sql).await?.parse()?;
+        Ok((count >= expected).then_some(()))
+    })
+    .await
 }
 
 fn megabytes(bytes: u64) -> u64 {

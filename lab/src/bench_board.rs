@@ -12,19 +12,20 @@ use futures_util::StreamExt as _;
 use tamma_core::actor::Actor;
 use tamma_core::ids::{ProjectId, TaskId};
 use tamma_core::rules::Rules;
-use tamma_core::task::{Priority, Task, TaskType};
+use tamma_core::task::{Task, TaskType};
 use tamma_core::task_loop::{
     Action, EventKind, Outcome, StepRecord, TaskEvent, TaskLoop, TaskReceived, begin,
 };
 use tamma_core::version::{Edition, FormatVersion};
 use tamma_server::{ApiServer, ServerConfig};
 use tamma_store::{RegisteredProject, Store};
-use tamma_testkit::postgres::TestDatabase;
-use temporalio_client::{Client, ClientOptions, Connection, ConnectionOptions, Url};
+use tamma_testkit::Cluster;
+use tamma_testkit::sample::{project_id, sample_task};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use crate::support::bench::cluster::client;
 use crate::support::bench::meter;
 use crate::support::figures::{ms, percentile, table};
 use crate::support::verdict::Verdict;
@@ -45,9 +46,9 @@ const LIVE: Duration = Duration::from_millis(300);
 pub(crate) async fn run() -> Result<Verdict> {
     let built = if cfg!(debug_assertions) { "development build" } else { "optimised build" };
     println!("machine: {}; {built}", meter::machine());
-    let database = TestDatabase::fresh().await?;
-    let store = database.store().await?;
-    let project = ProjectId(Uuid::from_u128(1));
+    let cluster = Cluster::builder().shared_temporal().start().await?;
+    let store = cluster.store.clone();
+    let project = project_id(1);
     let known = RegisteredProject {
         id: project,
         name: "shop".to_owned(),
@@ -60,7 +61,7 @@ pub(crate) async fn run() -> Result<Verdict> {
         write(&store, &rules, project, number).await?;
     }
     println!("{TASKS} tasks written in {} s", start.elapsed().as_secs());
-    let server = serve(&store).await?;
+    let server = serve(&cluster).await?;
     let http = reqwest::Client::builder().no_proxy().build()?;
     let slowest = pages(&http, &server.url).await?;
 
@@ -73,7 +74,7 @@ pub(crate) async fn run() -> Result<Verdict> {
     for number in CHANGES..CHANGES + MISSED {
         pause(&store, &rules, number).await?;
     }
-    let server = serve(&store).await?;
+    let server = serve(&cluster).await?;
     let missing = browsers.reconnect(&server.url).await?;
     let all = u128::try_from(BROWSERS)? * MISSED;
     println!(
@@ -136,12 +137,8 @@ impl RunningServer {
 }
 
 /// Starts a server.
-async fn serve(store: &Store) -> Result<RunningServer> {
-    let address = tamma_testkit::temporal::server_address()?;
-    let address: Url = format!("http://{address}").parse()?;
-    let options = ConnectionOptions::new(address).identity("bench").build();
-    let connection = Connection::connect(options).await?;
-    let temporal = Client::new(connection, ClientOptions::new("default").build())?;
+async fn serve(cluster: &Cluster) -> Result<RunningServer> {
+    let temporal = client(&cluster.temporal_address()?).await?;
     let config = ServerConfig {
         address: "127.0.0.1:0".parse()?,
         token: None,
@@ -153,7 +150,7 @@ async fn serve(store: &Store) -> Result<RunningServer> {
         local_person: Some("Ada".parse()?),
         terminal: None,
     };
-    let server = ApiServer::bind(config, store.clone(), temporal).await?;
+    let server = ApiServer::bind(config, cluster.store.clone(), temporal).await?;
     let (url, stop) = (format!("http://{}", server.address()), CancellationToken::new());
     Ok(RunningServer { url, stop: stop.clone(), served: tokio::spawn(server.run(stop)) })
 }
@@ -173,19 +170,12 @@ async fn pause(store: &Store, rules: &Rules, number: u128) -> Result<()> {
 async fn write(store: &Store, rules: &Rules, project: ProjectId, number: u128) -> Result<()> {
     let types = [TaskType::Feature, TaskType::Bugfix, TaskType::Refactor, TaskType::Docs];
     let task = Task {
-        // IDs ascend with time, like real ones.
-        id: id(number),
-        project,
         title: format!("Round totals half to even, part {number} of many"),
         description: "The receipt and the ledger differ by a cent.".to_owned(),
         r#type: types[usize::try_from(number % 4)?],
-        priority: Priority::Medium,
-        acceptance_criteria: Vec::new(),
         labels: vec!["money".to_owned()],
-        depends_on: Vec::new(),
-        suggested_agent: None,
-        issue_url: None,
-        metadata: BTreeMap::new(),
+        // IDs ascend with time, like real ones.
+        ..sample_task(id(number), project)
     };
     let at =
         DateTime::UNIX_EPOCH + TimeDelta::days(20_700) + TimeDelta::seconds(i64::try_from(number)?);

@@ -66,12 +66,12 @@ async fn record_calls(
 ) -> Result<crate::support::bench::bare::CallSequence> {
     let local_inputs = Arc::new(Mutex::new(Vec::with_capacity(100)));
     let stubs =
-        work::stubs(cluster.store.clone(), cluster.folder.path(), 1, local_inputs.clone()).await?;
+        work::stubs(cluster.store().clone(), cluster.folder(), 1, local_inputs.clone()).await?;
     let driven = async { drive(cluster, &Subject::Stubbed, counter, 1, 1).await.map(drop) };
     work::run_stubs(cluster.client.clone(), stubs, || {}, driven).await?;
-    let worker = Subject::Loop.worker(cluster)?;
+    let mut worker = Subject::Loop.worker(cluster).await?;
     let done = drive(cluster, &Subject::Loop, counter, 1, 1).await?;
-    drop(worker);
+    worker.stop().await?;
     let (id, _) = done.first().context("no task was run")?;
     let local_inputs = local_inputs.lock().map(|sizes| sizes.clone()).unwrap_or_default();
     let sequence = history::call_sequence(&events(cluster, id).await?, &local_inputs)?;

@@ -4,9 +4,11 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
+use tamma_core::task_loop::TaskLoop;
 use tamma_server::dto::TaskAction;
+use tamma_testkit::{sample_plan, wait_until};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -22,6 +24,9 @@ const TASKS: u64 = 5000;
 /// Number of files of a plan that needs approval. With more, the change would also need a review by a
 /// person, and no task would complete on its own.
 const FILES: usize = 8;
+
+/// Time limit of each wait.
+const TIMEOUT: Duration = Duration::from_mins(15);
 
 /// Target of the median approval time.
 const APPROVAL: Duration = Duration::from_millis(200);
@@ -46,28 +51,28 @@ pub(crate) async fn run(arguments: &Args) -> Result<Verdict> {
         meter::sql(&cluster.database, "SHOW server_version").await?,
         meter::sql(&cluster.database, "SHOW fsync").await?,
     );
-    let worker = cluster.start_lab_worker(&format!("stubs-{FILES}"))?;
-    let (server, url) = cluster.start_server()?;
-    let temporal = cluster.temporal.pid().unwrap_or_default();
-    let postgres = cluster.postgres.process()?;
+    let worker = cluster.start_lab_worker(&format!("stubs-{FILES}")).await?;
+    let server = cluster.start_server().await?;
+    let [temporal, postgres] = cluster.server_pids()?;
     let parts = [
-        ("worker", worker.id()),
-        ("server", server.id()),
+        ("worker", cluster::pid(&worker)?),
+        ("server", cluster::pid(&server)?),
         ("Temporal", temporal),
         ("PostgreSQL", postgres),
     ];
+    let temporal_folder = cluster.cluster.temporal()?.folder();
     // Warm up with one task.
     wait_for_approval(&cluster, 1..2).await?;
     let before = parts.map(|(_, process)| meter::resident(process));
     let rows = meter::database(&cluster.database).await?.rows;
-    let disk = meter::disk(cluster.temporal.folder());
+    let disk = meter::disk(temporal_folder);
 
     let start = now();
     wait_for_approval(&cluster, 2..tasks + 1).await?;
     let took = start.elapsed();
     let size = meter::sql(&cluster.database, "SELECT pg_database_size(current_database())").await?;
     let rows = meter::database(&cluster.database).await?.rows - rows;
-    let disk = meter::disk(cluster.temporal.folder()).saturating_sub(disk);
+    let disk = meter::disk(temporal_folder).saturating_sub(disk);
     let after = parts.map(|(_, process)| meter::resident(process));
 
     let spent = || parts.map(|(_, process)| meter::cpu_time(process).all());
@@ -101,17 +106,17 @@ pub(crate) async fn run(arguments: &Args) -> Result<Verdict> {
         tenths(rows, tasks),
         tenths(size.parse()?, 1 << 20),
     );
-    measure_people(&cluster, &url, tasks).await
+    measure_people(&cluster, tasks).await
 }
 
 /// Measures inbox and approvals, as people use them.
-async fn measure_people(cluster: &BenchCluster, url: &str, tasks: u64) -> Result<Verdict> {
-    let hash = cluster::plan(FILES).hash().to_string();
+async fn measure_people(cluster: &BenchCluster, tasks: u64) -> Result<Verdict> {
+    let hash = sample_plan(FILES).hash().to_string();
     let mut inbox = Vec::new();
     for _ in 0..20 {
-        inbox.push(command(cluster, &["inbox", "--server", url])?);
+        inbox.push(command(cluster, &["inbox"]).await?);
     }
-    let address = url.trim_start_matches("http://");
+    let address = cluster.cluster.url().trim_start_matches("http://");
     let body = serde_json::to_string(&TaskAction::Approve { plan: hash.clone(), reason: None })?;
     let mut order = (0..).map(|index| 1 + (index * STRIDE + 17) % tasks);
     let mut api_times = Vec::new();
@@ -126,8 +131,7 @@ async fn measure_people(cluster: &BenchCluster, url: &str, tasks: u64) -> Result
     let mut command_times = Vec::new();
     for number in order.take(10) {
         let id = cluster::id(number).to_string();
-        let arguments = ["approve", &id, "--plan", &hash, "--as", "Ann", "--server", url];
-        command_times.push(command(cluster, &arguments)?);
+        command_times.push(command(cluster, &["approve", &id, "--plan", &hash]).await?);
         wait_until_closed(cluster, number).await?;
     }
     let mut rows = vec![["", "times", "p50 ms", "p99 ms"].map(str::to_owned).to_vec()];
@@ -165,33 +169,26 @@ async fn wait_for_approval(cluster: &BenchCluster, numbers: std::ops::Range<u64>
         .try_for_each(|_| async { Ok(()) })
         .await?;
     let sql = "SELECT count(*) FROM tasks WHERE state = 'awaiting_approval'";
-    until(async || Ok(meter::sql(&cluster.database, sql).await?.parse::<u64>()? == last)).await
-}
-
-async fn wait_until_closed(cluster: &BenchCluster, number: u64) -> Result<()> {
-    until(async || {
-        let task = cluster.store.task(cluster::id(number)).await?;
-        Ok(task.task_loop.is_ok_and(|task_loop| task_loop.state.is_terminal()))
+    wait_until("the tasks", TIMEOUT, async || {
+        let count: u64 = meter::sql(&cluster.database, sql).await?.parse()?;
+        Ok((count == last).then_some(()))
     })
     .await
 }
 
-async fn until(condition: impl AsyncFn() -> Result<bool>) -> Result<()> {
-    let polling = async {
-        while !condition().await? {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        Ok(())
-    };
-    tokio::time::timeout(Duration::from_mins(15), polling).await.context("timed out")?
+async fn wait_until_closed(cluster: &BenchCluster, number: u64) -> Result<()> {
+    let is_closed = |task_loop: &TaskLoop| Ok(task_loop.state.is_terminal());
+    cluster.cluster.wait_for_task(cluster::id(number), TIMEOUT, is_closed).await?;
+    Ok(())
 }
 
 /// Runs a `tamma` command and returns its duration.
-fn command(cluster: &BenchCluster, arguments: &[&str]) -> Result<Duration> {
-    let (command, rest) = arguments.split_first().context("no command")?;
+async fn command(cluster: &BenchCluster, arguments: &[&str]) -> Result<Duration> {
+    let mut command = cluster.cluster.cli.command(arguments);
+    command.stdout(Stdio::null()).current_dir(cluster.project.repository.path());
     let start = now();
-    let status = cluster.tamma(command)?.args(rest).stdout(Stdio::null()).status()?;
-    ensure!(status.success(), "`tamma {command}` ended with {status}");
+    let status = command.status().await?;
+    ensure!(status.success(), "`tamma {}` ended with {status}", arguments.join(" "));
     Ok(start.elapsed())
 }
 

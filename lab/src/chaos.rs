@@ -21,11 +21,7 @@ use anyhow::{Context as _, Result, bail};
 use self::point::{Victim, every_kill, quick_kills};
 use self::table::KillTable;
 use self::trial::TrialRunner;
-use crate::support::programs;
 use crate::support::verdict::Verdict;
-
-/// Person who adds and approves tasks.
-const PERSON: &str = "Ann";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -61,15 +57,14 @@ pub(crate) async fn run(arguments: &Args, quick: bool) -> Result<Verdict> {
     let folder = std::env::temp_dir().join(format!("tamma-chaos-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
     let logs = || format!("logs: {}", folder.display());
-    let (tamma, agent) = (programs::beside("tamma")?, programs::beside("scripted-agent")?);
-    let mut runner = TrialRunner::start(&tamma, &agent, &folder).await.with_context(logs)?;
+    let mut runner = TrialRunner::start(&folder).await.with_context(logs)?;
     let mut table = KillTable::begin()?;
     for (point, victim) in kills {
         table.add(&runner.trial(point, victim).await)?;
     }
     let clean = table.is_clean();
     if !clean {
-        std::fs::write(folder.join("postgres.log"), runner.components.postgres.log()?)?;
+        std::fs::write(folder.join("postgres.log"), runner.components.cluster.postgres()?.log()?)?;
         writeln!(std::io::stderr(), "{}", logs())?;
     }
     drop(runner);

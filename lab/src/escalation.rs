@@ -75,8 +75,8 @@ pub(crate) async fn run(arguments: &Args, quick: bool) -> Result<Verdict> {
 /// Returns the selected agent, installed.
 async fn agent(arguments: &Args, quick: bool) -> Result<AgentSetup> {
     let key = match arguments.agent.as_str() {
-        _ if quick => return Ok(AgentSetup::Scripted(programs::beside("scripted-agent")?)),
-        "scripted" => return Ok(AgentSetup::Scripted(programs::beside("scripted-agent")?)),
+        _ if quick => return Ok(AgentSetup::Scripted),
+        "scripted" => return Ok(AgentSetup::Scripted),
         "claude-code" => "ANTHROPIC_API_KEY",
         "codex" => "OPENAI_API_KEY",
         other => bail!("unknown agent `{other}`; use claude-code, codex or scripted"),

@@ -15,12 +15,12 @@ use strum::IntoEnumIterator as _;
 use tamma_core::ids::{ProjectId, TaskId};
 use tamma_core::knowledge::{EntryKind, EntrySeverity};
 use tamma_core::learning::{Lesson, LessonEvidence, LessonTrigger};
+use tamma_testkit::Cluster;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use self::runner::LessonCount;
 use self::tasks::{LearnBehaviour, OutcomeCase};
-use crate::support::cluster::Cluster;
 use crate::support::programs;
 use crate::support::verdict::Verdict;
 
@@ -77,9 +77,14 @@ pub(crate) async fn run(arguments: &Args, quick: bool) -> Result<Verdict> {
     let start = Instant::now();
     let folder = std::env::temp_dir().join(format!("tamma-learning-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
-    let mut cluster = Cluster::start(&folder).await?;
-    let worker = cluster.worker("work", &["--slots", &arguments.at_once.to_string()]);
-    cluster.start_worker(worker).await?;
+    let cluster = Cluster::builder()
+        .folder(&folder)
+        .private_servers()
+        .server()
+        .workers(1)
+        .worker_args(&["--slots", &arguments.at_once.to_string()])
+        .start()
+        .await?;
     let cases: Vec<OutcomeCase> = OutcomeCase::iter().collect();
     let count = if quick { u32::try_from(cases.len())? } else { arguments.tasks };
     let permits = Semaphore::new(arguments.at_once.into());

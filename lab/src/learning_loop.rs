@@ -10,10 +10,10 @@ use std::io::Write as _;
 
 use anyhow::Result;
 use strum::IntoEnumIterator as _;
+use tamma_testkit::Cluster;
 
 use self::cases::LessonCase;
 use self::scenario::LoopAgent;
-use crate::support::cluster::Cluster;
 use crate::support::verdict::Verdict;
 use crate::support::{programs, tools};
 
@@ -21,20 +21,19 @@ pub(crate) async fn run(quick: bool) -> Result<Verdict> {
     // Not in /tmp, because each sandbox has its own.
     let folder = programs::folder()?.join(format!("learning-loop-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
-    let mut cluster = Cluster::start(&folder).await?;
-    let mut worker = cluster.worker("work", &[]);
+    let mut cluster = Cluster::builder().folder(&folder).private_servers().server().workers(1);
     let agent = if quick {
         LoopAgent::Scripted
     } else {
         let modules = tools::npm_install(&programs::input("agents/claude-code")).await?;
         let programs = modules.join(".bin");
         let path = std::env::var("PATH").unwrap_or_default();
-        worker = worker
-            .with_env("PATH", format!("{}:{path}", programs.display()))
-            .with_env("ANTHROPIC_API_KEY", "a-key-that-only-the-gateway-knows");
+        cluster = cluster
+            .worker_env("PATH", format!("{}:{path}", programs.display()))
+            .worker_env("ANTHROPIC_API_KEY", "a-key-that-only-the-gateway-knows");
         LoopAgent::Real
     };
-    cluster.start_worker(worker).await?;
+    let cluster = cluster.start().await?;
     let (mut closed, mut out) = (0, std::io::stdout());
     let cases: Vec<LessonCase> = LessonCase::iter().collect();
     for (case, number) in cases.iter().zip(1..) {

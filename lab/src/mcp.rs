@@ -9,9 +9,9 @@ mod scenario;
 use std::io::Write as _;
 
 use anyhow::Result;
+use tamma_testkit::Cluster;
 
 use self::client::{McpClient, Transport};
-use crate::support::cluster::Cluster;
 use crate::support::verdict::Verdict;
 use crate::support::{programs, tools};
 
@@ -26,9 +26,13 @@ pub(crate) async fn run(quick: bool) -> Result<Verdict> {
     if let Some(agent) = &agent {
         tools::npm_install(agent).await?;
     }
-    let mut cluster = Cluster::start_with_token(&folder, TOKEN).await?;
-    let worker = cluster.worker("work", &[]);
-    cluster.start_worker(worker).await?;
+    let cluster = Cluster::builder()
+        .folder(&folder)
+        .private_servers()
+        .server_with_token(TOKEN)
+        .workers(1)
+        .start()
+        .await?;
     let fixture = scenario::McpFixture::prepare(&cluster).await?;
     let mut clients = vec![
         McpClient::Inspector(inspector.clone(), Transport::Stdio),

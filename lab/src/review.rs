@@ -11,6 +11,7 @@ use std::io::Write as _;
 
 use anyhow::Result;
 use strum::IntoEnumIterator as _;
+use tamma_testkit::programs::find_program;
 
 use self::cases::{Case, Language};
 use self::runner::{ReviewRunner, ReviewTools};
@@ -38,8 +39,7 @@ pub(crate) async fn run(arguments: &Args, quick: bool) -> Result<Verdict> {
     let inputs = programs::input("review");
     let folder = tempfile::Builder::new().prefix("tamma-review-").tempdir()?;
     let programs = ReviewTools {
-        launcher: programs::beside("sandbox-launcher")?,
-        agent: programs::beside("scripted-agent")?,
+        launcher: find_program("sandbox-launcher")?,
         python: tools::python_venv(&inputs.join("requirements.txt")).await?,
         modules: tools::npm_install(&inputs).await?,
     };

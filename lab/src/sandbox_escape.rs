@@ -18,10 +18,10 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail};
 use tamma_core::rules::SandboxMode;
 use tamma_engine::sandbox::{self, SandboxKind};
+use tamma_testkit::programs::find_program;
 
 use self::attempt::Attempt;
 use self::fixture::EscapeFixture;
-use crate::support::programs;
 use crate::support::verdict::Verdict;
 
 /// Variable with a key that the worker has and agents must not see.
@@ -79,7 +79,7 @@ pub(crate) async fn run(arguments: &Args) -> Result<Verdict> {
     writeln!(out, "{:<62} {:<14} result", "attempt", "stopped by")?;
     let mut escapes = 0;
     for attempt in &attempts {
-        let fixture = EscapeFixture::new(kind, &programs::beside("sandbox-launcher")?)
+        let fixture = EscapeFixture::new(kind, &find_program("sandbox-launcher")?)
             .await
             .context("cannot create the fixture")?;
         let escaped = attempt.run(&fixture).await.with_context(|| attempt.name.clone())?;

@@ -1,7 +1,6 @@
-//! Code that experiments share: cluster, scripts, tools, programs and figures.
+//! Code that experiments share: scripts, tools, programs and figures.
 
 pub(crate) mod bench;
-pub(crate) mod cluster;
 pub(crate) mod external;
 pub(crate) mod figures;
 pub(crate) mod programs;

@@ -27,6 +27,15 @@ pub const URL_VARIABLE: &str = "TAMMA_URL";
 /// Environment variable with the API key of the model.
 pub const TOKEN_VARIABLE: &str = "TAMMA_TOKEN";
 
+/// Text in every prompt of a planner.
+pub const PLANNER: &str = "You are the planner";
+
+/// Text in every prompt of an implementer.
+pub const IMPLEMENTER: &str = "You are implementing";
+
+/// Text in every prompt of a validator.
+pub const VALIDATOR: &str = "You are the validator";
+
 /// Script file in the agent's folder.
 pub const SCRIPT_FILE: &str = ".tamma-script.json";
 
@@ -215,6 +224,17 @@ impl Script {
         Self { steps: steps.into_iter().collect(), ..Self::default() }
     }
 
+    /// Creates a script with these cases. Other prompts are ignored.
+    pub fn from_cases(cases: impl IntoIterator<Item = PromptCase>) -> Self {
+        Self { cases: cases.into_iter().collect(), ..Self::default() }
+    }
+
+    /// Creates the script of an agent that submits a plan and implements it with these steps.
+    pub fn planned(plan: Plan, work: impl IntoIterator<Item = AgentStep>) -> Self {
+        let plan = AgentStep::Plan(Box::new(plan));
+        Self::from_cases([PromptCase::new(PLANNER, [plan]), PromptCase::new(IMPLEMENTER, work)])
+    }
+
     /// Writes the script to a file for [`SCRIPT_VARIABLE`].
     pub fn write(&self, path: &Path) -> anyhow::Result<()> {
         Ok(std::fs::write(path, serde_json::to_vec_pretty(self)?)?)
@@ -230,18 +250,16 @@ impl Script {
     }
 }
 
+impl PromptCase {
+    /// Creates a case for prompts that contain `when`.
+    pub fn new(when: impl Into<String>, steps: impl IntoIterator<Item = AgentStep>) -> Self {
+        Self { when: when.into(), unless: None, steps: steps.into_iter().collect() }
+    }
+}
+
 /// Returns the path of the `scripted-agent` binary, which is built with this crate's tests.
 pub fn program() -> anyhow::Result<PathBuf> {
-    let executable = std::env::current_exe()?;
-    // Test binaries are in `deps`, examples in `examples`, binaries one folder above.
-    let candidates =
-        executable.ancestors().skip(1).take(2).map(|folder| folder.join("scripted-agent"));
-    candidates.into_iter().find(|path| path.is_file()).ok_or_else(|| {
-        anyhow::anyhow!(
-            "cannot find `scripted-agent`; run `cargo build -p tamma-testkit --bins`, or test \
-             the whole workspace"
-        )
-    })
+    crate::programs::find_program("scripted-agent")
 }
 
 #[cfg(test)]

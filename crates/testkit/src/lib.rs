@@ -1,9 +1,18 @@
 #![doc = include_str!("../README.md")]
 
 pub mod agent;
+pub mod cluster;
 pub mod model;
 pub mod postgres;
+pub mod programs;
+pub mod project;
 pub mod repository;
+pub mod sample;
 mod shared_server;
 pub mod tamma_process;
 pub mod temporal;
+pub mod wait;
+
+pub use cluster::{Cluster, ClusterBuilder};
+pub use sample::sample_plan;
+pub use wait::wait_until;

@@ -13,7 +13,7 @@ use crate::shared_server;
 pub use server::{PostgresServer, PsqlSession};
 
 /// Script that starts a server. It can also be run on its own.
-pub const SCRIPT: &str = include_str!("postgres.sh");
+const SCRIPT: &str = include_str!("postgres.sh");
 
 /// Age in seconds after which a database of a killed test is dropped by a later run.
 const STALE_SECONDS: u64 = 3600;

@@ -8,10 +8,10 @@
 # The data does not survive a crash of the machine, which makes it fast; settings such as `fsync=on`
 # change that.
 #
-#   postgres.sh FOLDER killable PORT
+#   postgres.sh FOLDER killable PORT [SETTING...]
 #
 # Becomes the server itself, with the existing data of the folder. It uses the safest durability
-# settings, so it can be killed at any time and restarted.
+# settings unless a setting changes them, so it can be killed at any time and restarted.
 set -euo pipefail
 
 folder="$1" process="$2" port="${3:-}"
@@ -51,7 +51,7 @@ if [ "$process" = killable ]; then
     [ -e "$data/PG_VERSION" ] || "${as[@]}" "$bin/initdb" -D "$data" -U postgres -A trust -E UTF8 --no-locale
     exec "${as[@]}" "$bin/postgres" -D "$data" -p "$port" -k "$folder/socket" \
         -c listen_addresses=127.0.0.1 -c fsync=on -c synchronous_commit=on -c full_page_writes=on \
-        -c max_connections=200 -c shared_buffers=64MB -c timezone=UTC
+        -c max_connections=200 -c shared_buffers=64MB -c timezone=UTC $settings
 fi
 stop() {
     "${as[@]}" "$bin/pg_ctl" -D "$data" -m immediate stop > /dev/null 2>&1 || true

@@ -1,7 +1,7 @@
 //! Small git repository to work on, created with the `git` program.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
@@ -24,24 +24,34 @@ const FILES: [(&str, &str); 4] = [
 /// Repository with one commit on `main`. Its check, `sh check.sh`, passes.
 #[derive(Debug)]
 pub struct Repository {
-    folder: TempDir,
+    path: PathBuf,
+    /// Removed with the repository.
+    _temporary: Option<TempDir>,
 }
 
 impl Repository {
     /// Creates a repository.
     pub fn new() -> Result<Self> {
-        let it = Self { folder: tempfile::tempdir()? };
+        let folder = tempfile::tempdir()?;
+        let repository = Self::create(folder.path(), &FILES)?;
+        Ok(Self { _temporary: Some(folder), ..repository })
+    }
+
+    /// Creates a repository with other files in a folder, which is kept.
+    pub fn create(folder: &Path, files: &[(&str, &str)]) -> Result<Self> {
+        fs::create_dir_all(folder)?;
+        let it = Self { path: folder.to_owned(), _temporary: None };
         it.git(&["init", "--quiet", "--initial-branch=main"])?;
-        for (name, content) in FILES {
+        for (name, content) in files {
             it.write(name, content)?;
         }
-        it.commit("the greeter")?;
+        it.commit("first")?;
         Ok(it)
     }
 
     /// Returns its path.
     pub fn path(&self) -> &Path {
-        self.folder.path()
+        &self.path
     }
 
     /// Writes a file.
@@ -89,6 +99,6 @@ impl Repository {
             let stderr = String::from_utf8_lossy(&output.stderr);
             bail!("`{program} {}` failed: {}", arguments.join(" "), stderr.trim());
         }
-        Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+        Ok(String::from_utf8(output.stdout)?.trim_end().to_owned())
     }
 }

@@ -1,11 +1,13 @@
-//! Long-running `tamma` process, such as a server or a worker, that tests can kill.
+//! `tamma` processes: servers and workers that tests can kill, and the command line of a person.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::timeout;
@@ -22,15 +24,67 @@ pub struct TammaProcess {
     program: PathBuf,
     args: Vec<String>,
     env: Vec<(String, String)>,
-    log: PathBuf,
+    /// File for standard error, unless it is inherited.
+    log: Option<PathBuf>,
+    folder: Option<PathBuf>,
+    short_heartbeat: bool,
     running: Option<(Child, Lines<BufReader<ChildStdout>>)>,
+}
+
+/// `tamma` command line of a person.
+#[derive(Debug, Clone)]
+pub struct TammaCli {
+    /// Path of `tamma`.
+    pub program: PathBuf,
+    /// URL of the server.
+    pub url: String,
+    /// Token of the server, if it requires one.
+    pub token: Option<String>,
+    /// Name of the person.
+    pub person: String,
+}
+
+impl TammaCli {
+    /// Returns a `tamma` command.
+    pub fn command(&self, arguments: &[impl AsRef<OsStr>]) -> Command {
+        let mut command = Command::new(&self.program);
+        if let Some(token) = &self.token {
+            command.env("TAMMA_TOKEN", token);
+        }
+        command.args(arguments).args(["--server", &self.url]);
+        command.env("TAMMA_PERSON", &self.person).stdin(Stdio::null()).kill_on_drop(true);
+        command
+    }
+
+    /// Runs a `tamma` command and returns its standard output.
+    pub async fn run(&self, arguments: &[&str]) -> Result<String> {
+        let output = self.command(arguments).output().await?;
+        let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "`tamma {}`: {stdout}{stderr}", arguments.join(" "));
+        Ok(stdout)
+    }
 }
 
 impl TammaProcess {
     /// Prepares a process. Its standard error goes to a file.
     pub fn new(tamma: &Path, arguments: impl IntoIterator<Item = String>, log: PathBuf) -> Self {
-        let args = arguments.into_iter().collect();
-        Self { program: tamma.to_owned(), args, env: Vec::new(), log, running: None }
+        Self {
+            program: tamma.to_owned(),
+            args: arguments.into_iter().collect(),
+            env: Vec::new(),
+            log: Some(log),
+            folder: None,
+            short_heartbeat: true,
+            running: None,
+        }
+    }
+
+    /// Adds arguments.
+    #[must_use]
+    pub fn with_args(mut self, arguments: &[&str]) -> Self {
+        self.args.extend(arguments.iter().map(|argument| (*argument).to_owned()));
+        self
     }
 
     /// Sets an environment variable.
@@ -40,16 +94,29 @@ impl TammaProcess {
         self
     }
 
+    /// Measures it as it is released: with the default heartbeat timeout and inherited standard
+    /// error, in a folder.
+    #[must_use]
+    pub fn as_released(self, folder: &Path) -> Self {
+        Self { log: None, folder: Some(folder.to_owned()), short_heartbeat: false, ..self }
+    }
+
     /// Starts it and waits until it reports that it is ready.
     pub async fn start(&mut self) -> Result<()> {
-        let log = File::options().create(true).append(true).open(&self.log)?;
-        let mut child = Command::new(&self.program)
-            .args(&self.args)
-            .envs(self.env.iter().cloned())
-            .env("TAMMA_HEARTBEAT_SECONDS", HEARTBEAT_SECONDS)
+        let mut command = Command::new(&self.program);
+        command.args(&self.args).envs(self.env.iter().cloned());
+        if self.short_heartbeat {
+            command.env("TAMMA_HEARTBEAT_SECONDS", HEARTBEAT_SECONDS);
+        }
+        if let Some(folder) = &self.folder {
+            command.current_dir(folder);
+        }
+        if let Some(log) = &self.log {
+            command.stderr(File::options().create(true).append(true).open(log)?);
+        }
+        let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .stderr(log)
             // Ctrl-C in the terminal must only reach the test runner.
             .process_group(0)
             .kill_on_drop(true)
@@ -58,11 +125,27 @@ impl TammaProcess {
         let output = child.stdout.take().context("standard output is not piped")?;
         let mut lines = BufReader::new(output).lines();
         let ready = timeout(START_TIMEOUT, lines.next_line()).await;
-        let ready = ready.with_context(|| format!("see `{}`", self.log.display()))??;
-        if ready.is_none() {
-            bail!("process ended before it was ready; see `{}`", self.log.display());
+        if ready.with_context(|| self.log_hint())??.is_none() {
+            bail!("process ended before it was ready; {}", self.log_hint());
         }
         self.running = Some((child, lines));
+        Ok(())
+    }
+
+    fn log_hint(&self) -> String {
+        match &self.log {
+            Some(log) => format!("see `{}`", log.display()),
+            None => "see its standard error".to_owned(),
+        }
+    }
+
+    /// Stops it with SIGTERM and waits until it has exited.
+    pub async fn stop(&mut self) -> Result<()> {
+        let Some((mut child, _lines)) = self.running.take() else { return Ok(()) };
+        let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+        // It may have exited already.
+        pid.and_then(|pid| kill_process(pid, Signal::TERM).ok());
+        timeout(START_TIMEOUT, child.wait()).await.context("the process did not exit")??;
         Ok(())
     }
 

@@ -3,11 +3,12 @@
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow};
 use rustix::process::{Pid, Signal, kill_process_group};
 use tempfile::TempDir;
 
 use crate::shared_server;
+use crate::wait::wait_until;
 
 const SCRIPT: &str = include_str!("temporal.sh");
 
@@ -70,22 +71,16 @@ impl TemporalServer {
         let mut child = self.spawn()?;
         // Its port is bound last, so it is ready once the port responds.
         let limit = std::time::Duration::from_mins(1);
-        let ready = tokio::time::timeout(limit, async {
-            let mut wait = std::time::Duration::from_millis(20);
-            loop {
-                if let Some(status) = child.try_wait()? {
-                    bail!("`temporal` ended with {status}");
-                }
-                if tokio::net::TcpStream::connect(self.address()).await.is_ok() {
-                    return Ok(());
-                }
-                tokio::time::sleep(wait).await;
-                wait = (wait * 2).min(std::time::Duration::from_millis(200));
+        let ready = wait_until("`temporal`", limit, async || {
+            if let Some(status) = child.try_wait()? {
+                return Ok(Some(Err(anyhow!("`temporal` ended with {status}"))));
             }
+            let connection = tokio::net::TcpStream::connect(self.address()).await;
+            Ok(connection.is_ok().then_some(Ok(())))
         })
         .await;
         self.child = Some(child);
-        ready.context("`temporal` does not respond")?
+        ready?
     }
 
     #[expect(clippy::disallowed_methods, reason = "test servers are started synchronously")]

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
 use tamma_core::budget::{Spend, SpendLimit};
+use tamma_core::plan::FileAction;
 use tamma_engine::agent::{AgentUpdate, RunEnd, RunMode, RunReport};
 use tamma_engine::gateway::{BudgetLimit, BudgetScope};
 use tamma_engine::permission::{
@@ -14,8 +15,10 @@ use tamma_engine::permission::{
 };
 use tamma_engine::submission::Submission;
 use tamma_testkit::model::{ConversationCase, ModelStep, Script, ScriptedCall};
+use tamma_testkit::wait::wait_until_true;
 
-use super::fixture::{self, AgentFixture, Candidate, UpdateLog, at, describe, until};
+use super::fixture::{self, AgentFixture, Candidate, UpdateLog, at, describe};
+use crate::support::scripts::plan_arguments;
 
 /// Scenario of the contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -149,26 +152,19 @@ async fn writes(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
         "{text:?} was written; {}",
         describe(&report, &updates)
     );
-    ensure!(fixture.changed().await? == "?? greeting.txt", "{}", fixture.changed().await?);
+    ensure!(fixture.changed()? == "?? greeting.txt", "{}", fixture.changed()?);
     fixture.check_metering().await?;
     Ok(None)
 }
 
 async fn plans(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
-    let plan = json!({
-        "summary": "A greeting.",
-        "approach": "Write it down.",
-        "file_changes": [{
-            "path": "greeting.txt", "action": "create", "description": "The greeting.", "estimated_lines": 1,
-        }],
-        "testing_strategy": "Read it.",
-    });
+    let plan = plan_arguments("A greeting.", FileAction::Create, &["greeting.txt"]);
     let steps = [write("early.txt", "early\n"), tool("submit_plan", plan)];
     let fixture = AgentFixture::new(candidate, script(steps)).await?;
     let (report, updates) = fixture.run(&fixture.run_request(RunMode::Plan)).await?;
     let submission = finished(&report, &updates)?;
     ensure!(matches!(submission, Submission::Plan(_)), describe(&report, &updates));
-    let changed = fixture.changed().await?;
+    let changed = fixture.changed()?;
     ensure!(changed.is_empty(), "a read-only run changed {changed}");
     fixture.check_metering().await?;
     Ok(None)
@@ -209,7 +205,7 @@ async fn protected(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
     }
     let (report, updates) = fixture.run(&request).await?;
     finished(&report, &updates)?;
-    let changed = fixture.changed().await?;
+    let changed = fixture.changed()?;
     ensure!(changed.is_empty(), "the agent changed {changed}; {}", describe(&report, &updates));
     fixture.check_metering().await?;
     Ok(None)
@@ -322,11 +318,9 @@ async fn cancelled(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
     let mark = AgentFixture::path(&fixture.tree(), "forever");
     let (report, updates) = fixture
         .run_with(&fixture.run_request(RunMode::Implement), async |_, cancel| {
-            until(Duration::from_mins(2), || {
-                fixture::running(&format!("tail\0-f\0{mark}")).len() >= 2
-            })
-            .await
-            .context("the command did not run")?;
+            let text = format!("tail\0-f\0{mark}");
+            let runs = || fixture::running(&text).len() >= 2;
+            wait_until_true("the command", Duration::from_mins(2), runs).await?;
             cancel.cancel();
             Ok(())
         })

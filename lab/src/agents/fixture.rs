@@ -22,6 +22,9 @@ use tamma_engine::process::{ProcessRecords, RunId};
 use tamma_engine::sandbox::{Launcher, Network, Sandbox, SandboxKind};
 use tamma_engine::secret::Secret;
 use tamma_testkit::model::{RecordedRequest, Script, ScriptedCall, ScriptedModel};
+use tamma_testkit::programs::find_program;
+use tamma_testkit::repository::Repository;
+use tamma_testkit::wait::wait_until_true;
 use tempfile::TempDir;
 use tokio::process::Command;
 use tokio_util::sync::CancellationToken;
@@ -30,9 +33,6 @@ use crate::support::programs;
 
 /// Time limit of a run.
 const TIMEOUT: Duration = Duration::from_mins(3);
-
-/// Interval for polling conditions that send no notification.
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Agent under test.
 pub(crate) struct Candidate {
@@ -53,6 +53,7 @@ impl Candidate {
 
 /// Fixture of one scenario.
 pub(crate) struct AgentFixture {
+    repository: Repository,
     folder: TempDir,
     candidate: Arc<Candidate>,
     agent: CodingAgent,
@@ -100,16 +101,8 @@ impl AgentFixture {
                 *path = Self::path(&tree, path);
             }
         }
-        std::fs::create_dir_all(tree.join("secrets"))?;
-        std::fs::write(tree.join("README.md"), "a project\n")?;
-        std::fs::write(tree.join("secrets/old"), "old\n")?;
-        for arguments in [
-            &["init", "--quiet", "--initial-branch=main"][..],
-            &["add", "--all"],
-            &["commit", "--quiet", "-m", "first"],
-        ] {
-            git(&tree, arguments).await?;
-        }
+        let files = [("README.md", "a project\n"), ("secrets/old", "old\n")];
+        let repository = Repository::create(&tree, &files)?;
         let path = std::env::var("PATH").unwrap_or_default();
         let path = format!("{}:{path}", candidate.programs().display());
         let environment = BTreeMap::from([
@@ -118,6 +111,7 @@ impl AgentFixture {
             ("TERM".to_owned(), "dumb".to_owned()),
         ]);
         Ok(Self {
+            repository,
             candidate: candidate.clone(),
             agent: CodingAgent::from_rules(&candidate.rules, &environment),
             model: ScriptedModel::start(script).await?,
@@ -129,7 +123,7 @@ impl AgentFixture {
     }
 
     pub(crate) fn tree(&self) -> PathBuf {
-        self.folder.path().join("tree")
+        self.repository.path().to_owned()
     }
 
     /// Returns the root folder of the fixture.
@@ -190,7 +184,7 @@ impl AgentFixture {
         Some(Sandbox {
             kind,
             launcher: Launcher {
-                program: programs::beside("sandbox-launcher").ok()?,
+                program: find_program("sandbox-launcher").ok()?,
                 args: Vec::new(),
             },
             worktree: self.tree(),
@@ -257,7 +251,8 @@ impl AgentFixture {
             })
         };
         // The scripted model counts a response shortly after its last byte.
-        let _ = until(Duration::from_secs(2), || sent() == used).await;
+        let limit = Duration::from_secs(2);
+        let _ = wait_until_true("the last response", limit, || sent() == used).await;
         let sent = sent();
         ensure!(sent == used, "the model sent {sent:?}, but {used:?} was metered");
         // The agent must not know the provider's key.
@@ -269,8 +264,8 @@ impl AgentFixture {
     }
 
     /// Returns the uncommitted changes of the worktree, in the format of `git status`.
-    pub(crate) async fn changed(&self) -> Result<String> {
-        git(&self.tree(), &["status", "--porcelain", "--untracked-files=all"]).await
+    pub(crate) fn changed(&self) -> Result<String> {
+        self.repository.git(&["status", "--porcelain", "--untracked-files=all"])
     }
 
     /// Waits until the model has received a matching request.
@@ -278,9 +273,8 @@ impl AgentFixture {
         &self,
         wanted: impl Fn(&RecordedRequest) -> bool,
     ) -> Result<()> {
-        until(TIMEOUT, || self.model.requests().iter().any(&wanted))
-            .await
-            .context("the model received no matching request")
+        let received = || self.model.requests().iter().any(&wanted);
+        wait_until_true("a matching request to the model", TIMEOUT, received).await
     }
 }
 
@@ -306,17 +300,6 @@ pub(crate) fn describe(report: &RunReport, updates: &UpdateLog) -> String {
         .collect();
     let last: Vec<_> = report.stderr.lines().rev().take(3).collect();
     format!("run ended with {:?}; decisions: {asked:?}; last lines of stderr: {last:?}", report.end)
-}
-
-/// Polls until a condition holds.
-pub(crate) async fn until(limit: Duration, holds: impl Fn() -> bool) -> Result<()> {
-    let look = async {
-        while !holds() {
-            tokio::time::sleep(POLL_INTERVAL).await;
-        }
-    };
-    let late = || format!("timed out after {} s", limit.as_secs());
-    tokio::time::timeout(limit, look).await.with_context(late)
 }
 
 /// Returns the running processes whose folder in `/proc` matches.
@@ -356,19 +339,4 @@ pub(crate) async fn kill(pgid: u32) -> Result<()> {
     let status = Command::new("kill").args(["-KILL", "--", &format!("-{pgid}")]).status().await?;
     ensure!(status.success(), "cannot kill process group {pgid}");
     Ok(())
-}
-
-async fn git(folder: &Path, arguments: &[&str]) -> Result<String> {
-    let output = Command::new("git")
-        .args(["-c", "user.name=Ann", "-c", "user.email=ann@example.org"])
-        .args(arguments)
-        .current_dir(folder)
-        .output()
-        .await?;
-    ensure!(
-        output.status.success(),
-        "git {arguments:?}: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_owned())
 }

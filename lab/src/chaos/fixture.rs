@@ -5,20 +5,20 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use serde_json::json;
-use tamma_core::plan::{FileAction, FileChange, Plan};
+use tamma_core::plan::Plan;
 use tamma_flow::activities::names;
-use tamma_testkit::agent::{AgentStep, PromptCase, SCRIPT_VARIABLE, Script};
+use tamma_testkit::agent::{AgentStep, IMPLEMENTER, PLANNER, PromptCase, Script, VALIDATOR};
+use tamma_testkit::project::{ProjectConfig, ScriptedProject};
 use tamma_testkit::repository::Repository;
+use tamma_testkit::sample::sample_work;
+use tamma_testkit::{Cluster, sample_plan};
 
 /// Acceptance criterion of every task, so that a validator runs.
 pub(crate) const CRITERION: &str = "Cy is greeted";
-
-/// Content of each changed file.
-pub(crate) const CONTENT: &str = "ann\nbo\ncy\n";
 
 /// Jobs that run an agent.
 pub(crate) const AGENTS: [&str; 3] = [names::PLAN, names::IMPLEMENT, names::REVIEW];
@@ -26,47 +26,56 @@ pub(crate) const AGENTS: [&str; 3] = [names::PLAN, names::IMPLEMENT, names::REVI
 /// Jobs that wait at a hold.
 const HELD: [&str; 5] = [names::PLAN, names::IMPLEMENT, names::TEST, names::REVIEW, names::DELIVER];
 
-/// Repository with script, gate and hook.
+/// Project with script, gate and hook.
 #[derive(Debug)]
 pub(crate) struct Fixture {
-    pub(crate) repository: Repository,
+    pub(crate) project: ScriptedProject,
     /// Paths that the plan changes.
     pub(crate) paths: Vec<String>,
-    folder: PathBuf,
+    holds: Holds,
 }
 
+/// Files in the project's folder that block and count jobs.
+#[derive(Debug)]
+struct Holds(PathBuf);
+
 impl Fixture {
-    /// Creates the fixture in a new folder. The plan changes `files` files; more than five need
-    /// approval by a person.
-    pub(crate) fn new(folder: PathBuf, agent: &Path, files: usize) -> Result<Self> {
-        fs::create_dir(&folder).with_context(|| format!("cannot create `{}`", folder.display()))?;
-        let plan = plan(files);
+    /// Creates the fixture of a numbered task, in its own folder. The plan changes `files` files;
+    /// more than five need approval by a person.
+    pub(crate) async fn new(cluster: &Cluster, number: u32, files: usize) -> Result<Self> {
+        let name = format!("greeter-{number}");
+        let holds = Holds(cluster.folder().join(&name));
+        let plan = sample_plan(files);
         let paths = plan.file_changes.iter().map(|change| change.path.clone()).collect();
-        let it = Self { repository: Repository::new()?, paths, folder };
-        it.script(plan).write(&it.folder.join("script.json"))?;
-        fs::write(it.folder.join("gate.sh"), it.gate())?;
-        it.repository.write("tamma.yaml", &it.configuration(agent))?;
-        let hook = it.repository.path().join(".git/hooks/pre-receive");
-        fs::create_dir_all(it.repository.path().join(".git/hooks"))?;
+        let (repository, script) = (Repository::new()?, holds.script(plan));
+        let gate = holds.0.join("gate.sh");
+        let gates = format!("  check: {{ command: sh {}, kind: tests }}\n", gate.display());
+        let configure = |config: ProjectConfig| config.gates(gates);
+        let project = cluster.add_project(number, &name, repository, &script, configure).await?;
+        fs::write(&gate, holds.shell_script(names::TEST, "sh check.sh"))?;
+        let hooks = project.repository.path().join(".git/hooks");
+        fs::create_dir_all(&hooks)?;
+        let hook = hooks.join("pre-receive");
         // Checkpoints are not counted: only a branch is a delivery.
         let branches = "grep -q ' refs/heads/' || exit 0\n";
-        let delivery = it.held_script(names::DELIVER, "true");
+        let delivery = holds.shell_script(names::DELIVER, "true");
         fs::write(&hook, format!("#!/bin/sh\n{branches}{delivery}"))?;
         fs::set_permissions(&hook, fs::Permissions::from_mode(0o755))?;
+        let fixture = Self { project, paths, holds };
         for job in HELD {
-            it.release(job)?;
+            fixture.release(job)?;
         }
-        Ok(it)
+        Ok(fixture)
     }
 
     /// Blocks a job at its hold.
     pub(crate) fn hold(&self, job: &str) -> Result<()> {
-        Ok(fs::remove_file(self.file(job))?)
+        Ok(fs::remove_file(self.holds.file(job))?)
     }
 
     /// Releases the hold of a job.
     pub(crate) fn release(&self, job: &str) -> Result<()> {
-        Ok(fs::write(self.file(job), "")?)
+        Ok(fs::write(self.holds.file(job), "")?)
     }
 
     /// Returns how many times a job was started.
@@ -80,42 +89,28 @@ impl Fixture {
     }
 
     fn count(&self, expected: &str) -> usize {
-        let lines = fs::read_to_string(self.job_log()).unwrap_or_default();
+        let lines = fs::read_to_string(self.holds.job_log()).unwrap_or_default();
         lines.lines().filter(|line| *line == expected).count()
     }
+}
 
+impl Holds {
     fn file(&self, job: &str) -> PathBuf {
-        self.folder.join(format!("go-{job}"))
+        self.0.join(format!("go-{job}"))
     }
 
     fn job_log(&self) -> PathBuf {
-        self.folder.join("jobs.log")
+        self.0.join("jobs.log")
     }
 
     /// Returns a shell script that waits at the hold of a job and then runs a command.
-    fn held_script(&self, job: &str, command: &str) -> String {
+    fn shell_script(&self, job: &str, command: &str) -> String {
         let (log, file) = (self.job_log(), self.file(job));
         format!(
             "echo '{job} begins' >> '{log}'\nwhile [ ! -e '{file}' ]; do sleep 0.05; done\n\
              {command}\ncode=$?\necho '{job} ends' >> '{log}'\nexit $code\n",
             log = log.display(),
             file = file.display(),
-        )
-    }
-
-    fn gate(&self) -> String {
-        self.held_script(names::TEST, "sh check.sh")
-    }
-
-    fn configuration(&self, agent: &Path) -> String {
-        format!(
-            "engines:\n  sandbox: off\nagents:\n  scripted:\n    command: {}\n    env:\n      {SCRIPT_VARIABLE}: {}\n\
-             tiers:\n  simple: {{ agent: scripted }}\n  moderate: {{ agent: scripted }}\n  \
-             complex: {{ agent: scripted }}\n\
-             gates:\n  check: {{ command: sh {}, kind: tests }}\n",
-            agent.display(),
-            self.folder.join("script.json").display(),
-            self.folder.join("gate.sh").display(),
         )
     }
 
@@ -129,59 +124,18 @@ impl Fixture {
             steps.push(AgentStep::AwaitFile(self.file(job)));
             steps.extend(after);
             steps.push(line("ends"));
-            PromptCase { when: when.to_owned(), unless: None, steps }
+            PromptCase::new(when, steps)
         };
-        let writes: Vec<_> = plan
-            .file_changes
-            .iter()
-            .map(|change| AgentStep::Write {
-                path: (&change.path).into(),
-                content: CONTENT.to_owned(),
-            })
-            .collect();
+        let work = sample_work(&plan).collect();
         // Uncommitted, incomplete work at the time of the hold.
         let half = vec![AgentStep::Write { path: "names.txt".into(), content: "ann\n".to_owned() }];
         let met = json!({ "evidence": "the name is in the list", "file": "names.txt", "line": 3 });
         let verdict = json!({ "criteria": { CRITERION: { "met": met } } });
-        Script {
-            cases: vec![
-                case(
-                    "You are the planner",
-                    names::PLAN,
-                    vec![],
-                    vec![AgentStep::Plan(Box::new(plan))],
-                ),
-                case("You are implementing", names::IMPLEMENT, half, writes),
-                case(
-                    "You are the validator",
-                    names::REVIEW,
-                    vec![],
-                    vec![AgentStep::Submit(verdict)],
-                ),
-            ],
-            ..Script::default()
-        }
-    }
-}
-
-/// Returns a plan that changes `files` files.
-fn plan(files: usize) -> Plan {
-    let change = |number| FileChange {
-        path: if number == 0 { "names.txt".to_owned() } else { format!("names/{number}.txt") },
-        action: if number == 0 { FileAction::Modify } else { FileAction::Create },
-        description: "one more name".to_owned(),
-        estimated_lines: 1,
-    };
-    Plan {
-        summary: "Cy is greeted".to_owned(),
-        approach: "Add the name to the list.".to_owned(),
-        file_changes: (0..files).map(change).collect(),
-        testing_strategy: "The check counts the greetings.".to_owned(),
-        signals: tamma_core::complexity::Signals::default(),
-        estimated_tokens: None,
-        estimated_cost_usd: None,
-        risks: Vec::new(),
-        dependencies: Vec::new(),
-        test_changes: Vec::new(),
+        let planned = vec![AgentStep::Plan(Box::new(plan))];
+        Script::from_cases([
+            case(PLANNER, names::PLAN, vec![], planned),
+            case(IMPLEMENTER, names::IMPLEMENT, half, work),
+            case(VALIDATOR, names::REVIEW, vec![], vec![AgentStep::Submit(verdict)]),
+        ])
     }
 }

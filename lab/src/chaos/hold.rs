@@ -6,10 +6,8 @@
 use std::collections::BTreeSet;
 
 use anyhow::Result;
+use tamma_testkit::cluster::DATABASE;
 use tamma_testkit::postgres::{PostgresServer, PsqlSession};
-
-/// Name of Tamma's database.
-pub(crate) const DATABASE: &str = "tamma";
 
 /// Triggers. The name of a point consists of the table and a state.
 const TRIGGERS: &str = "

@@ -2,23 +2,24 @@
 //! that it finishes.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 use tamma_core::history::EntryName;
-use tamma_core::ids::{ProjectId, TaskId};
+use tamma_core::ids::TaskId;
 use tamma_core::task_loop::State;
-use tamma_store::{PlanVerdict, RegisteredProject};
+use tamma_store::PlanVerdict;
+use tamma_testkit::cluster::PERSON;
+use tamma_testkit::sample::{SAMPLE_CONTENT, task_id};
+use tamma_testkit::tamma_process::TammaProcess;
+use tamma_testkit::wait::{wait_until, wait_until_true};
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
-use uuid::Uuid;
 
-use super::PERSON;
 use super::components::{Components, output_text};
 use super::finding::Findings;
-use super::fixture::{AGENTS, CONTENT, CRITERION, Fixture};
+use super::fixture::{AGENTS, CRITERION, Fixture};
 use super::hold::{self, DatabaseHold};
 use super::leftover;
 use super::point::{Moment, Point, Victim};
@@ -28,9 +29,6 @@ const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Time limit for the processes of a task to exit.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Interval for polling conditions that send no notification.
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Number of files of a plan that is approved automatically, and of a medium-risk plan.
 const FILES: (usize, usize) = (1, 7);
@@ -56,8 +54,6 @@ pub(crate) struct Trial {
 /// Runs trials on one set of components.
 pub(crate) struct TrialRunner {
     pub(crate) components: Components,
-    agent: PathBuf,
-    folder: PathBuf,
     baseline: Baseline,
     /// Number of tasks so far.
     tasks: u32,
@@ -67,22 +63,14 @@ pub(crate) struct TrialRunner {
 struct TrialCase {
     task: TaskId,
     fixture: Fixture,
-    folder: PathBuf,
-    project: String,
     needs_person: bool,
 }
 
 impl TrialRunner {
     /// Starts all components and records two undisturbed tasks as the baseline.
-    pub(crate) async fn start(tamma: &Path, agent: &Path, folder: &Path) -> Result<Self> {
-        let components = Components::start(tamma, folder).await?;
-        let mut runner = Self {
-            components,
-            agent: agent.to_owned(),
-            folder: folder.to_owned(),
-            baseline: Baseline::default(),
-            tasks: 0,
-        };
+    pub(crate) async fn start(folder: &Path) -> Result<Self> {
+        let components = Components::start(folder).await?;
+        let mut runner = Self { components, baseline: Baseline::default(), tasks: 0 };
         for needs_person in [false, true] {
             let case = runner.case(needs_person).await?;
             runner.add(&case, None).await??;
@@ -137,7 +125,7 @@ impl TrialRunner {
         let case = self.case(point.needs_person()).await?;
         let mut hold = None;
         if let Some(name) = point.database_hold() {
-            hold = Some(DatabaseHold::at(&self.components.postgres, &name).await?);
+            hold = Some(DatabaseHold::at(self.components.cluster.postgres()?, &name).await?);
         } else if point.moment == Moment::Works {
             case.fixture.hold(point.activity)?;
         }
@@ -150,8 +138,14 @@ impl TrialRunner {
         self.reach(&case, point)
             .await
             .with_context(|| format!("the task does not reach {point}"))?;
-        let plan =
-            self.components.store.task(case.task).await.ok().and_then(|it| it.task_loop.ok()?.plan);
+        let plan = self
+            .components
+            .cluster
+            .store
+            .task(case.task)
+            .await
+            .ok()
+            .and_then(|it| it.task_loop.ok()?.plan);
         let running = self.leftovers(&case);
 
         *killed = Instant::now();
@@ -159,21 +153,21 @@ impl TrialRunner {
         if victim == Victim::Worker && point.moment == Moment::SavesResult {
             // Otherwise PostgreSQL would complete the statement of the dead worker on release, which
             // makes this case easier.
-            hold::cancel_waiting(&self.components.postgres, "worker").await?;
+            hold::cancel_waiting(self.components.cluster.postgres()?, "worker").await?;
         }
         self.components.restart(victim).await?;
 
         let mut findings = Findings::default();
         if victim == Victim::Worker {
             // A surviving agent would finish a run that is started again.
-            let exited = async || {
+            let exited = || {
                 let left = self.leftovers(&case);
                 let is_same = |it: &&leftover::LeftoverProcess| {
                     it.is_run_of(&case.task.to_string()) && running.contains(it)
                 };
-                left.iter().find(is_same).map_or(Ok(Some(())), |_| Ok(None))
+                !left.iter().any(|it| is_same(&it))
             };
-            if wait(EXIT_TIMEOUT, exited).await.is_err() {
+            if wait_until_true("the killed run", EXIT_TIMEOUT, exited).await.is_err() {
                 findings.orphaned.push("a run of the killed worker".to_owned());
             }
         }
@@ -182,7 +176,7 @@ impl TrialRunner {
                 .await?;
         }
         if let Some(hold) = hold {
-            hold.release(&self.components.postgres).await?;
+            hold.release(self.components.cluster.postgres()?).await?;
         } else if point.moment == Moment::Works {
             case.fixture.release(point.activity)?;
         }
@@ -208,35 +202,23 @@ impl TrialRunner {
     async fn case(&mut self, needs_person: bool) -> Result<TrialCase> {
         self.tasks += 1;
         let number = self.tasks;
-        let folder = self.folder.join(format!("task-{number}"));
         let files = if needs_person { FILES.1 } else { FILES.0 };
-        let fixture = Fixture::new(folder.clone(), &self.agent, files)?;
-        let id = |kind: u128| {
-            Uuid::from_u128(
-                0x0192_a000_0000_7000_8000_0000_0000_0000 + (kind << 32) + u128::from(number),
-            )
-        };
-        let repository = fixture.repository.path().display().to_string();
-        let project = RegisteredProject {
-            id: ProjectId(id(1)),
-            name: format!("greeter-{number}"),
-            repository,
-        };
-        self.components.store.register_project(&project).await?;
-        Ok(TrialCase { task: TaskId(id(2)), fixture, folder, project: project.name, needs_person })
+        let fixture = Fixture::new(&self.components.cluster, number, files).await?;
+        Ok(TrialCase { task: task_id(number), fixture, needs_person })
     }
 
     /// Adds a task. Retries until the server responds.
     fn add(&self, case: &TrialCase, after: Option<TaskId>) -> JoinHandle<Result<()>> {
         let mut arguments: Vec<_> =
             ["task", "add", "Greet Cy", "--criterion", CRITERION].map(str::to_owned).into();
-        arguments.extend(["--project".to_owned(), case.project.clone()]);
+        arguments.extend(["--project".to_owned(), case.fixture.project.name.clone()]);
         arguments.extend(["--id".to_owned(), case.task.to_string()]);
         if let Some(after) = after {
             arguments.extend(["--depends-on".to_owned(), after.to_string()]);
         }
-        let person = self.components.person.clone();
-        tokio::spawn(wait(TIMEOUT, async move || {
+        arguments.push("--json".to_owned());
+        let person = self.components.cluster.cli.clone();
+        tokio::spawn(wait_until("the server", TIMEOUT, async move || {
             let output = person.command(&arguments).output().await?;
             ensure!(output.status.success(), "{}", output_text(&output));
             Ok(Some(()))
@@ -248,17 +230,18 @@ impl TrialRunner {
         &self,
         task: TaskId,
     ) -> Result<JoinHandle<Result<std::process::Output>>> {
-        let task_loop = self.components.store.task(task).await?.task_loop?;
+        let task_loop = self.components.cluster.store.task(task).await?.task_loop?;
         let plan = task_loop.plan.context("the task has no plan")?.hash.to_string();
         let id = task.to_string();
-        let mut command = self.components.person.command(&["approve", &id, "--plan", &plan]);
+        let mut command =
+            self.components.cluster.cli.command(&["approve", &id, "--plan", &plan, "--json"]);
         Ok(tokio::spawn(async move { Ok(command.output().await?) }))
     }
 
     /// Approves the plan of a task. Retries until the server responds.
     async fn approve(&self, task: TaskId) -> Result<()> {
-        wait(TIMEOUT, async || {
-            if !self.components.store.decisions(task).await?.is_empty() {
+        wait_until("the server", TIMEOUT, async || {
+            if !self.components.cluster.store.decisions(task).await?.is_empty() {
                 return Ok(Some(()));
             }
             let output = self.send_approval(task).await?.await??;
@@ -273,8 +256,9 @@ impl TrialRunner {
 
     /// Waits until a task reaches a point.
     async fn reach(&self, case: &TrialCase, point: Point) -> Result<()> {
-        let Components { postgres, store, .. } = &self.components;
-        wait(TIMEOUT, async || {
+        let cluster = &self.components.cluster;
+        let (postgres, store) = (cluster.postgres()?, &cluster.store);
+        wait_until("the task", TIMEOUT, async || {
             let is_reached = match point.moment {
                 Moment::Writes(State::Pending) => {
                     let users = ["server", "worker"].map(str::to_owned);
@@ -299,8 +283,8 @@ impl TrialRunner {
     /// Waits until a task is in a state. Fails at once if it is closed or needs a decision.
     async fn until(&self, task: TaskId, state: State) -> Result<()> {
         let mut last = None;
-        let arrived = wait(TIMEOUT, async || {
-            let task_loop = self.components.store.task(task).await?.task_loop?;
+        let arrived = wait_until("the task", TIMEOUT, async || {
+            let task_loop = self.components.cluster.store.task(task).await?.task_loop?;
             last = Some(task_loop.state);
             if task_loop.state == state {
                 return Ok(Some(Ok(())));
@@ -326,13 +310,13 @@ impl TrialRunner {
         findings: &mut Findings,
     ) -> Result<()> {
         let id = case.task.to_string();
-        let inbox = wait(TIMEOUT, async || {
-            let output = self.components.person.command(&["inbox"]).output().await?;
+        let inbox = wait_until("the inbox", TIMEOUT, async || {
+            let output = self.components.cluster.cli.command(&["inbox", "--json"]).output().await?;
             ensure!(output.status.success(), "{}", output_text(&output));
             Ok(Some(output_text(&output)))
         })
         .await?;
-        let task_loop = self.components.store.task(case.task).await?.task_loop?;
+        let task_loop = self.components.cluster.store.task(case.task).await?.task_loop?;
         let same = plan.is_some() && task_loop.plan.map(|plan| plan.hash.to_string()) == plan;
         if task_loop.state != State::AwaitingApproval || !inbox.contains(&id) || !same {
             findings.add_lost("the open decision");
@@ -355,8 +339,7 @@ impl TrialRunner {
     /// Examines a completed task from outside.
     async fn examine(&self, case: &TrialCase) -> Result<Findings> {
         let mut findings = Findings::default();
-        let entries: Vec<_> = self.components.store.history(case.task, 0, 10_000).await?;
-        let entries: Vec<_> = entries.into_iter().map(|line| line.entry).collect();
+        let entries = self.components.cluster.history(case.task).await?;
         let Baseline { alone, approved } = &self.baseline;
         let baseline = if case.needs_person { approved } else { alone };
         findings.check_history(&entries, baseline.as_deref());
@@ -370,8 +353,8 @@ impl TrialRunner {
                 findings.add_note(format!("rerun of `{job}`: started {starts} times"));
             }
         }
-        let exited = async || Ok(self.leftovers(case).is_empty().then_some(()));
-        if wait(EXIT_TIMEOUT, exited).await.is_err() {
+        let exited = || self.leftovers(case).is_empty();
+        if wait_until_true("leftover processes", EXIT_TIMEOUT, exited).await.is_err() {
             let left = self.leftovers(case);
             findings.orphaned.extend(left.into_iter().map(|it| format!("{} {}", it.pid, it.line)));
         }
@@ -385,14 +368,14 @@ impl TrialRunner {
         entries: usize,
         findings: &mut Findings,
     ) -> Result<()> {
-        let stored = self.components.store.task(case.task).await?;
+        let stored = self.components.cluster.store.task(case.task).await?;
         let task_loop = stored.task_loop?;
         if task_loop.entry_count != entries as u64 {
             findings.add_lost(format!("entries: {entries} of {}", task_loop.entry_count));
         }
         // The workflow ends after its last row is written.
         let ended = async || self.components.workflow("result", case.task).await.map(Some);
-        let Ok(ended) = wait(TIMEOUT, ended).await else {
+        let Ok(ended) = wait_until("the workflow", TIMEOUT, ended).await else {
             findings.add_lost("the end of the workflow");
             return Ok(());
         };
@@ -411,7 +394,7 @@ impl TrialRunner {
     }
 
     async fn examine_approval(&self, case: &TrialCase, findings: &mut Findings) -> Result<()> {
-        let decisions = self.components.store.decisions(case.task).await?;
+        let decisions = self.components.cluster.store.decisions(case.task).await?;
         findings.expect_once("decision about the plan", decisions.len());
         let expected = if case.needs_person {
             (PlanVerdict::Approve, Some(PERSON.to_owned()))
@@ -429,20 +412,21 @@ impl TrialRunner {
 
     /// Returns the processes that still run for a task.
     fn leftovers(&self, case: &TrialCase) -> Vec<leftover::LeftoverProcess> {
-        let roles = [self.components.server.pid(), self.components.worker.pid()];
+        let server = self.components.cluster.server().ok().and_then(TammaProcess::pid);
+        let roles = [server, self.components.worker.pid()];
         let known: BTreeSet<_> = roles.into_iter().flatten().chain([std::process::id()]).collect();
-        leftover::find(&case.task.to_string(), &case.folder, &known)
+        leftover::find(&case.task.to_string(), &case.fixture.project.folder, &known)
     }
 
     async fn names(&self, task: TaskId) -> Result<Vec<EntryName>> {
-        let lines = self.components.store.history(task, 0, 10_000).await?;
-        Ok(lines.into_iter().map(|line| line.entry.name).collect())
+        let entries = self.components.cluster.history(task).await?;
+        Ok(entries.into_iter().map(|entry| entry.name).collect())
     }
 }
 
 /// Checks the branch of a task: one commit with exactly the planned changes.
 fn examine_branch(case: &TrialCase, findings: &mut Findings) -> Result<()> {
-    let repository = &case.fixture.repository;
+    let repository = &case.fixture.project.repository;
     let branch = format!("tamma/{}", case.task);
     let range = format!("main..{branch}");
     let Ok(commits) = repository.git(&["rev-list", &range]) else {
@@ -457,7 +441,7 @@ fn examine_branch(case: &TrialCase, findings: &mut Findings) -> Result<()> {
     }
     for path in &case.fixture.paths {
         let content = repository.git(&["show", &format!("{branch}:{path}")]).unwrap_or_default();
-        if content != CONTENT.trim() {
+        if content != SAMPLE_CONTENT.trim() {
             findings.add_lost(format!("the content of `{path}`"));
         }
     }
@@ -468,26 +452,4 @@ fn examine_branch(case: &TrialCase, findings: &mut Findings) -> Result<()> {
 fn has_event(history: &Value, kind: &str) -> bool {
     let events = history["events"].as_array();
     events.is_some_and(|events| events.iter().any(|event| event["eventType"] == kind))
-}
-
-/// Polls until a value is available. Errors are reported only on timeout, because components restart
-/// meanwhile.
-async fn wait<T>(limit: Duration, mut poll: impl AsyncFnMut() -> Result<Option<T>>) -> Result<T> {
-    let mut last = None;
-    let polling = async {
-        loop {
-            match poll().await {
-                Ok(Some(value)) => return value,
-                Ok(None) => last = None,
-                Err(error) => last = Some(error),
-            }
-            sleep(POLL_INTERVAL).await;
-        }
-    };
-    let value = timeout(limit, polling).await;
-    match (value, last) {
-        (Ok(value), _) => Ok(value),
-        (Err(_), Some(error)) => Err(error),
-        (Err(_), None) => bail!("not ready within {} s", limit.as_secs()),
-    }
 }

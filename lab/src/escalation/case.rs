@@ -2,6 +2,7 @@
 
 use serde_json::json;
 use tamma_core::cause::AlertCause;
+use tamma_core::plan::FileAction;
 use tamma_core::rules::HaltCondition;
 use tamma_core::task_loop::State;
 use tamma_core::tier::Tier;
@@ -150,7 +151,7 @@ impl EscalationCase {
                 vec![ScriptedAction::Tool("submit_conclusion", conclusion)],
             ),
             case("# Council conclusion", vec![plan(self.result_file(), "As the council says.")]),
-            case("You are the planner", vec![plan(self.result_file(), "The first idea.")]),
+            case(agent::PLANNER, vec![plan(self.result_file(), "The first idea.")]),
         ];
         match self {
             Self::AlwaysNew | Self::Budget => {
@@ -160,17 +161,17 @@ impl EscalationCase {
                     script_cases.push(ScriptedCase { when, actions: vec![attempt(word, None)] });
                 }
                 let tokens = (self == Self::Budget).then_some(300_000);
-                script_cases.push(case("You are implementing", vec![attempt(WORDS[0], tokens)]));
+                script_cases.push(case(agent::IMPLEMENTER, vec![attempt(WORDS[0], tokens)]));
             }
             Self::Stuck => {
                 let write =
                     |text: &str| ScriptedAction::Shell(format!("echo {text} > greeting.txt"), None);
                 script_cases.push(case("As the council says.", vec![write("right")]));
-                script_cases.push(case("You are implementing", vec![write("wrong")]));
+                script_cases.push(case(agent::IMPLEMENTER, vec![write("wrong")]));
             }
             Self::Security => {
                 let leak = ScriptedAction::Shell("echo 1234 > key.txt".to_owned(), None);
-                script_cases.push(case("You are implementing", vec![leak]));
+                script_cases.push(case(agent::IMPLEMENTER, vec![leak]));
             }
         }
         script_cases
@@ -196,15 +197,7 @@ fn attempt(word: &str, tokens: Option<u64>) -> ScriptedAction {
     ScriptedAction::Shell(format!("mkdir -p try && echo {word} > try/{word}.txt"), tokens)
 }
 
-/// Returns a small low-risk plan, which is approved automatically.
+/// Returns a plan that creates one file.
 fn plan(file: &str, summary: &str) -> ScriptedAction {
-    let plan = json!({
-        "summary": summary,
-        "approach": "Write the file.",
-        "file_changes": [
-            { "path": file, "action": "create", "description": "as requested", "estimated_lines": 1 }
-        ],
-        "testing_strategy": "The gates cover it.",
-    });
-    ScriptedAction::Tool("submit_plan", plan)
+    scripts::plan(summary, FileAction::Create, &[file])
 }

@@ -8,12 +8,12 @@ use anyhow::{Result, bail, ensure};
 use tamma_core::history::{EntryName, HistoryEntry};
 use tamma_core::ids::TaskId;
 use tamma_core::task_loop::{State, TaskLoop};
-use tamma_testkit::agent::SCRIPT_VARIABLE;
+use tamma_testkit::Cluster;
 use tamma_testkit::model::ScriptedModel;
+use tamma_testkit::project::ProjectConfig;
 use tamma_testkit::repository::Repository;
 
 use super::case::{EscalationCase, GATE};
-use crate::support::cluster::Cluster;
 
 /// Time limit of a case.
 const TIMEOUT: Duration = Duration::from_mins(15);
@@ -23,8 +23,8 @@ const TIMEOUT: Duration = Duration::from_mins(15);
 pub(crate) enum AgentSetup {
     /// Real agent with a scripted model.
     Real { name: String, programs: PathBuf, key: &'static str },
-    /// Scripted agent without a model, at this path.
-    Scripted(PathBuf),
+    /// Scripted agent without a model.
+    Scripted,
 }
 
 /// Runs cases on one cluster.
@@ -47,15 +47,14 @@ pub(crate) struct CaseOutcome {
 impl EscalationRunner {
     /// Starts the cluster with one worker, and logs in `folder`.
     pub(crate) async fn start(folder: &Path, agent: AgentSetup) -> Result<Self> {
-        let mut cluster = Cluster::start(folder).await?;
-        let mut worker = cluster.worker("work", &[]);
+        let mut cluster = Cluster::builder().folder(folder).private_servers().server().workers(1);
         if let AgentSetup::Real { programs, key, .. } = &agent {
             let path = std::env::var("PATH").unwrap_or_default();
-            worker = worker
-                .with_env("PATH", format!("{}:{path}", programs.display()))
-                .with_env(*key, "a-key-that-only-the-gateway-knows");
+            cluster = cluster
+                .worker_env("PATH", format!("{}:{path}", programs.display()))
+                .worker_env(key, "a-key-that-only-the-gateway-knows");
         }
-        cluster.start_worker(worker).await?;
+        let cluster = cluster.start().await?;
         Ok(Self { cluster, agent })
     }
 
@@ -64,25 +63,9 @@ impl EscalationRunner {
         let repository = Repository::new()?;
         repository.write("gate.sh", GATE)?;
         // Dropping the model stops it.
-        let (agent, model) = self.agent(case).await?;
-        let tier = |model: &str| match &self.agent {
-            AgentSetup::Real { name, .. } if name == CLAUDE => {
-                format!("{{ agent: {name}, model: {model} }}")
-            }
-            AgentSetup::Real { name, .. } => format!("{{ agent: {name}, model: default }}"),
-            AgentSetup::Scripted(_) => "{ agent: scripted }".to_owned(),
-        };
-        let (simple, moderate, complex) = (tier("haiku"), tier("sonnet"), tier("opus"));
-        let configuration = format!(
-            "agents:\n{agent}tiers:\n  simple: {simple}\n  moderate: {moderate}\n  \
-             complex: {complex}\n\
-             gates:\n{}budget: {{ task_usd: {} }}\n{}\
-             engines: {{ sandbox: {} }}\n",
-            case.gates(),
-            case.budget(),
-            PRICES,
-            if matches!(self.agent, AgentSetup::Scripted(_)) { "off" } else { "auto" },
-        );
+        let (config, model) = self.agent(case).await?;
+        let budget = format!("budget: {{ task_usd: {} }}\n", case.budget());
+        let configuration = config.gates(case.gates()).more(&budget).more(PRICES).to_string();
         repository.write("tamma.yaml", &configuration)?;
         repository.commit("gates")?;
         let project = case.to_string();
@@ -97,21 +80,19 @@ impl EscalationRunner {
         Ok(CaseOutcome { task, task_loop, history, pushed, models })
     }
 
-    /// Returns the `agents` section of the configuration, and the model of a real agent.
-    async fn agent(&self, case: EscalationCase) -> Result<(String, Option<ScriptedModel>)> {
+    /// Returns the configuration of the agent, and the model of a real agent.
+    async fn agent(&self, case: EscalationCase) -> Result<(ProjectConfig, Option<ScriptedModel>)> {
         match &self.agent {
             AgentSetup::Real { name, .. } => {
                 let model = ScriptedModel::start(case.model()).await?;
-                Ok((format!("  {name}:\n    upstream: {}\n", model.url()), Some(model)))
+                let models =
+                    if name == CLAUDE { ["haiku", "sonnet", "opus"] } else { ["default"; 3] };
+                Ok((ProjectConfig::upstream(name, &model.url(), models), Some(model)))
             }
-            AgentSetup::Scripted(program) => {
-                let script = self.cluster.folder.join(format!("{case}.json"));
+            AgentSetup::Scripted => {
+                let script = self.cluster.folder().join(format!("{case}.json"));
                 case.agent().write(&script)?;
-                let (program, script) = (program.display(), script.display());
-                let text = format!(
-                    "  scripted:\n    command: {program}\n    env:\n      {SCRIPT_VARIABLE}: {script}\n"
-                );
-                Ok((text, None))
+                Ok((ProjectConfig::scripted(&script)?, None))
             }
         }
     }
@@ -127,7 +108,7 @@ impl EscalationRunner {
                 && task_loop.active_job.is_none();
             Ok(saved || task_loop.state.is_terminal())
         };
-        let task_loop = self.cluster.until(task, TIMEOUT, is_settled).await?;
+        let task_loop = self.cluster.wait_for_task(task, TIMEOUT, is_settled).await?;
         if task_loop.state == State::HumanEscalation {
             let history = self.cluster.history(task).await?;
             let reasons: Vec<_> =

@@ -6,7 +6,9 @@
 
 use serde_json::{Value, json};
 use tamma_core::plan::{FileAction, FileChange, Plan};
-use tamma_testkit::agent::{AgentStep, PromptCase, Script};
+use tamma_testkit::agent::{AgentStep, PromptCase, Script, VALIDATOR};
+use tamma_testkit::sample::sample_change;
+use tamma_testkit::sample_plan;
 
 /// Acceptance criteria. Most tasks have only the first.
 pub(crate) const CRITERIA: [&str; 2] =
@@ -58,34 +60,21 @@ impl Claim {
     /// Returns the script of an agent that plans, implements and validates.
     pub(crate) fn script(&self) -> Script {
         let change = |path: &&str| FileChange {
-            path: (*path).to_owned(),
-            action: FileAction::Modify,
-            description: "discounts".to_owned(),
             estimated_lines: 3,
+            ..sample_change(*path, FileAction::Modify)
         };
         let plan = Plan {
             summary: "Discounts are taken off".to_owned(),
             approach: "Take the percentage off the sum.".to_owned(),
             file_changes: self.planned.iter().map(change).collect(),
-            testing_strategy: "There is a test for it that fails.".to_owned(),
-            signals: tamma_core::complexity::Signals::default(),
-            estimated_tokens: None,
-            estimated_cost_usd: None,
-            risks: Vec::new(),
-            dependencies: Vec::new(),
             test_changes: self.test_changes.iter().map(|it| (*it).to_owned()).collect(),
+            ..sample_plan(1)
         };
-        let case = |when: &str, steps| PromptCase { when: when.to_owned(), unless: None, steps };
         let mut work = self.work.clone();
         work.push(AgentStep::Say("Done. All tests pass, every criterion is met.".to_owned()));
-        Script {
-            cases: vec![
-                case("You are the planner", vec![AgentStep::Plan(Box::new(plan))]),
-                case("You are implementing", work),
-                case("You are the validator", self.verdict.clone()),
-            ],
-            ..Script::default()
-        }
+        let mut script = Script::planned(plan, work);
+        script.cases.push(PromptCase::new(VALIDATOR, self.verdict.clone()));
+        script
     }
 }
 

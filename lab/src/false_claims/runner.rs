@@ -1,18 +1,17 @@
 //! Runs the claims on one cluster, each with its own repository and task.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
 use tamma_core::task_loop::{State, TaskLoop};
-use tamma_testkit::agent::SCRIPT_VARIABLE;
+use tamma_testkit::Cluster;
+use tamma_testkit::project::ProjectConfig;
 use tamma_testkit::repository::Repository;
 
 use super::claims::{CRITERIA, Claim};
 use super::rejection::{gate_statuses, rejection_reason};
-use crate::support::cluster::Cluster;
-use crate::support::programs::beside;
+use crate::support::programs;
 
 /// Time limit of a task.
 const TIMEOUT: Duration = Duration::from_mins(3);
@@ -28,15 +27,13 @@ const FILES: [(&str, &str); 7] = [
     ("tests/test_shop.py", include_str!("../../inputs/false-claims/shop/tests/test_shop.py")),
 ];
 
+/// Gates of every repository.
+const GATES: &str = "  style: { command: sh style.sh, kind: lint }
+  tests: { command: python3 -m check, kind: tests, report: junit }
+";
+
 /// Rules of all tasks: one run, then a decision by a person.
 const RULES: &str = "\
-tiers:
-  simple: { agent: scripted }
-  moderate: { agent: scripted }
-  complex: { agent: scripted }
-gates:
-  style: { command: sh style.sh, kind: lint }
-  tests: { command: python3 -m check, kind: tests, report: junit }
 scrum_master:
   task_loop: { max_iterations: 1 }
 review:
@@ -48,17 +45,20 @@ review:
 /// Runs claims on one cluster.
 pub(crate) struct ClaimRunner {
     cluster: Cluster,
-    agent: PathBuf,
 }
 
 impl ClaimRunner {
     /// Starts the cluster with one worker, and logs in `folder`.
     pub(crate) async fn start(folder: &Path, slots: u16) -> Result<Self> {
-        let agent = beside("scripted-agent")?;
-        let mut cluster = Cluster::start(folder).await?;
-        let worker = cluster.worker("work", &["--slots", &slots.to_string()]);
-        cluster.start_worker(worker).await?;
-        Ok(Self { cluster, agent })
+        let cluster = Cluster::builder()
+            .folder(folder)
+            .private_servers()
+            .server()
+            .workers(1)
+            .worker_args(&["--slots", &slots.to_string()])
+            .start()
+            .await?;
+        Ok(Self { cluster })
     }
 
     /// Stops the cluster.
@@ -68,30 +68,25 @@ impl ClaimRunner {
 
     /// Runs one claim. Returns `true` if it was believed, with the delivery or the rejection.
     pub(crate) async fn run(&self, number: u32, claim: &Claim) -> Result<(bool, String)> {
-        let folder = self.cluster.folder.join(format!("task-{number}"));
-        fs::create_dir_all(&folder)?;
-        let script = folder.join("script.json");
-        claim.script().write(&script)?;
         let repository = Repository::new()?;
         for (name, text) in FILES {
             repository.write(name, text)?;
         }
         repository.commit("the shop")?;
-        let own = format!(
-            "agents:\n  scripted:\n    command: {agent}\n    env:\n      {SCRIPT_VARIABLE}: {script}\n\
-             engines: {{ readable: ['{programs}', '{folder}'] }}\n{RULES}",
-            agent = self.agent.display(),
-            script = script.display(),
-            programs = self.agent.parent().unwrap_or(Path::new("/")).display(),
-            folder = folder.display(),
-        );
-        repository.write("tamma.yaml", &own)?;
         let name = format!("shop-{number}");
-        self.cluster.register_project(number, &name, &repository).await?;
+        let readable = [programs::folder()?, self.cluster.folder().join(&name)];
+        let readable = readable.map(|folder| format!("'{}'", folder.display())).join(", ");
+        let configure = |config: ProjectConfig| {
+            config.gates(GATES).engines([format!("readable: [{readable}]")]).more(RULES)
+        };
+        let script = claim.script();
+        let project =
+            self.cluster.add_project(number, &name, repository, &script, configure).await?;
+        let repository = &project.repository;
         let criteria = CRITERIA.iter().take(claim.criteria).flat_map(|it| ["--criterion", it]);
         let more: Vec<&str> = ["--project", &name].into_iter().chain(criteria).collect();
         let task = self.cluster.add_task(number, "Take discounts off", &more).await?;
-        let state = self.cluster.until(task, TIMEOUT, is_settled).await?.state;
+        let state = self.cluster.wait_for_task(task, TIMEOUT, is_settled).await?.state;
         if state == State::Completed {
             let branch = format!("tamma/{task}");
             let delivered = repository.git(&["log", "--format=%s", &format!("main..{branch}")])?;

@@ -10,12 +10,12 @@ use tamma_core::knowledge::EntryStatus;
 use tamma_core::learning::LessonEvidence;
 use tamma_core::task_loop::{State, TaskLoop};
 use tamma_store::KnowledgeFilter;
-use tamma_testkit::agent::SCRIPT_VARIABLE;
+use tamma_testkit::Cluster;
+use tamma_testkit::project::ProjectConfig;
 use tamma_testkit::repository::Repository;
+use tamma_testkit::sample::{project_id, task_id};
 
 use super::tasks::{LearnBehaviour, OutcomeCase};
-use crate::support::cluster::Cluster;
-use crate::support::programs::beside;
 
 /// Time limit of each step.
 const TIMEOUT: Duration = Duration::from_mins(5);
@@ -35,34 +35,24 @@ pub(crate) async fn run(
     case: OutcomeCase,
     behaviour: LearnBehaviour,
 ) -> Result<LessonCount> {
-    let folder = cluster.folder.join(format!("task-{number}"));
-    std::fs::create_dir_all(&folder)?;
-    let script = folder.join("script.json");
-    case.script(behaviour).write(&script)?;
-    let agent = beside("scripted-agent")?;
-    let repository = Repository::new()?;
-    repository.write(
-        "tamma.yaml",
-        &format!(
-            "agents:\n  scripted:\n    command: {}\n    env:\n      {SCRIPT_VARIABLE}: {}\n\
-             tiers:\n  simple: {{ agent: scripted }}\n  moderate: {{ agent: scripted }}\n  \
-             complex: {{ agent: scripted }}\nengines: {{ sandbox: off }}\n{}",
-            agent.display(),
-            script.display(),
-            case.rules(),
-        ),
-    )?;
-    repository.commit("rules")?;
     let name = format!("greeter-{number}");
-    let project = cluster.register_project(number, &name, &repository).await?;
+    let (repository, script) = (Repository::new()?, case.script(behaviour));
+    let configure = |config: ProjectConfig| config.gates(case.gates()).more(&case.rules());
+    let project = cluster.add_project(number, &name, repository, &script, configure).await?;
+    project.repository.commit("rules")?;
     let task = cluster.add_task(number, "Greet one more", &["--project", &name]).await?;
     if let Some(expected) = case.person_acts_in() {
-        cluster.until(task, TIMEOUT, |task_loop| is_waiting_in(task_loop, expected)).await?;
+        cluster
+            .wait_for_task(task, TIMEOUT, |task_loop| is_waiting_in(task_loop, expected))
+            .await?;
         let id = task.to_string();
         if case.ending() == State::Failed {
-            cluster.tamma(&["answer", &id, "abandon", "--reason", "not worth the effort"]).await?;
+            cluster
+                .cli
+                .run(&["answer", &id, "abandon", "--reason", "not worth the effort"])
+                .await?;
         } else {
-            cluster.tamma(&["cancel", &id, "--reason", "no longer needed"]).await?;
+            cluster.cli.run(&["cancel", &id, "--reason", "no longer needed"]).await?;
         }
     }
     let history = cluster.learned_history(task, TIMEOUT).await?;
@@ -76,7 +66,7 @@ pub(crate) async fn run(
         EntryData::Lessons(lessons) => Some(lessons),
         _ => None,
     });
-    let evidence = evidence(cluster, project).await?;
+    let evidence = evidence(cluster, project.id).await?;
     Ok(LessonCount { lessons: lessons.unwrap_or_default(), evidence })
 }
 
@@ -118,7 +108,7 @@ async fn evidence(cluster: &Cluster, project: ProjectId) -> Result<usize> {
 pub(crate) async fn propose_all(cluster: &Cluster, file: &Path) -> Result<(usize, usize)> {
     let text = std::fs::read_to_string(file)?;
     let sets: Vec<super::LessonWordings> = serde_json::from_str(&text)?;
-    let project = ProjectId(crate::support::cluster::id(1, 9_999));
+    let project = project_id(9_999);
     let mut count = 0;
     // Wordings of the same lesson never follow each other.
     for round in 0..3 {
@@ -127,7 +117,7 @@ pub(crate) async fn propose_all(cluster: &Cluster, file: &Path) -> Result<(usize
                 bail!("a lesson needs three wordings")
             };
             count += 1;
-            let task = tamma_core::ids::TaskId(crate::support::cluster::id(2, 9_000 + count));
+            let task = task_id(9_000 + count);
             let lesson = wordings.lesson(project, wording, task, number)?;
             cluster.store.propose_lessons(project, vec![(lesson.id(task), lesson)]).await?;
         }

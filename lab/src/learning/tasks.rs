@@ -1,9 +1,11 @@
 //! Tasks with all outcomes: scripts of their agents, actions of people, and final states.
 
 use serde_json::json;
-use tamma_core::plan::Plan;
+use tamma_core::plan::{FileAction, Plan};
 use tamma_core::task_loop::State;
-use tamma_testkit::agent::{AgentStep, PromptCase, Script};
+use tamma_testkit::agent::{AgentStep, IMPLEMENTER, PLANNER, PromptCase, Script};
+use tamma_testkit::sample::sample_change;
+use tamma_testkit::sample_plan;
 
 /// Course of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::EnumIter, strum::Display)]
@@ -105,12 +107,16 @@ impl OutcomeCase {
         }
     }
 
-    /// Returns the configuration except the agent.
-    pub(crate) fn rules(self) -> String {
-        let gates = match self {
+    /// Returns the gate.
+    pub(crate) fn gates(self) -> &'static str {
+        match self {
             Self::Security => "  keys: { command: test ! -e key.txt, kind: security }\n",
             _ => "  names: { command: '! grep -q wrong names.txt', kind: tests }\n",
-        };
+        }
+    }
+
+    /// Returns the configuration except agent and gates.
+    pub(crate) fn rules(self) -> String {
         let runs = match self {
             Self::GivenUp | Self::CancelledWhenAsked => 1,
             _ => 10,
@@ -118,25 +124,25 @@ impl OutcomeCase {
         let approve = self != Self::CancelledAtApproval;
         let budget = if self == Self::OverBudget { "budget: { task_usd: 1.0 }\n" } else { "" };
         format!(
-            "gates:\n{gates}{budget}scrum_master:\n  task_loop:\n    max_iterations: {runs}\n    \
+            "{budget}scrum_master:\n  task_loop:\n    max_iterations: {runs}\n    \
              auto_approve_low_risk: {approve}\n    backoff_seconds: 1\n"
         )
     }
 
     /// Returns the script of the agent.
     pub(crate) fn script(self, behaviour: LearnBehaviour) -> Script {
-        let case = |when: &str, steps| PromptCase { when: when.to_owned(), unless: None, steps };
+        let case = |when: &str, steps: Vec<AgentStep>| PromptCase::new(when, steps);
         let write = |content: &str| {
             vec![AgentStep::Write { path: "names.txt".into(), content: content.to_owned() }]
         };
         let (wrong, right) = (write("ann\nwrong\n"), write("ann\nbo\ncy\n"));
         let planned = match self {
             Self::WithoutPlan => vec![AgentStep::Say("I have no idea.".to_owned())],
-            _ => plan().map(|plan| vec![AgentStep::Plan(Box::new(plan))]).unwrap_or_default(),
+            _ => vec![AgentStep::Plan(Box::new(plan()))],
         };
         let mut cases = vec![
             case("You look back at a development task", behaviour.steps(self)),
-            case("You are the planner", planned),
+            case(PLANNER, planned),
         ];
         match self {
             Self::AfterOneFailure => cases.push(case("This is attempt 2.", right.clone())),
@@ -155,19 +161,13 @@ impl OutcomeCase {
             }
             _ => wrong,
         };
-        cases.push(case("You are implementing", work));
-        Script { cases, ..Script::default() }
+        cases.push(case(IMPLEMENTER, work));
+        Script::from_cases(cases)
     }
 }
 
 /// Returns the plan of every task.
-fn plan() -> Option<Plan> {
-    let change = |path: &str| json!({ "path": path, "action": "modify", "description": "one more name", "estimated_lines": 1 });
-    serde_json::from_value(json!({
-        "summary": "One more name",
-        "approach": "Append the name.",
-        "file_changes": [change("names.txt"), change("key.txt")],
-        "testing_strategy": "The gates cover it.",
-    }))
-    .ok()
+fn plan() -> Plan {
+    let change = |path: &str| sample_change(path, FileAction::Modify);
+    Plan { file_changes: ["names.txt", "key.txt"].map(change).into(), ..sample_plan(1) }
 }

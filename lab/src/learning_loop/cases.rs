@@ -2,6 +2,8 @@
 
 use serde_json::json;
 use tamma_core::knowledge::EntryKind;
+use tamma_core::plan::FileAction;
+use tamma_testkit::agent::{IMPLEMENTER, PLANNER};
 
 use crate::support::scripts::{ScriptedAction, ScriptedCase, plan};
 
@@ -69,7 +71,7 @@ impl LessonCase {
             ScriptedAction::Shell("echo 'field colour' >> generated/api.txt".to_owned(), None);
         let right =
             ScriptedAction::Shell("echo colour >> schema.txt && sh gen.sh".to_owned(), None);
-        let files = ["schema.txt", "generated/api.txt"];
+        let (modify, files) = (FileAction::Modify, ["schema.txt", "generated/api.txt"]);
         vec![
             ScriptedCase::new(
                 "You look back at a development task",
@@ -78,20 +80,22 @@ impl LessonCase {
             ),
             ScriptedCase::new(
                 "# What was tried with it",
-                vec![plan("The schema, and gen.sh", &files)],
+                vec![plan("The schema, and gen.sh", modify, &files)],
             ),
             ScriptedCase::new(
-                "You are the planner",
+                PLANNER,
                 vec![match self {
                     Self::Prohibition => {
-                        plan("Write the field into the generated file by hand", &files[1..])
+                        plan("Write the field into the generated file by hand", modify, &files[1..])
                     }
-                    Self::Recommendation => plan("A field `colour` in the generated API", &files),
+                    Self::Recommendation => {
+                        plan("A field `colour` in the generated API", modify, &files)
+                    }
                 }],
             ),
             ScriptedCase::new(RECOMMENDED, vec![right.clone()]),
             ScriptedCase::new("This is attempt 3.", vec![right]),
-            ScriptedCase::new("You are implementing", vec![wrong]),
+            ScriptedCase::new(IMPLEMENTER, vec![wrong]),
         ]
     }
 }

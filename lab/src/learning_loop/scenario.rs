@@ -11,13 +11,12 @@ use tamma_core::knowledge::EntryStatus;
 use tamma_core::learning::LessonEvidence;
 use tamma_core::task_loop::{State, TaskLoop};
 use tamma_store::{KnowledgeAction, KnowledgeFilter, StoredEntry};
-use tamma_testkit::agent::SCRIPT_VARIABLE;
+use tamma_testkit::Cluster;
 use tamma_testkit::model::ScriptedModel;
+use tamma_testkit::project::ProjectConfig;
 use tamma_testkit::repository::Repository;
 
 use super::cases::{FILES, LessonCase};
-use crate::support::cluster::Cluster;
-use crate::support::programs::beside;
 use crate::support::scripts;
 
 /// Time limit of a task.
@@ -66,7 +65,7 @@ pub(crate) async fn run(
     let project = cluster.register_project(number, &name, &repository).await?;
     let run_task = async |task: u32, title: &str| -> Result<FinishedTask> {
         let task = cluster.add_task(number * 10 + task, title, &["--project", &name]).await?;
-        let task_loop = cluster.until(task, TIMEOUT, is_settled).await?;
+        let task_loop = cluster.wait_for_task(task, TIMEOUT, is_settled).await?;
         let history = if task_loop.state.is_terminal() {
             cluster.learned_history(task, TIMEOUT).await?
         } else {
@@ -122,7 +121,7 @@ pub(crate) async fn run(
 
     writeln!(report, "\n3. A person approves the lesson.")?;
     let id = merged.entry.id.to_string();
-    let output = cluster.tamma(&["knowledge", "approve", &id, "--reason", "seen twice"]).await?;
+    let output = cluster.cli.run(&["knowledge", "approve", &id, "--reason", "seen twice"]).await?;
     writeln!(
         report,
         "   $ tamma knowledge approve {id}\n   {}",
@@ -173,7 +172,7 @@ pub(crate) async fn run(
     effect(cluster, report, &id).await?;
     if third.task_loop.state == State::HumanEscalation {
         let task = third.task.to_string();
-        cluster.tamma(&["cancel", &task, "--reason", "the plan is forbidden"]).await?;
+        cluster.cli.run(&["cancel", &task, "--reason", "the plan is forbidden"]).await?;
         cluster.learned_history(third.task, TIMEOUT).await?;
     }
     Ok(())
@@ -181,7 +180,7 @@ pub(crate) async fn run(
 
 /// Checks the statistics of the entry: matched tasks, and their results.
 async fn effect(cluster: &Cluster, report: &mut String, id: &str) -> Result<()> {
-    let output = cluster.tamma(&["knowledge", "show", id, "--json"]).await?;
+    let output = cluster.cli.run(&["knowledge", "show", id, "--json"]).await?;
     let detail: serde_json::Value = serde_json::from_str(&output)?;
     let effect = &detail["effect"];
     let number = |value: &serde_json::Value| value.as_u64().context("a figure is missing");
@@ -203,34 +202,21 @@ async fn configuration(
     agent: &LoopAgent,
     case: LessonCase,
 ) -> Result<(String, Option<ScriptedModel>)> {
-    let gates = "gates:\n  generated: { command: sh gate.sh, kind: tests }\n";
-    match agent {
+    let gates = "  generated: { command: sh gate.sh, kind: tests }\n";
+    let (config, model) = match agent {
         LoopAgent::Real => {
             let model = ScriptedModel::start(scripts::model_script(case.script_cases())).await?;
-            let tier = |model: &str| format!("{{ agent: claude-code, model: {model} }}");
-            let text = format!(
-                "agents:\n  claude-code:\n    upstream: {}\ntiers:\n  simple: {}\n  moderate: {}\n  \
-                 complex: {}\n{gates}{PRICES}",
-                model.url(),
-                tier("haiku"),
-                tier("sonnet"),
-                tier("opus"),
-            );
-            Ok((text, Some(model)))
+            let models = ["haiku", "sonnet", "opus"];
+            let config = ProjectConfig::upstream("claude-code", &model.url(), models).more(PRICES);
+            (config, Some(model))
         }
         LoopAgent::Scripted => {
-            let script = cluster.folder.join(format!("{case}.json"));
+            let script = cluster.folder().join(format!("{case}.json"));
             scripts::agent_script(case.script_cases()).write(&script)?;
-            let tier = "{ agent: scripted }";
-            let text = format!(
-                "agents:\n  scripted:\n    command: {}\n    env:\n      {SCRIPT_VARIABLE}: {}\ntiers:\n  \
-                 simple: {tier}\n  moderate: {tier}\n  complex: {tier}\n{gates}engines: {{ sandbox: off }}\n",
-                beside("scripted-agent")?.display(),
-                script.display(),
-            );
-            Ok((text, None))
+            (ProjectConfig::scripted(&script)?, None)
         }
-    }
+    };
+    Ok((config.gates(gates).to_string(), model))
 }
 
 /// Returns `true` if a task is closed or needs a decision.

@@ -8,11 +8,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
+use tamma_testkit::Cluster;
 use tamma_testkit::model::{ModelStep, Script, ScriptedCall, ScriptedModel};
 use tokio::process::Command;
 use tokio::time::timeout;
-
-use crate::support::cluster::Cluster;
 
 /// Time limit of one client command.
 const TIMEOUT: Duration = Duration::from_mins(3);
@@ -152,13 +151,13 @@ fn result(body: &Value) -> Option<ToolOutput> {
 fn servers(cluster: &Cluster, transport: Transport, token: &str) -> String {
     let server = match transport {
         Transport::Stdio => json!({
-            "command": cluster.tamma,
-            "args": ["mcp", "--server", cluster.url],
+            "command": cluster.cli.program,
+            "args": ["mcp", "--server", cluster.url()],
             "env": { "TAMMA_TOKEN": token },
         }),
         Transport::Http => json!({
             "type": "streamable-http",
-            "url": format!("{}/mcp", cluster.url),
+            "url": format!("{}/mcp", cluster.url()),
             "headers": { "Authorization": format!("Bearer {token}") },
         }),
     };
@@ -173,14 +172,14 @@ async fn inspect(
     token: &str,
     more: &[&str],
 ) -> Result<Value> {
-    let file = cluster.folder.join("servers.json");
+    let file = cluster.folder().join("servers.json");
     std::fs::write(&file, servers(cluster, transport, token))?;
     let mut command = Command::new(program);
     command
         .args(["--cli", "--server", "tamma", "--format", "json", "--quiet", "--config"])
         .arg(&file)
         .args(more)
-        .env("HOME", &cluster.folder);
+        .env("HOME", cluster.folder());
     let output = run(&mut command).await?;
     let mut answer: Value = serde_json::from_str(&output)
         .with_context(|| format!("cannot parse the inspector's output: {output}"))?;
@@ -195,7 +194,7 @@ async fn converse(
     model: &ScriptedModel,
     ask: &str,
 ) -> Result<()> {
-    let home = cluster.folder.join("home");
+    let home = cluster.folder().join("home");
     std::fs::create_dir_all(&home)?;
     let mut command = Command::new(program(folder)?);
     command

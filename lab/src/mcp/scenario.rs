@@ -8,13 +8,14 @@ use serde_json::{Value, json};
 use tamma_core::actor::Actor;
 use tamma_core::history::EntryName;
 use tamma_core::ids::TaskId;
+use tamma_core::plan::FileAction;
 use tamma_core::task_loop::{State, TaskLoop};
-use tamma_testkit::agent::SCRIPT_VARIABLE;
+use tamma_testkit::agent::{IMPLEMENTER, PLANNER};
+use tamma_testkit::project::{ProjectConfig, ScriptedProject};
 use tamma_testkit::repository::Repository;
+use tamma_testkit::{Cluster, wait_until};
 
 use super::client::McpClient;
-use crate::support::cluster::{Cluster, wait};
-use crate::support::programs::beside;
 use crate::support::scripts::{self, ScriptedAction, ScriptedCase, plan};
 
 /// Time limit of a task.
@@ -36,9 +37,9 @@ const TOOLS: [&str; 8] = [
 const APPROVER: &str = "Ada";
 const MEMBER: &str = "Max";
 
-/// Repository, and the tokens of two persons.
+/// Project, and the tokens of two persons.
 pub(crate) struct McpFixture {
-    _repository: Repository,
+    _project: ScriptedProject,
     approver: String,
     member: String,
 }
@@ -48,37 +49,26 @@ impl McpFixture {
         let repository = Repository::new()?;
         repository.write("greeting.txt", "Hello\n")?;
         repository.write("check.sh", "grep -q world greeting.txt\n")?;
-        let script = cluster.folder.join("script.json");
         let greet = ScriptedAction::Shell("echo 'Hello world' > greeting.txt".to_owned(), None);
-        scripts::agent_script(vec![
-            ScriptedCase::new(
-                "You are the planner",
-                vec![plan("Greet the world", &["greeting.txt"])],
-            ),
-            ScriptedCase::new("You are implementing", vec![greet]),
-        ])
-        .write(&script)?;
-        let tier = "{ agent: scripted }";
-        let configuration = format!(
-            "agents:\n  scripted:\n    command: {}\n    env:\n      {SCRIPT_VARIABLE}: {}\ntiers:\n  \
-             simple: {tier}\n  moderate: {tier}\n  complex: {tier}\n\
-             gates:\n  greets: {{ command: sh check.sh, kind: tests }}\n\
-             engines: {{ sandbox: off }}\n\
-             scrum_master:\n  task_loop: {{ auto_approve_low_risk: false }}\n\
-             people:\n  everybody: viewer\n  named: {{ {APPROVER}: approver, {MEMBER}: member }}\n",
-            beside("scripted-agent")?.display(),
-            script.display(),
+        let planned = vec![plan("Greet the world", FileAction::Modify, &["greeting.txt"])];
+        let script = scripts::agent_script(vec![
+            ScriptedCase::new(PLANNER, planned),
+            ScriptedCase::new(IMPLEMENTER, vec![greet]),
+        ]);
+        let rules = format!(
+            "scrum_master:\n  task_loop: {{ auto_approve_low_risk: false }}\n\
+             people:\n  everybody: viewer\n  named: {{ {APPROVER}: approver, {MEMBER}: member }}\n"
         );
-        repository.write("tamma.yaml", &configuration)?;
-        repository.commit("a greeting")?;
-        cluster.register_project(1, "greeter", &repository).await?;
+        let configure = |config: ProjectConfig| config.more(&rules);
+        let project = cluster.add_project(1, "greeter", repository, &script, configure).await?;
+        project.repository.commit("a greeting")?;
         let token = async |name: &str| -> Result<String> {
-            let output = cluster.tamma(&["person", "add", name, "--json"]).await?;
+            let output = cluster.cli.run(&["person", "add", name, "--json"]).await?;
             let issued: Value = serde_json::from_str(&output)?;
             Ok(issued["token"].as_str().context("no token")?.to_owned())
         };
         let (approver, member) = (token(APPROVER).await?, token(MEMBER).await?);
-        Ok(Self { _repository: repository, approver, member })
+        Ok(Self { _project: project, approver, member })
     }
 }
 
@@ -105,7 +95,7 @@ pub(crate) async fn run(
     let by = history.first().map(|entry| entry.actor.clone());
     ensure!(by == Some(Actor::Person(MEMBER.parse()?)), "the task was added by {by:?}");
 
-    cluster.until(task, TIMEOUT, awaits_approval).await?;
+    cluster.wait_for_task(task, TIMEOUT, awaits_approval).await?;
     let arguments = json!({ "task": id });
     let detail = client.call(cluster, member, "show_task", &arguments).await?.into_json()?;
     let state = detail["state"].as_str().context("no state")?;
@@ -121,7 +111,7 @@ pub(crate) async fn run(
     let reason = format!("{MEMBER} is a member and does not have the decide permission.");
     ensure!(refused.text.contains(&reason), "unexpected refusal: {}", refused.text);
     writeln!(report, "4. approve as {MEMBER}, refused: {}", refused.text)?;
-    let line = wait("the server's log line", Duration::from_secs(10), async || {
+    let line = wait_until("the server's log line", Duration::from_secs(10), async || {
         Ok(refusals(cluster)?.into_iter().nth(before))
     })
     .await?;
@@ -146,7 +136,7 @@ pub(crate) async fn run(
     let approval = approval.context("the history has no approval")?;
     ensure!(approval.actor == Actor::Person(APPROVER.parse()?), "{:?}", approval.actor);
     writeln!(report, "5. approve the plan as {APPROVER}: entry {}", approval.sequence)?;
-    let task_loop = cluster.until(task, TIMEOUT, is_closed).await?;
+    let task_loop = cluster.wait_for_task(task, TIMEOUT, is_closed).await?;
     ensure!(task_loop.state == State::Completed, "the task is {}", task_loop.state);
     let detail = client.call(cluster, member, "show_task", &arguments).await?.into_json()?;
     writeln!(report, "6. read state: {}", detail["state"].as_str().unwrap_or_default())?;
@@ -160,7 +150,7 @@ pub(crate) async fn revoke(
     clients: &[McpClient],
     report: &mut String,
 ) -> Result<()> {
-    let output = cluster.tamma(&["person", "revoke", MEMBER]).await?;
+    let output = cluster.cli.run(&["person", "revoke", MEMBER]).await?;
     writeln!(report, "$ tamma person revoke {MEMBER}\n{}", output.trim())?;
     for client in clients {
         let refusal = match client.call(cluster, &fixture.member, "list_tasks", &json!({})).await {
@@ -170,7 +160,7 @@ pub(crate) async fn revoke(
         };
         writeln!(report, "{client} is refused: {}", first_line(&refusal))?;
     }
-    let output = cluster.tamma(&["person", "list"]).await?;
+    let output = cluster.cli.run(&["person", "list"]).await?;
     writeln!(report, "$ tamma person list\n{}", output.trim_end())?;
     Ok(())
 }
@@ -201,8 +191,8 @@ fn short(hash: &str) -> String {
 
 /// Returns the lines of the server's log about the member's refused decision.
 fn refusals(cluster: &Cluster) -> Result<Vec<String>> {
-    let log = std::fs::read_to_string(cluster.folder.join("serve.log"))?;
+    let log = std::fs::read_to_string(cluster.folder().join("serve.log"))?;
     let parts = ["permission denied", &format!("={MEMBER}"), "=own_token", "=decide"];
-    let lines = log.lines().filter(|line| parts.iter().all(|word| line.contains(word)));
+    let lines = log.lines().filter(|line| parts.iter().all(|part| line.contains(part)));
     Ok(lines.map(str::to_owned).collect())
 }

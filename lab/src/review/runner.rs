@@ -10,12 +10,11 @@ use anyhow::{Context as _, Result, bail, ensure};
 use chrono::Utc;
 use tamma_core::actor::Actor;
 use tamma_core::gate::GateStatus;
-use tamma_core::ids::{ProjectId, TaskId};
 use tamma_core::issue::{IssueCategory, IssueSeverity};
 use tamma_core::plan::{FileAction, FileChange, Plan};
 use tamma_core::review::record::{BaselineSource, CheckRecord, GatesCheck};
-use tamma_core::rules::{self, Rules};
-use tamma_core::task::{Priority, Task, TaskType};
+use tamma_core::rules::Rules;
+use tamma_core::task::Task;
 use tamma_core::task_loop::{
     Command, EventKind, JobKind, Outcome, StepRecord, TaskEvent, TaskReceived, Timestamp, begin,
     step,
@@ -24,14 +23,14 @@ use tamma_core::version::{Edition, FormatVersion};
 use tamma_engine::process::ProcessRecords;
 use tamma_flow::RunStarted;
 use tamma_flow::activities::{JobRequest, JobResult, PendingSteps, TaskSubmission};
-use tamma_store::{RegisteredProject, Store};
-use tamma_testkit::agent::{AgentStep, PromptCase, SCRIPT_VARIABLE, Script};
-use tamma_testkit::postgres::TestDatabase;
+use tamma_testkit::agent::{AgentStep, Script};
+use tamma_testkit::project::{ProjectConfig, ScriptedProject};
 use tamma_testkit::repository::Repository;
+use tamma_testkit::sample::{sample_change, sample_task, task_id};
+use tamma_testkit::{Cluster, sample_plan};
 use tamma_worker::{Activities, AnnounceStart, Launcher, WorkerConfig};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
 use super::cases::{Case, Language, SourceFile};
 
@@ -39,8 +38,6 @@ use super::cases::{Case, Language, SourceFile};
 pub(crate) struct ReviewTools {
     /// Launcher of the sandbox.
     pub(crate) launcher: PathBuf,
-    /// Scripted agent.
-    pub(crate) agent: PathBuf,
     /// Python environment.
     pub(crate) python: PathBuf,
     /// `node_modules` folder.
@@ -50,21 +47,16 @@ pub(crate) struct ReviewTools {
 /// Runs reviews on one database.
 pub(crate) struct ReviewRunner {
     programs: ReviewTools,
-    folder: PathBuf,
-    store: Store,
     activities: Activities,
     environment: BTreeMap<String, String>,
-    count: u128,
-    _database: TestDatabase,
+    count: u32,
+    cluster: Cluster,
 }
 
-/// Repository with its project and the script of its agent.
+/// Project in a language.
 pub(crate) struct ReviewFixture {
     language: Language,
-    project: ProjectId,
-    repository: Repository,
-    script: PathBuf,
-    text: String,
+    project: ScriptedProject,
 }
 
 /// Outcome of a review.
@@ -86,8 +78,7 @@ impl ReviewOutcome {
 
 impl ReviewRunner {
     pub(crate) async fn start(programs: ReviewTools, folder: &Path) -> Result<Self> {
-        let database = TestDatabase::fresh().await?;
-        let store = database.store().await?;
+        let cluster = Cluster::builder().folder(folder).start().await?;
         let mut environment: BTreeMap<String, String> = ["HOME", "LANG", "PATH", "TERM"]
             .into_iter()
             .filter_map(|name| Some((name.to_owned(), std::env::var(name).ok()?)))
@@ -101,15 +92,14 @@ impl ReviewRunner {
             ..WorkerConfig::new(folder.join("data"))
         };
         let records = ProcessRecords::open(&config.data_dir).await?;
-        let activities = Activities::new(config, store.clone(), records).await?;
-        let folder = folder.to_owned();
-        Ok(Self { programs, folder, store, activities, environment, count: 0, _database: database })
+        let activities = Activities::new(config, cluster.store.clone(), records).await?;
+        Ok(Self { programs, activities, environment, count: 0, cluster })
     }
 
-    /// Returns a new ID.
-    fn next_id(&mut self) -> Uuid {
+    /// Returns the number of a new project or task.
+    fn next_number(&mut self) -> u32 {
         self.count += 1;
-        Uuid::from_u128(0x0192_a000_0000_7000_8000_0000_0000_0000 + self.count)
+        self.count
     }
 
     /// Creates a repository from the input of a language, with additional files in its first commit.
@@ -126,37 +116,27 @@ impl ReviewRunner {
             repository.write(name, text)?;
         }
         repository.commit("the shapes")?;
-        let id = self.next_id();
-        let scripts = self.folder.join("scripts").join(id.to_string());
-        fs::create_dir_all(&scripts)?;
-        let script = scripts.join("script.json");
-        let readable = [&scripts, &self.programs.python, &self.programs.modules];
-        let readable: Vec<_> = readable.iter().map(|path| path.display().to_string()).collect();
-        let text = format!(
-            "agents:\n  scripted:\n    command: {}\n    env:\n      {SCRIPT_VARIABLE}: {}\n\
-             tiers:\n  simple: {{ agent: scripted }}\n  moderate: {{ agent: scripted }}\n  \
-             complex: {{ agent: scripted }}\n\
-             gates:\n{}\
-             engines: {{ readable: [{}] }}\n\
-             review:\n  patterns:\n    not-here: {{ regex: '{}', message: 'write it to the log' }}\n",
-            self.programs.agent.display(),
-            script.display(),
-            language.gates(&self.programs.modules),
-            readable.join(", "),
+        let number = self.next_number();
+        let name = format!("{language}-{number}");
+        let ReviewTools { python, modules, .. } = &self.programs;
+        let readable = [&self.cluster.folder().join(&name), python, modules];
+        let readable = readable.map(|path| path.display().to_string()).join(", ");
+        let patterns = format!(
+            "review:\n  patterns:\n    not-here: {{ regex: '{}', message: 'write it to the log' }}\n",
             language.prohibited(),
         );
-        // Not committed, so that no change includes it.
-        fs::write(repository.path().join("tamma.yaml"), &text)?;
-        let project = ProjectId(id);
-        let path = repository.path().display().to_string();
-        self.store
-            .register_project(&RegisteredProject {
-                id: project,
-                name: id.to_string(),
-                repository: path,
-            })
+        let configure = |config: ProjectConfig| {
+            config
+                .gates(language.gates(modules))
+                .engines([format!("readable: [{readable}]")])
+                .more(&patterns)
+        };
+        // The configuration is not committed, so that no change includes it.
+        let project = self
+            .cluster
+            .add_project(number, &name, repository, &Script::default(), configure)
             .await?;
-        Ok(ReviewFixture { language, project, repository, script, text })
+        Ok(ReviewFixture { language, project })
     }
 
     /// Runs an agent that makes a change, and takes the change through gates and review.
@@ -165,34 +145,21 @@ impl ReviewRunner {
         fixture: &ReviewFixture,
         case: Case,
     ) -> Result<ReviewOutcome> {
-        let source =
-            fs::read_to_string(fixture.repository.path().join(fixture.language.source_path()))?;
+        let repository = fixture.project.repository.path();
+        let source = fs::read_to_string(repository.join(fixture.language.source_path()))?;
         let change = fixture.language.change(case, &source);
-        script_of(fixture, &change).write(&fixture.script)?;
-        let file = rules::ConfigFile { name: "tamma.yaml", text: &fixture.text };
-        let rules = match rules::load(Some(file), &self.environment) {
-            Ok(loaded) => loaded.rules.without_secrets(),
-            Err(problems) => bail!("invalid configuration: {problems}"),
-        };
+        fixture.project.write_script(&script_of(repository, &change))?;
+        let rules = fixture.project.rules(&self.environment)?;
         let task = Task {
-            id: TaskId(self.next_id()),
-            project: fixture.project,
             title: case.to_string(),
             description: "Change the shapes.".to_owned(),
-            r#type: TaskType::Feature,
-            priority: Priority::Medium,
-            acceptance_criteria: Vec::new(),
-            labels: Vec::new(),
-            depends_on: Vec::new(),
-            suggested_agent: None,
-            issue_url: None,
-            metadata: BTreeMap::new(),
+            ..sample_task(task_id(self.next_number()), fixture.project.id)
         };
         let id = task.id;
         let (passed, took) = Box::pin(self.drive(task, &rules)).await?;
         let mut tested = None;
         let mut parts = Vec::new();
-        for check in self.store.checks(id).await? {
+        for check in self.cluster.store.checks(id).await? {
             match check.record {
                 CheckRecord::Gates(gates) => {
                     let ran =
@@ -219,7 +186,7 @@ impl ReviewRunner {
         }
         let tested = tested.context("no result of the gates is stored")?;
         // The task is not continued; remove its checkout.
-        tamma_engine::gate::remove_checkout(&self.folder.join("data"), id.0).await?;
+        tamma_engine::gate::remove_checkout(&self.cluster.folder().join("data"), id.0).await?;
         Ok(ReviewOutcome { verdict: parts.join(", "), took, tested })
     }
 
@@ -311,38 +278,20 @@ fn describe_issue(category: IssueCategory) -> String {
 }
 
 /// Returns the script of an agent that plans a change and makes it.
-fn script_of(fixture: &ReviewFixture, change: &[SourceFile]) -> Script {
-    let case = |when: &str, steps| PromptCase { when: when.to_owned(), unless: None, steps };
-    let exists = |name: &String| fixture.repository.path().join(name).exists();
+fn script_of(repository: &Path, change: &[SourceFile]) -> Script {
+    let file_change = |(name, _): &SourceFile| {
+        let exists = repository.join(name).exists();
+        let action = if exists { FileAction::Modify } else { FileAction::Create };
+        FileChange { estimated_lines: 5, ..sample_change(name, action) }
+    };
     let plan = Plan {
         summary: "The shapes change".to_owned(),
-        approach: "Write it.".to_owned(),
-        file_changes: change
-            .iter()
-            .map(|(name, _)| FileChange {
-                path: name.clone(),
-                action: if exists(name) { FileAction::Modify } else { FileAction::Create },
-                description: "as requested".to_owned(),
-                estimated_lines: 5,
-            })
-            .collect(),
-        testing_strategy: "The gates.".to_owned(),
-        signals: tamma_core::complexity::Signals::default(),
-        estimated_tokens: None,
-        estimated_cost_usd: None,
-        risks: Vec::new(),
-        dependencies: Vec::new(),
-        test_changes: Vec::new(),
+        file_changes: change.iter().map(file_change).collect(),
+        ..sample_plan(1)
     };
     let write =
         |(name, text): &SourceFile| AgentStep::Write { path: name.into(), content: text.clone() };
-    Script {
-        cases: vec![
-            case("You are the planner", vec![AgentStep::Plan(Box::new(plan))]),
-            case("You are implementing", change.iter().map(write).collect()),
-        ],
-        ..Script::default()
-    }
+    Script::planned(plan, change.iter().map(write))
 }
 
 fn copy(from: &Path, to: &Path) -> Result<()> {

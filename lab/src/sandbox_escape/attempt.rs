@@ -8,9 +8,10 @@ use tamma_engine::permission::PermissionViolation;
 use tamma_engine::sandbox::SandboxKind;
 use tamma_testkit::agent::{AgentStep, Script};
 use tamma_testkit::repository::Repository;
+use tamma_testkit::wait::wait_until_true;
 use tokio_util::sync::CancellationToken;
 
-use super::fixture::EscapeFixture;
+use super::fixture::{EscapeFixture, RUN_LIMIT};
 
 /// State after an attempt.
 pub(crate) struct AttemptResult<'a> {
@@ -99,9 +100,9 @@ impl Attempt {
             steps.push(AgentStep::Hang);
             let done = fixture.home().join("done");
             let stop = async {
-                while !done.exists() {
-                    tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-                }
+                // Longer than a run, which then ends first.
+                let limit = RUN_LIMIT * 2;
+                wait_until_true("the end of the attempt", limit, || done.exists()).await?;
                 cancel.cancel();
                 std::future::pending::<Result<RunReport>>().await
             };

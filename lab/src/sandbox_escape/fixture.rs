@@ -33,6 +33,9 @@ use tokio_util::sync::CancellationToken;
 use super::SECRET;
 use super::rules::RULES;
 
+/// Time limit of a run.
+pub(crate) const RUN_LIMIT: Duration = Duration::from_secs(30);
+
 /// Fixture of an attempt. Its paths contain no links.
 pub(crate) struct EscapeFixture {
     folder: TempDir,
@@ -162,7 +165,7 @@ impl EscapeFixture {
             worktree: self.tree.path().to_owned(),
             prompt: "Do it.".to_owned(),
             mode,
-            time_limit: Duration::from_secs(30),
+            time_limit: RUN_LIMIT,
             spend_limit: SpendLimit::default(),
             policy: self.permission_rules.clone().into_policy(),
             sandbox: Some(self.sandbox(mode)),

@@ -1,7 +1,7 @@
 //! Code that the measurements of whole tasks share.
 //!
-//! - `cluster` starts a private Temporal, a private PostgreSQL with the settings of `tamma up`, a
-//!   project with an agent that responds at once, and worker processes.
+//! - `cluster` has a cluster with a project whose agent responds at once, and worker processes with
+//!   the settings of `tamma up`.
 //! - `history` reads the calls and times of a real task from its history.
 //! - `bare` is a workflow that makes the same calls with payloads of the same size, and does
 //!   nothing else.

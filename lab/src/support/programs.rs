@@ -1,24 +1,13 @@
-//! Paths of the programs built with the lab, and of its inputs.
+//! Folders of the build, and inputs of the lab.
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 
 /// Returns the folder of the `lab` binary, which also contains the other programs of the build.
 pub(crate) fn folder() -> Result<PathBuf> {
     let here = std::env::current_exe()?;
     Ok(here.parent().context("the lab binary has no folder")?.to_owned())
-}
-
-/// Returns the path of another program of the same build.
-pub(crate) fn beside(name: &str) -> Result<PathBuf> {
-    let found = folder()?.join(name);
-    ensure!(
-        found.is_file(),
-        "`{}` is not built: run `cargo build --workspace --all-targets`",
-        found.display()
-    );
-    Ok(found)
 }
 
 /// Returns the target directory of the build.

@@ -1,6 +1,8 @@
 //! Scripts that work both for a scripted model behind a real agent and for a scripted agent.
 
 use serde_json::{Value, json};
+use tamma_core::plan::{FileAction, FileChange};
+use tamma_testkit::sample::sample_change;
 use tamma_testkit::{agent, model};
 
 /// Reaction to a prompt that contains a text. The first matching case is used.
@@ -53,22 +55,26 @@ pub(crate) fn agent_script(cases: Vec<ScriptedCase>) -> agent::Script {
         ScriptedAction::Tool(name, args) => agent::AgentStep::Tool { name: name.to_owned(), args },
         ScriptedAction::Shell(cmd, _) => agent::AgentStep::Run(cmd),
     };
-    let case = |case: ScriptedCase| agent::PromptCase {
-        when: case.when,
-        unless: None,
-        steps: case.actions.into_iter().map(step).collect(),
-    };
-    agent::Script { cases: cases.into_iter().map(case).collect(), ..agent::Script::default() }
+    let case =
+        |case: ScriptedCase| agent::PromptCase::new(case.when, case.actions.into_iter().map(step));
+    agent::Script::from_cases(cases.into_iter().map(case))
 }
 
 /// Submits a small low-risk plan, which is approved automatically.
-pub(crate) fn plan(summary: &str, files: &[&str]) -> ScriptedAction {
-    let change = |path: &&str| json!({ "path": path, "action": "modify", "description": "as requested", "estimated_lines": 1 });
-    let plan = json!({
+pub(crate) fn plan(summary: &str, action: FileAction, files: &[&str]) -> ScriptedAction {
+    ScriptedAction::Tool("submit_plan", plan_arguments(summary, action, files))
+}
+
+/// Returns the required fields of a plan, as the arguments of the tool.
+pub(crate) fn plan_arguments(summary: &str, action: FileAction, files: &[&str]) -> Value {
+    let change = |path: &&str| FileChange {
+        description: "as requested".to_owned(),
+        ..sample_change(*path, action)
+    };
+    json!({
         "summary": summary,
         "approach": "Change only the named files.",
         "file_changes": files.iter().map(change).collect::<Vec<_>>(),
         "testing_strategy": "The gates cover it.",
-    });
-    ScriptedAction::Tool("submit_plan", plan)
+    })
 }

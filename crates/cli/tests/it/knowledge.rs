@@ -6,13 +6,14 @@ use std::fs;
 use rustix::process::Signal;
 use serde_json::Value;
 use tamma_testkit::agent::Script;
+use tamma_testkit::sample_plan;
 
 use crate::machine::Machine;
-use crate::support::{self, small_plan, write_names};
+use crate::support::write_names;
 
 /// Agent that plans and makes a small change.
 fn script() -> Script {
-    support::script(small_plan(), vec![write_names("Ann\nBo\nCy\n")])
+    Script::planned(sample_plan(1), [write_names("Ann\nBo\nCy\n")])
 }
 
 fn short(entry: &Value) -> String {
@@ -61,7 +62,7 @@ fn every_subcommand_works() {
 
     // check: pending, included with `--with`, approved
     let file = machine.path("plan.json");
-    fs::write(&file, serde_json::to_vec(&small_plan()).unwrap()).unwrap();
+    fs::write(&file, serde_json::to_vec(&sample_plan(1)).unwrap()).unwrap();
     let file = file.to_str().unwrap();
     assert!(run(0, &["check", file]).contains("No matching entries."));
     let tried = run(1, &["check", file, "--with", &ban]);

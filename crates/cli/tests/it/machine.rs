@@ -9,7 +9,8 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use tamma_testkit::agent::{SCRIPT_VARIABLE, Script, program};
+use tamma_testkit::agent::Script;
+use tamma_testkit::project::ProjectConfig;
 use tamma_testkit::repository::Repository;
 use tempfile::TempDir;
 
@@ -38,16 +39,9 @@ impl Machine {
         // For root, PostgreSQL runs as another user, who must be able to reach its data.
         let all_may_pass = fs::Permissions::from_mode(0o711);
         fs::set_permissions(machine.folder.path(), all_may_pass).unwrap();
-        let (agent, file) = (program().unwrap(), machine.path("script.json"));
+        let file = machine.path("script.json");
         script.write(&file).unwrap();
-        let configuration = format!(
-            "engines:\n  sandbox: off\nagents:\n  scripted:\n    command: {}\n    env:\n      {SCRIPT_VARIABLE}: {}\n\
-             tiers:\n  simple: {{ agent: scripted }}\n  moderate: {{ agent: scripted }}\n  \
-             complex: {{ agent: scripted }}\n\
-             gates:\n  check: {{ command: sh check.sh, kind: tests }}\n{extra}",
-            agent.display(),
-            file.display(),
-        );
+        let configuration = ProjectConfig::scripted(&file).unwrap().more(extra).to_string();
         machine.repository.write("tamma.yaml", &configuration).unwrap();
         machine
     }

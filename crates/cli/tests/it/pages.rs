@@ -2,19 +2,21 @@
 //! agent, which follows a script.
 
 use rustix::process::Signal;
-use tamma_core::plan::FileAction;
-use tamma_testkit::agent::Script;
+use tamma_core::plan::{FileAction, Plan};
+use tamma_testkit::agent::{PromptCase, Script};
+use tamma_testkit::sample::{sample_change, sample_plan};
 
 use crate::machine::Machine;
-use crate::support::{self, case, file_change, plan, write_names};
+use crate::support::write_names;
 
 /// Agent that plans a change of six files and writes another version in each run.
 fn script() -> Script {
     let names = ["names.txt", "a.txt", "b.txt", "c.txt", "d.txt", "e.txt"];
-    let changes = names.map(|name| file_change(name, FileAction::Modify));
-    let mut script = support::script(plan(changes.into()), vec![write_names("ann\nbo\ncy\n")]);
+    let changes = names.map(|name| sample_change(name, FileAction::Modify));
+    let plan = Plan { file_changes: changes.into(), ..sample_plan(1) };
+    let mut script = Script::planned(plan, [write_names("ann\nbo\ncy\n")]);
     // The first matching case applies, so this one precedes the general one.
-    let rework = case("Cyrus is the whole name", vec![write_names("ann\nbo\ncyrus\n")]);
+    let rework = PromptCase::new("Cyrus is the whole name", [write_names("ann\nbo\ncyrus\n")]);
     script.cases.insert(1, rework);
     script
 }

@@ -7,26 +7,17 @@ use std::path::Path;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use tamma_core::plan::{FileAction, FileChange};
 use tamma_testkit::agent::{AgentStep, Script};
+use tamma_testkit::sample::{sample_plan, sample_work};
 use tempfile::TempDir;
 
 use crate::machine::Machine;
-use crate::support::{self, file_change, plan};
 
 /// Agent that plans a change of this many files and makes it after the steps in `first`.
 fn script(files: usize, first: Vec<AgentStep>) -> Script {
-    let change = |number| match number {
-        0 => file_change("names.txt", FileAction::Modify),
-        _ => file_change(format!("names/{number}.txt"), FileAction::Create),
-    };
-    let changes: Vec<FileChange> = (0..files).map(change).collect();
-    let write = |change: &FileChange| AgentStep::Write {
-        path: change.path.clone().into(),
-        content: "ann\nbo\ncy\n".to_owned(),
-    };
-    let steps = first.into_iter().chain(changes.iter().map(write)).collect();
-    support::script(plan(changes), steps)
+    let plan = sample_plan(files);
+    let steps: Vec<_> = first.into_iter().chain(sample_work(&plan)).collect();
+    Script::planned(plan, steps)
 }
 
 #[test]

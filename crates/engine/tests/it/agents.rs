@@ -6,36 +6,17 @@ use std::time::Duration;
 use serde_json::json;
 use tamma_core::cost::{Cost, Tokens, Usage};
 use tamma_core::failure::FailureKind;
-use tamma_core::plan::{FileAction, FileChange, Plan};
+use tamma_core::plan::Plan;
 use tamma_core::review::CriterionJudgement;
 use tamma_engine::agent::{AgentUpdate, CodingAgent, RunEnd, RunMode, RunReport};
 use tamma_engine::permission::PermissionEffect;
 use tamma_engine::process;
 use tamma_engine::submission::Submission;
 use tamma_testkit::agent::{AgentStep, PromptCase, Script};
+use tamma_testkit::sample_plan;
 use tokio_util::sync::CancellationToken;
 
 use crate::fixture::{Fixture, RecordedUpdates, environment, group, is_alive, noon, pid};
-
-pub(crate) fn plan() -> Plan {
-    Plan {
-        summary: "A greeting".to_owned(),
-        approach: "Write it down".to_owned(),
-        file_changes: vec![FileChange {
-            path: "greeting.txt".to_owned(),
-            action: FileAction::Create,
-            description: "The greeting".to_owned(),
-            estimated_lines: 1,
-        }],
-        testing_strategy: "Read it".to_owned(),
-        signals: tamma_core::complexity::Signals::default(),
-        estimated_tokens: None,
-        estimated_cost_usd: None,
-        risks: Vec::new(),
-        dependencies: Vec::new(),
-        test_changes: Vec::new(),
-    }
-}
 
 pub(crate) fn finished(submission: Submission) -> RunEnd {
     RunEnd::Finished { stop_reason: "end_turn".to_owned(), submission }
@@ -116,27 +97,29 @@ async fn unreported_usage_is_unknown() {
 #[tokio::test]
 async fn valid_plan_is_returned() {
     let fixture = Fixture::create().await;
-    let script =
-        Script::new([AgentStep::Say("Here:".to_owned()), AgentStep::Plan(Box::new(plan()))]);
+    let script = Script::new([
+        AgentStep::Say("Here:".to_owned()),
+        AgentStep::Plan(Box::new(sample_plan(1))),
+    ]);
     let (report, _) =
         fixture.run_agent(&script, &fixture.run_request(&fixture.project(), RunMode::Plan)).await;
-    assert_eq!(report.end, finished(Submission::Plan(Box::new(plan()))));
+    assert_eq!(report.end, finished(Submission::Plan(Box::new(sample_plan(1)))));
 }
 
 #[tokio::test]
 async fn invalid_plan_is_returned_to_the_agent_with_its_errors() {
     let fixture = Fixture::create().await;
-    let empty = Plan { summary: String::new(), ..plan() };
+    let empty = Plan { summary: String::new(), ..sample_plan(1) };
     let script = Script::new([
         AgentStep::Say("I have no plan.".to_owned()),
         AgentStep::End { tokens: Some(Tokens { input: 10, cached: 0, output: 1 }) },
         AgentStep::Plan(Box::new(empty)),
         AgentStep::End { tokens: Some(Tokens { input: 20, cached: 0, output: 2 }) },
-        AgentStep::Plan(Box::new(plan())),
+        AgentStep::Plan(Box::new(sample_plan(1))),
     ]);
     let (report, updates) =
         fixture.run_agent(&script, &fixture.run_request(&fixture.project(), RunMode::Plan)).await;
-    assert_eq!(report.end, finished(Submission::Plan(Box::new(plan()))));
+    assert_eq!(report.end, finished(Submission::Plan(Box::new(sample_plan(1)))));
     let refused: Vec<_> = updates
         .iter()
         .filter_map(|update| match update {
@@ -225,11 +208,11 @@ async fn planner_cannot_write() {
     let script = Script::new([
         AgentStep::Write { path: "early.txt".into(), content: "early\n".to_owned() },
         AgentStep::Run("touch early.txt".to_owned()),
-        AgentStep::Plan(Box::new(plan())),
+        AgentStep::Plan(Box::new(sample_plan(1))),
     ]);
     let (report, _) =
         fixture.run_agent(&script, &fixture.run_request(&fixture.project(), RunMode::Plan)).await;
-    assert_eq!(report.end, finished(Submission::Plan(Box::new(plan()))));
+    assert_eq!(report.end, finished(Submission::Plan(Box::new(sample_plan(1)))));
     assert!(!fixture.project().join("early.txt").exists());
 }
 

@@ -23,6 +23,7 @@ use tamma_engine::secret::Secret;
 use tamma_engine::worktree::{Author, Worktree};
 use tamma_testkit::agent::{SCRIPT_VARIABLE, Script, program};
 use tamma_testkit::model::ScriptedModel;
+use tamma_testkit::wait_until;
 use tempfile::TempDir;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -229,12 +230,8 @@ pub(crate) async fn git_in(folder: &Path, arguments: &[&str]) -> String {
 
 /// Polls until a condition holds.
 pub(crate) async fn until(holds: impl AsyncFn() -> bool) {
-    let polling = async {
-        while !holds().await {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(WAIT_LIMIT, polling).await.expect("condition within the time limit");
+    let poll = async || Ok(holds().await.then_some(()));
+    wait_until("a condition", WAIT_LIMIT, poll).await.unwrap();
 }
 
 /// Waits for a process ID in a file.

@@ -15,11 +15,12 @@ use tamma_engine::permission::{PermissionDecision, PermissionEffect};
 use tamma_engine::submission::Submission;
 use tamma_testkit::agent::{AgentStep, ResumeSupport, Script, TOKEN_VARIABLE, URL_VARIABLE};
 use tamma_testkit::model::{self, ScriptedModel};
+use tamma_testkit::sample_plan;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
-use crate::agents::{finished, nothing_is_left, plan};
+use crate::agents::{finished, nothing_is_left};
 use crate::fixture::{Fixture, RecordedUpdates, noon};
 
 async fn run(
@@ -177,7 +178,7 @@ async fn plan_is_submitted_by_a_tool_and_corrected_in_the_same_turn() {
         name: "submit_plan".to_owned(),
         args: serde_json::to_value(plan).unwrap(),
     };
-    let flawed = tamma_core::plan::Plan { summary: String::new(), ..plan() };
+    let flawed = tamma_core::plan::Plan { summary: String::new(), ..sample_plan(1) };
     let progress = json!({ "message": "half of it" });
     let script = Script::new([
         AgentStep::Tool { name: "report_progress".to_owned(), args: progress },
@@ -186,14 +187,14 @@ async fn plan_is_submitted_by_a_tool_and_corrected_in_the_same_turn() {
             args: json!({ "query": "greetings" }),
         },
         hand_in(&flawed),
-        hand_in(&plan()),
+        hand_in(&sample_plan(1)),
     ]);
     let mut request = fixture.run_request(&fixture.project(), RunMode::Plan);
     request.access = Some(fixture.access(None).await);
     request.search =
         std::sync::Arc::new(|query| Box::pin(async move { vec![format!("known of {query}")] }));
     let (report, updates) = run(&fixture, &fixture.agent(&script), &request).await;
-    assert_eq!(report.end, finished(Submission::Plan(Box::new(plan()))));
+    assert_eq!(report.end, finished(Submission::Plan(Box::new(sample_plan(1)))));
     assert!(updates.contains(&AgentUpdate::Progress("half of it".to_owned())));
     let messages = messages(&updates);
     for text in ["known of greetings", "`summary` is empty", "Accepted."] {

@@ -15,6 +15,7 @@ use tamma_core::rules::{AlertChannel, ChannelType};
 use tamma_core::task_loop::{Action, Outcome, State};
 use tamma_server::ApiServer;
 use tamma_store::{NewDelivery, RegisteredProject, Store};
+use tamma_testkit::wait_until;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -141,16 +142,12 @@ fn failed(number: u128) -> RecordedTask {
 
 /// Returns all deliveries once they are closed.
 async fn closed_deliveries(server: &TestServer) -> Vec<Value> {
-    let poll = async {
-        loop {
-            let deliveries = list_deliveries(server).await;
-            if !deliveries.is_empty() && deliveries.iter().all(|one| one.get("outcome").is_some()) {
-                return deliveries;
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+    let poll = async || {
+        let deliveries = list_deliveries(server).await;
+        let are_closed = deliveries.iter().all(|one| one.get("outcome").is_some());
+        Ok((!deliveries.is_empty() && are_closed).then_some(deliveries))
     };
-    tokio::time::timeout(LIMIT, poll).await.expect("all deliveries are closed")
+    wait_until("the deliveries", LIMIT, poll).await.expect("all deliveries are closed")
 }
 
 async fn list_deliveries(server: &TestServer) -> Vec<Value> {

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use reqwest::{Method, Response, StatusCode};
 use serde_json::json;
 use tamma_core::actor::Actor;
-use tamma_core::complexity::Signals;
 use tamma_core::ids::{ProjectId, TaskId};
 use tamma_core::plan::{FileChange, Plan};
 use tamma_core::rules::Rules;
@@ -15,6 +14,7 @@ use tamma_core::task_loop::{
 use tamma_core::version::Edition;
 use tamma_server::ServerConfig;
 use tamma_store::Store;
+use tamma_testkit::sample_plan;
 use uuid::Uuid;
 
 use crate::test_server::{TestServer, config, new_id};
@@ -172,12 +172,7 @@ impl StoredTask {
             approach: "Carefully.".to_owned(),
             file_changes: (0..files).map(change).collect(),
             testing_strategy: "As always.".to_owned(),
-            signals: Signals::default(),
-            estimated_tokens: None,
-            estimated_cost_usd: None,
-            risks: Vec::new(),
-            dependencies: Vec::new(),
-            test_changes: Vec::new(),
+            ..sample_plan(0)
         };
         let version = self.world.it.plan.as_ref().map_or(1, |plan| plan.version + 1);
         self.store.save_plan(TaskId(self.id), version, &plan).await.expect("stored");

@@ -4,27 +4,25 @@ use std::fs::File;
 use std::process::Stdio;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
-use tokio::time::{sleep, timeout};
 
 use super::SCRIPT;
 use crate::shared_server;
+use crate::wait::{wait_until, wait_until_true};
 
 /// Time limit for the server to start or to exit.
 const START_TIMEOUT: Duration = Duration::from_mins(1);
-
-/// Polling interval for events without a notification.
-const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Server with the safest durability settings. Its data and processes are removed when it is
 /// dropped.
 #[derive(Debug)]
 pub struct PostgresServer {
     port: u16,
+    settings: Vec<String>,
     folder: TempDir,
     child: Option<Child>,
 }
@@ -32,9 +30,15 @@ pub struct PostgresServer {
 impl PostgresServer {
     /// Starts a server and waits until it responds.
     pub async fn start() -> Result<Self> {
+        Self::start_with([]).await
+    }
+
+    /// Starts a server with more settings, such as `fsync=off`.
+    pub async fn start_with(settings: impl IntoIterator<Item = String>) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         std::fs::write(folder.path().join("postgres.sh"), SCRIPT)?;
-        let mut server = Self { port: shared_server::free_port()?, folder, child: None };
+        let settings = settings.into_iter().collect();
+        let mut server = Self { port: shared_server::free_port()?, settings, folder, child: None };
         server.restart().await?;
         Ok(server)
     }
@@ -42,6 +46,11 @@ impl PostgresServer {
     /// Returns the URL of one of its databases for a user. It survives a restart.
     pub fn url(&self, user: &str, database: &str) -> String {
         format!("postgres://{user}@127.0.0.1:{}/{database}", self.port)
+    }
+
+    /// Returns the ID of its main process, if it runs.
+    pub fn pid(&self) -> Option<u32> {
+        self.child.as_ref().and_then(Child::id)
     }
 
     /// Returns its log.
@@ -59,12 +68,8 @@ impl PostgresServer {
             kill(*process);
         }
         child.wait().await?;
-        let gone = async {
-            while others.iter().any(|process| is_alive(*process)) {
-                sleep(POLL_INTERVAL).await;
-            }
-        };
-        timeout(START_TIMEOUT, gone).await.context("a PostgreSQL process did not exit")
+        let gone = || !others.iter().any(|process| is_alive(*process));
+        wait_until_true("the end of PostgreSQL", START_TIMEOUT, gone).await
     }
 
     /// Restarts it with its data and waits until it responds.
@@ -76,6 +81,7 @@ impl PostgresServer {
             .arg(self.folder.path())
             .arg("killable")
             .arg(self.port.to_string())
+            .args(&self.settings)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
@@ -83,20 +89,16 @@ impl PostgresServer {
             .process_group(0)
             .spawn()
             .context("cannot start `bash`")?;
-        let ready = timeout(START_TIMEOUT, async {
-            loop {
-                if let Some(status) = child.try_wait()? {
-                    bail!("PostgreSQL ended with {status}:\n{}", self.log()?);
-                }
-                if self.query("postgres", "SELECT 1").await.is_ok() {
-                    return Ok(());
-                }
-                sleep(POLL_INTERVAL).await;
+        let ready = wait_until("PostgreSQL", START_TIMEOUT, async || {
+            if let Some(status) = child.try_wait()? {
+                let log = self.log()?;
+                return Ok(Some(Err(anyhow!("PostgreSQL ended with {status}:\n{log}"))));
             }
+            Ok(self.query("postgres", "SELECT 1").await.is_ok().then_some(Ok(())))
         })
         .await;
         self.child = Some(child);
-        ready.context("PostgreSQL does not respond")?
+        ready?
     }
 
     /// Runs SQL in one of its databases. Returns one line per row, with columns separated by `|`.

@@ -6,14 +6,15 @@ use chrono::TimeDelta;
 use tamma_core::history::EntryName;
 use tamma_core::task_loop::State;
 use tamma_testkit::agent::AgentStep;
+use tamma_testkit::sample::sample_script;
 
-use crate::cluster::{Cluster, script, until};
+use crate::cluster::{Cluster, until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_project_with_one_lease_has_one_run_at_a_time() {
-    let cluster = Cluster::start_with(&script(1), "engines: { per_project: 1 }\n").await;
+    let cluster = Cluster::start_with(&sample_script(1), "engines: { per_project: 1 }\n").await;
     let log_file = cluster.scratch_file("passages");
-    let mut slow_script = script(1);
+    let mut slow_script = sample_script(1);
     let append = |line: &str| AgentStep::Append { path: log_file.clone(), line: line.to_owned() };
     for case in &mut slow_script.cases {
         case.steps.insert(0, append("begins"));
@@ -46,7 +47,7 @@ async fn a_project_with_one_lease_has_one_run_at_a_time() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_run_starts_on_a_blocked_provider() {
-    let cluster = Cluster::start(&script(1)).await;
+    let cluster = Cluster::start(&sample_script(1)).await;
     let blocked_until = chrono::Utc::now() + TimeDelta::hours(1);
     cluster.store.block_provider("scripted", blocked_until).await.unwrap();
     let scenario = cluster.with_worker(async {

@@ -2,13 +2,14 @@
 
 use tamma_core::history::EntryName as N;
 use tamma_core::task_loop::State;
+use tamma_testkit::sample::sample_script;
 use temporalio_client::{WorkflowFetchHistoryOptions, WorkflowGetResultOptions};
 
-use crate::cluster::{Cluster, script};
+use crate::cluster::Cluster;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_low_risk_task_completes_by_itself() {
-    let cluster = Cluster::start(&script(1)).await;
+    let cluster = Cluster::start(&sample_script(1)).await;
     let client = cluster.client().await;
     let task = cluster.task(1);
     let id = task.id;
@@ -38,9 +39,13 @@ async fn a_low_risk_task_completes_by_itself() {
     );
     // The branch in the user's repository has exactly one commit.
     let branch = format!("tamma/{id}");
-    let list = cluster.repository.git(&["log", "--format=%s", &format!("main..{branch}")]).unwrap();
+    let list = cluster
+        .project
+        .repository
+        .git(&["log", "--format=%s", &format!("main..{branch}")])
+        .unwrap();
     assert_eq!(list, "Greet Cy");
-    let names = cluster.repository.git(&["show", &format!("{branch}:names.txt")]).unwrap();
+    let names = cluster.project.repository.git(&["show", &format!("{branch}:names.txt")]).unwrap();
     assert_eq!(names, "ann\nbo\ncy");
     // Number of history events in Temporal.
     let history = handle.fetch_history(WorkflowFetchHistoryOptions::default());

@@ -5,12 +5,13 @@ use std::path::PathBuf;
 use tamma_core::task_loop::{Action, State};
 use tamma_flow::{TaskWorkflow, WorkflowTuning};
 use tamma_testkit::agent::{AgentStep, PromptCase};
+use tamma_testkit::sample::sample_script;
 use temporalio_client::{
     WorkflowDescribeOptions, WorkflowFetchHistoryOptions, WorkflowGetResultOptions, WorkflowHistory,
 };
 use temporalio_sdk::workflow_replayer::{WorkflowReplayer, WorkflowReplayerOptions};
 
-use crate::cluster::{Cluster, Handle, agents, script, until};
+use crate::cluster::{Cluster, Handle, agents, until};
 
 /// Returns the directory of stored histories.
 fn histories() -> PathBuf {
@@ -30,13 +31,13 @@ async fn store_history(handle: &Handle, name: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_worker_continues_after_a_stop() {
-    let cluster = Cluster::start(&script(1)).await;
+    let cluster = Cluster::start(&sample_script(1)).await;
     let (started, proceed) = (cluster.scratch_file("begun"), cluster.scratch_file("go"));
     let waiting_steps = vec![
         AgentStep::WriteUnasked { path: started.clone(), content: String::new() },
         AgentStep::AwaitFile(proceed.clone()),
     ];
-    let mut script = script(1);
+    let mut script = sample_script(1);
     let when = "You are implementing".to_owned();
     script
         .cases
@@ -53,7 +54,7 @@ async fn another_worker_continues_after_a_stop() {
         cluster.with_worker(handle.get_result(WorkflowGetResultOptions::default())).await.unwrap();
     assert_eq!(result.state, State::Completed);
     let range = format!("main..tamma/{id}");
-    assert_eq!(cluster.repository.git(&["rev-list", "--count", &range]).unwrap(), "1");
+    assert_eq!(cluster.project.repository.git(&["rev-list", "--count", &range]).unwrap(), "1");
     store_history(&handle, "second-worker.json").await;
 }
 
@@ -66,7 +67,7 @@ async fn run_of(handle: &Handle) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_long_history_continues_as_new_without_loss() {
-    let mut cluster = Cluster::start(&script(7)).await;
+    let mut cluster = Cluster::start(&sample_script(7)).await;
     cluster.tuning = WorkflowTuning { history_events: 8, ..cluster.tuning };
     let client = cluster.client().await;
     let task = cluster.task(1);
@@ -97,13 +98,13 @@ async fn a_long_history_continues_as_new_without_loss() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn histories_to_keep() {
     // One history of each kind, stored by `just gen-histories`.
-    let cluster = Cluster::start(&script(1)).await;
+    let cluster = Cluster::start(&sample_script(1)).await;
     let client = cluster.client().await;
     let handle = cluster.start_task(&client, cluster.task(1)).await;
     cluster.with_worker(handle.get_result(WorkflowGetResultOptions::default())).await.unwrap();
     store_history(&handle, "low-risk.json").await;
 
-    let cluster = Cluster::start(&script(7)).await;
+    let cluster = Cluster::start(&sample_script(7)).await;
     let client = cluster.client().await;
     let task = cluster.task(2);
     let id = task.id;

@@ -15,10 +15,11 @@ use tamma_core::version::{Edition, FormatVersion};
 use tamma_engine::process::ProcessRecords;
 use tamma_flow::RunStarted;
 use tamma_flow::activities::{JobRequest, JobResult, PendingSteps, TaskSubmission};
+use tamma_testkit::sample::sample_script;
 use tamma_worker::{Activities, AnnounceStart, Error, FaultInjection};
 use tokio_util::sync::CancellationToken;
 
-use crate::cluster::{Cluster, person, script};
+use crate::cluster::{Cluster, person};
 
 /// Number of steps before the worker fails; negative for never.
 type FaultCountdown = Arc<AtomicI64>;
@@ -42,7 +43,7 @@ struct TaskOutcome {
 impl TaskDriver<'_> {
     /// Runs a task to its end, and returns whether the worker failed. It fails in a job of this
     /// kind after a number of steps; the job then runs twice more.
-    async fn run(&self, number: u128, fail: Option<(JobKind, i64)>) -> (TaskOutcome, bool) {
+    async fn run(&self, number: u32, fail: Option<(JobKind, i64)>) -> (TaskOutcome, bool) {
         let (task, rules) = (self.cluster.task(number), self.cluster.rules());
         let (id, project) = (task.id, task.project);
         let received = TaskReceived {
@@ -130,7 +131,7 @@ impl TaskDriver<'_> {
         self.activities.save_steps(&pending).await.unwrap();
         self.activities.save_steps(&pending).await.unwrap();
         let range = format!("main..tamma/{id}");
-        let commits = self.cluster.repository.git(&["rev-list", &range]).unwrap();
+        let commits = self.cluster.project.repository.git(&["rev-list", &range]).unwrap();
         let outcome = TaskOutcome {
             state: task_loop.state,
             names: self.cluster.entry_names(id).await,
@@ -160,7 +161,7 @@ fn without_usage(result: &JobResult) -> JobResult {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_activity_can_fail_at_every_step_and_run_again() {
-    let cluster = Cluster::start(&script(1)).await;
+    let cluster = Cluster::start(&sample_script(1)).await;
     let fault_countdown: FaultCountdown = Arc::new(AtomicI64::new(-1));
     let countdown = fault_countdown.clone();
     let mut config = cluster.config();

@@ -5,9 +5,10 @@ use tamma_core::ids::TaskId;
 use tamma_core::plan::{FileAction, FileChange, Plan};
 use tamma_core::review::record::{BaselineSource, CheckRecord, GatesCheck};
 use tamma_core::task_loop::State;
-use tamma_testkit::agent::{AgentStep, PromptCase, Script};
+use tamma_testkit::agent::{AgentStep, Script};
+use tamma_testkit::sample::{sample_plan, sample_script};
 
-use crate::cluster::{Cluster, plan, script, until};
+use crate::cluster::{Cluster, until};
 
 /// Gate that runs every file in `tests` as a test. A test passes if it equals `value.txt`.
 const SUITE: &str = r#"value="$(cat value.txt)"
@@ -44,32 +45,29 @@ async fn cluster_with_suite(
     let plan = Plan {
         file_changes: change.iter().map(file).collect(),
         test_changes: planned.iter().map(|test| (*test).to_owned()).collect(),
-        ..plan(1)
+        ..sample_plan(1)
     };
     let step = |(path, content): &(&str, Option<&str>)| match content {
         Some(content) => AgentStep::Write { path: path.into(), content: format!("{content}\n") },
         None => AgentStep::Delete { path: path.into() },
     };
-    let case = |when: &str, steps| PromptCase { when: when.to_owned(), unless: None, steps };
-    let script = Script {
-        cases: vec![
-            case("You are the planner", vec![AgentStep::Plan(Box::new(plan))]),
-            case("You are implementing", change.iter().map(step).collect()),
-        ],
-        ..script(1)
-    };
+    let script = Script::planned(plan, change.iter().map(step));
     let cluster = Cluster::start_with(&script, GATE).await;
-    cluster.repository.write("suite.sh", SUITE).unwrap();
-    cluster.repository.write("value.txt", "1\n").unwrap();
+    cluster.project.repository.write("suite.sh", SUITE).unwrap();
+    cluster.project.repository.write("value.txt", "1\n").unwrap();
     for (name, content) in tests {
-        cluster.repository.write(&format!("tests/{name}.txt"), &format!("{content}\n")).unwrap();
+        cluster
+            .project
+            .repository
+            .write(&format!("tests/{name}.txt"), &format!("{content}\n"))
+            .unwrap();
     }
-    cluster.repository.commit("a suite").unwrap();
+    cluster.project.repository.commit("a suite").unwrap();
     cluster
 }
 
 /// Returns the stored gate results of a task's first commit.
-async fn run_gates(cluster: &Cluster, number: u128) -> GatesCheck {
+async fn run_gates(cluster: &Cluster, number: u32) -> GatesCheck {
     let client = cluster.client().await;
     let task = cluster.task(number);
     let id: TaskId = task.id;
@@ -145,7 +143,7 @@ async fn the_baseline_is_taken_once_and_its_failures_do_not_count() {
 async fn a_gate_that_cannot_run_on_any_commit_is_reported_to_a_person() {
     let extra_config = "  broken: { command: no-such-tool --all, kind: lint }\n\
                 scrum_master: { task_loop: { max_failures_per_state: 1 } }\n";
-    let cluster = Cluster::start_with(&script(1), extra_config).await;
+    let cluster = Cluster::start_with(&sample_script(1), extra_config).await;
     let client = cluster.client().await;
     let task = cluster.task(1);
     let id = task.id;

@@ -5,9 +5,10 @@ use tamma_core::history::EntryName as N;
 use tamma_core::ids::PlanHash;
 use tamma_core::task_loop::{Action, State};
 use tamma_testkit::agent::{AgentStep, PromptCase};
+use tamma_testkit::sample::sample_script;
 use temporalio_client::WorkflowGetResultOptions;
 
-use crate::cluster::{Cluster, agents, script, until};
+use crate::cluster::{Cluster, agents, until};
 
 fn approve(scope: ApprovalScope) -> Action {
     Action::Approve { scope, reason: None }
@@ -15,7 +16,7 @@ fn approve(scope: ApprovalScope) -> Action {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_medium_risk_plan_waits_for_approval_of_its_hash() {
-    let cluster = Cluster::start(&script(7)).await;
+    let cluster = Cluster::start(&sample_script(7)).await;
     let client = cluster.client().await;
     let task = cluster.task(1);
     let id = task.id;
@@ -40,7 +41,7 @@ async fn a_medium_risk_plan_waits_for_approval_of_its_hash() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pause_stops_the_agent_and_a_resumed_task_continues() {
-    let mut script = script(1);
+    let mut script = sample_script(1);
     let cluster = Cluster::start(&script).await;
     let (started, proceed) = (cluster.scratch_file("begun"), cluster.scratch_file("go"));
     let waiting_steps = vec![
@@ -79,14 +80,14 @@ async fn a_pause_stops_the_agent_and_a_resumed_task_continues() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cancelled_task_ends_after_its_agent_and_saves_its_work() {
-    let cluster = Cluster::start(&script(1)).await;
+    let cluster = Cluster::start(&sample_script(1)).await;
     let started = cluster.scratch_file("begun");
     let waiting_steps = vec![
         AgentStep::Write { path: "unfinished.txt".into(), content: "half\n".to_owned() },
         AgentStep::WriteUnasked { path: started.clone(), content: String::new() },
         AgentStep::Hang,
     ];
-    let mut script = script(1);
+    let mut script = sample_script(1);
     let when = "You are implementing".to_owned();
     script.cases.insert(0, PromptCase { when, unless: None, steps: waiting_steps });
     cluster.replace_script(&script);
@@ -114,13 +115,13 @@ async fn a_cancelled_task_ends_after_its_agent_and_saves_its_work() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_next_run_gets_the_gate_failure_and_fixes_it() {
-    let cluster = Cluster::start(&script(1)).await;
+    let cluster = Cluster::start(&sample_script(1)).await;
     let tried = cluster.scratch_file("tried");
     let failing_steps = vec![
         AgentStep::Write { path: "names.txt".into(), content: String::new() },
         AgentStep::WriteUnasked { path: tried.clone(), content: String::new() },
     ];
-    let mut script = script(1);
+    let mut script = sample_script(1);
     let when = "You are implementing".to_owned();
     script.cases.insert(0, PromptCase { when, unless: Some(tried), steps: failing_steps });
     // The second run fixes it only if its prompt contains the failure.
@@ -138,5 +139,5 @@ async fn the_next_run_gets_the_gate_failure_and_fixes_it() {
     let names = cluster.entry_names(id).await;
     assert!(names.contains(&N::SmGatesFailed));
     let range = format!("main..tamma/{id}");
-    assert_eq!(cluster.repository.git(&["rev-list", "--count", &range]).unwrap(), "2");
+    assert_eq!(cluster.project.repository.git(&["rev-list", "--count", &range]).unwrap(), "2");
 }

@@ -5,13 +5,14 @@ use tamma_core::cause::AlertCause;
 use tamma_core::history::EntryName as N;
 use tamma_core::task_loop::{Action, State};
 use tamma_testkit::agent::{AgentStep, PromptCase};
+use tamma_testkit::sample::sample_script;
 use temporalio_client::WorkflowGetResultOptions;
 
-use crate::cluster::{Cluster, agents, script, until};
+use crate::cluster::{Cluster, agents, until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_question_is_answered_after_a_worker_restart() {
-    let cluster = Cluster::start(&script(1)).await;
+    let cluster = Cluster::start(&sample_script(1)).await;
     let asked = cluster.scratch_file("asked");
     let args = json!({ "question": "Tabs or spaces?", "choices": ["tabs", "spaces"] });
     let steps = vec![
@@ -20,7 +21,7 @@ async fn a_question_is_answered_after_a_worker_restart() {
         AgentStep::Tool { name: "ask_human".to_owned(), args },
         AgentStep::Hang,
     ];
-    let mut script = script(1);
+    let mut script = sample_script(1);
     let when = "You are implementing".to_owned();
     script.cases.insert(0, PromptCase { when, unless: Some(asked), steps });
     // The next run works only with the answer in its prompt and the files of the first run.
@@ -64,7 +65,7 @@ async fn a_question_is_answered_after_a_worker_restart() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_permission_is_asked_for_once_and_then_granted_for_the_task() {
     let cluster = Cluster::start_with(
-        &script(1),
+        &sample_script(1),
         "permissions: { implementer: { ask: [\"write: names.txt\"] } }\n",
     )
     .await;

@@ -11,6 +11,7 @@ use tamma_core::version::Edition;
 use tamma_flow::{
     TaskWorkflow, WorkflowInput, WorkflowOrigin, WorkflowTuning, search_attributes, workflow_id,
 };
+use tamma_testkit::tamma_process::TammaProcess;
 use temporalio_client::{
     WorkflowDescribeOptions, WorkflowFetchHistoryOptions, WorkflowGetResultOptions,
     WorkflowStartOptions,
@@ -19,7 +20,7 @@ use temporalio_common::protos::temporal::api::history::v1::HistoryEvent;
 use temporalio_common::search_attributes::SearchAttributes;
 
 use super::bare::{self, BareWorkflow, CallSequence};
-use super::cluster::{self, BenchCluster, MeasuredProcess};
+use super::cluster::{self, BenchCluster};
 use super::history::HistoryTimes;
 use super::meter::{self, CpuTime};
 
@@ -48,11 +49,11 @@ impl Subject {
     }
 
     /// Starts the worker.
-    pub(crate) fn worker(&self, cluster: &BenchCluster) -> Result<MeasuredProcess> {
+    pub(crate) async fn worker(&self, cluster: &BenchCluster) -> Result<TammaProcess> {
         match self {
-            Self::Bare(_) => cluster.start_lab_worker("bare"),
-            Self::Loop => cluster.start_worker(),
-            Self::Stubbed => cluster.start_lab_worker("stubs-1"),
+            Self::Bare(_) => cluster.start_lab_worker("bare").await,
+            Self::Loop => cluster.start_worker().await,
+            Self::Stubbed => cluster.start_lab_worker("stubs-1").await,
         }
     }
 }
@@ -211,13 +212,13 @@ pub(crate) async fn measure(
     tasks: usize,
     concurrency: usize,
 ) -> Result<Measurement> {
-    let worker = subject.worker(cluster)?;
+    let mut worker = subject.worker(cluster).await?;
     drive(cluster, subject, counter, concurrency.clamp(4, 20), concurrency).await?;
-    let temporal = cluster.temporal.pid().unwrap_or_default();
-    let postgres = cluster.postgres.process()?;
+    let [temporal, postgres] = cluster.server_pids()?;
+    let worker_pid = cluster::pid(&worker)?;
     let spent = || {
         (
-            meter::cpu_time(worker.id()),
+            meter::cpu_time(worker_pid),
             meter::cpu_time(temporal).all(),
             meter::cpu_time(postgres).all(),
         )
@@ -238,7 +239,7 @@ pub(crate) async fn measure(
         statements: per_task(float(counts.statements.saturating_sub(counted.statements)), tasks),
         ..Measurement::default()
     };
-    drop(worker);
+    worker.stop().await?;
     let (mut all, mut bytes) = (0, 0);
     let step = tasks.div_ceil(MAX_HISTORIES).max(1);
     let read: Vec<_> = done.iter().step_by(step).collect();

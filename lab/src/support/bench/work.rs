@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result, bail};
 use tamma_engine::process::ProcessRecords;
 use tamma_flow::TaskWorkflow;
 use tamma_store::Store;
+use tamma_testkit::sample_plan;
 use tamma_worker::{Activities, WorkerConfig};
 use temporalio_client::Client;
 use temporalio_sdk::runtime::RuntimeOptions;
@@ -93,7 +94,7 @@ pub(crate) async fn stubs(
     let data = folder.join("stubs");
     let records = ProcessRecords::open(&data).await?;
     let activities = Activities::new(WorkerConfig::new(data), store.clone(), records).await?;
-    Ok(StubActivities { activities, store, plan: cluster::plan(files), local_inputs })
+    Ok(StubActivities { activities, store, plan: sample_plan(files), local_inputs })
 }
 
 /// Runs a worker with stub activities until a future completes.

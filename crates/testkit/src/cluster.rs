@@ -1,0 +1,440 @@
+//! Running system for tests and experiments.
+//!
+//! A cluster has a database, and Temporal, `tamma serve` and `tamma work` processes as requested. The
+//! crate cannot depend on the server or the worker; tests that run those in their own process add
+//! them to a cluster.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use tamma_core::history::HistoryEntry;
+use tamma_core::ids::{ProjectId, TaskId};
+use tamma_core::task_loop::TaskLoop;
+use tamma_store::{RegisteredProject, Store};
+use tempfile::TempDir;
+
+use crate::agent::Script;
+use crate::postgres::{PostgresServer, TestDatabase};
+use crate::project::{ProjectConfig, ScriptedProject};
+use crate::repository::Repository;
+use crate::sample::{project_id, task_id};
+use crate::shared_server;
+use crate::tamma_process::{TammaCli, TammaProcess};
+use crate::temporal::{self, TemporalServer};
+use crate::wait::wait_until;
+
+/// Name of the database on a private server.
+pub const DATABASE: &str = "tamma";
+
+/// Person who runs the commands of [`Cluster::cli`].
+pub const PERSON: &str = "Ann";
+
+/// Maximum number of history entries to read.
+const MAX_ENTRIES: u32 = 10_000;
+
+/// Running system. Dropping it ends all its processes and removes its data.
+#[derive(Debug)]
+pub struct Cluster {
+    server: Option<TammaProcess>,
+    workers: Vec<TammaProcess>,
+    /// Connection to the database.
+    pub store: Store,
+    /// Command line of a person.
+    pub cli: TammaCli,
+    listen: String,
+    temporal: TemporalBackend,
+    // Dropped after everything that has a connection to it.
+    database: DatabaseBackend,
+    folder: ClusterFolder,
+}
+
+/// Parts of a cluster. Without further calls, it has a new database on the shared server.
+#[derive(Debug, Default)]
+pub struct ClusterBuilder {
+    folder: Option<PathBuf>,
+    private_database: bool,
+    database_settings: Vec<String>,
+    user_per_role: bool,
+    temporal: TemporalChoice,
+    server: bool,
+    token: Option<String>,
+    workers: u32,
+    worker_args: Vec<String>,
+    worker_env: Vec<(String, String)>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum TemporalChoice {
+    #[default]
+    None,
+    Shared,
+    Private,
+}
+
+#[derive(Debug)]
+enum TemporalBackend {
+    None,
+    Shared(String),
+    Private(TemporalServer),
+}
+
+#[derive(Debug)]
+enum DatabaseBackend {
+    Shared(TestDatabase),
+    Private { server: Box<PostgresServer>, user_per_role: bool },
+}
+
+#[derive(Debug)]
+enum ClusterFolder {
+    Temporary(TempDir),
+    Kept(PathBuf),
+}
+
+impl ClusterBuilder {
+    /// Keeps logs and data in an existing folder, instead of a temporary one.
+    #[must_use]
+    pub fn folder(self, folder: &Path) -> Self {
+        Self { folder: Some(folder.to_owned()), ..self }
+    }
+
+    /// Starts private PostgreSQL and Temporal servers, which can be killed.
+    #[must_use]
+    pub fn private_servers(self) -> Self {
+        Self { private_database: true, temporal: TemporalChoice::Private, ..self }
+    }
+
+    /// Adds settings of the private PostgreSQL server, such as `fsync=off`.
+    #[must_use]
+    pub fn database_settings(mut self, settings: &[&str]) -> Self {
+        self.database_settings.extend(settings.iter().map(|setting| (*setting).to_owned()));
+        self
+    }
+
+    /// Gives the Tamma server and the workers their own users of the private PostgreSQL server:
+    /// `server` and `worker`.
+    #[must_use]
+    pub fn user_per_role(self) -> Self {
+        Self { user_per_role: true, ..self }
+    }
+
+    /// Uses the shared Temporal server of the test run.
+    #[must_use]
+    pub fn shared_temporal(self) -> Self {
+        Self { temporal: TemporalChoice::Shared, ..self }
+    }
+
+    /// Starts a private Temporal server, which can be killed.
+    #[must_use]
+    pub fn private_temporal(self) -> Self {
+        Self { temporal: TemporalChoice::Private, ..self }
+    }
+
+    /// Starts `tamma serve`.
+    #[must_use]
+    pub fn server(self) -> Self {
+        Self { server: true, ..self }
+    }
+
+    /// Starts `tamma serve`, which requires a token and logs who is let in.
+    #[must_use]
+    pub fn server_with_token(self, token: &str) -> Self {
+        Self { server: true, token: Some(token.to_owned()), ..self }
+    }
+
+    /// Starts this number of `tamma work` processes.
+    #[must_use]
+    pub fn workers(self, count: u32) -> Self {
+        Self { workers: count, ..self }
+    }
+
+    /// Adds arguments of the workers.
+    #[must_use]
+    pub fn worker_args(mut self, arguments: &[&str]) -> Self {
+        self.worker_args.extend(arguments.iter().map(|argument| (*argument).to_owned()));
+        self
+    }
+
+    /// Sets an environment variable of the workers.
+    #[must_use]
+    pub fn worker_env(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.worker_env.push((name.to_owned(), value.into()));
+        self
+    }
+
+    /// Starts everything, and waits until it is ready.
+    pub async fn start(self) -> Result<Cluster> {
+        let program = match crate::programs::find_program("tamma") {
+            Ok(program) => program,
+            Err(error) if self.server || self.workers > 0 => return Err(error),
+            // Not every test builds it.
+            Err(_) => "tamma".into(),
+        };
+        let temporal = async {
+            anyhow::Ok(match self.temporal {
+                TemporalChoice::None => TemporalBackend::None,
+                TemporalChoice::Shared => TemporalBackend::Shared(temporal::server_address()?),
+                TemporalChoice::Private => TemporalBackend::Private(TemporalServer::start().await?),
+            })
+        };
+        let (database, temporal) = tokio::try_join!(self.start_database(), temporal)?;
+        let store = Store::connect(&database.url(None)).await?;
+        if self.private_database {
+            store.migrate().await.context("cannot migrate the database")?;
+        }
+        let folder = match self.folder {
+            Some(folder) => ClusterFolder::Kept(folder),
+            None => ClusterFolder::Temporary(tempfile::tempdir()?),
+        };
+        let listen = format!("127.0.0.1:{}", shared_server::free_port()?);
+        let url = format!("http://{listen}");
+        let cli = TammaCli { program, url, token: self.token, person: PERSON.to_owned() };
+        let (server, workers) = (None, Vec::new());
+        let mut cluster =
+            Cluster { server, workers, store, cli, listen, temporal, database, folder };
+        if self.server {
+            let mut server = cluster.new_server()?;
+            server.start().await?;
+            cluster.server = Some(server);
+        }
+        let args: Vec<_> = self.worker_args.iter().map(String::as_str).collect();
+        for number in 1..=self.workers {
+            let name = if number == 1 { "work".to_owned() } else { format!("work-{number}") };
+            let mut worker = cluster.new_worker(&name)?.with_args(&args);
+            for (name, value) in &self.worker_env {
+                worker = worker.with_env(name, value);
+            }
+            worker.start().await?;
+            cluster.workers.push(worker);
+        }
+        Ok(cluster)
+    }
+
+    async fn start_database(&self) -> Result<DatabaseBackend> {
+        if !self.private_database {
+            return Ok(DatabaseBackend::Shared(TestDatabase::fresh().await?));
+        }
+        let server = PostgresServer::start_with(self.database_settings.clone()).await?;
+        server.query("postgres", &format!("CREATE DATABASE {DATABASE}")).await?;
+        if self.user_per_role {
+            for user in ["server", "worker"] {
+                let sql = format!("CREATE ROLE {user} LOGIN SUPERUSER");
+                server.query("postgres", &sql).await?;
+            }
+        }
+        Ok(DatabaseBackend::Private { server: Box::new(server), user_per_role: self.user_per_role })
+    }
+}
+
+impl DatabaseBackend {
+    /// Returns the URL for a role, or for the test itself.
+    fn url(&self, role: Option<&str>) -> String {
+        match self {
+            Self::Shared(database) => database.url(),
+            Self::Private { server, user_per_role } => {
+                let user = role.filter(|_| *user_per_role).unwrap_or("postgres");
+                server.url(user, DATABASE)
+            }
+        }
+    }
+}
+
+impl Cluster {
+    /// Returns a builder.
+    pub fn builder() -> ClusterBuilder {
+        ClusterBuilder::default()
+    }
+
+    /// Returns the folder of logs and data.
+    pub fn folder(&self) -> &Path {
+        match &self.folder {
+            ClusterFolder::Temporary(folder) => folder.path(),
+            ClusterFolder::Kept(folder) => folder,
+        }
+    }
+
+    /// Returns the URL of the Tamma server.
+    pub fn url(&self) -> &str {
+        &self.cli.url
+    }
+
+    /// Returns the URL of the database.
+    pub fn database_url(&self) -> String {
+        self.database.url(None)
+    }
+
+    /// Returns the address of Temporal.
+    pub fn temporal_address(&self) -> Result<String> {
+        match &self.temporal {
+            TemporalBackend::None => Err(anyhow::anyhow!("the cluster has no Temporal server")),
+            TemporalBackend::Shared(address) => Ok(address.clone()),
+            TemporalBackend::Private(server) => Ok(server.address()),
+        }
+    }
+
+    /// Returns the private PostgreSQL server.
+    pub fn postgres(&self) -> Result<&PostgresServer> {
+        match &self.database {
+            DatabaseBackend::Private { server, .. } => Ok(server),
+            DatabaseBackend::Shared(_) => Err(anyhow::anyhow!("PostgreSQL is not private")),
+        }
+    }
+
+    /// Returns the private PostgreSQL server, to kill it. After a restart, call
+    /// [`reconnect`](Self::reconnect).
+    pub fn postgres_mut(&mut self) -> Result<&mut PostgresServer> {
+        match &mut self.database {
+            DatabaseBackend::Private { server, .. } => Ok(server),
+            DatabaseBackend::Shared(_) => Err(anyhow::anyhow!("PostgreSQL is not private")),
+        }
+    }
+
+    /// Returns the private Temporal server.
+    pub fn temporal(&self) -> Result<&TemporalServer> {
+        match &self.temporal {
+            TemporalBackend::Private(server) => Ok(server),
+            _ => Err(anyhow::anyhow!("Temporal is not private")),
+        }
+    }
+
+    /// Returns the private Temporal server, to kill it.
+    pub fn temporal_mut(&mut self) -> Result<&mut TemporalServer> {
+        match &mut self.temporal {
+            TemporalBackend::Private(server) => Ok(server),
+            _ => Err(anyhow::anyhow!("Temporal is not private")),
+        }
+    }
+
+    /// Returns the `tamma serve` process.
+    pub fn server(&self) -> Result<&TammaProcess> {
+        self.server.as_ref().context("the cluster has no server")
+    }
+
+    /// Returns the `tamma serve` process, to kill it.
+    pub fn server_mut(&mut self) -> Result<&mut TammaProcess> {
+        self.server.as_mut().context("the cluster has no server")
+    }
+
+    /// Returns a `tamma serve` process, which is not started.
+    pub fn new_server(&self) -> Result<TammaProcess> {
+        let process = self.process("serve", "serve", "server")?;
+        let process = process.with_args(&["--listen", &self.listen]);
+        Ok(match &self.cli.token {
+            Some(token) => process
+                .with_env("TAMMA_TOKEN", token)
+                .with_env("TAMMA_LOG", "warn,tamma_server=info"),
+            None => process,
+        })
+    }
+
+    /// Returns a `tamma work` process with its own data folder, called `name`. It is not started.
+    pub fn new_worker(&self, name: &str) -> Result<TammaProcess> {
+        self.process("work", name, "worker")
+    }
+
+    fn process(&self, verb: &str, name: &str, role: &str) -> Result<TammaProcess> {
+        let data = self.folder().join(name).display().to_string();
+        let (database, temporal) = (self.database.url(Some(role)), self.temporal_address()?);
+        let arguments = [verb, "--data", &data, "--database", &database, "--temporal", &temporal];
+        let log = self.folder().join(format!("{name}.log"));
+        Ok(TammaProcess::new(&self.cli.program, arguments.map(str::to_owned), log))
+    }
+
+    /// Replaces the connection to the database, after a restart of PostgreSQL.
+    pub async fn reconnect(&mut self) -> Result<()> {
+        self.store = Store::connect(&self.database_url()).await?;
+        Ok(())
+    }
+
+    /// Registers a repository as a project. Its ID derives from `number`.
+    pub async fn register_project(
+        &self,
+        number: u32,
+        name: &str,
+        repository: &Repository,
+    ) -> Result<ProjectId> {
+        let (id, repository) = (project_id(number), repository.path().display().to_string());
+        self.store
+            .register_project(&RegisteredProject { id, name: name.to_owned(), repository })
+            .await?;
+        Ok(id)
+    }
+
+    /// Registers a repository as a project with a scripted agent. `configure` changes the default
+    /// configuration, which is written to the repository and not committed.
+    pub async fn add_project(
+        &self,
+        number: u32,
+        name: &str,
+        repository: Repository,
+        script: &Script,
+        configure: impl FnOnce(ProjectConfig) -> ProjectConfig,
+    ) -> Result<ScriptedProject> {
+        let folder = self.folder().join(name);
+        std::fs::create_dir_all(&folder)
+            .with_context(|| format!("cannot create `{}`", folder.display()))?;
+        let config = ProjectConfig::scripted(&folder.join("script.json"))?;
+        let configuration = configure(config).to_string();
+        repository.write("tamma.yaml", &configuration)?;
+        let id = self.register_project(number, name, &repository).await?;
+        let name = name.to_owned();
+        let project = ScriptedProject { id, name, repository, folder, configuration };
+        project.write_script(script)?;
+        Ok(project)
+    }
+
+    /// Adds a task with the command line. Its ID derives from `number`.
+    pub async fn add_task(&self, number: u32, title: &str, more: &[&str]) -> Result<TaskId> {
+        let task = task_id(number);
+        let id = task.to_string();
+        let arguments = ["task", "add", title, "--id", &id, "--json"];
+        self.cli.run(&[&arguments[..], more].concat()).await.context("cannot add the task")?;
+        Ok(task)
+    }
+
+    /// Waits until a task meets a condition. An error of the condition ends the wait.
+    pub async fn wait_for_task(
+        &self,
+        task: TaskId,
+        limit: Duration,
+        condition: impl Fn(&TaskLoop) -> Result<bool>,
+    ) -> Result<TaskLoop> {
+        wait_until("the task", limit, async || {
+            let task_loop = self.store.task(task).await?.task_loop?;
+            Ok(match condition(&task_loop) {
+                Ok(met) => met.then_some(Ok(task_loop)),
+                Err(error) => Some(Err(error)),
+            })
+        })
+        .await?
+    }
+
+    /// Returns the history of a task.
+    pub async fn history(&self, task: TaskId) -> Result<Vec<HistoryEntry>> {
+        let lines = self.store.history(task, 0, MAX_ENTRIES).await?;
+        Ok(lines.into_iter().map(|line| line.entry).collect())
+    }
+
+    /// Waits until a task is closed and its lessons are stored, and returns its history.
+    pub async fn learned_history(
+        &self,
+        task: TaskId,
+        limit: Duration,
+    ) -> Result<Vec<HistoryEntry>> {
+        wait_until("its lessons", limit, async || {
+            let task_loop = self.store.task(task).await?.task_loop?;
+            let over = task_loop.state.is_terminal() && task_loop.active_job.is_none();
+            Ok(if over { Some(self.history(task).await?) } else { None })
+        })
+        .await
+    }
+
+    /// Stops all processes, so that nothing writes to the folder any more.
+    pub async fn stop(mut self) -> Result<()> {
+        for process in self.server.iter_mut().chain(&mut self.workers) {
+            process.kill().await?;
+        }
+        self.store.close().await;
+        Ok(())
+    }
+}

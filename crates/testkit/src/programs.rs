@@ -1,0 +1,18 @@
+//! Programs of the same build.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, anyhow};
+
+/// Returns the path of a program of the same build, such as `tamma` or `scripted-agent`.
+pub fn find_program(name: &str) -> Result<PathBuf> {
+    let executable = std::env::current_exe()?;
+    // Test binaries are in `deps`, examples in `examples`, binaries one folder above.
+    let mut candidates = executable.ancestors().skip(1).take(2).map(|folder| folder.join(name));
+    candidates.find(|path| path.is_file()).ok_or_else(|| {
+        anyhow!(
+            "cannot find `{name}` near `{}`; run `cargo build --workspace --all-targets`",
+            executable.display()
+        )
+    })
+}
