@@ -72,8 +72,8 @@ async fn dropped_group_is_killed() {
     // The pipe closes when its last holder has exited.
     let mut lines = BufReader::new(pipes.stdout).lines();
     assert_eq!(lines.next_line().await.unwrap(), None);
-    assert_eq!(group(pgid), [0; 0]);
-    assert!(!is_alive(left), "the process that left the group is dead too");
+    // An exiting process closes its files shortly before it is gone from the process table.
+    until(async || group(pgid).is_empty() && !is_alive(left)).await;
     until(async || records.all().await.unwrap().is_empty()).await;
 }
 
