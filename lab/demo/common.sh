@@ -12,7 +12,8 @@ fail() {
 
 # Builds the programs and sets `built` to their folder.
 build() {
-    cargo build --quiet --locked --workspace --bins
+    # All targets, as the tests build them, so that nothing is compiled again with other features.
+    cargo build --quiet --locked --workspace --all-targets
     built="$(cargo metadata --format-version 1 --no-deps --offline | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')/debug"
 }
 

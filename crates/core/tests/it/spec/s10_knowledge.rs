@@ -34,7 +34,7 @@ fn texts(list: &[&str]) -> Vec<String> {
     list.iter().map(|text| (*text).to_owned()).collect()
 }
 
-fn task() -> Task {
+pub(super) fn task() -> Task {
     Task {
         id: TaskId(Uuid::from_u128(9)),
         project: HERE,

@@ -6,13 +6,13 @@
 use chrono::{DateTime, Utc};
 use proptest::prelude::*;
 use rstest::rstest;
-use tamma_core::ids::{KnowledgeId, ProjectId, TaskId};
+use tamma_core::ids::{KnowledgeId, ProjectId};
 use tamma_core::knowledge::{
     EntryKind, EntryScope, EntrySeverity, EntryStatus, KnowledgeEntry, check,
 };
 use tamma_core::plan::Plan;
 use tamma_core::rules::Rules;
-use tamma_core::task::{Priority, Task, TaskType};
+use tamma_core::task::{Task, TaskType};
 use uuid::Uuid;
 
 const HERE: ProjectId = ProjectId(Uuid::from_u128(1));
@@ -43,18 +43,10 @@ fn forbidding(keywords: &[&str], pattern: Option<&str>) -> KnowledgeEntry {
 /// Returns true if a plan with this approach violates a prohibition.
 fn breaks(approach: &str, entry: KnowledgeEntry) -> bool {
     let task = Task {
-        id: TaskId(Uuid::from_u128(9)),
-        project: HERE,
         title: "A task".to_owned(),
         description: String::new(),
         r#type: TaskType::Feature,
-        priority: Priority::Medium,
-        acceptance_criteria: Vec::new(),
-        labels: Vec::new(),
-        depends_on: Vec::new(),
-        suggested_agent: None,
-        issue_url: None,
-        metadata: std::collections::BTreeMap::new(),
+        ..super::s10_knowledge::task()
     };
     let plan = Plan {
         summary: "A summary".to_owned(),
