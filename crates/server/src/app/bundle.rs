@@ -74,7 +74,8 @@ impl App {
         }
         match self.store.job_results::<Value>(id).await {
             Ok(jobs) => {
-                let jobs = jobs.into_iter().map(|(job, result)| json!({ "job": job, "result": result }));
+                let jobs =
+                    jobs.into_iter().map(|(job, result)| json!({ "job": job, "result": result }));
                 parts.add_json("jobs.json", jobs.collect());
             }
             Err(error) => parts.problem("jobs.json", &error.into()),

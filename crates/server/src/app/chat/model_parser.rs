@@ -92,8 +92,7 @@ impl App {
 
     /// Redacts the values of environment variables whose names mark them as secrets.
     fn redact_secrets(&self, text: &str) -> String {
-        self.secret_values()
-            .fold(text.to_owned(), |text, value| text.replace(value, "[redacted]"))
+        self.secret_values().fold(text.to_owned(), |text, value| text.replace(value, "[redacted]"))
     }
 }
 
