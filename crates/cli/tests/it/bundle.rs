@@ -75,9 +75,9 @@ fn a_bundle_has_everything_about_a_task_and_no_secret() {
         assert!(!text.contains(&token) && !text.contains(own), "{name}: {text}");
     }
     let redacted = |text: &String| text.contains("I found [redacted] and [secret].");
-    let said = files.iter().find(|(_, text)| redacted(text));
-    let (name, _) = said.unwrap_or_else(|| panic!("transcript is missing: {files:?}"));
-    assert!(name.starts_with("runs/") && name.ends_with("/transcript.jsonl"), "{name}");
+    let is_transcript = |name: &String| name.ends_with("/transcript.jsonl");
+    let said = files.iter().any(|(name, text)| is_transcript(name) && redacted(text));
+    assert!(said, "{files:?}");
     assert!(files["task.json"].contains("Use [redacted]."), "{}", files["task.json"]);
     assert!(files["README.txt"].contains("Redacted: "), "{}", files["README.txt"]);
     let machine_facts: Value = serde_json::from_str(&files["machine.json"]).unwrap();

@@ -3,14 +3,14 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::process::Stdio;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use serde_json::{Value, json};
 
 /// Answers one request: a tool call after a message in `release`, everything else at once.
-fn serve(stream: TcpStream, release: &std::sync::Mutex<Receiver<()>>) {
+fn serve(mut stream: &TcpStream, release: &Mutex<Receiver<()>>) {
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     loop {
         let mut length = 0;
@@ -34,7 +34,7 @@ fn serve(stream: TcpStream, release: &std::sync::Mutex<Receiver<()>>) {
         }
         let answer = json!({ "jsonrpc": "2.0", "id": message["id"], "result": {} }).to_string();
         let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length:";
-        write!(&stream, "{head} {}\r\n\r\n{answer}", answer.len()).unwrap();
+        write!(stream, "{head} {}\r\n\r\n{answer}", answer.len()).unwrap();
     }
 }
 
@@ -43,11 +43,11 @@ fn slow_server() -> (String, Sender<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let (sender, release) = channel();
-    let release = Arc::new(std::sync::Mutex::new(release));
+    let release = Arc::new(Mutex::new(release));
     thread::spawn(move || {
         for stream in listener.incoming() {
             let release = release.clone();
-            thread::spawn(move || serve(stream.unwrap(), &release));
+            thread::spawn(move || serve(&stream.unwrap(), &release));
         }
     });
     (url, sender)

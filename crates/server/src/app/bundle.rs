@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use futures_util::StreamExt as _;
 use serde::Serialize;
 use serde_json::{Value, json};
-use tamma_core::ids::TaskId;
+use tamma_core::ids::{ProjectId, TaskId};
 use tamma_core::review::patterns;
 use tamma_core::rules::Rules;
 use tamma_store::{LineFilter, LinePosition, parse_text_reference};
@@ -107,7 +107,7 @@ impl App {
     }
 
     /// Loads the rules that a task of a project would start with now, with secrets.
-    async fn current_rules(&self, project: tamma_core::ids::ProjectId) -> Result<Rules, Error> {
+    async fn current_rules(&self, project: ProjectId) -> Result<Rules, Error> {
         let project = self.store.project(project).await?;
         self.rules_with_secrets(&project.repository).await
     }
@@ -172,7 +172,7 @@ impl App {
     }
 
     /// Creates a redactor that knows the secrets of the server and of a project's configuration.
-    async fn bundle_redactor(&self, project: tamma_core::ids::ProjectId) -> BundleRedactor {
+    async fn bundle_redactor(&self, project: ProjectId) -> BundleRedactor {
         let mut secrets: Vec<String> = self.secret_values().map(str::to_owned).collect();
         // Without readable rules, there are none to leak: agents get their values from the same file.
         if let Ok(rules) = self.current_rules(project).await {

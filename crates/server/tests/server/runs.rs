@@ -202,7 +202,7 @@ async fn a_bundle_has_everything_about_a_task_and_no_secrets() {
     let new = json!({ "id": task.0, "title": "one", "description": description });
     assert_eq!(server.post("/tasks", &new).await.0, 201);
     let at = begin(&server.store, task).await;
-    append_lines(&server.store, task, &[(1, LineKind::Said, &token)]).await;
+    append_lines(&server.store, task, &[(1, LineKind::Said, token.as_str())]).await;
 
     let files = |answer: &Value| -> std::collections::BTreeMap<String, String> {
         let text = |file: &Value, key: &str| file[key].as_str().expect("text").to_owned();
