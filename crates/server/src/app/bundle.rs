@@ -95,6 +95,10 @@ impl App {
         match self.runs(id).await {
             Ok(list) => {
                 parts.add("runs.json", Ok(&list));
+                let left_out = list.runs.len().saturating_sub(MAX_TRANSCRIPTS);
+                if left_out > 0 {
+                    parts.problems.push(format!("runs: the oldest {left_out} were left out"));
+                }
                 for run in list.runs.iter().rev().take(MAX_TRANSCRIPTS) {
                     self.add_run(id, run, &mut parts).await;
                 }
