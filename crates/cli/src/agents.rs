@@ -1,8 +1,12 @@
 //! Detection of installed agents, and how to install them.
 
+mod registry;
+
 use std::path::PathBuf;
 
 use tamma_core::rules::Rules;
+
+pub(crate) use registry::{RegistryAgent, registry};
 
 /// Installation and requirements of a built-in agent.
 pub(crate) struct BuiltInAgent {
@@ -69,7 +73,12 @@ const NETWORK_VARIABLES: &[&str] = &[
 
 /// Installed agent.
 pub(crate) struct InstalledAgent {
-    pub(crate) agent: &'static BuiltInAgent,
+    /// Name in the configuration.
+    pub(crate) name: &'static str,
+    /// Definition, unless the agent is built in.
+    pub(crate) definition: Option<&'static RegistryAgent>,
+    /// True if it supports the default models of the tiers.
+    pub(crate) has_default_models: bool,
     pub(crate) program: PathBuf,
     /// Variables that are set, not passed by default, and probably needed.
     pub(crate) extra_variables: Vec<&'static str>,
@@ -77,7 +86,7 @@ pub(crate) struct InstalledAgent {
 
 /// Agents detected on this machine.
 pub(crate) struct DetectedAgents {
-    /// Installed agents, preferred first.
+    /// Installed agents, preferred first: built-in ones, then those of the registry.
     pub(crate) installed: Vec<InstalledAgent>,
     /// Agents whose own program is installed, but not the ACP adapter.
     pub(crate) missing_adapter: Vec<&'static BuiltInAgent>,
@@ -104,10 +113,27 @@ pub(crate) fn detect(
                 .chain(NETWORK_VARIABLES)
                 .filter(|name| !keyed && !inherited(name));
             let needs = needs.copied().filter(|name| is_set(name)).collect();
-            agents.installed.push(InstalledAgent { agent: known, program, extra_variables: needs });
+            agents.installed.push(InstalledAgent {
+                name: known.name,
+                definition: None,
+                has_default_models: known.has_default_models,
+                program,
+                extra_variables: needs,
+            });
         } else if known.native_program.is_some_and(|bare| find(bare).is_some()) {
             agents.missing_adapter.push(known);
         }
+    }
+    for known in &registry().agents {
+        let Some(program) = find(&known.program) else { continue };
+        let needs = NETWORK_VARIABLES.iter().copied().filter(|name| is_set(name));
+        agents.installed.push(InstalledAgent {
+            name: &known.id,
+            definition: Some(known),
+            has_default_models: false,
+            program,
+            extra_variables: needs.collect(),
+        });
     }
     agents
 }
@@ -127,7 +153,7 @@ mod tests {
 
     #[test]
     fn agents_are_detected_in_order_of_preference_with_their_variables() {
-        let programs = ["gemini", "opencode", "claude", "codex", "codex-acp"];
+        let programs = ["gemini", "opencode", "claude", "codex", "codex-acp", "qwen"];
         let find = |name: &str| programs.contains(&name).then(|| PathBuf::from("/bin").join(name));
         let set = ["OPENAI_API_KEY", "GOOGLE_API_KEY", "HTTPS_PROXY", "PATH"];
         let agents = detect(find, |name| set.contains(&name));
@@ -135,11 +161,7 @@ mod tests {
             .installed
             .iter()
             .map(|installed| {
-                (
-                    installed.agent.name,
-                    installed.program.to_str(),
-                    installed.extra_variables.as_slice(),
-                )
+                (installed.name, installed.program.to_str(), installed.extra_variables.as_slice())
             })
             .collect();
         assert_eq!(
@@ -148,6 +170,7 @@ mod tests {
                 ("codex", Some("/bin/codex-acp"), &[][..]),
                 ("opencode", Some("/bin/opencode"), &[]),
                 ("gemini", Some("/bin/gemini"), &["GOOGLE_API_KEY", "HTTPS_PROXY"]),
+                ("qwen-code", Some("/bin/qwen"), &["HTTPS_PROXY"]),
             ]
         );
         let missing_adapter: Vec<_> =

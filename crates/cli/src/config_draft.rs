@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use tamma_core::rules::AgentRules;
 
-use crate::agents::{BUILT_IN_AGENTS, DetectedAgents, InstalledAgent};
+use crate::agents::{BUILT_IN_AGENTS, DetectedAgents, InstalledAgent, RegistryAgent, registry};
 use crate::survey::{ProposedGate, Survey};
 
 const HEADER: &str = "\
@@ -32,7 +32,7 @@ pub(crate) fn draft_config(survey: &Survey, agents: &DetectedAgents) -> String {
         None => push_install_hints(&mut text),
         Some(agent) => {
             push_tiers(&mut text, agent);
-            push_variables(&mut text, agent);
+            push_agents(&mut text, &agents.installed);
         }
     }
     text
@@ -69,8 +69,8 @@ fn push_install_hints(text: &mut String) {
 }
 
 fn push_tiers(text: &mut String, agent: &InstalledAgent) {
-    let name = agent.agent.name;
-    if agent.agent.has_default_models {
+    let name = agent.name;
+    if agent.has_default_models {
         let _ = write!(
             text,
             "\n# {name} is installed, and the tiers use it by default with haiku (simple), sonnet \
@@ -90,21 +90,66 @@ fn push_tiers(text: &mut String, agent: &InstalledAgent) {
     }
 }
 
-fn push_variables(text: &mut String, agent: &InstalledAgent) {
-    if agent.extra_variables.is_empty() {
-        return;
+/// Writes the settings of agents that differ from the built-in ones: variables that the preferred
+/// agent needs, and complete definitions of agents that are not built in.
+fn push_agents(text: &mut String, installed: &[InstalledAgent]) {
+    let mut entries = String::new();
+    for (index, agent) in installed.iter().enumerate() {
+        match agent.definition {
+            Some(definition) => push_definition(&mut entries, agent, definition),
+            None if index == 0 && !agent.extra_variables.is_empty() => {
+                let _ = write!(
+                    entries,
+                    "  # Agents get only the variables listed here. {name} probably needs these, which are \
+                     set in\n  # this environment: {}.\n  {name}:\n",
+                    agent.extra_variables.join(", "),
+                    name = agent.name,
+                );
+                push_variables(&mut entries, agent);
+            }
+            None => {}
+        }
     }
-    let name = agent.agent.name;
+    if !entries.is_empty() {
+        let _ = write!(text, "\nagents:\n{entries}");
+    }
+}
+
+fn push_definition(text: &mut String, agent: &InstalledAgent, definition: &RegistryAgent) {
+    let RegistryAgent { id, name, program, args, env, home } = definition;
     let _ = write!(
         text,
-        "\n# Agents get only the variables listed here. {name} probably needs these, which are set \
-         in this\n# environment: {}.\nagents:\n  {name}:\n    inherit:\n",
-        agent.extra_variables.join(", ")
+        "  # {name}, from the ACP registry of {date}. It has to be signed in: start `{program}` once in a\n  \
+         # terminal. It calls its provider directly, so Tamma cannot meter or limit what it spends.\n  \
+         {id}:\n    command: {program}\n    args: {}\n    provider: {id}\n    home: {}\n",
+        flow_list(args),
+        flow_list(home),
+        date = registry().date,
     );
+    if !env.is_empty() {
+        text.push_str("    env:\n");
+        for (name, value) in env {
+            let _ = writeln!(text, "      {name}: {}", serde_json::Value::from(value.as_str()));
+        }
+    }
+    if !agent.extra_variables.is_empty() {
+        push_variables(text, agent);
+    }
+}
+
+fn push_variables(text: &mut String, agent: &InstalledAgent) {
+    text.push_str("    inherit:\n");
     let inherited = AgentRules::default().inherit;
     for name in inherited.iter().map(String::as_str).chain(agent.extra_variables.iter().copied()) {
         let _ = writeln!(text, "      - {name}");
     }
+}
+
+/// Formats strings as a YAML list on one line. JSON is valid YAML.
+fn flow_list(items: &[String]) -> String {
+    let items: Vec<_> =
+        items.iter().map(|item| serde_json::Value::from(item.as_str()).to_string()).collect();
+    format!("[{}]", items.join(", "))
 }
 
 /// Replaces control characters, so that the text fits in a one-line comment.
@@ -133,6 +178,7 @@ mod tests {
     use tamma_core::rules::{self, ConfigFile, Rules};
 
     use super::*;
+    use crate::agents::detect;
 
     fn none() -> DetectedAgents {
         DetectedAgents { installed: Vec::new(), missing_adapter: Vec::new() }
@@ -186,7 +232,9 @@ mod tests {
     fn every_agent_produces_a_valid_file_with_its_variables() {
         for known in BUILT_IN_AGENTS {
             let agent = InstalledAgent {
-                agent: known,
+                name: known.name,
+                definition: None,
+                has_default_models: known.has_default_models,
                 program: format!("/bin/{}", known.name).into(),
                 extra_variables: vec!["KEY", "HTTPS_PROXY"],
             };
@@ -200,6 +248,24 @@ mod tests {
                 rules.agents[known.name].inherit,
                 ["PATH", "HOME", "LANG", "TERM", "KEY", "HTTPS_PROXY"]
             );
+        }
+    }
+    #[test]
+    fn agents_of_the_registry_get_a_complete_definition() {
+        let find = |name: &str| Some(std::path::PathBuf::from("/bin").join(name));
+        let is_known = |name: &str| registry().agents.iter().any(|agent| agent.program == name);
+        let agents =
+            detect(|name| find(name).filter(|_| is_known(name)), |name| name == "HTTPS_PROXY");
+        let rules = read(&draft_config(&Survey::default(), &agents));
+        assert_eq!(rules.tiers.simple.agent, registry().agents[0].id);
+        for agent in &registry().agents {
+            let written = &rules.agents[&agent.id];
+            assert_eq!((&written.command, &written.args), (&agent.program, &agent.args));
+            assert_eq!((&written.env, &written.home), (&agent.env, &agent.home));
+            assert_eq!(written.provider, agent.id);
+            // Without a key, the agent uses its own sign-in and not the gateway.
+            assert_eq!((written.key.as_str(), written.upstream.as_str()), ("", ""));
+            assert_eq!(written.inherit.last().map(String::as_str), Some("HTTPS_PROXY"));
         }
     }
 }

@@ -73,6 +73,7 @@ fn routes() -> OpenApiRouter<ApiState> {
         .routes(routes!(tasks::plan))
         .routes(routes!(tasks::diff))
         .routes(routes!(tasks::report))
+        .routes(routes!(tasks::bundle))
         .routes(routes!(actions::perform))
         .routes(routes!(history::list))
         .routes(routes!(history::events))

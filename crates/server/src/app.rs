@@ -5,6 +5,7 @@
 
 mod actions;
 mod add_task;
+mod bundle;
 mod change;
 mod chat;
 mod knowledge;
@@ -38,6 +39,9 @@ use crate::server::RepositoryInspector;
 /// Time limit for a request to Temporal.
 const TEMPORAL_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Minimum length of a secret to redact. Shorter values occur in too many harmless texts.
+const MIN_SECRET_LENGTH: usize = 8;
+
 /// Dependencies of the use cases. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct App {
@@ -50,6 +54,19 @@ pub(crate) struct App {
     pub(crate) conversations: Conversations,
     pub(crate) knowledge_cache: KnowledgeCache,
     pub(crate) inspect_repository: Option<RepositoryInspector>,
+}
+
+impl App {
+    /// Returns the values of environment variables whose names mark them as secrets.
+    fn secret_values(&self) -> impl Iterator<Item = &str> {
+        let secret = |name: &str| {
+            ["KEY", "TOKEN", "SECRET", "PASSWORD"].iter().any(|end| name.ends_with(end))
+        };
+        let secrets = self.environment.iter().filter(move |(name, value)| {
+            secret(&name.to_ascii_uppercase()) && value.len() >= MIN_SECRET_LENGTH
+        });
+        secrets.map(|(_, value)| value.as_str())
+    }
 }
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;

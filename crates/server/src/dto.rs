@@ -5,6 +5,7 @@
 
 mod action;
 mod alert;
+mod bundle;
 mod card;
 mod chat;
 mod knowledge;
@@ -16,6 +17,7 @@ pub use action::{BudgetGrant, LineComment, ReviewedChange, TaskAction, TaskStatu
 pub use alert::{
     AlertDeliveries, AlertDelivery, AlertTestRequest, AlertTestResult, AlertTestResults,
 };
+pub use bundle::{BundleFile, TaskBundle};
 pub(crate) use card::card_or_unreadable;
 pub use card::{Spend, TaskCard, TaskPage, UnreadableTask, short_id};
 pub use chat::{

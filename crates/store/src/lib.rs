@@ -70,5 +70,6 @@ pub use statistics::{ActiveRun, AgentUsage, DailySpend, SpendItem};
 pub use steps::WriteOutcome;
 pub use task_cards::{ListPosition, ListedTask, TaskBoard, TaskCard, TaskFilter, TaskPage};
 pub use tasks::TaskDetail;
+pub use texts::parse_text_reference;
 pub use usage::UsageTotal;
 pub use workers::Worker;

@@ -9,6 +9,13 @@ use crate::error::{CorruptData, Error, Result};
 /// Prefix of a reference to a text.
 const SCHEME: &str = "text:";
 
+/// Returns the reference to a saved text, if `text` is one.
+pub fn parse_text_reference(text: &str) -> Option<Reference> {
+    let hash = text.strip_prefix(SCHEME)?;
+    let is_hash = !hash.is_empty() && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if is_hash { text.parse().ok() } else { None }
+}
+
 impl Store {
     /// Saves a text and returns a reference to it. Equal texts are stored once.
     pub async fn save_text(&self, text: &str) -> Result<Reference> {

@@ -243,8 +243,7 @@ fn check_agents(search: &ProgramSearch) -> DoctorCheck {
     let DetectedAgents { installed, missing_adapter } =
         agents::detect(|name| search.find_program(name), |_| false);
     if !installed.is_empty() {
-        let message =
-            installed.iter().map(|it| format!("{} ({})", it.agent.name, it.program.display()));
+        let message = installed.iter().map(|it| format!("{} ({})", it.name, it.program.display()));
         return DoctorCheck::passed(NAME, message.collect::<Vec<_>>().join(", "));
     }
     if let Some(known) = missing_adapter.first() {

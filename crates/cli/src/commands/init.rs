@@ -102,7 +102,7 @@ fn print_summary(out: &mut impl Write, done: &InitOutcome) -> io::Result<()> {
         rows.push(("gate", check.name.clone(), check.command.clone()));
     }
     for agent in &agents.installed {
-        rows.push(("agent", agent.agent.name.to_owned(), agent.program.display().to_string()));
+        rows.push(("agent", agent.name.to_owned(), agent.program.display().to_string()));
     }
     if survey.languages.is_empty() {
         rows.insert(0, ("language", "none detected".to_owned(), String::new()));
@@ -180,19 +180,19 @@ fn summary_json(done: &InitOutcome) -> Value {
         .installed
         .iter()
         .map(
-            |one| json!({ "name": one.agent.name, "program": one.program, "variables": one.extra_variables }),
+            |one| json!({ "name": one.name, "program": one.program, "variables": one.extra_variables }),
         )
         .collect();
     let missing: Vec<Value> = BUILT_IN_AGENTS
         .iter()
-        .filter(|known| agents.installed.iter().all(|one| one.agent.name != known.name))
+        .filter(|known| agents.installed.iter().all(|one| one.name != known.name))
         .map(|known| json!({ "name": known.name, "install": known.install }))
         .collect();
     json!({
         "file": file,
         "languages": languages,
         "gates": gates,
-        "agent": agents.installed.first().map(|one| one.agent.name),
+        "agent": agents.installed.first().map(|one| one.name),
         "agents": installed,
         "missing": missing,
         "commit": commit,

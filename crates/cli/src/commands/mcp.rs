@@ -1,18 +1,24 @@
 //! `tamma mcp`: MCP server on standard input and output.
 //!
 //! Forwards each message to the API server's MCP endpoint, with the token and the name of the person who
-//! started the agent. One implementation checks the permissions.
+//! started the agent. One implementation checks the permissions. Messages are forwarded at the same time,
+//! so that a slow call delays no other, and each is answered when its answer is there.
 
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use reqwest::StatusCode;
 use reqwest::header::HeaderValue;
 use serde_json::{Value, json};
 use tamma_server::PERSON_HEADER;
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader};
 
 use crate::client::{self, Client, ClientArgs, IdentityArgs};
+
+/// Maximum number of messages that are forwarded at the same time. Further ones wait.
+const MAX_IN_FLIGHT: usize = 32;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -29,24 +35,45 @@ pub(super) fn run(arguments: &Args) -> Result<ExitCode> {
         let by = arguments.identity.resolve_name().ok();
         let by = by.map(|name| HeaderValue::from_bytes(name.as_bytes())).transpose();
         let by = by.context("name contains characters that HTTP headers do not allow")?;
-        let mut lines = BufReader::new(tokio::io::stdin()).lines();
-        let mut out = tokio::io::stdout();
-        while let Some(line) = lines.next_line().await? {
-            if line.trim().is_empty() {
-                continue;
-            }
-            let answer = match forward(&client, by.as_ref(), line.clone()).await {
-                Ok(answer) => answer,
-                Err(error) => error_response(&line, &error),
-            };
-            if let Some(answer) = answer {
-                out.write_all(answer.trim_end().as_bytes()).await?;
-                out.write_all(b"\n").await?;
-                out.flush().await?;
-            }
-        }
+        let answer = |message| answer(&client, by.as_ref(), message);
+        proxy(BufReader::new(tokio::io::stdin()), tokio::io::stdout(), answer).await?;
         Ok(ExitCode::SUCCESS)
     })
+}
+
+/// Answers the messages of an input, one per line, until it ends and all are answered.
+async fn proxy<F: Future<Output = Option<String>>>(
+    input: impl AsyncBufRead + Unpin,
+    mut output: impl AsyncWrite + Unpin,
+    answer: impl Fn(String) -> F,
+) -> Result<()> {
+    let mut lines = input.lines();
+    let (mut in_flight, mut is_open) = (FuturesUnordered::new(), true);
+    loop {
+        tokio::select! {
+            line = lines.next_line(), if is_open && in_flight.len() < MAX_IN_FLIGHT => match line? {
+                Some(line) if line.trim().is_empty() => {}
+                Some(line) => in_flight.push(answer(line)),
+                None => is_open = false,
+            },
+            Some(answer) = in_flight.next(), if !in_flight.is_empty() => {
+                if let Some(answer) = answer {
+                    output.write_all(answer.trim_end().as_bytes()).await?;
+                    output.write_all(b"\n").await?;
+                    output.flush().await?;
+                }
+            }
+            else => return Ok(()),
+        }
+    }
+}
+
+/// Returns the answer to a message: the server's, or an error response. Notifications have none.
+async fn answer(client: &Client, by: Option<&HeaderValue>, message: String) -> Option<String> {
+    match forward(client, by, message.clone()).await {
+        Ok(answer) => answer,
+        Err(error) => error_response(&message, &error),
+    }
 }
 
 /// Error response for a message that could not be forwarded. Notifications get none.
@@ -100,6 +127,54 @@ async fn forward(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Answers `slow` after `release`, and everything else at once.
+    async fn echo(message: String, release: &tokio::sync::Notify) -> Option<String> {
+        if message == "slow" {
+            release.notified().await;
+        }
+        (message != "notification").then_some(message)
+    }
+
+    #[tokio::test]
+    async fn a_ping_is_answered_while_a_slow_call_runs() {
+        let (mut client, server) = tokio::io::duplex(1024);
+        let (input, output) = tokio::io::split(server);
+        let release = tokio::sync::Notify::new();
+        let proxy = proxy(BufReader::new(input), output, |message| echo(message, &release));
+        let talk = async {
+            client.write_all(b"slow\nnotification\n\nping\n").await.expect("sent");
+            let mut answers = BufReader::new(client).lines();
+            let first = answers.next_line().await.expect("read");
+            assert_eq!(first.as_deref(), Some("ping"));
+            release.notify_one();
+            let second = answers.next_line().await.expect("read");
+            assert_eq!(second.as_deref(), Some("slow"));
+        };
+        tokio::pin!(proxy);
+        tokio::select! {
+            ended = &mut proxy => panic!("ended early: {ended:?}"),
+            () = talk => {}
+        }
+    }
+
+    #[tokio::test]
+    async fn messages_above_the_limit_wait_and_all_are_answered_at_the_end() {
+        let release = tokio::sync::Notify::new();
+        let input = "slow\n".repeat(MAX_IN_FLIGHT) + "ping\n";
+        let mut output = Vec::new();
+        {
+            let proxy = proxy(input.as_bytes(), &mut output, |message| echo(message, &release));
+            tokio::pin!(proxy);
+            let brief = std::time::Duration::from_millis(50);
+            assert!(tokio::time::timeout(brief, &mut proxy).await.is_err(), "all calls are slow");
+            release.notify_waiters();
+            proxy.await.expect("ended");
+        }
+        let text = String::from_utf8(output).expect("text");
+        assert_eq!(text.matches("slow\n").count(), MAX_IN_FLIGHT);
+        assert!(text.contains("ping\n"), "{text}");
+    }
 
     #[test]
     fn protocol_headers_are_added_for_newer_versions_only() {

@@ -1,6 +1,7 @@
 //! `tamma task`: adds, lists, shows and follows tasks.
 
 pub(super) mod add;
+mod bundle;
 mod diff;
 mod history;
 pub(super) mod list;
@@ -39,6 +40,11 @@ pub(super) enum Command {
     Log(log::Args),
     /// Export the history of a task, a project or all tasks as JSON lines
     Export(history::ExportArgs),
+    /// Write an archive of everything about a task, without secrets, to send if it fails
+    ///
+    /// Contains the task, its plans, history, checks, runs with transcripts, rules, versions and the
+    /// output of `tamma doctor`. Secrets are redacted; read the archive before you send it.
+    Bundle(bundle::Args),
 }
 
 #[derive(Debug, Args)]
@@ -69,5 +75,6 @@ pub(super) fn run(command: &Command) -> Result<ExitCode> {
         Command::History(arguments) => history::history(arguments),
         Command::Log(arguments) => log::run(arguments),
         Command::Export(arguments) => history::export(arguments),
+        Command::Bundle(arguments) => bundle::run(arguments),
     }
 }

@@ -218,6 +218,29 @@ fn the_preferred_agent_is_used_and_its_key_is_not_passed_on() {
 }
 
 #[test]
+fn an_agent_of_the_registry_is_defined_and_used() {
+    let machine = InitFixture::with(&[]);
+    machine.install("qwen");
+    let answer = machine.init();
+    assert_eq!(answer["agent"], "qwen-code");
+    let shown = machine.tamma(&["config", "show", "--json"]);
+    let shown = text(&shown.stdout);
+    assert!(shown.contains("qwen") && shown.contains("--acp"), "{shown}");
+    let written = machine.written();
+    assert!(
+        written.contains("    command: qwen\n") && written.contains("ACP registry"),
+        "{written}"
+    );
+    // A built-in agent is preferred, and the other one stays available.
+    machine.install("gemini");
+    let output = machine.tamma(&["init", "--force", "--json"]);
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(answer["agent"], "gemini");
+    assert!(machine.written().contains("  qwen-code:\n"), "{}", machine.written());
+    assert_eq!(machine.tamma(&["config", "check"]).status.code(), Some(0));
+}
+
+#[test]
 fn claude_without_its_adapter_gets_an_install_hint() {
     let machine = InitFixture::with(&[]);
     machine.install("claude");

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod answers;
+mod bundle;
 mod chat;
 mod config;
 mod doctor;
@@ -9,6 +10,7 @@ mod help;
 mod init;
 mod knowledge;
 mod machine;
+mod mcp;
 mod pages;
 mod restart;
 mod support;

@@ -33,6 +33,7 @@ fn an_unreachable_server_is_reported_with_a_fix() {
         &["task", "watch", "0192a000-0000-7000-8000-000000000001"],
         &["task", "log", "0192a000-0000-7000-8000-000000000001"],
         &["task", "log", "0192a000-0000-7000-8000-000000000001", "--follow"],
+        &["task", "bundle", "0192a000-0000-7000-8000-000000000001"],
     ] {
         let output = run(&folder, &[arguments, &["--server", &url]].concat());
         assert_eq!(output.status.code(), Some(1), "{arguments:?}");

@@ -14,7 +14,8 @@ use super::ApiState;
 use super::extract::{CurrentPerson, JsonBody, QueryParams, TaskPath, page_request};
 use crate::app::Error;
 use crate::dto::{
-    AddedTask, NewTask, PlanVersion, ReviewedChange, TaskDetail, TaskPage, TaskReportResponse,
+    AddedTask, NewTask, PlanVersion, ReviewedChange, TaskBundle, TaskDetail, TaskPage,
+    TaskReportResponse,
 };
 use crate::problem::Problem;
 
@@ -206,6 +207,26 @@ pub(super) async fn report(
     QueryParams(query): QueryParams<ReportQuery>,
 ) -> Result<Json<TaskReportResponse>, Problem> {
     Ok(Json(state.app.report(task, query.iteration).await?))
+}
+
+/// Returns everything about a task as files: task, plans, history, checks, runs with their
+/// transcripts, stored texts such as failure briefs, and rules.
+///
+/// Secrets are redacted, and long files are cut in the middle.
+#[utoipa::path(
+    get, path = "/tasks/{id}/bundle", tag = "tasks", operation_id = "bundle",
+    params(("id" = uuid::Uuid, Path, description = "Task ID.")),
+    responses(
+        (status = OK, body = TaskBundle),
+        (status = NOT_FOUND, body = Problem, content_type = "application/problem+json",
+            description = "Task not found."),
+    )
+)]
+pub(super) async fn bundle(
+    State(state): State<ApiState>,
+    TaskPath(task): TaskPath,
+) -> Result<Json<TaskBundle>, Problem> {
+    Ok(Json(state.app.bundle(task).await?))
 }
 
 /// Page of the inbox.

@@ -22,7 +22,7 @@ impl App {
 
     /// Loads the rules of a repository from its file, if it is a local directory with one, and from
     /// the environment, which takes precedence.
-    async fn rules_with_secrets(&self, repository: &str) -> Result<Rules, Error> {
+    pub(super) async fn rules_with_secrets(&self, repository: &str) -> Result<Rules, Error> {
         let path =
             Path::new(repository.strip_prefix("file://").unwrap_or(repository)).join(CONFIG_FILE);
         let text = match tokio::fs::read(&path).await {

@@ -181,3 +181,65 @@ async fn a_transcript_is_served_and_an_unreachable_one_is_reported() {
     assert_eq!(server.get(&format!("/tasks/{}", task.0)).await.1.get("run"), None);
     server.end().await;
 }
+
+#[tokio::test]
+async fn a_bundle_has_everything_about_a_task_and_no_secrets() {
+    let folder = tempfile::tempdir().expect("directory");
+    let objects = ObjectStorage::new(folder.path().join("objects").display().to_string());
+    // One secret is known by its variable, the other by its form.
+    let (known, token) = ("open sesame".to_owned(), format!("ghp_{}", "a1B2".repeat(9)));
+    let config = tamma_server::ServerConfig {
+        objects: objects.clone(),
+        environment: [("WIDGET_API_KEY".to_owned(), known.clone())].into(),
+        ..config("127.0.0.1:0", None)
+    };
+    let server = TestServer::with(config).await;
+    let missing = server.get(&format!("/tasks/{}/bundle", new_id())).await;
+    assert_eq!(missing.0, 404);
+    server.project("/nowhere").await;
+    let task = TaskId(new_id());
+    let description = format!("Use {token}, or {known}.");
+    let new = json!({ "id": task.0, "title": "one", "description": description });
+    assert_eq!(server.post("/tasks", &new).await.0, 201);
+    let at = begin(&server.store, task).await;
+    append_lines(&server.store, task, &[(1, LineKind::Said, token.as_str())]).await;
+
+    let files = |answer: &Value| -> std::collections::BTreeMap<String, String> {
+        let text = |file: &Value, key: &str| file[key].as_str().expect("text").to_owned();
+        let files = answer["files"].as_array().expect("files").iter();
+        files.map(|file| (text(file, "path"), text(file, "text"))).collect()
+    };
+    let path = format!("/tasks/{}/bundle", task.0);
+    // A run without a transcript is represented by its log.
+    let (status, answer) = server.get(&path).await;
+    assert_eq!(status, 200, "{answer}");
+    assert!(files(&answer)["runs/4.2/log.jsonl"].contains("[redacted]"), "{answer}");
+
+    let key = transcript_key(task, RUN);
+    let line = json!({ "at": at, "said": format!("{token} {known}") });
+    // Longer than what is kept, with the secret at both ends.
+    let filler = format!("{}\n", json!({ "said": "x".repeat(1000) })).repeat(1000);
+    std::fs::write(folder.path().join("spool"), format!("{line}\n{filler}{line}\n"))
+        .expect("written");
+    objects.put_file(&key, &folder.path().join("spool")).await.expect("put");
+    let end = RunEnd::Finished;
+    let ended = EndedRun { at, end, reason: None, usage: None, transcript: Some(key) };
+    server.store.end_run(task, RUN, &ended).await.expect("ended");
+    let (_, answer) = server.get(&path).await;
+    let files = files(&answer);
+    for name in ["task.json", "state.json", "report.json", "checks.json", "history.jsonl"] {
+        assert!(files.contains_key(name), "{name}: {:?}", files.keys());
+    }
+    for name in ["rules.json", "runs.json", "server.json"] {
+        assert!(files.contains_key(name), "{name}: {:?}", files.keys());
+    }
+    for (name, text) in &files {
+        assert!(!text.contains(&token) && !text.contains(&known), "{name}: {text}");
+    }
+    assert!(files["task.json"].contains("Use [redacted], or [redacted]."), "{files:?}");
+    let transcript = &files["runs/4.2/transcript.jsonl"];
+    assert!(transcript.len() < 600 * 1024 && transcript.contains(" bytes left out here]"));
+    assert_eq!(transcript.matches("[redacted] [redacted]").count(), 2);
+    assert_eq!(files.get("problems.txt"), None);
+    server.end().await;
+}

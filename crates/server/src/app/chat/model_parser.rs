@@ -11,9 +11,6 @@ use super::ChatSubjects;
 use crate::app::{App, Error};
 use crate::dto::MessageParser;
 
-/// Minimum length of a secret to redact. Shorter values occur in too many harmless texts.
-const MIN_SECRET_LENGTH: usize = 8;
-
 /// Result of parsing a message with a model.
 #[derive(Debug, Default)]
 pub(super) struct ParsedMessage {
@@ -95,13 +92,7 @@ impl App {
 
     /// Redacts the values of environment variables whose names mark them as secrets.
     fn redact_secrets(&self, text: &str) -> String {
-        let secret = |name: &str| {
-            ["KEY", "TOKEN", "SECRET", "PASSWORD"].iter().any(|end| name.ends_with(end))
-        };
-        let secrets = self.environment.iter().filter(|(name, value)| {
-            secret(&name.to_ascii_uppercase()) && value.len() >= MIN_SECRET_LENGTH
-        });
-        secrets.fold(text.to_owned(), |text, (_, value)| text.replace(value, "[redacted]"))
+        self.secret_values().fold(text.to_owned(), |text, value| text.replace(value, "[redacted]"))
     }
 }
 
