@@ -2,8 +2,8 @@
 //!
 //! `registry.json` is a snapshot of `github.com/agentclientprotocol/registry` at commit 3de1678. IDs,
 //! names, arguments and variables are the registry's. The names of programs that it starts with `npx`
-//! are from their npm packages, and the folders of their sign-in from their documentation; an agent
-//! whose folder is not documented is left out.
+//! are from their npm packages, and the folders of their sign-in from public documentation and issue
+//! threads; an agent whose folder nothing names is left out.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
