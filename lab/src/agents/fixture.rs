@@ -229,9 +229,7 @@ impl AgentFixture {
         ensure!(left.is_empty(), "processes of the group still running: {left:?}");
         let tokens = report.usage.unwrap_or_default().tokens;
         let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
-        used.input += tokens.input;
-        used.cached += tokens.cached;
-        used.output += tokens.output;
+        *used = *used + tokens;
         Ok((report, updates))
     }
 
@@ -244,11 +242,7 @@ impl AgentFixture {
     pub(crate) async fn check_metering(&self) -> Result<()> {
         let used = *self.used.lock().unwrap_or_else(PoisonError::into_inner);
         let sent = || {
-            self.model.sent().iter().fold(Tokens::default(), |all, one| Tokens {
-                input: all.input + one.tokens.input,
-                cached: all.cached + one.tokens.cached,
-                output: all.output + one.tokens.output,
-            })
+            self.model.sent().iter().fold(Tokens::default(), |all, one| all + one.tokens)
         };
         // The scripted model counts a response shortly after its last byte.
         let limit = Duration::from_secs(2);

@@ -311,7 +311,7 @@ async fn metered_usage_overrides_the_agents_report() {
     let script = Script::new([
         AgentStep::Model,
         AgentStep::Usage { cost: "40".to_owned() },
-        AgentStep::End { tokens: Some(Tokens { input: 1, cached: 1, output: 1 }) },
+        AgentStep::End { tokens: Some(Tokens { input: 1, cached: 1, output: 1, ..Tokens::default() }) },
     ]);
     let mut request = fixture.run_request(&fixture.project(), RunMode::Implement);
     request.spend_limit.usd = Some("1".parse().unwrap());

@@ -105,13 +105,10 @@ fn format_report(report: &TaskReport) -> String {
     if !report.costs.is_empty() {
         style::push_fmt(&mut text, format_args!("\n\n{}", styled("cost", STRONG)));
         for (mode, spent) in &report.costs {
-            let tokens = style::format_number(spent.tokens);
-            let runs = pluralize(spent.runs as usize, "run");
-            push_row(
-                &mut text,
-                mode,
-                &format!("{}, {tokens} tokens in {runs}", format_cost(spent)),
-            );
+            push_row(&mut text, mode, &cost_row(spent));
+        }
+        for (agent, spent) in &report.agents {
+            push_row(&mut text, agent, &cost_row(spent));
         }
     }
     if let Some(lessons) = report.lessons {
@@ -265,6 +262,15 @@ fn push_row(text: &mut String, name: &str, value: &str) {
         text,
         format_args!("\n  {} {}", styled(&format!("{name:<10}"), FAINT), sanitize(value)),
     );
+}
+
+/// Formats cost, tokens, the cached share of the input and the number of runs.
+fn cost_row(spent: &CostSummary) -> String {
+    let tokens = style::format_number(spent.tokens);
+    let share = spent.cached_percent();
+    let cached = share.map(|share| format!(" ({share}% of input cached)")).unwrap_or_default();
+    let runs = pluralize(spent.runs as usize, "run");
+    format!("{}, {tokens} tokens{cached} in {runs}", format_cost(spent))
 }
 
 fn format_cost(spent: &CostSummary) -> String {
