@@ -241,9 +241,7 @@ impl AgentFixture {
     /// Checks that the metered tokens equal the tokens that the model sent.
     pub(crate) async fn check_metering(&self) -> Result<()> {
         let used = *self.used.lock().unwrap_or_else(PoisonError::into_inner);
-        let sent = || {
-            self.model.sent().iter().fold(Tokens::default(), |all, one| all + one.tokens)
-        };
+        let sent = || self.model.sent().iter().fold(Tokens::default(), |all, one| all + one.tokens);
         // The scripted model counts a response shortly after its last byte.
         let limit = Duration::from_secs(2);
         let _ = wait_until_true("the last response", limit, || sent() == used).await;

@@ -55,14 +55,12 @@ pub fn render_markdown(report: &TaskReport) -> String {
 }
 
 fn cost_table(first: &str, costs: &BTreeMap<String, CostSummary>) -> String {
-    let mut text =
-        format!("| {first} | Runs | Cost | Tokens |\n| --- | --: | --: | --: |\n");
+    let mut text = format!("| {first} | Runs | Cost | Tokens |\n| --- | --: | --: | --: |\n");
     for (name, cost) in costs {
         let share = cost.cached_percent();
         let cached = share.map(|share| format!(" ({share}% of input cached)")).unwrap_or_default();
         let (runs, tokens) = (cost.runs, cost.tokens);
-        let _ =
-            writeln!(text, "| {name} | {runs} | {} | {tokens}{cached} |", format_cost(cost));
+        let _ = writeln!(text, "| {name} | {runs} | {} | {tokens}{cached} |", format_cost(cost));
     }
     text
 }

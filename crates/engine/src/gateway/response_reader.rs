@@ -293,7 +293,10 @@ mod tests {
         assert_eq!((reading.tokens(), reading.model.as_deref()), (None, Some("m-1")));
         let end = "data: {\"type\":\"message_delta\",\"usage\":{\"output_tokens\":9}}\r\n\r\n";
         let reading = read(Dialect::Anthropic, EVENTS, &format!("{start}{end}"));
-        assert_eq!(reading.tokens(), Some(Tokens { input: 7, cached: 7, output: 9, cache_write: 2, ..Tokens::default() }));
+        assert_eq!(
+            reading.tokens(),
+            Some(Tokens { input: 7, cached: 7, output: 9, cache_write: 2, ..Tokens::default() })
+        );
     }
 
     #[test]
@@ -342,9 +345,8 @@ mod tests {
             "input_tokens_details":{"cached_tokens":40,"cache_write_tokens":30}}}"#;
         assert_eq!(read(Dialect::Responses, json, responses).tokens(), Some(expected));
         let completed = responses.replace('\n', "");
-        let completed = format!(
-            "data: {{\"type\":\"response.completed\",\"response\":{completed}}}\n\n"
-        );
+        let completed =
+            format!("data: {{\"type\":\"response.completed\",\"response\":{completed}}}\n\n");
         assert_eq!(read(Dialect::Responses, EVENTS, &completed).tokens(), Some(expected));
     }
 }

@@ -278,9 +278,7 @@ impl UsageMeter {
         call.tokens = Some(tokens);
         call.cost = match self.prices.cost(&tokens, &call.model) {
             // The price table may list the provider's name of the model.
-            Cost::Unknown => {
-                model.map_or(Cost::Unknown, |model| self.prices.cost(&tokens, &model))
-            }
+            Cost::Unknown => model.map_or(Cost::Unknown, |model| self.prices.cost(&tokens, &model)),
             known @ Cost::Known(_) => known,
         };
         ledger.usage.tokens = ledger.usage.tokens + tokens;

@@ -49,7 +49,9 @@ async fn agent_writes_files_reports_and_finishes() {
         AgentStep::Update(json!({ "sessionUpdate": "of_tomorrow", "x": 1 })),
         AgentStep::Usage { cost: "0.02".to_owned() },
         AgentStep::WriteStderr("a complaint".to_owned()),
-        AgentStep::End { tokens: Some(Tokens { input: 1_200, cached: 300, output: 80, ..Tokens::default() }) },
+        AgentStep::End {
+            tokens: Some(Tokens { input: 1_200, cached: 300, output: 80, ..Tokens::default() }),
+        },
     ]);
     let request = fixture.run_request(tree.path(), RunMode::Implement);
     let (report, updates) = fixture.run_agent(&script, &request).await;

@@ -283,9 +283,10 @@ fn cost_view(data: &TaskData) -> CostView {
             continue;
         }
         let usage = || of.iter().filter_map(|run| run.usage);
-        let tokens = usage().fold(Tokens::default(), |sum, dto::RunUsage { input, cached, output, .. }| {
-            sum + Tokens { input, cached, output, ..Tokens::default() }
-        });
+        let tokens =
+            usage().fold(Tokens::default(), |sum, dto::RunUsage { input, cached, output, .. }| {
+                sum + Tokens { input, cached, output, ..Tokens::default() }
+            });
         let share = tokens.cached_percent().map(|share| format!(" ({share}% cached)"));
         let usd = usage().filter_map(|it| it.usd).fold(tamma_core::cost::Usd::ZERO, |a, b| a + b);
         rows.push(CostRow {

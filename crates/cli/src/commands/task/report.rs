@@ -302,6 +302,28 @@ mod tests {
     }
 
     #[test]
+    fn the_cached_share_is_shown_by_mode_and_by_agent() {
+        let mut report = report();
+        let usd = "0.5".parse().expect("money");
+        let (runs, tokens, input, cached) = (1, 1_100, 1_000, 860);
+        let cost = CostSummary { runs, usd, tokens, input, cached, unknown_runs: 0 };
+        report.costs.insert("implement".to_owned(), cost);
+        report.agents.insert("codex".to_owned(), cost);
+        let text = format_report(&report);
+        assert_eq!(
+            text.matches("1,100 tokens (86% of input cached) in 1 run").count(),
+            2,
+            "{text}"
+        );
+        let markdown = render_markdown(&report);
+        for part in
+            ["| Agent | Runs | Cost | Tokens |", "| codex | 1 | ", "(86% of input cached) |"]
+        {
+            assert!(markdown.contains(part), "{markdown}");
+        }
+    }
+
+    #[test]
     fn a_single_iteration_can_be_reported() {
         let only = report().for_iteration(2).expect("the second");
         insta::assert_snapshot!(anstream::adapter::strip_str(&format_report(&only)));

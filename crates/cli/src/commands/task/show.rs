@@ -416,6 +416,9 @@ pub(crate) mod tests {
                 "usage": null, "tier": null,
             })),
         ];
+        let expected = "and $0.03, 1,234 tokens so far in run 2";
+        assert_eq!(current_cost(&runs[0]).as_deref(), Some(expected));
+        assert_eq!(current_cost(&runs[1]), None);
         insta::assert_snapshot!(anstream::adapter::strip_str(&format_runs(&runs, now)), @r"
         run  for        tier     agent        model  end       tokens   cached  cost     time
         2    plan       complex  claude-code  opus   finished  1,234    2%      $0.03    1 min

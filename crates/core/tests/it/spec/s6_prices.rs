@@ -84,8 +84,7 @@ fn a_long_input_has_its_own_prices_for_the_whole_call() {
         ..LongContextPrice::default()
     };
     let price = Price { long_context: Some(long), ..own_price() };
-    let tokens =
-        Tokens { input: 100_000, cached: 100_000, output: 1_000, ..Tokens::default() };
+    let tokens = Tokens { input: 100_000, cached: 100_000, output: 1_000, ..Tokens::default() };
     assert_eq!(price.cost(&tokens), own_price().cost(&tokens), "the threshold itself is usual");
     let more = Tokens { input: 100_001, ..tokens };
     assert_eq!(price.cost(&more), usd("0.600006") + usd("0.03") + usd("0.0225"));
@@ -145,7 +144,8 @@ fn a_price_is_never_guessed(#[case] name: &str) {
 
 #[test]
 fn prices_in_the_rules_come_first() {
-    let own = BTreeMap::from([("gpt-5.5".to_owned(), own_price()), ("mine".to_owned(), own_price())]);
+    let own =
+        BTreeMap::from([("gpt-5.5".to_owned(), own_price()), ("mine".to_owned(), own_price())]);
     assert!(is_priced("mine-20260115", &own));
     let table = PriceTable::new(own, day("2026-11-16"));
     assert_eq!(table.find("gpt-5.5-2026-04-23"), Some(own_price()));
@@ -155,7 +155,8 @@ fn prices_in_the_rules_come_first() {
 
 #[test]
 fn a_price_that_starts_later_applies_from_its_day() {
-    let input = |on| PriceTable::new(BTreeMap::new(), day(on)).find("gemini-4-argon").unwrap().input;
+    let input =
+        |on| PriceTable::new(BTreeMap::new(), day(on)).find("gemini-4-argon").unwrap().input;
     assert_eq!((input("2026-11-30"), input("2026-12-01")), (usd("2"), usd("4")));
 }
 
