@@ -419,8 +419,10 @@ mod tests {
             .expect("a run")
         };
         let now = "2026-11-15T10:23:30Z".parse().expect("a timestamp");
-        let counted = json!({ "input": 1200, "cached": 30, "cached_percent": 2, "output": 4, "usd": "0.03",
-                    "metered": true });
+        let counted = json!({
+            "input": 1200, "cached": 30, "cached_percent": 2, "output": 4, "usd": "0.03",
+            "metered": true,
+        });
         assert_eq!(
             run_status_line(&run(counted, Some("Edit src/lib.rs: in progress\nmore")), now),
             "claude-code (opus) for 3 min · Edit src/lib.rs: in progress · \

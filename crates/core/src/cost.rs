@@ -153,7 +153,7 @@ pub struct Tokens {
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "signature required by serde")]
-fn is_zero(count: &u64) -> bool {
+pub(crate) fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 

@@ -177,19 +177,14 @@ pub struct CostSummary {
     /// Known tokens.
     pub tokens: u64,
     /// Known input tokens, from the cache or not.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::cost::is_zero")]
     pub input: u64,
     /// Known input tokens that were read from the cache.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::cost::is_zero")]
     pub cached: u64,
     /// Number of runs with an unknown cost.
     #[serde(rename = "unknown")]
     pub unknown_runs: u32,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "signature required by serde")]
-fn is_zero(count: &u64) -> bool {
-    *count == 0
 }
 
 impl CostSummary {
