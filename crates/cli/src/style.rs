@@ -103,6 +103,12 @@ pub(crate) fn format_tokens(usage: Option<&RunUsage>) -> String {
     usage.map(sum).map_or_else(|| "unknown".to_owned(), format_number)
 }
 
+/// Formats the share of the input that was read from the cache; empty if it is unknown.
+pub(crate) fn format_cached(usage: Option<&RunUsage>) -> String {
+    let share = usage.and_then(|usage| usage.cached_percent);
+    share.map(|share| format!("{share}%")).unwrap_or_default()
+}
+
 /// Returns the terminal width; `None` if output is not a terminal.
 pub(crate) fn terminal_width() -> Option<usize> {
     comfy_table::Table::new().width().map(usize::from)
@@ -128,6 +134,7 @@ mod tests {
         let usage = |usd: Option<&str>, metered| RunUsage {
             input: 1200,
             cached: 30,
+            cached_percent: Some(2),
             output: 4,
             usd: usd.map(|usd| usd.parse().expect("money")),
             metered,
@@ -143,5 +150,7 @@ mod tests {
             ("unknown".to_owned(), "unknown".to_owned())
         );
         assert_eq!(format_tokens(Some(&usage(None, true))), "1,234");
+        assert_eq!(format_cached(Some(&usage(None, true))), "2%");
+        assert_eq!(format_cached(None), "");
     }
 }

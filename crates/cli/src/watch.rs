@@ -264,7 +264,9 @@ fn run_status_line(current: &CurrentRun, now: chrono::DateTime<chrono::Utc>) -> 
         activity.as_ref().and_then(|line| line.text.lines().find(|row| !row.trim().is_empty()));
     parts.push(activity.map_or_else(|| "starting".to_owned(), |row| sanitize(row.trim())));
     if usage.is_some() {
-        parts.push(format!("{} tokens", style::format_tokens(usage)));
+        let cached = style::format_cached(usage);
+        let cached = if cached.is_empty() { cached } else { format!(" ({cached} cached)") };
+        parts.push(format!("{} tokens{cached}", style::format_tokens(usage)));
     }
     parts.push(match style::format_run_cost(usage).as_str() {
         "unknown" => "cost unknown".to_owned(),
@@ -417,11 +419,14 @@ mod tests {
             .expect("a run")
         };
         let now = "2026-11-15T10:23:30Z".parse().expect("a timestamp");
-        let counted =
-            json!({ "input": 1200, "cached": 30, "output": 4, "usd": "0.03", "metered": true });
+        let counted = json!({
+            "input": 1200, "cached": 30, "cached_percent": 2, "output": 4, "usd": "0.03",
+            "metered": true,
+        });
         assert_eq!(
             run_status_line(&run(counted, Some("Edit src/lib.rs: in progress\nmore")), now),
-            "claude-code (opus) for 3 min · Edit src/lib.rs: in progress · 1,234 tokens · $0.03"
+            "claude-code (opus) for 3 min · Edit src/lib.rs: in progress · \
+             1,234 tokens (2% cached) · $0.03"
         );
         let reported =
             json!({ "input": 12, "cached": 0, "output": 4, "usd": "0.03", "metered": false });

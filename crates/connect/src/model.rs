@@ -1,8 +1,8 @@
 //! Clients for models with an OpenAI-compatible API: [`Embedder`] for embeddings, [`ChatReader`]
 //! for chat messages.
 //!
-//! Both are optional: callers continue without them. They have a short timeout and never retry, and
-//! their errors are written for the person who configured them.
+//! Both are optional: callers continue without them. They have a short timeout and do not retry
+//! failures, and their errors are written for the person who configured them.
 
 mod embedder;
 mod reader;
@@ -17,6 +17,9 @@ pub use reader::ChatReader;
 
 /// Upper bound on the size of a response, in bytes.
 const MAX_RESPONSE_BYTES: usize = 32 * 1024 * 1024;
+
+/// Upper bound on the size of an error response, in bytes.
+const MAX_ERROR_BYTES: usize = 16 * 1024;
 
 /// Failure of a model request.
 #[derive(Debug, thiserror::Error)]
@@ -36,6 +39,8 @@ pub enum Error {
         purpose: &'static ModelPurpose,
         /// HTTP status of the response.
         status: reqwest::StatusCode,
+        /// Start of the response, which is untrusted text.
+        body: String,
     },
     /// Response is too large, or does not follow the API.
     #[error("cannot read the response of the model for {}; check that `{}.url` is an OpenAI-compatible API, such as http://127.0.0.1:11434/v1", .purpose.name, .purpose.group)]
@@ -102,8 +107,17 @@ impl ModelEndpoint {
             request = request.bearer_auth(key);
         }
         let mut response = request.send().await.map_err(unreachable)?;
-        if !response.status().is_success() {
-            return Err(Error::Refused { purpose, status: response.status() });
+        let status = response.status();
+        if !status.is_success() {
+            let mut body = Vec::new();
+            while body.len() < MAX_ERROR_BYTES
+                && let Ok(Some(chunk)) = response.chunk().await
+            {
+                body.extend_from_slice(&chunk);
+            }
+            body.truncate(MAX_ERROR_BYTES);
+            let body = String::from_utf8_lossy(&body).into_owned();
+            return Err(Error::Refused { purpose, status, body });
         }
         let mut bytes = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(unreachable)? {

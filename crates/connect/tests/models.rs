@@ -81,6 +81,56 @@ async fn check_request(headers: HeaderMap, Json(request): Json<Value>) -> Json<V
     Json(json!({ "choices": [{ "message": { "content": "{\"intent\":\"talk\"}" } }] }))
 }
 
+/// Refuses parameters like OpenAI's models since GPT-5.
+async fn like_gpt_5(Json(request): Json<Value>) -> (StatusCode, Json<Value>) {
+    let refuse = |parameter: &str, code: &str, message: &str| {
+        let error = json!({
+            "message": message, "type": "invalid_request_error", "param": parameter, "code": code,
+        });
+        (StatusCode::BAD_REQUEST, Json(json!({ "error": error })))
+    };
+    if request.get("max_tokens").is_some() {
+        let message = "Unsupported parameter: 'max_tokens' is not supported with this model. Use \
+                       'max_completion_tokens' instead.";
+        return refuse("max_tokens", "unsupported_parameter", message);
+    }
+    if request.get("temperature").is_some_and(|temperature| *temperature != json!(1)) {
+        let message = "Unsupported value: 'temperature' does not support 0 with this model. Only \
+                       the default (1) value is supported.";
+        return refuse("temperature", "unsupported_value", message);
+    }
+    assert!(request["max_completion_tokens"].as_u64().is_some_and(|limit| limit >= 1_000));
+    (StatusCode::OK, Json(json!({ "choices": [{ "message": { "content": "{}" } }] })))
+}
+
+/// Refuses unknown parameters, and does not know the newer name of the token limit.
+async fn strict(Json(request): Json<Value>) -> (StatusCode, Json<Value>) {
+    let known = ["model", "messages", "max_tokens", "response_format"];
+    let keys = request.as_object().unwrap().keys();
+    if let Some(key) = keys.into_iter().find(|key| !known.contains(&key.as_str())) {
+        let detail = json!([{ "type": "extra_forbidden", "loc": ["body", key] }]);
+        return (StatusCode::UNPROCESSABLE_ENTITY, Json(json!({ "detail": detail })));
+    }
+    assert!(request["max_tokens"].is_u64());
+    (StatusCode::OK, Json(json!({ "choices": [{ "message": { "content": "{}" } }] })))
+}
+
+#[tokio::test]
+async fn reader_sends_parameters_that_old_and_new_models_accept() {
+    let app = Router::new()
+        .route("/new/v1/chat/completions", post(like_gpt_5))
+        .route("/old/v1/chat/completions", post(strict));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    for provider in ["new", "old"] {
+        let url = format!("http://{address}/{provider}/v1");
+        let reader = ChatReader::new(&url, "any", None).unwrap();
+        let read = reader.read("sort it", "hello", &json!({ "type": "object" })).await;
+        assert_eq!(read.unwrap(), "{}", "{provider}");
+    }
+}
+
 #[tokio::test]
 async fn reader_returns_the_text_of_the_model_or_an_error() {
     let form = json!({ "type": "object" });

@@ -1,10 +1,9 @@
 //! Cost of work: money, tokens and prices.
 //!
 //! Amounts of money are decimal, never floating point. An unknown cost is not zero: `budget`
-//! charges the reserved amount instead.
+//! charges the reserved amount instead. Prices by model name are in [`crate::prices`].
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::{Add, AddAssign};
 use std::str::FromStr;
@@ -139,18 +138,55 @@ impl JsonSchema for Usd {
 /// Token counts, by price category.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tokens {
-    /// Input tokens at full price.
+    /// Input tokens that were not read from the cache, including those written to it.
     pub input: u64,
     /// Input tokens read from the cache.
     pub cached: u64,
     /// Output tokens.
     pub output: u64,
+    /// Part of `input` that was written to the cache for a short time.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cache_write: u64,
+    /// Part of `input` that was written to the cache for an hour.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cache_write_1h: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "signature required by serde")]
+pub(crate) fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 impl Tokens {
-    /// Returns the sum of all categories.
+    /// Returns the sum of input and output.
     pub fn total(&self) -> u64 {
-        self.input.saturating_add(self.cached).saturating_add(self.output)
+        self.all_input().saturating_add(self.output)
+    }
+
+    /// Returns all input tokens, from the cache or not.
+    pub fn all_input(&self) -> u64 {
+        self.input.saturating_add(self.cached)
+    }
+
+    /// Returns the share of the input that was read from the cache, in percent. Returns `None`
+    /// without input.
+    pub fn cached_percent(&self) -> Option<u8> {
+        let share = u128::from(self.cached) * 100;
+        let share = share.checked_div(u128::from(self.all_input()))?;
+        u8::try_from(share).ok()
+    }
+}
+
+impl Add for Tokens {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        Self {
+            input: self.input.saturating_add(other.input),
+            cached: self.cached.saturating_add(other.cached),
+            output: self.output.saturating_add(other.output),
+            cache_write: self.cache_write.saturating_add(other.cache_write),
+            cache_write_1h: self.cache_write_1h.saturating_add(other.cache_write_1h),
+        }
     }
 }
 
@@ -184,18 +220,88 @@ pub struct Price {
     pub cached: Usd,
     /// Dollars per million output tokens
     pub output: Usd,
+    /// Dollars per million input tokens that are written to the cache. Default: `input`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_write: Option<Usd>,
+    /// Dollars per million input tokens that are written to the cache for an hour. Default:
+    /// `cache_write`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_write_1h: Option<Usd>,
+    /// Prices of calls with a long input. They apply to all tokens of such a call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub long_context: Option<LongContextPrice>,
 }
 
-/// Computes the cost of tokens from the configured prices.
-///
-/// A model without a configured price has an unknown cost.
-pub fn price(tokens: &Tokens, model: &str, table: &BTreeMap<String, Price>) -> Cost {
-    let Some(price) = table.get(model) else {
-        return Cost::Unknown;
-    };
-    let million = Decimal::from(1_000_000);
-    let part = |count: u64, rate: Usd| rate.0.saturating_mul(Decimal::from(count)) / million;
-    Cost::Known(Usd(part(tokens.input, price.input)
-        .saturating_add(part(tokens.cached, price.cached))
-        .saturating_add(part(tokens.output, price.output))))
+/// Prices of calls with a long input, per million tokens. A missing price is the usual one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct LongContextPrice {
+    /// Input tokens of a call, cached ones included, above which these prices apply
+    pub above: u64,
+    /// Dollars per million input tokens
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub input: Option<Usd>,
+    /// Dollars per million cached input tokens
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cached: Option<Usd>,
+    /// Dollars per million output tokens
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output: Option<Usd>,
+    /// Dollars per million input tokens that are written to the cache
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache_write: Option<Usd>,
+    /// Dollars per million input tokens that are written to the cache for an hour
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache_write_1h: Option<Usd>,
+}
+
+impl Default for LongContextPrice {
+    fn default() -> Self {
+        Self {
+            above: 200_000,
+            input: None,
+            cached: None,
+            output: None,
+            cache_write: None,
+            cache_write_1h: None,
+        }
+    }
+}
+
+impl Price {
+    /// Computes the cost of one model call.
+    ///
+    /// The price of a call depends on its own input, so the cost of several calls is the sum of
+    /// their costs, not the cost of their sum.
+    pub fn cost(&self, tokens: &Tokens) -> Usd {
+        let price = match self.long_context {
+            Some(long) if tokens.all_input() > long.above => self.with_long_context(&long),
+            _ => *self,
+        };
+        let for_an_hour = tokens.cache_write_1h.min(tokens.input);
+        let written = tokens.cache_write.min(tokens.input - for_an_hour);
+        let plain = tokens.input - for_an_hour - written;
+        let write_rate = price.cache_write.unwrap_or(price.input);
+        let million = Decimal::from(1_000_000);
+        let part = |count: u64, rate: Usd| rate.0.saturating_mul(Decimal::from(count)) / million;
+        let parts = [
+            part(plain, price.input),
+            part(written, write_rate),
+            part(for_an_hour, price.cache_write_1h.unwrap_or(write_rate)),
+            part(tokens.cached, price.cached),
+            part(tokens.output, price.output),
+        ];
+        Usd(parts.into_iter().fold(Decimal::ZERO, Decimal::saturating_add))
+    }
+
+    fn with_long_context(&self, long: &LongContextPrice) -> Self {
+        Self {
+            input: long.input.unwrap_or(self.input),
+            cached: long.cached.unwrap_or(self.cached),
+            output: long.output.unwrap_or(self.output),
+            cache_write: long.cache_write.or(self.cache_write),
+            cache_write_1h: long.cache_write_1h.or(self.cache_write_1h),
+            long_context: None,
+        }
+    }
 }

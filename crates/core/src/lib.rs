@@ -21,6 +21,7 @@ pub mod level;
 pub mod metrics;
 pub mod pipeline;
 pub mod plan;
+pub mod prices;
 pub mod report;
 pub mod review;
 pub mod risk;

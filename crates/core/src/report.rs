@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::actor::Actor;
 use crate::budget::Spend;
 use crate::cause::AlertCause;
-use crate::cost::{Cost, Usage, Usd};
+use crate::cost::{Cost, Tokens, Usage, Usd};
 use crate::council::OpinionRecord;
 use crate::escalation::EscalationDecision;
 use crate::gate::{GateKind, GateStatus};
@@ -49,6 +49,9 @@ pub struct TaskReport {
     pub tier_runs: Vec<(Tier, u16)>,
     /// Cost by run mode: plan, implement, validate and the council's modes.
     pub costs: BTreeMap<String, CostSummary>,
+    /// Cost by agent.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub agents: BTreeMap<String, CostSummary>,
     /// Total spend.
     pub spend: Spend,
     /// Number of lessons; `None` until they are recorded.
@@ -173,16 +176,31 @@ pub struct CostSummary {
     pub usd: Usd,
     /// Known tokens.
     pub tokens: u64,
+    /// Known input tokens, from the cache or not.
+    #[serde(default, skip_serializing_if = "crate::cost::is_zero")]
+    pub input: u64,
+    /// Known input tokens that were read from the cache.
+    #[serde(default, skip_serializing_if = "crate::cost::is_zero")]
+    pub cached: u64,
     /// Number of runs with an unknown cost.
     #[serde(rename = "unknown")]
     pub unknown_runs: u32,
 }
 
 impl CostSummary {
+    /// Returns the share of the input that was read from the cache, in percent. Returns `None`
+    /// without known input.
+    pub fn cached_percent(&self) -> Option<u8> {
+        let (cached, input) = (self.cached, self.input.saturating_sub(self.cached));
+        Tokens { input, cached, ..Tokens::default() }.cached_percent()
+    }
+
     fn add(&mut self, usage: Option<&Usage>) {
         self.runs += 1;
         if let Some(usage) = usage {
             self.tokens = self.tokens.saturating_add(usage.tokens.total());
+            self.input = self.input.saturating_add(usage.tokens.all_input());
+            self.cached = self.cached.saturating_add(usage.tokens.cached);
         }
         match usage.map(|usage| usage.cost) {
             Some(Cost::Known(usd)) => self.usd += usd,
@@ -198,6 +216,8 @@ pub struct RunSummary {
     pub job_number: u32,
     /// Mode of the run.
     pub mode: String,
+    /// Agent of the run.
+    pub agent: String,
     /// The run finished.
     pub finished: bool,
     /// Tier of the run.
@@ -252,6 +272,7 @@ pub fn build(sources: &ReportSources<'_>) -> TaskReport {
         decision_requests: Vec::new(),
         tier_runs: Vec::new(),
         costs: BTreeMap::new(),
+        agents: BTreeMap::new(),
         spend: sources.spend,
         lessons: None,
     };
@@ -399,6 +420,7 @@ fn assign_runs(report: &mut TaskReport, runs: &[RunSummary]) {
         .collect();
     for run in runs {
         report.costs.entry(run.mode.clone()).or_default().add(run.usage.as_ref());
+        report.agents.entry(run.agent.clone()).or_default().add(run.usage.as_ref());
         let before = finished.range(..run.job_number).count();
         let number = match run.mode.as_str() {
             "implement" => before + 1,
@@ -446,6 +468,7 @@ impl TaskReport {
         self.spend = Spend { usd, tokens, estimated: unknown_runs > 0 };
         self.tier_runs = iteration.tier.map(|tier| (tier, 1)).into_iter().collect();
         self.costs.clear();
+        self.agents.clear();
         self.lessons = None;
         Some(self)
     }

@@ -111,7 +111,8 @@ pub struct Rules {
     /// Requirements by risk level.
     #[garde(dive)]
     pub ceremony: Ceremonies,
-    /// Prices of models, in US dollars per million tokens, by model name.
+    /// Prices of models, in US dollars per million tokens, by model name. They override built-in
+    /// prices. A model without any price cannot be used under a limit in dollars.
     #[garde(skip)]
     pub prices: BTreeMap<String, Price>,
 }
@@ -148,6 +149,17 @@ impl Rules {
         // Serialisation cannot fail here; an empty input would yield a hash that no approval
         // covers.
         PolicyVersion::of(&serde_json::to_vec(&self.without_secrets()).unwrap_or_default())
+    }
+
+    /// Returns true if a limit in dollars applies to any task, the project or a day.
+    pub fn has_dollar_limit(&self) -> bool {
+        let Budget { task_usd, project_usd, day_usd, .. } = self.budget;
+        let Ceremonies { low, medium, high } = &self.ceremony;
+        let tasks = [task_usd, low.budget_usd, medium.budget_usd, high.budget_usd];
+        let limits_tasks = tasks.iter().any(Option::is_some);
+        (limits_tasks && self.scrum_master.task_loop.cost_tracking)
+            || project_usd.is_some()
+            || day_usd.is_some()
     }
 
     /// Returns a copy that is safe to store and show: names of possible secrets stay, their values

@@ -18,6 +18,7 @@ use tamma_core::budget::SpendLimit;
 use tamma_core::cost::{Cost, Price, Tokens, Usage, Usd};
 use tamma_core::failure::{FailureKind, JobFailure};
 use tamma_core::ids::{Name, Reason};
+use tamma_core::prices;
 use tamma_core::rules::{AgentRules, SessionModes};
 use tamma_core::task_loop::Timestamp;
 use tokio_util::sync::CancellationToken;
@@ -104,7 +105,7 @@ pub struct ModelAccess {
     /// Model provider. `None` if the agent is signed in by itself: then it calls models directly
     /// with the worker's home, and uses the gateway only for our tools.
     pub upstream: Option<Upstream>,
-    /// Prices by model.
+    /// Prices by model that override built-in ones.
     pub prices: BTreeMap<String, Price>,
     /// Budgets that limit the run, with the amounts already spent.
     pub budget_limits: Vec<BudgetLimit>,
@@ -278,6 +279,11 @@ pub enum RunEnd {
     },
     /// Spending limit was reached.
     OverBudget,
+    /// Model has no price, so its budget in dollars could not be enforced.
+    Unpriced {
+        /// Model, as the agent names it.
+        model: String,
+    },
     /// Agent asked a person. The run has ended; a later run continues with the answer.
     QuestionAsked {
         /// Question to the person.
@@ -290,6 +296,7 @@ impl RunEnd {
     ///
     /// Finished, cancelled and asking runs are not failures.
     pub fn failure(&self, provider: &Name) -> Option<JobFailure> {
+        let unpriced;
         let (kind, reason) = match self {
             Self::Finished { .. } | Self::Cancelled | Self::QuestionAsked { .. } => return None,
             Self::Crashed { reason } => (FailureKind::Crashed, reason.as_str()),
@@ -300,6 +307,11 @@ impl RunEnd {
                 (FailureKind::Quota { provider, until: *until }, "provider quota exhausted")
             }
             Self::OverBudget => (FailureKind::OverBudget, "the run reached its spending limit"),
+            // Only a person can add a price or change the budget.
+            Self::Unpriced { model } => {
+                unpriced = prices::unpriced_reason(model);
+                (FailureKind::OverBudget, unpriced.as_str())
+            }
         };
         let reason: String = reason.chars().take(Reason::MAX).collect();
         reason

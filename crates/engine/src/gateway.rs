@@ -94,7 +94,8 @@ pub struct RunEndpointConfig {
     pub now: Timestamp,
     /// Provider. With `None`, model calls through the gateway are refused.
     pub upstream: Option<Upstream>,
-    /// Prices by model.
+    /// Prices by model that override built-in ones. A model without a price is refused if a budget
+    /// limits dollars.
     pub prices: BTreeMap<String, Price>,
     /// Budgets of the run, its task, its project and the day.
     pub budget_limits: Vec<BudgetLimit>,
@@ -187,7 +188,7 @@ pub struct ModelCall {
 }
 
 /// Reason for refusing further model calls of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GatewayStop {
     /// Budget is spent.
@@ -200,6 +201,11 @@ pub enum GatewayStop {
     Quota {
         /// Time of the reset.
         until: Timestamp,
+    },
+    /// Model without a price was called, and a budget limits dollars.
+    Unpriced {
+        /// Model, as the agent names it.
+        model: String,
     },
 }
 

@@ -157,6 +157,7 @@ impl Store {
                 input: read_number(what, row.input)?,
                 cached: read_number(what, row.cached)?,
                 output: read_number(what, row.output)?,
+                ..Tokens::default()
             };
             Ok(ModelCallTotals {
                 run,

@@ -395,7 +395,9 @@ pub(crate) fn read_usage(
         return Ok(None);
     }
     let number = |number: Option<i64>| read_number(what, number.unwrap_or_default());
-    let tokens = Tokens { input: number(input)?, cached: number(cached)?, output: number(output)? };
+    let (input, cached, output) = (number(input)?, number(cached)?, number(output)?);
+    // Cache writes are stored as part of the input. The cost, which is stored, too, counts them.
+    let tokens = Tokens { input, cached, output, ..Tokens::default() };
     let cost = match cost {
         Some(cost) => Cost::Known(read_word(what, cost)?),
         None => Cost::Unknown,

@@ -36,7 +36,8 @@ impl Store {
             Cost::Known(usd) => Some(word(&usd)),
             Cost::Unknown => None,
         };
-        let Tokens { input, cached, output } = used.usage.tokens;
+        // Cache writes are part of the input.
+        let Tokens { input, cached, output, .. } = used.usage.tokens;
         let row = sqlx::query!(
             r#"
             WITH owner AS (SELECT id, project FROM tasks WHERE id = $1),
@@ -92,6 +93,7 @@ impl Store {
                             input: read_number("usage", row.tokens_input)?,
                             cached: read_number("usage", row.tokens_cached)?,
                             output: read_number("usage", row.tokens_output)?,
+                            ..Tokens::default()
                         },
                         cost: match row.cost {
                             Some(cost) => Cost::Known(read_word("usage", cost)?),

@@ -76,8 +76,14 @@ pub struct ModelStep {
     pub body: Option<Value>,
     /// Stop reason other than a normal end: `max_tokens` or `refusal`.
     pub stop: Option<String>,
-    /// Input tokens at full price. The default is 1000, plus 100 per step.
+    /// Input tokens that are not from the cache. The default is 1000, plus 100 per step.
     pub input_tokens: Option<u64>,
+    /// Part of the input tokens that is written to the cache. The default is a tenth for Anthropic
+    /// messages, and none for others.
+    pub cache_write_tokens: Option<u64>,
+    /// Part of the input tokens that is written to the cache for an hour (Anthropic). The default
+    /// is none.
+    pub cache_write_1h_tokens: Option<u64>,
     /// Input tokens from the cache. The default is 200.
     pub cached_tokens: Option<u64>,
     /// Output tokens. The default is 10, plus 1 per step.
@@ -228,6 +234,8 @@ impl ModelStep {
         self.input_tokens = Some(tokens.input);
         self.cached_tokens = Some(tokens.cached);
         self.output_tokens = Some(tokens.output);
+        self.cache_write_tokens = Some(tokens.cache_write);
+        self.cache_write_1h_tokens = Some(tokens.cache_write_1h);
         self
     }
 }

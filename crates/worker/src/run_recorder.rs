@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt as _, OptionFuture};
 use tamma_core::cost::Usage;
+use tamma_core::prices;
 use tamma_core::task_loop::Timestamp;
 use tamma_core::tier::Tier;
 use tamma_engine::agent::{self, AgentObserver, RunMode};
@@ -86,6 +87,7 @@ impl From<&agent::RunEnd> for RunEnding {
             E::Unavailable { reason } => (RunEnd::Unavailable, Some(reason.clone())),
             E::Quota { until } => (RunEnd::Quota, Some(format!("until {until}"))),
             E::OverBudget => (RunEnd::OverBudget, None),
+            E::Unpriced { model } => (RunEnd::OverBudget, Some(prices::unpriced_reason(model))),
             E::QuestionAsked { question } => (RunEnd::Asked, Some(question.question.clone())),
         };
         Self { end, reason }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tamma_core::budget::{self, Spend, SpendLimit};
 use tamma_core::failure::FailureKind;
 use tamma_core::ids::Name;
+use tamma_core::prices;
 use tamma_core::rules::{AgentRules, CouncilMember};
 use tamma_core::task_loop::{Outcome, Timestamp};
 use tamma_core::tier::Tier;
@@ -269,6 +270,14 @@ impl AgentRunner {
             }
         };
         let model = project.rules.member_model(&member).map(str::to_owned);
+        if let Some(model) = &model
+            && upstream.is_some()
+            && bounds.iter().any(|bound| bound.limit.usd.is_some())
+            && !prices::is_priced(model, &project.rules.prices)
+        {
+            let end = RunEnd::Unpriced { model: model.clone() };
+            return Ok(AgentRun::not_started(end, provider));
+        }
         let before = self.last_unfinished_run(ctx, mode).await?;
         let left =
             if before.is_some() && mode == RunMode::Implement { UNFINISHED_RUN_NOTE } else { "" };

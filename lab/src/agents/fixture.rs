@@ -229,9 +229,7 @@ impl AgentFixture {
         ensure!(left.is_empty(), "processes of the group still running: {left:?}");
         let tokens = report.usage.unwrap_or_default().tokens;
         let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
-        used.input += tokens.input;
-        used.cached += tokens.cached;
-        used.output += tokens.output;
+        *used = *used + tokens;
         Ok((report, updates))
     }
 
@@ -243,13 +241,7 @@ impl AgentFixture {
     /// Checks that the metered tokens equal the tokens that the model sent.
     pub(crate) async fn check_metering(&self) -> Result<()> {
         let used = *self.used.lock().unwrap_or_else(PoisonError::into_inner);
-        let sent = || {
-            self.model.sent().iter().fold(Tokens::default(), |all, one| Tokens {
-                input: all.input + one.tokens.input,
-                cached: all.cached + one.tokens.cached,
-                output: all.output + one.tokens.output,
-            })
-        };
+        let sent = || self.model.sent().iter().fold(Tokens::default(), |all, one| all + one.tokens);
         // The scripted model counts a response shortly after its last byte.
         let limit = Duration::from_secs(2);
         let _ = wait_until_true("the last response", limit, || sent() == used).await;

@@ -82,6 +82,7 @@ async fn build_report(
     let summary = |run: tamma_store::RunRecord| RunSummary {
         job_number: run.number.job_number,
         mode: run.mode,
+        agent: run.agent,
         finished: run.end == Some(RunEnd::Finished),
         tier: run.tier,
         usage: run.usage,

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use super::{Error, ModelEndpoint, ModelPurpose};
 
-/// Token limit of a response. The object is small.
-const MAX_TOKENS: u32 = 400;
+/// Token limit of a response. The object is small, but reasoning counts, too.
+const MAX_TOKENS: u32 = 2_000;
 
 static PURPOSE: ModelPurpose = ModelPurpose {
     name: "chat",
@@ -27,12 +27,16 @@ pub struct ChatReader {
     model: String,
 }
 
+/// Request without a temperature: OpenAI's models since GPT-5 refuse any but the default.
 #[derive(Serialize)]
 struct ChatRequest<'a> {
     model: &'a str,
     messages: [ChatMessage<'a>; 2],
-    temperature: u8,
-    max_tokens: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_completion_tokens: Option<u32>,
+    /// Older name of the limit, which OpenAI's models since GPT-5 refuse.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_tokens: Option<u32>,
     response_format: Value,
 }
 
@@ -78,20 +82,27 @@ impl ChatReader {
         message: &str,
         form: &Value,
     ) -> Result<String, Error> {
-        let request = ChatRequest {
+        let mut request = ChatRequest {
             model: &self.model,
             messages: [
                 ChatMessage { role: "system", content: instructions },
                 ChatMessage { role: "user", content: message },
             ],
-            temperature: 0,
-            max_tokens: MAX_TOKENS,
+            max_completion_tokens: Some(MAX_TOKENS),
+            max_tokens: None,
             response_format: json!({
                 "type": "json_schema",
                 "json_schema": { "name": "intent", "schema": form },
             }),
         };
-        let response: ChatResponse = self.endpoint.post(&request).await?;
+        let response: ChatResponse = match self.endpoint.post(&request).await {
+            // Some providers only accept the older name.
+            Err(Error::Refused { body, .. }) if body.contains("max_completion_tokens") => {
+                request.max_tokens = request.max_completion_tokens.take();
+                self.endpoint.post(&request).await?
+            }
+            response => response?,
+        };
         let first = response.choices.into_iter().next();
         let first = first.ok_or(Error::Unreadable { purpose: &PURPOSE })?;
         Ok(first.message.content)

@@ -1,5 +1,6 @@
 //! Markdown rendering of reports.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::{CostSummary, CouncilReport, GateReport, IterationReport, TaskReport};
@@ -41,19 +42,25 @@ pub fn render_markdown(report: &TaskReport) -> String {
         }
     }
     if !report.costs.is_empty() {
-        text.push_str("\n## Cost\n\n| Mode | Runs | Cost | Tokens |\n| --- | --: | --: | --: |\n");
-        for (mode, cost) in &report.costs {
-            let _ = writeln!(
-                text,
-                "| {mode} | {} | {} | {} |",
-                cost.runs,
-                format_cost(cost),
-                cost.tokens
-            );
+        text.push_str("\n## Cost\n\n");
+        text.push_str(&cost_table("Mode", &report.costs));
+        if !report.agents.is_empty() {
+            let _ = write!(text, "\n{}", cost_table("Agent", &report.agents));
         }
     }
     if let Some(lessons) = report.lessons {
         let _ = writeln!(text, "\n## Lessons\n\n{}.", pluralize(lessons, "lesson"));
+    }
+    text
+}
+
+fn cost_table(first: &str, costs: &BTreeMap<String, CostSummary>) -> String {
+    let mut text = format!("| {first} | Runs | Cost | Tokens |\n| --- | --: | --: | --: |\n");
+    for (name, cost) in costs {
+        let share = cost.cached_percent();
+        let cached = share.map(|share| format!(" ({share}% of input cached)")).unwrap_or_default();
+        let (runs, tokens) = (cost.runs, cost.tokens);
+        let _ = writeln!(text, "| {name} | {runs} | {} | {tokens}{cached} |", format_cost(cost));
     }
     text
 }

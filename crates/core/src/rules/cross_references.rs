@@ -1,14 +1,20 @@
-//! Checks across sections: references between them, and keys that belong together.
+//! Checks across sections: references between them, keys that belong together, and prices for
+//! limits in dollars.
 //!
 //! Tiers and council members refer to agents, and risk levels to gates. Neither the schema nor the
 //! check of a single value can find a reference to something undefined, or a pattern whose keys do
 //! not fit together.
 
+use strum::IntoEnumIterator as _;
+
 use super::Rules;
 use super::load::nearest_origin;
 use super::problem::{ConfigFault, ConfigProblem, ValueOrigin, closest_match};
+use super::review::CouncilMember;
 use super::validation::{FileValidator, join_path};
 use super::value_check::truncate;
+use crate::prices;
+use crate::tier::Tier;
 
 /// Longest name that a user can give, in bytes.
 const MAX_NAME_LEN: usize = 100;
@@ -62,6 +68,37 @@ pub(super) fn check_names(rules: &Rules, validator: &mut FileValidator<'_>) {
             let path = format!("ceremony.{key}.gates[{index}]");
             check_reference(validator, "gates", &gates, path, name);
         }
+    }
+}
+
+/// Reports models without a price if a limit in dollars applies, because it could not be enforced.
+///
+/// Agents without an `upstream` report their own cost, and models that agents choose are only known
+/// during a run: the gateway refuses them.
+pub(super) fn check_prices(rules: &Rules, validator: &mut FileValidator<'_>) {
+    if !rules.has_dollar_limit() {
+        return;
+    }
+    let tiers = Tier::iter().map(|tier| (format!("tiers.{tier}"), CouncilMember::from(tier)));
+    let council = &rules.council;
+    let members = council.members.iter().enumerate();
+    let members = members.map(|(index, member)| (format!("council.members[{index}]"), member));
+    let members = members.chain([("council.chair".to_owned(), &council.chair)]);
+    // A member without its own model uses its tier's, which is checked there.
+    let members = members.filter(|(_, member)| member.model.is_some());
+    let members = members.map(|(path, member)| (path, member.clone()));
+    for (path, member) in tiers.chain(members) {
+        let is_metered =
+            rules.member_agent(&member).is_some_and(|(_, agent)| !agent.upstream.is_empty());
+        let Some(model) = rules.member_model(&member).filter(|_| is_metered) else { continue };
+        if prices::is_priced(model, &rules.prices) {
+            continue;
+        }
+        let path = join_path(&path, "model");
+        let reason = validator.redact(&prices::unpriced_reason(model));
+        let origin = nearest_origin(&validator.origins, &path);
+        let fault = ConfigFault::Refused { path, reason };
+        validator.problems.push(ConfigProblem { fault, origin });
     }
 }
 

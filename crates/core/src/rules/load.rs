@@ -117,6 +117,7 @@ fn validate_rules(rules: Json, validator: &mut FileValidator<'_>) -> Option<Rule
         }
     }
     cross_references::check_names(&rules, validator);
+    cross_references::check_prices(&rules, validator);
     Some(rules)
 }
 

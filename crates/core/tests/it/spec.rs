@@ -17,6 +17,7 @@ mod s4_plan;
 mod s5_approve;
 mod s6_implement;
 mod s6_permissions;
+mod s6_prices;
 mod s6_questions;
 mod s7_council;
 mod s7_decision;

@@ -174,6 +174,7 @@ fn end_for_stop(stop: GatewayStop) -> RunEnd {
     match stop {
         GatewayStop::OverBudget { .. } => RunEnd::OverBudget,
         GatewayStop::Quota { until } => RunEnd::Quota { until },
+        GatewayStop::Unpriced { model } => RunEnd::Unpriced { model },
     }
 }
 

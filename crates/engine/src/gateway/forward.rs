@@ -10,6 +10,7 @@ use axum::response::{IntoResponse as _, Response};
 use futures_util::{Stream, StreamExt as _, stream};
 use serde_json::Value;
 use tamma_core::cost::Cost;
+use tamma_core::prices;
 
 use super::clock::{saturating_add, start_timer};
 use super::dialect::{Dialect, RequestKind, classify_request};
@@ -183,7 +184,7 @@ impl Forwarder {
         let reservation = match reservation {
             Ok(reservation) => reservation,
             Err(stop) => {
-                let message = stop_message(stop);
+                let message = stop_message(&stop);
                 call.status = StatusCode::FORBIDDEN.as_u16();
                 call.duration = started.elapsed();
                 call.cost = Cost::Known(tamma_core::cost::Usd::ZERO);
@@ -446,7 +447,7 @@ fn run_over_response(dialect: Dialect) -> Response {
     dialect.error_response(StatusCode::GONE, "the run has ended")
 }
 
-fn stop_message(stop: GatewayStop) -> String {
+fn stop_message(stop: &GatewayStop) -> String {
     match stop {
         GatewayStop::OverBudget { scope } => {
             format!("the budget of this {scope} is spent; do not retry, further calls are refused")
@@ -455,6 +456,9 @@ fn stop_message(stop: GatewayStop) -> String {
             "provider quota exhausted until {}; do not retry, further calls are refused",
             until.format("%Y-%m-%d %H:%M UTC")
         ),
+        GatewayStop::Unpriced { model } => {
+            format!("{}; do not retry, further calls are refused", prices::unpriced_reason(model))
+        }
     }
 }
 

@@ -35,7 +35,10 @@ pub(super) struct ResponseUsage {
 #[derive(Debug, Default)]
 struct TokenCounts {
     input: u64,
+    /// Input written to the cache, for any time.
     cache_write: u64,
+    /// Part of `cache_write` that is kept for an hour.
+    cache_write_1h: u64,
     cached: u64,
     output: u64,
 }
@@ -55,12 +58,14 @@ impl ResponseUsage {
 
     /// Returns the usage, once it is final.
     pub(super) fn tokens(&self) -> Option<Tokens> {
-        let TokenCounts { input, cache_write: created, cached, output } = self.counts;
-        let tokens = match self.dialect {
-            // Anthropic counts cached tokens separately.
-            Dialect::Anthropic => Tokens { input: input.saturating_add(created), cached, output },
-            _ => Tokens { input: input.saturating_sub(cached), cached, output },
+        let TokenCounts { input, cache_write, cache_write_1h, cached, output } = self.counts;
+        let input = match self.dialect {
+            // Anthropic counts tokens that are read from the cache or written to it separately.
+            Dialect::Anthropic => input.saturating_add(cache_write.max(cache_write_1h)),
+            _ => input.saturating_sub(cached),
         };
+        let cache_write = cache_write.saturating_sub(cache_write_1h);
+        let tokens = Tokens { input, cached, output, cache_write, cache_write_1h };
         // Gemini reports interim usage with each chunk.
         let goes_on = self.dialect == Dialect::Gemini && !self.finished;
         (self.is_final && !goes_on).then_some(tokens)
@@ -110,6 +115,8 @@ impl ResponseUsage {
     fn anthropic_usage(&mut self, usage: &Value) -> bool {
         update_count(&mut self.counts.input, &usage["input_tokens"]);
         update_count(&mut self.counts.cache_write, &usage["cache_creation_input_tokens"]);
+        let for_an_hour = &usage["cache_creation"]["ephemeral_1h_input_tokens"];
+        update_count(&mut self.counts.cache_write_1h, for_an_hour);
         update_count(&mut self.counts.cached, &usage["cache_read_input_tokens"]);
         update_count(&mut self.counts.output, &usage["output_tokens"])
     }
@@ -117,7 +124,9 @@ impl ResponseUsage {
     fn chat(&mut self, value: &Value) {
         self.set_model(&value["model"]);
         let usage = &value["usage"];
-        update_count(&mut self.counts.cached, &usage["prompt_tokens_details"]["cached_tokens"]);
+        let details = &usage["prompt_tokens_details"];
+        update_count(&mut self.counts.cached, &details["cached_tokens"]);
+        update_count(&mut self.counts.cache_write, &details["cache_write_tokens"]);
         update_count(&mut self.counts.output, &usage["completion_tokens"]);
         self.is_final |= update_count(&mut self.counts.input, &usage["prompt_tokens"]);
         if value["error"].is_object() {
@@ -130,7 +139,9 @@ impl ResponseUsage {
         let response = if value["response"].is_object() { &value["response"] } else { value };
         self.set_model(&response["model"]);
         let usage = &response["usage"];
-        update_count(&mut self.counts.cached, &usage["input_tokens_details"]["cached_tokens"]);
+        let details = &usage["input_tokens_details"];
+        update_count(&mut self.counts.cached, &details["cached_tokens"]);
+        update_count(&mut self.counts.cache_write, &details["cache_write_tokens"]);
         update_count(&mut self.counts.output, &usage["output_tokens"]);
         self.is_final |= update_count(&mut self.counts.input, &usage["input_tokens"]);
         if value["type"] == "response.failed" || response["status"] == "failed" {
@@ -282,7 +293,10 @@ mod tests {
         assert_eq!((reading.tokens(), reading.model.as_deref()), (None, Some("m-1")));
         let end = "data: {\"type\":\"message_delta\",\"usage\":{\"output_tokens\":9}}\r\n\r\n";
         let reading = read(Dialect::Anthropic, EVENTS, &format!("{start}{end}"));
-        assert_eq!(reading.tokens(), Some(Tokens { input: 7, cached: 7, output: 9 }));
+        assert_eq!(
+            reading.tokens(),
+            Some(Tokens { input: 7, cached: 7, output: 9, cache_write: 2, ..Tokens::default() })
+        );
     }
 
     #[test]
@@ -303,6 +317,36 @@ mod tests {
              "toolUsePromptTokenCount":5,"cachedContentTokenCount":4,"candidatesTokenCount":3,
              "thoughtsTokenCount":2}}]"#;
         let tokens = read(Dialect::Gemini, "application/json", text).tokens();
-        assert_eq!(tokens, Some(Tokens { input: 11, cached: 4, output: 5 }));
+        assert_eq!(tokens, Some(Tokens { input: 11, cached: 4, output: 5, ..Tokens::default() }));
+    }
+
+    #[test]
+    fn cache_writes_are_read_in_every_dialect_that_reports_them() {
+        let anthropic = r#"{"type":"message","model":"m","usage":{"input_tokens":5,
+            "cache_creation_input_tokens":30,"cache_read_input_tokens":7,"output_tokens":9,
+            "cache_creation":{"ephemeral_5m_input_tokens":10,"ephemeral_1h_input_tokens":20}}}"#;
+        let expected =
+            Tokens { input: 35, cached: 7, output: 9, cache_write: 10, cache_write_1h: 20 };
+        let json = "application/json";
+        assert_eq!(read(Dialect::Anthropic, json, anthropic).tokens(), Some(expected));
+        let start = anthropic.replace('\n', "");
+        let stream = format!(
+            "data: {{\"type\":\"message_start\",\"message\":{start}}}\n\n\
+             data: {{\"type\":\"message_delta\",\"usage\":{{\"output_tokens\":9}}}}\n\n"
+        );
+        assert_eq!(read(Dialect::Anthropic, EVENTS, &stream).tokens(), Some(expected));
+
+        let expected =
+            Tokens { input: 60, cached: 40, output: 9, cache_write: 30, ..Tokens::default() };
+        let chat = r#"{"model":"m","usage":{"prompt_tokens":100,"completion_tokens":9,
+            "prompt_tokens_details":{"cached_tokens":40,"cache_write_tokens":30}}}"#;
+        assert_eq!(read(Dialect::Chat, json, chat).tokens(), Some(expected));
+        let responses = r#"{"model":"m","usage":{"input_tokens":100,"output_tokens":9,
+            "input_tokens_details":{"cached_tokens":40,"cache_write_tokens":30}}}"#;
+        assert_eq!(read(Dialect::Responses, json, responses).tokens(), Some(expected));
+        let completed = responses.replace('\n', "");
+        let completed =
+            format!("data: {{\"type\":\"response.completed\",\"response\":{completed}}}\n\n");
+        assert_eq!(read(Dialect::Responses, EVENTS, &completed).tokens(), Some(expected));
     }
 }

@@ -6,6 +6,7 @@ use std::{collections::HashMap, fmt};
 
 use axum::Router;
 use axum::http::{HeaderMap, header};
+use tamma_core::prices::PriceTable;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -92,7 +93,7 @@ impl RunEndpoint {
         let path = format!("{task}-{job_number}-{generation}-{}", &random()[..8]);
         let key = config.upstream.as_ref().map(|upstream| upstream.key.clone());
         let meter = UsageMeter::new(
-            config.prices,
+            PriceTable::new(config.prices, config.now.date_naive()),
             config.budget_limits,
             config.warn_percent,
             config.observer,

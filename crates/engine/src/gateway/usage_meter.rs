@@ -1,10 +1,10 @@
 //! Usage metering of a run, and enforcement of its budgets.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tamma_core::budget::{Spend, SpendLimit};
-use tamma_core::cost::{self, Cost, Price, Tokens, Usage, Usd};
+use tamma_core::cost::{Cost, Tokens, Usage, Usd};
+use tamma_core::prices::PriceTable;
 use tokio::sync::{Notify, watch};
 
 use super::{
@@ -14,7 +14,9 @@ use super::{
 
 /// Usage meter of one run.
 pub(super) struct UsageMeter {
-    prices: BTreeMap<String, Price>,
+    prices: PriceTable,
+    /// A budget limits dollars, so every model needs a price.
+    limits_dollars: bool,
     warn_percent: u8,
     observer: GatewayObserver,
     state: Mutex<MeterState>,
@@ -69,7 +71,7 @@ pub(super) enum CallOutcome {
 
 impl UsageMeter {
     pub(super) fn new(
-        prices: BTreeMap<String, Price>,
+        prices: PriceTable,
         limits: Vec<BudgetLimit>,
         warn_percent: u8,
         observer: GatewayObserver,
@@ -81,11 +83,13 @@ impl UsageMeter {
             unmetered: 0,
             last_failure: None,
         };
+        let limits_dollars = limits.iter().any(|budget| budget.limit.usd.is_some());
         let limits =
             limits.into_iter().map(|budget| TrackedLimit { budget, warned: false }).collect();
         let reserved = Amount::default();
         Self {
             prices,
+            limits_dollars,
             warn_percent,
             observer,
             state: Mutex::new(MeterState { limits, reserved, in_flight: 0, ledger }),
@@ -107,7 +111,7 @@ impl UsageMeter {
     pub(super) async fn stopped(&self) -> GatewayStop {
         let mut stop = self.stop.subscribe();
         loop {
-            if let Some(stop) = *stop.borrow_and_update() {
+            if let Some(stop) = stop.borrow_and_update().clone() {
                 return stop;
             }
             if stop.changed().await.is_err() {
@@ -133,7 +137,7 @@ impl UsageMeter {
     pub(super) fn stop(&self, reason: GatewayStop) {
         let first = self.stop.send_if_modified(|stop| {
             let first = stop.is_none();
-            stop.get_or_insert(reason);
+            stop.get_or_insert_with(|| reason.clone());
             first
         });
         if first {
@@ -149,6 +153,7 @@ impl UsageMeter {
     }
 
     /// Reserves the maximum cost of a call, and waits while it does not fit beside calls in flight.
+    /// A model without a price is refused if a budget limits dollars.
     ///
     /// A request has at most as many tokens as bytes, and typically a quarter of that. A single
     /// call may exceed a budget that is not spent yet, because its cost is unknown in advance.
@@ -159,14 +164,20 @@ impl UsageMeter {
         max_output: u64,
     ) -> Result<CallReservation, GatewayStop> {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
-        let maximum = self.amount(model, Tokens { input: bytes, cached: 0, output: max_output });
-        let estimate = Tokens { input: bytes / 4, cached: 0, output: max_output };
-        let estimate = self.amount(model, estimate);
+        let estimate = Tokens { input: bytes / 4, output: max_output, ..Tokens::default() };
+        // Writing all of it to the cache for an hour costs the most.
+        let maximum =
+            Tokens { input: bytes, output: max_output, cache_write_1h: bytes, ..Tokens::default() };
+        let (Some(maximum), Some(estimate)) =
+            (self.amount(model, maximum), self.amount(model, estimate))
+        else {
+            return Err(self.refuse(GatewayStop::Unpriced { model: model.to_owned() }));
+        };
         loop {
             let mut ended = std::pin::pin!(self.call_ended.notified());
             // From here on, no signal is missed.
             ended.as_mut().enable();
-            if let Some(stop) = *self.stop.borrow() {
+            if let Some(stop) = self.stop.borrow().clone() {
                 return Err(stop);
             }
             let reached = {
@@ -180,21 +191,27 @@ impl UsageMeter {
                 reached
             };
             if let Some(scope) = reached {
-                let stop = GatewayStop::OverBudget { scope };
-                self.stop(stop);
-                return Err((*self.stop.borrow()).unwrap_or(stop));
+                return Err(self.refuse(GatewayStop::OverBudget { scope }));
             }
             ended.await;
         }
     }
 
-    /// Returns tokens and their cost. An unknown cost counts as zero.
-    fn amount(&self, model: &str, tokens: Tokens) -> Amount {
-        let usd = match cost::price(&tokens, model, &self.prices) {
+    /// Returns tokens and their cost, or `None` without a price. If no budget limits dollars,
+    /// nothing is compared with the cost, so it is zero then.
+    fn amount(&self, model: &str, tokens: Tokens) -> Option<Amount> {
+        let usd = match self.prices.cost(&tokens, model) {
             Cost::Known(usd) => usd,
+            Cost::Unknown if self.limits_dollars => return None,
             Cost::Unknown => Usd::ZERO,
         };
-        Amount { usd, tokens: tokens.total() }
+        Some(Amount { usd, tokens: tokens.total() })
+    }
+
+    /// Refuses further calls of the run, and returns the first reason.
+    fn refuse(&self, reason: GatewayStop) -> GatewayStop {
+        self.stop(reason.clone());
+        self.stop.borrow().clone().unwrap_or(reason)
     }
 
     /// Records the outcome of a call.
@@ -259,17 +276,12 @@ impl UsageMeter {
             return (reservation.estimate, true);
         };
         call.tokens = Some(tokens);
-        call.cost = match cost::price(&tokens, &call.model, &self.prices) {
+        call.cost = match self.prices.cost(&tokens, &call.model) {
             // The price table may list the provider's name of the model.
-            Cost::Unknown => {
-                model.map_or(Cost::Unknown, |model| cost::price(&tokens, &model, &self.prices))
-            }
+            Cost::Unknown => model.map_or(Cost::Unknown, |model| self.prices.cost(&tokens, &model)),
             known @ Cost::Known(_) => known,
         };
-        let sum = &mut ledger.usage.tokens;
-        sum.input = sum.input.saturating_add(tokens.input);
-        sum.cached = sum.cached.saturating_add(tokens.cached);
-        sum.output = sum.output.saturating_add(tokens.output);
+        ledger.usage.tokens = ledger.usage.tokens + tokens;
         if let Cost::Known(usd) = call.cost {
             if let Cost::Known(sum) = &mut ledger.usage.cost {
                 *sum += usd;

@@ -49,13 +49,15 @@ async fn agent_writes_files_reports_and_finishes() {
         AgentStep::Update(json!({ "sessionUpdate": "of_tomorrow", "x": 1 })),
         AgentStep::Usage { cost: "0.02".to_owned() },
         AgentStep::WriteStderr("a complaint".to_owned()),
-        AgentStep::End { tokens: Some(Tokens { input: 1_200, cached: 300, output: 80 }) },
+        AgentStep::End {
+            tokens: Some(Tokens { input: 1_200, cached: 300, output: 80, ..Tokens::default() }),
+        },
     ]);
     let request = fixture.run_request(tree.path(), RunMode::Implement);
     let (report, updates) = fixture.run_agent(&script, &request).await;
 
     let usage = Usage {
-        tokens: Tokens { input: 1_200, cached: 300, output: 80 },
+        tokens: Tokens { input: 1_200, cached: 300, output: 80, ..Tokens::default() },
         cost: Cost::Known("0.02".parse().unwrap()),
     };
     let expected = RunReport {
@@ -112,9 +114,9 @@ async fn invalid_plan_is_returned_to_the_agent_with_its_errors() {
     let empty = Plan { summary: String::new(), ..sample_plan(1) };
     let script = Script::new([
         AgentStep::Say("I have no plan.".to_owned()),
-        AgentStep::End { tokens: Some(Tokens { input: 10, cached: 0, output: 1 }) },
+        AgentStep::End { tokens: Some(Tokens { input: 10, output: 1, ..Tokens::default() }) },
         AgentStep::Plan(Box::new(empty)),
-        AgentStep::End { tokens: Some(Tokens { input: 20, cached: 0, output: 2 }) },
+        AgentStep::End { tokens: Some(Tokens { input: 20, output: 2, ..Tokens::default() }) },
         AgentStep::Plan(Box::new(sample_plan(1))),
     ]);
     let (report, updates) =
@@ -130,7 +132,7 @@ async fn invalid_plan_is_returned_to_the_agent_with_its_errors() {
     let none = "the message contains no block that starts with ```json";
     assert_eq!(refused, [none, "`summary` is empty"]);
     let tokens = report.usage.expect("reported").tokens;
-    assert_eq!(tokens, Tokens { input: 30, cached: 0, output: 3 }, "every turn counts");
+    assert_eq!(tokens, Tokens { input: 30, output: 3, ..Tokens::default() }, "every turn counts");
 }
 
 #[tokio::test]

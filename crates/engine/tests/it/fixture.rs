@@ -122,7 +122,14 @@ impl Fixture {
         });
         let gateway = Gateway::open(None).await.unwrap();
         let price = |amount: &str| amount.parse().unwrap();
-        let price = Price { input: price("3"), cached: price("0.3"), output: price("15") };
+        let price = Price {
+            input: price("3"),
+            cached: price("0.3"),
+            output: price("15"),
+            cache_write: None,
+            cache_write_1h: None,
+            long_context: None,
+        };
         let prices = [("scripted".to_owned(), price)].into();
         ModelAccess { gateway, upstream, prices, budget_limits: Vec::new(), warn_percent: 80 }
     }

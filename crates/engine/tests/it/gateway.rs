@@ -46,7 +46,14 @@ impl GatewayFixture {
     fn endpoint_config(&self) -> RunEndpointConfig {
         let task = TaskId("0192a000-0000-7000-8000-000000000001".parse().unwrap());
         let events = self.events.clone();
-        let price = Price { input: usd("3"), cached: usd("0.3"), output: usd("15") };
+        let price = Price {
+            input: usd("3"),
+            cached: usd("0.3"),
+            output: usd("15"),
+            cache_write: Some(usd("3.75")),
+            cache_write_1h: Some(usd("6")),
+            long_context: None,
+        };
         RunEndpointConfig {
             run: RunId { task, job_number: 1, generation: 1 },
             now: now(),
@@ -154,7 +161,7 @@ fn header(response: &Response, name: &str) -> Option<String> {
 
 #[tokio::test]
 async fn every_dialect_is_metered_exactly() {
-    let tokens = Tokens { input: 1234, cached: 567, output: 89 };
+    let tokens = Tokens { input: 1234, cached: 567, output: 89, ..Tokens::default() };
     let script = || Script::new([ModelStep::say("Here.").tokens(tokens)]);
     for dialect in DIALECTS {
         for stream in [false, true] {
@@ -227,6 +234,61 @@ async fn unreported_usage_is_unknown() {
 }
 
 #[tokio::test]
+async fn cache_writes_have_their_own_price() {
+    for dialect in DIALECTS {
+        let (cache_write, cache_write_1h, cost) = match dialect {
+            // 5 at $3, 10 at $3.75, 20 at $6, 7 at $0.30 and 9 at $15 per million.
+            Dialect::Anthropic => (10, 20, "0.0003096"),
+            // 25 at $3, 10 at $3.75, 7 at $0.30 and 9 at $15 per million.
+            Dialect::Chat | Dialect::Responses => (10, 0, "0.0002496"),
+            // Does not report them.
+            Dialect::Gemini => (0, 0, "0.0002421"),
+        };
+        let tokens = Tokens { input: 35, cached: 7, output: 9, cache_write, cache_write_1h };
+        for stream in [false, true] {
+            let step = ModelStep::say("Here.").tokens(tokens);
+            let fixture = GatewayFixture::create(Script::new([step])).await;
+            let endpoint = fixture.endpoint();
+            assert_eq!(call_model(&endpoint, dialect, stream).await.0, StatusCode::OK);
+            let usage = endpoint.ledger().usage;
+            assert_eq!((usage.tokens, usage.cost), (tokens, Cost::Known(usd(cost))), "{dialect}");
+            assert_eq!(usage.tokens.cached_percent(), Some(16));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_model_without_a_price_is_refused_if_dollars_are_limited() {
+    for dialect in DIALECTS {
+        let fixture = GatewayFixture::create(Script::new([ModelStep::say("Here.")])).await;
+        let limit = SpendLimit { usd: Some(usd("100")), tokens: None };
+        let budget = BudgetLimit { scope: BudgetScope::Day, limit, spent: Spend::default() };
+        let endpoint = fixture.gateway.open_endpoint(RunEndpointConfig {
+            prices: BTreeMap::new(),
+            budget_limits: vec![budget],
+            ..fixture.endpoint_config()
+        });
+        let (status, body) = call_model(&endpoint, dialect, true).await;
+        assert_eq!(status, StatusCode::FORBIDDEN, "{dialect}: {body}");
+        for part in ["model `large` has no price", "set `prices.large` in tamma.yaml"] {
+            assert!(body.contains(part), "{dialect}: {body}");
+        }
+        assert_eq!(endpoint.stopped().await, GatewayStop::Unpriced { model: "large".to_owned() });
+        assert!(fixture.model.requests().is_empty(), "it never reached the provider");
+        let [call] = fixture.calls().try_into().unwrap();
+        assert_eq!((call.tokens, call.cost), (None, Cost::Known(Usd::ZERO)));
+        assert!(call.note.unwrap().contains("has no price"));
+        // A limit of tokens needs no price.
+        let endpoint = fixture.gateway.open_endpoint(RunEndpointConfig {
+            prices: BTreeMap::new(),
+            budget_limits: vec![budget_limit(BudgetScope::Day, 1_000_000, 0)],
+            ..fixture.endpoint_config()
+        });
+        assert_eq!(call_model(&endpoint, dialect, true).await.0, StatusCode::OK, "{dialect}");
+    }
+}
+
+#[tokio::test]
 async fn unknown_price_makes_the_total_unknown() {
     let fixture = GatewayFixture::create(Script::new([ModelStep::say("Here.")])).await;
     let endpoint = fixture
@@ -243,7 +305,7 @@ async fn unknown_price_makes_the_total_unknown() {
 #[tokio::test]
 async fn spent_budget_stops_the_run_with_an_error_in_each_dialect() {
     for dialect in DIALECTS {
-        let tokens = Tokens { input: 60, cached: 0, output: 40 };
+        let tokens = Tokens { input: 60, output: 40, ..Tokens::default() };
         let fixture =
             GatewayFixture::create(Script::new([ModelStep::say("Here.").tokens(tokens)])).await;
         let task = budget_limit(BudgetScope::Task, 1_000, 850);
@@ -268,7 +330,8 @@ async fn spent_budget_stops_the_run_with_an_error_in_each_dialect() {
         assert_eq!(fixture.model.requests().len(), 2, "the third never reached the provider");
         assert_eq!(fixture.warned(), [BudgetScope::Task], "once");
         let events = fixture.events.lock().unwrap();
-        assert_eq!(events.iter().filter(|event| **event == GatewayEvent::Stopped(stop)).count(), 1);
+        let stopped = GatewayEvent::Stopped(stop);
+        assert_eq!(events.iter().filter(|event| **event == stopped).count(), 1);
         assert_eq!(endpoint.ledger().usage.tokens.total(), 200);
     }
 }
@@ -276,7 +339,7 @@ async fn spent_budget_stops_the_run_with_an_error_in_each_dialect() {
 #[tokio::test]
 async fn concurrent_calls_exceed_a_budget_by_at_most_one_response() {
     // Each call uses its full reservation: as many tokens as the request has bytes, plus 100.
-    let tokens = Tokens { input: 60, cached: 0, output: 100 };
+    let tokens = Tokens { input: 60, output: 100, ..Tokens::default() };
     let step = ModelStep { delay_ms: 30, ..ModelStep::say("Here.").tokens(tokens) };
     for limit in [1, 160, 161, 500, 900] {
         let fixture = GatewayFixture::create(Script::new([step.clone()])).await;
@@ -293,7 +356,7 @@ async fn concurrent_calls_exceed_a_budget_by_at_most_one_response() {
 
 #[tokio::test]
 async fn budget_limits_dollars_like_tokens() {
-    let tokens = Tokens { input: 1_000, cached: 0, output: 100 };
+    let tokens = Tokens { input: 1_000, output: 100, ..Tokens::default() };
     let fixture =
         GatewayFixture::create(Script::new([ModelStep::say("Here.").tokens(tokens)])).await;
     // One call costs $0.0045.

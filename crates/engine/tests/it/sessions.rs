@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tamma_core::budget::{Spend, SpendLimit};
 use tamma_core::cost::{Cost, Tokens};
+use tamma_core::failure::FailureKind;
 use tamma_core::rules::SessionModes;
 use tamma_engine::agent::{
     AgentUpdate, CodingAgent, PlanEntry, RunEnd, RunMode, RunReport, RunRequest,
@@ -311,7 +312,9 @@ async fn metered_usage_overrides_the_agents_report() {
     let script = Script::new([
         AgentStep::Model,
         AgentStep::Usage { cost: "40".to_owned() },
-        AgentStep::End { tokens: Some(Tokens { input: 1, cached: 1, output: 1 }) },
+        AgentStep::End {
+            tokens: Some(Tokens { input: 1, cached: 1, output: 1, ..Tokens::default() }),
+        },
     ]);
     let mut request = fixture.run_request(&fixture.project(), RunMode::Implement);
     request.spend_limit.usd = Some("1".parse().unwrap());
@@ -384,6 +387,28 @@ async fn run_is_stopped_when_its_budget_is_spent() {
     let tokens = report.usage.unwrap().tokens.total();
     let largest = model.sent().iter().map(|sent| sent.tokens.total()).max().unwrap();
     assert!(tokens <= 2_000 + largest, "{tokens} of 2000, with answers of {largest}");
+    nothing_is_left(&fixture, &updates).await;
+}
+
+#[tokio::test]
+async fn run_that_calls_a_model_without_a_price_is_stopped_if_dollars_are_limited() {
+    let fixture = Fixture::create().await;
+    let model = ScriptedModel::start(model::Script::new([model::ModelStep::say("Never.")])).await;
+    let model = model.unwrap();
+    let mut access = fixture.access(Some(&model)).await;
+    access.prices.clear();
+    let limit = SpendLimit { usd: Some("50".parse().unwrap()), ..SpendLimit::default() };
+    access.budget_limits =
+        vec![BudgetLimit { scope: BudgetScope::Task, limit, spent: Spend::default() }];
+    let mut request = fixture.run_request(&fixture.project(), RunMode::Implement);
+    request.access = Some(access);
+    let script = Script::new([AgentStep::Model, AgentStep::Hang]);
+    let (report, updates) = run(&fixture, &through(&fixture, &script), &request).await;
+    assert_eq!(report.end, RunEnd::Unpriced { model: "scripted".to_owned() });
+    assert!(model.sent().is_empty(), "the provider was not called");
+    let failure = report.end.failure(&"a-provider".parse().unwrap()).expect("a failure");
+    assert_eq!(failure.kind, FailureKind::OverBudget);
+    assert!(failure.reason.to_string().contains("set `prices.scripted` in tamma.yaml"));
     nothing_is_left(&fixture, &updates).await;
 }
 

@@ -73,6 +73,7 @@ fn report_run(run: tamma_store::RunRecord) -> RunSummary {
     RunSummary {
         job_number: run.number.job_number,
         mode: run.mode,
+        agent: run.agent,
         finished: run.end == Some(RunEnd::Finished),
         tier: run.tier,
         usage: run.usage,

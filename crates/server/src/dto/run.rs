@@ -60,10 +60,14 @@ pub struct RunDetail {
 /// Usage of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RunUsage {
-    /// Input tokens at full price.
+    /// Input tokens that were not read from a cache, including those written to it.
     pub input: u64,
-    /// Input tokens from a cache.
+    /// Input tokens read from a cache.
     pub cached: u64,
+    /// Share of the input that was read from a cache, in percent; omitted without input.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = 86)]
+    pub cached_percent: Option<u8>,
     /// Output tokens.
     pub output: u64,
     /// US dollars; `null` if unknown, which is not zero.
@@ -122,6 +126,7 @@ impl From<tamma_store::RunRecord> for RunDetail {
         let usage = it.usage.map(|usage| RunUsage {
             input: usage.tokens.input,
             cached: usage.tokens.cached,
+            cached_percent: usage.tokens.cached_percent(),
             output: usage.tokens.output,
             usd: match usage.cost {
                 Cost::Known(usd) => Some(usd),

@@ -13,6 +13,7 @@ mod timeline;
 use askama::Template;
 use axum::extract::{Path, State};
 use tamma_core::budget;
+use tamma_core::cost::Tokens;
 use tamma_core::format::{capitalize, format_number, format_usd};
 use tamma_core::ids::TaskId;
 use tamma_core::rules::{Permission, Rules};
@@ -129,7 +130,7 @@ pub(super) struct CostRow {
 /// Run in progress.
 pub(super) struct CurrentRunView {
     pub(super) agent: String,
-    /// Model, tier and run number, as far as they are known.
+    /// Model, tier, run number, cost so far and cached share, as far as they are known.
     pub(super) details: String,
     pub(super) started: DisplayTime,
     /// Newest log line.
@@ -282,12 +283,16 @@ fn cost_view(data: &TaskData) -> CostView {
             continue;
         }
         let usage = || of.iter().filter_map(|run| run.usage);
-        let tokens: u64 = usage().map(|it| it.input + it.cached + it.output).sum();
+        let tokens =
+            usage().fold(Tokens::default(), |sum, dto::RunUsage { input, cached, output, .. }| {
+                sum + Tokens { input, cached, output, ..Tokens::default() }
+            });
+        let share = tokens.cached_percent().map(|share| format!(" ({share}% cached)"));
         let usd = usage().filter_map(|it| it.usd).fold(tamma_core::cost::Usd::ZERO, |a, b| a + b);
         rows.push(CostRow {
             mode: mode.to_owned(),
             runs: of.len(),
-            tokens: format_number(tokens),
+            tokens: format_number(tokens.total()) + &share.unwrap_or_default(),
             usd: format_usd(usd),
         });
     }
@@ -312,7 +317,14 @@ fn current_run(data: &TaskData) -> Option<CurrentRunView> {
     let current = data.detail.current_run.as_ref()?;
     let run = &current.run;
     let tier = run.tier.map(|tier| format!("{tier} tier"));
-    let parts = run.model.clone().into_iter().chain(tier).chain([format!("run {}", run.run)]);
+    let number = format!("run {}", run.run);
+    let cost = run.usage.map(|usage| match usage.usd {
+        Some(usd) => format!("{} so far", format_usd(usd)),
+        None => "cost unknown".to_owned(),
+    });
+    let share = run.usage.and_then(|usage| usage.cached_percent);
+    let cached = share.map(|share| format!("{share}% of input cached"));
+    let parts = run.model.clone().into_iter().chain(tier).chain([number]).chain(cost).chain(cached);
     Some(CurrentRunView {
         agent: run.agent.clone(),
         details: parts.collect::<Vec<_>>().join(" · "),

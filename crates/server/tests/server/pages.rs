@@ -2,6 +2,7 @@
 
 use reqwest::Method;
 use serde_json::json;
+use tamma_core::cost::{Cost, Tokens, Usage};
 use tamma_core::ids::TaskId;
 use tamma_store::{LineKind, NewLine, NewRun, RunNumber, RunUpdate};
 
@@ -287,6 +288,20 @@ async fn cards_show_spend_and_budget_and_the_agents_page_shows_workers() {
         worker: Some("lovelace-7".to_owned()),
     };
     server.store.begin_run(&run).await.expect("started");
+    // The cost of a run grows with its model calls.
+    let page = format!("/tasks/{}", stored.id);
+    assert!(!browser.page(&page).await.contains("of input cached"));
+    for (input, cached, cost, share) in [(300, 100, "0.42", 25), (400, 1_600, "1.3", 80)] {
+        let tokens = Tokens { input, cached, output: 50, ..Tokens::default() };
+        let usage = Usage { tokens, cost: Cost::Known(cost.parse().expect("money")) };
+        let update = RunUpdate { usage: Some((usage, true)), ..RunUpdate::default() };
+        server.store.append_run_update(TaskId(stored.id), number, &update).await.expect("stored");
+        let html = browser.page(&page).await;
+        let cost = tamma_core::format::format_usd(cost.parse().expect("money"));
+        let expected = format!("{cost} so far · {share}% of input cached");
+        assert!(html.contains(&expected), "{expected}: {html}");
+        assert!(html.contains(&format!("({share}% cached)")), "{html}");
+    }
     let html = browser.page("/engines").await;
     assert!(html.contains("lovelace-7") && html.contains("1 of 3 slots"), "{html}");
     assert!(html.contains("plan with claude-code, opus"), "{html}");

@@ -41,7 +41,7 @@ async fn append_lines(store: &Store, task: TaskId, lines: &[(u64, LineKind, &str
         text: (*text).to_owned(),
         data: None,
     };
-    let tokens = Tokens { input: 100, cached: 0, output: 5 };
+    let tokens = Tokens { input: 100, output: 5, ..Tokens::default() };
     let update = RunUpdate {
         lines: lines.iter().map(line).collect(),
         usage: Some((Usage { tokens, cost: Cost::Unknown }, false)),
@@ -75,7 +75,9 @@ async fn runs_and_log_lines_are_paged_and_filtered() {
     let (_, runs) = server.get(&format!("/tasks/{id}/runs")).await;
     assert_eq!(runs["runs"][0]["run"], "4.2");
     assert_eq!(runs["runs"][0]["end"], Value::Null);
-    let usage = json!({ "input": 100, "cached": 0, "output": 5, "usd": null, "metered": false });
+    let usage = json!({
+        "input": 100, "cached": 0, "cached_percent": 0, "output": 5, "usd": null, "metered": false
+    });
     assert_eq!(runs["runs"][0]["usage"], usage, "an unknown cost is not zero");
     // The task shows the current activity.
     let (_, detail) = server.get(&format!("/tasks/{id}")).await;

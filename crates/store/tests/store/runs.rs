@@ -49,7 +49,7 @@ fn line(recorded: &RecordedTask, sequence: u64, kind: LineKind, text: &str) -> N
 }
 
 fn usage(input: u64, cost: Cost) -> Usage {
-    Usage { tokens: Tokens { input, cached: 7, output: 3 }, cost }
+    Usage { tokens: Tokens { input, cached: 7, output: 3, ..Tokens::default() }, cost }
 }
 
 fn dollars(text: &str) -> Cost {
@@ -79,7 +79,7 @@ async fn run_is_recorded_and_repeated_updates_are_stored_once() {
         at: chrono::DateTime::UNIX_EPOCH + TimeDelta::days(20_000),
         model: "large".to_owned(),
         status: 200,
-        tokens: Some(Tokens { input: 100, cached: 7, output: 3 }),
+        tokens: Some(Tokens { input: 100, cached: 7, output: 3, ..Tokens::default() }),
         cost: dollars("0.25"),
         first_byte_ms: Some(120),
         took_ms: 900,

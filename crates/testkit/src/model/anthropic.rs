@@ -18,12 +18,16 @@ pub(super) fn encode(model_response: &ModelResponse) -> EncodedResponse {
         None if !model_response.calls.is_empty() => "tool_use",
         None => "end_turn",
     };
-    // Tokens written to the cache cost the full price or more.
-    let created = model_response.tokens.input / 10;
+    let for_an_hour = model_response.tokens.cache_write_1h;
+    let created = model_response.tokens.cache_write + for_an_hour;
     let usage = |output: u64| {
         model_response.usage(json!({
             "input_tokens": model_response.tokens.input - created,
             "cache_creation_input_tokens": created,
+            "cache_creation": {
+                "ephemeral_5m_input_tokens": created - for_an_hour,
+                "ephemeral_1h_input_tokens": for_an_hour,
+            },
             "cache_read_input_tokens": model_response.tokens.cached,
             "output_tokens": output,
         }))

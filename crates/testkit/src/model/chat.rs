@@ -24,7 +24,9 @@ pub(super) fn encode(model_response: &ModelResponse) -> EncodedResponse {
         "prompt_tokens": tokens.input + tokens.cached,
         "completion_tokens": tokens.output,
         "total_tokens": tokens.total(),
-        "prompt_tokens_details": { "cached_tokens": tokens.cached },
+        "prompt_tokens_details": {
+            "cached_tokens": tokens.cached, "cache_write_tokens": tokens.cache_write,
+        },
         "completion_tokens_details": { "reasoning_tokens": tokens.output / 4 },
     }));
     let mut message = json!({ "role": "assistant", "content": model_response.text });

@@ -10,7 +10,9 @@ pub(super) fn encode(model_response: &ModelResponse) -> EncodedResponse {
     let tokens = model_response.tokens;
     let usage = model_response.usage(json!({
         "input_tokens": tokens.input + tokens.cached,
-        "input_tokens_details": { "cached_tokens": tokens.cached },
+        "input_tokens_details": {
+            "cached_tokens": tokens.cached, "cache_write_tokens": tokens.cache_write,
+        },
         "output_tokens": tokens.output,
         "output_tokens_details": { "reasoning_tokens": tokens.output / 4 },
         "total_tokens": tokens.total(),

@@ -145,15 +145,27 @@ async fn handle_request(
         }
         text => text.clone(),
     };
+    let input = step.input_tokens.unwrap_or(1000 + 100 * step_index);
+    let (cache_write, cache_write_1h) = match dialect {
+        Dialect::Anthropic => (
+            step.cache_write_tokens.unwrap_or(input / 10),
+            step.cache_write_1h_tokens.unwrap_or_default(),
+        ),
+        Dialect::Chat | Dialect::Responses => (step.cache_write_tokens.unwrap_or_default(), 0),
+        // Not reported.
+        Dialect::Gemini => (0, 0),
+    };
     let response = ModelResponse {
         model: model.unwrap_or("unnamed").to_owned(),
         text,
         calls: step.calls.iter().map(|call| offer.resolve(call)).collect(),
         stop: step.stop.clone(),
         tokens: Tokens {
-            input: step.input_tokens.unwrap_or(1000 + 100 * step_index),
+            input,
             cached: step.cached_tokens.unwrap_or(200),
             output: step.output_tokens.unwrap_or(10 + step_index),
+            cache_write,
+            cache_write_1h,
         },
         reports_usage: asked_for_usage && !step.hide_usage,
         step_marker,

@@ -430,14 +430,7 @@ fn add_usage(before: Usage, call: &ModelCall) -> Usage {
         // One call of unknown cost makes the total unknown.
         _ => Cost::Unknown,
     };
-    Usage {
-        tokens: Tokens {
-            input: before.tokens.input.saturating_add(tokens.input),
-            cached: before.tokens.cached.saturating_add(tokens.cached),
-            output: before.tokens.output.saturating_add(tokens.output),
-        },
-        cost,
-    }
+    Usage { tokens: before.tokens + tokens, cost }
 }
 
 fn describe_call(call: &ModelCall) -> String {
@@ -445,7 +438,7 @@ fn describe_call(call: &ModelCall) -> String {
     if call.status >= 400 {
         parts.push(format!("status {}", call.status));
     }
-    if let Some(Tokens { input, cached, output }) = call.tokens {
+    if let Some(Tokens { input, cached, output, .. }) = call.tokens {
         parts.push(format!("{input} in, {cached} cached, {output} out"));
     }
     match call.cost {

@@ -43,7 +43,12 @@ fn call(cost: Cost, status: u16) -> Observation {
         started_at: at(0),
         model: "large".to_owned(),
         status,
-        tokens: (status < 400).then_some(Tokens { input: 100, cached: 20, output: 3 }),
+        tokens: (status < 400).then_some(Tokens {
+            input: 100,
+            cached: 20,
+            output: 3,
+            ..Tokens::default()
+        }),
         cost,
         time_to_first_byte: Some(Duration::from_millis(10)),
         duration: Duration::from_millis(2345),
@@ -151,14 +156,18 @@ fn permission_requests_are_shown_with_their_decision() {
 fn metered_usage_takes_precedence_and_unknown_is_not_zero() {
     let mut builder = builder();
     let usd = |text: &str| Cost::Known(text.parse().expect("money"));
-    let reported = Usage { tokens: Tokens { input: 9, cached: 0, output: 9 }, cost: Cost::Unknown };
+    let reported =
+        Usage { tokens: Tokens { input: 9, output: 9, ..Tokens::default() }, cost: Cost::Unknown };
     builder.observe(at(0), Observation::Update(AgentUpdate::UsageReported(reported)));
     assert_eq!(builder.usage(), Some((reported, false)));
     builder.observe(at(1), call(usd("0.25"), 200));
     builder.observe(at(1), call(Cost::Unknown, 429));
     builder.observe(at(1), call(usd("0.5"), 200));
     builder.observe(at(2), Observation::Update(AgentUpdate::UsageReported(reported)));
-    let counted = Usage { tokens: Tokens { input: 200, cached: 40, output: 6 }, cost: usd("0.75") };
+    let counted = Usage {
+        tokens: Tokens { input: 200, cached: 40, output: 6, ..Tokens::default() },
+        cost: usd("0.75"),
+    };
     assert_eq!(builder.usage(), Some((counted, true)));
     builder.observe(at(3), call(Cost::Unknown, 200));
     assert_eq!(builder.usage().map(|(usage, _)| usage.cost), Some(Cost::Unknown));

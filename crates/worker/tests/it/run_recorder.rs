@@ -114,7 +114,7 @@ async fn a_run_is_recorded_live_and_stored_at_its_end() {
         model: "large".to_owned(),
         dialect: Dialect::Anthropic,
         status: 200,
-        tokens: Some(Tokens { input: 100, cached: 0, output: 5 }),
+        tokens: Some(Tokens { input: 100, output: 5, ..Tokens::default() }),
         cost: Cost::Unknown,
         time_to_first_byte: None,
         duration: Duration::from_millis(1200),
@@ -134,7 +134,7 @@ async fn a_run_is_recorded_live_and_stored_at_its_end() {
     let run = fixture.store.latest_run(fixture.task).await.unwrap().unwrap();
     assert_eq!((run.end, run.reason.as_deref()), (Some(RunEnd::Finished), Some("with …")));
     assert_eq!((run.session.as_deref(), run.model.as_deref()), (Some("s-1"), Some("large")));
-    let tokens = Tokens { input: 100, cached: 0, output: 5 };
+    let tokens = Tokens { input: 100, output: 5, ..Tokens::default() };
     assert_eq!(run.usage, Some(Usage { tokens, cost: Cost::Unknown }));
     assert!(run.metered && run.ended_at.is_some());
     // The transcript is complete and has no secrets, and the local file is gone.

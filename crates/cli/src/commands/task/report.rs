@@ -105,13 +105,10 @@ fn format_report(report: &TaskReport) -> String {
     if !report.costs.is_empty() {
         style::push_fmt(&mut text, format_args!("\n\n{}", styled("cost", STRONG)));
         for (mode, spent) in &report.costs {
-            let tokens = style::format_number(spent.tokens);
-            let runs = pluralize(spent.runs as usize, "run");
-            push_row(
-                &mut text,
-                mode,
-                &format!("{}, {tokens} tokens in {runs}", format_cost(spent)),
-            );
+            push_row(&mut text, mode, &cost_row(spent));
+        }
+        for (agent, spent) in &report.agents {
+            push_row(&mut text, agent, &cost_row(spent));
         }
     }
     if let Some(lessons) = report.lessons {
@@ -267,6 +264,15 @@ fn push_row(text: &mut String, name: &str, value: &str) {
     );
 }
 
+/// Formats cost, tokens, the cached share of the input and the number of runs.
+fn cost_row(spent: &CostSummary) -> String {
+    let tokens = style::format_number(spent.tokens);
+    let share = spent.cached_percent();
+    let cached = share.map(|share| format!(" ({share}% of input cached)")).unwrap_or_default();
+    let runs = pluralize(spent.runs as usize, "run");
+    format!("{}, {tokens} tokens{cached} in {runs}", format_cost(spent))
+}
+
 fn format_cost(spent: &CostSummary) -> String {
     match spent.unknown_runs {
         0 => style::format_usd(spent.usd),
@@ -293,6 +299,28 @@ mod tests {
     #[test]
     fn a_report_is_formatted_as_markdown() {
         insta::assert_snapshot!(render_markdown(&report()));
+    }
+
+    #[test]
+    fn the_cached_share_is_shown_by_mode_and_by_agent() {
+        let mut report = report();
+        let usd = "0.5".parse().expect("money");
+        let (runs, tokens, input, cached) = (1, 1_100, 1_000, 860);
+        let cost = CostSummary { runs, usd, tokens, input, cached, unknown_runs: 0 };
+        report.costs.insert("implement".to_owned(), cost);
+        report.agents.insert("codex".to_owned(), cost);
+        let text = format_report(&report);
+        assert_eq!(
+            text.matches("1,100 tokens (86% of input cached) in 1 run").count(),
+            2,
+            "{text}"
+        );
+        let markdown = render_markdown(&report);
+        for part in
+            ["| Agent | Runs | Cost | Tokens |", "| codex | 1 | ", "(86% of input cached) |"]
+        {
+            assert!(markdown.contains(part), "{markdown}");
+        }
     }
 
     #[test]

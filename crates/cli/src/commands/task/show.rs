@@ -118,7 +118,9 @@ fn format_task(detail: &TaskDetail, runs: &[RunDetail], now: DateTime<Utc>) -> S
     rows.add("work", format!("{}, {} priority", card.r#type, card.priority));
     rows.add("added", format_ago(card.created_at, now));
     let tokens = style::format_number(card.spend.tokens);
-    rows.add("cost", format!("{}, {tokens} tokens", format_spend(&card.spend)));
+    let running = detail.current_run.as_ref().and_then(|current| current_cost(&current.run));
+    let running = running.map(|running| format!(", {running}")).unwrap_or_default();
+    rows.add("cost", format!("{}, {tokens} tokens{running}", format_spend(&card.spend)));
     if let Some(plan) = &detail.plan {
         rows.add("plan", plan_summary(plan));
     }
@@ -187,9 +189,20 @@ fn format_task(detail: &TaskDetail, runs: &[RunDetail], now: DateTime<Utc>) -> S
     text
 }
 
+/// Formats the cost of a run in progress so far; `None` before its first model call.
+fn current_cost(run: &RunDetail) -> Option<String> {
+    let usage = run.usage.as_ref()?;
+    let tokens = style::format_tokens(Some(usage));
+    let cost = match style::format_run_cost(Some(usage)).as_str() {
+        "unknown" => "unknown cost".to_owned(),
+        cost => cost.to_owned(),
+    };
+    Some(format!("and {cost}, {tokens} tokens so far in run {}", run.run))
+}
+
 /// Table of the runs of a task: agent, result, usage and duration.
 fn format_runs(runs: &[RunDetail], now: DateTime<Utc>) -> String {
-    let heads = ["run", "for", "tier", "agent", "model", "end", "tokens", "cost", "time"];
+    let heads = ["run", "for", "tier", "agent", "model", "end", "tokens", "cached", "cost", "time"];
     let mut table = new_table(&heads);
     for run in runs {
         let usage = run.usage.as_ref();
@@ -201,6 +214,7 @@ fn format_runs(runs: &[RunDetail], now: DateTime<Utc>) -> String {
             run.model.as_deref().map(sanitize).unwrap_or_default(),
             run.end.map_or_else(|| "running".to_owned(), |end| humanize(&end)),
             style::format_tokens(usage),
+            style::format_cached(usage),
             style::format_run_cost(usage),
             format_duration(run.ended_at.unwrap_or(now) - run.started_at),
         ]);
@@ -386,7 +400,8 @@ pub(crate) mod tests {
                 "started_at": "2026-11-15T10:20:00Z", "ended_at": "2026-11-15T10:21:00Z",
                 "end": "finished", "reason": null, "calls": 3, "lines": 7, "transcript": true,
                 "usage": {
-                    "input": 1200, "cached": 30, "output": 4, "usd": "0.03", "metered": true
+                    "input": 1200, "cached": 30, "cached_percent": 2, "output": 4,
+                    "usd": "0.03", "metered": true
                 },
             });
             let fields = fields.as_object().expect("an object").clone();
@@ -401,10 +416,13 @@ pub(crate) mod tests {
                 "usage": null, "tier": null,
             })),
         ];
+        let expected = "and $0.03, 1,234 tokens so far in run 2";
+        assert_eq!(current_cost(&runs[0]).as_deref(), Some(expected));
+        assert_eq!(current_cost(&runs[1]), None);
         insta::assert_snapshot!(anstream::adapter::strip_str(&format_runs(&runs, now)), @r"
-        run  for        tier     agent        model  end       tokens   cost     time
-        2    plan       complex  claude-code  opus   finished  1,234    $0.03    1 min
-        4.2  implement           claude-code         running   unknown  unknown  3 min
+        run  for        tier     agent        model  end       tokens   cached  cost     time
+        2    plan       complex  claude-code  opus   finished  1,234    2%      $0.03    1 min
+        4.2  implement           claude-code         running   unknown          unknown  3 min
         ");
     }
 

@@ -353,6 +353,7 @@ tiers:
   simple: {model: 'a-${NAME}'}
   moderate: {model: '${NOT_THERE:-sonnet}', agent: '${EMPTY:-claude-code}'}
   complex: {model: 'costs $5'}
+budget: {task_usd: null}
 agents: {codex: {command: '$${NAME}', args: ['x$']}}
 ceremony:
   low: {approvers: '${COUNT}', human_review: '${YES}', budget_usd: '${NOT_THERE:-null}'}

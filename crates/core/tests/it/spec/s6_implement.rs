@@ -1,12 +1,10 @@
 //! Section 6: implement.
 
-use std::collections::BTreeMap;
-
 use rstest::rstest;
 use tamma_core::actor::Actor;
 use tamma_core::budget::{self, Grant, Reservation, Spend, SpendLimit, estimate_run_cost, reserve};
 use tamma_core::cause::AlertCause;
-use tamma_core::cost::{Cost, Price, Tokens, Usage, Usd, price};
+use tamma_core::cost::{Cost, Tokens, Usage, Usd};
 use tamma_core::failure::FailureKind;
 use tamma_core::history::{EntryData, EntryName};
 use tamma_core::level::RiskLevel;
@@ -248,20 +246,6 @@ fn the_wait_is_over_when_the_run_starts() {
 
 // Money
 
-#[test]
-fn tokens_are_priced_from_the_table_with_cached_ones_apart() {
-    let rate = Price {
-        input: Usd::from_cents(300),
-        cached: Usd::from_cents(30),
-        output: Usd::from_cents(1_500),
-    };
-    let table = BTreeMap::from([("sonnet".to_owned(), rate)]);
-    let tokens = Tokens { input: 1_000_000, cached: 2_000_000, output: 100_000 };
-    assert_eq!(price(&tokens, "sonnet", &table), Cost::Known(Usd::from_cents(300 + 60 + 150)));
-    assert_eq!(tokens.total(), 3_100_000);
-    assert_eq!(price(&tokens, "unheard-of", &table), Cost::Unknown);
-}
-
 #[rstest]
 #[case("2.50", Some("$2.5"))]
 #[case(" 3 ", Some("$3"))]
@@ -305,7 +289,7 @@ fn money_adds_up() {
 #[test]
 fn unknown_cost_is_never_zero() {
     let mut spend = Spend::default();
-    let tokens = Tokens { input: 5, cached: 0, output: 2 };
+    let tokens = Tokens { input: 5, output: 2, ..Tokens::default() };
     spend.record(Some(&Usage { tokens, cost: Cost::Unknown }), Usd::from_cents(40));
     assert_eq!(spend, Spend { usd: Usd::from_cents(40), tokens: 7, estimated: true });
     spend.record(None, Usd::from_cents(10));

@@ -148,12 +148,7 @@ impl SessionTracker {
             return;
         };
         let mut state = self.lock();
-        let before = state.tokens.unwrap_or_default();
-        state.tokens = Some(Tokens {
-            input: before.input.saturating_add(tokens.input),
-            cached: before.cached.saturating_add(tokens.cached),
-            output: before.output.saturating_add(tokens.output),
-        });
+        state.tokens = Some(state.tokens.unwrap_or_default() + tokens);
     }
 }
 
@@ -163,7 +158,11 @@ fn turn_tokens(response: &Value) -> Option<Tokens> {
     let count = |name: &str, other: &str| usage[name].as_u64().or_else(|| quota[other].as_u64());
     let input = count("inputTokens", "input_tokens")?;
     let output = count("outputTokens", "output_tokens")?;
-    Some(Tokens { input, cached: count("cachedReadTokens", "").unwrap_or_default(), output })
+    let cached = count("cachedReadTokens", "").unwrap_or_default();
+    // Reported apart from other input, as Anthropic does.
+    let cache_write = count("cachedWriteTokens", "").unwrap_or_default();
+    let input = input.saturating_add(cache_write);
+    Some(Tokens { input, cached, output, cache_write, ..Tokens::default() })
 }
 
 fn parse_cost(cost: &Value) -> Cost {
@@ -205,7 +204,7 @@ mod tests {
 
     #[test]
     fn tokens_are_read_from_either_field() {
-        let expected = Some(Tokens { input: 3, cached: 0, output: 2 });
+        let expected = Some(Tokens { input: 3, output: 2, ..Tokens::default() });
         assert_eq!(
             turn_tokens(&json!({ "usage": { "inputTokens": 3, "outputTokens": 2 } })),
             expected
