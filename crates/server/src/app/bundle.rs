@@ -123,7 +123,9 @@ impl App {
             match &part.content {
                 PartContent::Json(value) => collect_references(value, &mut references),
                 PartContent::JsonLines(values) => {
-                    values.iter().for_each(|value| collect_references(value, &mut references));
+                    for value in values {
+                        collect_references(value, &mut references);
+                    }
                 }
                 PartContent::Lines(_) | PartContent::Text(_) => {}
             }
@@ -289,7 +291,9 @@ impl BundleRedactor {
         match content {
             PartContent::Json(value) => format!("{:#}\n", self.value(value)),
             PartContent::JsonLines(values) => {
-                values.into_iter().map(|value| format!("{}\n", self.value(value))).collect()
+                let lines: Vec<_> =
+                    values.into_iter().map(|value| format!("{}\n", self.value(value))).collect();
+                lines.concat()
             }
             PartContent::Lines(text) => {
                 let line = |line: &str| match serde_json::from_str(line) {
@@ -420,7 +424,9 @@ mod tests {
     fn a_long_text_keeps_whole_lines_at_both_ends() {
         let lines: Vec<String> = (0..1000).map(|number| format!("line {number}\n")).collect();
         let mut clipped = ClippedText::new(100);
-        lines.iter().for_each(|line| clipped.push(line.as_bytes()));
+        for line in lines {
+            clipped.push(line.as_bytes());
+        }
         let text = clipped.finish();
         assert!(text.starts_with("line 0\nline 1\n") && text.ends_with("line 999\n"), "{text}");
         assert!(text.len() < 300 && text.contains(" bytes left out here]\n"), "{text}");

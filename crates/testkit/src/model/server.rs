@@ -73,6 +73,27 @@ fn dialect_of(path: &str) -> Option<Dialect> {
     .find_map(|(end, dialect)| path.ends_with(end).then_some(dialect))
 }
 
+/// Returns the tokens of a response. Without a script, they grow from step to step.
+fn tokens_of(step: &ModelStep, dialect: Dialect, step_index: u64) -> Tokens {
+    let input = step.input_tokens.unwrap_or(1000 + 100 * step_index);
+    let (cache_write, cache_write_1h) = match dialect {
+        Dialect::Anthropic => (
+            step.cache_write_tokens.unwrap_or(input / 10),
+            step.cache_write_1h_tokens.unwrap_or_default(),
+        ),
+        Dialect::Chat | Dialect::Responses => (step.cache_write_tokens.unwrap_or_default(), 0),
+        // Not reported.
+        Dialect::Gemini => (0, 0),
+    };
+    Tokens {
+        input,
+        cached: step.cached_tokens.unwrap_or(200),
+        output: step.output_tokens.unwrap_or(10 + step_index),
+        cache_write,
+        cache_write_1h,
+    }
+}
+
 async fn handle_request(
     State(shared): State<Arc<ModelState>>,
     method: Method,
@@ -145,28 +166,12 @@ async fn handle_request(
         }
         text => text.clone(),
     };
-    let input = step.input_tokens.unwrap_or(1000 + 100 * step_index);
-    let (cache_write, cache_write_1h) = match dialect {
-        Dialect::Anthropic => (
-            step.cache_write_tokens.unwrap_or(input / 10),
-            step.cache_write_1h_tokens.unwrap_or_default(),
-        ),
-        Dialect::Chat | Dialect::Responses => (step.cache_write_tokens.unwrap_or_default(), 0),
-        // Not reported.
-        Dialect::Gemini => (0, 0),
-    };
     let response = ModelResponse {
         model: model.unwrap_or("unnamed").to_owned(),
         text,
         calls: step.calls.iter().map(|call| offer.resolve(call)).collect(),
         stop: step.stop.clone(),
-        tokens: Tokens {
-            input,
-            cached: step.cached_tokens.unwrap_or(200),
-            output: step.output_tokens.unwrap_or(10 + step_index),
-            cache_write,
-            cache_write_1h,
-        },
+        tokens: tokens_of(&step, dialect, step_index),
         reports_usage: asked_for_usage && !step.hide_usage,
         step_marker,
     };

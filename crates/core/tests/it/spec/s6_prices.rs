@@ -291,10 +291,9 @@ proptest! {
     #[test]
     fn an_unknown_price_is_never_zero(name in "[a-z]{1,12}(-[0-9a-z.]{1,8}){0,4}", tokens in tokens()) {
         let table = built_in();
-        match table.find(&name) {
-            Some(price) => prop_assert_eq!(table.cost(&tokens, &name), Cost::Known(price.cost(&tokens))),
-            None => prop_assert_eq!(table.cost(&tokens, &name), Cost::Unknown),
-        }
+        let expected =
+            table.find(&name).map_or(Cost::Unknown, |price| Cost::Known(price.cost(&tokens)));
+        prop_assert_eq!(table.cost(&tokens, &name), expected);
         prop_assert_eq!(is_priced(&name, &BTreeMap::new()), table.find(&name).is_some());
     }
 }
