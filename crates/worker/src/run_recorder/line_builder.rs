@@ -16,6 +16,8 @@ use tamma_engine::permission::PermissionEffect;
 use tamma_engine::{gateway, sanitize};
 use tamma_store::{LineKind, ModelCall, NewLine, RunUpdate};
 
+use super::PromptRecord;
+
 /// Function that removes secrets from text.
 pub type Redact = Arc<dyn Fn(&str) -> String + Send + Sync>;
 
@@ -41,6 +43,8 @@ pub(super) enum Observation {
     Update(AgentUpdate),
     /// Note from Tamma.
     Note(String),
+    /// Prompt of the run.
+    Prompt(PromptRecord),
 }
 
 /// Text that is still being received.
@@ -113,6 +117,12 @@ impl LineBuilder {
             Observation::Note(text) => {
                 self.record(at, "note", json!(text));
                 self.line(at, LineKind::Note, &text, None);
+            }
+            Observation::Prompt(PromptRecord { name, template, set }) => {
+                let data = json!({ "name": name, "template": template, "set": set });
+                self.record(at, "prompt", data.clone());
+                let text = format!("prompt `{name}`, version {}", template.short());
+                self.line(at, LineKind::Note, &text, Some(data));
             }
         }
     }
