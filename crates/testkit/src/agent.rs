@@ -244,18 +244,16 @@ impl Script {
         Ok(std::fs::write(path, serde_json::to_vec_pretty(self)?)?)
     }
 
-    /// Returns the steps for a prompt. Without steps of its own, a validator approves.
+    /// Returns the steps for a prompt. A validator approves, unless a case is about validators.
     fn steps_for(self, prompt: &str, folder: &Path) -> Vec<AgentStep> {
+        if prompt.contains(VALIDATOR) && !self.cases.iter().any(|it| it.when.contains(VALIDATOR)) {
+            return vec![AgentStep::Approve];
+        }
         let fits = |case: &PromptCase| {
             let is_excluded = case.unless.as_ref().is_some_and(|file| folder.join(file).exists());
             prompt.contains(&case.when) && !is_excluded
         };
-        let case = self.cases.into_iter().find(fits);
-        match case {
-            Some(case) => case.steps,
-            None if self.steps.is_empty() && prompt.contains(VALIDATOR) => vec![AgentStep::Approve],
-            None => self.steps,
-        }
+        self.cases.into_iter().find(fits).map_or(self.steps, |case| case.steps)
     }
 }
 
@@ -296,5 +294,6 @@ mod tests {
         assert_eq!(steps("please build"), [say("build")]);
         std::fs::write(folder.path().join("built"), "").expect("written");
         assert_eq!(steps("please build"), [say("otherwise")]);
+        assert_eq!(steps(&format!("{VALIDATOR} of a plan")), [AgentStep::Approve]);
     }
 }
