@@ -144,7 +144,10 @@ pub enum PlanError {
     #[error("`verification` names `{0}`, which is not a criterion of this task")]
     UnknownCriterion(String),
     /// File to change or delete that the repository does not have.
-    #[error("`{path}` does not exist at the base commit, so it cannot be `{action}`: {hint}", hint = missing_file_hint(*.action))]
+    #[error(
+        "`{path}` does not exist at the base commit, so it cannot be `{action}`: correct the path, \
+         use `create`, or leave it out"
+    )]
     MissingFile {
         /// Path in the plan.
         path: String,
@@ -167,13 +170,6 @@ fn required_field_hint(field: &str) -> &'static str {
         "assumptions" => "write down what you take for granted, or write `[]`",
         "questions" => "write down what a person should answer, or write `[]`",
         _ => "name a test for each criterion",
-    }
-}
-
-fn missing_file_hint(action: FileAction) -> &'static str {
-    match action {
-        FileAction::Delete => "leave it out",
-        FileAction::Create | FileAction::Modify => "correct the path, or use `create`",
     }
 }
 

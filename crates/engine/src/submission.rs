@@ -112,7 +112,7 @@ pub(crate) fn check(
             let errors = plan.validate_submission(PlanFacts {
                 fields: &fields.iter().map(String::as_str).collect::<Vec<_>>(),
                 task_criteria: facts.task_criteria,
-                path_exists: &|path| (facts.path_exists)(path),
+                path_exists: &|path: &str| (facts.path_exists)(path),
             });
             let errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
             if errors.is_empty() { Ok(Submission::Plan(Box::new(plan))) } else { Err(errors) }
@@ -255,17 +255,23 @@ mod tests {
     #[test]
     fn empty_fields_of_council_submissions_are_rejected() {
         let text = r#"{"root_cause": "a", "fix": " ", "confidence": "high", "against": "b"}"#;
-        let errors =
-            parse_message(RunMode::Advise, &format!("```json\n{text}\n```"), &SubmissionFacts::default())
-                .expect_err("errors");
+        let errors = parse_message(
+            RunMode::Advise,
+            &format!("```json\n{text}\n```"),
+            &SubmissionFacts::default(),
+        )
+        .expect_err("errors");
         assert_eq!(errors, ["`fix` is empty"]);
         let text = r#"{"root_cause": "", "fix": "a", "dissent": []}"#;
-        let errors =
-            parse_message(RunMode::Conclude, &format!("```json\n{text}\n```"), &SubmissionFacts::default())
-                .expect_err("errors");
+        let errors = parse_message(
+            RunMode::Conclude,
+            &format!("```json\n{text}\n```"),
+            &SubmissionFacts::default(),
+        )
+        .expect_err("errors");
         assert_eq!(errors, ["`root_cause` is empty"]);
-        let errors =
-            parse_message(RunMode::Advise, "It is the list.", &SubmissionFacts::default()).expect_err("errors");
+        let errors = parse_message(RunMode::Advise, "It is the list.", &SubmissionFacts::default())
+            .expect_err("errors");
         assert!(errors[0].contains("```json"), "{errors:?}");
     }
 

@@ -49,10 +49,7 @@ pub fn sample_plan(files: usize) -> Plan {
         criteria: vec!["Every listed name is greeted.".to_owned()],
         assumptions: Vec::new(),
         questions: Vec::new(),
-        verification: vec![PlannedTest {
-            criterion: "C1".to_owned(),
-            test: "check.sh".to_owned(),
-        }],
+        verification: vec![PlannedTest { criterion: "C1".to_owned(), test: "check.sh".to_owned() }],
     }
 }
 

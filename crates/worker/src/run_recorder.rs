@@ -25,6 +25,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 
+pub(crate) use line_builder::REQUESTED_MODEL;
 pub use line_builder::Redact;
 pub(crate) use transcript::upload_leftovers;
 
@@ -147,7 +148,7 @@ impl RunRecorder {
         let missed = Arc::new(AtomicU64::new(0));
         let mut line_builder = LineBuilder::new(redact, before);
         if let Some(prompt) = facts.prompt {
-            line_builder.observe(at, Observation::Prompt(prompt));
+            line_builder.observe(at, Observation::Prompt(prompt, run.model.clone()));
         }
         let recorder_task = RecorderTask {
             store: store.clone(),

@@ -21,7 +21,7 @@ use tamma_engine::secret::{Redactor, Secret};
 use tamma_engine::submission::SubmissionFacts;
 use tamma_engine::worktree::Worktree;
 use tamma_flow::activities::JobResult;
-use tamma_store::{RunRecord, Store};
+use tamma_store::{LineFilter, LineKind, LinePosition, RunRecord, Store};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
 
@@ -35,7 +35,7 @@ use crate::knowledge_context::Knowledge;
 use crate::project_context::ProjectContext;
 use crate::prompts::RenderedPrompt;
 use crate::retry::retry_until_stopped;
-use crate::run_recorder::{PromptRecord, RunEnding, RunFacts, RunRecorder};
+use crate::run_recorder::{PromptRecord, REQUESTED_MODEL, RunEnding, RunFacts, RunRecorder};
 use crate::toolchains;
 
 /// Longest quota pause that an agent waits out by itself. After a longer one, the task gives up its
@@ -223,8 +223,7 @@ impl AgentRunner {
         let allowance = budget::remaining(&task_loop.spend, &limit);
         let facts = submission_facts(ctx, worktree, mode).await?;
         let continuation = None;
-        let assignment =
-            Assignment { slot, mode, prompt, continuation, seconds, allowance, facts };
+        let assignment = Assignment { slot, mode, prompt, continuation, seconds, allowance, facts };
         self.run(ctx, project, worktree.into(), assignment).await
     }
 
@@ -279,18 +278,18 @@ impl AgentRunner {
         let before = self.last_unfinished_run(ctx, mode).await?;
         let left =
             if before.is_some() && mode == RunMode::Implement { UNFINISHED_RUN_NOTE } else { "" };
-        let same = |run: &RunRecord| {
-            let model = model.as_deref().is_none_or(|model| run.model.as_deref() == Some(model));
-            model && run.agent == name.as_str() && home.exists()
-        };
+        let same = |run: &RunRecord| run.agent == name.as_str() && home.exists();
         let answers_text = answered_questions::format_answers(&answers);
-        let (resume, continuation) = match (before, continuation) {
-            (Some(before), _) => (Some(before).filter(same).and_then(|run| run.session), None),
+        let (last, continuation) = match (before, continuation) {
+            (Some(before), _) => (Some(before), None),
             (None, Some(continuation)) => {
-                let last = self.last_attempt(ctx, member.tier, rules).await?.filter(same);
-                (last.and_then(|run| run.session), Some(continuation))
+                (self.last_attempt(ctx, member.tier, rules).await?, Some(continuation))
             }
             (None, None) => (None, None),
+        };
+        let resume = match last.filter(same) {
+            Some(run) if self.requested(ctx, &run, model.as_deref()).await? => run.session,
+            _ => None,
         };
         let recorded = PromptRecord {
             name: prompt.name.to_string(),
@@ -528,6 +527,27 @@ impl AgentRunner {
         let last = self.store.latest_run(ctx.task.id).await?;
         let over = Some(tamma_store::RunEnd::Finished);
         Ok(last.filter(|run| run.mode == mode.to_string() && run.end != over))
+    }
+
+    /// Returns whether a run was started with this model. With `None`, the agent chooses.
+    async fn requested(
+        &self,
+        ctx: &JobContext,
+        run: &RunRecord,
+        model: Option<&str>,
+    ) -> Result<bool, Error> {
+        let filter = LineFilter {
+            job_number: Some(run.number.job_number),
+            attempt: Some(run.number.attempt),
+            kinds: vec![LineKind::Note],
+        };
+        let first = self.store.lines(ctx.task.id, &filter, LinePosition::START, 1).await?;
+        let data = first.into_iter().next().and_then(|line| line.data);
+        Ok(match data.as_ref().and_then(|data| data.get(REQUESTED_MODEL)) {
+            Some(requested) => requested.as_str() == model,
+            // A run from before this was recorded.
+            None => model.is_none_or(|model| run.model.as_deref() == Some(model)),
+        })
     }
 
     /// Returns the last implementation run, if a repair in this tier can continue its session: same

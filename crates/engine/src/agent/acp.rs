@@ -395,10 +395,9 @@ impl AcpSession {
         loop {
             let stop = self.run_turn(session, prompt).await?;
             let text = std::mem::take(&mut tracker.lock().text);
-            let submitted = tools.submission().map_or_else(
-                || submission::parse_message(mode, &text, &request.facts),
-                Ok,
-            );
+            let submitted = tools
+                .submission()
+                .map_or_else(|| submission::parse_message(mode, &text, &request.facts), Ok);
             let submission = match submitted {
                 Ok(submission) => submission,
                 // Asking again is useless if the model cannot respond.

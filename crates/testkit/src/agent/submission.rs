@@ -71,7 +71,10 @@ mod tests {
         assert_eq!(alone["verification"], json!([{ "criterion": "C1", "test": "the gates" }]));
         assert_eq!(alone["questions"], json!([]));
         let own = plan_submission(&sample_plan(1), "- C1: one\n- C2: two\n");
-        assert_eq!((&own["criteria"], own["verification"].as_array().map(Vec::len)), (&json!([]), Some(2)));
+        assert_eq!(
+            (&own["criteria"], own["verification"].as_array().map(Vec::len)),
+            (&json!([]), Some(2))
+        );
     }
 
     #[test]

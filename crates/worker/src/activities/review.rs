@@ -101,9 +101,8 @@ pub(super) async fn review(
             _ => return services.agents.handle_unfinished(ctx, run).await,
         }
     }
-    inputs.criteria = change
-        .verify_evidence(judge_criteria(criteria, &validator_verdict.criteria))
-        .await?;
+    inputs.criteria =
+        change.verify_evidence(judge_criteria(criteria, &validator_verdict.criteria)).await?;
     inputs.issues.extend(validator_verdict.issues);
     let verdict = evaluate(inputs);
     let summary = verdict.summarize();

@@ -53,9 +53,7 @@ pub(crate) fn task_facts(ctx: &JobContext, risk: Option<RiskLevel>, values: Valu
 }
 
 fn gates_data(rules: &Rules, risk: RiskLevel) -> Value {
-    let gate = |(name, gate): (&str, &tamma_core::rules::GateRules)| {
-        json!({ "name": name, "command": gate.command.trim() })
-    };
+    let gate = |(name, gate): (&str, &tamma_core::rules::GateRules)| json!({ "name": name, "command": gate.command.trim() });
     rules.gates_at(risk).map(gate).collect()
 }
 
@@ -86,6 +84,10 @@ mod tests {
         let none = SpendLimit::default();
         assert_eq!(budget_text(&none, 3_601), "61 min");
         let both = SpendLimit { usd: Some("2.5".parse().expect("a price")), tokens: Some(20_000) };
-        assert!(budget_text(&both, 60).starts_with("1 min, $2.50, 20"), "{}", budget_text(&both, 60));
+        assert!(
+            budget_text(&both, 60).starts_with("1 min, $2.50, 20"),
+            "{}",
+            budget_text(&both, 60)
+        );
     }
 }

@@ -9,9 +9,8 @@ use serde_json::json;
 use tamma_core::gate::GateKind;
 use tamma_core::level::RiskLevel;
 use tamma_core::rules::{
-    Effort,
     self, AgentRules, AlertChannel, ChannelType, ConfigFile, ConfigProblem, ConfigProblems,
-    DeliveryMode, GateRules, LoadedRules, Rules, ValueOrigin,
+    DeliveryMode, Effort, GateRules, LoadedRules, Rules, ValueOrigin,
 };
 use tamma_core::tier::Tier;
 

@@ -121,7 +121,8 @@ impl OverviewFragment {
         let criteria = if let Some(iteration) = judged {
             iteration.criteria.iter().map(review::criterion_view).collect()
         } else {
-            let proposed = content.as_ref().map(|plan| plan.criteria.as_slice()).unwrap_or_default();
+            let proposed =
+                content.as_ref().map(|plan| plan.criteria.as_slice()).unwrap_or_default();
             let own = data.detail.acceptance_criteria.as_slice();
             let criteria = if own.is_empty() { proposed } else { own };
             criteria.iter().map(|text| unjudged_criterion(text)).collect()
