@@ -66,3 +66,23 @@ async fn a_low_risk_task_completes_by_itself() {
     println!("history events: {}", events.len());
     assert!(events.len() <= 66, "{} history events", events.len());
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_project_replaces_prompts_if_the_worker_allows_it() {
+    let mut cluster =
+        Cluster::start_with(&sample_script(1), "prompts: { implement: own.md }\n").await;
+    cluster.allow_project_prompts = true;
+    let prompt = "You are implementing {{ task.title }} our way: {{ plan.summary }}\n";
+    cluster.project.repository.write("own.md", prompt).unwrap();
+    cluster.project.repository.commit("a prompt").unwrap();
+    let client = cluster.client().await;
+    let task = cluster.task(1);
+    let id = task.id;
+    let handle = cluster.start_task(&client, task).await;
+    let result =
+        cluster.with_worker(handle.get_result(WorkflowGetResultOptions::default())).await.unwrap();
+    assert_eq!(result.state, State::Completed);
+    let prompts = cluster.task_loop(id).await.pin.and_then(|pin| pin.prompts).unwrap();
+    let prompts = cluster.store.text_by_hash(prompts).await.unwrap();
+    assert!(prompts.contains("our way"), "{prompts}");
+}
