@@ -32,7 +32,8 @@ pub(super) async fn brief(
         None => None,
     };
     let attempts = load_attempts(services, ctx).await?;
-    let text = write_brief(services, ctx, Some(decision), note.as_deref(), &attempts).await?;
+    let values = brief_values(Some(decision), note.as_deref(), &attempts);
+    let text = write_brief(services, ctx, values).await?;
     Ok(JobResult::finished(Outcome::Briefed(services.store.save_text(&text).await?)))
 }
 
@@ -40,34 +41,33 @@ pub(super) async fn brief(
 pub(super) async fn failure_brief(
     services: &Services,
     ctx: &JobContext,
+    planner: bool,
 ) -> Result<Option<String>, Error> {
     let attempts = load_attempts(services, ctx).await?;
     if attempts.iter().all(|attempt| attempt.report.is_none() && attempt.failures.is_empty()) {
         return Ok(None);
     }
-    let decision = ctx.task_loop.decision.as_ref();
-    Ok(Some(write_brief(services, ctx, decision, None, &attempts).await?))
+    let mut values = brief_values(ctx.task_loop.decision.as_ref(), None, &attempts);
+    values["planner"] = planner.into();
+    Ok(Some(write_brief(services, ctx, values).await?))
 }
 
-/// Renders a brief of bounded length.
+/// Renders a brief.
 async fn write_brief(
     services: &Services,
     ctx: &JobContext,
-    decision: Option<&EscalationDecision>,
-    note: Option<&str>,
-    attempts: &[JudgedAttempt],
+    mut values: Value,
 ) -> Result<String, Error> {
-    let values = brief_values(decision, note, attempts, ctx.task_loop.max_iterations(&ctx.rules));
+    values["most"] = ctx.task_loop.max_iterations(&ctx.rules).into();
     let prompts = services.prompts(ctx).await?;
     Ok(prompts.render(Prompt::Brief, task_facts(ctx, None, values))?.text)
 }
 
-/// Returns the values of a brief.
+/// Returns the values of a brief for the next run. Their length is bounded.
 fn brief_values(
     decision: Option<&EscalationDecision>,
     note: Option<&str>,
     attempts: &[JudgedAttempt],
-    most: u16,
 ) -> Value {
     let last = attempts.last();
     let FailureComparison { again, new, gone } = compare_failures(attempts);
@@ -78,7 +78,6 @@ fn brief_values(
     };
     json!({
         "number": last.map_or(0, |attempt| attempt.number),
-        "most": most,
         "tier": last.and_then(|attempt| attempt.tier).map(|tier| tier.to_string()),
         "outcome": last.map_or("not judged", |attempt| attempt.outcome.as_str()),
         "decision": decision.map(ToString::to_string),
@@ -86,6 +85,7 @@ fn brief_values(
         "last": last.and_then(|it| it.summary.as_ref()).map(|text| json!({ "summary": text })),
         "note": note.map(|note| truncate_middle(note.trim(), MAX_COMMENT_BYTES)),
         "first": attempts.len() < 2,
+        "planner": false,
         "again": again,
         "new": new,
         "gone": gone,
@@ -119,8 +119,9 @@ mod tests {
         note: Option<&str>,
         attempts: &[JudgedAttempt],
     ) -> String {
-        let mut values = brief_values(decision, note, attempts, 10);
+        let mut values = brief_values(decision, note, attempts);
         values["base"] = json!("1a2b3c");
+        values["most"] = json!(10);
         PromptSet::default().render(Prompt::Brief, values).expect("rendered").text
     }
 
@@ -162,6 +163,15 @@ mod tests {
         for part in ["Still failing", "Fixed", "committed", "The last run said", "Earlier"] {
             assert!(!text.contains(part), "{part}\n{text}");
         }
+    }
+
+    #[test]
+    fn a_planner_is_not_told_how_to_edit() {
+        let mut values = brief_values(None, None, &[attempt(1, "tests: a", "it failed")]);
+        values["planner"] = json!(true);
+        values["most"] = json!(10);
+        let text = PromptSet::default().render(Prompt::Brief, values).expect("rendered").text;
+        assert!(text.contains("it failed") && !text.contains("Before editing"), "{text}");
     }
 
     #[test]

@@ -53,7 +53,7 @@ pub(super) async fn implement(
     let brief = match &spec.brief {
         // After a new plan, the stored brief is about an older attempt.
         _ if spec.iteration > 1 && !ctx.task_loop.decision.is_some_and(iterates) => {
-            failure_brief(services, ctx).await?
+            failure_brief(services, ctx, false).await?
         }
         Some(brief) => Some(services.store.text(brief).await?),
         None => None,

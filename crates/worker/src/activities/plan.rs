@@ -42,7 +42,7 @@ pub(super) async fn plan(
     let worktree = services.repositories.worktree(ctx, &project).await?;
     // A plan is revised because of failures.
     let failed = match ctx.task_loop.state {
-        State::Adjusting => failure_brief(services, ctx).await?,
+        State::Adjusting => failure_brief(services, ctx, true).await?,
         _ => None,
     };
     let knowledge = services.knowledge.for_task(ctx).await?;
