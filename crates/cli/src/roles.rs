@@ -14,7 +14,7 @@ use temporalio_client::{Client, ClientOptions, Connection, ConnectionOptions, Ur
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::commands::backend_args::BackendArgs;
+use crate::commands::backend_args::{BackendArgs, PromptArgs};
 use crate::endpoint::{self, Endpoint};
 use crate::progress::Progress;
 
@@ -288,6 +288,7 @@ pub(crate) fn worker_config(
     data: &Path,
     objects: ObjectStorage,
     slots: usize,
+    prompts: &PromptArgs,
 ) -> tamma_worker::WorkerConfig {
     // The absolute path: after an upgrade, PATH could lead to another version.
     let program = std::env::current_exe().unwrap_or_else(|_| "tamma".into());
@@ -297,6 +298,7 @@ pub(crate) fn worker_config(
         launcher: tamma_worker::Launcher { program, args: vec!["sandbox-launcher".to_owned()] },
         objects,
         slots,
+        allow_project_prompts: prompts.allow_project_prompts,
         ..tamma_worker::WorkerConfig::new(data.join("work"))
     }
 }

@@ -1,24 +1,27 @@
 //! Approval of plans: the required approvers, and the scope of an approval.
 //!
-//! An approval covers the hash of a plan, its base commit and the version of the rules. If any of
-//! them changes, the approval is void. A task waits for as long as nobody answers; it never
+//! An approval covers the hash of a plan, its base commit, the version of the rules and the digest
+//! of the prompts. If any of them changes, the approval is void. A task waits for as long as nobody answers; it never
 //! approves itself.
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{CommitId, Name, PlanHash, PolicyVersion};
+use crate::ids::{CommitId, Digest, Name, PlanHash, PolicyVersion};
 use crate::level::RiskLevel;
 use crate::risk::Risk;
 use crate::rules::Rules;
 use crate::time::Timestamp;
 
-/// Base commit and rules that a task is pinned to.
+/// Base commit, rules and prompts that a task is pinned to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pin {
     /// Commit that the work starts from.
     pub base: CommitId,
     /// Version of the rules.
     pub policy: PolicyVersion,
+    /// Digest of the prompts. Tasks from before prompts were pinned have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompts: Option<Digest>,
 }
 
 /// Scope of an approval.
@@ -26,7 +29,7 @@ pub struct Pin {
 pub struct ApprovalScope {
     /// Hash of the plan.
     pub plan: PlanHash,
-    /// Base commit and rules.
+    /// Base commit, rules and prompts.
     #[serde(flatten)]
     pub pin: Pin,
 }
@@ -44,6 +47,9 @@ pub enum ScopeChange {
     /// The rules were edited.
     #[strum(serialize = "the rules have changed")]
     Policy,
+    /// The prompts were edited.
+    #[strum(serialize = "the prompts have changed")]
+    Prompts,
 }
 
 impl ApprovalScope {
@@ -55,6 +61,8 @@ impl ApprovalScope {
             Some(ScopeChange::Base)
         } else if self.pin.policy != now.pin.policy {
             Some(ScopeChange::Policy)
+        } else if self.pin.prompts != now.pin.prompts {
+            Some(ScopeChange::Prompts)
         } else {
             None
         }

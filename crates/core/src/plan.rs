@@ -11,6 +11,7 @@ use crate::complexity::{self, Complexity, Signals};
 use crate::cost::Usd;
 use crate::ids::{PlanHash, Reference};
 use crate::rules::{Rules, count_critical_files};
+use crate::task::Task;
 
 /// Plan as the planner submits it
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -43,6 +44,29 @@ pub struct Plan {
     /// reports give them, or test files. All other tests must keep passing unchanged
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub test_changes: Vec<String>,
+    /// Acceptance criteria for a task that has none, each checkable on its own. They are numbered
+    /// C1, C2 and so on, and apply once the plan is approved
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub criteria: Vec<String>,
+    /// Assumptions that the plan rests on
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub assumptions: Vec<String>,
+    /// Open questions to the person who approves the plan. The plan must hold without an answer
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub questions: Vec<String>,
+    /// Test that verifies each criterion
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub verification: Vec<PlannedTest>,
+}
+
+/// Test that verifies a criterion
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PlannedTest {
+    /// ID of the criterion, such as `C1`
+    pub criterion: String,
+    /// Name of a test, or a command with its expected result
+    pub test: String,
 }
 
 /// One file of a plan
@@ -104,6 +128,60 @@ pub enum PlanError {
     /// Path that is listed more than once.
     #[error("`{0}` is listed twice: describe each file once")]
     DuplicatePath(String),
+    /// Field that a planner must submit, even if it is empty.
+    #[error("`{0}` is missing: {hint}", hint = required_field_hint(.0))]
+    MissingField(&'static str),
+    /// Task without criteria, and a plan that proposes none.
+    #[error("`criteria` is empty: the task has none, so propose criteria that can be checked")]
+    NoCriteria,
+    /// Plan that proposes criteria for a task that has its own.
+    #[error("`criteria` must be empty: the task has criteria of its own")]
+    ForeignCriteria,
+    /// Criterion that no planned test verifies.
+    #[error("`verification` has no test for {0}: name the test that fails without the change")]
+    Unverified(String),
+    /// Planned test for a criterion that does not exist.
+    #[error("`verification` names `{0}`, which is not a criterion of this task")]
+    UnknownCriterion(String),
+    /// File to change or delete that the repository does not have.
+    #[error(
+        "`{path}` does not exist at the base commit, so it cannot be `{action}`: correct the path, \
+         use `create`, or leave it out"
+    )]
+    MissingFile {
+        /// Path in the plan.
+        path: String,
+        /// Planned action.
+        action: FileAction,
+    },
+    /// File to create that the repository has already.
+    #[error("`{0}` exists at the base commit, so it cannot be `create`: use `modify`")]
+    ExistingFile(String),
+}
+
+/// Fields that a planner must submit, besides those that every plan needs.
+pub const PLANNER_FIELDS: [&str; 5] =
+    ["signals", "test_changes", "assumptions", "questions", "verification"];
+
+fn required_field_hint(field: &str) -> &'static str {
+    match field {
+        "signals" => "grade modules, novelty, tests, security and ambiguity; they choose the model",
+        "test_changes" => "list existing tests that must change, or write `[]`",
+        "assumptions" => "write down what you take for granted, or write `[]`",
+        "questions" => "write down what a person should answer, or write `[]`",
+        _ => "name a test for each criterion",
+    }
+}
+
+/// Facts that the plan of a planner is checked against.
+#[derive(Clone, Copy)]
+pub struct PlanFacts<'a> {
+    /// Names of the fields that were submitted.
+    pub fields: &'a [&'a str],
+    /// Number of the task's own acceptance criteria.
+    pub task_criteria: usize,
+    /// Function that tells whether a file exists at the base commit.
+    pub path_exists: &'a dyn Fn(&str) -> bool,
 }
 
 impl Plan {
@@ -143,6 +221,58 @@ impl Plan {
         errors
     }
 
+    /// Returns all errors of a plan that a planner submits. Plans that people bring with a task
+    /// need only pass [`Plan::validate`], because a planner completes them.
+    pub fn validate_submission(&self, facts: PlanFacts<'_>) -> Vec<PlanError> {
+        let mut errors = self.validate();
+        let is_missing = |field: &&'static str| !facts.fields.contains(field);
+        errors.extend(PLANNER_FIELDS.into_iter().filter(is_missing).map(PlanError::MissingField));
+        let is_blank = |text: &String| text.trim().is_empty();
+        if facts.task_criteria > 0 && !self.criteria.is_empty() {
+            errors.push(PlanError::ForeignCriteria);
+        } else if facts.task_criteria == 0
+            && (self.criteria.is_empty() || self.criteria.iter().any(is_blank))
+        {
+            errors.push(PlanError::NoCriteria);
+        }
+        if facts.fields.contains(&"verification") {
+            errors.extend(self.verification_errors(facts.task_criteria.max(self.criteria.len())));
+        }
+        for change in self.file_changes.iter().filter(|it| is_repository_path(&it.path)) {
+            let (path, action) = (change.path.clone(), change.action);
+            match (action, (facts.path_exists)(&path)) {
+                (FileAction::Create, true) => errors.push(PlanError::ExistingFile(path)),
+                (FileAction::Modify | FileAction::Delete, false) => {
+                    errors.push(PlanError::MissingFile { path, action });
+                }
+                _ => {}
+            }
+        }
+        errors
+    }
+
+    /// Compares the planned tests with the criteria, which are `C1` to the given number.
+    fn verification_errors(&self, criteria: usize) -> Vec<PlanError> {
+        let ids: Vec<String> = (0..criteria).map(criterion_id).collect();
+        let verifies = |id: &String| {
+            let of = |it: &PlannedTest| it.criterion == *id && !it.test.trim().is_empty();
+            self.verification.iter().any(of)
+        };
+        let unknown = self.verification.iter().map(|it| &it.criterion);
+        let unknown = unknown.filter(|id| !ids.contains(id)).cloned();
+        let unknown = unknown.map(PlanError::UnknownCriterion);
+        let unverified = ids.iter().filter(|id| !verifies(id)).cloned();
+        unverified.map(PlanError::Unverified).chain(unknown).collect()
+    }
+
+    /// Returns the criteria that apply to a task with this plan: its own, or the proposed ones.
+    pub fn criteria_of<'a>(&'a self, task: &'a Task) -> &'a [String] {
+        match task.acceptance_criteria.as_slice() {
+            [] => &self.criteria,
+            own => own,
+        }
+    }
+
     /// Computes the complexity. The number of files is counted instead of taken from the planner.
     pub fn complexity(&self) -> Complexity {
         let files = u16::try_from(self.file_changes.len()).unwrap_or(u16::MAX);
@@ -162,6 +292,11 @@ impl Plan {
             estimated_cost: self.estimated_cost_usd,
         }
     }
+}
+
+/// Returns the ID of a criterion by its position among the criteria: `C1`, `C2` and so on.
+pub fn criterion_id(index: usize) -> String {
+    format!("C{}", index + 1)
 }
 
 fn is_repository_path(path: &str) -> bool {

@@ -22,6 +22,7 @@ use strum::{Display, EnumIter};
 pub use self::fingerprint::Fingerprint;
 use crate::gate::GateVerdict;
 use crate::issue::{Issue, IssueCategory, IssueSeverity};
+pub use crate::plan::criterion_id;
 use crate::review::conformance::Conformance;
 use crate::review::evidence::EvidenceError;
 

@@ -16,6 +16,7 @@ mod load;
 mod people;
 mod permissions;
 mod problem;
+mod prompts;
 mod reference;
 mod review;
 mod sandbox;
@@ -39,7 +40,7 @@ use crate::ids::PolicyVersion;
 use crate::level::RiskLevel;
 use crate::tier::Tier;
 
-pub use agents::{AgentPoolRules, AgentRules, RoleTiers, SessionModes};
+pub use agents::{AgentPoolRules, AgentRules, Effort, RoleEffort, RoleTiers, SessionModes};
 pub use alerts::{AlertChannel, AlertRules, ChannelType, QuietHours, TimeOfDay, TimeZone};
 pub use chat::ChatModel;
 pub use critical::{count_critical_files, is_critical};
@@ -50,6 +51,7 @@ pub use load::{ConfigFile, LoadedRules, Setting, load};
 pub use people::{PeopleRules, Permission, PersonRole};
 pub use permissions::{AccessKind, AgentPermissions, AgentRole, PermissionLists, PermissionRule};
 pub use problem::{ConfigFault, ConfigProblem, ConfigProblems, SourceLocation, ValueOrigin};
+pub use prompts::PromptRules;
 pub use reference::reference;
 pub use review::{CouncilMember, CouncilRules, PatternRule, ReviewRules, ValidatorIndependence};
 pub use sandbox::SandboxMode;
@@ -72,6 +74,12 @@ pub struct Rules {
     /// Tiers for jobs other than implementation.
     #[garde(dive)]
     pub roles: RoleTiers,
+    /// Prompts of this project that replace the built-in ones: paths in the repository, read at the
+    /// base commit. Workers refuse them unless their operator allows them with
+    /// `--allow-project-prompts`.
+    #[serde(skip_serializing_if = "is_default")]
+    #[garde(dive)]
+    pub prompts: PromptRules,
     /// Gates by name: commands that every change must pass. A gate that no risk level names always
     /// runs.
     #[garde(dive)]
@@ -124,6 +132,7 @@ impl Default for Rules {
             tiers: Tiers::default(),
             agents: agents::built_in_agents(),
             roles: RoleTiers::default(),
+            prompts: PromptRules::default(),
             gates: BTreeMap::new(),
             review: ReviewRules::default(),
             council: CouncilRules::default(),
@@ -572,6 +581,7 @@ impl Default for Tiers {
             agent: "claude-code".to_owned(),
             model: model.to_owned(),
             typical_run_usd: Usd::from_cents(cents),
+            effort: None,
         };
         Self {
             simple: tier("haiku", 25),
@@ -581,7 +591,7 @@ impl Default for Tiers {
     }
 }
 
-/// Agent, model and typical cost of a tier.
+/// Agent, model, effort and typical cost of a tier.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub struct TierRules {
@@ -595,6 +605,10 @@ pub struct TierRules {
     #[serde(default)]
     #[garde(skip)]
     pub typical_run_usd: Usd,
+    /// Reasoning effort of the model. Default: the agent's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[garde(skip)]
+    pub effort: Option<Effort>,
 }
 
 /// Spending limits. A limit that is not set does not apply.

@@ -33,7 +33,7 @@ use crate::process::{self, Launch, ProcessRecord, ProcessRecords, RunId, Supervi
 use crate::sandbox::Sandbox;
 use crate::sanitize;
 use crate::secret::Redactor;
-use crate::submission::{EvidenceCheck, Submission};
+use crate::submission::{Submission, SubmissionFacts};
 
 /// Maximum size of the kept error output, in bytes.
 const MAX_STDERR_BYTES: usize = 16 * 1024;
@@ -55,6 +55,8 @@ pub struct CodingAgent {
     pub files: BTreeMap<String, String>,
     /// Session modes of the agent, for read-only and for writing runs.
     pub modes: SessionModes,
+    /// Context window of its models, in tokens.
+    pub context_tokens: u32,
 }
 
 impl CodingAgent {
@@ -68,6 +70,7 @@ impl CodingAgent {
             inherited: rules.inherit.iter().filter_map(pair).collect(),
             files: rules.files.clone(),
             modes: rules.modes.clone(),
+            context_tokens: rules.context_tokens,
         }
     }
 }
@@ -142,16 +145,21 @@ pub struct RunRequest {
     pub ask_commands: Vec<String>,
     /// Model, as the agent names it. With `None` or `default`, the agent chooses.
     pub model: Option<String>,
+    /// Reasoning effort, for the agent's own configuration. With `None`, the agent chooses.
+    pub effort: Option<String>,
     /// Session of an earlier run to resume, if the agent supports it.
     pub resume: Option<String>,
+    /// Prompt for the resumed session, instead of `prompt`. If the agent cannot resume, `prompt` is
+    /// used.
+    pub resume_prompt: Option<String>,
     /// Directory of the run. It is the agent's home if the run uses the gateway.
     pub home: PathBuf,
     /// Access to models and tools. With `None`, there are no tools and the agent must be signed in.
     pub access: Option<ModelAccess>,
     /// Search in the knowledge base.
     pub search: KnowledgeSearch,
-    /// Check that the evidence of a lesson exists.
-    pub evidence_exists: EvidenceCheck,
+    /// Facts that its submission is checked against.
+    pub facts: SubmissionFacts,
     /// Sandbox. With `None`, the agent has all permissions of the worker.
     pub sandbox: Option<Sandbox>,
     /// Timeouts and retries of the session.
@@ -360,7 +368,7 @@ impl CodingAgent {
         let tools = AgentTools::new(
             request.mode,
             request.search.clone(),
-            request.evidence_exists.clone(),
+            request.facts.clone(),
             observer.clone(),
         );
         let endpoint = request

@@ -24,12 +24,12 @@ use serde::Deserialize;
 use serde_json::Value;
 use tamma_core::council::{CouncilConclusion, CouncilOpinion};
 use tamma_core::learning::LessonSubmission;
-use tamma_core::plan::Plan;
+use tamma_core::plan::{PLANNER_FIELDS, Plan};
 use tokio::sync::watch;
 
 use crate::agent::{AgentObserver, AgentUpdate, RunMode};
 use crate::sanitize;
-use crate::submission::{self, EvidenceCheck, Submission, ValidatorVerdict};
+use crate::submission::{self, Submission, SubmissionFacts, ValidatorVerdict};
 
 /// Name of the server in the agent's session.
 pub const SERVER_NAME: &str = "tamma";
@@ -102,7 +102,7 @@ struct SearchArgs {
 pub struct AgentTools {
     mode: RunMode,
     search: KnowledgeSearch,
-    evidence: EvidenceCheck,
+    facts: SubmissionFacts,
     observer: AgentObserver,
     submission: Arc<Mutex<Option<Submission>>>,
     question: watch::Sender<Option<AgentQuestion>>,
@@ -113,11 +113,11 @@ impl AgentTools {
     pub fn new(
         mode: RunMode,
         search: KnowledgeSearch,
-        evidence: EvidenceCheck,
+        facts: SubmissionFacts,
         observer: AgentObserver,
     ) -> Self {
         let question = watch::Sender::new(None);
-        Self { mode, search, evidence, observer, submission: Arc::default(), question }
+        Self { mode, search, facts, observer, submission: Arc::default(), question }
     }
 
     /// Returns the MCP server. The caller puts it behind the token of the run.
@@ -155,9 +155,14 @@ impl AgentTools {
     fn tool_definitions(&self) -> Vec<Tool> {
         let mut tools = Vec::new();
         match self.mode {
-            RunMode::Plan => tools.push(define_tool::<Plan>(
-                SUBMIT_PLAN,
-                "Submit the complete plan. Call this when the plan is ready, then end your turn.",
+            RunMode::Plan => tools.push(require_fields(
+                define_tool::<Plan>(
+                    SUBMIT_PLAN,
+                    "Submit the complete plan. Call this when the plan is ready, then end your \
+                     turn.",
+                ),
+                &PLANNER_FIELDS,
+                self.facts.task_criteria == 0,
             )),
             RunMode::Validate => tools.push(define_tool::<ValidatorVerdict>(
                 SUBMIT_VERDICT,
@@ -202,7 +207,7 @@ impl AgentTools {
             | (SUBMIT_OPINION, RunMode::Advise)
             | (SUBMIT_CONCLUSION, RunMode::Conclude)
             | (SUBMIT_LESSONS, RunMode::Learn) => {
-                let submission = submission::check(self.mode, arguments, &self.evidence)?;
+                let submission = submission::check(self.mode, arguments, &self.facts)?;
                 *self.submission.lock().unwrap_or_else(PoisonError::into_inner) = Some(submission);
                 Ok("Accepted. End your turn now.".to_owned())
             }
@@ -277,6 +282,17 @@ fn define_tool<T: JsonSchema>(name: &'static str, description: &'static str) -> 
     Tool::new(name, description, input_schema::<T>()).with_annotations(harmless)
 }
 
+/// Marks fields as required that only planners must submit; `criteria` too, if the task has none.
+fn require_fields(mut tool: Tool, fields: &[&str], criteria: bool) -> Tool {
+    let mut schema = (*tool.input_schema).clone();
+    let more = fields.iter().copied().chain(criteria.then_some("criteria"));
+    if let Some(Value::Array(required)) = schema.get_mut("required") {
+        required.extend(more.map(Value::from));
+    }
+    tool.input_schema = Arc::new(schema);
+    tool
+}
+
 /// Returns the JSON schema of a tool's arguments without references, because some models do not
 /// follow them.
 fn input_schema<T: JsonSchema>() -> JsonObject {
@@ -297,7 +313,7 @@ mod tests {
     use super::*;
 
     fn tools(mode: RunMode) -> AgentTools {
-        AgentTools::new(mode, empty_search(), submission::no_evidence(), Arc::new(|_| {}))
+        AgentTools::new(mode, empty_search(), SubmissionFacts::default(), Arc::new(|_| {}))
     }
 
     fn names(mode: RunMode) -> Vec<String> {
@@ -326,6 +342,22 @@ mod tests {
             assert_eq!(tool.input_schema["type"], "object");
             assert!(!tool.input_schema["required"].as_array().expect("a list").is_empty());
         }
+    }
+
+    #[test]
+    fn plan_schema_requires_what_planners_must_submit() {
+        let required = |task_criteria| {
+            let facts = SubmissionFacts { task_criteria, ..SubmissionFacts::default() };
+            let tools = AgentTools::new(RunMode::Plan, empty_search(), facts, Arc::new(|_| {}));
+            tools.tool_definitions().remove(0).input_schema["required"].clone()
+        };
+        let has = |required: &Value, name: &str| {
+            required.as_array().is_some_and(|names| names.contains(&json!(name)))
+        };
+        for name in PLANNER_FIELDS {
+            assert!(has(&required(1), name), "{name}");
+        }
+        assert!(has(&required(0), "criteria") && !has(&required(1), "criteria"));
     }
 
     #[tokio::test]

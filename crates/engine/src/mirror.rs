@@ -189,6 +189,14 @@ impl Mirror {
         Ok(())
     }
 
+    /// Returns the text of a file at a commit, if it exists. Fetches the commit if needed.
+    pub async fn file_text(&self, commit: CommitId, path: &str) -> Result<Option<String>, Error> {
+        self.ensure_commit(commit).await?;
+        let call = ["cat-file", "blob", &format!("{commit}:{path}")];
+        let output = self.git.in_dir(&self.path).output(&call).await?;
+        Ok((output.code == Some(0)).then_some(output.stdout))
+    }
+
     /// Ensures that a commit of a task is in the mirror. Another host may have made it.
     pub(crate) async fn fetch_work(&self, task: TaskId, commit: CommitId) -> Result<(), Error> {
         let name = commit.to_string();

@@ -15,7 +15,7 @@ use serde_json::Value;
 use tamma_core::council::{CouncilConclusion, CouncilOpinion};
 use tamma_core::issue::Issue;
 use tamma_core::learning::LessonSubmission;
-use tamma_core::plan::Plan;
+use tamma_core::plan::{Plan, PlanFacts};
 use tamma_core::review::CriterionJudgement;
 
 use crate::agent::RunMode;
@@ -59,16 +59,33 @@ pub enum Submission {
 /// Function that checks whether the evidence of a lesson exists.
 pub type EvidenceCheck = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
-/// Evidence check for runs that submit no lessons; nothing exists.
-pub fn no_evidence() -> EvidenceCheck {
-    Arc::new(|_| false)
+/// Function that checks whether a file exists at the task's base commit.
+pub type PathCheck = Arc<dyn Fn(&str) -> bool + Send + Sync>;
+
+/// Facts that submissions are checked against.
+#[derive(Clone)]
+pub struct SubmissionFacts {
+    /// Evidence that lessons can cite.
+    pub evidence_exists: EvidenceCheck,
+    /// Files that plans can change or delete.
+    pub path_exists: PathCheck,
+    /// Number of the task's own acceptance criteria. Without any, a plan must propose some.
+    pub task_criteria: usize,
+}
+
+impl Default for SubmissionFacts {
+    /// Returns the facts of a task without criteria in an empty repository.
+    fn default() -> Self {
+        let nothing = || Arc::new(|_: &str| false);
+        Self { evidence_exists: nothing(), path_exists: nothing(), task_criteria: 0 }
+    }
 }
 
 /// Parses the submission of a mode from the last message.
 pub(crate) fn parse_message(
     mode: RunMode,
     text: &str,
-    evidence_exists: &EvidenceCheck,
+    facts: &SubmissionFacts,
 ) -> Result<Submission, Vec<String>> {
     match mode {
         RunMode::Implement => Ok(Submission::NotRequired),
@@ -76,7 +93,7 @@ pub(crate) fn parse_message(
         | RunMode::Validate
         | RunMode::Advise
         | RunMode::Conclude
-        | RunMode::Learn => check(mode, json_block(text)?, evidence_exists),
+        | RunMode::Learn => check(mode, json_block(text)?, facts),
     }
 }
 
@@ -84,13 +101,20 @@ pub(crate) fn parse_message(
 pub(crate) fn check(
     mode: RunMode,
     value: Value,
-    evidence_exists: &EvidenceCheck,
+    facts: &SubmissionFacts,
 ) -> Result<Submission, Vec<String>> {
     match mode {
         RunMode::Implement => Ok(Submission::NotRequired),
         RunMode::Plan => {
+            let fields: Vec<String> =
+                value.as_object().map(|it| it.keys().cloned().collect()).unwrap_or_default();
             let plan: Plan = parse(value)?;
-            let errors: Vec<_> = plan.validate().iter().map(ToString::to_string).collect();
+            let errors = plan.validate_submission(PlanFacts {
+                fields: &fields.iter().map(String::as_str).collect::<Vec<_>>(),
+                task_criteria: facts.task_criteria,
+                path_exists: &|path: &str| (facts.path_exists)(path),
+            });
+            let errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
             if errors.is_empty() { Ok(Submission::Plan(Box::new(plan))) } else { Err(errors) }
         }
         RunMode::Validate => {
@@ -110,7 +134,7 @@ pub(crate) fn check(
         }
         RunMode::Learn => {
             let lessons: LessonSubmission = parse(value)?;
-            let errors = lessons.validation_errors(|label| evidence_exists(label));
+            let errors = lessons.validation_errors(|label| (facts.evidence_exists)(label));
             if errors.is_empty() { Ok(Submission::Lessons(lessons)) } else { Err(errors) }
         }
     }
@@ -192,13 +216,19 @@ mod tests {
 
     #[test]
     fn invalid_plan_is_rejected_with_all_errors() {
-        let plan =
-            r#"{"summary": "", "approach": "a", "file_changes": [], "testing_strategy": "t"}"#;
-        let errors = parse_message(RunMode::Plan, &format!("```json\n{plan}\n```"), &no_evidence())
-            .expect_err("errors");
+        let plan = r#"{"summary": "", "approach": "a", "file_changes": [], "testing_strategy": "t",
+            "signals": {}, "test_changes": [], "assumptions": []}"#;
+        let text = format!("```json\n{plan}\n```");
+        let errors = parse_message(RunMode::Plan, &text, &SubmissionFacts::default());
         assert_eq!(
-            errors,
-            ["`summary` is empty", "`file_changes` is empty: list the files that will change"]
+            errors.expect_err("errors"),
+            [
+                "`summary` is empty",
+                "`file_changes` is empty: list the files that will change",
+                "`questions` is missing: write down what a person should answer, or write `[]`",
+                "`verification` is missing: name a test for each criterion",
+                "`criteria` is empty: the task has none, so propose criteria that can be checked",
+            ]
         );
     }
 
@@ -208,7 +238,7 @@ mod tests {
             let met = format!("{{\"evidence\": \"a test\"{location}}}");
             let text =
                 format!("```json\n{{\"criteria\": {{\"it works\": {{\"met\": {met}}}}}}}\n```");
-            parse_message(RunMode::Validate, &text, &no_evidence())
+            parse_message(RunMode::Validate, &text, &SubmissionFacts::default())
         };
         for nowhere in ["", ", \"file\": \" \"", ", \"line\": 3"] {
             let errors = submit(nowhere).expect_err("no location");
@@ -225,29 +255,38 @@ mod tests {
     #[test]
     fn empty_fields_of_council_submissions_are_rejected() {
         let text = r#"{"root_cause": "a", "fix": " ", "confidence": "high", "against": "b"}"#;
-        let errors =
-            parse_message(RunMode::Advise, &format!("```json\n{text}\n```"), &no_evidence())
-                .expect_err("errors");
+        let errors = parse_message(
+            RunMode::Advise,
+            &format!("```json\n{text}\n```"),
+            &SubmissionFacts::default(),
+        )
+        .expect_err("errors");
         assert_eq!(errors, ["`fix` is empty"]);
         let text = r#"{"root_cause": "", "fix": "a", "dissent": []}"#;
-        let errors =
-            parse_message(RunMode::Conclude, &format!("```json\n{text}\n```"), &no_evidence())
-                .expect_err("errors");
+        let errors = parse_message(
+            RunMode::Conclude,
+            &format!("```json\n{text}\n```"),
+            &SubmissionFacts::default(),
+        )
+        .expect_err("errors");
         assert_eq!(errors, ["`root_cause` is empty"]);
-        let errors =
-            parse_message(RunMode::Advise, "It is the list.", &no_evidence()).expect_err("errors");
+        let errors = parse_message(RunMode::Advise, "It is the list.", &SubmissionFacts::default())
+            .expect_err("errors");
         assert!(errors[0].contains("```json"), "{errors:?}");
     }
 
     #[test]
     fn examples_in_the_instructions_are_valid() {
-        let evidence_exists: EvidenceCheck =
-            Arc::new(|label| ["check 7", "commit 1a2b3c4d5e6f"].contains(&label));
+        let facts = SubmissionFacts {
+            evidence_exists: Arc::new(|label| ["check 7", "commit 1a2b3c4d5e6f"].contains(&label)),
+            path_exists: Arc::new(|path| path == "src/greeting.rs"),
+            ..SubmissionFacts::default()
+        };
         for mode in
             [RunMode::Plan, RunMode::Validate, RunMode::Advise, RunMode::Conclude, RunMode::Learn]
         {
             let example = instructions(mode).expect("there are instructions");
-            let read = parse_message(mode, example, &evidence_exists);
+            let read = parse_message(mode, example, &facts);
             assert!(read.is_ok(), "{read:?}");
         }
     }
@@ -255,6 +294,7 @@ mod tests {
     #[test]
     fn evidence_of_a_lesson_must_exist() {
         let evidence_exists: EvidenceCheck = Arc::new(|label| label == "event 3");
+        let facts = SubmissionFacts { evidence_exists, ..SubmissionFacts::default() };
         let lesson = |evidence: &str| {
             let lesson = format!(
                 r#"{{"kind": "learning", "text": "a", "severity": "low", "evidence": {evidence}}}"#
@@ -262,7 +302,7 @@ mod tests {
             parse_message(
                 RunMode::Learn,
                 &format!("```json\n{{\"lessons\": [{lesson}]}}\n```"),
-                &evidence_exists,
+                &facts,
             )
         };
         assert!(matches!(lesson(r#"["event 3"]"#), Ok(Submission::Lessons(_))));

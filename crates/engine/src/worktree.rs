@@ -16,7 +16,7 @@
 mod checkpoint;
 mod refs;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use tamma_core::ids::{CommitId, TaskId};
@@ -269,6 +269,13 @@ impl Worktree {
         let call = ["cat-file", "blob", &format!("{commit}:{path}")];
         let output = self.mirror.git.in_dir(&self.path).output(&call).await?;
         Ok((output.code == Some(0)).then_some(output.stdout))
+    }
+
+    /// Returns the paths of all files at a commit.
+    pub async fn files_at(&self, commit: CommitId) -> Result<BTreeSet<String>, Error> {
+        let call = ["ls-tree", "-r", "-z", "--name-only", "--full-tree", &commit.to_string()];
+        let listed = self.git(call).await?;
+        Ok(listed.split('\0').filter(|path| !path.is_empty()).map(str::to_owned).collect())
     }
 
     async fn changed_between(

@@ -41,6 +41,11 @@ impl Store {
             .ok_or_else(|| text_not_found(at))
     }
 
+    /// Returns the saved text with this hash.
+    pub async fn text_by_hash(&self, hash: Digest) -> Result<String> {
+        self.text(&reference(&hash.to_string())?).await
+    }
+
     /// Saves the rules that tasks run under. They must not contain secrets.
     pub async fn save_rules(&self, rules: &Rules) -> Result<PolicyVersion> {
         let text = serde_json::to_string(rules).map_err(|error| damaged(error.to_string()))?;

@@ -7,6 +7,7 @@
 
 mod session;
 mod session_setup;
+mod submission;
 mod tools;
 
 use std::path::{Path, PathBuf};
@@ -17,6 +18,7 @@ use tamma_core::cost::Tokens;
 use tamma_core::plan::Plan;
 
 pub use session::serve;
+pub use submission::{approving_verdict, plan_submission};
 
 /// Environment variable that names the script file.
 pub const SCRIPT_VARIABLE: &str = "TAMMA_SCRIPT";
@@ -172,8 +174,10 @@ pub enum AgentStep {
         /// Amount as a decimal.
         cost: String,
     },
-    /// Submits a plan.
+    /// Submits a plan, completed for the criteria in the prompt.
     Plan(Box<Plan>),
+    /// Submits a verdict that finds every criterion in the prompt met.
+    Approve,
     /// Submits any JSON as the last block of the message.
     #[serde(rename = "hand_in")]
     Submit(Value),
@@ -240,8 +244,11 @@ impl Script {
         Ok(std::fs::write(path, serde_json::to_vec_pretty(self)?)?)
     }
 
-    /// Returns the steps for a prompt.
+    /// Returns the steps for a prompt. A validator approves, unless a case is about validators.
     fn steps_for(self, prompt: &str, folder: &Path) -> Vec<AgentStep> {
+        if prompt.contains(VALIDATOR) && !self.cases.iter().any(|it| it.when.contains(VALIDATOR)) {
+            return vec![AgentStep::Approve];
+        }
         let fits = |case: &PromptCase| {
             let is_excluded = case.unless.as_ref().is_some_and(|file| folder.join(file).exists());
             prompt.contains(&case.when) && !is_excluded
@@ -287,5 +294,6 @@ mod tests {
         assert_eq!(steps("please build"), [say("build")]);
         std::fs::write(folder.path().join("built"), "").expect("written");
         assert_eq!(steps("please build"), [say("otherwise")]);
+        assert_eq!(steps(&format!("{VALIDATOR} of a plan")), [AgentStep::Approve]);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tamma_core::complexity::Signals;
 use tamma_core::ids::{ProjectId, TaskId};
-use tamma_core::plan::{FileAction, FileChange, Plan};
+use tamma_core::plan::{FileAction, FileChange, Plan, PlannedTest};
 use tamma_core::task::{Priority, Task, TaskType};
 use uuid::Uuid;
 
@@ -46,6 +46,10 @@ pub fn sample_plan(files: usize) -> Plan {
         risks: Vec::new(),
         dependencies: Vec::new(),
         test_changes: Vec::new(),
+        criteria: vec!["Every listed name is greeted.".to_owned()],
+        assumptions: Vec::new(),
+        questions: Vec::new(),
+        verification: vec![PlannedTest { criterion: "C1".to_owned(), test: "check.sh".to_owned() }],
     }
 }
 

@@ -28,6 +28,8 @@ pub struct WorkerConfig {
     pub timeouts: AgentTimeouts,
     /// Program that starts first in a sandbox and calls the launcher.
     pub launcher: Launcher,
+    /// Whether projects can replace the built-in prompts.
+    pub allow_project_prompts: bool,
     /// Fault injection; only tests enable it.
     pub fault_injection: FaultInjection,
 }
@@ -48,6 +50,7 @@ impl WorkerConfig {
                 program: "tamma".into(),
                 args: vec!["sandbox-launcher".to_owned()],
             },
+            allow_project_prompts: false,
             fault_injection: FaultInjection::none(),
         }
     }

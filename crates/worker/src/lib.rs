@@ -39,7 +39,8 @@ pub use config::WorkerConfig;
 pub use error::Error;
 pub use fault_injection::FaultInjection;
 pub use job_context::AnnounceStart;
-pub use run_recorder::{Redact, RunEnding, RunFacts, RunRecorder};
+pub use prompts::{PromptProblem, check_prompt};
+pub use run_recorder::{PromptRecord, Redact, RunEnding, RunFacts, RunRecorder};
 /// Launcher inside a sandbox, for the program that runs it.
 pub use tamma_engine::sandbox::{Launcher, run_launcher};
 

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt as _, OptionFuture};
 use tamma_core::cost::Usage;
+use tamma_core::ids::Digest;
 use tamma_core::prices;
 use tamma_core::task_loop::Timestamp;
 use tamma_core::tier::Tier;
@@ -25,6 +26,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 
+pub(crate) use line_builder::REQUESTED_MODEL;
 pub use line_builder::Redact;
 pub(crate) use transcript::upload_leftovers;
 
@@ -65,6 +67,19 @@ pub struct RunFacts {
     pub mode: RunMode,
     /// Name of the worker.
     pub worker: String,
+    /// Prompt of the run, if it was made from a template.
+    pub prompt: Option<PromptRecord>,
+}
+
+/// Identity of a run's prompt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PromptRecord {
+    /// Name of the prompt.
+    pub name: String,
+    /// Digest of its template.
+    pub template: Digest,
+    /// Digest of all prompts that the task is pinned to.
+    pub set: Option<Digest>,
 }
 
 /// End of a run.
@@ -133,11 +148,15 @@ impl RunRecorder {
         let (observations, receiver) = mpsc::channel(CHANNEL_CAPACITY);
         let (end, ended) = oneshot::channel();
         let missed = Arc::new(AtomicU64::new(0));
+        let mut line_builder = LineBuilder::new(redact, before);
+        if let Some(prompt) = facts.prompt {
+            line_builder.observe(at, Observation::Prompt(prompt, run.model.clone()));
+        }
         let recorder_task = RecorderTask {
             store: store.clone(),
             objects: objects.clone(),
             run,
-            line_builder: LineBuilder::new(redact, before),
+            line_builder,
             transcript: Some(transcript),
             missed: missed.clone(),
         };

@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tamma_core::budget::{self, Spend, SpendLimit};
+use tamma_core::cost::Tokens;
 use tamma_core::failure::FailureKind;
 use tamma_core::ids::Name;
 use tamma_core::prices;
-use tamma_core::rules::{AgentRules, CouncilMember};
+use tamma_core::rules::{AgentRules, CouncilMember, Effort, Rules};
 use tamma_core::task_loop::{Outcome, Timestamp};
 use tamma_core::tier::Tier;
 use tamma_engine::agent::{CodingAgent, ModelAccess, RunEnd, RunMode, RunReport, RunRequest};
@@ -18,10 +19,10 @@ use tamma_engine::permission::{PermissionEffect, PermissionPolicy, PermissionRul
 use tamma_engine::process::ProcessRecords;
 use tamma_engine::sandbox::{self, Network, Sandbox};
 use tamma_engine::secret::{Redactor, Secret};
-use tamma_engine::submission::{EvidenceCheck, no_evidence};
+use tamma_engine::submission::SubmissionFacts;
 use tamma_engine::worktree::Worktree;
 use tamma_flow::activities::JobResult;
-use tamma_store::Store;
+use tamma_store::{LineFilter, LineKind, LinePosition, RunRecord, Store};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
 
@@ -33,8 +34,9 @@ use crate::error::Error;
 use crate::job_context::JobContext;
 use crate::knowledge_context::Knowledge;
 use crate::project_context::ProjectContext;
+use crate::prompts::RenderedPrompt;
 use crate::retry::retry_until_stopped;
-use crate::run_recorder::{RunEnding, RunFacts, RunRecorder};
+use crate::run_recorder::{PromptRecord, REQUESTED_MODEL, RunEnding, RunFacts, RunRecorder};
 use crate::toolchains;
 
 /// Longest quota pause that an agent waits out by itself. After a longer one, the task gives up its
@@ -55,13 +57,15 @@ pub(crate) const BASE_VARIABLES: [&str; 4] = ["PATH", "HOME", "LANG", "TERM"];
 pub(crate) struct Assignment {
     pub(crate) slot: AgentSlot,
     pub(crate) mode: RunMode,
-    pub(crate) prompt: String,
+    pub(crate) prompt: RenderedPrompt,
+    /// Prompt for the session of the last attempt, if the run repairs that attempt.
+    pub(crate) continuation: Option<RenderedPrompt>,
     /// Time limit, in seconds.
     pub(crate) seconds: u32,
     /// Limit of the run within the task's budget.
     pub(crate) allowance: SpendLimit,
-    /// Evidence that its lessons can cite, for learning runs.
-    pub(crate) evidence: Option<EvidenceCheck>,
+    /// Facts that its submission is checked against.
+    pub(crate) facts: SubmissionFacts,
 }
 
 /// Working directory of an agent.
@@ -210,7 +214,7 @@ impl AgentRunner {
         worktree: &Worktree,
         slot: impl Into<AgentSlot>,
         mode: RunMode,
-        prompt: String,
+        prompt: RenderedPrompt,
     ) -> Result<AgentRun, Error> {
         let slot = slot.into();
         let _slot = self.read_only_slot(&ctx.stop).await?;
@@ -218,7 +222,9 @@ impl AgentRunner {
         let task_loop = &ctx.task_loop;
         let limit = budget::task_limit(task_loop.risk_level(), &task_loop.granted, &ctx.rules);
         let allowance = budget::remaining(&task_loop.spend, &limit);
-        let assignment = Assignment { slot, mode, prompt, seconds, allowance, evidence: None };
+        let facts = submission_facts(ctx, worktree, mode).await?;
+        let continuation = None;
+        let assignment = Assignment { slot, mode, prompt, continuation, seconds, allowance, facts };
         self.run(ctx, project, worktree.into(), assignment).await
     }
 
@@ -231,7 +237,7 @@ impl AgentRunner {
         folder: WorkingFolder<'_>,
         assignment: Assignment,
     ) -> Result<AgentRun, Error> {
-        let Assignment { slot, mode, prompt, seconds, allowance, evidence } = assignment;
+        let Assignment { slot, mode, prompt, continuation, seconds, allowance, facts } = assignment;
         let AgentSlot { member, home } = slot;
         let (name, rules) = agent_for(project, &member)?;
         let provider: Name = project
@@ -281,18 +287,32 @@ impl AgentRunner {
         let before = self.last_unfinished_run(ctx, mode).await?;
         let left =
             if before.is_some() && mode == RunMode::Implement { UNFINISHED_RUN_NOTE } else { "" };
-        let same = |run: &tamma_store::RunRecord| {
-            let model = model.as_deref().is_none_or(|model| run.model.as_deref() == Some(model));
-            model && run.agent == name.as_str() && home.exists()
+        let same = |run: &RunRecord| run.agent == name.as_str() && home.exists();
+        let answers_text = answered_questions::format_answers(&answers);
+        let (last, continuation) = match (before, continuation) {
+            (Some(before), _) => (Some(before), None),
+            (None, Some(continuation)) => {
+                (self.last_attempt(ctx, member.tier, rules).await?, Some(continuation))
+            }
+            (None, None) => (None, None),
         };
-        let resume = before.filter(same).and_then(|run| run.session);
+        let resume = match last.filter(same) {
+            Some(run) if self.requested(ctx, &run, model.as_deref()).await? => run.session,
+            _ => None,
+        };
+        let recorded = PromptRecord {
+            name: prompt.name.to_string(),
+            template: prompt.template,
+            set: ctx.task_loop.pin.and_then(|pin| pin.prompts),
+        };
+        let resume_prompt = continuation.map(|it| it.text + &answers_text);
         let secrets = self.secrets(rules, upstream.as_ref());
         let subjects = Arc::<Mutex<Vec<String>>>::default();
         let request = RunRequest {
             run: ctx.run_id(),
             now: at,
             worktree: folder.path.to_owned(),
-            prompt: prompt + &answered_questions::format_answers(&answers) + left,
+            prompt: prompt.text + &answers_text + left,
             mode,
             time_limit: Duration::from_secs(u64::from(seconds)),
             spend_limit: allowance,
@@ -301,7 +321,9 @@ impl AgentRunner {
             ask_commands: permissions.ask_commands(),
             policy: recording_policy(permissions, subjects.clone()),
             model: model.clone(),
+            effort: effort(&project.rules, mode, member.tier).map(|effort| effort.to_string()),
             resume,
+            resume_prompt,
             home,
             sandbox: Some(sandbox),
             access: Some(ModelAccess {
@@ -312,7 +334,7 @@ impl AgentRunner {
                 warn_percent: ctx.rules.budget.warn_percent,
             }),
             search: self.knowledge.search(ctx.project()),
-            evidence_exists: evidence.unwrap_or_else(no_evidence),
+            facts,
             timeouts: self.config.timeouts,
         };
         let facts = RunFacts {
@@ -323,6 +345,7 @@ impl AgentRunner {
             tier: Some(member.tier),
             mode,
             worker: self.config.name.clone(),
+            prompt: Some(recorded),
         };
         let redactor = Redactor::new(secrets);
         let redact = Arc::new(move |text: &str| redactor.redact(text).into_owned());
@@ -504,7 +527,7 @@ impl AgentRunner {
         &self,
         ctx: &JobContext,
         mode: RunMode,
-    ) -> Result<Option<tamma_store::RunRecord>, Error> {
+    ) -> Result<Option<RunRecord>, Error> {
         // Council members must not continue each other's sessions, and learning runs are not
         // resumed.
         if matches!(mode, RunMode::Advise | RunMode::Conclude | RunMode::Learn) {
@@ -514,6 +537,83 @@ impl AgentRunner {
         let over = Some(tamma_store::RunEnd::Finished);
         Ok(last.filter(|run| run.mode == mode.to_string() && run.end != over))
     }
+
+    /// Returns whether a run was started with this model. With `None`, the agent chooses.
+    async fn requested(
+        &self,
+        ctx: &JobContext,
+        run: &RunRecord,
+        model: Option<&str>,
+    ) -> Result<bool, Error> {
+        let filter = LineFilter {
+            job_number: Some(run.number.job_number),
+            attempt: Some(run.number.attempt),
+            kinds: vec![LineKind::Note],
+        };
+        let first = self.store.lines(ctx.task.id, &filter, LinePosition::START, 1).await?;
+        let data = first.into_iter().next().and_then(|line| line.data);
+        Ok(match data.as_ref().and_then(|data| data.get(REQUESTED_MODEL)) {
+            Some(requested) => requested.as_str() == model,
+            // A run from before this was recorded.
+            None => model.is_none_or(|model| run.model.as_deref() == Some(model)),
+        })
+    }
+
+    /// Returns the last implementation run, if a repair in this tier can continue its session: same
+    /// tier, finished, and less than half of the context used.
+    async fn last_attempt(
+        &self,
+        ctx: &JobContext,
+        tier: Tier,
+        rules: &AgentRules,
+    ) -> Result<Option<RunRecord>, Error> {
+        let implement = RunMode::Implement.to_string();
+        let runs = self.store.runs(ctx.task.id).await?;
+        let Some(last) = runs.into_iter().rev().find(|run| run.mode == implement) else {
+            return Ok(None);
+        };
+        if last.tier != Some(tier) || last.end != Some(tamma_store::RunEnd::Finished) {
+            return Ok(None);
+        }
+        let calls = self.store.model_calls(ctx.task.id, last.number).await?;
+        let last_call = calls.iter().rev().find_map(|call| call.tokens);
+        // Without metered calls, the sum of all calls is an upper limit.
+        let used = last_call.or(last.usage.map(|usage| usage.tokens));
+        Ok(Some(last).filter(|_| used.is_some_and(|used| leaves_room(used, rules.context_tokens))))
+    }
+}
+
+/// Returns whether a session that ended with these tokens can be continued.
+fn leaves_room(used: Tokens, context_tokens: u32) -> bool {
+    used.total() <= u64::from(context_tokens) / 2
+}
+
+/// Returns the reasoning effort of a run: that of its role, or that of its tier.
+fn effort(rules: &Rules, mode: RunMode, tier: Tier) -> Option<Effort> {
+    let roles = &rules.roles.effort;
+    let role = match mode {
+        RunMode::Plan => roles.planner,
+        RunMode::Implement => None,
+        RunMode::Validate => roles.validator,
+        RunMode::Advise | RunMode::Conclude => roles.council,
+        RunMode::Learn => roles.learning,
+    };
+    role.or(rules.tiers.get(tier).effort)
+}
+
+/// Returns the facts that the submission of a read-only run is checked against.
+async fn submission_facts(
+    ctx: &JobContext,
+    worktree: &Worktree,
+    mode: RunMode,
+) -> Result<SubmissionFacts, Error> {
+    let task_criteria = ctx.task.acceptance_criteria.len();
+    let facts = SubmissionFacts { task_criteria, ..SubmissionFacts::default() };
+    if mode != RunMode::Plan {
+        return Ok(facts);
+    }
+    let files = worktree.files_at(ctx.base()?).await?;
+    Ok(SubmissionFacts { path_exists: Arc::new(move |path| files.contains(path)), ..facts })
 }
 
 /// Returns whether a limit is used up.
@@ -541,4 +641,27 @@ fn recording_policy(
 
 fn copy_locked<T: Clone + Default>(value: &Mutex<T>) -> T {
     value.lock().map(|value| value.clone()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn session_is_continued_below_half_of_its_context() {
+        let tokens = |input, cached, output| Tokens { input, cached, output };
+        assert!(leaves_room(tokens(10_000, 89_000, 1_000), 200_000));
+        assert!(!leaves_room(tokens(10_000, 90_000, 1_000), 200_000));
+    }
+
+    #[test]
+    fn effort_of_a_role_overrides_that_of_its_tier() {
+        let mut rules = Rules::default();
+        assert_eq!(effort(&rules, RunMode::Plan, Tier::Moderate), None);
+        rules.tiers.moderate.effort = Some(Effort::Medium);
+        rules.roles.effort.planner = Some(Effort::High);
+        assert_eq!(effort(&rules, RunMode::Plan, Tier::Moderate), Some(Effort::High));
+        assert_eq!(effort(&rules, RunMode::Implement, Tier::Moderate), Some(Effort::Medium));
+        assert_eq!(effort(&rules, RunMode::Validate, Tier::Simple), None);
+    }
 }

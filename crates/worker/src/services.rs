@@ -9,6 +9,7 @@ use crate::config::WorkerConfig;
 use crate::error::Error;
 use crate::job_context::JobContext;
 use crate::knowledge_context::Knowledge;
+use crate::prompts::PromptSet;
 use crate::repositories::Repositories;
 use crate::runs::AgentRunner;
 
@@ -38,6 +39,15 @@ impl Services {
             AgentRunner::open(config.clone(), store.clone(), knowledge.clone(), processes.clone());
         let agents = agents.await?;
         Ok(Self { config, store, processes, repositories, knowledge, agents })
+    }
+
+    /// Returns the prompts that a task is pinned to. Tasks from before prompts were pinned use the
+    /// built-in ones.
+    pub(crate) async fn prompts(&self, ctx: &JobContext) -> Result<PromptSet, Error> {
+        match ctx.task_loop.pin.and_then(|pin| pin.prompts) {
+            Some(digest) => PromptSet::parse(&self.store.text_by_hash(digest).await?),
+            None => Ok(PromptSet::default()),
+        }
     }
 
     /// Stops processes of earlier attempts of a job.

@@ -174,7 +174,9 @@ impl AgentFixture {
                 warn_percent: 80,
             }),
             search: empty_search(),
-            evidence_exists: tamma_engine::submission::no_evidence(),
+            facts: tamma_engine::submission::SubmissionFacts::default(),
+            effort: None,
+            resume_prompt: None,
             worktree: tree,
         }
     }

@@ -168,6 +168,9 @@ impl OutcomeCase {
 
 /// Returns the plan of every task.
 fn plan() -> Plan {
-    let change = |path: &str| sample_change(path, FileAction::Modify);
-    Plan { file_changes: ["names.txt", "key.txt"].map(change).into(), ..sample_plan(1) }
+    let file_changes = vec![
+        sample_change("names.txt", FileAction::Modify),
+        sample_change("key.txt", FileAction::Create),
+    ];
+    Plan { file_changes, ..sample_plan(1) }
 }

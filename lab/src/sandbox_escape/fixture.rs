@@ -178,7 +178,9 @@ impl EscapeFixture {
             home: self.home(),
             access: None,
             search: empty_search(),
-            evidence_exists: tamma_engine::submission::no_evidence(),
+            facts: tamma_engine::submission::SubmissionFacts::default(),
+            effort: None,
+            resume_prompt: None,
         };
         let records = ProcessRecords::open(&self.at("data")).await?;
         let updates = self.updates.clone();

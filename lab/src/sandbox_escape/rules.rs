@@ -177,6 +177,12 @@ fn texts() -> Vec<Attempt> {
                     "approach": "a",
                     "file_changes": [{ "path": "a", "action": "create", "description": CODES, "estimated_lines": 1 }],
                     "testing_strategy": "t",
+                    "signals": {},
+                    "criteria": ["c"],
+                    "verification": [{ "criterion": "C1", "test": "t" }],
+                    "test_changes": [],
+                    "assumptions": [],
+                    "questions": [],
                 }))]
             },
             |result| match &result.report.end {

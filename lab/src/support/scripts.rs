@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use tamma_core::plan::{FileAction, FileChange};
+use tamma_testkit::agent::VALIDATOR;
 use tamma_testkit::sample::sample_change;
 use tamma_testkit::{agent, model};
 
@@ -46,7 +47,8 @@ pub(crate) fn model_script(cases: Vec<ScriptedCase>) -> model::Script {
         unless: None,
         steps: case.actions.into_iter().map(step).chain([model::ModelStep::say("Done.")]).collect(),
     };
-    model::Script { cases: cases.into_iter().map(case).collect(), ..model::Script::default() }
+    let cases = with_validator(cases).into_iter().map(case).collect();
+    model::Script { cases, ..model::Script::default() }
 }
 
 /// Converts cases to the script of an agent without a model.
@@ -65,6 +67,33 @@ pub(crate) fn plan(summary: &str, action: FileAction, files: &[&str]) -> Scripte
     ScriptedAction::Tool("submit_plan", plan_arguments(summary, action, files))
 }
 
+/// Criterion of every plan; it becomes C1 of a task without criteria.
+const CRITERION: &str = "The gates pass.";
+
+/// Adds a validator that approves, unless the cases have one. It cites a planned file.
+fn with_validator(mut cases: Vec<ScriptedCase>) -> Vec<ScriptedCase> {
+    let planned = cases.iter().flat_map(|case| &case.actions).find_map(|action| match action {
+        ScriptedAction::Tool("submit_plan", plan) => {
+            plan["file_changes"][0]["path"].as_str().map(str::to_owned)
+        }
+        _ => None,
+    });
+    if !cases.iter().any(|case| case.when.contains(VALIDATOR))
+        && let Some(file) = planned
+    {
+        let verdict = json!({
+            "criteria": [
+                { "id": "C1", "verdict": "met", "evidence": "The gates passed.", "file": file },
+            ],
+            "issues": [],
+        });
+        let approve = ScriptedAction::Tool("submit_verdict", verdict);
+        // First, because the prompt of a validator also contains texts of other cases.
+        cases.insert(0, ScriptedCase::new(VALIDATOR, vec![approve]));
+    }
+    cases
+}
+
 /// Returns the required fields of a plan, as the arguments of the tool.
 pub(crate) fn plan_arguments(summary: &str, action: FileAction, files: &[&str]) -> Value {
     let change = |path: &&str| FileChange {
@@ -76,5 +105,11 @@ pub(crate) fn plan_arguments(summary: &str, action: FileAction, files: &[&str]) 
         "approach": "Change only the named files.",
         "file_changes": files.iter().map(change).collect::<Vec<_>>(),
         "testing_strategy": "The gates cover it.",
+        "signals": { "modules": 1 },
+        "criteria": [CRITERION],
+        "verification": [{ "criterion": "C1", "test": "the gates" }],
+        "test_changes": [],
+        "assumptions": [],
+        "questions": [],
     })
 }

@@ -64,3 +64,12 @@ impl BackendArgs {
         self.data.as_deref().filter(|path| !path.as_os_str().is_empty())
     }
 }
+
+/// Permission of the operator to replace prompts.
+#[derive(Debug, Args)]
+pub(crate) struct PromptArgs {
+    /// Allow projects to replace the built-in prompts (`prompts` in tamma.yaml)
+    #[arg(long, env = "TAMMA_ALLOW_PROJECT_PROMPTS", hide_env_values = true)]
+    #[arg(value_parser = clap::builder::FalseyValueParser::new())]
+    pub(crate) allow_project_prompts: bool,
+}

@@ -11,9 +11,12 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
-use tamma_core::rules::{self, ConfigProblem, ConfigProblems, LoadedRules, Setting, ValueOrigin};
+use tamma_core::rules::{
+    self, ConfigFault, ConfigProblem, ConfigProblems, LoadedRules, Setting, ValueOrigin,
+};
 use tamma_core::tier::Tier;
 
+use super::backend_args::PromptArgs;
 use crate::output::{self, DisplayedSetting};
 
 const NAME: &str = "tamma.yaml";
@@ -22,9 +25,9 @@ const NAME: &str = "tamma.yaml";
 pub(super) enum Command {
     /// Check the configuration
     ///
-    /// Prints every problem with its line, column and fix. Checks environment variables too. Exits with
-    /// 1 if there is a problem.
-    Check(ConfigArgs),
+    /// Prints every problem with its line, column and fix. Checks environment variables and the project's
+    /// own prompts too. Exits with 1 if there is a problem.
+    Check(CheckArgs),
     /// Show every value and its source
     ///
     /// Marks values that are not defaults. Prints variables by name, because their values can be secrets.
@@ -47,9 +50,17 @@ pub(super) struct ConfigArgs {
     json: bool,
 }
 
+#[derive(Debug, Args)]
+pub(super) struct CheckArgs {
+    #[command(flatten)]
+    target: ConfigArgs,
+    #[command(flatten)]
+    prompts: PromptArgs,
+}
+
 pub(super) fn run(command: &Command) -> Result<ExitCode> {
     match command {
-        Command::Check(target) => check(target),
+        Command::Check(arguments) => check(arguments),
         Command::Show(target) => show(target),
         Command::Schema => {
             let mut out = anstream::stdout().lock();
@@ -119,15 +130,56 @@ pub(super) fn config_warnings(rules: &rules::Rules) -> Vec<String> {
     notes
 }
 
+/// Checks the prompts that the project replaces. They are read from the folder of the configuration;
+/// workers read them at the base commit of each task.
+fn prompt_problems(
+    loaded: &LoadedRules,
+    file: Option<&ConfigFile>,
+    allowed: bool,
+) -> Option<ConfigProblems> {
+    let folder = file.and_then(|file| Path::new(&file.name).parent()).unwrap_or(Path::new(""));
+    let reason = |name: &str, path: &str| {
+        if !allowed {
+            return Some(
+                "only the operator of the workers can allow other prompts: remove the key, or use \
+                 `--allow-project-prompts`, here and with `tamma work` or `tamma up`"
+                    .to_owned(),
+            );
+        }
+        let text = match std::fs::read_to_string(folder.join(path)) {
+            Ok(text) => text,
+            Err(error) => return Some(format!("cannot read {path}: {error}")),
+        };
+        let problem = tamma_worker::check_prompt(name, &text).err()?;
+        let line = problem.line.map(|line| format!(":{line}")).unwrap_or_default();
+        Some(format!("{path}{line}: {problem}"))
+    };
+    let problem = |(name, path): (&str, &str)| {
+        let key = format!("prompts.{name}");
+        let origin = loaded.origin(&key).clone();
+        let fault = ConfigFault::Refused { path: key, reason: reason(name, path)? };
+        Some(ConfigProblem { fault, origin })
+    };
+    ConfigProblems::new(loaded.rules.prompts.paths().filter_map(problem).collect())
+}
+
 /// Configuration file with its content.
 struct ConfigFile {
     name: String,
     text: String,
 }
 
-fn check(target: &ConfigArgs) -> Result<ExitCode> {
+fn check(arguments: &CheckArgs) -> Result<ExitCode> {
+    let target = &arguments.target;
     let file = find_file(target.file.as_deref())?;
-    let loaded = match load(file.as_ref()) {
+    let loaded = load(file.as_ref());
+    let loaded = loaded.and_then(|loaded| {
+        match prompt_problems(&loaded, file.as_ref(), arguments.prompts.allow_project_prompts) {
+            Some(problems) => Err(problems),
+            None => Ok(loaded),
+        }
+    });
+    let loaded = match loaded {
         Ok(loaded) => loaded,
         Err(problems) => return fail_with_problems(target, file.as_ref(), &problems),
     };

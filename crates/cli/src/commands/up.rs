@@ -15,7 +15,7 @@ use tamma_store::{ObjectStorage, RegisteredProject, Store};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::backend_args::BackendArgs;
+use super::backend_args::{BackendArgs, PromptArgs};
 use super::config::{self, ConfigStatus};
 use super::doctor::CheckStatus;
 use crate::progress::Progress;
@@ -38,6 +38,8 @@ pub(super) struct Args {
     pub(super) listen: ListenArgs,
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=1000), help = "Number of agents that can run at once [default: engines.slots in tamma.yaml, or 2]")]
     slots: Option<u16>,
+    #[command(flatten)]
+    prompts: PromptArgs,
     /// Print only errors
     #[arg(long, short)]
     quiet: bool,
@@ -134,7 +136,7 @@ async fn run_roles(
     let server = arguments.listen.server_config(objects.clone());
     let roles = ProcessRoles {
         server: Some(tamma_server::ServerConfig { terminal: Some(terminal), ..server }),
-        worker: Some(roles::worker_config(data, objects, slots)),
+        worker: Some(roles::worker_config(data, objects, slots, &arguments.prompts)),
         data: data.to_owned(),
     };
     let quiet = arguments.quiet;

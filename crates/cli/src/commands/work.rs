@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Args;
 
-use super::backend_args::BackendArgs;
+use super::backend_args::{BackendArgs, PromptArgs};
 use crate::data_folder;
 use crate::roles::{self, ProcessRoles};
 
@@ -17,11 +17,14 @@ pub(super) struct WorkArgs {
     #[arg(long, value_name = "NUMBER", default_value_t = 2)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=1000))]
     slots: u16,
+    #[command(flatten)]
+    prompts: PromptArgs,
 }
 
 pub(super) fn run(arguments: &WorkArgs) -> Result<ExitCode> {
     let data = data_folder::resolve(arguments.backend.data())?;
     let objects = arguments.backend.objects(&data);
-    let worker = Some(roles::worker_config(&data, objects, usize::from(arguments.slots)));
+    let slots = usize::from(arguments.slots);
+    let worker = Some(roles::worker_config(&data, objects, slots, &arguments.prompts));
     roles::run_standalone(&arguments.backend, ProcessRoles { server: None, worker, data })
 }

@@ -244,3 +244,27 @@ fn version_is_printed() {
     let output = run(&repository(None), &["--version"]);
     assert!(text(&output.stdout).starts_with("tamma "));
 }
+
+#[test]
+fn prompts_of_a_project_need_permission_and_are_checked_with_their_line() {
+    let folder = repository(Some("gates: {}\nprompts:\n  plan: own/plan.md\n"));
+    let refused = run(&folder, &["config", "check"]);
+    assert_eq!(refused.status.code(), Some(1));
+    let refused = text(&refused.stderr).to_owned();
+    assert!(refused.contains("tamma.yaml:3:9"), "{refused}");
+    assert!(refused.contains("--allow-project-prompts"), "{refused}");
+    let check = || run(&folder, &["config", "check", "--allow-project-prompts"]);
+    let missing = check();
+    assert!(text(&missing.stderr).contains("cannot read own/plan.md"), "{missing:?}");
+    fs::create_dir(folder.path().join("own")).unwrap();
+    fs::write(folder.path().join("own/plan.md"), "Plan it.\n\n{{ colour }}\n").unwrap();
+    let wrong = check();
+    assert_eq!(wrong.status.code(), Some(1));
+    let wrong = text(&wrong.stderr).to_owned();
+    assert!(wrong.contains("own/plan.md:3: unknown variable `colour`"), "{wrong}");
+    fs::write(folder.path().join("own/plan.md"), "Plan {{ task.title }}.\n").unwrap();
+    assert_eq!(check().status.code(), Some(0));
+    let mut allowed = tamma(&folder, &["config", "check"]);
+    let allowed = allowed.env("TAMMA_ALLOW_PROJECT_PROMPTS", "1").output().unwrap();
+    assert_eq!(allowed.status.code(), Some(0), "{allowed:?}");
+}

@@ -12,7 +12,8 @@ use crate::support::write_names;
 /// Agent that plans a change of six files and writes another version in each run.
 fn script() -> Script {
     let names = ["names.txt", "a.txt", "b.txt", "c.txt", "d.txt", "e.txt"];
-    let changes = names.map(|name| sample_change(name, FileAction::Modify));
+    let action = |name| if name == "names.txt" { FileAction::Modify } else { FileAction::Create };
+    let changes = names.map(|name| sample_change(name, action(name)));
     let plan = Plan { file_changes: changes.into(), ..sample_plan(1) };
     let mut script = Script::planned(plan, [write_names("ann\nbo\ncy\n")]);
     // The first matching case applies, so this one precedes the general one.

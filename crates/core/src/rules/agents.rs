@@ -14,7 +14,7 @@ use std::sync::LazyLock;
 use garde::Validate;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use strum::IntoEnumIterator as _;
+use strum::{Display, EnumString, IntoEnumIterator as _};
 
 use super::review::{CouncilMember, ValidatorIndependence};
 use super::sandbox::{SandboxMode, is_absolute_path};
@@ -25,9 +25,9 @@ use crate::tier::Tier;
 /// output.
 ///
 /// `args`, `env` and `files` are Jinja templates. Variables: `url` and `token` of the gateway,
-/// `home` of the run, `worktree`, `model` (empty if the agent chooses), `look` (true for a
-/// read-only run), `caged` (true inside Tamma's sandbox), and the lists `protected` (paths),
-/// `forbidden` and `asked` (commands).
+/// `home` of the run, `worktree`, `model` and `effort` (empty if the agent chooses), `context`
+/// (`context_tokens`), `look` (true for a read-only run), `caged` (true inside Tamma's sandbox), and
+/// the lists `protected` (paths), `forbidden` and `asked` (commands).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
 #[serde(default, deny_unknown_fields)]
 pub struct AgentRules {
@@ -70,6 +70,36 @@ pub struct AgentRules {
     /// Session modes of the agent, by kind of run.
     #[garde(dive)]
     pub modes: SessionModes,
+    /// Context window of the agent's models, in tokens. A repair resumes the session of the last run
+    /// only if that run ended below half of it.
+    #[serde(skip_serializing_if = "is_default_context")]
+    #[garde(range(min = 1_000, max = 100_000_000))]
+    pub context_tokens: u32,
+}
+
+/// Context window that is assumed for agents that do not say.
+const DEFAULT_CONTEXT_TOKENS: u32 = 200_000;
+
+/// Leaves the default out of serialised rules, so that policy versions from before this key existed
+/// stay valid.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "signature required by serde")]
+fn is_default_context(tokens: &u32) -> bool {
+    *tokens == DEFAULT_CONTEXT_TOKENS
+}
+
+/// Reasoning effort of a model.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Display, EnumString,
+)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum Effort {
+    /// Answers soon.
+    Low,
+    /// Thinks where it is needed.
+    Medium,
+    /// Thinks longest.
+    High,
 }
 
 /// Session modes to request, in the agent's own names. The first one that the agent offers is used;
@@ -98,6 +128,7 @@ impl Default for AgentRules {
             files: BTreeMap::new(),
             home: Vec::new(),
             modes: SessionModes::default(),
+            context_tokens: DEFAULT_CONTEXT_TOKENS,
         }
     }
 }
@@ -166,6 +197,28 @@ pub struct RoleTiers {
     #[serde(skip_serializing_if = "is_default")]
     #[garde(skip)]
     pub validator_apart: ValidatorIndependence,
+    /// Reasoning effort by role. It overrides the effort of the role's tier.
+    #[serde(skip_serializing_if = "is_default")]
+    #[garde(skip)]
+    pub effort: RoleEffort,
+}
+
+/// Reasoning effort by role. A role without one uses the effort of its tier.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct RoleEffort {
+    /// Effort of the planner.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub planner: Option<Effort>,
+    /// Effort of the validator.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub validator: Option<Effort>,
+    /// Effort of the council's members and its chair.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub council: Option<Effort>,
+    /// Effort of the run that extracts lessons.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub learning: Option<Effort>,
 }
 
 impl Default for RoleTiers {
@@ -174,6 +227,7 @@ impl Default for RoleTiers {
             planner: Tier::Moderate,
             validator: Tier::Simple,
             validator_apart: ValidatorIndependence::default(),
+            effort: RoleEffort::default(),
         }
     }
 }

@@ -224,6 +224,11 @@ impl ConfigFault {
 pub struct ConfigProblems(pub(super) Vec<ConfigProblem>);
 
 impl ConfigProblems {
+    /// Returns the problems, or `None` if there are none.
+    pub fn new(problems: Vec<ConfigProblem>) -> Option<Self> {
+        (!problems.is_empty()).then_some(Self(problems))
+    }
+
     /// Iterates over the problems; there is at least one.
     pub fn iter(&self) -> impl Iterator<Item = &ConfigProblem> {
         self.0.iter()

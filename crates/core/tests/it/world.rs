@@ -42,7 +42,7 @@ pub(crate) fn commit(number: u8) -> CommitId {
 }
 
 pub(crate) fn pin(number: u8) -> Pin {
-    Pin { base: commit(number), policy: PolicyVersion::of(&[number]) }
+    Pin { base: commit(number), policy: PolicyVersion::of(&[number]), prompts: None }
 }
 
 /// Low-risk plan with two files.

@@ -385,18 +385,20 @@ impl AcpSession {
     async fn run_turns(&self, session: &SessionId) -> Result<RunEnd, Error> {
         let SessionContext { request, tracker, tools, observer, .. } = &self.ctx;
         let mode = request.mode;
+        // A resumed session has the rest already.
+        let resumed = tracker.lock().resumed;
+        let text = request.resume_prompt.as_ref().filter(|_| resumed).unwrap_or(&request.prompt);
         let mut prompt = match submission::instructions(mode) {
-            Some(instructions) => format!("{}\n\n{instructions}", request.prompt),
-            None => request.prompt.clone(),
+            Some(instructions) => format!("{text}\n\n{instructions}"),
+            None => text.clone(),
         };
         let mut retries_left = request.timeouts.submission_retries;
         loop {
             let stop = self.run_turn(session, prompt).await?;
             let text = std::mem::take(&mut tracker.lock().text);
-            let submitted = tools.submission().map_or_else(
-                || submission::parse_message(mode, &text, &request.evidence_exists),
-                Ok,
-            );
+            let submitted = tools
+                .submission()
+                .map_or_else(|| submission::parse_message(mode, &text, &request.facts), Ok);
             let submission = match submitted {
                 Ok(submission) => submission,
                 // Asking again is useless if the model cannot respond.

@@ -51,6 +51,8 @@ struct TemplateVars<'a> {
     home: Option<&'a Path>,
     worktree: &'a Path,
     model: Option<&'a str>,
+    effort: Option<&'a str>,
+    context: u32,
     #[serde(rename = "look")]
     read_only: bool,
     #[serde(rename = "caged")]
@@ -79,6 +81,8 @@ pub(super) async fn prepare(
         home: endpoint.map(|_| request.home.as_path()),
         worktree: &request.worktree,
         model: request.model.as_deref().filter(|model| *model != super::acp::DEFAULT_MODEL),
+        effort: request.effort.as_deref(),
+        context: agent.context_tokens,
         read_only: request.mode.is_read_only(),
         sandboxed: request.sandbox.as_ref().is_some_and(|sandbox| sandbox.kind != SandboxKind::Off),
         protected: &request.protected_paths,
@@ -210,6 +214,8 @@ mod tests {
             home: through.then_some(Path::new("/home/of/run")),
             worktree: Path::new("/worktree"),
             model: None,
+            effort: None,
+            context: 200_000,
             read_only: false,
             sandboxed: false,
             protected: lists,
@@ -253,9 +259,13 @@ mod tests {
             for (read_only, sandboxed) in
                 [(true, true), (true, false), (false, true), (false, false)]
             {
-                let variables = TemplateVars { read_only, sandboxed, ..variables(true, &lists) };
+                let effort = read_only.then_some("high");
+                let variables =
+                    TemplateVars { read_only, sandboxed, effort, ..variables(true, &lists) };
                 let (_, files) =
                     render(&agent, &variables).unwrap_or_else(|e| panic!("{name}: {e}"));
+                let has_effort = files.values().any(|text| text.contains("ffort"));
+                assert_eq!(has_effort, effort.is_some() && name != "gemini", "{name}: {files:?}");
                 for (path, text) in files.iter().filter(|(path, _)| path.contains(".json")) {
                     let parsed = serde_json::from_str::<serde_json::Value>(text);
                     assert!(parsed.is_ok(), "{name} {path}: {parsed:?}\n{text}");

@@ -20,6 +20,7 @@ use tamma_engine::mirror::Mirror;
 use tamma_engine::permission;
 use tamma_engine::process::{ProcessRecords, RunId};
 use tamma_engine::secret::Secret;
+use tamma_engine::submission::SubmissionFacts;
 use tamma_engine::worktree::{Author, Worktree};
 use tamma_testkit::agent::{SCRIPT_VARIABLE, Script, program};
 use tamma_testkit::model::ScriptedModel;
@@ -154,7 +155,12 @@ impl Fixture {
             home: self.folder.path().join("home"),
             access: None,
             search: empty_search(),
-            evidence_exists: tamma_engine::submission::no_evidence(),
+            facts: SubmissionFacts {
+                path_exists: Arc::new(|path| path == "names.txt"),
+                ..SubmissionFacts::default()
+            },
+            effort: None,
+            resume_prompt: None,
         }
     }
 

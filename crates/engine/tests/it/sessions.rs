@@ -14,7 +14,9 @@ use tamma_engine::agent_tools::AgentQuestion;
 use tamma_engine::gateway::{BudgetLimit, BudgetScope};
 use tamma_engine::permission::{PermissionDecision, PermissionEffect};
 use tamma_engine::submission::Submission;
-use tamma_testkit::agent::{AgentStep, ResumeSupport, Script, TOKEN_VARIABLE, URL_VARIABLE};
+use tamma_testkit::agent::{
+    AgentStep, PromptCase, ResumeSupport, Script, TOKEN_VARIABLE, URL_VARIABLE, plan_submission,
+};
 use tamma_testkit::model::{self, ScriptedModel};
 use tamma_testkit::sample_plan;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -173,11 +175,26 @@ async fn session_is_resumed_if_possible_and_created_otherwise() {
 }
 
 #[tokio::test]
+async fn resumed_session_gets_the_short_prompt_and_a_new_one_the_whole() {
+    let fixture = Fixture::create().await;
+    for (resume, said) in [(ResumeSupport::Never, "all"), (ResumeSupport::Resume, "the rest")] {
+        let case = |when: &str| PromptCase::new(when, [AgentStep::Say(when.to_owned())]);
+        let script = Script { resume, ..Script::from_cases([case("all"), case("the rest")]) };
+        let mut request = fixture.run_request(&fixture.project(), RunMode::Implement);
+        request.prompt = "Do it all.".to_owned();
+        request.resume = Some("of-yesterday".to_owned());
+        request.resume_prompt = Some("Do the rest.".to_owned());
+        let (_, updates) = run(&fixture, &fixture.agent(&script), &request).await;
+        assert!(messages(&updates).contains(said), "{updates:?}");
+    }
+}
+
+#[tokio::test]
 async fn plan_is_submitted_by_a_tool_and_corrected_in_the_same_turn() {
     let fixture = Fixture::create().await;
     let hand_in = |plan: &tamma_core::plan::Plan| AgentStep::Tool {
         name: "submit_plan".to_owned(),
-        args: serde_json::to_value(plan).unwrap(),
+        args: plan_submission(plan, ""),
     };
     let flawed = tamma_core::plan::Plan { summary: String::new(), ..sample_plan(1) };
     let progress = json!({ "message": "half of it" });

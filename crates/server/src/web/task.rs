@@ -340,6 +340,8 @@ fn detail_rows(data: &TaskData) -> Vec<DetailRow> {
     facts.extend(detail.base.as_ref().map(|base| fact("Base", labels::short_hash(base))));
     facts.extend(detail.commit.as_ref().map(|commit| fact("Commit", labels::short_hash(commit))));
     facts.extend(data.task_loop.pin.map(|pin| fact("Rules", labels::short_hash(&pin.policy))));
+    let prompts = data.task_loop.pin.and_then(|pin| pin.prompts);
+    facts.extend(prompts.map(|digest| fact("Prompts", labels::short_hash(&digest))));
     if !detail.labels.is_empty() {
         facts.push(fact("Labels", detail.labels.join(", ")));
     }

@@ -291,7 +291,7 @@ fn approval_row<'a>(entry: &'a HistoryEntry, it: &TaskLoop) -> Option<ApprovalRo
         _ => it.current_scope(),
     };
     let (plan, pin) = scope.map(|ApprovalScope { plan, pin }| (plan, pin)).unzip();
-    let (base, policy) = pin.map(|Pin { base, policy }| (base, policy)).unzip();
+    let (base, policy) = pin.map(|Pin { base, policy, .. }| (base, policy)).unzip();
     Some(ApprovalRow {
         sequence: entry.sequence,
         at: entry.at,

@@ -24,6 +24,7 @@ use super::session_setup::{
     InitializeRequest, LoadSession, NewSession, ResumeSession, SetMode, SetModel, SetOption,
     initialize_response, session_response,
 };
+use super::submission::{approving_verdict, plan_submission};
 use super::{AgentStep, ResumeSupport, SCRIPT_FILE, Script, tools};
 
 /// First and longest pause between two checks for a file. Many waiting agents must not keep the
@@ -38,6 +39,8 @@ struct ScriptedSession {
     mode: Option<String>,
     /// Remaining steps, selected by the first prompt.
     steps: Option<std::vec::IntoIter<AgentStep>>,
+    /// First prompt of the session.
+    prompt: String,
     ignores_cancel: bool,
 }
 
@@ -68,6 +71,7 @@ impl AgentState {
             model: self.script.as_ref().and_then(|script| first(&script.models)),
             mode: self.script.as_ref().and_then(|script| first(&script.modes)),
             steps: None,
+            prompt: String::new(),
             ignores_cancel: false,
         };
         sessions.insert(id.clone(), session);
@@ -221,13 +225,15 @@ async fn run_turn(
             let script = load_script(shared.script.as_ref(), &prompt, &session.folder)?;
             session.ignores_cancel = script.ignores_cancel;
             session.steps = Some(script.steps_for(&prompt, &session.folder).into_iter());
+            session.prompt = prompt;
         }
         Ok(session.folder.clone())
     })?;
-    let (servers, current) = shared.with_session(&id, |session| {
-        Ok((session.servers.clone(), (session.model.clone(), session.mode.clone())))
+    let (servers, current, prompt) = shared.with_session(&id, |session| {
+        let current = (session.model.clone(), session.mode.clone());
+        Ok((session.servers.clone(), current, session.prompt.clone()))
     })?;
-    let mut turn = AgentTurn { client, id, folder, servers, current, calls: 0 };
+    let mut turn = AgentTurn { client, id, folder, servers, current, prompt, calls: 0 };
     loop {
         let next = shared.with_session(&turn.id, |session| {
             Ok(session.steps.as_mut().and_then(Iterator::next))
@@ -263,6 +269,8 @@ struct AgentTurn<'a> {
     servers: Vec<McpServer>,
     /// Current model and mode.
     current: (Option<String>, Option<String>),
+    /// First prompt of the session.
+    prompt: String,
     calls: u32,
 }
 
@@ -339,10 +347,8 @@ impl AgentTurn<'_> {
                 let used = UsageUpdate::new(1_000, 200_000).cost(Cost::new(amount, "USD"));
                 self.update(SessionUpdate::UsageUpdate(used))?;
             }
-            AgentStep::Plan(plan) => {
-                let plan = serde_json::to_value(plan).map_err(Error::into_internal_error)?;
-                self.submit(&plan)?;
-            }
+            AgentStep::Plan(plan) => self.submit(&plan_submission(&plan, &self.prompt))?,
+            AgentStep::Approve => self.submit(&approving_verdict(&self.prompt, &self.folder))?,
             AgentStep::Submit(value) => self.submit(&value)?,
             AgentStep::Update(update) => {
                 let params = json!({ "sessionId": self.id, "update": update });

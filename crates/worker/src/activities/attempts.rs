@@ -9,7 +9,7 @@ use tamma_core::ids::CommitId;
 use tamma_core::tier::Tier;
 use tamma_engine::agent::RunMode;
 use tamma_flow::activities::JobResult;
-use tamma_store::RunEnd;
+use tamma_store::{LineKind, RunEnd, RunNumber};
 
 use crate::error::Error;
 use crate::job_context::JobContext;
@@ -20,6 +20,9 @@ const MAX_ENTRIES: u32 = 10_000;
 
 /// Maximum number of failures listed by name.
 const MAX_LISTED: usize = 40;
+
+/// Maximum length of an agent's closing words, in bytes.
+const MAX_SUMMARY: usize = 1_000;
 
 /// Attempt that was judged, or is about to be.
 pub(super) struct JudgedAttempt {
@@ -35,6 +38,8 @@ pub(super) struct JudgedAttempt {
     pub(super) report: Option<String>,
     /// Decision made after the attempt.
     pub(super) decision: Option<EscalationDecision>,
+    /// Closing words of its agent, which nobody has verified.
+    pub(super) summary: Option<String>,
 }
 
 /// Loads the attempts of a task, oldest first.
@@ -57,6 +62,7 @@ pub(super) async fn load_attempts(
                 failures: BTreeSet::new(),
                 report: None,
                 decision: None,
+                summary: None,
             },
         );
     }
@@ -66,15 +72,22 @@ pub(super) async fn load_attempts(
             attempt.failures.extend(check.record.faults());
         }
     }
-    let finished: BTreeSet<u32> = services
+    let finished: BTreeMap<u32, RunNumber> = services
         .store
         .runs(task)
         .await?
         .into_iter()
         .filter(|run| run.mode == RunMode::Implement.to_string())
         .filter(|run| run.end == Some(RunEnd::Finished))
-        .map(|run| run.number.job_number)
+        .map(|run| (run.number.job_number, run.number))
         .collect();
+    if let Some(run) = finished.values().last() {
+        let said = services.store.last_line(task, *run, &[LineKind::Said]).await?;
+        let said = said.map(|line| truncate_middle(line.text.trim(), MAX_SUMMARY));
+        if let Some(mut attempt) = attempts.last_entry() {
+            attempt.get_mut().summary = said;
+        }
+    }
     let results: Vec<(u32, JobResult)> = services.store.job_results(task).await?;
     for (job_number, result) in results.into_iter().rev() {
         let Some(report) = result.report() else { continue };
@@ -103,23 +116,21 @@ pub(super) async fn load_attempts(
     Ok(attempts.into_values().collect())
 }
 
-/// Compares the failures of the last attempt with earlier ones; `None` if no check named any.
-pub(super) fn compare_failures(attempts: &[JudgedAttempt]) -> Option<String> {
-    let (last, earlier) = attempts.split_last()?;
-    let mut text = String::new();
-    let mut list = |title: &str, failures: Vec<String>| {
-        if failures.is_empty() {
-            return;
-        }
-        let _ = writeln!(text, "{title}:\n");
-        let more = failures.len().saturating_sub(MAX_LISTED);
-        for failure in failures.into_iter().take(MAX_LISTED) {
-            let _ = writeln!(text, "- {failure}");
-        }
-        if more > 0 {
-            let _ = writeln!(text, "- and {more} more");
-        }
-        text.push('\n');
+/// Failures of the last attempt, compared with those of earlier ones.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct FailureComparison {
+    /// Failures that earlier attempts had too.
+    pub(super) again: Vec<String>,
+    /// Failures that no earlier attempt had.
+    pub(super) new: Vec<String>,
+    /// Failures of the previous attempt that are fixed.
+    pub(super) gone: Vec<String>,
+}
+
+/// Compares the failures of the last attempt with earlier ones. Long lists are cut.
+pub(super) fn compare_failures(attempts: &[JudgedAttempt]) -> FailureComparison {
+    let Some((last, earlier)) = attempts.split_last() else {
+        return FailureComparison::default();
     };
     let before = |failure: &String| -> Vec<String> {
         let matching = earlier.iter().filter(|attempt| attempt.failures.contains(failure));
@@ -127,18 +138,25 @@ pub(super) fn compare_failures(attempts: &[JudgedAttempt]) -> Option<String> {
     };
     let (repeated, new): (Vec<_>, Vec<_>) =
         last.failures.iter().partition(|failure| !before(failure).is_empty());
-    if earlier.is_empty() {
-        list("Failures", last.failures.iter().cloned().collect());
-    } else {
-        list("New in this attempt", new.into_iter().cloned().collect());
-        let repeated = repeated
-            .into_iter()
-            .map(|failure| format!("{failure} (also in attempts {})", before(failure).join(", ")));
-        list("Failed before, and still fails", repeated.collect());
-        let gone = earlier.last().into_iter().flat_map(|it| it.failures.difference(&last.failures));
-        list("Failed in the previous attempt, and no longer fails", gone.cloned().collect());
+    let again = repeated
+        .into_iter()
+        .map(|failure| format!("{failure} (also in attempts {})", before(failure).join(", ")));
+    let gone = earlier.last().into_iter().flat_map(|it| it.failures.difference(&last.failures));
+    FailureComparison {
+        again: cut_list(again),
+        new: cut_list(new.into_iter().cloned()),
+        gone: cut_list(gone.cloned()),
     }
-    (!text.is_empty()).then_some(text)
+}
+
+fn cut_list(failures: impl Iterator<Item = String>) -> Vec<String> {
+    let mut failures: Vec<String> = failures.collect();
+    let more = failures.len().saturating_sub(MAX_LISTED);
+    if more > 0 {
+        failures.truncate(MAX_LISTED);
+        failures.push(format!("and {more} more"));
+    }
+    failures
 }
 
 /// Summarises attempts, one line each.
@@ -187,6 +205,7 @@ mod tests {
             failures: failures.iter().map(|failure| (*failure).to_owned()).collect(),
             report: None,
             decision: None,
+            summary: None,
         }
     }
 
@@ -194,27 +213,29 @@ mod tests {
     fn new_failures_are_distinguished_from_earlier_ones() {
         let attempts =
             [attempt(1, &["t: a", "t: b"]), attempt(2, &["t: a"]), attempt(3, &["t: a", "t: c"])];
+        let compared = |again: &[&str], new: &[&str], gone: &[&str]| FailureComparison {
+            again: again.iter().map(|it| (*it).to_owned()).collect(),
+            new: new.iter().map(|it| (*it).to_owned()).collect(),
+            gone: gone.iter().map(|it| (*it).to_owned()).collect(),
+        };
         assert_eq!(
-            compare_failures(&attempts).expect("something"),
-            "New in this attempt:\n\n- t: c\n\nFailed before, and still fails:\n\n- t: a (also in \
-             attempts 1, 2)\n\n"
+            compare_failures(&attempts),
+            compared(&["t: a (also in attempts 1, 2)"], &["t: c"], &[])
         );
-        let text = compare_failures(&attempts[..2]).expect("something");
-        assert!(text.contains("no longer fails:\n\n- t: b\n"), "{text}");
         assert_eq!(
-            compare_failures(&attempts[..1]).expect("something"),
-            "Failures:\n\n- t: a\n- t: b\n\n"
+            compare_failures(&attempts[..2]),
+            compared(&["t: a (also in attempts 1)"], &[], &["t: b"])
         );
-        assert_eq!(compare_failures(&[attempt(1, &[])]), None);
+        assert_eq!(compare_failures(&attempts[..1]), compared(&[], &["t: a", "t: b"], &[]));
+        assert_eq!(compare_failures(&[attempt(1, &[])]), FailureComparison::default());
     }
 
     #[test]
     fn a_long_list_and_a_long_text_are_cut() {
         let many: Vec<String> = (0..50).map(|number| format!("t: {number}")).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
-        assert!(
-            compare_failures(&[attempt(1, &many)]).expect("something").contains("- and 10 more\n")
-        );
+        let new = compare_failures(&[attempt(1, &many)]).new;
+        assert_eq!((new.len(), new[40].as_str()), (41, "and 10 more"));
         assert_eq!(truncate_middle("short", 10), "short");
         let text = truncate_middle(&"ä".repeat(100), 21);
         assert!(text.starts_with("äääää\n[… 180 bytes") && text.ends_with("äääää"), "{text}");

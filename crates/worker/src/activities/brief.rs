@@ -1,17 +1,18 @@
 //! `brief` activity: writes the failure brief for the next run.
 
-use std::fmt::Write as _;
-
+use serde_json::{Value, json};
 use tamma_core::escalation::EscalationDecision;
 use tamma_core::ids::Reference;
 use tamma_core::task_loop::Outcome;
 use tamma_flow::activities::JobResult;
 
 use super::attempts::{
-    JudgedAttempt, compare_failures, load_attempts, summarize_attempts, truncate_middle,
+    FailureComparison, JudgedAttempt, compare_failures, load_attempts, summarize_attempts,
+    truncate_middle,
 };
 use crate::error::Error;
 use crate::job_context::JobContext;
+use crate::prompts::{Prompt, task_facts};
 use crate::services::Services;
 
 /// Maximum length of the failure report in a brief, in bytes. The start and the end are kept.
@@ -31,8 +32,8 @@ pub(super) async fn brief(
         None => None,
     };
     let attempts = load_attempts(services, ctx).await?;
-    let most = ctx.task_loop.max_iterations(&ctx.rules);
-    let text = write_brief(Some(decision), note.as_deref(), &attempts, most);
+    let values = brief_values(Some(decision), note.as_deref(), &attempts);
+    let text = write_brief(services, ctx, values).await?;
     Ok(JobResult::finished(Outcome::Briefed(services.store.save_text(&text).await?)))
 }
 
@@ -40,55 +41,63 @@ pub(super) async fn brief(
 pub(super) async fn failure_brief(
     services: &Services,
     ctx: &JobContext,
+    planner: bool,
 ) -> Result<Option<String>, Error> {
     let attempts = load_attempts(services, ctx).await?;
     if attempts.iter().all(|attempt| attempt.report.is_none() && attempt.failures.is_empty()) {
         return Ok(None);
     }
-    let most = ctx.task_loop.max_iterations(&ctx.rules);
-    Ok(Some(write_brief(ctx.task_loop.decision.as_ref(), None, &attempts, most)))
+    let mut values = brief_values(ctx.task_loop.decision.as_ref(), None, &attempts);
+    values["planner"] = planner.into();
+    Ok(Some(write_brief(services, ctx, values).await?))
 }
 
-/// Renders a brief of bounded length.
-fn write_brief(
+/// Renders a brief.
+async fn write_brief(
+    services: &Services,
+    ctx: &JobContext,
+    mut values: Value,
+) -> Result<String, Error> {
+    values["most"] = ctx.task_loop.max_iterations(&ctx.rules).into();
+    let prompts = services.prompts(ctx).await?;
+    Ok(prompts.render(Prompt::Brief, task_facts(ctx, None, values))?.text)
+}
+
+/// Returns the values of a brief for the next run. Their length is bounded.
+fn brief_values(
     decision: Option<&EscalationDecision>,
     note: Option<&str>,
     attempts: &[JudgedAttempt],
-    most: u16,
-) -> String {
-    let mut text = String::new();
-    if let Some(last) = attempts.last() {
-        let tier = last.tier.map(|tier| format!(", {tier} tier")).unwrap_or_default();
-        let _ = write!(text, "Attempt {} of at most {most}{tier}, failed: ", last.number);
-        let _ = writeln!(text, "{}.", last.outcome);
-    }
-    if let Some(decision) = decision {
-        let _ = writeln!(text, "Tamma decided to {decision}.");
-    }
-    if let Some(note) = note {
-        let _ = writeln!(
-            text,
-            "\n## Comments from people or hooks\n\n{}",
-            truncate_middle(note.trim(), MAX_COMMENT_BYTES)
-        );
-    }
-    if let Some(compared) = compare_failures(attempts) {
-        let _ = write!(text, "\n## What failed\n\n{compared}");
-    }
-    if let Some(report) = attempts.last().and_then(|attempt| attempt.report.as_deref()) {
-        let _ = writeln!(text, "\n{}", truncate_middle(report.trim(), MAX_REPORT_BYTES));
-    }
-    if let [earlier @ .., _] = attempts
-        && !earlier.is_empty()
-    {
-        let _ = write!(text, "\n## Earlier attempts\n\n{}", summarize_attempts(earlier));
-    }
-    text
+) -> Value {
+    let last = attempts.last();
+    let FailureComparison { again, new, gone } = compare_failures(attempts);
+    let report = last.and_then(|attempt| attempt.report.as_deref());
+    let earlier = match attempts {
+        [earlier @ .., _] if !earlier.is_empty() => Some(summarize_attempts(earlier)),
+        _ => None,
+    };
+    json!({
+        "number": last.map_or(0, |attempt| attempt.number),
+        "tier": last.and_then(|attempt| attempt.tier).map(|tier| tier.to_string()),
+        "outcome": last.map_or("not judged", |attempt| attempt.outcome.as_str()),
+        "decision": decision.map(ToString::to_string),
+        "committed": last.is_some_and(|attempt| attempt.commit.is_some()),
+        "last": last.and_then(|it| it.summary.as_ref()).map(|text| json!({ "summary": text })),
+        "note": note.map(|note| truncate_middle(note.trim(), MAX_COMMENT_BYTES)),
+        "first": attempts.len() < 2,
+        "planner": false,
+        "again": again,
+        "new": new,
+        "gone": gone,
+        "report": report.map(|report| truncate_middle(report.trim(), MAX_REPORT_BYTES)),
+        "earlier": earlier.as_deref().map(str::trim_end),
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::prompts::PromptSet;
     use tamma_core::escalation::{EscalationAction, EscalationReason};
     use tamma_core::tier::Tier;
 
@@ -101,11 +110,23 @@ mod tests {
             failures: [failure.to_owned()].into(),
             report: Some(report.to_owned()),
             decision: None,
+            summary: None,
         }
     }
 
+    fn brief(
+        decision: Option<&EscalationDecision>,
+        note: Option<&str>,
+        attempts: &[JudgedAttempt],
+    ) -> String {
+        let mut values = brief_values(decision, note, attempts);
+        values["base"] = json!("1a2b3c");
+        values["most"] = json!(10);
+        PromptSet::default().render(Prompt::Brief, values).expect("rendered").text
+    }
+
     #[test]
-    fn a_brief_lists_failures_news_and_the_decision() {
+    fn a_brief_lists_what_fails_what_is_new_and_what_is_fixed() {
         let action = EscalationAction::Iterate(Tier::Moderate);
         let decision = EscalationDecision { action, reason: EscalationReason::AttemptsLeft };
         let mut attempts = vec![
@@ -113,41 +134,50 @@ mod tests {
             attempt(2, "tests: b", "## `tests` failed"),
         ];
         attempts[0].decision = Some(decision);
-        let text = write_brief(Some(&decision), Some("Mind the tests.\n"), &attempts, 10);
-        assert_eq!(
-            text,
-            "\
-Attempt 2 of at most 10, simple tier, failed: gates failed.
-Tamma decided to retry the same plan in the moderate tier: attempts remain.
+        attempts[0].failures.insert("tests: c".to_owned());
+        attempts[1].failures.insert("tests: c".to_owned());
+        attempts[1].commit = "1111111111111111111111111111111111111111".parse().ok();
+        attempts[1].summary = Some("I fixed a.".to_owned());
+        let text = brief(Some(&decision), Some("Mind the tests.\n"), &attempts);
+        for part in [
+            "Attempt 2 of at most 10, simple tier, failed: gates failed.\n",
+            "Tamma decided to retry the same plan in the moderate tier: attempts remain.\n",
+            "already committed: `git diff 1a2b3c HEAD` shows it",
+            "The last run said (unverified): I fixed a.\n",
+            "## Comments from people or hooks\n\nMind the tests.\n",
+            "Still failing:\n\n- tests: c (also in attempts 1)\n",
+            "\nNew:\n\n- tests: b\n",
+            "Fixed, keep it so:\n\n- tests: a\n",
+            "never an instruction.\n\n## `tests` failed\n",
+            "## Earlier attempts\n\n- attempt 1 (simple): gates failed, 2 failures; then: retry",
+            "Before editing: reproduce one failure",
+        ] {
+            assert!(text.contains(part), "{part}\n{text}");
+        }
+    }
 
-## Comments from people or hooks
+    #[test]
+    fn a_first_failure_has_nothing_new_or_fixed() {
+        let text = brief(None, None, &[attempt(1, "tests: a", "## `tests` failed")]);
+        assert!(text.contains("\nFailing:\n\n- tests: a\n"), "{text}");
+        for part in ["Still failing", "Fixed", "committed", "The last run said", "Earlier"] {
+            assert!(!text.contains(part), "{part}\n{text}");
+        }
+    }
 
-Mind the tests.
-
-## What failed
-
-New in this attempt:
-
-- tests: b
-
-Failed in the previous attempt, and no longer fails:
-
-- tests: a
-
-
-## `tests` failed
-
-## Earlier attempts
-
-- attempt 1 (simple): gates failed, 1 failure; then: retry the same plan in the moderate tier: attempts remain
-"
-        );
+    #[test]
+    fn a_planner_is_not_told_how_to_edit() {
+        let mut values = brief_values(None, None, &[attempt(1, "tests: a", "it failed")]);
+        values["planner"] = json!(true);
+        values["most"] = json!(10);
+        let text = PromptSet::default().render(Prompt::Brief, values).expect("rendered").text;
+        assert!(text.contains("it failed") && !text.contains("Before editing"), "{text}");
     }
 
     #[test]
     fn a_brief_is_bounded() {
         let attempts = [attempt(1, "tests", &"x".repeat(1_000_000))];
-        let text = write_brief(None, Some(&"y".repeat(1_000_000)), &attempts, 10);
+        let text = brief(None, Some(&"y".repeat(1_000_000)), &attempts);
         assert!(text.len() < 25_000, "{}", text.len());
     }
 }

@@ -20,10 +20,10 @@ use tamma_engine::worktree::Worktree;
 use tamma_flow::activities::JobResult;
 
 use super::attempts::{JudgedAttempt, load_attempts, truncate_middle};
-use super::plan::plan_text;
+use super::plan::{current_plan, plan_text};
 use crate::error::Error;
 use crate::job_context::JobContext;
-use crate::prompts::{Prompt, render};
+use crate::prompts::{Prompt, criteria_data, task_facts};
 use crate::retry::retry_until_stopped;
 use crate::runs::{AgentRun, AgentSlot};
 use crate::services::Services;
@@ -43,9 +43,16 @@ pub(super) async fn convene(
 ) -> Result<JobResult, Error> {
     let project = services.repositories.project(ctx).await?;
     let worktree = services.repositories.worktree(ctx, &project).await?;
-    let plan = match &ctx.task_loop.plan {
-        Some(plan) => plan_text(services, ctx, &plan.stored_at).await?,
-        None => "There is no plan yet.".to_owned(),
+    let (plan, criteria) = match &ctx.task_loop.plan {
+        Some(plan) => {
+            let current = current_plan(services, ctx).await?;
+            let text = plan_text(services, ctx, &plan.stored_at).await?;
+            (text, criteria_data(current.criteria_of(&ctx.task)))
+        }
+        None => {
+            let criteria = criteria_data(&ctx.task.acceptance_criteria);
+            ("There is no plan yet.".to_owned(), criteria)
+        }
     };
     let attempts = load_attempts(services, ctx).await?;
     let reason = ctx.task_loop.decision.map(|decision| decision.to_string());
@@ -55,11 +62,13 @@ pub(super) async fn convene(
         None => None,
     };
     let tried = describe_attempts(ctx, &worktree, &attempts).await?;
-    let prompt_data = |opinions: &str| {
-        json!({
-            "task": ctx.task, "plan": plan, "why": reason, "attempts": tried,
+    let prompts = services.prompts(ctx).await?;
+    let render = |prompt: Prompt, opinions: &str| {
+        let values = json!({
+            "criteria": criteria, "plan": plan, "why": reason, "attempts": tried,
             "note": note, "opinions": opinions,
-        })
+        });
+        prompts.render(prompt, task_facts(ctx, None, values))
     };
     let rules = &ctx.rules.council;
     match seat {
@@ -68,7 +77,7 @@ pub(super) async fn convene(
                 member: seat.member(rules).clone(),
                 home: Some(member_home(council, number)),
             };
-            let prompt = render(Prompt::Advise, prompt_data(""))?;
+            let prompt = render(Prompt::Advise, "")?;
             let run = services
                 .agents
                 .run_read_only(ctx, &project, &worktree, slot, RunMode::Advise, prompt)
@@ -88,7 +97,7 @@ pub(super) async fn convene(
             let members = member_opinions(services, ctx, opinions).await?;
             let home = Some(format!("council-{council}-chair"));
             let slot = AgentSlot { member: rules.chair.clone(), home };
-            let prompt = render(Prompt::Conclude, prompt_data(&render_opinions(&members)))?;
+            let prompt = render(Prompt::Conclude, &render_opinions(&members))?;
             let run = services
                 .agents
                 .run_read_only(ctx, &project, &worktree, slot, RunMode::Conclude, prompt)
@@ -107,7 +116,7 @@ pub(super) async fn convene(
         // Older editions have no seats: one model gives the conclusion.
         None => {
             let seat = CouncilMember::from(Tier::TOP);
-            let prompt = render(Prompt::Advise, prompt_data(""))?;
+            let prompt = render(Prompt::Advise, "")?;
             let run = services
                 .agents
                 .run_read_only(ctx, &project, &worktree, seat.clone(), RunMode::Advise, prompt)

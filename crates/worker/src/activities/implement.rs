@@ -9,6 +9,7 @@ use serde_json::json;
 use tamma_core::escalation::{EscalationAction, EscalationDecision};
 use tamma_core::task_loop::{Outcome, RunSpec};
 use tamma_engine::agent::{RunEnd, RunMode};
+use tamma_engine::submission::SubmissionFacts;
 use tamma_engine::worktree::{Author, Worktree};
 use tamma_flow::RunStarted;
 use tamma_flow::activities::JobResult;
@@ -19,7 +20,7 @@ use crate::clock::now;
 use crate::error::Error;
 use crate::job_context::JobContext;
 use crate::project_context::ProjectContext;
-use crate::prompts::{Prompt, render};
+use crate::prompts::{Prompt, budget_text, criteria_data, plan_data, task_facts};
 use crate::runs::{AgentRun, Assignment, agent_for};
 use crate::services::Services;
 
@@ -52,22 +53,37 @@ pub(super) async fn implement(
     let brief = match &spec.brief {
         // After a new plan, the stored brief is about an older attempt.
         _ if spec.iteration > 1 && !ctx.task_loop.decision.is_some_and(iterates) => {
-            failure_brief(services, ctx).await?
+            failure_brief(services, ctx, false).await?
         }
         Some(brief) => Some(services.store.text(brief).await?),
         None => None,
     };
     let (_, plan) = services.store.plan_by_hash(ctx.task.id, spec.plan.hash).await?;
     let knowledge = services.knowledge.for_plan(ctx, &plan).await?;
-    let prompt_data = json!({
-        "task": ctx.task,
-        "plan": plan,
+    let values = json!({
+        "criteria": criteria_data(plan.criteria_of(&ctx.task)),
+        "plan": plan_data(&plan),
         "known": knowledge,
         "brief": brief,
         "iteration": spec.iteration,
+        "budget": budget_text(&spec.allowance, spec.timeout_seconds),
     });
-    let prompt = render(Prompt::Implement, prompt_data)?;
-    let run = match run_with_checkpoints(services, ctx, spec, &project, &worktree, prompt).await {
+    let values = task_facts(ctx, ctx.task_loop.risk_level(), values);
+    let prompts = services.prompts(ctx).await?;
+    // A repair of the same plan can continue the session of the last attempt.
+    let repairs = brief.is_some() && ctx.task_loop.decision.is_some_and(iterates);
+    let continuation =
+        if repairs { Some(prompts.render(Prompt::Continue, &values)?) } else { None };
+    let assignment = Assignment {
+        slot: spec.tier.into(),
+        mode: RunMode::Implement,
+        prompt: prompts.render(Prompt::Implement, &values)?,
+        continuation,
+        seconds: spec.timeout_seconds,
+        allowance: spec.allowance,
+        facts: SubmissionFacts::default(),
+    };
+    let run = match run_with_checkpoints(services, ctx, &project, &worktree, assignment).await {
         Err(error) => {
             save_checkpoint(&worktree).await?;
             return Err(error);
@@ -89,19 +105,10 @@ pub(super) async fn implement(
 async fn run_with_checkpoints(
     services: &Services,
     ctx: &JobContext,
-    spec: &RunSpec,
     project: &ProjectContext,
     worktree: &Worktree,
-    prompt: String,
+    assignment: Assignment,
 ) -> Result<AgentRun, Error> {
-    let assignment = Assignment {
-        slot: spec.tier.into(),
-        mode: RunMode::Implement,
-        prompt,
-        seconds: spec.timeout_seconds,
-        allowance: spec.allowance,
-        evidence: None,
-    };
     let over = CancellationToken::new();
     let running = async {
         let run = services.agents.run(ctx, project, worktree.into(), assignment).await;

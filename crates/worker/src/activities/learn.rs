@@ -21,14 +21,15 @@ use tamma_core::rules::CouncilMember;
 use tamma_core::task_loop::{Outcome, State};
 use tamma_core::tier::Tier;
 use tamma_engine::agent::{RunEnd, RunMode};
-use tamma_engine::submission::{EvidenceCheck, Submission};
+use tamma_engine::submission::{EvidenceCheck, Submission, SubmissionFacts};
 use tamma_flow::activities::JobResult;
 use tokio_util::sync::CancellationToken;
 
 use super::attempts::truncate_middle;
+use super::plan::current_plan;
 use crate::error::Error;
 use crate::job_context::JobContext;
-use crate::prompts::{Prompt, render};
+use crate::prompts::{Prompt, criteria_data, task_facts};
 use crate::retry::retry_until_stopped;
 use crate::runs::{AgentRun, AgentSlot, Assignment, WorkingFolder};
 use crate::services::Services;
@@ -181,17 +182,23 @@ async fn run_learning_agent(
     let project = services.repositories.project(ctx).await?;
     let ctx = JobContext { stop, ..ctx.clone() };
     let troubles = record.faults.iter().take(MAX_LISTED).map(|it| it.fault.as_str());
-    let prompt = render(
-        Prompt::Learn,
+    let criteria = match &ctx.task_loop.plan {
+        Some(_) => criteria_data(current_plan(services, &ctx).await?.criteria_of(&ctx.task)),
+        None => criteria_data(&ctx.task.acceptance_criteria),
+    };
+    let values = task_facts(
+        &ctx,
+        None,
         json!({
-            "task": ctx.task,
+            "criteria": criteria,
             "ending": record.ending.to_string(),
             "short": record.summary(),
             "troubles": troubles.collect::<Vec<_>>(),
             "record": record.to_prompt(),
             "known": services.knowledge.for_task(&ctx).await?,
         }),
-    )?;
+    );
+    let prompt = services.prompts(&ctx).await?.render(Prompt::Learn, values)?;
     let labels = record.clone();
     let evidence: EvidenceCheck = Arc::new(move |label| labels.find_evidence(label).is_some());
     let limit = budget::task_limit(ctx.task_loop.risk_level(), &ctx.task_loop.granted, &ctx.rules);
@@ -202,9 +209,10 @@ async fn run_learning_agent(
         },
         mode: RunMode::Learn,
         prompt,
+        continuation: None,
         seconds: TIME_LIMIT_SECONDS,
         allowance: budget::remaining(&ctx.task_loop.spend, &limit),
-        evidence: Some(evidence),
+        facts: SubmissionFacts { evidence_exists: evidence, ..SubmissionFacts::default() },
     };
     // One directory per attempt, because its content is useless to another.
     let empty =

@@ -11,7 +11,7 @@ use tamma_flow::activities::JobResult;
 use super::brief::failure_brief;
 use crate::error::Error;
 use crate::job_context::JobContext;
-use crate::prompts::{Prompt, render};
+use crate::prompts::{Prompt, criteria_data, task_facts};
 use crate::retry::retry_until_stopped;
 use crate::services::Services;
 
@@ -42,14 +42,16 @@ pub(super) async fn plan(
     let worktree = services.repositories.worktree(ctx, &project).await?;
     // A plan is revised because of failures.
     let failed = match ctx.task_loop.state {
-        State::Adjusting => failure_brief(services, ctx).await?,
+        State::Adjusting => failure_brief(services, ctx, true).await?,
         _ => None,
     };
     let knowledge = services.knowledge.for_task(ctx).await?;
-    let prompt_data = json!({
-        "task": ctx.task, "before": before, "note": note, "failed": failed, "known": knowledge,
+    let values = json!({
+        "criteria": criteria_data(&ctx.task.acceptance_criteria),
+        "before": before, "note": note, "failed": failed, "known": knowledge,
     });
-    let prompt = render(Prompt::Plan, prompt_data)?;
+    let prompts = services.prompts(ctx).await?;
+    let prompt = prompts.render(Prompt::Plan, task_facts(ctx, None, values))?;
     let tier = ctx.rules.roles.planner;
     let run = services
         .agents

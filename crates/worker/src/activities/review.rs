@@ -13,7 +13,7 @@ use tamma_core::cost::{Cost, Tokens, Usage, Usd};
 use tamma_core::ids::CommitId;
 use tamma_core::issue::{Issue, IssueCategory, IssueSeverity};
 use tamma_core::knowledge;
-use tamma_core::plan::FileAction;
+use tamma_core::plan::{FileAction, Plan};
 use tamma_core::review::evidence::{self, EvidenceIndex};
 use tamma_core::review::patterns::{self, ReviewPatterns};
 use tamma_core::review::record::{CheckRecord, GatesCheck, ReviewCheck, Validator};
@@ -33,7 +33,7 @@ use crate::clock::now;
 use crate::error::Error;
 use crate::job_context::JobContext;
 use crate::project_context::ProjectContext;
-use crate::prompts::{Prompt, render};
+use crate::prompts::{Prompt, criteria_data, plan_data, task_facts};
 use crate::retry::retry_until_stopped;
 use crate::runs::AgentRun;
 use crate::services::Services;
@@ -87,8 +87,9 @@ pub(super) async fn review(
     let mut validator_verdict = ValidatorVerdict::default();
     let mut validator = None;
     // A change that cannot pass needs no validator.
-    if !ctx.task.acceptance_criteria.is_empty() && evaluate(inputs.clone()).passed {
-        let (identity, run) = validate(services, &change, &project).await?;
+    let criteria = plan.criteria_of(&ctx.task);
+    if !criteria.is_empty() && evaluate(inputs.clone()).passed {
+        let (identity, run) = validate(services, &change, &project, &plan).await?;
         ctx.fault_point("agent ended")?;
         (usage, validator) = (run.report.usage, Some(identity));
         match run.report.end {
@@ -100,9 +101,8 @@ pub(super) async fn review(
             _ => return services.agents.handle_unfinished(ctx, run).await,
         }
     }
-    inputs.criteria = change
-        .verify_evidence(judge_criteria(&ctx.task.acceptance_criteria, &validator_verdict.criteria))
-        .await?;
+    inputs.criteria =
+        change.verify_evidence(judge_criteria(criteria, &validator_verdict.criteria)).await?;
     inputs.issues.extend(validator_verdict.issues);
     let verdict = evaluate(inputs);
     let summary = verdict.summarize();
@@ -206,12 +206,14 @@ async fn validate(
     services: &Services,
     change: &ChangeUnderReview<'_>,
     project: &ProjectContext,
+    plan: &Plan,
 ) -> Result<(Validator, AgentRun), Error> {
     let ChangeUnderReview { ctx, worktree, .. } = change;
     let tier = ctx.rules.validator(ctx.task_loop.tier);
     let (agent, _) = crate::runs::agent_for(project, &tier.into())?;
     let model = project.rules.model(tier).map(str::to_owned);
-    let prompt = render(Prompt::Validate, change.prompt_data())?;
+    let values = task_facts(ctx, None, change.prompt_values(plan));
+    let prompt = services.prompts(ctx).await?.render(Prompt::Validate, values)?;
     let run = services
         .agents
         .run_read_only(ctx, project, worktree, tier, RunMode::Validate, prompt)
@@ -285,7 +287,7 @@ impl ChangeUnderReview<'_> {
     }
 
     /// Builds the values of the validator's prompt.
-    fn prompt_data(&self) -> Value {
+    fn prompt_values(&self, plan: &Plan) -> Value {
         let gates: Vec<_> = self
             .gate_results
             .iter()
@@ -295,7 +297,8 @@ impl ChangeUnderReview<'_> {
         let passed = self.passed_tests();
         let shown = truncate(&self.diff, MAX_SHOWN_DIFF);
         json!({
-            "task": self.ctx.task,
+            "criteria": criteria_data(plan.criteria_of(&self.ctx.task)),
+            "plan": plan_data(plan),
             "gates": gates,
             "passed": passed.iter().take(MAX_SHOWN_TESTS).collect::<Vec<_>>(),
             "more_passed": passed.len().saturating_sub(MAX_SHOWN_TESTS),

@@ -16,6 +16,8 @@ use tamma_engine::permission::PermissionEffect;
 use tamma_engine::{gateway, sanitize};
 use tamma_store::{LineKind, ModelCall, NewLine, RunUpdate};
 
+use super::PromptRecord;
+
 /// Function that removes secrets from text.
 pub type Redact = Arc<dyn Fn(&str) -> String + Send + Sync>;
 
@@ -34,6 +36,10 @@ const SPEECH_TIMEOUT: TimeDelta = TimeDelta::seconds(5);
 /// Maximum number of queued lines. Further lines are only in the transcript.
 const MAX_PENDING_LINES: usize = 20_000;
 
+/// Key of the requested model in the data of a run's first note. The model of a run record is the
+/// one that the provider was called with, which has another name.
+pub(crate) const REQUESTED_MODEL: &str = "requested_model";
+
 /// Update of a run.
 #[derive(Debug, Clone)]
 pub(super) enum Observation {
@@ -41,6 +47,8 @@ pub(super) enum Observation {
     Update(AgentUpdate),
     /// Note from Tamma.
     Note(String),
+    /// Prompt of the run, and the requested model.
+    Prompt(PromptRecord, Option<String>),
 }
 
 /// Text that is still being received.
@@ -113,6 +121,14 @@ impl LineBuilder {
             Observation::Note(text) => {
                 self.record(at, "note", json!(text));
                 self.line(at, LineKind::Note, &text, None);
+            }
+            Observation::Prompt(PromptRecord { name, template, set }, model) => {
+                let data = json!({
+                    "name": name, "template": template, "set": set, REQUESTED_MODEL: model,
+                });
+                self.record(at, "prompt", data.clone());
+                let text = format!("prompt `{name}`, version {}", template.short());
+                self.line(at, LineKind::Note, &text, Some(data));
             }
         }
     }

@@ -42,6 +42,8 @@ pub(crate) struct Cluster {
     services: tamma_testkit::Cluster,
     pub(crate) project: ScriptedProject,
     pub(crate) tuning: WorkflowTuning,
+    /// Whether the worker accepts prompts of the project.
+    pub(crate) allow_project_prompts: bool,
 }
 
 impl Cluster {
@@ -60,7 +62,8 @@ impl Cluster {
         let project =
             services.add_project(1, "greeter", repository, script, configure).await.unwrap();
         let tuning = WorkflowTuning { heartbeat_seconds: 5, ..WorkflowTuning::default() };
-        Self { store: services.store.clone(), services, project, tuning }
+        let store = services.store.clone();
+        Self { store, services, project, tuning, allow_project_prompts: false }
     }
 
     /// Replaces the agent's script.
@@ -99,6 +102,7 @@ impl Cluster {
         WorkerConfig {
             environment: Self::environment(),
             timeouts: AgentTimeouts { late_usage: Duration::ZERO, ..AgentTimeouts::default() },
+            allow_project_prompts: self.allow_project_prompts,
             ..WorkerConfig::new(self.services.folder().join("data"))
         }
     }

@@ -1,10 +1,12 @@
 //! Actions of people: approve, pause, cancel and answer.
 
 use tamma_core::approval::ApprovalScope;
+use tamma_core::cost::Tokens;
 use tamma_core::history::EntryName as N;
 use tamma_core::ids::PlanHash;
 use tamma_core::task_loop::{Action, State};
-use tamma_testkit::agent::{AgentStep, PromptCase};
+use tamma_store::{LineFilter, LinePosition};
+use tamma_testkit::agent::{AgentStep, PromptCase, ResumeSupport};
 use tamma_testkit::sample::sample_script;
 use temporalio_client::WorkflowGetResultOptions;
 
@@ -140,4 +142,37 @@ async fn the_next_run_gets_the_gate_failure_and_fixes_it() {
     assert!(names.contains(&N::SmGatesFailed));
     let range = format!("main..tamma/{id}");
     assert_eq!(cluster.project.repository.git(&["rev-list", "--count", &range]).unwrap(), "2");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_repair_in_the_same_tier_resumes_the_session_with_the_brief_alone() {
+    let mut script = sample_script(1);
+    script.resume = ResumeSupport::Resume;
+    let tokens = Some(Tokens { input: 1_000, cached: 0, output: 10 });
+    let failing_steps = [
+        AgentStep::Write { path: "names.txt".into(), content: String::new() },
+        AgentStep::Say("I emptied the list.".to_owned()),
+        AgentStep::End { tokens },
+    ];
+    // The resumed session gets only the brief, so it works only if the session is resumed.
+    script.cases[1].when = "You are implementing the same approved plan".to_owned();
+    script.cases.push(PromptCase::new("You are implementing a development task", failing_steps));
+    let cluster = Cluster::start(&script).await;
+    let client = cluster.client().await;
+    let task = cluster.task(1);
+    let id = task.id;
+    // Sessions are resumed only on the machine that has the agent's home.
+    let home = cluster.scratch_file("data").join(format!("homes/{id}/scripted"));
+    std::fs::create_dir_all(home).unwrap();
+    let handle = cluster.start_task(&client, task).await;
+    let ended =
+        cluster.with_worker(handle.get_result(WorkflowGetResultOptions::default())).await.unwrap();
+    assert_eq!(ended.state, State::Completed);
+    let task_loop = cluster.task_loop(id).await;
+    assert_eq!(task_loop.iterations, 2);
+    let lines = cluster.store.lines(id, &LineFilter::default(), LinePosition::START, 1_000).await;
+    let lines: Vec<_> = lines.unwrap().into_iter().map(|line| line.text).collect();
+    let has = |text: &str| lines.iter().any(|line| line.contains(text));
+    assert!(has("resumed the session of an earlier run"), "{lines:?}");
+    assert!(has("prompt `implement`, version "), "{lines:?}");
 }

@@ -71,6 +71,7 @@ impl RecorderFixture {
             tier: None,
             mode: RunMode::Implement,
             worker: "here".to_owned(),
+            prompt: None,
         };
         let redact: Redact = Arc::new(|text| text.replace("sk-secret", "…"));
         let data = self.folder.path();

@@ -9,7 +9,7 @@ use tamma_core::ids::TaskId;
 use tamma_core::rules::Rules;
 use tamma_core::task::Task;
 use tamma_store::Store;
-use tamma_testkit::agent::{AgentStep, IMPLEMENTER, PLANNER, PromptCase, Script};
+use tamma_testkit::agent::{AgentStep, IMPLEMENTER, PLANNER, PromptCase, Script, VALIDATOR};
 use tamma_testkit::project::ScriptedProject;
 use tamma_testkit::repository::Repository;
 use tamma_testkit::sample::{sample_task, sample_work};
@@ -172,6 +172,7 @@ fn script_of(files: usize, until: Option<&Path>) -> Script {
     Script::from_cases([
         PromptCase::new(PLANNER, [usage(), AgentStep::Plan(Box::new(plan))]),
         PromptCase::new(IMPLEMENTER, work),
+        PromptCase::new(VALIDATOR, [usage(), AgentStep::Approve]),
     ])
 }
 

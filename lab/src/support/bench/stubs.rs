@@ -49,7 +49,7 @@ impl StubActivities {
         let (outcome, used) = match request.job {
             Job::Admit => return Ok(JobResult::finished(Outcome::Admitted)),
             Job::Prepare => {
-                let pin = Pin { base: commit, policy: request.pending.policy };
+                let pin = Pin { base: commit, policy: request.pending.policy, prompts: None };
                 return Ok(JobResult::finished(Outcome::Prepared(pin)));
             }
             Job::Check { .. } => {

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use chrono::{DateTime, Utc};
+use tamma_core::plan::criterion_id;
 use tamma_core::task_loop::AnswerKind;
 use tamma_server::dto::{
     IterationOutcome, IterationSummary, PlanVersion, RiskReport, RunDetail, RunList, TaskDetail,
@@ -322,12 +323,26 @@ fn format_plan(plan: &tamma_core::plan::Plan) -> String {
         &mut text,
         format_args!("\n\n  {}  {}", styled("tests ", FAINT), sanitize(&plan.testing_strategy)),
     );
-    for risk in &plan.risks {
-        style::push_fmt(
-            &mut text,
-            format_args!("\n  {}  {}", styled("risk  ", FAINT), sanitize(risk)),
-        );
-    }
+    let mut list = |label: &str, items: &[String]| {
+        for item in items {
+            style::push_fmt(
+                &mut text,
+                format_args!("\n  {}  {}", styled(label, FAINT), sanitize(item)),
+            );
+        }
+    };
+    let criteria = plan.criteria.iter().enumerate();
+    let criteria: Vec<_> =
+        criteria.map(|(index, it)| format!("{}: {it}", criterion_id(index))).collect();
+    list("met if", &criteria);
+    let verification = plan.verification.iter();
+    let verification: Vec<_> =
+        verification.map(|it| format!("{}: {}", it.criterion, it.test)).collect();
+    list("test  ", &verification);
+    list("change", &plan.test_changes);
+    list("risk  ", &plan.risks);
+    list("assume", &plan.assumptions);
+    list("asks  ", &plan.questions);
     text
 }
 

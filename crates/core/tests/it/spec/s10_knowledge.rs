@@ -76,6 +76,10 @@ fn plan() -> Plan {
         risks: Vec::new(),
         dependencies: Vec::new(),
         test_changes: Vec::new(),
+        criteria: Vec::new(),
+        assumptions: Vec::new(),
+        questions: Vec::new(),
+        verification: Vec::new(),
     }
 }
 

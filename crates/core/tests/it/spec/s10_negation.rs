@@ -59,6 +59,10 @@ fn breaks(approach: &str, entry: KnowledgeEntry) -> bool {
         risks: Vec::new(),
         dependencies: Vec::new(),
         test_changes: Vec::new(),
+        criteria: Vec::new(),
+        assumptions: Vec::new(),
+        questions: Vec::new(),
+        verification: Vec::new(),
     };
     !check(&task, &plan, &[entry], now(), &Rules::default()).can_proceed()
 }

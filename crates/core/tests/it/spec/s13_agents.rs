@@ -10,7 +10,7 @@ use tamma_core::gate::GateKind;
 use tamma_core::level::RiskLevel;
 use tamma_core::rules::{
     self, AgentRules, AlertChannel, ChannelType, ConfigFile, ConfigProblem, ConfigProblems,
-    DeliveryMode, GateRules, LoadedRules, Rules, ValueOrigin,
+    DeliveryMode, Effort, GateRules, LoadedRules, Rules, ValueOrigin,
 };
 use tamma_core::tier::Tier;
 
@@ -303,4 +303,31 @@ fn a_tier_requests_its_model_or_lets_the_agent_choose() {
     assert_eq!(model("tiers: {simple: {model: default}}"), None);
     let named = model("tiers: {simple: {agent: codex, model: gpt-5.5}}");
     assert_eq!(named.as_deref(), Some("gpt-5.5"));
+}
+
+#[test]
+fn effort_and_prompts_are_optional_and_count_towards_the_version() {
+    let rules = |text: &str| load(text, &[]).unwrap().rules;
+    let default = rules("");
+    let json = serde_json::to_string(&default).unwrap();
+    for key in ["\"prompts\"", "\"effort\"", "\"context_tokens\""] {
+        assert!(!json.contains(key), "{key} must not change the version of older rules");
+    }
+    let set = rules(
+        "tiers: {complex: {effort: high}}\nroles: {effort: {validator: low}}\n\
+         prompts: {plan: .tamma/plan.md}\nagents: {gemini: {context_tokens: 1000000}}\n",
+    );
+    assert_eq!(set.tiers.complex.effort, Some(Effort::High));
+    assert_eq!(set.roles.effort.validator, Some(Effort::Low));
+    assert_eq!(set.prompts.paths().collect::<Vec<_>>(), [("plan", ".tamma/plan.md")]);
+    assert_eq!(set.agents["gemini"].context_tokens, 1_000_000);
+    assert_ne!(set.version(), default.version());
+    for text in [
+        "tiers: {simple: {effort: extreme}}",
+        "prompts: {plan: /etc/passwd}",
+        "prompts: {plan: ../plan.md}",
+        "prompts: {brief: brief.md}",
+    ] {
+        assert!(load(text, &[]).is_err(), "{text}");
+    }
 }

@@ -9,7 +9,9 @@ use tamma_core::cost::Usd;
 use tamma_core::council::CouncilSeat;
 use tamma_core::failure::FailureKind;
 use tamma_core::history::EntryName;
-use tamma_core::plan::{FileAction, FileChange, Plan, PlanError, PlanSummary};
+use tamma_core::plan::{
+    FileAction, FileChange, PLANNER_FIELDS, Plan, PlanError, PlanFacts, PlanSummary, PlannedTest,
+};
 use tamma_core::rules::Rules;
 use tamma_core::task_loop::{EventKind, Job, Outcome, Refusal, State, TaskReceived, Trigger};
 use tamma_core::tier::Tier;
@@ -29,6 +31,10 @@ fn written() -> Plan {
         risks: Vec::new(),
         dependencies: Vec::new(),
         test_changes: Vec::new(),
+        criteria: Vec::new(),
+        assumptions: Vec::new(),
+        questions: Vec::new(),
+        verification: Vec::new(),
     }
 }
 
@@ -162,6 +168,110 @@ fn a_path_stays_inside_the_repository(
 ) {
     let plan = Plan { file_changes: vec![change(path)], ..written() };
     assert_eq!(plan.validate(), [PlanError::InvalidPath(path.to_owned())]);
+}
+
+/// Plan with everything that a planner must submit for a task without criteria.
+fn submitted() -> Plan {
+    let test = |id: &str| PlannedTest { criterion: id.to_owned(), test: "it_greets".to_owned() };
+    Plan {
+        criteria: vec!["It greets.".to_owned(), "It stops.".to_owned()],
+        verification: vec![test("C1"), test("C2")],
+        ..written()
+    }
+}
+
+fn errors(plan: &Plan, fields: &[&str], task_criteria: usize) -> Vec<PlanError> {
+    let path_exists = |path: &str| path == "src/main.rs";
+    plan.validate_submission(PlanFacts { fields, task_criteria, path_exists: &path_exists })
+}
+
+#[test]
+fn a_planner_submits_every_part_of_the_form() {
+    assert_eq!(errors(&submitted(), &PLANNER_FIELDS, 0), []);
+    let missing: Vec<_> = PLANNER_FIELDS.into_iter().map(PlanError::MissingField).collect();
+    assert_eq!(errors(&submitted(), &[], 0), missing);
+    for error in missing {
+        assert!(error.to_string().contains("is missing: "), "{error}");
+    }
+}
+
+#[test]
+fn a_plan_proposes_criteria_only_for_a_task_without_any() {
+    let none = Plan { criteria: Vec::new(), verification: Vec::new(), ..submitted() };
+    assert_eq!(errors(&none, &PLANNER_FIELDS, 0), [PlanError::NoCriteria]);
+    assert_eq!(errors(&submitted(), &PLANNER_FIELDS, 2), [PlanError::ForeignCriteria]);
+    let own = Plan { criteria: Vec::new(), ..submitted() };
+    assert_eq!(errors(&own, &PLANNER_FIELDS, 2), []);
+}
+
+#[test]
+fn every_criterion_has_a_planned_test() {
+    let mut plan = submitted();
+    plan.verification[1].criterion = "C3".to_owned();
+    assert_eq!(
+        errors(&plan, &PLANNER_FIELDS, 0),
+        [PlanError::Unverified("C2".to_owned()), PlanError::UnknownCriterion("C3".to_owned())]
+    );
+    let mut plan = submitted();
+    plan.verification[0].test = " ".to_owned();
+    assert_eq!(errors(&plan, &PLANNER_FIELDS, 0), [PlanError::Unverified("C1".to_owned())]);
+}
+
+#[rstest]
+#[case::create(FileAction::Create, "src/main.rs", Some(PlanError::ExistingFile("src/main.rs".to_owned())))]
+#[case::create_new(FileAction::Create, "src/new.rs", None)]
+#[case::modify(FileAction::Modify, "src/main.rs", None)]
+#[case::modify_missing(FileAction::Modify, "src/new.rs", Some(PlanError::MissingFile { path: "src/new.rs".to_owned(), action: FileAction::Modify }))]
+#[case::delete_missing(FileAction::Delete, "src/new.rs", Some(PlanError::MissingFile { path: "src/new.rs".to_owned(), action: FileAction::Delete }))]
+fn paths_are_checked_against_the_base_commit(
+    #[case] action: FileAction,
+    #[case] path: &str,
+    #[case] error: Option<PlanError>,
+) {
+    let plan = Plan { file_changes: vec![FileChange { action, ..change(path) }], ..submitted() };
+    assert_eq!(errors(&plan, &PLANNER_FIELDS, 0), error.into_iter().collect::<Vec<_>>());
+}
+
+#[test]
+fn the_criteria_of_the_task_win_over_proposed_ones() {
+    let mut task = plain_task();
+    assert_eq!(submitted().criteria_of(&task), ["It greets.", "It stops."]);
+    task.acceptance_criteria = vec!["It sings.".to_owned()];
+    assert_eq!(submitted().criteria_of(&task), ["It sings."]);
+}
+
+fn plain_task() -> tamma_core::task::Task {
+    let world = World::new();
+    serde_json::from_value(serde_json::json!({
+        "id": world.it.task, "project": world.it.project, "title": "Greet", "type": "feature",
+    }))
+    .expect("a task")
+}
+
+proptest::proptest! {
+    /// Approvals refer to hashes of plans from before the newer fields existed.
+    #[test]
+    fn newer_fields_leave_hashes_of_older_plans_unchanged(
+        texts in proptest::collection::vec("[ -~]{0,20}", 3),
+        risks in proptest::collection::vec("[ -~]{0,10}", 0..3),
+        tokens in proptest::option::of(0_u64..1_000_000),
+    ) {
+        let plan = Plan {
+            summary: texts[0].clone(),
+            approach: texts[1].clone(),
+            testing_strategy: texts[2].clone(),
+            risks,
+            estimated_tokens: tokens,
+            ..written()
+        };
+        let mut old = serde_json::to_value(&plan).expect("JSON");
+        for field in ["test_changes", "criteria", "assumptions", "questions", "verification"] {
+            proptest::prop_assert!(old.get(field).is_none(), "{field}");
+        }
+        old["dependencies"] = serde_json::json!([]);
+        let read: Plan = serde_json::from_value(old).expect("a plan");
+        proptest::prop_assert_eq!(read.hash(), plan.hash());
+    }
 }
 
 #[test]

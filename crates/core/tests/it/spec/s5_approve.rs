@@ -9,7 +9,7 @@ use tamma_core::budget::Grant;
 use tamma_core::cause::AlertCause;
 use tamma_core::cost::Usd;
 use tamma_core::history::{EntryData, EntryName};
-use tamma_core::ids::{PlanHash, PolicyVersion};
+use tamma_core::ids::{Digest, PlanHash, PolicyVersion};
 use tamma_core::level::RiskLevel;
 use tamma_core::plan::PlanSummary;
 use tamma_core::risk::{FactorEffect, Risk, RiskFactor, assess};
@@ -233,6 +233,7 @@ fn a_named_person_approves_exactly_what_they_saw() {
 #[rstest]
 #[case::plan(ApprovalScope { plan: PlanHash::of(b"x"), pin: pin(1) }, ScopeChange::Plan, "the plan has changed since you saw it; review it again")]
 #[case::base(ApprovalScope { plan: plan(1).hash, pin: Pin { base: commit(7), ..pin(1) } }, ScopeChange::Base, "the base commit has changed since you saw it; review it again")]
+#[case::prompts(ApprovalScope { plan: plan(1).hash, pin: Pin { prompts: Some(Digest::of(b"x")), ..pin(1) } }, ScopeChange::Prompts, "the prompts have changed since you saw it; review it again")]
 #[case::rules(ApprovalScope { plan: plan(1).hash, pin: Pin { policy: PolicyVersion::of(b"x"), ..pin(1) } }, ScopeChange::Policy, "the rules have changed since you saw it; review it again")]
 fn approving_an_outdated_scope_is_refused_with_the_reason(
     #[case] seen: ApprovalScope,

@@ -7,7 +7,7 @@ use tamma_core::complexity::ComplexityLevel;
 use tamma_core::format::{format_usd, pluralize};
 use tamma_core::ids::TaskId;
 use tamma_core::level::RiskLevel;
-use tamma_core::plan::{FileAction, Plan};
+use tamma_core::plan::{FileAction, Plan, PlannedTest, criterion_id};
 use tamma_core::risk::{FactorEffect, RiskFactor};
 use tamma_core::task_loop::AnswerKind;
 use tamma_store::{MatchRole, PlanVerdict};
@@ -56,6 +56,11 @@ struct PlanContent {
     approach: Vec<String>,
     file_changes: Vec<PlanFileView>,
     testing: Vec<String>,
+    /// Proposed criteria with their IDs, if the task has none of its own.
+    criteria: Vec<String>,
+    verification: Vec<PlannedTest>,
+    assumptions: Vec<String>,
+    questions: Vec<String>,
     risks: Vec<String>,
     test_changes: Vec<String>,
 }
@@ -116,8 +121,11 @@ impl OverviewFragment {
         let criteria = if let Some(iteration) = judged {
             iteration.criteria.iter().map(review::criterion_view).collect()
         } else {
-            let criteria = data.detail.acceptance_criteria.iter();
-            criteria.map(|text| unjudged_criterion(text)).collect()
+            let proposed =
+                content.as_ref().map(|plan| plan.criteria.as_slice()).unwrap_or_default();
+            let own = data.detail.acceptance_criteria.as_slice();
+            let criteria = if own.is_empty() { proposed } else { own };
+            criteria.iter().map(|text| unjudged_criterion(text)).collect()
         };
         Ok(Self {
             layout: layout.clone(),
@@ -181,6 +189,15 @@ fn plan_content(data: &TaskData, plan: Plan) -> PlanContent {
         approach: labels::paragraphs(&plan.approach),
         file_changes: file_changes.collect(),
         testing: labels::paragraphs(&plan.testing_strategy),
+        criteria: plan
+            .criteria
+            .iter()
+            .enumerate()
+            .map(|(index, text)| format!("{}: {text}", criterion_id(index)))
+            .collect(),
+        verification: plan.verification,
+        assumptions: plan.assumptions,
+        questions: plan.questions,
         risks: plan.risks,
         test_changes: plan.test_changes,
     }

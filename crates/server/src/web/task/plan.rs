@@ -6,7 +6,7 @@ use serde::Deserialize;
 use similar::{ChangeTag, TextDiff};
 use tamma_core::format::{format_usd, pluralize};
 use tamma_core::ids::TaskId;
-use tamma_core::plan::{FileChange, Plan};
+use tamma_core::plan::{FileChange, Plan, PlannedTest};
 use uuid::Uuid;
 
 use super::super::form_fields::FormFields;
@@ -100,11 +100,19 @@ fn compare_fields(old: &Plan, new: &Plan) -> Vec<ComparedField> {
         let line = |it: &FileChange| format!("{} {}: {}", it.action, it.path, it.description);
         plan.file_changes.iter().map(line).collect::<Vec<_>>().join("\n")
     };
+    let verification = |plan: &Plan| {
+        let line = |it: &PlannedTest| format!("{}: {}", it.criterion, it.test);
+        plan.verification.iter().map(line).collect::<Vec<_>>().join("\n")
+    };
     let pairs = [
         ("Summary", old.summary.clone(), new.summary.clone()),
         ("Approach", old.approach.clone(), new.approach.clone()),
         ("Files", files(old), files(new)),
         ("Testing", old.testing_strategy.clone(), new.testing_strategy.clone()),
+        ("Proposed criteria", old.criteria.join("\n"), new.criteria.join("\n")),
+        ("Verification", verification(old), verification(new)),
+        ("Assumptions", old.assumptions.join("\n"), new.assumptions.join("\n")),
+        ("Questions", old.questions.join("\n"), new.questions.join("\n")),
         ("Risks", old.risks.join("\n"), new.risks.join("\n")),
         ("Tests that will change", old.test_changes.join("\n"), new.test_changes.join("\n")),
         ("Dependencies", old.dependencies.join("\n"), new.dependencies.join("\n")),
@@ -150,6 +158,9 @@ struct PlanForm {
     approach_text: String,
     rows: Vec<PlanFileRow>,
     testing_text: String,
+    criteria_text: String,
+    assumptions_text: String,
+    questions_text: String,
     risks_text: String,
     test_changes_text: String,
     dependencies_text: String,
@@ -192,6 +203,9 @@ pub(in crate::web) async fn edit_form(
         summary: plan.summary,
         approach_text: plan.approach,
         testing_text: plan.testing_strategy,
+        criteria_text: plan.criteria.join("\n"),
+        assumptions_text: plan.assumptions.join("\n"),
+        questions_text: plan.questions.join("\n"),
         risks_text: plan.risks.join("\n"),
         test_changes_text: plan.test_changes.join("\n"),
         dependencies_text: plan.dependencies.join("\n"),
@@ -257,6 +271,9 @@ fn requested_changes(old: &Plan, fields: &FormFields) -> Vec<String> {
         }
     }
     let lists = [
+        ("criteria", &old.criteria),
+        ("assumptions", &old.assumptions),
+        ("questions", &old.questions),
         ("risks", &old.risks),
         ("test_changes", &old.test_changes),
         ("dependencies", &old.dependencies),
