@@ -146,6 +146,7 @@ async fn find_issues(
         message: message.to_owned(),
         file: None,
         line: None,
+        scenario: None,
     };
     if change.touched.is_empty() {
         issues.push(error_issue("the run changed nothing"));
@@ -178,6 +179,7 @@ async fn permission_issues(
         message: format!("change not allowed: {}", violation.reason),
         file: Some(violation.path),
         line: None,
+        scenario: None,
     };
     Ok(rules.check_diff(touched).into_iter().map(issue).collect())
 }
