@@ -3,11 +3,13 @@
 //! An agent is data: a program with templates for its arguments, environment and files. It is
 //! driven over the Agent Client Protocol, and only `acp` depends on the protocol's library.
 //! [`RunEnd`] distinguishes how a run ended, because a crash says nothing about the change.
-//! Observations of the gateway override the agent's own statements. Only invalid submissions are
-//! retried here; every other retry is decided by the task loop.
+//! Observations of the gateway override the agent's own statements. A session is prompted again only
+//! for an invalid or missing submission and after a turn that ended too early (`turn_end`); every
+//! other retry is decided by the task loop.
 
 mod acp;
 mod prepare;
+mod turn_end;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,6 +21,7 @@ use tamma_core::cost::{Cost, Price, Tokens, Usage, Usd};
 use tamma_core::failure::{FailureKind, JobFailure};
 use tamma_core::ids::{Name, Reason};
 use tamma_core::rules::{AgentRules, SessionModes};
+use tamma_core::run_result::RunResult;
 use tamma_core::task_loop::Timestamp;
 use tokio_util::sync::CancellationToken;
 
@@ -32,7 +35,7 @@ use crate::process::{self, Launch, ProcessRecord, ProcessRecords, RunId, Supervi
 use crate::sandbox::Sandbox;
 use crate::sanitize;
 use crate::secret::Redactor;
-use crate::submission::{EvidenceCheck, Submission};
+use crate::submission::{EvidenceCheck, Submission, SubmissionCheck};
 
 /// Maximum size of the kept error output, in bytes.
 const MAX_STDERR_BYTES: usize = 16 * 1024;
@@ -151,10 +154,20 @@ pub struct RunRequest {
     pub search: KnowledgeSearch,
     /// Check that the evidence of a lesson exists.
     pub evidence_exists: EvidenceCheck,
+    /// IDs of the task's acceptance criteria, for verdicts.
+    pub criteria: Vec<String>,
     /// Sandbox. With `None`, the agent has all permissions of the worker.
     pub sandbox: Option<Sandbox>,
     /// Timeouts and retries of the session.
     pub timeouts: AgentTimeouts,
+}
+
+impl RunRequest {
+    /// Returns the facts that submissions are checked against.
+    fn submission_check(&self) -> SubmissionCheck {
+        let (evidence_exists, criteria) = (self.evidence_exists.clone(), self.criteria.clone());
+        SubmissionCheck { evidence_exists, criteria }
+    }
 }
 
 /// Timeouts of an agent's session, and its submission retries.
@@ -231,6 +244,10 @@ pub enum AgentUpdate {
     UsageReported(Usage),
     /// Submission was invalid, with its errors. The agent is asked again.
     SubmissionRejected(Vec<String>),
+    /// Agent ended its turn too early and is prompted again, for this reason.
+    PromptedAgain(String),
+    /// Agent submitted its claims about an implementing run.
+    ResultSubmitted(RunResult),
     /// Any other update, as received.
     Other(serde_json::Value),
 }
@@ -278,6 +295,11 @@ pub enum RunEnd {
     },
     /// Spending limit was reached.
     OverBudget,
+    /// Model refused the work.
+    Refused {
+        /// Its last words.
+        reason: String,
+    },
     /// Agent asked a person. The run has ended; a later run continues with the answer.
     QuestionAsked {
         /// Question to the person.
@@ -300,6 +322,7 @@ impl RunEnd {
                 (FailureKind::Quota { provider, until: *until }, "provider quota exhausted")
             }
             Self::OverBudget => (FailureKind::OverBudget, "the run reached its spending limit"),
+            Self::Refused { reason } => (FailureKind::Refused, reason.as_str()),
         };
         let reason: String = reason.chars().take(Reason::MAX).collect();
         reason
@@ -348,7 +371,7 @@ impl CodingAgent {
         let tools = AgentTools::new(
             request.mode,
             request.search.clone(),
-            request.evidence_exists.clone(),
+            request.submission_check(),
             observer.clone(),
         );
         let endpoint = request
@@ -480,6 +503,12 @@ impl AgentUpdate {
             Self::Message(text) => Self::Message(clean(text)),
             Self::Thought(text) => Self::Thought(clean(text)),
             Self::Progress(text) => Self::Progress(clean(text)),
+            Self::ResultSubmitted(result) => Self::ResultSubmitted(RunResult {
+                status: result.status,
+                summary: clean(result.summary),
+                deviations: result.deviations.into_iter().map(clean).collect(),
+                unverified: result.unverified.into_iter().map(clean).collect(),
+            }),
             Self::ToolCall { id, title, status, kind, locations } => {
                 Self::ToolCall { id, title: title.map(clean), status, kind, locations }
             }

@@ -1,42 +1,35 @@
-//! Submissions of agents: plans, verdicts, opinions, conclusions and lessons, validated before use.
+//! Submissions of agents: plans, results, verdicts, opinions, conclusions and lessons, validated
+//! before use.
 //!
 //! A submission arrives through one of our [`agent_tools`](crate::agent_tools). Agents without
 //! these tools, or that did not use them, submit a JSON block at the end of their last message.
 //! Both are checked here. An invalid submission is returned to the agent with all of its errors;
 //! [`agent`](crate::agent) limits the number of retries.
 
-use std::collections::BTreeMap;
+mod verdict;
+
 use std::sync::Arc;
 
-use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tamma_core::council::{CouncilConclusion, CouncilOpinion};
-use tamma_core::issue::Issue;
 use tamma_core::learning::LessonSubmission;
 use tamma_core::plan::Plan;
-use tamma_core::review::CriterionJudgement;
+use tamma_core::run_result::RunResult;
+
+pub use self::verdict::ValidatorVerdict;
+pub(crate) use self::verdict::VerdictSubmission;
 
 use crate::agent::RunMode;
 use crate::sanitize;
 
-/// Verdict of a validator on a change.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ValidatorVerdict {
-    /// Judgement on each acceptance criterion, by the criterion's text.
-    pub criteria: BTreeMap<String, CriterionJudgement>,
-    /// Further findings.
-    #[serde(default)]
-    pub issues: Vec<Issue>,
-}
-
 /// Result of a run besides changed files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Submission {
-    /// Mode requires no submission.
+    /// Nothing was submitted. Only an implementing run can end like this.
     NotRequired,
+    /// Claims of an implementing run about itself.
+    Result(RunResult),
     /// Valid plan.
     Plan(Box<Plan>),
     /// Valid verdict.
@@ -64,19 +57,32 @@ pub fn no_evidence() -> EvidenceCheck {
     Arc::new(|_| false)
 }
 
+/// Facts that submissions are checked against.
+#[derive(Clone)]
+pub(crate) struct SubmissionCheck {
+    /// Evidence of lessons.
+    pub(crate) evidence_exists: EvidenceCheck,
+    /// IDs of the acceptance criteria.
+    pub(crate) criteria: Vec<String>,
+}
+
 /// Parses the submission of a mode from the last message.
 pub(crate) fn parse_message(
     mode: RunMode,
     text: &str,
-    evidence_exists: &EvidenceCheck,
+    facts: &SubmissionCheck,
 ) -> Result<Submission, Vec<String>> {
     match mode {
-        RunMode::Implement => Ok(Submission::NotRequired),
+        // The message of an implementer can contain any JSON block.
+        RunMode::Implement => match json_block(text) {
+            Ok(value) if value["status"].is_string() => check(mode, value, facts),
+            Ok(_) | Err(_) => Err(vec!["no result was submitted".to_owned()]),
+        },
         RunMode::Plan
         | RunMode::Validate
         | RunMode::Advise
         | RunMode::Conclude
-        | RunMode::Learn => check(mode, json_block(text)?, evidence_exists),
+        | RunMode::Learn => check(mode, json_block(text)?, facts),
     }
 }
 
@@ -84,19 +90,22 @@ pub(crate) fn parse_message(
 pub(crate) fn check(
     mode: RunMode,
     value: Value,
-    evidence_exists: &EvidenceCheck,
+    facts: &SubmissionCheck,
 ) -> Result<Submission, Vec<String>> {
     match mode {
-        RunMode::Implement => Ok(Submission::NotRequired),
+        RunMode::Implement => {
+            let result: RunResult = parse(value)?;
+            let errors = result.validate();
+            if errors.is_empty() { Ok(Submission::Result(result)) } else { Err(errors) }
+        }
         RunMode::Plan => {
             let plan: Plan = parse(value)?;
             let errors: Vec<_> = plan.validate().iter().map(ToString::to_string).collect();
             if errors.is_empty() { Ok(Submission::Plan(Box::new(plan))) } else { Err(errors) }
         }
         RunMode::Validate => {
-            let verdict: ValidatorVerdict = parse(value)?;
-            let errors = missing_evidence(&verdict);
-            if errors.is_empty() { Ok(Submission::Verdict(verdict)) } else { Err(errors) }
+            let verdict: VerdictSubmission = parse(value)?;
+            verdict.check(&facts.criteria).map(Submission::Verdict)
         }
         RunMode::Advise => {
             let opinion: CouncilOpinion = parse(value)?;
@@ -110,44 +119,28 @@ pub(crate) fn check(
         }
         RunMode::Learn => {
             let lessons: LessonSubmission = parse(value)?;
-            let errors = lessons.validation_errors(|label| evidence_exists(label));
+            let errors = lessons.validation_errors(|label| (facts.evidence_exists)(label));
             if errors.is_empty() { Ok(Submission::Lessons(lessons)) } else { Err(errors) }
         }
     }
 }
 
-/// Returns errors for claims without verifiable evidence. The review checks that the evidence
-/// exists.
-fn missing_evidence(verdict: &ValidatorVerdict) -> Vec<String> {
-    let is_named = |name: &Option<String>| name.as_ref().is_some_and(|it| !it.trim().is_empty());
-    let lacks_evidence = |judgement: &CriterionJudgement| match judgement {
-        CriterionJudgement::Met { evidence, file, test, .. } => {
-            evidence.trim().is_empty() || !(is_named(file) || is_named(test))
-        }
-        CriterionJudgement::Unmet { .. } | CriterionJudgement::Unjudged => false,
-    };
-    let claims = verdict.criteria.iter().filter(|(_, judgement)| lacks_evidence(judgement));
-    let error_text =
-        |(text, _)| format!("`{text}`: add `evidence`, and a `file` or a `test` that shows it");
-    claims.map(error_text).collect()
-}
-
 /// Returns the submission instructions for a mode.
-pub(crate) fn instructions(mode: RunMode) -> Option<&'static str> {
+pub(crate) fn instructions(mode: RunMode) -> &'static str {
     match mode {
-        RunMode::Implement => None,
-        RunMode::Plan => Some(include_str!("submission/plan.md")),
-        RunMode::Validate => Some(include_str!("submission/verdict.md")),
-        RunMode::Advise => Some(include_str!("submission/opinion.md")),
-        RunMode::Conclude => Some(include_str!("submission/conclusion.md")),
-        RunMode::Learn => Some(include_str!("submission/lessons.md")),
+        RunMode::Implement => include_str!("submission/result.md"),
+        RunMode::Plan => include_str!("submission/plan.md"),
+        RunMode::Validate => include_str!("submission/verdict.md"),
+        RunMode::Advise => include_str!("submission/opinion.md"),
+        RunMode::Conclude => include_str!("submission/conclusion.md"),
+        RunMode::Learn => include_str!("submission/lessons.md"),
     }
 }
 
 /// Builds the prompt that asks for a corrected submission.
 pub(crate) fn retry_prompt(mode: RunMode, errors: &[String]) -> String {
     let list = errors.join("\n- ");
-    let instructions_text = instructions(mode).unwrap_or_default();
+    let instructions_text = instructions(mode);
     format!(
         "Your submission is invalid:\n\n- {list}\n\nSubmit it again, complete.\n\n{instructions_text}"
     )
@@ -180,7 +173,27 @@ fn last_block(text: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use tamma_core::run_result::RunStatus;
+
     use super::*;
+
+    fn facts() -> SubmissionCheck {
+        let criteria = ["C1", "C2"].map(str::to_owned).to_vec();
+        SubmissionCheck { evidence_exists: no_evidence(), criteria }
+    }
+
+    #[test]
+    fn result_of_an_implementer_is_found_among_other_blocks() {
+        let submit = |text: &str| parse_message(RunMode::Implement, text, &facts());
+        let block = "```json\n{\"status\": \"plan_wrong\", \"summary\": \"No such file.\"}\n```";
+        let Ok(Submission::Result(result)) = submit(block) else { panic!("a result") };
+        assert_eq!(result.status, RunStatus::PlanWrong);
+        for nothing in ["Done.", "```json\n{\"port\": 80}\n```"] {
+            assert_eq!(submit(nothing), Err(vec!["no result was submitted".to_owned()]));
+        }
+        let errors = submit("```json\n{\"status\": \"done\", \"summary\": \"\"}\n```");
+        assert_eq!(errors, Err(vec!["`summary` is empty: say what you did".to_owned()]));
+    }
 
     #[test]
     fn last_block_is_used_and_may_contain_fences_within_a_line() {
@@ -194,7 +207,7 @@ mod tests {
     fn invalid_plan_is_rejected_with_all_errors() {
         let plan =
             r#"{"summary": "", "approach": "a", "file_changes": [], "testing_strategy": "t"}"#;
-        let errors = parse_message(RunMode::Plan, &format!("```json\n{plan}\n```"), &no_evidence())
+        let errors = parse_message(RunMode::Plan, &format!("```json\n{plan}\n```"), &facts())
             .expect_err("errors");
         assert_eq!(
             errors,
@@ -203,39 +216,19 @@ mod tests {
     }
 
     #[test]
-    fn met_criterion_needs_evidence_with_a_location() {
-        let submit = |location: &str| {
-            let met = format!("{{\"evidence\": \"a test\"{location}}}");
-            let text =
-                format!("```json\n{{\"criteria\": {{\"it works\": {{\"met\": {met}}}}}}}\n```");
-            parse_message(RunMode::Validate, &text, &no_evidence())
-        };
-        for nowhere in ["", ", \"file\": \" \"", ", \"line\": 3"] {
-            let errors = submit(nowhere).expect_err("no location");
-            assert!(errors[0].starts_with("`it works`: add `evidence`"), "{errors:?}");
-        }
-        let evidence = "a test".to_owned();
-        let test = Some("it_works".to_owned());
-        let judged = CriterionJudgement::Met { evidence, file: None, line: None, test };
-        let criteria = BTreeMap::from([("it works".to_owned(), judged)]);
-        let expected = ValidatorVerdict { criteria, issues: Vec::new() };
-        assert_eq!(submit(", \"test\": \"it_works\""), Ok(Submission::Verdict(expected)));
-    }
-
-    #[test]
     fn empty_fields_of_council_submissions_are_rejected() {
         let text = r#"{"root_cause": "a", "fix": " ", "confidence": "high", "against": "b"}"#;
         let errors =
-            parse_message(RunMode::Advise, &format!("```json\n{text}\n```"), &no_evidence())
+            parse_message(RunMode::Advise, &format!("```json\n{text}\n```"), &facts())
                 .expect_err("errors");
         assert_eq!(errors, ["`fix` is empty"]);
         let text = r#"{"root_cause": "", "fix": "a", "dissent": []}"#;
         let errors =
-            parse_message(RunMode::Conclude, &format!("```json\n{text}\n```"), &no_evidence())
+            parse_message(RunMode::Conclude, &format!("```json\n{text}\n```"), &facts())
                 .expect_err("errors");
         assert_eq!(errors, ["`root_cause` is empty"]);
         let errors =
-            parse_message(RunMode::Advise, "It is the list.", &no_evidence()).expect_err("errors");
+            parse_message(RunMode::Advise, "It is the list.", &facts()).expect_err("errors");
         assert!(errors[0].contains("```json"), "{errors:?}");
     }
 
@@ -243,11 +236,16 @@ mod tests {
     fn examples_in_the_instructions_are_valid() {
         let evidence_exists: EvidenceCheck =
             Arc::new(|label| ["check 7", "commit 1a2b3c4d5e6f"].contains(&label));
-        for mode in
-            [RunMode::Plan, RunMode::Validate, RunMode::Advise, RunMode::Conclude, RunMode::Learn]
-        {
-            let example = instructions(mode).expect("there are instructions");
-            let read = parse_message(mode, example, &evidence_exists);
+        let facts = SubmissionCheck { evidence_exists, ..facts() };
+        for mode in [
+            RunMode::Plan,
+            RunMode::Implement,
+            RunMode::Validate,
+            RunMode::Advise,
+            RunMode::Conclude,
+            RunMode::Learn,
+        ] {
+            let read = parse_message(mode, instructions(mode), &facts);
             assert!(read.is_ok(), "{read:?}");
         }
     }
@@ -255,6 +253,7 @@ mod tests {
     #[test]
     fn evidence_of_a_lesson_must_exist() {
         let evidence_exists: EvidenceCheck = Arc::new(|label| label == "event 3");
+        let facts = SubmissionCheck { evidence_exists, ..facts() };
         let lesson = |evidence: &str| {
             let lesson = format!(
                 r#"{{"kind": "learning", "text": "a", "severity": "low", "evidence": {evidence}}}"#
@@ -262,7 +261,7 @@ mod tests {
             parse_message(
                 RunMode::Learn,
                 &format!("```json\n{{\"lessons\": [{lesson}]}}\n```"),
-                &evidence_exists,
+                &facts,
             )
         };
         assert!(matches!(lesson(r#"["event 3"]"#), Ok(Submission::Lessons(_))));

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tamma_core::budget::{self, Spend, SpendLimit};
 use tamma_core::failure::FailureKind;
 use tamma_core::ids::Name;
+use tamma_core::review::criterion_id;
 use tamma_core::rules::{AgentRules, CouncilMember};
 use tamma_core::task_loop::{Outcome, Timestamp};
 use tamma_core::tier::Tier;
@@ -304,6 +305,7 @@ impl AgentRunner {
             }),
             search: self.knowledge.search(ctx.project()),
             evidence_exists: evidence.unwrap_or_else(no_evidence),
+            criteria: (0..ctx.task.acceptance_criteria.len()).map(criterion_id).collect(),
             timeouts: self.config.timeouts,
         };
         let facts = RunFacts {

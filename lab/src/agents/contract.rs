@@ -171,7 +171,8 @@ async fn plans(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
 }
 
 async fn judges(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
-    let verdict = json!({ "criteria": { "It greets.": { "unmet": { "why": "It is silent." } } } });
+    let entry = json!({ "id": "C1", "verdict": "unmet", "evidence": "It is silent." });
+    let verdict = json!({ "criteria": [entry] });
     let fixture = AgentFixture::new(candidate, script([tool("submit_verdict", verdict)])).await?;
     let (report, updates) = fixture.run(&fixture.run_request(RunMode::Validate)).await?;
     let submission = finished(&report, &updates)?;

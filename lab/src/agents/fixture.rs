@@ -175,6 +175,7 @@ impl AgentFixture {
             }),
             search: empty_search(),
             evidence_exists: tamma_engine::submission::no_evidence(),
+            criteria: vec!["C1".to_owned()],
             worktree: tree,
         }
     }

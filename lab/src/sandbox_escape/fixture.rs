@@ -179,6 +179,7 @@ impl EscapeFixture {
             access: None,
             search: empty_search(),
             evidence_exists: tamma_engine::submission::no_evidence(),
+            criteria: vec!["C1".to_owned()],
         };
         let records = ProcessRecords::open(&self.at("data")).await?;
         let updates = self.updates.clone();

@@ -148,6 +148,7 @@ impl Fixture {
             access: None,
             search: empty_search(),
             evidence_exists: tamma_engine::submission::no_evidence(),
+            criteria: vec!["C1".to_owned()],
         }
     }
 

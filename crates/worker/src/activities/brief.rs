@@ -78,6 +78,9 @@ fn write_brief(
     if let Some(report) = attempts.last().and_then(|attempt| attempt.report.as_deref()) {
         let _ = writeln!(text, "\n{}", truncate_middle(report.trim(), MAX_REPORT_BYTES));
     }
+    if let Some(claims) = attempts.last().and_then(|attempt| attempt.claims.as_ref()) {
+        let _ = write!(text, "\n## Claims of the last run\n\n{}", claims.to_markdown());
+    }
     if let [earlier @ .., _] = attempts
         && !earlier.is_empty()
     {
@@ -90,6 +93,7 @@ fn write_brief(
 mod tests {
     use super::*;
     use tamma_core::escalation::{EscalationAction, EscalationReason};
+    use tamma_core::run_result::{RunResult, RunStatus};
     use tamma_core::tier::Tier;
 
     fn attempt(number: u16, failure: &str, report: &str) -> JudgedAttempt {
@@ -100,6 +104,7 @@ mod tests {
             outcome: "gates failed".to_owned(),
             failures: [failure.to_owned()].into(),
             report: Some(report.to_owned()),
+            claims: None,
             decision: None,
         }
     }
@@ -142,6 +147,21 @@ Failed in the previous attempt, and no longer fails:
 - attempt 1 (simple): gates failed, 1 failure; then: retry the same plan in the moderate tier: attempts remain
 "
         );
+    }
+
+    #[test]
+    fn claims_of_the_last_run_are_marked_as_unverified() {
+        let claims = RunResult {
+            status: RunStatus::Done,
+            summary: "All tests pass.".to_owned(),
+            deviations: Vec::new(),
+            unverified: vec!["The slow tests.".to_owned()],
+        };
+        let attempts =
+            [JudgedAttempt { claims: Some(claims), ..attempt(1, "tests: a", "## `tests` failed") }];
+        let text = write_brief(None, None, &attempts, 10);
+        assert!(text.contains("The agent says (unverified): All tests pass."), "{text}");
+        assert!(text.contains("Not verified:\n\n- The slow tests.\n"), "{text}");
     }
 
     #[test]
